@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/reuse"
@@ -18,6 +19,13 @@ import (
 type Call interface {
 	// Decode reads an encoded request into an empty Call.
 	wire.Decoder
+	// SetRequestID gives a decoded Call the id of the client's request, from the metadata of the
+	// gRPC call. It is not called without one.
+	SetRequestID(id string)
+	// SetStream gives a decoded Call the id of the client's stream, and how the stream has
+	// ended, from the metadata of the gRPC call. Either may be empty. It is not called if both
+	// are.
+	SetStream(id, ending string)
 	// Forget removes the request and its result, API keys included, and keeps the memory.
 	Forget()
 }
@@ -66,6 +74,12 @@ func (d *Door[C]) Handle(ctx context.Context, wait bool, call *unary.Call, answe
 		if err := c.Decode(call.Request); err != nil {
 			d.Put(c)
 			return answer, true, wire.Unreadable(err)
+		}
+		if call.RequestID != "" {
+			c.SetRequestID(call.RequestID)
+		}
+		if call.Stream != "" || call.Ending != "" {
+			c.SetStream(call.Stream, call.Ending)
 		}
 	}
 	if wait {
@@ -117,6 +131,19 @@ func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, inte
 		if err := decode(c); err != nil {
 			d.Put(c)
 			return nil, err
+		}
+		if ids := metadata.ValueFromIncomingContext(ctx, unary.RequestID); len(ids) > 0 {
+			c.SetRequestID(ids[0])
+		}
+		var stream, ending string
+		if ids := metadata.ValueFromIncomingContext(ctx, unary.StreamID); len(ids) > 0 {
+			stream = unary.StreamOf(ids[0])
+		}
+		if ends := metadata.ValueFromIncomingContext(ctx, unary.StreamEnd); len(ends) > 0 {
+			ending = unary.Ending(ends[0])
+		}
+		if stream != "" || ending != "" {
+			c.SetStream(stream, ending)
 		}
 		return d.encoded(c, d.Wait(ctx, c))
 	}

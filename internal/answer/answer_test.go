@@ -21,7 +21,7 @@ import (
 func status(name string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
 	return policy.LimitStatus{
 		Rule:     &policy.Rule{Name: name},
-		Limit:    policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Policy: name},
+		Limit:    policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Name: name},
 		Cost:     1,
 		Decision: d,
 	}
@@ -287,7 +287,7 @@ func TestUnsafeValuesAreLeftOut(t *testing.T) {
 	r := NewRenderer(StyleRateLimit, StyleXRateLimit)
 	for _, name := range []string{"a\r\nset-cookie: x=1", "a\nb", "a\x00b", "a\x7f"} {
 		evil := half
-		evil.Limit.Policy = name
+		evil.Limit.Name = name
 		for _, h := range r.Append(nil, verdict(evil), unusedClock) {
 			if strings.ContainsAny(h.Value, "\r\n\x00\x7f") {
 				t.Errorf("name %q: field %s was sent as %q", name, h.Name, h.Value)
@@ -340,7 +340,7 @@ func TestWhatCannotDenyIsInNoField(t *testing.T) {
 		if tt.shown {
 			l := tt.beside.Limit
 			item := fmt.Sprintf("q=%d;w=%.0f", l.Hits, l.Window.Seconds())
-			policies = fmt.Sprintf("%q;%s, %s", l.Policy, item, policies)
+			policies = fmt.Sprintf("%q;%s, %s", l.Name, item, policies)
 			quota = fmt.Sprintf("100, %s, 100;w=60", item[2:])
 		}
 		want := []Header{
@@ -415,7 +415,7 @@ func TestOneText(t *testing.T) {
 				t.Errorf("%s: field %q", name, h.Name)
 			}
 		}
-		v.Limits[0].Limit.Policy = "a\nb"
+		v.Limits[0].Limit.Name = "a\nb"
 		if got := r.Append(nil, v, unusedClock); !slices.Equal(got, dst[2:]) {
 			t.Errorf("%s: without the first two fields %q, want %q", name, got, dst[2:])
 		}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // The problem types that draft-ietf-httpapi-ratelimit-headers-10 registers. The
@@ -99,8 +100,12 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 	dst = append(dst, s.Rule.Name...)
 	dst = append(dst, `","limit":`...)
 	dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
-	dst = append(dst, `,"window":`...)
-	dst = strconv.AppendFloat(dst, s.Limit.Window.Seconds(), 'f', -1, 64)
+	if s.Limit.Policy != window.Sliding {
+		dst = append(dst, `,"policy":"`...)
+		dst = append(dst, s.Limit.Policy.String()...)
+		dst = append(dst, '"')
+	}
+	dst = appendSpan(dst, s)
 	if s.Decision.Never {
 		dst = append(dst, `,"cost":`...)
 		dst = strconv.AppendUint(dst, s.Cost, 10)
@@ -110,10 +115,25 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 	}
 	if !s.Blind {
 		dst = append(dst, `,"violated-policies":["`...)
-		dst = append(dst, s.Limit.Policy...)
+		dst = append(dst, s.Limit.Name...)
 		dst = append(dst, `"]`...)
 	}
 	return append(dst, '}')
+}
+
+// appendSpan appends the member window, in seconds. A limit of requests in flight has none. The
+// time in which a bucket fills is rounded up to seconds, as in the header fields.
+func appendSpan(dst []byte, s *policy.LimitStatus) []byte {
+	span, _ := s.Span()
+	switch s.Limit.Policy {
+	case window.InFlight:
+		return dst
+	case window.TokenBucket, window.Calendar:
+		dst = append(dst, `,"window":`...)
+		return strconv.AppendInt(dst, Seconds(span), 10)
+	}
+	dst = append(dst, `,"window":`...)
+	return strconv.AppendFloat(dst, span.Seconds(), 'f', -1, 64)
 }
 
 // appendDetail appends the sentence about the denial that a person reads.
@@ -135,9 +155,7 @@ func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
 		dst = append(dst, " cannot be checked now"...)
 	} else {
 		dst = append(dst, ": "...)
-		dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
-		dst = append(dst, " hits in any "...)
-		dst = policy.AppendWindow(dst, s.Limit.Window)
+		dst = policy.AppendAmount(dst, s.Limit.Limit)
 	}
 	if !s.Decision.Never {
 		dst = append(dst, "; try again in "...)

@@ -16,9 +16,22 @@
 //
 // The reset is the wait of the decisive limit. If the request was denied, it is the wait
 // until its cost has room. If nothing remains, it is the wait until one unit has room.
-// Otherwise it is the wait until the window is empty. The reset is rounded up to whole
+// Otherwise it is the wait until nothing is used. The reset is rounded up to whole
 // seconds and never exceeds the window, which is rounded up too. The true wait can be a
-// little longer: a log may round times up, and a lease records hits ahead of time.
+// little longer: a log may round times up, and a lease records hits ahead of time. Debt makes
+// it longer too.
+//
+// # Windows
+//
+// What answers tell as the window depends on the policy of the limit:
+//
+//   - sliding, sliding_counter, fixed: the window, if it is a whole number of seconds.
+//   - token_bucket: the time in which an empty bucket fills, in seconds, rounded up. The quota
+//     is the burst.
+//   - calendar: the length of the present period.
+//   - in_flight: none. The quota has the unit "concurrent-requests". While there is room, no
+//     answer has a reset. If there is none, the reset and Retry-After are 1: a request may
+//     end at any time. If other limits of the request have room too, they are decisive.
 //
 // The style reference describes the limit that envoyproxy/ratelimit would choose: that of the
 // last descriptor that denies, or else that of the first descriptor with the fewest hits

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // The styles. Each is one family of header fields.
@@ -129,7 +130,7 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 	if s.Blind {
 		return text
 	}
-	never := s.Decision.Never
+	timeless := s.Timeless()
 	if styles.rateLimit {
 		text = appendPolicies(text, v)
 		f.end("ratelimit-policy", text)
@@ -141,7 +142,7 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 		f.end("ratelimit-limit", text)
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("ratelimit-remaining", text)
-		if !never {
+		if !timeless {
 			text = strconv.AppendInt(text, Seconds(s.Reset()), 10)
 			f.end("ratelimit-reset", text)
 		}
@@ -151,7 +152,7 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 		f.end("x-ratelimit-limit", text)
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("x-ratelimit-remaining", text)
-		if !never {
+		if !timeless {
 			reset := Seconds(s.Reset())
 			if styles.epoch {
 				// The first whole second after the wait.
@@ -181,13 +182,17 @@ func (f *fields) reference(text []byte, v *policy.Verdict, names *ReferenceNames
 
 // ofReference returns the limit that envoyproxy/ratelimit describes in its fields, or nil. It
 // is that of the last descriptor that denies, or else that of the first descriptor with the
-// fewest hits remaining. Limits that are only observed count too.
+// fewest hits remaining. Limits that are only observed count too. Requests in flight count only
+// if they leave no room.
 func ofReference(v *policy.Verdict) (chosen *policy.LimitStatus) {
 	for _, at := range v.Strictest {
 		if at < 0 || v.Limits[at].Blind {
 			continue
 		}
 		s := &v.Limits[at]
+		if s.Limit.Policy == window.InFlight && !s.OverByRule() {
+			continue // it has no reset
+		}
 		if chosen == nil || s.OverByRule() && !s.Quota || s.ReferenceRemaining() < chosen.ReferenceRemaining() {
 			chosen = s
 		}
@@ -244,19 +249,20 @@ func Seconds(d time.Duration) int64 {
 }
 
 // appendRateLimit writes "name";r=remaining;t=reset. t is optional, so appendRateLimit leaves
-// it out if the cost is above the limit.
+// it out if the cost is above the limit, and if requests in flight leave room.
 func appendRateLimit(b []byte, s *policy.LimitStatus) []byte {
-	b = appendName(b, s.Limit.Policy)
+	b = appendName(b, s.Limit.Name)
 	b = append(b, ";r="...)
 	b = strconv.AppendUint(b, s.Decision.Remaining, 10)
-	if s.Decision.Never {
+	if s.Timeless() {
 		return b
 	}
 	b = append(b, ";t="...)
 	return strconv.AppendInt(b, Seconds(s.Reset()), 10)
 }
 
-// appendPolicies writes "name";q=limit;w=window for each limit of v that could deny.
+// appendPolicies writes "name";q=limit;w=window for each limit of v that could deny. A limit of
+// requests in flight has another unit, which needs no window.
 func appendPolicies(b []byte, v *policy.Verdict) []byte {
 	items := 0
 	for i := range v.Limits {
@@ -270,10 +276,13 @@ func appendPolicies(b []byte, v *policy.Verdict) []byte {
 		if items > 1 {
 			b = append(b, ", "...)
 		}
-		b = appendName(b, s.Limit.Policy)
+		b = appendName(b, s.Limit.Name)
 		b = append(b, ";q="...)
 		b = strconv.AppendUint(b, s.Limit.Hits, 10)
-		b = appendWindow(b, s.Limit.Window)
+		if s.Limit.Policy == window.InFlight {
+			b = append(b, `;qu="concurrent-requests"`...)
+		}
+		b = appendWindow(b, s)
 	}
 	return b
 }
@@ -293,19 +302,22 @@ func appendQuota(b []byte, v *policy.Verdict) []byte {
 		}
 		b = append(b, ", "...)
 		b = strconv.AppendUint(b, s.Limit.Hits, 10)
-		b = appendWindow(b, s.Limit.Window)
+		b = appendWindow(b, s)
 	}
 	return b
 }
 
-// appendWindow writes ;w=seconds. The parameter is an integer and optional, so appendWindow
-// leaves it out if the window is not a whole number of seconds.
-func appendWindow(b []byte, window time.Duration) []byte {
-	if window%time.Second != 0 {
+// appendWindow writes ;w=seconds for the span of a limit. The parameter is an integer and
+// optional, so appendWindow leaves it out if a window is not a whole number of seconds, and for
+// a limit of requests in flight. The time in which a bucket fills is rounded up.
+func appendWindow(b []byte, s *policy.LimitStatus) []byte {
+	span, _ := s.Span()
+	roundsUp := s.Limit.Policy == window.TokenBucket || s.Limit.Policy == window.Calendar
+	if s.Limit.Policy == window.InFlight || span%time.Second != 0 && !roundsUp {
 		return b
 	}
 	b = append(b, ";w="...)
-	return strconv.AppendInt(b, int64(window/time.Second), 10)
+	return strconv.AppendInt(b, Seconds(span), 10)
 }
 
 // appendName writes a structured-field string. Names need no escapes; see policy.ValidName.

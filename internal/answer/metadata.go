@@ -3,10 +3,11 @@ package answer
 import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // AppendVerdict appends the entries of a Struct that describe v, in ascending order of
-// their names. It does not append the caller: see [AppendSubject]. echo, unless it is
+// their names. It names the policy of the decisive limit if that is not sliding. It does not append the caller: see [AppendSubject]. echo, unless it is
 // nil, appends entries whose names are between "degraded_by" and "limit".
 func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte {
 	if v.Unresolved {
@@ -28,6 +29,9 @@ func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte
 		b = wire.AppendValueEntry(b, "metadata", m)
 	}
 	if s != nil {
+		if s.Limit.Policy != window.Sliding {
+			b = wire.AppendTextEntry(b, "policy", s.Limit.Policy.String())
+		}
 		b = wire.AppendNumberEntry(b, "remaining", float64(s.Decision.Remaining))
 		if Retryable(v) {
 			b = wire.AppendNumberEntry(b, "retry_after", float64(RetryAfter(s)))

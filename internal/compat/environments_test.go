@@ -47,7 +47,9 @@ func TestEnvironments(t *testing.T) {
 			"log.level": "info", "grpc.tls.cert_file": cert, "grpc.tls.key_file": key, "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "envoy-ratelimit",
 			"rules.xds.tls.enabled": "true", "rules.xds.tls.ca_file": ca, "rules.xds.tls.cert_file": cert, "rules.xds.tls.key_file": key, "rules.xds.tls.system_cas": "true", "rules.xds.wait": "false",
 			"reference.metrics.address": ":19001", "reference.metrics.mapper_file": mapper,
-		}, []string{"TRACING_ENABLED"}, nil},
+			"traces.protocol": "http", "traces.sampling": "60%",
+			"traces.attributes": "service.name=envoy-ratelimit,service.namespace=envoy-gateway-system,service.instance.id=envoy-ratelimit-0",
+		}, nil, nil},
 		{"istio", map[string]string{
 			"log.level": "debug", "rules.path": rules, "rules.ignore_dot_files": "true", "http.address": "[::]:8080", "grpc.address": "[::]:8081",
 		}, nil, nil},

@@ -117,7 +117,7 @@ func Read(environ []string, own Own) *Reading {
 		}
 		out.Rows = append(out.Rows, v.row)
 	}
-	out.Rows = append(out.Rows, others(environ)...)
+	out.Rows = append(out.Rows, r.others(environ)...)
 	return out
 }
 
@@ -346,12 +346,16 @@ func show(v *variable, given string) string {
 
 // others returns rows for set variables that only libraries of the reference read. Their values
 // are hidden, because some of them are tokens.
-func others(environ []string) (rows []Row) {
+func (r *reader) others(environ []string) (rows []Row) {
 	for _, v := range environ {
 		name, given, _ := strings.Cut(v, "=")
 		for _, f := range families {
 			if strings.HasPrefix(name, f.prefix) && !slices.ContainsFunc(rows, func(r Row) bool { return r.Name == name }) {
-				rows = append(rows, Row{Name: name, Set: true, Value: show(&variable{secret: true}, given), State: StateNoEffect, Why: f.why})
+				row := Row{Name: name, Set: true, Value: show(&variable{secret: true}, given), State: StateNoEffect, Why: f.why}
+				if f.prefix == otelPrefix && r.truth("TRACING_ENABLED") {
+					row.State, row.Why = StateUsed, "read as OpenTelemetry describes it"
+				}
+				rows = append(rows, row)
 			}
 		}
 	}

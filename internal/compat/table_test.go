@@ -61,6 +61,7 @@ const (
 	enabled    = " LIMIT_RESPONSE_HEADERS_ENABLED=true"
 	statsd     = " USE_STATSD=true"
 	prometheus = " USE_STATSD=false USE_PROMETHEUS=true"
+	traces     = " TRACING_ENABLED=true"
 	noEffect   = "no effect: "
 )
 
@@ -258,13 +259,14 @@ var rowTests = []rowTest{
 	{"EXTRA_TAGS", statsd, "", "b:2,a:1", "reference.tags = a=1,b=2", "a:b:c", "expected name:value"},
 	{"DISABLE_STATS", "", "", "true", "the metrics of envoyproxy/ratelimit are off", "on", notTrue},
 	{"DISABLE_STATS", "", "", "false", "the metrics are not off", "", ""},
-	{"TRACING_ENABLED", "", "", "true", "ignored: rls makes no traces", "on", notTrue},
-	{"TRACING_ENABLED", "", "", "false", "no traces", "", ""},
-	{"TRACING_SERVICE_NAME", "", "", "a", noEffect + "rls makes no traces", "", ""},
-	{"TRACING_SERVICE_NAMESPACE", "", "", "a", noEffect + "rls makes no traces", "", ""},
-	{"TRACING_SERVICE_INSTANCE_ID", "", "", "a", noEffect + "rls makes no traces", "", ""},
-	{"TRACING_EXPORTER_PROTOCOL", "", "", "grpc", noEffect + "rls makes no traces", "", ""},
-	{"TRACING_SAMPLING_RATE", "", "", "0.1", noEffect + "rls makes no traces", "x", notNumber},
+	{"TRACING_ENABLED", "", "traces.protocol = off", "true", "traces.protocol = http", "on", notTrue},
+	{"TRACING_SERVICE_NAME", traces, "traces.attributes = service.name=RateLimit", "a", "traces.attributes = service.name=a", "a,b", "a comma cannot be in service.name"},
+	{"TRACING_SERVICE_NAMESPACE", traces, "traces.attributes = service.name=RateLimit", "a", "traces.attributes = service.name=RateLimit,service.namespace=a", "", ""},
+	{"TRACING_SERVICE_INSTANCE_ID", traces, "traces.attributes = service.name=RateLimit", "a", "traces.attributes = service.name=RateLimit,service.instance.id=a", "", ""},
+	{"TRACING_EXPORTER_PROTOCOL", traces, "traces.protocol = http", "grpc", "traces.protocol = grpc", "udp", "is not one of http, grpc"},
+	{"TRACING_EXPORTER_PROTOCOL", "", "", "grpc", noEffect + "TRACING_ENABLED is not true", "", ""},
+	{"TRACING_SAMPLING_RATE", traces, "traces.sampling = 1", "0.1", "traces.sampling = 0.1", "x", notNumber},
+	{"TRACING_SAMPLING_RATE", traces + " SLIDEGATE_TRACES_PROTOCOL=", "", "0.1", noEffect + "SLIDEGATE_TRACES_PROTOCOL says whether there are traces", "", ""},
 }
 
 // TestEveryVariable reads each variable of the reference: not set, set, and with a wrong value.

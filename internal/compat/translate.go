@@ -449,12 +449,41 @@ func (r *reader) dogStatsd(name string) {
 	r.refuse(name, "rls does not send DogStatsD: set it to false, and USE_STATSD=true or USE_PROMETHEUS=true, or DISABLE_STATS=true")
 }
 
-// traces says that there are none.
+// traces reads where spans go. Without TRACING_ENABLED there are none, whatever the variables of
+// OpenTelemetry say, as in the reference.
 func (r *reader) traces() {
-	const enabled = "TRACING_ENABLED"
-	if r.truth(enabled) {
-		r.ignore(enabled, "rls makes no traces")
+	const enabled, name, namespace, instance, protocol, rate = "TRACING_ENABLED", "TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE"
+	if !r.truth(enabled) {
+		r.give("traces.protocol", settings.TracesOff, enabled)
+		r.noEffect("TRACING_ENABLED is not true", name, namespace, instance, protocol, rate)
+		return
 	}
-	r.note(enabled, "no traces")
-	r.noEffect("rls makes no traces", "TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE")
+	text := r.text(protocol)
+	if text == "" {
+		text = settings.TracesHTTP
+	}
+	if text != settings.TracesHTTP && text != settings.TracesGRPC {
+		r.refuse(protocol, "%s", strict.NotOneOf(text, []string{settings.TracesHTTP, settings.TracesGRPC}))
+		return
+	}
+	r.give("traces.protocol", text, enabled, protocol)
+	if by := r.origin("traces.protocol"); by != "" {
+		r.noEffect(by+" says whether there are traces", name, namespace, instance, rate)
+		return
+	}
+	r.share("traces.sampling", rate)
+	var attributes []string
+	for _, a := range []struct{ variable, attribute string }{
+		{name, "service.name"}, {namespace, "service.namespace"}, {instance, "service.instance.id"},
+	} {
+		value := r.text(a.variable)
+		if strings.Contains(value, ",") {
+			r.refuse(a.variable, "a comma cannot be in %s", a.attribute)
+			return
+		}
+		if value != "" {
+			attributes = append(attributes, a.attribute+"="+value)
+		}
+	}
+	r.give("traces.attributes", strings.Join(attributes, ","), name, namespace, instance)
 }

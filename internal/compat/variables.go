@@ -169,16 +169,19 @@ var reportVariables = []variable{
 	{name: "USE_DOG_STATSD_MOGRIFIERS", doc: "no effect. The same holds for every `DOG_STATSD_MOGRIFIER_` variable"},
 	{name: "EXTRA_TAGS", kind: pairs, sets: sets("reference.tags")},
 	{name: "DISABLE_STATS", kind: truth, def: "false", doc: "`true`: the metrics of the reference are off"},
-	{name: "TRACING_ENABLED", kind: truth, def: "false", doc: "`true` is ignored: rls makes no traces"},
-	{name: "TRACING_SERVICE_NAME", def: "RateLimit", doc: "no effect"},
-	{name: "TRACING_SERVICE_NAMESPACE", doc: "no effect"},
-	{name: "TRACING_SERVICE_INSTANCE_ID", doc: "no effect"},
-	{name: "TRACING_EXPORTER_PROTOCOL", def: "http", doc: "no effect"},
-	{name: "TRACING_SAMPLING_RATE", kind: share, def: "1", doc: "no effect. The same holds for every `OTEL_` variable"},
+	{name: "TRACING_ENABLED", kind: truth, def: "false", sets: sets("traces.protocol"), doc: "`false`: no traces, whatever the `OTEL_` variables say"},
+	{name: "TRACING_SERVICE_NAME", def: "RateLimit", sets: sets("traces.attributes"), doc: "`service.name`"},
+	{name: "TRACING_SERVICE_NAMESPACE", sets: sets("traces.attributes"), doc: "`service.namespace`"},
+	{name: "TRACING_SERVICE_INSTANCE_ID", sets: sets("traces.attributes"), doc: "`service.instance.id`. Empty: the name of the host, where the reference makes up an id"},
+	{name: "TRACING_EXPORTER_PROTOCOL", def: "http", sets: sets("traces.protocol"), doc: "`http` or `grpc`. Where spans go, `OTEL_EXPORTER_OTLP_ENDPOINT` and the like say"},
+	{name: "TRACING_SAMPLING_RATE", kind: share, def: "1", sets: sets("traces.sampling"), doc: "of traces that begin here. Spans have other names: see [operate.md](operate.md#traces)"},
 }
+
+// otelPrefix begins the variables of OpenTelemetry, which rls reads as the reference does.
+const otelPrefix = "OTEL_"
 
 // families are prefixes of further variables that only libraries of the reference read.
 var families = []struct{ prefix, why string }{
 	{"DOG_STATSD_MOGRIFIER_", "rls does not send DogStatsD"},
-	{"OTEL_", "rls makes no traces"},
+	{otelPrefix, "TRACING_ENABLED is not true"},
 }

@@ -24,6 +24,8 @@ descriptors:
   - key: quota
     quota_mode: true
     rate_limit: {name: quota, unit: minute, requests_per_unit: 1}
+  - key: bucket
+    rate_limit: {name: bucket, policy: token_bucket, by_tier: {free: {rate: 5/s, burst: 5}}}
 `)
 	s.Tiers.Path = configtest.Write(t, "tiers.yaml", `tiers: [free]
 default: free
@@ -40,7 +42,11 @@ subjects:
     labels: {region: us}
     overrides:
   - id: other
-    overrides: {quota: {window: 1s, requests: 1}}
+    overrides:
+      quota: {window: 1s, requests: 1}
+      bucket: {max: 7}
+  - id: another
+    overrides: {bucket: {rate: 9/s, burst: 20}}
 `)
 	g := mustLoad(t, s)
 	for id, want := range map[string]*tier.Extra{
@@ -54,13 +60,20 @@ subjects:
 			Labels: map[string]string{"region": "eu", "empty": ""},
 		},
 		"labels": {Labels: map[string]string{"region": "us"}},
-		"other":  {Overrides: map[string]tier.Override{"quota": {Limits: []window.Limit{{Hits: 1, Window: time.Second}}}}},
+		"other": {Overrides: map[string]tier.Override{
+			"quota":  {Limits: []window.Limit{{Hits: 1, Window: time.Second}}},
+			"bucket": {Limits: []window.Limit{{Policy: window.InFlight, Hits: 7, Window: time.Second}}},
+		}},
+		"another": {Overrides: map[string]tier.Override{
+			"bucket": {Limits: []window.Limit{{Policy: window.TokenBucket, Rate: 9, Hits: 20, Window: time.Second}}},
+		}},
 	} {
 		configtest.Diff(t, want, g.Rules.Tiers().ByID(id).Extra, "%s", id)
 	}
 	want := []string{
 		`tiers.yaml:9: subjects[1].overrides[1]: no rule has this name, did you mean "per-key"?`,
 		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: rls ignores this override",
+		"tiers.yaml:18: subjects[3].overrides[1]: these keys have no meaning under the policy token_bucket of the rule for tier free: rls ignores this override",
 	}
 	configtest.Diff(t, want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml")), "warnings")
 }

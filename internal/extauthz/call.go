@@ -55,6 +55,12 @@ const (
 // Decode implements [wire.Decoder].
 func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 
+// SetRequestID implements [adapter.Call]. The header of the client's request goes before it.
+func (c *call) SetRequestID(id string) { c.request.ID = id }
+
+// SetStream implements [adapter.Call]. Envoy does not tell this service when a stream ends.
+func (c *call) SetStream(string, string) {}
+
 // Forget implements [adapter.Call].
 func (c *call) Forget() {
 	c.in.forget()
@@ -108,6 +114,9 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 			s.addUpstream(c)
 		}
 		s.opts.Meters.Authorized(c.result)
+		if s.opts.Traced != nil {
+			s.opts.Traced(ctx, c.result)
+		}
 		c.step = done
 	}
 	return true, nil
@@ -240,8 +249,26 @@ func (s *Service) findLimits(c *call) step {
 	if len(c.request.Descriptors) == 0 {
 		return finish
 	}
+	c.describe()
+	c.request.Endless = true
 	s.opts.Decider.Begin(&c.policy, c.request)
 	return takeLimits
+}
+
+// requestID is the name of the header field that Envoy adds to each request.
+const requestID = "x-request-id"
+
+// describe sets what is only shown: the route and the id of the request.
+func (c *call) describe() {
+	first := true
+	c.in.fields.each(requestID, func(line string) {
+		if first && line != "" {
+			c.request.ID, first = line, false
+		}
+	})
+	if c.request.Route, _ = c.in.contextOf("route"); c.request.Route == "" {
+		c.request.Route = c.in.plainPath()
+	}
 }
 
 // limit sets the result of a request whose limits are decided, or could not be decided
@@ -251,6 +278,11 @@ func (s *Service) limit(c *call, err error) {
 		c.result = Undecided
 		if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
 			s.opts.Log.Error("the descriptors of a route meet too many limits, so its requests are answered with an error",
+				zap.String("domain", c.request.Domain[:min(len(c.request.Domain), maxShown)]), zap.Error(err))
+			c.result = Misconfigured
+		}
+		if endless := new(policy.EndlessError); errors.As(err, &endless) {
+			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
 				zap.String("domain", c.request.Domain[:min(len(c.request.Domain), maxShown)]), zap.Error(err))
 			c.result = Misconfigured
 		}

@@ -12,6 +12,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -278,5 +281,19 @@ func TestTooManyLimits(t *testing.T) {
 	}
 	if got := s.meters.results[Misconfigured]; got != 1 {
 		t.Errorf("%d checks count as misconfigured, want 1", got)
+	}
+}
+
+// TestRequestsInFlight refuses a route whose limit counts requests in flight: nothing tells when
+// they end. The log says what to do.
+func TestRequestsInFlight(t *testing.T) {
+	core, logged := observer.New(zapcore.ErrorLevel)
+	s := newService(t, nil, func(o *Options) { o.Log = zap.New(core) })
+	context := map[string]string{"anonymous": "true", "domain": "flight", "descriptors": "in_flight=backend"}
+	if out := s.check(t, ask("/", context)); out.GetErrorResponse().GetStatus().GetCode() != 500 || s.meters.results[Misconfigured] != 1 {
+		t.Errorf("answer = %v, want an error response", out)
+	}
+	if all := logged.All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].ContextMap()), "envoy/in-flight.yaml") {
+		t.Errorf("logged %v, want one line that names envoy/in-flight.yaml", all)
 	}
 }

@@ -26,6 +26,8 @@ type Options struct {
 	Headers  *answer.Renderer
 	// Meters counts the results. Nil disables counting.
 	Meters Meters
+	// Traced gets the result of each request with its context, for traces. Nil disables it.
+	Traced func(context.Context, Result)
 	// Log gets the errors in the context of a route. Wrap it to sample them. Nil disables
 	// logging.
 	Log *zap.Logger

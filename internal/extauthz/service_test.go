@@ -106,6 +106,9 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 			Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(1, time.Minute),
 			Denial: policy.Denial{Body: "<p>Slow down.", ContentType: "text/html"},
 		},
+		{Domain: "flight", Name: "backend", Path: []descriptors.Node{{Key: "in_flight", AnyValue: true}}, Terms: policy.Terms{
+			Limits: []policy.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}},
+		}},
 		{Domain: "blind", Name: "blind", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, Terms: limit(2, time.Minute), OnStoreError: policy.StoreErrorDeny},
 	} {
 		if err := rules.Add(r); err != nil {

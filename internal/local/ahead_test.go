@@ -231,6 +231,13 @@ func (s *ahead) Return(ctx context.Context, r window.Reservation, cost uint64) (
 
 func (*ahead) Close() error { return nil }
 
+// remove removes a log, as an operator does.
+func (s *ahead) remove(id window.LogID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.logs, id)
+}
+
 // count returns the use of a log, and the number of calls.
 func (s *ahead) count(id window.LogID) (used uint64, calls int) {
 	s.mu.Lock()

@@ -74,6 +74,8 @@ type debt struct {
 	check window.Check // of the last request
 	owed  []owed
 	paid  uint64 // the cost that turned out to be charged
+	// resets is how often the debt was dropped.
+	resets uint64
 }
 
 // owed is a cost that the store may not have charged.
@@ -90,9 +92,9 @@ var uncharged = Doubt{math.MaxInt64, math.MaxInt64}
 // moment at which the store could charge them.
 func (o *debt) find(log []byte, then []owed) (found uint64) {
 	contents, err := window.Decode(log)
-	// Otherwise the end of the log is missing, or charges are not recorded at their own
+	// Otherwise the policy keeps no single charges, the end of the log is missing, or charges are not recorded at their own
 	// time, or the value is not a log and the next charge replaces it.
-	exact := err == nil && o.check.Lease.Length == 0 && o.check.Precision <= contents.Unit
+	exact := err == nil && o.check.Limit.Policy == window.Sliding && o.check.Lease.Length == 0 && o.check.Precision <= contents.Unit
 	// One entry of the log is the charge of one call. In this order, the calls find as many
 	// entries as possible.
 	slices.SortStableFunc(o.owed, func(a, b owed) int { return cmp.Compare(a.doubt.Until, b.doubt.Until) })
@@ -100,7 +102,7 @@ func (o *debt) find(log []byte, then []owed) (found uint64) {
 	for _, w := range o.owed {
 		if slices.ContainsFunc(then, func(t owed) bool { return t.doubt == w.doubt }) {
 			part := w.cost
-			if !w.doubt.written(log) {
+			if !w.doubt.written(log, o.check.Limit.Policy) {
 				part = 0
 			} else if exact {
 				part = w.doubt.take(&contents, w.cost)
@@ -133,8 +135,16 @@ func (d Doubt) take(log *window.Contents, cost uint64) (taken uint64) {
 }
 
 // written reports whether the log was written after the doubt began.
-func (d Doubt) written(log []byte) bool {
-	const kind, clock = 1, 8
+func (d Doubt) written(log []byte, p window.Policy) bool {
+	const kind, clock, small = 1, 8, 7
+	if p != window.Sliding {
+		if len(log) < kind+small {
+			return false
+		}
+		var whole [clock]byte
+		copy(whole[clock-small:], log[kind:kind+small])
+		return binary.BigEndian.Uint64(whole[:]) > uint64(d.Since)
+	}
 	return len(log) >= kind+clock && binary.BigEndian.Uint64(log[kind:]) > uint64(d.Since)
 }
 
@@ -149,6 +159,22 @@ func (o *debt) sum() (cost uint64) {
 // doubtful reports whether the store may have charged a part of the debt.
 func (o *debt) doubtful() bool {
 	return slices.ContainsFunc(o.owed, func(w owed) bool { return w.doubt != uncharged })
+}
+
+// drop drops the debt of a log, which was removed. The caller holds the lock. The goroutine
+// that settles it charges nothing more, and ends.
+func (d *debts) drop(id window.LogID) {
+	if log := d.logs[id]; log != nil {
+		log.owed, log.paid = nil, 0
+		log.resets++
+	}
+}
+
+// dropped reports whether the debt of a log was dropped after o was copied from it.
+func (d *debts) dropped(log, o *debt) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return log.resets != o.resets
 }
 
 // newDebts returns no debts. No call to the store takes longer than pause.
@@ -306,7 +332,8 @@ func (o *debt) pay(cost uint64) (paid uint64) {
 // make no debt.
 func charges(c *window.Check, allowed bool, answer *window.Decision) bool {
 	_, free := window.WithoutLog(c)
-	return !free && c.Cost > 0 && c.Mode != window.Refund && c.Mode.Charged(allowed, answer.Allowed)
+	inFlight := c.Limit.Policy == window.InFlight // what it holds ends by itself
+	return !free && !inFlight && c.Cost > 0 && c.Mode != window.Refund && c.Mode.Charged(allowed, answer.Allowed)
 }
 
 // owe adds what a group charges to the debts of its logs.
@@ -366,10 +393,12 @@ func (d *debts) settle(id window.LogID, log *debt) {
 		if done {
 			return
 		}
-		again := d.charge(id, &now)
+		again := d.charge(id, log, &now)
 		if wait = again && !last; wait {
 			d.mu.Lock()
-			log.owed, log.paid = append(now.owed, log.owed...), window.AddSaturating(log.paid, now.paid)
+			if log.resets == now.resets {
+				log.owed, log.paid = append(now.owed, log.owed...), window.AddSaturating(log.paid, now.paid)
+			}
 			d.mu.Unlock()
 			continue
 		}
@@ -380,19 +409,24 @@ func (d *debts) settle(id window.LogID, log *debt) {
 	}
 }
 
-// charge charges all that is owed with one call, and leaves in o what it could not charge.
-// It reports whether another try can succeed.
-func (d *debts) charge(id window.LogID, o *debt) (again bool) {
+// charge charges all that is owed with one call, and leaves in o what it could not charge. o
+// is a copy of log. If the debt is dropped meanwhile, nothing is left. charge reports whether
+// another try can succeed.
+func (d *debts) charge(id window.LogID, log, o *debt) (again bool) {
 	d.settling <- struct{}{}
 	defer func() { <-d.settling }()
 	ctx := context.Background() // the store bounds its calls
 	if o.doubtful() {
-		log, err := d.store.Read(ctx, id)
+		bytes, err := d.store.Read(ctx, id)
 		if err != nil {
 			_, again = d.store.Doubt(err)
 			return again
 		}
-		d.found.Add(o.find(log, slices.Clone(o.owed)))
+		d.found.Add(o.find(bytes, slices.Clone(o.owed)))
+	}
+	if d.dropped(log, o) {
+		*o = debt{resets: o.resets}
+		return false
 	}
 	c := o.check
 	c.Mode, c.Cost, c.Lease = window.Always, o.sum(), window.Lease{}
@@ -405,8 +439,13 @@ func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 	d.charged.Add(c.Cost)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if log.resets != o.resets {
+		*o = debt{resets: o.resets}
+		return false // the log of this process was removed with the cost
+	}
 	// From now on the store's answers count this cost, so the log of this process must not.
 	d.shares.learn(&checks[0], &decisions[0], true)
+	checks[0].Limit = shareLimit(c.Limit, max(c.Limit.Hits/uint64(d.shares.Replicas()), 1), uint64(d.shares.Replicas()))
 	checks[0].Mode, checks[0].Cost = window.Refund, window.AddSaturating(c.Cost, o.paid)
 	_, _ = d.shares.store.Take(ctx, window.MayWait, checks[:], decisions[:]) // if it fails, less is admitted here until the hits expire
 	*o = debt{}

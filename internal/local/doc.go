@@ -11,6 +11,7 @@
 //
 //   - Cost was given back by a refund in [Store.Take], or by another process, which calls
 //     for [Store.Forget].
+//   - The log was removed from the shared store, which calls for [Store.Reset].
 //   - The shared store may have lost its logs, which calls for [Store.ForgetAll].
 //   - The limit is larger than the one that denied, as after a change of tier, or the
 //     precision differs.
@@ -100,6 +101,10 @@
 // charge is recorded at its end, and expires up to one lease too late. If the answer to a
 // reservation is lost, its hits count until they expire.
 //
+// If an operator removes a log, its reservations are gone with it. [Store.Reset] ends the
+// lease. Its rest is not spent, and not given back, because the new log may have hits of
+// another process at the same instant. A reservation that is under way becomes no lease.
+//
 // A refund takes back the newest hits. A refund by another process may take back hits that
 // are reserved here, instead of older hits that expire sooner. Then, for one window, up to
 // the cost of the refund more may be admitted.
@@ -124,6 +129,31 @@
 //   - The answer tells what remains of the share. Its waits end when enough hits that were
 //     admitted here have expired, or when the last known use no longer counts.
 //
+// # Policies
+//
+// All of this holds for each policy that counts hits, with these differences:
+//
+//   - Only a sliding window has leases.
+//   - A bucket keeps tokens, so a denial holds only for the burst and the rate that it was told
+//     for.
+//   - No denial by a limit of requests in flight is remembered, because one of them may end at
+//     any time. Beside a remembered denial by another limit, such a limit that had room needs
+//     no call.
+//   - The share of a bucket is a part of its burst and a part of its rate, both rounded down
+//     but at least one. What the shared store knew to be missing fills up at the rate.
+//   - The share of a limit of requests in flight is a part of its maximum. What the streams of
+//     other processes hold does not count, because when they end is not known.
+//   - Only a sliding window records single charges. For the other policies, a late call counts
+//     as charged if the log was written after the call began. In flight makes no debt.
+//
+// # Requests in flight
+//
+// Store never remembers a denial in flight, because a stream may end at any time. If the shared
+// store cannot be told of an end, Store tells it later: within ten minutes, and up to 65,536
+// ends. Shares count what the streams of this process hold, also those that the shared store
+// has admitted. Streams that the shares admit are not held in the shared store. So when it is
+// back, there may be up to a share more in flight until they end.
+//
 // # Debts
 //
 // If a call to the shared store is late, the store may or may not have charged it
@@ -138,7 +168,8 @@
 // debt, the charge of the answer pays a part of the debt.
 //
 // The process gives up a debt after a second, or when the store does not decide, or if 1,024
-// other logs have a debt. It never owes refunds.
+// other logs have a debt. It never owes refunds. If an operator removes the log
+// ([Shares.Reset]), the debt is dropped.
 //
 // # Cost
 //

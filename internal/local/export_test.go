@@ -3,6 +3,8 @@ package local
 import (
 	"hash/maphash"
 	"sync/atomic"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Believed exports believed for a test.
@@ -25,4 +27,10 @@ func Apart(keys []string, stores ...*Store) {
 	for _, s := range stores {
 		s.memory.seed = m.seed
 	}
+}
+
+// ShareOf returns what the process may admit now.
+func ShareOf(s *Shares, c *window.Check) uint64 {
+	p := s.part(c, s.clock())
+	return shareLimit(c.Limit, p.hits, p.replicas).Hits
 }

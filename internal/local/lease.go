@@ -72,6 +72,7 @@ type account struct {
 	remaining uint64 // in the last answer of the store
 	asking    bool   // a reservation is under way
 	lease     *lease // nil: the log has none
+	resets    uint64 // how often the log was removed from the shared store
 }
 
 // demand is how often a log was asked for, and the sum of the costs.
@@ -88,14 +89,14 @@ type lease struct {
 	until       time.Duration // by the clock of this process, from before the call
 	received    time.Duration
 	left        uint64
+	resets      uint64          // of the account, from before the call
 	decision    window.Decision // the answer of the store to the reservation
 }
 
-// A surplus is a part of a reservation to give back.
+// A surplus is a part of the reservation of a lease, to give back.
 type surplus struct {
-	key         string
-	reservation window.Reservation
-	cost        uint64
+	lease *lease
+	cost  uint64
 }
 
 // ends is a heap of leases. The lease that ends first is on top.
@@ -244,7 +245,7 @@ func (ls *leases) putBack(l *lease, c *window.Check, now time.Duration, d *windo
 	}
 	// The lease has ended, and its rest has been given back.
 	d.Remaining += c.Cost
-	ls.queue(surplus{l.key, l.reservation, c.Cost})
+	ls.queue(surplus{l, c.Cost})
 }
 
 // want returns how much to reserve in addition to the check's own cost. It returns zero if
@@ -287,6 +288,9 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	a := ls.account(c)
 	ask := *c
 	ask.Cost += more
+	a.mu.Lock()
+	resets := a.resets
+	a.mu.Unlock()
 	sent := ls.clock()
 	told, r, err := ls.reserver.Reserve(ctx, ask, c.Lease.Length)
 	received := ls.clock()
@@ -304,10 +308,17 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	ls.end(a) // the old lease had too little left
 	l := &lease{
 		account: a, key: c.Key, reservation: r, hits: c.Limit.Hits, precision: c.Precision,
-		until: sent + c.Lease.Length - c.Lease.Length/marginPart, received: received, left: more, decision: told,
+		until: sent + c.Lease.Length - c.Lease.Length/marginPart, received: received, left: more, resets: resets, decision: told,
+	}
+	ls.made.Add(1)
+	if a.resets != resets {
+		// The log was removed during the call, before or after the reservation. If it was
+		// after, the reservation is gone. So only the check's own cost is spent.
+		l.left = 0
+		l.answer(received, d)
+		return l, nil
 	}
 	a.lease = l
-	ls.made.Add(1)
 	l.answer(received, d)
 	ls.mu.Lock()
 	heap.Push(&ls.ends, l)
@@ -338,7 +349,7 @@ func (ls *leases) end(a *account) {
 	}
 	a.lease = nil
 	if l.left > 0 {
-		ls.queue(surplus{l.key, l.reservation, l.left})
+		ls.queue(surplus{l, l.left})
 		l.left = 0
 	}
 }
@@ -354,7 +365,7 @@ func (ls *leases) endNow(ctx context.Context, id window.LogID) {
 	a.lease = nil
 	var rest surplus
 	if l != nil {
-		rest = surplus{l.key, l.reservation, l.left}
+		rest = surplus{l, l.left}
 		l.left = 0
 	}
 	a.mu.Unlock()
@@ -370,6 +381,46 @@ func (ls *leases) endSoon(id window.LogID) {
 		defer a.mu.Unlock()
 		ls.end(a)
 	}
+}
+
+// drop ends the lease of a log that was removed from the shared store. The reservation is
+// gone with the log. Its rest is not given back, because the new log may have hits of others
+// at the same instant. A reservation that is under way becomes no lease.
+func (ls *leases) drop(id window.LogID) {
+	if a, ok := ls.accounts.GetIfPresent(id); ok {
+		a.drop()
+	}
+	// The accounts of other leases of the log are not kept any more.
+	var others []*lease
+	ls.mu.Lock()
+	for _, l := range ls.ends {
+		if l.key == id.Key && l.reservation.Window == id.Window {
+			others = append(others, l)
+		}
+	}
+	ls.mu.Unlock()
+	for _, l := range others {
+		l.account.drop()
+	}
+}
+
+// drop forgets the lease of an account, and all surpluses of earlier leases.
+func (a *account) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.resets++
+	a.remaining = 0 // until the store tells it
+	if a.lease != nil {
+		a.lease.left = 0
+		a.lease = nil
+	}
+}
+
+// gone reports whether the log of a lease was removed since its reservation began.
+func (l *lease) gone() bool {
+	l.account.mu.Lock()
+	defer l.account.mu.Unlock()
+	return l.account.resets != l.resets
 }
 
 // endAll ends all leases.
@@ -461,14 +512,18 @@ func (ls *leases) takePending() []surplus {
 	return all
 }
 
-// give gives a surplus back. If the store fails, the surplus counts until it expires.
+// give gives a surplus back, unless its log was removed. If the store fails, the surplus
+// counts until it expires.
 func (ls *leases) give(ctx context.Context, s surplus) {
-	taken, err := ls.reserver.Return(ctx, s.reservation, s.cost)
+	if s.lease.gone() {
+		return
+	}
+	taken, err := ls.reserver.Return(ctx, s.lease.reservation, s.cost)
 	if err != nil {
 		return
 	}
 	ls.returned.Add(taken)
-	ls.forget(s.key) // a remembered denial may count these hits
+	ls.forget(s.lease.key) // a remembered denial may count these hits
 }
 
 // close gives back as much as it can within closeTimeout. No lease may be spent after it.

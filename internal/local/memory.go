@@ -45,6 +45,7 @@ type told struct {
 	// one now, cost was given back since then.
 	generation uint64
 	hits       uint64 // the limit
+	rate       uint32 // of a token bucket
 	level      uint64 // the cost has room once the log has fallen to it
 	precision  time.Duration
 	// since is the sent of the oldest answer in the record. The age counts from it.
@@ -168,6 +169,18 @@ func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.De
 	}
 	if t == nil || t.precision != c.Precision || c.Limit.Hits > t.hits {
 		return false
+	}
+	switch c.Limit.Policy {
+	case window.TokenBucket:
+		// The bucket keeps tokens, so what is used depends on the burst, and waits on the rate.
+		if c.Limit.Hits != t.hits || c.Limit.Rate != t.rate {
+			return false
+		}
+	case window.InFlight:
+		// A request that is held may end at any time, so no denial is certain.
+		if t.decision.Remaining < max(c.Cost, 1) {
+			return false
+		}
 	}
 	age := now - t.since
 	if age < 0 || age >= min(t.maxAge, m.maxAge) {
@@ -314,6 +327,7 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 		fresh := &told{
 			generation: group[i].generation,
 			hits:       c.Limit.Hits,
+			rate:       c.Limit.Rate,
 			level:      c.Limit.Hits - min(max(c.Cost, 1), c.Limit.Hits),
 			precision:  c.Precision,
 			// The store's clock has whole microseconds, so the wait may be too long by
@@ -368,6 +382,9 @@ func (t *told) with(old *told, maxAge time.Duration) *told {
 // hit. So the two answers must agree on when it expires.
 func (t *told) continues(old *told, maxAge time.Duration) bool {
 	reset, was := t.decision.ResetAfter, old.decision.ResetAfter
+	if t.rate != old.rate || t.rate > 0 && t.hits != old.hits {
+		return false // two sizes of a token bucket
+	}
 	return t.decision.Remaining == 0 && old.decision.Remaining == 0 && t.received < old.sent+old.decision.UnitAfter && t.hits <= old.hits &&
 		t.maxAge == old.maxAge && t.received-old.since < min(t.maxAge, maxAge) &&
 		t.sent+reset <= old.received+was && old.sent+was <= t.received+reset
@@ -379,6 +396,8 @@ func believed(c *window.Check, d *window.Decision) time.Duration {
 	// A hit that expires later than a new hit would is a reservation.
 	ahead := d.ResetAfter > c.Limit.Window+max(c.Precision, time.Millisecond)
 	switch {
+	case c.Limit.Policy == window.InFlight && (!d.Allowed || d.Remaining == 0):
+		return 0 // room may come at any time
 	case c.Lease.Length > 0 && (ahead || d.Unsettled):
 		// With leases, hits that others may give back deny for the length of a lease.
 		return c.Lease.Length

@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +43,10 @@ type Shares struct {
 	debts    *debts // nil: nothing is charged afterwards
 }
 
-var _ window.Store = (*Shares)(nil)
+var (
+	_ window.Store  = (*Shares)(nil)
+	_ window.Keeper = (*Shares)(nil)
+)
 
 // minSpan is the shortest span; see used.
 const minSpan = time.Millisecond
@@ -118,7 +123,7 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	s := &Shares{span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock}
 	s.SetReplicas(o.Replicas)
 	if s.clock == nil {
-		s.clock = monotonic()
+		s.clock = epoch()
 		o.Memory.Clock = s.clock
 	}
 	keys := o.Keys
@@ -168,14 +173,53 @@ func (s *Shares) Settled() Settled {
 // Logs returns the number of logs of what this process has admitted.
 func (s *Shares) Logs() int { return s.store.Len() }
 
+// Read implements [window.Keeper] for the logs of what this process has admitted. The clock
+// is that of this process.
+func (s *Shares) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	return s.store.Read(ctx, ids)
+}
+
+// List implements [window.Keeper] for the logs of what this process has admitted.
+func (s *Shares) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+	return s.store.List(ctx, m, cursor)
+}
+
+// Remove implements [window.Keeper] for the logs of what this process has admitted. It also
+// forgets the known use and the debts of the logs. If a debt is being charged to the shared
+// store meanwhile, that charge still counts there. Remove tells no other process.
+func (s *Shares) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	if d := s.debts; d != nil {
+		d.mu.Lock() // no request is decided between the debts and the logs
+		defer d.mu.Unlock()
+		for _, id := range ids {
+			d.drop(id)
+		}
+	}
+	for _, id := range ids {
+		s.known.Invalidate(id)
+	}
+	return s.store.Remove(ctx, ids)
+}
+
+// Reset is Remove of one log. Call it when the log was removed from the shared store.
+func (s *Shares) Reset(id window.LogID) {
+	_, _ = s.Remove(context.Background(), []window.LogID{id}) // fails only if the context ends
+}
+
 // Learn notes what the shared store has decided, so that the shares know the use when an
 // outage begins. It keeps neither argument.
-func (s *Shares) Learn(c *window.Check, d *window.Decision) { s.learn(c, d, s.owes(c.Log())) }
+func (s *Shares) Learn(c *window.Check, d *window.Decision) {
+	if c.Stream != 0 {
+		s.learnHold(c, d)
+		return
+	}
+	s.learn(c, d, s.owes(c.Log()))
+}
 
 // learn is Learn. owes tells whether the log has a debt.
 func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
-	if c.Limit.Hits == window.MaxHits {
-		return
+	if c.Limit.Hits == window.MaxHits || c.Limit.Policy == window.InFlight {
+		return // when the requests end that the shared store knew of is not known
 	}
 	hits := c.Limit.Hits - min(d.Remaining, c.Limit.Hits)
 	u, ok := s.known.GetIfPresent(c.Log())
@@ -216,7 +260,7 @@ func (s *Shares) take(ctx context.Context, checks []window.Check, decisions []wi
 	for i := range folded {
 		own[i] = folded[i]
 		parts[i] = s.part(&folded[i], now)
-		own[i].Limit.Hits = parts[i].hits
+		own[i].Limit = shareLimit(own[i].Limit, parts[i].hits, parts[i].replicas)
 	}
 	if _, err := s.store.Take(ctx, window.MayWait, own, answers); err != nil {
 		return err
@@ -240,17 +284,19 @@ type part struct {
 	later uint64        // when the known use has expired
 	share uint64        // the share of the limit, for any cost
 	left  time.Duration // until the known use expires; zero if there is none
+
+	replicas uint64
 }
 
 // part returns what this process may admit of a check's limit.
 func (s *Shares) part(c *window.Check, now time.Duration) part {
 	limit := c.Limit.Hits
-	if limit == 0 || limit == window.MaxHits {
-		return part{hits: limit, later: limit, share: limit}
-	}
 	replicas := s.replicas.Load()
+	if limit == 0 || limit == window.MaxHits {
+		return part{hits: limit, later: limit, share: limit, replicas: replicas}
+	}
 	share := max(limit/replicas, 1)
-	p := part{hits: share, later: share, share: share}
+	p := part{hits: share, later: share, share: share, replicas: replicas}
 	if c.Cost <= limit {
 		// Otherwise a cost above the share would never have room, although the rule
 		// allows it.
@@ -259,6 +305,9 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 	if u, ok := s.known.GetIfPresent(c.Log()); ok {
 		hits, until := u.last()
 		if left := until - now; left > 0 {
+			if c.Limit.Policy == window.TokenBucket {
+				hits = min(hits, missing(&c.Limit, left))
+			}
 			rest := limit - min(hits, limit)
 			p.hits = min(share, (rest+replicas-1)/replicas)
 			p.left = left
@@ -267,6 +316,54 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 	}
 	p.hits = p.later
 	return p
+}
+
+// missing returns how many tokens a bucket lacks that is full after left, rounded up.
+func missing(l *window.Limit, left time.Duration) uint64 {
+	hi, lo := bits.Mul64(uint64(left), uint64(l.Rate))
+	lo, carry := bits.Add64(lo, uint64(l.Window)-1, 0)
+	if hi += carry; hi >= uint64(l.Window) {
+		return math.MaxUint64
+	}
+	tokens, _ := bits.Div64(hi, lo, uint64(l.Window))
+	return tokens
+}
+
+// shareLimit returns a limit of which this process may admit so many hits. The rate of a token
+// bucket is divided by the number of processes, rounded down, but at least one hit.
+func shareLimit(l window.Limit, hits, replicas uint64) window.Limit {
+	l.Hits = hits
+	if l.Policy != window.TokenBucket {
+		return l
+	}
+	l.Rate = uint32(max(uint64(l.Rate)/replicas, 1))
+	if l.Hits != window.MaxHits { // the rounded rate must fill the bucket in time
+		high, low := bits.Mul64(uint64(window.MaxWindow), uint64(l.Rate))
+		if most, _ := bits.Div64(high%uint64(l.Window), low, uint64(l.Window)); high < uint64(l.Window) {
+			l.Hits = min(l.Hits, most)
+		}
+	}
+	return l
+}
+
+// untilKnown returns the wait until the known use of a token bucket lets this process admit a
+// cost.
+func (p *part) untilKnown(c *window.Check) time.Duration {
+	need := (max(c.Cost, 1)-1)*p.replicas + 1 // of what remains in all
+	if need > c.Limit.Hits {
+		return p.left
+	}
+	// So much time before the known bucket is full, it has what is needed.
+	hi, lo := bits.Mul64(c.Limit.Hits-need, uint64(c.Limit.Window))
+	if hi >= uint64(c.Limit.Rate) {
+		return 0
+	}
+	before, _ := bits.Div64(hi, lo, uint64(c.Limit.Rate))
+	if before >= uint64(p.left) {
+		return 0
+	}
+	wait := p.left - time.Duration(before)
+	return (wait + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
 // tell turns the answer of this process's log into the answer of the share.
@@ -287,9 +384,13 @@ func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.D
 		d.ResetAfter = max(d.ResetAfter, p.left)
 		return nil
 	}
-	later, err := s.look(ctx, c, p.later)
+	later, err := s.look(ctx, c, p)
 	if err != nil {
 		return err
+	}
+	if c.Limit.Policy == window.TokenBucket {
+		p.tellBucket(c, d, &later)
+		return nil
 	}
 	// The wait ends when enough of this process's own hits expire, or the known use.
 	wait := func(now, then time.Duration) time.Duration {
@@ -312,13 +413,33 @@ func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.D
 	return nil
 }
 
-// look asks a log of this process under another limit. It charges nothing, because the
-// second check of the group denies it.
-func (s *Shares) look(ctx context.Context, c *window.Check, hits uint64) (window.Decision, error) {
+// tellBucket is the rest of tell for a token bucket: what the shared store knew fills up hit by
+// hit, and so does the bucket of this process. later is the answer of the bucket of this process
+// as if the shared store knew of no use.
+func (p *part) tellBucket(c *window.Check, d, later *window.Decision) {
+	if !d.Allowed && c.Cost <= c.Limit.Hits {
+		d.Never = false
+		d.RetryAfter = max(p.untilKnown(c), later.RetryAfter, time.Microsecond)
+	}
+	if d.Remaining == 0 {
+		one := *c
+		one.Cost = 1
+		unit := later.UnitAfter
+		if later.Remaining > 0 {
+			unit = 0
+		}
+		d.UnitAfter = max(p.untilKnown(&one), unit, time.Microsecond)
+	}
+	d.ResetAfter = max(d.ResetAfter, later.ResetAfter, p.left)
+}
+
+// look asks a log of this process under the limit that holds when the known use has expired. It
+// charges nothing, because the second check of the group denies it.
+func (s *Shares) look(ctx context.Context, c *window.Check, p *part) (window.Decision, error) {
 	var decisions [2]window.Decision
 	checks := [2]window.Check{*c, {Key: "-", Limit: window.Limit{Window: c.Limit.Window}}}
 	checks[0].Mode = window.Enforce
-	checks[0].Limit.Hits = hits
+	checks[0].Limit = shareLimit(c.Limit, p.later, p.replicas)
 	_, err := s.store.Take(ctx, window.MayWait, checks[:], decisions[:])
 	return decisions[0], err
 }

@@ -44,6 +44,7 @@ type Store struct {
 	memory *memory // nil: Store remembers nothing
 	leases *leases // nil: Store makes no leases
 	denied atomic.Uint64
+	ends   streamEnds // of streams, of which the shared store has not heard
 }
 
 var _ window.Store = (*Store)(nil)
@@ -77,12 +78,21 @@ func monotonic() func() time.Duration {
 	return func() time.Duration { return time.Since(start) }
 }
 
+// epoch returns a clock that counts from 1970 as the clock of the machine has it at its start,
+// and is not set afterwards. Windows of the clock begin by it.
+func epoch() func() time.Duration {
+	start := time.Now()
+	zero := time.Duration(start.UnixNano())
+	return func() time.Duration { return zero + time.Since(start) }
+}
+
 // Close gives leases back, for a second at most, and closes the shared store. It ends all
 // goroutines of the Store.
 func (s *Store) Close() error {
 	if s.leases != nil {
 		s.leases.close()
 	}
+	s.ends.close()
 	return s.store.Close()
 }
 
@@ -95,11 +105,19 @@ type Stats struct {
 	// Leases is the number of reservations. LeasedHits is the number of hits that leases
 	// admitted, ReturnedHits the number that went back.
 	Leases, LeasedHits, ReturnedHits uint64
+	// EndsWaiting is the number of ends of streams of which the shared store has not heard
+	// yet. EndsDelivered is the number that it heard of later, and EndsLost the number that it
+	// never hears of.
+	EndsWaiting             int
+	EndsDelivered, EndsLost uint64
 }
 
 // Stats returns the counts so far.
 func (s *Store) Stats() Stats {
-	st := Stats{Denials: s.denied.Load()}
+	st := Stats{
+		Denials: s.denied.Load(), EndsWaiting: s.ends.count(),
+		EndsDelivered: s.ends.delivered.Load(), EndsLost: s.ends.lost.Load(),
+	}
 	if s.memory != nil {
 		st.Keys = s.memory.told.EstimatedSize()
 	}
@@ -110,7 +128,7 @@ func (s *Store) Stats() Stats {
 }
 
 // Forget removes what Store remembers of a log, and ends its lease. Call it when another
-// process has given cost back to the log or has reset it. Store does not remember the
+// process has given cost back to the log. Store does not remember the
 // answers of calls that are under way either.
 func (s *Store) Forget(id window.LogID) {
 	if s.memory != nil {
@@ -118,6 +136,17 @@ func (s *Store) Forget(id window.LogID) {
 	}
 	if s.leases != nil {
 		s.leases.endSoon(id)
+	}
+}
+
+// Reset is Forget for a log that was removed from the shared store. The reservation of its
+// lease is gone with the log. So Store neither spends the rest of the lease nor gives it back.
+func (s *Store) Reset(id window.LogID) {
+	if s.memory != nil {
+		s.memory.forget(id.Key)
+	}
+	if s.leases != nil {
+		s.leases.drop(id)
 	}
 }
 

@@ -15,11 +15,12 @@ import (
 // uncounted counts nothing.
 type uncounted struct{}
 
-func (uncounted) Meter(string, string) Meter { return uncounted{} }
-func (uncounted) UnknownDomain()             {}
-func (uncounted) Count(Outcome)              {}
-func (uncounted) Near(uint64)                {}
-func (uncounted) Detail([]byte, Outcome)     {}
+func (uncounted) Meter(string, string) Meter                  { return uncounted{} }
+func (uncounted) UnknownDomain()                              {}
+func (uncounted) Count(Outcome)                               {}
+func (uncounted) Near(uint64, uint64)                         {}
+func (uncounted) Denied(string, window.Policy, time.Duration) {}
+func (uncounted) Detail([]byte, Outcome)                      {}
 
 // benchRequest is a request of benchmarks and of tests of allocations.
 type benchRequest struct {

@@ -31,6 +31,8 @@ type Call struct {
 	key       []byte
 	detail    []byte
 	own       []Limit
+	stream    streamState
+	clock     time.Duration // Options.Clock when the checks were made; 0: not read yet
 
 	// Subjects of keys, while the request is prepared.
 	ctx      context.Context //nolint:containedctx // only while prepare runs
@@ -61,15 +63,32 @@ const (
 // With wait, Decide blocks until the source of tiers and the store answer. ctx bounds both,
 // and Options.Wait bounds the wait for the source.
 func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
+	if c.step == isBegun && c.ending() {
+		if !wait {
+			return false, nil
+		}
+		if settles, err := c.endStream(ctx); !settles {
+			c.finish(ctx, err)
+		}
+	}
 	if c.step == isBegun && c.prepare(ctx, wait) {
 		c.step = isPrepared
 	}
 	if c.step == isPrepared {
 		if decided, err = c.decide(ctx, wait); decided {
-			c.step, c.err = isDecided, err
+			c.finish(ctx, err)
 		}
 	}
 	return c.step == isDecided, c.err
+}
+
+// finish notes that the request is decided.
+func (c *Call) finish(ctx context.Context, err error) {
+	c.step, c.err = isDecided, err
+	c.countMisuses()
+	if t := c.decider.opts.Tracer; t != nil {
+		t.Decided(ctx, &c.req, &c.verdict, err)
+	}
 }
 
 // Verdict returns the verdict on the request. It is valid after [Call.Decide] has
@@ -98,7 +117,8 @@ func (c *Call) Forget() {
 // missing and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.reset(len(c.req.Descriptors))
-	c.checks, c.differs = reuse.Slice(c.checks), false
+	c.checks, c.differs, c.clock = reuse.Slice(c.checks), false, 0
+	c.stream = streamState{}
 	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
 		return true
 	}
@@ -138,6 +158,8 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
 	switch n := len(c.checks); {
+	case c.stream.endless != nil:
+		return true, &EndlessError{c.stream.endless}
 	case n == 0 && c.rules.missing:
 		return true, ErrMissing
 	case n == 0:
@@ -177,7 +199,7 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 		c.verdict.fold(c.decisions, c.rules.shadow)
 		c.countLimits()
 	}
-	c.logDenial()
+	c.record()
 	return true, nil
 }
 
@@ -185,12 +207,13 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 // store has to wait.
 func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	o := &c.decider.opts
+	ends := c.decider.places.ends.Load()
 	apart := c.rules.shadow && c.mixed()
 	if apart && !wait {
 		return false, nil // the first of two calls could charge, and the second could have to wait
 	}
 	var start time.Time
-	if o.StoreSeconds != nil {
+	if o.StoreSeconds != nil || o.Tracer != nil {
 		start = time.Now()
 	}
 	if apart {
@@ -203,6 +226,14 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	}
 	if o.StoreSeconds != nil {
 		o.StoreSeconds(time.Since(start).Seconds())
+	}
+	if o.Tracer != nil {
+		o.Tracer.Stored(ctx, start, time.Since(start), err)
+	}
+	if full := c.full(err); full != nil {
+		if decided, err = c.await(ctx, wait, full, ends); !decided {
+			return false, nil
+		}
 	}
 	if err != nil {
 		return true, fmt.Errorf("the store could not decide: %w", err)

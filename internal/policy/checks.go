@@ -14,7 +14,10 @@ import (
 func (c *Call) match() {
 	req, v := &c.req, &c.verdict
 	for i := range req.Descriptors {
-		v.Matches[i].Rule, _ = c.domain.tree.Match(req.Descriptors[i].Entries)
+		// Without an ending, a client may have sent the value that ends streams in a header.
+		if !req.Descriptors[i].Ends || req.Ending == "" {
+			v.Matches[i].Rule, _ = c.domain.tree.Match(req.Descriptors[i].Entries)
+		}
 	}
 	if !c.domain.replaces {
 		return
@@ -67,8 +70,9 @@ func (c *Call) addChecks(i int) {
 	var own Terms
 	if who.known != nil && c.req.Tier == "" {
 		if o, ok := who.known.Override(rule.Name); ok && rs.mayOverride(rule, &o) {
-			own = c.ownTerms(rule, &o, terms.Observe)
-			terms, status.Own = &own, true
+			if own, ok = c.ownTerms(rule, terms, &o); ok {
+				terms, status.Own = &own, true
+			}
 		}
 	}
 	if terms.Unlimited {
@@ -93,7 +97,7 @@ func (c *Call) addChecks(i int) {
 	status.usage = c.usageOf(rule, desc)
 	for j := range terms.Limits {
 		status.Limit = terms.Limits[j]
-		c.addCheck(status, key, desc.Refund)
+		c.addCheck(status, key, desc.Refund, who.known)
 	}
 }
 
@@ -104,20 +108,23 @@ func (c *Call) addChecks(i int) {
 func (c *Call) addOverride(i int) {
 	desc, m := &c.req.Descriptors[i], &c.verdict.Matches[i]
 	m.Overridden = true
+	if !c.domain.overridden.Load() {
+		c.domain.overridden.Store(true)
+	}
 	rule := m.Rule
 	if rule == nil {
 		rule = c.domain.override
 	}
 	status := LimitStatus{
 		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow, ShadowAll: c.rules.shadow,
-		Limit: Limit{Limit: *desc.Override, Precision: window.Precision(*desc.Override), Policy: rule.Name},
+		Limit: Limit{Limit: *desc.Override, Precision: precisionOf(*desc.Override), Name: rule.Name},
 	}
 	if rule.Always {
 		status.Mode = window.Always
 	}
 	if key := c.overrideKey(desc.Entries); !c.mustWait {
 		status.usage = c.usageOf(rule, desc)
-		c.addCheck(status, key, desc.Refund)
+		c.addCheck(status, key, desc.Refund, nil)
 	}
 }
 
@@ -127,21 +134,21 @@ func (rs *Rules) mayOverride(rule *Rule, o *tier.Override) bool {
 	return len(o.Limits) <= 1 || !rule.Quota && !rs.quota
 }
 
-// ownTerms returns a subject's own limits under a rule. They are valid until the next
-// call.
-func (c *Call) ownTerms(rule *Rule, o *tier.Override, observe float64) Terms {
-	c.own = reuse.Slice(c.own)
-	for _, l := range o.Limits {
-		c.own = append(c.own, Limit{Limit: l, Precision: window.Precision(l)})
-	}
-	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: observe}
+// ownTerms returns a subject's own limits under a rule, instead of the terms of its tier. They
+// are valid until the next call. It returns false if they have no meaning there.
+func (c *Call) ownTerms(rule *Rule, terms *Terms, o *tier.Override) (own Terms, ok bool) {
+	c.own, ok = OwnLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
+	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
 
-// addCheck adds a limit with its check.
-func (c *Call) addCheck(s LimitStatus, key string, refund bool) {
+// addCheck adds a limit with its check. of is the subject, nil if it is not known.
+func (c *Call) addCheck(s LimitStatus, key string, refund bool, of *tier.Subject) {
 	switch {
 	case refund:
 		s.Mode, s.Quota = window.Refund, false
+	case c.req.Ending != "":
+		// The stream has ended, so the cost has been spent.
+		s.Mode, s.Quota = window.Always, false
 	case s.Mode == window.Always:
 		// It is recorded even where it is observed or one of several alternatives.
 	case s.Observed:
@@ -152,10 +159,21 @@ func (c *Call) addCheck(s LimitStatus, key string, refund bool) {
 	check := window.Check{
 		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
 	}
+	switch s.Limit.Policy {
+	case window.InFlight:
+		s.usage = usagePlain // what is held is no usage
+		if !c.hold(s.Rule, &check, refund) {
+			return
+		}
+	case window.Calendar:
+		check.Period = c.period(&s, of)
+	default:
+	}
 	if s.usage != usagePlain {
 		s.ask(&check)
 		c.differs = c.differs || s.usage != usagePlain
 	}
+	s.Period = check.Period
 	c.verdict.Limits = append(c.verdict.Limits, s)
 	c.checks = append(c.checks, check)
 }

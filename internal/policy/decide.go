@@ -25,6 +25,16 @@ type Request struct {
 	// Plain has the API keys themselves, for a source that needs them. Nil for all
 	// other sources.
 	Plain []PlainKey
+	// Stream names the client's stream, for limits of requests in flight. Zero: it is unknown.
+	Stream window.StreamID
+	// Ending says how the stream has ended. It is empty while the stream is open. Every cost of
+	// a stream that has ended is a usage report, whatever its rule says.
+	Ending string
+	// Endless is true if the adapter never hears of the ends of streams.
+	Endless bool
+	// ID is the id of the client's request, if Envoy sends it, and Route the route that an
+	// adapter knows. Both are only shown, and empty if they are unknown.
+	ID, Route string
 }
 
 // A Caller is the answer that an adapter got for one API key.
@@ -47,15 +57,21 @@ type Descriptor struct {
 	// Refund gives the cost back, the newest hits first, never below zero. It is always
 	// allowed.
 	Refund bool
+	// Ends says that the stream of the request has ended. If the request has an Ending, no rule
+	// matches the descriptor, and the other descriptors are charged only if the stream held
+	// something.
+	Ends bool
 }
 
-// Options of a [Decider]. Store, Meters and Log are required.
+// Options of a [Decider]. Store and Meters are required.
 type Options struct {
 	// Store bounds its calls by itself, in addition to the deadline of the caller.
 	Store  window.Store
 	Meters Meters
 	// StoreSeconds observes how long each store call took. Nil disables it.
 	StoreSeconds func(seconds float64)
+	// Tracer describes decisions in traces. Nil disables it.
+	Tracer Tracer
 	// Local decides for rules with StoreErrorLocal while Store cannot. It must not
 	// block. Nil: these rules count as StoreErrorReported. It may be a [Learner] and a
 	// [Debtor].
@@ -71,7 +87,19 @@ type Options struct {
 	NearLimit float32
 	// Hits counts in hits what Meters counts in requests. Nil disables it.
 	Hits HitMeters
-	// Log gets denials at debug level. Wrap it to sample them.
+	// Streams counts what concerns limits of requests in flight. Nil disables it.
+	Streams StreamMeters
+	// Patience is how long a request waits at most because limits of requests in flight are
+	// full. Zero: it does not wait. See DefaultPatience.
+	Patience time.Duration
+	// Recorder keeps decisions that people ask about. Nil: they are not kept.
+	Recorder Recorder
+	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by one that agrees with
+	// it. Periods of calendars follow it. Nil: the time of day.
+	Clock func() time.Duration
+	// Log gets warnings about usage reports that were lost, about each [Misuse], and about
+	// labels that are no days. Wrap it to sample them. Nil disables
+	// them.
 	Log *zap.Logger
 	// Learned gets a line for each rule that learns that its costs are usage reports. Nil
 	// disables the lines.
@@ -79,6 +107,17 @@ type Options struct {
 	// Unknown gets a warning for each request whose domain has no rules. Wrap it to
 	// sample them. Nil disables the warnings.
 	Unknown *zap.Logger
+}
+
+// A Tracer describes decisions in the trace of a call. It keeps no argument, and no text of the
+// request without a copy. It is safe for concurrent use.
+type Tracer interface {
+	// Stored is called after a store call that took so long, with the context of
+	// [Call.Decide] and the error of the store.
+	Stored(ctx context.Context, begin time.Time, took time.Duration, err error)
+	// Decided is called once for each request that is decided, with the context and the error
+	// of [Call.Decide]. With an error, v is not a verdict.
+	Decided(ctx context.Context, req *Request, v *Verdict, err error)
 }
 
 // A Learner is a local store that follows the decisions of Options.Store, so that it
@@ -109,7 +148,13 @@ type Decider struct {
 	opts    Options
 	learner Learner // nil if Options.Local is not one
 	debtor  Debtor  // nil if Options.Local is not one
-	rules   atomic.Pointer[Rules]
+	// ender and localEnder hear of the ends of streams. Nil if Options.Store and Options.Local
+	// do not count what streams hold.
+	ender, localEnder window.Ender
+	places            places
+	rules             atomic.Pointer[Rules]
+	// explains is true if the decider belongs to [Rules.Explain], so that rules learn nothing.
+	explains bool
 }
 
 // NewDecider returns a Decider with rules as its first generation.
@@ -117,6 +162,8 @@ func NewDecider(rules *Rules, opts Options) *Decider {
 	d := &Decider{opts: opts}
 	d.learner, _ = opts.Local.(Learner)
 	d.debtor, _ = opts.Local.(Debtor)
+	d.ender, _ = opts.Store.(window.Ender)
+	d.localEnder, _ = opts.Local.(window.Ender)
 	d.Swap(rules)
 	return d
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,11 +72,12 @@ type count struct {
 	name string
 }
 
-func (c counts) Meter(domain, rule string) Meter { return count{c, domain + "/" + rule} }
-func (c counts) UnknownDomain()                  { c["unknown domain"]++ }
-func (c count) Near(uint64)                      {}
-func (c count) Count(o Outcome)                  { c.c[c.name+" "+o.String()]++ }
-func (c count) Detail(values []byte, o Outcome)  { c.c[c.name+" "+string(values)+" "+o.String()]++ }
+func (c counts) Meter(domain, rule string) Meter            { return count{c, domain + "/" + rule} }
+func (c counts) UnknownDomain()                             { c["unknown domain"]++ }
+func (c count) Near(uint64, uint64)                         {}
+func (c count) Denied(string, window.Policy, time.Duration) {}
+func (c count) Count(o Outcome)                             { c.c[c.name+" "+o.String()]++ }
+func (c count) Detail(values []byte, o Outcome)             { c.c[c.name+" "+string(values)+" "+o.String()]++ }
 
 func anyOf(key string) descriptors.Node { return descriptors.Node{Key: key, AnyValue: true} }
 
@@ -326,10 +328,18 @@ func TestAPIKeysReachNothing(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	store := &recordingStore{answer: func(window.Check) window.Decision { return window.Decision{RetryAfter: time.Second} }}
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core)})
+	var parties parties
+	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core), Recorder: &parties})
 	for _, key := range []string{"acme-key", "made-up", "vip-key"} {
-		v := decide(t, decider, request("api_key="+key, "route=search api_key="+key))
-		everything := fmt.Sprintf("%v %+v %+v", logs.All(), store.checks, v)
+		req := request("api_key="+key, "route=search api_key="+key, "path=/v1/"+key+"/x?k="+key)
+		req.ID = "Bearer " + key
+		v := decide(t, decider, req)
+		// Limits have their rule, and with it all rules.
+		limits := slices.Clone(v.Limits)
+		for i := range limits {
+			limits[i].Rule = nil
+		}
+		everything := fmt.Sprintf("%v %+v %+v %+v", logs.All(), store.checks, limits, parties)
 		for _, r := range rs.All() {
 			everything += fmt.Sprintf("%s %s %v", r.Name, r.ID(), r.Path)
 		}
@@ -337,10 +347,17 @@ func TestAPIKeysReachNothing(t *testing.T) {
 			t.Errorf("the key %s shows in %s", key, everything)
 		}
 	}
-	if logs.Len() != 3 {
-		t.Errorf("%d log lines, want one for each denial", logs.Len())
+	if len(parties) != 3 {
+		t.Errorf("%d denials are recorded, want 3", len(parties))
 	}
 }
+
+// parties is a Recorder that keeps whom denials are of.
+type parties []Party
+
+func (p *parties) Denied(req *Request, _ *Verdict, s *LimitStatus) { *p = append(*p, s.Party(req)) }
+
+func (*parties) Near(*Request, *Verdict, *LimitStatus) {}
 
 func TestVerdict(t *testing.T) {
 	allowed := func(remaining uint64) window.Decision {
@@ -546,7 +563,7 @@ func TestAddRefuses(t *testing.T) {
 		{"no domain", Rule{Path: api, Terms: per(1, time.Second)}, "a domain needs a name"},
 		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Terms: per(1, time.Second)}, `name "override" is reserved for limits`},
 		{"bad window", Rule{Domain: "d", Path: api, Terms: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
-		{"a window twice", Rule{Domain: "d", Path: api, Terms: Terms{Limits: append(per(1, time.Second).Limits, per(2, time.Second).Limits...)}}, "two limits for the same window of 1s"},
+		{"a window twice", Rule{Domain: "d", Path: api, Terms: Terms{Limits: append(per(1, time.Second).Limits, per(2, time.Second).Limits...)}}, "two limits with the policy sliding for the same window of 1s"},
 		{"unknown tier", Rule{Domain: "d", Path: api, ByTier: map[string]Terms{"gold": per(1, time.Second)}}, `by_tier: unknown tier "gold", expected one of ["free" "starter"]`},
 		{"a tier without a limit", Rule{Domain: "d", Path: api, ByTier: map[string]Terms{"free": per(1, time.Second)}}, `by_tier: tier "starter" has no limit here and the rule has none of its own`},
 		{"no path", Rule{Domain: "d", Terms: per(1, time.Second)}, "a rule needs at least one descriptor key"},
@@ -585,7 +602,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("name of %v = %q, want %q", tt.path, r.Name, tt.want)
 		}
 		for i, want := range tt.hdrs {
-			if got := r.Terms.Limits[i].Policy; got != want {
+			if got := r.Terms.Limits[i].Name; got != want {
 				t.Errorf("limit %d of %s is called %q, want %q", i, r.Name, got, want)
 			}
 		}

@@ -43,6 +43,14 @@
 // a function of that log alone: a log must not have one name in requests with a subject
 // and another name in requests without.
 //
+// # Accounts
+//
+// [Rules.AccountOf] answers the operator's question which limits apply to a subject, an API
+// key, an address or a descriptor, and in which logs they count. It makes the checks that a
+// request of that party would get, and decides nothing. If a rule has a log for each value of
+// another entry, the names of its logs are found in the store, parsed, and made again from the
+// values: only a log that a request would get counts.
+//
 // # Usage reports
 //
 // Envoy may ask a rule before a request, with a cost of 0, and report the cost after the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -16,14 +17,26 @@ type Explanation struct {
 	Verdict Verdict
 }
 
-// Explain decides and charges a request like [Call.Decide], and explains the answer. The
-// explanation has no values of API keys. It assumes that the store of the Decider is empty. If
-// inRedis is not nil, it returns the name of a log in Redis, for the explanation. Explain returns the errors of Decide, and one
-// for a domain without rules, which Decide allows.
-func (d *Decider) Explain(ctx context.Context, req Request, inRedis func(window.LogID) string) (*Explanation, error) {
-	var c Call
-	d.Begin(&c, req)
-	if _, err := c.Decide(ctx, window.MayWait); err != nil {
+// ExplainOptions of [Rules.Explain].
+type ExplainOptions struct {
+	// Store is an empty store that nothing else uses. Required.
+	Store window.Store
+	// Subjects, Wait and DenyUnresolved are those of the Decider; see [Options].
+	Subjects       tier.Resolver
+	Wait           time.Duration
+	DenyUnresolved bool
+	// InRedis returns the name of a log in Redis, for the explanation. Nil: no log is there.
+	InRedis func(window.LogID) string
+}
+
+// Explain decides a request like [Call.Decide] with an empty store, and explains the answer. It
+// counts nothing and changes nothing but the store, so the rules may be active. The
+// explanation has no values of API keys. Explain returns the errors of Decide, and one for a
+// domain without rules, which Decide allows. It is safe for concurrent use.
+func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*Explanation, error) {
+	d := &Decider{explains: true, opts: Options{Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved}}
+	c := Call{decider: d, rules: rs, req: req}
+	if err := c.decideUncounted(ctx); err != nil {
 		return nil, err
 	}
 	if c.domain == nil {
@@ -45,12 +58,34 @@ func (d *Decider) Explain(ctx context.Context, req Request, inRedis func(window.
 		}
 		for j := range v.Limits {
 			if v.Limits[j].Descriptor == i {
-				e.explainLimit(&v.Limits[j], c.checks[j].Log(), inRedis)
+				e.explainLimit(&v.Limits[j], c.checks[j].Log(), o.InRedis)
 			}
 		}
 	}
 	e.explainVerdict()
 	return e, nil
+}
+
+// decideUncounted is Decide with waiting, and counts nothing.
+func (c *Call) decideUncounted(ctx context.Context) error {
+	c.prepare(ctx, window.MayWait)
+	switch n := len(c.checks); {
+	case n == 0 && c.rules.missing:
+		return ErrMissing
+	case n == 0:
+		c.verdict.Allowed = true
+		return nil
+	case n > window.MaxChecks:
+		return &TooManyLimitsError{n}
+	}
+	if !c.denyUnresolved() {
+		if _, err := c.take(ctx, window.MayWait); err != nil {
+			return err
+		}
+	}
+	c.answerQuestions()
+	c.verdict.fold(c.decisions, c.rules.shadow)
+	return nil
 }
 
 func (e *Explanation) addf(format string, args ...any) {
@@ -59,7 +94,7 @@ func (e *Explanation) addf(format string, args ...any) {
 
 func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor) {
 	if o := desc.Override; o != nil {
-		e.addf("  has its own limit, which replaces those of any rule: %d per %s", o.Hits, FormatWindow(o.Window))
+		e.addf("  has its own limit, which replaces those of any rule: %s", FormatLimit(*o))
 	}
 	steps := dom.tree.Trace(desc.Entries)
 	for _, s := range steps {
@@ -115,7 +150,10 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 	case s.usage == usageQuestion:
 		mode = ", a question that passes at the limit"
 	}
-	e.addf("  rule %s%s: %d per %s%s", s.Rule.Name, who, s.Limit.Hits, FormatWindow(s.Limit.Window), mode)
+	e.addf("  rule %s%s: %s%s", s.Rule.Name, who, FormatLimit(s.Limit.Limit), mode)
+	if text := s.countsHow(); text != "" {
+		e.addf("    %s", text)
+	}
 	endless := s.Limit.Hits == window.MaxHits
 	if s.Limit.Precision > 0 && !endless {
 		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
@@ -133,6 +171,8 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 	}
 	e.addf("    while the store cannot decide: %s", s.Rule.storeError)
 	switch d := &s.Decision; {
+	case !d.Allowed && !d.Never && s.Limit.Policy == window.InFlight:
+		e.addf("    cost  %d, has no room until a request that is held ends", s.Cost)
 	case d.Never:
 		e.addf("    cost  %d, more than the limit: it is denied however long the caller waits", s.Cost)
 	case d.Allowed:

@@ -1,5 +1,11 @@
 package policy
 
+import (
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
 // Outcome is what happened to one rule, or to a descriptor without one, in one request.
 type Outcome int
 
@@ -53,8 +59,13 @@ func (o Outcome) String() string { return Outcomes[o] }
 // A Meter counts the outcomes of one rule. It is safe for concurrent use.
 type Meter interface {
 	Count(Outcome)
-	// Near counts hits that had room above Options.NearLimit of a limit.
-	Near(hits uint64)
+	// Near counts hits that had room above Options.NearLimit of a limit, and hits after which
+	// at most 5 % of it remained. One of the two may be zero.
+	Near(hits, last uint64)
+	// Denied counts a denial by the limit of a tier, a policy and a window, besides Count. The
+	// window is zero for window.InFlight. A limit that is not the rule's, but of one subject or
+	// one request, has the policy window.Sliding and the window zero.
+	Denied(tier string, p window.Policy, win time.Duration)
 	// Detail counts in a series for the values of one request, for rules with
 	// detailed_metric or value_to_metric. It does not keep the bytes.
 	Detail(values []byte, o Outcome)

@@ -7,12 +7,16 @@ import (
 
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // countUnlimited counts each descriptor that no limit applies to. Of a request for an
 // unknown domain it counts the request.
 func (c *Call) countUnlimited() {
 	v := &c.verdict
+	if c.domain == nil && c.req.ends() {
+		return // the domain of a filter that only ends streams needs no rules
+	}
 	if c.domain == nil {
 		c.decider.opts.Meters.UnknownDomain()
 		if hits := c.decider.opts.Hits; hits != nil {
@@ -28,7 +32,7 @@ func (c *Call) countUnlimited() {
 			limited = true
 		}
 		switch {
-		case limited:
+		case limited || c.req.Descriptors[i].Ends:
 		case m.Rule == nil:
 			c.domain.unruled.Count(OutcomeNoRule)
 		case m.ReplacedBy != nil:
@@ -64,6 +68,9 @@ func (c *Call) countLimits() {
 		s := &v.Limits[at]
 		outcome := s.outcome(v.Allowed)
 		s.Rule.meter.Count(outcome)
+		if outcome == OutcomeDenied || outcome == OutcomeNever {
+			c.countDenial(s)
+		}
 		if desc := &c.req.Descriptors[i]; s.Rule.detail && desc.Override == nil {
 			c.detail = appendDetail(reuse.Slice(c.detail), s.Rule, desc.Entries)
 			s.Rule.meter.Detail(c.detail, outcome)
@@ -72,27 +79,17 @@ func (c *Call) countLimits() {
 	}
 }
 
-// logDenial logs a denial at debug level.
-func (c *Call) logDenial() {
-	v := &c.verdict
-	if v.Allowed {
-		return
+// countDenial counts which limit of the rule has denied. The configuration bounds the windows
+// of a rule, but not those of limits that a source of subjects or a request brings.
+func (c *Call) countDenial(s *LimitStatus) {
+	p, win := s.Limit.Policy, s.Limit.Window
+	switch {
+	case s.Own || c.req.Descriptors[s.Descriptor].Override != nil:
+		p, win = window.Sliding, 0
+	case p == window.InFlight:
+		win = 0 // the log has no window
 	}
-	if entry := c.decider.opts.Log.Check(zap.DebugLevel, "denied"); entry != nil {
-		s := &v.Limits[v.Decisive]
-		entry.Write(
-			zap.String("domain", c.req.Domain),
-			zap.String("rule", s.Rule.Name),
-			zap.String("tier", s.Tier),
-			zap.String("subject", s.Subject),
-			zap.Uint64("limit", s.Limit.Hits),
-			zap.Duration("window", s.Limit.Window),
-			zap.Uint64("cost", s.Cost),
-			zap.Duration("retry_after", s.Wait()),
-			zap.Bool("never", s.Decision.Never),
-			zap.Bool("degraded", v.Degraded),
-		)
-	}
+	s.Rule.meter.Denied(s.Tier, p, win)
 }
 
 // maxDomainShown bounds what a log line repeats of a domain, in bytes.

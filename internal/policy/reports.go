@@ -31,7 +31,7 @@ const (
 // of the rule a report.
 func (c *Call) usageOf(rule *Rule, desc *Descriptor) usage {
 	switch {
-	case !rule.learns || desc.Refund:
+	case !rule.learns || desc.Refund || c.req.Ending != "":
 	case desc.Cost == 0:
 		c.learn(rule)
 		if rule.reports {
@@ -47,7 +47,7 @@ func (c *Call) usageOf(rule *Rule, desc *Descriptor) usage {
 
 // learn notes that a rule was asked with a cost of 0, and logs it the first time.
 func (c *Call) learn(rule *Rule) {
-	if rule.asked.Load() || !rule.asked.CompareAndSwap(false, true) {
+	if rule.asked.Load() || c.decider.explains || !rule.asked.CompareAndSwap(false, true) {
 		return
 	}
 	if log := c.decider.opts.Learned; log != nil {
@@ -59,6 +59,10 @@ func (c *Call) learn(rule *Rule) {
 // ask changes a check according to the usage of its limit. The check must have its mode.
 func (s *LimitStatus) ask(check *window.Check) {
 	switch {
+	case check.Limit.Policy == window.InFlight:
+		s.usage = usagePlain // what a stream holds is no usage that can be reported
+	case s.usage == usageQuestion && check.Limit.Policy == window.TokenBucket:
+		s.usage = usagePlain // a larger bucket has no more tokens
 	case s.usage == usageQuestion && check.Limit.Hits < window.MaxHits-1:
 		check.Limit.Hits++ // a cost of 0 needs the room of one hit
 	case s.usage == usageReport && s.Mode == window.Enforce:
@@ -149,15 +153,23 @@ func (c *Call) answerQuestions() {
 	}
 }
 
-// keepAsked copies from the rules before which rules were asked with a cost of 0. A rule that is
-// asked for the first time meanwhile learns it again at its next question.
+// keepAsked copies from the rules before which rules were asked with a cost of 0, and which
+// domains got limits with requests. A rule that is asked for the first time meanwhile learns
+// it again at its next question.
 func (rs *Rules) keepAsked(before *Rules) {
 	if before == nil {
 		return
 	}
 	for name, dom := range rs.domains {
-		if was := before.domains[name]; was != nil && was.override.asked.Load() {
+		was := before.domains[name]
+		if was == nil {
+			continue
+		}
+		if was.override.asked.Load() {
 			dom.override.asked.Store(true)
+		}
+		if was.overridden.Load() {
+			dom.overridden.Store(true)
 		}
 	}
 	asked := make(map[descriptors.RuleID]bool)

@@ -54,11 +54,24 @@ type TermsReview struct {
 
 // LimitReview is one limit with the memory of its logs.
 type LimitReview struct {
-	Requests  uint64 `json:"requests"`
-	Window    string `json:"window"`
+	// Requests is the most in a window, at once (a token bucket), or at the same time (in
+	// flight). Window is what names the log; of a limit in flight it is the hold.
+	Requests uint64 `json:"requests"`
+	Window   string `json:"window"`
+	// Limit is the limit as [FormatLimit] writes it.
+	Limit  string `json:"limit"`
+	Policy string `json:"policy"`
+	// Rate is the number of requests that come back to a token bucket in each window.
+	Rate uint32 `json:"rate,omitempty"`
+	// Calendar says when the periods of a calendar start.
+	Calendar string `json:"calendar,omitempty"`
+	// Worst says what the limit admits at worst. It is empty for the policy sliding, which
+	// never admits more than the limit.
+	Worst     string `json:"worst_case,omitempty"`
 	Precision string `json:"precision,omitempty"` // empty: exact
 	Lease     string `json:"lease,omitempty"`     // empty: none
-	// Bytes is the largest size of one log of the limit; see [window.LogBytes].
+	// Bytes is the largest size of one log of the limit without its key; see
+	// [window.LogBytes].
 	Bytes int `json:"bytes_per_key"`
 	// Pointless says why the limit never denies. It is empty if the limit may deny.
 	Pointless string `json:"pointless,omitempty"`
@@ -107,11 +120,13 @@ func (rs *Rules) Review() Review {
 func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 	review := RuleReview{ID: r.id, Name: r.Name, Path: strings.TrimPrefix(r.label, r.Domain+"|"), Traits: r.Traits()}
 	review.Unreachable, review.Notes = levels.judge(r)
+	var count counting
 	add := func(tierName string, t *Terms) {
 		review.Terms = append(review.Terms, reviewTerms(tierName, t, r.Always))
 		if note := tooCostly(r.Factor, tierName, t); note != "" {
 			review.Notes = append(review.Notes, note)
 		}
+		count.add(tierName, t)
 	}
 	if !r.Terms.empty() {
 		add("", &r.Terms)
@@ -129,6 +144,7 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 			review.Notes = append(review.Notes, "the rule's own limit applies to "+strings.Join(others, ", "))
 		}
 	}
+	review.Notes = append(review.Notes, count.notes()...)
 	return review
 }
 
@@ -147,7 +163,7 @@ func tooCostly(cost uint64, tierName string, t *Terms) string {
 		if tierName != "" {
 			who = " of tier " + tierName
 		}
-		return fmt.Sprintf("a request costs %d, above the limit of %d per %s%s: each is denied, however long its caller waits", cost, l.Hits, FormatWindow(l.Window), who)
+		return fmt.Sprintf("a request costs %d, above the limit of %s%s: each is denied, however long its caller waits", cost, FormatLimit(l.Limit), who)
 	}
 	return ""
 }
@@ -159,12 +175,17 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 		lr := LimitReview{
 			Requests: l.Hits,
 			Window:   FormatWindow(l.Window),
+			Limit:    FormatLimit(l.Limit),
+			Policy:   l.Policy.String(),
+			Rate:     l.Rate,
+			Calendar: l.calendarText(),
+			Worst:    worst(l.Limit),
 			Bytes:    window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
 		}
 		if !always { // otherwise a report may exceed both limits
 			lr.Pointless = pointless(t.Limits, i)
 		}
-		if p := max(l.Precision, window.Unit(l.Window)); p > time.Microsecond {
+		if p := max(l.Precision, window.Unit(l.Window)); p > time.Microsecond && l.Policy == window.Sliding {
 			lr.Precision = p.String()
 		}
 		lr.Lease = FormatLease(l.Lease)
@@ -181,13 +202,22 @@ func pointless(limits []Limit, i int) string {
 		if j == i || !implies(o, l) || i < j && implies(l, o) {
 			continue // if two imply each other, the second is pointless
 		}
-		return fmt.Sprintf("%d per %s never lets more than %d through in %s", o.Hits, FormatWindow(o.Window), o.Hits*covering(o, l), FormatWindow(l.Window))
+		return fmt.Sprintf("%s never lets more than %d through in %s", FormatLimit(o.Limit), o.Hits*covering(o, l), FormatWindow(l.Window))
 	}
 	return ""
 }
 
-// implies reports whether o never allows enough to exceed l.
-func implies(o, l *Limit) bool { return o.Hits <= l.Hits/covering(o, l) }
+// implies reports whether o never allows enough to exceed l. It is certain only if o bounds
+// every interval, or if both count in windows of the clock that begin together.
+func implies(o, l *Limit) bool {
+	switch {
+	case o.Policy == window.Sliding && (l.Policy == window.Sliding || l.Policy == window.Fixed):
+	case o.Policy == window.Fixed && l.Policy == window.Fixed && l.Window%o.Window == 0:
+	default:
+		return false
+	}
+	return o.Hits <= l.Hits/covering(o, l)
+}
 
 // covering returns how many windows of o cover one window of l with its precision.
 func covering(o, l *Limit) uint64 {

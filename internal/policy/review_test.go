@@ -10,6 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 func fits(key, value string) descriptors.Node {
@@ -104,7 +105,7 @@ func TestReview(t *testing.T) {
 		t.Errorf("traits: (-want +got)\n%s", diff)
 	}
 	want := RuleReview{Name: "tiers", Path: "api_key", Notes: []string{"the rule's own limit applies to free"}, Terms: []TermsReview{
-		{Limits: []LimitReview{{Requests: 1_000_000, Window: "1m", Precision: "6ms", Bytes: 131 + 9*10_001}}},
+		{Limits: []LimitReview{{Requests: 1_000_000, Window: "1m", Limit: "1000000 per 1m", Policy: "sliding", Precision: "6ms", Bytes: 131 + 9*10_001}}},
 		{Tier: "starter", Unlimited: true, Observe: 0.5},
 	}}
 	if diff := cmp.Diff(want, got["tiers"]); diff != "" {
@@ -125,7 +126,7 @@ func TestExplainTheLargestLimit(t *testing.T) {
 	l := window.Limit{Hits: window.MaxHits, Window: time.Minute}
 	d, _ := newModes(t, nil, &now, rule("endless", Terms{Limits: []Limit{{Limit: l, Precision: window.Precision(l)}}}, anyOf("f")))
 	for range 2 {
-		e, err := d.Explain(t.Context(), *request("f=1"), nil)
+		e, err := explainWith(t, d, *request("f=1"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +150,7 @@ func TestExplain(t *testing.T) {
 	)
 	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "other=1")
 	req.Descriptors[1].Cost = 6
-	e, err := d.Explain(t.Context(), *req, nil)
+	e, err := explainWith(t, d, *req, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,14 +195,14 @@ answer, with an empty store: OK
 	}
 	req = request("api_key=made-up")
 	req.Tier = "starter"
-	e, err = d.Explain(t.Context(), *req, nil)
+	e, err = explainWith(t, d, *req, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, "for tier starter: 2 per 1m") || strings.Contains(text, "made-up") {
 		t.Errorf("with a tier that is asked for:\n%s", text)
 	}
-	e, err = d.Explain(t.Context(), *req, func(id window.LogID) string { return fmt.Sprintf("prefix:%s:%v", id.Key, id.Window) })
+	e, err = explainWith(t, d, *req, func(id window.LogID) string { return fmt.Sprintf("prefix:%s:%v", id.Key, id.Window) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,15 @@ answer, with an empty store: OK
 	}
 	req = request("f=a1")
 	req.Domain = "other"
-	if e, err = d.Explain(t.Context(), *req, nil); err == nil || !strings.Contains(err.Error(), `no domain "other"`) {
+	if e, err = explainWith(t, d, *req, nil); err == nil || !strings.Contains(err.Error(), `no domain "other"`) {
 		t.Errorf("unknown domain: %v, %v", e, err)
 	}
+}
+
+// explainWith explains a request by the active rules of a decider, with an empty store.
+func explainWith(t *testing.T, d *Decider, req Request, inRedis func(window.LogID) string) (*Explanation, error) {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	defer func() { _ = store.Close() }()
+	return d.Rules().Explain(t.Context(), req, ExplainOptions{Store: store, InRedis: inRedis})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
 // A Limit of a rule, with the name it has in headers.
@@ -31,11 +32,18 @@ type Limit struct {
 	// Lease bounds what a process may reserve ahead; see [window.Check]. Zero reserves
 	// nothing.
 	Lease window.Lease
-	// Policy is the name of this limit in the RateLimit and RateLimit-Policy
-	// headers: the rule's name, and the window too if the rule has several.
-	// [Rules.Add] sets it.
-	Policy string
+	// Name is the name of this limit in the RateLimit and RateLimit-Policy headers: the
+	// rule's name, and what FormatLog returns too if the rule has several. [Rules.Add] sets it.
+	Name string
+	// Calendar computes the periods of a limit with [window.Calendar]; nil for others.
+	Calendar *calendar.Calendar
+	// StartsLabel is the label of a subject that says on which day the periods of Calendar
+	// start; see [calendar.Calendar.Starting]. A subject without it has those of Calendar.
+	StartsLabel string
 }
+
+// log names the log of the limit, without a key.
+func (l *Limit) log() window.LogID { return window.Check{Limit: l.Limit}.Log() }
 
 // LeaseLength is the length of a lease if the rule sets only its size.
 const LeaseLength = 50 * time.Millisecond
@@ -55,6 +63,11 @@ type Terms struct {
 // leased reports whether a limit has a lease.
 func (t *Terms) leased() bool {
 	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Lease != window.Lease{} })
+}
+
+// inFlight reports whether a limit counts requests in flight.
+func (t *Terms) inFlight() bool {
+	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Policy == window.InFlight })
 }
 
 // empty reports whether the rule has no terms.
@@ -157,6 +170,7 @@ type Rule struct {
 	Detailed      bool
 	ValueInMetric []bool
 
+	owner      *Rules // the generation of the rule
 	id         descriptors.RuleID
 	label      string
 	given      string       // the name in the file
@@ -263,6 +277,8 @@ type domain struct {
 	unruled Meter
 	// override is the rule of limits that come with a descriptor.
 	override *Rule
+	// overridden is true once a limit came with a descriptor.
+	overridden atomic.Bool
 	// overrideHits counts the hits of these limits. Nil: they are not counted.
 	overrideHits HitMeter
 }
@@ -339,7 +355,7 @@ func (rs *Rules) AddDomain(name string) error {
 	}
 	if rs.domains[name] == nil {
 		rs.domains[name] = &domain{override: &Rule{
-			Domain: name, Name: overrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
+			owner: rs, Domain: name, Name: OverrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
 			// No file can say charge: allowed for it.
 			learns: rs.reports, reports: rs.reports, asked: new(atomic.Bool),
 		}}
@@ -377,7 +393,7 @@ func (rs *Rules) Add(r Rule) error {
 	switch r.Name = plainName(r.Name); r.Name {
 	case "":
 		r.Name = nameOf(rs.secrets, r.Path, strings.TrimPrefix(r.label, r.Domain+"|"))
-	case overrideName:
+	case OverrideName:
 		return fmt.Errorf("name %q is reserved for limits that come with a request", r.Name)
 	}
 	if err := rs.checkTerms(&r); err != nil {
@@ -397,6 +413,7 @@ func (rs *Rules) Add(r Rule) error {
 	for _, n := range r.Path {
 		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
 	}
+	r.owner = rs
 	r.asked = new(atomic.Bool)
 	r.learns = !r.Always && !r.AllowedOnly
 	r.reports = r.learns && rs.reports
@@ -450,6 +467,9 @@ func (t *Terms) valid() error {
 		if err := l.Valid(); err != nil {
 			return err
 		}
+		if err := l.validCount(); err != nil {
+			return err
+		}
 		if l.Precision < 0 || l.Precision > l.Window {
 			return fmt.Errorf("precision %v is not from 0 to the window of %v", l.Precision, l.Window)
 		}
@@ -457,10 +477,25 @@ func (t *Terms) valid() error {
 			return fmt.Errorf("a lease of %v is not shorter than the window of %v", l.Lease.Length, l.Window)
 		}
 		for _, other := range t.Limits[:i] {
-			if other.Window == l.Window {
-				return fmt.Errorf("two limits for the same window of %v", l.Window)
+			if one, two := l.log(), other.log(); one == two {
+				return fmt.Errorf("two limits with the policy %v for the same window of %v", one.Policy, one.Window)
 			}
 		}
+	}
+	return nil
+}
+
+// validCount returns what does not belong to the policy of the limit, or nil.
+func (l *Limit) validCount() error {
+	switch p := l.Policy; {
+	case p != window.Sliding && l.Precision != 0:
+		return fmt.Errorf("a limit with the policy %v has no precision: it keeps no times of hits", p)
+	case p != window.Sliding && l.Lease != window.Lease{}:
+		return fmt.Errorf("a limit with the policy %v has no lease: only a sliding window can be reserved ahead", p)
+	case p == window.Calendar && l.Calendar == nil:
+		return fmt.Errorf("a limit with the policy %v has no calendar", p)
+	case p != window.Calendar && l.Calendar != nil:
+		return fmt.Errorf("a limit with the policy %v has a calendar", p)
 	}
 	return nil
 }
@@ -482,6 +517,8 @@ func (rs *Rules) checkFlags(r *Rule) error {
 		switch {
 		case r.Always && t.Observe > 0:
 			return fmt.Errorf("a rule that always charges cannot be observed only: what it records is debt")
+		case r.Always && t.inFlight():
+			return fmt.Errorf("a rule that always charges has no limit in flight: what is held must end")
 		case quota && len(t.Limits) > 1:
 			return fmt.Errorf("a quota rule has one limit: of several, one could have room and another not")
 		case r.Always && t.leased():
@@ -511,28 +548,27 @@ func (rs *Rules) checkFlags(r *Rule) error {
 // setIdentity finds the entries of the path whose values are part of the log's name.
 // Fixed values are not: they are in the rule's id.
 func (rs *Rules) setIdentity(r *Rule) {
-	r.subject = -1
-	firstSecret := -1
 	for i, n := range r.Path {
-		if n.Open() && (i >= len(r.Share) || !r.Share[i]) {
+		if n.Open() && !r.Shares(i) {
 			r.identity = append(r.identity, identityPart{entry: i, secret: rs.secrets.Is(n.Key)})
 		}
-		if firstSecret < 0 && rs.secrets.Is(n.Key) {
-			firstSecret = i
-		}
 	}
+	if r.subject = r.SubjectLevel(rs.secrets); r.subject >= 0 {
+		r.Subject = r.Path[r.subject].Key
+	}
+	r.hasSubject = r.Subject != ""
+}
+
+// SubjectLevel returns the level of Path whose entry names the subject; see [Rule.Subject]. It
+// returns -1 if the path has none. It may be called before [Rules.Add].
+func (r *Rule) SubjectLevel(secrets *tier.Secrets) int {
 	switch {
 	case r.Subject != "":
-		r.subject = slices.IndexFunc(r.Path, func(n descriptors.Node) bool { return n.Key == r.Subject })
-		r.hasSubject = true
+		return slices.IndexFunc(r.Path, func(n descriptors.Node) bool { return n.Key == r.Subject })
 	case len(r.ByTier) > 0:
-		r.subject = len(r.Path) - 1
-		r.Subject = r.Path[r.subject].Key
-		r.hasSubject = true
-	case firstSecret >= 0:
-		r.subject = firstSecret
-		r.Subject = r.Path[firstSecret].Key
-		r.hasSubject = true
+		return len(r.Path) - 1
+	default:
+		return slices.IndexFunc(r.Path, func(n descriptors.Node) bool { return secrets.Is(n.Key) })
 	}
 }
 
@@ -548,6 +584,9 @@ func (rs *Rules) Domains() []string {
 	slices.Sort(names)
 	return names
 }
+
+// TrustedEntry returns Identity.TrustedEntry.
+func (rs *Rules) TrustedEntry() string { return rs.trusted }
 
 // Tiers returns the directory, or nil if all subjects are unknown.
 func (rs *Rules) Tiers() *tier.Directory { return rs.tiers }
@@ -577,8 +616,8 @@ func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) stri
 	return domain + "|" + strings.Join(parts, "/")
 }
 
-// overrideName is the name of a limit that comes with a descriptor that no rule matches.
-const overrideName = "override"
+// OverrideName is the name of a limit that comes with a descriptor that no rule matches.
+const OverrideName = "override"
 
 // maxName is the maximum length of a rule's name in bytes.
 const maxName = 64
@@ -646,9 +685,9 @@ func named(rule string, limits []Limit) []Limit { return setNames(rule, slices.C
 // setNames sets the name of each limit in headers, and returns limits.
 func setNames(rule string, limits []Limit) []Limit {
 	for i := range limits {
-		limits[i].Policy = rule
+		limits[i].Name = rule
 		if len(limits) > 1 {
-			limits[i].Policy += "-" + FormatWindow(limits[i].Window)
+			limits[i].Name += "-" + FormatLog(limits[i].Policy, limits[i].Window)
 		}
 	}
 	return limits

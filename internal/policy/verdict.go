@@ -24,6 +24,9 @@ type LimitStatus struct {
 	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
 	Blind      bool // the limit denies because the store or the source of tiers did not answer
 	Decision   window.Decision
+	// Period is the period of a calendar in which this process's clock is; zero for any other
+	// policy.
+	Period window.Period
 
 	recorded bool   // recordReports has recorded the cost
 	room     uint64 // what remained before that
@@ -45,11 +48,22 @@ func (s *LimitStatus) MayDeny() bool {
 }
 
 // Wait returns the wait until this cost has room, if it was denied; the wait until one
-// more unit can be spent, if nothing remains; else the wait until the window is empty.
-// It is zero for a cost above the limit, because no wait helps. Retry-After tells it. It may
-// be longer than the window, by what times are rounded up and by what is reserved ahead.
+// more unit can be spent, if nothing remains; else the wait until the limit is unused: the
+// window is empty, the bucket full, the period over. It is zero for a cost above the limit,
+// because no wait helps. Retry-After tells it. It may be longer than the window, by what times
+// are rounded up and by what is reserved ahead. A bucket with debt may need longer than Span.
+//
+// When requests in flight end is not known. So if they fill the limit, Wait returns
+// [InFlightRetry], and otherwise zero.
 func (s *LimitStatus) Wait() time.Duration {
-	switch d := &s.Decision; {
+	d := &s.Decision
+	if s.Limit.Policy == window.InFlight && !s.Blind {
+		if d.Allowed && d.Remaining > 0 || d.Never {
+			return 0
+		}
+		return InFlightRetry
+	}
+	switch {
 	case !d.Allowed:
 		return d.RetryAfter // zero if Never
 	case d.Remaining == 0:
@@ -59,21 +73,39 @@ func (s *LimitStatus) Wait() time.Duration {
 	}
 }
 
-// Reset returns Wait, or the length of the window if Wait is longer. Every answer that
-// tells the window beside the reset tells this, so that no reset exceeds its window.
-func (s *LimitStatus) Reset() time.Duration { return min(s.Wait(), s.Limit.Window) }
+// Timeless reports whether answers tell no reset for the limit: no wait helps, or nothing has to
+// be waited for because requests in flight leave room.
+func (s *LimitStatus) Timeless() bool {
+	return s.Decision.Never || s.Limit.Policy == window.InFlight && s.Wait() == 0
+}
+
+// Reset returns Wait, or the length of [LimitStatus.Span] if Wait is longer. Every answer that
+// tells the window beside the reset tells this, so that no reset exceeds its window. A limit in
+// flight has no window, and Reset returns Wait.
+func (s *LimitStatus) Reset() time.Duration {
+	wait := s.Wait()
+	if s.Limit.Policy == window.InFlight {
+		return wait
+	}
+	span, _ := s.Span()
+	return min(wait, span)
+}
 
 // ReferenceReset returns the reset as clients of envoyproxy/ratelimit understand it. If the
 // limit had no room, it is the wait until this cost has room. Otherwise it is the wait until
-// the oldest hit expires, so that it falls from call to call. It never exceeds the window,
-// and is the whole window if there are no hits, or if the cost is above the limit.
+// the oldest hit expires, so that it falls from call to call. It never exceeds Span, and is all
+// of it if there are no hits, or if the cost is above the limit. For a limit in flight it is
+// Wait.
 func (s *LimitStatus) ReferenceReset() time.Duration {
+	if s.Limit.Policy == window.InFlight {
+		return s.Wait()
+	}
 	wait := s.Decision.UnitAfter
 	if !s.Decision.Allowed {
 		wait = s.Wait()
 	}
-	if wait <= 0 || wait > s.Limit.Window {
-		return s.Limit.Window
+	if span, _ := s.Span(); wait <= 0 || wait > span {
+		return span
 	}
 	return wait
 }
@@ -88,7 +120,9 @@ func (s *LimitStatus) ReferenceRemaining() uint64 {
 }
 
 // stricter orders limits by how much they constrain the caller: denied before
-// allowed, then the longer wait, then the smaller share that remains.
+// allowed, then the longer wait, then the smaller share that remains. If both are allowed, a
+// limit in flight is the least strict: the client's own request will have ended by its next one,
+// so what remains says little.
 func (s *LimitStatus) stricter(than *LimitStatus) bool {
 	a, b := &s.Decision, &than.Decision
 	if a.Allowed != b.Allowed {
@@ -99,6 +133,9 @@ func (s *LimitStatus) stricter(than *LimitStatus) bool {
 			return a.Never
 		}
 		return s.Wait() > than.Wait()
+	}
+	if one, two := s.Limit.Policy == window.InFlight, than.Limit.Policy == window.InFlight; one != two {
+		return two
 	}
 	// Both at most 2^32-1 by window.MaxHits, so the products fit.
 	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits

@@ -10,6 +10,7 @@ import (
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // The field numbers of an answer, by message. The answer is written without the protobuf
@@ -94,11 +95,16 @@ type limitForm struct {
 	reset     time.Duration
 }
 
-// appendLimit appends the fields of a DescriptorStatus with a limit.
+// appendLimit appends the fields of a DescriptorStatus with a limit. A limit of requests in
+// flight is left out while it has room: Envoy would describe it in its headers as if what
+// remains were for some time.
 func appendLimit(b []byte, s *policy.LimitStatus, st limitForm) []byte {
 	b = wire.AppendNumber(b, statusCode, uint64(code(st.ok)))
+	if st.ok && s.Limit.Policy == window.InFlight {
+		return b
+	}
 	b = wire.AppendMessage(b, statusLimit, func(b []byte) []byte {
-		unit, multiplier := unitOf(s.Limit.Window)
+		unit, multiplier := unitOfLimit(s)
 		b = wire.AppendNumber(b, limitHits, uint64(saturate(s.Limit.Hits)))
 		b = wire.AppendNumber(b, limitUnit, uint64(unit))
 		b = wire.AppendText(b, limitName, st.name)
@@ -134,6 +140,16 @@ var windowUnits = []struct {
 	{time.Hour, rlsv3.RateLimitResponse_RateLimit_HOUR},
 	{time.Minute, rlsv3.RateLimitResponse_RateLimit_MINUTE},
 	{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND},
+}
+
+// unitOfLimit returns the span of a limit as Envoy knows it. The unit is UNKNOWN if the span is
+// rounded up, and for requests in flight, which are for no time.
+func unitOfLimit(s *policy.LimitStatus) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
+	span, exact := s.Span()
+	if !exact || s.Limit.Policy == window.InFlight {
+		return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1
+	}
+	return unitOf(span)
 }
 
 // unitOf returns a window as a multiple of the longest unit that divides it. A window that

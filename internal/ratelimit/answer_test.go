@@ -171,7 +171,7 @@ func compare(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *rls
 func limited(rule string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
 	return policy.LimitStatus{
 		Rule:     &policy.Rule{Name: rule},
-		Limit:    policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Policy: rule},
+		Limit:    policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Name: rule},
 		Cost:     1,
 		Decision: d,
 	}

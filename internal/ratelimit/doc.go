@@ -71,6 +71,7 @@
 // The answer has these entries for access logs and later filters:
 //
 //   - rule, limit, remaining, and for a denial that ends retry_after: the decisive limit.
+//     policy: how that limit counts, unless it is sliding.
 //     subject and tier: the caller, if it is known.
 //   - shadowed: the observed rule that would have denied the request.
 //   - degraded: true if the store could not decide, so that a choice of the rules did.

@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/unary"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -114,6 +115,12 @@ func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer [
 	return s.door.Handle(ctx, wait, c, answer)
 }
 
+// EndKey and EndValue are the only entry of the descriptor that ends a stream.
+const (
+	EndKey   = "slidegate"
+	EndValue = "end"
+)
+
 // call is one request and its verdict. The next request reuses its memory.
 type call struct {
 	in      message
@@ -127,6 +134,14 @@ type call struct {
 
 // Decode implements [wire.Decoder].
 func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
+
+// SetRequestID implements [adapter.Call].
+func (c *call) SetRequestID(id string) { c.request.ID = id }
+
+// SetStream implements [adapter.Call].
+func (c *call) SetStream(id, ending string) {
+	c.request.Stream, c.request.Ending = policy.NewStreamID(id), ending
+}
 
 // Forget implements [adapter.Call].
 func (c *call) Forget() {
@@ -223,6 +238,12 @@ func storeStatus(err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
+// ends reports whether a descriptor says that the stream has ended. Envoy's configuration has
+// both texts, so no client can send them.
+func ends(entries []descriptors.Entry) bool {
+	return len(entries) == 1 && entries[0].Key == EndKey && entries[0].Value == EndValue
+}
+
 // read turns the message into plain values and replaces each API key by its fingerprint.
 // If keepKeys is set, it keeps the keys for the source of tiers. It returns the number of
 // invalid limits in the message.
@@ -251,7 +272,7 @@ func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 	for i := range c.in.descriptors {
 		d := &c.in.descriptors[i]
 		n := d.entries
-		one := policy.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund}
+		one := policy.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund, Ends: ends(rest[:n])}
 		rest = rest[n:]
 		if limit, ok := d.limit.asLimit(); d.limited && ok {
 			c.limits = append(c.limits, limit)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 // timeout bounds Print. A person waits for it.
@@ -58,17 +58,9 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 	}
 
 	fmt.Fprintf(w, "key      %s\n", key)
-	if win, ok := windowOf(key); ok {
-		now := max(time.Duration(now.UnixMicro())*time.Microsecond, log.Clock)
-		var used uint64
-		counting := 0
-		for _, e := range log.Entries {
-			if e.At > now-win {
-				used += uint64(e.Cost)
-				counting++
-			}
-		}
-		fmt.Fprintf(w, "window   %v, of which %d entries count now with a cost of %d\n", win, counting, used)
+	if id, ok := redisstore.ParseKeyName(key); ok && id.Policy == log.Policy {
+		r := window.Reading{ID: id, Now: time.Duration(now.UnixMicro()) * time.Microsecond, Contents: log}
+		fmt.Fprintln(w, counts(&r))
 	}
 	if life.Val() > 0 {
 		fmt.Fprintf(w, "expires  in %v\n", life.Val())
@@ -99,12 +91,17 @@ func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time
 	return client.Time(ctx).Result()
 }
 
-// windowOf returns the window at the end of the name of a log.
-func windowOf(key string) (time.Duration, bool) {
-	micros, err := strconv.ParseUint(key[strings.LastIndexByte(key, ':')+1:], 10, 63)
-	if err != nil {
-		return 0, false
+// counts returns the line about what a log counts.
+func counts(r *window.Reading) string {
+	switch r.ID.Policy {
+	case window.Sliding:
+		entries, used := r.Live()
+		return fmt.Sprintf("window   %v, of which %d entries count now with a cost of %d", r.ID.Window, len(entries), used)
+	case window.TokenBucket:
+		return fmt.Sprintf("policy   %v, with a rate for each %v", r.ID.Policy, r.ID.Window)
+	case window.InFlight:
+		return fmt.Sprintf("policy   %v, of which a cost of %d is held now", r.ID.Policy, r.Used(window.Limit{}))
+	default:
+		return fmt.Sprintf("policy   %v with a window of %v, of which a cost of %d counts now", r.ID.Policy, r.ID.Window, r.Used(window.Limit{}))
 	}
-	win := time.Duration(micros) * time.Microsecond
-	return win, window.Limit{Window: win}.Valid() == nil
 }

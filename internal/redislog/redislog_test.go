@@ -33,6 +33,19 @@ func TestPrint(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	now := time.Now().Unix()
+	for _, p := range []window.Policy{window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter} {
+		c := window.Check{Key: "k", Limit: window.Limit{Hits: 9, Window: 24 * time.Hour, Policy: p}, Cost: 2}
+		switch p {
+		case window.TokenBucket:
+			c.Limit.Rate = 9
+		case window.Calendar:
+			c.Period = window.Period{Start: now - 1000, End: now + 10_000, Next: now + 20_000}
+		}
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := client.Set(t.Context(), "text", "hello", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +63,10 @@ func TestPrint(t *testing.T) {
 			"key      slidegate:k:60000000\nwindow   1m0s, of which 3 entries count now with a cost of 6\nexpires  in 1m",
 			"small log, 45 bytes, times in 1µs\n", "entries  3 of 13, cost 6, sums from 0\n  ... 1 older ones\n", "  2\n  -0s  2\n",
 		}, ""},
+		{"slidegate:k:b86400000000", -1, []string{"policy   token_bucket, with a rate for each 24h0m0s\n", "24 bytes\n", "\nexpires  in "}, ""},
+		{"slidegate:k:f86400000000", -1, []string{"policy   fixed with a window of 24h0m0s, of which a cost of 2 counts now\n", "20 bytes\n"}, ""},
+		{"slidegate:k:c86400000000", -1, []string{"policy   calendar with a window of 24h0m0s, of which a cost of 2 counts now\n", "\nexpires  in 2h46m"}, ""},
+		{"slidegate:k:w86400000000", -1, []string{"policy   sliding_counter with a window of 24h0m0s, of which a cost of 2 counts now\n", "17 bytes\n"}, ""},
 		{"slidegate:k:60000000", -1, []string{"sums from 0\n  -"}, ""},
 		{"k:60000000", -1, nil, `no key "k:60000000" in Redis; names begin with store.redis.key_prefix, here "slidegate:"`},
 		{"text", -1, nil, `the value of "text": window: not a log: kind 0x68`},

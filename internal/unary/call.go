@@ -128,7 +128,11 @@ func (r *reader) decompress(packed string) (string, *response) {
 // calls it again on a goroutine of its own.
 func (r *reader) ask(st *stream, message string) {
 	handler := st.method.handler
-	r.call = Call{Request: message, Begin: time.Now(), Marked: st.request.marked}
+	r.call = Call{
+		Request: message, Begin: time.Now(),
+		Marked: st.request.marked, Metadata: st.request.kept, RequestID: st.request.requestID,
+		Stream: st.request.stream, Ending: st.request.ending,
+	}
 	answer, decided, err := handler(r.ctx, false, &r.call, append(r.memory[:0], 0, 0, 0, 0, 0))
 	if err == nil && !decided {
 		waiting := new(Call)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,8 +33,40 @@ type head struct {
 	badBinary               string              // a field of binary metadata that is not base64
 	fields                  []hpack.HeaderField // what becomes metadata
 	marked                  bool                // there is a field with the name Options.Mark
+	requestID               string              // the first x-request-id, unless it is too long
+	stream, ending          string              // as in Call
 	size                    uint32
 	long                    bool // the list is larger than MaxHeaderBytes; the rest was ignored
+}
+
+// RequestID is the name of the header field with the id of a client's request.
+const RequestID = "x-request-id"
+
+// StreamID is the name of the header field with the id of a client's stream, and StreamEnd
+// that of the field that says how the stream has ended.
+const (
+	StreamID  = "x-slidegate-stream"
+	StreamEnd = "x-rls-end"
+)
+
+// maxRequestID bounds an id that a call keeps, in bytes. Envoy's have 36.
+const maxRequestID = 128
+
+// Ending returns the value of [StreamEnd] that a call keeps: its first 128 bytes. It returns an
+// empty text for "-", which some formats of Envoy write for an absent value.
+func Ending(value string) string {
+	if value == "-" {
+		return ""
+	}
+	return value[:min(len(value), maxRequestID)]
+}
+
+// StreamOf returns the value of [StreamID] that a call keeps. It ignores an id of more than 128 bytes.
+func StreamOf(value string) string {
+	if value == "-" || len(value) > maxRequestID {
+		return ""
+	}
+	return value
 }
 
 // pseudo is a set of pseudo fields.
@@ -103,6 +136,14 @@ func (r *reader) emit(f hpack.HeaderField) {
 	default:
 		h.bad = h.bad || !validName(f.Name)
 		h.marked = h.marked || f.Name == r.server.o.Mark
+		switch {
+		case f.Name == RequestID && h.requestID == "" && len(f.Value) <= maxRequestID:
+			h.requestID = f.Value
+		case f.Name == StreamID && h.stream == "":
+			h.stream = StreamOf(f.Value)
+		case f.Name == StreamEnd && h.ending == "":
+			h.ending = Ending(f.Value)
+		}
 		if strings.HasSuffix(f.Name, binarySuffix) {
 			if _, err := decodeBinary(f.Value); err != nil {
 				h.badBinary = f.Name
@@ -251,6 +292,23 @@ func readMetadata(fields []hpack.HeaderField, authority string) metadata.MD {
 	}
 	delete(md, "host")
 	return md
+}
+
+// named returns the fields with these names, and their size as in RFC 9113, section 6.5.2. The
+// result is nil if there are none.
+func (h *head) named(names []string) (md metadata.MD, size int) {
+	for i := range h.fields {
+		f := &h.fields[i]
+		if !slices.Contains(names, f.Name) {
+			continue
+		}
+		if md == nil {
+			md = make(metadata.MD, len(names))
+		}
+		md[f.Name] = append(md[f.Name], f.Value)
+		size += int(f.Size())
+	}
+	return md, size
 }
 
 // decodeBinary reads base64 with padding or without.

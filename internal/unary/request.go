@@ -9,6 +9,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 )
 
 // A request is what the client sends on a stream. Only the reading goroutine uses it.
@@ -23,6 +24,10 @@ type request struct {
 	body       strings.Builder // of a request whose DATA comes in several frames
 	ended      bool            // the client has sent everything
 	marked     bool            // the header has the field Options.Mark
+	kept       metadata.MD     // the fields of the header that Options.Metadata names
+	requestID  string          // as in Call
+	stream     string          // as in Call
+	ending     string          // as in Call
 }
 
 // drop releases the memory of a request that was read.
@@ -171,7 +176,8 @@ func (r *reader) streamOf(id uint32, ended, dependsOnItself bool) (st *stream, o
 	st = l.open(id)
 	st.method, st.encoding, st.subtype = m, h.encoding, h.subtype()
 	q, within, held := &st.request, maxRequest, 0
-	q.ended, q.declared, q.recvWindow, q.marked = ended, h.declared, streamWindow, h.marked
+	q.ended, q.declared, q.recvWindow, q.marked, q.requestID = ended, h.declared, streamWindow, h.marked, h.requestID
+	q.stream, q.ending = h.stream, h.ending
 	if h.timed {
 		within = min(h.timeout, maxRequest)
 		q.deadline = r.readAt.Add(min(h.timeout, maxTimeout))
@@ -181,6 +187,8 @@ func (r *reader) streamOf(id uint32, ended, dependsOnItself bool) (st *stream, o
 		// Only standard handlers read metadata.
 		q.metadata = callMetadata{slices.Clone(h.fields), h.authority}
 		held = int(h.size)
+	} else if m != nil && r.server.o.Metadata != nil {
+		q.kept, held = h.named(r.server.o.Metadata)
 	}
 	crowded := l.hold(st, held)
 	if q.refusal = r.server.refuse(h, m); q.refusal == nil && crowded {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that is used where none is set
+	"google.golang.org/grpc/metadata"
 )
 
 // A Call is one request on its way through a [Handler].
@@ -32,6 +33,15 @@ type Call struct {
 	State any
 	// Marked says that the header has a field with the name Options.Mark.
 	Marked bool
+	// Metadata has the header fields that Options.Metadata names. Nil: the call has none.
+	Metadata metadata.MD
+	// RequestID is the value of the header field x-request-id. It is empty if there is none, or
+	// if it has more than 128 bytes.
+	RequestID string
+	// Stream is the value of the header field [StreamID], and Ending that of [StreamEnd]. They
+	// are empty if the field is absent or "-". A stream of more than 128 bytes is empty too; an
+	// ending is cut there.
+	Stream, Ending string
 }
 
 // A Handler answers one call. It appends the encoded answer to answer and returns the
@@ -91,6 +101,9 @@ type Options struct {
 
 	// Mark is the name of a header field, in lower case, for Call.Marked. Empty: none.
 	Mark string
+
+	// Metadata names header fields, in lower case, for Call.Metadata. Nil: none.
+	Metadata []string
 
 	// Meters counts connections. Nil: nothing is counted.
 	Meters Meters

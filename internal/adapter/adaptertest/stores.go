@@ -64,4 +64,7 @@ func (NoMeters) Detail([]byte, policy.Outcome) {}
 func (NoMeters) Count(policy.Outcome) {}
 
 // Near implements [policy.Meter].
-func (NoMeters) Near(uint64) {}
+func (NoMeters) Near(uint64, uint64) {}
+
+// Denied implements [policy.Meter].
+func (NoMeters) Denied(string, window.Policy, time.Duration) {}

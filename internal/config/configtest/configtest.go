@@ -234,7 +234,21 @@ func tellTerms(t policy.Terms) string {
 	var parts []string
 	for _, l := range t.Limits {
 		text := fmt.Sprintf("%d/%s", l.Hits, policy.FormatWindow(l.Window))
-		if l.Precision != window.Precision(l.Limit) {
+		switch l.Policy {
+		case window.Sliding:
+		case window.TokenBucket:
+			text = fmt.Sprintf("token_bucket %d/%s burst %d", l.Rate, policy.FormatWindow(l.Window), l.Hits)
+		case window.InFlight:
+			text = fmt.Sprintf("in_flight %d hold %s", l.Hits, policy.FormatWindow(l.Window))
+		case window.Calendar:
+			text += fmt.Sprintf(" calendar (%v)", l.Calendar)
+			if l.StartsLabel != "" {
+				text += " label " + l.StartsLabel
+			}
+		default:
+			text = l.Policy.String() + " " + text
+		}
+		if l.Policy == window.Sliding && l.Precision != window.Precision(l.Limit) {
 			text += " to " + l.Precision.String()
 		}
 		if lease := policy.FormatLease(l.Lease); lease != "" {

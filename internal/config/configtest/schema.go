@@ -178,10 +178,24 @@ func (s *Schemas) Struc(t reflect.Type) Object {
 		schema["required"] = required
 	}
 	if _, limits := properties["requests_per_unit"]; limits {
-		schema["dependencies"] = Object{"unit": []any{"requests_per_unit"}, "window": []any{"requests"}, "requests": []any{"window"}}
+		schema["dependencies"] = Object{
+			"unit": []any{"requests_per_unit"}, "window": []any{"requests"}, "requests": []any{"window"},
+			"rate": []any{"burst"}, "burst": []any{"rate"},
+		}
 		schema["minProperties"] = 1
 		var never []any
-		for _, both := range [][]any{{"unit", "window"}, {"limits", "unit"}, {"limits", "window"}} {
+		for _, both := range [][]any{
+			{"unit", "window"},
+			{"limits", "unit"},
+			{"limits", "window"},
+			{"limits", "rate"},
+			{"limits", "max"},
+			{"rate", "unit"},
+			{"rate", "window"},
+			{"rate", "max"},
+			{"max", "unit"},
+			{"max", "window"},
+		} {
 			never = append(never, Object{"not": Object{"type": "object", "required": both}})
 		}
 		schema["allOf"] = never

@@ -195,6 +195,7 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 		r.fill(&rule, rl)
 		r.modes(&rule, e)
 		r.sharedTiers(&rule, limits)
+		r.labels(&rule, limits)
 	}
 	r.replaces(limits) // a rule with a problem may be part of a cycle, too
 	if !pathOK || e.bad() || r.domain.name == "" || r.Report.Count() > before {
@@ -219,12 +220,25 @@ func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 	if len(rule.ByTier) == 0 {
 		return
 	}
-	subject := len(rule.Path) - 1
-	if rule.Subject != "" {
-		subject = slices.IndexFunc(rule.Path, func(n descriptors.Node) bool { return n.Key == rule.Subject })
-	}
-	if subject >= 0 && subject < len(rule.Share) && rule.Share[subject] {
+	subject := rule.SubjectLevel(r.Identity.Secrets)
+	if subject >= 0 && rule.Shares(subject) {
 		r.decoder.Warning(v.ByTier.Spot, "the tiers share one log, because share_threshold gives all values of %s one log", strict.Label(rule.Path[subject].Key))
+	}
+}
+
+// labels refuses starts_label where no request has a subject, and warns if subjects share one
+// log.
+func (r *rulesReader) labels(rule *policy.Rule, v *rateLimit) {
+	for _, f := range v.startsLabels() {
+		subject := rule.SubjectLevel(r.Identity.Secrets)
+		switch {
+		case r.TiersKnown && r.Tiers == nil:
+			r.decoder.Problem(f.Spot, "there are no subjects and no labels, because tiers.source is \"none\"")
+		case subject < 0 && rule.Subject == "":
+			r.decoder.Problem(f.Spot, "the rule has no subject, so there are no labels: add subject, the key of the entry that says who is limited")
+		case subject >= 0 && rule.Shares(subject):
+			r.decoder.Warning(f.Spot, "the subjects share one log, because share_threshold gives all values of %s one log: the periods start on the day of the subject that asks", strict.Label(rule.Path[subject].Key))
+		}
 	}
 }
 
@@ -378,6 +392,9 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 			r.decoder.Problem(f.Spot, "quota_mode on line %d cannot be combined with a lease", e.QuotaMode.Line)
 		}
 	}
+	if rule.Always && holds(rule) {
+		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with the policy in_flight: a hold is of a request that runs, and ends with it")
+	}
 	quota, where := bool(e.QuotaMode.Value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.Line)
 	if !quota && r.Settings.QuotaMode {
 		quota, where = true, "the setting rules.quota_mode"
@@ -395,6 +412,17 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 	}
 }
 
+// holds reports whether a limit of the rule has the policy in_flight.
+func holds(rule *policy.Rule) bool {
+	is := func(l policy.Limit) bool { return l.Policy == window.InFlight }
+	for _, arm := range rule.ByTier {
+		if slices.ContainsFunc(arm.Limits, is) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(rule.Terms.Limits, is)
+}
+
 // leases returns the fields that ask for a lease.
 func (v *rateLimit) leases() []*strict.Field[string] {
 	var leases []*strict.Field[string]
@@ -410,6 +438,22 @@ func (v *rateLimit) leases() []*strict.Field[string] {
 		}
 	}
 	return leases
+}
+
+// startsLabels returns the fields that name a label.
+func (v *rateLimit) startsLabels() (labels []*strict.Field[string]) {
+	add := func(l *limit) {
+		if strict.Given(&l.StartsLabel) {
+			labels = append(labels, &l.StartsLabel)
+		}
+	}
+	for _, t := range v.all() {
+		add(&t.limit)
+		for i := range t.Limits.Value {
+			add(&t.Limits.Value[i].Value)
+		}
+	}
+	return labels
 }
 
 // all returns the rule's own terms and those of its tiers.

@@ -52,6 +52,7 @@ func (r *rulesReader) given(d *Domain) {
 	r.decoder = &strict.Decoder{File: d.Source, Report: r.Report, Warn: r.Warn, Hides: r.hides}
 	name := field(strict.Spot{}, d.Name)
 	r.domain = r.domainOf(&name)
+	r.fallback = r.documentPolicy(new(strict.Field[string]))
 	if d.Unknown {
 		r.decoder.Warning(strict.Spot{}, "has fields that this version of rls does not know and ignores")
 	}

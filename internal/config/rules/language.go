@@ -17,6 +17,7 @@ import (
 // rulesDoc is one domain.
 type rulesDoc struct {
 	Domain      strict.Field[string]            `yaml:"domain,required" doc:"the domain of the requests that the rules are for"`
+	Policy      strict.Field[string]            `yaml:"policy" doc:"how the limits of the document count that have no policy: sliding, fixed or sliding_counter; without it rules.policy of the settings"`
 	Headers     strict.Field[[]string]          `yaml:"headers" doc:"the styles of headers on the domain's answers, instead of headers.styles of the settings"`
 	Descriptors []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the first entry of a descriptor"`
 }
@@ -36,14 +37,32 @@ type descriptorEntry struct {
 	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the next entry of the descriptor"`
 }
 
-// limit is one limit in either notation.
+// limit is one limit in the notation of its policy. [policyKeys] has the keys of each.
 type limit struct {
-	Unit            strict.Field[string] `yaml:"unit" doc:"second, minute, hour, day, week, month (30 days) or year (365 days), in any case"`
-	RequestsPerUnit strict.Field[uint64] `yaml:"requests_per_unit" doc:"how many requests any interval of that length may hold"`
-	Window          strict.Field[string] `yaml:"window" doc:"the length of the interval, such as 10s, 1h30m or 7d"`
-	Requests        strict.Field[uint64] `yaml:"requests" doc:"how many requests any interval of that length may hold"`
-	Precision       strict.Field[string] `yaml:"precision" doc:"what times are rounded up to: auto, 0 (exact) or a time; beside limits and by_tier, for all that have none of their own"`
-	Lease           strict.Field[string] `yaml:"lease" doc:"what an instance may reserve ahead on a key that is asked for often: a time such as 50ms, a percentage of the limit, or none; beside limits and by_tier, for all that have none of their own"`
+	Unit            strict.Field[string]  `yaml:"unit" doc:"second, minute, hour, day, week, month (30 days) or year (365 days), in any case; of a calendar: hour, day, week, month, quarter or year"`
+	RequestsPerUnit strict.Field[uint64]  `yaml:"requests_per_unit" doc:"how many requests a unit may hold; with the policy sliding: any interval of that length"`
+	Window          strict.Field[string]  `yaml:"window" doc:"the length of the interval, such as 10s, 1h30m or 7d"`
+	Requests        strict.Field[uint64]  `yaml:"requests" doc:"how many requests a window may hold; with the policy sliding: any interval of that length"`
+	Precision       strict.Field[string]  `yaml:"precision" doc:"with the policy sliding, what times are rounded up to: auto, 0 (exact) or a time; beside limits and by_tier, for all that have none of their own"`
+	Lease           strict.Field[string]  `yaml:"lease" doc:"with the policy sliding, what an instance may reserve ahead on a key that is asked for often: a time such as 50ms, a percentage of the limit, or none; beside limits and by_tier, for all that have none of their own"`
+	Policy          strict.Field[string]  `yaml:"policy" doc:"how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or in_flight; beside limits and by_tier, for all that have none of their own; without it that of the document, else rules.policy of the settings"`
+	Rate            strict.Field[string]  `yaml:"rate" doc:"of a token_bucket: how many requests come back in which time, such as 10/s, 600/m or 5/100ms"`
+	Burst           strict.Field[uint64]  `yaml:"burst" doc:"of a token_bucket: the most requests at once"`
+	TimeZone        strict.Field[string]  `yaml:"time_zone" doc:"of a calendar: a name of the IANA database such as Europe/Berlin; without it UTC; beside limits and by_tier, for all that have none of their own"`
+	Starts          strict.Field[*starts] `yaml:"starts" doc:"of a calendar: where in the local clock its periods start; beside limits and by_tier, for all that have none of their own"`
+	StartsLabel     strict.Field[string]  `yaml:"starts_label" doc:"of a calendar: the label of the subject that says on which day its periods start, instead of starts; beside limits and by_tier, for all that have none of their own"`
+	Max             strict.Field[uint64]  `yaml:"max" doc:"of in_flight: the most requests that are under way at the same time"`
+	Hold            strict.Field[string]  `yaml:"hold" doc:"of in_flight: when a request counts as ended whose end was never reported, such as 5m; beside limits and by_tier, for all that have none of their own"`
+}
+
+// starts says where periods of a calendar start. What it does not set is the first there is; a
+// week starts on Monday.
+type starts struct {
+	Month   strict.Field[string] `yaml:"month" doc:"the month in which a year or one of the quarters starts: 1 to 12, or an English name"`
+	Day     strict.Field[int]    `yaml:"day" doc:"the day of the month on which a month, a quarter or a year starts; a shorter month has its last day instead"`
+	Weekday strict.Field[string] `yaml:"weekday" doc:"the day on which a week starts: an English name"`
+	Hour    strict.Field[int]    `yaml:"hour" doc:"the hour at which a day or a longer period starts, 0 to 23"`
+	Minute  strict.Field[int]    `yaml:"minute" doc:"the minute at which a period starts, 0 to 59"`
 }
 
 // terms are one limit, several limits, or unlimited.

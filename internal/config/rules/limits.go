@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
 // units are the units of envoyproxy/ratelimit, with their lengths.
@@ -33,9 +34,17 @@ const defaultArm = "default"
 // terms reads the terms of a rule and those of each tier. It reports what is wrong.
 func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byTier map[string]policy.Terms) {
 	v := rl.Value
-	own, given := r.someTerms(&v.terms, nil, rl.Spot, rl.Bad, v.ByTier.Set)
-	if !given && !v.ByTier.Set && !rl.Bad {
-		r.decoder.Problem(rl.Spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited, or by_tier")
+	r.offers = offers{}
+	before := r.Report.Count()
+	defer func() {
+		if r.Report.Count() == before {
+			r.untaken(&r.offers)
+		}
+	}()
+	top := r.termsManner(&v.terms, nil, r.fallback)
+	own, given := r.someTerms(&v.terms, top, rl.Spot, rl.Bad, v.ByTier.Set)
+	if !given && !v.ByTier.Set && !rl.Bad && !top.policy.wrong {
+		r.decoder.Problem(rl.Spot, "no limit: give %s, or limits, or unlimited, or by_tier", languageOf(top.policy.Policy).needs)
 	}
 	switch {
 	case !v.ByTier.Set, v.ByTier.Bad && len(v.ByTier.Value) == 0:
@@ -50,9 +59,10 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 	byTier = make(map[string]policy.Terms, len(v.ByTier.Value))
 	for i := range v.ByTier.Value {
 		e := &v.ByTier.Value[i]
-		arm, some := r.someTerms(&e.Value.Value, &v.terms, e.Value.Spot, e.Value.Bad, false)
-		if !some && !e.Value.Bad {
-			r.decoder.Problem(e.Spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited")
+		how := r.termsManner(&e.Value.Value, &v.terms, top.policy)
+		arm, some := r.someTerms(&e.Value.Value, how, e.Value.Spot, e.Value.Bad, false)
+		if !some && !e.Value.Bad && !how.policy.wrong {
+			r.decoder.Problem(e.Spot, "no limit: give %s, or limits, or unlimited", languageOf(how.policy.Policy).needs)
 		}
 		if e.Key == defaultArm {
 			if given {
@@ -95,10 +105,8 @@ type setKey struct {
 	name string
 }
 
-// ofLimit reports whether the key gives a limit, and is not precision, lease or observe.
-func (k setKey) ofLimit() bool {
-	return !slices.Contains([]string{"precision", "lease", "observe"}, k.name)
-}
+// ofLimit reports whether the key gives a limit, and says not only how the limit counts.
+func (k setKey) ofLimit() bool { return k.name != "observe" && !slices.Contains(inheritable, k.name) }
 
 // setKeys returns the keys that the file sets in t, which points to a limit or to terms.
 func setKeys(t any) (set []setKey) {
@@ -112,27 +120,43 @@ func setKeys(t any) (set []setKey) {
 	return set
 }
 
-// someTerms reads one limit, a list of limits, or unlimited. t inherits observe, precision and
-// lease from the terms above, if there are any. given reports whether there is a limit, right
-// or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms: the arms of
-// by_tier inherit from t.
-func (r *rulesReader) someTerms(t, above *terms, at strict.Spot, bad, arms bool) (out policy.Terms, given bool) {
-	share, _ := inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Observe }, parseShare)
+// termsManner reads what the limits of t have in common. t inherits from the terms above, if
+// there are any; their problems are reported already.
+func (r *rulesReader) termsManner(t, above *terms, from policyChoice) (how manner) {
+	how.observe, _ = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Observe }, parseShare)
+	if t.Unlimited.Value {
+		return how
+	}
+	how.policy = r.policyOf(&t.Policy, from)
+	how.precision, how.precision.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Precision }, parsePrecision)
+	how.lease, how.lease.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Lease }, parseLease)
+	if above == nil {
+		how.set(&t.limit)
+		how.precisionAt, how.leaseAt = t.Precision.Spot, t.Lease.Spot
+		return how
+	}
+	how.set(&above.limit)
+	how.set(&t.limit)
+	how.precisionAt, how.leaseAt = t.Precision.OrElse(above.Precision.Spot), t.Lease.OrElse(above.Lease.Spot)
+	return how
+}
+
+// someTerms reads one limit, a list of limits, or unlimited. given reports whether there is a
+// limit, right or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms:
+// the arms of by_tier inherit from t.
+func (r *rulesReader) someTerms(t *terms, how manner, at strict.Spot, bad, arms bool) (out policy.Terms, given bool) {
 	if t.Unlimited.Value {
 		r.unlimited(t, arms)
 		return policy.Terms{Unlimited: true}, true
 	}
-	var how manner
-	how.precision, how.precision.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Precision }, parsePrecision)
-	how.lease, how.lease.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Lease }, parseLease)
-	out.Limits, given = r.someLimits(t, how, at, bad)
+	out.Limits, given = r.someLimits(t, how, at, bad, arms)
 	if given {
-		out.Observe = share
+		out.Observe = how.observe
 	}
 	return out, given || t.Unlimited.Set && t.Unlimited.Bad
 }
 
-// unlimited refuses limits beside unlimited. With arms, observe, precision and lease are for
+// unlimited refuses limits beside unlimited. With arms, what says only how limits count is for
 // the arms of by_tier.
 func (r *rulesReader) unlimited(t *terms, arms bool) {
 	for _, k := range setKeys(t) {
@@ -199,15 +223,20 @@ func parseShare(f *strict.Field[string]) (float64, error) {
 }
 
 // someLimits reads one limit or a list of them; see someTerms.
-func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool) (limits []policy.Limit, given bool) {
-	one := t.Unit.Set || t.RequestsPerUnit.Set || t.Window.Set || t.Requests.Set
+func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad, arms bool) (limits []policy.Limit, given bool) {
+	keys := setKeys(&t.limit)
+	one := slices.ContainsFunc(keys, setKey.ofLimit)
 	if one && t.Limits.Set {
 		r.decoder.Problem(t.Limits.Spot, "a limit beside limits: put it into the list")
 		return nil, true
 	}
+	if arms || t.Limits.Set {
+		r.offers.offer(keys)
+		keys = slices.DeleteFunc(keys, func(k setKey) bool { return !k.ofLimit() })
+	}
 	if one {
-		if l, ok := r.limit(&t.limit, at, bad); ok {
-			limits = append(limits, r.limitOf(l, &t.limit, how, at))
+		if l, ok := r.limit(&t.limit, keys, how, at, bad); ok {
+			limits = append(limits, l)
 		}
 		return limits, true
 	}
@@ -221,42 +250,117 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool)
 		r.decoder.Problem(t.Limits.Spot, "%d limits, but one request may meet at most %d: give the rule fewer", n, window.MaxChecks)
 		return nil, true
 	}
-	lines := make(map[time.Duration]int)
+	lines := make(map[window.LogID]int)
 	for i := range t.Limits.Value {
 		f := &t.Limits.Value[i]
-		own := how
-		if f.Value.Precision.Set {
-			own.precision = read(r.decoder, &f.Value.Precision, parsePrecision)
-		}
-		if f.Value.Lease.Set {
-			own.lease = read(r.decoder, &f.Value.Lease, parseLease)
-		}
-		l, ok := r.limit(&f.Value, f.Spot, f.Bad)
+		l, ok := r.limit(&f.Value, setKeys(&f.Value), r.itemManner(how, &f.Value), f.Spot, f.Bad)
 		if !ok {
 			continue
 		}
-		if first, again := lines[l.Window]; again {
-			r.decoder.Problem(f.Spot, "a second limit for the same window, the first is on line %d", first)
+		log := window.Check{Limit: l.Limit}.Log()
+		if first, again := lines[log]; again {
+			r.decoder.Problem(f.Spot, "a second limit for the same %s, the first is on line %d", same(l.Limit), first)
 			continue
 		}
-		lines[l.Window] = f.Line
-		limits = append(limits, r.limitOf(l, &f.Value, own, f.Spot))
+		lines[log] = f.Line
+		limits = append(limits, l)
 	}
 	return limits, true
 }
 
-// manner is the precision and the lease of a limit.
-type manner struct {
-	precision precision
-	lease     lease
+// same names what two limits with one log have in common.
+func same(l window.Limit) string {
+	switch l.Policy {
+	case window.TokenBucket:
+		return "time of a rate"
+	case window.InFlight:
+		return "requests in flight"
+	case window.Calendar:
+		return "unit of a calendar"
+	default:
+		return "window"
+	}
 }
 
-func (r *rulesReader) limitOf(l window.Limit, written *limit, how manner, at strict.Spot) policy.Limit {
-	return policy.Limit{
-		Limit:     l,
-		Precision: r.precisionOf(l, written, how.precision, at),
-		Lease:     r.leaseOf(l, written, how.lease, at),
+// manner is what a limit inherits that does not set it.
+type manner struct {
+	policy    policyChoice
+	observe   float64
+	precision precision
+	lease     lease
+	// What the file may not set.
+	hold, timeZone, startsLabel *strict.Field[string]
+	starts                      *strict.Field[*starts]
+	// Where the precision and the lease are. Zero: nowhere.
+	precisionAt, leaseAt strict.Spot
+}
+
+// set takes what l sets.
+func (how *manner) set(l *limit) {
+	for _, f := range []struct {
+		to   **strict.Field[string]
+		from *strict.Field[string]
+	}{{&how.hold, &l.Hold}, {&how.timeZone, &l.TimeZone}, {&how.startsLabel, &l.StartsLabel}} {
+		if *f.to == nil || f.from.Set {
+			*f.to = f.from
+		}
 	}
+	if how.starts == nil || l.Starts.Set {
+		how.starts = &l.Starts
+	}
+}
+
+// itemManner returns how with what one of several limits sets by itself.
+func (r *rulesReader) itemManner(how manner, l *limit) manner {
+	how.policy = r.policyOf(&l.Policy, how.policy)
+	if l.Precision.Set {
+		how.precision, how.precisionAt = read(r.decoder, &l.Precision, parsePrecision), l.Precision.Spot
+	}
+	if l.Lease.Set {
+		how.lease, how.leaseAt = read(r.decoder, &l.Lease, parseLease), l.Lease.Spot
+	}
+	how.set(l)
+	return how
+}
+
+// limit reads one limit with the given keys. With bad, it does not report that half of a pair
+// is missing.
+func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot, bad bool) (out policy.Limit, ok bool) {
+	if how.policy.byKeys {
+		how.policy.Policy = policyByKeys(l)
+	}
+	if how.policy.wrong || r.foreign(keys, how.policy) {
+		return out, false
+	}
+	switch how.policy.Policy {
+	case window.TokenBucket:
+		out.Limit, ok = r.tokenBucket(l, bad)
+	case window.InFlight:
+		out.Limit, ok = r.inFlight(l, how.hold, how.policy.byKeys, bad)
+		if ok {
+			r.offers.take(window.InFlight, how.hold.Spot)
+		}
+		return out, ok
+	case window.Calendar:
+		out, ok = r.calendar(l, how, at, bad)
+		if ok {
+			r.offers.take(window.Calendar, how.timeZone.Spot, how.starts.Spot, how.startsLabel.Spot)
+		}
+		return out, ok
+	default:
+		if out.Limit, ok = r.windowed(l, how.policy.byKeys, at, bad); ok {
+			out.Policy = how.policy.Policy
+		}
+	}
+	if !ok {
+		return out, false
+	}
+	r.offers.take(out.Policy, how.precisionAt, how.leaseAt)
+	if out.Policy == window.Sliding {
+		out.Precision = r.precisionOf(out.Limit, l, how.precision, at)
+		out.Lease = r.leaseOf(out.Limit, l, how.lease, at)
+	}
+	return out, true
 }
 
 // autoPrecision leaves the precision to the service.
@@ -425,8 +529,9 @@ func (l *limit) length(length time.Duration) string {
 	return policy.FormatWindow(length)
 }
 
-// limit reads one limit. With bad, it does not report that half of a pair is missing.
-func (r *rulesReader) limit(l *limit, at strict.Spot, bad bool) (window.Limit, bool) {
+// windowed reads hits in a window. With bad, it does not report that half of a pair is missing.
+// override: the unit may be one of a calendar.
+func (r *rulesReader) windowed(l *limit, override bool, at strict.Spot, bad bool) (window.Limit, bool) {
 	d := r.decoder
 	unit, inUnit := l.Unit.Set, l.RequestsPerUnit.Set
 	win, requests := l.Window.Set, l.Requests.Set
@@ -437,7 +542,7 @@ func (r *rulesReader) limit(l *limit, at strict.Spot, bad bool) (window.Limit, b
 		// Check the length beside a bad number, too.
 		switch {
 		case unit && !win && !requests:
-			r.perUnit(l)
+			r.perUnit(l, override)
 		case win && !unit && !inUnit:
 			r.perWindow(l)
 		}
@@ -458,19 +563,28 @@ func (r *rulesReader) limit(l *limit, at strict.Spot, bad bool) (window.Limit, b
 	case !win && requests:
 		d.Problem(l.Requests.Spot, "requests without window")
 	case unit:
-		return r.perUnit(l)
+		return r.perUnit(l, override)
 	default:
 		return r.perWindow(l)
 	}
 	return window.Limit{}, false
 }
 
-func (r *rulesReader) perUnit(l *limit) (window.Limit, bool) {
+// perUnit reads a unit of the reference, or of a calendar in an override.
+func (r *rulesReader) perUnit(l *limit, override bool) (window.Limit, bool) {
+	length, ok := unitNamed(l.Unit.Value)
+	if unit, is := calendar.ParseUnit(l.Unit.Value); is && override {
+		length, ok = unit.Nominal(), true
+	}
+	if ok {
+		return r.bounded(window.Limit{Hits: l.RequestsPerUnit.Value, Window: length}, l, l.RequestsPerUnit.Spot, l.Unit.Spot)
+	}
+	if unit, is := calendar.ParseUnit(l.Unit.Value); is {
+		r.decoder.Problem(l.Unit.Spot, "only the policy calendar has the unit %v: add policy: calendar, or write a window", unit)
+		return window.Limit{}, false
+	}
 	name, names := strings.ToLower(l.Unit.Value), make([]string, len(units))
 	for i, u := range units {
-		if u.name == name {
-			return r.bounded(window.Limit{Hits: l.RequestsPerUnit.Value, Window: u.length}, l, l.RequestsPerUnit.Spot, l.Unit.Spot)
-		}
 		names[i] = u.name
 	}
 	r.decoder.Problem(l.Unit.Spot, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(names, ", "), strict.DidYouMean(name, names))
@@ -491,11 +605,9 @@ func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 
 // bounded checks that the stores can hold a limit.
 func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length strict.Spot) (window.Limit, bool) {
-	ok := true
-	if l.Hits > window.MaxHits {
-		r.decoder.Problem(hits, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Quote(strconv.FormatUint(l.Hits, 10)), uint64(window.MaxHits))
+	ok := r.countable(l.Hits, hits)
+	if !ok {
 		l.Hits = 0
-		ok = false
 	}
 	if l.Valid() != nil {
 		problem := "not a whole number of microseconds"

@@ -11,7 +11,7 @@ import (
 )
 
 // Overrides are limits by the name of the rule whose limits they replace, in the language of
-// by_tier. Precision, lease and observe stay those of the rule.
+// by_tier. How a limit counts stays as the rule has it: its policy, its precision and so on.
 type Overrides = strict.Ordered[strict.Field[terms]]
 
 // DecodeOverrides reads the overrides of a subject, or returns nil without any. It reports and
@@ -57,9 +57,11 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 		return tier.Override{Unlimited: true}, true
 	}
 	rules := rulesReader{decoder: d} // reads limits as those of rules
-	limits, given := rules.someLimits(t, manner{}, f.Spot, false)
+	how := manner{policy: policyChoice{byKeys: true}}
+	how.set(&t.limit)
+	limits, given := rules.someLimits(t, how, f.Spot, false, false)
 	if !given {
-		d.Problem(f.Spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited")
+		d.Problem(f.Spot, "no limit: give %s, or rate and burst, or max, or limits, or unlimited", needsWindow)
 	}
 	for i := range limits {
 		o.Limits = append(o.Limits, limits[i].Limit)

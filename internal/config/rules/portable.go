@@ -86,6 +86,10 @@ func (c *portableCheck) mapping(n *yaml.Node, path *strict.Path, depth int) {
 var instead = map[string]string{
 	"window":   ": write unit and requests_per_unit",
 	"requests": ": write unit and requests_per_unit",
+	"policy":   ": remove it; every limit counts there as with the policy fixed",
+	"rate":     ": write unit and requests_per_unit",
+	"burst":    ": write unit and requests_per_unit",
+	"starts":   ": every unit begins there at a whole multiple of its length since 1970-01-01 UTC",
 	"limits":   ": give the rule one limit",
 	"observe":  ": write shadow_mode in the descriptor",
 	"headers":  ": set headers.styles",

@@ -107,9 +107,11 @@ type rulesReader struct {
 	order   []*domainReader
 	keys    map[string]bool // whether a descriptor key is suspect; see suspect
 
-	decoder *strict.Decoder // of what is being read
-	domain  *domainReader   // whose rules are being read
-	noFile  bool            // it is a Domain
+	decoder  *strict.Decoder // of what is being read
+	domain   *domainReader   // whose rules are being read
+	noFile   bool            // it is a Domain
+	fallback policyChoice    // of limits that name no policy
+	offers   offers          // of the rule that is being read
 }
 
 // domainReader is the state of one domain across its files.
@@ -156,6 +158,7 @@ func (r *rulesReader) document(n *yaml.Node) {
 	doc.ReadLocated(r.decoder, n, nil)
 	r.domain = r.domainOf(&doc.Value.Domain)
 	r.headers(&doc.Value.Headers)
+	r.fallback = r.documentPolicy(&doc.Value.Policy)
 	r.entries(trail{}, doc.Value.Descriptors)
 }
 

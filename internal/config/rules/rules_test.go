@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -255,11 +256,12 @@ func decide(t *testing.T, rules *policy.Rules, keys ...string) *policy.Verdict {
 // noMeters counts nothing.
 type noMeters struct{}
 
-func (noMeters) Meter(_, _ string) policy.Meter { return noMeters{} }
-func (noMeters) UnknownDomain()                 {}
-func (noMeters) Count(policy.Outcome)           {}
-func (noMeters) Near(uint64)                    {}
-func (noMeters) Detail([]byte, policy.Outcome)  {}
+func (noMeters) Meter(_, _ string) policy.Meter              { return noMeters{} }
+func (noMeters) UnknownDomain()                              {}
+func (noMeters) Count(policy.Outcome)                        {}
+func (noMeters) Near(uint64, uint64)                         {}
+func (noMeters) Denied(string, window.Policy, time.Duration) {}
+func (noMeters) Detail([]byte, policy.Outcome)               {}
 
 // TestRulesInDocs: what the page of the rule language shows loads and is valid.
 func TestRulesInDocs(t *testing.T) {
@@ -413,4 +415,24 @@ descriptors:
 			}
 		}
 	}
+}
+
+// TestPolicyOfAllRules: rules.policy is that of limits that name none, and no wider.
+func TestPolicyOfAllRules(t *testing.T) {
+	s := settings.Default()
+	s.Rules.Policy = "fixed"
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: b, rate_limit: {policy: sliding, unit: day, requests_per_unit: 1}}
+---
+domain: e
+policy: sliding
+descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, precision: 1s}}]
+`)
+	want := []string{"d: a: a: fixed 1/1d", "d: b: b: 1/1d", "e: a: a: 1/1d to 1s"}
+	configtest.Diff(t, want, configtest.TellAll(mustLoad(t, s).Rules), "rules")
+	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, precision: 1s}}]\n")
+	_, err := config.Load(s)
+	configtest.Problems(t, err, s.Rules.Path+":2: descriptors[a].rate_limit.precision: precision belongs to the policy sliding, but this limit has fixed, from the setting rules.policy: add policy: sliding, or remove precision\n")
 }

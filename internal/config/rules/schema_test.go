@@ -4,11 +4,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
 // TestSchema compares the schema in docs with that of the types.
@@ -35,7 +37,10 @@ func specialSchema(s *configtest.Schemas, t reflect.Type) configtest.Object {
 func fieldSchemas() map[string]configtest.Object {
 	var anyCase []string
 	var names []any
-	for _, u := range units {
+	for _, u := range append(units, struct {
+		name   string
+		length time.Duration
+	}{"quarter", calendar.Quarter.Nominal()}) {
 		var letters strings.Builder
 		for _, c := range u.name {
 			letters.WriteString("[" + string(c) + strings.ToUpper(string(c)) + "]")
@@ -49,6 +54,17 @@ func fieldSchemas() map[string]configtest.Object {
 		"name":              {"type": append([]any{"null"}, configtest.Text...), "not": configtest.Object{"const": reservedName}},
 		"replacement.name":  {"type": configtest.Text, "not": configtest.Object{"const": ""}},
 		"key":               {"type": configtest.Text, "not": configtest.Object{"const": ""}},
+		"rulesDoc.policy":   {"enum": asAny(policyNames(true))},
+		"policy":            {"enum": asAny(policyNames(false))},
+		"month":             {"anyOf": []any{configtest.Object{"type": "integer", "minimum": 1, "maximum": 12}, configtest.Object{"type": "string"}}},
+		"day":               {"type": "integer", "minimum": 1, "maximum": 31},
+		"hour":              {"type": "integer", "minimum": 0, "maximum": 23},
+		"minute":            {"type": "integer", "minimum": 0, "maximum": 59},
+		"starts_label":      {"minLength": 1},
+		"rate":              {"type": "string", "pattern": `^ *[0-9]+ */ *(([0-9.]*(us|µs|ms|s|m|h|d|w))+|` + strings.Join(anyCase, "|") + `) *$`},
+		"burst":             {"type": "integer", "minimum": 0, "maximum": int64(window.MaxHits)},
+		"max":               {"type": "integer", "minimum": 0, "maximum": window.MaxInFlight},
+		"hold":              configtest.Duration,
 		"headers":           {"type": []any{"array", "null"}, "items": styles, "uniqueItems": true},
 		"unit":              {"anyOf": []any{configtest.Object{"enum": names}, configtest.Object{"type": "string", "pattern": "^(" + strings.Join(anyCase, "|") + ")$"}}},
 		"window":            configtest.Duration,
@@ -68,6 +84,13 @@ func fieldSchemas() map[string]configtest.Object {
 		"content_type":      {"maxLength": maxOneLiner, "minLength": 1},
 		"subject":           {"minLength": 1},
 	}
+}
+
+func asAny(texts []string) (all []any) {
+	for _, text := range texts {
+		all = append(all, text)
+	}
+	return all
 }
 
 func makeRulesSchema() configtest.Object {

@@ -204,7 +204,7 @@ func (u URL) servers(path string) (RedisServers, error) {
 	none := RedisServers{}
 	p, ok := u.split()
 	if !ok {
-		return none, errors.New("not a URL of the form redis://host:port/db (characters such as / # @ in a password are written as %2F %23 %40, ports are numbers)")
+		return none, errors.New("not a URL of the form redis://host:port/db, redis-sentinel://hosts/master/db or redis-cluster://hosts (characters such as / # @ in a password are written as %2F %23 %40, ports are numbers)")
 	}
 	scheme, ok := schemes[p.scheme]
 	if !ok {

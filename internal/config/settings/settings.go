@@ -28,11 +28,13 @@ type Settings struct {
 	Headers  Headers  `yaml:"headers"`
 	Metadata Metadata `yaml:"metadata"`
 	Metrics  Metrics  `yaml:"metrics"`
+	Traces   Traces   `yaml:"traces"`
 	Secrets  Secrets  `yaml:"secrets"`
 	Authz    Authz    `yaml:"authz"`
 	Drain    Drain    `yaml:"drain"`
 	Log      Log      `yaml:"log"`
 	Compare  Compare  `yaml:"compare"`
+	Insight  Insight  `yaml:"insight"`
 	// Reference has what only a drop-in for envoyproxy/ratelimit needs.
 	Reference Reference `yaml:"reference"`
 }
@@ -82,9 +84,18 @@ const (
 
 // Admin is the listener for operators.
 type Admin struct {
-	Address Address  `yaml:"address" doc:"the address of /metrics, /rlconfig and pprof: host:port; empty: off"`
+	Address Address  `yaml:"address" doc:"the address of the console, /v1, /metrics, /rlconfig and pprof: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
-	Pages   string   `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name, and no /metrics. They only read, so a network may reach them"`
+	// TokenFile has a line for each token: read TOKEN or act TOKEN.
+	TokenFile string `yaml:"token_file" doc:"a file with the tokens of the admin port, one a line: read TOKEN or act TOKEN. Reads on loopback need none. Required if the address is not on loopback"`
+	Pages     string `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name, and no /metrics. They only read, so a network may reach them"`
+}
+
+// Insight says what a process keeps of denials, for the admin port.
+type Insight struct {
+	Denials         int `yaml:"denials" range:"0 1 100_000" doc:"how many denials a process keeps for /v1/denials and the console; 0: none, and no tops"`
+	PerSecond       int `yaml:"per_second" range:"1 100_000" doc:"how many denials a second are recorded. Above that a sample is, which counts for the others"`
+	LoggedPerSecond int `yaml:"logged_per_second" range:"0 1 10_000" doc:"how many denials a second rls logs at level info; the next line says how many were left out. 0: none"`
 }
 
 // The choices of admin.pages.
@@ -101,6 +112,7 @@ type Rules struct {
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
+	Policy         string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"how limits count that name no policy: sliding (exact), fixed (windows of the clock, as envoyproxy/ratelimit) or sliding_counter"`
 	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory and below, whatever its name, not only *.yaml and *.yml"`
 	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name and then / or a dot: for config, those in config/ and those named config.*. Empty: all"`
 	XDS            XDS    `yaml:"xds"`
@@ -214,6 +226,20 @@ type Metrics struct {
 	NearLimitRatio  Ratio   `yaml:"near_limit_ratio" doc:"hits that have room above this share of a limit count as near the limit"`
 }
 
+// Traces turns traces on without a variable of OpenTelemetry. Where spans go, those variables say.
+type Traces struct {
+	Protocol   string   `yaml:"protocol" doc:"grpc or http: send spans of decisions over OTLP. off: send none. Both count more than the OTEL_ variables. Empty: those decide"`
+	Sampling   Ratio    `yaml:"sampling" doc:"with traces.protocol: the share of traces that begin in rls and are sent, in place of OTEL_TRACES_SAMPLER. The caller decides for a trace that it began"`
+	Attributes []string `yaml:"attributes" doc:"with traces.protocol: attributes of the service, such as service.name=rls, separated by commas. They replace those of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME"`
+}
+
+// The choices of traces.protocol, besides none.
+const (
+	TracesGRPC = "grpc"
+	TracesHTTP = "http"
+	TracesOff  = "off"
+)
+
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
 	Entries         []string `yaml:"entries" doc:"keys of descriptor entries, in any case, whose values are API keys; rls digests them before it logs or stores anything"`
@@ -288,7 +314,7 @@ func Default() Settings {
 		HTTP:  HTTP{Address: ":8080", Hosts: []string{}, Ready: ReadyAlways, Unhealthy: []string{}},
 		Admin: Admin{Address: "127.0.0.1:6070", Hosts: []string{}, Pages: PagesAll},
 		Rules: Rules{
-			Source: RulesFiles, IgnoreDotFiles: true,
+			Source: RulesFiles, IgnoreDotFiles: true, Policy: "sliding",
 			XDS: XDS{
 				NodeID: "slidegate", NodeMetadata: []string{}, Headers: []Secret{},
 				InitialBackoff: time.Second, MaxBackoff: time.Minute, MaxMessageBytes: 64 << 20, Wait: true,
@@ -315,11 +341,13 @@ func Default() Settings {
 			Reference: ReferenceHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
 		Metrics: Metrics{MaxDetailSeries: 1000, NearLimitRatio: 0.8},
+		Traces:  Traces{Sampling: 1, Attributes: []string{}},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Authz:   defaultAuthz(),
 		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
 		Log:     Log{Level: "info", Format: "json"},
 		Compare: Compare{Share: 1, Timeout: 100 * time.Millisecond, MaxInFlight: 100},
+		Insight: Insight{Denials: 1000, PerSecond: 100, LoggedPerSecond: 1},
 		Reference: Reference{
 			LocalCache: true,
 			Tags:       []string{},
@@ -341,6 +369,9 @@ const EnvConfig = EnvPrefix + "CONFIG"
 // EnvCompat names the service whose environment variables the command reads too. The command
 // reads it, not [Load].
 const EnvCompat = EnvPrefix + "COMPAT"
+
+// EnvAdminToken has the token that commands send to the admin port. They read it, not [Load].
+const EnvAdminToken = EnvPrefix + "ADMIN_TOKEN"
 
 // eachSetting calls back for every setting below v, in order.
 func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
@@ -376,8 +407,8 @@ const (
 // tiers.
 //
 // A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
-// [EnvConfig], [EnvCompat], and the variables that Kubernetes sets in every pod of a namespace with a
-// service named slidegate.
+// [EnvConfig], [EnvCompat], [EnvAdminToken], and the variables that Kubernetes sets in every pod of a
+// namespace with a service named slidegate.
 //
 // given are values that lie between the defaults and the file. The origins say where the settings
 // come from, even on error.
@@ -474,7 +505,7 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
 
 func (l *settingsLoader) readEnviron(environ []string) {
-	paths, names := make(map[string]string), []string{EnvConfig, EnvCompat}
+	paths, names := make(map[string]string), []string{EnvConfig, EnvCompat, EnvAdminToken}
 	for path := range l.values {
 		paths[envName(path)] = path
 		names = append(names, envName(path))
@@ -482,7 +513,7 @@ func (l *settingsLoader) readEnviron(environ []string) {
 	slices.Sort(names)
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig || name == EnvCompat {
+		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig || name == EnvCompat || name == EnvAdminToken {
 			continue
 		}
 		path, ok := paths[name]
@@ -572,6 +603,7 @@ func (l *settingsLoader) validate() {
 	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", l.bounds)
 	s := &l.settings
 	l.listeners()
+	l.admin()
 	l.hosts("http.hosts", s.HTTP.Hosts)
 	l.hosts("admin.hosts", s.Admin.Hosts)
 	if s.Admin.Pages == PagesReference && len(s.Admin.Hosts) > 0 {
@@ -590,6 +622,7 @@ func (l *settingsLoader) validate() {
 	l.secrets()
 	l.authz()
 	l.reference()
+	l.traces()
 }
 
 // unhealthy checks the states that make the process unhealthy.

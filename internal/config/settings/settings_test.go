@@ -106,6 +106,7 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 	got, _, err := Load(file, []string{
 		"PATH=/bin",
 		"SLIDEGATE_CONFIG=" + file,
+		"SLIDEGATE_ADMIN_TOKEN=t",
 		"SLIDEGATE_STORE_TIMEOUT=5ms",
 		"SLIDEGATE_HTTP_ADDRESS=",
 		"SLIDEGATE_SECRETS_ENTRIES= api_key , token ",

@@ -1,6 +1,7 @@
 package tiers
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // tiersDoc is a tiers file.
@@ -198,7 +200,7 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	for i := range s.Overrides {
 		e := &s.Overrides[i]
 		if o, ok := extra.Overrides[e.Key]; ok && len(t.result.overrides) < strict.MaxProblems {
-			t.result.overrides = append(t.result.overrides, overrideLine{e.Key, len(o.Limits), strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}})
+			t.result.overrides = append(t.result.overrides, overrideLine{e.Key, s.Tier.Value, o.Limits, strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}})
 		}
 	}
 }
@@ -308,7 +310,8 @@ func readLabels(d *strict.Decoder, f *strict.Field[strict.Ordered[strict.Field[s
 // overrideLine is the place of an override.
 type overrideLine struct {
 	rule   string
-	limits int
+	tier   string // empty: the default
+	limits []window.Limit
 	place  strict.Problem // without a message
 }
 
@@ -327,25 +330,47 @@ func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict
 	if len(t.overrides) == 0 {
 		return
 	}
-	quota := make(map[string]bool)
+	named := make(map[string][]*policy.Rule)
 	for _, r := range active.All() {
-		quota[r.Name] = quota[r.Name] || r.Quota || quotaMode
+		named[r.Name] = append(named[r.Name], r)
 	}
 	var names []string // to suggest one of
-	if len(quota) <= rules.MaxSuggest {
-		names = slices.Sorted(maps.Keys(quota))
+	if len(named) <= rules.MaxSuggest {
+		names = slices.Sorted(maps.Keys(named))
 	}
 	for _, o := range t.overrides {
 		p := o.place
-		isQuota, known := quota[o.rule]
-		switch {
-		case !known:
+		if len(named[o.rule]) == 0 {
 			p.Message = "no rule has this name" + strict.DidYouMean(o.rule, names)
-		case isQuota && o.limits > 1:
-			p.Message = "a quota rule has one limit: rls ignores this override"
-		default:
-			continue
 		}
-		warn.Add(p)
+		for _, r := range named[o.rule] {
+			if p.Message = o.idle(r, cmp.Or(o.tier, active.Tiers().DefaultTier()), quotaMode || r.Quota); p.Message != "" {
+				break
+			}
+		}
+		if p.Message != "" {
+			warn.Add(p)
+		}
 	}
+}
+
+// idle says why the override changes nothing under a rule for a tier, or returns an empty text.
+func (o *overrideLine) idle(r *policy.Rule, tier string, quota bool) string {
+	if quota && len(o.limits) > 1 {
+		return "a quota rule has one limit: rls ignores this override"
+	}
+	terms, ok := r.ByTier[tier]
+	if !ok {
+		terms = r.Terms
+	}
+	if _, ok := policy.OwnLimits(nil, terms.Limits, o.limits); ok {
+		return ""
+	}
+	var policies []string
+	for i := range terms.Limits {
+		if name := terms.Limits[i].Policy.String(); !slices.Contains(policies, name) {
+			policies = append(policies, name)
+		}
+	}
+	return fmt.Sprintf("these keys have no meaning under the policy %s of the rule for tier %s: rls ignores this override", strings.Join(policies, " and "), strict.Label(tier))
 }

@@ -1,0 +1,108 @@
+package rules
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
+)
+
+// zones has a line for each time zone of the IANA database, to suggest one for a mistyped name.
+// TestZones compares it with the database of the Go distribution.
+//
+//go:embed zones.txt
+var zones string
+
+var zoneNames = sync.OnceValue(func() []string { return strings.Fields(zones) })
+
+// calendar reads a limit that counts in periods of a calendar.
+func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (out policy.Limit, ok bool) {
+	before := r.Report.Count()
+	spec, places := r.calendarSpec(l, how, at)
+	c, err := calendar.New(spec)
+	for _, e := range calendar.FieldErrors(err) {
+		if e.Field == "unit" && !l.Unit.Set {
+			continue // reported below
+		}
+		message := e.Message
+		if e.Field == "time_zone" {
+			message += strict.DidYouMean(spec.TimeZone, zoneNames())
+		}
+		r.decoder.Problem(places[e.Field].spot, "%s%s", places[e.Field].prefix, message)
+	}
+	switch {
+	case l.Unit.Bad, l.RequestsPerUnit.Bad:
+	case !l.RequestsPerUnit.Set:
+		if !bad {
+			r.decoder.Problem(l.Unit.Spot, "unit without requests_per_unit")
+		}
+	case !l.Unit.Set:
+		if !bad {
+			r.decoder.Problem(l.RequestsPerUnit.Spot, "requests_per_unit without unit")
+		}
+	case r.countable(l.RequestsPerUnit.Value, l.RequestsPerUnit.Spot):
+		ok = true
+	}
+	if !ok || c == nil || r.Report.Count() > before {
+		return out, false
+	}
+	out.Limit = window.Limit{Policy: window.Calendar, Hits: l.RequestsPerUnit.Value, Window: c.Unit().Nominal()}
+	out.Calendar = c
+	if strict.Given(how.startsLabel) {
+		switch out.StartsLabel = how.startsLabel.Value; {
+		case out.StartsLabel == "":
+			r.decoder.Problem(how.startsLabel.Spot, "the name of a label is missing")
+		case !c.Labelled():
+			r.decoder.Problem(how.startsLabel.Spot, "a period of one %v does not start on a day: remove it, or choose the unit week, month, quarter or year", c.Unit())
+		}
+	}
+	return out, r.Report.Count() == before
+}
+
+// A fieldPlace is where a message about a part of a calendar belongs.
+type fieldPlace struct {
+	spot   strict.Spot
+	prefix string
+}
+
+// calendarSpec returns the parts of a calendar as the file has them, and their places. What a
+// limit inherits is told at the limit, because another limit may take it.
+func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Spot) (calendar.Spec, map[string]fieldPlace) {
+	spec := calendar.Spec{Unit: l.Unit.Value, TimeZone: how.timeZone.Value}
+	places := map[string]fieldPlace{"unit": {spot: l.Unit.Spot}}
+	put := func(name string, of strict.Spot, own bool) {
+		if own {
+			places[name] = fieldPlace{spot: of}
+			return
+		}
+		places[name] = fieldPlace{at, fmt.Sprintf("%s%s: ", name, onLine(of.Line))}
+	}
+	put("time_zone", how.timeZone.Spot, how.timeZone == &l.TimeZone)
+	if strict.Given(how.timeZone) && how.timeZone.Value == "" {
+		r.decoder.Problem(how.timeZone.Spot, "the name of a time zone is missing: remove the key for UTC")
+	}
+	s := how.starts.Value
+	if s == nil || how.starts.Bad {
+		return spec, places
+	}
+	own := how.starts == &l.Starts
+	spec.Starts = calendar.Starts{Month: s.Month.Value, Weekday: s.Weekday.Value}
+	put("starts.month", s.Month.Spot, own)
+	put("starts.weekday", s.Weekday.Spot, own)
+	for _, f := range []struct {
+		name  string
+		field *strict.Field[int]
+		to    **int
+	}{{"starts.day", &s.Day, &spec.Starts.Day}, {"starts.hour", &s.Hour, &spec.Starts.Hour}, {"starts.minute", &s.Minute, &spec.Starts.Minute}} {
+		put(f.name, f.field.Spot, own)
+		if f.field.Set {
+			*f.to = &f.field.Value
+		}
+	}
+	return spec, places
+}

@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
+)
+
+func TestWorst(t *testing.T) {
+	for want, l := range map[string]window.Limit{
+		"": {Hits: 100, Window: time.Minute},
+		"at worst 60 in any 1s: a full bucket, and what comes back meanwhile":            {Policy: window.TokenBucket, Rate: 10, Hits: 50, Window: time.Second},
+		"at worst 2,000 in any 1m: around the end of a window of the clock":              {Policy: window.Fixed, Hits: 1000, Window: time.Minute},
+		"at worst 20 in a short time: around the end of any month":                       {Policy: window.Calendar, Hits: 10, Window: 30 * 24 * time.Hour},
+		"at worst 20 in a short time: around the end of any hour":                        {Policy: window.Calendar, Hits: 10, Window: time.Hour},
+		"at worst 199 in any 1m: all of one window at its end, and the next one full":    {Policy: window.SlidingCounter, Hits: 100, Window: time.Minute},
+		"a request whose end is never reported counts for 5m":                            {Policy: window.InFlight, Hits: 20, Window: 5 * time.Minute},
+		"at worst 1 in any 10ms: all of one window at its end, and the next one full":    {Policy: window.SlidingCounter, Hits: 1, Window: 10 * time.Millisecond},
+		"at worst 8,589,934,588 in any 1s: around the end of a window of the clock":      {Policy: window.Fixed, Hits: window.MaxHits - 1, Window: time.Second},
+		"at worst 4,294,967,299 in any 1s: a full bucket, and what comes back meanwhile": {Policy: window.TokenBucket, Rate: 5, Hits: window.MaxHits - 1, Window: time.Second},
+	} {
+		if got := worst(l); got != want {
+			t.Errorf("%+v: got %q, want %q", l, got, want)
+		}
+	}
+	for _, hits := range []uint64{0, window.MaxHits} {
+		if got := worst(window.Limit{Policy: window.Fixed, Hits: hits, Window: time.Second}); got != "" {
+			t.Errorf("%d hits: got %q, want nothing", hits, got)
+		}
+	}
+}
+
+// TestNotesOfCounting: what validate says of tiers that count in different ways.
+func TestNotesOfCounting(t *testing.T) {
+	terms := func(limits ...window.Limit) (t Terms) {
+		for _, l := range limits {
+			t.Limits = append(t.Limits, Limit{Limit: l})
+		}
+		return t
+	}
+	bucket := func(per time.Duration) window.Limit {
+		return window.Limit{Policy: window.TokenBucket, Rate: 1, Hits: 1, Window: per}
+	}
+	hits := func(p window.Policy) window.Limit { return window.Limit{Policy: p, Hits: 1, Window: time.Hour} }
+	day := 31
+	late, err := calendar.New(calendar.Spec{Unit: "month", Starts: calendar.Starts{Day: &day}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type tiers []struct {
+		tier  string
+		terms Terms
+	}
+	for name, c := range map[string]struct {
+		tiers tiers
+		want  []string
+	}{
+		"one way":   {tiers{{"", terms(bucket(time.Second))}, {"pro", terms(bucket(time.Second))}, {"all", Terms{Unlimited: true}}}, nil},
+		"sliding":   {tiers{{"", terms(hits(0))}, {"pro", terms(window.Limit{Hits: 1, Window: time.Second})}}, nil},
+		"policies":  {tiers{{"", terms(hits(0))}, {"pro", terms(bucket(time.Second), hits(window.Fixed))}, {"max", terms(hits(0))}}, []string{"sliding for others, max; fixed and token_bucket for pro: a subject that changes between these tiers starts with nothing used"}},
+		"rates":     {tiers{{"free", terms(bucket(time.Second))}, {"pro", terms(bucket(time.Minute))}}, []string{"rates of token buckets for different times (1s for free; 1m for pro): a subject that changes between these tiers starts with a full bucket; write the rates for the same time"}},
+		"in flight": {tiers{{"", terms(hits(window.InFlight))}}, []string{"requests in flight need the filters of envoy/in-flight.yaml: without them each counts until its hold ends"}},
+		"late":      {tiers{{"", Terms{Limits: []Limit{{Calendar: late}}}}}, []string{"in a month without that day the period starts on the last day"}},
+	} {
+		var count counting
+		for _, tier := range c.tiers {
+			count.add(tier.tier, &tier.terms)
+		}
+		if diff := cmp.Diff(c.want, count.notes()); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+}

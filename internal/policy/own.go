@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// OwnLimits appends to out the limits of a subject's override as they count under a rule with
+// the given limits. An override changes how much, never how it is counted:
+//
+//   - Hits in a window have the policy of the rule's limit with that window, else the policy
+//     that the rule's limits with a window have. If those differ, it is sliding. A calendar
+//     holds only for an override with its own unit.
+//   - If the rule has only a token bucket, hits in a window are its rate and its burst.
+//   - A rate and a burst are for a rule with a token bucket, and a maximum in flight is for a
+//     rule with one. A hold lasts as long as the rule says.
+//   - If the rule has no limits, an override counts with the policy that its keys mean.
+//   - A maximum in flight replaces only limits in flight, and any other limit only others. So
+//     an override of one kind keeps the rule's limits of the other kind.
+//
+// It returns false if a limit of the override has no meaning under the rule. The override does
+// not apply then.
+func OwnLimits(out, rule []Limit, override []window.Limit) (own []Limit, ok bool) {
+	for _, l := range override {
+		one, ok := ownLimit(rule, l)
+		if !ok || slices.ContainsFunc(out, func(other Limit) bool { return other.log() == one.log() }) {
+			return out, false
+		}
+		out = append(out, one)
+	}
+	for i := range rule {
+		same := func(l window.Limit) bool {
+			return (l.Policy == window.InFlight) == (rule[i].Policy == window.InFlight)
+		}
+		if len(override) > 0 && !slices.ContainsFunc(override, same) {
+			out = append(out, rule[i])
+		}
+	}
+	return out, true
+}
+
+// ownLimit returns one limit of an override as it counts under a rule with limits.
+func ownLimit(rule []Limit, l window.Limit) (own Limit, ok bool) {
+	own.Limit = l
+	if len(rule) == 0 {
+		own.Precision = precisionOf(l)
+		return own, l.Policy != window.InFlight // there is no hold
+	}
+	var pattern *Limit
+	switch l.Policy {
+	case window.TokenBucket, window.InFlight:
+		pattern = limitWith(rule, l.Policy)
+	default:
+		pattern = windowedLike(rule, l)
+	}
+	if pattern == nil {
+		return own, false
+	}
+	switch own.Policy = pattern.Policy; own.Policy {
+	case window.InFlight:
+		own.Window = pattern.Window
+	case window.TokenBucket:
+		if l.Policy == window.TokenBucket {
+			break
+		}
+		// A limit of 0 denies everything. A rate of 0 does not exist.
+		own.Rate = uint32(max(l.Hits, 1))
+	case window.Calendar:
+		own.Calendar, own.StartsLabel = pattern.Calendar, pattern.StartsLabel
+	}
+	own.Precision = precisionOf(own.Limit)
+	return own, true
+}
+
+// precisionOf returns the precision of limits that have none of their own.
+func precisionOf(l window.Limit) time.Duration {
+	if l.Policy != window.Sliding {
+		return 0
+	}
+	return window.Precision(l)
+}
+
+// limitWith returns the first of limits that has a policy, or nil.
+func limitWith(limits []Limit, p window.Policy) *Limit {
+	i := slices.IndexFunc(limits, func(l Limit) bool { return l.Policy == p })
+	if i < 0 {
+		return nil
+	}
+	return &limits[i]
+}
+
+// windowedLike returns the limit of a rule whose policy an override with hits in a window has,
+// or nil.
+func windowedLike(rule []Limit, l window.Limit) (like *Limit) {
+	for i := range rule {
+		switch r := &rule[i]; {
+		case r.Policy == window.TokenBucket || r.Policy == window.InFlight:
+		case r.Window == l.Window:
+			return r
+		case r.Policy == window.Calendar:
+		case like == nil:
+			like = r
+		case like.Policy != r.Policy:
+			like = &slidingLike
+		}
+	}
+	if like == nil {
+		return limitWith(rule, window.TokenBucket)
+	}
+	return like
+}
+
+// slidingLike is a limit with the policy sliding.
+var slidingLike Limit

@@ -1,0 +1,221 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Words describes what the rule admits in plain words, a sentence for each tier and one for each
+// other option: "100 in any minute, for each API key of tier free". No value of an API key is in
+// them.
+func (r *Rule) Words() []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(r.ByTier)) {
+		terms := r.ByTier[name]
+		all = append(all, r.words(&terms, "tier "+name))
+	}
+	switch {
+	case len(r.ByTier) == 0:
+		all = append(all, r.words(&r.Terms, ""))
+	case !r.Terms.empty(): // otherwise each tier has its own
+		all = append(all, r.words(&r.Terms, "any other tier"))
+	}
+	return append(all, r.options()...)
+}
+
+// words describes the limits of one tier. An empty tier means all callers.
+func (r *Rule) words(t *Terms, tier string) string {
+	amounts := make([]string, 0, len(t.Limits))
+	for i := range t.Limits {
+		amounts = append(amounts, amount(&t.Limits[i]))
+	}
+	text := strings.Join(amounts, ", and ")
+	switch {
+	case t.Unlimited:
+		text = "unlimited"
+	case text == "":
+		text = "no limit"
+	}
+	text += ", " + r.scope(tier)
+	switch {
+	case len(t.Limits) == 0:
+	case t.Observe == 1:
+		text += "; only observed, so nothing is denied"
+	case t.Observe > 0:
+		text += fmt.Sprintf("; only observed for %.4g%% of them", 100*t.Observe)
+	}
+	return text
+}
+
+// amount describes one limit: 100 in any minute.
+func amount(l *Limit) string {
+	switch {
+	case l.Policy == window.InFlight:
+		return amountInFlight(l)
+	case l.Hits == 0:
+		return "nothing in " + span(l.Window)
+	case l.Hits == window.MaxHits:
+		return "as many as wanted in " + span(l.Window)
+	}
+	hits := grouped(l.Hits)
+	switch l.Policy {
+	case window.TokenBucket:
+		fill, _ := FillTime(l.Limit)
+		return fmt.Sprintf("%s in each %s on average, and up to %s at once after %s without requests",
+			grouped(uint64(l.Rate)), strings.TrimPrefix(span(l.Window), "any "), hits, length(fill))
+	case window.Fixed:
+		return fmt.Sprintf("%s in each %s of the clock, so up to %s in %s around its end",
+			hits, strings.TrimPrefix(span(l.Window), "any "), grouped(WorstCase(l.Limit)), span(l.Window))
+	case window.Calendar:
+		return fmt.Sprintf("%s in each calendar %s (%v)", hits, Unit(l.Window), l.Calendar)
+	case window.SlidingCounter:
+		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), grouped(WorstCase(l.Limit)))
+	default:
+		return hits + " in " + span(l.Window)
+	}
+}
+
+// amountInFlight describes a limit of requests in flight: 20 at the same time.
+func amountInFlight(l *Limit) string {
+	switch l.Hits {
+	case 0:
+		return "nothing at any time"
+	case window.MaxHits:
+		return "as many as wanted at the same time"
+	default:
+		return fmt.Sprintf("%s at the same time, each for %s at most", grouped(l.Hits), length(l.Window))
+	}
+}
+
+// length describes a time of any length: 5 seconds, 1 minute.
+func length(d time.Duration) string {
+	text := strings.TrimPrefix(span(max(d.Round(time.Millisecond), time.Millisecond)), "any ")
+	if text[0] < '0' || text[0] > '9' {
+		text = "1 " + text
+	}
+	return text
+}
+
+// grouped writes a number with commas: 9,500.
+func grouped(n uint64) string {
+	text := strconv.FormatUint(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// span describes a window: any minute, any 90 seconds.
+func span(d time.Duration) string {
+	for _, u := range []struct {
+		length time.Duration
+		name   string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}, {time.Millisecond, "millisecond"}} {
+		switch {
+		case d == u.length:
+			return "any " + u.name
+		case d > 0 && d%u.length == 0:
+			return fmt.Sprintf("any %d %ss", d/u.length, u.name)
+		}
+	}
+	return "any " + d.String()
+}
+
+// scope says which requests share a log: "for each API key of tier free, in requests with
+// route=search".
+func (r *Rule) scope(tier string) string {
+	var each, with []string
+	keyed := false
+	for i, n := range r.Path {
+		value := n.Value
+		if r.hidden[i] {
+			value = "***"
+		}
+		switch {
+		case !n.Open():
+			with = append(with, n.Key+"="+value)
+		case r.Shares(i):
+			with = append(with, fmt.Sprintf("%s that fits %s, together", n.Key, value))
+		default:
+			noun := r.noun(i)
+			if n.Pattern {
+				noun += " that fits " + value
+			}
+			if tier != "" && i == r.subject {
+				noun += " of " + tier
+				keyed = true
+			}
+			each = append(each, "each "+noun)
+		}
+	}
+	text := "for " + strings.Join(each, " and ")
+	switch requests := strings.Join(with, " and "); {
+	case len(each) > 0 && requests != "":
+		text += ", in requests with " + requests
+	case len(each) > 0:
+	case requests != "":
+		text = "for all requests with " + requests
+	default:
+		text = "for all requests"
+	}
+	if tier != "" && !keyed {
+		text += ", if the caller is of " + tier
+	}
+	return text
+}
+
+// noun names what a level of the path has a log for.
+func (r *Rule) noun(level int) string {
+	for _, part := range r.identity {
+		if part.entry == level && part.secret {
+			return "API key"
+		}
+	}
+	switch key := r.Path[level].Key; key {
+	case keyAddress:
+		return "client address"
+	case keyMaskedAddress:
+		return "client network"
+	default:
+		return "value of " + key
+	}
+}
+
+// options describes what else the rule says, a sentence each.
+func (r *Rule) options() []string {
+	var all []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.Factor > 1, "each request costs %s times as much", grouped(r.Factor))
+	add(r.Quota, "one of several quota rules: a request passes if one of them has room")
+	add(r.Always, "costs count even if they do not fit, and if the request is denied")
+	add(r.AllowedOnly, "only requests that pass are charged")
+	add(len(r.Replaces) > 0, "a request that it matches is not limited by %s", strings.Join(r.Replaces, ", "))
+	leased := r.Terms.leased()
+	for name := range r.ByTier {
+		terms := r.ByTier[name]
+		leased = leased || terms.leased()
+	}
+	add(leased, "each instance may reserve hits ahead for busy keys")
+	switch r.OnStoreError {
+	case StoreErrorUnset:
+	case StoreErrorAllow:
+		add(true, "while the store is away, requests pass")
+	case StoreErrorDeny:
+		add(true, "while the store is away, requests are denied")
+	case StoreErrorLocal:
+		add(true, "while the store is away, each instance admits its share")
+	case StoreErrorReported:
+		add(true, "while the store is away, Envoy gets an error and decides")
+	}
+	return all
+}
