@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // Metrics holds the metrics that every process has. It is safe for concurrent use and
-// implements policy.Meters and ratelimit.Meters.
+// implements policy.Meters, policy.StreamMeters and ratelimit.Meters.
 type Metrics struct {
 	rules            *rules
 	unknownDomains   prometheus.Counter
@@ -36,70 +36,65 @@ type Metrics struct {
 	rpcs             atomic.Pointer[map[rpc]prometheus.Observer] // the map is immutable
 	rpcsMu           sync.Mutex                                  // guards replacing the map
 	panics           prometheus.Counter
+	resets           prometheus.Counter
+	resetLogs        prometheus.Counter
+	streams          streams
 	reloads          *prometheus.CounterVec
 	configLoaded     prometheus.Gauge
 	configBroken     prometheus.Gauge
 }
 
-// latencies are the bounds of buckets, in seconds. A decision from memory takes about
-// 10 us. By default rls waits 15 ms for the store, and Envoy 20 ms for rls.
-var latencies = []float64{
-	0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 1,
-}
-
 // New registers the metrics that every process has. It panics if the registry has one of
 // the names already.
 func New(registry prometheus.Registerer, o Options) *Metrics {
-	degraded := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "slidegate_degraded_answers_total",
-		Help: "Requests decided while the store could not decide, by the on_store_error that decided.",
-	}, []string{"choice"})
+	counter := func(name, help string) prometheus.Counter {
+		return register(registry, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+	}
+	counters := func(name, help, label string) *prometheus.CounterVec {
+		return register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return register(registry, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+	}
+	degraded := counters("slidegate_degraded_answers_total", "Requests decided while the store could not decide, by the on_store_error that decided.", "choice")
 	m := &Metrics{
-		rules: newRules(o.MaxDetailSeries),
-		ignoredOverrides: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "slidegate_ignored_overrides_total",
-			Help: "Descriptor limit overrides ignored as invalid; the rule's limit applied.",
-		}),
+		rules:            newRules(o.MaxDetailSeries),
+		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Descriptor limit overrides ignored as invalid; the rule's limit applied."),
 		degraded: map[policy.OnStoreError]prometheus.Counter{
 			policy.StoreErrorAllow: degraded.WithLabelValues("allow"),
 			policy.StoreErrorDeny:  degraded.WithLabelValues("deny"),
 			policy.StoreErrorLocal: degraded.WithLabelValues("local"),
 		},
-		unknownDomains: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "slidegate_unknown_domain_requests_total",
-			Help: "Requests for a domain without rules; such requests are allowed.",
-		}),
-		storeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules; such requests are allowed."),
+		storeSeconds: register(registry, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "slidegate_store_seconds",
 			Help:    "Time of one store call, which decides all limits of a request.",
-			Buckets: latencies,
-		}),
-		foreignValues: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "slidegate_store_foreign_values_total",
-			Help: "Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew.",
-		}),
-		rpcSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Buckets: latencies[:],
+		})),
+		foreignValues: counter("slidegate_store_foreign_values_total", "Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew."),
+		rpcSeconds: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",
 			Help:    "Time of one gRPC call within the service, by method and status code.",
-			Buckets: latencies,
-		}, []string{"method", "code"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "slidegate_panics_total",
-			Help: "Calls that panicked and were answered INTERNAL. Every one is a bug.",
-		}),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_config_reloads_total",
-			Help: "Reloads of the rules and tiers, by result.",
-		}, []string{"result"}),
-		configLoaded: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "slidegate_config_loaded_timestamp_seconds",
-			Help: "When the active rules and tiers were loaded.",
-		}),
-		configBroken: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "slidegate_config_broken",
-			Help: "1 while the files, or the rules of the management server, are broken and the last good generation is active.",
-		}),
+			Buckets: latencies[:],
+		}, []string{"method", "code"})),
+		panics:       counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Every one is a bug."),
+		streams:      newStreams(counters),
+		resets:       counter("slidegate_resets_total", "Resets of limits by operators, also those that removed nothing."),
+		resetLogs:    counter("slidegate_reset_logs_total", "Logs that resets removed from the store."),
+		reloads:      counters("slidegate_config_reloads_total", "Reloads of the rules and tiers, by result.", "result"),
+		configLoaded: gauge("slidegate_config_loaded_timestamp_seconds", "When the active rules and tiers were loaded."),
+		configBroken: gauge("slidegate_config_broken", "1 while the files, or the rules of the management server, are broken and the last good generation is active."),
 	}
+	for _, result := range []string{"loaded", "refused"} {
+		m.reloads.WithLabelValues(result)
+	}
+	m.registerOthers(registry, o)
+	return m
+}
+
+// registerOthers registers what is not counted by m itself: the metrics of the rules, of the
+// store, of the build, of Go and of the process.
+func (m *Metrics) registerOthers(registry prometheus.Registerer, o Options) {
 	storeDown := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "slidegate_store_down",
 		Help: "1 while a server of the store fails and is not asked, or refuses to write.",
@@ -113,15 +108,16 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "go": runtime.Version()},
 	})
 	build.Set(1)
-	for _, result := range []string{"loaded", "refused"} {
-		m.reloads.WithLabelValues(result)
-	}
 	registry.MustRegister(
-		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.near, m.rules.overflow,
-		m.unknownDomains, m.ignoredOverrides, degraded, m.storeSeconds, storeDown, m.foreignValues, m.rpcSeconds, m.panics,
-		m.reloads, m.configLoaded, m.configBroken, build,
+		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.near, m.rules.almost, m.rules.denials, m.rules.overflow,
+		storeDown, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+}
+
+// register registers a metric and returns it. It panics if the registry has its name already.
+func register[M prometheus.Collector](registry prometheus.Registerer, m M) M {
+	registry.MustRegister(m)
 	return m
 }
 
@@ -145,6 +141,17 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 
+// Insight registers the metrics of the memory that denials, streams and tops take. held and most
+// are called at each scrape, and return bytes.
+func Insight(registry prometheus.Registerer, held, most func() int64) {
+	gauge := func(name, help string, value func() int64) {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(value()) }))
+	}
+	gauge("slidegate_insight_bytes", "Memory that recent denials, their streams and the tops take, estimated.", held)
+	gauge("slidegate_insight_max_bytes", "The largest value of slidegate_insight_bytes that the settings allow.", most)
+}
+
 // Meter implements policy.Meters. Rules that share a name share a meter.
 func (m *Metrics) Meter(domain, rule string) policy.Meter { return m.rules.meter(domain, rule) }
 
@@ -163,6 +170,12 @@ func (m *Metrics) DegradedAnswer(by policy.OnStoreError) {
 
 // StoreSeconds observes one store call.
 func (m *Metrics) StoreSeconds(seconds float64) { m.storeSeconds.Observe(seconds) }
+
+// StoreSecondsTraced is StoreSeconds with an exemplar that leads to the trace of the call. Nil:
+// there is none.
+func (m *Metrics) StoreSecondsTraced(seconds float64, exemplar map[string]string) {
+	Observe(m.storeSeconds, seconds, exemplar)
+}
 
 // StoreDown sets the function that reports at each scrape whether a server of the store is
 // down. Without it, none is.
@@ -197,6 +210,12 @@ func (m *Metrics) RPC(method, code string) prometheus.Observer {
 
 // Panicked counts a call that panicked.
 func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// Reset records that an operator has reset limits, and how many logs that removed.
+func (m *Metrics) Reset(logs int) {
+	m.resets.Inc()
+	m.resetLogs.Add(float64(logs))
+}
 
 // Loaded records that a generation became active at the given time, in seconds since 1970.
 // Call [Metrics.Meter] for each rule of the generation before. Loaded ends the series of all

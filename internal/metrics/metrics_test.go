@@ -17,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
@@ -43,7 +44,10 @@ func all(t *testing.T) *prometheus.Registry {
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
 	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), policy.OutcomeDenied)
-	m.Meter("edge", "per-key").Near(1)
+	m.Meter("edge", "per-key").Near(1, 1)
+	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
+	NewSpans().Register(registry)
+	Insight(registry, func() int64 { return 1 }, func() int64 { return 2 })
 	m.RPC("/s/M", "OK").Observe(0.001)
 	return registry
 }
@@ -89,6 +93,9 @@ const (
 	detail    = "slidegate_detail_decisions_total"
 	overflow  = "slidegate_detail_overflow_total"
 	near      = "slidegate_near_limit_total"
+	almost    = "slidegate_almost_at_limit_total"
+
+	denialsName = "slidegate_limit_denials_total"
 )
 
 // TestDecisions counts every outcome once, and denials twice.
@@ -129,15 +136,49 @@ func TestNear(t *testing.T) {
 	m := New(registry, Options{})
 	stays, goes := m.Meter("edge", "stays"), m.Meter("edge", "goes")
 	m.Loaded(0)
-	stays.Near(2)
-	goes.Near(1)
-	m.Meter("edge", "stays").Near(3)
+	stays.Near(2, 0)
+	goes.Near(1, 1)
+	m.Meter("edge", "stays").Near(3, 2)
 	expect(t, registry, `
+almost_at_limit_total{domain="edge",rule="goes"} 1
+almost_at_limit_total{domain="edge",rule="stays"} 2
 near_limit_total{domain="edge",rule="goes"} 1
-near_limit_total{domain="edge",rule="stays"} 5`, near)
+near_limit_total{domain="edge",rule="stays"} 5`, near, almost)
 	m.Loaded(1)
-	goes.Near(1)
-	expect(t, registry, `near_limit_total{domain="edge",rule="stays"} 5`, near)
+	goes.Near(1, 1)
+	expect(t, registry, `
+almost_at_limit_total{domain="edge",rule="stays"} 2
+near_limit_total{domain="edge",rule="stays"} 5`, near, almost)
+}
+
+// TestDenials counts denials by the limits of rules, ends their series with their rule, and
+// bounds them.
+func TestDenials(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{})
+	stays, goes := m.Meter("edge", "stays"), m.Meter("edge", "goes")
+	m.Loaded(0)
+	m.Meter("edge", "stays")
+	stays.Denied("free", window.Sliding, time.Minute)
+	stays.Denied("free", window.Sliding, time.Minute)
+	stays.Denied("free", window.Sliding, 24*time.Hour)
+	stays.Denied("", window.Sliding, 0)
+	goes.Denied("", window.Sliding, time.Second)
+	const kept = `
+limit_denials_total{domain="edge",rule="stays",tier="",window="override"} 1
+limit_denials_total{domain="edge",rule="stays",tier="free",window="1d"} 1
+limit_denials_total{domain="edge",rule="stays",tier="free",window="1m"} 2`
+	expect(t, registry, `
+limit_denials_total{domain="edge",rule="goes",tier="",window="1s"} 1`+kept, denialsName)
+	m.Loaded(1)
+	goes.Denied("", window.Sliding, time.Second)
+	expect(t, registry, kept, denialsName)
+	for i := range 2 * maxLimits {
+		stays.Denied("free", window.Sliding, time.Duration(i+1)*time.Hour)
+	}
+	if n, err := testutil.GatherAndCount(registry, denialsName); err != nil || n != maxLimits+1 {
+		t.Errorf("got %d series and %v, want %d", n, err, maxLimits+1)
+	}
 }
 
 func TestAnswers(t *testing.T) {
@@ -443,7 +484,7 @@ slidegate_store_taken_back_total 11
 func TestPoolAndLocal(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
-	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 11, 12, 13} })
+	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 11, 12, 13, 16, 17, 18} })
 	Replicas(registry, func() ReplicaStats { return ReplicaStats{14, 15} })
 	want := `
 # HELP slidegate_abandoned_hits_total Hits that the local share admitted after a late call, and that Redis could not be charged for.
@@ -473,6 +514,15 @@ slidegate_store_peers_errors_total 15
 # HELP slidegate_store_replicas Instances that share the limits, by store.replicas or store.peers. While Redis is away, local gives each this share of a limit.
 # TYPE slidegate_store_replicas gauge
 slidegate_store_replicas 14
+# HELP slidegate_stream_ends_delivered_total Ends of streams that Redis heard of later, because it did not answer at first.
+# TYPE slidegate_stream_ends_delivered_total counter
+slidegate_stream_ends_delivered_total 17
+# HELP slidegate_stream_ends_lost_total Ends of streams that Redis never hears of. What such a stream holds counts until its hold expires.
+# TYPE slidegate_stream_ends_lost_total counter
+slidegate_stream_ends_lost_total 18
+# HELP slidegate_stream_ends_waiting Ends of streams that Redis has not heard of yet, because it did not answer.
+# TYPE slidegate_stream_ends_waiting gauge
+slidegate_stream_ends_waiting 16
 # HELP slidegate_store_pool_connections Connections to Redis.
 # TYPE slidegate_store_pool_connections gauge
 slidegate_store_pool_connections 5

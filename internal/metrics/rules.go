@@ -1,14 +1,17 @@
 package metrics
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 const (
@@ -24,6 +27,8 @@ type rules struct {
 	shadow    *prometheus.CounterVec
 	detail    *prometheus.CounterVec
 	near      *prometheus.CounterVec
+	almost    *prometheus.CounterVec
+	denials   *prometheus.CounterVec
 	overflow  prometheus.Counter
 
 	// free is how many more series of values may begin. It is written under mu and read
@@ -58,6 +63,14 @@ func newRules(maxDetailSeries int) *rules {
 			Name: "slidegate_near_limit_total",
 			Help: "Hits that had room above metrics.near_limit_ratio of their limit, by domain and rule.",
 		}, []string{"domain", "rule"}),
+		almost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slidegate_almost_at_limit_total",
+			Help: "Hits after which at most 5 percent of their limit remained, by domain and rule.",
+		}, []string{"domain", "rule"}),
+		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slidegate_limit_denials_total",
+			Help: "Descriptors denied, by the limit that denied: its domain, rule, tier and window. The window of a limit of one subject or one request is \"override\".",
+		}, []string{"domain", "rule", "tier", "window"}),
 		overflow: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_detail_overflow_total",
 			Help: "Decisions counted under the values \"other\", because their values are too long or there are too many series.",
@@ -109,6 +122,9 @@ type meter struct {
 
 	outcomes series
 	near     atomic.Pointer[prometheus.Counter] // nil before the first hit near a limit
+	almost   atomic.Pointer[prometheus.Counter] // nil before the first hit almost at a limit
+	denials  atomic.Pointer[denials]            // nil before the first denial
+	last     atomic.Pointer[limitCounter]       // of the limit that denied last, which often denies next
 	mu       sync.RWMutex                       // a writer of details holds rules.mu too
 	details  map[string]*series                 // by values
 	others   series                             // of all other values
@@ -139,26 +155,115 @@ func (m *meter) begin(o policy.Outcome) *prometheus.Counter {
 }
 
 // Near implements policy.Meter.
-func (m *meter) Near(hits uint64) {
-	c := m.near.Load()
+func (m *meter) Near(hits, last uint64) {
+	m.add(&m.near, m.rules.near, hits)
+	m.add(&m.almost, m.rules.almost, last)
+}
+
+// add adds hits to a counter of the rule, and begins its series with the first one.
+func (m *meter) add(to *atomic.Pointer[prometheus.Counter], vec *prometheus.CounterVec, hits uint64) {
+	if hits == 0 {
+		return
+	}
+	c := to.Load()
 	if c == nil {
-		if c = m.beginNear(); c == nil {
+		if c = m.beginOf(to, vec); c == nil {
 			return
 		}
 	}
 	(*c).Add(float64(hits))
 }
 
-// beginNear begins the series of hits near a limit. It returns nil if the rule has ended.
-func (m *meter) beginNear() *prometheus.Counter {
+// beginOf begins the series of a counter of the rule. It returns nil if the rule has ended.
+func (m *meter) beginOf(to *atomic.Pointer[prometheus.Counter], vec *prometheus.CounterVec) *prometheus.Counter {
 	m.rules.mu.Lock()
 	defer m.rules.mu.Unlock()
 	if m.ended {
 		return nil
 	}
-	c := m.rules.near.WithLabelValues(m.name.domain, m.name.rule)
-	m.near.Store(&c)
+	c := vec.WithLabelValues(m.name.domain, m.name.rule)
+	to.Store(&c)
 	return &c
+}
+
+// denials has the counters of denials of a rule by its limits. It is immutable.
+type denials map[limitName]prometheus.Counter
+
+// limitName tells the limits of a rule apart.
+type limitName struct {
+	tier   string
+	policy window.Policy
+	win    time.Duration
+}
+
+// limitCounter counts the denials of one limit. It is immutable.
+type limitCounter struct {
+	limitName
+	prometheus.Counter
+}
+
+// maxLimits bounds the limits of a rule with series of their own. Beyond it, denials are counted
+// under the tier "other" and the window "other".
+const maxLimits = 1000
+
+// otherLimits is the name of all limits beyond maxLimits.
+var otherLimits = limitName{tier: other, win: -1}
+
+// Denied implements policy.Meter.
+func (m *meter) Denied(tier string, p window.Policy, win time.Duration) {
+	name := limitName{tier, p, win}
+	if last := m.last.Load(); last != nil && last.limitName == name {
+		last.Inc()
+		return
+	}
+	var c prometheus.Counter
+	if all := m.denials.Load(); all != nil {
+		c = (*all)[name]
+	}
+	if c == nil {
+		if c = m.beginDenials(name); c == nil {
+			return
+		}
+	}
+	c.Inc()
+	m.last.Store(&limitCounter{name, c})
+}
+
+// beginDenials begins the series of a limit. It returns nil if the rule has ended.
+func (m *meter) beginDenials(name limitName) prometheus.Counter {
+	m.rules.mu.Lock()
+	defer m.rules.mu.Unlock()
+	if m.ended {
+		return nil
+	}
+	var known denials
+	if all := m.denials.Load(); all != nil {
+		known = *all
+	}
+	if len(known) >= maxLimits && known[name] == nil {
+		name = otherLimits
+	}
+	if c := known[name]; c != nil { // another request was first
+		return c
+	}
+	all := make(denials, len(known)+1)
+	maps.Copy(all, known)
+	c := m.rules.denials.WithLabelValues(m.name.domain, m.name.rule, name.tier, name.window())
+	all[name] = c
+	m.denials.Store(&all)
+	return c
+}
+
+// window returns the label of the window.
+func (l limitName) window() string {
+	switch {
+	case l.win == otherLimits.win:
+		return other
+	case l.win == 0 && l.policy == window.Sliding:
+		return "override"
+	default:
+		return policy.FormatLog(l.policy, l.win)
+	}
 }
 
 // home returns the metric that counts an outcome, and the label of the outcome there.
@@ -252,6 +357,14 @@ func (m *meter) end() {
 	m.ended = true
 	if m.near.Swap(nil) != nil {
 		m.rules.near.DeleteLabelValues(m.name.domain, m.name.rule)
+	}
+	if m.almost.Swap(nil) != nil {
+		m.rules.almost.DeleteLabelValues(m.name.domain, m.name.rule)
+	}
+	if all := m.denials.Swap(nil); all != nil {
+		for name := range *all {
+			m.rules.denials.DeleteLabelValues(m.name.domain, m.name.rule, name.tier, name.window())
+		}
 	}
 	for o := range m.outcomes {
 		if m.outcomes[o].Swap(nil) != nil {

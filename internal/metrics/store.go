@@ -135,6 +135,11 @@ type LocalStats struct {
 	// Found counts such hits that the store had charged already, and Abandoned those that
 	// could not be charged.
 	Settled, Found, Abandoned uint64
+	// EndsWaiting is the number of ends of streams that the store has not heard of yet.
+	// EndsDelivered counts those that it heard of later, and EndsLost those that it never
+	// hears of.
+	EndsWaiting             int
+	EndsDelivered, EndsLost uint64
 }
 
 // Local registers the metrics of what a process decides without the store. stats is called
@@ -148,6 +153,9 @@ func Local(registry prometheus.Registerer, stats func() LocalStats) {
 		{"slidegate_settled_hits_total", "Hits that the local share admitted after a late call, and that Redis was charged for afterwards.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Settled) }},
 		{"slidegate_settled_found_hits_total", "Hits that the local share admitted after a late call, and that were not charged because Redis had charged that call.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Found) }},
 		{"slidegate_abandoned_hits_total", "Hits that the local share admitted after a late call, and that Redis could not be charged for.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Abandoned) }},
+		{"slidegate_stream_ends_waiting", "Ends of streams that Redis has not heard of yet, because it did not answer.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.EndsWaiting) }},
+		{"slidegate_stream_ends_delivered_total", "Ends of streams that Redis heard of later, because it did not answer at first.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsDelivered) }},
+		{"slidegate_stream_ends_lost_total", "Ends of streams that Redis never hears of. What such a stream holds counts until its hold expires.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsLost) }},
 	})
 }
 

@@ -1,0 +1,34 @@
+package insight
+
+import "testing"
+
+// BenchmarkDenied measures a denial that is recorded, and one that the sample leaves out.
+func BenchmarkDenied(b *testing.B) {
+	c, rs := newClock(), rules(b)
+	a := ask(b, rs, "per-user", "user", "acme", "remote_address", "192.0.2.7", "path", "/search")
+	b.Run("recorded", func(b *testing.B) {
+		i := open(b, c, func(o *Options) { o.PerSecond = 100_000 })
+		b.ReportAllocs()
+		for b.Loop() {
+			i.recorder.denials.chosen.Store(0)
+			a.deny(i)
+		}
+	})
+	b.Run("left-out", func(b *testing.B) {
+		i := open(b, c, nil)
+		i.recorder.denials.oneOf.Store(1 << 40)
+		b.ReportAllocs()
+		for b.Loop() {
+			a.deny(i)
+		}
+	})
+	b.Run("left-out-parallel", func(b *testing.B) {
+		i := open(b, c, nil)
+		i.recorder.denials.oneOf.Store(1 << 40)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				i.Denied(&a.req, &a.v, &a.v.Limits[0])
+			}
+		})
+	})
+}

@@ -1,0 +1,222 @@
+package insight
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+)
+
+// A Denial is a request that a limit denied, or would have denied if it were enforced.
+type Denial struct {
+	// ID increases with each recorded denial of the process.
+	ID     uint64    `json:"id"`
+	At     time.Time `json:"at"`
+	Domain string    `json:"domain"`
+	Rule   string    `json:"rule"`
+	// Subject is the id of the subject: of a known one, or as an entry that is no API key names
+	// it. Empty: there is none. Digest is the digest of an unknown API key that has a log of
+	// its own.
+	Subject string `json:"subject,omitempty"`
+	Digest  string `json:"digest,omitempty"`
+	// Address is the client's address, masked to /24 or /48.
+	Address string `json:"address,omitempty"`
+	Tier    string `json:"tier,omitempty"`
+	// Route is the route of the request; see [policy.Party].
+	Route string `json:"route,omitempty"`
+	// RequestID is the id of the request, if Envoy sends it.
+	RequestID string `json:"request_id,omitempty"`
+	Limit     uint64 `json:"limit"`
+	Used      uint64 `json:"used"`
+	Cost      uint64 `json:"cost"`
+	// Policy is how the limit counts, empty for sliding, and Rate that of a token bucket.
+	Policy string `json:"policy,omitempty"`
+	Rate   uint64 `json:"rate,omitempty"`
+	// Window and Wait are in seconds. Window is the usual length of a calendar's period, and of a
+	// limit in flight the longest time that a request counts. Wait is zero if Never is true.
+	Window float64 `json:"window_seconds"`
+	Wait   float64 `json:"wait_seconds"`
+	Never  bool    `json:"never,omitempty"`
+	// Reset is when the wait is over. It is zero if Never is true.
+	Reset time.Time `json:"reset,omitzero"`
+	// Of is the number of limits of the request, and Which the number of this one, from 1.
+	Which int `json:"which"`
+	Of    int `json:"of"`
+	// Shadow is true if the limit is only observed, so the request passed.
+	Shadow bool `json:"shadow,omitempty"`
+	// Degraded is true if the store did not decide.
+	Degraded bool `json:"degraded,omitempty"`
+	// Stands is how many denials this one stands for: 1, or more while the rate is above
+	// what is recorded.
+	Stands uint64 `json:"stands"`
+	// LeftOut is only set in streams. It is how many denials before this one the stream left
+	// out, because its reader was slow, or came back after they were no longer kept.
+	LeftOut uint64 `json:"left_out,omitempty"`
+}
+
+// A Filter chooses denials. Empty fields choose all.
+type Filter struct {
+	Rule string
+	// Subject is the id of a subject, or the digest of an API key.
+	Subject string
+	Route   string
+	// Address is an address, or a masked one as in [Denial.Address].
+	Address string
+	Since   time.Time
+	// Limit is the largest number of denials. Zero: 100.
+	Limit int
+	// Shadow chooses only observed limits if it is "only", and leaves them out if it is "no".
+	Shadow string
+	// Past has Follow begin with the kept denials after the one with the ID After. Zero: with
+	// all of them. An After that no denial has yet is of a process before this one, and counts
+	// as zero. Only Follow reads the two.
+	Past  bool
+	After uint64
+}
+
+// Denials are the last denials of one process.
+type Denials struct {
+	Denials []Denial `json:"denials"`
+	// Seen is the number of denials since the start, and Recorded how many of them were
+	// recorded. Sampled is the part that is recorded now: 1 of so many.
+	Seen     uint64 `json:"seen"`
+	Recorded uint64 `json:"recorded"`
+	Sampled  uint64 `json:"sampled"`
+	// Kept is the largest number of denials that the process keeps.
+	Kept     int    `json:"kept"`
+	Instance string `json:"instance"`
+}
+
+// usualDenials is the length of a list of denials whose Filter has no Limit.
+const usualDenials = 100
+
+// Denials returns the last denials that a filter chooses, the newest first.
+func (i *Insight) Denials(f Filter) Denials {
+	r := i.recorder
+	r.drain()
+	d := Denials{
+		Denials: []Denial{}, Seen: r.seen(), Recorded: r.recorded.Load(), Sampled: r.denials.part(r.seen()), Kept: len(r.ring), Instance: i.opts.Instance,
+	}
+	limit := f.Limit
+	if limit <= 0 {
+		limit = usualDenials
+	}
+	choose := f.compile()
+	newest := r.last.Load()
+	for n := range uint64(len(r.ring)) {
+		if n >= newest || len(d.Denials) == limit {
+			break
+		}
+		one := r.ring[(newest-n)%uint64(len(r.ring))].Load()
+		// A denial that came meanwhile may have taken the place.
+		if one != nil && one.ID <= newest && choose.has(one) {
+			d.Denials = append(d.Denials, *one)
+		}
+	}
+	return d
+}
+
+// has reports whether a compiled filter chooses a denial.
+func (f *Filter) has(d *Denial) bool {
+	return (f.Rule == "" || f.Rule == d.Rule) &&
+		(f.Subject == "" || f.Subject == d.Subject || f.Subject == d.Digest || d.Digest != "" && f.Subject == shortKey(d.Digest)) &&
+		(f.Route == "" || f.Route == d.Route) &&
+		(f.Address == "" || f.Address == d.Address) &&
+		(f.Since.IsZero() || !d.At.Before(f.Since)) &&
+		(f.Shadow != "only" || d.Shadow) && (f.Shadow != "no" || !d.Shadow)
+}
+
+// compile returns the filter with its texts in the form that denials have.
+func (f Filter) compile() Filter {
+	f.Rule, f.Subject, f.Route, f.Address = shown(f.Rule), shown(f.Subject), shown(f.Route), policy.MaskAddress(f.Address)
+	return f
+}
+
+// ErrTooManyStreams is returned by [Insight.Follow] if too many callers follow already.
+var ErrTooManyStreams = errors.New("too many streams of denials are open: close one, or read the list instead")
+
+// Follow calls yield with each further denial that a filter chooses, the oldest first, until
+// ctx ends, the Insight is closed, or yield returns false. With [Filter.Past], the kept denials
+// come first, and none is lost or doubled between them and the further ones. Follow leaves
+// denials out if yield is slow, and [Denial.LeftOut] of the next one counts them. Those that are
+// no longer kept count whether the filter chooses them or not. Filter.Limit does not count. The
+// error is ErrTooManyStreams or nil.
+func (i *Insight) Follow(ctx context.Context, f Filter, yield func(Denial) bool) error {
+	s, newest, err := i.recorder.follow(f.compile())
+	if err != nil {
+		return err
+	}
+	defer i.recorder.unfollow(s)
+	gone, more := uint64(0), true
+	if f.Past {
+		gone, more = i.recorder.replay(ctx, s.choose, newest, yield)
+	}
+	for more {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-i.recorder.closed:
+			return nil
+		case d := <-s.queue:
+			d.LeftOut += gone
+			gone, more = 0, yield(d)
+		}
+	}
+	return nil
+}
+
+// replay calls yield with the kept denials after f.After up to the one with the ID newest. It
+// returns how many were no longer kept since the last yield, and false if yield or ctx ended it.
+// It reads the ring as it goes, so that a slow yield holds no old denials.
+func (r *recorder) replay(ctx context.Context, f Filter, newest uint64, yield func(Denial) bool) (gone uint64, more bool) {
+	length, after := uint64(len(r.ring)), f.After
+	if after > newest {
+		after = 0
+	}
+	if length == 0 {
+		return 0, true
+	}
+	if newest > length && after < newest-length {
+		if after > 0 {
+			gone = newest - length - after
+		}
+		after = newest - length
+	}
+	for id := after + 1; id <= newest; id++ {
+		one := r.ring[id%length].Load()
+		switch {
+		case ctx.Err() != nil:
+			return gone, false
+		case one == nil || one.ID != id:
+			gone++ // a newer one has taken its place
+		case f.has(one):
+			d := *one
+			d.LeftOut, gone = gone, 0
+			if !yield(d) {
+				return 0, false
+			}
+		}
+	}
+	return gone, true
+}
+
+var _ policy.Recorder = (*Insight)(nil)
+
+// Denied implements policy.Recorder. While denials are sampled, it allocates nothing for those
+// that it leaves out.
+func (i *Insight) Denied(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+	i.recorder.denied(req, v, s)
+}
+
+// Near implements policy.Recorder, like Denied.
+func (i *Insight) Near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+	i.recorder.near(req, v, s)
+}
+
+// Held returns how much memory denials, streams and tops take, in bytes. It is an estimate that
+// is rather too large.
+func (i *Insight) Held() int64 { return i.recorder.held() }
+
+// HeldMost returns the largest Held that the options allow.
+func (i *Insight) HeldMost() int64 { return i.recorder.heldMost() }

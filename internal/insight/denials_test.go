@@ -1,0 +1,528 @@
+package insight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// clock is a time that tests set.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// open returns an Insight that keeps 1000 denials, unless change says otherwise.
+func open(t testing.TB, c *clock, change func(*Options)) *Insight {
+	t.Helper()
+	o := Options{Instance: "here", Denials: 1000, PerSecond: 100, Now: c.now}
+	if change != nil {
+		change(&o)
+	}
+	i, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return i
+}
+
+// rules returns a generation with the default names of API keys, one rule for subject and one
+// without a subject.
+func rules(t testing.TB) *policy.Rules {
+	t.Helper()
+	s := settings.Default()
+	rs := policy.NewRules(policy.Identity{Secrets: s.NewSecrets(""), EachUnknownKey: true})
+	limit := policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 10, Window: time.Minute}}}}
+	for name, path := range map[string][]descriptors.Node{
+		"per-key":   {{Key: "api_key", AnyValue: true}},
+		"per-user":  {{Key: "user", AnyValue: true}},
+		"per-route": {{Key: "route", AnyValue: true}},
+	} {
+		r := policy.Rule{Domain: "edge", Path: path, Name: name, Terms: limit}
+		if name == "per-user" {
+			r.Subject = "user"
+		}
+		if err := rs.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rs
+}
+
+// asked is a request that a limit denies.
+type asked struct {
+	req policy.Request
+	v   policy.Verdict
+}
+
+// ask makes a denied request for a rule from entries: key, value, key, value.
+func ask(t testing.TB, rs *policy.Rules, rule string, entries ...string) *asked {
+	t.Helper()
+	a := &asked{req: policy.Request{Domain: "edge"}}
+	for i := 0; i < len(entries); i += 2 {
+		a.req.Descriptors = append(a.req.Descriptors, policy.Descriptor{
+			Entries: descriptors.Descriptor{{Key: entries[i], Value: entries[i+1]}}, Cost: 1,
+		})
+	}
+	for _, r := range rs.All() {
+		if r.Name == rule {
+			a.v = policy.Verdict{Decisive: 0, Shadowed: -1, Limits: []policy.LimitStatus{{
+				Rule: r, Limit: r.Terms.Limits[0], Cost: 1,
+				Decision: window.Decision{RetryAfter: 20 * time.Second},
+			}}}
+			return a
+		}
+	}
+	t.Fatalf("no rule %s", rule)
+	return nil
+}
+
+func (a *asked) deny(i *Insight) { i.Denied(&a.req, &a.v, &a.v.Limits[0]) }
+
+func (a *asked) near(i *Insight, used uint64) {
+	a.v.Limits[0].Decision = window.Decision{Allowed: true, Remaining: a.v.Limits[0].Limit.Hits - used}
+	i.Near(&a.req, &a.v, &a.v.Limits[0])
+}
+
+func TestDenials(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	a := ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.77", "method", "GET", "path", "/search?q=1")
+	a.req.ID = "r-1"
+	a.v.Limits[0].Tier = "gold"
+	a.deny(i)
+	got := i.Denials(Filter{})
+	want := Denial{
+		ID: 1, At: c.now(), Domain: "edge", Rule: "per-user", Subject: "acme", Address: "192.0.2.0/24", Tier: "gold", Route: "/search",
+		RequestID: "r-1", Limit: 10, Used: 10, Cost: 1, Window: 60, Wait: 20, Reset: c.now().Add(20 * time.Second), Which: 1, Of: 1, Stands: 1,
+	}
+	if len(got.Denials) != 1 || got.Denials[0] != want {
+		t.Fatalf("got  %+v\nwant %+v", got.Denials, want)
+	}
+	if got.Seen != 1 || got.Recorded != 1 || got.Sampled != 1 || got.Kept != 1000 || got.Instance != "here" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	digest := settingsDigest("k-12345678")
+	ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.77").deny(i)
+	c.add(time.Second)
+	ask(t, rs, "per-route", "route", "search", "remote_address", "2001:db8:1:2::3").deny(i)
+	c.add(time.Second)
+	since := c.now()
+	shadow := ask(t, rs, "per-key", "api_key", digest)
+	shadow.v.Limits[0].Observed = true
+	shadow.deny(i)
+	for _, tc := range []struct {
+		f    Filter
+		want string
+	}{
+		{Filter{}, "3 2 1"},
+		{Filter{Limit: 2}, "3 2"},
+		{Filter{Rule: "per-user"}, "1"},
+		{Filter{Subject: "acme"}, "1"},
+		{Filter{Subject: digest}, "3"},
+		{Filter{Subject: "key " + digest[:12]}, "3"},
+		{Filter{Route: "search"}, "2"},
+		{Filter{Address: "192.0.2.1"}, "1"},
+		{Filter{Address: "192.0.2.0/24"}, "1"},
+		{Filter{Address: "2001:db8:1::/48"}, "2"},
+		{Filter{Since: since}, "3"},
+		{Filter{Shadow: "only"}, "3"},
+		{Filter{Shadow: "no"}, "2 1"},
+		{Filter{Rule: "none"}, ""},
+	} {
+		var ids []string
+		for _, d := range i.Denials(tc.f).Denials {
+			ids = append(ids, fmt.Sprint(d.ID))
+		}
+		if got := strings.Join(ids, " "); got != tc.want {
+			t.Errorf("%+v: got %q, want %q", tc.f, got, tc.want)
+		}
+	}
+}
+
+// settingsDigest returns the digest of an API key without a secret.
+func settingsDigest(key string) string {
+	s := settings.Default()
+	return s.NewSecrets("").Digest(key)
+}
+
+func TestRingKeepsTheLast(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, func(o *Options) { o.Denials = 5 })
+	for n := range 12 {
+		ask(t, rs, "per-user", "user", fmt.Sprint("u", n)).deny(i)
+		if n%3 == 0 {
+			i.Denials(Filter{})
+		}
+	}
+	got := i.Denials(Filter{})
+	if len(got.Denials) != 5 || got.Denials[0].Subject != "u11" || got.Denials[4].Subject != "u7" || got.Kept != 5 {
+		t.Errorf("got %+v", got)
+	}
+	none := open(t, c, func(o *Options) { o.Denials = 0 })
+	ask(t, rs, "per-user", "user", "acme").deny(none)
+	if got := none.Denials(Filter{}); len(got.Denials) != 0 || got.Seen != 1 {
+		t.Errorf("without a ring: got %+v", got)
+	}
+}
+
+// TestSample checks that up to PerSecond denials a second are all recorded, that no second has
+// more than twice as many, and that what is recorded stands for all.
+func TestSample(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, func(o *Options) { o.Denials = 100_000 })
+	r := i.recorder
+	a := ask(t, rs, "per-user", "user", "acme")
+	second := func(n int) (recorded, stands uint64) {
+		before := r.recorded.Load()
+		for k := range n {
+			a.deny(i)
+			if k%64 == 0 {
+				r.drain()
+			}
+		}
+		r.drain()
+		c.add(time.Second)
+		r.tick()
+		recorded = r.recorded.Load() - before
+		for _, d := range i.Denials(Filter{Limit: int(recorded)}).Denials {
+			stands += d.Stands
+		}
+		if recorded == 0 {
+			stands = 0
+		}
+		return recorded, stands
+	}
+	if recorded, stands := second(100); recorded != 100 || stands != 100 {
+		t.Errorf("below the bound: got %d recorded for %d, want 100 for 100", recorded, stands)
+	}
+	if recorded, _ := second(50_000); recorded < 100 || recorded > 200 {
+		t.Errorf("while the rate rises: got %d recorded, want 100 to 200", recorded)
+	}
+	var sum uint64
+	for range 20 {
+		recorded, stands := second(50_000)
+		if recorded > 150 {
+			t.Errorf("at a steady rate: got %d recorded, want about 80", recorded)
+		}
+		sum += stands
+	}
+	if sum < 800_000 || sum > 1_200_000 {
+		t.Errorf("the recorded ones stand for %d, want about 1,000,000", sum)
+	}
+	if n := i.Denials(Filter{}).Sampled; n < 500 {
+		t.Errorf("Sampled: got %d, want about 625", n)
+	}
+	second(10)
+	if recorded, stands := second(100); recorded != 100 || stands != 100 {
+		t.Errorf("after the burst: got %d recorded for %d, want 100 for 100", recorded, stands)
+	}
+}
+
+func TestShown(t *testing.T) {
+	long := strings.Repeat("é", 100)
+	for in, want := range map[string]string{
+		"":                           "",
+		"plain text":                 "plain text",
+		"a\x00b\nc\u202ed\u2028":     "a\uFFFDb\uFFFDc\uFFFDd\uFFFD",
+		"\xff\xfe":                   "\uFFFD\uFFFD",
+		long:                         strings.Repeat("é", 64) + cut,
+		strings.Repeat("x", 128):     strings.Repeat("x", 128),
+		strings.Repeat("\xc3", 1000): strings.Repeat("\uFFFD", 42) + cut,
+	} {
+		got := shown(in)
+		if got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+		if !utf8.ValidString(got) || len(got) > maxText+len(cut) {
+			t.Errorf("%q: got %d bytes, %q", in, len(got), got)
+		}
+	}
+}
+
+// TestFollow checks that streams get what their filter chooses, that a slow one leaves out and
+// says so, that there are not too many, and that all end.
+func TestFollow(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	ask(t, rs, "per-user", "user", "before").deny(i)
+	ctx, cancel := context.WithCancel(t.Context())
+	got, hold := make(chan Denial), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- i.Follow(ctx, Filter{Rule: "per-user"}, func(d Denial) bool {
+			got <- d
+			<-hold
+			return true
+		})
+	}()
+	waitForStreams(t, i, 1)
+	ask(t, rs, "per-route", "route", "other").deny(i)
+	ask(t, rs, "per-user", "user", "acme").deny(i)
+	if d := <-got; d.Subject != "acme" || d.LeftOut != 0 {
+		t.Errorf("got %+v", d)
+	}
+	const more = 3
+	for n := range streamQueue + more {
+		ask(t, rs, "per-user", "user", fmt.Sprint(n)).deny(i)
+		i.Denials(Filter{}) // moves it out of the queue
+	}
+	close(hold)
+	for range streamQueue {
+		<-got
+	}
+	ask(t, rs, "per-user", "user", "last").deny(i)
+	if d := <-got; d.Subject != "last" || d.LeftOut != more {
+		t.Errorf("got %+v, want the last with LeftOut %d", d, more)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	waitForStreams(t, i, 0)
+
+	all := make(chan error, maxStreams)
+	for range maxStreams {
+		go func() { all <- i.Follow(t.Context(), Filter{}, func(Denial) bool { return true }) }()
+	}
+	waitForStreams(t, i, maxStreams)
+	if err := i.Follow(t.Context(), Filter{}, nil); !errors.Is(err, ErrTooManyStreams) {
+		t.Errorf("one too many: got %v", err)
+	}
+	if err := i.Close(); err != nil {
+		t.Error(err)
+	}
+	for range maxStreams {
+		if err := <-all; err != nil {
+			t.Error(err)
+		}
+	}
+	waitForStreams(t, i, 0)
+}
+
+// TestFollowPast comes back to streams after an ID, and gets each denial once, or is told how many
+// are gone.
+func TestFollowPast(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		before, past int
+		f            Filter
+		want         string // IDs of the kept ones, with what was left out before
+	}{
+		{"nothing yet", 0, 0, Filter{Past: true}, ""},
+		{"all", 3, 3, Filter{Past: true}, "1 2 3"},
+		{"not the past", 3, 0, Filter{After: 1}, ""},
+		{"after one", 4, 2, Filter{Past: true, After: 2}, "3 4"},
+		{"nothing missed", 4, 0, Filter{Past: true, After: 4}, ""},
+		{"the oldest is the next", 9, 5, Filter{Past: true, After: 4}, "5 6 7 8 9"},
+		{"some are gone", 12, 5, Filter{Past: true, After: 4}, "8+3 9 10 11 12"},
+		{"some are gone, and a filter", 12, 1, Filter{Past: true, After: 4, Subject: "u9"}, "10+3"},
+		{"all of a full ring", 12, 5, Filter{Past: true}, "8 9 10 11 12"},
+		{"an earlier process", 3, 3, Filter{Past: true, After: 70}, "1 2 3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rs := rules(t)
+			i := open(t, newClock(), func(o *Options) { o.Denials = 5 })
+			deny := func(n int) { ask(t, rs, "per-user", "user", fmt.Sprint("u", n)).deny(i); i.Denials(Filter{}) }
+			for n := range tc.before {
+				deny(n)
+			}
+			got := make(chan Denial, 10)
+			ended := make(chan error, 1)
+			go func() {
+				ended <- i.Follow(t.Context(), tc.f, func(d Denial) bool { got <- d; return true })
+			}()
+			waitForStreams(t, i, 1)
+			var ids []string
+			add := func() {
+				d := <-got
+				id := fmt.Sprint(d.ID)
+				if d.LeftOut > 0 {
+					id += fmt.Sprint("+", d.LeftOut)
+				}
+				ids = append(ids, id)
+			}
+			for range tc.past {
+				add()
+			}
+			if text := strings.Join(ids, " "); text != tc.want {
+				t.Errorf("got %q, want %q", text, tc.want)
+			}
+			if ids = nil; tc.f.Subject == "" {
+				deny(50) // the first one after the past
+				if add(); ids[0] != fmt.Sprint(tc.before+1) {
+					t.Errorf("after the past: got %v, want %d", ids, tc.before+1)
+				}
+			}
+			if err := i.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; err != nil || len(got) > 0 {
+				t.Errorf("it ended with %v, and %d more", err, len(got))
+			}
+		})
+	}
+}
+
+// TestFollowPastSlowly overwrites the ring while a stream reads it slowly, and is told.
+func TestFollowPastSlowly(t *testing.T) {
+	rs := rules(t)
+	i := open(t, newClock(), func(o *Options) { o.Denials = 5 })
+	deny := func() { ask(t, rs, "per-user", "user", "acme").deny(i); i.Denials(Filter{}) }
+	for range 5 {
+		deny()
+	}
+	got := make(chan Denial)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- i.Follow(t.Context(), Filter{Past: true}, func(d Denial) bool { got <- d; return true })
+	}()
+	waitForStreams(t, i, 1)
+	for range 4 { // 6 to 9 take the places of 1 to 4; the stream has read 1 already
+		deny()
+	}
+	sum, last := uint64(0), uint64(0)
+	for last < 9 {
+		d := <-got
+		if d.ID <= last {
+			t.Errorf("%d comes after %d", d.ID, last)
+		}
+		last, sum = d.ID, sum+1+d.LeftOut
+	}
+	if sum != 9 {
+		t.Errorf("the stream has or tells %d of 9", sum)
+	}
+	if err := i.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func waitForStreams(t *testing.T, i *Insight, want int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		i.recorder.mu.Lock()
+		n := len(i.recorder.streams)
+		i.recorder.mu.Unlock()
+		if n == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d streams, want %d", n, want)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestCopies checks that a denial keeps nothing of the request's memory.
+func TestCopies(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	memory := []byte("edge-acme-search-r1")
+	text := func(from, to int) string { return unsafeString(memory[from:to]) }
+	a := ask(t, rs, "per-user", "user", text(5, 9), "route", text(10, 16))
+	a.req.ID, a.v.Limits[0].Tier = text(17, 19), text(0, 4)
+	a.deny(i)
+	for k := range memory {
+		memory[k] = '#'
+	}
+	if d := i.Denials(Filter{}).Denials[0]; d.Subject != "acme" || d.Route != "search" || d.RequestID != "r1" || d.Tier != "edge" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestHeld(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	empty := i.Held()
+	for n := range 50 {
+		ask(t, rs, "per-user", "user", strings.Repeat("x", 1000)+fmt.Sprint(n)).deny(i)
+	}
+	i.Denials(Filter{})
+	if held := i.Held(); held <= empty || held > i.HeldMost() {
+		t.Errorf("held %d of at most %d, %d while empty", held, i.HeldMost(), empty)
+	}
+}
+
+// TestHeldMostHolds fills the ring, the queue, the streams and all tops with unique names of the
+// largest length, as hostile clients can, and compares the bound with what the heap has grown.
+func TestHeldMostHolds(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 10_000, 1000 })
+	r := i.recorder
+	for range maxStreams {
+		if _, _, err := r.follow(Filter{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near := ask(t, rs, "per-user", "user", "x")
+	longest := func(n int) string { return fmt.Sprintf("%0*d", maxText, n) }
+	for n := range 200_000 {
+		d := r.copyOf(&near.req, &near.v, &near.v.Limits[0], 1)
+		d.Subject, d.Rule, d.Route, d.Tier = longest(n), longest(n+1), longest(n+2), longest(n+3)
+		d.RequestID, d.Domain, d.Address = longest(n+4), longest(n+5), longest(n+6)
+		d.Shadow, d.Used, d.Limit = n%3 == 1, uint64(n%10), 10
+		r.mu.Lock()
+		r.move(event{Denial: d, near: n%3 == 2})
+		r.mu.Unlock()
+		if n%2000 == 0 {
+			c.add(36 * time.Second) // an hour in all, so that every bucket is in use
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	grown, held, most := int64(after.HeapAlloc)-int64(before.HeapAlloc), i.Held(), i.HeldMost()
+	t.Logf("the heap has grown by %d bytes; held %d of at most %d", grown, held, most)
+	const slack = 1.2 // the test and the collector have some memory of their own
+	if held > most || float64(grown) > slack*float64(most) {
+		t.Errorf("held %d and %d on the heap, want at most %d", held, grown, most)
+	}
+	if held < most/4 || float64(grown) > slack*float64(held) {
+		t.Errorf("held %d of %d, and %d on the heap: the test does not fill what has a bound, or Held is too small", held, most, grown)
+	}
+	runtime.KeepAlive(i)
+}
+
+// unsafeString returns a text in memory that changes, as adapters have it.
+func unsafeString(b []byte) string { return unsafe.String(&b[0], len(b)) }

@@ -1,0 +1,91 @@
+package insight
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// TestUsageOfPolicies: the usage of a limit of every policy, after three hits or a hold of three at
+// second 1004 of the store's clock.
+func TestUsageOfPolicies(t *testing.T) {
+	const start = 1004 * time.Second
+	for _, tt := range []struct {
+		l               window.Limit
+		amount          string
+		used, remaining uint64
+		nextFree, empty float64
+		history         bool
+	}{
+		{window.Limit{Hits: 9, Window: 10 * time.Second}, "9 per 10s", 3, 6, 10, 10, true},
+		{window.Limit{Hits: 9, Rate: 2, Window: time.Second, Policy: window.TokenBucket}, "2 per 1s, bursts of 9", 3, 6, 0.5, 1.5, false},
+		{window.Limit{Hits: 9, Window: 10 * time.Second, Policy: window.Fixed}, "9 per 10s fixed", 3, 6, 6, 6, false},
+		{window.Limit{Hits: 9, Window: time.Hour, Policy: window.Calendar}, "9 per hour", 3, 6, 96, 96, false},
+		{window.Limit{Hits: 9, Window: 10 * time.Second, Policy: window.SlidingCounter}, "9 per 10s sliding_counter", 3, 6, 9.333334, 16, false},
+		{window.Limit{Hits: 9, Window: time.Minute, Policy: window.InFlight}, "9 in_flight", 3, 6, 60, 60, false},
+	} {
+		store := memstore.New(memstore.Options{Clock: func() time.Duration { return start }, SweepInterval: -1})
+		check := window.Check{Key: "k", Limit: tt.l, Cost: 3}
+		switch tt.l.Policy {
+		case window.Calendar:
+			check.Period = window.Period{Start: 900, End: 1100, Next: 1300}
+		case window.InFlight:
+			check.Stream = 1
+		}
+		var d [1]window.Decision
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {
+			t.Fatal(err)
+		}
+		readings, err := store.Read(t.Context(), []window.LogID{check.Log()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := policy.AccountLimit{Rule: &policy.Rule{Name: "r"}, Limit: policy.Limit{Limit: tt.l}, Log: check.Log()}
+		u := limitUsage(&limit, &readings[0])
+		if u.Policy != tt.l.Policy.String() || u.Amount() != tt.amount || u.Used != tt.used || u.Remaining != tt.remaining ||
+			u.NextFree != tt.nextFree || u.Empty != tt.empty || (len(u.History) > 0) != tt.history {
+			t.Errorf("%v: got %q %+v, want %+v", tt.l.Policy, u.Amount(), u, tt)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestResetOfPolicies resets logs of every policy but the calendar, whose periods the caller
+// computes. All are counted as removed, with what was used, and their limits begin anew.
+func TestResetOfPolicies(t *testing.T) {
+	for _, l := range []window.Limit{
+		{Hits: 3, Window: 10 * time.Second},
+		{Hits: 3, Rate: 1, Window: time.Minute, Policy: window.TokenBucket},
+		{Hits: 3, Window: 10 * time.Second, Policy: window.Fixed},
+		{Hits: 3, Window: 10 * time.Second, Policy: window.SlidingCounter},
+		{Hits: 3, Window: time.Minute, Policy: window.InFlight},
+	} {
+		a := newCounted(t, nil)
+		rule := policy.Rule{Domain: "edge", Name: "counted", Path: pathOf("counted=yes", "api_key"), Terms: policy.Terms{Limits: []policy.Limit{{Limit: l}}}}
+		if err := a.rules.Add(rule); err != nil {
+			t.Fatal(err)
+		}
+		a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+		a.stream = 1
+		if !a.ask(3, "counted=yes,api_key="+plantedKey) {
+			t.Fatalf("%v: the first request is denied", l.Policy)
+		}
+		if a.stream = 2; a.ask(1, "counted=yes,api_key="+plantedKey) {
+			t.Fatalf("%v: a request above the limit is allowed", l.Policy)
+		}
+		r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Rule: "counted", Reason: "r"})
+		if err != nil || r.Logs != 1 || len(r.Removed) != 1 || r.Removed[0].Used != 3 || r.Problem != "" {
+			t.Errorf("%v: Reset = %+v, %v, want one log of which 3 were used", l.Policy, r, err)
+		}
+		if a.stream = 3; !a.ask(3, "counted=yes,api_key="+plantedKey) {
+			t.Errorf("%v: denied after the reset", l.Policy)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package insight
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+const (
+	// maxText bounds each text of a denial, in bytes, without the mark that it was cut.
+	maxText = 128
+	cut     = "…"
+	// texts is the number of texts of a denial whose length varies.
+	texts = 7
+	// maxStreams bounds the callers of Follow, and streamQueue what each has not yet read.
+	maxStreams  = 32
+	streamQueue = 64
+	// maxQueue bounds the events that are recorded but not yet in the ring.
+	maxQueue = 1024
+)
+
+// A recorder keeps denials. Requests choose by a sampler whether they are recorded, copy
+// themselves, and leave the copy in a queue. They take no lock of the recorder. One goroutine,
+// and each question, moves the queue to the ring, the tops, the streams and the log.
+type recorder struct {
+	now            func() time.Time
+	denials, nears *sampler
+	// What was seen since the start: denied requests, those that were only observed, and those
+	// near a limit.
+	enforced, shadow, atLimit atomic.Uint64
+	queue                     chan event    // only drain receives, with mu held, so that no event is in between
+	wake                      chan struct{} // the queue is not empty
+	tops                      tops
+
+	// ring has the denial with a number n at n modulo its length. last is the newest number.
+	ring     []atomic.Pointer[Denial]
+	last     atomic.Uint64
+	recorded atomic.Uint64
+
+	mu      sync.Mutex // of what follows, and of moves out of the queue
+	streams map[*stream]struct{}
+	lines   lines
+
+	closed    chan struct{}
+	ended     chan struct{}
+	closeOnce sync.Once
+}
+
+// An event is a denial, or a request near a limit.
+type event struct {
+	*Denial
+	near   bool
+	number uint64 // of all denials, or of all that were only observed
+}
+
+// A stream is one caller of Follow.
+type stream struct {
+	choose  Filter
+	queue   chan Denial
+	leftOut uint64
+}
+
+func newRecorder(o Options) *recorder {
+	now := o.Now()
+	return &recorder{
+		now: o.Now, denials: newSampler(o.PerSecond, now), nears: newSampler(o.PerSecond, now),
+		queue: make(chan event, max(min(o.PerSecond, maxQueue), 16)), ring: make([]atomic.Pointer[Denial], o.Denials),
+		streams: make(map[*stream]struct{}), lines: newLines(o),
+		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
+	}
+}
+
+// run empties the queue and adapts the sample until close.
+func (r *recorder) run() {
+	defer close(r.ended)
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case <-r.closed:
+			r.drain()
+			return
+		case <-r.wake:
+			r.drain()
+		case <-second.C:
+			r.tick()
+		}
+	}
+}
+
+// tick begins the next second.
+func (r *recorder) tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	r.denials.tick(now, r.seen())
+	r.nears.tick(now, r.atLimit.Load())
+}
+
+func (r *recorder) close() {
+	r.closeOnce.Do(func() { close(r.closed) })
+	<-r.ended
+}
+
+// seen returns the number of denials since the start.
+func (r *recorder) seen() uint64 { return r.enforced.Load() + r.shadow.Load() }
+
+// denied is Insight.Denied.
+func (r *recorder) denied(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+	seen := &r.enforced
+	if s.Observed {
+		seen = &r.shadow
+	}
+	number := seen.Add(1)
+	if stands := r.denials.choose(); stands > 0 {
+		r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})
+	}
+}
+
+// near is Insight.Near.
+func (r *recorder) near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+	if len(r.ring) == 0 {
+		return // there are no tops
+	}
+	r.atLimit.Add(1)
+	if stands := r.nears.choose(); stands > 0 {
+		r.put(event{Denial: r.copyOf(req, v, s, stands), near: true})
+	}
+}
+
+// put leaves an event in the queue. If the queue is full, the event is lost: requests do not
+// wait.
+func (r *recorder) put(e event) {
+	select {
+	case r.queue <- e:
+	default:
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// copyOf returns a denial without a part of the request's memory.
+func (r *recorder) copyOf(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus, stands uint64) *Denial {
+	p := s.Party(req)
+	d := &Denial{
+		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name), Tier: shown(s.Tier),
+		Subject: shown(p.Subject), Digest: strings.Clone(p.Digest), Address: p.Address,
+		Route: shown(p.Route), RequestID: shown(p.RequestID),
+		Limit: s.Limit.Hits, Used: s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits), Cost: s.Cost,
+		Window: s.Limit.Window.Seconds(), Never: s.Decision.Never, Of: len(v.Limits),
+		Rate: uint64(s.Limit.Rate), Shadow: s.Observed, Degraded: v.Degraded, Stands: stands,
+	}
+	if s.Limit.Policy != window.Sliding {
+		d.Policy = s.Limit.Policy.String()
+	}
+	if s.Blind {
+		d.Used = 0 // unknown
+	}
+	if !d.Never {
+		d.Wait, d.Reset = s.Wait().Seconds(), d.At.Add(s.Wait())
+	}
+	for i := range v.Limits {
+		if &v.Limits[i] == s {
+			d.Which = i + 1
+		}
+		// Another limit of the request may know whose request it is.
+		if d.Subject == "" && d.Digest == "" {
+			d.Subject = shown(v.Limits[i].Subject)
+		}
+	}
+	return d
+}
+
+// shown returns a copy of a text as people can see it: at most maxText bytes and a mark, as
+// UTF-8, and with a replacement for each character that is not visible.
+func shown(text string) string {
+	short := text
+	if len(text) > maxText {
+		short = text[:maxText]
+		for len(short) > maxText-utf8.UTFMax && !utf8.RuneStart(text[len(short)]) {
+			short = short[:len(short)-1]
+		}
+	}
+	plain := strings.IndexFunc(short, func(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }) < 0
+	switch {
+	case plain && len(short) == len(text):
+		return strings.Clone(short)
+	case plain:
+		return short + cut
+	}
+	visible := make([]byte, 0, maxText)
+	for _, c := range short {
+		if !unicode.IsPrint(c) {
+			c = utf8.RuneError
+		}
+		if len(visible)+utf8.RuneLen(c) > maxText {
+			return string(append(visible, cut...))
+		}
+		visible = utf8.AppendRune(visible, c)
+	}
+	if len(short) < len(text) {
+		visible = append(visible, cut...)
+	}
+	return string(visible)
+}
+
+// drain moves all events out of the queue.
+func (r *recorder) drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		select {
+		case e := <-r.queue:
+			r.move(e)
+		default:
+			return
+		}
+	}
+}
+
+// move takes one event into the ring, the tops, the streams and the log. The caller holds mu.
+func (r *recorder) move(e event) {
+	if len(r.ring) > 0 {
+		r.tops.add(e)
+	}
+	if e.near {
+		return
+	}
+	e.ID = r.recorded.Add(1)
+	if n := uint64(len(r.ring)); n > 0 {
+		r.ring[e.ID%n].Store(e.Denial)
+		r.last.Store(e.ID)
+	}
+	for s := range r.streams {
+		if !s.choose.has(e.Denial) {
+			continue
+		}
+		d := *e.Denial
+		d.LeftOut = s.leftOut
+		select {
+		case s.queue <- d:
+			s.leftOut = 0
+		default:
+			s.leftOut++
+		}
+	}
+	r.lines.write(e)
+}
+
+// follow opens a stream. The stream gets the denials after the one with the ID newest.
+func (r *recorder) follow(choose Filter) (s *stream, newest uint64, err error) {
+	r.drain() // what came before is not followed
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.streams) >= maxStreams {
+		return nil, 0, ErrTooManyStreams
+	}
+	s = &stream{choose: choose, queue: make(chan Denial, streamQueue)}
+	r.streams[s] = struct{}{}
+	return s, r.last.Load(), nil
+}
+
+func (r *recorder) unfollow(s *stream) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.streams, s)
+}
+
+// sizeOf is the memory of one denial at most, in bytes. Some of it is what the runtime adds.
+const sizeOf = int64(unsafe.Sizeof(Denial{})) + 64 + texts*(maxText+int64(len(cut))) + 64
+
+func (r *recorder) held() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := min(r.last.Load(), uint64(len(r.ring)))
+	bytes := int64(len(r.ring))*8 + int64(kept)*sizeOf + int64(cap(r.queue))*int64(unsafe.Sizeof(event{})) + int64(len(r.queue))*sizeOf
+	for s := range r.streams {
+		bytes += streamQueue*int64(unsafe.Sizeof(Denial{})) + int64(len(s.queue))*(texts*(maxText+int64(len(cut))))
+	}
+	return bytes + r.tops.held()
+}
+
+func (r *recorder) heldMost() int64 {
+	bytes := int64(len(r.ring))*(8+sizeOf) + int64(cap(r.queue))*(int64(unsafe.Sizeof(event{}))+sizeOf) + maxStreams*streamQueue*sizeOf
+	if len(r.ring) > 0 {
+		bytes += topsMost
+	}
+	return bytes
+}

@@ -1,0 +1,169 @@
+package insight
+
+import (
+	"math"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A Query names a party. Exactly one of the first four fields is set.
+type Query struct {
+	// Subject is the id of a subject.
+	Subject string `json:"subject,omitempty"`
+	// Address is a client's IP address, or a prefix of a masked one.
+	Address string `json:"address,omitempty"`
+	// Digest is the digest of an API key: 64 hex digits, as rls digest prints it.
+	Digest string `json:"digest,omitempty"`
+	// Descriptor is a domain and the entries of one descriptor: edge/route=search,api_key=k1.
+	// The values of API keys are digested before they are kept anywhere.
+	Descriptor string `json:"descriptor,omitempty"`
+	// Rule, unless empty, leaves only the limits of the rule with this name.
+	Rule string `json:"rule,omitempty"`
+	// Cursor continues a list; see [Usage.Next].
+	Cursor string `json:"-"`
+}
+
+// Usage is what one party has used of the limits that apply to it.
+type Usage struct {
+	Query Query `json:"query"`
+	// Known is true if the tiers have the subject.
+	Known    bool              `json:"known"`
+	Subject  string            `json:"subject,omitempty"`
+	Tier     string            `json:"tier,omitempty"`
+	Disabled bool              `json:"disabled,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	// Limits are at most 100. A log may be on two pages.
+	Limits []LimitUsage `json:"limits"`
+	// Next is the cursor of the next page. Empty: this page is the last. A page may have no
+	// limits although another one follows.
+	Next string `json:"next,omitempty"`
+	// Source is where the numbers are from: memory, redis, local if the store is away and this
+	// process counts by itself, or none.
+	Source string `json:"source"`
+	// Problem says why Source is local, or what is missing.
+	Problem string `json:"problem,omitempty"`
+	// ByAddress is true if an unknown API key counts for the address of its client, so that its
+	// own limits do not say whether its requests pass.
+	ByAddress bool `json:"by_address,omitempty"`
+	// Notes say what may surprise the reader.
+	Notes []string `json:"notes,omitempty"`
+	// Instance is the process that answered.
+	Instance string    `json:"instance"`
+	At       time.Time `json:"at"`
+}
+
+// LimitUsage is one limit and its log.
+type LimitUsage struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Path is the rule's place in the rules: edge|route=search/api_key.
+	Path string `json:"path"`
+	// Values are the values that the log belongs to, besides the party: route=search.
+	Values string `json:"values,omitempty"`
+	// Tier is the tier whose limit it is. Override is true if it is the subject's own.
+	Tier     string `json:"tier,omitempty"`
+	Override bool   `json:"override,omitempty"`
+	// Shadow is true if the limit is only observed.
+	Shadow bool `json:"shadow,omitempty"`
+	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
+	ReplacedBy []string `json:"replaced_by,omitempty"`
+	// Unlimited is true if the rule does not limit the party. All further fields are zero.
+	Unlimited bool `json:"unlimited,omitempty"`
+	// Sent is true if the limit came with requests, which alone know its number: Limit and
+	// Remaining are zero.
+	Sent bool `json:"sent,omitempty"`
+	// NoLog is true if the rule has a log for each value of another entry, and the party has
+	// none yet. Only Policy, Limit, Remaining and Window are set then.
+	NoLog bool `json:"no_log,omitempty"`
+	// Policy is how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or
+	// in_flight.
+	Policy string `json:"policy,omitempty"`
+	// Limit is the most in a window or a period, at once (the burst of a bucket), or at the same
+	// time. Rate is what comes back to a bucket in each window, and zero for other policies.
+	Limit     uint64 `json:"limit"`
+	Rate      uint64 `json:"rate,omitempty"`
+	Used      uint64 `json:"used"`
+	Remaining uint64 `json:"remaining"`
+	// Window, NextFree and Empty are in seconds. Window is the usual length of a calendar's
+	// period, and of a limit in flight the longest time that a request counts. NextFree is when
+	// Remaining becomes larger than now if no request spends, and Empty when the log is empty;
+	// both are zero if it is.
+	Window   float64 `json:"window_seconds"`
+	NextFree float64 `json:"next_free_seconds"`
+	Empty    float64 `json:"empty_seconds"`
+	// History is the log in up to 60 parts of the window, the oldest first. Only a sliding window
+	// has one.
+	History []uint64 `json:"history,omitempty"`
+	// Log is the name of the log in the store, after the key prefix and before the window,
+	// without values that must not be shown.
+	Log string `json:"log,omitempty"`
+}
+
+// Amount returns the limit as operators read it: 100 per 1m.
+func (l *LimitUsage) Amount() string { return policy.FormatLimit(l.limit()) }
+
+// Per returns Amount without its numbers, for a limit whose numbers are not known: per 1m.
+func (l *LimitUsage) Per() string {
+	of := l.limit()
+	switch of.Policy {
+	case window.Sliding:
+		return "per " + policy.FormatWindow(of.Window)
+	case window.Calendar:
+		return "per " + policy.Unit(of.Window)
+	case window.InFlight:
+		return of.Policy.String()
+	default:
+		return "per " + policy.FormatWindow(of.Window) + " " + of.Policy.String()
+	}
+}
+
+// limit returns the limit of the usage.
+func (l *LimitUsage) limit() window.Limit {
+	return limitFrom(l.Policy, l.Limit, l.Rate, l.Window)
+}
+
+// Amount returns the limit that denied as operators read it: 100 per 1m.
+func (d *Denial) Amount() string {
+	return policy.FormatLimit(limitFrom(d.Policy, d.Limit, d.Rate, d.Window))
+}
+
+// limitFrom returns a limit from the members of an answer. What is not a time is zero.
+func limitFrom(name string, hits uint64, rate uint64, seconds float64) window.Limit {
+	l := window.Limit{Hits: hits, Rate: uint32(min(rate, math.MaxUint32)), Policy: policy.ParsePolicy(name)}
+	if seconds > 0 && seconds < window.MaxWindow.Seconds()*2 {
+		l.Window = time.Duration(math.Round(seconds*1e6)) * time.Microsecond
+	}
+	return l
+}
+
+// A ResetRequest says which logs to remove. Exactly one of Subject, Address, Digest and
+// Descriptor is set, as in [Query].
+type ResetRequest struct {
+	Subject    string `json:"subject,omitempty"`
+	Address    string `json:"address,omitempty"`
+	Digest     string `json:"digest,omitempty"`
+	Descriptor string `json:"descriptor,omitempty"`
+	// Rule, unless empty, leaves the logs of all other rules.
+	Rule string `json:"rule,omitempty"`
+	// Reason is required, for the audit log.
+	Reason string `json:"reason"`
+	// By is who asks: the name of the token's line, or the address on loopback.
+	By string `json:"-"`
+}
+
+// A Reset is what an operator has removed.
+type Reset struct {
+	ID     uint64    `json:"id"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Query  Query     `json:"query"`
+	Reason string    `json:"reason"`
+	// Removed are the logs with what they held, at most 100 of them; Logs is their number.
+	Removed []LimitUsage `json:"removed"`
+	Logs    int          `json:"logs"`
+	// Problem says what could not be removed.
+	Problem  string `json:"problem,omitempty"`
+	Instance string `json:"instance"`
+}

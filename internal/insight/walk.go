@@ -1,0 +1,213 @@
+package insight
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// The stages of a walk.
+const (
+	atRules   = iota // rules whose logs have known names
+	atSearch         // logs of other rules, as the store lists them
+	atMissing        // other rules without logs
+	atEnd
+)
+
+// A walk goes over the limits of a party. Its fields are the cursor of a page. They have no
+// value of a request: a log is known by its hash.
+type walk struct {
+	// Identity is that of the party; see [party.identity].
+	Identity uint64 `json:"i"`
+	Stage    int    `json:"s"`
+	// At is the next rule, or the current search.
+	At int `json:"a"`
+	// List is the cursor of the store's list. The logs of the call with it whose hash is at
+	// most After are told already.
+	List  string `json:"l,omitempty"`
+	After uint64 `json:"n,omitempty"`
+	// Local is true once the store did not answer, so that this process's own logs are listed.
+	Local bool `json:"o,omitempty"`
+	// Seen has a bit for each rule of which a log was found.
+	Seen []byte `json:"r,omitempty"`
+
+	party   *party
+	insight *Insight
+	problem error // of the last list; nil: none
+	full    bool  // the next limits do not fit into the room
+}
+
+// storeWait bounds each call of the store for a question.
+const storeWait = 1500 * time.Millisecond
+
+// maxCursor bounds the text of a cursor, in bytes.
+const maxCursor = 32 << 10
+
+var errCursor = &InvalidError{"cursor: the list cannot continue from it, because the rules or the query have changed; begin again without it"}
+
+var errEarlier = errors.New("it did not answer while an earlier page was made")
+
+// walk begins a walk, or continues it at a cursor.
+func (i *Insight) walk(p *party, cursor string) (*walk, error) {
+	w := &walk{Identity: p.identity()}
+	if cursor != "" {
+		b, err := base64.RawURLEncoding.DecodeString(cursor)
+		var at walk
+		if err != nil || len(cursor) > maxCursor || json.Unmarshal(b, &at) != nil || at.Identity != w.Identity ||
+			at.Stage < atRules || at.Stage > atEnd || at.At < 0 || at.At > p.Len()+len(p.Searches()) {
+			return nil, errCursor
+		}
+		w = &at
+	}
+	w.party, w.insight = p, i
+	return w, nil
+}
+
+// cursor returns where the walk is. It is empty at the end.
+func (w *walk) cursor() string {
+	if w.Stage == atEnd {
+		return ""
+	}
+	b, err := json.Marshal(w)
+	if err != nil {
+		return "" // a struct of numbers and texts
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// step goes on by a bounded amount of work, and returns at most room limits, but all of one
+// rule. It returns none if there are none in this step. At the end, Stage is atEnd.
+func (w *walk) step(ctx context.Context, room int) ([]policy.AccountLimit, error) {
+	switch w.Stage {
+	case atRules:
+		return w.overRules(room, atSearch, func(i int) []policy.AccountLimit {
+			limits, _ := w.party.Rule(i)
+			return limits
+		}), nil
+	case atSearch:
+		return w.search(ctx, room)
+	default:
+		return w.overRules(room, atEnd, func(i int) []policy.AccountLimit {
+			if _, open := w.party.Rule(i); !open || w.seen(i) {
+				return nil
+			}
+			return w.party.NoLog(i)
+		}), nil
+	}
+}
+
+// overRules returns the limits that of returns for each rule, and then goes to a stage.
+func (w *walk) overRules(room, then int, of func(int) []policy.AccountLimit) (all []policy.AccountLimit) {
+	for ; w.At < w.party.Len(); w.At++ {
+		limits := slices.DeleteFunc(slices.Clone(of(w.At)), func(l policy.AccountLimit) bool { return !w.party.matches(l.Rule) })
+		if len(all)+len(limits) > room && room < pageLimits+len(all) {
+			w.full = true
+			return all
+		}
+		all = append(all, limits...)
+	}
+	w.Stage, w.At = then, 0
+	return all
+}
+
+// search makes one call of the store's list.
+func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLimit, err error) {
+	searches := w.party.Searches()
+	if w.At >= len(searches) {
+		w.Stage, w.At = atMissing, 0
+		return nil, nil
+	}
+	ids, next, err := w.list(ctx, searches[w.At])
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(ids, func(a, b window.LogID) int { return cmp.Compare(hashOf(a), hashOf(b)) })
+	for _, id := range ids {
+		if w.After > 0 && hashOf(id) <= w.After {
+			continue
+		}
+		if len(limits) >= room {
+			return limits, nil // the next call lists the rest again
+		}
+		w.After = hashOf(id)
+		l, rule, ok := w.party.Log(ctx, id)
+		if !ok {
+			continue
+		}
+		w.see(rule)
+		if w.party.matches(l.Rule) {
+			limits = append(limits, l)
+		}
+	}
+	w.List, w.After = next, 0
+	if next == "" {
+		w.At++
+	}
+	return limits, nil
+}
+
+// list calls the store's list. If the store fails, it lists the logs of this process from the
+// beginning, if there are any.
+func (w *walk) list(ctx context.Context, m window.Match) (ids []window.LogID, next string, err error) {
+	if !w.Local {
+		within, cancel := context.WithTimeout(ctx, storeWait)
+		defer cancel()
+		ids, next, err = w.insight.opts.Keeper.List(within, m, w.List)
+		switch {
+		case err == nil:
+			return ids, next, nil
+		case ctx.Err() != nil:
+			return nil, "", ctx.Err()
+		case errors.Is(err, window.ErrCursor) && w.List != "":
+			return nil, "", errCursor
+		}
+		w.problem = err
+		w.Local, w.List, w.After, w.At = true, "", 0, 0
+	}
+	if w.problem == nil {
+		w.problem = errEarlier
+	}
+	if w.insight.opts.Local == nil {
+		return nil, "", nil
+	}
+	ids, next, err = w.insight.opts.Local.List(ctx, m, w.List)
+	switch {
+	case ctx.Err() != nil:
+		return nil, "", ctx.Err()
+	case err != nil:
+		return nil, "", nil
+	}
+	return ids, next, nil
+}
+
+// see notes that a log of a rule was found. The number of a limit without a rule is negative.
+func (w *walk) see(rule int) {
+	if rule < 0 {
+		return
+	}
+	for len(w.Seen) <= rule/8 {
+		w.Seen = append(w.Seen, 0)
+	}
+	w.Seen[rule/8] |= 1 << (rule % 8)
+}
+
+func (w *walk) seen(rule int) bool {
+	return rule/8 < len(w.Seen) && w.Seen[rule/8]&(1<<(rule%8)) != 0
+}
+
+// hashOf returns a number that is never zero.
+func hashOf(id window.LogID) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id.Key))
+	_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(id.Window)))
+	return max(h.Sum64(), 1)
+}
