@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/pprof"
@@ -11,13 +12,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/slidegate/slidegate/internal/compat/pages"
+	"github.com/slidegate/slidegate/internal/insight"
 )
 
 // Pages are the contents of the admin port.
 type Pages struct {
 	Metrics prometheus.Gatherer
+	// Exemplars says that metrics have exemplars. Then /metrics has the format OpenMetrics too,
+	// which shows them.
+	Exemplars bool
 	// Active returns the configuration for /rlconfig.
 	Active func() Active
+	// Insight answers questions about usage and denials. Nil disables its pages.
+	Insight *insight.Insight
+	// State returns the state of the process.
+	State func() insight.State
+	// Explain says what the active rules say to a request, and charges nothing. A mistake in the
+	// request is an [insight.InvalidError].
+	Explain func(context.Context, ExplainRequest) (*Explained, error)
+	// Reload reads the rules and tiers again, and returns why they are refused.
+	Reload func(context.Context) error
+	// Console serves the pages for people, and asks Access itself who may see them, because its
+	// login needs no token. Nil: "/" is a list of the pages.
+	Console http.Handler
+	// Access decides who may use the pages. Nil: reads on loopback addresses, and nothing else.
+	Access *Access
 	// Tiers answers lookups of keys. Nil disables the pages about tiers.
 	Tiers Tiers
 	// Guard protects every page, but not GRPC: browsers do not send HTTP/2 without TLS, and
@@ -27,38 +46,72 @@ type Pages struct {
 	GRPC http.Handler
 }
 
-// index lists the pages. tiers includes the pages about tiers.
-func index(tiers bool) http.HandlerFunc {
-	entries := []Entry{
+// index lists the pages and the paths of the API.
+func index(a *api) http.HandlerFunc {
+	var entries []Entry
+	if a.Console != nil {
+		entries = append(entries, Entry{"/?format=html", "the console, which a browser gets at /", true})
+	}
+	entries = append(entries, []Entry{
 		{"/rlconfig", "the active rules, and the errors in newer files", true},
 		{"/metrics", "metrics for Prometheus", true},
 		{"/stats", "the command line and the memory of this process", true},
-	}
-	if tiers {
-		entries = append(entries,
-			Entry{"/v1/tiers/lookup?digest= or ?id=", "the records of a key or a subject: in this instance, and in the source", false},
-			Entry{"/v1/tiers/invalidate", `POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source again`, false})
+	}...)
+	for _, r := range a.routes() {
+		entries = append(entries, indexed[r.path])
 	}
 	entries = append(entries, Entry{"/debug/pprof/", "profiles of this process", true})
 	return Index("Slidegate: admin port", entries, "This port also serves gRPC without TLS: reflection, and health including Watch.")
 }
 
+// indexed has the entry of each path of the API.
+var indexed = map[string]Entry{
+	"/v1/openapi.yaml":     {"/v1/openapi.yaml", "the API as OpenAPI", true},
+	"/v1/usage":            {"/v1/usage?subject=", "what a customer has used of each limit; or address=, digest=, descriptor=", false},
+	"/v1/reset":            {"/v1/reset", `POST {"subject": ..., "reason": ...}: its limits begin anew`, false},
+	"/v1/resets":           {"/v1/resets", "the last resets of this instance", true},
+	"/v1/denials":          {"/v1/denials", "the last denials of this instance", true},
+	"/v1/denials/stream":   {"/v1/denials/stream", "denials as they happen, as server-sent events", false},
+	"/v1/top":              {"/v1/top?by=subject", "who is denied most, or is nearest to its limits", true},
+	"/v1/rules":            {"/v1/rules", "the active rules in plain words", true},
+	"/v1/state":            {"/v1/state", "problems, rates, store and configuration of this instance", true},
+	"/v1/explain":          {"/v1/explain", `POST {"descriptors": [...]}: which rules match, and why; charges nothing`, false},
+	"/v1/reload":           {"/v1/reload", "POST: read the rules and tiers again", false},
+	"/v1/tiers/lookup":     {"/v1/tiers/lookup?digest= or ?id=", "the records of a key or a subject: in this instance, and in the source", false},
+	"/v1/tiers/invalidate": {"/v1/tiers/invalidate", `POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source again`, false},
+}
+
 // Handler returns the handler of the admin port.
 func Handler(p Pages) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", index(p.Tiers != nil))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /rlconfig", rulesPage(p.Active))
-	mux.HandleFunc("GET /stats", pages.Stats)
-	if p.Tiers != nil {
-		tierPages(mux, p.Tiers)
+	if p.Access == nil {
+		p.Access = NewAccess(AccessOptions{Loopback: true})
 	}
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux := http.NewServeMux()
+	read := func(pattern string, h http.Handler) { mux.Handle(pattern, p.Access.Readers(h)) }
+	a := newAPI(p)
+	if list := p.Access.Readers(index(a)); p.Console == nil {
+		mux.Handle("GET /{$}", list)
+	} else {
+		mux.Handle("/", p.Console)
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+			// Scripts and probes compare the list, so only browsers get the console.
+			if formOf(r) == formHTML {
+				p.Console.ServeHTTP(w, r)
+			} else {
+				list.ServeHTTP(w, r)
+			}
+		})
+	}
+	read("GET /metrics", promhttp.HandlerFor(p.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: p.Exemplars}))
+	read("GET /rlconfig", rulesPage(p.Active))
+	read("GET /stats", http.HandlerFunc(pages.Stats))
+	a.serve(mux)
+	read("GET /debug/pprof/", http.HandlerFunc(pprof.Index))
+	read("GET /debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
+	read("GET /debug/pprof/profile", http.HandlerFunc(pprof.Profile))
+	read("GET /debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
+	read("POST /debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
+	read("GET /debug/pprof/trace", http.HandlerFunc(pprof.Trace))
 	guarded := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(mux)))
 	if p.GRPC == nil {
 		return guarded

@@ -97,7 +97,7 @@ func TestWhatIsACall(t *testing.T) {
 		{2, "application/grpc+proto", true},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-		r.ProtoMajor, r.Host = tt.version, "localhost"
+		r.ProtoMajor, r.Host, r.RemoteAddr = tt.version, "localhost", "127.0.0.1:1"
 		r.Header.Set("Content-Type", tt.contentType)
 		w := deadlineRecorder{httptest.NewRecorder()}
 		h.ServeHTTP(w, r)

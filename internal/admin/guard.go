@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.uber.org/zap"
@@ -102,3 +103,15 @@ func (g Guard) warn(message string, fields ...zap.Field) {
 const maxShown = 256
 
 func shorten(text string) string { return text[:min(len(text), maxShown)] }
+
+// maxRepeated is the length of the longest text of a question that an error repeats, in bytes. A
+// longer one can be an API key that was typed in a wrong place.
+const maxRepeated = 12
+
+// repeated returns a mistyped text in quotes, or that it is long.
+func repeated(text string) string {
+	if len(text) > maxRepeated {
+		return fmt.Sprintf("(a text of %d bytes)", len(text))
+	}
+	return strconv.Quote(text)
+}

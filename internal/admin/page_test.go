@@ -20,6 +20,7 @@ const chromium = "text/html,application/xhtml+xml,application/xml;q=0.9,image/av
 func getPage(t *testing.T, h http.Handler, target, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	r.RemoteAddr = "127.0.0.1:1"
 	r.Host = "localhost"
 	if accept != "" {
 		r.Header.Set("Accept", accept)
@@ -141,7 +142,7 @@ func TestPageMayDoNothing(t *testing.T) {
 
 // TestIndex follows every link of the index.
 func TestIndex(t *testing.T) {
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers)})
+	h := Handler(allPages(t))
 	html := getPage(t, h, "/", chromium).Body.String()
 	links := 0
 	for _, part := range strings.Split(html, `href="/`)[1:] {
@@ -151,8 +152,8 @@ func TestIndex(t *testing.T) {
 			t.Errorf("/%s is %d, want 200", path, got.Code)
 		}
 	}
-	if links != 4 {
-		t.Errorf("%d links, want 4:\n%s", links, html)
+	if links != 10 {
+		t.Errorf("%d links, want 10:\n%s", links, html)
 	}
 	text := getPage(t, h, "/", "").Body.String()
 	for _, want := range []string{"/rlconfig", "/metrics", "/stats", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
@@ -170,6 +171,33 @@ func TestHealthOfSeveral(t *testing.T) {
 	for _, form := range []string{formText, formJSON, formHTML} {
 		if body := getPage(t, h, "/healthcheck?format="+form, "").Body.String(); !strings.Contains(body, "first") || !strings.Contains(body, "second") {
 			t.Errorf("as %s:\n%s", form, body)
+		}
+	}
+}
+
+// TestConsoleForBrowsers requests "/" as browsers and scripts do. Only browsers get the console.
+func TestConsoleForBrowsers(t *testing.T) {
+	h := Handler(Pages{
+		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Access: NewAccess(AccessOptions{Loopback: true}),
+		Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("the console at " + r.URL.Path)) }),
+	})
+	for _, tt := range []struct{ target, accept, want string }{
+		{"/", chromium, "the console at /"},
+		{"/?format=html", "", "the console at /"},
+		{"/subject?id=acme", "", "the console at /subject"},
+		{"/", "", "Slidegate: admin port"},
+		{"/", "application/json", `{"paths":`},
+		{"/?format=text", chromium, "Slidegate: admin port"},
+		{"/metrics", chromium, ""},
+		{"/v1/nothing", chromium, `{"type"`},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, tt.target, nil)
+		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4711"
+		r.Header.Set("Accept", tt.accept)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if body := w.Body.String(); !strings.HasPrefix(body, tt.want) || tt.want == "" && strings.Contains(body, "console") {
+			t.Errorf("%s with Accept: %s is %d %.80q, want %q", tt.target, tt.accept, w.Code, body, tt.want)
 		}
 	}
 }

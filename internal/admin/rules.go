@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -33,6 +36,9 @@ type Rule struct {
 	Traits []string `json:"traits,omitempty"`
 	File   string   `json:"file"`
 	Line   int      `json:"line"` // zero: the file has no lines
+	// Domain is the domain of the path. Words are the limits in plain words, a sentence each.
+	Domain string   `json:"-"`
+	Words  []string `json:"-"`
 }
 
 // String returns the line of the rule in the text form.
@@ -62,4 +68,99 @@ func (a Active) write(w io.Writer) {
 	for _, r := range a.Rules {
 		fmt.Fprintln(w, r)
 	}
+}
+
+// RulesPage is one page of the active rules.
+type RulesPage struct {
+	Generation string    `json:"generation"`
+	Loaded     time.Time `json:"loaded"`
+	// Refused has the errors of a newer configuration. Empty: none.
+	Refused string   `json:"refused,omitempty"`
+	Domains []string `json:"domains"`
+	// Found is the number of rules on all pages.
+	Found int        `json:"found"`
+	Rules []RuleInfo `json:"rules"`
+	// Next is the cursor of the next page. Empty: this page is the last.
+	Next string `json:"next,omitempty"`
+}
+
+// A RuleInfo is a rule in the API.
+type RuleInfo struct {
+	Domain string `json:"domain"`
+	Name   string `json:"name"`
+	// Path is the domain of the rule and its descriptor entries: edge|route=search/api_key.
+	Path   string   `json:"path"`
+	Limits []string `json:"limits"`
+	Traits []string `json:"traits"`
+	// Words are the limits in plain words: 100 in any minute, for each API key of tier free.
+	Words []string `json:"words"`
+	File  string   `json:"file"`
+	Line  int      `json:"line"` // zero: the file has no lines
+}
+
+// Bounds of a page of rules.
+const (
+	rulesPerPage  = 100
+	mostRulesPage = 1000
+)
+
+// Find returns the rules that have text in their path, name, file, limits or words, in lower
+// or upper case. Empty texts choose all.
+func (a Active) Find(text, domain string) []RuleInfo {
+	text = strings.ToLower(text)
+	found := []RuleInfo{}
+	for _, r := range a.Rules {
+		if domain != "" && r.Domain != domain || !r.has(text) {
+			continue
+		}
+		found = append(found, RuleInfo{
+			Domain: r.Domain, Name: r.Name, Path: r.Path, Limits: list(r.Limits), Traits: list(r.Traits), Words: list(r.Words), File: r.File, Line: r.Line,
+		})
+	}
+	return found
+}
+
+// has reports whether the rule has a text, which is in lower case.
+func (r *Rule) has(text string) bool {
+	in := func(s string) bool { return strings.Contains(strings.ToLower(s), text) }
+	return text == "" || in(r.Path) || in(r.Name) || in(r.File) ||
+		slices.ContainsFunc(r.Limits, in) || slices.ContainsFunc(r.Words, in) || slices.ContainsFunc(r.Traits, in)
+}
+
+func (a *api) rules(w http.ResponseWriter, _ *http.Request, query url.Values) {
+	active := a.Active()
+	size, err := number(query, "limit", mostRulesPage, rulesPerPage)
+	from := 0
+	if cursor := query.Get("cursor"); err == nil && cursor != "" {
+		generation, at, ok := strings.Cut(cursor, ".")
+		from, err = strconv.Atoi(at)
+		switch {
+		case !ok || err != nil || from < 0:
+			err = errors.New("cursor: not a cursor that a page had in next")
+		case generation != active.Generation:
+			err = errors.New("cursor: the rules have changed since that page; begin again without a cursor")
+		}
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "%s", err)
+		return
+	}
+	found := active.Find(query.Get("q"), query.Get("domain"))
+	page := RulesPage{Generation: active.Generation, Loaded: active.Loaded, Refused: active.Refused, Domains: active.domains(), Found: len(found)}
+	from = min(from, len(found))
+	to := min(from+size, len(found))
+	if page.Rules = found[from:to]; to < len(found) {
+		page.Next = fmt.Sprintf("%s.%d", active.Generation, to)
+	}
+	answer(w, page)
+}
+
+// domains returns the domains of the rules, sorted.
+func (a Active) domains() []string {
+	all := []string{}
+	for _, r := range a.Rules {
+		all = append(all, r.Domain)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -2,11 +2,11 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/tier"
@@ -65,10 +65,11 @@ type TierLookup struct {
 	Error string `json:"error,omitempty"`
 }
 
-// tierPages adds the pages about tiers.
-func tierPages(mux *http.ServeMux, tiers Tiers) {
-	mux.HandleFunc("GET /v1/tiers/lookup", func(w http.ResponseWriter, r *http.Request) {
-		k := tier.Key{Digest: r.URL.Query().Get("digest"), ID: r.URL.Query().Get("id")}
+// tierLookup answers GET /v1/tiers/lookup. Its errors are plain text, as before the API had
+// problem documents.
+func tierLookup(tiers Tiers) func(http.ResponseWriter, *http.Request, url.Values) {
+	return func(w http.ResponseWriter, r *http.Request, query url.Values) {
+		k := tier.Key{Digest: query.Get("digest"), ID: query.Get("id")}
 		if (k.Digest == "") == (k.ID == "") {
 			http.Error(w, "name one of digest and id", http.StatusBadRequest)
 			return
@@ -80,19 +81,22 @@ func tierPages(mux *http.ServeMux, tiers Tiers) {
 				return
 			}
 		}
-		answer := TierLookup{Held: record(tiers.Look(k))}
+		lookup := TierLookup{Held: record(tiers.Look(k))}
 		ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 		defer cancel()
 		now, err := tiers.Lookup(ctx, k)
 		if err != nil {
-			answer.Error = err.Error()
+			lookup.Error = err.Error()
 		} else {
-			answer.Source = record(now)
+			lookup.Source = record(now)
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // on an error the client has gone
-	})
-	mux.HandleFunc("POST /v1/tiers/invalidate", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, lookup)
+	}
+}
+
+// tierInvalidate answers POST /v1/tiers/invalidate.
+func tierInvalidate(tiers Tiers) func(http.ResponseWriter, *http.Request, url.Values) {
+	return func(w http.ResponseWriter, r *http.Request, _ url.Values) {
 		// A page of another origin can send only other types without asking first.
 		if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 			http.Error(w, "send application/json", http.StatusUnsupportedMediaType)
@@ -113,7 +117,7 @@ func tierPages(mux *http.ServeMux, tiers Tiers) {
 		}
 		tiers.Invalidate(c)
 		w.WriteHeader(http.StatusNoContent)
-	})
+	}
 }
 
 // record returns the record of an inspection, or nil if there is none.

@@ -39,7 +39,8 @@ func (k *fakeTiers) Invalidate(c tier.Change) { k.changes = append(k.changes, c)
 func ask(t *testing.T, h http.Handler, method, path, contentType, body string) (status int, answer string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-	r.Host = "localhost"
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
+	r.Header.Set("Authorization", "Bearer "+actToken)
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
@@ -96,7 +97,7 @@ func TestTierInvalidate(t *testing.T) {
 	const asJSON = "application/json"
 	digest := strings.Repeat("0123456789abcdef", 4)
 	k := new(fakeTiers)
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: k})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: k, Access: testAccess(true)})
 	for _, tt := range []struct {
 		contentType, body string
 		status            int
@@ -125,7 +126,7 @@ func TestTierInvalidate(t *testing.T) {
 
 // TestWithoutTiers proves that the pages about tiers need tiers.
 func TestWithoutTiers(t *testing.T) {
-	h := Handler(Pages{Metrics: prometheus.NewRegistry()})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: testAccess(true)})
 	paths := []string{"/v1/tiers/lookup?id=a", "/v1/tiers/invalidate"}
 	if i := slices.IndexFunc(paths, func(p string) bool {
 		status, _ := ask(t, h, http.MethodGet, p, "", "")

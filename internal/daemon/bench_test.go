@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/peer"
 )
 
@@ -44,7 +45,8 @@ subjects:
 // BenchmarkCall measures whole calls, in batches over a connection on the loopback interface.
 // The client allocates nothing, so the allocations are the service's. The time includes the
 // client's. Names that begin with reference are of answers in the form of
-// envoyproxy/ratelimit, with its three headers and its metrics.
+// envoyproxy/ratelimit, with its three headers and its metrics. Traced calls have a span, which a
+// receiver accepts that decodes nothing; unsampled ones have a process with traces.
 func BenchmarkCall(b *testing.B) {
 	describe := func(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
 		d := new(ratelimitcommonv3.RateLimitDescriptor)
@@ -57,12 +59,20 @@ func BenchmarkCall(b *testing.B) {
 	for _, form := range []struct {
 		name, transport string
 		reference       bool
+		sampler         string // OTEL_TRACES_SAMPLER; empty: no traces
 	}{
-		{settings.TransportUnary, settings.TransportUnary, false},
-		{settings.TransportStandard, settings.TransportStandard, false},
-		{"reference-unary", settings.TransportUnary, true},
-		{"reference-standard", settings.TransportStandard, true},
+		{settings.TransportUnary, settings.TransportUnary, false, ""},
+		{settings.TransportStandard, settings.TransportStandard, false, ""},
+		{"reference-unary", settings.TransportUnary, true, ""},
+		{"reference-standard", settings.TransportStandard, true, ""},
+		{"traced-unary", settings.TransportUnary, false, "always_on"},
+		{"traced-standard", settings.TransportStandard, false, "always_on"},
+		{"unsampled-unary", settings.TransportUnary, false, "always_off"},
 	} {
+		if form.sampler != "" {
+			b.Setenv("OTEL_TRACES_SAMPLER", form.sampler)
+			b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", otlp.StartNothing(b))
+		}
 		address := serveBenchmark(b, form.transport, form.reference)
 		for _, bm := range []struct {
 			name        string

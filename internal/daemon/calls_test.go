@@ -40,7 +40,7 @@ type measured struct {
 func newMeasured() measured {
 	registry := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.DebugLevel)
-	return measured{calls{metrics.New(registry, metrics.Options{}), zap.New(core), nil}, registry, logs}
+	return measured{calls{metrics.New(registry, metrics.Options{}), zap.New(core), nil, nil}, registry, logs}
 }
 
 // seen returns how many calls of /s/M were measured and how long they took, by code.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,9 +24,11 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/extauthz"
+	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/tracing"
 )
 
 // Options of [Run] that are not settings.
@@ -34,6 +37,9 @@ type Options struct {
 	Version, Commit string
 	// Log is required.
 	Log *zap.Logger
+	// Audit gets a line at info for each reset of limits. These lines must not be lost, so its
+	// level is not that of Log. Nil: Log.
+	Audit *zap.Logger
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
 	// files trigger reloads.
 	Reload <-chan struct{}
@@ -60,8 +66,9 @@ type Running struct {
 // process fails, Run stops the others and returns the error.
 func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	p := &process{
-		settings: s, log: o.Log,
+		settings: s, log: o.Log, audit: cmp.Or(o.Audit, o.Log),
 		sampledLog: o.Log.WithOptions(zap.WrapCore(sampled)), rareLog: o.Log.WithOptions(zap.WrapCore(rarely)),
+		version: o.Version, started: time.Now(),
 	}
 	defer func() { err = errors.Join(err, p.open.close()) }()
 
@@ -111,9 +118,9 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 
 // A process holds everything that [Run] makes, in the order of its steps.
 type process struct {
-	settings                 settings.Settings
-	log, sampledLog, rareLog *zap.Logger
-	open                     closers
+	settings                        settings.Settings
+	log, audit, sampledLog, rareLog *zap.Logger
+	open                            closers
 
 	// Made by readFiles.
 	generation *config.Generation // the first one
@@ -127,8 +134,15 @@ type process struct {
 	registry  *prometheus.Registry
 	metrics   *metrics.Metrics
 	store     *store
-	subjects  *subjects // nil: no source of tiers
-	compare   *comparer // nil: nothing is compared
+	subjects  *subjects       // nil: no source of tiers
+	compare   *comparer       // nil: nothing is compared
+	tracer    *tracing.Tracer // nil: traces are off
+	insight   *insight.Insight
+	access    *admin.Access
+	instance  string // the name of this process in answers
+	version   string
+	started   time.Time
+	sampler   *sampler
 
 	// Made by makeServers.
 	decider     *policy.Decider
@@ -174,7 +188,11 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	p.registry = prometheus.NewRegistry()
 	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, Commit: o.Commit, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	p.remote.register(p.registry)
-	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
+	p.sampler = newSampler(p.readTotals)
+	if err = p.openTracer(ctx, o.Version); err != nil {
+		return err
+	}
+	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog, p.answered()); err != nil {
 		return err
 	}
 	p.open.add(p.store.close)
@@ -191,7 +209,10 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.open.add(p.compare.close)
-	return nil
+	if p.access, err = openAccess(s.Admin, p.listeners.admin, p.log, p.rareLog); err != nil {
+		return err
+	}
+	return p.openInsight()
 }
 
 // makeServers makes the decider, the services that call it, and their servers.
@@ -199,8 +220,9 @@ func (p *process) makeServers() {
 	s := p.settings
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
-		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog, Learned: p.log,
-		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(),
+		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Tracer: p.decisions(), Log: p.sampledLog, Unknown: p.rareLog, Learned: p.log, Clock: p.store.clock,
+		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(), Recorder: p.recorder(),
+		Streams: p.metrics, Patience: policy.DefaultPatience,
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
@@ -216,14 +238,14 @@ func (p *process) makeServers() {
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
-		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers),
+		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers), Traced: p.authorizations(),
 	}))
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
 		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
 		connected: p.store.connected, peers: p.store.peers, plain: s.Reference.Answers,
 	}
-	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods()}, p.registry)
+	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods(), p.tracer}, p.registry)
 	transport.mark = p.compare.mark()
 	if len(s.HTTP.Unhealthy) > 0 {
 		transport.unhealthy = p.probes.whyUnhealthy
@@ -242,9 +264,9 @@ func (p *process) makeServers() {
 		p.admin = newReferencePages(p.generations.rules, guard, p.log)
 		return
 	}
-	p.admin = newAdmin(admin.Pages{
-		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider), Guard: guard,
-	}, newDescribing(p.grpc, p.health), p.log)
+	pages := p.pages(guard)
+	pages.Console = p.console(pages)
+	p.admin = newAdmin(pages, newDescribing(p.grpc, p.health), p.log)
 }
 
 // group returns the parts that run until the process stops. They are the servers, the drain,
@@ -256,7 +278,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	}
 	addHTTP(&g, p.listeners.http, p.http)
 	addHTTP(&g, p.listeners.admin, p.admin)
-	addHTTP(&g, p.listeners.metrics, newHTTP(metricsHandler(p.registry), p.log))
+	addHTTP(&g, p.listeners.metrics, newHTTP(metricsHandler(p.registry, p.tracer != nil), p.log))
 	addHTTP(&g, p.listeners.reference, p.reference.server)
 	drains := func(inner context.Context) error {
 		select {
@@ -269,7 +291,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		}
 		return nil
 	}
-	for _, part := range slices.Concat([]part{drains}, p.healthParts, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.sampler.run}, p.healthParts, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g
@@ -281,6 +303,9 @@ func (p *process) logStart(version string, r Running) {
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
 		zap.String("http", r.HTTP), zap.String("admin", r.Admin), zap.String("metrics", r.Metrics))
+	if p.tracer != nil {
+		p.log.Info("traces are on", zap.Stringer("otlp", p.tracer))
+	}
 	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
 		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}

@@ -183,9 +183,19 @@ func askAt(t *testing.T, address, text string) (*rlsv3.RateLimitResponse, error)
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	code, _, body := exchange(t, http.MethodGet, url, "")
+	return code, body
+}
+
+// exchange sends a request with pairs of header names and values. It returns the response.
+func exchange(t *testing.T, method, url, body string, headers ...string) (code int, header http.Header, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -193,11 +203,11 @@ func get(t *testing.T, url string) (int, string) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp.StatusCode, string(body)
+	return resp.StatusCode, resp.Header, string(data)
 }
 
 const demo = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
@@ -520,6 +530,11 @@ func TestDescribe(t *testing.T) {
 		{Name: "plain", Terms: one},
 		{Name: "two", Terms: policy.Terms{Limits: []policy.Limit{limit(5, time.Second, 0), limit(100_000, 24*time.Hour, 8640*time.Millisecond)}, Observe: 0.255}},
 		{Name: "hot", Terms: policy.Terms{Limits: []policy.Limit{{Limit: one.Limits[0].Limit, Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 2}}}}},
+		{Name: "policies", Terms: policy.Terms{Limits: []policy.Limit{
+			{Limit: window.Limit{Hits: 50, Rate: 10, Window: time.Second, Policy: window.TokenBucket}},
+			{Limit: window.Limit{Hits: 5, Window: time.Minute, Policy: window.Fixed}},
+			{Limit: window.Limit{Hits: 20, Window: 5 * time.Minute, Policy: window.InFlight}},
+		}}},
 		{Name: "free", Terms: policy.Terms{Unlimited: true}},
 		{Name: "none"},
 		{Name: "tiers", ByTier: map[string]policy.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
@@ -541,6 +556,7 @@ func TestDescribe(t *testing.T) {
 		"edge|plain  name=plain  5 per 1m",
 		"edge|two  name=two  5 per 1s and 100000 per 1d (precision 8.64s) (25.5% observed)",
 		"edge|hot  name=hot  5 per 1m (lease up to 2 for 50ms)",
+		"edge|policies  name=policies  10 per 1s, bursts of 50 and 5 per 1m fixed and 20 in_flight",
 		"edge|free  name=free  unlimited",
 		"edge|none  name=none  no limit",
 		"edge|tiers  name=tiers  5 per 1m  free: 5 per 1m (100% observed)  pro: unlimited  trial: no limit",

@@ -35,6 +35,9 @@ type generations struct {
 	active  *config.Generation
 	loaded  time.Time
 	refused [2]error // the last of each origin; nil if it succeeded
+	// described are the rules of active as pages show them. Nil: no page has asked yet. It is never
+	// changed, because pages share it.
+	described []admin.Rule
 }
 
 // An origin is where a generation comes from.
@@ -68,7 +71,7 @@ func (gs *generations) start() {
 
 // take makes g the active generation in metrics and pages. The caller holds gs.mu.
 func (gs *generations) take(g *config.Generation) {
-	gs.active, gs.loaded = g, time.Now()
+	gs.active, gs.loaded, gs.described = g, time.Now(), nil
 	for _, w := range g.Warnings {
 		gs.log.Warn("configuration", zap.String("problem", w.String()))
 	}
@@ -172,15 +175,23 @@ func (gs *generations) replace(from origin, g *config.Generation, err error) {
 	}
 }
 
-// page returns what /rlconfig shows.
+// page returns what /rlconfig shows. The caller must not change the rules in it.
 func (gs *generations) page() admin.Active {
 	gs.mu.Lock()
-	g, loaded, refused := gs.active, gs.loaded, gs.broken()
+	g, loaded, refused, rules := gs.active, gs.loaded, gs.broken(), gs.described
 	gs.mu.Unlock()
-	a := admin.Active{Generation: g.Digest, Loaded: loaded.UTC(), Files: append([]string{}, g.Files...), Rules: describe(g.Rules)}
-	for i, at := range g.Places {
-		a.Rules[i].File, a.Rules[i].Line = at.File, at.Line
+	if rules == nil { // 10,000 rules take a while, and the console asks every two seconds
+		rules = describe(g.Rules)
+		for i, at := range g.Places {
+			rules[i].File, rules[i].Line = at.File, at.Line
+		}
+		gs.mu.Lock()
+		if gs.active == g {
+			gs.described = rules
+		}
+		gs.mu.Unlock()
 	}
+	a := admin.Active{Generation: g.Digest, Loaded: loaded.UTC(), Files: append([]string{}, g.Files...), Rules: rules}
 	if gs.remote != nil {
 		a.Files = append(a.Files, "xds "+string(gs.settings.Rules.XDS.Address))
 		a.Notes = append(a.Notes, "rules.source: xds, "+gs.remote.text())
@@ -209,7 +220,7 @@ func (gs *generations) rules() (active *policy.Rules, hides func(key string) boo
 func describe(rules *policy.Rules) []admin.Rule {
 	all := make([]admin.Rule, 0, len(rules.All()))
 	for _, r := range rules.All() {
-		rule := admin.Rule{Path: r.String(), Name: r.Name, Limits: []string{}, Traits: r.Traits()}
+		rule := admin.Rule{Path: r.String(), Name: r.Name, Limits: []string{}, Traits: r.Traits(), Domain: r.Domain, Words: r.Words()}
 		if text := describeTerms(&r.Terms); text != "" {
 			rule.Limits = append(rule.Limits, text)
 		} else if len(r.ByTier) == 0 {
@@ -231,7 +242,7 @@ func describeTerms(t *policy.Terms) string {
 	}
 	parts := make([]string, len(t.Limits))
 	for i, l := range t.Limits {
-		parts[i] = fmt.Sprintf("%d per %s", l.Hits, policy.FormatWindow(l.Window))
+		parts[i] = policy.FormatLimit(l.Limit)
 		if l.Precision > 0 {
 			parts[i] += fmt.Sprintf(" (precision %v)", l.Precision)
 		}

@@ -133,6 +133,10 @@ func (t transport) standard() *grpc.Server {
 
 // unary returns a server of package unary without services.
 func (t transport) unary() *unary.Server {
+	var fields []string
+	if t.calls.tracer != nil {
+		fields = t.calls.tracer.Fields()
+	}
 	return unary.NewServer(unary.Options{
 		Codec:             adapter.NewCodec(),
 		Interceptor:       t.calls.intercept,
@@ -147,6 +151,7 @@ func (t transport) unary() *unary.Server {
 		MaxConnectionAge:  t.settings.MaxConnectionAge,
 		Meters:            t.meters,
 		Mark:              t.mark,
+		Metadata:          fields,
 		Log:               t.calls.log,
 	})
 }

@@ -106,7 +106,7 @@ func testHealthFollows(t *testing.T, s settings.Settings) {
 	set("no rules are loaded")
 	core, logs := observer.New(zapcore.DebugLevel)
 	registry := prometheus.NewRegistry()
-	tr := newTransport(s.GRPC, nil, calls{metrics.New(registry, metrics.Options{}), zap.New(core), nil}, registry)
+	tr := newTransport(s.GRPC, nil, calls{metrics.New(registry, metrics.Options{}), zap.New(core), nil, nil}, registry)
 	tr.unhealthy = func() string { return *why.Load() }
 	server, h, parts := tr.server(nil)
 	describing := newDescribing(server, h)

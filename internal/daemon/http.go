@@ -39,7 +39,7 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 	// client's path behind /authz.
 	open := authorization.HTTPHandler(guard.CheckOrigin(mux))
 	guarded := guard.CheckHost(open)
-	return c.recoverHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return c.recoverHTTP(c.traceHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A browser sends Origin with every method that can have a body.
 		json := anyHost && r.URL.Path == "/json" && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == ""
 		if json || r.URL.Path == "/healthcheck" || r.URL.Path == "/readyz" || strings.HasPrefix(r.URL.Path, "/authz/") {
@@ -47,7 +47,7 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 		} else {
 			guarded.ServeHTTP(w, r)
 		}
-	}))
+	})))
 }
 
 // recoverHTTP returns h as a handler that answers 500 if h panics.
@@ -93,9 +93,10 @@ func newHTTP(h http.Handler, log *zap.Logger) *http.Server {
 
 // metricsHandler serves /metrics alone, for metrics.address. A network may reach that port, so it
 // has nothing that changes the process or shows a customer. It only reads, so it accepts any Host.
-func metricsHandler(registry prometheus.Gatherer) http.Handler {
+// With exemplars it has the format OpenMetrics too.
+func metricsHandler(registry prometheus.Gatherer, exemplars bool) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: exemplars}))
 	return mux
 }
 
@@ -115,6 +116,9 @@ func newAdmin(p admin.Pages, describing *grpc.Server, log *zap.Logger) *http.Ser
 	server.Protocols.SetUnencryptedHTTP2(true)
 	// Shutdown waits for calls in flight, and a Watch of the health does not end by itself.
 	server.RegisterOnShutdown(describing.Stop)
+	if p.Insight != nil {
+		server.RegisterOnShutdown(func() { _ = p.Insight.Close() }) // streams of denials do not end by themselves either
+	}
 	return server
 }
 

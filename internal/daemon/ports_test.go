@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,11 @@ func post(path, body string, lines ...string) string {
 // TestWebPagesCannotPost posts as a browser does for a page of another origin. The service
 // neither charges nor refunds a quota, and invalidates no subject. It answers curl.
 func TestWebPagesCannotPost(t *testing.T) {
-	r := start(t, testSettings(t))
+	const token = "act-0123456789abcdef"
+	s := testSettings(t)
+	s.Admin.TokenFile = filepath.Join(t.TempDir(), "tokens")
+	write(t, s.Admin.TokenFile, "act "+token+"\n")
+	r := start(t, s)
 	refund := strings.Replace(demo, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
 	for _, tt := range []struct {
 		name  string
@@ -83,7 +88,7 @@ func TestWebPagesCannotPost(t *testing.T) {
 				t.Errorf("%s: POST /json is %d %q, want it taken: %v", tt.name, status, answer, tt.taken)
 			}
 		}
-		lines := append([]string{"Host: " + r.Admin, "Content-Type: application/json"}, tt.lines...)
+		lines := append([]string{"Host: " + r.Admin, "Content-Type: application/json", "Authorization: Bearer " + token}, tt.lines...)
 		for i, line := range lines {
 			lines[i] = strings.Replace(line, "http://"+r.HTTP, "http://"+r.Admin, 1)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/redisclient"
@@ -61,8 +62,9 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	metrics.Pool(registry, r.poolStats)
 	metrics.Local(registry, r.localStats)
 	s := &store{
-		decides: r.local, local: r.shares, state: r.state, setReplicas: r.shares.SetReplicas,
+		decides: r.local, local: r.shares, keeper: redisKeeper{r}, localKeeper: r.shares, state: r.state, setReplicas: r.shares.SetReplicas,
 		parts: []part{r.reach, r.watch}, measure: r.measure,
+		leases: r.leases, deaf: r.isDeaf.Load,
 		close: func() error {
 			if err := r.Close(); err != nil {
 				return fmt.Errorf("closing the store: %w", err)
@@ -94,12 +96,12 @@ func (settler) Doubt(err error) (local.Doubt, bool) {
 
 // Read implements local.Settler.
 func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
-	return s.redis.Read(ctx, id)
+	return s.redis.Bytes(ctx, id)
 }
 
 // openRedis returns a store in Redis. Redis need not answer yet. Messages about single
 // requests go to sampledLog.
-func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
+func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	r := &redisStore{
 		metrics: m, log: sampledLog, evicts: make(map[string]bool),
@@ -125,6 +127,7 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		Refunds:       prefix + refundsChannel,
 		Changed:       r.changed,
 		Deaf:          r.deaf,
+		Answered:      answered,
 		Policy:        r.policy,
 		Foreign: func(win time.Duration) {
 			m.ForeignValue()
@@ -292,9 +295,35 @@ func (r *redisStore) answers(ctx context.Context) bool {
 	return answered.Load()
 }
 
-// watch forgets remembered denials when another instance refunds their logs.
+// watch forgets remembered denials when another instance refunds or removes their logs.
 func (r *redisStore) watch(ctx context.Context) error {
-	return r.Watch(ctx, r.local.Forget, r.local.ForgetAll)
+	return r.Watch(ctx, redisstore.Heard{Refunded: r.local.Forget, Removed: r.reset, Missed: r.local.ForgetAll})
+}
+
+// reset forgets what this instance knows of a log that was removed from Redis.
+func (r *redisStore) reset(id window.LogID) {
+	r.local.Reset(id)
+	r.shares.Reset(id)
+}
+
+// redisKeeper is the keeper of the logs in Redis. What this instance knows of a removed log
+// goes with it, also if the instance hears no messages.
+type redisKeeper struct{ *redisStore }
+
+// Remove implements window.Keeper.
+func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	readings, err := k.redisStore.Remove(ctx, ids)
+	for i := range readings {
+		k.reset(readings[i].ID)
+	}
+	if err != nil && len(readings) < len(ids) {
+		// The others may have been removed too. If not, their leases are lost and their
+		// shares must stay.
+		for _, id := range ids {
+			k.local.Reset(id)
+		}
+	}
+	return readings, err
 }
 
 // state returns the last known state of the servers. It does not call them.
@@ -361,6 +390,12 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 	l.log.Debug("redis client", zap.String("detail", fmt.Sprintf(format, v...)))
 }
 
+// leases returns what became of the hits that this process reserved.
+func (r *redisStore) leases() insight.Leases {
+	s := r.local.Stats()
+	return insight.Leases{Made: s.Leases, Admitted: s.LeasedHits, Returned: s.ReturnedHits}
+}
+
 // localStats returns the counts of the answers that this process gave without Redis.
 func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.local.Stats()
@@ -368,5 +403,6 @@ func (r *redisStore) localStats() metrics.LocalStats {
 	return metrics.LocalStats{
 		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
 		Settled: settled.Charged, Found: settled.Found, Abandoned: settled.Abandoned,
+		EndsWaiting: s.EndsWaiting, EndsDelivered: s.EndsDelivered, EndsLost: s.EndsLost,
 	}
 }

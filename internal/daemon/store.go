@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/snapshot"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -19,10 +21,15 @@ import (
 
 // A store decides requests.
 type store struct {
-	decides window.Store      // decides every request if it can
-	local   window.Store      // decides by this instance's share if decides fails; nil with the memory store
-	state   func() storeState // of its servers; nil with the memory store
-	missing string            // Running.StoreMissing
+	decides window.Store // decides every request if it can
+	local   window.Store // decides by this instance's share if decides fails; nil with the memory store
+	// keeper reads and removes the logs of decides, and localKeeper those of local.
+	keeper, localKeeper window.Keeper
+	state               func() storeState // of its servers; nil with the memory store
+	missing             string            // Running.StoreMissing
+	// clock returns the store's clock: the time since 1970-01-01 UTC. Nil: the store has the
+	// time of day.
+	clock func() time.Duration
 	// connected reports whether there is a connection to a server of the store. Nil: nothing
 	// needs to know.
 	connected func() bool
@@ -31,18 +38,24 @@ type store struct {
 	setReplicas func(int)
 	peers       func() string // describes store.peers; nil: it is not set
 	parts       []part        // run until the process stops
+	// memory returns what the memory store holds. Nil: another store.
+	memory func() memstore.Stats
+	// leases returns what became of reserved hits, and deaf reports that messages of other
+	// instances do not arrive. Nil with the memory store.
+	leases func() insight.Leases
+	deaf   func() bool
 	// measure adds what is known of connections and memory. Nil with the memory store.
 	measure func(*stats.Stats)
 	close   func() error
 }
 
 // openStore opens the store of the settings. Redis need not answer yet. Messages about
-// single requests go to sampledLog.
-func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*store, error) {
+// single requests go to sampledLog. answered is redisstore.Options.Answered.
+func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*store, error) {
 	if s.Store.Type == settings.StoreMemory {
 		return openMemory(s.Store.Memory, registry, log, sampledLog)
 	}
-	r, err := openRedis(ctx, s, m, log, sampledLog)
+	r, err := openRedis(ctx, s, m, log, sampledLog, answered)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +70,10 @@ func openMemory(s settings.Memory, registry prometheus.Registerer, log, sampledL
 	}
 	metrics.Memory(registry, m.Stats)
 	return &store{
+		memory:  m.Stats,
 		decides: &reporting{Store: m, log: sampledLog},
+		keeper:  m,
+		clock:   m.Now,
 		close: func() error {
 			if err := m.Close(); err != nil {
 				return fmt.Errorf("closing the store: store.memory.snapshot: %w", err)
@@ -88,6 +104,17 @@ func (r *reporting) Take(ctx context.Context, wait bool, checks []window.Check, 
 	decided, err = r.Store.Take(ctx, wait, checks, decisions)
 	r.report(err)
 	return decided, err
+}
+
+// End implements [window.Ender].
+func (r *reporting) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+	ender, ok := r.Store.(window.Ender)
+	if !ok {
+		return false, errors.New("the store does not count what streams hold")
+	}
+	held, err = ender.End(ctx, stream, deny)
+	r.report(err)
+	return held, err
 }
 
 func (r *reporting) report(err error) {

@@ -1,112 +1,199 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
-	"os"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestUsageReports has the requests that pass until reported usage denies the next, for each
-// store. The numbers of the drop-in mode are those of envoyproxy/ratelimit.
-func TestUsageReports(t *testing.T) {
-	for store, on := range map[string]func(*testing.T, *settings.Settings){
-		"memory": func(*testing.T, *settings.Settings) {},
-		"redis":  func(t *testing.T, s *settings.Settings) { onRedis(t, s, servers.Redis(t)) },
-		"cluster": func(t *testing.T, s *settings.Settings) {
-			s.Store.Type = settings.StoreRedis
-			s.Store.Redis.URL = redisURL(t, "redis-cluster://"+strings.Join(servers.StartCluster(t).Addrs(), ","))
-		},
-	} {
-		t.Run(store, func(t *testing.T) {
-			onEachTransport(t, func(t *testing.T, s settings.Settings) {
-				on(t, &s)
-				s.Store.Timeout = 10 * time.Second // no report may be lost on a busy machine
-				for _, reference := range []bool{true, false} {
-					s.Reference.UsageReports = reference
-					t.Run(fmt.Sprintf("reference=%t", reference), func(t *testing.T) { testUsageReports(t, s) })
-				}
-			})
-		})
-	}
+const (
+	usageKey   = "sk_planted_in_the_walk"
+	usageRules = `domain: edge
+descriptors:
+  - key: api_key
+    rate_limit:
+      by_tier:
+        free: {requests: 2, window: 1h}
+        pro: {requests: 3, window: 1h}
+  - key: route
+    descriptors:
+      - key: api_key
+        rate_limit:
+          limits: [{requests: 2, window: 1h}, {requests: 100, window: 1d}]
+`
+	usageTiers = `tiers: [free, pro]
+default: free
+subjects:
+  - {id: acme, tier: pro, keys: [{plain: ` + usageKey + `}]}
+`
+)
+
+// usageSettings are settings with the rules of this test, and a token that may reset.
+func usageSettings(t *testing.T) settings.Settings {
+	t.Helper()
+	dir, s := t.TempDir(), testSettings(t)
+	s.Rules.Path, s.Tiers.Path, s.Admin.TokenFile = filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "tiers.yaml"), filepath.Join(dir, "tokens")
+	s.Tiers.Source = settings.TiersFile
+	write(t, s.Rules.Path, usageRules)
+	write(t, s.Tiers.Path, usageTiers)
+	write(t, s.Admin.TokenFile, "act a-token-that-may-reset-limits\n")
+	return s
 }
 
-func testUsageReports(t *testing.T, s settings.Settings) {
-	domain := strings.NewReplacer("/", "-", "=", "-").Replace(t.Name()) // one Redis serves several tests
-	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
-	rules := "domain: " + domain + `
-descriptors:
-  - {key: l21, rate_limit: {unit: hour, requests_per_unit: 21}}
-  - {key: l2, rate_limit: {unit: hour, requests_per_unit: 2}}
-  - {key: l10, rate_limit: {unit: hour, requests_per_unit: 10}}
-  - {key: free, rate_limit: {unit: hour, requests_per_unit: 10, charge: allowed}}
-`
-	if err := os.WriteFile(s.Rules.Path, []byte(rules), 0o600); err != nil {
+// TestWhyAndLetThrough answers the question "why is acme denied, and let it through" on every
+// store, with two instances where they share one.
+func TestWhyAndLetThrough(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		one := start(t, usageSettings(t))
+		letThrough(t, one, one)
+	})
+	t.Run("redis", func(t *testing.T) {
+		server := servers.StartRedis(t)
+		s := usageSettings(t)
+		onRedis(t, &s, server.Addr())
+		one, other := start(t, s), start(t, s)
+		before := keysOf(t, server.Addr())
+		one.usage("subject=acme")
+		if after := keysOf(t, server.Addr()); len(after) != len(before) {
+			t.Errorf("a question made keys: %v, before %v", after, before)
+		}
+		letThrough(t, one, other)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		cluster := servers.StartCluster(t)
+		s := usageSettings(t)
+		s.Store.Type, s.Store.Redis.URL = settings.StoreRedis, redisURL(t, "redis-cluster://"+strings.Join(cluster.Addrs()[:2], ","))
+		letThrough(t, start(t, s), start(t, s))
+	})
+}
+
+func keysOf(t *testing.T, address string) []string {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: address})
+	defer client.Close()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, s)
-	// A descriptor is written as "l21=x 10".
-	passes := func(ds ...string) bool {
+	return keys
+}
+
+func letThrough(t *testing.T, one, other *testRun) {
+	request := func(route string) string {
+		return fmt.Sprintf(`{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":%q}]},{"entries":[{"key":"route","value":%q},{"key":"api_key","value":%q}]}]}`, usageKey, route, usageKey)
+	}
+	passes := func(r *testRun, route string) bool {
 		t.Helper()
-		in := make([]string, len(ds))
-		for i, d := range ds {
-			entry, cost, _ := strings.Cut(d, " ")
-			key, value, _ := strings.Cut(entry, "=")
-			in[i] = fmt.Sprintf(`{"entries": [{"key": %q, "value": %q}], "hits_addend": %s}`, key, value, cost)
-		}
-		out, err := r.ask(fmt.Sprintf(`{"domain": %q, "descriptors": [%s]}`, domain, strings.Join(in, ",")))
+		out, err := r.ask(request(route))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out.GetOverallCode() == rlsv3.RateLimitResponse_OK
 	}
-	for _, tt := range []struct {
-		ask, report       string
-		reference, native int
-	}{
-		{"l21=x 0", "l21=x 10", 3, 3},
-		{"l2=x 0", "l2=x 1", 3, 2},
-		{"l10=x 1", "l10=x 20", 1, 10},
-		{"free=x 0", "free=x 20", 6, 6}, // never recorded
+	for n, r := range []*testRun{one, other, one} {
+		waitFor(t, "a decision of the store", func() bool {
+			_, err := r.ask(strings.ReplaceAll(request("warm"), usageKey, fmt.Sprint("warm-", n)))
+			return err == nil
+		})
+		if !passes(r, []string{"search", "search", "sell"}[n]) {
+			t.Fatalf("request %d is denied", n)
+		}
+	}
+	for _, r := range []*testRun{one, other, one, other} {
+		if passes(r, "other") {
+			t.Fatal("acme is not denied")
+		}
+	}
+
+	u := one.usage("subject=acme")
+	used := make(map[string]uint64)
+	for _, l := range u.Limits {
+		if !l.NoLog {
+			used[fmt.Sprintf("%s %s %v", l.Rule, l.Values, l.Window)] = l.Used
+		}
+		if l.Rule == "api_key" && (l.Remaining != 0 || l.NextFree <= 3500 || l.Tier != "pro") {
+			t.Errorf("the limit of acme: %+v", l)
+		}
+	}
+	want := map[string]uint64{
+		"api_key  3600":                   3,
+		"route.api_key route=search 3600": 2, "route.api_key route=search 86400": 2,
+		"route.api_key route=sell 3600": 1, "route.api_key route=sell 86400": 1,
+	}
+	if fmt.Sprint(used) != fmt.Sprint(want) {
+		t.Errorf("used %v, want %v", used, want)
+	}
+
+	done := one.reset(`{"subject": "acme", "reason": "ticket 4711"}`)
+	if done.Logs != 5 || done.Problem != "" {
+		t.Errorf("the reset: %+v", done)
+	}
+	waitFor(t, "both instances to let acme through", func() bool { return passes(other, "search") })
+	if !passes(one, "search") || passes(one, "search") {
+		t.Error("after the reset the limits do not begin anew")
+	}
+	for _, r := range []*testRun{one, other} {
+		for _, l := range r.logs.All() {
+			if line := fmt.Sprint(l.Message, l.ContextMap()); strings.Contains(line, usageKey) {
+				t.Errorf("the log has the key: %s", line)
+			}
+		}
+	}
+	one.waitLog("an operator has reset limits")
+	one.wantMetrics("slidegate_resets_total 1", "slidegate_reset_logs_total 5")
+}
+
+// TestExplanationsHaveNoKey has API keys explained where the rules expect none, and where they do.
+func TestExplanationsHaveNoKey(t *testing.T) {
+	r := start(t, usageSettings(t))
+	for descriptor, want := range map[string]int{
+		"api_key=" + usageKey: 200, "route=" + usageKey: 400, "route=Bearer " + usageKey: 400, "route=a;" + usageKey: 400,
+		usageKey + "=x": 400, "route=search,api_key=" + usageKey: 200, "route=search": 200,
 	} {
-		want := tt.native
-		if s.Reference.UsageReports {
-			want = tt.reference
-		}
-		passed := 0
-		for passed < want+1 && passes(tt.ask) {
-			passed++
-			passes(tt.report)
-		}
-		if tt.report == "free=x 20" {
-			want++ // it goes on
-		}
-		if passed != want {
-			t.Errorf("asked %q, reported %q: %d pass, want %d", tt.ask, tt.report, passed, want)
+		code, body := r.explain(`{"descriptors": ["` + descriptor + `"]}`)
+		if code != want || strings.Contains(body, usageKey) {
+			t.Errorf("%s: %d, want %d\n%s", descriptor, code, want, body)
 		}
 	}
-	if !s.Reference.UsageReports {
-		return
+}
+
+// explain has a request explained over the admin port.
+func (r *testRun) explain(request string) (code int, body string) {
+	r.t.Helper()
+	code, _, body = exchange(r.t, http.MethodPost, "http://"+r.Admin+"/v1/explain", request, "Content-Type", "application/json")
+	return code, body
+}
+
+// usage asks the admin port for usage.
+func (r *testRun) usage(query string) (u insight.Usage) {
+	r.t.Helper()
+	code, body := get(r.t, "http://"+r.Admin+"/v1/usage?"+query)
+	if err := json.Unmarshal([]byte(body), &u); err != nil || code != http.StatusOK || u.Problem != "" {
+		r.t.Fatalf("usage: %d, %v\n%s", code, err, body)
 	}
-	// Of the logs of one request, which are on several servers of a cluster, only that of
-	// the cost that does not fit is charged.
-	for i := range 20 {
-		fits, over := fmt.Sprintf("free=f%d", i), fmt.Sprintf("l10=o%d", i)
-		if passes(fits+" 10", over+" 11") {
-			t.Errorf("%s: a cost of 11 under a limit of 10 passes", over)
-		}
-		if passes(over + " 1") {
-			t.Errorf("%s: the cost of 11 was not recorded", over)
-		}
-		if !passes(fits + " 10") {
-			t.Errorf("%s: the cost that fits was charged although another one denied the request", fits)
-		}
+	return u
+}
+
+// reset resets limits over the admin port.
+func (r *testRun) reset(request string) (done insight.Reset) {
+	r.t.Helper()
+	code, _, body := exchange(r.t, http.MethodPost, "http://"+r.Admin+"/v1/reset", request,
+		"Authorization", "Bearer a-token-that-may-reset-limits", "Content-Type", "application/json")
+	if code != http.StatusOK {
+		r.t.Fatalf("reset: %d\n%s", code, body)
 	}
+	if err := json.Unmarshal([]byte(body), &done); err != nil {
+		r.t.Fatal(err)
+	}
+	return done
 }

@@ -1,0 +1,448 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/internal/insight"
+)
+
+// A route is one method and path of the API.
+type route struct {
+	method, path string
+	writes       bool     // needs a token of a line "act TOKEN"
+	params       []string // query parameters
+	serve        func(http.ResponseWriter, *http.Request, url.Values)
+}
+
+// An api answers questions over HTTP as JSON.
+type api struct {
+	Pages
+	streams                 chan struct{} // has a value for each stream
+	heartbeat, writeTimeout time.Duration // of streams
+}
+
+// maxStreams bounds the streams of denials of one process.
+const maxStreams = 32
+
+func newAPI(p Pages) *api {
+	return &api{Pages: p, streams: make(chan struct{}, maxStreams), heartbeat: heartbeat, writeTimeout: writeTimeout}
+}
+
+// serve adds the API to mux: a path for each thing that can be asked or done.
+func (a *api) serve(mux *http.ServeMux) {
+	byPath := make(map[string][]route)
+	for _, r := range a.routes() {
+		byPath[r.path] = append(byPath[r.path], r)
+	}
+	for path, all := range byPath {
+		mux.Handle(path, a.dispatch(all))
+	}
+	mux.Handle("/v1/", a.Access.Readers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusNotFound, "This is no path of the API: GET /v1/openapi.yaml lists them.")
+	})))
+}
+
+// routes returns the paths that p has what they need for.
+func (a *api) routes() []route {
+	all := []route{{"GET", "/v1/openapi.yaml", false, nil, serveOpenAPI}}
+	party := []string{"subject", "address", "descriptor", "digest"}
+	if a.Insight != nil {
+		all = append(all,
+			route{"GET", "/v1/usage", false, append(slices.Clone(party), "rule", "cursor"), a.usage},
+			route{"POST", "/v1/reset", true, nil, a.reset},
+			route{"GET", "/v1/resets", false, nil, a.resets},
+			route{"GET", "/v1/denials", false, append(slices.Clone(filterParams), "limit"), a.denials},
+			route{"GET", "/v1/denials/stream", false, slices.Clone(filterParams), a.stream},
+			route{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit"}, a.top})
+	}
+	if a.Active != nil {
+		all = append(all, route{"GET", "/v1/rules", false, []string{"q", "domain", "limit", "cursor"}, a.rules})
+	}
+	if a.State != nil {
+		all = append(all, route{"GET", "/v1/state", false, nil, a.state})
+	}
+	if a.Explain != nil {
+		all = append(all, route{"POST", "/v1/explain", false, nil, a.explain})
+	}
+	if a.Reload != nil {
+		all = append(all, route{"POST", "/v1/reload", true, nil, a.reload})
+	}
+	if a.Tiers != nil {
+		all = append(all,
+			route{"GET", "/v1/tiers/lookup", false, []string{"digest", "id"}, tierLookup(a.Tiers)},
+			route{"POST", "/v1/tiers/invalidate", true, nil, tierInvalidate(a.Tiers)})
+	}
+	return all
+}
+
+// dispatch serves the routes of one path.
+func (a *api) dispatch(all []route) http.Handler {
+	byMethod := make(map[string]http.Handler)
+	var methods []string
+	for _, r := range all {
+		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			query, err := readQuery(req, r.params)
+			if err != nil {
+				refuse(w, http.StatusBadRequest, "%s", err)
+				return
+			}
+			w.Header().Set("Cache-Control", "no-store")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			r.serve(w, req, query)
+		})
+		if h = a.Access.Readers(h); r.writes {
+			h = a.Access.Actors(h)
+		}
+		byMethod[r.method] = h
+		if methods = append(methods, r.method); r.method == http.MethodGet {
+			byMethod[http.MethodHead], methods = h, append(methods, http.MethodHead)
+		}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := byMethod[r.Method]; h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		refuse(w, http.StatusMethodNotAllowed, "%s has no method %s: use %s.", r.URL.Path, repeated(r.Method), strings.Join(methods, " or "))
+	})
+}
+
+// Bounds of what a request may ask, in bytes.
+const (
+	maxParam = 8 << 10
+	maxBody  = 64 << 10
+)
+
+// readQuery returns the parameters of a request. It refuses unknown and doubled ones.
+func readQuery(r *http.Request, known []string) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, errors.New("the query is malformed: write name=value&name=value, with % for other characters")
+	}
+	for name, values := range query {
+		switch {
+		case !slices.Contains(known, name) && len(known) == 0:
+			return nil, fmt.Errorf("unknown parameter %s: %s takes none", repeated(name), r.URL.Path)
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("unknown parameter %s: %s takes %s", repeated(name), r.URL.Path, strings.Join(known, ", "))
+		case len(values) > 1:
+			return nil, fmt.Errorf("the parameter %q is there %d times: give it once", name, len(values))
+		case len(values[0]) > maxParam:
+			return nil, fmt.Errorf("the parameter %q has %d bytes, and may have at most %d", name, len(values[0]), maxParam)
+		case !utf8.ValidString(values[0]):
+			return nil, fmt.Errorf("the parameter %q is not UTF-8", name)
+		}
+	}
+	return query, nil
+}
+
+// number returns a whole number of a query from 1 to most, or otherwise if it has none.
+func number(query url.Values, name string, most, otherwise int) (int, error) {
+	text := query.Get(name)
+	if !query.Has(name) {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%s=%s: write a whole number from 1 to %d", name, repeated(text), most)
+	}
+	return n, nil
+}
+
+// readBody reads the JSON of a request into v. It answers the request if it cannot.
+func readBody(w http.ResponseWriter, r *http.Request, v any, example string) (ok bool) {
+	// A page of another origin can send only other types without asking first.
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, "Send the body as Content-Type: application/json.")
+		return false
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		refuse(w, http.StatusRequestEntityTooLarge, "The body may have at most %d bytes.", maxBody)
+		return false
+	}
+	if err == nil {
+		err = strictJSON(data, v)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "The body: %s; send %s", err, example)
+		return false
+	}
+	return true
+}
+
+// strictJSON decodes one JSON object. It refuses unknown fields and texts after the object.
+// Errors repeat no value of the text, which may be an API key.
+func strictJSON(data []byte, v any) error {
+	if !utf8.Valid(data) {
+		return errors.New("is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	var wrongType *json.UnmarshalTypeError
+	var refused *badBodyError
+	switch {
+	case err == nil:
+		if _, err = d.Token(); !errors.Is(err, io.EOF) {
+			return errors.New("something follows the JSON object")
+		}
+		return nil
+	case errors.As(err, &refused):
+		return refused
+	case errors.As(err, &wrongType) && wrongType.Field != "":
+		return fmt.Errorf("%s is not of the right type: expected %s", wrongType.Field, jsonType(wrongType.Type.Kind().String()))
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		return fmt.Errorf("unknown field %s", repeated(strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)))
+	default:
+		return errors.New("is not a JSON object of the right form")
+	}
+}
+
+func jsonType(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "uint"), strings.HasPrefix(kind, "int"):
+		return "a whole number that is not negative"
+	case kind == "string":
+		return "a string"
+	default:
+		return "another type"
+	}
+}
+
+// A badBodyError is a mistake in a body that its type finds.
+type badBodyError struct{ text string }
+
+func (e *badBodyError) Error() string { return e.text }
+
+// answer writes v as JSON.
+func answer(w http.ResponseWriter, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "The answer is no JSON. This is a bug; please report it.")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(data, '\n')) // on an error the client has gone
+}
+
+// askTimeout bounds one question to the store.
+const askTimeout = 5 * time.Second
+
+// failed answers that a question has no answer.
+func failed(w http.ResponseWriter, err error) {
+	var invalid *insight.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		refuse(w, http.StatusBadRequest, "%s", invalid)
+	case errors.Is(err, context.DeadlineExceeded):
+		refuse(w, http.StatusGatewayTimeout, "The store did not answer within %v. Ask again, or look at GET /v1/state.", askTimeout)
+	default:
+		refuse(w, http.StatusServiceUnavailable, "%s", err)
+	}
+}
+
+func (a *api) usage(w http.ResponseWriter, r *http.Request, query url.Values) {
+	q := insight.Query{
+		Subject: query.Get("subject"), Address: query.Get("address"), Digest: query.Get("digest"), Descriptor: query.Get("descriptor"),
+		Rule: query.Get("rule"), Cursor: query.Get("cursor"),
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	u, err := a.Insight.Usage(ctx, q)
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	u.Limits = list(u.Limits)
+	answer(w, u)
+}
+
+// list returns v, or an empty slice instead of nil, so that its JSON is an array.
+func list[T any](v []T) []T {
+	if v == nil {
+		return []T{}
+	}
+	return v
+}
+
+func (a *api) reset(w http.ResponseWriter, r *http.Request, _ url.Values) {
+	var q insight.ResetRequest
+	if !readBody(w, r, &q, `{"subject": "acme", "reason": "ticket 4711"}`) {
+		return
+	}
+	q.Reason = strings.TrimSpace(q.Reason)
+	q.By = a.Access.Caller(r).By()
+	// The reset goes on if the client leaves, so that it is whole and in the audit log. It has a time
+	// limit of its own.
+	done, err := a.Insight.Reset(context.WithoutCancel(r.Context()), q)
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	done.Removed = list(done.Removed)
+	answer(w, done)
+}
+
+// Resets are the last resets of one process.
+type Resets struct {
+	Resets []insight.Reset `json:"resets"` // the newest first
+}
+
+func (a *api) resets(w http.ResponseWriter, _ *http.Request, _ url.Values) {
+	all := list(a.Insight.Audit())
+	for i := range all {
+		all[i].Removed = list(all[i].Removed)
+	}
+	answer(w, Resets{all})
+}
+
+// The values of parameters that have few.
+var (
+	topMinutes = []string{"1", "5", "60"} // insight.TopMinutes
+	shadows    = []string{"only", "no"}
+)
+
+// choice returns a parameter that is one of several, or otherwise if the query does not have it.
+func choice(query url.Values, name string, of []string, otherwise string) (string, error) {
+	text := query.Get(name)
+	switch {
+	case !query.Has(name):
+		return otherwise, nil
+	case !slices.Contains(of, text):
+		return "", fmt.Errorf("%s=%s: write one of %s", name, repeated(text), strings.Join(of, ", "))
+	default:
+		return text, nil
+	}
+}
+
+const maxTop = 1000
+
+func (a *api) top(w http.ResponseWriter, _ *http.Request, query url.Values) {
+	var q insight.TopQuery
+	var errs [4]error
+	var minutes string
+	q.By, errs[0] = choice(query, "by", insight.TopBys[:], "subject")
+	q.Order, errs[1] = choice(query, "order", insight.TopOrders[:], "denied")
+	minutes, errs[2] = choice(query, "minutes", topMinutes, "5")
+	q.Limit, errs[3] = number(query, "limit", maxTop, 0)
+	for _, err := range errs {
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "%s", err)
+			return
+		}
+	}
+	q.Minutes, _ = strconv.Atoi(minutes) // it is one of topMinutes
+	top := a.Insight.Top(q)
+	top.Entries = list(top.Entries)
+	answer(w, top)
+}
+
+func (a *api) state(w http.ResponseWriter, _ *http.Request, _ url.Values) { answer(w, a.State()) }
+
+// An ExplainRequest is the request that [Pages.Explain] explains.
+type ExplainRequest struct {
+	// Domain may be empty if the rules have only one.
+	Domain      string              `json:"domain,omitempty"`
+	Descriptors []ExplainDescriptor `json:"descriptors"`
+	// Tier, unless empty, replaces the tier of the subject.
+	Tier string `json:"tier,omitempty"`
+	// Hits is the cost of each descriptor. Nil: 1.
+	Hits *uint64 `json:"hits,omitempty"`
+}
+
+// An ExplainDescriptor is one descriptor: in JSON the text that rls explain takes, such as
+// "route=search,api_key=k1", or an object as Envoy's {"entries": [{"key": ..., "value": ...}]}.
+type ExplainDescriptor struct {
+	// Text is empty if Entries has the entries.
+	Text    string
+	Entries []ExplainEntry
+}
+
+// An ExplainEntry is one entry of a descriptor.
+type ExplainEntry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *ExplainDescriptor) UnmarshalJSON(data []byte) error {
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte(`"`)) {
+		return json.Unmarshal(data, &d.Text)
+	}
+	var entries struct {
+		Entries []ExplainEntry `json:"entries"`
+	}
+	if err := strictJSON(data, &entries); err != nil {
+		return &badBodyError{"descriptors: " + err.Error()}
+	}
+	d.Entries = entries.Entries
+	return nil
+}
+
+// An Explained is what the rules say to a request. No value of an API key is in it.
+type Explained struct {
+	// Allowed is the answer of an empty store.
+	Allowed bool `json:"allowed"`
+	// Steps describe line by line how the rules come to it. Leading spaces are levels.
+	Steps []string `json:"steps"`
+	// Rules are the names of the rules that limit the request.
+	Rules []string `json:"rules"`
+	// Generation is the short name of the rules.
+	Generation string `json:"generation"`
+}
+
+// maxExplained bounds the descriptors of one request.
+const maxExplained = 100
+
+func (a *api) explain(w http.ResponseWriter, r *http.Request, _ url.Values) {
+	var q ExplainRequest
+	if !readBody(w, r, &q, `{"domain": "edge", "descriptors": ["route=search,api_key=k1"]}`) {
+		return
+	}
+	if n := len(q.Descriptors); n == 0 || n > maxExplained {
+		refuse(w, http.StatusBadRequest, "descriptors: there are %d; give 1 to %d.", n, maxExplained)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	e, err := a.Explain(ctx, q)
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	e.Steps, e.Rules = list(e.Steps), list(e.Rules)
+	answer(w, e)
+}
+
+// A Reloaded says which generation is active after a reload.
+type Reloaded struct {
+	Generation string `json:"generation"`
+	// Changed is false if the files are as they were.
+	Changed bool `json:"changed"`
+	Rules   int  `json:"rules"`
+}
+
+func (a *api) reload(w http.ResponseWriter, r *http.Request, _ url.Values) {
+	before := a.Active().Generation
+	if err := a.Reload(r.Context()); err != nil {
+		refuse(w, http.StatusUnprocessableEntity, "The last good configuration stays active. What is wrong:\n%s", err)
+		return
+	}
+	now := a.Active()
+	answer(w, Reloaded{now.Generation, now.Generation != before, len(now.Rules)})
+}

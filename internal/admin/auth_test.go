@@ -1,0 +1,336 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+)
+
+const readToken, actToken = "read-0123456789abcdef", "act-0123456789abcdef"
+
+func testTokens() []settings.Token {
+	return []settings.Token{
+		{Digest: sha256.Sum256([]byte(readToken)), Name: "grafana"},
+		{Digest: sha256.Sum256([]byte(actToken)), Act: true, Name: "alice"},
+	}
+}
+
+func testAccess(loopback bool) *Access {
+	return NewAccess(AccessOptions{Loopback: loopback, Tokens: testTokens})
+}
+
+// call is a request of a test.
+type call struct {
+	method, path, from, token, cookie, body string
+}
+
+func (c call) send(t *testing.T, h http.Handler) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, strings.NewReader(c.body))
+	r.Host, r.RemoteAddr = "localhost", c.from
+	if r.RemoteAddr == "" {
+		r.RemoteAddr = "127.0.0.1:1000"
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.cookie != "" {
+		r.Header.Set("Cookie", c.cookie)
+	}
+	if c.method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// TestAccess asks each kind of page with each kind of token, on loopback and beyond it.
+func TestAccess(t *testing.T) {
+	const far = "192.0.2.9:1000"
+	invalidate := call{method: "POST", path: "/v1/tiers/invalidate", body: `{"all":true}`}
+	for _, tt := range []struct {
+		name             string
+		loopback, tokens bool
+		from, token      string
+		read, write      int
+	}{
+		{"loopback", true, true, "", "", 200, 401},
+		{"loopback, IPv6", true, true, "[::1]:1", "", 200, 401},
+		{"loopback, mapped", true, true, "[::ffff:127.0.0.1]:1", "", 200, 401},
+		{"loopback without tokens", true, false, "", "", 200, 403},
+		{"loopback without tokens, with one", true, false, "", actToken, 200, 403},
+		{"loopback, read", true, true, "", readToken, 200, 403},
+		{"loopback, act", true, true, "", actToken, 200, 204},
+		{"loopback, wrong", true, true, "", "wrong-0123456789abcdef", 200, 401},
+		{"loopback from elsewhere", true, true, far, "", 401, 401},
+		{"network", false, true, far, "", 401, 401},
+		{"network from loopback", false, true, "", "", 401, 401},
+		{"network without tokens", false, false, far, "", 403, 403},
+		{"network, wrong", false, true, far, "wrong-0123456789abcdef", 401, 401},
+		{"network, beginning of a token", false, true, far, actToken[:16], 401, 401},
+		{"network, read", false, true, far, readToken, 200, 403},
+		{"network, act", false, true, far, actToken, 200, 204},
+	} {
+		core, logs := observer.New(zap.DebugLevel)
+		o := AccessOptions{Loopback: tt.loopback, Log: zap.New(core)}
+		if tt.tokens {
+			o.Tokens = testTokens
+		}
+		h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: NewAccess(o)})
+		for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/v1/rules", "/v1/openapi.yaml", "/v1/tiers/lookup?id=a"} {
+			if got := (call{method: "GET", path: path, from: tt.from, token: tt.token}).send(t, h).Code; got != tt.read {
+				t.Errorf("%s: GET %s is %d, want %d", tt.name, path, got, tt.read)
+			}
+		}
+		write := invalidate
+		write.from, write.token = tt.from, tt.token
+		got := write.send(t, h)
+		if got.Code != tt.write {
+			t.Errorf("%s: a write is %d, want %d: %s", tt.name, got.Code, tt.write, got.Body)
+		}
+		if asks := got.Header().Get("WWW-Authenticate") != ""; asks != (tt.write == 401) {
+			t.Errorf("%s: a write that is %d has WWW-Authenticate: %v", tt.name, tt.write, asks)
+		}
+		if tt.write >= 400 {
+			var p Problem
+			if err := json.Unmarshal(got.Body.Bytes(), &p); err != nil || p.Status != tt.write || p.Type != "about:blank" || p.Detail == "" {
+				t.Errorf("%s: the problem is %s, %v", tt.name, got.Body, err)
+			}
+			if logs.FilterMessage("a request to the admin port was refused").Len() == 0 {
+				t.Errorf("%s: the log says nothing", tt.name)
+			}
+		}
+		for _, e := range logs.All() {
+			for _, f := range e.Context {
+				if tt.token != "" && strings.Contains(f.String, tt.token) {
+					t.Errorf("%s: the log has the token", tt.name)
+				}
+			}
+		}
+	}
+}
+
+// TestWrongTokensAreBounded sends wrong tokens from one address until it is refused, and then a
+// right one. Another address goes on.
+func TestWrongTokensAreBounded(t *testing.T) {
+	now := time.Unix(1000, 0)
+	a := NewAccess(AccessOptions{Tokens: testTokens, Now: func() time.Time { return now }})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
+	ask := func(from, token string, want int) {
+		t.Helper()
+		if got := (call{method: "GET", path: "/stats", from: from, token: token}).send(t, h).Code; got != want {
+			t.Errorf("%s: %d, want %d", from, got, want)
+		}
+	}
+	for range maxFailed {
+		ask("[2001:db8::1]:1", "wrong-0123456789abcdef", 401)
+	}
+	ask("[2001:db8::1]:1", readToken, 429)
+	ask("[2001:db8::2]:1", readToken, 429) // of the same network
+	ask("[2001:db8:0:1::1]:1", readToken, 200)
+	ask("192.0.2.1:1", readToken, 200)
+	now = now.Add(time.Minute)
+	ask("[2001:db8::1]:1", readToken, 200)
+	for i := range 2 * maxAddresses {
+		a.fail(peer(&http.Request{RemoteAddr: fmt.Sprintf("10.0.%d.%d:1", i/256, i%256)}))
+	}
+	if len(a.failed) > maxAddresses+1 {
+		t.Errorf("%d addresses are kept, want at most %d", len(a.failed), maxAddresses+1)
+	}
+	ask("198.51.100.1:1", readToken, 429) // one of too many
+}
+
+// TestOperatorsAreNotKeptOut sends wrong tokens from the address of an operator, as each client
+// behind one proxy can. A long token works all the same, and a wrong one tells nothing.
+func TestOperatorsAreNotKeptOut(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 4)
+	a := NewAccess(AccessOptions{Tokens: func() []settings.Token {
+		return append(testTokens(), settings.Token{Digest: sha256.Sum256([]byte(long)), Act: true, Name: "bob"})
+	}})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
+	for range maxFailed + 1 {
+		call{method: "GET", path: "/stats", from: "192.0.2.1:1", token: "wrong-0123456789abcdef"}.send(t, h)
+	}
+	for token, want := range map[string]int{actToken: 429, long: 200, long[:63] + "0": 429, "": 401} {
+		if got := (call{method: "GET", path: "/stats", from: "192.0.2.1:1", token: token}).send(t, h).Code; got != want {
+			t.Errorf("the token %.5s of %d characters: %d, want %d", token, len(token), got, want)
+		}
+	}
+	logIn(t, a, long)
+}
+
+// TestLogOutEndsASession uses a copy of a cookie after its holder has logged out, and another
+// session of the same token.
+func TestLogOutEndsASession(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	a := NewAccess(AccessOptions{Tokens: testTokens, Now: func() time.Time { return now }})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
+	gone, _ := logIn(t, a, readToken)
+	stays, _ := logIn(t, a, readToken)
+	out := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/logout", nil)
+	out.Header.Set("Cookie", gone)
+	a.LogOut(httptest.NewRecorder(), out)
+	for cookie, want := range map[string]int{gone: 401, stays: 200} {
+		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
+			t.Errorf("%.30s: %d, want %d", cookie, got, want)
+		}
+	}
+	now = now.Add(sessionLength)
+	later, _ := logIn(t, a, readToken)
+	out.Header.Set("Cookie", later)
+	a.LogOut(httptest.NewRecorder(), out)
+	if len(a.ended) != 1 {
+		t.Errorf("%d ended sessions are kept, want only the one that is not over", len(a.ended))
+	}
+}
+
+// TestCookieOfAnotherPort sends a second cookie of the same name, which a page at another port
+// of the host can set.
+func TestCookieOfAnotherPort(t *testing.T) {
+	a := testAccess(false)
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
+	good, _ := logIn(t, a, readToken)
+	foreign := cookieName + "=x"
+	for cookie, want := range map[string]int{
+		foreign + "; " + good: 200, good + "; " + foreign: 200,
+		strings.Repeat(foreign+"; ", maxCookies) + good: 401,
+	} {
+		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
+			t.Errorf("%.60s: %d, want %d", cookie, got, want)
+		}
+	}
+}
+
+// TestTokensAreRotated changes the file of tokens while sessions are open.
+func TestTokensAreRotated(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("act " + actToken + " alice\n")
+	tokens, err := Tokens(file, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewAccess(AccessOptions{Tokens: tokens})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
+	cookie, got := logIn(t, a, actToken)
+	if got.Name != "alice" || !got.Act || !got.LoggedIn {
+		t.Errorf("logged in as %+v", got)
+	}
+	status := func(want int) {
+		t.Helper()
+		if got := (call{method: "GET", path: "/stats", token: actToken}).send(t, h).Code; got != want {
+			t.Errorf("with the token: %d, want %d", got, want)
+		}
+		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
+			t.Errorf("with the cookie: %d, want %d", got, want)
+		}
+	}
+	status(200)
+	write("act " + readToken + "\n")
+	status(401)
+	write("act " + actToken + " alice\n# again, and longer\n")
+	status(200)
+	write("act short\n")
+	status(200) // what the file held before stays
+	if _, err := Tokens(filepath.Join(t.TempDir(), "gone"), zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), "admin.token_file: ") {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+func logIn(t *testing.T, a *Access, token string) (cookie string, c Caller) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", nil)
+	c, err := a.LogIn(w, r, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := w.Result()
+	_ = set.Body.Close()
+	if len(set.Cookies()) != 1 {
+		t.Fatalf("%d cookies, want 1", len(set.Cookies()))
+	}
+	k := set.Cookies()[0]
+	if !k.HttpOnly || k.SameSite != http.SameSiteStrictMode || k.Path != "/" || strings.Contains(k.Value, token) || k.MaxAge != 12*3600 {
+		t.Errorf("the cookie is %v", k)
+	}
+	return k.Name + "=" + k.Value, c
+}
+
+// TestSessions tries cookies that are wrong in every way.
+func TestSessions(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	clock := func() time.Time { return now }
+	a := NewAccess(AccessOptions{Tokens: testTokens, Now: clock})
+	other := NewAccess(AccessOptions{Tokens: testTokens, Now: clock})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: new(fakeTiers), Access: a})
+	good, _ := logIn(t, a, readToken)
+	act, _ := logIn(t, a, actToken)
+	foreign, _ := logIn(t, other, readToken)
+	value := strings.TrimPrefix(good, cookieName+"=")
+	for cookie, want := range map[string]int{
+		good: 200, act: 200, foreign: 401, "": 401, cookieName + "=": 401, cookieName + "=" + readToken: 401,
+		cookieName + "=" + value[:len(value)-4]: 401, cookieName + "=B" + value[1:]: 401, "x" + good: 401,
+	} {
+		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
+			t.Errorf("%.30s: %d, want %d", cookie, got, want)
+		}
+	}
+	for cookie, want := range map[string]int{good: 403, act: 204} {
+		if got := (call{method: "POST", path: "/v1/tiers/invalidate", body: `{"all":true}`, cookie: cookie}).send(t, h).Code; got != want {
+			t.Errorf("a write: %d, want %d", got, want)
+		}
+	}
+	now = now.Add(sessionLength)
+	if got := (call{method: "GET", path: "/stats", cookie: good}).send(t, h).Code; got != 401 {
+		t.Errorf("after %v: %d, want 401", sessionLength, got)
+	}
+	w := httptest.NewRecorder()
+	a.LogOut(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/logout", nil))
+	if got := w.Header().Get("Set-Cookie"); !strings.Contains(got, "Max-Age=0") {
+		t.Errorf("LogOut sets %q", got)
+	}
+	if _, err := a.LogIn(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", nil), "wrong"); err != ErrWrongToken { //nolint:errorlint // the error itself
+		t.Errorf("a wrong token: %v", err)
+	}
+}
+
+// TestPagesOfOtherOriginsCannotAct sends the cookie as a browser does for a page of another origin.
+func TestPagesOfOtherOriginsCannotAct(t *testing.T) {
+	a := testAccess(true)
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: new(fakeTiers), Access: a})
+	cookie, _ := logIn(t, a, actToken)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/tiers/invalidate", strings.NewReader(`{"all":true}`))
+	r.Host, r.RemoteAddr = "localhost:6070", "127.0.0.1:1"
+	r.Header.Set("Cookie", cookie)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Origin", "http://localhost:8000")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if body, _ := io.ReadAll(w.Body); w.Code != http.StatusForbidden {
+		t.Errorf("%d %s, want 403", w.Code, body)
+	}
+}

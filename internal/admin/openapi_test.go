@@ -1,0 +1,356 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+var update = flag.Bool("update", false, "write openapi.yaml from the routes and the types")
+
+type object = map[string]any
+
+// documented says what each route does, with its body and its answer.
+var documented = map[string]struct {
+	summary      string
+	body, answer any
+	status       string
+}{
+	"GET /v1/openapi.yaml":      {summary: "This description."},
+	"GET /v1/usage":             {summary: "What a party has used of every limit that applies to it. Charges nothing. Name exactly one of subject, address, descriptor and digest.", answer: insight.Usage{}},
+	"POST /v1/reset":            {summary: "Remove the logs of a party, in the store and in every instance. Name exactly one of subject, address, descriptor and digest.", body: insight.ResetRequest{}, answer: insight.Reset{}},
+	"GET /v1/resets":            {summary: "The last resets of this instance, the newest first.", answer: Resets{}},
+	"GET /v1/denials":           {summary: "The last denials of this instance, the newest first.", answer: insight.Denials{}},
+	"GET /v1/denials/stream":    {summary: "Denials of this instance as server-sent events: event denial, with its id. Last-Event-ID continues after one that the instance still has."},
+	"GET /v1/top":               {summary: "Who is denied most, or is nearest to its limits, in this instance.", answer: insight.Top{}},
+	"GET /v1/rules":             {summary: "The active rules, with their limits in plain words.", answer: RulesPage{}},
+	"GET /v1/state":             {summary: "The state of this instance: problems, rates, times, store, configuration.", answer: insight.State{}},
+	"POST /v1/explain":          {summary: "Which rules a request matches and why, and the answer of an empty store. Charges nothing.", body: ExplainRequest{}, answer: Explained{}},
+	"POST /v1/reload":           {summary: "Read rules and tiers again. 422 if they are refused; the last good ones stay.", answer: Reloaded{}},
+	"GET /v1/tiers/lookup":      {summary: "The record of a key or a subject: in this instance, and in the source. Name one of digest and id.", answer: TierLookup{}},
+	"POST /v1/tiers/invalidate": {summary: "Ask the source of tiers again for a key, a subject, or all.", status: "204"},
+}
+
+// paramSchemas has the parameters that are not any text.
+var paramSchemas = map[string]object{
+	"by": {"enum": insight.TopBys[:]}, "order": {"enum": insight.TopOrders[:]}, "minutes": {"enum": []int{1, 5, 60}}, "shadow": {"enum": shadows},
+	"limit": {"type": "integer", "minimum": 1},
+}
+
+// schemas makes the schemas of Go types.
+type schemas struct{ named object }
+
+func (s schemas) of(t reflect.Type) object {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[ExplainDescriptor]():
+		return object{"oneOf": []any{object{"type": "string"}, object{
+			"type": "object", "additionalProperties": false, "required": []string{"entries"},
+			"properties": object{"entries": object{"type": "array", "items": s.of(reflect.TypeFor[ExplainEntry]())}},
+		}}}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return object{"anyOf": []any{s.of(t.Elem()), object{"type": "null"}}}
+	case reflect.Slice:
+		return object{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Float64:
+		return object{"type": "number"}
+	case reflect.Int, reflect.Int64:
+		return object{"type": "integer"}
+	case reflect.Uint64:
+		return object{"type": "integer", "minimum": 0}
+	case reflect.Struct:
+		if s.named[t.Name()] == nil {
+			s.named[t.Name()] = object{}
+			s.named[t.Name()] = s.structOf(t)
+		}
+		return object{"$ref": "#/components/schemas/" + t.Name()}
+	default:
+		panic("no schema for " + t.String())
+	}
+}
+
+func (s schemas) structOf(t reflect.Type) object {
+	properties, required := object{}, []string{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" || f.Anonymous || !f.IsExported() {
+			continue
+		}
+		if name == "" {
+			panic(t.Name() + "." + f.Name + " has no JSON name")
+		}
+		properties[name] = s.of(f.Type)
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
+			required = append(required, name)
+		}
+	}
+	slices.Sort(required)
+	o := object{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		o["required"] = required
+	}
+	return o
+}
+
+// describeAPI makes the description of the API from the routes and the types.
+func describeAPI(t *testing.T, all []route) object {
+	t.Helper()
+	s := schemas{object{}}
+	problem := object{"description": "what is wrong, and what to do", "content": object{"application/problem+json": object{"schema": s.of(reflect.TypeFor[Problem]())}}}
+	paths := object{}
+	for _, r := range all {
+		d, ok := documented[r.method+" "+r.path]
+		if !ok {
+			t.Errorf("%s %s is not documented", r.method, r.path)
+			continue
+		}
+		success := object{"description": "the answer"}
+		switch {
+		case d.answer != nil:
+			success["content"] = object{"application/json": object{"schema": s.of(reflect.TypeOf(d.answer))}}
+		case strings.HasSuffix(r.path, "stream"):
+			success["content"] = object{"text/event-stream": object{"schema": object{"type": "string"}}}
+			s.of(reflect.TypeFor[insight.Denial]())
+		}
+		status := "200"
+		if d.status != "" {
+			status = d.status
+		}
+		operation := object{"summary": d.summary, "responses": object{status: success, "default": problem}}
+		if !r.writes {
+			operation["security"] = []any{object{}, object{"token": []any{}}} // free on loopback
+		}
+		var params []any
+		for _, name := range r.params {
+			schema := paramSchemas[name]
+			if schema == nil {
+				schema = object{"type": "string"}
+			}
+			params = append(params, object{"name": name, "in": "query", "schema": schema})
+		}
+		if params != nil {
+			operation["parameters"] = params
+		}
+		if d.body != nil {
+			operation["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": s.of(reflect.TypeOf(d.body))}}}
+		} else if r.path == "/v1/tiers/invalidate" {
+			operation["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": object{"type": "object"}}}}
+		}
+		if paths[r.path] == nil {
+			paths[r.path] = object{}
+		}
+		paths[r.path].(object)[strings.ToLower(r.method)] = operation
+	}
+	return object{
+		"openapi": "3.1.0",
+		"info":    object{"title": "Slidegate admin API", "version": "1", "description": "docs/admin.md explains access and shows each request."},
+		"paths":   paths, "security": []any{object{"token": []any{}}},
+		"components": object{"schemas": s.named, "securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "a token of admin.token_file"}}},
+	}
+}
+
+func allPages(t testing.TB) Pages {
+	t.Helper()
+	store := memstore.New(memstore.Options{SweepInterval: -1})
+	t.Cleanup(func() { _ = store.Close() })
+	rules := policy.NewRules(policy.Identity{Secrets: new(tier.Secrets)})
+	in, err := insight.New(insight.Options{
+		Instance: "test", Denials: 10, PerSecond: 10, Rules: func() *policy.Rules { return rules }, Keeper: store, Store: "memory",
+		Log: zap.NewNop(), Audit: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close() })
+	return Pages{
+		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: testAccess(true), Insight: in,
+		State: func() insight.State {
+			return insight.State{Problems: []insight.Problem{}, Rates: insight.Rates{Decisions: []float64{}, Denials: []float64{}, Degraded: []float64{}, Rules: []insight.RuleRate{}}, Config: insight.Config{Files: []string{}}}
+		},
+		Explain: fakeExplain, Reload: fakeReload,
+	}
+}
+
+// TestOpenAPI compares openapi.yaml with the routes and the types.
+func TestOpenAPI(t *testing.T) {
+	p := allPages(t)
+	all := (&api{Pages: p}).routes()
+	want, err := json.Marshal(describeAPI(t, all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc any
+	if err := json.Unmarshal(want, &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != len(documented) {
+		t.Errorf("%d routes, and %d are documented", len(all), len(documented))
+	}
+	if *update {
+		var text bytes.Buffer
+		text.WriteString("# Made from the routes and the types: go test ./internal/admin -run TestOpenAPI -update\n")
+		e := yaml.NewEncoder(&text)
+		e.SetIndent(2)
+		if err := e.Encode(doc); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("openapi.yaml", text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	var got any
+	if err := yaml.Unmarshal(openAPI, &got); err != nil {
+		t.Fatal(err)
+	}
+	back, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file any
+	if err := json.Unmarshal(back, &file); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(doc, file); diff != "" {
+		t.Errorf("openapi.yaml is not up to date, run with -update (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnswersFitOpenAPI validates answers against the schemas, and tries every parameter, an unknown
+// one, a doubled one, and every wrong method.
+func TestAnswersFitOpenAPI(t *testing.T) {
+	p := allPages(t)
+	h := Handler(p)
+	data, err := json.Marshal(describeAPI(t, (&api{Pages: p}).routes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("openapi.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	fits := func(what, schema string, body []byte) {
+		t.Helper()
+		s, err := c.Compile("openapi.json#/components/schemas/" + schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+		if err != nil {
+			t.Errorf("%s: %v in %s", what, err, body)
+			return
+		}
+		if err := s.Validate(v); err != nil {
+			t.Errorf("%s: %v in %s", what, err, body)
+		}
+	}
+	for _, r := range (&api{Pages: p}).routes() {
+		if strings.HasSuffix(r.path, "stream") {
+			continue
+		}
+		for _, bad := range []string{"?nonsense=1", "?a=%zz"} {
+			got := call{method: r.method, path: r.path + bad, token: actToken, body: "{}"}.send(t, h)
+			if got.Code != 400 {
+				t.Errorf("%s %s%s: %d, want 400", r.method, r.path, bad, got.Code)
+			}
+			fits(r.path+bad, "Problem", got.Body.Bytes())
+		}
+		for _, name := range r.params {
+			got := call{method: r.method, path: r.path + "?" + name + "=1&" + name + "=1", token: actToken}.send(t, h)
+			if got.Code != 400 || !strings.Contains(got.Body.String(), "is there 2 times") {
+				t.Errorf("%s with %s twice: %d %s", r.path, name, got.Code, got.Body)
+			}
+			got = call{method: r.method, path: r.path + "?" + name + "=1", token: actToken}.send(t, h)
+			if strings.Contains(got.Body.String(), "unknown parameter") {
+				t.Errorf("%s does not take %s: %s", r.path, name, got.Body)
+			}
+		}
+		got := call{method: "DELETE", path: r.path, token: actToken}.send(t, h)
+		if got.Code != 405 || got.Header().Get("Allow") == "" {
+			t.Errorf("DELETE %s: %d", r.path, got.Code)
+		}
+	}
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		schema             string
+	}{
+		{"GET", "/v1/resets", "", 200, "Resets"},
+		{"GET", "/v1/denials?since=5m&shadow=no&limit=3", "", 200, "Denials"},
+		{"GET", "/v1/denials?since=2026-01-31T09:30:00Z", "", 200, "Denials"},
+		{"GET", "/v1/denials?since=yesterday", "", 400, "Problem"},
+		{"GET", "/v1/denials?limit=0", "", 400, "Problem"},
+		{"GET", "/v1/denials?address=nonsense", "", 400, "Problem"},
+		{"GET", "/v1/denials/stream?shadow=yes", "", 400, "Problem"},
+		{"GET", "/v1/top?by=rule&order=near&minutes=60", "", 200, "Top"},
+		{"GET", "/v1/top?by=colour", "", 400, "Problem"},
+		{"GET", "/v1/top?minutes=7", "", 400, "Problem"},
+		{"GET", "/v1/rules?limit=1", "", 200, "RulesPage"},
+		{"GET", "/v1/rules?cursor=x", "", 400, "Problem"},
+		{"GET", "/v1/state", "", 200, "State"},
+		{"GET", "/v1/usage", "", 400, "Problem"},
+		{"GET", "/v1/usage?subject=acme", "", 200, "Usage"},
+		{"GET", "/v1/usage?digest=short", "", 400, "Problem"},
+		{"POST", "/v1/reset", `{"subject": "acme", "reason": "ticket 4711"}`, 200, "Reset"},
+		{"GET", "/v1/usage?subject=a&address=1", "", 400, "Problem"},
+		{"GET", "/v1/nothing", "", 404, "Problem"},
+		{"POST", "/v1/reset", `{"subject": "acme"}`, 400, "Problem"},
+		{"POST", "/v1/reset", `{"subject": "acme", "reason": "x", "force": true}`, 400, "Problem"},
+		{"POST", "/v1/reset", `{"subject": 1, "reason": "x"}`, 400, "Problem"},
+		{"POST", "/v1/reset", `{"subject": "a"} {}`, 400, "Problem"},
+		{"POST", "/v1/reset", strings.Repeat(" ", maxBody+1), 413, "Problem"},
+		{"POST", "/v1/explain", `{"descriptors": ["a=b", {"entries": [{"key": "k", "value": "v"}]}]}`, 200, "Explained"},
+		{"POST", "/v1/explain", `{"descriptors": [{"entry": []}]}`, 400, "Problem"},
+		{"POST", "/v1/explain", `{"descriptors": []}`, 400, "Problem"},
+		{"POST", "/v1/reload", "", 200, "Reloaded"},
+	} {
+		got := call{method: tt.method, path: tt.path, token: actToken, body: tt.body}.send(t, h)
+		if got.Code != tt.status {
+			t.Errorf("%s %s %.60s: %d %s, want %d", tt.method, tt.path, tt.body, got.Code, got.Body, tt.status)
+		}
+		fits(tt.path+" "+tt.body[:min(len(tt.body), 60)], tt.schema, got.Body.Bytes())
+		if want := "application/problem+json"; tt.schema == "Problem" && got.Header().Get("Content-Type") != want {
+			t.Errorf("%s is %s, want %s", tt.path, got.Header().Get("Content-Type"), want)
+		}
+	}
+	index := call{method: http.MethodGet, path: "/?format=json"}.send(t, h)
+	for _, r := range (&api{Pages: p}).routes() {
+		if !strings.Contains(index.Body.String(), `"path":"`+r.path) {
+			t.Errorf("the index lacks %s: %s", r.path, index.Body)
+		}
+	}
+	if got := (call{method: http.MethodGet, path: "/v1/openapi.yaml"}).send(t, h); got.Code != 200 || !bytes.Equal(got.Body.Bytes(), openAPI) {
+		t.Errorf("/v1/openapi.yaml: %d", got.Code)
+	}
+}

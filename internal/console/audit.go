@@ -1,0 +1,90 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/insight"
+)
+
+func (c *Console) audit(w http.ResponseWriter, r *http.Request) {
+	c.show(w, r, http.StatusOK, view{Page: "audit", Nav: "audit", Title: "Audit", Refresh: 5, Data: auditPage{c.opts.Insight.Audit()}})
+}
+
+// auditPage is the content of the page of resets.
+type auditPage struct{ Resets []insight.Reset }
+
+// PartyOf returns the name of the party of a reset.
+func (auditPage) PartyOf(q insight.Query) string {
+	switch {
+	case q.Subject != "":
+		return q.Subject
+	case q.Address != "":
+		return q.Address
+	case q.Digest != "":
+		return "key " + shortDigest(q.Digest) + "…"
+	}
+	return q.Descriptor
+}
+
+// Link returns the address of the page of a party. It is empty for a descriptor.
+func (auditPage) Link(q insight.Query) string {
+	if q.Descriptor != "" {
+		return ""
+	}
+	return partyAddress(q)
+}
+
+// loginPage is the content of the login.
+type loginPage struct {
+	// Wrong says why the token is not accepted.
+	Wrong string
+	// Party is the party whose page asked for the login.
+	Party party
+}
+
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	c.show(w, r, http.StatusOK, view{Page: "login", Title: "Log in", Data: loginPage{Party: c.asked(r, r.URL.Query().Get)}})
+}
+
+// asked returns the party whose page asked for the login. It answers only readers, because it
+// tells which subjects are known.
+func (c *Console) asked(r *http.Request, get func(string) string) (p party) {
+	if c.opts.Access.Caller(r).Read {
+		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		defer cancel()
+		p.Query, _ = c.query(ctx, get)
+	}
+	return p
+}
+
+func (c *Console) logIn(w http.ResponseWriter, r *http.Request) {
+	if !c.form(w, r) {
+		return
+	}
+	_, err := c.opts.Access.LogIn(w, r, r.PostForm.Get("token"))
+	p := c.asked(r, r.PostForm.Get)
+	if err == nil {
+		target := "/"
+		if p.Query != (insight.Query{}) {
+			target = p.Address()
+		}
+		seeOther(w, target)
+		return
+	}
+	wrong := "The token is not in admin.token_file. Check that it was copied in full."
+	switch {
+	case errors.Is(err, admin.ErrNoTokens):
+		wrong = "The service knows no token. Set admin.token_file."
+	case errors.Is(err, admin.ErrTooOften):
+		wrong = "Too many wrong tokens came from this address. Wait a minute."
+	}
+	c.show(w, r, http.StatusForbidden, view{Page: "login", Title: "Log in", Data: loginPage{wrong, p}})
+}
+
+func (c *Console) logOut(w http.ResponseWriter, r *http.Request) {
+	c.opts.Access.LogOut(w, r)
+	seeOther(w, "/login")
+}

@@ -1,0 +1,165 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// trialPage is the content of the page that explains a request.
+type trialPage struct {
+	Domains, Tiers []string
+	Domain, Tier   string
+	Descriptors    string
+	Cost           string
+	// Hidden is true if an API key was removed from the form.
+	Hidden bool
+	Wrong  string
+	Steps  []step
+	// Allowed is the answer; Done is true if there is one.
+	Done, Allowed bool
+}
+
+// A step is one line of an explanation, with the lines that belong to it.
+type step struct {
+	Text  string
+	Depth int
+}
+
+// maxDescriptors bounds the descriptors of a trial.
+const maxDescriptors = 20
+
+func (c *Console) try(w http.ResponseWriter, r *http.Request) {
+	if c.opts.Explain == nil {
+		c.fail(w, r, http.StatusNotFound, "There is no such page", "This process does not explain requests.")
+		return
+	}
+	p := trialPage{Cost: "1", Domains: c.domains()}
+	if c.opts.TierNames != nil {
+		p.Tiers = c.opts.TierNames()
+	}
+	code := http.StatusOK
+	if r.Method == http.MethodPost {
+		if !c.form(w, r) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		defer cancel()
+		if c.explain(ctx, r.PostForm.Get, &p); p.Wrong != "" {
+			code = http.StatusUnprocessableEntity
+		}
+	}
+	c.show(w, r, code, view{Page: "try", Nav: "try", Title: "Try it", Data: p})
+}
+
+// domains returns the names of the domains of the active rules.
+func (c *Console) domains() []string {
+	var all []string
+	for _, r := range c.opts.Active().Rules {
+		if d, _ := splitPath(r.Path); len(all) == 0 || all[len(all)-1] != d {
+			all = append(all, d)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// explain reads the form and explains its request.
+func (c *Console) explain(ctx context.Context, get func(string) string, p *trialPage) {
+	t := admin.ExplainRequest{}
+	if d := get("domain"); slices.Contains(p.Domains, d) {
+		p.Domain, t.Domain = d, d
+	} else if d != "" {
+		p.Wrong = "The rules have no such domain."
+	}
+	if v := get("tier"); slices.Contains(p.Tiers, v) {
+		p.Tier, t.Tier = v, v
+	} else if v != "" {
+		p.Wrong = "There is no such tier."
+	}
+	cost, err := strconv.ParseUint(strings.TrimSpace(get("cost")), 10, 32)
+	if err != nil {
+		p.Wrong = "Cost: write a whole number from 0 to 4,294,967,295."
+	} else {
+		t.Hits, p.Cost = &cost, strconv.FormatUint(cost, 10)
+	}
+	for n, line := range strings.Split(strings.ReplaceAll(get("descriptors"), "\r", ""), "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if len(t.Descriptors) == maxDescriptors {
+			p.Wrong = fmt.Sprintf("Write at most %d descriptors.", maxDescriptors)
+			return
+		}
+		shown, err := c.showDescriptor(ctx, line, p)
+		if err != nil {
+			p.Wrong = fmt.Sprintf("Line %d is not a descriptor. Write key=value, with a comma between entries, and a backslash before a comma within a value.", n+1)
+			continue
+		}
+		t.Descriptors = append(t.Descriptors, admin.ExplainDescriptor{Text: line})
+		p.Descriptors += shown + "\n"
+	}
+	if p.Wrong == "" && len(t.Descriptors) == 0 {
+		p.Wrong = "Write at least one descriptor, for example route=search."
+	}
+	if p.Wrong != "" {
+		return
+	}
+	e, err := c.opts.Explain(ctx, t)
+	if err != nil {
+		p.Wrong = c.safe(ctx, err.Error(), t.Descriptors)
+		return
+	}
+	p.Done, p.Allowed = true, e.Allowed
+	for _, line := range e.Steps {
+		text := strings.TrimLeft(line, " ")
+		p.Steps = append(p.Steps, step{Text: text, Depth: min((len(line)-len(text))/2, 3)})
+	}
+}
+
+// showDescriptor returns a descriptor as the form repeats it: without API keys.
+func (c *Console) showDescriptor(ctx context.Context, line string, p *trialPage) (string, error) {
+	entries, err := descriptors.Parse(line)
+	if err != nil {
+		return "", err
+	}
+	parts := make([]string, len(entries))
+	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
+	for i, e := range entries {
+		value := escape.Replace(e.Value)
+		if c.opts.Secrets.Hides(e.Key) || c.keyIn(ctx, e.Value) {
+			value, p.Hidden = "", true
+		}
+		key := escape.Replace(e.Key)
+		if c.keyIn(ctx, e.Key) {
+			return "", fmt.Errorf("the key of an entry is an API key")
+		}
+		parts[i] = key + "=" + value
+		if e.Value == "" {
+			parts[i] = key
+		}
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// safe returns the text of an error, unless it may repeat an API key of the request.
+func (c *Console) safe(ctx context.Context, text string, lines []admin.ExplainDescriptor) string {
+	for _, line := range lines {
+		entries, err := descriptors.Parse(line.Text)
+		if err != nil {
+			return "The request cannot be explained."
+		}
+		for _, e := range entries {
+			if e.Value != "" && strings.Contains(text, e.Value) && (c.opts.Secrets.Hides(e.Key) || c.keyIn(ctx, e.Value)) {
+				return "The request cannot be explained."
+			}
+		}
+	}
+	return text
+}

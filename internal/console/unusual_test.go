@@ -1,0 +1,64 @@
+package console
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/insight"
+)
+
+// TestUnusualLimits describes limits for which used and limit alone would mislead.
+func TestUnusualLimits(t *testing.T) {
+	for _, tt := range []struct {
+		usage         insight.LimitUsage
+		state, passes string
+	}{
+		{insight.LimitUsage{Sent: true, Used: 5, Window: 60}, "sent", "Each request brings its own limit"},
+		{insight.LimitUsage{Limit: 5, Used: 9, Window: 60, NextFree: 42, History: []uint64{4, 5}}, "denied", "in 42 s."},
+	} {
+		l := newLimit(tt.usage)
+		if l.State != tt.state || !strings.Contains(l.Passes, tt.passes) {
+			t.Errorf("%+v: got %s, %q, want %s, %q", tt.usage, l.State, l.Passes, tt.state, tt.passes)
+		}
+		p := party{Limits: []limit{l}, Usage: &insight.Usage{}}
+		if p.headline(); (p.Level == "denied") != (tt.state == "denied") {
+			t.Errorf("%+v: the headline is %q", tt.usage, p.Headline)
+		}
+	}
+}
+
+// TestDenialsOfPolicies describes a denial by the policy of its limit.
+func TestDenialsOfPolicies(t *testing.T) {
+	for _, tt := range []struct {
+		denial insight.Denial
+		want   string
+	}{
+		{insight.Denial{Limit: 100, Window: 60}, "per minute"},
+		{insight.Denial{Policy: "token_bucket", Limit: 50, Rate: 10, Window: 1}, "at once, 10 per second"},
+		{insight.Denial{Policy: "fixed", Limit: 100, Window: 3600}, "per hour of the clock"},
+		{insight.Denial{Policy: "calendar", Limit: 100, Window: 30 * 86400}, "per calendar month"},
+		{insight.Denial{Policy: "sliding_counter", Limit: 100, Window: 86400}, "per day, estimated"},
+		{insight.Denial{Policy: "in_flight", Limit: 20, Window: 300}, "at the same time"},
+	} {
+		if got := per(tt.denial); got != tt.want {
+			t.Errorf("%+v: got %q, want %q", tt.denial, got, tt.want)
+		}
+	}
+}
+
+// TestTopLinks leads from each kind of entry to a page that finds it.
+func TestTopLinks(t *testing.T) {
+	digest := strings.Repeat("ab", 32)
+	for _, tt := range []struct {
+		entry insight.TopEntry
+		want  string
+	}{
+		{insight.TopEntry{Name: "acme"}, "/subject?id=acme"},
+		{insight.TopEntry{Name: "key abababababab", Digest: digest}, "/subject?digest=" + digest},
+		{insight.TopEntry{Name: "192.0.2.0/24", Address: "192.0.2.0/24"}, "/subject?address=192.0.2.0%2F24"},
+	} {
+		if got := (topPage{Top: insight.Top{By: "subject"}}).Link(tt.entry); got != tt.want {
+			t.Errorf("%+v: got %s, want %s", tt.entry, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+)
+
+// openAccess returns what decides who may use the admin port. l is its listener, or nil.
+func openAccess(s settings.Admin, l net.Listener, log, rareLog *zap.Logger) (*admin.Access, error) {
+	tokens, err := admin.Tokens(s.TokenFile, log)
+	if err != nil {
+		return nil, err
+	}
+	return admin.NewAccess(admin.AccessOptions{Loopback: onLoopback(l), Tokens: tokens, Log: rareLog}), nil
+}
+
+// onLoopback reports whether only this machine can reach a listener. The name localhost may be
+// an address of a network, so the listener decides, and not the setting.
+func onLoopback(l net.Listener) bool {
+	if l == nil {
+		return false
+	}
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// pages returns the contents of the admin port.
+func (p *process) pages(guard admin.Guard) admin.Pages {
+	return admin.Pages{
+		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider), Guard: guard,
+		Access: p.access, Insight: p.insight, State: p.state, Reload: p.reloadNow, Explain: p.explain,
+		Exemplars: p.tracer != nil,
+	}
+}
+
+// reloadNow reads the files again, and returns what is wrong with them.
+func (p *process) reloadNow(context.Context) error {
+	p.generations.reload()
+	p.generations.mu.Lock()
+	defer p.generations.mu.Unlock()
+	return p.generations.refused[fromFiles]
+}
+
+// explain says what the active rules say to a request, with an empty store. It charges nothing.
+func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.Explained, error) {
+	g := p.generations.now()
+	req, err := explained(ctx, g, p.subjects.resolver(), q)
+	if err != nil {
+		return nil, &insight.InvalidError{Text: err.Error()}
+	}
+	if err := p.refuseKeys(ctx, g.Rules, req); err != nil {
+		return nil, err
+	}
+	store := memstore.New(memstore.Options{SweepInterval: -1})
+	defer func() { _ = store.Close() }() // the store is only for this answer
+	o := policy.ExplainOptions{
+		Store: store, Subjects: p.subjects.resolver(), Wait: p.settings.Tiers.Wait, DenyUnresolved: p.settings.Tiers.OnError == settings.OnErrorDeny,
+	}
+	if p.settings.Store.Type == settings.StoreRedis {
+		o.InRedis = func(id window.LogID) string { return redisstore.KeyName(p.settings.Store.Redis.KeyPrefix, id) }
+	}
+	e, err := g.Rules.Explain(ctx, *req, o)
+	if err != nil {
+		return nil, err
+	}
+	answer := &admin.Explained{Allowed: e.Verdict.Allowed, Steps: e.Lines, Generation: g.Digest}
+	for i := range e.Verdict.Limits {
+		if name := e.Verdict.Limits[i].Rule.Name; !slices.Contains(answer.Rules, name) {
+			answer.Rules = append(answer.Rules, name)
+		}
+	}
+	return answer, nil
+}
+
+// refuseKeys refuses a request that has an API key where the rules expect none, because an
+// explanation has such a value.
+func (p *process) refuseKeys(ctx context.Context, rules *policy.Rules, req *policy.Request) error {
+	subjects := p.subjects.resolver()
+	for i := range req.Descriptors {
+		for j, e := range req.Descriptors[i].Entries {
+			what := ""
+			switch {
+			case rules.HasKey(ctx, subjects, e.Key):
+				what = "the key"
+			case !rules.HidesEntry(e.Key) && rules.HasKey(ctx, subjects, e.Value):
+				what = "the value"
+			default:
+				continue
+			}
+			return &insight.InvalidError{Text: fmt.Sprintf("descriptors[%d]: %s of entry %d is an API key, and the rules do not treat it as one (secrets.entries)", i, what, j+1)}
+		}
+	}
+	return nil
+}
+
+// explained makes the request that q describes, as the RLS adapter would: API keys are digests.
+func explained(ctx context.Context, g *config.Generation, subjects tier.Resolver, q admin.ExplainRequest) (*policy.Request, error) {
+	hasKey := func(text string) bool { return g.Rules.HasKey(ctx, subjects, text) }
+	domains := g.Rules.Domains()
+	switch {
+	case q.Domain == "" && len(domains) == 1:
+		q.Domain = domains[0]
+	case q.Domain == "":
+		return nil, fmt.Errorf("domain: the rules have %s: choose one", strings.Join(domains, ", "))
+	case !slices.Contains(domains, q.Domain):
+		return nil, fmt.Errorf("domain: the rules have no such domain; they have %s", strings.Join(domains, ", "))
+	}
+	if q.Tier != "" {
+		switch tiers := g.Rules.Tiers(); {
+		case tiers == nil:
+			return nil, errors.New("tier: the settings have no tiers (tiers.source: none)")
+		case !tiers.HasTier(q.Tier):
+			return nil, fmt.Errorf("tier: there is no such tier, expected one of %s", strings.Join(tiers.Tiers(), ", "))
+		}
+	}
+	req := &policy.Request{Domain: q.Domain, Tier: q.Tier}
+	cost := uint64(1)
+	if q.Hits != nil {
+		cost = *q.Hits
+	}
+	for i, d := range q.Descriptors {
+		entries := make(descriptors.Descriptor, 0, len(d.Entries))
+		for _, e := range d.Entries {
+			entries = append(entries, descriptors.Entry{Key: e.Key, Value: e.Value})
+		}
+		if d.Text != "" {
+			var err error
+			if entries, err = descriptors.Parse(d.Text); err != nil {
+				return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
+			}
+		}
+		if len(entries) == 0 || slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return e.Key == "" }) {
+			return nil, fmt.Errorf("descriptors[%d]: write entries with keys, such as route=search,api_key=k1", i)
+		}
+		if n := slices.IndexFunc(entries, func(e descriptors.Entry) bool {
+			return hasKey(e.Key) || !g.Secrets.Hides(e.Key) && hasKey(e.Value)
+		}); n >= 0 {
+			return nil, fmt.Errorf("descriptors[%d]: entry %d has an API key, but the rules do not treat its key as one (subjects.keys)", i, n+1)
+		}
+		for j := range entries {
+			entries[j].Value = g.Secrets.Value(entries[j].Key, entries[j].Value)
+		}
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: cost})
+	}
+	return req, nil
+}

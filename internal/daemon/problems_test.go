@@ -1,0 +1,181 @@
+package daemon
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// problems returns the problems that the instance names, by their help.
+func (r *testRun) problems() map[string]insight.Problem {
+	r.t.Helper()
+	var s insight.State
+	code, body := get(r.t, "http://"+r.Admin+"/v1/state")
+	if err := json.Unmarshal([]byte(body), &s); err != nil || code != http.StatusOK {
+		r.t.Fatalf("state: %d, %v\n%s", code, err, body)
+	}
+	all := make(map[string]insight.Problem)
+	for _, p := range s.Problems {
+		all[p.Help] = p
+	}
+	return all
+}
+
+// A fault is something that breaks, what names it in the state, and its repair.
+type fault struct {
+	name          string
+	help          []string // sections of docs/operate.md
+	text          string   // a part of the first one's text
+	breaks, heals func()
+}
+
+// TestStateNamesProblems breaks real things one by one. The state names each with a section of
+// docs/operate.md, and names nothing after the repair.
+func TestStateNamesProblems(t *testing.T) {
+	server, customers := servers.StartRedis(t), servers.StartCustomers(t)
+	s := usageSettings(t)
+	onRedis(t, &s, server.Addr())
+	u, _, err := settings.Load("", []string{"SLIDEGATE_TIERS_SOURCE=http", "SLIDEGATE_TIERS_HTTP_URL=http://" + customers.Addr() + "/lookup"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Tiers.Source, s.Tiers.HTTP.URL = u.Tiers.Source, u.Tiers.HTTP.URL
+	s.Tiers.Breaker.Retry = 50 * time.Millisecond
+	write(t, s.Tiers.Path, "tiers: [free, pro]\ndefault: free\n")
+	r := start(t, s)
+	client, n := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0])), 0
+	ask := func() {
+		n++
+		_, _ = client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
+			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "api_key", Value: fmt.Sprint("k-", n)}},
+		}}}) // with a fault it may fail
+	}
+	do := func(args ...string) {
+		t.Helper()
+		if _, err := server.Do(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []fault{
+		{
+			"Redis is stopped", []string{"redis-is-slow-or-away", "when-it-is-away"}, "The store does not decide: no node of the store decides", server.Stop, server.Start,
+		},
+		{
+			"Redis evicts logs",
+			[]string{"settings-of-redis-that-matter"},
+			"The server " + server.Addr() + " has the maxmemory-policy allkeys-lru",
+			func() { set(t, "allkeys-lru", server) }, func() { set(t, "noeviction", server) },
+		},
+		{
+			"the user may not subscribe",
+			[]string{"log-messages"},
+			"This instance does not hear of refunds and resets",
+			func() {
+				do("ACL", "SETUSER", "default", "resetchannels")
+				do("CLIENT", "KILL", "TYPE", "pubsub")
+			},
+			func() { do("ACL", "SETUSER", "default", "allchannels") },
+		},
+		{
+			"the rules are broken",
+			[]string{"how-do-i-change-rules-safely"},
+			"A newer configuration was refused, and the last good one stays active: " + s.Rules.Path,
+			func() {
+				write(t, s.Rules.Path, "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n")
+			},
+			func() { write(t, s.Rules.Path, usageRules) },
+		},
+		{
+			"the rules are empty",
+			[]string{"requests-pass-that-should-be-denied"},
+			"The rules are empty, so nothing is limited",
+			func() { write(t, s.Rules.Path, "domain: edge\n") }, func() { write(t, s.Rules.Path, usageRules) },
+		},
+		{
+			"the source of tiers fails",
+			[]string{"the-source-of-tiers"},
+			"The source of tiers http fails and is not asked",
+			customers.Stop, customers.Start,
+		},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("problems: %+v", r.problems())
+				}
+			}()
+			quiet := func() bool { ask(); return len(r.problems()) == 0 }
+			waitFor(t, "no problem before", quiet)
+			f.breaks()
+			waitFor(t, "the problem", func() bool {
+				ask()
+				all := r.problems()
+				return !slices.ContainsFunc(f.help, func(help string) bool {
+					p, ok := all["operate.md#"+help]
+					return !ok || help == f.help[0] && !strings.Contains(p.Text, f.text)
+				})
+			})
+			f.heals()
+			waitFor(t, "no problem after", quiet)
+		})
+	}
+}
+
+// TestStateWithoutRules has a management server that has sent no rules.
+func TestStateWithoutRules(t *testing.T) {
+	s := testSettings(t)
+	s.Rules.Source, s.Rules.XDS.Address, s.Rules.XDS.Wait = settings.RulesXDS, "127.0.0.1:1", false
+	r := start(t, s)
+	if p := r.problems()["operate.md#rules-of-a-management-server"]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
+		t.Errorf("got %+v", r.problems())
+	}
+}
+
+// TestStreamDoesNotHoldUpTheStop stops the process while a client reads denials. The client gets
+// the last denial of the drain, and then the end of the stream.
+func TestStreamDoesNotHoldUpTheStop(t *testing.T) {
+	for _, protocol := range []string{"h1", "h2c"} {
+		t.Run(protocol, func(t *testing.T) {
+			r := start(t, usageSettings(t))
+			transport := &http.Transport{Protocols: new(http.Protocols)}
+			transport.Protocols.SetHTTP1(protocol == "h1")
+			transport.Protocols.SetUnencryptedHTTP2(protocol == "h2c")
+			defer transport.CloseIdleConnections()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin+"/v1/denials/stream", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := (&http.Client{Transport: transport}).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			for range 4 {
+				if _, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"` + usageKey + `"}]}]}`); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lines := bufio.NewScanner(resp.Body)
+			for lines.Scan() && !strings.Contains(lines.Text(), `"subject":"acme"`) {
+			}
+			r.stop()
+			for lines.Scan() {
+			}
+			if err := lines.Err(); err != nil { // the server would have closed the connection after httpStopTimeout
+				t.Errorf("the stream ended with %v", err)
+			}
+		})
+	}
+}

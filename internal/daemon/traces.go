@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/extauthz"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tracing"
+)
+
+// openTracer makes what sends spans, if the settings or the variables of OpenTelemetry ask for it.
+func (p *process) openTracer(ctx context.Context, version string) (err error) {
+	s := p.settings.Traces
+	if s.Protocol == settings.TracesOff {
+		return nil
+	}
+	spans := metrics.NewSpans()
+	p.tracer, err = tracing.Open(ctx, tracing.Options{
+		Protocol: s.Protocol, Sampling: float64(s.Sampling), Attributes: s.Attributes,
+		Version: version, Meters: spans, Log: p.rareLog,
+	})
+	if err != nil {
+		return fmt.Errorf("traces: %w", err)
+	}
+	if p.tracer != nil {
+		spans.Register(p.registry)
+		p.open.add(p.tracer.Close)
+	}
+	return nil
+}
+
+// decisions returns what describes decisions in traces, or nil.
+func (p *process) decisions() policy.Tracer {
+	if p.tracer == nil {
+		return nil // and not an interface that holds nil
+	}
+	return storing{p.tracer, p.metrics}
+}
+
+// storeSeconds returns what observes how long store calls take. With traces, storing does.
+func (p *process) storeSeconds() func(float64) {
+	if p.tracer != nil {
+		return nil
+	}
+	return p.metrics.StoreSeconds
+}
+
+// answered returns what notes in spans how many requests shared a call to Redis, or nil.
+func (p *process) answered() func(context.Context, int) {
+	if p.tracer == nil {
+		return nil
+	}
+	return tracing.Answered
+}
+
+// authorizations returns what notes the result of an authorization in its span, or nil.
+func (p *process) authorizations() func(context.Context, extauthz.Result) {
+	if p.tracer == nil {
+		return nil
+	}
+	return func(ctx context.Context, r extauthz.Result) { tracing.Authorized(ctx, r.String()) }
+}
+
+// storing is a policy.Tracer that also observes how long store calls take, with the trace.
+type storing struct {
+	*tracing.Tracer
+	metrics *metrics.Metrics
+}
+
+// Stored implements policy.Tracer.
+func (s storing) Stored(ctx context.Context, begin time.Time, took time.Duration, err error) {
+	s.metrics.StoreSecondsTraced(took.Seconds(), tracing.ExemplarOf(ctx))
+	s.Tracer.Stored(ctx, begin, took, err)
+}
