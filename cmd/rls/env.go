@@ -106,9 +106,7 @@ func (l *loaded) announce(log *zap.Logger) error {
 	}
 	// The line is worth reading at any log.level, and the default of envoyproxy/ratelimit is
 	// warn.
-	always := l.Log
-	always.Level = zap.InfoLevel.String()
-	first, err := newLogger(always)
+	first, err := newLogger(atInfo(l.Log))
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -92,8 +91,7 @@ func (e explainCmd) explain(g *config.Generation, inRedis func(window.LogID) str
 	}
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	decider := policy.NewDecider(g.Rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
-	answer, err := decider.Explain(context.Background(), *req, inRedis)
+	answer, err := g.Rules.Explain(context.Background(), *req, policy.ExplainOptions{Store: store, InRedis: inRedis})
 	if err != nil {
 		return nil, err
 	}
@@ -132,12 +130,3 @@ func digest(entries descriptors.Descriptor, secrets *tier.Secrets) {
 		entries[i].Value = secrets.Value(entries[i].Key, entries[i].Value)
 	}
 }
-
-// uncounted implements policy.Meters and counts nothing.
-type uncounted struct{}
-
-func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
-func (uncounted) UnknownDomain()                    {}
-func (uncounted) Count(policy.Outcome)              {}
-func (uncounted) Near(uint64)                       {}
-func (uncounted) Detail([]byte, policy.Outcome)     {}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	// Time zones of calendars, for machines and images that have no database of them: 0.4 MB.
+	_ "time/tzdata"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +19,7 @@ import (
 const (
 	exitFailure = 1 // the command failed, or the configuration is not valid
 	exitUsage   = 2 // the command line or standard input is wrong
+	exitPartial = 3 // the output is not complete: an instance or the store did not answer
 )
 
 func main() {
@@ -44,6 +47,9 @@ func run(root *cobra.Command, args []string) int {
 	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).red("rls:"), err)
 	// Errors that are not a failure come from cobra, which checks the command line first.
 	begun := new(failure)
+	if errors.As(err, new(partial)) {
+		return exitPartial
+	}
 	if errors.As(err, begun) && !errors.As(err, new(usageError)) {
 		return exitFailure
 	}
@@ -63,6 +69,11 @@ func (f failure) Unwrap() error { return f.error }
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
+
+// partial is the error of a command that has printed less than it was asked for.
+type partial struct{ error }
+
+func (p partial) Unwrap() error { return p.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
@@ -87,7 +98,7 @@ func root() *cobra.Command {
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see docs/configure.md")
-	root.AddCommand(serve(c), validate(c), explain(c), digestOf(c), inspect(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf(), manOf())
+	root.AddCommand(serve(c), validate(c), explain(c), digestOf(c), inspect(c), usageOf(c), reset(c), denials(c), top(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf(), manOf())
 	root.SetHelpCommand(helpOf(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -52,6 +52,10 @@ func (serveCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
+	audit, err := newLogger(atInfo(s.Log))
+	if err != nil {
+		return err
+	}
 	if err := l.announce(log); err != nil {
 		return err
 	}
@@ -80,7 +84,7 @@ func (serveCmd) Run(c *cli) error {
 		}
 	}()
 
-	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Reload: reload}
+	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Audit: audit, Reload: reload}
 	if s.Log.Format == logConsole && l.Reading == nil {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}
@@ -89,6 +93,13 @@ func (serveCmd) Run(c *cli) error {
 		return invalid(err)
 	}
 	return err
+}
+
+// atInfo returns the settings of a log whose lines count at any log.level: if that has fewer lines,
+// those at info are there too.
+func atInfo(s settings.Log) settings.Log {
+	s.Level = zap.InfoLevel.String()
+	return s
 }
 
 // newLogger returns a logger that writes to standard error.
@@ -144,7 +155,7 @@ func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) 
 		fmt.Fprintf(w, "  HTTP             %s   /healthcheck, POST /json\n", r.HTTP)
 	}
 	if r.Admin != "" {
-		paths := "/metrics, /rlconfig"
+		paths := "/ (console), /metrics, /rlconfig"
 		if s.Admin.Pages == settings.PagesReference {
 			paths = "/stats, /rlconfig"
 		}

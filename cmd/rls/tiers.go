@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -46,13 +45,14 @@ func (w *who) flags(cmd *cobra.Command) {
 
 // adminPort has the flags for calling the admin port of the running service.
 type adminPort struct {
-	Admin   string
-	Timeout time.Duration
+	Admin, TokenFile string
+	Timeout          time.Duration
 }
 
 func (a *adminPort) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.Admin, "admin", "", "`ADDRESS` of the service's admin port, as in admin.address, or its URL (default admin.address of the settings)")
 	cmd.Flags().DurationVar(&a.Timeout, "timeout", 10*time.Second, "how long to wait for the answer")
+	tokenFlag(cmd, &a.TokenFile)
 }
 
 type tiersLookupCmd struct {
@@ -133,57 +133,17 @@ func (tiersSchemaCmd) Run() error {
 	return err
 }
 
-// maxAdminAnswer bounds an answer of the admin port, in bytes. Subjects are far smaller.
-const maxAdminAnswer = 1 << 20
-
-// ask calls the admin port and returns the body of its answer.
-func (a adminPort) ask(c *cli, method, path string, body []byte) ([]byte, error) {
-	base, err := a.url(c)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, fmt.Errorf("the admin port does not answer: %w; check that rls runs, and --admin or admin.address", err)
-	}
-	defer func() { _ = response.Body.Close() }() // only read
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAdminAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("the admin port: %w", err)
-	}
-	if response.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%s answers 404 Not Found; check that --admin or admin.address is the admin port", base)
-	}
-	if response.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("the admin port answers %s: %s", response.Status, bytes.TrimSpace(answer))
-	}
-	return answer, nil
-}
-
-// url returns the URL of the admin port.
-func (a adminPort) url(c *cli) (string, error) {
+// ask calls the admin port and returns its answer.
+func (a adminPort) ask(c *cli, method, path string, body []byte) (answer json.RawMessage, err error) {
+	ports := adminPorts{TokenFile: a.TokenFile, Timeout: a.Timeout}
 	if a.Admin != "" {
-		base, err := adminURL(a.Admin)
-		if err != nil {
-			return "", usage("--admin: %w", err)
-		}
-		return base, nil
+		ports.Admin = []string{a.Admin}
 	}
-	s, err := c.load()
+	caller, err := ports.caller(c)
 	if err != nil {
-		return "", invalid(err)
+		return nil, err
 	}
-	if s.Admin.Address == "" {
-		return "", usage("admin.address is off in these settings; name the admin port of the service with --admin")
-	}
-	return adminURL(string(s.Admin.Address))
+	return answer, caller.call(context.Background(), caller.instances[0], method, path, body, &answer)
 }
 
 // adminURL returns the URL of an admin port from its URL or from the address that it listens

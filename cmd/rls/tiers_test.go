@@ -25,7 +25,9 @@ func TestTiersCommands(t *testing.T) {
 		}
 		if r.Method == http.MethodGet {
 			_, _ = io.WriteString(w, `{"held":null}`)
+			return
 		}
+		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer port.Close()
 	for _, tt := range []struct{ line, out, fails string }{

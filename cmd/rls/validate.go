@@ -17,11 +17,14 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 type validateCmd struct {
 	Paths []string
 	JSON  bool
+	// Keys is the number of active keys to estimate the memory for. Zero: none.
+	Keys int
 	// Portable refuses what envoyproxy/ratelimit reads otherwise.
 	Portable bool
 	// configGiven is true if --config is on the command line.
@@ -44,6 +47,7 @@ func validate(c *cli) *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise, so that you can go back to it")
 	cmd.Flags().BoolVar(&v.JSON, "json", false, "print problems, warnings and the summary as one JSON document")
+	cmd.Flags().IntVar(&v.Keys, "keys", 0, "also say what the rules take in memory and in Redis for `N` active keys, at their limit and at a tenth of it")
 	return cmd
 }
 
@@ -56,11 +60,15 @@ type checked struct {
 	Warnings []strict.Problem `json:"warnings,omitempty"`
 	Rules    int              `json:"rules"`
 	Summary  *policy.Review   `json:"summary,omitempty"`
+	Capacity *capacityReview  `json:"capacity,omitempty"` // with --keys
 }
 
 // Run loads everything as serve does. It prints problems, warnings, and what the rules mean
 // and cost. With a problem the exit code is 1.
 func (v validateCmd) Run(c *cli) error {
+	if v.Keys < 0 || v.Keys > maxKeys {
+		return usage("--keys: expected a number from 1 to %d", maxKeys)
+	}
 	in, err := config.NewInput(v.Paths, os.Stdin)
 	switch {
 	case err != nil:
@@ -97,6 +105,9 @@ func (v validateCmd) Run(c *cli) error {
 	if g != nil && g.Rules.Missing() {
 		result.Server = string(s.Rules.XDS.Address)
 	}
+	if g != nil && v.Keys > 0 {
+		result.Capacity = capacityOf(g.Rules.All(), v.Keys)
+	}
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
@@ -117,6 +128,9 @@ func (v validateCmd) Run(c *cli) error {
 		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
+	if result.Capacity != nil {
+		result.Capacity.write(os.Stdout, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
+	}
 	if v.Portable && result.Server == "" {
 		fmt.Fprintf(os.Stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")
 	}
@@ -215,7 +229,12 @@ func summarizeRule(w io.Writer, paint colours, r *policy.RuleReview) {
 			fmt.Fprintf(w, "    %sunlimited\n", who)
 		}
 		for _, l := range t.Limits {
-			fmt.Fprintf(w, "    %s%d per %s, %s\n", who, l.Requests, l.Window, cost(&l))
+			fmt.Fprintf(w, "    %s%s, %s\n", who, l.Limit, cost(&l))
+			for _, more := range []string{l.Calendar, l.Worst} {
+				if more != "" {
+					fmt.Fprintf(w, "      %s\n", more)
+				}
+			}
 			if l.Lease != "" {
 				fmt.Fprintf(w, "      lease %s, where a key is asked for often\n", l.Lease)
 			}
@@ -234,23 +253,34 @@ func summarizeRule(w io.Writer, paint colours, r *policy.RuleReview) {
 
 // cost returns how exact a limit is, and how much memory a key takes.
 func cost(l *policy.LimitReview) string {
-	precision := "exact"
-	if l.Precision != "" {
-		precision = "times rounded up to " + l.Precision
+	precision := "exact, "
+	switch {
+	case l.Policy != window.Sliding.String():
+		precision = ""
+	case l.Precision != "":
+		precision = "times rounded up to " + l.Precision + ", "
 	}
 	if l.Bytes == 0 {
-		return precision + ", stores nothing"
+		return precision + "stores nothing"
 	}
-	return fmt.Sprintf("%s, up to %s a key", precision, size(l.Bytes))
+	upTo := "up to "
+	switch l.Policy {
+	case window.Sliding.String(), window.InFlight.String():
+	default:
+		upTo = "" // a log has one size
+	}
+	return fmt.Sprintf("%s%s%s a key", precision, upTo, size(int64(l.Bytes)))
 }
 
-func size(bytes int) string {
+func size(bytes int64) string {
 	switch {
 	case bytes < 10_000:
 		return fmt.Sprintf("%d bytes", bytes)
 	case bytes < 10_000_000:
 		return fmt.Sprintf("%d kB", bytes/1000)
-	default:
+	case bytes < 10_000_000_000:
 		return fmt.Sprintf("%d MB", bytes/1_000_000)
+	default:
+		return fmt.Sprintf("%d GB", bytes/1_000_000_000)
 	}
 }

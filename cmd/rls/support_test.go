@@ -1,0 +1,498 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/insight"
+)
+
+var update = flag.Bool("update", false, "write the tables in testdata")
+
+// hostile has what a terminal must not get: it clears the screen, sets a title, turns the
+// direction of text, and begins a command with one C1 character.
+const hostile = "\x1b[2J\x1b]0;owned\a\u202eevil\u009b31m\r\n\x00\xff"
+
+// wide takes two columns a character.
+const wide = "東京のお客様東京のお客様"
+
+// A fakePort is an admin port that answers with what it is given.
+type fakePort struct {
+	*httptest.Server
+	mu      sync.Mutex
+	usage   []insight.Usage // its pages
+	resets  []insight.ResetRequest
+	reset   insight.Reset
+	denials insight.Denials
+	top     insight.Top
+	events  []string // of the stream, as text
+	asked   []string
+	token   string // required, unless empty
+	streams int
+}
+
+func newPort(t *testing.T) *fakePort {
+	t.Helper()
+	p := new(fakePort)
+	p.Server = httptest.NewServer(p)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *fakePort) address() string { return strings.TrimPrefix(p.URL, "http://") }
+
+func (p *fakePort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, r.Method+" "+r.URL.RequestURI())
+	if p.token != "" && r.Header.Get("Authorization") != "Bearer "+p.token {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"title":"Unauthorized","status":401,"detail":"This needs a token `+`\u001b[31m"}`)
+		return
+	}
+	answer := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	switch r.URL.Path {
+	case "/v1/usage":
+		n := 0
+		_, _ = fmt.Sscan(r.URL.Query().Get("cursor"), &n)
+		answer(p.usage[n])
+	case "/v1/reset":
+		var request insight.ResetRequest
+		_ = json.NewDecoder(r.Body).Decode(&request)
+		p.resets = append(p.resets, request)
+		answer(p.reset)
+	case "/v1/denials":
+		answer(p.denials)
+	case "/v1/top":
+		answer(p.top)
+	case "/v1/rules":
+		_, _ = io.WriteString(w, `{"rules":[{"name":"per-key"},{"name":"per-$(reboot)"},{"name":"burst"}]}`)
+	case "/v1/denials/stream":
+		w.Header().Set("Content-Type", "text/event-stream")
+		if p.streams++; p.streams <= len(p.events) {
+			_, _ = io.WriteString(w, p.events[p.streams-1])
+			return
+		}
+		w.WriteHeader(http.StatusForbidden)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// golden compares a text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(readAll(t, path), got); diff != "" {
+		t.Errorf("%s (-want +got); if the new one is right, run: go test ./cmd/rls -update\n%s", path, diff)
+	}
+}
+
+// safe checks that a terminal obeys nothing in a text, and that no line is too long.
+func safe(t *testing.T, text string, width int) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if plain(line) != line {
+			t.Errorf("a line has a character that a terminal obeys: %q", line)
+		}
+		if n := columns(line); width > 0 && n > width {
+			t.Errorf("a line takes %d columns of %d: %s", n, width, line)
+		}
+	}
+}
+
+func history(n int) (all []uint64) {
+	for i := range n {
+		all = append(all, uint64(i%7*i%11))
+	}
+	return all
+}
+
+// acme is the usage of a subject that a limit denies.
+func acme() insight.Usage {
+	return insight.Usage{
+		Query: insight.Query{Subject: "acme"}, Known: true, Subject: "acme", Tier: "pro", Labels: map[string]string{"plan": "annual"},
+		Source: "memory", Instance: "pod-1", At: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC),
+		Limits: []insight.LimitUsage{
+			{Domain: "edge", Rule: "per-key", Tier: "pro", Policy: "sliding", Limit: 500, Used: 500, Window: 1, NextFree: 0.012, Empty: 0.98, History: history(60)},
+			{Domain: "edge", Rule: "per-key", Tier: "pro", Policy: "sliding", Limit: 20000, Used: 17000, Remaining: 3000, Window: 60, NextFree: 1.2, Empty: 59.1, History: history(60)},
+			{Domain: "edge", Rule: "search", Values: "route=search", Override: true, Shadow: true, Limit: 10, Used: 12, Window: 3600, NextFree: 60, Empty: 3541, History: history(30)},
+			{Domain: "edge", Rule: "internal", Unlimited: true},
+			{Domain: "edge", Rule: "daily", Limit: 1000000, Remaining: 1000000, Window: 86400},
+		},
+	}
+}
+
+func hostileUsage() insight.Usage {
+	long := strings.Repeat("n", 300)
+	u := acme()
+	u.Query.Subject, u.Subject, u.Tier, u.Problem = hostile, hostile+"2", hostile, "the store is away "+hostile
+	u.Source = "local"
+	u.Labels = map[string]string{hostile: hostile}
+	u.Limits = []insight.LimitUsage{
+		{Rule: hostile, Values: hostile, Limit: 1 << 62, Used: 1 << 62, Window: 1e300, NextFree: -1, Empty: 1e18},
+		{Rule: long, Values: long, Tier: long, Limit: 5, Used: 5, Window: 60, NextFree: 59},
+		{Rule: wide, Values: wide, Limit: 5, Used: 1, Remaining: 4, Window: 60, History: []uint64{1}},
+		{Rule: strings.Repeat("e\u0301\u0301", 200), Limit: 5, Used: 1, Remaining: 4, Window: 60},
+	}
+	return u
+}
+
+// TestUsageTables prints usages for terminals of two widths, and for a pipe.
+func TestUsageTables(t *testing.T) {
+	t.Setenv("TZ", "UTC")
+	port := newPort(t)
+	for name, u := range map[string]insight.Usage{"acme": acme(), "hostile": hostileUsage(), "nothing": {Query: insight.Query{Address: "192.0.2.1"}, Source: "redis"}} {
+		port.usage = []insight.Usage{u}
+		for _, width := range []int{80, 200, 0} {
+			t.Setenv("COLUMNS", fmt.Sprint(width))
+			code, out, _ := command(t, "", "usage", "acme", "--admin", port.address())
+			if want := map[bool]int{true: 3}[u.Problem != ""]; code != want {
+				t.Errorf("%s: exit code %d, want %d", name, code, want)
+			}
+			if name == "hostile" {
+				safe(t, out, 0)
+			} else {
+				safe(t, out, width)
+			}
+			golden(t, fmt.Sprintf("usage-%s-%d.txt", name, width), strings.ReplaceAll(out, port.address(), "HOST:PORT"))
+		}
+	}
+}
+
+// TestUsageOfUnusualLimits prints limits whose number only requests know, those without a log, and
+// those that another rule replaces. None of them is used up.
+func TestUsageOfUnusualLimits(t *testing.T) {
+	u := insight.Usage{
+		Query: insight.Query{Subject: "acme"}, Source: "redis", Notes: []string{"the source of tiers does not answer"},
+		Limits: []insight.LimitUsage{
+			{Rule: "override", Sent: true, Used: 5, Window: 60, NextFree: 12, Empty: 50, History: []uint64{0, 5}},
+			{Rule: "per-route", NoLog: true, Limit: 10, Remaining: 10, Window: 60},
+			{Rule: "usual", ReplacedBy: []string{"special"}, Limit: 10, Remaining: 10, Window: 60},
+		},
+	}
+	var b strings.Builder
+	writeUsage(&b, &u, page{width: 120})
+	out := b.String()
+	for _, want := range []string{
+		"note: the source of tiers does not answer", "each request brings the limit", "no log yet", "not in requests that meet special", "No limit is used up.",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the usage has no %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "override     0") || strings.Contains(out, "denied") {
+		t.Errorf("a limit whose number is not known is a limit of 0:\n%s", out)
+	}
+}
+
+// TestUsageOfUnknownKey asks for an API key that counts for the address of its client. The output
+// does not say that its requests pass.
+func TestUsageOfUnknownKey(t *testing.T) {
+	port := newPort(t)
+	digest := strings.Repeat("ab", 32)
+	port.usage = []insight.Usage{{
+		Query: insight.Query{Digest: digest}, Source: "redis", ByAddress: true, Notes: []string{"a note\x1b"},
+		Limits: []insight.LimitUsage{{Rule: "per-key", Limit: 5, Remaining: 5, Window: 60, NoLog: true}},
+	}}
+	_, out, _ := command(t, "", "usage", "--digest", digest, "--admin", port.address())
+	if !strings.Contains(out, "note: a note\\x1b") || !strings.Contains(out, "Ask with --address") || strings.Contains(out, "No limit is used up") {
+		t.Errorf("the usage of an unknown key is\n%s", out)
+	}
+}
+
+// TestUsagePages reads all pages, and prints one usage.
+func TestUsagePages(t *testing.T) {
+	port := newPort(t)
+	first, second := acme(), acme()
+	first.Next, second.Limits = "1", []insight.LimitUsage{{Rule: "last", Limit: 1, Remaining: 1, Window: 60}}
+	port.usage = []insight.Usage{first, second}
+	code, out, fails := command(t, "", "usage", "--json", "--admin", port.URL, "--rule", "a b", "acme")
+	var got insight.Usage
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || fails != "" {
+		t.Fatalf("exit code %d, %v, %s\n%s", code, err, fails, out)
+	}
+	want := first
+	want.Limits, want.Next = append(want.Limits, second.Limits...), ""
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"GET /v1/usage?rule=a+b&subject=acme", "GET /v1/usage?cursor=1&rule=a+b&subject=acme"}, port.asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
+// TestKeyFromStdin sends the digest of a key and nothing else of it.
+func TestKeyFromStdin(t *testing.T) {
+	port := newPort(t)
+	port.usage = []insight.Usage{acme()}
+	code, out, fails := command(t, "Bearer demo-free\n", "usage", "--key-stdin", "--admin", port.URL)
+	const digest = "e1f4fdb94683a17c8a5d9e6dc6cca27c4a2f827dbe26ede139c17a61127b1f4f"
+	if code != 0 || port.asked[0] != "GET /v1/usage?digest="+digest {
+		t.Errorf("exit code %d, asked %q, %s", code, port.asked, fails)
+	}
+	if strings.Contains(out+fails, "demo-free") {
+		t.Error("the key was printed")
+	}
+}
+
+// TestSeveralInstances merges what instances answer. One that does not answer is named, and the
+// exit code says so.
+func TestSeveralInstances(t *testing.T) {
+	a, b, gone := newPort(t), newPort(t), newPort(t)
+	gone.Close()
+	at := time.Now().UTC()
+	for i, p := range []*fakePort{a, b} {
+		u := acme()
+		u.Instance, u.Source = fmt.Sprint("pod-", i), "redis"
+		p.usage = []insight.Usage{u}
+		p.denials = insight.Denials{Denials: []insight.Denial{
+			{ID: 2, At: at.Add(time.Duration(i-5) * time.Second), Rule: fmt.Sprint("newer-", i), Limit: 1, Window: 60},
+			{ID: 1, At: at.Add(time.Duration(i-10) * time.Second), Rule: fmt.Sprint("older-", i), Limit: 1, Window: 60},
+		}}
+		p.top = insight.Top{Entries: []insight.TopEntry{{Name: "acme", Count: 10}, {Name: fmt.Sprint("only-", i), Count: 15}}, Error: 2}
+		p.reset = insight.Reset{Query: insight.Query{Subject: "acme"}, Logs: 1}
+	}
+	both := a.address() + "," + b.address()
+	if code, out, fails := command(t, "", "usage", "acme", "--admin", both); code != 0 || strings.Count(out, "REMAINING") != 1 {
+		t.Errorf("shared usage: exit code %d\n%s%s", code, out, fails)
+	}
+	if code, out, fails := command(t, "", "usage", "acme", "--admin", both+","+gone.address()); code != 3 || !strings.Contains(fails, gone.address()+": the admin port does not answer") {
+		t.Errorf("partial usage: exit code %d\n%s%s", code, out, fails)
+	}
+	if code, out, fails := command(t, "", "usage", "acme", "--admin", gone.address()); code != 1 || out != "" {
+		t.Errorf("no usage: exit code %d\n%s%s", code, out, fails)
+	}
+	_, out, _ := command(t, "", "denials", "--admin", both)
+	var order []int
+	for _, rule := range []string{"older-0", "older-1", "newer-0", "newer-1"} {
+		order = append(order, strings.Index(out, rule))
+	}
+	for i := 1; i < len(order); i++ {
+		if order[i-1] < 0 || order[i] < order[i-1] {
+			t.Errorf("the denials are not in their order:\n%s", out)
+		}
+	}
+	if _, out, _ := command(t, "", "top", "--admin", both); !strings.Contains(out, "1  acme         20") || !strings.Contains(out, "up to 4 too large") {
+		t.Errorf("top:\n%s", out)
+	}
+	if code, _, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", gone.address()+","+both); code != 3 || len(a.resets)+len(b.resets) != 1 {
+		t.Errorf("reset of a shared store: exit code %d, %d and %d resets, %s", code, len(a.resets), len(b.resets), fails)
+	}
+	for _, p := range []*fakePort{a, b} {
+		p.usage[0].Source, p.resets = "memory", nil
+	}
+	if code, out, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", both); code != 0 || len(a.resets) != 1 || len(b.resets) != 1 {
+		t.Errorf("reset in memory: exit code %d, %d and %d resets\n%s%s", code, len(a.resets), len(b.resets), out, fails)
+	}
+	if code, out, _ := command(t, "", "usage", "acme", "--json", "--admin", both+","+gone.address()); code != 3 || strings.Count(out, `"answer"`) != 2 || strings.Count(out, `"error"`) != 1 {
+		t.Errorf("JSON: exit code %d\n%s", code, out)
+	}
+}
+
+// TestResets prints what was removed, and sends what was asked.
+func TestResets(t *testing.T) {
+	port := newPort(t)
+	port.usage = []insight.Usage{acme()}
+	port.reset = insight.Reset{Query: insight.Query{Subject: "acme"}, Logs: 3, Removed: acme().Limits[:3]}
+	t.Setenv("COLUMNS", "80")
+	code, out, fails := command(t, "", "reset", "acme", "--rule", "per-key", "--reason", "they paid", "--admin", port.URL)
+	if code != 0 || fails != "" {
+		t.Errorf("exit code %d, %s", code, fails)
+	}
+	golden(t, "reset-80.txt", out)
+	if diff := cmp.Diff([]insight.ResetRequest{{Subject: "acme", Rule: "per-key", Reason: "they paid"}}, port.resets); diff != "" {
+		t.Errorf("sent (-want +got):\n%s", diff)
+	}
+	port.reset.Problem = "one server is away"
+	if code, _, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", port.URL); code != 3 || !strings.Contains(fails, "one server is away") {
+		t.Errorf("partial reset: exit code %d, %s", code, fails)
+	}
+}
+
+func someDenials(at time.Time) []insight.Denial {
+	long := strings.Repeat("n", 300)
+	return []insight.Denial{
+		{ID: 4, At: at, Rule: hostile, Subject: hostile, Route: hostile, Tier: hostile, RequestID: hostile, Limit: 1, Used: 1, Cost: 1, Window: 1, Wait: 0.5, Of: 1},
+		{ID: 3, At: at, Rule: long, Subject: long, Route: long, Tier: long, RequestID: long, Limit: 20000, Used: 20000, Cost: 5, Window: 60, Never: true, Of: 3, Which: 2, Stands: 10, Shadow: true, Degraded: true},
+		{ID: 2, At: at, Rule: "per-key", Digest: strings.Repeat("ab", 32), Route: "search", Limit: 100, Used: 100, Cost: 1, Window: 60, Wait: 12.3, Of: 1},
+		{ID: 1, At: at, Rule: wide, Subject: "acme", Tier: "pro", Address: "192.0.2.0/24", RequestID: "9c1b2f4e", Limit: 100, Used: 100, Cost: 1, Window: 60, Wait: 60, Of: 1, Stands: 1},
+	}
+}
+
+// TestDenialTables prints denials for terminals of two widths, and for a pipe.
+func TestDenialTables(t *testing.T) {
+	port := newPort(t)
+	port.denials = insight.Denials{Denials: someDenials(time.Now()), Sampled: 10}
+	for _, width := range []int{80, 200, 0} {
+		t.Setenv("COLUMNS", fmt.Sprint(width))
+		code, out, fails := command(t, "", "denials", "--admin", port.URL, "--since", "10m", "--shadow", "no", "--rule", "a&b")
+		safe(t, out, width)
+		clock := time.Now().Local().Format("15:04")
+		if code != 0 || !strings.Contains(fails, "one of 10 denials") || !strings.Contains(out, clock[:2]) {
+			t.Errorf("exit code %d\n%s%s", code, out, fails)
+		}
+		golden(t, fmt.Sprintf("denials-%d.txt", width), strings.ReplaceAll(out, clockOf(port.denials.Denials[0].At), "12:00:00"))
+	}
+	if want := "GET /v1/denials?limit=50&rule=a%26b&shadow=no&since=10m"; port.asked[0] != want {
+		t.Errorf("asked %s, want %s", port.asked[0], want)
+	}
+	_, out, _ := command(t, "", "denials", "--json", "--admin", port.URL)
+	safe(t, out, 0)
+	var got insight.Denials
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Denials) != 4 || got.Denials[0].Rule != strings.ToValidUTF8(hostile, "\uFFFD") {
+		t.Errorf("%v in\n%s", err, out)
+	}
+}
+
+func clockOf(at time.Time) string { return at.Local().Format(time.TimeOnly) }
+
+// TestFollow reads a stream that ends, connects again, says what was left out, and ends when
+// the port refuses.
+func TestFollow(t *testing.T) {
+	port := newPort(t)
+	at := time.Now()
+	port.denials = insight.Denials{Denials: []insight.Denial{{ID: 7, At: at, Rule: "first", Of: 1, Window: 60}}}
+	port.events = []string{
+		": hello\n\nevent: denial\nid: 8\ndata: {\"id\":8,\"rule\":\"second\",\"left_out\":5}\n\n",
+		"event: denial\nid: 9\ndata: {\"id\":9,\"rule\":\"third\\u001b[2J\"}\n\nevent: later\ndata: x\n\n",
+	}
+	code, out, fails := command(t, "", "denials", "--follow", "--json", "--admin", port.URL, "--rule", "r")
+	safe(t, out+fails, 0)
+	var rules []string
+	for line := range strings.Lines(out) {
+		var d seen
+		if err := json.Unmarshal([]byte(line), &d); err != nil {
+			t.Errorf("%v in %s", err, line)
+		}
+		rules = append(rules, d.Rule)
+	}
+	if diff := cmp.Diff([]string{"first", "second", "third\x1b[2J"}, rules); diff != "" || code != 1 {
+		t.Errorf("exit code %d, (-want +got):\n%s", code, diff)
+	}
+	for _, want := range []string{"the stream has left out 5 denials", "the stream ended", "connected again", "answers 403 Forbidden"} {
+		if !strings.Contains(fails, want) {
+			t.Errorf("standard error has no %q:\n%s", want, fails)
+		}
+	}
+}
+
+// TestToken sends a token from each place, and never prints it.
+func TestToken(t *testing.T) {
+	port := newPort(t)
+	port.token, port.usage = "secret-1", []insight.Usage{acme()}
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tt := range []struct {
+		file, environ string
+		code          int
+	}{
+		{"secret-1\n", "", 0},
+		{"# ours\nread other\nact secret-1 support\n", "", 0},
+		{"read secret-1\n", "", 0},
+		{"", "secret-1", 0},
+		{"secret-1", "secret-2", 0},
+		{"", "", 1},
+		{"secret-2", "", 1},
+		{"# nothing\n", "", 2},
+		{"secret-1\x00\n", "", 2},
+	} {
+		t.Setenv("SLIDEGATE_ADMIN_TOKEN", tt.environ)
+		args := []string{"usage", "acme", "--admin", port.URL}
+		if tt.file != "" {
+			args = append(args, "--token-file", file(tt.file))
+		}
+		code, out, fails := command(t, "", args...)
+		if code != tt.code {
+			t.Errorf("%+v: exit code %d\n%s", tt, code, fails)
+		}
+		safe(t, fails, 0)
+		if strings.Contains(out+fails, "secret-") {
+			t.Errorf("%+v: printed the token: %s", tt, fails)
+		}
+	}
+}
+
+// TestSupportCommandLines runs wrong command lines.
+func TestSupportCommandLines(t *testing.T) {
+	for line, want := range map[string]string{
+		"usage":                         "name one party",
+		"usage a --subject b":           "name one party",
+		"usage a b":                     "accepts at most 1 arg",
+		"usage --key-stdin":             "holds no API key",
+		"usage a --admin nowhere":       `"nowhere" is neither host:port nor a URL`,
+		"usage a --timeout 0s":          "--timeout: expected a duration above 0",
+		"usage a --token-file /missing": "--token-file: open /missing",
+		"reset a":                       `required flag(s) "reason" not set`,
+		"reset --reason x":              "name one party",
+		"denials --since yesterday":     "--since:",
+		"denials --shadow maybe":        "--shadow:",
+		"denials --limit 0":             "--limit:",
+		"top --by color":                "--by:",
+		"top --order best":              "--order:",
+		"top --minutes 7":               "--minutes:",
+	} {
+		if code, out, fails := command(t, "", strings.Fields(line)...); code != 2 || out != "" || !strings.Contains(fails, want) {
+			t.Errorf("rls %s: exit code %d, %q, %q; want %q", line, code, out, fails, want)
+		}
+	}
+}
+
+// TestNames completes names of the running service. A name that a shell would obey is left out.
+func TestNames(t *testing.T) {
+	port := newPort(t)
+	port.top = insight.Top{Entries: []insight.TopEntry{{Name: "acme"}, {Name: "apex $(reboot)"}, {Name: "beta"}}}
+	port.denials = insight.Denials{Denials: []insight.Denial{{Subject: "alpha"}, {Subject: "acme"}}}
+	for line, want := range map[string]string{
+		"usage --admin " + port.URL + " a":          "acme\nalpha\n:4\n",
+		"reset --admin " + port.URL + " --rule per": "per-key\n:4\n",
+		"top --by r":                      "subject\nrule\nroute\naddress\n:4\n",
+		"usage --admin 127.0.0.1:1 a":     ":4\n",
+		"usage --admin nonsense --rule p": ":4\n",
+	} {
+		begun := time.Now()
+		_, out, _ := command(t, "", append([]string{"__complete"}, strings.Fields(line)...)...)
+		if out != want {
+			t.Errorf("rls __complete %s: %q, want %q", line, out, want)
+		}
+		if took := time.Since(begun); took > 10*completeTimeout {
+			t.Errorf("rls __complete %s took %v", line, took)
+		}
+	}
+}
+
+// TestWait formats waits for a person, rounded up.
+func TestWait(t *testing.T) {
+	for s, want := range map[float64]string{0: "-", -1: "-", 0.01: "0.1s", 9.91: "10s", 12.3: "13s", 119.5: "120s", 150: "2m30s", 3541: "59m01s", 7201: "2h01m", 200000: "2d08h"} {
+		if got := wait(s); got != want {
+			t.Errorf("wait(%v) = %s, want %s", s, got, want)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/insight"
+)
+
+type topCmd struct {
+	adminPorts
+	By, Order      string
+	Minutes, Limit int
+}
+
+func top(c *cli) *cobra.Command {
+	var t topCmd
+	cmd := leaf("top", "Print who is denied most, or is nearest to its limits.", func() error { return t.Run(c) })
+	cmd.Long = cmd.Short + "\n\nEach instance counts for itself. rls adds the counts of several instances, and their possible errors."
+	f := cmd.Flags()
+	f.StringVar(&t.By, "by", "subject", "count by subject, rule, route or address (`WHAT`)")
+	f.StringVar(&t.Order, "order", "denied", "what is counted: denied requests, requests near a limit (near), or requests that only an observed limit would deny (shadow) (`WHAT`)")
+	f.IntVar(&t.Minutes, "minutes", 5, "of the last 1, 5 or 60 minutes (`N`)")
+	f.IntVar(&t.Limit, "limit", 20, "at most `N` lines")
+	t.flags(cmd, waitToRead)
+	completeWords(cmd, "by", insight.TopBys[:]...)
+	completeWords(cmd, "order", insight.TopOrders[:]...)
+	completeWords(cmd, "minutes", "1", "5", "60")
+	return cmd
+}
+
+// Run prints the list.
+func (t *topCmd) Run(c *cli) error {
+	switch {
+	case !slices.Contains(insight.TopBys[:], t.By):
+		return usage("--by: expected subject, rule, route or address, not %q", t.By)
+	case !slices.Contains(insight.TopOrders[:], t.Order):
+		return usage("--order: expected denied, near or shadow, not %q", t.Order)
+	case !slices.Contains(insight.TopMinutes[:], t.Minutes):
+		return usage("--minutes: expected 1, 5 or 60, not %d", t.Minutes)
+	case t.Limit < 1:
+		return usage("--limit: expected a number above 0")
+	}
+	caller, err := t.caller(c)
+	if err != nil {
+		return err
+	}
+	several := len(caller.instances) > 1
+	limit := t.Limit
+	if several {
+		limit = max(limit, sumOf) // a sum needs more of each list than it shows
+	}
+	values := url.Values{"by": {t.By}, "order": {t.Order}, "minutes": {strconv.Itoa(t.Minutes)}, "limit": {strconv.Itoa(limit)}}
+	all := askAll(context.Background(), caller.instances, func(ctx context.Context, to instance) (*insight.Top, error) {
+		out := new(insight.Top)
+		return out, caller.call(ctx, to, http.MethodGet, "/v1/top?"+values.Encode(), nil, out)
+	})
+	if t.JSON {
+		if err := printJSON(!several, all); err != nil {
+			return err
+		}
+		return failed(all)
+	}
+	if good := answered(all); len(good) > 0 {
+		sum := summed(good)
+		if len(sum.Entries) > t.Limit {
+			sum.Entries = sum.Entries[:t.Limit]
+		}
+		writeTop(os.Stdout, &sum, t, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
+	}
+	return failed(all)
+}
+
+// sumOf is how long the lists of instances are of which rls makes one.
+const sumOf = 100
+
+// summed adds tops. It counts 0 for an entry that an instance does not list.
+func summed(all []answer[insight.Top]) insight.Top {
+	sum := insight.Top{}
+	type name struct{ shown, digest, address string } // a subject may have the name of a key
+	entries := make(map[name]*insight.TopEntry)
+	for _, a := range all {
+		sum.Error += a.value.Error
+		sum.Sampled = sum.Sampled || a.value.Sampled
+		for _, e := range a.value.Entries {
+			n := name{e.Name, e.Digest, e.Address}
+			have := entries[n]
+			if have == nil {
+				have = &insight.TopEntry{Name: e.Name, Digest: e.Digest, Address: e.Address}
+				entries[n] = have
+			}
+			have.Count += e.Count
+			have.Peak = max(have.Peak, e.Peak)
+		}
+	}
+	for _, e := range entries {
+		sum.Entries = append(sum.Entries, *e)
+	}
+	slices.SortFunc(sum.Entries, func(a, b insight.TopEntry) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+	})
+	return sum
+}
+
+// topTitles are the titles of the column of counts, by the order.
+var topTitles = map[string]string{"denied": "DENIED", "near": "NEAR", "shadow": "OBSERVED"}
+
+// topWhat are the orders in words.
+var topWhat = map[string]string{"denied": "was denied", "near": "was near a limit", "shadow": "would have been denied by a limit that is only observed"}
+
+// writeTop writes a list as a table.
+func writeTop(w io.Writer, sum *insight.Top, t *topCmd, p page) {
+	ago := counted(t.Minutes, "minute")
+	if t.Minutes == 1 {
+		ago = "minute"
+	}
+	if len(sum.Entries) == 0 {
+		fmt.Fprintf(w, "No request %s in the last %s.\n", topWhat[t.Order], ago)
+		return
+	}
+	out := &table{width: p.width, paint: p.paint, columns: []column{
+		{title: "#", right: true},
+		{title: map[string]string{"subject": "SUBJECT", "rule": "RULE", "route": "ROUTE", "address": "ADDRESS"}[t.By], least: 12},
+		{title: topTitles[t.Order], right: true},
+		{title: "", want: 20, least: 6, drop: 1},
+	}}
+	if t.Order == "near" {
+		out.columns = append(out.columns, column{title: "USED", right: true})
+	}
+	most := max(sum.Entries[0].Count, 1)
+	for i, e := range sum.Entries {
+		row := []cell{text(strconv.Itoa(i + 1)), text(cmp.Or(e.Name, "-")), text(fmt.Sprint(e.Count)), {draw: bar(float64(e.Count) / float64(most))}}
+		if t.Order == "near" {
+			row = append(row, text(fmt.Sprintf("%.0f%%", e.Peak*100)))
+		}
+		out.add(row...)
+	}
+	out.write(w)
+	fmt.Fprintf(w, "\nIn the last %s.", ago)
+	if sum.Error > 0 {
+		fmt.Fprintf(w, " Each count may be up to %d too large.", sum.Error)
+	}
+	if sum.Sampled {
+		fmt.Fprint(w, " The counts are estimates from a sample, because there were many.")
+	}
+	fmt.Fprintln(w)
+}

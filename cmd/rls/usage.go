@@ -1,0 +1,438 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// party has the flags that name the party of a usage or a reset.
+type party struct {
+	Subject, Address, Digest, Descriptor string
+	KeyStdin                             bool
+	Rule                                 string
+}
+
+// partyUse is the usage line of a command about a party.
+const partyUse = " [SUBJECT]"
+
+func (p *party) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.Subject, "subject", "", "`ID` of the subject, instead of the argument")
+	f.StringVar(&p.Address, "address", "", "a client's `IP` address")
+	f.StringVar(&p.Digest, "digest", "", "digest of an API key, as rls digest prints it (`HEX`)")
+	f.StringVar(&p.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
+	f.BoolVar(&p.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
+	f.StringVar(&p.Rule, "rule", "", "only the limits of the rule with this `NAME`")
+	cmd.Args = cobra.MaximumNArgs(1)
+}
+
+// query returns the party that the arguments name.
+func (p *party) query(c *cli, args []string) (insight.Query, error) {
+	q := insight.Query{Subject: p.Subject, Address: p.Address, Digest: p.Digest, Descriptor: p.Descriptor, Rule: p.Rule}
+	named := 0
+	for _, given := range []bool{q.Subject != "", len(args) > 0, q.Address != "", q.Digest != "", q.Descriptor != "", p.KeyStdin} {
+		if given {
+			named++
+		}
+	}
+	if named != 1 {
+		return q, usage("name one party: a subject, --address, --digest, --descriptor or --key-stdin")
+	}
+	if len(args) > 0 {
+		q.Subject = args[0]
+		if q.Subject == "" {
+			return q, usage("the id of the subject is empty")
+		}
+	}
+	if p.KeyStdin {
+		digest, err := digestStdin(c)
+		if err != nil {
+			return q, err
+		}
+		q.Digest = digest
+	}
+	return q, nil
+}
+
+// digestStdin reads one API key from standard input and returns its digest.
+func digestStdin(c *cli) (string, error) {
+	s, err := c.load()
+	if err != nil {
+		return "", err
+	}
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, maxKeyBytes)
+	secrets := s.NewSecrets(s.Secrets.Key)
+	for in.Scan() {
+		if key := secrets.Key(in.Text()); key != "" {
+			return secrets.Digest(key), nil
+		}
+	}
+	if err := in.Err(); err != nil {
+		return "", fmt.Errorf("reading the API key from standard input: %w", err)
+	}
+	return "", usage(`--key-stdin: standard input holds no API key: printf '%%s\n' "$KEY" | rls usage --key-stdin`)
+}
+
+// nameOf returns the party of a query as text.
+func nameOf(q insight.Query) string {
+	switch {
+	case q.Subject != "":
+		return plain(q.Subject)
+	case q.Digest != "":
+		return "the key with the digest " + plain(shortDigest(q.Digest))
+	case q.Address != "":
+		return "the address " + plain(q.Address)
+	default:
+		return plain(q.Descriptor)
+	}
+}
+
+// shortDigest returns the first digits of a digest.
+func shortDigest(d string) string {
+	const enough = 12
+	if len(d) > enough {
+		return d[:enough] + "…"
+	}
+	return d
+}
+
+type usageCmd struct {
+	party
+	adminPorts
+}
+
+func usageOf(c *cli) *cobra.Command {
+	var u usageCmd
+	cmd := &cobra.Command{
+		Use:   "usage" + partyUse,
+		Short: "Print what a subject, an address or a key has used of each of its limits, and when it may go on.",
+		Long: "Print what a subject, an address or a key has used of each of its limits, and when it may go on.\n\n" +
+			"It charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
+			"With Redis they share their counts, and rls prints the first answer. If the store is away, rls prints what the instances have counted meanwhile, says so, and exits with 3.",
+		RunE: begin(func(args []string) error { return u.Run(c, args) }),
+	}
+	u.party.flags(cmd)
+	u.adminPorts.flags(cmd, waitToRead)
+	completeParty(cmd, c, &u.adminPorts)
+	return cmd
+}
+
+// Run prints the usage of one party.
+func (u *usageCmd) Run(c *cli, args []string) error {
+	q, err := u.query(c, args)
+	if err != nil {
+		return err
+	}
+	caller, err := u.caller(c)
+	if err != nil {
+		return err
+	}
+	all := shared(askAll(context.Background(), caller.instances, func(ctx context.Context, to instance) (*insight.Usage, error) {
+		return caller.usage(ctx, to, q)
+	}))
+	if u.JSON {
+		if err := printJSON(len(caller.instances) == 1, all); err != nil {
+			return err
+		}
+	} else {
+		for i, a := range answered(all) {
+			if i > 0 {
+				fmt.Println()
+			}
+			writeUsage(os.Stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), len(caller.instances) > 1, a.from.name})
+		}
+	}
+	return cmp.Or(failed(all), problemOf(all))
+}
+
+// problemOf returns a partial error if an answer is not complete.
+func problemOf(all []answer[insight.Usage]) error {
+	for _, a := range answered(all) {
+		if a.value.Problem != "" {
+			return partial{fmt.Errorf("%s: %s", a.from.name, plain(a.value.Problem))}
+		}
+	}
+	return nil
+}
+
+// shared leaves one answer of the instances that share a store. Instances that count in their
+// own memory keep theirs.
+func shared(all []answer[insight.Usage]) []answer[insight.Usage] {
+	seen := false
+	return slices.DeleteFunc(all, func(a answer[insight.Usage]) bool {
+		if a.err != nil || a.value.Source != sourceRedis {
+			return false
+		}
+		again := seen
+		seen = true
+		return again
+	})
+}
+
+// sourceRedis is [insight.Usage.Source] of a store that instances share.
+const sourceRedis = "redis"
+
+const (
+	maxPages  = 1000
+	maxLimits = 100_000
+)
+
+// usage reads all pages of a usage.
+func (c *caller) usage(ctx context.Context, to instance, q insight.Query) (*insight.Usage, error) {
+	var whole *insight.Usage
+	for range maxPages {
+		values := url.Values{}
+		for name, value := range map[string]string{
+			"subject": q.Subject, "address": q.Address, "digest": q.Digest, "descriptor": q.Descriptor, "rule": q.Rule, "cursor": q.Cursor,
+		} {
+			if value != "" {
+				values.Set(name, value)
+			}
+		}
+		u := new(insight.Usage)
+		if err := c.call(ctx, to, http.MethodGet, "/v1/usage?"+values.Encode(), nil, u); err != nil {
+			return nil, err
+		}
+		if whole == nil {
+			whole = u
+		} else {
+			whole.Limits = append(whole.Limits, u.Limits...)
+			whole.Problem = cmp.Or(whole.Problem, u.Problem)
+		}
+		if u.Next == "" || u.Next == q.Cursor {
+			whole.Next = ""
+			return whole, nil
+		}
+		if len(whole.Limits) > maxLimits {
+			break
+		}
+		q.Cursor = u.Next
+	}
+	return nil, errors.New("the list of limits is too long; name a rule with --rule")
+}
+
+// page says how to write an answer.
+type page struct {
+	width   int
+	paint   colours
+	several bool   // name the instance
+	from    string // the instance
+}
+
+// writeUsage writes a usage as a table.
+func writeUsage(w io.Writer, u *insight.Usage, p page) {
+	head := []string{p.paint.bold(nameOf(u.Query))}
+	if u.Subject != "" && u.Subject != u.Query.Subject {
+		head = append(head, "subject "+p.paint.bold(plain(u.Subject)))
+	}
+	if !u.Known && u.Query.Subject != "" {
+		head = append(head, p.paint.yellow("not in the tiers"))
+	}
+	if u.Tier != "" {
+		head = append(head, "tier "+plain(u.Tier))
+	}
+	if u.Disabled {
+		head = append(head, p.paint.red("disabled"))
+	}
+	head = append(head, countedIn(u, p))
+	p.line(w, strings.Join(head, " · "))
+	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
+		p.line(w, fmt.Sprintf("%s%s=%s", gap, plain(name), plain(u.Labels[name])))
+	}
+	if u.Problem != "" {
+		p.line(w, p.paint.yellow("not complete: "+plain(u.Problem)))
+	}
+	for _, note := range u.Notes {
+		p.line(w, p.paint.yellow("note: "+plain(note)))
+	}
+	if len(u.Limits) == 0 {
+		p.line(w, "No limit applies.")
+		return
+	}
+	fmt.Fprintln(w)
+	usageTable(u, p).write(w)
+	fmt.Fprintln(w)
+	p.line(w, conclusion(u, p.paint))
+}
+
+// countedIn says where the numbers are from.
+func countedIn(u *insight.Usage, p page) string {
+	switch {
+	case u.Source == "local":
+		return "the store is away; counted by " + p.from + " meanwhile"
+	case u.Source != sourceRedis:
+		return "counted by " + p.from
+	case p.several:
+		return "counted in Redis, asked through " + p.from
+	default:
+		return "counted in Redis"
+	}
+}
+
+// line writes a line, which may wrap.
+func (p page) line(w io.Writer, s string) { fmt.Fprintln(w, s) }
+
+// maxBuckets is the length of [insight.LimitUsage.History] at most.
+const maxBuckets = 60
+
+func usageTable(u *insight.Usage, p page) *table {
+	t := &table{width: p.width, paint: p.paint, columns: []column{
+		{title: "RULE", least: 12},
+		{title: "LIMIT", right: true},
+		{title: "USED", right: true},
+		{title: "", want: 20, least: 6, drop: 2},
+		{title: "REMAINING", right: true},
+		{title: "NEXT FREE", right: true},
+		{title: "EMPTY", right: true},
+		{title: "HISTORY", want: maxBuckets, least: 8, drop: 1, first: true},
+	}}
+	for i := range u.Limits {
+		l := &u.Limits[i]
+		if l.Unlimited {
+			t.add(text(l.Rule), text("unlimited"), cell{}, cell{}, cell{}, cell{}, cell{}, cell{})
+			t.note(noteOf(l, u.Tier))
+			continue
+		}
+		history := cell{}
+		if slices.Max(append(l.History, 0)) > 0 {
+			history.draw = spark(l.History)
+		}
+		if l.Sent { // no share of the limit is known
+			t.add(text(l.Rule), text(l.Per()), text(fmt.Sprint(l.Used)), cell{}, text("-"), text(wait(l.NextFree)), text(wait(l.Empty)), history)
+			t.note(noteOf(l, u.Tier))
+			continue
+		}
+		paint := p.paint.green
+		share := 1.0
+		if l.Limit > 0 {
+			share = float64(l.Used) / float64(l.Limit)
+		}
+		switch {
+		case l.Remaining == 0:
+			paint = p.paint.red
+		case share >= 0.8:
+			paint = p.paint.yellow
+		}
+		t.add(text(l.Rule), text(l.Amount()),
+			text(fmt.Sprint(l.Used)), cell{draw: bar(share), paint: paint}, cell{text: fmt.Sprint(l.Remaining), paint: paint},
+			text(wait(l.NextFree)), text(wait(l.Empty)), history)
+		t.note(noteOf(l, u.Tier))
+	}
+	return t
+}
+
+// noteOf returns what else there is to know of a limit of a subject of a tier.
+func noteOf(l *insight.LimitUsage, tier string) string {
+	var parts []string
+	if l.Values != "" {
+		parts = append(parts, plain(l.Values))
+	}
+	if l.Tier != "" && l.Tier != tier {
+		parts = append(parts, "limit of tier "+plain(l.Tier))
+	}
+	if l.Override {
+		parts = append(parts, "override of the subject")
+	}
+	if l.Shadow {
+		parts = append(parts, "shadow: only observed")
+	}
+	if l.Sent {
+		parts = append(parts, "each request brings the limit")
+	}
+	if l.NoLog {
+		parts = append(parts, "no log yet, for any value of its other entries")
+	}
+	if len(l.ReplacedBy) > 0 {
+		parts = append(parts, "not in requests that meet "+plain(strings.Join(l.ReplacedBy, ", ")))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// maxNamed is the most columns of a rule's name in a sentence.
+const maxNamed = 60
+
+// conclusion says whether a request passes now.
+func conclusion(u *insight.Usage, paint colours) string {
+	var full []*insight.LimitUsage
+	for i := range u.Limits {
+		if l := &u.Limits[i]; !l.Unlimited && !l.Shadow && !l.Sent && l.Remaining == 0 {
+			full = append(full, l)
+		}
+	}
+	switch {
+	case len(full) == 0 && u.ByAddress:
+		return paint.yellow("Ask with --address whether its requests pass: the address of the client counts for it.")
+	case len(full) == 0:
+		return paint.green("No limit is used up.")
+	}
+	const most = 5
+	var lines []string
+	for i, l := range full {
+		if i == most {
+			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("%s: %d used of %s. %s", fit(plain(l.Rule), maxNamed), l.Used, l.Amount(), room(l)))
+	}
+	return paint.red("Used up, so requests are denied:") + "\n" + gap + strings.Join(lines, "\n"+gap)
+}
+
+// room says when a limit that is used up has room.
+func room(l *insight.LimitUsage) string {
+	if l.Limit == 0 {
+		return "A limit of 0 denies every request."
+	}
+	if l.Policy == window.InFlight.String() {
+		return fmt.Sprintf("The next place is free when a request ends, in %s at the latest.", wait(l.NextFree))
+	}
+	return fmt.Sprintf("The next hit is free in %s.", wait(l.NextFree))
+}
+
+// seconds returns a duration in whole microseconds. What is not a time is 0.
+func seconds(s float64) time.Duration {
+	if math.IsNaN(s) || s <= 0 || s > math.MaxInt64/1e9 {
+		return 0
+	}
+	return time.Duration(math.Round(s*1e6)) * time.Microsecond
+}
+
+// wait returns a time to wait for a person, rounded up. It is empty for none.
+func wait(s float64) string {
+	d := seconds(s)
+	up := func(unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
+	switch {
+	case d <= 0:
+		return "-"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%gs", up(100*time.Millisecond).Seconds())
+	case d <= 2*time.Minute:
+		return fmt.Sprintf("%ds", int(up(time.Second).Seconds()))
+	case d < time.Hour:
+		d = up(time.Second)
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		d = up(time.Minute)
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		d = up(time.Hour)
+		return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
