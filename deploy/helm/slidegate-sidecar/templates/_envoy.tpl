@@ -114,6 +114,9 @@ static_resources:
                   limit: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:limit)%"
                   remaining: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:remaining)%"
                   retry_after: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:retry_after)%"
+                  # The rule that would have denied, if it were enforced. true: rls decided without its store.
+                  shadowed: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:shadowed)%"
+                  degraded: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:degraded)%"
                   duration_ms: "%DURATION%"
                   upstream: "%UPSTREAM_HOST%"
                   request_id: "%REQ(X-REQUEST-ID)%"
@@ -187,6 +190,8 @@ static_resources:
                 transport_api_version: V3
                 grpc_service:
                   envoy_grpc: {cluster_name: rls}
+                  # Only calls of apply_on_stream_done have a value here: rls records their costs even above the limit.
+                  initial_metadata: [{key: x-rls-end, value: "%RESPONSE_CODE_DETAILS%"}]
           # Over HTTP/2, trailers of a request could set the headers that only rls may set, after every check.
           # gRPC clients send no trailers.
           - name: envoy.filters.http.header_mutation
