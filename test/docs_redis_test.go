@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -29,9 +30,14 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 			granted[command] = true
 		}
 	}
-	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "subscribe": true, "ping": true, "info": true}
+	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "subscribe": true, "ping": true, "info": true, "scan": true}
 	takeBack := read(t, "pkg/window/redisstore/takeback.lua")
-	for _, text := range []string{read(t, "pkg/window/redisstore/take.lua"), takeBack} {
+	scripts, err := filepath.Glob("../pkg/window/redisstore/*.lua")
+	if err != nil || len(scripts) < 5 {
+		t.Fatalf("got the scripts %q, error %v, want all", scripts, err)
+	}
+	for _, script := range scripts {
+		text := read(t, strings.TrimPrefix(script, "../"))
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
 			needed[strings.ToLower(m[1])] = true
 		}
@@ -84,9 +90,13 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		t.Errorf("takeback.lua: got %q, %v", got, err)
 	}
 	// Refunds, and the channel on which other instances receive them.
-	listens, told := make(chan struct{}, 10), make(chan window.LogID, 10)
+	listens, told, removed := make(chan struct{}, 10), make(chan window.LogID, 10), make(chan window.LogID, 10)
 	go func() {
-		_ = store.Watch(t.Context(), func(id window.LogID) { told <- id }, func() { listens <- struct{}{} }) // ends with the test
+		_ = store.Watch(t.Context(), redisstore.Heard{ // ends with the test
+			Refunded: func(id window.LogID) { told <- id },
+			Removed:  func(id window.LogID) { removed <- id },
+			Missed:   func() { listens <- struct{}{} },
+		})
 	}()
 	<-listens
 	back := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Hour}, Cost: 1, Mode: window.Refund}
@@ -95,6 +105,19 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	}
 	if id := <-told; id != back.Log() {
 		t.Errorf("told of a refund to %+v, want %+v", id, back.Log())
+	}
+	// What the pages and commands for operators need: a list, a reading, a reset.
+	if ids, _, err := store.List(t.Context(), window.Match{}, ""); err != nil || len(ids) != 1 || ids[0] != back.Log() {
+		t.Errorf("listed %v, %v, want %v", ids, err, back.Log())
+	}
+	if logs, err := store.Read(t.Context(), []window.LogID{back.Log()}); err != nil || logs[0].Contents.Used() != 29 {
+		t.Errorf("read %+v, %v, want 29 hits", logs, err)
+	}
+	if logs, err := store.Remove(t.Context(), []window.LogID{back.Log()}); err != nil || len(logs) != 1 {
+		t.Errorf("removed %+v, %v", logs, err)
+	}
+	if id := <-removed; id != back.Log() {
+		t.Errorf("told of a reset of %+v, want %+v", id, back.Log())
 	}
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)

@@ -55,6 +55,11 @@ func (e *evidence) of(key string) (places []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	forms := []string{key[:10], key[len(key)-10:], hex.EncodeToString([]byte(key))[:20], strings.Trim(fmt.Sprintf("%d", []byte(key[:8])), "[]")}
+	percent := ""
+	for _, c := range []byte(key[:8]) {
+		percent += fmt.Sprintf("%%%02x", c)
+	}
+	forms = append(forms, percent, strings.ToUpper(percent))
 	for before := range 3 { // in base64 it depends on what stands before
 		text := base64.StdEncoding.EncodeToString([]byte("abc"[:before] + key))
 		forms = append(forms, text[4:16])
@@ -406,24 +411,31 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// recordPost records the answer to a POST.
+// recordPost records the answer to a POST. The request may use every page of the admin port, so
+// that a handler answers and not the check of the token.
 func (e *evidence) recordPost(t *testing.T, target, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.do(t, req)
+	req.Header.Set("Authorization", "Bearer "+edge.ActToken)
+	req.Header.Set("Content-Type", "application/json")
+	switch status := e.do(t, req); status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusUnsupportedMediaType:
+		t.Errorf("POST %s is %d: no handler read the body", target, status)
+	}
 }
 
-// do records the answer to a request.
-func (e *evidence) do(t *testing.T, req *http.Request) {
+// do records the answer to a request, and returns its status.
+func (e *evidence) do(t *testing.T, req *http.Request) int {
 	t.Helper()
 	got, err := newClient(t, "", "127.0.0.1").do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.add("answers over HTTP", fmt.Sprint(got.status), fmt.Sprint(got.header), got.body)
+	return got.status
 }
 
 // credentials are headers and paths with a key, by place.

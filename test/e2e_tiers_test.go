@@ -373,6 +373,7 @@ func invalidate(t *testing.T, rls *edge.RLSServer, change string) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+edge.ActToken)
 	got, err := newClient(t, rls.Admin(), "127.0.0.1").do(req)
 	if err != nil || got.status >= 300 {
 		t.Fatalf("invalidate %s: got %d, %v: %s", change, got.status, err, got.body)

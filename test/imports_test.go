@@ -17,15 +17,16 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/config", "internal/xds", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics", "internal/compat/stats"},
+	{"internal/console"},
+	{"internal/config", "internal/xds", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics", "internal/tracing", "internal/compat/stats"},
 	{"internal/config/tiers", "internal/redisclient"},
 	{"internal/config/rules", "internal/config/watch"},
 	{"internal/compat"},
 	{"internal/config/settings"},
 	{"internal/compare"},
-	{"internal/answer", "internal/adapter", "internal/compat/pages"},
+	{"internal/answer", "internal/adapter", "internal/compat/pages", "internal/insight"},
 	{"internal/policy", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
-	{"internal/tier", "internal/config/files", "pkg/window/memstore", "pkg/window/redisstore"},
+	{"internal/tier", "internal/config/files", "pkg/window/calendar", "pkg/window/memstore", "pkg/window/redisstore", "pkg/window/calendar"},
 	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/config/strict"},
 }
 
@@ -41,6 +42,8 @@ var only = []struct {
 	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", []string{"internal/compat/stats"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
 	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/tiers"}},
+	{"go.opentelemetry.io", "a span is made in one place", []string{"internal/tracing", "internal/daemon"}},
+	{"github.com/apache/datasketches-go", "what is counted for people has a bound", []string{"internal/insight"}},
 	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},
 }
 
@@ -65,7 +68,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" {
 			continue
 		}
 		level, ok := depth[name]

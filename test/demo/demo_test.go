@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -166,5 +167,20 @@ func TestDrawing(t *testing.T) {
 	}
 	if strings.Contains(text, "http") && strings.Count(text, "http") != 1 {
 		t.Error("the drawing refers to something outside of it")
+	}
+}
+
+// TestPoliciesDrawing holds docs/policies.svg to what the policies decide.
+func TestPoliciesDrawing(t *testing.T) {
+	want, err := policiesDrawing(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../../docs/policies.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/policies.svg is not what the policies decide; go run ./test/demo -policies docs/policies.svg")
 	}
 }

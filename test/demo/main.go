@@ -60,8 +60,16 @@ func run(ctx context.Context, args []string, out, _ io.Writer) error {
 	flags.RLS(&o.rls)
 	flags.StringVar(&o.envoy, "envoy", "", "the `binary` of Envoy; rls is asked without one if it is not there")
 	flags.StringVar(&o.svg, "svg", "", "write a drawing of the burst to this `file`")
+	flags.StringVar(&o.policies, "policies", "", "only write a drawing of all policies to this `file`")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if o.policies != "" {
+		drawing, err := policiesDrawing(ctx)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(o.policies, []byte(drawing), 0o644)
 	}
 	return process.Run(ctx, func(t process.TB) {
 		if err := show(t, o, out); err != nil {
@@ -71,7 +79,7 @@ func run(ctx context.Context, args []string, out, _ io.Writer) error {
 }
 
 // options are the flags.
-type options struct{ rls, envoy, svg string }
+type options struct{ rls, envoy, svg, policies string }
 
 // show sends the burst and writes the answers.
 func show(t process.TB, o options, out io.Writer) error {

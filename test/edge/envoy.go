@@ -253,6 +253,9 @@ func (e *EnvoyServer) findIngress() error {
 	return nil
 }
 
+// Admin returns http://host:port of the admin interface.
+func (e *EnvoyServer) Admin() string { return "http://" + e.admin }
+
 // get asks the admin interface.
 func (e *EnvoyServer) get(path string) (string, error) {
 	resp, err := e.client.Get("http://" + e.admin + path)

@@ -151,6 +151,9 @@ func (s *RLSServer) live(t process.TB, err error) *RLSServer {
 	return s
 }
 
+// ActToken may use every page of the admin port of an rls that [StartRLS] starts.
+const ActToken = "act-0123456789abcdef"
+
 func newRLS(o RLSOptions) (*RLSServer, error) {
 	dir, err := os.MkdirTemp("", "rls")
 	if err != nil {
@@ -162,6 +165,13 @@ func newRLS(o RLSOptions) (*RLSServer, error) {
 	}
 	s := &RLSServer{options: o, dir: dir}
 	s.options.Env = env
+	if tokens := envPrefix + "ADMIN_TOKEN_FILE"; env[tokens] == "" && o.Binary == "" { // a given program may be older
+		env[tokens] = filepath.Join(dir, "tokens")
+		if err := os.WriteFile(env[tokens], []byte("act "+ActToken+" test\n"), 0o600); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
 	for _, f := range []struct {
 		text, path, setting string
 		write               func(string) error

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/zap"
-
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -220,8 +218,8 @@ func explain(t *testing.T, rules, domain, descriptor string) string {
 	}
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	decider := policy.NewDecider(generation.Rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
-	answer, err := decider.Explain(t.Context(), policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: entries, Cost: 1}}}, nil)
+	request := policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: entries, Cost: 1}}}
+	answer, err := generation.Rules.Explain(t.Context(), request, policy.ExplainOptions{Store: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,15 +234,6 @@ func load(paths ...string) (*config.Generation, error) {
 	}
 	return in.Load(settings.Default())
 }
-
-// uncounted implements policy.Meters and counts nothing.
-type uncounted struct{}
-
-func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
-func (uncounted) UnknownDomain()                    {}
-func (uncounted) Count(policy.Outcome)              {}
-func (uncounted) Near(uint64)                       {}
-func (uncounted) Detail([]byte, policy.Outcome)     {}
 
 // snippets returns the descriptors that the files of a directory send, and their domain.
 func snippets(t *testing.T, dir string, oneOnly bool) (sent []string, domain string) {

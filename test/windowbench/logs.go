@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +23,8 @@ var (
 	sortedSetText string
 	//go:embed two_counters.lua
 	twoCountersText string
+	//go:embed gcra.lua
+	gcraText string
 	//go:embed plant.lua
 	plantText string
 	//go:embed get_and_set.lua
@@ -31,11 +32,12 @@ var (
 
 	sortedSetScript   = redis.NewScript(sortedSetText)
 	twoCountersScript = redis.NewScript(twoCountersText)
+	gcraScript        = redis.NewScript(gcraText)
 	plantScript       = redis.NewScript(plantText)
 	getAndSetScript   = redis.NewScript(getAndSetText)
 	emptyScript       = redis.NewScript("return 1")
 
-	scripts = []*redis.Script{sortedSetScript, twoCountersScript, plantScript, getAndSetScript, emptyScript}
+	scripts = []*redis.Script{sortedSetScript, twoCountersScript, gcraScript, plantScript, getAndSetScript, emptyScript}
 )
 
 // A call is a command as it is sent, and what its reply must be.
@@ -61,9 +63,7 @@ type kind interface {
 }
 
 // name is the key of a check's log: the one that redisstore uses.
-func name(c window.Check) string {
-	return c.Key + ":" + strconv.FormatInt(c.Limit.Window.Microseconds(), 10)
-}
+func name(c window.Check) string { return redisstore.KeyName("", c.Log()) }
 
 // evalsha is a call of one of the scripts here. Their replies begin with 1 if
 // the call was allowed.
@@ -115,7 +115,7 @@ func (o other) plant(ctx context.Context, b *bench, c window.Check, p past) erro
 	switch {
 	case o.script == getAndSetScript:
 		return b.client.Set(ctx, name(c), make([]byte, 135), 0).Err()
-	case o.script == twoCountersScript && c.Limit.Hits == uint64(p.hits):
+	case (o.script == twoCountersScript || o.script == gcraScript) && c.Limit.Hits == uint64(p.hits):
 		c.Cost = c.Limit.Hits
 		return b.client.Do(ctx, evalsha(o.script, c, true).args...).Err()
 	}
@@ -129,6 +129,16 @@ func (packed) plant(ctx context.Context, b *bench, c window.Check, p past) error
 	now, err := b.now(ctx)
 	if err != nil {
 		return err
+	}
+	if c.Limit.Policy != window.Sliding {
+		if c.Limit.Hits != uint64(p.hits) {
+			return nil // it begins with nothing used
+		}
+		var s window.State
+		s.Look(nil, now, &c)
+		c.Cost = c.Limit.Hits
+		s.Charge(&c)
+		return b.client.Set(ctx, name(c), s.Log(), 0).Err()
 	}
 	log, err := even(c, now, p)
 	if err != nil {

@@ -57,6 +57,14 @@ var (
 			"*denied*: the log is full, nothing expires. Script is the ratio of the time within EVALSHA alone, and waits " +
 			"the ratio to the sorted set when it tells all that ours tells: how long to wait, and when the log is empty.",
 	}
+	policyTopic = &topic{
+		name: "policy", title: "Redis per decision, by policy", unit: "µs", base: "our sliding log", extra: "script",
+		about: "CPU of Redis for one decision at a limit of 100, states as above, against the sliding log in the same state. *gcra* is a script of the generic cell rate algorithm, and *two-counters* the one of the table above; both are written for this program.",
+	}
+	policyMemoryTopic = &topic{
+		name: "policy-memory", title: "Memory of a key, by policy", unit: "bytes", base: "our sliding log",
+		about: "MEMORY USAGE of a key of which 100 hits are used, divided by 100, against the sliding log of as many.",
+	}
 	batchTopic = &topic{
 		name: "batch", title: "16 independent decisions in one EVALSHA", unit: "µs", base: "sorted set, one call each", extra: "script", waits: true,
 		about: "CPU of Redis for each of the 16, against one sorted-set call for one decision. States as above.",
@@ -97,8 +105,9 @@ var (
 
 // A limit is what is asked, and how precisely.
 type limit struct {
-	hits uint64
-	auto bool // precision as window.Precision says; otherwise zero
+	hits   uint64
+	policy window.Policy
+	auto   bool // precision as window.Precision says; otherwise zero
 }
 
 func (l limit) String() string {
@@ -118,6 +127,20 @@ func (l limit) check(key string, win time.Duration, slack uint64) window.Check {
 		c.Precision = window.Precision(c.Limit)
 	}
 	c.Limit.Hits += slack
+	c.Limit.Policy = l.policy
+	switch l.policy {
+	case window.TokenBucket:
+		c.Limit.Rate = uint32(l.hits)
+	case window.Calendar:
+		if slack > 0 {
+			c.Limit.Hits = window.MaxHits - 1 // its period is longer than the run
+		}
+		c.Limit.Window = time.Hour
+		start := time.Now().Truncate(time.Hour).Unix()
+		c.Period = window.Period{Start: start, End: start + 3600, Next: start + 7200}
+	case window.SlidingCounter:
+		c.Limit.Hits += slack // its estimate varies
+	}
 	return c
 }
 
@@ -183,6 +206,7 @@ func (b *bench) decisionRows() (all rowList) {
 	} {
 		all.add(cpuTopic, o.name, b.decisions(o.kind, o.state, limits[1], 1), b.decisions(set, o.state, limits[1], 1), target{})
 	}
+	all = append(all, b.policyRows()...)
 	for _, s := range states {
 		for _, l := range []limit{small, ring} {
 			if s.of > 0 {
@@ -193,6 +217,28 @@ func (b *bench) decisionRows() (all rowList) {
 	}
 	all.add(groupTopic, full, b.group(packed{}), b.group(set), target{ratio: 0.60}).
 		waits = b.group(withWaits)
+	return all
+}
+
+// policyRows returns the rows about the policies that keep a few numbers.
+func (b *bench) policyRows() (all rowList) {
+	sliding := limit{hits: 100}
+	policies := []window.Policy{window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter}
+	for _, s := range []string{full, denied} {
+		base := b.decisions(packed{}, s, sliding, 1)
+		for _, p := range policies {
+			bound := target{}
+			if s == full && (p == window.TokenBucket || p == window.Fixed) {
+				bound.ratio = 0.90
+			}
+			all.add(policyTopic, p.String()+"/"+s, b.decisions(packed{}, s, limit{hits: 100, policy: p}, 1), base, bound)
+		}
+		all.add(policyTopic, "gcra/"+s, b.decisions(other{gcraScript}, s, sliding, 1), base, target{})
+		all.add(policyTopic, "two-counters/"+s, b.decisions(other{twoCountersScript}, s, sliding, 1), base, target{})
+	}
+	for _, p := range policies {
+		all.add(policyMemoryTopic, p.String(), b.memory(packed{}, limit{hits: 100, policy: p}), b.memory(packed{}, sliding), target{})
+	}
 	return all
 }
 

@@ -69,15 +69,15 @@ func TestEveryRow(t *testing.T) {
 			t.Errorf("%d separators, want %d as in the head: %s", n, columns, line)
 		}
 	}
-	if tables != 10 {
-		t.Errorf("got %d tables, want one for each of 10 topics:\n%s", tables, &out)
+	if tables != 12 {
+		t.Errorf("got %d tables, want one for each of 12 topics:\n%s", tables, &out)
 	}
 }
 
 // TestWrongAnswers proves that a row with wrong answers fails.
 func TestWrongAnswers(t *testing.T) {
 	b := newBench(t, tiny())
-	for _, k := range []kind{packed{}, sortedSet{}, sortedSet{waits: true}, other{twoCountersScript}} {
+	for _, k := range []kind{packed{}, sortedSet{}, sortedSet{waits: true}, other{twoCountersScript}, other{gcraScript}} {
 		c := limit{hits: 5}.check("wrong", time.Hour, 0)
 		if err := k.plant(t.Context(), b, c, past{hits: 5, pace: time.Second}); err != nil {
 			t.Fatal(err)

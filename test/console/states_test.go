@@ -1,0 +1,58 @@
+package console
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/console/consoletest"
+)
+
+// serve serves a made-up console for the time of the test. A nil clock is the real one.
+func serve(t *testing.T, state string, now func() time.Time) (*consoletest.Console, string) {
+	t.Helper()
+	c := consoletest.New(consoletest.Options{State: state, Now: now})
+	mux := http.NewServeMux()
+	mux.Handle("/", admin.Handler(admin.Pages{Metrics: prometheus.NewRegistry(), Active: c.Active, Access: c.Access, Console: c}))
+	mux.HandleFunc("GET /v1/denials/stream", c.Stream)
+	server := httptest.NewServer(mux)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return c, server.URL
+}
+
+// paths are the pages of the console.
+var paths = []string{
+	"/", "/subject", "/subject?id=acme", "/subject?address=203.0.113.7", "/denials", "/denials?rule=per-key", "/denials?since=1m",
+	"/top", "/top?by=rule", "/top?by=route&minutes=60", "/top?by=address&order=near", "/top?order=shadow",
+	"/rules", "/rules?rule=per-key", "/try", "/audit", "/login",
+}
+
+// maxPage bounds a page with its files in any state, in bytes.
+const maxPage = 1 << 20
+
+// TestStates opens every page in every made-up state. The pages of the real rls have their own
+// tests; here each page is looked at in two ways, which have both themes and both widths.
+func TestStates(t *testing.T) {
+	for _, state := range consoletest.States {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			_, base := serve(t, state, nil)
+			b := open(t, base)
+			for _, path := range paths {
+				status := b.load(path)
+				if status >= 500 || status == http.StatusNotFound && !strings.Contains(path, "?") {
+					t.Errorf("%s answers %d", path, status)
+				}
+				if size := eval[int](b, "new Blob([document.documentElement.outerHTML]).size"); size > maxPage {
+					t.Errorf("%s has %d bytes, want at most %d", path, size, maxPage)
+				}
+				b.twoLooks(path)
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package monitoring
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/test/process"
+)
+
+const (
+	alertsFile = "../../deploy/prometheus/rules.yaml"
+	operator   = "../../deploy/kubernetes/shared/components/monitoring/prometheusrule.yaml"
+	chart      = "../../deploy/helm/slidegate/files/alerts.yaml"
+)
+
+// An alert is one of rules.yaml.
+type alert struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func readAlerts(t *testing.T) []alert {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []alert } }
+	if err := yaml.Unmarshal([]byte(readText(t, alertsFile)), &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Groups) != 1 || len(file.Groups[0].Rules) == 0 {
+		t.Fatalf("%s: got %d groups, want one with alerts", alertsFile, len(file.Groups))
+	}
+	return file.Groups[0].Rules
+}
+
+// TestCopies compares the alerts for the Prometheus operator and those of the chart with
+// deploy/prometheus/rules.yaml. With -update it writes them.
+func TestCopies(t *testing.T) {
+	_, groups, ok := strings.Cut(readText(t, alertsFile), "\ngroups:\n")
+	head, _, ok2 := strings.Cut(readText(t, operator), "\nspec:\n")
+	if !ok || !ok2 {
+		t.Fatalf("%s has no groups, or %s has no spec", alertsFile, operator)
+	}
+	groups = "groups:\n" + groups
+	var spec strings.Builder
+	for line := range strings.Lines(groups) {
+		spec.WriteString("  " + line)
+	}
+	for path, want := range map[string]string{chart: groups, operator: head + "\nspec:\n" + spec.String()} {
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(want, readText(t, path)); diff != "" {
+			t.Errorf("%s differs from %s (-); run: go test ./test/monitoring -run TestCopies -update\n%s", path, alertsFile, diff)
+		}
+	}
+}
+
+// TestAlerts compares deploy/prometheus/rules.yaml with docs/operate.md: each alert has a line in the
+// table, and the section that its runbook_url names, with its expression, duration and severity.
+func TestAlerts(t *testing.T) {
+	text := readText(t, "../../docs/operate.md")
+	known := make(map[string]bool)
+	for _, a := range readAlerts(t) {
+		known[a.Alert] = true
+		if a.Annotations["runbook_url"] != page+"#"+strings.ToLower(a.Alert) {
+			t.Errorf("%s: runbook_url is %q", a.Alert, a.Annotations["runbook_url"])
+		}
+		row := fmt.Sprintf("| [%s](#%s) | %s | %s |\n", a.Alert, strings.ToLower(a.Alert), a.Labels["severity"], a.Annotations["summary"])
+		if !strings.Contains(text, row) {
+			t.Errorf("the table lacks the line %s", row)
+		}
+		when := "For " + a.For
+		if a.For == "0m" {
+			when = "At once"
+		}
+		head := fmt.Sprintf("#### %s\n\n```promql\n%s\n```\n\n%s: %s.\n", a.Alert, a.Expr, when, a.Labels["severity"])
+		_, section, ok := strings.Cut(text, head)
+		if !ok {
+			t.Errorf("docs/operate.md has no section that begins with\n%s", head)
+			continue
+		}
+		section, _, _ = strings.Cut(section, "\n#")
+		if !strings.Contains(section, "**Look at:** ") || !strings.Contains(section, "**Do:** ") {
+			t.Errorf("the section of %s does not say what to look at or what to do", a.Alert)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "#### Slidegate"); ok && !known["Slidegate"+name] {
+			t.Errorf("docs/operate.md has a section for Slidegate%s, which is no alert", name)
+		}
+	}
+}
+
+// promtool runs promtool, which must succeed.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("promtool"); err != nil {
+		process.Missing(t, "promtool", "make test-servers installs Debian's prometheus")
+	}
+	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// TestPromtool checks the alerts, and each with series in which it fires and ends:
+// testdata/alerts.yaml. It also checks the configuration of Prometheus in docs/operate.md.
+func TestPromtool(t *testing.T) {
+	dir := t.TempDir()
+	_, config, ok := strings.Cut(readText(t, "../../docs/operate.md"), "```yaml\nrule_files:")
+	config, _, ok2 := strings.Cut(config, "```\n")
+	if !ok || !ok2 {
+		t.Fatal("docs/operate.md has no configuration of Prometheus")
+	}
+	for file, text := range map[string]string{"prometheus.yml": "rule_files:" + config, "slidegate.yaml": readText(t, alertsFile)} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
+	promtool(t, "check", "rules", alertsFile)
+	promtool(t, "test", "rules", "testdata/alerts.yaml")
+	var file struct {
+		Tests []struct {
+			Cases []struct {
+				Alertname string
+				Fires     []any `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(readText(t, "testdata/alerts.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	fires, ends := make(map[string]bool), make(map[string]bool)
+	for _, test := range file.Tests {
+		for _, c := range test.Cases {
+			if len(c.Fires) > 0 {
+				fires[c.Alertname] = true
+			} else if fires[c.Alertname] {
+				ends[c.Alertname] = true
+			}
+		}
+	}
+	for _, a := range readAlerts(t) {
+		if !fires[a.Alert] || !ends[a.Alert] {
+			t.Errorf("testdata/alerts.yaml: %s fires %v, and ends after that %v; want both", a.Alert, fires[a.Alert], ends[a.Alert])
+		}
+	}
+}
