@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,20 +48,62 @@ type backend struct {
 	open      chan struct{} // requests with wait end when it is closed
 
 	mu      sync.Mutex
+	visits  map[*visit]bool
 	retries map[string]int
 }
 
+// A visit is a request at the backend.
+type visit struct {
+	request context.Context //nolint:containedctx // Envoy ends it
+	conn    syscall.RawConn // nil: not known
+}
+
+// connection is the key of a request's connection in its context; see [serveHTTP].
+type connection struct{}
+
+// enter counts a request until the caller calls leave, or Envoy ends it.
 func (b *backend) enter(ctx context.Context) (leave func()) {
-	n := b.now.Add(1)
-	for {
-		most := b.most.Load()
-		if n <= most || b.most.CompareAndSwap(most, n) {
-			break
-		}
+	v := &visit{request: ctx}
+	v.conn, _ = ctx.Value(connection{}).(syscall.RawConn)
+	b.mu.Lock()
+	if b.visits == nil {
+		b.visits = make(map[*visit]bool)
 	}
-	left := sync.OnceFunc(func() { b.now.Add(-1) })
+	b.visits[v] = true
+	n := int64(len(b.visits))
+	if n > b.most.Load() {
+		// Envoy has ended some requests, and this process has not noticed yet.
+		n = 0
+		for other := range b.visits {
+			if !other.ended() {
+				n++
+			}
+		}
+		b.most.Store(max(n, b.most.Load()))
+	}
+	b.now.Store(int64(len(b.visits)))
+	b.mu.Unlock()
+	left := sync.OnceFunc(func() {
+		b.mu.Lock()
+		delete(b.visits, v)
+		b.now.Store(int64(len(b.visits)))
+		b.mu.Unlock()
+	})
 	context.AfterFunc(ctx, left) // Envoy has ended the request
 	return left
+}
+
+// ended reports whether Envoy has ended the request: by a reset of the stream, or by closing the
+// connection, which the kernel knows before the server has read it.
+func (v *visit) ended() (ended bool) {
+	if v.request.Err() != nil || v.conn == nil {
+		return v.request.Err() != nil
+	}
+	err := v.conn.Control(func(fd uintptr) {
+		n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		ended = n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
+	})
+	return ended || err != nil
 }
 
 // ServeHTTP counts a request until its last bytes are written.

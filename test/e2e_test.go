@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -510,7 +511,14 @@ func serveHTTP(t *testing.T, handler http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: handler, Protocols: new(http.Protocols), ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+		if tcp, ok := conn.(syscall.Conn); ok {
+			if raw, err := tcp.SyscallConn(); err == nil {
+				return context.WithValue(ctx, connection{}, raw)
+			}
+		}
+		return ctx
+	}}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	done := make(chan error, 1)
