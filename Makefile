@@ -79,15 +79,16 @@ run: build ## build and serve: embedded store, built-in example rules, ready for
 	SLIDEGATE_LOG_FORMAT=$${SLIDEGATE_LOG_FORMAT:-console} exec bin/rls
 
 # RLS and APP are host:port of rls and of the application; by default the application is the
-# HTTP port of rls. ENVOY_BIN is another Envoy to use.
+# HTTP port of rls. ENVOY_CONFIG is another file of envoy/, and ENVOY_BIN another Envoy to use.
 ENVOY_BIN ?= $(TOOLS)/envoy-$(ENVOY)/bin/envoy
 RLS ?= 127.0.0.1:8081
 APP ?= 127.0.0.1:8080
+ENVOY_CONFIG ?= envoy/ratelimit.yaml
 .PHONY: envoy-run
-envoy-run: $(ENVOY_BIN) ## run Envoy with envoy/ratelimit.yaml on :10000, in front of what make run serves
+envoy-run: $(ENVOY_BIN) ## run Envoy with ENVOY_CONFIG, envoy/ratelimit.yaml by default, on :10000, in front of what make run serves
 	@at() { host=$${1%:*}; host=$${host#[}; echo "address: \"$${host%]}\", port_value: $${1##*:}"; }; \
 	  exec '$(ENVOY_BIN)' --disable-hot-restart --log-level warn --config-yaml "$$(sed \
-	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" envoy/ratelimit.yaml)"
+	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" '$(ENVOY_CONFIG)')"
 
 .PHONY: demo
 demo: build envoy ## show a burst over a window's edge, through Envoy, as table, time line and SVG; draw all policies

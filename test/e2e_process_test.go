@@ -446,6 +446,7 @@ func testAsk(t *testing.T, probe edge.RLSOptions) {
 		{"--domain edge --descriptor api_key=asked --until-denied 1000", 0, "OVER_LIMIT  per-key: 0 of "},
 		{"--domain edge --descriptor unknown=x --until-denied 2", 1, "denied none of 2 requests"},
 		{"--domain edge --descriptor unknown=x", 0, "OK  no limit"},
+		{"--domain edge --descriptor unknown=x --descriptor api_key=several", 0, "OK  no limit; per-key: "},
 		{"--domain edge --descriptor x", 2, "--descriptor"},
 		{"--domain edge --descriptor a=b --address 127.0.0.1:1", 1, "127.0.0.1:1"},
 	} {

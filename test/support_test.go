@@ -61,7 +61,7 @@ func supportInOneCommand(t *testing.T, instances int, env map[string]string) {
 	}
 	ask := func(i int) bool {
 		t.Helper()
-		denied, _, err := ratelimit.Ask(t.Context(), dial(t, all[i]), "edge", descriptors.Descriptor{{Key: "api_key", Value: "x"}}, 1)
+		denied, _, err := ratelimit.Ask(t.Context(), dial(t, all[i]), "edge", []descriptors.Descriptor{{{Key: "api_key", Value: "x"}}}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,11 +21,12 @@ import (
 )
 
 type askCmd struct {
-	Address, CAFile    string
-	Domain, Descriptor string
-	Hits               uint32
-	UntilDenied        int
-	Timeout            time.Duration
+	Address, CAFile string
+	Domain          string
+	Descriptor      []string
+	Hits            uint32
+	UntilDenied     int
+	Timeout         time.Duration
 }
 
 func ask(c *cli) *cobra.Command {
@@ -32,7 +34,7 @@ func ask(c *cli) *cobra.Command {
 	cmd := leaf("ask", "Send a request to the running service as Envoy does, which charges it, and print the answer.", func() error { return a.Run(c) })
 	f := cmd.Flags()
 	f.StringVar(&a.Domain, "domain", "", "the `NAME` of the request's domain")
-	f.StringVar(&a.Descriptor, "descriptor", "", "the descriptor, such as 'route=search,api_key=k1' (`ENTRIES`)")
+	descriptorFlag(f, &a.Descriptor)
 	f.Uint32Var(&a.Hits, "hits", 1, "cost of the request")
 	f.IntVar(&a.UntilDenied, "until-denied", 0, "send it up to `N` times, until it is denied; exit 1 if it never is")
 	f.StringVar(&a.Address, "address", "", "the `HOST:PORT` of a service on another machine, instead of the service of these settings")
@@ -52,9 +54,9 @@ func (a askCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	entries, err := descriptors.Parse(a.Descriptor)
+	sent, err := parseDescriptors(a.Descriptor)
 	if err != nil {
-		return usage("--descriptor: %w", err)
+		return err
 	}
 	if a.UntilDenied < 0 {
 		return usage("--until-denied: expected a number above 0")
@@ -75,7 +77,7 @@ func (a askCmd) Run(c *cli) error {
 	}
 	defer conn.Close()
 	for range max(a.UntilDenied, 1) {
-		denied, err := a.once(conn, entries)
+		denied, err := a.once(conn, sent)
 		if err != nil {
 			return fmt.Errorf("ask: %s: %w", address, err)
 		}
@@ -90,10 +92,10 @@ func (a askCmd) Run(c *cli) error {
 }
 
 // once sends the request once and prints the answer.
-func (a askCmd) once(conn *grpc.ClientConn, entries descriptors.Descriptor) (denied bool, err error) {
+func (a askCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
 	defer cancel()
-	denied, limit, err := ratelimit.Ask(ctx, conn, a.Domain, entries, a.Hits)
+	denied, limits, err := ratelimit.Ask(ctx, conn, a.Domain, sent, a.Hits)
 	if err != nil {
 		return false, err
 	}
@@ -101,7 +103,7 @@ func (a askCmd) once(conn *grpc.ClientConn, entries descriptors.Descriptor) (den
 	if denied {
 		code = "OVER_LIMIT"
 	}
-	fmt.Printf("%s  %s\n", code, limit)
+	fmt.Printf("%s  %s\n", code, strings.Join(limits, "; "))
 	return denied, nil
 }
 

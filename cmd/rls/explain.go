@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -29,7 +30,7 @@ func explain(c *cli) *cobra.Command {
 	var e explainCmd
 	cmd := leaf("explain", "Print which rules a request matches and why, and the answer of an empty store.", func() error { return e.Run(c) })
 	f := cmd.Flags()
-	f.StringArrayVar(&e.Descriptor, "descriptor", nil, `a descriptor, such as 'route=search,api_key=k1'; write a comma or = in a value with a backslash before it; repeat the flag for each descriptor of the request (`+"`ENTRIES`"+`)`)
+	descriptorFlag(f, &e.Descriptor)
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional if the rules have only one")
 	f.StringVar(&e.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the caller's tier, instead of the tier of its key")
@@ -113,15 +114,32 @@ func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
 		}
 		return nil, usage("--tier: there is no tier %q, expected one of %s", e.Tier, strings.Join(tiers.Tiers(), ", "))
 	}
-	for _, text := range e.Descriptor {
-		entries, err := descriptors.Parse(text)
-		if err != nil {
-			return nil, usage("--descriptor: %w", err)
-		}
+	all, err := parseDescriptors(e.Descriptor)
+	if err != nil {
+		return nil, err
+	}
+	for _, entries := range all {
 		digest(entries, g.Secrets)
 		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: e.Hits})
 	}
 	return req, nil
+}
+
+// descriptorFlag adds the flag --descriptor, which may be repeated.
+func descriptorFlag(f *pflag.FlagSet, to *[]string) {
+	f.StringArrayVar(to, "descriptor", nil, `a descriptor, such as 'route=search,api_key=k1'; write a comma or = in a value with a backslash before it; repeat the flag for each descriptor of the request (`+"`ENTRIES`"+`)`)
+}
+
+// parseDescriptors parses the values of --descriptor.
+func parseDescriptors(texts []string) ([]descriptors.Descriptor, error) {
+	all := make([]descriptors.Descriptor, len(texts))
+	for i, text := range texts {
+		var err error
+		if all[i], err = descriptors.Parse(text); err != nil {
+			return nil, usage("--descriptor: %w", err)
+		}
+	}
+	return all, nil
 }
 
 // digest replaces API keys in entries by their digests.

@@ -31,7 +31,7 @@ func inspect(c *cli) *cobra.Command {
 			return i.Run(c)
 		}),
 	}
-	cmd.Flags().IntVar(&i.Entries, "entries", 40, "how many of the newest entries to print; -1 prints all")
+	cmd.Flags().IntVar(&i.Entries, "entries", 40, "how many of the newest entries to print, or of the holds that end last; -1 prints all")
 	return cmd
 }
 

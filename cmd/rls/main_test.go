@@ -117,6 +117,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "inspect k", code: 1, stderr: "rls: store.type is memory in these settings, but rls inspect reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables\n"},
 		{line: "explain --descriptor api_key=unknown --tier pro", stdout: "rule per-key for tier pro: 500 per 1s"},
 		{line: "inspect", code: 2, stderr: "name one KEY"},
+		{line: "ask --domain a --descriptor a=b --descriptor b", code: 2, stderr: "--descriptor: entry 1 has no =: write key=value,key=value"},
 		{line: "ask --domain a --descriptor a=b --timeout 0s", code: 2, stderr: "--timeout: expected a duration above 0"},
 		{line: "ask --domain a --descriptor a=b --ca-file ca.crt --address 127.0.0.1:1", code: 2, stderr: "--ca-file: it counts only with --address and the settings of grpc.tls"},
 		{line: "ask --domain a --descriptor a=b --ca-file ca.crt", code: 2, stderr: "--ca-file: it counts only with --address"},

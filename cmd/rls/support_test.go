@@ -312,6 +312,29 @@ func TestSeveralInstances(t *testing.T) {
 	}
 }
 
+// TestUsedUp says for each policy what is used up and what gives room again.
+func TestUsedUp(t *testing.T) {
+	for _, tt := range []struct {
+		limit insight.LimitUsage
+		want  string
+	}{
+		{insight.LimitUsage{Policy: "sliding", Limit: 5, Used: 5, Window: 60, NextFree: 12}, "r: 5 used of 5 per 1m. The next hit is free in 12s."},
+		{insight.LimitUsage{Policy: "token_bucket", Limit: 5, Rate: 1, Used: 5, Window: 1, NextFree: 0.9}, "r: 5 of 5 tokens used, 1 comes back per 1s. The next token is free in 0.9s."},
+		{insight.LimitUsage{Policy: "token_bucket", Limit: 5, Rate: 20, Used: 9, Window: 60, NextFree: 15}, "r: 9 of 5 tokens used, 20 come back per 1m. The next token is free in 15s."},
+		{insight.LimitUsage{Policy: "calendar", Limit: 5, Used: 5, Window: 30 * 86400, NextFree: 3600}, "r: 5 used of 5 per month. The next period begins in 1h00m."},
+		{insight.LimitUsage{Policy: "fixed", Limit: 5, Used: 5, Window: 60, NextFree: 12}, "r: 5 used of 5 per 1m fixed. The next window begins in 12s."},
+		{insight.LimitUsage{Policy: "in_flight", Limit: 5, Used: 5, Window: 300, NextFree: 200}, "r: 5 of 5 requests in flight. The next place is free when a request ends, in 3m20s at the latest."},
+	} {
+		tt.limit.Rule = "r"
+		u := insight.Usage{Query: insight.Query{Subject: "acme"}, Source: "redis", Limits: []insight.LimitUsage{tt.limit}}
+		var b strings.Builder
+		writeUsage(&b, &u, page{width: 120})
+		if !strings.Contains(b.String(), tt.want+"\n") {
+			t.Errorf("the usage has no %q:\n%s", tt.want, b.String())
+		}
+	}
+}
+
 // TestResets prints what was removed, and sends what was asked.
 func TestResets(t *testing.T) {
 	port := newPort(t)

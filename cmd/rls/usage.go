@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -390,9 +391,26 @@ func conclusion(u *insight.Usage, paint colours) string {
 			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("%s: %d used of %s. %s", fit(plain(l.Rule), maxNamed), l.Used, l.Amount(), room(l)))
+		lines = append(lines, fmt.Sprintf("%s: %s. %s", fit(plain(l.Rule), maxNamed), spent(l), room(l)))
 	}
 	return paint.red("Used up, so requests are denied:") + "\n" + gap + strings.Join(lines, "\n"+gap)
+}
+
+// spent says what is used of a limit.
+func spent(l *insight.LimitUsage) string {
+	switch policy.ParsePolicy(l.Policy) {
+	case window.TokenBucket:
+		come := "come"
+		if l.Rate == 1 {
+			come = "comes"
+		}
+		per := policy.FormatWindow(seconds(l.Window))
+		return fmt.Sprintf("%d of %s used, %d %s back per %s", l.Used, counted(int(min(l.Limit, window.MaxHits)), "token"), l.Rate, come, per)
+	case window.InFlight:
+		return fmt.Sprintf("%d of %s", l.Used, l.Amount())
+	default:
+		return fmt.Sprintf("%d used of %s", l.Used, l.Amount())
+	}
 }
 
 // room says when a limit that is used up has room.
@@ -400,10 +418,19 @@ func room(l *insight.LimitUsage) string {
 	if l.Limit == 0 {
 		return "A limit of 0 denies every request."
 	}
-	if l.Policy == window.InFlight.String() {
-		return fmt.Sprintf("The next place is free when a request ends, in %s at the latest.", wait(l.NextFree))
+	in := wait(l.NextFree)
+	switch policy.ParsePolicy(l.Policy) {
+	case window.InFlight:
+		return "The next place is free when a request ends, in " + in + " at the latest."
+	case window.TokenBucket:
+		return "The next token is free in " + in + "."
+	case window.Fixed:
+		return "The next window begins in " + in + "."
+	case window.Calendar:
+		return "The next period begins in " + in + "."
+	default:
+		return "The next hit is free in " + in + "."
 	}
-	return fmt.Sprintf("The next hit is free in %s.", wait(l.NextFree))
 }
 
 // seconds returns a duration in whole microseconds. What is not a time is 0.

@@ -226,12 +226,11 @@ func (l *loader) readRulesFiles() {
 }
 
 func (l *loader) generation() (*Generation, error) {
-	s := &l.settings
 	t := l.readTiers()
 	l.warnOfIdleSource()
 	read, places := l.readRules(t.secrets, t.file)
 	if !l.noRules && !read.Missing() {
-		t.file.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
+		t.file.CheckSubjects(read, &l.warn)
 	}
 	if err := l.report.Err(); err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ descriptors:
     rate_limit: {name: quota, unit: minute, requests_per_unit: 1}
   - key: bucket
     rate_limit: {name: bucket, policy: token_bucket, by_tier: {free: {rate: 5/s, burst: 5}}}
+  - key: both
+    rate_limit: {name: both, limits: [{policy: token_bucket, rate: 5/s, burst: 5}, {policy: calendar, unit: month, requests_per_unit: 9}]}
 `)
 	s.Tiers.Path = configtest.Write(t, "tiers.yaml", `tiers: [free]
 default: free
@@ -47,6 +49,12 @@ subjects:
       bucket: {max: 7}
   - id: another
     overrides: {bucket: {rate: 9/s, burst: 20}}
+  - id: hits
+    overrides:
+      bucket: {unit: minute, requests_per_unit: 500}
+      both: {unit: month, requests_per_unit: 500}
+  - id: wrong
+    overrides: {both: {unit: minute, requests_per_unit: 500}}
 `)
 	g := mustLoad(t, s)
 	for id, want := range map[string]*tier.Extra{
@@ -72,9 +80,49 @@ subjects:
 	}
 	want := []string{
 		`tiers.yaml:9: subjects[1].overrides[1]: no rule has this name, did you mean "per-key"?`,
-		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: rls ignores this override",
-		"tiers.yaml:18: subjects[3].overrides[1]: these keys have no meaning under the policy token_bucket of the rule for tier free: rls ignores this override",
+		"tiers.yaml:10: subjects[1].overrides[2]: subject acme, rule quota: a quota rule has one limit: rls ignores this override",
+		"tiers.yaml:18: subjects[3].overrides[1]: subject other, rule bucket: these keys have no meaning under the policy token_bucket: rls ignores this override",
+		"tiers.yaml:23: subjects[5].overrides[0]: subject hits, rule bucket: the rule is a token bucket, so these hits count as 500 per 1m, bursts of 500: write rate and burst",
+		"tiers.yaml:24: subjects[5].overrides[1]: subject hits, rule both: it replaces all limits of the rule, so 5 per 1s, bursts of 5 does not apply to the subject: write under limits what shall stay",
+		"tiers.yaml:26: subjects[6].overrides[0]: subject wrong, rule both: these keys have no meaning under the policies calendar and token_bucket: rls ignores this override",
 	}
+	configtest.Diff(t, want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml")), "warnings")
+}
+
+// TestLabelsOfPeriods: a label that a rule takes for the day of its periods, and that is no day, is
+// told with its place, once for all subjects with that value.
+func TestLabelsOfPeriods(t *testing.T) {
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
+descriptors:
+  - key: api_key
+    rate_limit: {name: monthly, policy: calendar, starts_label: billing_day, by_tier: {pro: {unit: month, requests_per_unit: 1}, free: {unlimited: true}}}
+  - key: weekly
+    rate_limit: {name: weekly, policy: calendar, subject: api_key, unit: week, requests_per_unit: 1, starts_label: weekday}
+`)
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", `tiers: [free, pro]
+default: free
+subjects:
+  - id: good
+    tier: pro
+    labels: {billing_day: "15", weekday: monday, region: first}
+  - id: bad
+    tier: pro
+    labels:
+      weekday: "1"
+      billing_day: first
+  - {id: free, labels: {billing_day: first}}
+  - {id: again, tier: pro, labels: {billing_day: first}}
+  - {id: third, tier: pro, labels: {billing_day: first}}
+  - {id: none, tier: pro}
+  - {id: "0", tier: pro, labels: {billing_day: "0"}}
+`)
+	want := []string{
+		"tiers.yaml:10: subjects[1].labels[0]: subject bad: the periods of the rule weekly start on the day in this label, which is not a day of the week: write monday to sunday; they start as the rule says",
+		"tiers.yaml:11: subjects[1].labels[1]: subject bad and 2 more with this value: the periods of the rule monthly start on the day in this label, which is not a day of the month: write 1 to 31; they start as the rule says",
+		"tiers.yaml:16: subjects[6].labels[0]: subject 0: the periods of the rule monthly start on the day in this label, which is not a day of the month: write 1 to 31; they start as the rule says",
+	}
+	g := mustLoad(t, s)
 	configtest.Diff(t, want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml")), "warnings")
 }
 

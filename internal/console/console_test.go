@@ -71,6 +71,16 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestLongWords: the rules page shows all words of a rule with several limits.
+func TestLongWords(t *testing.T) {
+	c := newConsole("usual")
+	const end = "from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin), for each API key"
+	c.Active().Rules[0].Words = []string{"10 in each second on average, and up to 50 at once after 5 seconds without requests, and 1,000 in each calendar month (month " + end}
+	if got := ask(t, c, "/rules", nil, ""); !strings.Contains(got.body, end+"</bdi>") {
+		t.Errorf("the page has not all words:\n%s", got.body)
+	}
+}
+
 // checkPage checks what holds for each page: its headers, and markup that they allow.
 func checkPage(t *testing.T, name string, got answer) {
 	t.Helper()

@@ -282,6 +282,25 @@ const (
 	inFlight = "in_flight"
 )
 
+// Freed says what gives back what is used, and when.
+func (l *limit) Freed() string {
+	next, empty := length(l.NextFree), length(l.Empty)
+	switch l.Policy {
+	case bucket:
+		return "The next token comes back in " + next + ", and the bucket is full in " + empty + "."
+	case fixed:
+		return "The window of the clock ends in " + empty + ", and all its hits with it."
+	case calendar:
+		return "The period ends in " + empty + ", and all its hits with it."
+	case counter:
+		return "The estimate falls by one hit in " + next + ", and to 0 in " + empty + "."
+	case inFlight:
+		return "Places are free when requests end. If an end is not reported, the next one is free in " + next + ", the last one in " + empty + "."
+	default:
+		return "The oldest hit expires in " + next + ", the last one in " + empty + "."
+	}
+}
+
 // when says in which time hits were used, with a blank before it.
 func (l *limit) when() string {
 	switch l.Policy {

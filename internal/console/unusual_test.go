@@ -46,6 +46,24 @@ func TestDenialsOfPolicies(t *testing.T) {
 	}
 }
 
+// TestFreed says for each policy what gives back what is used.
+func TestFreed(t *testing.T) {
+	for policy, want := range map[string]string{
+		"":                "The oldest hit expires in 12 s, the last one in 58 s.",
+		"sliding":         "The oldest hit expires in 12 s, the last one in 58 s.",
+		"token_bucket":    "The next token comes back in 12 s, and the bucket is full in 58 s.",
+		"fixed":           "The window of the clock ends in 58 s, and all its hits with it.",
+		"calendar":        "The period ends in 58 s, and all its hits with it.",
+		"sliding_counter": "The estimate falls by one hit in 12 s, and to 0 in 58 s.",
+		"in_flight":       "Places are free when requests end. If an end is not reported, the next one is free in 12 s, the last one in 58 s.",
+	} {
+		l := newLimit(insight.LimitUsage{Policy: policy, Limit: 100, Used: 9, Remaining: 91, Window: 60, NextFree: 12, Empty: 58})
+		if got := l.Freed(); got != want {
+			t.Errorf("%s: got %q, want %q", policy, got, want)
+		}
+	}
+}
+
 // TestTopLinks leads from each kind of entry to a page that finds it.
 func TestTopLinks(t *testing.T) {
 	digest := strings.Repeat("ab", 32)

@@ -556,7 +556,7 @@ func TestDescribe(t *testing.T) {
 		"edge|plain  name=plain  5 per 1m",
 		"edge|two  name=two  5 per 1s and 100000 per 1d (precision 8.64s) (25.5% observed)",
 		"edge|hot  name=hot  5 per 1m (lease up to 2 for 50ms)",
-		"edge|policies  name=policies  10 per 1s, bursts of 50 and 5 per 1m fixed and 20 in_flight",
+		"edge|policies  name=policies  10 per 1s, bursts of 50 and 5 per 1m fixed and 20 requests in flight",
 		"edge|free  name=free  unlimited",
 		"edge|none  name=none  no limit",
 		"edge|tiers  name=tiers  5 per 1m  free: 5 per 1m (100% observed)  pro: unlimited  trial: no limit",

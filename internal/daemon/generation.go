@@ -243,6 +243,9 @@ func describeTerms(t *policy.Terms) string {
 	parts := make([]string, len(t.Limits))
 	for i, l := range t.Limits {
 		parts[i] = policy.FormatLimit(l.Limit)
+		if starts := l.CalendarText(); starts != "" {
+			parts[i] += " (" + starts + ")"
+		}
 		if l.Precision > 0 {
 			parts[i] += fmt.Sprintf(" (precision %v)", l.Precision)
 		}

@@ -27,7 +27,7 @@ func TestUsageOfPolicies(t *testing.T) {
 		{window.Limit{Hits: 9, Window: 10 * time.Second, Policy: window.Fixed}, "9 per 10s fixed", 3, 6, 6, 6, false},
 		{window.Limit{Hits: 9, Window: time.Hour, Policy: window.Calendar}, "9 per hour", 3, 6, 96, 96, false},
 		{window.Limit{Hits: 9, Window: 10 * time.Second, Policy: window.SlidingCounter}, "9 per 10s sliding_counter", 3, 6, 9.333334, 16, false},
-		{window.Limit{Hits: 9, Window: time.Minute, Policy: window.InFlight}, "9 in_flight", 3, 6, 60, 60, false},
+		{window.Limit{Hits: 9, Window: time.Minute, Policy: window.InFlight}, "9 requests in flight", 3, 6, 60, 60, false},
 	} {
 		store := memstore.New(memstore.Options{Clock: func() time.Duration { return start }, SweepInterval: -1})
 		check := window.Check{Key: "k", Limit: tt.l, Cost: 3}

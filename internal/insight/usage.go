@@ -113,7 +113,7 @@ func (l *LimitUsage) Per() string {
 	case window.Calendar:
 		return "per " + policy.Unit(of.Window)
 	case window.InFlight:
-		return of.Policy.String()
+		return "requests in flight"
 	default:
 		return "per " + policy.FormatWindow(of.Window) + " " + of.Policy.String()
 	}

@@ -69,8 +69,12 @@ func (c *Call) addChecks(i int) {
 	}
 	var own Terms
 	if who.known != nil && c.req.Tier == "" {
-		if o, ok := who.known.Override(rule.Name); ok && rs.mayOverride(rule, &o) {
-			if own, ok = c.ownTerms(rule, terms, &o); ok {
+		if o, ok := who.known.Override(rule.Name); ok {
+			if ok = rs.mayOverride(rule, &o); ok {
+				own, ok = c.ownTerms(rule, terms, &o)
+			}
+			c.tellOverride(rule, terms.Limits, own.Limits, who.known, who.tier, &o, ok)
+			if ok {
 				terms, status.Own = &own, true
 			}
 		}

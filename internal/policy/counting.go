@@ -31,13 +31,14 @@ func worst(l window.Limit) string {
 	}
 }
 
-// calendarText says when the periods of a calendar start, or returns an empty text.
-func (l *Limit) calendarText() string {
+// CalendarText says when the periods of a calendar start, or returns an empty text.
+func (l *Limit) CalendarText() string {
 	switch {
 	case l.Calendar == nil:
 		return ""
 	case l.StartsLabel != "":
-		return fmt.Sprintf("%v; the day from the subject's label %s", l.Calendar, l.StartsLabel)
+		unit, start, _ := strings.Cut(l.Calendar.String(), " from ")
+		return fmt.Sprintf("%s from the day in the label %s, otherwise from %s", unit, l.StartsLabel, start)
 	default:
 		return l.Calendar.String()
 	}

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // tableResolver is a tier.Resolver that answers from a table. It records the questions
@@ -322,6 +325,59 @@ func TestWhiteSpaceAroundValues(t *testing.T) {
 			if len(v.Limits) > 0 && store.checks[0].Key == first {
 				t.Errorf("%s=%q has the log of %q", tt.key, tt.value+padding, tt.value)
 			}
+		}
+	}
+}
+
+// TestOverridesOfASource: a record of a source is first seen at a request, which logs an override that
+// does not count as it is written. For a file of tiers the configuration has warned.
+func TestOverridesOfASource(t *testing.T) {
+	bucket := Limit{Limit: window.Limit{Policy: window.TokenBucket, Rate: 5, Window: time.Second, Hits: 50}}
+	hits, burst := window.Limit{Hits: 7, Window: time.Minute}, window.Limit{Policy: window.TokenBucket, Rate: 9, Window: time.Second, Hits: 90}
+	for _, tt := range []struct {
+		elsewhere bool
+		rule      []Limit
+		own       []window.Limit
+		want      string // in the log
+		limit     string // that counts
+	}{
+		{true, []Limit{bucket}, []window.Limit{hits}, "so these hits count as 7 per 1m, bursts of 7", "7 per 1m, bursts of 7"},
+		{true, []Limit{bucket, {Limit: hits}}, []window.Limit{hits}, "so 5 per 1s, bursts of 50 does not apply", "7 per 1m"},
+		{true, []Limit{{Limit: hits}}, []window.Limit{burst}, "these keys have no meaning under the policy sliding", "7 per 1m"},
+		{true, []Limit{bucket}, []window.Limit{burst}, "", "9 per 1s, bursts of 90"},
+		{false, []Limit{bucket}, []window.Limit{hits}, "", "7 per 1m, bursts of 7"},
+	} {
+		dir, err := tier.NewDirectory([]string{"free"}, "free")
+		if err != nil {
+			t.Fatal(err)
+		}
+		extra := &tier.Extra{Overrides: map[string]tier.Override{"r": {Limits: tt.own}}}
+		if err := dir.Add(tier.Subject{ID: "acme", Extra: extra}, secrets.Digest("acme-key")); err != nil {
+			t.Fatal(err)
+		}
+		rs := NewRules(Identity{Secrets: secrets, Tiers: dir, Elsewhere: tt.elsewhere})
+		if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, Name: "r", Terms: Terms{Limits: tt.rule}}); err != nil {
+			t.Fatal(err)
+		}
+		store := memstore.New(memstore.Options{})
+		t.Cleanup(func() { store.Close() })
+		core, log := observer.New(zapcore.WarnLevel)
+		d := NewDecider(rs, Options{Store: store, Meters: uncounted{}, Subjects: dir, Log: zap.New(core)})
+		v := decide(t, d, request("api_key=acme-key"))
+		if got := FormatLimit(v.Limits[0].Limit.Limit); got != tt.limit {
+			t.Errorf("%+v: the limit is %s", tt, got)
+		}
+		got, fields := "", map[string]any{"rule": rs.All()[0].String(), "subject": "acme"}
+		for _, e := range log.FilterMessage("a subject's override does not count as it is written").All() {
+			got = e.ContextMap()["problem"].(string)
+			for k, v := range fields {
+				if e.ContextMap()[k] != v {
+					t.Errorf("the log has %v", e.ContextMap())
+				}
+			}
+		}
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%+v: the log has %q", tt, got)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func FillTime(l window.Limit) (fill time.Duration, exact bool) {
 
 // AppendLimit appends a limit as operators read it: "100 per 1m" for a sliding window, and
 // with other policies "10 per 1s, bursts of 50", "100 per 1m fixed", "100 per month",
-// "100 per 1m sliding_counter" and "20 in_flight".
+// "100 per 1m sliding_counter" and "20 requests in flight".
 func AppendLimit(b []byte, l window.Limit) []byte {
 	number := func(n uint64) { b = strconv.AppendUint(b, n, 10) }
 	switch l.Policy {
@@ -42,7 +42,7 @@ func AppendLimit(b []byte, l window.Limit) []byte {
 		return b
 	case window.InFlight:
 		number(l.Hits)
-		return append(b, " in_flight"...)
+		return append(b, " requests in flight"...)
 	case window.Calendar:
 		number(l.Hits)
 		return append(append(b, " per "...), Unit(l.Window)...)
@@ -174,7 +174,12 @@ func (s *LimitStatus) countsHow() string {
 	case window.Fixed:
 		return fmt.Sprintf("counts in windows of the clock; around the end of one, up to %d pass in any %s", 2*l.Hits, FormatWindow(l.Window))
 	case window.Calendar:
-		text := "counts in periods of the calendar " + l.calendarText()
+		text := "counts in periods of the calendar "
+		if s.ownDay {
+			text += fmt.Sprintf("%v, the day in the label %s", l.Calendar, l.StartsLabel)
+		} else {
+			text += l.CalendarText()
+		}
 		if s.Period != (window.Period{}) {
 			start, end := l.Calendar.Local(s.Period.Start), l.Calendar.Local(s.Period.End)
 			text += fmt.Sprintf("; the present one is from %s to %s", start.Format(time.RFC3339), end.Format(time.RFC3339))

@@ -39,6 +39,8 @@ func monthLimit(t testing.TB) Limit {
 func TestLimitTexts(t *testing.T) {
 	odd := bucketLimit
 	odd.Rate = 7
+	labelled := monthLimit(t)
+	labelled.StartsLabel = "billing_day"
 	for _, tt := range []struct {
 		l                   Limit
 		text, log, sentence string
@@ -69,7 +71,11 @@ func TestLimitTexts(t *testing.T) {
 			words: "10,000 in each calendar month (month from day 15 at 00:00, Europe/Berlin)", worst: 20_000,
 		},
 		{
-			l: inFlightLimit, text: "20 in_flight", log: "in_flight", sentence: "20 at the same time",
+			l: labelled, text: "10000 per month", log: "month", sentence: "10000 hits in each month",
+			words: "10,000 in each calendar month (month from the day in the label billing_day, otherwise from day 15 at 00:00, Europe/Berlin)", worst: 20_000,
+		},
+		{
+			l: inFlightLimit, text: "20 requests in flight", log: "in_flight", sentence: "20 at the same time",
 			words: "20 at the same time, each for 5 minutes at most", worst: 20,
 		},
 	} {
@@ -227,7 +233,7 @@ func TestExplainPolicies(t *testing.T) {
 		{bucketLimit, []string{"rule r: 10 per 1s, bursts of 50", "an empty bucket is full again after 5s; this request finds it full, with 50 tokens", "49 remain"}},
 		{fixedLimit, []string{"rule r: 1000 per 1h fixed", "counts in windows of the clock; around the end of one, up to 2000 pass in any 1h"}},
 		{counterLimit, []string{"rule r: 1000000 per 1d sliding_counter", "in the worst case 1999999 pass in any 1d"}},
-		{ofMonth, []string{"rule r: 100 per month", "calendar month from day 1 at 00:00, Europe/Berlin; the day from the subject's label billing_day; the present one is " + period}},
+		{ofMonth, []string{"rule r: 100 per month", "calendar month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin; the present one is " + period}},
 	} {
 		rules := NewRules(Identity{Secrets: secrets})
 		if err := rules.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("f")}, Name: "r", Terms: Terms{Limits: []Limit{tt.l}}}); err != nil {

@@ -1,9 +1,15 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -13,7 +19,7 @@ import (
 //   - Hits in a window have the policy of the rule's limit with that window, else the policy
 //     that the rule's limits with a window have. If those differ, it is sliding. A calendar
 //     holds only for an override with its own unit.
-//   - If the rule has only a token bucket, hits in a window are its rate and its burst.
+//   - If the rule has only a token bucket beside limits in flight, hits in a window are its rate and its burst.
 //   - A rate and a burst are for a rule with a token bucket, and a maximum in flight is for a
 //     rule with one. A hold lasts as long as the rule says.
 //   - If the rule has no limits, an override counts with the policy that its keys mean.
@@ -106,10 +112,87 @@ func windowedLike(rule []Limit, l window.Limit) (like *Limit) {
 			like = &slidingLike
 		}
 	}
-	if like == nil {
+	if like == nil && limitWith(rule, window.Calendar) == nil {
 		return limitWith(rule, window.TokenBucket)
 	}
 	return like
+}
+
+// OverrideNote says what may surprise the author of a subject's override under a rule, for a
+// subject of a tier. It returns an empty text if the override counts as it is written.
+func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string {
+	if !rs.mayOverride(r, o) {
+		return "a quota rule has one limit: rls ignores this override"
+	}
+	rule := r.terms(tierName).Limits
+	own, ok := OwnLimits(nil, rule, o.Limits)
+	if !ok {
+		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
+	}
+	var lost []string
+	for i, l := range o.Limits {
+		if isConverted(l, &own[i]) {
+			return fmt.Sprintf("the rule is a token bucket, so these hits count as %s: write rate and burst", FormatLimit(own[i].Limit))
+		}
+	}
+	for i := range rule {
+		if isLost(&rule[i], own) {
+			lost = append(lost, FormatLimit(rule[i].Limit))
+		}
+	}
+	do := "does"
+	if len(lost) > 1 {
+		do = "do"
+	}
+	if len(lost) > 0 {
+		return fmt.Sprintf("it replaces all limits of the rule, so %s %s not apply to the subject: write under limits what shall stay", strings.Join(lost, " and "), do)
+	}
+	return ""
+}
+
+// isConverted reports whether hits of an override have become a token bucket.
+func isConverted(l window.Limit, own *Limit) bool {
+	return own.Policy == window.TokenBucket && l.Policy != window.TokenBucket
+}
+
+// isLost reports whether own, the limits of a subject, have none with the policy of a limit of the
+// rule. A subject without limits is meant to be unlimited.
+func isLost(l *Limit, own []Limit) bool { return len(own) > 0 && limitWith(own, l.Policy) == nil }
+
+// policiesOf names the policies of limits: the policy sliding.
+func policiesOf(limits []Limit) string {
+	var names []string
+	for i := range limits {
+		names = append(names, limits[i].Policy.String())
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 1 {
+		return "the policy " + names[0]
+	}
+	return "the policies " + strings.Join(names, " and ")
+}
+
+// tellOverride warns of an override in a record of a source that does not count as it is written.
+// Of the file of tiers, the configuration has warned already. own are the limits of the subject
+// under the rule; they count if ok is true.
+func (c *Call) tellOverride(r *Rule, rule, own []Limit, of *tier.Subject, tierName string, o *tier.Override, ok bool) {
+	log := c.decider.opts.Log
+	if !c.rules.away || log == nil {
+		return
+	}
+	odd := !ok
+	for i := 0; ok && i < len(o.Limits); i++ {
+		odd = odd || isConverted(o.Limits[i], &own[i])
+	}
+	for i := range rule {
+		odd = odd || isLost(&rule[i], own)
+	}
+	if !odd {
+		return
+	}
+	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not count as it is written"); entry != nil {
+		entry.Write(zap.Stringer("rule", r), zap.String("subject", of.ID), zap.String("problem", c.rules.OverrideNote(r, tierName, o)))
+	}
 }
 
 // slidingLike is a limit with the policy sliding.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -43,6 +44,7 @@ func TestOwnLimits(t *testing.T) {
 		"calendar":                  {limits{hits(window.Calendar, 5, m)}, limits{plain}, limits{hits(window.Calendar, 7, m)}},
 		"calendar, another unit":    {limits{hits(window.Calendar, 5, time.Hour)}, limits{plain}, nil},
 		"calendar beside a window":  {limits{hits(window.Calendar, 5, time.Hour), hits(window.Fixed, 5, time.Second)}, limits{plain}, limits{hits(window.Fixed, 7, m)}},
+		"hits beside a calendar":    {limits{hits(window.Calendar, 5, time.Hour), bucket(5, time.Second, 50)}, limits{plain}, nil},
 		"no limits":                 {nil, limits{plain, bucket(1, m, 2)}, limits{plain, bucket(1, m, 2)}},
 		"no limits, and in flight":  {nil, limits{hits(window.InFlight, 9, time.Second)}, nil},
 		"unlimited":                 {limits{hits(window.Fixed, 5, m)}, nil, limits{}},
@@ -71,5 +73,65 @@ func TestOwnLimits(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestOverrideNotes: an override that does not count as its author may expect has a note.
+func TestOverrideNotes(t *testing.T) {
+	type limits = []window.Limit
+	sliding, day := window.Limit{Hits: 7, Window: time.Minute}, window.Limit{Hits: 7, Window: 24 * time.Hour}
+	bucket := window.Limit{Policy: window.TokenBucket, Rate: 5, Window: time.Second, Hits: 50}
+	hour := window.Limit{Policy: window.Calendar, Hits: 5, Window: time.Hour}
+	places := window.Limit{Policy: window.InFlight, Hits: 5, Window: time.Minute}
+	for name, c := range map[string]struct {
+		rule, override limits
+		quota          bool
+		want           string
+	}{
+		"the same":         {limits{sliding}, limits{day}, false, ""},
+		"unlimited":        {limits{bucket, hour}, nil, false, ""},
+		"a bucket":         {limits{bucket}, limits{bucket}, false, ""},
+		"all policies":     {limits{bucket, day}, limits{bucket, day}, false, ""},
+		"beside in flight": {limits{sliding, places}, limits{sliding}, false, ""},
+		"hits for a bucket": {
+			limits{bucket},
+			limits{sliding},
+			false,
+			"the rule is a token bucket, so these hits count as 7 per 1m, bursts of 7: write rate and burst",
+		},
+		"a bucket is lost": {
+			limits{bucket, day},
+			limits{sliding},
+			false,
+			"it replaces all limits of the rule, so 5 per 1s, bursts of 50 does not apply to the subject: write under limits what shall stay",
+		},
+		"a calendar and a bucket are lost": {
+			limits{bucket, day, hour},
+			limits{sliding},
+			false,
+			"it replaces all limits of the rule, so 5 per 1s, bursts of 50 and 5 per hour do not apply to the subject: write under limits what shall stay",
+		},
+		"no meaning": {
+			limits{sliding},
+			limits{bucket},
+			false,
+			"these keys have no meaning under the policy sliding: rls ignores this override",
+		},
+		"no meaning beside a calendar": {
+			limits{hour, bucket},
+			limits{sliding},
+			false,
+			"these keys have no meaning under the policies calendar and token_bucket: rls ignores this override",
+		},
+		"quota": {limits{sliding}, limits{sliding, day}, true, "a quota rule has one limit: rls ignores this override"},
+	} {
+		rs := policy.NewRules(policy.Identity{})
+		r := policy.Rule{Quota: c.quota}
+		for _, l := range c.rule {
+			r.Terms.Limits = append(r.Terms.Limits, policy.Limit{Limit: l})
+		}
+		if got := rs.OverrideNote(&r, "free", &tier.Override{Limits: c.override}); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -171,5 +172,25 @@ func BenchmarkPeriod(b *testing.B) {
 				c.period(s, subject)
 			}
 		})
+	}
+}
+
+// TestExplainBillingDay: an explanation has the day on which the periods of a subject start.
+func TestExplainBillingDay(t *testing.T) {
+	const rule = "month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin; the present one is from"
+	for _, tt := range []struct{ key, day, want string }{
+		{"acme-key", "15", "month from day 15 at 00:00, Europe/Berlin, the day in the label billing_day; the present one is from"},
+		{"acme-key", "1", "month from day 1 at 00:00, Europe/Berlin, the day in the label billing_day; the present one is from"},
+		{"acme-key", "first", rule},
+		{"x", "15", rule},
+	} {
+		m := newMonthly(t, 10, map[string]string{"billing_day": tt.day})
+		e, err := explainWith(t, m.decider, *request("api_key=" + tt.key), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, tt.want) {
+			t.Errorf("%s, day %s: no %q in\n%s", tt.key, tt.day, tt.want, text)
+		}
 	}
 }

@@ -178,7 +178,7 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 			Limit:    FormatLimit(l.Limit),
 			Policy:   l.Policy.String(),
 			Rate:     l.Rate,
-			Calendar: l.calendarText(),
+			Calendar: l.CalendarText(),
 			Worst:    worst(l.Limit),
 			Bytes:    window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
 		}

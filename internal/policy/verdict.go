@@ -28,6 +28,7 @@ type LimitStatus struct {
 	// policy.
 	Period window.Period
 
+	ownDay   bool   // Limit.Calendar starts on the day of the subject's label
 	recorded bool   // recordReports has recorded the cost
 	room     uint64 // what remained before that
 

@@ -73,7 +73,7 @@ func amount(l *Limit) string {
 		return fmt.Sprintf("%s in each %s of the clock, so up to %s in %s around its end",
 			hits, strings.TrimPrefix(span(l.Window), "any "), grouped(WorstCase(l.Limit)), span(l.Window))
 	case window.Calendar:
-		return fmt.Sprintf("%s in each calendar %s (%v)", hits, Unit(l.Window), l.Calendar)
+		return fmt.Sprintf("%s in each calendar %s (%s)", hits, Unit(l.Window), l.CalendarText())
 	case window.SlidingCounter:
 		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), grouped(WorstCase(l.Limit)))
 	default:

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -22,8 +23,8 @@ import (
 const timeout = 5 * time.Second
 
 // Print writes to w the content of a log in the Redis of the settings. key is the whole name
-// of the log, as SCAN prints it. Print writes the newest entries, oldest first, at most as
-// many as entries says. A negative number means all.
+// of the log, as SCAN prints it. Print writes the newest entries, oldest first, or the holds that
+// end last, at most as many as entries says. A negative number means all.
 func Print(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
 	if s.Store.Type != settings.StoreRedis {
 		return fmt.Errorf("store.type is %s in these settings, but rls inspect reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables", s.Store.Type)
@@ -63,16 +64,21 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 		fmt.Fprintln(w, counts(&r))
 	}
 	if life.Val() > 0 {
-		fmt.Fprintf(w, "expires  in %v\n", life.Val())
+		fmt.Fprintf(w, "expires  in %s\n", days(life.Val()))
 	}
 	lines := strings.SplitAfter(log.String(), "\n")
-	head := len(lines) - 1 - len(log.Entries) // the last line is empty
+	rows := len(log.Entries) + len(log.Holds) // a log has one of the two
+	head := len(lines) - 1 - rows             // the last line is empty
 	fmt.Fprint(w, strings.Join(lines[:head], ""))
 	older := 0
 	if entries >= 0 {
-		older = max(0, len(log.Entries)-entries)
+		older = max(0, rows-entries)
 	}
-	if older > 0 {
+	switch {
+	case older == 0:
+	case log.Policy == window.InFlight:
+		fmt.Fprintf(w, "  ... %d more, which end earlier\n", older)
+	default:
 		fmt.Fprintf(w, "  ... %d older ones\n", older)
 	}
 	fmt.Fprint(w, strings.Join(lines[head+older:], ""))
@@ -96,12 +102,25 @@ func counts(r *window.Reading) string {
 	switch r.ID.Policy {
 	case window.Sliding:
 		entries, used := r.Live()
-		return fmt.Sprintf("window   %v, of which %d entries count now with a cost of %d", r.ID.Window, len(entries), used)
+		return fmt.Sprintf("window   %s, of which %d entries count now with a cost of %d", policy.FormatWindow(r.ID.Window), len(entries), used)
 	case window.TokenBucket:
-		return fmt.Sprintf("policy   %v, with a rate for each %v", r.ID.Policy, r.ID.Window)
+		return fmt.Sprintf("policy   %v, with a rate for each %s", r.ID.Policy, policy.FormatWindow(r.ID.Window))
 	case window.InFlight:
 		return fmt.Sprintf("policy   %v, of which a cost of %d is held now", r.ID.Policy, r.Used(window.Limit{}))
 	default:
-		return fmt.Sprintf("policy   %v with a window of %v, of which a cost of %d counts now", r.ID.Policy, r.ID.Window, r.Used(window.Limit{}))
+		return fmt.Sprintf("policy   %v with a window of %s, of which a cost of %d counts now", r.ID.Policy, policy.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
+	}
+}
+
+// days formats a time with its days: 29d23h59m58.5s.
+func days(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch n, rest := d/day, d%day; {
+	case n == 0:
+		return d.String()
+	case rest == 0:
+		return fmt.Sprintf("%dd", n)
+	default:
+		return fmt.Sprintf("%dd%v", n, rest)
 	}
 }

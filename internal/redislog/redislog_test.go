@@ -46,6 +46,12 @@ func TestPrint(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for stream, cost := range []uint64{1, 2, 3} {
+		c := window.Check{Key: "k", Limit: window.Limit{Hits: 9, Window: 72 * time.Hour, Policy: window.InFlight}, Cost: cost, Stream: window.StreamID(stream + 1)}
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := client.Set(t.Context(), "text", "hello", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +66,18 @@ func TestPrint(t *testing.T) {
 		wantErr string
 	}{
 		{"slidegate:k:60000000", 2, []string{
-			"key      slidegate:k:60000000\nwindow   1m0s, of which 3 entries count now with a cost of 6\nexpires  in 1m",
+			"key      slidegate:k:60000000\nwindow   1m, of which 3 entries count now with a cost of 6\nexpires  in 1m",
 			"small log, 45 bytes, times in 1µs\n", "entries  3 of 13, cost 6, sums from 0\n  ... 1 older ones\n", "  2\n  -0s  2\n",
 		}, ""},
-		{"slidegate:k:b86400000000", -1, []string{"policy   token_bucket, with a rate for each 24h0m0s\n", "24 bytes\n", "\nexpires  in "}, ""},
-		{"slidegate:k:f86400000000", -1, []string{"policy   fixed with a window of 24h0m0s, of which a cost of 2 counts now\n", "20 bytes\n"}, ""},
-		{"slidegate:k:c86400000000", -1, []string{"policy   calendar with a window of 24h0m0s, of which a cost of 2 counts now\n", "\nexpires  in 2h46m"}, ""},
-		{"slidegate:k:w86400000000", -1, []string{"policy   sliding_counter with a window of 24h0m0s, of which a cost of 2 counts now\n", "17 bytes\n"}, ""},
+		{"slidegate:k:b86400000000", -1, []string{"policy   token_bucket, with a rate for each 1d\n", "24 bytes\n", "\nexpires  in "}, ""},
+		{"slidegate:k:f86400000000", -1, []string{"policy   fixed with a window of 1d, of which a cost of 2 counts now\n", "20 bytes\n"}, ""},
+		{"slidegate:k:c86400000000", -1, []string{"policy   calendar with a window of 1d, of which a cost of 2 counts now\n", "\nexpires  in 2h46m"}, ""},
+		{"slidegate:k:w86400000000", -1, []string{"policy   sliding_counter with a window of 1d, of which a cost of 2 counts now\n", "17 bytes\n"}, ""},
+		{"slidegate:k:h", 2, []string{
+			"policy   in_flight, of which a cost of 6 is held now\nexpires  in 3d", "in_flight, 64 bytes\n", "holds    3, cost 6\n  ... 1 more, which end earlier\n",
+			"  0000000000000002 holds 2 until +", "  0000000000000003 holds 3 until +3d",
+		}, ""},
+		{"slidegate:k:h", -1, []string{"holds    3, cost 6\n  0000000000000001 holds 1 until "}, ""},
 		{"slidegate:k:60000000", -1, []string{"sums from 0\n  -"}, ""},
 		{"k:60000000", -1, nil, `no key "k:60000000" in Redis; names begin with store.redis.key_prefix, here "slidegate:"`},
 		{"text", -1, nil, `the value of "text": window: not a log: kind 0x68`},

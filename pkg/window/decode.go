@@ -324,13 +324,20 @@ func date(clock time.Duration) string {
 	return time.Unix(0, int64(clock)).UTC().Format(time.RFC3339Nano)
 }
 
-// relative formats a duration with a sign always, for a column of them.
+// relative formats a duration with a sign always, for a column of them: -1d2h0m0s.
 func relative(d time.Duration) string {
+	sign := "-"
 	if d > 0 {
-		return "+" + d.String()
+		sign = "+"
 	}
-	if d == 0 {
-		return "-0s"
+	const day = 24 * time.Hour
+	days, rest := d.Abs()/day, d.Abs()%day
+	switch {
+	case days == 0:
+		return sign + rest.String()
+	case rest == 0:
+		return fmt.Sprintf("%s%dd", sign, days)
+	default:
+		return fmt.Sprintf("%s%dd%v", sign, days, rest)
 	}
-	return d.String()
 }

@@ -88,6 +88,17 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+func TestRelative(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "-0s", time.Microsecond: "+1µs", -10500 * time.Millisecond: "-10.5s", 24 * time.Hour: "+1d",
+		-720 * time.Hour: "-30d", 25*time.Hour + time.Millisecond: "+1d1h0m0.001s", -24*time.Hour - time.Second: "-1d1s",
+	} {
+		if got := relative(d); got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestContentsString(t *testing.T) {
 	log := take(nil, 1_700_000_000_000_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 2}, new(Decision))
 	log = take(log, 1_700_000_010_500_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 3, Precision: time.Second}, new(Decision))

@@ -16,7 +16,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // tiersDoc is a tiers file.
@@ -58,12 +57,15 @@ type File struct {
 	Names     []string        // of the tiers; nil: they could not be read
 	Directory *tier.Directory // nil: the file could not be parsed
 
-	overrides []overrideLine // of the subjects in the directory
+	// overrides and labels are those of the subjects in the directory.
+	overrides []overrideLine
+	labels    map[labelValue]*labelLine
 }
 
 // Read reads a tiers file.
 func Read(o Options, src files.File) *File {
-	t := tiersReader{Options: o, file: src.Name, lines: make(map[string]int)}
+	t := tiersReader{Options: o, file: src.Name, lines: make(map[string]int), values: make(map[string]int)}
+	t.result.labels = make(map[labelValue]*labelLine)
 	t.read(src)
 	return &t.result
 }
@@ -76,6 +78,8 @@ type tiersReader struct {
 
 	lines map[string]int // of the subjects in the directory, by their ids
 	plain int            // keys in plain text
+	// values are the numbers of different values of each label.
+	values map[string]int
 }
 
 // read reads the file and reports its problems. If the list of tiers is wrong, names
@@ -197,10 +201,11 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 		added.Extra = &extra
 	}
 	t.add(d, added, digests, subjectSpots{id: s.ID.OrElse(f.Spot), tier: s.Tier.Spot, keys: spots})
+	t.keepLabels(d, s, extra.Labels)
 	for i := range s.Overrides {
 		e := &s.Overrides[i]
 		if o, ok := extra.Overrides[e.Key]; ok && len(t.result.overrides) < strict.MaxProblems {
-			t.result.overrides = append(t.result.overrides, overrideLine{e.Key, s.Tier.Value, o.Limits, strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}})
+			t.result.overrides = append(t.result.overrides, overrideLine{e.Key, s.ID.Value, s.Tier.Value, o, strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}})
 		}
 	}
 }
@@ -309,10 +314,11 @@ func readLabels(d *strict.Decoder, f *strict.Field[strict.Ordered[strict.Field[s
 
 // overrideLine is the place of an override.
 type overrideLine struct {
-	rule   string
-	tier   string // empty: the default
-	limits []window.Limit
-	place  strict.Problem // without a message
+	rule    string
+	subject string
+	tier    string // empty: the default
+	own     tier.Override
+	place   strict.Problem // without a message
 }
 
 // CheckPortable reports the overrides in the file, because envoyproxy/ratelimit has no subjects.
@@ -324,9 +330,15 @@ func (t *File) CheckPortable(report *strict.Report) {
 	}
 }
 
-// CheckOverrides warns of overrides in the file that change nothing under the active rules.
-// quotaMode: every rule is a quota rule.
-func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict.Report) {
+// CheckSubjects warns of overrides and labels in the file that do not count under the active rules
+// as they are written.
+func (t *File) CheckSubjects(active *policy.Rules, warn *strict.Report) {
+	t.checkOverrides(active, warn)
+	t.checkLabels(active, warn)
+}
+
+// checkOverrides warns of overrides that do not count as they are written.
+func (t *File) checkOverrides(active *policy.Rules, warn *strict.Report) {
 	if len(t.overrides) == 0 {
 		return
 	}
@@ -344,7 +356,8 @@ func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict
 			p.Message = "no rule has this name" + strict.DidYouMean(o.rule, names)
 		}
 		for _, r := range named[o.rule] {
-			if p.Message = o.idle(r, cmp.Or(o.tier, active.Tiers().DefaultTier()), quotaMode || r.Quota); p.Message != "" {
+			if note := active.OverrideNote(r, cmp.Or(o.tier, active.Tiers().DefaultTier()), &o.own); note != "" {
+				p.Message = fmt.Sprintf("subject %s, rule %s: %s", strict.Label(o.subject), strict.Label(r.Name), note)
 				break
 			}
 		}
@@ -354,23 +367,75 @@ func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict
 	}
 }
 
-// idle says why the override changes nothing under a rule for a tier, or returns an empty text.
-func (o *overrideLine) idle(r *policy.Rule, tier string, quota bool) string {
-	if quota && len(o.limits) > 1 {
-		return "a quota rule has one limit: rls ignores this override"
+// A labelValue is a label with a value, of subjects of one tier.
+type labelValue struct{ label, value, tier string }
+
+// labelLine is the place of a value of a label: the first one in the file.
+type labelLine struct {
+	subject string
+	more    int            // subjects with the same value
+	place   strict.Problem // without a message
+}
+
+// keepLabels keeps the place of each value of a label, up to a number of values of each label.
+func (t *tiersReader) keepLabels(d *strict.Decoder, s *subject, read map[string]string) {
+	for i := range s.Labels.Value {
+		e := &s.Labels.Value[i]
+		value, ok := read[e.Key]
+		if !ok {
+			continue
+		}
+		v := labelValue{e.Key, value, s.Tier.Value}
+		if known := t.result.labels[v]; known != nil {
+			known.more++
+			continue
+		}
+		if t.values[e.Key]++; t.values[e.Key] > strict.MaxProblems {
+			continue
+		}
+		t.result.labels[v] = &labelLine{subject: s.ID.Value, place: strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}}
 	}
-	terms, ok := r.ByTier[tier]
-	if !ok {
-		terms = r.Terms
+}
+
+// checkLabels warns of values that are no day, of labels that say when the periods of a rule start.
+func (t *File) checkLabels(active *policy.Rules, warn *strict.Report) {
+	if len(t.labels) == 0 {
+		return
 	}
-	if _, ok := policy.OwnLimits(nil, terms.Limits, o.limits); ok {
-		return ""
-	}
-	var policies []string
-	for i := range terms.Limits {
-		if name := terms.Limits[i].Policy.String(); !slices.Contains(policies, name) {
-			policies = append(policies, name)
+	told := make(map[*labelLine]bool)
+	for _, r := range active.All() {
+		check := func(of func(tier string) bool, terms *policy.Terms) {
+			for i := range terms.Limits {
+				l := &terms.Limits[i]
+				if l.StartsLabel == "" {
+					continue
+				}
+				for v, line := range t.labels {
+					if v.label != l.StartsLabel || told[line] || !of(cmp.Or(v.tier, active.Tiers().DefaultTier())) {
+						continue
+					}
+					if _, err := l.Calendar.Starting(v.value); err != nil {
+						told[line] = true
+						warn.Add(line.problem(r, err))
+					}
+				}
+			}
+		}
+		check(func(tier string) bool { _, ok := r.ByTier[tier]; return !ok }, &r.Terms)
+		for name, terms := range r.ByTier {
+			check(func(tier string) bool { return tier == name }, &terms)
 		}
 	}
-	return fmt.Sprintf("these keys have no meaning under the policy %s of the rule for tier %s: rls ignores this override", strings.Join(policies, " and "), strict.Label(tier))
+}
+
+// problem says that the value is no day for a rule.
+func (l *labelLine) problem(r *policy.Rule, err error) strict.Problem {
+	who := strict.Label(l.subject)
+	if l.more > 0 {
+		who += fmt.Sprintf(" and %d more with this value", l.more)
+	}
+	p := l.place
+	p.Message = fmt.Sprintf("subject %s: the periods of the rule %s start on the day in this label, which %s; they start as the rule says",
+		who, strict.Label(r.Name), strings.TrimPrefix(err.Error(), "calendar: the text "))
+	return p
 }
