@@ -13,6 +13,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // A Result is how a test went.
@@ -159,6 +160,10 @@ func (r *Runner) request(q *ruletests.Request) (req policy.Request, problem stri
 	}
 	if q.Stream != "" {
 		req.Stream = policy.NewStreamID(q.Stream)
+	}
+	if q.End != "" {
+		// What Envoy sends at the end of a stream, before the costs that are known only then.
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true})
 	}
 	for _, d := range q.Descriptors {
 		entries := slices.Clone(d)

@@ -335,6 +335,11 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 		}
 	}
 	out.Expect = r.expect(&s.Expect)
+	for _, c := range []strict.Field[Count]{s.Expect.Value.Allowed, s.Expect.Value.Denied} {
+		if strict.Given(&c) && c.Value.Of(out.Times) > uint64(out.Times) { //nolint:gosec // above 0
+			r.d.Problem(c.Spot, "the step has only %d requests", out.Times)
+		}
+	}
 	return out
 }
 
@@ -370,7 +375,7 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 	if !list.Set {
 		list = &common.Descriptors
 	}
-	if len(list.Value) == 0 && !list.Bad {
+	if len(list.Value) == 0 && !list.Bad && out.End == "" {
 		r.d.Problem(list.OrElse(f.Spot), `the request needs descriptors, such as ["route=search,api_key=demo"]`)
 	}
 	for i := range list.Value {
