@@ -2,6 +2,7 @@ package ruletest
 
 import (
 	"encoding/xml"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -152,7 +153,7 @@ func TestFailures(t *testing.T) {
 	}
 	d := xml.NewDecoder(strings.NewReader(junit.String()))
 	for {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatalf("JUnit: %v in\n%s", err, junit.String())
@@ -166,7 +167,7 @@ func TestFailures(t *testing.T) {
 // TestImpossible has requests that the rules cannot decide.
 func TestImpossible(t *testing.T) {
 	for _, tt := range []struct{ step, want string }{
-		{"subject: nobody, descriptors: [api_key=a]", `x_test.yaml:4: subject: the tiers file has no subject "nobody"`},
+		{"subject: stranger, descriptors: [api_key=a]", `x_test.yaml:4: subject: the tiers file has no subject "stranger"`},
 		{"tier: gold, descriptors: [api_key=a]", `x_test.yaml:4: tier: the tiers file has no tier "gold"`},
 		{"domain: other, descriptors: [api_key=a]", `x_test.yaml:4: domain: the rules have no domain "other", only edge`},
 	} {

@@ -83,7 +83,7 @@ type Count struct {
 // Of returns the count for a step of so many requests.
 func (c Count) Of(times int) uint64 {
 	if c.all {
-		return uint64(times) //nolint:gosec // from 1 to MaxRequests
+		return uint64(times)
 	}
 	return c.n
 }
@@ -336,7 +336,7 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 	}
 	out.Expect = r.expect(&s.Expect)
 	for _, c := range []strict.Field[Count]{s.Expect.Value.Allowed, s.Expect.Value.Denied} {
-		if strict.Given(&c) && c.Value.Of(out.Times) > uint64(out.Times) { //nolint:gosec // above 0
+		if strict.Given(&c) && c.Value.Of(out.Times) > uint64(out.Times) {
 			r.d.Problem(c.Spot, "the step has only %d requests", out.Times)
 		}
 	}

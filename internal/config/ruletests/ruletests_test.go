@@ -122,7 +122,7 @@ func TestSchema(t *testing.T) {
 			"start": {"type": "string", "format": "date-time"},
 			"tests": {"minItems": 1},
 		},
-		Special: func(s *configtest.Schemas, t reflect.Type) configtest.Object {
+		Special: func(_ *configtest.Schemas, t reflect.Type) configtest.Object {
 			if t == reflect.TypeFor[strict.List]() {
 				return configtest.Object{"type": "array"}
 			}
