@@ -1,0 +1,15 @@
+// Package ruletests reads files of tests for rules:
+//
+//	rules: rules.yaml
+//	tiers: tiers.yaml
+//	tests:
+//	  - name: the tier free has ten a second
+//	    request: {descriptors: ["api_key=demo"]}
+//	    steps:
+//	      - {at: 0s, times: 10, expect: {allowed: 10}}
+//	      - {at: 400ms, expect: {allowed: false, rule: per-key, retry_after: 1s}}
+//	      - {at: 1s, every: 100ms, for: 1m, expect: {allowed: 600}}
+//
+// A test is a list of steps, or a table with a row for each step. A step is one or several
+// requests at times that the file gives. docs/testing.md describes every key.
+package ruletests

@@ -1,0 +1,432 @@
+package ruletests
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// A File is a file of tests. It is immutable.
+type File struct {
+	Name string
+	// Rules and Tiers are the paths of what is tested, with the directory of the file. Empty: the
+	// file names none.
+	Rules, Tiers string
+	// Start is the time of day at which each test starts.
+	Start time.Time
+	Tests []Test
+}
+
+// A Test is a list of steps that start with empty logs.
+type Test struct {
+	Name  string
+	Line  int
+	Steps []Step
+}
+
+// A Step is one request, or the same request several times.
+type Step struct {
+	Line int
+	// At is the time of the first request since the start of the test. Others follow, each Every
+	// after the one before, Times in all.
+	At, Every time.Duration
+	Times     int
+	Request   Request
+	Expect    Expect
+}
+
+// A Request is what Envoy would ask.
+type Request struct {
+	Domain string // empty: the only one of the rules
+	// Descriptors may hold API keys.
+	Descriptors []descriptors.Descriptor
+	Cost        uint64
+	Subject     string // the id of the caller, in place of its API key
+	Tier        string // in place of the caller's tier
+	Stream      string // the id of the stream, for requests in flight
+	End         string // how the stream ended; empty: it is open
+}
+
+// Expect is what the answers must be. A nil field is not checked. All but Allowed and Denied
+// are about the last request of the step.
+type Expect struct {
+	Allowed, Denied     *Count
+	Rule, Tier, Subject *string
+	// Shadow is the rule that would have denied the request, if it were enforced. Empty: none.
+	Shadow           *string
+	Limit, Remaining *uint64
+	// RetryAfter and Reset are in whole seconds, as in headers. Zero: the answer has none.
+	RetryAfter, Reset *time.Duration
+	// Headers must have these values. Empty: the header is absent.
+	Headers []Header
+}
+
+// A Header is one header field with its lower-case name.
+type Header struct{ Name, Value string }
+
+// A Count is a number of requests of a step.
+type Count struct {
+	all bool // every one
+	n   uint64
+}
+
+// Of returns the count for a step of so many requests.
+func (c Count) Of(times int) uint64 {
+	if c.all {
+		return uint64(times)
+	}
+	return c.n
+}
+
+// UnmarshalText reads a number, true for every request, or false for none.
+func (c *Count) UnmarshalText(text []byte) error {
+	switch s := string(text); s {
+	case "true":
+		*c = Count{all: true}
+	case "false":
+		*c = Count{}
+	default:
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return fmt.Errorf("expected true, false or the number of requests, got %s", strict.Quote(s))
+		}
+		*c = Count{n: n}
+	}
+	return nil
+}
+
+// MaxRequests bounds the requests of one test.
+const MaxRequests = 10_000_000
+
+// maxBytes bounds a file of tests.
+const maxBytes = 16 << 20
+
+// defaultStart is a Thursday, and the start of a month and of a year.
+var defaultStart = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+type document struct {
+	Rules  strict.Field[string]               `yaml:"rules"`
+	Tiers  strict.Field[string]               `yaml:"tiers"`
+	Domain strict.Field[string]               `yaml:"domain"`
+	Start  strict.Field[timeOfDay]            `yaml:"start"`
+	Tests  strict.Field[[]strict.Field[test]] `yaml:"tests,required"`
+}
+
+// timeOfDay is a time with a date.
+type timeOfDay struct{ time.Time }
+
+func (t *timeOfDay) UnmarshalText(text []byte) (err error) {
+	if t.Time, err = time.Parse(time.RFC3339, string(text)); err != nil {
+		return fmt.Errorf("expected a time like 2026-01-31T12:00:00Z, got %s", strict.Quote(string(text)))
+	}
+	if t.Before(time.Unix(0, 0)) {
+		return fmt.Errorf("expected a time from 1970 on, got %s", strict.Quote(string(text)))
+	}
+	return nil
+}
+
+type test struct {
+	Name    strict.Field[string]                 `yaml:"name,required"`
+	Request request                              `yaml:"request"`
+	Steps   strict.Field[[]strict.Field[step]]   `yaml:"steps"`
+	Columns strict.Field[[]strict.Field[string]] `yaml:"columns"`
+	Rows    strict.Field[strict.List]            `yaml:"rows"`
+}
+
+type request struct {
+	Domain      strict.Field[string]                 `yaml:"domain"`
+	Descriptors strict.Field[[]strict.Field[string]] `yaml:"descriptors"`
+	Cost        strict.Field[uint64]                 `yaml:"cost"`
+	Subject     strict.Field[string]                 `yaml:"subject"`
+	Tier        strict.Field[string]                 `yaml:"tier"`
+	Stream      strict.Field[string]                 `yaml:"stream"`
+	End         strict.Field[string]                 `yaml:"end"`
+}
+
+type step struct {
+	request
+	At     strict.Field[time.Duration] `yaml:"at"`
+	Times  strict.Field[int]           `yaml:"times"`
+	Every  strict.Field[time.Duration] `yaml:"every"`
+	For    strict.Field[time.Duration] `yaml:"for"`
+	Expect strict.Field[expect]        `yaml:"expect,required"`
+}
+
+type expect struct {
+	Allowed    strict.Field[Count]                                `yaml:"allowed"`
+	Denied     strict.Field[Count]                                `yaml:"denied"`
+	Rule       strict.Field[string]                               `yaml:"rule"`
+	Tier       strict.Field[string]                               `yaml:"tier"`
+	Subject    strict.Field[string]                               `yaml:"subject"`
+	Shadow     strict.Field[string]                               `yaml:"shadow"`
+	Limit      strict.Field[uint64]                               `yaml:"limit"`
+	Remaining  strict.Field[uint64]                               `yaml:"remaining"`
+	RetryAfter strict.Field[time.Duration]                        `yaml:"retry_after"`
+	Reset      strict.Field[time.Duration]                        `yaml:"reset"`
+	Headers    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"headers"`
+}
+
+// Read reads a file of tests. The error is [strict.Problems]: everything that is wrong.
+func Read(name string) (*File, error) {
+	src, err := files.ReadFile(name, maxBytes)
+	report := &strict.Report{}
+	report.File(name)
+	if err != nil {
+		report.Addf(name, 0, "", "%v", err)
+		return nil, report.Err()
+	}
+	return parse(name, src.Data, report)
+}
+
+func parse(name string, data []byte, report *strict.Report) (*File, error) {
+	docs, problem := strict.Parse(name, data)
+	switch {
+	case problem != nil:
+		report.Add(*problem)
+	case len(docs) > 1:
+		report.Addf(name, docs[1].Line, "", "a file of tests holds one YAML document, this is a second one: put it into another file")
+	case len(docs) == 0 || strict.Root(docs[0]) == nil:
+		report.Addf(name, 0, "", "the file is empty: it needs tests")
+	}
+	if err := report.Err(); err != nil {
+		return nil, err
+	}
+	r := reader{d: &strict.Decoder{File: name, Report: report}}
+	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(&r.doc).Elem(), nil)
+	f := &File{Name: name, Rules: beside(name, r.doc.Rules.Value), Tiers: beside(name, r.doc.Tiers.Value), Start: defaultStart}
+	if strict.Given(&r.doc.Start) {
+		f.Start = r.doc.Start.Value.Time
+	}
+	for i := range r.doc.Tests.Value {
+		f.Tests = append(f.Tests, r.test(&r.doc.Tests.Value[i], f.Tests))
+	}
+	if len(f.Tests) == 0 && !r.doc.Tests.Bad && r.doc.Tests.Set {
+		r.d.Problem(r.doc.Tests.Spot, "at least one test is needed")
+	}
+	if err := report.Err(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// beside returns the path of a file that another file names.
+func beside(file, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(file), path)
+}
+
+type reader struct {
+	d   *strict.Decoder
+	doc document
+}
+
+func (r *reader) test(f *strict.Field[test], before []Test) Test {
+	t := &f.Value
+	out := Test{Name: t.Name.Value, Line: f.Line}
+	if strict.Given(&t.Name) && t.Name.Value == "" {
+		r.d.Problem(t.Name.Spot, "a test needs a name")
+	}
+	if i := slices.IndexFunc(before, func(b Test) bool { return b.Name == out.Name }); i >= 0 && out.Name != "" {
+		r.d.Problem(t.Name.Spot, "the test in line %d has this name already", before[i].Line)
+	}
+	steps := t.Steps.Value
+	switch {
+	case t.Steps.Set && (t.Columns.Set || t.Rows.Set):
+		r.d.Problem(t.Steps.Spot, "a test has steps, or columns and rows, not both")
+	case t.Columns.Set != t.Rows.Set:
+		r.d.Problem(t.Columns.OrElse(t.Rows.Spot), "columns and rows belong together: give both")
+	case t.Rows.Set:
+		steps = r.rows(t)
+	}
+	if len(steps) == 0 && !t.Steps.Bad && !t.Rows.Bad {
+		r.d.Problem(f.Spot, "a test needs steps, or columns and rows")
+	}
+	requests := 0
+	for i := range steps {
+		s := r.step(&steps[i], &t.Request)
+		if requests += s.Times; requests > MaxRequests {
+			r.d.Problem(steps[i].Spot, "the test has more than %d requests: make every longer, or for shorter", MaxRequests)
+			break
+		}
+		out.Steps = append(out.Steps, s)
+	}
+	return out
+}
+
+// rows makes a step of each row: a mapping with the columns as its keys.
+func (r *reader) rows(t *test) (steps []strict.Field[step]) {
+	expected := strict.KeysOf(reflect.TypeFor[expect]())
+	list := t.Rows.Value.Node
+	if list == nil || t.Columns.Bad {
+		return nil
+	}
+	for i, row := range list.Content {
+		at := &strict.Path{Parent: t.Rows.Path, Index: i, Item: row}
+		spot := strict.Spot{Line: row.Line, Path: at}
+		if row.Kind != yaml.SequenceNode || len(row.Content) > len(t.Columns.Value) {
+			r.d.Problem(spot, "expected a list of at most %d values, one for each column", len(t.Columns.Value))
+			continue
+		}
+		mapping := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: row.Line, Column: row.Column}
+		answer := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: row.Line, Column: row.Column}
+		for j, column := range t.Columns.Value[:len(row.Content)] {
+			if strict.IsNull(row.Content[j]) {
+				continue // an empty cell
+			}
+			into := mapping
+			if slices.ContainsFunc(expected, func(k strict.Key) bool { return k.Name == column.Value }) {
+				into = answer
+			}
+			into.Content = append(into.Content, key(column.Value, row), row.Content[j])
+		}
+		mapping.Content = append(mapping.Content, key("expect", row), answer)
+		var s strict.Field[step]
+		s.ReadLocated(r.d, mapping, at)
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// key returns a key of a mapping at the place of another node.
+func key(name string, at *yaml.Node) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: at.Line, Column: at.Column}
+}
+
+func (r *reader) step(f *strict.Field[step], common *request) Step {
+	s := &f.Value
+	out := Step{Line: f.Line, At: s.At.Value, Every: s.Every.Value, Times: 1, Request: r.request(f, common)}
+	for _, d := range []strict.Field[time.Duration]{s.At, s.Every, s.For} {
+		if strict.Given(&d) && d.Value < 0 {
+			r.d.Problem(d.Spot, "expected a time of at least 0")
+			return out
+		}
+	}
+	switch {
+	case s.Times.Bad || s.Every.Bad || s.For.Bad:
+	case s.Times.Set && s.For.Set:
+		r.d.Problem(s.For.Spot, "a step has times or for, not both")
+	case s.Times.Set && (s.Times.Value < 1 || s.Times.Value > MaxRequests):
+		r.d.Problem(s.Times.Spot, "expected a number from 1 to %d", MaxRequests)
+	case s.Times.Set:
+		out.Times = s.Times.Value
+	case s.For.Set != s.Every.Set:
+		r.d.Problem(s.For.OrElse(s.Every.Spot), "every needs times or for, and for needs every")
+	case s.For.Set && s.Every.Value == 0:
+		r.d.Problem(s.Every.Spot, "expected a time above 0; write times for requests at the same time")
+	case s.For.Set && s.For.Value/s.Every.Value >= MaxRequests:
+		r.d.Problem(s.For.Spot, "this step has more than %d requests: make every longer, or for shorter", MaxRequests)
+	case s.For.Set:
+		// Requests at the start of each interval, so "every: 100ms" and "for: 1s" are 10.
+		out.Times = int((s.For.Value + s.Every.Value - 1) / s.Every.Value)
+		if out.Times == 0 {
+			r.d.Problem(s.For.Spot, "expected a time above 0")
+		}
+	}
+	out.Expect = r.expect(&s.Expect)
+	for _, c := range []strict.Field[Count]{s.Expect.Value.Allowed, s.Expect.Value.Denied} {
+		if strict.Given(&c) && c.Value.Of(out.Times) > uint64(out.Times) {
+			r.d.Problem(c.Spot, "the step has only %d requests", out.Times)
+		}
+	}
+	return out
+}
+
+// request completes the request of a step by that of its test.
+func (r *reader) request(f *strict.Field[step], common *request) Request {
+	own := &f.Value.request
+	text := func(field func(*request) *strict.Field[string]) string {
+		if own := field(own); own.Set {
+			return own.Value
+		}
+		return field(common).Value
+	}
+	out := Request{
+		Domain:  text(func(q *request) *strict.Field[string] { return &q.Domain }),
+		Cost:    1,
+		Subject: text(func(q *request) *strict.Field[string] { return &q.Subject }),
+		Tier:    text(func(q *request) *strict.Field[string] { return &q.Tier }),
+		Stream:  text(func(q *request) *strict.Field[string] { return &q.Stream }),
+		End:     text(func(q *request) *strict.Field[string] { return &q.End }),
+	}
+	if out.Domain == "" {
+		out.Domain = r.doc.Domain.Value
+	}
+	if out.End != "" && out.Stream == "" {
+		r.d.Problem(f.Spot, "end needs stream: the id of the stream that has ended")
+	}
+	for _, q := range []*request{common, own} {
+		if strict.Given(&q.Cost) {
+			out.Cost = q.Cost.Value
+		}
+	}
+	list := &own.Descriptors
+	if !list.Set {
+		list = &common.Descriptors
+	}
+	if len(list.Value) == 0 && !list.Bad && out.End == "" {
+		r.d.Problem(list.OrElse(f.Spot), `the request needs descriptors, such as ["route=search,api_key=demo"]`)
+	}
+	for i := range list.Value {
+		text := &list.Value[i]
+		if text.Bad {
+			continue
+		}
+		entries, err := descriptors.Parse(text.Value)
+		if err != nil {
+			r.d.Problem(text.Spot, "%v", err)
+		}
+		out.Descriptors = append(out.Descriptors, entries)
+	}
+	return out
+}
+
+func (r *reader) expect(f *strict.Field[expect]) (out Expect) {
+	e := &f.Value
+	fields := len(strict.KeysOf(reflect.TypeFor[expect]()))
+	unset := 0
+	for i := range fields {
+		if !reflect.ValueOf(e).Elem().Field(i).FieldByName("Set").Bool() {
+			unset++
+		}
+	}
+	if f.Set && !f.Bad && unset == fields {
+		r.d.Problem(f.Spot, "the step expects nothing, so it cannot fail: say at least allowed")
+	}
+	out.Allowed, out.Denied = given(&e.Allowed), given(&e.Denied)
+	out.Rule, out.Tier, out.Subject, out.Shadow = given(&e.Rule), given(&e.Tier), given(&e.Subject), given(&e.Shadow)
+	out.Limit, out.Remaining = given(&e.Limit), given(&e.Remaining)
+	out.RetryAfter, out.Reset = r.seconds(&e.RetryAfter), r.seconds(&e.Reset)
+	for _, h := range e.Headers.Value {
+		out.Headers = append(out.Headers, Header{strings.ToLower(h.Key), h.Value.Value})
+	}
+	return out
+}
+
+// given returns the value of a field, or nil if the file does not have it.
+func given[T any](f *strict.Field[T]) *T {
+	if !f.Set || f.Bad {
+		return nil
+	}
+	return &f.Value
+}
+
+// seconds returns a time that headers can have.
+func (r *reader) seconds(f *strict.Field[time.Duration]) *time.Duration {
+	d := given(f)
+	if d != nil && (*d < 0 || *d%time.Second != 0) {
+		r.d.Problem(f.Spot, "expected whole seconds, because headers have no fractions")
+	}
+	return d
+}

@@ -1,0 +1,110 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// A Timeline decides requests one after the other, each at a time of its own. It is not safe for
+// concurrent use. Close it after use.
+type Timeline struct {
+	*Live
+	store *memstore.Store
+	now   atomic.Int64 // nanoseconds since 1970; the store's sweeper reads it too
+}
+
+// Options of a [Timeline]. The zero value is usable.
+type Options struct {
+	// MaxBytes bounds the memory of the logs, as the setting of the embedded store does. Zero: no
+	// bound.
+	MaxBytes int64
+	// Sweep removes expired logs every so often, in real time. Zero: they stay.
+	Sweep time.Duration
+}
+
+// NewTimeline returns a timeline of rules with empty logs.
+func NewTimeline(rules *policy.Rules, o Options) *Timeline {
+	t := new(Timeline)
+	if o.Sweep == 0 {
+		o.Sweep = -1
+	}
+	clock := func() time.Duration { return time.Duration(t.now.Load()) }
+	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: o.Sweep, MaxBytes: o.MaxBytes})
+	t.Live = newLive(rules, t.store, clock)
+	return t
+}
+
+// Close frees the store.
+func (t *Timeline) Close() error { return t.store.Close() }
+
+// Decide decides a request at a time since 1970-01-01 UTC. If at is before the time of the last
+// request, the request is decided at the time of the last one. For the rest see [Live.Decide].
+func (t *Timeline) Decide(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
+	if at > time.Duration(t.now.Load()) {
+		t.now.Store(int64(at))
+	}
+	return t.Live.Decide(ctx, req, caller)
+}
+
+// A Live decides requests one after the other on a store with a clock of its own. It counts
+// nothing but hits. It is not safe for concurrent use.
+type Live struct {
+	decider *policy.Decider
+	call    policy.Call
+	rules   *policy.Rules
+	caller  *tier.Subject // of the request that is decided; nil: its keys say who calls
+}
+
+// NewLive returns a Live of rules and a store.
+func NewLive(rules *policy.Rules, store window.Store) *Live { return newLive(rules, store, nil) }
+
+func newLive(rules *policy.Rules, store window.Store, clock func() time.Duration) *Live {
+	l := &Live{rules: rules}
+	// Without Patience, because the time of a Timeline stands still while a request is decided.
+	o := policy.Options{Store: store, Meters: uncounted{}, Clock: clock}
+	if rules.Tiers() != nil {
+		o.Subjects = (*callers)(l)
+	}
+	l.decider = policy.NewDecider(rules, o)
+	return l
+}
+
+// Decide decides a request now. caller, unless it is nil, is the subject of every API key of the
+// request. The verdict is valid until the next Decide. An error says why the rules could not
+// decide.
+func (l *Live) Decide(ctx context.Context, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
+	l.caller = caller
+	l.decider.Begin(&l.call, req)
+	if _, err := l.call.Decide(ctx, window.MayWait); err != nil {
+		return nil, fmt.Errorf("deciding a request of domain %s: %w", req.Domain, err)
+	}
+	return l.call.Verdict(), nil
+}
+
+// callers resolves every key to the caller of the request, if there is one.
+type callers Live
+
+// Resolve implements [tier.Resolver].
+func (c *callers) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (tier.Answer, bool) {
+	if c.caller != nil {
+		return tier.Answer{Subject: c.caller}, true
+	}
+	return c.rules.Tiers().Resolve(ctx, k, wait)
+}
+
+// uncounted is Meters that count nothing.
+type uncounted struct{}
+
+func (u uncounted) Meter(string, string) policy.Meter         { return u }
+func (uncounted) UnknownDomain()                              {}
+func (uncounted) Count(policy.Outcome)                        {}
+func (uncounted) Near(uint64, uint64)                         {}
+func (uncounted) Denied(string, window.Policy, time.Duration) {}
+func (uncounted) Detail([]byte, policy.Outcome)               {}

@@ -1,0 +1,294 @@
+package ruletest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/ruletests"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// A Result is how a test went.
+type Result struct {
+	File     string
+	Line     int
+	Name     string
+	Requests int
+	// Failures are what was not as expected, in the order of the steps. Nil: the test passed.
+	Failures []Failure
+	Took     time.Duration // in real time
+}
+
+// A Failure is a step that was not as expected.
+type Failure struct {
+	Line  int           // in the file
+	Step  int           // counts from 1
+	At    time.Duration // of the request that is told, since the start of the test
+	Wrong []string      // a sentence for each difference
+	Told  string        // what the request got
+}
+
+// A Decide decides one request of a test at a time since 1970.
+type Decide func(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error)
+
+// A Runner runs tests of one generation of rules.
+type Runner struct {
+	Generation *config.Generation
+	// Renderer renders the headers that tests expect.
+	Renderer *answer.Renderer
+	// Begin returns what decides the requests of one test, on empty logs, and what ends it.
+	Begin func() (decide Decide, end func() error, err error)
+	// Coverage counts what the requests reached.
+	Coverage *Coverage
+}
+
+// An event is one request of a step.
+type event struct {
+	at      time.Duration
+	step, n int
+}
+
+// events returns the requests of a test in the order of their times. Requests at the same time are in
+// the order of their steps.
+func events(t *ruletests.Test) []event {
+	var all []event
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		for n := range s.Times {
+			all = append(all, event{at: s.At + time.Duration(n)*s.Every, step: i, n: n})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// Run runs one test. The error says why it could not be run.
+func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) (result Result, err error) {
+	result = Result{File: f.Name, Line: t.Line, Name: t.Name}
+	begun := time.Now()
+	defer func() { result.Took = time.Since(begun) }()
+	requests, callers, err := r.requests(f, t)
+	if err != nil {
+		return result, err
+	}
+	decide, end, err := r.Begin()
+	if err != nil {
+		return result, err
+	}
+	defer func() {
+		if ended := end(); err == nil {
+			err = ended
+		}
+	}()
+	start := time.Duration(f.Start.UnixNano())
+	steps := make([]outcome, len(t.Steps))
+	for _, e := range events(t) {
+		if err := ctx.Err(); err != nil {
+			return result, err
+		}
+		v, err := decide(ctx, start+e.at, clone(requests[e.step]), callers[e.step])
+		if err != nil {
+			return result, fmt.Errorf("%s:%d: step %d at %v: %w", f.Name, t.Steps[e.step].Line, e.step+1, e.at, err)
+		}
+		result.Requests++
+		r.Coverage.count(v)
+		o := &steps[e.step]
+		if v.Allowed {
+			o.allowed++
+		} else {
+			o.denied++
+		}
+		if e.n == t.Steps[e.step].Times-1 {
+			o.last(r.Renderer, v, e.at, f.Start.Add(e.at))
+		}
+	}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if wrong := steps[i].differences(s); len(wrong) > 0 {
+			result.Failures = append(result.Failures, Failure{Line: s.Line, Step: i + 1, At: steps[i].at, Wrong: wrong, Told: steps[i].String()})
+		}
+	}
+	return result, nil
+}
+
+// requests returns the request and the caller of each step, as an adapter would make them: with
+// digests for API keys.
+func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []policy.Request, callers []*tier.Subject, err error) {
+	g := r.Generation
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		req, problem := r.request(&s.Request)
+		var caller *tier.Subject
+		if id := s.Request.Subject; id != "" && problem == "" {
+			if tiers := g.Rules.Tiers(); tiers != nil {
+				caller = tiers.ByID(id)
+			}
+			if caller == nil {
+				problem = fmt.Sprintf("subject: the tiers file has no subject %q", id)
+			}
+		}
+		if problem != "" {
+			return nil, nil, fmt.Errorf("%s:%d: %s", f.Name, s.Line, problem)
+		}
+		requests, callers = append(requests, req), append(callers, caller)
+	}
+	return requests, callers, nil
+}
+
+// request makes the request of a step. problem says what is wrong with it.
+func (r *Runner) request(q *ruletests.Request) (req policy.Request, problem string) {
+	g := r.Generation
+	req = policy.Request{Domain: q.Domain, Tier: q.Tier, Ending: q.End}
+	if domains := g.Rules.Domains(); req.Domain == "" {
+		if len(domains) != 1 {
+			return req, "domain: the rules have the domains " + strings.Join(domains, ", ") + "; choose one"
+		}
+		req.Domain = domains[0]
+	} else if !slices.Contains(domains, req.Domain) {
+		return req, fmt.Sprintf("domain: the rules have no domain %q, only %s", req.Domain, strings.Join(domains, ", "))
+	}
+	if tiers := g.Rules.Tiers(); q.Tier != "" && (tiers == nil || !tiers.HasTier(q.Tier)) {
+		return req, fmt.Sprintf("tier: the tiers file has no tier %q", q.Tier)
+	}
+	if q.Stream != "" {
+		req.Stream = policy.NewStreamID(q.Stream)
+	}
+	if q.End != "" {
+		// What Envoy sends at the end of a stream, before the costs that are known only then.
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true})
+	}
+	for _, d := range q.Descriptors {
+		entries := slices.Clone(d)
+		for i := range entries {
+			entries[i].Value = g.Secrets.Value(entries[i].Key, entries[i].Value)
+		}
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: q.Cost})
+	}
+	return req, ""
+}
+
+// clone copies what the decider changes in a request.
+func clone(req policy.Request) policy.Request {
+	req.Descriptors = slices.Clone(req.Descriptors)
+	for i := range req.Descriptors {
+		req.Descriptors[i].Entries = slices.Clone(req.Descriptors[i].Entries)
+	}
+	return req
+}
+
+// An outcome is what the requests of a step got.
+type outcome struct {
+	allowed, denied uint64
+	// Of the last request:
+	at                  time.Duration
+	admitted            bool
+	rule, tier, subject string // of the decisive limit
+	shadow              string
+	limited             bool
+	limit, remaining    uint64
+	retryAfter, reset   time.Duration
+	headers             []answer.Header
+}
+
+// last keeps the answer to the last request.
+func (o *outcome) last(renderer *answer.Renderer, v *policy.Verdict, at time.Duration, now time.Time) {
+	o.at, o.admitted = at, v.Allowed
+	if v.Shadowed >= 0 {
+		o.shadow = v.Limits[v.Shadowed].Rule.Name
+	}
+	if v.Decisive >= 0 {
+		s := &v.Limits[v.Decisive]
+		o.limited, o.rule, o.tier, o.subject = true, s.Rule.Name, s.Tier, s.Subject
+		o.limit, o.remaining = s.Limit.Hits, s.Decision.Remaining
+		o.reset = time.Duration(answer.Seconds(s.Reset())) * time.Second
+		if answer.Retryable(v) {
+			o.retryAfter = time.Duration(answer.RetryAfter(s)) * time.Second
+		}
+	}
+	for _, h := range renderer.Append(nil, v, func() time.Time { return now }) {
+		o.headers = append(o.headers, answer.Header{Name: strings.ToLower(h.Name), Value: strings.Clone(h.Value)})
+	}
+}
+
+// String describes the last request in one line.
+func (o *outcome) String() string {
+	word := "allowed"
+	if !o.admitted {
+		word = "denied"
+	}
+	if !o.limited {
+		return word + ", no limit"
+	}
+	text := fmt.Sprintf("%s by the rule %s, limit %d, remaining %d", word, o.rule, o.limit, o.remaining)
+	if o.tier != "" {
+		text += ", tier " + o.tier
+	}
+	if o.subject != "" {
+		text += ", subject " + o.subject
+	}
+	if !o.admitted {
+		if o.retryAfter > 0 {
+			text += fmt.Sprintf(", retry after %v", o.retryAfter)
+		} else {
+			text += ", never admitted"
+		}
+	}
+	if o.shadow != "" {
+		text += ", the observed rule " + o.shadow + " had no room"
+	}
+	return text
+}
+
+// differences returns a sentence for each way in which a step was not as expected.
+func (o *outcome) differences(s *ruletests.Step) (wrong []string) {
+	e := &s.Expect
+	differs := func(what string, got, want any) {
+		wrong = append(wrong, fmt.Sprintf("%s: got %v, want %v", what, got, want))
+	}
+	count := func(what string, got uint64, want *ruletests.Count) {
+		if want != nil && got != want.Of(s.Times) {
+			differs(what, fmt.Sprintf("%d of %d", got, s.Times), want.Of(s.Times))
+		}
+	}
+	count("allowed", o.allowed, e.Allowed)
+	count("denied", o.denied, e.Denied)
+	text := func(what, got string, want *string) {
+		if want != nil && got != *want {
+			differs(what, cmp.Or(got, "none"), cmp.Or(*want, "none"))
+		}
+	}
+	text("rule", o.rule, e.Rule)
+	text("tier", o.tier, e.Tier)
+	text("subject", o.subject, e.Subject)
+	text("shadow", o.shadow, e.Shadow)
+	number := func(what string, got uint64, want *uint64) {
+		if want != nil && got != *want {
+			differs(what, got, *want)
+		}
+	}
+	number("limit", o.limit, e.Limit)
+	number("remaining", o.remaining, e.Remaining)
+	wait := func(what string, got time.Duration, want *time.Duration) {
+		if want != nil && got != *want {
+			differs(what, got, *want)
+		}
+	}
+	wait("retry_after", o.retryAfter, e.RetryAfter)
+	wait("reset", o.reset, e.Reset)
+	for _, h := range e.Headers {
+		got := ""
+		if i := slices.IndexFunc(o.headers, func(g answer.Header) bool { return g.Name == h.Name }); i >= 0 {
+			got = o.headers[i].Value
+		}
+		text("the header "+h.Name, got, &h.Value)
+	}
+	return wrong
+}

@@ -1,0 +1,107 @@
+package test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	testedRules = "domain: edge\ndescriptors: [{key: api_key, rate_limit: {name: per-key, window: 1s, requests: 3}}]\n"
+	limitsTest  = `rules: rules.yaml
+tests:
+  - name: three in any second
+    request: {descriptors: [api_key=a]}
+    steps:
+      - {times: 4, expect: {allowed: 3, denied: 1, retry_after: 1s}}
+      - {at: 1100ms, times: 3, expect: {allowed: 3}}
+  - name: each test starts with empty logs
+    request: {descriptors: [api_key=a]}
+    steps: [{times: 3, expect: {allowed: 3}}]
+`
+)
+
+// testsIn writes rules and tests of them, and returns their directory.
+func testsIn(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Dir(fileOf(t, "limits_test.yaml", limitsTest))
+	writeFile(t, filepath.Join(dir, "rules.yaml"), testedRules)
+	return dir
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLimitsOnRedis runs "rls test" on a real Redis, and nothing remains there.
+func TestLimitsOnRedis(t *testing.T) {
+	t.Parallel()
+	redis := servers.StartRedis(t)
+	got := run(t, edge.RLSOptions{}, "", "test", "--redis", "redis://"+redis.Addr(), testsIn(t))
+	if got.code != 0 || got.stdout != "2 passed, 0 failed, 10 requests; 1 of 1 rules and tiers tested\n" {
+		t.Errorf("got %+v", got)
+	}
+	if keys, err := redis.Do("DBSIZE"); keys != "0" {
+		t.Errorf("%s keys are left in Redis, %v", keys, err)
+	}
+}
+
+// TestLimitsAgain runs "rls test --watch" and changes the rules, and then the tests.
+func TestLimitsAgain(t *testing.T) {
+	t.Parallel()
+	dir := testsIn(t)
+	cmd, err := edge.RLSOptions{}.Command(t.Context(), "test", "--watch", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out output
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	last := func(what string) func() bool {
+		return func() bool { return strings.HasSuffix(out.String(), what) }
+	}
+	eventually(t, "the tests to pass", last("2 passed, 0 failed, 10 requests; 1 of 1 rules and tiers tested\n"))
+	writeFile(t, filepath.Join(dir, "rules.yaml"), strings.Replace(testedRules, "requests: 3", "requests: 2", 1))
+	eventually(t, "the tests to fail", last("0 passed, 2 failed, 10 requests; 1 of 1 rules and tiers tested\n"))
+	writeFile(t, filepath.Join(dir, "limits_test.yaml"), "tests: 5\n")
+	eventually(t, "the problem of the file", last("limits_test.yaml:1: tests: expected a list, got a number\n"))
+	writeFile(t, filepath.Join(dir, "rules.yaml"), testedRules)
+	writeFile(t, filepath.Join(dir, "limits_test.yaml"), limitsTest)
+	eventually(t, "the tests to pass again", last("2 passed, 0 failed, 10 requests; 1 of 1 rules and tiers tested\n"))
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("rls test ended with %v after SIGINT", err)
+	}
+}
+
+// output is what a process has written. It is safe for concurrent use.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
