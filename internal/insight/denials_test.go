@@ -482,8 +482,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestHeldMostHolds fills the ring, the queue, the streams and all tops with unique names of the
-// largest length, as hostile clients can, and compares the bound with what the heap has grown.
+// TestHeldMostHolds fills the ring, the queue, the streams, all tops and the list of resets with
+// unique names of the largest length, as hostile clients can, and compares the bound with what the heap has grown.
 func TestHeldMostHolds(t *testing.T) {
 	c, rs := newClock(), rules(t)
 	var before, after runtime.MemStats
@@ -509,6 +509,17 @@ func TestHeldMostHolds(t *testing.T) {
 		if n%2000 == 0 {
 			c.add(36 * time.Second) // an hour in all, so that every bucket is in use
 		}
+	}
+	for n := range keptResets + 5 {
+		text := func(k int) string { return strings.Repeat(longest(n+k), 80) }
+		one := Reset{By: text(0)[:maxBy], Query: Query{Subject: text(1), Descriptor: text(2), Rule: text(3)}, Reason: text(4)[:maxReason], Problem: text(5)}
+		for k := range maxRemoved {
+			one.Removed = append(one.Removed, LimitUsage{
+				Domain: text(k), Rule: text(k + 1), Path: text(k + 2), Values: text(k + 3), Tier: text(k + 4), Log: text(k + 5),
+				ReplacedBy: []string{text(k + 6)}, History: make([]uint64, historyParts),
+			})
+		}
+		i.keep(&one)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

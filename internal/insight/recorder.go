@@ -182,11 +182,14 @@ func (r *recorder) copyOf(req *policy.Request, v *policy.Verdict, s *policy.Limi
 
 // shown returns a copy of a text as people can see it: at most maxText bytes and a mark, as
 // UTF-8, and with a replacement for each character that is not visible.
-func shown(text string) string {
+func shown(text string) string { return shownUpTo(text, maxText) }
+
+// shownUpTo is shown with a bound of its own.
+func shownUpTo(text string, most int) string {
 	short := text
-	if len(text) > maxText {
-		short = text[:maxText]
-		for len(short) > maxText-utf8.UTFMax && !utf8.RuneStart(text[len(short)]) {
+	if len(text) > most {
+		short = text[:most]
+		for len(short) > most-utf8.UTFMax && !utf8.RuneStart(text[len(short)]) {
 			short = short[:len(short)-1]
 		}
 	}
@@ -197,12 +200,12 @@ func shown(text string) string {
 	case plain:
 		return short + cut
 	}
-	visible := make([]byte, 0, maxText)
+	visible := make([]byte, 0, most)
 	for _, c := range short {
 		if !unicode.IsPrint(c) {
 			c = utf8.RuneError
 		}
-		if len(visible)+utf8.RuneLen(c) > maxText {
+		if len(visible)+utf8.RuneLen(c) > most {
 			return string(append(visible, cut...))
 		}
 		visible = utf8.AppendRune(visible, c)
