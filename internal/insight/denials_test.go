@@ -436,6 +436,55 @@ func TestFollowPastSlowly(t *testing.T) {
 	}
 }
 
+// TestSlowReaderIsDropped has readers that take a while for each denial.
+func TestSlowReaderIsDropped(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		kept, more int // denials before and after the stream begins
+		pause      time.Duration
+		read       int
+	}{
+		{"kept, a little too slow", 1000, 0, keptPace + time.Millisecond, 1000},
+		{"kept, too slow", 1000, 0, 11 * keptPace, 101},
+		{"not too slow", 0, 5, maxBehind / 5, 5},
+		{"too slow", 0, 5, maxBehind/2 + time.Second, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rs, c := rules(t), newClock()
+			i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 1000, 2000 })
+			deny := func() { ask(t, rs, "per-user", "user", "acme").deny(i) }
+			for range tc.kept {
+				deny()
+				i.Denials(Filter{})
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, read := make(chan error, 1), 0
+			go func() {
+				ended <- i.Follow(ctx, Filter{Past: true}, func(Denial) bool {
+					if read++; read == tc.kept+tc.more {
+						cancel() // it has all
+					}
+					c.add(tc.pause)
+					return true
+				})
+			}()
+			if tc.more > 0 {
+				waitForStreams(t, i, 1)
+			}
+			i.recorder.mu.Lock() // all are there before the reader has one
+			for range tc.more {
+				deny()
+			}
+			i.recorder.mu.Unlock()
+			err := <-ended
+			cancel()
+			if slow := tc.read < tc.kept+tc.more; errors.Is(err, ErrTooSlow) != slow || read != tc.read {
+				t.Errorf("the reader ended with %v after %d, want %d", err, read, tc.read)
+			}
+		})
+	}
+}
+
 func waitForStreams(t *testing.T, i *Insight, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
