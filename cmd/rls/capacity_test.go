@@ -77,7 +77,7 @@ func TestValidateKeys(t *testing.T) {
 	if _, out, _ := command(t, "", "validate", "--keys", "10000", "--json"); !strings.Contains(out, `"capacity"`) || !strings.Contains(out, `"redis_bytes_at_a_tenth"`) {
 		t.Errorf("JSON without the estimate:\n%s", out)
 	}
-	for _, n := range []string{"-1", "2000000000"} {
+	for _, n := range []string{"0", "-1", "2000000000"} {
 		if code, _, fails := command(t, "", "validate", "--keys", n); code != 2 || !strings.Contains(fails, "--keys:") {
 			t.Errorf("--keys %s: exit code %d, %s", n, code, fails)
 		}

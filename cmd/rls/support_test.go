@@ -298,6 +298,15 @@ func TestSeveralInstances(t *testing.T) {
 	if _, out, _ := command(t, "", "top", "--admin", both); !strings.Contains(out, "1  acme         20") || !strings.Contains(out, "up to 4 too large") {
 		t.Errorf("top:\n%s", out)
 	}
+	// The list of the first port is full. So a name that it lacks may have 7 there.
+	a.top.Entries = append(a.top.Entries, make([]insight.TopEntry, sumOf-2)...)
+	for n := range a.top.Entries[2:] {
+		a.top.Entries[n+2] = insight.TopEntry{Name: fmt.Sprint("filler-", n), Count: 7}
+	}
+	b.top.Entries = []insight.TopEntry{{Name: "only-1", Count: 30}, {Name: "acme", Count: 8}}
+	if _, out, _ := command(t, "", "top", "--admin", both, "--limit", "2"); !strings.Contains(out, "1  only-1       37") || !strings.Contains(out, "2  acme         18") || !strings.Contains(out, "up to 9 too large") {
+		t.Errorf("top of a full list:\n%s", out)
+	}
 	if code, _, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", gone.address()+","+both); code != 3 || len(a.resets)+len(b.resets) != 1 {
 		t.Errorf("reset of a shared store: exit code %d, %d and %d resets, %s", code, len(a.resets), len(b.resets), fails)
 	}

@@ -25,7 +25,7 @@ type topCmd struct {
 func top(c *cli) *cobra.Command {
 	var t topCmd
 	cmd := leaf("top", "Print who is denied most, or is nearest to its limits.", func() error { return t.Run(c) })
-	cmd.Long = cmd.Short + "\n\nEach instance counts for itself. rls adds the counts of several instances, and their possible errors."
+	cmd.Long = cmd.Short + "\n\nEach instance counts for itself. rls adds the counts of several instances, and their possible errors. A name that the list of an instance lacks may have up to the smallest count of the list there."
 	f := cmd.Flags()
 	f.StringVar(&t.By, "by", "subject", "count by subject, rule, route or address (`WHAT`)")
 	f.StringVar(&t.Order, "order", "denied", "what is counted: denied requests, requests near a limit (near), or requests that only an observed limit would deny (shadow) (`WHAT`)")
@@ -57,7 +57,7 @@ func (t *topCmd) Run(c *cli) error {
 	several := len(caller.instances) > 1
 	limit := t.Limit
 	if several {
-		limit = max(limit, sumOf) // a sum needs more of each list than it shows
+		limit = max(limit, sumOf) // a sum needs more of each list than it shows, or is too large
 	}
 	values := url.Values{"by": {t.By}, "order": {t.Order}, "minutes": {strconv.Itoa(t.Minutes)}, "limit": {strconv.Itoa(limit)}}
 	all := askAll(context.Background(), caller.instances, func(ctx context.Context, to instance) (*insight.Top, error) {
@@ -71,7 +71,7 @@ func (t *topCmd) Run(c *cli) error {
 		return failed(all)
 	}
 	if good := answered(all); len(good) > 0 {
-		sum := summed(good)
+		sum := summed(good, limit)
 		if len(sum.Entries) > t.Limit {
 			sum.Entries = sum.Entries[:t.Limit]
 		}
@@ -81,34 +81,53 @@ func (t *topCmd) Run(c *cli) error {
 }
 
 // sumOf is how long the lists of instances are of which rls makes one.
-const sumOf = 100
+const sumOf = 1000
 
-// summed adds tops. It counts 0 for an entry that an instance does not list.
-func summed(all []answer[insight.Top]) insight.Top {
+// summed adds tops, of which each has at most limit entries. An entry that an instance does not list
+// counts with what it may have there, so that no count is smaller than the true one. Error is the
+// largest of any entry.
+func summed(all []answer[insight.Top], limit int) insight.Top {
 	sum := insight.Top{}
 	type name struct{ shown, digest, address string } // a subject may have the name of a key
-	entries := make(map[name]*insight.TopEntry)
+	type summand struct {
+		insight.TopEntry
+		over uint64 // how much too large the count may be
+	}
+	entries := make(map[name]*summand)
+	unlisted := uint64(0) // what an entry may have that no list has
 	for _, a := range all {
-		sum.Error += a.value.Error
+		unlisted += mayHave(a.value, limit)
+	}
+	for _, a := range all {
 		sum.Sampled = sum.Sampled || a.value.Sampled
 		for _, e := range a.value.Entries {
 			n := name{e.Name, e.Digest, e.Address}
 			have := entries[n]
 			if have == nil {
-				have = &insight.TopEntry{Name: e.Name, Digest: e.Digest, Address: e.Address}
+				have = &summand{insight.TopEntry{Name: e.Name, Digest: e.Digest, Address: e.Address, Count: unlisted}, unlisted}
 				entries[n] = have
 			}
-			have.Count += e.Count
+			here := mayHave(a.value, limit)
+			have.Count, have.over = have.Count-here+e.Count, have.over-here+a.value.Error
 			have.Peak = max(have.Peak, e.Peak)
 		}
 	}
 	for _, e := range entries {
-		sum.Entries = append(sum.Entries, *e)
+		sum.Entries = append(sum.Entries, e.TopEntry)
+		sum.Error = max(sum.Error, e.over)
 	}
 	slices.SortFunc(sum.Entries, func(a, b insight.TopEntry) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	return sum
+}
+
+// mayHave returns how often a name can occur that a list of at most limit entries lacks.
+func mayHave(t *insight.Top, limit int) uint64 {
+	if n := len(t.Entries); n >= limit {
+		return max(t.Error, t.Entries[n-1].Count)
+	}
+	return t.Error
 }
 
 // topTitles are the titles of the column of counts, by the order.

@@ -27,8 +27,8 @@ type validateCmd struct {
 	Keys int
 	// Portable refuses what envoyproxy/ratelimit reads otherwise.
 	Portable bool
-	// configGiven is true if --config is on the command line.
-	configGiven bool
+	// configGiven is true if --config is on the command line, and keysGiven if --keys is.
+	configGiven, keysGiven bool
 }
 
 func validate(c *cli) *cobra.Command {
@@ -42,7 +42,7 @@ func validate(c *cli) *cobra.Command {
 			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules.",
 	}
 	cmd.RunE = begin(func(args []string) error {
-		v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
+		v.Paths, v.configGiven, v.keysGiven = args, cmd.Flags().Changed("config"), cmd.Flags().Changed("keys")
 		return v.Run(c)
 	})
 	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise, so that you can go back to it")
@@ -66,7 +66,7 @@ type checked struct {
 // Run loads everything as serve does. It prints problems, warnings, and what the rules mean
 // and cost. With a problem the exit code is 1.
 func (v validateCmd) Run(c *cli) error {
-	if v.Keys < 0 || v.Keys > maxKeys {
+	if v.keysGiven && (v.Keys < 1 || v.Keys > maxKeys) {
 		return usage("--keys: expected a number from 1 to %d", maxKeys)
 	}
 	in, err := config.NewInput(v.Paths, os.Stdin)

@@ -31,14 +31,16 @@ type route struct {
 type api struct {
 	Pages
 	streams                 chan struct{} // has a value for each stream
+	shared                  chan struct{} // has a value for each stream that is not of the console
 	heartbeat, writeTimeout time.Duration // of streams
 }
 
-// maxStreams bounds the streams of denials of one process.
-const maxStreams = 32
+// maxStreams bounds the streams of denials of one process, and consoleStreams is how many of them
+// are for pages of the console.
+const maxStreams, consoleStreams = 32, 4
 
 func newAPI(p Pages) *api {
-	return &api{Pages: p, streams: make(chan struct{}, maxStreams), heartbeat: heartbeat, writeTimeout: writeTimeout}
+	return &api{Pages: p, streams: make(chan struct{}, maxStreams), shared: make(chan struct{}, maxStreams-consoleStreams), heartbeat: heartbeat, writeTimeout: writeTimeout}
 }
 
 // serve adds the API to mux: a path for each thing that can be asked or done.

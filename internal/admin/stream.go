@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,9 +65,27 @@ func (a *api) denials(w http.ResponseWriter, _ *http.Request, query url.Values) 
 		refuse(w, http.StatusBadRequest, "%s", err)
 		return
 	}
-	d := a.Insight.Denials(f)
-	d.Denials = list(d.Denials)
-	answer(w, d)
+	head, last := a.Insight.Last(f)
+	numbers, err := json.Marshal(head)
+	const begin = `{"denials":[`
+	after, ok := bytes.CutPrefix(numbers, []byte(begin))
+	if err != nil || !ok {
+		refuse(w, http.StatusInternalServerError, "The answer is no JSON. This is a bug; please report it.")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// One denial after the other, so that a long list needs no memory of its own.
+	write := func(text []byte) bool { _, err := w.Write(text); return err == nil }
+	write([]byte(begin))
+	separator := ""
+	for d := range last {
+		data, err := json.Marshal(d)
+		if err != nil || !write(append([]byte(separator), data...)) {
+			return // the client has gone
+		}
+		separator = ","
+	}
+	write(append(after, '\n'))
 }
 
 const (
@@ -93,13 +112,19 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, query url.Values) {
 		refuse(w, http.StatusBadRequest, "%s", err)
 		return
 	}
-	select {
-	case a.streams <- struct{}{}:
-		defer func() { <-a.streams }()
-	default:
-		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, "There are %d streams, which is the most that one instance serves. Close one, or ask GET /v1/denials now and then.", maxStreams)
-		return
+	places, most := []chan struct{}{a.streams}, maxStreams
+	if !a.ofConsole(r) {
+		places, most = append(places, a.shared), maxStreams-consoleStreams
+	}
+	for _, place := range places {
+		select {
+		case place <- struct{}{}:
+			defer func() { <-place }()
+		default:
+			w.Header().Set("Retry-After", "10")
+			refuse(w, http.StatusServiceUnavailable, "There are %d streams, which is the most that one instance serves. Close one, or ask GET /v1/denials now and then.", most)
+			return
+		}
 	}
 	s := &stream{w: w, control: http.NewResponseController(w), waiting: make(chan insight.Denial), beat: a.heartbeat, timeout: a.writeTimeout}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -108,6 +133,12 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, query url.Values) {
 		return
 	}
 	s.run(r.Context(), a.Insight, f)
+}
+
+// ofConsole reports whether a page of the console asks: of a person who is logged in, or in a browser
+// on this machine. Browsers do not let pages of other origins send such a request.
+func (a *api) ofConsole(r *http.Request) bool {
+	return a.Access.Caller(r).LoggedIn || peer(r).IsLoopback() && r.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
 // newest returns the id of the newest denial that the process has, or 0.
@@ -136,12 +167,14 @@ func (s *stream) begin() error {
 func (s *stream) run(ctx context.Context, in *insight.Insight, f insight.Filter) {
 	ctx, cancel := context.WithCancel(ctx)
 	followed := make(chan struct{})
+	var ended error
 	defer func() { cancel(); <-followed }()
 	go func() {
 		defer close(followed)
-		// While the client reads too slowly, Follow leaves denials out and counts them. If other
-		// callers have taken the last place, the stream ends, and the client comes back.
-		_ = in.Follow(ctx, f, func(d insight.Denial) bool {
+		// While the client reads too slowly, Follow leaves denials out and counts them, and ends if
+		// the client is far behind. The client comes back, as it does if other callers have taken the
+		// last place.
+		ended = in.Follow(ctx, f, func(d insight.Denial) bool {
 			select {
 			case s.waiting <- d:
 				return true
@@ -158,7 +191,10 @@ func (s *stream) run(ctx context.Context, in *insight.Insight, f insight.Filter)
 		case <-ctx.Done():
 			return
 		case <-followed:
-			return // the process stops
+			if ended != nil {
+				_ = s.send(fmt.Sprintf(": this stream ends: %v\n\n", ended)) // the stream ends anyway
+			}
+			return // the client comes back, or the process stops
 		case d := <-s.waiting:
 			err = s.deny(&d)
 		case <-beat.C:

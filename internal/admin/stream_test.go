@@ -88,6 +88,12 @@ type reader struct {
 // follow opens a stream over a protocol, h1 or h2.
 func follow(t *testing.T, protocol, address, query, last string) *reader {
 	t.Helper()
+	return followAs(t, protocol, address, query, http.Header{"Last-Event-Id": {last}})
+}
+
+// followAs is follow with headers.
+func followAs(t *testing.T, protocol, address, query string, header http.Header) *reader {
+	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(protocol == "h1")
 	transport.Protocols.SetUnencryptedHTTP2(protocol == "h2")
@@ -96,9 +102,7 @@ func follow(t *testing.T, protocol, address, query, last string) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last != "" {
-		req.Header.Set("Last-Event-ID", last)
-	}
+	req.Header = header
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -218,17 +222,28 @@ func TestHeartbeat(t *testing.T) {
 }
 
 // TestTooManyStreams opens one more than the instance serves. When one ends, another has its place.
+// Some places are for browsers alone.
 func TestTooManyStreams(t *testing.T) {
 	s := newStreamed(t)
 	address := s.listen(t)
-	all := make([]*reader, maxStreams)
+	all := make([]*reader, maxStreams-consoleStreams)
 	for i := range all {
 		all[i] = follow(t, "h2", address, "", "")
 	}
 	refused := follow(t, "h1", address, "", "")
 	text, err := io.ReadAll(refused.resp.Body)
-	if refused.resp.StatusCode != http.StatusServiceUnavailable || err != nil || refused.resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "There are 32 streams") {
+	if refused.resp.StatusCode != http.StatusServiceUnavailable || err != nil || refused.resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "There are 28 streams") {
 		t.Errorf("got %d %v %s", refused.resp.StatusCode, err, text)
+	}
+	fromConsole := http.Header{"Sec-Fetch-Site": {"same-origin"}}
+	for n := range consoleStreams + 1 {
+		want := http.StatusOK
+		if n == consoleStreams {
+			want = http.StatusServiceUnavailable
+		}
+		if got := followAs(t, "h1", address, "", fromConsole).resp.StatusCode; got != want {
+			t.Errorf("stream %d of the console is %d, want %d", n, got, want)
+		}
 	}
 	_ = all[0].body.Close()
 	waitFor(t, "a free place", func() bool {
@@ -272,6 +287,87 @@ func TestSlowStream(t *testing.T) {
 	}
 	if newest := s.newest(); uint64(read) != newest || told != 0 {
 		t.Errorf("the good stream has %d, and tells %d, of %d", read, told, newest)
+	}
+}
+
+// TestTooSlowStream has a client that is further behind than streams allow. The stream tells why it
+// ends, and has no place any more.
+func TestTooSlowStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreamed(t)
+		w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), pause: 6 * time.Second}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.stream(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/denials/stream", nil), nil)
+		}()
+		synctest.Wait()
+		time.Sleep(10 * time.Second) // the header is sent
+		for range 10 {
+			s.deny("acme")
+		}
+		<-done
+		if body := w.Body.String(); !strings.Contains(body, ": this stream ends: the reader of a stream of denials is more than 10s behind") {
+			t.Errorf("got %s", body)
+		}
+		if len(s.streams)+len(s.shared) != 0 {
+			t.Error("the stream still has its place")
+		}
+	})
+}
+
+// A slowWriter takes a while for each write.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	pause time.Duration
+}
+
+func (w *slowWriter) WriteString(text string) (int, error) {
+	time.Sleep(w.pause)
+	return w.ResponseRecorder.WriteString(text)
+}
+
+func (w *slowWriter) Write(text []byte) (int, error) { return w.WriteString(string(text)) }
+
+// TestLongList asks for more denials than are kept, and for few. The list needs as much memory as one
+// denial.
+func TestLongList(t *testing.T) {
+	s := newStreamed(t)
+	for n := range 15 {
+		s.deny(fmt.Sprint("u", n))
+	}
+	for query, want := range map[string]string{
+		"":                           "u14 u13 u12 u11 u10 u9 u8 u7 u6 u5",
+		"limit=100000":               "u14 u13 u12 u11 u10 u9 u8 u7 u6 u5",
+		"limit=2":                    "u14 u13",
+		"limit=100000&subject=u7":    "u7",
+		"limit=5&subject=other":      "",
+		"limit=100000&since=1h&x=%2": "400",
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/denials?"+query, nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		mux := http.NewServeMux()
+		s.serve(mux)
+		mux.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			if want != fmt.Sprint(w.Code) {
+				t.Errorf("%s: got %d %s", query, w.Code, w.Body)
+			}
+			continue
+		}
+		var got insight.Denials
+		if err := strictJSON(w.Body.Bytes(), &got); err != nil || got.Denials == nil {
+			t.Errorf("%s: %v: %s", query, err, w.Body)
+			continue
+		}
+		var users []string
+		for _, d := range got.Denials {
+			users = append(users, d.Subject)
+		}
+		if list := strings.Join(users, " "); list != want || got.Seen != 15 || got.Kept != 10 || got.Instance != "test" {
+			t.Errorf("%s: got %s, want %s: %+v", query, list, want, got)
+		}
 	}
 }
 

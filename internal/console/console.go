@@ -206,7 +206,8 @@ type view struct {
 	// Stream is the address of server-sent events after which the live parts are requested.
 	Stream string
 	Now    time.Time
-	State  insight.State
+	// State is what a glance at the process shows. Nil: show asks for it.
+	State  *insight.State
 	Caller admin.Caller
 	// Worst is the level of the worst problem: error, warning or empty.
 	Worst  string
@@ -224,15 +225,19 @@ func (v view) Problems() int { return len(v.State.Problems) }
 
 // show answers with a page.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, code int, v view) {
-	v.Now, v.State, v.Caller = c.opts.Now(), c.opts.State(), c.opts.Access.Caller(r)
+	v.Now, v.Caller = c.opts.Now(), c.opts.Access.Caller(r)
 	v.CanTry = c.opts.Explain != nil
+	switch {
+	case !v.Caller.Read:
+		v.State = new(insight.State) // the login shows nothing of the process
+	case v.State == nil:
+		s := c.opts.State()
+		v.State = &s
+	}
 	for _, p := range v.State.Problems {
 		if v.Worst != "error" {
 			v.Worst = p.Level
 		}
-	}
-	if !v.Caller.Read {
-		v.State, v.Worst = insight.State{}, "" // the login shows nothing of the process
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")

@@ -81,6 +81,26 @@ func TestLongWords(t *testing.T) {
 	}
 }
 
+// TestStateIsMadeOnce counts how often a page asks for the state, which reads all metrics of rules.
+// A caller without access gets a login page, which needs no state.
+func TestStateIsMadeOnce(t *testing.T) {
+	c := newConsole("usual")
+	for _, p := range pages {
+		before := c.States()
+		ask(t, c, p, nil, consoletest.ActToken)
+		if got := c.States() - before; got != 1 {
+			t.Errorf("%s asked %d times for the state, want once", p, got)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/login", nil)
+	r.RemoteAddr = "192.0.2.1:4711"
+	before := c.States()
+	c.ServeHTTP(httptest.NewRecorder(), r)
+	if got := c.States() - before; got != 0 {
+		t.Errorf("the login page asked %d times for the state, want never", got)
+	}
+}
+
 // checkPage checks what holds for each page: its headers, and markup that they allow.
 func checkPage(t *testing.T, name string, got answer) {
 	t.Helper()

@@ -37,7 +37,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 			o.Down++
 		}
 	}
-	c.show(w, r, http.StatusOK, view{Page: "overview", Nav: "overview", Title: "Overview", Refresh: 2, Data: o})
+	c.show(w, r, http.StatusOK, view{Page: "overview", Nav: "overview", Title: "Overview", Refresh: 2, State: &s, Data: o})
 }
 
 // find redirects to the page of the party that was typed into the search box.

@@ -72,8 +72,9 @@ func (c *Console) rules(w http.ResponseWriter, r *http.Request) {
 		p.Rule, p.Unmatched = "", true
 	}
 	from, _ := strconv.Atoi(q.Get("from")) // a malformed number means the first page
-	p.fill(c.opts.State().Rates.Rules, from)
-	c.show(w, r, http.StatusOK, view{Page: "rules", Nav: "rules", Title: "Rules", Refresh: 5, Data: p})
+	s := c.opts.State()
+	p.fill(s.Rates.Rules, from)
+	c.show(w, r, http.StatusOK, view{Page: "rules", Nav: "rules", Title: "Rules", Refresh: 5, State: &s, Data: p})
 }
 
 // filterRules redirects to the page of the rules that a form chooses.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -360,5 +361,29 @@ func TestTracesOfSettings(t *testing.T) {
 	}
 	if got := receiver.Headers()[0].Get("Authorization"); got != "Bearer abc" {
 		t.Errorf("authorization: got %q, want Bearer abc", got)
+	}
+}
+
+// TestTracesKeepTheirSecret starts with a wrong and with a right environment whose headers have a
+// secret. Neither the error nor the log has it, also while the receiver fails.
+func TestTracesKeepTheirSecret(t *testing.T) {
+	const secret = "s3cr3t-of-the-receiver"
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization="+secret+"%0a")
+	err := Run(context.Background(), testSettings(t), Options{Version: "test", Log: newMeasured().log})
+	if err == nil || !strings.HasPrefix(err.Error(), "traces: OTEL_EXPORTER_OTLP_HEADERS: entry 1 ") || strings.Contains(err.Error(), secret) {
+		t.Errorf("got the error %v", err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization="+secret)
+	r := start(t, testSettings(t))
+	if _, err := r.askWith(demo, "traceparent", "00-"+strings.Repeat("x", 4096), "tracestate", strings.Repeat("a=b,", 1000), "b3", "-", "b3", "--"); err != nil {
+		t.Fatal(err)
+	}
+	r.waitLog("spans could not be sent and are lost; check the receiver and OTEL_EXPORTER_OTLP_ENDPOINT")
+	for _, line := range r.logs.All() {
+		if text := line.Message + " " + fmt.Sprint(line.ContextMap()); strings.Contains(text, secret) {
+			t.Errorf("the log has the secret: %s", text)
+		}
 	}
 }

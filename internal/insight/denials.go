@@ -3,6 +3,8 @@ package insight
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -93,6 +95,17 @@ const usualDenials = 100
 
 // Denials returns the last denials that a filter chooses, the newest first.
 func (i *Insight) Denials(f Filter) Denials {
+	d, last := i.Last(f)
+	for one := range last {
+		d.Denials = append(d.Denials, *one)
+	}
+	return d
+}
+
+// Last is Denials without a copy of all of them: it returns the numbers, with an empty list, and the
+// denials one after the other. The caller must not change them. Those that become too old while the
+// caller reads are left out.
+func (i *Insight) Last(f Filter) (Denials, iter.Seq[*Denial]) {
 	r := i.recorder
 	r.drain()
 	d := Denials{
@@ -104,17 +117,22 @@ func (i *Insight) Denials(f Filter) Denials {
 	}
 	choose := f.compile()
 	newest := r.last.Load()
-	for n := range uint64(len(r.ring)) {
-		if n >= newest || len(d.Denials) == limit {
-			break
-		}
-		one := r.ring[(newest-n)%uint64(len(r.ring))].Load()
-		// A denial that came meanwhile may have taken the place.
-		if one != nil && one.ID <= newest && choose.has(one) {
-			d.Denials = append(d.Denials, *one)
+	return d, func(yield func(*Denial) bool) {
+		left := limit
+		for n := range min(uint64(len(r.ring)), newest) {
+			one := r.ring[(newest-n)%uint64(len(r.ring))].Load()
+			// A denial that came meanwhile may have taken the place.
+			if one == nil || one.ID > newest || !choose.has(one) {
+				continue
+			}
+			if !yield(one) {
+				return
+			}
+			if left--; left == 0 {
+				return
+			}
 		}
 	}
-	return d
 }
 
 // has reports whether a compiled filter chooses a denial.
@@ -136,12 +154,22 @@ func (f Filter) compile() Filter {
 // ErrTooManyStreams is returned by [Insight.Follow] if too many callers follow already.
 var ErrTooManyStreams = errors.New("too many streams of denials are open: close one, or read the list instead")
 
+// ErrTooSlow is returned by [Insight.Follow] if yield is too slow.
+var ErrTooSlow = fmt.Errorf("the reader of a stream of denials is more than %v behind: read faster, or choose fewer denials", maxBehind)
+
+const (
+	// maxBehind is how long a denial may wait for the reader of a stream. While the reader gets
+	// kept denials, it is how far it may fall behind a pace of one denial in keptPace.
+	maxBehind = 10 * time.Second
+	keptPace  = 10 * time.Millisecond
+)
+
 // Follow calls yield with each further denial that a filter chooses, the oldest first, until
 // ctx ends, the Insight is closed, or yield returns false. With [Filter.Past], the kept denials
 // come first, and none is lost or doubled between them and the further ones. Follow leaves
 // denials out if yield is slow, and [Denial.LeftOut] of the next one counts them. Those that are
 // no longer kept count whether the filter chooses them or not. Filter.Limit does not count. The
-// error is ErrTooManyStreams or nil.
+// error is ErrTooManyStreams, ErrTooSlow or nil.
 func (i *Insight) Follow(ctx context.Context, f Filter, yield func(Denial) bool) error {
 	s, newest, err := i.recorder.follow(f.compile())
 	if err != nil {
@@ -150,7 +178,9 @@ func (i *Insight) Follow(ctx context.Context, f Filter, yield func(Denial) bool)
 	defer i.recorder.unfollow(s)
 	gone, more := uint64(0), true
 	if f.Past {
-		gone, more = i.recorder.replay(ctx, s.choose, newest, yield)
+		if gone, more, err = i.recorder.replay(ctx, s.choose, newest, yield); err != nil {
+			return err
+		}
 	}
 	for more {
 		select {
@@ -159,6 +189,9 @@ func (i *Insight) Follow(ctx context.Context, f Filter, yield func(Denial) bool)
 		case <-i.recorder.closed:
 			return nil
 		case d := <-s.queue:
+			if i.opts.Now().Sub(d.At) > maxBehind {
+				return ErrTooSlow
+			}
 			d.LeftOut += gone
 			gone, more = 0, yield(d)
 		}
@@ -167,15 +200,16 @@ func (i *Insight) Follow(ctx context.Context, f Filter, yield func(Denial) bool)
 }
 
 // replay calls yield with the kept denials after f.After up to the one with the ID newest. It
-// returns how many were no longer kept since the last yield, and false if yield or ctx ended it.
-// It reads the ring as it goes, so that a slow yield holds no old denials.
-func (r *recorder) replay(ctx context.Context, f Filter, newest uint64, yield func(Denial) bool) (gone uint64, more bool) {
+// returns how many were no longer kept since the last yield, and false if yield or ctx ended it, or
+// ErrTooSlow. It reads the ring as it goes, so that a slow yield holds no old denials.
+func (r *recorder) replay(ctx context.Context, f Filter, newest uint64, yield func(Denial) bool) (gone uint64, more bool, err error) {
 	length, after := uint64(len(r.ring)), f.After
+	latest := r.now().Add(maxBehind)
 	if after > newest {
 		after = 0
 	}
 	if length == 0 {
-		return 0, true
+		return 0, true, nil
 	}
 	if newest > length && after < newest-length {
 		if after > 0 {
@@ -187,18 +221,21 @@ func (r *recorder) replay(ctx context.Context, f Filter, newest uint64, yield fu
 		one := r.ring[id%length].Load()
 		switch {
 		case ctx.Err() != nil:
-			return gone, false
+			return gone, false, nil
+		case r.now().After(latest):
+			return gone, false, ErrTooSlow
 		case one == nil || one.ID != id:
 			gone++ // a newer one has taken its place
 		case f.has(one):
 			d := *one
 			d.LeftOut, gone = gone, 0
 			if !yield(d) {
-				return 0, false
+				return 0, false, nil
 			}
+			latest = latest.Add(keptPace)
 		}
 	}
-	return gone, true
+	return gone, true, nil
 }
 
 var _ policy.Recorder = (*Insight)(nil)
@@ -214,9 +251,9 @@ func (i *Insight) Near(req *policy.Request, v *policy.Verdict, s *policy.LimitSt
 	i.recorder.near(req, v, s)
 }
 
-// Held returns how much memory denials, streams and tops take, in bytes. It is an estimate that
-// is rather too large.
-func (i *Insight) Held() int64 { return i.recorder.held() }
+// Held returns how much memory denials, streams, tops and the list of resets take, in bytes. It is
+// an estimate that is rather too large.
+func (i *Insight) Held() int64 { return i.recorder.held() + i.resets.held() }
 
 // HeldMost returns the largest Held that the options allow.
-func (i *Insight) HeldMost() int64 { return i.recorder.heldMost() }
+func (i *Insight) HeldMost() int64 { return i.recorder.heldMost() + resetsMost }

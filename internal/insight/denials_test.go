@@ -436,6 +436,55 @@ func TestFollowPastSlowly(t *testing.T) {
 	}
 }
 
+// TestSlowReaderIsDropped has readers that take a while for each denial.
+func TestSlowReaderIsDropped(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		kept, more int // denials before and after the stream begins
+		pause      time.Duration
+		read       int
+	}{
+		{"kept, a little too slow", 1000, 0, keptPace + time.Millisecond, 1000},
+		{"kept, too slow", 1000, 0, 11 * keptPace, 101},
+		{"not too slow", 0, 5, maxBehind / 5, 5},
+		{"too slow", 0, 5, maxBehind/2 + time.Second, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rs, c := rules(t), newClock()
+			i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 1000, 2000 })
+			deny := func() { ask(t, rs, "per-user", "user", "acme").deny(i) }
+			for range tc.kept {
+				deny()
+				i.Denials(Filter{})
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, read := make(chan error, 1), 0
+			go func() {
+				ended <- i.Follow(ctx, Filter{Past: true}, func(Denial) bool {
+					if read++; read == tc.kept+tc.more {
+						cancel() // it has all
+					}
+					c.add(tc.pause)
+					return true
+				})
+			}()
+			if tc.more > 0 {
+				waitForStreams(t, i, 1)
+			}
+			i.recorder.mu.Lock() // all are there before the reader has one
+			for range tc.more {
+				deny()
+			}
+			i.recorder.mu.Unlock()
+			err := <-ended
+			cancel()
+			if slow := tc.read < tc.kept+tc.more; errors.Is(err, ErrTooSlow) != slow || read != tc.read {
+				t.Errorf("the reader ended with %v after %d, want %d", err, read, tc.read)
+			}
+		})
+	}
+}
+
 func waitForStreams(t *testing.T, i *Insight, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
@@ -482,8 +531,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestHeldMostHolds fills the ring, the queue, the streams and all tops with unique names of the
-// largest length, as hostile clients can, and compares the bound with what the heap has grown.
+// TestHeldMostHolds fills the ring, the queue, the streams, all tops and the list of resets with
+// unique names of the largest length, as hostile clients can, and compares the bound with what the heap has grown.
 func TestHeldMostHolds(t *testing.T) {
 	c, rs := newClock(), rules(t)
 	var before, after runtime.MemStats
@@ -509,6 +558,17 @@ func TestHeldMostHolds(t *testing.T) {
 		if n%2000 == 0 {
 			c.add(36 * time.Second) // an hour in all, so that every bucket is in use
 		}
+	}
+	for n := range keptResets + 5 {
+		text := func(k int) string { return strings.Repeat(longest(n+k), 80) }
+		one := Reset{By: text(0)[:maxBy], Query: Query{Subject: text(1), Descriptor: text(2), Rule: text(3)}, Reason: text(4)[:maxReason], Problem: text(5)}
+		for k := range maxRemoved {
+			one.Removed = append(one.Removed, LimitUsage{
+				Domain: text(k), Rule: text(k + 1), Path: text(k + 2), Values: text(k + 3), Tier: text(k + 4), Log: text(k + 5),
+				ReplacedBy: []string{text(k + 6)}, History: make([]uint64, historyParts),
+			})
+		}
+		i.keep(&one)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

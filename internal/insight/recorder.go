@@ -37,7 +37,12 @@ type recorder struct {
 	enforced, shadow, atLimit atomic.Uint64
 	queue                     chan event    // only drain receives, with mu held, so that no event is in between
 	wake                      chan struct{} // the queue is not empty
-	tops                      tops
+	// lost is how many events of each order of tops were left out since the last drain, so that no
+	// recorded event stands for them.
+	// lostSample is true if one of them stood for several.
+	lost       [len(TopOrders)]atomic.Uint64
+	lostSample atomic.Bool
+	tops       tops
 
 	// ring has the denial with a number n at n modulo its length. last is the newest number.
 	ring     []atomic.Pointer[Denial]
@@ -119,9 +124,12 @@ func (r *recorder) denied(req *policy.Request, v *policy.Verdict, s *policy.Limi
 		seen = &r.shadow
 	}
 	number := seen.Add(1)
-	if stands := r.denials.choose(); stands > 0 {
-		r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})
+	stands, record := r.denials.choose()
+	if !record {
+		r.lose(orderOf(false, s.Observed), stands)
+		return
 	}
+	r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})
 }
 
 // near is Insight.Near.
@@ -130,8 +138,21 @@ func (r *recorder) near(req *policy.Request, v *policy.Verdict, s *policy.LimitS
 		return // there are no tops
 	}
 	r.atLimit.Add(1)
-	if stands := r.nears.choose(); stands > 0 {
-		r.put(event{Denial: r.copyOf(req, v, s, stands), near: true})
+	stands, record := r.nears.choose()
+	if !record {
+		r.lose(orderOf(true, false), stands)
+		return
+	}
+	r.put(event{Denial: r.copyOf(req, v, s, stands), near: true})
+}
+
+// lose notes that events are left out.
+func (r *recorder) lose(order int, stands uint64) {
+	if stands > 0 {
+		r.lost[order].Add(stands)
+	}
+	if stands > 1 {
+		r.lostSample.Store(true)
 	}
 }
 
@@ -141,6 +162,7 @@ func (r *recorder) put(e event) {
 	select {
 	case r.queue <- e:
 	default:
+		r.lose(orderOf(e.near, e.Shadow), e.Stands)
 	}
 	select {
 	case r.wake <- struct{}{}:
@@ -182,11 +204,14 @@ func (r *recorder) copyOf(req *policy.Request, v *policy.Verdict, s *policy.Limi
 
 // shown returns a copy of a text as people can see it: at most maxText bytes and a mark, as
 // UTF-8, and with a replacement for each character that is not visible.
-func shown(text string) string {
+func shown(text string) string { return shownUpTo(text, maxText) }
+
+// shownUpTo is shown with a bound of its own.
+func shownUpTo(text string, most int) string {
 	short := text
-	if len(text) > maxText {
-		short = text[:maxText]
-		for len(short) > maxText-utf8.UTFMax && !utf8.RuneStart(text[len(short)]) {
+	if len(text) > most {
+		short = text[:most]
+		for len(short) > most-utf8.UTFMax && !utf8.RuneStart(text[len(short)]) {
 			short = short[:len(short)-1]
 		}
 	}
@@ -197,12 +222,12 @@ func shown(text string) string {
 	case plain:
 		return short + cut
 	}
-	visible := make([]byte, 0, maxText)
+	visible := make([]byte, 0, most)
 	for _, c := range short {
 		if !unicode.IsPrint(c) {
 			c = utf8.RuneError
 		}
-		if len(visible)+utf8.RuneLen(c) > maxText {
+		if len(visible)+utf8.RuneLen(c) > most {
 			return string(append(visible, cut...))
 		}
 		visible = utf8.AppendRune(visible, c)
@@ -222,7 +247,20 @@ func (r *recorder) drain() {
 		case e := <-r.queue:
 			r.move(e)
 		default:
+			r.moveLost()
 			return
+		}
+	}
+}
+
+// moveLost takes the numbers of events that were left out into the tops. They count as of now,
+// which is a little later than the events, so that no list leaves them out too early. The caller
+// holds mu.
+func (r *recorder) moveLost() {
+	sampled := r.lostSample.Swap(false)
+	for order := range r.lost {
+		if n := r.lost[order].Swap(0); n > 0 && len(r.ring) > 0 {
+			r.tops.miss(order, n, sampled, r.now())
 		}
 	}
 }

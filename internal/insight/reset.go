@@ -11,10 +11,12 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+	"unsafe"
 
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -31,8 +33,10 @@ const (
 	resetTime, listTime = 30 * time.Second, 20 * time.Second
 	// maxRemoved is the length of [Reset.Removed]. Of a reset that is kept, it is keptRemoved.
 	maxRemoved, keptRemoved = 100, 20
-	// keptResets is the number of resets that are kept.
-	keptResets = 200
+	// keptResets is the number of resets that are kept. keptText bounds each of their texts in
+	// bytes, but that of the reason, of a problem, and of the party, whose ids have at most
+	// tier.MaxText.
+	keptResets, keptText, keptProblem = 200, maxText, 1000
 )
 
 // resets are the last resets of this process.
@@ -40,6 +44,35 @@ type resets struct {
 	mu    sync.Mutex
 	count uint64
 	last  []Reset // the oldest first
+	bytes int64   // of last
+}
+
+const (
+	// resetSize is the memory of a kept reset beside its texts and its logs, and removedSize that of
+	// one of its logs.
+	resetSize   = int64(unsafe.Sizeof(Reset{})) + 256
+	removedSize = int64(unsafe.Sizeof(LimitUsage{})) + 32
+	// resetsMost is the memory of all kept resets at most.
+	resetsMost = keptResets * (resetSize + maxBy + int64(len(cut)) + maxReason + 4*(tier.MaxText+int64(len(cut))) + (maxText + int64(len(cut))) +
+		keptProblem + int64(len(cut)) + keptRemoved*(removedSize+5*(keptText+int64(len(cut)))))
+)
+
+// held returns the memory of the kept resets, in bytes.
+func (r *resets) held() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes
+}
+
+// size returns the memory of a kept reset, in bytes.
+func (r *Reset) size() int64 {
+	q := &r.Query
+	bytes := resetSize + int64(len(r.By)+len(q.Subject)+len(q.Address)+len(q.Digest)+len(q.Descriptor)+len(q.Rule)+len(r.Reason)+len(r.Problem))
+	for n := range r.Removed {
+		l := &r.Removed[n]
+		bytes += removedSize + int64(len(l.Domain)+len(l.Rule)+len(l.Path)+len(l.Values)+len(l.Tier))
+	}
+	return bytes
 }
 
 // Reset removes the logs of a party, so that its limits begin anew, in this process and in
@@ -224,19 +257,31 @@ func (i *Insight) removeLocal(ctx context.Context, ids []window.LogID, removed m
 // keep keeps a reset for [Insight.Audit], and gives it its number.
 func (i *Insight) keep(r *Reset) {
 	kept := *r
+	// Copies, because a text can be a part of a longer one, and of a generation of the rules.
+	kept.By, kept.Reason, kept.Problem = shown(r.By), shownUpTo(r.Reason, maxReason), shownUpTo(r.Problem, keptProblem)
+	for _, text := range []*string{&kept.Query.Subject, &kept.Query.Address, &kept.Query.Digest, &kept.Query.Descriptor} {
+		*text = shownUpTo(*text, tier.MaxText)
+	}
+	kept.Query.Rule, kept.Query.Cursor = shown(kept.Query.Rule), ""
 	kept.Removed = slices.Clone(r.Removed[:min(len(r.Removed), keptRemoved)])
 	for n := range kept.Removed {
-		kept.Removed[n].History = nil
+		l := &kept.Removed[n]
+		l.History, l.ReplacedBy, l.Log = nil, nil, ""
+		for _, text := range []*string{&l.Domain, &l.Rule, &l.Path, &l.Values, &l.Tier} {
+			*text = shownUpTo(*text, keptText)
+		}
 	}
 	i.resets.mu.Lock()
 	defer i.resets.mu.Unlock()
 	i.resets.count++
 	r.ID, kept.ID = i.resets.count, i.resets.count
 	if len(i.resets.last) == keptResets {
+		i.resets.bytes -= i.resets.last[0].size()
 		copy(i.resets.last, i.resets.last[1:])
 		i.resets.last = i.resets.last[:keptResets-1]
 	}
 	i.resets.last = append(i.resets.last, kept)
+	i.resets.bytes += kept.size()
 }
 
 // audit writes the line of a reset.
@@ -262,7 +307,8 @@ func (i *Insight) audit(r *Reset) {
 }
 
 // Audit returns the last resets that this process did, the newest first: up to 200. Each has
-// up to 20 of the logs that were removed, without their history.
+// up to 20 of the logs that were removed, without their history, their names and the rules that
+// replace theirs. Long texts are cut; the audit log has all of them.
 func (i *Insight) Audit() []Reset {
 	i.resets.mu.Lock()
 	defer i.resets.mu.Unlock()

@@ -40,21 +40,24 @@ func newSampler(perSecond int, now time.Time) *sampler {
 	return s
 }
 
-// choose returns how many events one event stands for, if it is to be recorded, and zero
-// otherwise.
-func (s *sampler) choose() (stands uint64) {
+// choose reports whether an event is to be recorded, and how many events it stands for. An event
+// that is not recorded but stands for some is one for which no other stands.
+func (s *sampler) choose() (stands uint64, record bool) {
 	n := s.oneOf.Load()
-	if n > 1 && (n == none || rand.Uint64N(n) != 0) { //nolint:gosec // chance, not a secret
-		return 0
+	switch {
+	case n == none:
+		return 1, false
+	case n > 1 && rand.Uint64N(n) != 0: //nolint:gosec // chance, not a secret
+		return 0, false
 	}
 	switch chosen := s.chosen.Add(1); {
 	case chosen > 2*s.perSecond:
 		s.oneOf.Store(none)
-		return 0
+		return n, false
 	case chosen > s.perSecond && (chosen-s.perSecond)%s.step == 0:
 		s.oneOf.CompareAndSwap(n, 2*n)
 	}
-	return n
+	return n, true
 }
 
 // tick begins the next second. seen is the number of events since the start. Calls less than half

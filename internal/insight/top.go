@@ -29,9 +29,10 @@ type Top struct {
 	Order   string     `json:"order"`
 	Minutes int        `json:"minutes"`
 	Entries []TopEntry `json:"entries"`
-	// Error is how much larger each count may be than the true one. No count is smaller than
-	// the true one, and a name that is missing has at most Error. Above what is recorded,
-	// counts are estimates from a sample too; Sampled is then true.
+	// Error is how much larger each count may be than the true one, also because the process
+	// was too busy to count some events. No count is smaller than the true one, and a name that
+	// is missing has at most Error, unless the list is full: then it has at most the last count.
+	// Above what is recorded, counts are estimates from a sample too; Sampled is then true.
 	Error    uint64 `json:"error"`
 	Sampled  bool   `json:"sampled,omitempty"`
 	Instance string `json:"instance"`
@@ -119,7 +120,19 @@ type tops struct {
 type bucket struct {
 	number   int64 // of its length since 1970
 	sampled  bool
+	missed   [len(TopOrders)]uint64               // events that no sketch has
 	sketches [len(TopOrders)][len(TopBys)]*sketch // nil: nothing was counted
+}
+
+// orderOf returns the index in TopOrders under which an event counts.
+func orderOf(near, shadow bool) int {
+	switch {
+	case near:
+		return 1
+	case shadow:
+		return 2
+	}
+	return 0
 }
 
 // event names in the order of TopBys; an empty name is not counted.
@@ -145,32 +158,16 @@ const (
 
 // add counts an event.
 func (t *tops) add(e event) {
-	order := 0
-	switch {
-	case e.near:
-		order = 1
-	case e.Shadow:
-		order = 2
-	}
-	if t.hasher == nil {
-		t.hasher = &nameHasher{maphash.MakeSeed()}
-		for k := range spans {
-			t.spans[k] = make([]bucket, spans[k].buckets)
-		}
-	}
+	order := orderOf(e.near, e.Shadow)
 	share := 0.0
 	if e.near && e.Limit > 0 {
 		share = float64(e.Used) / float64(e.Limit)
 	}
 	names := e.names()
 	for k := range spans {
-		number := e.At.UnixNano() / int64(spans[k].bucket)
-		b := &t.spans[k][number%int64(spans[k].buckets)]
-		if b.number > number {
-			continue // the clock went back, or the event is old
-		}
-		if b.number < number {
-			*b = bucket{number: number}
+		b := t.bucket(k, e.At)
+		if b == nil {
+			continue
 		}
 		b.sampled = b.sampled || e.Stands > 1
 		for by, name := range names {
@@ -186,14 +183,51 @@ func (t *tops) add(e event) {
 	}
 }
 
+// miss counts events whose names are not known. If sampled is true, their number is an estimate.
+func (t *tops) miss(order int, n uint64, sampled bool, at time.Time) {
+	for k := range spans {
+		if b := t.bucket(k, at); b != nil {
+			b.missed[order] += n
+			b.sampled = b.sampled || sampled
+		}
+	}
+}
+
+// bucket returns the part of a span at a time. It is nil if the part is over: the clock went back,
+// or an event is old.
+func (t *tops) bucket(span int, at time.Time) *bucket {
+	if t.hasher == nil {
+		t.hasher = &nameHasher{maphash.MakeSeed()}
+		for k := range spans {
+			t.spans[k] = make([]bucket, spans[k].buckets)
+		}
+	}
+	number := at.UnixNano() / int64(spans[span].bucket)
+	b := &t.spans[span][number%int64(spans[span].buckets)]
+	if b.number > number {
+		return nil
+	}
+	if b.number < number {
+		*b = bucket{number: number}
+	}
+	return b
+}
+
 // merge returns the smallest counts of one kind and span at a time. It sets Error and Sampled of a list.
 func (t *tops) merge(span int, k kind, now time.Time, top *Top) *merged {
 	m := &merged{counts: make(map[string]TopEntry), bySubject: TopBys[k.by] == "subject"}
 	number := now.UnixNano() / int64(spans[span].bucket)
 	for i := range t.spans[span] {
 		b := &t.spans[span][i]
+		if b.number <= number-int64(spans[span].buckets) || b.number > number {
+			continue
+		}
+		if b.missed[k.order] > 0 {
+			top.Error += b.missed[k.order]
+			top.Sampled = top.Sampled || b.sampled
+		}
 		s := b.sketches[k.order][k.by]
-		if b.number <= number-int64(spans[span].buckets) || b.number > number || s == nil {
+		if s == nil {
 			continue
 		}
 		top.Sampled = top.Sampled || b.sampled

@@ -84,6 +84,61 @@ func TestTopTime(t *testing.T) {
 	}
 }
 
+// TestTopTellsWhatItMissed records more events than the queue has places, while nothing is taken out.
+// The list tells how many it has not counted, as long as it is of their time. So does a list of a
+// second in which the sample was full.
+func TestTopTellsWhatItMissed(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, func(o *Options) { o.PerSecond = 2 * maxQueue })
+	r := i.recorder
+	acme, seen := ask(t, rs, "per-user", "user", "acme"), ask(t, rs, "per-user", "user", "seen")
+	seen.v.Limits[0].Observed = true
+	const near, shadow, denials = 100, 7, maxQueue + 50
+	r.mu.Lock() // the goroutine moves nothing meanwhile
+	for range near {
+		acme.near(i, 9)
+	}
+	for range shadow {
+		seen.deny(i)
+	}
+	for range denials {
+		acme.deny(i)
+	}
+	r.mu.Unlock()
+	for _, tc := range []struct {
+		order      string
+		count, err uint64
+	}{{"near", near, 0}, {"shadow", shadow, 0}, {"denied", denials, near + shadow + denials - maxQueue}} {
+		top := i.Top(TopQuery{Order: tc.order, Minutes: 1})
+		if len(top.Entries) != 1 || top.Entries[0].Count != tc.count || top.Error != tc.err || top.Sampled {
+			t.Errorf("got %+v, want %d with an error of %d", top, tc.count, tc.err)
+		}
+	}
+	c.add(10 * time.Minute)
+	for minutes, want := range map[int]bool{5: false, 60: true} {
+		if top := i.Top(TopQuery{Minutes: minutes}); (top.Error > 0) != want {
+			t.Errorf("ten minutes later, %d minutes: got %+v", minutes, top)
+		}
+	}
+	c.add(2 * time.Hour)
+	if top := i.Top(TopQuery{Minutes: 60}); top.Error != 0 {
+		t.Errorf("two hours later: got %+v", top)
+	}
+
+	r.denials.oneOf.Store(none)
+	acme.deny(i)
+	acme.deny(i)
+	if top := i.Top(TopQuery{}); top.Error != 2 {
+		t.Errorf("with a full sample: got %+v, want an error of 2", top)
+	}
+	r.denials.oneOf.Store(1)
+	r.denials.chosen.Store(10 * maxQueue)
+	acme.deny(i)
+	if top := i.Top(TopQuery{}); top.Error != 3 || r.denials.oneOf.Load() != none {
+		t.Errorf("while the sample becomes full: got %+v, want an error of 3", top)
+	}
+}
+
 // TestTopError compares the lists with exact counts, while clients invent 200,000 names of which
 // few are frequent. The error is what it is told to be, and the memory has its bound.
 func TestTopError(t *testing.T) {

@@ -34,3 +34,16 @@ func ShareOf(s *Shares, c *window.Check) uint64 {
 	p := s.part(c, s.clock())
 	return shareLimit(c.Limit, p.hits, p.replicas).Hits
 }
+
+// ForgetAccounts evicts all accounts, as others can. Their leases stay.
+func ForgetAccounts(s *Store) { s.leases.accounts.InvalidateAll() }
+
+// Leases returns the number of leases that s keeps in the order of their ends, and by log.
+func Leases(s *Store) (ends, byLog int) {
+	s.leases.mu.Lock()
+	defer s.leases.mu.Unlock()
+	for _, of := range s.leases.byLog {
+		byLog += len(of)
+	}
+	return len(s.leases.ends), byLog
+}

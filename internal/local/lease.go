@@ -3,6 +3,7 @@ package local
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,8 +54,9 @@ type leases struct {
 	most     int
 
 	mu      sync.Mutex
-	ends    ends      // the leases that run, and some that have ended
-	pending []surplus // waits to be given back
+	ends    ends                      // the leases that run, and some that have ended
+	byLog   map[window.LogID][]*lease // the same leases
+	pending []surplus                 // waits to be given back
 	wake    chan struct{}
 
 	done chan struct{}
@@ -82,7 +84,7 @@ type demand struct{ calls, hits uint64 }
 // account guards it.
 type lease struct {
 	account     *account
-	key         string
+	log         window.LogID
 	reservation window.Reservation
 	hits        uint64 // the limit
 	precision   time.Duration
@@ -119,7 +121,7 @@ func newLeases(r Reserver, most int, clock func() time.Duration, forget func(str
 		most = DefaultLeases
 	}
 	ls := &leases{
-		reserver: r, clock: clock, forget: forget, most: most,
+		reserver: r, clock: clock, forget: forget, most: most, byLog: make(map[window.LogID][]*lease),
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	var err error
@@ -307,7 +309,7 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	}
 	ls.end(a) // the old lease had too little left
 	l := &lease{
-		account: a, key: c.Key, reservation: r, hits: c.Limit.Hits, precision: c.Precision,
+		account: a, log: c.Log(), reservation: r, hits: c.Limit.Hits, precision: c.Precision,
 		until: sent + c.Lease.Length - c.Lease.Length/marginPart, received: received, left: more, resets: resets, decision: told,
 	}
 	ls.made.Add(1)
@@ -322,6 +324,7 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	l.answer(received, d)
 	ls.mu.Lock()
 	heap.Push(&ls.ends, l)
+	ls.byLog[l.log] = append(ls.byLog[l.log], l)
 	first := ls.ends[0] == l
 	ls.mu.Unlock()
 	if first {
@@ -391,13 +394,8 @@ func (ls *leases) drop(id window.LogID) {
 		a.drop()
 	}
 	// The accounts of other leases of the log are not kept any more.
-	var others []*lease
 	ls.mu.Lock()
-	for _, l := range ls.ends {
-		if l.key == id.Key && l.reservation.Window == id.Window {
-			others = append(others, l)
-		}
-	}
+	others := slices.Clone(ls.byLog[id])
 	ls.mu.Unlock()
 	for _, l := range others {
 		l.account.drop()
@@ -428,6 +426,7 @@ func (ls *leases) endAll() {
 	ls.mu.Lock()
 	all := ls.ends
 	ls.ends = nil
+	clear(ls.byLog)
 	ls.mu.Unlock()
 	for _, l := range all {
 		ls.endOf(l)
@@ -499,7 +498,14 @@ func (ls *leases) due() []*lease {
 	defer ls.mu.Unlock()
 	var due []*lease
 	for len(ls.ends) > 0 && ls.ends[0].until <= now {
-		due = append(due, heap.Pop(&ls.ends).(*lease))
+		l := heap.Pop(&ls.ends).(*lease)
+		due = append(due, l)
+		of := ls.byLog[l.log]
+		if of = slices.DeleteFunc(of, func(other *lease) bool { return other == l }); len(of) > 0 {
+			ls.byLog[l.log] = of
+		} else {
+			delete(ls.byLog, l.log)
+		}
 	}
 	return due
 }
@@ -523,7 +529,7 @@ func (ls *leases) give(ctx context.Context, s surplus) {
 		return
 	}
 	ls.returned.Add(taken)
-	ls.forget(s.lease.key) // a remembered denial may count these hits
+	ls.forget(s.lease.log.Key) // a remembered denial may count these hits
 }
 
 // close gives back as much as it can within closeTimeout. No lease may be spent after it.

@@ -241,3 +241,37 @@ func TestResetWhileADebtIsCharged(t *testing.T) {
 		}
 	})
 }
+
+// TestResetFindsItsLeases resets a log whose account was evicted twice, among other logs. Its
+// leases are dropped, and no others. Nothing is kept of leases whose time is over.
+func TestResetFindsItsLeases(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		a, b := hot("a", 100, 1), hot("b", 100, 1)
+		check := func(want int) {
+			t.Helper()
+			if ends, byLog := local.Leases(p); ends != want || byLog != want {
+				t.Errorf("%d leases in order and %d by log, want %d", ends, byLog, want)
+			}
+		}
+		for n := range 2 {
+			warm(t, p, a, b)
+			local.ForgetAccounts(p)
+			check(2 * (n + 1))
+		}
+		s.remove(a.Log())
+		p.Reset(a.Log())
+		time.Sleep(2 * length)
+		synctest.Wait()
+		if used, _ := s.count(a.Log()); used != 0 {
+			t.Errorf("the store counts %d of the log that was reset, want 0", used)
+		}
+		if _, returns := s.counts(); returns != 2 {
+			t.Errorf("%d returns, want the 2 of the other log", returns)
+		}
+		check(0)
+		warm(t, p, a)
+		check(1)
+		p.ForgetAll()
+		check(0)
+	})
+}

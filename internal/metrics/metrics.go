@@ -148,7 +148,7 @@ func Insight(registry prometheus.Registerer, held, most func() int64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
 			func() float64 { return float64(value()) }))
 	}
-	gauge("slidegate_insight_bytes", "Memory that recent denials, their streams and the tops take, estimated.", held)
+	gauge("slidegate_insight_bytes", "Memory that recent denials, their streams, the tops and the list of resets take, estimated.", held)
 	gauge("slidegate_insight_max_bytes", "The largest value of slidegate_insight_bytes that the settings allow.", most)
 }
 

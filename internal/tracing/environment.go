@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -28,6 +29,7 @@ const (
 	exporterVariable    = "OTEL_TRACES_EXPORTER"
 	propagatorsVariable = "OTEL_PROPAGATORS"
 	attributesVariable  = "OTEL_RESOURCE_ATTRIBUTES"
+	serviceVariable     = "OTEL_SERVICE_NAME"
 	samplerVariable     = "OTEL_TRACES_SAMPLER"
 	argumentVariable    = "OTEL_TRACES_SAMPLER_ARG"
 	queueVariable       = "OTEL_BSP_MAX_QUEUE_SIZE"
@@ -158,9 +160,17 @@ func (e *environment) checkEndpoint(name string) {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		// The text may hold a password.
 		e.refuse(name, "is not a URL: write http://host:port or https://host:port")
+	case !isPort(u.Port()):
+		e.refuse(name, "the URL has a port that is not between 1 and 65535")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		e.refuse(name, "the URL has a user, a query or a fragment; put a token into %sHEADERS", otlpPrefix)
 	}
+}
+
+// isPort reports whether a text is a port, or empty.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && n > 0
 }
 
 // checkHeaders refuses headers that are not a list of name=value. It shows no value.
@@ -169,8 +179,11 @@ func (e *environment) checkHeaders(name string) {
 		key, value, ok := strings.Cut(pair, "=")
 		key = strings.TrimSpace(key)
 		value, err := url.PathUnescape(strings.TrimSpace(value))
-		if !ok || err != nil || !httpguts.ValidHeaderFieldName(key) || !httpguts.ValidHeaderFieldValue(value) {
+		switch {
+		case !ok || err != nil || !httpguts.ValidHeaderFieldName(key):
 			e.refuse(name, "entry %d is not name=value with a valid header name and a percent-encoded value", i+1)
+		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
+			e.refuse(name, "entry %d has a value with a character that is not visible ASCII, which no header can have", i+1)
 		}
 	}
 }
@@ -205,9 +218,16 @@ func (e *environment) checkPair(cert, key string) {
 func (e *environment) checkAttributes() {
 	for i, pair := range list(e.get(attributesVariable)) {
 		name, value, ok := strings.Cut(pair, "=")
-		if _, err := url.PathUnescape(value); !ok || strings.TrimSpace(name) == "" || err != nil {
+		value, err := url.PathUnescape(value)
+		switch {
+		case !ok || strings.TrimSpace(name) == "" || err != nil:
 			e.refuse(attributesVariable, "entry %d is not name=value with a percent-encoded value", i+1)
+		case !utf8.ValidString(name) || !utf8.ValidString(value):
+			e.refuse(attributesVariable, "entry %d is not UTF-8, so no span could be sent", i+1)
 		}
+	}
+	if !utf8.ValidString(e.get(serviceVariable)) {
+		e.refuse(serviceVariable, "it is not UTF-8, so no span could be sent")
 	}
 }
 

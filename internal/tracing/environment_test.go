@@ -77,6 +77,49 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestWrongEnvironments has wrong values that a person or an attacker of the deployment may write. The
+// problem names the variable, is short, and has no secret.
+func TestWrongEnvironments(t *testing.T) {
+	const secret = "Bearer%20s3cr3t"
+	huge := strings.Repeat("s3cr3t", 1<<18)
+	for _, tt := range []struct{ name, value string }{
+		{"OTEL_EXPORTER_OTLP_HEADERS", secret},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization: " + secret},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "=" + secret},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "bad name=" + secret},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "a=b,," + secret},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cr3t%0d%0ax-other: 1"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cr3t%00"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cr3t%C3%A9"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cr3t\xff"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", huge},
+		{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=s3cr3t%"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://s3cr3t@collector:4318"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318?key=s3cr3t"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:s3cr3t"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:99999"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:0"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "unix:///s3cr3t"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://[::1"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "\x7f" + huge},
+		{"OTEL_RESOURCE_ATTRIBUTES", "token=s3cr3t%ff"},
+		{"OTEL_RESOURCE_ATTRIBUTES", "=s3cr3t"},
+		{"OTEL_SERVICE_NAME", "s3cr3t\xff"},
+	} {
+		_, problems := check(tt.name, tt.value)
+		if !strings.HasPrefix(problems, tt.name+": ") || strings.Contains(problems, "s3cr3t") || len(problems) > 300 {
+			t.Errorf("%s=%.60q: got %.300q, want a problem that names the variable and no value", tt.name, tt.value, problems)
+		}
+	}
+	for _, arg := range []string{"-0.1", "1.1", "NaN", "Inf", "half", "0.5,1", huge} {
+		_, problems := check("OTEL_TRACES_SAMPLER", "traceidratio", "OTEL_TRACES_SAMPLER_ARG", arg)
+		if !strings.HasPrefix(problems, "OTEL_TRACES_SAMPLER_ARG: ") || len(problems) > 300 {
+			t.Errorf("a ratio of %.60q: got %.300q", arg, problems)
+		}
+	}
+}
+
 // TestWhenTracesAreOn lists what turns traces on.
 func TestWhenTracesAreOn(t *testing.T) {
 	for _, tt := range []struct {

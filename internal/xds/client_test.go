@@ -11,6 +11,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -149,9 +150,10 @@ func TestRefusedAgain(t *testing.T) {
 	<-accepted
 }
 
-// TestNewestResponse: responses that arrive while one is loaded replace each other.
+// TestNewestResponse: responses that arrive while one is loaded replace each other. The load of the
+// first ends when the client has received 49 more, so the second load is that of the last.
 func TestNewestResponse(t *testing.T) {
-	loading, sent := make(chan struct{}), make(chan struct{})
+	loading, started := make(chan struct{}), make(chan struct{})
 	last := make(chan string, 1)
 	f := startFake(t, func(s stream) error {
 		if _, err := s.Recv(); err != nil {
@@ -165,7 +167,10 @@ func TestNewestResponse(t *testing.T) {
 				return err
 			}
 		}
-		close(sent)
+		// The client reports that it has received this one, and so all before it.
+		if err := s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: "other"}); err != nil {
+			return err
+		}
 		for {
 			r, err := s.Recv()
 			if err != nil {
@@ -176,22 +181,26 @@ func TestNewestResponse(t *testing.T) {
 			}
 		}
 	})
+	var logs *observer.ObservedLogs
 	first := true
 	l := &recorder{load: func(string, []rules.Domain) error {
 		if first {
 			first = false
 			close(loading)
-			<-sent
+			<-started
+			waitFor(t, "the last response", func() bool {
+				return logs.FilterMessage("the management server sent a type of resources that rls did not ask for").Len() == 1
+			})
 		}
 		return nil
 	}}
-	_, _, _ = run(t, f.address, l)
+	_, logs, _ = run(t, f.address, l)
+	close(started)
 	if got := <-last; got != "nonce-49" {
 		t.Errorf("the last nonce is %s", got)
 	}
-	// Some were still on their way when the first was loaded, and how many is up to the machine.
-	if got := l.loads(); len(got) == 50 {
-		t.Errorf("loaded %v: none was replaced", got)
+	if got := l.loads(); fmt.Sprint(got) != "[0 49]" {
+		t.Errorf("loaded %v, want the first and the last", got)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -23,6 +24,9 @@ var update = flag.Bool("update", false, "write testdata/vectors.jsonl.gz and doc
 // vectorsFile holds histories with every answer and the bytes after every write, for
 // other implementations of the policies: one JSON object a line, gzipped.
 const vectorsFile = "testdata/vectors.jsonl.gz"
+
+// vectorsMost bounds the file, in bytes.
+const vectorsMost = 400_000
 
 // A vector is one history on one log, which is empty at first. All times are
 // microseconds.
@@ -44,7 +48,7 @@ func (v *vector) policy() Policy {
 }
 
 type vectorStep struct {
-	Clock     int64  `json:"t"`
+	Clock     int64  `json:"t"`           // in the file, since the step before
 	Mode      string `json:"m,omitempty"` // enforce if missing
 	Cost      uint64 `json:"c"`
 	Limit     uint64 `json:"l"`
@@ -64,34 +68,66 @@ type vectorStep struct {
 	Retry     int64  `json:"r,omitempty"`
 	Unit      int64  `json:"u,omitempty"`
 	Reset     int64  `json:"e,omitempty"`
-	// Log is what the log's bytes are if they have changed: themselves in
-	// hexadecimal up to vectorBytes, a digest above. What only Redis writes is zero: bytes
-	// 13 to 17 of a sliding window's log, the mark and the expiry, and byte 8 of the others.
-	// "none": the log was removed.
-	Log string `json:"b,omitempty"`
+	// Digest is of the log's bytes after this step and after each step since the last digest:
+	// the first 8 bytes of a SHA-256 of the length of each log as decimal digits, a colon and
+	// the log. A log that was removed has no bytes. What only Redis writes is zero: bytes 13 to
+	// 17 of a sliding window's log, the mark and the expiry, and byte 8 of the others. Every
+	// digestEvery-th step has a digest, and the last one.
+	Digest string `json:"b,omitempty"`
+	// Value is the log's bytes in hexadecimal, of every valueEvery-th step from the first one, up
+	// to vectorBytes: to see where a translation differs.
+	Value string `json:"v,omitempty"`
+
+	after []byte // the log, until seal
 }
 
-const vectorBytes = 144
+const digestEvery, valueEvery, vectorBytes = 8, 64, 144
 
-// vectorLog tells a log's bytes for a vector: "" if they are as before.
-func vectorLog(before, after []byte) string {
-	if bytes.Equal(before, after) {
-		return ""
+// seal tells the logs and the clocks of a history as the file does.
+func (v *vector) seal() {
+	digest, clock := sha256.New(), int64(0)
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		fmt.Fprintf(digest, "%d:%s", len(s.after), s.after)
+		if (i+1)%digestEvery == 0 || i == len(v.Steps)-1 {
+			s.Digest = hex.EncodeToString(digest.Sum(nil)[:8])
+			digest.Reset()
+		}
+		if i%valueEvery == 0 && len(s.after) <= vectorBytes {
+			s.Value = hex.EncodeToString(s.after)
+		}
+		s.Clock, clock, s.after = s.Clock-clock, s.Clock, nil
 	}
-	if len(after) <= vectorBytes {
-		return hex.EncodeToString(after)
+}
+
+// compare compares the steps that a replay of v made with v, which is as in the file.
+func (v *vector) compare(t *testing.T, made []vectorStep) {
+	t.Helper()
+	got := vector{Steps: made}
+	got.seal()
+	for i, s := range v.Steps {
+		if !reflect.DeepEqual(got.Steps[i], s) {
+			t.Fatalf("%s, step %d, or one of the %d before if only the digest differs: got\n%+v, want\n%+v", v.Name, i, digestEvery-1, got.Steps[i], s)
+		}
 	}
-	digest := sha256.Sum256(after)
-	return "sha256:" + hex.EncodeToString(digest[:8]) // its first 8 bytes
+}
+
+// clocks returns the clock of each step.
+func (v *vector) clocks() []int64 {
+	all, clock := make([]int64, len(v.Steps)), int64(0)
+	for i := range v.Steps {
+		clock += v.Steps[i].Clock
+		all[i] = clock
+	}
+	return all
 }
 
 // newVectorStep tells a step that was made.
-func newVectorStep(clock int64, c *Check, ahead time.Duration, d Decision, before, after []byte) vectorStep {
+func newVectorStep(clock int64, c *Check, ahead time.Duration, d Decision, after []byte) vectorStep {
 	s := vectorStep{
 		Clock: clock, Cost: c.Cost, Limit: c.Limit.Hits, Precision: c.Precision.Microseconds(), Ahead: ahead.Microseconds(),
 		Remaining: d.Remaining, Retry: d.RetryAfter.Microseconds(), Unit: d.UnitAfter.Microseconds(), Reset: d.ResetAfter.Microseconds(),
-		Rate: c.Limit.Rate,
-		Log:  vectorLog(before, after),
+		Rate: c.Limit.Rate, after: bytes.Clone(after),
 	}
 	if p := c.Period; p != (Period{}) {
 		s.Period = &[3]int64{p.Start, p.End, p.Next}
@@ -140,7 +176,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() > 580_000 {
+	if info, err := f.Stat(); err != nil || info.Size() > vectorsMost {
 		t.Errorf("%s: %v, or larger than it should be", vectorsFile, err)
 	}
 	z, err := gzip.NewReader(bufio.NewReader(f))
@@ -190,25 +226,28 @@ func TestVectors(t *testing.T) {
 // replay compares one history with the log and counts what it meets.
 func replay(t *testing.T, v *vector, met map[string]int) {
 	t.Helper()
-	var log []byte
+	var (
+		log    []byte
+		made   []vectorStep
+		clocks = v.clocks()
+	)
+	defer func() { v.compare(t, made) }()
 	for i, s := range v.Steps {
 		before := append([]byte(nil), log...)
 		c := s.check(Sliding, v.Window)
 		var d Decision
 		ahead := time.Duration(s.Ahead) * time.Microsecond
-		log = takeAhead(log, s.Clock, c, ahead, &d)
-		if got := newVectorStep(s.Clock, c, ahead, d, before, log); !reflect.DeepEqual(got, s) {
-			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
-		}
+		log = takeAhead(log, clocks[i], c, ahead, &d)
+		made = append(made, newVectorStep(clocks[i], c, ahead, d, log))
 		met["steps"]++
 		met[c.Mode.String()]++
-		if i > 0 && s.Clock < v.Steps[i-1].Clock {
+		if i > 0 && s.Clock < 0 {
 			met["clock back"]++
 		}
 		if s.Outcome != 1 {
 			met[[]string{"denied", "", "never"}[s.Outcome]]++
 		}
-		if s.Log != "" {
+		if !bytes.Equal(before, log) {
 			meetWrite(before, log, c, met)
 			if ahead > 0 && c.Mode != Refund {
 				met["ahead"]++
@@ -220,19 +259,23 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 // replayPolicy is replay for the other policies.
 func replayPolicy(t *testing.T, v *vector, met map[string]int) {
 	t.Helper()
-	var log []byte
+	var (
+		log    []byte
+		made   []vectorStep
+		clocks = v.clocks()
+	)
+	defer func() { v.compare(t, made) }()
 	for i, s := range v.Steps {
 		before := bytes.Clone(log)
 		c := s.check(v.policy(), v.Window)
 		var d Decision
-		log = takeState(log, s.Clock, c, &d)
-		if got := newVectorStep(s.Clock, c, 0, d, before, log); !reflect.DeepEqual(got, s) {
-			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
-		}
+		log = takeState(log, clocks[i], c, &d)
+		made = append(made, newVectorStep(clocks[i], c, 0, d, log))
+		changed := !bytes.Equal(before, log)
 		for what, yes := range map[string]bool{
-			c.Mode.String(): s.Log != "", "steps": true, "denied": s.Outcome == 0, "never": s.Outcome == 2,
-			"clock back": i > 0 && s.Clock < v.Steps[i-1].Clock,
-			"debt":       s.Log != "" && c.Mode == Always && s.Outcome == 0,
+			c.Mode.String(): changed, "steps": true, "denied": s.Outcome == 0, "never": s.Outcome == 2,
+			"clock back": i > 0 && s.Clock < 0,
+			"debt":       changed && c.Mode == Always && s.Outcome == 0,
 		} {
 			if yes {
 				met[v.Policy+" "+what]++
@@ -247,16 +290,15 @@ const modeEnd = "end"
 // newHoldStep makes a step of a log in flight, and returns the log afterwards.
 func newHoldStep(log []byte, s vectorStep, win int64) (vectorStep, []byte) {
 	var (
-		before = bytes.Clone(log)
-		c      = s.check(InFlight, win)
-		d      Decision
-		state  State
+		c     = s.check(InFlight, win)
+		d     Decision
+		state State
 	)
+	s.Digest, s.Value = "", "" // of the file
 	if s.Mode != modeEnd {
 		log = takeState(log, s.Clock, c, &d)
-		made := newVectorStep(s.Clock, c, 0, d, before, log)
+		made := newVectorStep(s.Clock, c, 0, d, log)
 		made.Stream, made.Hold = s.Stream, s.Hold
-		made.Log = holdLog(before, log)
 		return made, log
 	}
 	state.Look(log, s.Clock, c)
@@ -265,39 +307,32 @@ func newHoldStep(log []byte, s vectorStep, win int64) (vectorStep, []byte) {
 		s.Outcome = 1
 	}
 	log = state.Log()
-	s.Log = holdLog(before, log)
+	s.after = bytes.Clone(log)
 	return s, log
-}
-
-// noLog stands for a log that was removed, because nothing is held.
-const noLog = "none"
-
-func holdLog(before, after []byte) string {
-	if len(after) == 0 && len(before) > 0 {
-		return noLog
-	}
-	return vectorLog(before, after)
 }
 
 // replayHolds is replay for logs in flight.
 func replayHolds(t *testing.T, v *vector, met map[string]int) {
 	t.Helper()
-	var log []byte
+	var (
+		log    []byte
+		made   = make([]vectorStep, len(v.Steps))
+		clocks = v.clocks()
+	)
+	defer func() { v.compare(t, made) }()
 	for i, s := range v.Steps {
-		before := bytes.Clone(log)
-		var got vectorStep
-		if got, log = newHoldStep(log, s, v.Window); !reflect.DeepEqual(got, s) {
-			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
-		}
-		ends := s.Mode == modeEnd
+		before, back := bytes.Clone(log), i > 0 && s.Clock < 0
+		s.Clock = clocks[i]
+		made[i], log = newHoldStep(log, s, v.Window)
+		ends, changed := s.Mode == modeEnd, !bytes.Equal(before, log)
 		was, _ := Decode(before)
 		for what, yes := range map[string]bool{
-			s.check(InFlight, v.Window).Mode.String(): !ends && s.Log != "", "steps": true,
+			s.check(InFlight, v.Window).Mode.String(): !ends && changed, "steps": true,
 			"denied": !ends && s.Outcome == 0, "never": s.Outcome == 2,
 			"held": ends && s.Outcome == 1, "held nothing": ends && s.Outcome == 0,
-			"tombstone":  ends && s.Outcome == 0 && s.Log != "" && s.Deny > 0,
-			"clock back": i > 0 && s.Clock < v.Steps[i-1].Clock && s.Log != "",
-			"expired":    s.Log != "" && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
+			"tombstone":  ends && s.Outcome == 0 && changed && s.Deny > 0,
+			"clock back": back && changed,
+			"expired":    changed && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
 		} {
 			if yes {
 				met["in_flight "+what]++
@@ -398,16 +433,15 @@ func writeVectors(t *testing.T) {
 			kind.h(r, func(win time.Duration) *pair {
 				p := newPair(t, win)
 				v.Window = win.Microseconds()
-				var before []byte
 				p.after = func(clock int64, c *Check, ahead time.Duration, d Decision, log []byte) {
 					whole := *c
 					whole.Precision = time.Duration(ceilMicros(c.Precision)) * time.Microsecond
-					v.Steps = append(v.Steps, newVectorStep(clock, &whole, ahead, d, before, log))
-					before = append(before[:0], log...)
+					v.Steps = append(v.Steps, newVectorStep(clock, &whole, ahead, d, log))
 				}
 				return p
 			})
 			made += len(v.Steps)
+			v.seal()
 			if err := enc.Encode(v); err != nil {
 				t.Fatal(err)
 			}
@@ -417,10 +451,11 @@ func writeVectors(t *testing.T) {
 		for made := 0; made < 1500; {
 			h := newPolicyHistory(r, p)
 			v := vector{Name: p.String(), Policy: p.String(), Window: h.win}
-			comparePolicy(t, h, 60, func(clock int64, c *Check, d Decision, before, after []byte) {
-				v.Steps = append(v.Steps, newVectorStep(clock, c, 0, d, before, after))
+			comparePolicy(t, h, 60, func(clock int64, c *Check, d Decision, _, after []byte) {
+				v.Steps = append(v.Steps, newVectorStep(clock, c, 0, d, after))
 			})
 			made += len(v.Steps)
+			v.seal()
 			if err := enc.Encode(v); err != nil {
 				t.Fatal(err)
 			}
@@ -428,7 +463,9 @@ func writeVectors(t *testing.T) {
 	}
 	own := rand.New(rand.NewPCG(5, 20)) // the other vectors stay as they are
 	for range 30 {
-		if err := enc.Encode(holdHistory(own, 60)); err != nil {
+		v := holdHistory(own, 60)
+		v.seal()
+		if err := enc.Encode(v); err != nil {
 			t.Fatal(err)
 		}
 	}

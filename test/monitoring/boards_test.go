@@ -55,6 +55,19 @@ var overview = board{
 			{title: "Authorizations", about: "Authorizations in a second by result.", unit: "reqps", stacked: true, queries: []query{{orNone(`sum by (result) (rate(slidegate_authorizations_total{@}[r]))`, "result"), "{{result}}"}}},
 			{title: "CPU", about: "CPU time of each instance; 1 is a whole CPU.", unit: "short", queries: []query{{`rate(process_cpu_seconds_total{@}[r])`, "{{instance}}"}}},
 			{title: "Memory", about: "Resident memory of each instance.", unit: "bytes", queries: []query{{`process_resident_memory_bytes{@}`, "{{instance}}"}}},
+			{title: "Memory of recent denials", about: "What recent denials, tops and the list of resets take, and the bound.", unit: "bytes", queries: []query{
+				{`slidegate_insight_bytes{@}`, "{{instance}}"},
+				{`max(slidegate_insight_max_bytes{@})`, "bound"},
+			}},
+			{title: "Resets by operators", about: "Resets of limits, and the logs that they removed, in the interval of the graph. The log and the console's audit say who and why.", unit: "short", queries: []query{
+				{`sum(increase(slidegate_resets_total{@}[r]))`, "resets"},
+				{`sum(increase(slidegate_reset_logs_total{@}[r]))`, "logs"},
+			}},
+			{title: "Spans", about: "Spans of traces that ended, were sent and were lost in a second. Zero without OTEL_ variables.", unit: "ops", queries: []query{
+				{orNone(`sum(rate(slidegate_spans_ended_total{@}[r]))`, ""), "ended"},
+				{orNone(`sum(rate(slidegate_spans_sent_total{@}[r]))`, ""), "sent"},
+				{orNone(`sum(rate(slidegate_spans_lost_total{@}[r]))`, ""), "lost"},
+			}},
 			{title: "Connections", about: "Connections to the gRPC port. None with grpc.transport standard.", unit: "short", queries: []query{{`sum by (instance) (slidegate_grpc_connections{@}) or on () vector(0)`, "{{instance}}"}}},
 		}},
 		{title: "Configuration and tiers", height: 8, panels: []panel{
@@ -86,8 +99,14 @@ var rules = board{
 			{title: "Decisions by outcome", about: "All chosen rules together. docs/operate.md explains the outcomes.", unit: "reqps", stacked: true, queries: []query{{`sum by (outcome) (rate(slidegate_decisions_total{` + chosen + `}[r]))`, "{{outcome}}"}}},
 			{title: "Denials by rule", about: "Descriptors denied in a second. never: the cost is above the limit, so waiting does not help.", unit: "reqps", queries: []query{{orNone(`sum by (rule, outcome) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"denied|never"}[r]))`, "rule"), "{{rule}} {{outcome}}"}}},
 			{title: "Denied share", about: "Share of a rule's decisions that deny. Above the line the alert SlidegateManyDenials fires.", unit: "percentunit", warn: .2, queries: []query{{orNone(`sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"denied|never"}[r])) / sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"allowed|not_charged|denied|never"}[r]))`, "rule"), "{{rule}}"}}},
+			{title: "Denials by limit", about: "The ten limits that deny most: a rule can have several windows, and limits by tier.", unit: "reqps", queries: []query{{orNone(`topk(10, sum by (rule, tier, window) (rate(slidegate_limit_denials_total{`+chosen+`}[r])))`, "rule"), "{{rule}} {{tier}} {{window}}"}}},
 			{title: "Near the limit", about: "Hits that had room above metrics.near_limit_ratio (80 %) of their limit, for each request that the rule allowed. The line is that of the alert SlidegateNearLimit.", unit: "percentunit", warn: .5, queries: []query{{orNone(`sum by (rule) (rate(slidegate_near_limit_total{`+chosen+`}[r])) / (sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome="allowed"}[r])) > 0)`, "rule"), "{{rule}}"}}},
 			{title: "The store could not decide", about: "Decisions by on_store_error, because the store could not decide.", unit: "reqps", warn: .001, queries: []query{{orNone(`sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome="error"}[r]))`, "rule"), "{{rule}}"}}},
+		}},
+		{title: "Requests in flight", height: 8, panels: []panel{
+			{title: "Ends of requests", about: "Ends that Envoy reported, by result. held_nothing: the request was denied, or had no limit in flight.", unit: "reqps", queries: []query{{`sum by (result) (rate(slidegate_stream_ends_total{@}[r]))`, "{{result}}"}}},
+			{title: "Waits for room", about: "Requests that waited up to 5 ms because an in_flight limit was full, by result.", unit: "reqps", queries: []query{{`sum by (result) (rate(slidegate_in_flight_waits_total{@}[r]))`, "{{result}}"}}},
+			{title: "Misuses", about: "Calls that used in_flight rules in a way that cannot work, by problem. docs/in-flight.md says what to change.", unit: "reqps", warn: .001, queries: []query{{`sum by (problem) (rate(slidegate_in_flight_misuses_total{@}[r]))`, "{{problem}}"}}},
 		}},
 		{title: "Rules that only observe", height: 8, panels: []panel{
 			{title: "Shadow decisions", about: "What rules in shadow mode would have decided.", unit: "reqps", width: 12, stacked: true, queries: []query{{orNone(`sum by (rule, outcome) (rate(slidegate_shadow_decisions_total{`+chosen+`}[r]))`, "rule"), "{{rule}} {{outcome}}"}}},
@@ -158,6 +177,11 @@ var store = board{
 				{orNone(`sum(rate(slidegate_returned_hits_total{@}[r]))`, ""), "returned hits"},
 			}},
 			{title: "Remembered logs", about: "Logs whose last answer an instance remembers, at most store.local_keys.", unit: "short", queries: []query{{orNone(`slidegate_local_keys{@}`, "instance"), "{{instance}}"}}},
+			{title: "Ends that Redis has not heard of", about: "Ends of requests in flight that wait for Redis, and how many Redis heard of later or never. What a lost one holds counts until its hold expires.", unit: "short", warn: 1, queries: []query{
+				{orNone(`sum(slidegate_stream_ends_waiting{@})`, ""), "waiting"},
+				{orNone(`sum(increase(slidegate_stream_ends_delivered_total{@}[r]))`, ""), "heard of later"},
+				{orNone(`sum(increase(slidegate_stream_ends_lost_total{@}[r]))`, ""), "lost"},
+			}},
 			{title: "After late calls", about: "Hits that the local share admitted: charged afterwards, charged already, or abandoned.", unit: "ops", queries: []query{
 				{orNone(`sum(rate(slidegate_settled_hits_total{@}[r]))`, ""), "settled"},
 				{orNone(`sum(rate(slidegate_settled_found_hits_total{@}[r]))`, ""), "charged already"},

@@ -295,6 +295,70 @@ var (
 	metrics   = regexp.MustCompile(`\bslidegate_\w+`)
 )
 
+// withoutPanel are the metrics that no panel shows, with the reason.
+var withoutPanel = map[string]string{
+	"slidegate_almost_at_limit_total":               "the panel Near the limit has the same with the usual ratio",
+	"slidegate_compare_total":                       "for a migration alone: docs/migrate.md has the queries",
+	"slidegate_compare_differences_total":           "for a migration alone: docs/migrate.md has the queries",
+	"slidegate_grpc_bytes_total":                    "Envoy's panels show the connections to rls",
+	"slidegate_grpc_connections_total":              "Envoy's panels show the connections to rls",
+	"slidegate_grpc_goaways_total":                  "Envoy's panels show the connections to rls",
+	"slidegate_grpc_resets_total":                   "Envoy's panels show resets",
+	"slidegate_grpc_streams_total":                  "the panel Calls by code has the calls",
+	"slidegate_store_clock_error_seconds":           "how exact the clock offset is known; for a closer look at that panel",
+	"slidegate_store_peers_errors_total":            "the log says why; the panel Instances that share the limits shows the effect",
+	"slidegate_store_pool_hits_total":               "the usual case; the panel Waits for a connection has the others",
+	"slidegate_store_pool_stale_total":              "connections that were replaced; nothing to do",
+	"slidegate_store_taken_back_total":              "the usual case on a Cluster; a panel has those that were not taken back",
+	"slidegate_tiers_last_answer_timestamp_seconds": "the alert SlidegateTiersSourceFails and the panels of the source say the same",
+	"slidegate_tiers_previous_secret_total":         "for the time of a change of secrets.key: docs/tiers.md",
+	"slidegate_tiers_pushes_total":                  "the alert SlidegateTiersNotWatching says when changes do not come",
+	"slidegate_tiers_questions_in_flight":           "the panel Time of the source of tiers shows a source that is slow",
+	"slidegate_tiers_stale_age_seconds":             "the panel Answers about keys shows stale answers",
+	"slidegate_tiers_watching":                      "the alert SlidegateTiersNotWatching has it",
+	"slidegate_tiers_records":                       "the size of a cache with a bound",
+	"slidegate_tiers_unknown_rule_total":            "the alert SlidegateTiersBadRecord is about records; the log has the place",
+	"slidegate_tiers_unknown_tier_total":            "the alert SlidegateTiersBadRecord is about records; the log has the place",
+	"slidegate_xds_connected":                       "the alert SlidegateRulesServerAway has it",
+}
+
+// TestEveryMetricHasAPanel: each metric of docs/operate.md, which has all, is in a panel, or it is
+// said why not.
+func TestEveryMetricHasAPanel(t *testing.T) {
+	shown := make(map[string]bool)
+	for _, d := range readDashboards(t) {
+		for _, p := range d.Panels {
+			for _, q := range p.Targets {
+				for _, name := range metrics.FindAllString(q.Expr, -1) {
+					shown[name] = true
+					for _, part := range []string{"_bucket", "_sum", "_count"} {
+						shown[strings.TrimSuffix(name, part)] = true
+					}
+				}
+			}
+		}
+	}
+	known := make(map[string]bool)
+	for _, m := range regexp.MustCompile("(?m)^\\| `(slidegate_\\w+)`").FindAllStringSubmatch(readText(t, "../../docs/operate.md"), -1) {
+		name := m[1]
+		known[name] = true
+		switch reason := withoutPanel[name]; {
+		case !shown[name] && reason == "":
+			t.Errorf("no panel shows %s, and withoutPanel has no reason", name)
+		case shown[name] && reason != "":
+			t.Errorf("a panel shows %s: remove it from withoutPanel", name)
+		}
+	}
+	for name := range withoutPanel {
+		if !known[name] {
+			t.Errorf("withoutPanel has %s, which is no metric of docs/operate.md", name)
+		}
+	}
+	if len(known) < 60 {
+		t.Errorf("docs/operate.md has %d metrics, want all", len(known))
+	}
+}
+
 // TestPanels checks what Grafana would not forgive: panels that overlap, twins of an id, variables that
 // do not exist. Every panel needs a title, a description, a unit and a legend, and every metric must be
 // in docs/operate.md.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
 	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -113,6 +114,7 @@ func newScene(t *testing.T) *scene {
 		"SLIDEGATE_STORE_TYPE": "memory", "SLIDEGATE_STORE_MEMORY_MAX_KEYS": "20", "SLIDEGATE_TIERS_SOURCE": "none",
 		"SLIDEGATE_RULES_SOURCE": "xds", "SLIDEGATE_RULES_XDS_ADDRESS": s.management.Address(), "SLIDEGATE_RULES_XDS_NODE_ID": "small",
 		"SLIDEGATE_RULES_XDS_INITIAL_BACKOFF": "10ms", "SLIDEGATE_RULES_XDS_MAX_BACKOFF": "100ms",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.Start(t).HTTP,
 	}})
 	s.envoy = edge.Envoy(t, edge.EnvoyOptions{
 		Config: "../../envoy/authorization.yaml", Upstream: serve(t), RLS: s.rls.GRPC(),

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/admin"
@@ -76,6 +77,9 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// States returns how often a page asked for the state.
+func (c *Console) States() int64 { return c.service.states.Load() }
+
 // Resets returns the resets that were asked for.
 func (c *Console) Resets() []insight.Reset { return c.service.Audit() }
 
@@ -110,6 +114,7 @@ type service struct {
 	secrets    *tier.Secrets
 	activeOnce sync.Once
 	rules      admin.Active
+	states     atomic.Int64
 
 	mu     sync.Mutex
 	resets []insight.Reset
@@ -178,6 +183,7 @@ func (s *service) makeRules() admin.Active {
 }
 
 func (s *service) state() insight.State {
+	s.states.Add(1)
 	now := s.now()
 	a := s.active()
 	st := insight.State{

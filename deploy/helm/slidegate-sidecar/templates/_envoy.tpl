@@ -191,7 +191,10 @@ static_resources:
                 grpc_service:
                   envoy_grpc: {cluster_name: rls}
                   # Only calls of apply_on_stream_done have a value here: rls records their costs even above the limit.
-                  initial_metadata: [{key: x-rls-end, value: "%RESPONSE_CODE_DETAILS%"}]
+                  initial_metadata:
+                  - {key: x-rls-end, value: "%RESPONSE_CODE_DETAILS%"}
+                  # For the log of denials.
+                  - {key: x-request-id, value: "%REQ(x-request-id)%"}
           # Over HTTP/2, trailers of a request could set the headers that only rls may set, after every check.
           # gRPC clients send no trailers.
           - name: envoy.filters.http.header_mutation

@@ -1,0 +1,87 @@
+package test
+
+import (
+	"encoding/json"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/test/edge"
+)
+
+// TestRequestIDs: a denial has the id of the request in Envoy's access log, with the files that
+// Slidegate ships. The address has one request.
+func TestRequestIDs(t *testing.T) {
+	const rules = `
+domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: {name: per-address, window: 1h, requests: 1}
+  - key: subject
+    rate_limit: {name: per-subject, window: 1h, requests: 1}
+  - key: in_flight
+    value: backend
+    rate_limit: {name: backend, window: 1h, requests: 1}
+`
+	for _, config := range []string{edgeConfig, sidecarConfig, tlsConfig, authorizationConfig, inFlightConfig} {
+		t.Run(filepath.Base(config), func(t *testing.T) {
+			tiers := ""
+			if config == authorizationConfig {
+				tiers = customersWith("starter")
+			}
+			st := fileSetup(t, config, rules, tiers, nil).start(t)
+			c := st.from("127.0.0.9")
+			c.get("/", "x-api-key", "key-1")
+			if got := c.get("/", "x-api-key", "key-1"); got.status != http.StatusTooManyRequests {
+				t.Fatalf("got %d, want 429", got.status)
+			}
+			entry, err := st.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["status"] == float64(http.StatusTooManyRequests) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := http.Get(st.rls.Admin() + "/v1/denials")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			var got insight.Denials
+			if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Denials) != 1 || got.Denials[0].RequestID == "" || got.Denials[0].RequestID != entry["request_id"] {
+				t.Errorf("got %+v, want one denial of the request %v", got.Denials, entry["request_id"])
+			}
+		})
+	}
+}
+
+// TestRequestIDsEverywhere: every shipped file that asks rls for limits sends the request's id with
+// the calls that can be denied.
+func TestRequestIDsEverywhere(t *testing.T) {
+	files := 0
+	for _, root := range []string{"../envoy", "../deploy"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text := read(t, strings.TrimPrefix(path, "../"))
+			_, calls, asks := strings.Cut(text, "rate_limit_service:")
+			if !asks {
+				return nil
+			}
+			if files++; !strings.Contains(calls, `x-request-id`) || !strings.Contains(calls, `"%REQ(x-request-id)%"`) {
+				t.Errorf("%s does not send x-request-id to rls", path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files < 8 {
+		t.Errorf("%d files ask for limits, want all", files)
+	}
+}
