@@ -89,3 +89,43 @@ func TestResetOfPolicies(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsOfOneWindow asks for, and resets, limits of several policies with one window, whose logs
+// have one name. The store's list finds them, because the rule has a log for each route.
+func TestLimitsOfOneWindow(t *testing.T) {
+	a := newCounted(t, nil)
+	rule := policy.Rule{Domain: "edge", Name: "mixed", Path: pathOf("mixed", "api_key")}
+	policies := []window.Policy{window.Sliding, window.Fixed, window.SlidingCounter}
+	for _, p := range policies {
+		rule.Terms.Limits = append(rule.Terms.Limits, policy.Limit{Limit: window.Limit{Hits: 3, Window: time.Hour, Policy: p}})
+	}
+	if err := a.rules.Add(rule); err != nil {
+		t.Fatal(err)
+	}
+	a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	values := []string{"a", "b"}
+	for _, v := range values {
+		a.ask(3, "mixed="+v+",api_key="+plantedKey)
+	}
+	seen := make(map[string]int)
+	for _, l := range a.pages(Query{Subject: "acme"}).of("mixed") {
+		if l.Used == 3 {
+			seen[l.Values+" "+l.Policy]++
+		}
+	}
+	for _, v := range values {
+		for _, p := range policies {
+			if name := "mixed=" + v + " " + p.String(); seen[name] != 1 {
+				t.Errorf("the limit %s is there %d times, want once", name, seen[name])
+			}
+		}
+	}
+	if r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Rule: "mixed", Reason: "r"}); err != nil || r.Logs != len(values)*len(policies) || r.Problem != "" {
+		t.Errorf("Reset = %+v, %v, want %d logs", r, err, len(values)*len(policies))
+	}
+	for _, v := range values {
+		if !a.ask(3, "mixed="+v+",api_key="+plantedKey) {
+			t.Errorf("%s: denied after the reset", v)
+		}
+	}
+}

@@ -8,21 +8,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
-// TestContractOfPolicies runs the suite of the policies that count hits through a process. Its
-// answers equal those of the store to the microsecond.
-func TestContractOfPolicies(t *testing.T) {
-	var answered uint64
-	windowtest.RunPolicies(t, windowtest.Options{Steps: 20_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
-		s := newShared(t)
-		p := s.process(t, local.Options{})
-		t.Cleanup(func() { answered += p.Stats().Denials })
-		return windowtest.Harness{Store: forgetful{p}, SetNow: s.setNow}
-	})
-	if answered == 0 {
-		t.Error("the process denied nothing from memory, so nothing was proven")
-	}
-	t.Logf("%d denials without the store", answered)
-}
+// TestContractOfPolicies runs the suite of the policies that count hits.
+func TestContractOfPolicies(t *testing.T) { runContract(t, 20_000, windowtest.RunPolicies) }
 
 // TestContractInFlight runs the suite of requests in flight through two processes that share a
 // store.

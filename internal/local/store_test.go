@@ -667,11 +667,12 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// TestContract runs the conformance suite through a process. Its answers equal those of the
-// store to the microsecond.
-func TestContract(t *testing.T) {
+// runContract runs a suite through a process. Its answers equal those of the store to the
+// microsecond, and some denials come from memory.
+func runContract(t *testing.T, steps int, run func(*testing.T, windowtest.Options, func(*testing.T) windowtest.Harness)) {
+	t.Helper()
 	var answered uint64
-	windowtest.Run(t, windowtest.Options{Steps: 30_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
+	run(t, windowtest.Options{Steps: steps, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
 		s := newShared(t)
 		p := s.process(t, local.Options{})
 		t.Cleanup(func() { answered += p.Stats().Denials })
@@ -682,3 +683,5 @@ func TestContract(t *testing.T) {
 	}
 	t.Logf("%d denials without the store", answered)
 }
+
+func TestContract(t *testing.T) { runContract(t, 30_000, windowtest.Run) }

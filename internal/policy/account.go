@@ -139,23 +139,7 @@ func (rs *Rules) HasKey(ctx context.Context, subjects tier.Resolver, text string
 		left = max(0, left-time.Since(start))
 		return ok && a.Subject != nil
 	}
-	has := func(text string) bool { return hasKey(text, is) }
-	return has(text) || strings.Contains(text, "%") && has(unescaped(text))
-}
-
-// hasKey reports whether a text or a part of it is an API key.
-func hasKey(text string, is func(string) bool) bool {
-	if is(text) {
-		return true
-	}
-	for _, separators := range keySeparators {
-		for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
-			if len(part) >= minSecret && (is(part) || is(strings.Trim(part, ".:!?=()[]{}<>"))) {
-				return true
-			}
-		}
-	}
-	return false
+	return hasKey(text, is)
 }
 
 // HidesEntry reports whether the values of entries with this key must not be shown.

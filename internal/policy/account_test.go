@@ -27,6 +27,9 @@ func partyRules(t tester, who Identity) *Rules {
 	tiers := map[string]Terms{"starter": {Limits: append(per(500, time.Second).Limits, per(3000, time.Minute).Limits...)}}
 	some := per(30, time.Minute)
 	some.Observe = 0.5
+	// Two limits of one window, which have logs of one name.
+	both := per(5, time.Hour)
+	both.Limits = append(both.Limits, Limit{Limit: window.Limit{Hits: 6, Window: time.Hour, Policy: window.Fixed}})
 	for _, r := range []Rule{
 		rule("per-key", per(100, time.Minute), anyOf("api_key")),
 		rule("vip", per(6, time.Hour), one("api_key", "vip-key")),
@@ -34,7 +37,7 @@ func partyRules(t tester, who Identity) *Rules {
 		rule("route-key", per(20, time.Hour), one("route", "search"), anyOf("api_key")),
 		rule("each-route", some, fits("route", "s*"), anyOf("api_key")),
 		rule("key-route", some, anyOf("api_key"), anyOf("route")),
-		rule("keys", per(5, time.Hour), anyOf("api_key"), anyOf("second_key")),
+		rule("keys", both, anyOf("api_key"), anyOf("second_key")),
 		with(rule("mine", per(8, time.Hour), one("route", "mine")), func(r *Rule) { r.Subject = "api_key" }),
 		with(rule("mine-open", per(9, time.Hour), one("generic", "mine"), anyOf("route")), func(r *Rule) { r.Subject = "api_key" }),
 		with(rule("consumer", per(4, time.Hour), anyOf("consumer")), func(r *Rule) { r.ByTier = map[string]Terms{"starter": per(40, time.Hour)} }),
@@ -44,7 +47,7 @@ func partyRules(t tester, who Identity) *Rules {
 		rule("network", per(51, time.Minute), anyOf("masked_remote_address")),
 		rule("one-address", per(52, time.Minute), one("remote_address", "192.0.2.9")),
 		rule("address-key", per(53, time.Minute), anyOf("remote_address"), anyOf("api_key")),
-		rule("address-route", per(54, time.Minute), anyOf("route"), anyOf("remote_address")),
+		rule("address-route", both, anyOf("route"), anyOf("remote_address")),
 		with(rule("address-mine", per(55, time.Minute), one("generic", "address"), anyOf("remote_address")), func(r *Rule) { r.Subject = "api_key" }),
 		rule("session", per(56, time.Minute), anyOf("session_id"), anyOf("api_key")),
 		rule("nobody", per(57, time.Minute), anyOf("route")),

@@ -231,8 +231,10 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 		o.Tracer.Stored(ctx, start, time.Since(start), err)
 	}
 	if full := c.full(err); full != nil {
-		if decided, err = c.await(ctx, wait, full, ends); !decided {
-			return false, nil
+		if wait {
+			err = c.await(ctx, full, ends)
+		} else if !c.decider.places.crowded(full.Key, full.Limit.Hits) {
+			return false, nil // it may wait for a place
 		}
 	}
 	if err != nil {

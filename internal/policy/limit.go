@@ -60,32 +60,28 @@ func FormatLimit(l window.Limit) string { return string(AppendLimit(nil, l)) }
 
 // AppendAmount appends a limit as a client reads it in a sentence: "100 hits in any 1m".
 func AppendAmount(b []byte, l window.Limit) []byte {
-	number := func(n uint64) { b = strconv.AppendUint(b, n, 10) }
+	hits := l.Hits
 	switch l.Policy {
 	case window.TokenBucket:
-		number(uint64(l.Rate))
-		b = AppendWindow(append(b, " hits per "...), l.Window)
-		b = append(b, ", in bursts of up to "...)
-		number(l.Hits)
-	case window.Fixed:
-		number(l.Hits)
-		b = AppendWindow(append(b, " hits in each "...), l.Window)
-		b = append(b, " of the clock"...)
-	case window.Calendar:
-		number(l.Hits)
-		b = append(append(b, " hits in each "...), Unit(l.Window)...)
+		hits = uint64(l.Rate)
 	case window.SlidingCounter:
 		b = append(b, "about "...)
-		number(l.Hits)
-		b = AppendWindow(append(b, " hits in any "...), l.Window)
-	case window.InFlight:
-		number(l.Hits)
-		b = append(b, " at the same time"...)
 	default:
-		number(l.Hits)
-		b = AppendWindow(append(b, " hits in any "...), l.Window)
 	}
-	return b
+	b = strconv.AppendUint(b, hits, 10)
+	switch l.Policy {
+	case window.TokenBucket:
+		b = AppendWindow(append(b, " hits per "...), l.Window)
+		return strconv.AppendUint(append(b, ", in bursts of up to "...), l.Hits, 10)
+	case window.Fixed:
+		return append(AppendWindow(append(b, " hits in each "...), l.Window), " of the clock"...)
+	case window.Calendar:
+		return append(append(b, " hits in each "...), Unit(l.Window)...)
+	case window.InFlight:
+		return append(b, " at the same time"...)
+	default:
+		return AppendWindow(append(b, " hits in any "...), l.Window)
+	}
 }
 
 // Unit returns the unit of a calendar whose periods usually have this length: month. It

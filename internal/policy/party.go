@@ -149,17 +149,23 @@ func (rs *Rules) holdsKey(req *Request, text string) bool {
 	if len(text) > maxSearched {
 		return true
 	}
-	return rs.hasKey(req, text) || strings.Contains(text, "%") && rs.hasKey(req, unescaped(text))
+	return hasKey(text, func(part string) bool { return rs.isKey(req, part) })
 }
 
-// hasKey is holdsKey for a text without escapes.
-func (rs *Rules) hasKey(req *Request, text string) bool {
-	if rs.isKey(req, text) {
+// hasKey reports whether a text or a part of it is an API key, also if it is written with escapes.
+func hasKey(text string, is func(string) bool) bool {
+	return hasPlainKey(text, is) || strings.Contains(text, "%") && hasPlainKey(unescaped(text), is)
+}
+
+// hasPlainKey is hasKey for a text without escapes.
+func hasPlainKey(text string, is func(string) bool) bool {
+	if is(text) {
 		return true
 	}
 	for _, separators := range keySeparators {
 		for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
-			if len(part) >= minSecret && rs.isKey(req, part) {
+			bare := strings.Trim(part, ".:!?=()[]{}<>")
+			if len(part) >= minSecret && (is(part) || bare != part && is(bare)) {
 				return true
 			}
 		}

@@ -42,6 +42,11 @@ func (p *places) crowded(key string, limit uint64) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.enough(key, limit)
+}
+
+// enough is crowded for a caller that holds mu.
+func (p *places) enough(key string, limit uint64) bool {
 	return p.waiting.Load() >= maxWaiting || len(p.log[key]) >= int(min(limit, maxWaitingLog))
 }
 
@@ -49,7 +54,7 @@ func (p *places) crowded(key string, limit uint64) bool {
 func (p *places) join(key string, limit uint64) *place {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting.Load() >= maxWaiting || len(p.log[key]) >= int(min(limit, maxWaitingLog)) {
+	if p.enough(key, limit) {
 		return nil
 	}
 	if p.log == nil {
@@ -126,22 +131,21 @@ func (c *Call) full(err error) (full *window.Check) {
 
 // await asks the store again for a request that was denied because a limit is full: when a
 // stream ends, and at last after Options.Patience. ends is that of places before the denial.
-// It reports false if wait is false.
-func (c *Call) await(ctx context.Context, wait bool, full *window.Check, ends uint64) (decided bool, err error) {
+func (c *Call) await(ctx context.Context, full *window.Check, ends uint64) error {
 	d := c.decider
 	patience := d.opts.Patience
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline)/deadlineShare)
 	}
-	if key, limit := full.Key, full.Limit.Hits; !wait {
-		return d.places.crowded(key, limit), nil
-	} else if one := d.places.join(key, limit); one != nil && patience > 0 {
-		defer d.places.leave(key, one)
-		return true, c.awaitPlace(ctx, one, patience, ends)
-	} else if one != nil {
-		d.places.leave(key, one)
+	if patience <= 0 {
+		return nil
 	}
-	return true, nil
+	one := d.places.join(full.Key, full.Limit.Hits)
+	if one == nil {
+		return nil
+	}
+	defer d.places.leave(full.Key, one)
+	return c.awaitPlace(ctx, one, patience, ends)
 }
 
 // awaitPlace is await for a request that has a place.

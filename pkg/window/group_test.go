@@ -122,6 +122,8 @@ func TestFoldModes(t *testing.T) {
 	fine.Precision, rough.Precision = 3*time.Microsecond, 7*time.Microsecond
 	both := ask("a", s, 4, 3)
 	both.Precision = 3 * time.Microsecond
+	fixed := a
+	fixed.Limit.Policy = Fixed
 	for _, tt := range []struct {
 		name   string
 		checks []Check
@@ -129,6 +131,7 @@ func TestFoldModes(t *testing.T) {
 		answer []int
 	}{
 		{"other modes of one log stay apart", []Check{a, inMode(Always, a), inMode(Refund, a)}, nil, nil},
+		{"policies of one key and window stay apart", []Check{a, fixed}, nil, nil},
 		{"equal modes are folded", []Check{inMode(Any, a), inMode(Any, a), inMode(Any, b)}, []Check{inMode(Any, ask("a", s, 5, 2)), inMode(Any, b)}, []int{0, 0, 1}},
 		{
 			"each mode by itself",

@@ -86,9 +86,19 @@ func TestGrowth(t *testing.T) {
 		if key%4 == 0 {
 			c.Precision = win / time.Duration(1+r.IntN(200))
 		}
+		if key%4 == 1 {
+			c.Limit.Policy = counters[key/4%len(counters)]
+		}
+		if c.Limit.Policy == window.TokenBucket {
+			c.Limit.Rate = uint32(c.Limit.Hits)
+		}
 		pace := win / time.Duration(1+r.IntN(2*int(c.Limit.Hits)))
 		for range 2000 {
 			*now += time.Duration(r.Int64N(int64(2 * pace))).Truncate(time.Microsecond)
+			if c.Limit.Policy == window.Calendar {
+				start := int64(*now/time.Minute) * 60
+				c.Period = window.Period{Start: start, End: start + 60, Next: start + 120}
+			}
 			c.Cost = uint64(1 + r.IntN(2))
 			c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}[r.IntN(4)]
 			a := &checkState{}

@@ -449,6 +449,13 @@ func FuzzLoad(f *testing.F) {
 	f.Add(craft(1, 0, 0, nil, 0, 0))
 	f.Add(craft(1, 1000, 1, []record{{"k", 10_000_000, 5, good[:20]}}, 1, 2000))
 	f.Add([]byte{})
+	for p := window.Sliding; p <= window.InFlight; p++ {
+		r := recordOf(f, p, 2)
+		if p == window.InFlight {
+			r.micros = uint64(p) << policyBits
+		}
+		f.Add(r.file())
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_ = loads(t, b)
 		if len(b) < 4 {
@@ -464,7 +471,19 @@ func FuzzLoad(f *testing.F) {
 		}
 		for i := range s.shards {
 			for l := range s.shards[i].all() {
-				c := window.Check{Key: l.key, Limit: window.Limit{Hits: uint64(l.limit), Window: l.id().Window}, Cost: 1, Mode: window.Observe}
+				if l.ofStream() {
+					continue
+				}
+				c := withKey(l.key, l.id().Policy, 1)
+				c.Mode = window.Observe
+				switch c.Limit.Policy {
+				case window.InFlight: // its log has no window
+				case window.Calendar:
+					now := int64(s.clock() / time.Second)
+					c.Period = window.Period{Start: now, End: now + 60, Next: now + 120}
+				default:
+					c.Limit.Window = l.id().Window
+				}
 				take(t, s, c)
 			}
 		}

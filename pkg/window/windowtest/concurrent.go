@@ -2,6 +2,7 @@ package windowtest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -165,25 +166,30 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 		small  = 70 // the log that ends it
 	)
 	h.SetNow(0)
-	var admitted atomic.Uint64
-	concurrently(func(n int) {
-		checks := group(ask("a", large, 1), ask("b", small, 1), askIn(2*win, "a", large, 1), ask("c", large, 1))
-		for i := range groups {
-			// Rotated, so that every log comes first for some caller.
-			k := (n + i) % len(checks)
-			rotated := append(append([]window.Check(nil), checks[k:]...), checks[:k]...)
-			if got := try(t, h.Store, rotated); got != nil && Allowed(got) {
-				admitted.Add(1)
-			}
-		}
-	})
-	if got := admitted.Load(); got != small {
-		t.Errorf("groups admitted: got %d, want %d", got, small)
-	}
+	checks := group(ask("a", large, 1), ask("b", small, 1), askIn(2*win, "a", large, 1), ask("c", large, 1))
+	admitRotated(t, h, checks, groups, small)
 	for _, c := range group(ask("a", large, 0), askIn(2*win, "a", large, 0), ask("c", large, 0)) {
 		if got, want := take(t, h.Store, one(c))[0].Remaining, uint64(large-small); got != want {
 			t.Errorf("log %s/%v: remaining %d, want %d: a group was charged in part", c.Key, c.Limit.Window, got, want)
 		}
+	}
+}
+
+// admitRotated lets every caller ask for checks as often as each says. Every check comes first for
+// some caller. want groups must be admitted.
+func admitRotated(t *testing.T, h Harness, checks []window.Check, each int, want uint64) {
+	t.Helper()
+	var admitted atomic.Uint64
+	concurrently(func(n int) {
+		for i := range each {
+			k := (n + i) % len(checks)
+			if got := try(t, h.Store, slices.Concat(checks[k:], checks[:k])); got != nil && Allowed(got) {
+				admitted.Add(1)
+			}
+		}
+	})
+	if got := admitted.Load(); got != want {
+		t.Errorf("groups admitted: got %d, want %d", got, want)
 	}
 }
 

@@ -67,19 +67,7 @@ func runPolicyGroups(t *testing.T, h Harness) {
 	h.SetNow(now)
 	checks := limited(now+h.Epoch, large, 1)
 	checks[1].Limit.Hits = small
-	var admitted atomic.Uint64
-	concurrently(func(n int) {
-		for i := range each {
-			k := (n + i) % len(checks)
-			rotated := append(append([]window.Check(nil), checks[k:]...), checks[:k]...)
-			if got := try(t, h.Store, rotated); got != nil && Allowed(got) {
-				admitted.Add(1)
-			}
-		}
-	})
-	if got := admitted.Load(); got != small {
-		t.Errorf("groups admitted: got %d, want %d", got, small)
-	}
+	admitRotated(t, h, checks, each, small)
 	var left []uint64
 	for _, d := range take(t, h.Store, limited(now+h.Epoch, large, 0)) {
 		left = append(left, d.Remaining)

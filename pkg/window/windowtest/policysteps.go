@@ -22,11 +22,10 @@ func estimated(hits, cost uint64) window.Check { return counterIn(win, "k", hits
 // policyTables are of the policies that count without a log of hits. Their times count from
 // an instant at which the store's clock says base, a multiple of a day.
 func policyTables(base time.Duration) []table {
-	return slices.Concat(bucketTables(), fixedTables(), counterTables(), calendarTables(base), mixedTables(base))
+	return slices.Concat(bucketTables(), debtTables(), bucketGroupTables(), fixedTables(), counterTables(), calendarTables(base), mixedTables(base))
 }
 
 func bucketTables() []table {
-	slow := func(cost uint64) window.Check { return bucketOf("k", 1, cost, 1, window.MaxWindow) }
 	return []table{
 		{"a bucket admits a burst, and then its rate", []step{
 			{0, one(perSecond(10, 50, 0)), answers(allowed(50, 0))},
@@ -60,29 +59,6 @@ func bucketTables() []table {
 			{second, one(perSecond(1, 10, 1)), answers(allowedOf(3, second, 7*second))},
 			{second, one(bucketOf("k", 10, 0, 60, time.Minute)), answers(allowed(10, 0))}, // another bucket
 		}},
-		{"a bucket in debt", []step{
-			{0, one(always(perSecond(1, 3, 5))), answers(never(0, 3*second, 5*second))},
-			{0, one(perSecond(1, 3, 1)), answers(denied(0, 3*second, 3*second, 5*second))},
-			{second, one(always(perSecond(1, 3, 2))), answers(denied(0, 5*second, 4*second, 6*second))},
-			{second, one(giveBack(perSecond(1, 3, 4))), answers(allowedOf(1, second, 2*second))},
-			{second, one(giveBack(perSecond(1, 3, math.MaxUint64))), answers(allowed(3, 0))},
-			{second, one(always(perSecond(1, 3, math.MaxUint64))), answers(never(0, (34_560_000+1)*second, (34_560_000+3)*second))},
-		}},
-		{"a debt is no more than what comes back in the longest window", []step{
-			{0, one(always(slow(5))), answers(never(0, 2*window.MaxWindow, 2*window.MaxWindow))},
-			{0, one(always(slow(1))), answers(denied(0, 2*window.MaxWindow, 2*window.MaxWindow, 2*window.MaxWindow))},
-			{window.MaxWindow, one(slow(1)), answers(denied(0, window.MaxWindow, window.MaxWindow, window.MaxWindow))},
-			{2*window.MaxWindow - micro, one(slow(1)), answers(denied(0, micro, micro, micro))},
-			{2 * window.MaxWindow, one(slow(1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
-		}},
-		{"a debt of a faster rate is cut to that of a slower, and then comes back", []step{
-			{0, one(always(bucketOf("k", 1, 4, 2, window.MaxWindow))), answers(never(0, window.MaxWindow/2*3, window.MaxWindow/2*3))}, // 2 below
-			{0, one(slow(1)), answers(denied(0, 2*window.MaxWindow, 2*window.MaxWindow, 2*window.MaxWindow))},                         // 1 below
-			{window.MaxWindow / 2, one(slow(1)), answers(denied(0, window.MaxWindow/2*3, window.MaxWindow/2*3, window.MaxWindow/2*3))},
-			{window.MaxWindow, one(bucketOf("k", 1, 0, 2, window.MaxWindow)), answers(denied(0, window.MaxWindow/2, window.MaxWindow/2, window.MaxWindow/2))},
-			{2*window.MaxWindow - micro, one(slow(1)), answers(denied(0, micro, micro, micro))},
-			{2 * window.MaxWindow, one(slow(1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
-		}},
 		{"a refund fills a bucket up to its burst", []step{
 			{10 * second, one(giveBack(perSecond(1, 3, 2))), answers(allowed(3, 0))}, // of nothing
 			{5 * second, one(perSecond(1, 3, 2)), answers(allowedOf(1, second, 2*second))},
@@ -107,6 +83,40 @@ func bucketTables() []table {
 			{0, one(perSecond(1, 2, 1)), answers(denied(0, 3*second, 3*second, 4*second))},
 			{0, one(giveBack(perSecond(1, 0, 1))), answers(allowedOf(0, 0*second, second))},
 		}},
+	}
+}
+
+func debtTables() []table {
+	slow := func(cost uint64) window.Check { return bucketOf("k", 1, cost, 1, window.MaxWindow) }
+	return []table{
+		{"a bucket in debt", []step{
+			{0, one(always(perSecond(1, 3, 5))), answers(never(0, 3*second, 5*second))},
+			{0, one(perSecond(1, 3, 1)), answers(denied(0, 3*second, 3*second, 5*second))},
+			{second, one(always(perSecond(1, 3, 2))), answers(denied(0, 5*second, 4*second, 6*second))},
+			{second, one(giveBack(perSecond(1, 3, 4))), answers(allowedOf(1, second, 2*second))},
+			{second, one(giveBack(perSecond(1, 3, math.MaxUint64))), answers(allowed(3, 0))},
+			{second, one(always(perSecond(1, 3, math.MaxUint64))), answers(never(0, (34_560_000+1)*second, (34_560_000+3)*second))},
+		}},
+		{"a debt is no more than what comes back in the longest window", []step{
+			{0, one(always(slow(5))), answers(never(0, 2*window.MaxWindow, 2*window.MaxWindow))},
+			{0, one(always(slow(1))), answers(denied(0, 2*window.MaxWindow, 2*window.MaxWindow, 2*window.MaxWindow))},
+			{window.MaxWindow, one(slow(1)), answers(denied(0, window.MaxWindow, window.MaxWindow, window.MaxWindow))},
+			{2*window.MaxWindow - micro, one(slow(1)), answers(denied(0, micro, micro, micro))},
+			{2 * window.MaxWindow, one(slow(1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
+		}},
+		{"a debt of a faster rate is cut to that of a slower, and then comes back", []step{
+			{0, one(always(bucketOf("k", 1, 4, 2, window.MaxWindow))), answers(never(0, window.MaxWindow/2*3, window.MaxWindow/2*3))}, // 2 below
+			{0, one(slow(1)), answers(denied(0, 2*window.MaxWindow, 2*window.MaxWindow, 2*window.MaxWindow))},                         // 1 below
+			{window.MaxWindow / 2, one(slow(1)), answers(denied(0, window.MaxWindow/2*3, window.MaxWindow/2*3, window.MaxWindow/2*3))},
+			{window.MaxWindow, one(bucketOf("k", 1, 0, 2, window.MaxWindow)), answers(denied(0, window.MaxWindow/2, window.MaxWindow/2, window.MaxWindow/2))},
+			{2*window.MaxWindow - micro, one(slow(1)), answers(denied(0, micro, micro, micro))},
+			{2 * window.MaxWindow, one(slow(1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
+		}},
+	}
+}
+
+func bucketGroupTables() []table {
+	return []table{
 		{"a rate beside no limit does not count", []step{
 			{0, group(perSecond(1, window.MaxHits, 1), perSecond(2, 3, 2)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
 			{second, group(perSecond(2, 3, 1), perSecond(1, window.MaxHits, 1)), answers(allowedLast(500*milli, 1500*milli), allowedLast(500*milli, 1500*milli))},
