@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"time"
 )
@@ -91,7 +90,7 @@ func (l Limit) validPolicy() error {
 		return fmt.Errorf("a limit with the policy %v has no rate, got %d", l.Policy, l.Rate)
 	case l.Policy == TokenBucket && l.Rate == 0:
 		return errors.New("a token bucket needs a rate above zero")
-	case l.Policy == TokenBucket && l.Hits != MaxHits && l.fillTime() > MaxWindow:
+	case l.Policy == TokenBucket && l.Hits != MaxHits && !l.fillsWithin(MaxWindow):
 		return fmt.Errorf("a token bucket of %d hits at %d each %v takes longer than %v to fill", l.Hits, l.Rate, l.Window, MaxWindow)
 	case l.Policy == InFlight && l.Window < MinHold:
 		return fmt.Errorf("a hold of %v is shorter than %v", l.Window, MinHold)
@@ -101,19 +100,24 @@ func (l Limit) validPolicy() error {
 	return nil
 }
 
-// fillTime returns how long an empty token bucket takes to fill, rounded down to
-// nanoseconds, or the longest duration if it takes longer.
-func (l Limit) fillTime() time.Duration {
-	hi, lo := bits.Mul64(l.Hits, uint64(l.Window))
-	if hi >= uint64(l.Rate) {
-		return math.MaxInt64
-	}
-	fill, _ := bits.Div64(hi, lo, uint64(l.Rate))
-	return time.Duration(min(fill, math.MaxInt64))
+// fillsWithin reports whether an empty token bucket is full after a time, give or take less
+// than a nanosecond.
+func (l Limit) fillsWithin(most time.Duration) bool {
+	// Products of 128 bits: a division takes as long as all the rest.
+	hits, low := bits.Mul64(l.Hits, uint64(l.Window))
+	back, lowBack := bits.Mul64(uint64(l.Rate), uint64(most)+1)
+	return hits < back || hits == back && low < lowBack
 }
 
 // maxPeriod is the length of the longest period, in seconds.
 const maxPeriod = int64(MaxWindow / time.Second)
+
+// plain reports whether c has nothing but what its policy needs, and needs no period and no
+// stream.
+func (c *Check) plain() bool {
+	p := c.Limit.Policy
+	return c.Stream == 0 && c.Period == Period{} && p != Calendar && p != InFlight && (p == Sliding || c.Precision == 0 && c.Lease == Lease{})
+}
 
 // validPolicy reports what c has too much or too little for its policy, or nil.
 func (c *Check) validPolicy() error {

@@ -52,6 +52,8 @@ func (l Limit) Valid() error {
 		return fmt.Errorf("window %v is not a whole number of microseconds", l.Window)
 	case l.Hits > MaxHits:
 		return fmt.Errorf("limit %d is above %d", l.Hits, uint64(MaxHits))
+	case l.Rate == 0 && l.Policy < InFlight && l.Policy != TokenBucket:
+		return nil // the usual case, without a call
 	}
 	return l.validPolicy()
 }
@@ -237,6 +239,8 @@ func (c *Check) validTerms() error {
 		return fmt.Errorf("precision %v is below zero", c.Precision)
 	case c.Precision > c.Limit.Window:
 		return fmt.Errorf("precision %v is longer than the window %v", c.Precision, c.Limit.Window)
+	case c.plain():
+		return nil // the usual case, without a call
 	}
 	return c.validPolicy()
 }

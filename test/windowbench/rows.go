@@ -57,14 +57,6 @@ var (
 			"*denied*: the log is full, nothing expires. Script is the ratio of the time within EVALSHA alone, and waits " +
 			"the ratio to the sorted set when it tells all that ours tells: how long to wait, and when the log is empty.",
 	}
-	policyTopic = &topic{
-		name: "policy", title: "Redis per decision, by policy", unit: "µs", base: "our sliding log", extra: "script",
-		about: "CPU of Redis for one decision at a limit of 100, states as above, against the sliding log in the same state. *gcra* is a script of the generic cell rate algorithm, and *two-counters* the one of the table above; both are written for this program.",
-	}
-	policyMemoryTopic = &topic{
-		name: "policy-memory", title: "Memory of a key, by policy", unit: "bytes", base: "our sliding log",
-		about: "MEMORY USAGE of a key of which 100 hits are used, divided by 100, against the sliding log of as many.",
-	}
 	batchTopic = &topic{
 		name: "batch", title: "16 independent decisions in one EVALSHA", unit: "µs", base: "sorted set, one call each", extra: "script", waits: true,
 		about: "CPU of Redis for each of the 16, against one sorted-set call for one decision. States as above.",
@@ -220,28 +212,6 @@ func (b *bench) decisionRows() (all rowList) {
 	return all
 }
 
-// policyRows returns the rows about the policies that keep a few numbers.
-func (b *bench) policyRows() (all rowList) {
-	sliding := limit{hits: 100}
-	policies := []window.Policy{window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter}
-	for _, s := range []string{full, denied} {
-		base := b.decisions(packed{}, s, sliding, 1)
-		for _, p := range policies {
-			bound := target{}
-			if s == full && (p == window.TokenBucket || p == window.Fixed) {
-				bound.ratio = 0.90
-			}
-			all.add(policyTopic, p.String()+"/"+s, b.decisions(packed{}, s, limit{hits: 100, policy: p}, 1), base, bound)
-		}
-		all.add(policyTopic, "gcra/"+s, b.decisions(other{gcraScript}, s, sliding, 1), base, target{})
-		all.add(policyTopic, "two-counters/"+s, b.decisions(other{twoCountersScript}, s, sliding, 1), base, target{})
-	}
-	for _, p := range policies {
-		all.add(policyMemoryTopic, p.String(), b.memory(packed{}, limit{hits: 100, policy: p}), b.memory(packed{}, sliding), target{})
-	}
-	return all
-}
-
 // logRows returns the rows about the memory of logs in Redis, and about large logs.
 func (b *bench) logRows() (all rowList) {
 	limits := b.limits()
@@ -289,6 +259,7 @@ func (b *bench) processRows() (all rowList) {
 			all.add(takeTopic, s+"/"+l.String(), b.take(s, l), nil, target{most: 30})
 		}
 	}
+	all = append(all, b.policyTakeRows()...)
 	for _, s := range []string{"allowed", denied} {
 		all.add(parallelTopic, s, b.parallel(newStore, s), b.parallel(newNaive, s), target{least: 5e6})
 	}

@@ -69,8 +69,8 @@ func TestEveryRow(t *testing.T) {
 			t.Errorf("%d separators, want %d as in the head: %s", n, columns, line)
 		}
 	}
-	if tables != 12 {
-		t.Errorf("got %d tables, want one for each of 12 topics:\n%s", tables, &out)
+	if tables != 15 {
+		t.Errorf("got %d tables, want one for each of 15 topics:\n%s", tables, &out)
 	}
 }
 

@@ -365,6 +365,7 @@ func recordFirst(m window.Mode, checks []window.Check, group []checkState, now i
 type checkState struct {
 	shard   *shard // nil if the check needs no log
 	log     *log   // nil if the log does not exist yet
+	name    name   // of the log
 	hash    uint32
 	room    bool
 	charged bool
@@ -374,15 +375,16 @@ type checkState struct {
 
 // place finds the shard of a check's log and returns its index.
 func (s *Store) place(a *checkState, c *window.Check) uint {
-	i, hash := s.shardOf(c.Log())
-	a.shard, a.hash = &s.shards[i], hash
+	id := c.Log()
+	i, hash := s.shardOf(id)
+	a.shard, a.name, a.hash = &s.shards[i], nameOf(id), hash
 	return i
 }
 
 // look finds the log and sets the view of it at the time now, in microseconds.
 func (a *checkState) look(c *window.Check, now int64) {
 	var packed []byte
-	if a.log = a.shard.find(c.Log(), a.hash); a.log != nil {
+	if a.log = a.shard.lookUp(c.Key, a.name, a.hash); a.log != nil {
 		packed = a.log.packed
 	}
 	a.state.Look(packed, now, c)

@@ -81,9 +81,13 @@ func (t *table) at(hash uint32) **log {
 
 // find returns a log, or nil if there is none.
 func (t *table) find(id window.LogID, hash uint32) *log {
-	n := nameOf(id)
+	return t.lookUp(id.Key, nameOf(id), hash)
+}
+
+// lookUp is find for a log's key and its name.
+func (t *table) lookUp(key string, n name, hash uint32) *log {
 	for l := *t.at(hash); l != nil; l = l.next {
-		if l.hash == hash && l.name == n && l.key == id.Key {
+		if l.hash == hash && l.name == n && l.key == key {
 			return l
 		}
 	}

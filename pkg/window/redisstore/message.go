@@ -56,6 +56,7 @@ type message struct {
 	deadline  int64  // of the local clock, 0: none
 	patient   bool   // the deadline is the store's timeout, not an earlier one
 	charges   bool   // it charges something if it is allowed
+	inFlight  bool   // it has a check in flight
 	ahead     uint32 // microseconds
 	ended     uint32 // on a cluster: for how many milliseconds more its stream is denied
 	restores  int64  // with modeRestores: when the period of the charge ends, in microseconds
@@ -99,7 +100,7 @@ func (m *message) free() {
 	clear(m.same)
 	clear(m.keys)
 	m.logChecks, m.same, m.keys, m.checks = m.logChecks[:0], m.same[:0], m.keys[:0], m.checks[:0]
-	m.slot, m.deadline, m.patient, m.charges, m.ahead, m.restores, m.flags = 0, 0, false, false, 0, 0, 0
+	m.slot, m.deadline, m.patient, m.charges, m.inFlight, m.ahead, m.restores, m.flags = 0, 0, false, false, false, 0, 0, 0
 	m.reply, m.clock, m.err, m.again, m.batch, m.ended = "", 0, nil, false, 0, 0
 	m.state.Store(queued)
 	messages.Put(m)
@@ -206,6 +207,7 @@ func (m *message) pack(prefix string, group byte) {
 		}
 		m.checks = appendCheck(m.checks, c, flags, m.flags, m.ahead)
 		if c.Limit.Policy == window.InFlight {
+			m.inFlight = true
 			binary.BigEndian.PutUint32(m.checks[len(m.checks)-4:], m.ended)
 		} else if m.flags&modeRestores != 0 && c.Limit.Policy != window.TokenBucket {
 			putRestores(m.checks[len(m.checks)-checkBytes:], m.restores)

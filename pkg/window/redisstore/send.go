@@ -324,10 +324,11 @@ func newOnce(ctx context.Context, args []any) *once {
 func (n *node) command(ctx context.Context, p *part) *once {
 	s := n.store
 	deadline := n.clockOf(p).deadline
-	keys, bytes, soonest := 0, instantBytes, int64(0)
+	keys, bytes, soonest, inFlight := 0, instantBytes, int64(0), false
 	for _, m := range p.messages {
 		keys += len(m.keys)
 		bytes += len(m.checks) + instantBytes
+		inFlight = inFlight || m.inFlight
 		if m.deadline != 0 && (soonest == 0 || m.deadline < soonest) {
 			soonest = m.deadline
 		}
@@ -352,7 +353,7 @@ func (n *node) command(ctx context.Context, p *part) *once {
 	text := string(packed)
 	args = append(args, text[:checks], text[checks:])
 	switch {
-	case s.streams != "":
+	case inFlight && s.streams != "":
 		args = append(args, s.opts.Refunds, s.streams)
 	case s.opts.Refunds != "":
 		args = append(args, s.opts.Refunds)

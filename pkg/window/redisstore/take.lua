@@ -240,39 +240,46 @@ while i <= n do
     end
   end
 
-  -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
-  -- header. A value that is not a log is called torn.
-  local view = several and seen[i]
-  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', unit == 6 and '340013' or '135')
-  local size, torn = #bytes, false
-  local ring, full, expiry, now = false, false, 0, clock
-  local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
-  local used, before = 0, 0     -- cost of the slots that count; running sum just before them
-  local first, newest = 0, 0    -- times in units of the first slot that counts and of the last
-  -- Of a policy that keeps a few numbers instead of a log:
+  -- What a check of another policy than the sliding log needs:
   --   major, minor  of a bucket its tokens and the fraction of one, of a counter what is used
   --                 in the current window and in the previous one, of a period its end and
   --                 the end of the one that a charge begins
   --   idle          the key lives at least until then; 0 if there is none
   --   full_after    microseconds until a bucket is full, once that is known
-  local counts, major, minor, idle = unit > 1 and unit < 6, 0, 0, 0
-  local full_after
-  local policy, state           -- of a check in flight
-  if unit == 6 then
-    if not holds then
-      -- include holds.lua
+  --   policy, state of a check in flight
+  local other, header = unit > 1 and unit < 7, '135'
+  local counts, major, minor, idle, full_after -- of a policy that keeps a few numbers
+  local policy, state
+  if other then
+    counts, major, minor, idle = unit < 6, 0, 0, 0
+    if unit == 6 then
+      if not holds then
+        -- include holds.lua
+      end
+      policy, header = holds, '340013' -- all of a value
+    elseif unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
+      -- include waits.lua
     end
-    policy = holds
-  elseif counts and unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
-    -- include waits.lua
   end
+
+  -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
+  -- header. A value that is not a log is called torn.
+  local view = several and seen[i]
+  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', header)
+  local size, torn = #bytes, false
+  local ring, full, expiry, now = false, false, 0, clock
+  local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
+  local used, before = 0, 0     -- cost of the slots that count; running sum just before them
+  local first, newest = 0, 0    -- times in units of the first slot that counts and of the last
   if view then
     bytes, ring, expiry, now, total, live, used, before, first, newest, state, major, minor, idle = unpack(view, 1, 14)
-  elseif counts and type(bytes) == 'string' then
-    -- include look.lua
-  elseif policy and type(bytes) == 'string' then
-    used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key)
-    torn = not used
+  elseif other and type(bytes) == 'string' then
+    if counts then
+      -- include look.lua
+    else
+      used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key)
+      torn = not used
+    end
   elseif size >= 18 then
     -- The header: total is the number of slots. The oldest slots begin at at in bytes;
     -- copied is how many follow there: all of a small log, or the copies of a ring.
@@ -411,32 +418,32 @@ while i <= n do
   end
 
   local writes, mark = (charge > 0 or refund or grows) and not torn, 0
-  if writes then
+  if writes and (reserves or expiry >= 2 ^ 32) then
     -- The first byte of the expiry marks a charge that may be taken back: the second of
     -- the charge, modulo 255, plus 1. The next charge removes a mark that is over.
     if expiry >= 2 ^ 32 then
       mark, expiry = math.floor(expiry / 2 ^ 32), expiry % 2 ^ 32
     end
-    if reserves or mark > 0 then
-      local second = math.floor(clock / 1000000) % 255
-      if reserves and charge > 0 then
-        mark = second + 1
-      elseif (second + 1 - mark) % 255 > 1 then
-        mark = 0
-      end
+    local second = math.floor(clock / 1000000) % 255
+    if reserves and charge > 0 then
+      mark = second + 1
+    elseif (second + 1 - mark) % 255 > 1 then
+      mark = 0
     end
   end
-  if writes and counts then
+  if not writes then
+    -- Nothing changes.
+  elseif counts then
     -- include record.lua
     expiry = mark * 2 ^ 32
-  elseif writes and policy then
+  elseif policy then
     if refund then
       policy.refund(key, state, cost, mark)
     else
       policy.charge(key, state, charge, mark)
     end
     expiry = mark * 2 ^ 32
-  elseif writes then
+  else
     -- Write the log without its expired slots. need is its number of slots afterwards,
     -- kept how many of them it has now.
     local kept = total - live
@@ -584,21 +591,23 @@ while i <= n do
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
     local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
-    if counts then
-      -- include rest.lua
-    elseif policy then
-      remaining, unit_after, reset = policy.rest(state, limit)
+    if other then
+      if counts then
+        -- include rest.lua
+      else
+        remaining, unit_after, reset = policy.rest(state, limit)
+      end
     elseif used > 0 then
       reset = newest * unit + window - clock
-    end
-    if used > 0 and limit > 0 and not policy and not counts then
-      local t = first -- each slot holds a unit at least
-      if remaining < 0 then
-        local slot
-        slot, t = search(key, bytes, unit, total, live, before, nil, 1 - remaining)
-        torn = not slot
+      if limit > 0 then
+        local t = first -- each slot holds a unit at least
+        if remaining < 0 then
+          local slot
+          slot, t = search(key, bytes, unit, total, live, before, nil, 1 - remaining)
+          torn = not slot
+        end
+        unit_after = not torn and math.max(t * unit + window - clock, 0)
       end
-      unit_after = not torn and math.max(t * unit + window - clock, 0)
     end
     if not room then
       outcome = 0
@@ -616,7 +625,7 @@ while i <= n do
         retry = not torn and math.max(t * unit + window - clock, 0)
       end
     end
-    if room and state and state.made then
+    if state and state.made and room then
       retry = 1
     end
     if asks and outcome ~= 2 and (not room or remaining <= 0) and expiry >= 2 ^ 32 and (math.floor(clock / 1000000) + 1 - math.floor(expiry / 2 ^ 32)) % 255 <= 1 then
