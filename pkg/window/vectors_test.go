@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -165,7 +166,7 @@ func TestVectors(t *testing.T) {
 		}
 	}
 	t.Logf("%v", met)
-	for _, what := range []string{"enforce", "always", "refund", "denied", "never", "held", "held nothing", "tombstone", "clock back", "expired"} {
+	for _, what := range []string{"enforce", "always", "refund", "denied", "never", "held", "held nothing", "tombstone", "clock back", "expired", "brief room", "brief denial"} {
 		if what = "in_flight " + what; met[what] == 0 {
 			t.Errorf("no vector has %q", what)
 		}
@@ -246,20 +247,25 @@ const modeEnd = "end"
 
 // newHoldStep makes a step of a log in flight, and returns the log afterwards.
 func newHoldStep(log []byte, s vectorStep, win int64) (vectorStep, []byte) {
+	return playHoldStep(log, s, win, (*State).Look)
+}
+
+// playHoldStep is newHoldStep with State.Look or State.LookNew.
+func playHoldStep(log []byte, s vectorStep, win int64, look func(*State, []byte, int64, *Check)) (vectorStep, []byte) {
 	var (
 		before = bytes.Clone(log)
 		c      = s.check(InFlight, win)
 		d      Decision
 		state  State
 	)
+	look(&state, log, s.Clock, c)
 	if s.Mode != modeEnd {
-		log = takeState(log, s.Clock, c, &d)
+		log = takeLooked(&state, c, &d)
 		made := newVectorStep(s.Clock, c, 0, d, before, log)
 		made.Stream, made.Hold = s.Stream, s.Hold
 		made.Log = holdLog(before, log)
 		return made, log
 	}
-	state.Look(log, s.Clock, c)
 	s.Outcome = 0
 	if state.End(time.Duration(s.Deny) * time.Microsecond) {
 		s.Outcome = 1
@@ -291,13 +297,21 @@ func replayHolds(t *testing.T, v *vector, met map[string]int) {
 		}
 		ends := s.Mode == modeEnd
 		was, _ := Decode(before)
+		isNew := !ends && !slices.ContainsFunc(was.Holds, func(h Hold) bool { return h.Stream == s.Stream })
+		if isNew {
+			again, after := playHoldStep(bytes.Clone(before), s, v.Window, (*State).LookNew)
+			if !reflect.DeepEqual(again, s) || !bytes.Equal(after, log) {
+				t.Fatalf("%s, step %d, known to hold nothing: got\n%+v, want\n%+v", v.Name, i, again, s)
+			}
+		}
 		for what, yes := range map[string]bool{
 			s.check(InFlight, v.Window).Mode.String(): !ends && s.Log != "", "steps": true,
 			"denied": !ends && s.Outcome == 0, "never": s.Outcome == 2,
 			"held": ends && s.Outcome == 1, "held nothing": ends && s.Outcome == 0,
 			"tombstone":  ends && s.Outcome == 0 && s.Log != "" && s.Deny > 0,
 			"clock back": i > 0 && s.Clock < v.Steps[i-1].Clock && s.Log != "",
-			"expired":    s.Log != "" && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
+			"brief room": isNew && len(was.Holds) > briefHolds && s.Outcome == 1, "brief denial": isNew && len(was.Holds) > briefHolds && s.Outcome == 0,
+			"expired": s.Log != "" && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
 		} {
 			if yes {
 				met["in_flight "+what]++
@@ -341,6 +355,37 @@ func holdHistory(r *rand.Rand, steps int) vector {
 			}
 			if r.IntN(50) == 0 {
 				s.Mode, s.Cost = "always", []uint64{1 << 24, 1 << 32, 1<<24 - 1}[r.IntN(3)]
+			}
+		}
+		s, log = newHoldStep(log, s, v.Window)
+		v.Steps = append(v.Steps, s)
+	}
+	return v
+}
+
+// crowdedHistory makes a history of a log with more holds than are read first. Streams come
+// until the limit is full. Then they come and end, and at last the holds expire.
+func crowdedHistory(r *rand.Rand) vector {
+	v := vector{Name: "crowded", Policy: InFlight.String(), Window: 10e6}
+	var (
+		log   []byte
+		clock = r.Int64N(3e15)
+		limit = briefHolds + 2 + r.Uint64N(12)
+		next  = StreamID(r.Uint64N(1<<63) + 1)
+		first = next
+	)
+	for i := range limit + 60 {
+		s := vectorStep{Clock: clock, Limit: limit, Cost: 1}
+		clock += r.Int64N(v.Window / 20)
+		if next++; i < limit {
+			s.Stream = next
+		} else {
+			s.Stream = []StreamID{next, next, first + StreamID(r.Int64N(int64(next-first)))}[r.IntN(3)]
+			s.Cost = []uint64{0, 1, 1, 1, 2, 3, limit + 1}[r.IntN(7)]
+			s.Mode = []string{"", "", "", "", "observe", "always", modeEnd, modeEnd}[r.IntN(8)]
+			s.Limit = []uint64{limit, limit, limit - 1, limit + 1}[r.IntN(4)]
+			if s.Hold = []int64{0, 0, 0, 20e6, 5e6}[r.IntN(5)]; s.Mode == modeEnd {
+				s = vectorStep{Clock: s.Clock, Limit: limit, Stream: s.Stream, Mode: modeEnd, Deny: []int64{0, 2e6}[r.IntN(2)]}
 			}
 		}
 		s, log = newHoldStep(log, s, v.Window)
@@ -429,6 +474,11 @@ func writeVectors(t *testing.T) {
 	own := rand.New(rand.NewPCG(5, 20)) // the other vectors stay as they are
 	for range 30 {
 		if err := enc.Encode(holdHistory(own, 60)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		if err := enc.Encode(crowdedHistory(own)); err != nil {
 			t.Fatal(err)
 		}
 	}

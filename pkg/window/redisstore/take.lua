@@ -243,7 +243,7 @@ while i <= n do
   -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
   -- header. A value that is not a log is called torn.
   local view = several and seen[i]
-  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', unit == 6 and '340013' or '135')
+  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', unit == 6 and '556' or '135')
   local size, torn = #bytes, false
   local ring, full, expiry, now = false, false, 0, clock
   local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
@@ -271,7 +271,7 @@ while i <= n do
   elseif counts and type(bytes) == 'string' then
     -- include look.lua
   elseif policy and type(bytes) == 'string' then
-    used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key)
+    used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
     torn = not used
   elseif size >= 18 then
     -- The header: total is the number of slots. The oldest slots begin at at in bytes;
