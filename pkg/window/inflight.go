@@ -29,7 +29,7 @@ import (
 // holds. A log without holds is removed. All bytes are read and written at once, so their
 // number is bounded: [maxHolds].
 //
-// The sum is checked wherever all holds are read. [State.LookNew] reads only the header, the
+// The sum and the order are checked wherever all holds are read. [State.LookNew] reads only the header, the
 // first hold and the last one of a log of more than briefHolds, if they show that no hold has
 // expired and that all expire before a hold that would begin now.
 const (
@@ -85,7 +85,8 @@ func (s *State) lookHolds(log []byte, clock int64, c *Check, fresh bool) {
 	}
 }
 
-// countLook counts what lookHolds shows. It returns false if the header contradicts the holds.
+// countLook counts what lookHolds shows. It returns false if the header contradicts the holds,
+// or they are not in the order of their ends.
 func (s *State) countLook(fresh bool) bool {
 	v := &s.view
 	v.now = max(v.now, v.clock)
@@ -95,8 +96,13 @@ func (s *State) countLook(fresh bool) bool {
 		return true
 	}
 	var sum uint64
+	before := int64(0)
 	for i := range v.total {
-		sum += holdCost(v.log, i)
+		ends := holdEnds(v.log, i)
+		if ends < before {
+			return false
+		}
+		sum, before = sum+holdCost(v.log, i), ends
 	}
 	if sum != s.sum() {
 		return false
@@ -112,7 +118,7 @@ func (s *State) brief() bool {
 	v := &s.view
 	last := v.total - 1
 	return v.total > briefHolds && holdCost(v.log, 0) > 0 && holdCost(v.log, last) > 0 &&
-		holdEnds(v.log, 0)*coarse > v.now && holdEnds(v.log, last) <= s.holdEnd()
+		holdEnds(v.log, 0)*coarse > v.now && holdEnds(v.log, 0) <= holdEnds(v.log, last) && holdEnds(v.log, last) <= s.holdEnd()
 }
 
 // holdEnd returns when a hold ends that begins now, in milliseconds.
@@ -380,7 +386,9 @@ func (s *State) untilHolds(level uint64) time.Duration {
 
 // untilEnd returns the wait until the i-th hold ends by itself.
 func (s *State) untilEnd(i int) time.Duration {
-	return time.Duration(holdEnds(s.view.log, i)*coarse-s.view.real) * time.Microsecond
+	v := &s.view
+	ends := min(holdEnds(v.log, i), holdEnds(v.log, v.total-1)) // LookNew does not check the order
+	return time.Duration(ends*coarse-v.real) * time.Microsecond
 }
 
 // A Hold is what one stream holds in a log of [InFlight].

@@ -32,7 +32,8 @@ end
 -- bytes are the first 557 bytes or all. It returns nil if the value is not a log of holds. Of
 -- the result:
 --   part   not all was read
---   brief  the first hold and the last one have a cost, and the first has not expired
+--   brief  the first hold and the last one have a cost, and the first has not expired and does
+--          not end later
 --   last   when the last hold ends
 function holds.head(key, bytes, stream)
   local s = {key = key, bytes = bytes, stream = stream, now = clock, total = 0, expired = 0, used = 0, cost = 0, ended = 0, last = 0}
@@ -59,20 +60,24 @@ function holds.head(key, bytes, stream)
   s.now, s.used = math.max(held, clock), sum
   if s.part then
     local ends, cost = read('>I6I3', bytes, 22)
-    s.brief = pays > 0 and cost > 0 and ends * 1000 > s.now
+    s.brief = pays > 0 and cost > 0 and ends * 1000 > s.now and ends <= s.last
   end
   return s
 end
 
 -- whole reads what head has not read, and the hold of the stream. It returns false if the
--- header contradicts the holds.
+-- header contradicts the holds, or they are not in the order of their ends.
 function holds.whole(s)
   if s.part then
     s.bytes, s.part = call('GETRANGE', s.key, '0', '340012'), false
   end
-  local bytes, sum = s.bytes, 0
-  for at = 28, #bytes, 17 do
-    sum = sum + read('>I3', bytes, at)
+  local bytes, sum, before = s.bytes, 0, 0
+  for at = 22, #bytes, 17 do
+    local ends, cost = read('>I6I3', bytes, at)
+    if ends < before then
+      return false
+    end
+    sum, before = sum + cost, ends
   end
   if sum ~= s.used then
     return false
@@ -112,7 +117,8 @@ local function write(key, s, before, hold, after)
     return
   end
   s.bytes = pack('>BI7BI4', 165, s.now, 0, s.used) .. before .. hold .. after
-  call('SET', key, s.bytes, 'PX', life(read('>I6', s.bytes, size + 5)))
+  s.last = read('>I6', s.bytes, size + 5)
+  call('SET', key, s.bytes, 'PX', life(s.last))
 end
 
 -- put adds a hold of the stream. If not all was read, the hold ends last.
@@ -303,7 +309,7 @@ local function falls(s, level)
     ends, cost = read('>I6I3', s.bytes, 17 * i + 5)
     used = used - cost
   until used <= level or i >= s.total
-  return ends * 1000 - clock
+  return math.min(ends, s.last) * 1000 - clock
 end
 
 function holds.rest(s, limit)
