@@ -280,9 +280,6 @@ function holds.charge(key, s, cost)
   if cost <= 0 or s.ended > 0 or s.cost > 0 or s.total - s.expired >= most_holds then
     return
   end
-  if s.part and call('STRLEN', key) ~= 17 * s.total + 13 then
-    return -- since another check of the group was charged, the stream holds a cost
-  end
   put(key, s, s.ends, cost)
   s.made = true
   if s.known then

@@ -232,7 +232,14 @@ func flight(stream window.StreamID, most, cost uint64) *window.Check {
 // damageHolds changes a log of requests in flight a little, or a lot.
 func damageHolds(r *rand.Rand, b []byte) []byte {
 	b = bytes.Clone(b)
-	switch r.IntN(5) {
+	last := len(b) - 17
+	switch r.IntN(8) {
+	case 5: // the last stream has ended
+		sum := binary.BigEndian.Uint32(b[9:]) - uint32(b[last+16])
+		binary.BigEndian.PutUint32(b[9:], sum)
+		b[last+16] = 0
+	case 6: // the first hold, or the second, ends last
+		b[13+17*min(r.IntN(2), last/17)+8] = 1 + byte(r.IntN(2))
 	case 0: // a wrong sum
 		sum := binary.BigEndian.Uint32(b[9:])
 		binary.BigEndian.PutUint32(b[9:], sum+[]uint32{1, 2, 1000, ^uint32(0)}[r.IntN(4)])
@@ -372,6 +379,22 @@ func TestWrongSumInFlight(t *testing.T) {
 				t.Errorf("%d places are free, %d foreign values, want 100 and 1", got, foreign)
 			}
 		})
+	}
+}
+
+// TestEndAfterTheNote ends a stream on a cluster after its check was noted, and before it is
+// decided. Although nothing was known of the stream, the end in the log denies the check.
+func TestEndAfterTheNote(t *testing.T) {
+	r := newRig(t)
+	for stream := window.StreamID(1); stream <= 40; stream++ {
+		r.take(start, flight(stream, 100, 1), 0)
+	}
+	late := flight(99, 100, 1)
+	r.drop(start, late, 10*time.Second)
+	r.take(start+second, flight(41, 100, 1), 0) // it ends last
+	got := r.takeNoting(start+second, late, newStream*time.Microsecond, "")
+	if d := got.decision; d.Allowed || d.Remaining != 59 || d.RetryAfter != 9*time.Second {
+		t.Errorf("after the end: %+v", d)
 	}
 }
 

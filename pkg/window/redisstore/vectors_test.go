@@ -213,6 +213,9 @@ func (r *rig) wantSameOfNew(clock int64, c *window.Check, before []byte, want se
 		if got.decision != want.decision || !bytes.Equal(got.log, want.log) || got.foreign {
 			r.t.Fatalf("%+v at %d, a new stream, noted %q:\ngot  %+v\nwant %+v", *c, clock, names, got, want)
 		}
+		if late := got.ttl - want.ttl; !bytes.Equal(before, got.log) && late.Abs() > 10*time.Second {
+			r.t.Fatalf("%+v at %d, a new stream, noted %q: the key lives for %v, want %v", *c, clock, names, got.ttl, want.ttl)
+		}
 	}
 	noted := r.client.Del(r.t.Context(), fmt.Sprintf("%s%016x%s", streams, uint64(c.Stream), streamEnds)).Val() == 1
 	if made := want.decision.Allowed && want.decision.RetryAfter > 0; made != noted && c.Mode != window.Always {

@@ -303,6 +303,17 @@ func runFlightGroups(t *testing.T, h InFlightHarness) {
 		t.Fatalf("after the end: %+v", got)
 	}
 	used("denied because of the end", 0, 1)
+	// Always is recorded first. So the other check of the group finds that the stream holds a
+	// place, also where a long log denies others at a glance.
+	for i := range window.StreamID(40) {
+		take(t, store, one(holding(100+i, "{g}crowd", 40, 1)))
+	}
+	if got := take(t, store, one(holding(200, "{g}crowd", 40, 1))); Allowed(got) {
+		t.Fatalf("40 of 40 places are taken: %+v", got)
+	}
+	if got := take(t, store, group(inMode(window.Always, holding(201, "{g}crowd", 40, 1)), holding(201, "{g}crowd", 40, 1))); got[0].Allowed || !got[1].Allowed {
+		t.Fatalf("held by Always: %+v, want no room for the first, and room for the second", got)
+	}
 }
 
 // runFlightBadChecks checks what Take refuses.
