@@ -28,6 +28,10 @@ import (
 // end. So the expired holds are the first ones, and every write drops them. No stream has two
 // holds. A log without holds is removed. All bytes are read and written at once, so their
 // number is bounded: [maxHolds].
+//
+// The sum and the order are checked wherever all holds are read. [State.LookNew] reads only the header, the
+// first hold and the last one of a log of more than briefHolds, if they show that no hold has
+// expired and that all expire before a hold that would begin now.
 const (
 	atHoldMark = 8
 	atHoldSum  = atPolicy
@@ -36,6 +40,8 @@ const (
 	holdBytes  = 17
 	atHoldEnds = 8  // in a hold
 	atHoldCost = 14 // in a hold
+
+	briefHolds = 32
 
 	// maxHoldCost is the largest cost of one hold. Only [Always] can ask for more.
 	maxHoldCost = 1<<24 - 1
@@ -46,9 +52,20 @@ const (
 	maxHoldEnds = maxClock/coarse + int64(MaxWindow/time.Millisecond) + 1
 )
 
+// LookNew is [State.Look] for a check whose stream holds nothing in the log and has not ended
+// there, as the caller knows. In flight, a full log denies it in O(1). For other policies it is
+// Look.
+func (s *State) LookNew(log []byte, clock int64, c *Check) {
+	if s.policy = c.Limit.Policy; s.policy != InFlight {
+		s.Look(log, clock, c)
+		return
+	}
+	s.lookHolds(log, clock, c, true)
+}
+
 // lookHolds is [State.Look] for a log of [InFlight], as the stream of the check sees it. The
-// stream zero holds nothing and has not ended.
-func (s *State) lookHolds(log []byte, clock int64, c *Check) {
+// stream zero holds nothing and has not ended. fresh says that the same is known of the stream.
+func (s *State) lookHolds(log []byte, clock int64, c *Check, fresh bool) {
 	v := &s.view
 	v.frame = frame{}
 	v.log = log
@@ -56,18 +73,59 @@ func (s *State) lookHolds(log []byte, clock int64, c *Check) {
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
 	v.live, v.used, v.foreign = 0, 0, false
-	s.stream, s.own, s.ended = c.Stream, -1, 0
-	if len(log) == 0 || !s.readHeader() || !s.readHolds() {
+	s.stream, s.own, s.ended, s.fresh = c.Stream, -1, 0, false
+	if len(log) == 0 || !s.readHeader() || !s.readHolds() || !s.countLook(fresh) {
 		v.log, v.foreign = nil, len(log) > 0
 		v.frame = frame{}
+		v.now, v.live, v.used = v.real, 0, 0
 		return
 	}
-	v.now = max(v.now, v.clock)
-	s.countHolds()
-	if s.own = s.find(v.live, v.total); s.own >= 0 && holdCost(log, s.own) == 0 {
+	if s.own >= 0 && holdCost(log, s.own) == 0 {
 		s.ended = holdEnds(log, s.own)
 	}
 }
+
+// countLook counts what lookHolds shows. It returns false if the header contradicts the holds,
+// or they are not in the order of their ends.
+func (s *State) countLook(fresh bool) bool {
+	v := &s.view
+	v.now = max(v.now, v.clock)
+	if fresh && s.brief() {
+		s.fresh = true
+		v.used = s.sum()
+		return true
+	}
+	var sum uint64
+	before := int64(0)
+	for i := range v.total {
+		ends := holdEnds(v.log, i)
+		if ends < before {
+			return false
+		}
+		sum, before = sum+holdCost(v.log, i), ends
+	}
+	if sum != s.sum() {
+		return false
+	}
+	s.countHolds()
+	s.own = s.find(v.live, v.total)
+	return true
+}
+
+// brief reports whether the header, the first hold and the last one are enough for a stream
+// that holds nothing.
+func (s *State) brief() bool {
+	v := &s.view
+	last := v.total - 1
+	return v.total > briefHolds && holdCost(v.log, 0) > 0 && holdCost(v.log, last) > 0 &&
+		holdEnds(v.log, 0)*coarse > v.now && holdEnds(v.log, 0) <= holdEnds(v.log, last) && holdEnds(v.log, last) <= s.holdEnd()
+}
+
+// holdEnd returns when a hold ends that begins now, in milliseconds.
+func (s *State) holdEnd() int64 { return (s.view.now + s.view.win + coarse - 1) / coarse }
+
+// sum returns the sum of the header.
+func (s *State) sum() uint64 { return uint64(binary.BigEndian.Uint32(s.view.log[atHoldSum:])) }
 
 // find returns the hold of the stream from hold from up to, but not, hold to, or -1.
 func (s *State) find(from, to int) int {
@@ -82,10 +140,9 @@ func (s *State) find(from, to int) int {
 // countHolds finds the first hold that has not expired, and what is held from there on.
 func (s *State) countHolds() {
 	v := &s.view
-	log := v.log
-	sum := uint64(binary.BigEndian.Uint32(log[atHoldSum:]))
-	for v.live < v.total && holdEnds(log, v.live)*coarse <= v.now {
-		sum -= min(holdCost(log, v.live), sum)
+	sum := s.sum()
+	for v.live < v.total && holdEnds(v.log, v.live)*coarse <= v.now {
+		sum -= min(holdCost(v.log, v.live), sum)
 		v.live++
 	}
 	if v.live < v.total {
@@ -143,7 +200,10 @@ func (s *State) chargeHold(c *Check) {
 	if cost == 0 || s.ended > 0 || s.Holds() || s.stream == 0 || v.total-v.live >= maxHolds {
 		return
 	}
-	s.putHold((v.now+v.win+coarse-1)/coarse, cost)
+	if s.fresh && s.find(0, v.total) >= 0 {
+		return // the caller of LookNew did not know: no stream has two holds
+	}
+	s.putHold(s.holdEnd(), cost)
 }
 
 // refundHold is [State.Refund] for a log of holds. Only the stream's own hold becomes smaller.
@@ -290,12 +350,16 @@ func (s *State) answerHolds(c *Check, d *Decision) {
 	limit := c.Limit.Hits
 	d.Remaining = limit - min(v.used, limit)
 	d.Unsettled = !d.Never && (!d.Allowed || d.Remaining == 0)
-	if limit > 0 && v.used > 0 {
-		// Remaining grows when less is used than now, and than the limit.
-		d.UnitAfter = s.untilHolds(min(v.used, limit) - 1)
-		d.ResetAfter = s.untilHolds(0)
-	} else if v.used > 0 {
-		d.ResetAfter = s.untilHolds(0)
+	if v.used > 0 {
+		last := v.total - 1
+		for last > v.live && holdCost(v.log, last) == 0 {
+			last--
+		}
+		d.ResetAfter = s.untilEnd(last)
+		if limit > 0 {
+			// Remaining grows when less is used than now, and than the limit.
+			d.UnitAfter = s.untilHolds(min(v.used, limit) - 1)
+		}
 	}
 	if !d.Allowed && !d.Never {
 		if level := limit - max(c.Cost, 1); v.used > level {
@@ -317,7 +381,14 @@ func (s *State) untilHolds(level uint64) time.Duration {
 			break
 		}
 	}
-	return time.Duration(holdEnds(v.log, i)*coarse-v.real) * time.Microsecond
+	return s.untilEnd(i)
+}
+
+// untilEnd returns the wait until the i-th hold ends by itself.
+func (s *State) untilEnd(i int) time.Duration {
+	v := &s.view
+	ends := min(holdEnds(v.log, i), holdEnds(v.log, v.total-1)) // LookNew does not check the order
+	return time.Duration(ends*coarse-v.real) * time.Microsecond
 }
 
 // A Hold is what one stream holds in a log of [InFlight].

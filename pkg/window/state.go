@@ -63,6 +63,7 @@ type State struct {
 	stream StreamID // of the check
 	own    int      // the hold of the stream, or -1
 	ended  int64    // until when the stream is denied because it has ended, in milliseconds; or 0
+	fresh  bool     // the holds were not read: the stream has none
 }
 
 // Look fills s in with the log of a check at the time clock. clock is in microseconds since
@@ -82,7 +83,7 @@ func (s *State) Look(log []byte, clock int64, c *Check) {
 
 func (s *State) lookOther(log []byte, clock int64, c *Check) {
 	if s.policy == InFlight {
-		s.lookHolds(log, clock, c)
+		s.lookHolds(log, clock, c, false)
 		return
 	}
 	v := &s.view

@@ -15,11 +15,14 @@ var counting = []Policy{TokenBucket, Fixed, Calendar, SlidingCounter}
 
 // takeState decides a group of one check on the bytes of a log of any policy.
 func takeState(log []byte, clock int64, c *Check, d *Decision) []byte {
-	var (
-		s     State
-		group Verdict
-	)
+	var s State
 	s.Look(log, clock, c)
+	return takeLooked(&s, c, d)
+}
+
+// takeLooked is takeState for a log that the state shows.
+func takeLooked(s *State, c *Check, d *Decision) []byte {
+	var group Verdict
 	room := s.Room(c)
 	group.Add(c.Mode, room)
 	switch {

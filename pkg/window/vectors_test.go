@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -201,7 +202,7 @@ func TestVectors(t *testing.T) {
 		}
 	}
 	t.Logf("%v", met)
-	for _, what := range []string{"enforce", "always", "refund", "denied", "never", "held", "held nothing", "tombstone", "clock back", "expired"} {
+	for _, what := range []string{"enforce", "always", "refund", "denied", "never", "held", "held nothing", "tombstone", "clock back", "expired", "brief room", "brief denial"} {
 		if what = "in_flight " + what; met[what] == 0 {
 			t.Errorf("no vector has %q", what)
 		}
@@ -289,19 +290,24 @@ const modeEnd = "end"
 
 // newHoldStep makes a step of a log in flight, and returns the log afterwards.
 func newHoldStep(log []byte, s vectorStep, win int64) (vectorStep, []byte) {
+	return playHoldStep(log, s, win, (*State).Look)
+}
+
+// playHoldStep is newHoldStep with State.Look or State.LookNew.
+func playHoldStep(log []byte, s vectorStep, win int64, look func(*State, []byte, int64, *Check)) (vectorStep, []byte) {
 	var (
 		c     = s.check(InFlight, win)
 		d     Decision
 		state State
 	)
 	s.Digest, s.Value = "", "" // of the file
+	look(&state, log, s.Clock, c)
 	if s.Mode != modeEnd {
-		log = takeState(log, s.Clock, c, &d)
+		log = takeLooked(&state, c, &d)
 		made := newVectorStep(s.Clock, c, 0, d, log)
 		made.Stream, made.Hold = s.Stream, s.Hold
 		return made, log
 	}
-	state.Look(log, s.Clock, c)
 	s.Outcome = 0
 	if state.End(time.Duration(s.Deny) * time.Microsecond) {
 		s.Outcome = 1
@@ -326,13 +332,21 @@ func replayHolds(t *testing.T, v *vector, met map[string]int) {
 		made[i], log = newHoldStep(log, s, v.Window)
 		ends, changed := s.Mode == modeEnd, !bytes.Equal(before, log)
 		was, _ := Decode(before)
+		isNew := !ends && !slices.ContainsFunc(was.Holds, func(h Hold) bool { return h.Stream == s.Stream })
+		if isNew {
+			again, after := playHoldStep(bytes.Clone(before), s, v.Window, (*State).LookNew)
+			if !reflect.DeepEqual(again, made[i]) || !bytes.Equal(after, log) {
+				t.Fatalf("%s, step %d, known to hold nothing: got\n%+v, want\n%+v", v.Name, i, again, made[i])
+			}
+		}
 		for what, yes := range map[string]bool{
 			s.check(InFlight, v.Window).Mode.String(): !ends && changed, "steps": true,
 			"denied": !ends && s.Outcome == 0, "never": s.Outcome == 2,
 			"held": ends && s.Outcome == 1, "held nothing": ends && s.Outcome == 0,
 			"tombstone":  ends && s.Outcome == 0 && changed && s.Deny > 0,
 			"clock back": back && changed,
-			"expired":    changed && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
+			"brief room": isNew && len(was.Holds) > briefHolds && s.Outcome == 1, "brief denial": isNew && len(was.Holds) > briefHolds && s.Outcome == 0,
+			"expired": changed && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
 		} {
 			if yes {
 				met["in_flight "+what]++
@@ -376,6 +390,37 @@ func holdHistory(r *rand.Rand, steps int) vector {
 			}
 			if r.IntN(50) == 0 {
 				s.Mode, s.Cost = "always", []uint64{1 << 24, 1 << 32, 1<<24 - 1}[r.IntN(3)]
+			}
+		}
+		s, log = newHoldStep(log, s, v.Window)
+		v.Steps = append(v.Steps, s)
+	}
+	return v
+}
+
+// crowdedHistory makes a history of a log with more holds than are read first. Streams come
+// until the limit is full. Then they come and end, and at last the holds expire.
+func crowdedHistory(r *rand.Rand) vector {
+	v := vector{Name: "crowded", Policy: InFlight.String(), Window: 10e6}
+	var (
+		log   []byte
+		clock = r.Int64N(3e15)
+		limit = briefHolds + 2 + r.Uint64N(12)
+		next  = StreamID(r.Uint64N(1<<63) + 1)
+		first = next
+	)
+	for i := range limit + 60 {
+		s := vectorStep{Clock: clock, Limit: limit, Cost: 1}
+		clock += r.Int64N(v.Window / 20)
+		if next++; i < limit {
+			s.Stream = next
+		} else {
+			s.Stream = []StreamID{next, next, first + StreamID(r.Int64N(int64(next-first)))}[r.IntN(3)]
+			s.Cost = []uint64{0, 1, 1, 1, 2, 3, limit + 1}[r.IntN(7)]
+			s.Mode = []string{"", "", "", "", "observe", "always", modeEnd, modeEnd}[r.IntN(8)]
+			s.Limit = []uint64{limit, limit, limit - 1, limit + 1}[r.IntN(4)]
+			if s.Hold = []int64{0, 0, 0, 20e6, 5e6}[r.IntN(5)]; s.Mode == modeEnd {
+				s = vectorStep{Clock: s.Clock, Limit: limit, Stream: s.Stream, Mode: modeEnd, Deny: []int64{0, 2e6}[r.IntN(2)]}
 			}
 		}
 		s, log = newHoldStep(log, s, v.Window)
@@ -464,6 +509,13 @@ func writeVectors(t *testing.T) {
 	own := rand.New(rand.NewPCG(5, 20)) // the other vectors stay as they are
 	for range 30 {
 		v := holdHistory(own, 60)
+		v.seal()
+		if err := enc.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		v := crowdedHistory(own)
 		v.seal()
 		if err := enc.Encode(v); err != nil {
 			t.Fatal(err)

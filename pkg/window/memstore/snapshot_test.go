@@ -357,6 +357,25 @@ func TestForeignSnapshots(t *testing.T) {
 	late := logAt(1000, win)
 	late[len(late)-8] += 2 // the time of its slot, by 33 s
 	empty := logAt(1000, win)[:18]
+	var holds []byte // two holds of a cost of 1
+	for stream := range window.StreamID(2) {
+		c := ofPolicy(window.InFlight, 1)
+		c.Stream = stream + 1
+		var state window.State
+		state.Look(holds, 1000, &c)
+		state.Charge(&c)
+		holds = state.Log()
+	}
+	flight := func(at int, to byte) []byte {
+		r := record{"k", uint64(window.InFlight) << policyBits, 5, bytes.Clone(holds)}
+		if at >= 0 {
+			r.packed[at] = to
+		}
+		return craft(2, 1000, day, []record{r}, 1, 2000)
+	}
+	stream := func(packed ...byte) []byte {
+		return craft(2, 1000, day, []record{{"12345678", uint64(streams) << policyBits, noLimit, packed}}, 1, 2000)
+	}
 	for _, tt := range []struct {
 		name string
 		file []byte
@@ -385,6 +404,22 @@ func TestForeignSnapshots(t *testing.T) {
 		{"a window too short", craft(1, 1000, day, with(func(r *record) { r.micros = 1 }), 1, 2000), "shorter"},
 		{"another policy than its bytes", craft(2, 1000, day, with(func(r *record) { r.micros |= uint64(window.Fixed) << policyBits }), 1, 2000), "cannot be one of fixed"},
 		{"an unknown policy", craft(2, 1000, day, with(func(r *record) { r.micros |= 99 << policyBits }), 1, 2000), "policy 99"},
+		{"in flight", flight(-1, 0), ""},
+		{"in flight, another sum", flight(12, 3), "the costs of the holds are 2, and the header says 3"},
+		{"in flight, another cost", flight(13+16, 9), "the costs of the holds are 10, and the header says 2"},
+		{"in flight, the first ends last", flight(13+13, 255), "ends before the one before"},
+		{"in flight, one stream twice", flight(13+17+7, 1), "is the second of its stream"},
+		{"in flight, no stream", flight(13+7, 0), "is of no stream"},
+		{"in flight, torn", craft(2, 1000, day, []record{{"k", uint64(window.InFlight) << policyBits, 5, holds[:46]}}, 1, 2000), "46 bytes are not a log of holds"},
+		{"in flight, an end too late", flight(13+17+8, 9), "47 bytes are not a log of holds"},
+		{"in flight, with a window", craft(2, 1000, day, []record{{"k", uint64(window.InFlight)<<policyBits | 1, 5, holds}}, 1, 2000), "has a window of 1 us"},
+		{"a stream", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 'k'), ""},
+		{"a stream that has ended", stream(0xA7, 0, 0, 0, 0, 0, 0, 9), ""},
+		{"a stream of another kind", stream(0xA8, 0, 0, 0, 0, 0, 0, 9), "what it says of a stream cannot be"},
+		{"a stream, torn", stream(0xA6, 0, 0, 0, 0, 0, 0), "what it says of a stream cannot be"},
+		{"a stream, a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 2, 'k'), "what it says of a stream cannot be"},
+		{"a stream, the length of a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0), "what it says of a stream cannot be"},
+		{"a stream that ends too late", stream(0xA6, 255, 0, 0, 0, 0, 0, 9), "what it says of a stream cannot be"},
 		{"a window too long", craft(1, 1000, day, with(func(r *record) { r.micros = 1 << 55 }), 1, 2000), "cannot be"},
 	} {
 		err := loads(t, tt.file)

@@ -265,7 +265,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 		return errPeriod
 	}
 	if flight.shard != nil {
-		group[len(checks)].log = flight.look(checks, group, now)
+		group[len(checks)].log = flight.look(checks, group, now, unconditional)
 	}
 	if unconditional {
 		// These checks are recorded before the verdict is known, and cannot be taken
@@ -369,6 +369,7 @@ type checkState struct {
 	hash    uint32
 	room    bool
 	charged bool
+	fresh   bool  // the stream of the check holds nothing in the log
 	ended   int64 // until when the stream of the check is denied, in milliseconds; or 0
 	state   window.State
 }
@@ -387,7 +388,11 @@ func (a *checkState) look(c *window.Check, now int64) {
 	if a.log = a.shard.lookUp(c.Key, a.name, a.hash); a.log != nil {
 		packed = a.log.packed
 	}
-	a.state.Look(packed, now, c)
+	if a.fresh {
+		a.state.LookNew(packed, now, c)
+	} else {
+		a.state.Look(packed, now, c)
+	}
 	if a.ended > 0 {
 		a.state.Ended(a.ended)
 	}

@@ -160,14 +160,19 @@ func (s *Store) placeStream(st *streamState, checks []window.Check, group []chec
 
 // look reads what is known of the stream at the time now, in microseconds, and returns its log.
 // It denies the checks whose stream has ended, and those of a stream that holds something in
-// too many logs.
-func (st *streamState) look(checks []window.Check, group []checkState, now int64) *log {
-	if st.log = st.shard.find(st.id, st.hash); st.log == nil {
-		return nil
+// too many logs. It finds out in which logs the stream holds nothing, unless one check of the
+// group may meet what another one has recorded.
+func (st *streamState) look(checks []window.Check, group []checkState, now int64, unconditional bool) *log {
+	if st.log = st.shard.find(st.id, st.hash); st.log != nil {
+		st.known, _ = readStream(st.log.packed)
 	}
-	st.known, _ = readStream(st.log.packed)
 	for i := range checks {
-		if c := &checks[i]; c.Stream != 0 && !st.known.over(now) && (st.known.ended || st.known.full(c.Key)) {
+		c := &checks[i]
+		if c.Stream == 0 {
+			continue
+		}
+		group[i].fresh = !unconditional && !st.known.has(c.Key)
+		if !st.known.over(now) && (st.known.ended || st.known.full(c.Key)) {
 			group[i].ended = st.known.until
 		}
 	}

@@ -132,7 +132,7 @@
 // string <prefix>{<16 hex digits>}:s: the logs in which it may hold something, or that it has
 // ended. The script reads and writes both in one call, and [Store.End] is one call of
 // streams.lua. So on a single server the user needs access to keys that are not named in the
-// call.
+// call. If nothing is known of a stream, its check of a long log reads only the ends of the log.
 //
 // On a cluster a stream and its logs are on several servers. The store first notes the logs of
 // the stream, and then decides: two round trips. An end first marks the stream, and then ends it

@@ -11,7 +11,7 @@
 -- and '>I4c0' for the name of each log in which the stream may hold something.
 --
 -- It uses clock, call, pack and read of the script that includes it. The i-th hold of a log,
--- counted from 1, begins at byte 17 * i - 3.
+-- counted from 1, begins at byte 17 * i - 3. The first 557 bytes are read first: 32 holds.
 
 holds = {}
 
@@ -28,33 +28,70 @@ local function own(bytes, stream, from)
   return at and (at + 3) / 17
 end
 
--- log reads a log as a stream sees it. It returns nil if the value is not a log of holds.
-function holds.log(bytes, stream)
-  local s = {bytes = bytes, stream = stream, now = clock, total = 0, expired = 0, used = 0, cost = 0, ended = 0}
+-- head reads the beginning and the end of a log as a stream sees it, which holds nothing there.
+-- bytes are the first 557 bytes or all. It returns nil if the value is not a log of holds. Of
+-- the result:
+--   part   not all was read
+--   brief  the first hold and the last one have a cost, and the first has not expired and does
+--          not end later
+--   last   when the last hold ends
+function holds.head(key, bytes, stream)
+  local s = {key = key, bytes = bytes, stream = stream, now = clock, total = 0, expired = 0, used = 0, cost = 0, ended = 0, last = 0}
   if bytes == '' then
     return s
   end
-  local kind, held, mark, sum
-  s.total = (#bytes - 13) / 17
-  if #bytes < 13 or (#bytes - 13) % 17 ~= 0 or s.total > most_holds then
+  local size, tail = #bytes, sub(bytes, -9)
+  if size == 557 then
+    size = call('STRLEN', key)
+    tail = call('GETRANGE', key, string.format('%d', size - 9), '-1')
+  end
+  s.total, s.part = (size - 13) / 17, size > #bytes
+  if size < 13 or (size - 13) % 17 ~= 0 or s.total > most_holds then
     return nil
   end
-  kind, held, mark, sum = read('>BI7BI4', bytes)
-  if kind ~= 165 or held > 2 ^ 52 or s.total > 0 and read('>I6', bytes, #bytes - 8) > latest then
+  local kind, held, mark, sum = read('>BI7BI4', bytes)
+  local pays = 0
+  if s.total > 0 then
+    s.last, pays = read('>I6I3', tail)
+  end
+  if kind ~= 165 or held > 2 ^ 52 or s.last > latest then
     return nil
   end
-  if held > clock then
-    s.now = held
+  s.now, s.used = math.max(held, clock), sum
+  if s.part then
+    local ends, cost = read('>I6I3', bytes, 22)
+    s.brief = pays > 0 and cost > 0 and ends * 1000 > s.now and ends <= s.last
   end
+  return s
+end
+
+-- whole reads what head has not read, and the hold of the stream. It returns false if the
+-- header contradicts the holds, or they are not in the order of their ends.
+function holds.whole(s)
+  if s.part then
+    s.bytes, s.part = call('GETRANGE', s.key, '0', '340012'), false
+  end
+  local bytes, sum, before = s.bytes, 0, 0
+  for at = 22, #bytes, 17 do
+    local ends, cost = read('>I6I3', bytes, at)
+    if ends < before then
+      return false
+    end
+    sum, before = sum + cost, ends
+  end
+  if sum ~= s.used then
+    return false
+  end
+  s.used = 0
   while s.expired < s.total do
     local ends, cost = read('>I6I3', bytes, 17 * s.expired + 22)
     if ends * 1000 > s.now then
       s.used = sum
       break
     end
-    s.expired, sum = s.expired + 1, math.max(sum - cost, 0)
+    s.expired, sum = s.expired + 1, sum - cost
   end
-  s.own = own(bytes, stream, s.expired + 1)
+  s.own = own(bytes, s.stream, s.expired + 1)
   if s.own then
     local ends
     ends, s.cost = read('>I6I3', bytes, 17 * s.own + 5)
@@ -62,38 +99,51 @@ function holds.log(bytes, stream)
       s.ended = ends
     end
   end
-  return s
+  return true
 end
 
--- write writes the given holds, from a list of strings. life is how long the last one counts.
-local function write(key, s, parts)
-  local kept = table.concat(parts)
-  s.total, s.expired = #kept / 17, 0
-  if kept == '' then
+-- life returns the milliseconds for which a key lives whose last hold counts until then.
+local function life(ends)
+  return math.max(ends - math.floor(clock / 1000), 0) + 1000
+end
+
+-- write writes the given holds, as three strings.
+local function write(key, s, before, hold, after)
+  local size = #before + #hold + #after
+  s.total, s.expired = size / 17, 0
+  if size == 0 then
     s.bytes = ''
     call('UNLINK', key)
     return
   end
-  s.bytes = pack('>BI7BI4', 165, s.now, 0, s.used) .. kept
-  local life = read('>I6', kept, #kept - 8) - math.floor(clock / 1000)
-  call('SET', key, s.bytes, 'PX', math.max(life, 0) + 1000)
+  s.bytes = pack('>BI7BI4', 165, s.now, 0, s.used) .. before .. hold .. after
+  s.last = read('>I6', s.bytes, size + 5)
+  call('SET', key, s.bytes, 'PX', life(s.last))
 end
 
--- put adds a hold of the stream.
+-- put adds a hold of the stream. If not all was read, the hold ends last.
 local function put(key, s, ends, cost)
+  local hold = pack('>c8I6I3', s.stream, ends, cost)
+  s.used, s.cost = s.used + cost, cost
+  if s.part then
+    s.total, s.last = s.total + 1, ends
+    call('SETRANGE', key, '0', pack('>BI7BI4', 165, s.now, 0, s.used))
+    call('APPEND', key, hold)
+    call('PEXPIRE', key, life(ends))
+    return
+  end
   local place = s.total
   while place > s.expired and read('>I6', s.bytes, 17 * place + 5) > ends do
     place = place - 1
   end
-  s.used, s.cost = s.used + cost, cost
-  write(key, s, {sub(s.bytes, 17 * s.expired + 14, 17 * place + 13), pack('>c8I6I3', s.stream, ends, cost), sub(s.bytes, 17 * place + 14)})
+  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * place + 13), hold, sub(s.bytes, 17 * place + 14))
 end
 
 -- cut removes the hold of the stream, or replaces it by a smaller one.
 local function cut(key, s, left)
   s.used = s.used - s.cost + left
   local smaller = left > 0 and sub(s.bytes, 17 * s.own - 3, 17 * s.own + 10) .. pack('>I3', left) or ''
-  write(key, s, {sub(s.bytes, 17 * s.expired + 14, 17 * s.own - 4), smaller, sub(s.bytes, 17 * s.own + 14)})
+  write(key, s, sub(s.bytes, 17 * s.expired + 14, 17 * s.own - 4), smaller, sub(s.bytes, 17 * s.own + 14))
   s.cost = left
 end
 
@@ -107,7 +157,7 @@ function holds.finish(key, s, deny)
   elseif deny > 0 and s.ended == 0 and s.total - s.expired < most_holds then
     put(key, s, math.ceil((s.now + deny) / 1000), 0)
   elseif (own(s.bytes, s.stream, 1) or math.huge) <= s.expired then
-    write(key, s, {sub(s.bytes, 17 * s.expired + 14)}) -- it must not come back with the clock
+    write(key, s, '', '', sub(s.bytes, 17 * s.expired + 14)) -- it must not come back with the clock
   end
   return held
 end
@@ -136,14 +186,14 @@ function holds.known(key)
 end
 
 -- stream returns what is known of a stream: the name of its value, until when it is denied in
--- milliseconds or 0, until when its last hold may count, and the names of its logs. The checks
--- of one call share it.
+-- milliseconds or 0, until when its last hold may count, the names of its logs, and whether the
+-- value was found. The checks of one call share it.
 local streams = {}
 function holds.stream(key)
   local known = streams[key]
   if not known then
     local kind, till, names = holds.known(key)
-    known = {key = key, ended = 0, till = 0, names = names}
+    known = {key = key, found = kind > 0, ended = 0, till = 0, names = names}
     if till * 1000 > clock then
       known.till = till
       known.ended = kind == 167 and till or 0
@@ -188,22 +238,32 @@ end
 
 -- look: see take.lua. The stream is the six bytes of step and the last two of most. ahead is
 -- for how many milliseconds more the stream is denied, if the caller knows that it has ended.
-function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key)
-  local s = holds.log(bytes, pack('>I6I2', step, most % 65536))
+-- 2^32 - 1 says instead that the stream was unknown when the caller noted the check.
+--
+-- A stream that holds nothing in the log needs no look at the holds, if all of them count until
+-- a new one would end at the latest. An end may come after the note of a check, so then the
+-- header can only deny.
+function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
+  local s = holds.head(key, bytes, pack('>I6I2', step, most % 65536))
   if not s then
     return nil
   end
-  s.window = window
-  if ahead > 0 then
-    s.ended = math.max(s.ended, math.ceil(clock / 1000) + ahead)
-  end
+  local new = ahead == 4294967295
   if ARGV[4] and ARGV[4] ~= '' then
     local high = math.floor(step / 2 ^ 24)
     s.known = holds.stream(string.format('%s%06x%06x%04x}:s', ARGV[4], high, step % 2 ^ 24, most % 65536))
-    s.ended = math.max(s.ended, s.known.ended)
-    if holds.full(s.known, key) then
-      s.ended = math.max(s.ended, s.known.till)
-    end
+    new = not has(s.known, key)
+  end
+  s.ends = math.ceil((s.now + window) / 1000)
+  local full = s.used >= limit or cost > limit - s.used
+  if not (new and s.brief and s.last <= s.ends and (s.known or full)) and not holds.whole(s) then
+    return nil
+  end
+  if ahead > 0 and ahead < 4294967295 then
+    s.ended = math.max(s.ended, math.ceil(clock / 1000) + ahead)
+  end
+  if s.known then
+    s.ended = math.max(s.ended, s.known.ended, holds.full(s.known, key) and s.known.till or 0)
   end
   if s.ended > 0 then
     s.room = false
@@ -220,11 +280,10 @@ function holds.charge(key, s, cost)
   if cost <= 0 or s.ended > 0 or s.cost > 0 or s.total - s.expired >= most_holds then
     return
   end
-  local ends = math.ceil((s.now + s.window) / 1000)
-  put(key, s, ends, cost)
+  put(key, s, s.ends, cost)
   s.made = true
   if s.known then
-    holds.remember(s.known, key, ends)
+    holds.remember(s.known, key, s.ends)
   end
 end
 
@@ -241,22 +300,27 @@ local function falls(s, level)
   local ends, cost
   repeat
     i = i + 1
+    if 17 * i + 13 > #s.bytes then
+      s.bytes = call('GETRANGE', s.key, '0', string.format('%d', 34 * i + 12))
+    end
     ends, cost = read('>I6I3', s.bytes, 17 * i + 5)
     used = used - cost
   until used <= level or i >= s.total
-  return ends * 1000 - clock
+  return math.min(ends, s.last) * 1000 - clock
 end
 
 function holds.rest(s, limit)
   if s.used == 0 then
     return limit, 0, 0
   end
-  local last = s.total
-  while last > 1 and read('>I3', s.bytes, 17 * last + 11) == 0 do
-    last = last - 1
+  local last, at = s.last, s.total
+  if not s.part then
+    while at > 1 and read('>I3', s.bytes, 17 * at + 11) == 0 do
+      at = at - 1
+    end
+    last = read('>I6', s.bytes, 17 * at + 5)
   end
-  local reset = read('>I6', s.bytes, 17 * last + 5) * 1000 - clock
-  return limit - s.used, limit > 0 and falls(s, math.min(s.used, limit) - 1) or 0, reset
+  return limit - s.used, limit > 0 and falls(s, math.min(s.used, limit) - 1) or 0, last * 1000 - clock
 end
 
 function holds.wait(s, limit, cost)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -200,6 +201,200 @@ func TestPrecisionBoundsShapes(t *testing.T) {
 			var d window.Decision
 			log = windowtest.Take(log, at, c, &d)
 		}
+	}
+}
+
+// randomHolds makes a log of requests in flight with a past, of streams from 1 on.
+func randomHolds(r *rand.Rand, clock *int64) []byte {
+	var s window.State
+	var log []byte
+	most := []int{1, 5, 31, 32, 33, 34, 60}[r.IntN(7)]
+	for i := range most {
+		*clock += r.Int64N(second / 10)
+		s.Look(log, *clock, flight(window.StreamID(i+1), 1000, 1+r.Uint64N(2)))
+		if r.IntN(40) == 0 {
+			s.End(10 * time.Second)
+		} else {
+			s.Charge(flight(window.StreamID(i+1), 1000, 1+r.Uint64N(2)))
+		}
+		log = s.Log()
+	}
+	return log
+}
+
+func flight(stream window.StreamID, most, cost uint64) *window.Check {
+	return &window.Check{
+		Key: "k", Cost: cost, Stream: stream,
+		Limit: window.Limit{Hits: most, Window: 10 * time.Second, Policy: window.InFlight},
+	}
+}
+
+// damageHolds changes a log of requests in flight a little, or a lot.
+func damageHolds(r *rand.Rand, b []byte) []byte {
+	b = bytes.Clone(b)
+	last := len(b) - 17
+	switch r.IntN(8) {
+	case 5: // the last stream has ended
+		sum := binary.BigEndian.Uint32(b[9:]) - uint32(b[last+16])
+		binary.BigEndian.PutUint32(b[9:], sum)
+		b[last+16] = 0
+	case 6: // the first hold, or the second, ends last
+		b[13+17*min(r.IntN(2), last/17)+8] = 1 + byte(r.IntN(2))
+	case 0: // a wrong sum
+		sum := binary.BigEndian.Uint32(b[9:])
+		binary.BigEndian.PutUint32(b[9:], sum+[]uint32{1, 2, 1000, ^uint32(0)}[r.IntN(4)])
+	case 1: // a wrong cost
+		b[13+17*r.IntN((len(b)-13)/17)+16]++
+	case 2:
+		return damage(r, b)
+	}
+	return b
+}
+
+// TestPlantedHolds plants logs of requests in flight, and damaged ones. The script must find the
+// same foreign as package window, and decide and write the same, whether or not it is known that
+// the stream holds nothing.
+func TestPlantedHolds(t *testing.T) {
+	r := newRig(t)
+	rnd := rand.New(rand.NewPCG(8, 3))
+	foreign, believed := 0, 0
+	for i := range 3000 {
+		clock := start
+		value := damageHolds(rnd, randomHolds(rnd, &clock))
+		clock += []int64{0, 1, -second, second, 9 * second, 10 * second}[rnd.IntN(6)]
+		sum := uint64(0)
+		if len(value) >= 13 {
+			sum = uint64(binary.BigEndian.Uint32(value[9:]))
+		}
+		c := flight(window.StreamID(1+rnd.IntN(70)), []uint64{1, 20, max(sum, 1), sum + 1, sum + 2}[rnd.IntN(5)], []uint64{0, 1, 1, 2, 3}[rnd.IntN(5)])
+		c.Limit.Window = []time.Duration{10 * time.Second, 10 * time.Second, time.Second}[rnd.IntN(3)]
+		c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Observe, window.Always, window.Refund}[rnd.IntN(5)]
+		if c.Limit.Hits > window.MaxInFlight {
+			c.Limit.Hits = 5
+		}
+		streams := ""
+		var state window.State
+		// A value that is foreign may show only when Always is answered: after its charge.
+		if c.Mode != window.Always && rnd.IntN(2) == 0 && !bytes.Contains(value, binary.BigEndian.AppendUint64(nil, uint64(c.Stream))) {
+			streams = fmt.Sprintf("s%d{", i)
+			state.LookNew(bytes.Clone(value), clock, c)
+		} else {
+			state.Look(bytes.Clone(value), clock, c)
+		}
+		key := string(appendKey(nil, "", c.Log()))
+		if err := r.client.Set(t.Context(), key, value, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		got := r.takeNoting(clock, c, 0, streams)
+		want := seen{foreign: state.Foreign()}
+		var verdict window.Verdict
+		room := state.Room(c)
+		verdict.Add(c.Mode, room)
+		if c.Mode == window.Refund {
+			state.Refund(c)
+		} else if c.Mode.Charged(verdict.Allowed(), room) {
+			state.Charge(c)
+		}
+		state.Answer(c, room, &want.decision)
+		want.log, want.decision.Unsettled = state.Log(), false
+		if got.decision.Allowed {
+			got.decision.RetryAfter = 0 // says whether the call made a hold
+		}
+		if got.foreign != want.foreign || got.decision != want.decision || !bytes.Equal(got.log, want.log) {
+			t.Fatalf("%x, %+v at %d, noted %q:\ngot  %+v\nwant %+v", value, *c, clock, streams, got, want)
+		}
+		if _, err := window.Decode(value); err != nil && got.foreign {
+			foreign++
+		} else if err != nil {
+			believed++
+		} else if got.foreign {
+			t.Fatalf("%x is a log, and was removed", value)
+		}
+	}
+	if foreign < 500 || believed == 0 {
+		t.Errorf("%d values were foreign, and %d were believed that are not a log", foreign, believed)
+	}
+}
+
+// TestWrongSumInFlight plants a sum that contradicts the holds, where a denial reads only the
+// header. The log is foreign as soon as the first hold has expired, or a stream ends, or a stream
+// asks again. Until then it may deny too much.
+func TestWrongSumInFlight(t *testing.T) {
+	const most = 40
+	client := redis.NewClient(&redis.Options{Addr: servers.Redis(t)})
+	defer client.Close()
+	foreign := 0
+	s := NewWithClock(t, client, Options{Foreign: func(time.Duration) { foreign++ }}, "clock")
+	defer s.Close()
+	key := string(appendKey(nil, "", flight(1, 1, 1).Log()))
+	at := func(clock int64) {
+		if err := client.Set(t.Context(), "clock", clock, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free := func(stream window.StreamID) uint64 {
+		t.Helper()
+		var d [1]window.Decision
+		if _, err := s.Take(t.Context(), window.MayWait, []window.Check{*flight(stream, 100, 0)}, d[:]); err != nil {
+			t.Fatal(err)
+		}
+		return d[0].Remaining
+	}
+	for name, tt := range map[string]struct {
+		sum   byte
+		after func() uint64 // the free places
+	}{
+		"expired":   {90, func() uint64 { at(start + 10*second); return free(1000) }},
+		"asks":      {90, func() uint64 { return free(7) }},
+		"too small": {10, func() uint64 { return free(7) }},
+		"ends": {90, func() uint64 {
+			if held, err := s.End(t.Context(), 7, time.Second); held || err != nil {
+				t.Errorf("End: held %t, error %v, want false: the value is foreign", held, err)
+			}
+			return free(1000)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := client.FlushDB(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			foreign = 0
+			for i := range most {
+				at(start + int64(i)*1000)
+				var d [1]window.Decision
+				if _, err := s.Take(t.Context(), window.MayWait, []window.Check{*flight(window.StreamID(i+1), 100, 1)}, d[:]); err != nil || !d[0].Allowed {
+					t.Fatalf("%+v, error %v", d, err)
+				}
+			}
+			if got := free(1000); got != 100-most || foreign != 0 {
+				t.Fatalf("%d places are free, %d foreign values, want %d and none", got, foreign, 100-most)
+			}
+			if err := client.SetRange(t.Context(), key, 9, string([]byte{0, 0, 0, tt.sum})).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if got := free(1000); got != uint64(100-tt.sum) || foreign != 0 {
+				t.Fatalf("by the header: %d places are free, %d foreign values", got, foreign)
+			}
+			if got := tt.after(); got != 100 || foreign != 1 {
+				t.Errorf("%d places are free, %d foreign values, want 100 and 1", got, foreign)
+			}
+		})
+	}
+}
+
+// TestEndAfterTheNote ends a stream on a cluster after its check was noted, and before it is
+// decided. Although nothing was known of the stream, the end in the log denies the check.
+func TestEndAfterTheNote(t *testing.T) {
+	r := newRig(t)
+	for stream := window.StreamID(1); stream <= 40; stream++ {
+		r.take(start, flight(stream, 100, 1), 0)
+	}
+	late := flight(99, 100, 1)
+	r.drop(start, late, 10*time.Second)
+	r.take(start+second, flight(41, 100, 1), 0) // it ends last
+	got := r.takeNoting(start+second, late, newStream*time.Microsecond, "")
+	if d := got.decision; d.Allowed || d.Remaining != 59 || d.RetryAfter != 9*time.Second {
+		t.Errorf("after the end: %+v", d)
 	}
 }
 

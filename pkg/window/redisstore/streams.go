@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -43,8 +44,8 @@ func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration)
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if s.cluster == nil {
-		ended, err := runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny)
-		return ended > 0, s.count(err)
+		held, err = s.held(runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny))
+		return held, s.count(err)
 	}
 	held, err = s.endAcross(ctx, id, deny)
 	return held, s.count(err)
@@ -91,12 +92,23 @@ func (s *Store) drop(ctx context.Context, key string, id window.StreamID, deny t
 	if err != nil {
 		return false, err
 	}
-	ended, err := runFor[int64](ctx, s, n, key, "drop", id, deny)
-	return ended > 0, err
+	return s.held(runFor[int64](ctx, s, n, key, "drop", id, deny))
 }
 
+// held reads what streams.lua returns for logs in which it has ended a stream.
+func (s *Store) held(reply int64, replyErr error) (held bool, err error) {
+	for range reply / 2 {
+		s.opts.Foreign(window.MinHold) // the holds are not known: they may have had any
+	}
+	return reply%2 == 1, replyErr
+}
+
+// newStream is for how many milliseconds a stream is denied of which nothing was known. It is
+// not denied. Then the script need not look for what it holds: see holds.lua.
+const newStream = math.MaxUint32
+
 // note records, on a cluster, that a stream may soon hold something in logs. It returns for how
-// many milliseconds the stream is denied; zero if it is not.
+// many milliseconds the stream is denied; zero if it is not, or newStream.
 func (s *Store) note(ctx context.Context, id window.StreamID, hold time.Duration, logs []string) (denied uint32, err error) {
 	name := s.streamName(id)
 	n, err := s.nodeFor(ctx, name, 0)
@@ -104,22 +116,28 @@ func (s *Store) note(ctx context.Context, id window.StreamID, hold time.Duration
 		return 0, err
 	}
 	millis, err := runFor[int64](ctx, s, n, name, "note", id, hold+noteSlack, logs...)
-	return uint32(max(millis, 0)), err
+	if millis < 0 {
+		return newStream, err
+	}
+	return uint32(min(millis, newStream-1)), err
 }
 
 // noteStream notes, on a cluster, the logs in which a message lets its stream hold something. If
-// the stream has ended, the message is changed so that the script denies it.
+// the stream has ended, the message is changed so that the script denies it. If nothing was
+// known of the stream, the message says so, unless one check may meet what another one made.
 func (s *Store) noteStream(ctx context.Context, m *message) error {
 	var (
-		stream window.StreamID
-		hold   time.Duration
-		logs   []string
+		stream        window.StreamID
+		hold          time.Duration
+		logs          []string
+		unconditional bool
 	)
 	for i := range m.logChecks {
 		c := m.logChecks[i].check
 		if c.Stream == 0 {
 			continue
 		}
+		unconditional = unconditional || c.Mode.Unconditional()
 		stream, hold = c.Stream, max(hold, c.Limit.Window)
 		if c.Cost > 0 && c.Mode != window.Refund {
 			logs = append(logs, m.keys[i])
@@ -134,7 +152,7 @@ func (s *Store) noteStream(ctx context.Context, m *message) error {
 		defer cancel()
 	}
 	denied, err := s.note(ctx, stream, hold, logs)
-	if err != nil || denied == 0 {
+	if err != nil || denied == 0 || denied == newStream && unconditional {
 		return err
 	}
 	m.ended = denied

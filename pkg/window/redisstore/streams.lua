@@ -4,15 +4,16 @@
 --
 --   'end'     KEYS[1] is the value of the stream. Ends the stream there and in all of its
 --             logs. Only for a single server, because the logs are not in KEYS. Returns 1 if
---             the stream held something, otherwise 0
+--             the stream held something, otherwise 0; and 2 more for each log that was removed
+--             because its header contradicts its holds
 --   'forget'  KEYS[1] is the value of the stream. Ends the stream there. Returns the names of
 --             its logs, also after an earlier end, which may not have dropped all of them
 --   'drop'    KEYS are logs on one slot. Ends the stream there: a log in which it holds
---             nothing denies it. Returns 1 if the stream held something, otherwise 0
+--             nothing denies it. Returns the same as 'end'
 --   'note'    KEYS[1] is the value of the stream. ARGV[3] is how long it may hold something
 --             from now, in microseconds, and ARGV[4] and so on are the names of the logs.
 --             Returns for how many milliseconds the stream is denied, because it has ended or
---             has too many logs; 0 if it is not
+--             has too many logs; 0 if it is not; -1 if nothing was known of it
 --
 -- For the first three, ARGV[3] is how long later checks of the stream are denied, in
 -- microseconds; 0 if they are not.
@@ -31,21 +32,31 @@ local holds
 local verb, stream, micros = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local till = math.ceil((clock + micros) / 1000)
 
--- drop ends the stream in a log, and returns whether it held something there.
+-- drop ends the stream in a log. It returns what the reply counts for it.
 local function drop(key, deny)
-  local bytes = redis.pcall('GETRANGE', key, '0', '340013')
-  local s = type(bytes) == 'string' and holds.log(bytes, stream)
-  return s and holds.finish(key, s, deny)
+  local bytes = redis.pcall('GETRANGE', key, '0', '556')
+  local s = type(bytes) == 'string' and holds.head(key, bytes, stream)
+  if not s then
+    return 0
+  elseif not holds.whole(s) then
+    call('UNLINK', key)
+    return 2
+  end
+  return holds.finish(key, s, deny) and 1 or 0
+end
+
+-- dropAll ends the stream in logs.
+local function dropAll(keys, deny)
+  local held, foreign = 0, 0
+  for i = 1, #keys do
+    local got = drop(keys[i], deny)
+    held, foreign = math.max(held, got % 2), foreign + got - got % 2
+  end
+  return held + foreign
 end
 
 if verb == 'drop' then
-  local held = 0
-  for i = 1, #KEYS do
-    if drop(KEYS[i], micros) then
-      held = 1
-    end
-  end
-  return held
+  return dropAll(KEYS, micros)
 end
 
 local known = holds.stream(KEYS[1])
@@ -59,11 +70,11 @@ if verb == 'note' then
     end
     holds.remember(known, ARGV[i], till)
   end
-  return 0
+  return known.found and 0 or -1
 end
 
 -- The stream ends. A second end changes nothing.
-local names, held = known.names, 0
+local names = known.names
 if verb == 'forget' then
   if known.ended == 0 and micros > 0 then
     holds.remember(known, nil, till, 167)
@@ -76,9 +87,4 @@ elseif micros > 0 then
 else
   call('UNLINK', KEYS[1])
 end
-for i = 1, #names do
-  if drop(names[i], 0) then
-    held = 1
-  end
-end
-return held
+return dropAll(names, 0)

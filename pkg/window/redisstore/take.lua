@@ -256,7 +256,7 @@ while i <= n do
       if not holds then
         -- include holds.lua
       end
-      policy, header = holds, '340013' -- all of a value
+      policy, header = holds, '556' -- the header and 32 holds
     elseif unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
       -- include waits.lua
     end
@@ -277,7 +277,7 @@ while i <= n do
     if counts then
       -- include look.lua
     else
-      used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key)
+      used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
       torn = not used
     end
   elseif size >= 18 then

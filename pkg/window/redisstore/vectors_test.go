@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"hash"
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -159,7 +161,7 @@ func (o told) compare(s *vectorStep, log []byte) (problem string) {
 // does: all answers and all bytes of its test vectors.
 func TestVectors(t *testing.T) {
 	r := newRig(t)
-	histories, steps := 0, 0
+	histories, steps, brief := 0, 0, 0
 	readVectors(t, func(v *vector) {
 		key := fmt.Sprintf("v%d", histories)
 		histories++
@@ -168,15 +170,20 @@ func TestVectors(t *testing.T) {
 			s := &v.Steps[i]
 			steps++
 			var got seen
+			check := s.check(key, v)
 			if s.Mode == "end" {
-				got = r.drop(s.Clock, s.check(key, v), time.Duration(s.Deny)*time.Microsecond)
+				got = r.drop(s.Clock, check, time.Duration(s.Deny)*time.Microsecond)
 			} else {
-				got = r.take(s.Clock, s.check(key, v), s.ahead())
-				if v.Policy == window.InFlight.String() {
-					got.foreign = false // a denial in flight is unsettled, which is above foreign
-					if got.decision.Allowed {
-						got.decision.RetryAfter = 0 // says whether the call made a hold
-					}
+				var before []byte
+				if check.Stream != 0 {
+					before, _ = r.client.Get(t.Context(), string(appendKey(nil, "", check.Log()))).Bytes()
+				}
+				got = r.take(s.Clock, check, s.ahead())
+				if check.Stream != 0 && !holds(before, check.Stream) {
+					brief += r.wantSameOfNew(s.Clock, check, before, got)
+				}
+				if v.Policy == window.InFlight.String() && got.decision.Allowed {
+					got.decision.RetryAfter = 0 // says whether the call made a hold
 				}
 			}
 			if got.decision != s.decision() || got.foreign {
@@ -193,4 +200,49 @@ func TestVectors(t *testing.T) {
 	if steps < 25_000 {
 		t.Errorf("%d steps in %d histories, want all of more than 25,000", steps, histories)
 	}
+	if brief < 60 {
+		t.Errorf("%d steps had a long log and a new stream, want at least 60", brief)
+	}
+}
+
+// holds reports whether a stream has a hold in a log.
+func holds(log []byte, stream window.StreamID) bool {
+	contents, _ := window.Decode(log)
+	return slices.ContainsFunc(contents.Holds, func(h window.Hold) bool { return h.Stream == stream })
+}
+
+// wantSameOfNew gives a check to copies of its log, and says in both ways that its stream holds
+// nothing there: an unknown stream with its own value, and the flag of a cluster. The answers
+// and the bytes must be as without that. It returns 1 if the log has more holds than are read
+// first.
+func (r *rig) wantSameOfNew(clock int64, c *window.Check, before []byte, want seen) (brief int) {
+	r.t.Helper()
+	other := *c
+	other.Key = "copy of " + c.Key
+	key := string(appendKey(nil, "", other.Log()))
+	streams := "streams of " + c.Key + "{"
+	for _, names := range []string{streams, ""} {
+		ahead := time.Duration(0)
+		if names == "" {
+			ahead = newStream * time.Microsecond
+		}
+		if err := r.client.Set(r.t.Context(), key, before, time.Hour).Err(); err != nil {
+			r.t.Fatal(err)
+		}
+		got := r.takeNoting(clock, &other, ahead, names)
+		if got.decision != want.decision || !bytes.Equal(got.log, want.log) || got.foreign {
+			r.t.Fatalf("%+v at %d, a new stream, noted %q:\ngot  %+v\nwant %+v", *c, clock, names, got, want)
+		}
+		if late := got.ttl - want.ttl; !bytes.Equal(before, got.log) && late.Abs() > 10*time.Second {
+			r.t.Fatalf("%+v at %d, a new stream, noted %q: the key lives for %v, want %v", *c, clock, names, got.ttl, want.ttl)
+		}
+	}
+	noted := r.client.Del(r.t.Context(), fmt.Sprintf("%s%016x%s", streams, uint64(c.Stream), streamEnds)).Val() == 1
+	if made := want.decision.Allowed && want.decision.RetryAfter > 0; made != noted && c.Mode != window.Always {
+		r.t.Fatalf("%+v at %d: the stream is noted: %t, want %t", *c, clock, noted, made)
+	}
+	if len(before) > 557 {
+		return 1
+	}
+	return 0
 }

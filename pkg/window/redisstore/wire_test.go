@@ -166,7 +166,16 @@ type seen struct {
 // take decides a group of one check.
 func (r *rig) take(clock int64, c *window.Check, ahead time.Duration) seen {
 	r.t.Helper()
+	return r.takeNoting(clock, c, ahead, "")
+}
+
+// takeNoting is take with what the names of streams begin with, unless that is empty.
+func (r *rig) takeNoting(clock int64, c *window.Check, ahead time.Duration, streams string) seen {
+	r.t.Helper()
 	keys, argv := arguments([]request{{asks: []ask{{Check: c, ahead: ahead}}}}, "")
+	if streams != "" {
+		argv = append(argv, "", "", streams)
+	}
 	pipe := r.client.Pipeline()
 	taken := r.evalsha(r.script, clock, keys, argv)
 	_ = pipe.Process(r.t.Context(), taken)
@@ -176,7 +185,7 @@ func (r *rig) take(clock int64, c *window.Check, ahead time.Duration) seen {
 		r.t.Fatalf("%+v at %d: %v", *c, clock, err)
 	}
 	got := r.answers(taken, clock, 1)[0]
-	s := seen{decision: got.decision, foreign: got.outcome >= 4, ttl: ttl.Val()}
+	s := seen{decision: got.decision, foreign: got.outcome&outcomeForeign != 0, ttl: ttl.Val()}
 	if log.Err() == nil {
 		s.log = []byte(log.Val())
 	}

@@ -1,0 +1,246 @@
+package memstore
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// inFlight returns a check of a stream for one place of so many.
+func inFlight(key string, stream window.StreamID, most uint64) window.Check {
+	c := ofPolicy(window.InFlight, 1)
+	c.Key, c.Stream, c.Limit.Hits = key, stream, most
+	return c
+}
+
+// finish ends a stream.
+func finish(t *testing.T, s *Store, stream window.StreamID, deny time.Duration) (held bool) {
+	t.Helper()
+	held, err := s.End(t.Context(), stream, deny)
+	if err != nil {
+		t.Fatalf("End(%d): %v", stream, err)
+	}
+	return held
+}
+
+// TestTombstonesAreBounded ends ever new streams, under a bound of keys and under one of bytes.
+// What is known of their ends makes room for more. Full limits, and the streams that hold their
+// places, stay.
+func TestTombstonesAreBounded(t *testing.T) {
+	for name, bounds := range map[string][2]int64{"keys": {64 * 16, 0}, "bytes": {0, 64 * 4000}} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := boundedStore(t, int(bounds[0]), bounds[1])
+			const most = 5
+			for i := range window.StreamID(most) {
+				take(t, s, inFlight("full", 1+i, most))
+			}
+			for i := range window.StreamID(20_000) {
+				if finish(t, s, 1000+i, 10*time.Second) {
+					t.Fatalf("stream %d held something", 1000+i)
+				}
+			}
+			verify(t, s) // the bounds
+			if stats := s.Stats(); stats.Evicted == 0 || stats.Refused > 0 {
+				t.Errorf("%+v: want ends that were forgotten, and none refused", stats)
+			}
+			if d := take(t, s, inFlight("full", 99, most)); d[0].Allowed {
+				t.Errorf("the full limit was forgotten: %+v", d)
+			}
+			for i := range window.StreamID(most) {
+				if !finish(t, s, 1+i, 10*time.Second) {
+					t.Errorf("stream %d holds nothing any more", 1+i)
+				}
+			}
+			if d := take(t, s, inFlight("full", 98, most)); d[0].Remaining != most-1 {
+				t.Errorf("after the ends: %+v", d)
+			}
+		})
+	}
+}
+
+// TestStreamsThatHoldAreKept fills a store with full limits. It refuses more, and forgets none of
+// them: every end gives its place back. Then there is room again.
+func TestStreamsThatHoldAreKept(t *testing.T) {
+	for name, bounds := range map[string][2]int64{"keys": {64 * 16, 0}, "bytes": {0, 64 * 4000}} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := boundedStore(t, int(bounds[0]), bounds[1])
+			var holding []window.StreamID
+			for stream := window.StreamID(1); stream <= 3000; stream++ {
+				var d [1]window.Decision
+				c := inFlight(fmt.Sprint("full", stream), stream, 1)
+				switch _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); {
+				case err == nil && d[0].Allowed:
+					holding = append(holding, stream)
+				case !errors.Is(err, ErrFull):
+					t.Fatalf("stream %d: %+v, error %v, want %v", stream, d, err, ErrFull)
+				}
+			}
+			verify(t, s)
+			if stats := s.Stats(); stats.Evicted > 0 || stats.Refused == 0 || stats.Logs != 2*len(holding) {
+				t.Errorf("%+v with %d streams: want two logs for each, none forgotten, and some refused", stats, len(holding))
+			}
+			for _, stream := range holding {
+				if !finish(t, s, stream, 0) {
+					t.Errorf("stream %d holds nothing any more", stream)
+				}
+			}
+			if n := s.Len(); n != 0 {
+				t.Errorf("%d logs after all ends, want none", n)
+			}
+			take(t, s, inFlight("full", 1, 1))
+		})
+	}
+}
+
+// TestLogsInFlightWithRoomMakeRoom: a limit in flight that has room is dropped for another one.
+// Its streams end without an error, and come back.
+func TestLogsInFlightWithRoomMakeRoom(t *testing.T) {
+	s, now := boundedStore(t, 64*16, 0)
+	const streams = 450
+	for stream := window.StreamID(1); stream <= streams; stream++ {
+		take(t, s, inFlight(fmt.Sprint("room", stream), stream, 100))
+	}
+	for i := range 3000 {
+		*now += time.Millisecond
+		take(t, s, check(fmt.Sprint("other", i), 2, 1))
+	}
+	verify(t, s)
+	held := 0
+	for stream := window.StreamID(1); stream <= streams; stream++ {
+		if finish(t, s, stream, 0) {
+			held++
+		}
+	}
+	if held == streams || s.Stats().Evicted == 0 {
+		t.Errorf("%d of %d streams hold something, %+v: want logs that were dropped", held, streams, s.Stats())
+	}
+	if d := take(t, s, inFlight("room1", 1, 100)); d[0].Remaining != 99 {
+		t.Errorf("a stream whose log was dropped gets %+v", d)
+	}
+}
+
+// TestVectorsInFlight plays the vectors of package window with Take and End: the answers and the
+// bytes are theirs. A history ends at its first tombstone, which a store keeps with the stream and
+// not in the log.
+func TestVectorsInFlight(t *testing.T) {
+	file, err := os.Open("../testdata/vectors.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	for dec := json.NewDecoder(z); ; {
+		var v struct {
+			Policy string
+			Window int64
+			Steps  []flightVector
+		}
+		if err := dec.Decode(&v); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if v.Policy != window.InFlight.String() {
+			continue
+		}
+		s, now := testStore(t)
+		digest, clock := sha256.New(), int64(0) // of the logs since the last digest of the vectors
+		for i, step := range v.Steps {
+			if step.Mode == "end" && step.Outcome == 0 && step.Deny > 0 {
+				break
+			}
+			steps++
+			clock += step.Clock
+			*now = time.Duration(clock) * time.Microsecond
+			if got, want := step.play(t, s, v.Window), step.decision(); got != want {
+				t.Fatalf("step %d, %+v: got %+v, want %+v", i, step, got, want)
+			}
+			log := bytesOf(s, "k")
+			fmt.Fprintf(digest, "%d:%s", len(log), log)
+			if got := hex.EncodeToString(log); step.Value != "" && got != step.Value {
+				t.Fatalf("step %d, %+v: the log is %s, want %s", i, step, got, step.Value)
+			}
+			if got := hex.EncodeToString(digest.Sum(nil)[:8]); step.Digest != "" {
+				if got != step.Digest {
+					t.Fatalf("step %d, %+v: the log is %x, or one since the last digest is wrong", i, step, log)
+				}
+				digest.Reset()
+			}
+		}
+		verify(t, s)
+	}
+	if steps < 400 {
+		t.Errorf("played %d steps, want at least 400", steps)
+	}
+}
+
+// A flightVector is a step of the vectors; package window's test says what the fields mean.
+type flightVector struct {
+	Clock     int64           `json:"t"`
+	Mode      string          `json:"m"`
+	Cost      uint64          `json:"c"`
+	Limit     uint64          `json:"l"`
+	Stream    window.StreamID `json:"i"`
+	Hold      int64           `json:"h"`
+	Deny      int64           `json:"d"`
+	Outcome   int             `json:"o"`
+	Remaining uint64          `json:"n"`
+	Retry     int64           `json:"r"`
+	Unit      int64           `json:"u"`
+	Reset     int64           `json:"e"`
+	Digest    string          `json:"b"`
+	Value     string          `json:"v"`
+}
+
+// play plays a step. The result of an end is in Allowed.
+func (v *flightVector) play(t *testing.T, s *Store, win int64) window.Decision {
+	t.Helper()
+	if v.Mode == "end" {
+		return window.Decision{Allowed: finish(t, s, v.Stream, 0)} // a stream may come back in the vectors
+	}
+	c := inFlight("k", v.Stream, v.Limit)
+	c.Cost, c.Limit.Window = v.Cost, time.Duration(win)*time.Microsecond
+	if v.Hold > 0 {
+		c.Limit.Window = time.Duration(v.Hold) * time.Microsecond
+	}
+	for m := window.Enforce; m <= window.Refund; m++ {
+		if m.String() == v.Mode {
+			c.Mode = m
+		}
+	}
+	d := take(t, s, c)[0]
+	d.Unsettled = false // the vectors do not say
+	return d
+}
+
+func (v *flightVector) decision() window.Decision {
+	return window.Decision{
+		Allowed: v.Outcome == 1, Never: v.Outcome == 2, Remaining: v.Remaining,
+		RetryAfter: time.Duration(v.Retry) * time.Microsecond,
+		UnitAfter:  time.Duration(v.Unit) * time.Microsecond,
+		ResetAfter: time.Duration(v.Reset) * time.Microsecond,
+	}
+}
+
+// bytesOf returns the bytes of a log in flight, or nil.
+func bytesOf(s *Store, key string) []byte {
+	id := window.LogID{Key: key, Policy: window.InFlight}
+	shard, hash := s.shardOf(id)
+	if l := s.shards[shard].find(id, hash); l != nil {
+		return l.packed
+	}
+	return nil
+}
