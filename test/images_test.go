@@ -14,13 +14,13 @@ func TestReleaseImages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, after, found := strings.Cut(string(text), "\nFROM gcr.io/distroless/static-debian12:nonroot AS service\n")
+		_, after, found := strings.Cut(string(text), "\nFROM gcr.io/distroless/static-debian12:nonroot AS base\n")
 		if !found {
-			t.Fatalf("%s has no stage named service", path)
+			t.Fatalf("%s has no stage named base", path)
 		}
 		return after
 	}
 	if release, source := stages("../deploy/release/Dockerfile"), stages("../Dockerfile"); release != source {
-		t.Errorf("deploy/release/Dockerfile has from the stage service on:\n%s\nthe Dockerfile has:\n%s", release, source)
+		t.Errorf("deploy/release/Dockerfile has from the stage base on:\n%s\nthe Dockerfile has:\n%s", release, source)
 	}
 }

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// beforeConnect completes the configuration of one new connection.
-func (s *Source) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
+// connect makes one connection, with the present password and certificates. notified
+// gets its notifications and may be nil.
+func (s *Source) connect(ctx context.Context, notified func(*pgconn.PgConn, *pgconn.Notification)) (*pgconn.PgConn, error) {
+	c := s.config.Copy()
+	c.OnNotification = notified
 	if s.o.Password != nil {
 		if password := s.o.Password(); password != "" {
 			c.Password = password
@@ -57,7 +60,7 @@ func (s *Source) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
 		stop()
 		return nil
 	}
-	return nil
+	return pgconn.ConnectConfig(ctx, c)
 }
 
 var errNoCancel = errors.New("the server cancels questions by itself")
@@ -73,27 +76,16 @@ func (d *dialled) Close() error {
 	return d.Conn.Close()
 }
 
-// afterConnect prepares the queries before a request needs the connection. It ignores
-// errors in a query, which each lookup returns.
-func (s *Source) afterConnect(ctx context.Context, conn *pgx.Conn) error {
-	ctx, stop := s.until(ctx)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	for _, q := range []question{s.byDigest(""), s.byID("")} {
-		if q.sql == "" {
-			continue
-		}
-		if err := prepare(ctx, conn, q); err != nil && conn.IsClosed() {
-			return err
-		}
-	}
-	return nil
-}
-
 // hangUp closes a connection without waiting for a server that does not answer.
-func hangUp(c *pgx.Conn) {
+func hangUp(c *pgconn.PgConn) {
 	if c.IsClosed() {
-		_ = c.PgConn().Conn().Close() // there is nothing left to write
+		_ = c.Conn().Close() // there is nothing left to write
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	_ = c.Close(ctx)
+	select {
+	case <-c.CleanupDone():
+	case <-ctx.Done():
 	}
 }

@@ -1,20 +1,18 @@
 package pgsource
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/tier"
@@ -63,34 +61,40 @@ const (
 	maxAnswer = 4 * tier.MaxPart
 )
 
+// queryMode is the parameter of the URL that says how to ask. All modes but
+// cache_statement ask without the name of a statement.
+const queryMode = "default_query_exec_mode"
+
+var unnamedModes = []string{"cache_describe", "describe_exec", "exec", "simple_protocol"}
+
 // urlHint says what to write. It repeats nothing of the invalid URL.
 const urlHint = "want postgres://user@host:5432/database, and in its password %40 for @, %2F for /, %3F for ? and so on"
 
-// poolConfig returns the library's configuration, without BeforeConnect and AfterConnect.
-// Its errors name the setting.
-func (o *Options) poolConfig() (*pgxpool.Config, error) {
+// parse returns the library's configuration, and whether statements have names. A pooler
+// may forget a statement with a name. Its errors name the setting.
+func (o *Options) parse() (c *pgconn.Config, named bool, err error) {
 	text, password, err := cutPassword(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("tiers.postgres.url: %w", err)
+		return nil, false, fmt.Errorf("tiers.postgres.url: %w", err)
 	}
-	c, err := pgxpool.ParseConfig(text)
-	if err != nil {
-		return nil, fmt.Errorf("tiers.postgres.url: %w", err)
+	if c, err = pgconn.ParseConfig(text); err != nil {
+		return nil, false, fmt.Errorf("tiers.postgres.url: %w", err)
 	}
-	c.ConnConfig.Password = password
-	if c.ConnConfig.ConnectTimeout == 0 {
-		c.ConnConfig.ConnectTimeout = connectTimeout
+	c.Password = password
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
 	}
-	c.MaxConns = int32(min(o.PoolSize, math.MaxInt32))
-	// A request waits a few milliseconds. That is too short to make a connection or to
-	// test one.
-	c.MinConns = c.MaxConns
-	c.HealthCheckPeriod = time.Second
-	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	// The jitter keeps connections from ending together.
-	c.MaxConnLifetime, c.MaxConnLifetimeJitter = 50*time.Minute, 10*time.Minute
 
-	session := c.ConnConfig.RuntimeParams
+	session := c.RuntimeParams
+	switch mode, ok := session[queryMode]; {
+	case !ok || mode == "cache_statement":
+		named = true
+	case !slices.Contains(unnamedModes, mode):
+		return nil, false, fmt.Errorf("tiers.postgres.url: invalid %s: unknown value %q", queryMode, mode)
+	}
+	for _, p := range []string{queryMode, "statement_cache_capacity", "description_cache_capacity"} {
+		delete(session, p) // not for the server
+	}
 	session["client_encoding"] = "UTF8"
 	for name, value := range map[string]string{
 		"application_name": "slidegate",
@@ -102,14 +106,13 @@ func (o *Options) poolConfig() (*pgxpool.Config, error) {
 			session[name] = value
 		}
 	}
-	c.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {} // the queries raise none
-	c.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+	c.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {} // the queries raise none
+	c.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		f := pgproto3.NewFrontend(r, w)
 		f.SetMaxBodyLen(maxAnswer)
 		return f
 	}
-	c.BeforeClose = hangUp
-	return c, nil
+	return c, named, nil
 }
 
 // cutPassword removes the password from the URL, so that no text of the library can

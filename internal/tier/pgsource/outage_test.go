@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/puddle/v2"
 
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/test/servers"
@@ -85,20 +85,20 @@ func TestRestart(t *testing.T) {
 // their processes.
 func warm(t *testing.T, s *Source) (pids []uint32) {
 	t.Helper()
-	ready := func() bool { return s.pool.Stat().IdleConns() == s.pool.Stat().MaxConns() }
+	ready := func() bool { return s.pool.Stat().IdleResources() == s.pool.Stat().MaxResources() }
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("got %+v, want all connections made", s.PoolStats())
 		}
 	}
-	conns := s.pool.AcquireAllIdle(t.Context())
-	for _, conn := range conns {
-		var prepared int
-		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%slidegate.subjects%' AND name LIKE 'stmt\_%'`).Scan(&prepared); err != nil || prepared != 2 {
-			t.Errorf("a new connection has read %d queries, %v, want 2", prepared, err)
+	for _, r := range s.pool.AcquireAllIdle() {
+		conn := r.Value()
+		got, err := conn.Exec(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%slidegate.subjects%' AND name LIKE 'stmt\_%'`).ReadAll()
+		if err != nil || string(got[0].Rows[0][0]) != "2" {
+			t.Errorf("a new connection has read %v queries, %v, want 2", got, err)
 		}
-		pids = append(pids, conn.Conn().PgConn().PID())
-		conn.Release()
+		pids = append(pids, conn.PID())
+		release(r)
 	}
 	slices.Sort(pids)
 	return pids
@@ -117,11 +117,8 @@ func TestWarm(t *testing.T) {
 	if err := ask(t, source, patience); err != nil {
 		t.Error(err)
 	}
-	if made := source.pool.Stat().NewConnsCount(); len(first) != defaultPoolSize || int(made) < len(first) || source.PoolStats().Waits != 0 {
+	if len(first) != defaultPoolSize || source.PoolStats().Waits != 0 {
 		t.Errorf("got connections %v and %+v, want %d before the first question", first, source.PoolStats(), defaultPoolSize)
-	}
-	if config := source.pool.Config(); config.ShouldPing(t.Context(), pgxpool.ShouldPingParams{IdleDuration: time.Hour}) {
-		t.Error("a connection that was idle is tried before it is used")
 	}
 
 	w := listen(t, source)
@@ -135,6 +132,56 @@ func TestWarm(t *testing.T) {
 	}
 	if err := ask(t, source, patience); err != nil {
 		t.Errorf("after an outage: %v", err)
+	}
+}
+
+// TestOld has connections at the end of their lifetime. They end one by one, and while
+// they have no question.
+func TestOld(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	source := open(t, Options{URL: s.URL()})
+	first := warm(t, source)
+	others := func() int {
+		return len(slices.DeleteFunc(warm(t, source), func(pid uint32) bool { return slices.Contains(first, pid) }))
+	}
+	for _, r := range source.pool.AcquireAllIdle() {
+		if c := r.Value(); time.Until(c.until) < lifetime-time.Hour/2 || time.Until(c.until) > lifetime+spread {
+			t.Errorf("a new connection is old in %v, want in %v to %v", time.Until(c.until), lifetime, lifetime+spread)
+		}
+		r.Release()
+	}
+
+	age := func() *puddle.Resource[*connection] {
+		r, err := source.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Value().until = time.Now()
+		return r
+	}
+	release(age())
+	if got := others(); got != 1 {
+		t.Errorf("one is old after its question: got %d other connections, want 1", got)
+	}
+	var all []*puddle.Resource[*connection]
+	for range defaultPoolSize {
+		all = append(all, age())
+	}
+	first = nil
+	for _, r := range all {
+		first = append(first, r.Value().PID())
+		r.Release() // as if they had become old without a question
+	}
+	source.replace()
+	if stats := source.PoolStats(); stats.Open < stats.Max-1 {
+		t.Errorf("all are old: got %+v, want that at most one has ended", stats)
+	}
+	for deadline := time.Now().Add(patience); others() < defaultPoolSize; {
+		if time.Now().After(deadline) {
+			t.Fatalf("all are old: got %d other connections, want %d", others(), defaultPoolSize)
+		}
 	}
 }
 
@@ -248,14 +295,14 @@ func testChangedTable(t *testing.T, s *servers.PostgresServer) {
 	source := open(t, Options{URL: s.URL(), PoolSize: 1})
 	for _, change := range []string{"", `ALTER TABLE slidegate.subjects ALTER tier TYPE varchar(50)`, `DEALLOCATE ALL`} {
 		if change == `DEALLOCATE ALL` { // as a pooler does, in the session itself
-			conn, err := source.pool.Acquire(t.Context())
+			r, err := source.pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := conn.Exec(t.Context(), change); err != nil {
+			if err := r.Value().Exec(t.Context(), change).Close(); err != nil {
 				t.Error(err)
 			}
-			conn.Release()
+			release(r)
 		} else {
 			exec(t, s, change)
 		}
@@ -283,22 +330,23 @@ func TestTooManyConnections(t *testing.T) {
 			}
 		}
 	}
-	var held [2]*pgxpool.Conn
-	release := func() {
-		for _, conn := range held {
-			if conn != nil {
-				conn.Release() // the library allows a second Release
+	var held [2]*puddle.Resource[*connection]
+	releaseAll := func() {
+		for i, r := range held {
+			if r != nil {
+				release(r)
+				held[i] = nil
 			}
 		}
 	}
-	t.Cleanup(release) // Close waits for it
+	t.Cleanup(releaseAll) // Close waits for it
 	for i := range held {
 		eventually("taking all", func() (err error) {
 			held[i], err = first.pool.Acquire(t.Context())
 			return err
 		})
 	}
-	release()
+	releaseAll()
 	second := open(t, Options{URL: s.URL()}) // it takes all connections that are left
 	if err := ask(t, second, patience); err == nil || !strings.Contains(err.Error(), "max_connections") {
 		t.Errorf("got %v, want what to do about max_connections", err)

@@ -378,6 +378,7 @@ func TestOptions(t *testing.T) {
 		{"percent in the password", Options{URL: "postgres://u:sesame%zz@h/db"}, "its password is not escaped"},
 		{"port", Options{URL: "postgres://u:sesame@h:x/db"}, "invalid port"},
 		{"connect_timeout", Options{URL: "postgres://u:sesame@h/db?connect_timeout=x"}, "invalid connect_timeout"},
+		{"mode", Options{URL: "postgres://u:sesame@h/db?default_query_exec_mode=x"}, `invalid default_query_exec_mode: unknown value "x"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.o.Overrides = tiertest.ReadOverrides
@@ -394,7 +395,7 @@ func TestOptions(t *testing.T) {
 	if _, err := New(Options{URL: "postgres://h/db"}); err == nil {
 		t.Error("without a reader of overrides: got no error")
 	}
-	for _, url := range []string{"postgres://h", "postgresql://u:p%40%2F@h:1/db?application_name=a", "postgres://u@h1:1,h2:2/db?target_session_attrs=read-write"} {
+	for _, url := range []string{"postgres://h", "postgresql://u:p%40%2F@h:1/db?application_name=a", "postgres://u@h1:1,h2:2/db?target_session_attrs=read-write", "postgres://h?default_query_exec_mode=exec"} {
 		if s, err := New(Options{URL: url, Overrides: tiertest.ReadOverrides}); err != nil {
 			t.Errorf("%s: %v", url, err)
 		} else {

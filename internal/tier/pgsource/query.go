@@ -2,10 +2,12 @@ package pgsource
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/slidegate/slidegate/internal/tier"
@@ -27,31 +29,37 @@ func (s *Source) byID(id string) question {
 var errParameters = errors.New("wrong parameters")
 
 // prepare prepares a query, once for each connection, and checks the type of $1.
-func prepare(ctx context.Context, conn *pgx.Conn, q question) error {
-	prepared := conn.PgConn().CustomData()
-	if prepared[q.setting] != nil {
-		return nil
+func (s *Source) prepare(ctx context.Context, c *connection, q question) (*pgconn.StatementDescription, error) {
+	if d := c.prepared[q.sql]; d != nil {
+		return d, nil
 	}
-	name := "" // a pooler may forget an unnamed statement at once
-	if conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		name = q.sql // the library finds the statement by its text
+	d, err := c.Prepare(ctx, s.statement(q), q.sql, nil)
+	if err == nil {
+		err = checkParameters(d.ParamOIDs)
 	}
-	d, err := conn.Prepare(ctx, name, q.sql)
 	if err != nil {
-		return err
+		s.forget(ctx, c, q)
+		return nil, err
 	}
-	if err := checkParameters(d.ParamOIDs); err != nil {
-		forget(ctx, conn, q)
-		return err
+	c.prepared[q.sql] = d
+	return d, nil
+}
+
+// statement returns the name of the statement that has the query. It depends on the query,
+// because clients of a pooler may share a session. It is empty if the URL says so: a pooler
+// may forget a statement at once.
+func (s *Source) statement(q question) string {
+	if !s.named {
+		return ""
 	}
-	prepared[q.setting] = true
-	return nil
+	sum := sha256.Sum256([]byte(q.sql))
+	return "stmt_" + hex.EncodeToString(sum[:24])
 }
 
 // forget makes the next question prepare the query again.
-func forget(ctx context.Context, conn *pgx.Conn, q question) {
-	delete(conn.PgConn().CustomData(), q.setting)
-	_ = conn.Deallocate(ctx, q.sql) // if it fails, the connection is closed
+func (s *Source) forget(ctx context.Context, c *connection, q question) {
+	delete(c.prepared, q.sql)
+	_ = c.Deallocate(ctx, s.statement(q)) // if it fails, the connection is closed
 }
 
 // checkParameters wants one parameter that is a text. A bytea would get the digits of the
@@ -69,32 +77,32 @@ func checkParameters(types []uint32) error {
 	return nil
 }
 
-// query runs a question on one connection. The subject is nil if the key is unknown.
-func (s *Source) query(ctx context.Context, conn *pgx.Conn, q question) (subject *tier.Subject, err error) {
-	if err := prepare(ctx, conn, q); err != nil {
-		return nil, err
-	}
-	rows, err := conn.Query(ctx, q.sql, pgx.QueryResultFormats{pgx.TextFormatCode}, q.parameter)
+// query runs a question on one connection. The subject is nil if the key is unknown. A
+// wrong query is an error for unknown keys too.
+func (s *Source) query(ctx context.Context, conn *connection, q question) (*tier.Subject, error) {
+	statement, err := s.prepare(ctx, conn, q)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	var c columns
-	n := 0
-	for ; rows.Next(); n++ {
-		if n > 0 {
-			return nil, fmt.Errorf("%w: more than one row is returned for one parameter", tier.ErrBadRecord)
-		}
-		if c, err = readColumns(rows.FieldDescriptions()); err != nil {
-			return nil, err
-		}
-		if subject, err = c.read(rows.RawValues(), s.o.Overrides); err != nil {
-			return nil, err
-		}
+	// Without formats, parameters and results are texts.
+	parameters := [][]byte{[]byte(q.parameter)}
+	var rows *pgconn.ResultReader
+	if s.named {
+		rows = conn.ExecStatement(ctx, statement, parameters, nil, nil)
+	} else {
+		rows = conn.ExecParams(ctx, q.sql, parameters, nil, nil, nil)
 	}
-	if err = rows.Err(); err == nil && n == 0 {
-		// A wrong query is an error for unknown keys too.
-		_, err = readColumns(rows.FieldDescriptions())
+	var subject *tier.Subject
+	c, err := readColumns(rows.FieldDescriptions())
+	for n := 0; err == nil && rows.NextRow(); n++ {
+		if n > 0 {
+			err = fmt.Errorf("%w: more than one row is returned for one parameter", tier.ErrBadRecord)
+			break
+		}
+		subject, err = c.read(rows.Values(), s.o.Overrides)
+	}
+	if _, refused := rows.Close(); refused != nil && !errors.Is(err, tier.ErrBadRecord) {
+		err = refused
 	}
 	if err != nil {
 		return nil, err

@@ -78,11 +78,21 @@ func allows(types []uint32, oid uint32) bool {
 	return false
 }
 
-var types = pgtype.NewMap()
+// typeNames has the types that a query is likely to return or want by mistake.
+var typeNames = map[uint32]string{
+	pgtype.BoolOID: "bool", pgtype.ByteaOID: "bytea", pgtype.NameOID: "name", pgtype.UnknownOID: "unknown",
+	pgtype.Int2OID: "int2", pgtype.Int4OID: "int4", pgtype.Int8OID: "int8", pgtype.OIDOID: "oid",
+	pgtype.Float4OID: "float4", pgtype.Float8OID: "float8", pgtype.NumericOID: "numeric",
+	pgtype.TextOID: "text", pgtype.VarcharOID: "varchar", pgtype.BPCharOID: "bpchar", pgtype.QCharOID: "char",
+	pgtype.JSONOID: "json", pgtype.JSONBOID: "jsonb", pgtype.XMLOID: "xml", pgtype.UUIDOID: "uuid",
+	pgtype.TextArrayOID: "_text", pgtype.VarcharArrayOID: "_varchar", pgtype.Int4ArrayOID: "_int4", pgtype.UUIDArrayOID: "_uuid",
+	pgtype.DateOID: "date", pgtype.TimestampOID: "timestamp", pgtype.TimestamptzOID: "timestamptz", pgtype.IntervalOID: "interval",
+	pgtype.InetOID: "inet", pgtype.BitOID: "bit", pgtype.VarbitOID: "varbit", pgtype.RecordOID: "record",
+}
 
 func typeName(oid uint32) string {
-	if t, ok := types.TypeForOID(oid); ok {
-		return t.Name
+	if name, ok := typeNames[oid]; ok {
+		return name
 	}
 	return fmt.Sprintf("OID %d", oid)
 }

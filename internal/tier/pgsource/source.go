@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/puddle/v2"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -25,7 +25,10 @@ var _ tier.Watcher = (*Source)(nil)
 // concurrent use.
 type Source struct {
 	o      Options
-	pool   *pgxpool.Pool
+	config *pgconn.Config
+	named  bool // statements have names
+	pool   *puddle.Pool[*connection]
+	kept   sync.WaitGroup
 	log    *zap.Logger
 	closed context.Context
 	close  context.CancelFunc
@@ -59,22 +62,22 @@ func New(o Options) (*Source, error) {
 			return zapcore.NewSamplerWithOptions(c, time.Minute, 1, 0)
 		}))
 	}
-	config, err := s.o.poolConfig()
-	if err != nil {
+	var err error
+	if s.config, s.named, err = s.o.parse(); err != nil {
 		return nil, err
 	}
-	s.closed, s.close = context.WithCancel(context.Background())
-	config.BeforeConnect, config.AfterConnect = s.beforeConnect, s.afterConnect
-	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
-		s.close()
+	if s.pool, err = s.newPool(); err != nil {
 		return nil, fmt.Errorf("tiers.postgres: %w", err)
 	}
+	s.closed, s.close = context.WithCancel(context.Background())
+	s.kept.Go(s.keep)
 	return s, nil
 }
 
 // Close ends all lookups that are under way and closes all connections.
 func (s *Source) Close() error {
 	s.close()
+	s.kept.Wait()
 	s.pool.Close()
 	return nil
 }
@@ -92,9 +95,9 @@ type PoolStats struct {
 func (s *Source) PoolStats() PoolStats {
 	p := s.pool.Stat()
 	return PoolStats{
-		Open:  int(p.TotalConns()),
-		Busy:  int(p.AcquiredConns()),
-		Max:   int(p.MaxConns()),
+		Open:  int(p.TotalResources()),
+		Busy:  int(p.AcquiredResources()),
+		Max:   int(p.MaxResources()),
 		Waits: uint64(p.EmptyAcquireCount()),
 	}
 }
@@ -132,22 +135,23 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 // ask asks once. again is true if the connection was dead, so that a second attempt may
 // succeed.
 func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, again bool, err error) {
-	conn, err := s.pool.Acquire(ctx)
+	r, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	defer conn.Release()
-	subject, err = s.query(ctx, conn.Conn(), q)
+	defer release(r)
+	conn := r.Value()
+	subject, err = s.query(ctx, conn, q)
 	switch state := sqlState(err); state[:min(2, len(state))] {
 	case "0A", "26", "42":
 		// The prepared statement may be outdated: a column has changed its type, or a
 		// pooler has forgotten the statement.
-		forget(ctx, conn.Conn(), q)
+		s.forget(ctx, conn, q)
 		if state == "0A000" || state == "26000" {
-			subject, err = s.query(ctx, conn.Conn(), q)
+			subject, err = s.query(ctx, conn, q)
 		}
 	}
-	if err == nil || badRecord(err) || !conn.Conn().IsClosed() {
+	if err == nil || badRecord(err) || !conn.IsClosed() {
 		return subject, false, err
 	}
 	if ctx.Err() == nil {
@@ -272,24 +276,22 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 		return ctx.Err()
 	}
 	q := question{setting: "tiers.postgres.channel"}
-	config := s.pool.Config().ConnConfig
-	if err := s.beforeConnect(ctx, config); err != nil {
-		return s.explain(q, err)
-	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	var received []string
+	conn, err := s.connect(ctx, func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, n.Payload) })
 	if err != nil {
 		return s.explain(q, err)
 	}
-	defer func() {
-		hangUp(conn)
-		_ = conn.Close(ctx) // Watch has its error already
-	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.o.Channel}.Sanitize()); err != nil {
+	defer hangUp(conn)
+	if err := conn.Exec(ctx, "LISTEN "+quote(s.o.Channel)).Close(); err != nil {
 		return s.explain(q, err)
 	}
 	ready()
 	for {
-		n, err := s.next(ctx, conn)
+		for _, payload := range received {
+			changed(s.change(payload))
+		}
+		received = received[:0]
+		err := s.wait(ctx, conn)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -298,24 +300,24 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 			s.pool.Reset()
 			return fmt.Errorf("tiers.postgres: the connection that listens is lost: %w", err)
 		}
-		if n != nil {
-			changed(s.change(n.Payload))
-		}
 	}
 }
 
-// next waits for a notification. It returns nil if there was none for a while and the
+// quote returns a name as an identifier of SQL.
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// wait waits for a notification. It returns nil too if there was none for a while and the
 // server answers a ping.
-func (s *Source) next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+func (s *Source) wait(ctx context.Context, conn *pgconn.PgConn) error {
 	quiet, cancel := context.WithTimeout(ctx, s.silence)
 	defer cancel()
-	n, err := conn.WaitForNotification(quiet)
+	err := conn.WaitForNotification(quiet)
 	if err == nil || quiet.Err() == nil || conn.IsClosed() {
-		return n, err
+		return err
 	}
 	soon, cancel := context.WithTimeout(ctx, s.answer)
 	defer cancel()
-	return nil, conn.Ping(soon)
+	return conn.Ping(soon)
 }
 
 // change reads the payload of a notification. An empty or invalid one stands for all
