@@ -255,9 +255,18 @@ func (c *Check) validTerms() error {
 // and allocates nothing. Otherwise it returns the folded checks and, for each original
 // check, the index of the folded check that answers it.
 func Fold(checks []Check) (folded []Check, answer []int) {
+	// Large frames, of maps, are in functions of their own: without them the goroutine of a
+	// call to Redis needs no larger stack.
 	if !namesTwice(checks) {
 		return checks, nil
 	}
+	return fold(checks)
+}
+
+// fold is Fold for checks of which some have the same log and mode.
+//
+//go:noinline
+func fold(checks []Check) (folded []Check, answer []int) {
 	at := make(map[named]int, len(checks))
 	answer = make([]int, len(checks))
 	for i, c := range checks {
@@ -299,15 +308,7 @@ const smallGroup = 16
 // namesTwice reports whether two checks have the same log and mode.
 func namesTwice(checks []Check) bool {
 	if len(checks) > smallGroup {
-		seen := make(map[named]struct{}, len(checks))
-		for i := range checks {
-			id := named{checks[i].Log(), checks[i].Mode}
-			if _, ok := seen[id]; ok {
-				return true
-			}
-			seen[id] = struct{}{}
-		}
-		return false
+		return namesTwiceInMany(checks)
 	}
 	for i := 1; i < len(checks); i++ {
 		for j := range i {
@@ -315,6 +316,21 @@ func namesTwice(checks []Check) bool {
 				return true
 			}
 		}
+	}
+	return false
+}
+
+// namesTwiceInMany is namesTwice for a large group.
+//
+//go:noinline
+func namesTwiceInMany(checks []Check) bool {
+	seen := make(map[named]struct{}, len(checks))
+	for i := range checks {
+		id := named{checks[i].Log(), checks[i].Mode}
+		if _, ok := seen[id]; ok {
+			return true
+		}
+		seen[id] = struct{}{}
 	}
 	return false
 }
