@@ -181,12 +181,23 @@ func (r *reader) spawn(st *stream, handle func(context.Context) *response) {
 func (c *conn) run(ctx context.Context, st *stream, handle func(context.Context) *response) {
 	defer c.server.gone.Done()
 	defer c.recovered()
+	growStack()
 	if c.handled(st, handle(ctx)) {
 		// Other handlers may be about to return too, as when a store has decided many
 		// calls at once. Then one write sends all answers.
 		runtime.Gosched()
 	}
 	c.flush()
+}
+
+// growStack grows the stack of a new goroutine once, while it is nearly empty. A handler that
+// waits needs more than the stack that a goroutine begins with. To grow it under the frames of the
+// whole call takes several times as long.
+//
+//go:noinline
+func growStack() {
+	var room [2 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 // handled answers a call whose handler has returned. It reports whether other handlers
