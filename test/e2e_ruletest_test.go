@@ -76,7 +76,7 @@ func TestLimitsAgain(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "rules.yaml"), strings.Replace(testedRules, "requests: 3", "requests: 2", 1))
 	eventually(t, "the tests to fail", last("0 passed, 2 failed, 10 requests; 1 of 1 rules and tiers tested\n"))
 	writeFile(t, filepath.Join(dir, "limits_test.yaml"), "tests: 5\n")
-	eventually(t, "the problem of the file", last("limits_test.yaml:1: tests: expected a list, got a number\n"))
+	eventually(t, "the problem of the file", last("limits_test.yaml:1: tests: expected a list, got a number\n0 passed, 1 failed, 0 requests; 0 of 0 rules and tiers tested\n"))
 	writeFile(t, filepath.Join(dir, "rules.yaml"), testedRules)
 	writeFile(t, filepath.Join(dir, "limits_test.yaml"), limitsTest)
 	eventually(t, "the tests to pass again", last("2 passed, 0 failed, 10 requests; 1 of 1 rules and tiers tested\n"))

@@ -101,7 +101,6 @@ func TestCommandLine(t *testing.T) {
 		{line: "test --require-coverage ../../docs/examples", stdout: " passed, 0 failed, "},
 		{line: "test --format tap ../../docs/examples", stdout: "TAP version 14\n1..7\nok 1 - a free key gets 100 in any minute\n"},
 		{line: "test --format junit ../../docs/examples", stdout: `<testsuites tests="7" failures="0">`},
-		{line: "test --rules " + domains + " ../../docs/examples", code: 1, stderr: "domain: the rules have the domains a, b; choose one"},
 		{line: "tiers", code: 2, stderr: "name a command of rls tiers"},
 		{line: "tiers bogus", code: 2, stderr: `unknown command "bogus" for "rls tiers"`},
 		{line: "tiers lookup", code: 2, stderr: "name a key by --digest or a subject by --id"},

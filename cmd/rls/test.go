@@ -107,12 +107,13 @@ func (t *testCmd) Run(c *cli) error {
 func (t *testCmd) watched(c *cli) []string {
 	paths := slices.Clone(t.Paths)
 	names, _ := t.names() // once reports the errors
+	ofCommand, _ := t.load(c)
 	for _, name := range names {
 		f, err := ruletests.Read(name)
 		if err != nil {
 			continue
 		}
-		if s, err := t.settings(c, f); err == nil {
+		if s, err := t.settings(ofCommand, f); err == nil {
 			paths = append(paths, s.WatchPaths()...)
 		}
 	}
@@ -125,20 +126,23 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 	if err != nil {
 		return err
 	}
+	s, err := t.load(c)
+	if err != nil {
+		return err
+	}
 	var results []ruletest.Result
 	var parts []ruletest.Part
 	for _, name := range names {
-		f, err := ruletests.Read(name)
-		if err != nil {
-			return invalid(err)
+		ofFile, covered, err := t.file(ctx, s, name)
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
 		}
-		s, err := t.settings(c, f)
 		if err != nil {
-			return err
-		}
-		ofFile, covered, err := t.file(ctx, s, f)
-		if err != nil {
-			return err
+			unread := ruletest.Result{File: name, Name: name}
+			for _, p := range problems(err) {
+				unread.Problems = append(unread.Problems, p.String())
+			}
+			ofFile = []ruletest.Result{unread}
 		}
 		results, parts = append(results, ofFile...), merge(parts, covered)
 	}
@@ -154,14 +158,20 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 	if err == nil {
 		_, err = os.Stdout.Write(out.Bytes())
 	}
-	untested := slices.ContainsFunc(parts, func(p ruletest.Part) bool { return p.Requests == 0 })
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case ruletest.Failed(results) > 0:
+	}
+	if ruletest.Failed(results) > 0 {
 		return errTests
-	case t.Cover && untested:
-		return errors.New("--require-coverage: no test reaches the rules and tiers that are listed as not tested")
+	}
+	var untested []string
+	for i := range parts {
+		if parts[i].Requests == 0 {
+			untested = append(untested, parts[i].String())
+		}
+	}
+	if t.Cover && len(untested) > 0 {
+		return fmt.Errorf("--require-coverage: no test reaches\n%s", strings.Join(untested, "\n"))
 	}
 	return nil
 }
@@ -202,8 +212,8 @@ func (t *testCmd) names() (names []string, err error) {
 	return names, nil
 }
 
-// settings returns those of the command with the rules and the tiers of a file of tests.
-func (t *testCmd) settings(c *cli, f *ruletests.File) (s settings.Settings, err error) {
+// load returns the settings of the command.
+func (t *testCmd) load(c *cli) (settings.Settings, error) {
 	l, err := load(func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
 		if t.Redis != "" {
 			redis := []string{"SLIDEGATE_STORE_TYPE=redis", "SLIDEGATE_STORE_REDIS_URL=" + t.Redis.Reveal()}
@@ -214,9 +224,13 @@ func (t *testCmd) settings(c *cli, f *ruletests.File) (s settings.Settings, err 
 		return settings.Load(c.Config, environ, given...)
 	})
 	if err != nil {
-		return s, invalid(err)
+		return settings.Settings{}, invalid(err)
 	}
-	s = l.Settings
+	return l.Settings, nil
+}
+
+// settings adds the rules and the tiers of a file of tests to the settings of the command.
+func (t *testCmd) settings(s settings.Settings, f *ruletests.File) (settings.Settings, error) {
 	for _, path := range []string{f.Rules, t.Rules} {
 		if path != "" {
 			s.Rules.Source, s.Rules.Path = settings.RulesFiles, path
@@ -227,17 +241,27 @@ func (t *testCmd) settings(c *cli, f *ruletests.File) (s settings.Settings, err 
 			s.Tiers.Source, s.Tiers.Path = settings.TiersFile, path
 		}
 	}
-	if s.Rules.Source == settings.RulesXDS {
-		return s, usage("the rules come from the management server %s, which test does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
+	switch {
+	case s.Rules.Source == settings.RulesXDS:
+		return s, fmt.Errorf("%s: the rules come from the management server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", f.Name, s.Rules.XDS.Address)
+	case s.Rules.Path == "":
+		return s, fmt.Errorf("%s: rules: no rules are named: write rules: rules.yaml, give --rules, or set rules.path", f.Name)
 	}
 	return s, nil
 }
 
-// file runs the tests of a file.
-func (t *testCmd) file(ctx context.Context, s settings.Settings, f *ruletests.File) ([]ruletest.Result, []ruletest.Part, error) {
+// file runs the tests of a file. The error says why none could be run.
+func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) ([]ruletest.Result, []ruletest.Part, error) {
+	f, err := ruletests.Read(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, err = t.settings(s, f); err != nil {
+		return nil, nil, err
+	}
 	g, err := config.Load(s)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, nil, err
 	}
 	cover := ruletest.NewCoverage(g)
 	r := ruletest.Runner{
@@ -256,9 +280,11 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, f *ruletests.Fi
 	for i := range f.Tests {
 		result, err := r.Run(ctx, f, &f.Tests[i])
 		if err != nil {
-			return nil, nil, err
+			result.Problems = append(result.Problems, err.Error())
 		}
-		results = append(results, result)
+		if results = append(results, result); ctx.Err() != nil {
+			break
+		}
 	}
 	return results, cover.Parts(), nil
 }
@@ -267,7 +293,7 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, f *ruletests.Fi
 func (t *testCmd) store(s settings.Settings) (store *redisstore.Store, end func(), err error) {
 	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})
 	if err != nil {
-		return nil, nil, usage("--redis: %w", err)
+		return nil, nil, fmt.Errorf("--redis: %w", err)
 	}
 	store = redisstore.New(client, redisstore.Options{Prefix: fmt.Sprintf("rls-test:%d:%d:", os.Getpid(), time.Now().UnixNano()), Timeout: time.Second})
 	return store, func() { _, _ = store.Close(), client.Close() }, nil // all answers were read

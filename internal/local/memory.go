@@ -44,9 +44,10 @@ type told struct {
 	// generation is the generation of the log when the call began. If the log has another
 	// one now, cost was given back since then.
 	generation uint64
-	hits       uint64 // the limit
-	rate       uint32 // of a token bucket
-	level      uint64 // the cost has room once the log has fallen to it
+	hits       uint64        // the limit
+	rate       uint32        // of a token bucket
+	period     window.Period // of a calendar
+	level      uint64        // the cost has room once the log has fallen to it
 	precision  time.Duration
 	// since is the sent of the oldest answer in the record. The age counts from it.
 	since time.Duration
@@ -174,6 +175,11 @@ func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.De
 	case window.TokenBucket:
 		// The bucket keeps tokens, so what is used depends on the burst, and waits on the rate.
 		if c.Limit.Hits != t.hits || c.Limit.Rate != t.rate {
+			return false
+		}
+	case window.Calendar:
+		// The store judges whether another period contradicts its clock.
+		if c.Period != t.period {
 			return false
 		}
 	case window.InFlight:
@@ -328,6 +334,7 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 			generation: group[i].generation,
 			hits:       c.Limit.Hits,
 			rate:       c.Limit.Rate,
+			period:     c.Period,
 			level:      c.Limit.Hits - min(max(c.Cost, 1), c.Limit.Hits),
 			precision:  c.Precision,
 			// The store's clock has whole microseconds, so the wait may be too long by

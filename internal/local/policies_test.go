@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -63,6 +64,26 @@ func TestRememberedDenialsOfPolicies(t *testing.T) {
 		if s.setNow(second + wait); !take(t, p, c)[0].Allowed {
 			t.Errorf("%v: denied after the wait of %v", l.Policy, wait)
 		}
+	}
+}
+
+// TestAnotherPeriodIsAsked: a denial of a calendar says nothing of a check with other periods,
+// which the store refuses if they contradict its clock.
+func TestAnotherPeriodIsAsked(t *testing.T) {
+	s := newShared(t)
+	s.setNow(second)
+	p := s.process(t, local.Options{MaxAge: time.Hour})
+	c := counted("a", window.Limit{Hits: 1, Window: win, Policy: window.Calendar})
+	for range 3 {
+		take(t, p, c)
+	}
+	calls := s.calls.Load()
+	if take(t, p, c)[0].Allowed || s.calls.Load() != calls {
+		t.Fatalf("the denial is not remembered: %d calls of the store", s.calls.Load()-calls)
+	}
+	c.Period = window.Period{Start: 1000, End: 1010, Next: 1020}
+	if _, err := p.Take(t.Context(), window.MayWait, []window.Check{c}, make([]window.Decision, 1)); !errors.Is(err, window.ErrPeriod) {
+		t.Errorf("got error %v, want one that wraps %v", err, window.ErrPeriod)
 	}
 }
 

@@ -80,7 +80,7 @@ func (c *Call) addChecks(i int) {
 		}
 	}
 	if terms.Unlimited {
-		m.Unlimited = true
+		m.Unlimited, m.UnlimitedTier = true, status.Tier
 		return
 	}
 	if len(terms.Limits) == 0 {

@@ -63,7 +63,7 @@ func TestNotesOfCounting(t *testing.T) {
 		"sliding":   {tiers{{"", terms(hits(0))}, {"pro", terms(window.Limit{Hits: 1, Window: time.Second})}}, nil},
 		"policies":  {tiers{{"", terms(hits(0))}, {"pro", terms(bucket(time.Second), hits(window.Fixed))}, {"max", terms(hits(0))}}, []string{"sliding for others, max; fixed and token_bucket for pro: a subject that changes between these tiers starts with nothing used"}},
 		"rates":     {tiers{{"free", terms(bucket(time.Second))}, {"pro", terms(bucket(time.Minute))}}, []string{"rates of token buckets for different times (1s for free; 1m for pro): a subject that changes between these tiers starts with a full bucket; write the rates for the same time"}},
-		"in flight": {tiers{{"", terms(hits(window.InFlight))}}, []string{"requests in flight need the filters of envoy/in-flight.yaml: without them each counts until its hold ends"}},
+		"in flight": {tiers{{"", terms(hits(window.InFlight))}}, []string{"requests in flight need the filters of envoy/in-flight.yaml: without its ids a place is kept for 1 second, and without its ends until hold has passed"}},
 		"late":      {tiers{{"", Terms{Limits: []Limit{{Calendar: late}}}}}, []string{"in a month without that day the period starts on the last day"}},
 	} {
 		var count counting

@@ -174,8 +174,10 @@ type Verdict struct {
 type Match struct {
 	// Rule is nil if none matched.
 	Rule *Rule
-	// Unlimited: the rule, or its terms for the tier, are unlimited.
-	Unlimited bool
+	// Unlimited: the rule, or its terms for the tier, are unlimited. UnlimitedTier is that tier,
+	// empty if the rule has no subject.
+	Unlimited     bool
+	UnlimitedTier string
 	// ReplacedBy is another rule of the request that replaces Rule, or nil.
 	ReplacedBy *Rule
 	// Overridden: a limit that came with the descriptor replaces those of Rule.

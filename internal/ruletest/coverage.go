@@ -22,8 +22,7 @@ type Part struct {
 	// Requests is how many requests reached it.
 	Requests int
 
-	of        *policy.Rule
-	unlimited bool
+	of *policy.Rule
 }
 
 // NewCoverage returns the coverage of the rules of a generation. No rule is reached yet.
@@ -32,7 +31,7 @@ func NewCoverage(g *config.Generation) *Coverage {
 	for i, rule := range g.Rules.All() {
 		c.places[rule] = len(c.parts)
 		add := func(tier string, terms *policy.Terms) {
-			c.parts = append(c.parts, Part{Place: g.Places[i].String(), Rule: rule.Name, Tier: tier, of: rule, unlimited: terms.Unlimited})
+			c.parts = append(c.parts, Part{Place: g.Places[i].String(), Rule: rule.Name, Tier: tier, of: rule})
 		}
 		if len(rule.ByTier) == 0 || len(rule.Terms.Limits) > 0 || rule.Terms.Unlimited {
 			add("", &rule.Terms)
@@ -63,8 +62,7 @@ func (c *Coverage) count(v *policy.Verdict) {
 		switch {
 		case m.Rule == nil || m.ReplacedBy != nil:
 		case m.Unlimited:
-			// Which tier is unlimited is not told. Most rules have one such tier.
-			c.parts[c.find(m.Rule, func(p *Part) bool { return p.unlimited })].Requests++
+			c.parts[c.find(m.Rule, func(p *Part) bool { return p.Tier == m.UnlimitedTier })].Requests++
 		case len(m.Rule.ByTier) == 0 && len(m.Rule.Terms.Limits) == 0:
 			c.parts[c.places[m.Rule]].Requests++ // a rule without a limit
 		}

@@ -4,27 +4,47 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Failed counts the tests that did not pass.
 func Failed(results []Result) (n int) {
 	for i := range results {
-		if len(results[i].Failures) > 0 {
+		if !results[i].Passed() {
 			n++
 		}
 	}
 	return n
 }
 
-// lines describes a failure: the place first, so that editors find it.
-func (f *Failure) lines(r *Result) []string {
-	var lines []string
-	for _, wrong := range f.Wrong {
-		lines = append(lines, fmt.Sprintf("%s:%d: step %d: %s", r.File, f.Line, f.Step, wrong))
+// lines describes what is wrong: the place first, so that editors find it.
+func (r *Result) lines() []string {
+	lines := slices.Clone(r.Problems)
+	for i := range r.Failures {
+		f := &r.Failures[i]
+		for _, wrong := range f.Wrong {
+			lines = append(lines, fmt.Sprintf("%s:%d: step %d: %s", r.File, f.Line, f.Step, wrong))
+		}
+		lines = append(lines, fmt.Sprintf("the last request of step %d, at %v, is %s", f.Step, f.At, f.Told))
 	}
-	return append(lines, fmt.Sprintf("the last request of step %d, at %v, is %s", f.Step, f.At, f.Told))
+	for i := range lines {
+		lines[i] = plain(lines[i])
+	}
+	return lines
+}
+
+// plain replaces what a terminal or an XML file must not get.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // WriteText writes the failures, what no test reached, and a line with the counts.
@@ -34,14 +54,12 @@ func WriteText(w io.Writer, results []Result, parts []Part) error {
 	for i := range results {
 		r := &results[i]
 		requests += r.Requests
-		if len(r.Failures) == 0 {
+		if r.Passed() {
 			continue
 		}
-		fmt.Fprintf(&b, "FAIL %s\n", r.Name)
-		for j := range r.Failures {
-			for _, line := range r.Failures[j].lines(r) {
-				fmt.Fprintf(&b, "    %s\n", line)
-			}
+		fmt.Fprintf(&b, "FAIL %s\n", plain(r.Name))
+		for _, line := range r.lines() {
+			fmt.Fprintf(&b, "    %s\n", line)
 		}
 	}
 	reached := 0
@@ -61,9 +79,9 @@ func WriteText(w io.Writer, results []Result, parts []Part) error {
 // String names a part with its place.
 func (p *Part) String() string {
 	if p.Tier == "" {
-		return fmt.Sprintf("%s: rule %s", p.Place, p.Rule)
+		return plain(fmt.Sprintf("%s: rule %s", p.Place, p.Rule))
 	}
-	return fmt.Sprintf("%s: rule %s, tier %s", p.Place, p.Rule, p.Tier)
+	return plain(fmt.Sprintf("%s: rule %s, tier %s", p.Place, p.Rule, p.Tier))
 }
 
 // WriteTAP writes the results in version 14 of the Test Anything Protocol.
@@ -71,18 +89,16 @@ func WriteTAP(w io.Writer, results []Result, parts []Part) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "TAP version 14\n1..%d\n", len(results))
 	// A "#" begins a directive.
-	escape := strings.NewReplacer(`\`, `\\`, "#", `\#`, "\n", " ")
+	escape := strings.NewReplacer(`\`, `\\`, "#", `\#`)
 	for i := range results {
 		r := &results[i]
 		word := "ok"
-		if len(r.Failures) > 0 {
+		if !r.Passed() {
 			word = "not ok"
 		}
-		fmt.Fprintf(&b, "%s %d - %s\n", word, i+1, escape.Replace(r.Name))
-		for j := range r.Failures {
-			for _, line := range r.Failures[j].lines(r) {
-				fmt.Fprintf(&b, "# %s\n", line)
-			}
+		fmt.Fprintf(&b, "%s %d - %s\n", word, i+1, escape.Replace(plain(r.Name)))
+		for _, line := range r.lines() {
+			fmt.Fprintf(&b, "# %s\n", line)
 		}
 	}
 	for i := range parts {
@@ -133,12 +149,8 @@ func WriteJUnit(w io.Writer, results []Result) error {
 			all.Suites = append(all.Suites, junitSuite{Name: r.File})
 		}
 		s := &all.Suites[len(all.Suites)-1]
-		c := junitCase{Class: r.File, Name: r.Name, File: r.File, Line: r.Line, Time: seconds(r.Took)}
-		var lines []string
-		for j := range r.Failures {
-			lines = append(lines, r.Failures[j].lines(r)...)
-		}
-		if len(lines) > 0 {
+		c := junitCase{Class: r.File, Name: plain(r.Name), File: r.File, Line: r.Line, Time: seconds(r.Took)}
+		if lines := r.lines(); len(lines) > 0 {
 			c.Failure = &junitFailure{Message: lines[0], Text: strings.Join(lines, "\n")}
 			s.Failures++
 		}

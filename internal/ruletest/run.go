@@ -22,10 +22,15 @@ type Result struct {
 	Line     int
 	Name     string
 	Requests int
-	// Failures are what was not as expected, in the order of the steps. Nil: the test passed.
+	// Failures are what was not as expected, in the order of the steps.
 	Failures []Failure
+	// Problems say why the test, or all tests of the file, could not be run. Nil: they could.
+	Problems []string
 	Took     time.Duration // in real time
 }
+
+// Passed reports whether the test ran and everything was as expected.
+func (r *Result) Passed() bool { return len(r.Failures) == 0 && len(r.Problems) == 0 }
 
 // A Failure is a step that was not as expected.
 type Failure struct {
@@ -125,7 +130,7 @@ func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []poli
 	g := r.Generation
 	for i := range t.Steps {
 		s := &t.Steps[i]
-		req, problem := r.request(&s.Request)
+		req, problem := r.request(t.Name, &s.Request)
 		var caller *tier.Subject
 		if id := s.Request.Subject; id != "" && problem == "" {
 			if tiers := g.Rules.Tiers(); tiers != nil {
@@ -144,7 +149,7 @@ func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []poli
 }
 
 // request makes the request of a step. problem says what is wrong with it.
-func (r *Runner) request(q *ruletests.Request) (req policy.Request, problem string) {
+func (r *Runner) request(test string, q *ruletests.Request) (req policy.Request, problem string) {
 	g := r.Generation
 	req = policy.Request{Domain: q.Domain, Tier: q.Tier, Ending: q.End}
 	if domains := g.Rules.Domains(); req.Domain == "" {
@@ -159,7 +164,8 @@ func (r *Runner) request(q *ruletests.Request) (req policy.Request, problem stri
 		return req, fmt.Sprintf("tier: the tiers file has no tier %q", q.Tier)
 	}
 	if q.Stream != "" {
-		req.Stream = policy.NewStreamID(q.Stream)
+		// A store knows for some time which streams have ended. Tests share none.
+		req.Stream = policy.NewStreamID(test + "\n" + q.Stream)
 	}
 	if q.End != "" {
 		// What Envoy sends at the end of a stream, before the costs that are known only then.
@@ -225,7 +231,7 @@ func (o *outcome) String() string {
 		word = "denied"
 	}
 	if !o.limited {
-		return word + ", no limit"
+		return word + ", no limit" + o.observed()
 	}
 	text := fmt.Sprintf("%s by the rule %s, limit %d, remaining %d", word, o.rule, o.limit, o.remaining)
 	if o.tier != "" {
@@ -241,10 +247,15 @@ func (o *outcome) String() string {
 			text += ", never admitted"
 		}
 	}
-	if o.shadow != "" {
-		text += ", the observed rule " + o.shadow + " had no room"
+	return text + o.observed()
+}
+
+// observed names the observed rule without room, if there is one.
+func (o *outcome) observed() string {
+	if o.shadow == "" {
+		return ""
 	}
-	return text
+	return ", the observed rule " + o.shadow + " had no room"
 }
 
 // differences returns a sentence for each way in which a step was not as expected.

@@ -101,8 +101,8 @@ func TestPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range results {
-		for _, f := range r.Failures {
-			t.Errorf("%s: %q", r.Name, f.lines(&r))
+		if !r.Passed() {
+			t.Errorf("%s: %q", r.Name, r.lines())
 		}
 	}
 	for _, p := range coverage.Parts() {

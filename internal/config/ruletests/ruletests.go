@@ -108,6 +108,9 @@ func (c *Count) UnmarshalText(text []byte) error {
 // MaxRequests bounds the requests of one test.
 const MaxRequests = 10_000_000
 
+// longest bounds how long a test lasts in virtual time.
+const longest = 100 * 365 * strict.Day
+
 // maxBytes bounds a file of tests.
 const maxBytes = 16 << 20
 
@@ -129,8 +132,8 @@ func (t *timeOfDay) UnmarshalText(text []byte) (err error) {
 	if t.Time, err = time.Parse(time.RFC3339, string(text)); err != nil {
 		return fmt.Errorf("expected a time like 2026-01-31T12:00:00Z, got %s", strict.Quote(string(text)))
 	}
-	if t.Before(time.Unix(0, 0)) {
-		return fmt.Errorf("expected a time from 1970 on, got %s", strict.Quote(string(text)))
+	if t.Before(time.Unix(0, 0)) || t.Year() >= 2100 {
+		return fmt.Errorf("expected a time from 1970 to 2099, got %s", strict.Quote(string(text)))
 	}
 	return nil
 }
@@ -285,11 +288,14 @@ func (r *reader) rows(t *test) (steps []strict.Field[step]) {
 			if strict.IsNull(row.Content[j]) {
 				continue // an empty cell
 			}
-			into := mapping
-			if slices.ContainsFunc(expected, func(k strict.Key) bool { return k.Name == column.Value }) {
+			into, name := mapping, column.Value
+			// The caller of a row, where expect has a key of the same name.
+			if ofRequest, ok := strings.CutPrefix(name, "request."); ok {
+				name = ofRequest
+			} else if slices.ContainsFunc(expected, func(k strict.Key) bool { return k.Name == column.Value }) {
 				into = answer
 			}
-			into.Content = append(into.Content, key(column.Value, row), row.Content[j])
+			into.Content = append(into.Content, key(name, row), row.Content[j])
 		}
 		mapping.Content = append(mapping.Content, key("expect", row), answer)
 		var s strict.Field[step]
@@ -305,7 +311,7 @@ func key(name string, at *yaml.Node) *yaml.Node {
 }
 
 func (r *reader) step(f *strict.Field[step], common *request) Step {
-	s := &f.Value
+	s, problems := &f.Value, r.d.Report.Count()
 	out := Step{Line: f.Line, At: s.At.Value, Every: s.Every.Value, Times: 1, Request: r.request(f, common)}
 	for _, d := range []strict.Field[time.Duration]{s.At, s.Every, s.For} {
 		if strict.Given(&d) && d.Value < 0 {
@@ -322,7 +328,7 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 	case s.Times.Set:
 		out.Times = s.Times.Value
 	case s.For.Set != s.Every.Set:
-		r.d.Problem(s.For.OrElse(s.Every.Spot), "every needs times or for, and for needs every")
+		r.d.Problem(s.For.OrElse(s.Every.Spot), "a step that repeats has every with for, or every with times")
 	case s.For.Set && s.Every.Value == 0:
 		r.d.Problem(s.Every.Spot, "expected a time above 0; write times for requests at the same time")
 	case s.For.Set && s.For.Value/s.Every.Value >= MaxRequests:
@@ -334,10 +340,16 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 			r.d.Problem(s.For.Spot, "expected a time above 0")
 		}
 	}
+	if float64(out.At)+float64(out.Every)*float64(out.Times) > float64(longest) {
+		r.d.Problem(s.At.OrElse(f.Spot), "the last request comes more than 100 years after the start of the test")
+	}
 	out.Expect = r.expect(&s.Expect)
+	if r.d.Report.Count() > problems {
+		return out
+	}
 	for _, c := range []strict.Field[Count]{s.Expect.Value.Allowed, s.Expect.Value.Denied} {
 		if strict.Given(&c) && c.Value.Of(out.Times) > uint64(out.Times) {
-			r.d.Problem(c.Spot, "the step has only %d requests", out.Times)
+			r.d.Problem(c.Spot, "the step has fewer requests, %d in all: set times", out.Times)
 		}
 	}
 	return out
