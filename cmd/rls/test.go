@@ -21,6 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/internal/ruletest"
@@ -199,17 +200,22 @@ func (t *testCmd) names() (names []string, err error) {
 			names = append(names, path)
 			continue
 		}
-		before := len(names)
-		for _, file := range files.List([]string{path}, files.Which{}).Files {
+		found := false
+		list := files.List([]string{path}, files.Which{})
+		if len(list.Failed) > 0 {
+			return nil, invalid(strict.Problems(list.Failed))
+		}
+		for _, file := range list.Files {
 			if ok, _ := filepath.Match(testFiles, filepath.Base(file)); ok {
-				names = append(names, file)
+				names, found = append(names, file), true
 			}
 		}
-		if len(names) == before {
+		if !found {
 			return nil, usage("%s: the directory has no files named %s", path, testFiles)
 		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // load returns the settings of the command.

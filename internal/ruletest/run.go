@@ -2,8 +2,10 @@ package ruletest
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -61,18 +63,43 @@ type event struct {
 	step, n int
 }
 
-// events returns the requests of a test in the order of their times. Requests at the same time are in
-// the order of their steps.
-func events(t *ruletests.Test) []event {
-	var all []event
-	for i := range t.Steps {
-		s := &t.Steps[i]
-		for n := range s.Times {
-			all = append(all, event{at: s.At + time.Duration(n)*s.Every, step: i, n: n})
+// events yields the requests of a test in the order of their times. Requests at the same time are
+// in the order of their steps. It keeps one event for each step.
+func events(t *ruletests.Test) iter.Seq[event] {
+	return func(yield func(event) bool) {
+		var due queue
+		for i := range t.Steps {
+			due = append(due, event{at: t.Steps[i].At, step: i})
+		}
+		heap.Init(&due)
+		for len(due) > 0 {
+			e := due[0]
+			if !yield(e) {
+				return
+			}
+			if s := &t.Steps[e.step]; e.n+1 < s.Times {
+				due[0].at, due[0].n = e.at+s.Every, e.n+1
+				heap.Fix(&due, 0)
+			} else {
+				heap.Pop(&due)
+			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b event) int { return cmp.Compare(a.at, b.at) })
-	return all
+}
+
+// queue is a heap of the next request of each step; see [heap.Interface].
+type queue []event
+
+func (q queue) Len() int      { return len(q) }
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q queue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].step < q[j].step
+}
+func (q *queue) Push(e any) { *q = append(*q, e.(event)) }
+func (q *queue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
 }
 
 // Run runs one test. The error says why it could not be run.
@@ -95,7 +122,7 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 	}()
 	start := time.Duration(f.Start.UnixNano())
 	steps := make([]outcome, len(t.Steps))
-	for _, e := range events(t) {
+	for e := range events(t) {
 		if err := ctx.Err(); err != nil {
 			return result, err
 		}

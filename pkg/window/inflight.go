@@ -387,8 +387,9 @@ func (s *State) untilHolds(level uint64) time.Duration {
 // untilEnd returns the wait until the i-th hold ends by itself.
 func (s *State) untilEnd(i int) time.Duration {
 	v := &s.view
-	ends := min(holdEnds(v.log, i), holdEnds(v.log, v.total-1)) // LookNew does not check the order
-	return time.Duration(ends*coarse-v.real) * time.Microsecond
+	// LookNew does not check the order: a hold may end after the last one, or have ended.
+	ends := min(holdEnds(v.log, i), holdEnds(v.log, v.total-1))
+	return time.Duration(max(ends*coarse-v.real, 1)) * time.Microsecond
 }
 
 // A Hold is what one stream holds in a log of [InFlight].

@@ -145,9 +145,9 @@ func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, ag
 	switch state := sqlState(err); state[:min(2, len(state))] {
 	case "0A", "26", "42":
 		// The prepared statement may be outdated: a column has changed its type, or a
-		// pooler has forgotten the statement.
+		// pooler has forgotten the statement. Or the server still has it (42P05).
 		s.forget(ctx, conn, q)
-		if state == "0A000" || state == "26000" {
+		if state == "0A000" || state == "26000" || state == "42P05" {
 			subject, err = s.query(ctx, conn, q)
 		}
 	}

@@ -306,7 +306,8 @@ local function falls(s, level)
     ends, cost = read('>I6I3', s.bytes, 17 * i + 5)
     used = used - cost
   until used <= level or i >= s.total
-  return math.min(ends, s.last) * 1000 - clock
+  -- A hold out of order may end after the last one, or have ended.
+  return math.max(math.min(ends, s.last) * 1000 - clock, 1)
 end
 
 function holds.rest(s, limit)

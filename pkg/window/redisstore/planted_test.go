@@ -251,6 +251,37 @@ func damageHolds(r *rand.Rand, b []byte) []byte {
 	return b
 }
 
+// TestEndedHoldAmongOthers plants a hold that has ended behind one that has not. The script finds
+// no wait that is negative, which would fail the call.
+func TestEndedHoldAmongOthers(t *testing.T) {
+	r := newRig(t)
+	c := flight(1, 40, 1)
+	key := string(appendKey(nil, "", c.Log()))
+	for i := range 40 {
+		if got := r.takeNoting(start, flight(window.StreamID(1+i), 40, 1), 0, ""); !got.decision.Allowed {
+			t.Fatalf("stream %d is denied", i)
+		}
+	}
+	value, err := r.client.Get(t.Context(), key).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const second = 13 + 17 // of the holds: a stream of 8 bytes, then the end
+	copy(value[second+8:second+14], make([]byte, 6))
+	if err := r.client.Set(t.Context(), key, value, time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c = flight(100, 39, 1)
+	var state window.State
+	state.LookNew(value, start, c)
+	var want window.Decision
+	state.Answer(c, state.Room(c), &want)
+	want.Unsettled = false
+	if got := r.takeNoting(start, c, 0, "s100{"); got.decision != want || want.Allowed || want.RetryAfter <= 0 || want.UnitAfter <= 0 {
+		t.Errorf("got %+v, want %+v, a denial with waits", got.decision, want)
+	}
+}
+
 // TestPlantedHolds plants logs of requests in flight, and damaged ones. The script must find the
 // same foreign as package window, and decide and write the same, whether or not it is known that
 // the stream holds nothing.
