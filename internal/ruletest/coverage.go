@@ -30,15 +30,14 @@ func NewCoverage(g *config.Generation) *Coverage {
 	c := &Coverage{places: make(map[*policy.Rule]int)}
 	for i, rule := range g.Rules.All() {
 		c.places[rule] = len(c.parts)
-		add := func(tier string, terms *policy.Terms) {
+		add := func(tier string) {
 			c.parts = append(c.parts, Part{Place: g.Places[i].String(), Rule: rule.Name, Tier: tier, of: rule})
 		}
 		if len(rule.ByTier) == 0 || len(rule.Terms.Limits) > 0 || rule.Terms.Unlimited {
-			add("", &rule.Terms)
+			add("")
 		}
 		for _, tier := range slices.Sorted(maps.Keys(rule.ByTier)) {
-			terms := rule.ByTier[tier]
-			add(tier, &terms)
+			add(tier)
 		}
 	}
 	return c
