@@ -34,9 +34,9 @@ descriptors:
 			}
 			st := fileSetup(t, config, rules, tiers, nil).start(t)
 			c := st.from("127.0.0.9")
-			c.get("/", "x-api-key", "key-1")
-			if got := c.get("/", "x-api-key", "key-1"); got.status != http.StatusTooManyRequests {
-				t.Fatalf("got %d, want 429", got.status)
+			c.get("/", "x-api-key", "zeta-key")
+			if got := c.get("/", "x-api-key", "zeta-key"); got.status != http.StatusTooManyRequests {
+				t.Fatalf("got %d %s, want 429", got.status, got.body)
 			}
 			entry, err := st.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["status"] == float64(http.StatusTooManyRequests) })
 			if err != nil {
