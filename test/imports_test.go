@@ -24,8 +24,9 @@ var layers = [][]string{
 	{"internal/compat"},
 	{"internal/config/settings"},
 	{"internal/compare"},
-	{"internal/answer", "internal/replay", "internal/adapter", "internal/compat/pages", "internal/insight"},
-	{"internal/policy", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
+	{"internal/replay"},
+	{"internal/answer", "internal/adapter", "internal/compat/pages", "internal/insight"},
+	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/calendar", "pkg/window/memstore", "pkg/window/redisstore", "pkg/window/calendar"},
 	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/config/strict"},
 }

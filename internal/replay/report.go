@@ -1,0 +1,116 @@
+package replay
+
+import "time"
+
+// A Report is what the rules would have done with the requests of logs. Its JSON form is an
+// interface: docs/replay.schema.json describes it.
+type Report struct {
+	Requests uint64 `json:"requests"`
+	Allowed  uint64 `json:"allowed"`
+	Denied   uint64 `json:"denied"`
+	// Unlimited counts allowed requests that no rule limited.
+	Unlimited uint64    `json:"unlimited"`
+	From      time.Time `json:"from"`
+	To        time.Time `json:"to"`
+	// Partial is true if the replay was ended before the end of the logs.
+	Partial  bool            `json:"partial"`
+	Logs     Logs            `json:"logs"`
+	Untold   []Untold        `json:"untold,omitempty"`
+	Rules    []RuleReport    `json:"rules"`
+	Subjects []DeniedSubject `json:"subjects"` // who was denied most, at most 20
+	Against  *Comparison     `json:"against,omitempty"`
+}
+
+// Logs says what was read.
+type Logs struct {
+	Lines  uint64       `json:"lines"`
+	Broken uint64       `json:"broken"`
+	Late   uint64       `json:"late"` // started before a request that was already decided
+	Errors []BrokenLine `json:"errors,omitempty"`
+	// Sampled is the share of the requests that the log has, as the operator states it; 1: all.
+	Sampled float64 `json:"sampled"`
+}
+
+// A BrokenLine is one of the first lines that are no record.
+type BrokenLine struct {
+	File   string `json:"file"`
+	Line   int64  `json:"line"`
+	Reason string `json:"reason"`
+}
+
+// A RuleReport is what one limit of a rule did, for one tier.
+type RuleReport struct {
+	Rule     string `json:"rule"`
+	Place    string `json:"place"`          // file:line
+	Tier     string `json:"tier,omitempty"` // empty if the rule has no subject
+	Limit    string `json:"limit"`          // in plain words
+	Observed bool   `json:"observed,omitempty"`
+	Requests uint64 `json:"requests"`
+	Denied   uint64 `json:"denied"`
+	// Near counts admitted requests after which at most a tenth of the limit remained.
+	Near uint64 `json:"near"`
+	// Logs counts the logs, which are the callers as this rule tells them apart, and DeniedLogs
+	// those that were denied at least once.
+	Logs       uint64 `json:"logs"`
+	DeniedLogs uint64 `json:"denied_logs"`
+	// Peaks are shares of the limit: the highest use of the logs at these percentiles of them.
+	Peaks  []Peak  `json:"peaks,omitempty"`
+	WhatIf *WhatIf `json:"what_if,omitempty"`
+}
+
+// A Peak is a percentile of the highest use of each log.
+type Peak struct {
+	Percentile float64 `json:"percentile"`
+	Used       uint64  `json:"used"`
+	Share      float64 `json:"share"`
+}
+
+// A WhatIf says what other limits in place of one would have done, all other rules left out.
+type WhatIf struct {
+	Rows []WhatIfRow `json:"rows"` // by rising limit
+	// For each share: the smallest limit that denies less. Exact is false if it is the smallest of
+	// Rows, and not of all limits.
+	Smallest []Smallest `json:"smallest"`
+}
+
+// A WhatIfRow is one limit.
+type WhatIfRow struct {
+	Limit       uint64  `json:"limit"`
+	Denied      uint64  `json:"denied"`
+	DeniedShare float64 `json:"denied_share"`
+	DeniedLogs  uint64  `json:"denied_logs"`
+	LogsShare   float64 `json:"denied_logs_share"`
+	Current     bool    `json:"current,omitempty"`
+}
+
+// A Smallest is the smallest limit that denies less than a share of the requests.
+type Smallest struct {
+	Share float64 `json:"share"` // 0.001 or 0.01
+	Limit uint64  `json:"limit"` // 0: no limit of the table does
+	Exact bool    `json:"exact"`
+}
+
+// A DeniedSubject is a caller that was denied.
+type DeniedSubject struct {
+	// Subject is the id of the subject, or the first bytes of a digest, or a masked address.
+	Subject string `json:"subject"`
+	Rule    string `json:"rule"`
+	Tier    string `json:"tier,omitempty"`
+	Denied  uint64 `json:"denied"`
+	// Error bounds by how much Denied may be too high.
+	Error uint64    `json:"error"`
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Seconds counts the seconds in which the caller was denied at least once.
+	Seconds uint64 `json:"seconds"`
+}
+
+// A Comparison is the replay of the same requests with other rules, those of now.
+type Comparison struct {
+	Allowed        uint64          `json:"allowed"`
+	Denied         uint64          `json:"denied"`
+	NewlyDenied    uint64          `json:"newly_denied"` // allowed now, denied by the rules of the report
+	Freed          uint64          `json:"freed"`        // the reverse
+	NewlyDeniedTop []DeniedSubject `json:"newly_denied_subjects"`
+	FreedTop       []DeniedSubject `json:"freed_subjects"`
+}
