@@ -95,6 +95,10 @@ func (c *Call) finish(ctx context.Context, err error) {
 // decided without an error, until [Call.Forget].
 func (c *Call) Verdict() *Verdict { return &c.verdict }
 
+// Checks returns the check of each limit of the verdict, in their order. It is valid as long as
+// the verdict.
+func (c *Call) Checks() []window.Check { return c.checks }
+
 // Forget removes all of the request from c, and keeps memory for the next one. Without
 // it c keeps the texts of the request in memory.
 func (c *Call) Forget() {
