@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/servers"
@@ -179,11 +180,6 @@ func sendSpellings(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence
 	}
 }
 
-// escaped writes a value as a descriptor in text has it.
-func escaped(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`).Replace(text)
-}
-
 // typeKeys puts keys into every parameter, path, field and header of the admin port.
 func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
@@ -216,7 +212,7 @@ func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 				e.ask(t, rls, http.MethodGet, path+"?a=1%zz"+text[:4], "", "")
 			}
 			for _, d := range []string{"edge/api_key=", "edge/route=search,api_key=", "edge/authorization=", "nowhere/api_key=", ""} {
-				e.ask(t, rls, http.MethodGet, "/v1/usage?descriptor="+url.QueryEscape(d+escaped(text)), "", "")
+				e.ask(t, rls, http.MethodGet, "/v1/usage?descriptor="+url.QueryEscape(d+descriptors.Escape(text)), "", "")
 			}
 			for _, path := range []string{"/v1/", "/", "/console/", "/subject/", "/debug/pprof/"} {
 				e.ask(t, rls, http.MethodGet, path+url.PathEscape(text), "", "")
@@ -233,8 +229,8 @@ func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 				e.ask(t, rls, http.MethodPost, "/v1/reset", "application/json", object(body))
 			}
 			for path, bodies := range map[string][]string{
-				"/v1/reset":            {`{"descriptor": ` + fmt.Sprintf("%q", "edge/api_key="+escaped(text)) + `, "reason": "ticket"}`},
-				"/v1/explain":          {`{"descriptors": [` + fmt.Sprintf("%q", "api_key="+escaped(text)) + `]}`, `{"domain": ` + quoted + `, "descriptors": ["a=b"]}`, `{"descriptors": ["a=b"], "tier": ` + quoted + `}`, `{"descriptors": [{"entries": [{"key": "api_key", "value": ` + quoted + `}]}]}`},
+				"/v1/reset":            {`{"descriptor": ` + fmt.Sprintf("%q", "edge/api_key="+descriptors.Escape(text)) + `, "reason": "ticket"}`},
+				"/v1/explain":          {`{"descriptors": [` + fmt.Sprintf("%q", "api_key="+descriptors.Escape(text)) + `]}`, `{"domain": ` + quoted + `, "descriptors": ["a=b"]}`, `{"descriptors": ["a=b"], "tier": ` + quoted + `}`, `{"descriptors": [{"entries": [{"key": "api_key", "value": ` + quoted + `}]}]}`},
 				"/v1/reload":           {`{}`},
 				"/v1/tiers/invalidate": {`{"subject": ` + quoted + `}`, `{"digest": ` + quoted + `}`},
 			} {
@@ -252,7 +248,7 @@ func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 				for _, field := range fields {
 					form := url.Values{field: {text}, "reason": {"ticket"}}
 					if field == "descriptors" {
-						form = url.Values{field: {"api_key=" + escaped(text) + "\nroute=search,api_key=" + escaped(text)}, "domain": {"edge"}, "cost": {"1"}}
+						form = url.Values{field: {"api_key=" + descriptors.Escape(text) + "\nroute=search,api_key=" + descriptors.Escape(text)}, "domain": {"edge"}, "cost": {"1"}}
 					}
 					if field == "token" && (i > 5 || place != "a customer's") {
 						continue // thirty wrong tokens are enough for one address

@@ -15,11 +15,11 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 // adminPorts has the flags for calling the admin ports of the running instances of a service.
@@ -101,7 +101,7 @@ func (a *adminPorts) caller(c *cli) (*caller, error) {
 			return nil, usage("--admin: %w", err)
 		}
 		if !slices.ContainsFunc(out.instances, func(i instance) bool { return i.base == base }) {
-			out.instances = append(out.instances, instance{plain(strings.TrimSpace(address)), base})
+			out.instances = append(out.instances, instance{terminal.Plain(strings.TrimSpace(address)), base})
 		}
 	}
 	var err error
@@ -215,9 +215,9 @@ func (c *caller) refusal(response *http.Response) error {
 			detail = problem.Title
 		}
 	}
-	out := "the admin port answers " + plain(response.Status)
+	out := "the admin port answers " + terminal.Plain(response.Status)
 	if detail != "" {
-		out += ": " + plain(detail)
+		out += ": " + terminal.Plain(detail)
 	}
 	switch code := response.StatusCode; {
 	case code == http.StatusNotFound && problem.Detail == "":
@@ -339,24 +339,6 @@ func encode(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Println(plainJSON(data))
+	_, err = fmt.Println(terminal.JSON(data))
 	return err
-}
-
-// plainJSON escapes the characters of JSON that a terminal would obey. They can only be in
-// strings.
-func plainJSON(data []byte) string {
-	var b strings.Builder
-	for _, r := range string(data) {
-		switch {
-		case r == '\n' || !obeyed(r):
-			b.WriteRune(r)
-		case r > 0xFFFF:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -140,26 +141,26 @@ func limitCapacity(l *policy.Limit) capacity {
 // the estimate.
 func (c *capacityReview) write(w io.Writer, p page) {
 	fmt.Fprintf(w, "\nmemory for %d active keys, in the process or in Redis, within a fifth:\n\n", c.Keys)
-	t := &table{width: p.width, paint: p.paint, columns: []column{
-		{title: "RULE", least: 20},
-		{title: "KEYS", right: true},
-		{title: "ALL AT THEIR LIMIT", right: true},
-		{title: "ALL AT A TENTH", right: true},
+	t := &terminal.Table{Width: p.width, Paint: p.paint, Columns: []terminal.Column{
+		{Title: "RULE", Least: 20},
+		{Title: "KEYS", Right: true},
+		{Title: "ALL AT THEIR LIMIT", Right: true},
+		{Title: "ALL AT A TENTH", Right: true},
 	}}
 	add := func(name, keys string, of capacity) {
-		t.add(text(name), text(keys), text(size(max(of.Memory, of.Redis))), text(size(max(of.MemoryTenth, of.RedisTenth))))
+		t.Add(terminal.Text(name), terminal.Text(keys), terminal.Text(size(max(of.Memory, of.Redis))), terminal.Text(size(max(of.MemoryTenth, of.RedisTenth))))
 	}
 	for i := range c.Rules {
 		r := &c.Rules[i]
 		add(r.Name, fmt.Sprint(r.Logs), r.capacity)
 		if len(r.Tiers) > 1 {
 			for _, one := range r.Tiers {
-				add(gap+"if all are "+cmp.Or(one.Tier, "others"), "", one.capacity)
+				add(terminal.Gap+"if all are "+cmp.Or(one.Tier, "others"), "", one.capacity)
 			}
 		}
 	}
 	add("all rules together", "", c.Total)
-	t.write(w)
+	t.Write(w)
 	fmt.Fprint(w, `
 A key is a value of the open entries of a rule, active within its window.
 Each tier counts as the largest of its rule. In the process, leave twice as

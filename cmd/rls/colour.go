@@ -1,25 +1,29 @@
 package main
 
-import "os"
+import (
+	"os"
+	"strconv"
 
-// colours writes text in colour if true, and unchanged if false.
-type colours bool
+	"golang.org/x/term"
+
+	"github.com/slidegate/slidegate/internal/terminal"
+)
 
 // coloursOf returns true for a terminal that has colours, unless NO_COLOR is set.
-func coloursOf(f *os.File) colours {
+func coloursOf(f *os.File) terminal.Colours {
 	info, err := f.Stat()
-	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	return colours(terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+	isTerminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	return terminal.Colours(isTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
 }
 
-func (c colours) paint(code, text string) string {
-	if !c || text == "" {
-		return text
+// widthOf returns the columns of a terminal. COLUMNS overrides it. Otherwise, a file that is
+// not a terminal is unbounded.
+func widthOf(f *os.File) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
 	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
+	if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+		return n
+	}
+	return terminal.Unbounded
 }
-
-func (c colours) bold(text string) string   { return c.paint("1", text) }
-func (c colours) red(text string) string    { return c.paint("1;31", text) }
-func (c colours) green(text string) string  { return c.paint("32", text) }
-func (c colours) yellow(text string) string { return c.paint("33", text) }

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// terminal opens a new terminal.
-func terminal(t *testing.T) *os.File {
+// pty opens a new terminal.
+func pty(t *testing.T) *os.File {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -33,7 +33,7 @@ func terminal(t *testing.T) *os.File {
 // TestColours writes to terminals and to a file. Only a terminal gets colours, unless NO_COLOR
 // or TERM turns them off.
 func TestColours(t *testing.T) {
-	tty := terminal(t)
+	tty := pty(t)
 	file, err := os.Create(t.TempDir() + "/file")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestColours(t *testing.T) {
 	} {
 		t.Setenv("NO_COLOR", tt.noColor)
 		t.Setenv("TERM", tt.term)
-		if got := coloursOf(tt.f).red("x"); got != tt.want {
+		if got := coloursOf(tt.f).Red("x"); got != tt.want {
 			t.Errorf("%s, NO_COLOR=%s, TERM=%s: got %q, want %q", tt.f.Name(), tt.noColor, tt.term, got, tt.want)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 // invalid returns an error with each problem on a line of its own, so that editors find the
@@ -46,10 +47,10 @@ func problems(errs ...error) (all []strict.Problem) {
 }
 
 // problemLine returns a problem as text, with its place in bold.
-func problemLine(paint colours, p strict.Problem) string {
+func problemLine(paint terminal.Colours, p strict.Problem) string {
 	message := p.Message
 	p.Message = ""
-	return paint.bold(p.String()) + message
+	return paint.Bold(p.String()) + message
 }
 
 // maxKeyBytes bounds a line with an API key. Headers are far smaller.

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 type denialsCmd struct {
@@ -143,11 +144,11 @@ func (d *denialsCmd) write(all []answer[insight.Denials], p page) {
 		for i := range list {
 			addDenial(t, &list[i], p)
 		}
-		t.write(os.Stdout)
+		t.Write(os.Stdout)
 	}
 	for _, a := range answered(all) {
 		if sampled(a.value) {
-			p.line(os.Stderr, p.paint.yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.from.name, a.value.Sampled)))
+			p.line(os.Stderr, p.paint.Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.from.name, a.value.Sampled)))
 		}
 	}
 }
@@ -162,40 +163,40 @@ func (d *denialsCmd) narrowed() string {
 }
 
 // denialTable returns a table without rows.
-func denialTable(p page) *table {
-	t := &table{width: p.width, paint: p.paint, columns: []column{
-		{title: "TIME"},
-		{title: "RULE", least: 10},
-		{title: "WHO", least: 10},
-		{title: "TIER", least: 8, drop: 3, sparse: true},
-		{title: "USED", right: true},
-		{title: "LIMIT"},
-		{title: "WAIT", right: true},
-		{title: "ROUTE", least: 6, drop: 4, sparse: true},
-		{title: "REQUEST", least: 8, drop: 6, sparse: true},
-		{title: "NOTE", least: 12, sparse: true},
+func denialTable(p page) *terminal.Table {
+	t := &terminal.Table{Width: p.width, Paint: p.paint, Columns: []terminal.Column{
+		{Title: "TIME"},
+		{Title: "RULE", Least: 10},
+		{Title: "WHO", Least: 10},
+		{Title: "TIER", Least: 8, Drop: 3, Sparse: true},
+		{Title: "USED", Right: true},
+		{Title: "LIMIT"},
+		{Title: "WAIT", Right: true},
+		{Title: "ROUTE", Least: 6, Drop: 4, Sparse: true},
+		{Title: "REQUEST", Least: 8, Drop: 6, Sparse: true},
+		{Title: "NOTE", Least: 12, Sparse: true},
 	}}
 	if p.several {
-		t.columns = append(t.columns, column{title: "INSTANCE", least: 8, drop: 5})
+		t.Columns = append(t.Columns, terminal.Column{Title: "INSTANCE", Least: 8, Drop: 5})
 	}
 	return t
 }
 
-func addDenial(t *table, d *seen, p page) {
-	wait := cell{text: wait(d.Wait)}
+func addDenial(t *terminal.Table, d *seen, p page) {
+	wait := terminal.Cell{Text: wait(d.Wait)}
 	if d.Never {
-		wait = cell{text: "never", paint: p.paint.red}
+		wait = terminal.Cell{Text: "never", Paint: p.paint.Red}
 	}
-	row := []cell{
-		text(clock(d.At)), text(d.Rule), text(whoOf(&d.Denial)), text(d.Tier), text(fmt.Sprint(d.Used)),
-		text(d.Amount()),
-		wait, text(d.Route), text(d.RequestID),
-		{text: noteOfDenial(&d.Denial), paint: p.paint.yellow},
+	row := []terminal.Cell{
+		terminal.Text(clock(d.At)), terminal.Text(d.Rule), terminal.Text(whoOf(&d.Denial)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
+		terminal.Text(d.Amount()),
+		wait, terminal.Text(d.Route), terminal.Text(d.RequestID),
+		{Text: noteOfDenial(&d.Denial), Paint: p.paint.Yellow},
 	}
 	if p.several {
-		row = append(row, text(d.Admin))
+		row = append(row, terminal.Text(d.Admin))
 	}
-	t.add(row...)
+	t.Add(row...)
 }
 
 // clock returns a time of the last day without its date.
@@ -240,6 +241,6 @@ func printLine(d *seen) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Println(plainJSON(data))
+	_, err = fmt.Println(terminal.JSON(data))
 	return err
 }

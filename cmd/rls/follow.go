@@ -19,6 +19,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 const (
@@ -97,21 +98,21 @@ func (f *follower) print(d *seen) error {
 		return printLine(d)
 	}
 	t := denialTable(f.page)
-	for i := range t.columns {
-		t.columns[i].want = followed[t.columns[i].title]
+	for i := range t.Columns {
+		t.Columns[i].Want = followed[t.Columns[i].Title]
 	}
-	empty := t.widths()
+	empty := t.Widths()
 	addDenial(t, d, f.page)
 	if !f.begun {
 		f.begun = true
-		t.writeTitles(os.Stdout, empty)
+		t.WriteTitles(os.Stdout, empty)
 	}
-	for i, c := range t.columns {
-		if f.page.width == unbounded || c.least == 0 && empty[i] >= 0 {
-			empty[i] = max(empty[i], columns(t.rows[0][i].text)) // numbers are never cut
+	for i, c := range t.Columns {
+		if f.page.width == terminal.Unbounded || c.Least == 0 && empty[i] >= 0 {
+			empty[i] = max(empty[i], terminal.Columns(t.Rows[0][i].Text)) // numbers are never cut
 		}
 	}
-	t.writeRow(os.Stdout, empty, t.rows[0])
+	t.WriteRow(os.Stdout, empty, t.Rows[0])
 	return nil
 }
 

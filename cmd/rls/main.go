@@ -44,7 +44,7 @@ func run(root *cobra.Command, args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).red("rls:"), err)
+	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).Red("rls:"), err)
 	// Errors that are not a failure come from cobra, which checks the command line first.
 	begun := new(failure)
 	if errors.As(err, new(partial)) {

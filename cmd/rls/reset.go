@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 type resetCmd struct {
@@ -91,7 +92,7 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	}
 	for _, a := range answered(all) {
 		if a.value.Problem != "" && failed(all) == nil {
-			return partial{fmt.Errorf("%s: %s", a.from.name, plain(a.value.Problem))}
+			return partial{fmt.Errorf("%s: %s", a.from.name, terminal.Plain(a.value.Problem))}
 		}
 	}
 	return failed(all)
@@ -135,7 +136,7 @@ func (r *resetCmd) confirmed(q insight.Query, before []answer[insight.Usage]) (b
 	}
 	what := "all of its limits"
 	if q.Rule != "" {
-		what = "the rule " + plain(q.Rule)
+		what = "the rule " + terminal.Plain(q.Rule)
 	}
 	fmt.Fprintf(os.Stderr, "\nRemove what %s has used of %s? [y/N] ", nameOf(q), what)
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -159,13 +160,13 @@ func writeReset(w io.Writer, r *insight.Reset, p page) {
 	if r.Logs == 0 {
 		fmt.Fprintf(w, "%s had used nothing%s, so nothing was removed.\n", nameOf(r.Query), where)
 	} else {
-		fmt.Fprintf(w, "%s %s of %s%s.\n", p.paint.green("Removed"), counted(r.Logs, "log"), p.paint.bold(nameOf(r.Query)), where)
+		fmt.Fprintf(w, "%s %s of %s%s.\n", p.paint.Green("Removed"), counted(r.Logs, "log"), p.paint.Bold(nameOf(r.Query)), where)
 	}
 	if len(r.Removed) == 0 {
 		return
 	}
-	t := &table{width: p.width, paint: p.paint, columns: []column{
-		{title: "RULE", least: 12}, {title: "OF", least: 12, drop: 1, sparse: true}, {title: "LIMIT", right: true}, {title: "HAD USED", right: true},
+	t := &terminal.Table{Width: p.width, Paint: p.paint, Columns: []terminal.Column{
+		{Title: "RULE", Least: 12}, {Title: "OF", Least: 12, Drop: 1, Sparse: true}, {Title: "LIMIT", Right: true}, {Title: "HAD USED", Right: true},
 	}}
 	for i := range r.Removed {
 		l := &r.Removed[i]
@@ -173,9 +174,9 @@ func writeReset(w io.Writer, r *insight.Reset, p page) {
 		if l.Limit > 0 {
 			limit = l.Amount()
 		}
-		t.add(text(l.Rule), text(l.Values), text(limit), text(fmt.Sprint(l.Used)))
+		t.Add(terminal.Text(l.Rule), terminal.Text(l.Values), terminal.Text(limit), terminal.Text(fmt.Sprint(l.Used)))
 	}
-	t.write(w)
+	t.Write(w)
 	if n := r.Logs - len(r.Removed); n > 0 {
 		fmt.Fprintf(w, "and %s more\n", counted(n, "log"))
 	}

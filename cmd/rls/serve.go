@@ -19,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 // The values of log.format.
@@ -141,8 +142,8 @@ func referenceLevel(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) {
 }
 
 // welcome writes what runs, and what to type next, for a person at a terminal.
-func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) {
-	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), this.Version)
+func welcome(w io.Writer, paint terminal.Colours, s settings.Settings, r daemon.Running) {
+	fmt.Fprintf(w, "\n%s %s\n\n", paint.Bold("slidegate"), this.Version)
 	secured := "plain text"
 	switch {
 	case s.GRPC.TLS.UnixSockets:
@@ -163,7 +164,7 @@ func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) 
 	}
 	fmt.Fprintf(w, "  store            %s\n", s.Store.Type)
 	if r.StoreMissing != "" {
-		fmt.Fprintf(w, "  %s %s\n", paint.yellow("warning: the store:"), r.StoreMissing)
+		fmt.Fprintf(w, "  %s %s\n", paint.Yellow("warning: the store:"), r.StoreMissing)
 	}
 	fmt.Fprintln(w)
 	for _, line := range r.Describe() {

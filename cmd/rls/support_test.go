@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 var update = flag.Bool("update", false, "write the tables in testdata")
@@ -114,10 +115,10 @@ func safe(t *testing.T, text string, width int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		if plain(line) != line {
+		if terminal.Plain(line) != line {
 			t.Errorf("a line has a character that a terminal obeys: %q", line)
 		}
-		if n := columns(line); width > 0 && n > width {
+		if n := terminal.Columns(line); width > 0 && n > width {
 			t.Errorf("a line takes %d columns of %d: %s", n, width, line)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/terminal"
 )
 
 type topCmd struct {
@@ -146,24 +147,24 @@ func writeTop(w io.Writer, sum *insight.Top, t *topCmd, p page) {
 		fmt.Fprintf(w, "No request %s in the last %s.\n", topWhat[t.Order], ago)
 		return
 	}
-	out := &table{width: p.width, paint: p.paint, columns: []column{
-		{title: "#", right: true},
-		{title: map[string]string{"subject": "SUBJECT", "rule": "RULE", "route": "ROUTE", "address": "ADDRESS"}[t.By], least: 12},
-		{title: topTitles[t.Order], right: true},
-		{title: "", want: 20, least: 6, drop: 1},
+	out := &terminal.Table{Width: p.width, Paint: p.paint, Columns: []terminal.Column{
+		{Title: "#", Right: true},
+		{Title: map[string]string{"subject": "SUBJECT", "rule": "RULE", "route": "ROUTE", "address": "ADDRESS"}[t.By], Least: 12},
+		{Title: topTitles[t.Order], Right: true},
+		{Title: "", Want: 20, Least: 6, Drop: 1},
 	}}
 	if t.Order == "near" {
-		out.columns = append(out.columns, column{title: "USED", right: true})
+		out.Columns = append(out.Columns, terminal.Column{Title: "USED", Right: true})
 	}
 	most := max(sum.Entries[0].Count, 1)
 	for i, e := range sum.Entries {
-		row := []cell{text(strconv.Itoa(i + 1)), text(cmp.Or(e.Name, "-")), text(fmt.Sprint(e.Count)), {draw: bar(float64(e.Count) / float64(most))}}
+		row := []terminal.Cell{terminal.Text(strconv.Itoa(i + 1)), terminal.Text(cmp.Or(e.Name, "-")), terminal.Text(fmt.Sprint(e.Count)), {Draw: terminal.Bar(float64(e.Count) / float64(most))}}
 		if t.Order == "near" {
-			row = append(row, text(fmt.Sprintf("%.0f%%", e.Peak*100)))
+			row = append(row, terminal.Text(fmt.Sprintf("%.0f%%", e.Peak*100)))
 		}
-		out.add(row...)
+		out.Add(row...)
 	}
-	out.write(w)
+	out.Write(w)
 	fmt.Fprintf(w, "\nIn the last %s.", ago)
 	if sum.Error > 0 {
 		fmt.Fprintf(w, " Each count may be up to %d too large.", sum.Error)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -96,13 +97,13 @@ func digestStdin(c *cli) (string, error) {
 func nameOf(q insight.Query) string {
 	switch {
 	case q.Subject != "":
-		return plain(q.Subject)
+		return terminal.Plain(q.Subject)
 	case q.Digest != "":
-		return "the key with the digest " + plain(shortDigest(q.Digest))
+		return "the key with the digest " + terminal.Plain(shortDigest(q.Digest))
 	case q.Address != "":
-		return "the address " + plain(q.Address)
+		return "the address " + terminal.Plain(q.Address)
 	default:
-		return plain(q.Descriptor)
+		return terminal.Plain(q.Descriptor)
 	}
 }
 
@@ -168,7 +169,7 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 func problemOf(all []answer[insight.Usage]) error {
 	for _, a := range answered(all) {
 		if a.value.Problem != "" {
-			return partial{fmt.Errorf("%s: %s", a.from.name, plain(a.value.Problem))}
+			return partial{fmt.Errorf("%s: %s", a.from.name, terminal.Plain(a.value.Problem))}
 		}
 	}
 	return nil
@@ -233,43 +234,43 @@ func (c *caller) usage(ctx context.Context, to instance, q insight.Query) (*insi
 // page says how to write an answer.
 type page struct {
 	width   int
-	paint   colours
+	paint   terminal.Colours
 	several bool   // name the instance
 	from    string // the instance
 }
 
 // writeUsage writes a usage as a table.
 func writeUsage(w io.Writer, u *insight.Usage, p page) {
-	head := []string{p.paint.bold(nameOf(u.Query))}
+	head := []string{p.paint.Bold(nameOf(u.Query))}
 	if u.Subject != "" && u.Subject != u.Query.Subject {
-		head = append(head, "subject "+p.paint.bold(plain(u.Subject)))
+		head = append(head, "subject "+p.paint.Bold(terminal.Plain(u.Subject)))
 	}
 	if !u.Known && u.Query.Subject != "" {
-		head = append(head, p.paint.yellow("not in the tiers"))
+		head = append(head, p.paint.Yellow("not in the tiers"))
 	}
 	if u.Tier != "" {
-		head = append(head, "tier "+plain(u.Tier))
+		head = append(head, "tier "+terminal.Plain(u.Tier))
 	}
 	if u.Disabled {
-		head = append(head, p.paint.red("disabled"))
+		head = append(head, p.paint.Red("disabled"))
 	}
 	head = append(head, countedIn(u, p))
 	p.line(w, strings.Join(head, " · "))
 	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
-		p.line(w, fmt.Sprintf("%s%s=%s", gap, plain(name), plain(u.Labels[name])))
+		p.line(w, fmt.Sprintf("%s%s=%s", terminal.Gap, terminal.Plain(name), terminal.Plain(u.Labels[name])))
 	}
 	if u.Problem != "" {
-		p.line(w, p.paint.yellow("not complete: "+plain(u.Problem)))
+		p.line(w, p.paint.Yellow("not complete: "+terminal.Plain(u.Problem)))
 	}
 	for _, note := range u.Notes {
-		p.line(w, p.paint.yellow("note: "+plain(note)))
+		p.line(w, p.paint.Yellow("note: "+terminal.Plain(note)))
 	}
 	if len(u.Limits) == 0 {
 		p.line(w, "No limit applies.")
 		return
 	}
 	fmt.Fprintln(w)
-	usageTable(u, p).write(w)
+	usageTable(u, p).Write(w)
 	fmt.Fprintln(w)
 	p.line(w, conclusion(u, p.paint))
 }
@@ -294,48 +295,48 @@ func (p page) line(w io.Writer, s string) { fmt.Fprintln(w, s) }
 // maxBuckets is the length of [insight.LimitUsage.History] at most.
 const maxBuckets = 60
 
-func usageTable(u *insight.Usage, p page) *table {
-	t := &table{width: p.width, paint: p.paint, columns: []column{
-		{title: "RULE", least: 12},
-		{title: "LIMIT", right: true},
-		{title: "USED", right: true},
-		{title: "", want: 20, least: 6, drop: 2},
-		{title: "REMAINING", right: true},
-		{title: "NEXT FREE", right: true},
-		{title: "EMPTY", right: true},
-		{title: "HISTORY", want: maxBuckets, least: 8, drop: 1, first: true},
+func usageTable(u *insight.Usage, p page) *terminal.Table {
+	t := &terminal.Table{Width: p.width, Paint: p.paint, Columns: []terminal.Column{
+		{Title: "RULE", Least: 12},
+		{Title: "LIMIT", Right: true},
+		{Title: "USED", Right: true},
+		{Title: "", Want: 20, Least: 6, Drop: 2},
+		{Title: "REMAINING", Right: true},
+		{Title: "NEXT FREE", Right: true},
+		{Title: "EMPTY", Right: true},
+		{Title: "HISTORY", Want: maxBuckets, Least: 8, Drop: 1, First: true},
 	}}
 	for i := range u.Limits {
 		l := &u.Limits[i]
 		if l.Unlimited {
-			t.add(text(l.Rule), text("unlimited"), cell{}, cell{}, cell{}, cell{}, cell{}, cell{})
-			t.note(noteOf(l, u.Tier))
+			t.Add(terminal.Text(l.Rule), terminal.Text("unlimited"), terminal.Cell{}, terminal.Cell{}, terminal.Cell{}, terminal.Cell{}, terminal.Cell{}, terminal.Cell{})
+			t.Note(noteOf(l, u.Tier))
 			continue
 		}
-		history := cell{}
+		history := terminal.Cell{}
 		if slices.Max(append(l.History, 0)) > 0 {
-			history.draw = spark(l.History)
+			history.Draw = terminal.Spark(l.History)
 		}
 		if l.Sent { // no share of the limit is known
-			t.add(text(l.Rule), text(l.Per()), text(fmt.Sprint(l.Used)), cell{}, text("-"), text(wait(l.NextFree)), text(wait(l.Empty)), history)
-			t.note(noteOf(l, u.Tier))
+			t.Add(terminal.Text(l.Rule), terminal.Text(l.Per()), terminal.Text(fmt.Sprint(l.Used)), terminal.Cell{}, terminal.Text("-"), terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty)), history)
+			t.Note(noteOf(l, u.Tier))
 			continue
 		}
-		paint := p.paint.green
+		paint := p.paint.Green
 		share := 1.0
 		if l.Limit > 0 {
 			share = float64(l.Used) / float64(l.Limit)
 		}
 		switch {
 		case l.Remaining == 0:
-			paint = p.paint.red
+			paint = p.paint.Red
 		case share >= 0.8:
-			paint = p.paint.yellow
+			paint = p.paint.Yellow
 		}
-		t.add(text(l.Rule), text(l.Amount()),
-			text(fmt.Sprint(l.Used)), cell{draw: bar(share), paint: paint}, cell{text: fmt.Sprint(l.Remaining), paint: paint},
-			text(wait(l.NextFree)), text(wait(l.Empty)), history)
-		t.note(noteOf(l, u.Tier))
+		t.Add(terminal.Text(l.Rule), terminal.Text(l.Amount()),
+			terminal.Text(fmt.Sprint(l.Used)), terminal.Cell{Draw: terminal.Bar(share), Paint: paint}, terminal.Cell{Text: fmt.Sprint(l.Remaining), Paint: paint},
+			terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty)), history)
+		t.Note(noteOf(l, u.Tier))
 	}
 	return t
 }
@@ -344,10 +345,10 @@ func usageTable(u *insight.Usage, p page) *table {
 func noteOf(l *insight.LimitUsage, tier string) string {
 	var parts []string
 	if l.Values != "" {
-		parts = append(parts, plain(l.Values))
+		parts = append(parts, terminal.Plain(l.Values))
 	}
 	if l.Tier != "" && l.Tier != tier {
-		parts = append(parts, "limit of tier "+plain(l.Tier))
+		parts = append(parts, "limit of tier "+terminal.Plain(l.Tier))
 	}
 	if l.Override {
 		parts = append(parts, "override of the subject")
@@ -362,7 +363,7 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 		parts = append(parts, "no log yet, for any value of its other entries")
 	}
 	if len(l.ReplacedBy) > 0 {
-		parts = append(parts, "not in requests that meet "+plain(strings.Join(l.ReplacedBy, ", ")))
+		parts = append(parts, "not in requests that meet "+terminal.Plain(strings.Join(l.ReplacedBy, ", ")))
 	}
 	return strings.Join(parts, " · ")
 }
@@ -371,7 +372,7 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 const maxNamed = 60
 
 // conclusion says whether a request passes now.
-func conclusion(u *insight.Usage, paint colours) string {
+func conclusion(u *insight.Usage, paint terminal.Colours) string {
 	var full []*insight.LimitUsage
 	for i := range u.Limits {
 		if l := &u.Limits[i]; !l.Unlimited && !l.Shadow && !l.Sent && l.Remaining == 0 {
@@ -380,9 +381,9 @@ func conclusion(u *insight.Usage, paint colours) string {
 	}
 	switch {
 	case len(full) == 0 && u.ByAddress:
-		return paint.yellow("Ask with --address whether its requests pass: the address of the client counts for it.")
+		return paint.Yellow("Ask with --address whether its requests pass: the address of the client counts for it.")
 	case len(full) == 0:
-		return paint.green("No limit is used up.")
+		return paint.Green("No limit is used up.")
 	}
 	const most = 5
 	var lines []string
@@ -391,9 +392,9 @@ func conclusion(u *insight.Usage, paint colours) string {
 			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s. %s", fit(plain(l.Rule), maxNamed), spent(l), room(l)))
+		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(terminal.Plain(l.Rule), maxNamed), spent(l), room(l)))
 	}
-	return paint.red("Used up, so requests are denied:") + "\n" + gap + strings.Join(lines, "\n"+gap)
+	return paint.Red("Used up, so requests are denied:") + "\n" + terminal.Gap + strings.Join(lines, "\n"+terminal.Gap)
 }
 
 // spent says what is used of a limit.

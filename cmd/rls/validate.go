@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -122,7 +123,7 @@ func (v validateCmd) Run(c *cli) error {
 	}
 	paint := coloursOf(os.Stderr)
 	for _, w := range result.Warnings {
-		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
+		fmt.Fprintf(os.Stderr, "%s %s\n", paint.Yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
 		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr)
@@ -169,7 +170,7 @@ func check(paths []string, g *config.Generation, problems []strict.Problem) chec
 }
 
 // summarize writes the summary of valid rules as text.
-func summarize(w io.Writer, paint colours, c *checked) {
+func summarize(w io.Writer, paint terminal.Colours, c *checked) {
 	what := "the built-in example"
 	switch {
 	case len(c.Paths) > 0:
@@ -177,12 +178,12 @@ func summarize(w io.Writer, paint colours, c *checked) {
 	case c.Server != "":
 		what = fmt.Sprintf("settings and tiers (the rules come from the management server %s, which validate does not ask)", c.Server)
 	}
-	fmt.Fprintf(w, "%s: %s\n", what, paint.green("valid"))
+	fmt.Fprintf(w, "%s: %s\n", what, paint.Green("valid"))
 	if c.Rules > 0 {
 		fmt.Fprintf(w, "rules without on_store_error: %s (store.on_error)\n", c.Summary.OnStoreError)
 	}
 	for _, d := range c.Summary.Domains {
-		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.bold(d.Name), counted(len(d.Rules), "rule"))
+		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.Bold(d.Name), counted(len(d.Rules), "rule"))
 		for i := range d.Rules {
 			summarizeRule(w, paint, &d.Rules[i])
 		}
@@ -202,14 +203,14 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-func summarizeRule(w io.Writer, paint colours, r *policy.RuleReview) {
-	fmt.Fprintf(w, "  %s  %s", paint.bold(r.Name), r.Path)
+func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
+	fmt.Fprintf(w, "  %s  %s", paint.Bold(r.Name), r.Path)
 	if r.Place != "" {
 		fmt.Fprintf(w, "  (%s)", r.Place)
 	}
 	fmt.Fprintln(w)
 	if r.Unreachable != "" {
-		fmt.Fprintf(w, "    %s %s\n", paint.yellow("UNREACHABLE:"), r.Unreachable)
+		fmt.Fprintf(w, "    %s %s\n", paint.Yellow("UNREACHABLE:"), r.Unreachable)
 	}
 	if len(r.Traits) > 0 {
 		fmt.Fprintf(w, "    %s\n", strings.Join(r.Traits, ", "))
@@ -239,7 +240,7 @@ func summarizeRule(w io.Writer, paint colours, r *policy.RuleReview) {
 				fmt.Fprintf(w, "      lease %s, where a key is asked for often\n", l.Lease)
 			}
 			if l.Pointless != "" {
-				fmt.Fprintf(w, "      %s %s\n", paint.yellow("POINTLESS:"), l.Pointless)
+				fmt.Fprintf(w, "      %s %s\n", paint.Yellow("POINTLESS:"), l.Pointless)
 			}
 		}
 		if t.Observe > 0 {

@@ -130,13 +130,12 @@ func (c *Console) showDescriptor(ctx context.Context, line string, p *trialPage)
 		return "", err
 	}
 	parts := make([]string, len(entries))
-	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
 	for i, e := range entries {
-		value := escape.Replace(e.Value)
+		value := descriptors.Escape(e.Value)
 		if c.opts.Secrets.Hides(e.Key) || c.keyIn(ctx, e.Value) {
 			value, p.Hidden = "", true
 		}
-		key := escape.Replace(e.Key)
+		key := descriptors.Escape(e.Key)
 		if c.keyIn(ctx, e.Key) {
 			return "", fmt.Errorf("the key of an entry is an API key")
 		}

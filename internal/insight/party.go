@@ -128,14 +128,11 @@ func (i *Insight) parseDescriptor(ctx context.Context, rules *policy.Rules, q *Q
 		case rules.HasKey(ctx, i.opts.Subjects, e.Value):
 			return badQuery("descriptor: the value of entry %d is an API key, but the rules do not treat its key as one (subjects.keys)", n+1)
 		}
-		shown[n] = escape.Replace(e.Key) + "=" + escape.Replace(e.Value)
+		shown[n] = descriptors.Escape(e.Key) + "=" + descriptors.Escape(e.Value)
 	}
 	q.Descriptor = pq.Domain + "/" + strings.Join(shown, ",")
 	return nil
 }
-
-// escape writes a key or a value as [descriptors.Parse] reads it.
-var escape = strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
 
 // matches reports whether a rule has the name of the query, if that has one.
 func (p *party) matches(r *policy.Rule) bool { return p.query.Rule == "" || named(r, p.query.Rule) }

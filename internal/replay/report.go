@@ -25,6 +25,7 @@ type Report struct {
 	To        time.Time `json:"to"`
 	// Partial is true if the replay was ended before the end of the logs.
 	Partial  bool            `json:"partial"`
+	Times    Series          `json:"times"`
 	Logs     Logs            `json:"logs"`
 	Untold   []Untold        `json:"untold,omitempty"`
 	Rules    []RuleReport    `json:"rules"`

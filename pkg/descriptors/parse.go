@@ -54,3 +54,8 @@ func Parse(text string) (Descriptor, error) {
 	}
 	return d, nil
 }
+
+// Escape returns a key or a value as [Parse] reads it, with backslashes where it needs them.
+func Escape(text string) string { return escaper.Replace(text) }
+
+var escaper = strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)

@@ -37,10 +37,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
 		var parts []string
 		for _, e := range d {
-			parts = append(parts, escape.Replace(e.Key)+"="+escape.Replace(e.Value))
+			parts = append(parts, Escape(e.Key)+"="+Escape(e.Value))
 		}
 		again, err := Parse(strings.Join(parts, ","))
 		if err != nil || !slices.Equal(d, again) {
