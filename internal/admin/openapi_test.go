@@ -3,14 +3,11 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"net/http"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,13 +15,12 @@ import (
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
-
-var update = flag.Bool("update", false, "write openapi.yaml from the routes and the types")
 
 type object = map[string]any
 
@@ -55,75 +51,24 @@ var paramSchemas = map[string]object{
 	"limit": {"type": "integer", "minimum": 1},
 }
 
-// schemas makes the schemas of Go types.
-type schemas struct{ named object }
-
-func (s schemas) of(t reflect.Type) object {
-	switch {
-	case t == reflect.TypeFor[time.Time]():
-		return object{"type": "string", "format": "date-time"}
-	case t == reflect.TypeFor[ExplainDescriptor]():
+// answers makes the schemas of Go types.
+func answers() *configtest.Answers {
+	return &configtest.Answers{Refs: "#/components/schemas/", Named: object{}, Special: func(s *configtest.Answers, t reflect.Type) object {
+		if t != reflect.TypeFor[ExplainDescriptor]() {
+			return nil
+		}
 		return object{"oneOf": []any{object{"type": "string"}, object{
 			"type": "object", "additionalProperties": false, "required": []string{"entries"},
-			"properties": object{"entries": object{"type": "array", "items": s.of(reflect.TypeFor[ExplainEntry]())}},
+			"properties": object{"entries": object{"type": "array", "items": s.Of(reflect.TypeFor[ExplainEntry]())}},
 		}}}
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return object{"anyOf": []any{s.of(t.Elem()), object{"type": "null"}}}
-	case reflect.Slice:
-		return object{"type": "array", "items": s.of(t.Elem())}
-	case reflect.Map:
-		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
-	case reflect.String:
-		return object{"type": "string"}
-	case reflect.Bool:
-		return object{"type": "boolean"}
-	case reflect.Float64:
-		return object{"type": "number"}
-	case reflect.Int, reflect.Int64:
-		return object{"type": "integer"}
-	case reflect.Uint64:
-		return object{"type": "integer", "minimum": 0}
-	case reflect.Struct:
-		if s.named[t.Name()] == nil {
-			s.named[t.Name()] = object{}
-			s.named[t.Name()] = s.structOf(t)
-		}
-		return object{"$ref": "#/components/schemas/" + t.Name()}
-	default:
-		panic("no schema for " + t.String())
-	}
-}
-
-func (s schemas) structOf(t reflect.Type) object {
-	properties, required := object{}, []string{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" || f.Anonymous || !f.IsExported() {
-			continue
-		}
-		if name == "" {
-			panic(t.Name() + "." + f.Name + " has no JSON name")
-		}
-		properties[name] = s.of(f.Type)
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
-			required = append(required, name)
-		}
-	}
-	slices.Sort(required)
-	o := object{"type": "object", "properties": properties, "additionalProperties": false}
-	if len(required) > 0 {
-		o["required"] = required
-	}
-	return o
+	}}
 }
 
 // describeAPI makes the description of the API from the routes and the types.
 func describeAPI(t *testing.T, all []route) object {
 	t.Helper()
-	s := schemas{object{}}
-	problem := object{"description": "what is wrong, and what to do", "content": object{"application/problem+json": object{"schema": s.of(reflect.TypeFor[Problem]())}}}
+	s := answers()
+	problem := object{"description": "what is wrong, and what to do", "content": object{"application/problem+json": object{"schema": s.Of(reflect.TypeFor[Problem]())}}}
 	paths := object{}
 	for _, r := range all {
 		d, ok := documented[r.method+" "+r.path]
@@ -134,10 +79,10 @@ func describeAPI(t *testing.T, all []route) object {
 		success := object{"description": "the answer"}
 		switch {
 		case d.answer != nil:
-			success["content"] = object{"application/json": object{"schema": s.of(reflect.TypeOf(d.answer))}}
+			success["content"] = object{"application/json": object{"schema": s.Of(reflect.TypeOf(d.answer))}}
 		case strings.HasSuffix(r.path, "stream"):
 			success["content"] = object{"text/event-stream": object{"schema": object{"type": "string"}}}
-			s.of(reflect.TypeFor[insight.Denial]())
+			s.Of(reflect.TypeFor[insight.Denial]())
 		}
 		status := "200"
 		if d.status != "" {
@@ -159,7 +104,7 @@ func describeAPI(t *testing.T, all []route) object {
 			operation["parameters"] = params
 		}
 		if d.body != nil {
-			operation["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": s.of(reflect.TypeOf(d.body))}}}
+			operation["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": s.Of(reflect.TypeOf(d.body))}}}
 		} else if r.path == "/v1/tiers/invalidate" {
 			operation["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": object{"type": "object"}}}}
 		}
@@ -172,7 +117,7 @@ func describeAPI(t *testing.T, all []route) object {
 		"openapi": "3.1.0",
 		"info":    object{"title": "Slidegate admin API", "version": "1", "description": "docs/admin.md explains access and shows each request."},
 		"paths":   paths, "security": []any{object{"token": []any{}}},
-		"components": object{"schemas": s.named, "securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "a token of admin.token_file"}}},
+		"components": object{"schemas": s.Named, "securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "a token of admin.token_file"}}},
 	}
 }
 
@@ -213,7 +158,7 @@ func TestOpenAPI(t *testing.T) {
 	if len(all) != len(documented) {
 		t.Errorf("%d routes, and %d are documented", len(all), len(documented))
 	}
-	if *update {
+	if *configtest.Update {
 		var text bytes.Buffer
 		text.WriteString("# Made from the routes and the types: go test ./internal/admin -run TestOpenAPI -update\n")
 		e := yaml.NewEncoder(&text)

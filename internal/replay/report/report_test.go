@@ -1,0 +1,114 @@
+package report
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/replay/report/reporttest"
+	"github.com/slidegate/slidegate/internal/terminal"
+)
+
+// golden compares a text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *configtest.Update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); if the new one is right, run: go test ./internal/replay/report -update\n%s", path, diff)
+	}
+}
+
+// TestText compares the text of each report at several widths. A terminal obeys nothing in it.
+func TestText(t *testing.T) {
+	for _, state := range reporttest.States {
+		for _, width := range []int{0, 40, 80, 160} {
+			var b strings.Builder
+			if err := WriteText(&b, reporttest.New(state), width, false); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(b.String()) {
+				line = strings.TrimSuffix(line, "\n")
+				if terminal.Plain(line) != line {
+					t.Errorf("%s: a line has a character that a terminal obeys: %q", state, line)
+				}
+				if n := terminal.Columns(line); width >= 80 && n > width {
+					t.Errorf("%s: a line takes %d columns of %d: %s", state, n, width, line)
+				}
+			}
+			if width != 40 {
+				golden(t, state+"-"+strconv.Itoa(width)+".txt", b.String())
+			}
+		}
+	}
+}
+
+// TestColours has no other difference than colours.
+func TestColours(t *testing.T) {
+	var plain, coloured strings.Builder
+	for b, colours := range map[*strings.Builder]terminal.Colours{&plain: false, &coloured: true} {
+		if err := WriteText(b, reporttest.New("usual"), 80, colours); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := coloured.String()
+	for _, code := range []string{"\x1b[0m", "\x1b[1m", "\x1b[1;31m", "\x1b[32m", "\x1b[33m"} {
+		if !strings.Contains(text, code) {
+			t.Errorf("the text has no %q", code)
+		}
+		text = strings.ReplaceAll(text, code, "")
+	}
+	if diff := cmp.Diff(plain.String(), text); diff != "" {
+		t.Errorf("(-without colours +with)\n%s", diff)
+	}
+}
+
+// TestSchema compares the schema in docs with that of the types, and each report with it.
+func TestSchema(t *testing.T) {
+	const file = "../../../docs/replay.schema.json"
+	s := configtest.Answers{Refs: "#/definitions/", Named: configtest.Object{}}
+	root := s.Struct(reflect.TypeFor[replay.Report]())
+	root["$schema"], root["title"] = configtest.Draft, "The report of rls replay --json"
+	root["definitions"] = s.Named
+	configtest.CompareSchema(t, file, root)
+	for _, state := range reporttest.States {
+		var b strings.Builder
+		if err := WriteJSON(&b, reporttest.New(state)); err != nil {
+			t.Fatal(err)
+		}
+		if text := b.String(); terminal.JSON([]byte(text)) != text {
+			t.Errorf("%s: a terminal obeys something in the JSON", state)
+		}
+		configtest.Valid(t, file, configtest.Write(t, "report.json", b.String()), true)
+	}
+}
+
+// TestPercent keeps two digits that count, and never rounds to all or none.
+func TestPercent(t *testing.T) {
+	for _, tt := range []struct {
+		share float64
+		want  string
+	}{
+		{0, "0 %"}, {1e-9, "<0.001 %"}, {0.00001, "0.001 %"}, {0.000123, "0.012 %"}, {0.001, "0.1 %"}, {0.0046, "0.46 %"}, {0.01, "1 %"},
+		{0.0999, "10 %"}, {0.1234, "12.3 %"}, {0.9996, ">99.9 %"}, {1, "100 %"}, {2.5, "250 %"},
+	} {
+		if got := percent(tt.share); got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.share, got, tt.want)
+		}
+	}
+}

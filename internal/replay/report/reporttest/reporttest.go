@@ -1,0 +1,161 @@
+// Package reporttest makes up reports of replays, in the states that each form must show.
+package reporttest
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+)
+
+// States are the names of the made-up reports.
+var States = []string{"usual", "calm", "empty", "hostile"}
+
+// New returns the made-up report of a state.
+func New(state string) *replay.Report {
+	switch state {
+	case "empty":
+		return &replay.Report{Logs: replay.Logs{Sampled: 1}}
+	case "calm":
+		return calm()
+	case "hostile":
+		return hostile()
+	default:
+		return usual()
+	}
+}
+
+var (
+	from = time.Date(2026, 11, 1, 0, 0, 4, 0, time.UTC)
+	to   = time.Date(2026, 11, 14, 23, 59, 58, 0, time.UTC)
+)
+
+// times has days with more requests at noon than at night, and denials in one night.
+func times() replay.Series {
+	s := replay.Series{From: from.Truncate(24 * time.Hour), Seconds: 6 * 3600}
+	for i := range 56 {
+		day := 1 - math.Cos(2*math.Pi*(float64(i)+0.5)/4)
+		requests := uint64(60000 + 90000*day + 3000*float64(i*7%11))
+		denied := requests / 4000
+		if i > 33 && i < 39 {
+			requests += 40000
+			denied = uint64(900 * (5 - math.Abs(float64(i)-36)))
+		}
+		s.Requests, s.Denied = append(s.Requests, requests), append(s.Denied, denied)
+	}
+	return s
+}
+
+func whatIf(requests, callers uint64, current uint64, limits []uint64, shares, logs []float64) *replay.WhatIf {
+	w := &replay.WhatIf{Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Exact: true}, {Share: 0.01, Limit: 80, Exact: true}}}
+	for i, limit := range limits {
+		denied, deniedLogs := uint64(shares[i]*float64(requests)), uint64(logs[i]*float64(callers))
+		w.Rows = append(w.Rows, replay.WhatIfRow{
+			Limit: limit, Denied: denied, DeniedShare: float64(denied) / float64(requests),
+			DeniedLogs: deniedLogs, LogsShare: float64(deniedLogs) / float64(callers), Current: limit == current,
+		})
+	}
+	return w
+}
+
+func peaks(limit uint64, used ...uint64) (all []replay.Peak) {
+	for i, percentile := range []float64{50, 90, 99, 99.9, 100} {
+		all = append(all, replay.Peak{Percentile: percentile, Used: used[i], Share: float64(used[i]) / float64(limit)})
+	}
+	return all
+}
+
+func rules() []replay.RuleReport {
+	return []replay.RuleReport{
+		{
+			Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m", Requests: 4_812_334, Denied: 22_101, Near: 61_204, Logs: 18_402, DeniedLogs: 211,
+			Peaks: peaks(100, 9, 41, 92, 100, 100),
+			WhatIf: whatIf(4_812_334, 18_402, 100, []uint64{10, 20, 35, 50, 75, 100, 150, 200, 350, 500, 750, 1000},
+				[]float64{.31, .122, .051, .0242, .0093, .0046, .00081, .00032, .00007, .00002, 0, 0}, []float64{.46, .21, .101, .058, .022, .0115, .0031, .0012, .0004, .0001, 0, 0}),
+		},
+		{
+			Rule: "per-key", Place: "rules.yaml:6", Tier: "pro", Limit: "500 per 1s", Requests: 3_204_771, Denied: 0, Near: 112, Logs: 340,
+			Peaks: peaks(500, 12, 88, 310, 471, 471),
+			WhatIf: whatIf(3_204_771, 340, 500, []uint64{50, 100, 175, 250, 375, 500, 750, 1000},
+				[]float64{.023, .0081, .0022, .0004, .00001, 0, 0, 0}, []float64{.2, .09, .03, .012, .003, 0, 0, 0}),
+		},
+		{
+			Rule: "search", Place: "rules.yaml:18", Tier: "free", Limit: "200 per 1m, each request costs 10", Requests: 402_118, Denied: 3_310, Near: 9_001, Logs: 6_011, DeniedLogs: 94,
+			Peaks: peaks(200, 20, 90, 200, 200, 200),
+			WhatIf: whatIf(402_118, 6_011, 200, []uint64{20, 40, 70, 100, 150, 200, 300, 400, 700, 1000},
+				[]float64{.41, .22, .1, .05, .02, .0082, .0031, .0011, .0002, 0}, []float64{.5, .31, .2, .1, .04, .0156, .008, .003, .001, 0}),
+		},
+		{Rule: "per-address", Place: "rules.yaml:25", Limit: "20 per 10s", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
+		{Rule: "partners", Place: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
+	}
+}
+
+func subjects() []replay.DeniedSubject {
+	at := func(day, hour, minute int) time.Time { return time.Date(2026, 11, day, hour, minute, 11, 0, time.UTC) }
+	return []replay.DeniedSubject{
+		{Subject: "acme", Rule: "per-key", Tier: "free", Denied: 14_201, First: at(9, 12, 2), Last: at(10, 22, 51), Seconds: 4_800},
+		{Subject: "3f9c01d2a7be", Rule: "search", Tier: "free", Denied: 2_977, Error: 4, First: at(2, 9, 40), Last: at(14, 17, 3), Seconds: 1_912},
+		{Subject: "initech", Rule: "per-key", Tier: "free", Denied: 812, First: at(3, 8, 0), Last: at(3, 8, 4), Seconds: 190},
+		{Subject: "203.0.113.0/24", Rule: "per-key", Tier: "free", Denied: 77, First: at(6, 1, 17), Last: at(6, 1, 18), Seconds: 31},
+	}
+}
+
+func usual() *replay.Report {
+	all := subjects()
+	return &replay.Report{
+		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, From: from, To: to, Times: times(), Rules: rules(), Subjects: all,
+		Logs: replay.Logs{Lines: 8_120_452, Broken: 11, Late: 31, Sampled: 1, Errors: []replay.BrokenLine{
+			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
+			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
+		}},
+		Untold: []replay.Untold{{
+			Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
+			Effect: "Each request was decided as if it had no tenant.",
+		}},
+		Against: &replay.Comparison{
+			Allowed: 8_110_003, Denied: 10_438, NewlyDenied: 15_204, Freed: 231,
+			NewlyDeniedTop: all[:2], FreedTop: all[3:],
+		},
+	}
+}
+
+// calm is a replay in which no request was denied, and which was ended early.
+func calm() *replay.Report {
+	r := &replay.Report{
+		Requests: 1204, Allowed: 1204, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1204, Sampled: 0.1},
+		Rules:   []replay.RuleReport{rules()[1]},
+		Against: &replay.Comparison{Allowed: 1204},
+	}
+	r.Rules[0].Requests = 1204
+	r.Times = replay.Series{From: from, Seconds: 1, Requests: []uint64{}, Denied: []uint64{}}
+	for i := range 41 {
+		r.Times.Requests, r.Times.Denied = append(r.Times.Requests, uint64(20+i%20)), append(r.Times.Denied, 0)
+	}
+	return r
+}
+
+// Hostile texts try to become markup, a command of a terminal, or very wide.
+const Hostile = "</title><script>pwned=1</script>\x1b[31m\u202e\xff\"'`&" + `<img src=x onerror=alert(1)>` + "界"
+
+func hostile() *replay.Report {
+	long := strings.Repeat("n", 300)
+	r := usual()
+	for i := range r.Rules {
+		r.Rules[i].Rule, r.Rules[i].Tier, r.Rules[i].Limit, r.Rules[i].Place = Hostile, long, Hostile+long, long+Hostile
+	}
+	for i := range r.Subjects {
+		r.Subjects[i].Subject, r.Subjects[i].Rule, r.Subjects[i].Tier = Hostile+long, Hostile, long
+	}
+	for i := range r.Logs.Errors {
+		r.Logs.Errors[i].File, r.Logs.Errors[i].Reason = long+Hostile, Hostile+long
+	}
+	for i := range r.Untold {
+		r.Untold[i].Attribute, r.Untold[i].Place, r.Untold[i].Effect = accesslog.Attribute("REQ("+Hostile+")"), long+Hostile, Hostile+long
+	}
+	r.Requests, r.Rules[0].Requests = math.MaxUint64, math.MaxUint64
+	r.Rules[0].WhatIf.Rows[0] = replay.WhatIfRow{Limit: math.MaxUint64, Denied: math.MaxUint64, DeniedShare: 1, LogsShare: 1}
+	r.Rules[1].WhatIf.Rows = r.Rules[1].WhatIf.Rows[:1]
+	return r
+}

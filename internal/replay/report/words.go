@@ -1,0 +1,181 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/replay"
+)
+
+// count returns a number with a comma between groups of three digits.
+func count(n uint64) string {
+	text := strconv.FormatUint(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// counted returns a number with its noun.
+func counted(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return count(n) + " " + noun + "s"
+}
+
+// share returns the share that a part is of a whole.
+func share(part, of uint64) string { return percent(ratio(part, of)) }
+
+func ratio(part, of uint64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(part) / float64(of)
+}
+
+// percent returns a share with two digits that count. A share that is not all is never 100 %, and
+// one that is not none never 0 %.
+func percent(share float64) string {
+	p := 100 * share
+	switch {
+	case math.IsNaN(p) || p <= 0:
+		return "0 %"
+	case p < 0.001:
+		return "<0.001 %"
+	case p < 10:
+		digits := 1 - int(math.Floor(math.Log10(p)))
+		text := strconv.FormatFloat(p, 'f', digits, 64)
+		return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " %"
+	case p > 99.9 && p < 100:
+		return ">99.9 %"
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(min(p, 1e6), 'f', 1, 64), ".0") + " %"
+}
+
+// length returns a time in its two largest units.
+func length(d time.Duration) string {
+	units := []struct {
+		noun string
+		of   time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}}
+	for i, u := range units {
+		if d < u.of {
+			continue
+		}
+		text := counted(uint64(d/u.of), u.noun) //nolint:gosec // not negative
+		if i+1 < len(units) {
+			if rest := d % u.of / units[i+1].of; rest > 0 {
+				text += " " + counted(uint64(rest), units[i+1].noun) //nolint:gosec // not negative
+			}
+		}
+		return text
+	}
+	return "less than a second"
+}
+
+// period says from when to when the requests of a report are.
+func period(r *replay.Report) string {
+	if r.Requests == 0 {
+		return ""
+	}
+	from, to := r.From.UTC(), r.To.UTC()
+	last := to.Format("2006-01-02 15:04:05")
+	if from.Format(time.DateOnly) == to.Format(time.DateOnly) {
+		last = to.Format(time.TimeOnly)
+	}
+	return fmt.Sprintf("%s to %s UTC, %s", from.Format("2006-01-02 15:04:05"), last, length(to.Sub(from)))
+}
+
+// percentile names a percentile of callers.
+func percentile(p float64) string {
+	switch p {
+	case 50:
+		return "half"
+	case 100:
+		return "all"
+	}
+	return strconv.FormatFloat(p, 'f', -1, 64) + " %"
+}
+
+// ofRule returns the name of a rule with its tier.
+func ofRule(rule, tier string) string {
+	if tier == "" {
+		return rule
+	}
+	return rule + ", tier " + tier
+}
+
+// deniedMost returns the rules that denied, the one that denied most first.
+func deniedMost(r *replay.Report) []*replay.RuleReport {
+	var all []*replay.RuleReport
+	for i := range r.Rules {
+		if r.Rules[i].Denied > 0 {
+			all = append(all, &r.Rules[i])
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *replay.RuleReport) int {
+		if a.Observed != b.Observed { // an observed limit denies nothing
+			return map[bool]int{true: 1, false: -1}[a.Observed]
+		}
+		return -compare(a.Denied, b.Denied)
+	})
+	return all
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// verdict says in a sentence or two what the rules would have done.
+func verdict(r *replay.Report) string {
+	switch {
+	case r.Requests == 0:
+		return "The logs have no request that could be decided."
+	case r.Denied == 0:
+		return "No request would have been denied."
+	}
+	text := fmt.Sprintf("%s of the requests would have been denied.", share(r.Denied, r.Requests))
+	if all := deniedMost(r); len(all) > 0 && !all[0].Observed {
+		one := all[0]
+		text += fmt.Sprintf(" Most denials are of the rule %s: it denied %s of %s at least once.", ofRule(one.Rule, one.Tier), count(one.DeniedLogs), counted(one.Logs, "caller"))
+	}
+	return text
+}
+
+// smallest says which limit denies less than a share.
+func smallest(s replay.Smallest) string {
+	text := fmt.Sprintf("the smallest limit that denies less than %s: ", percent(s.Share))
+	switch {
+	case s.Limit == 0:
+		return text + "none of these"
+	case s.Exact:
+		return text + count(s.Limit)
+	default:
+		return text + count(s.Limit) + " of these"
+	}
+}
+
+// notes say what the report cannot know, or may have wrong.
+func notes(r *replay.Report) (all []string) {
+	add := func(is bool, format string, args ...any) {
+		if is {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.Partial, "The replay was ended early. The report has the requests until then.")
+	l := &r.Logs
+	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
+	add(l.Late > 0, "%s late: each started before a request that was already decided, and was decided at the time of that request.", counted(l.Late, "request")+map[bool]string{true: " was", false: " were"}[l.Late == 1])
+	return all
+}
