@@ -44,7 +44,7 @@ var only = []struct {
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
 	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/ruletests", "internal/config/tiers"}},
 	{"go.opentelemetry.io", "a span is made in one place", []string{"internal/tracing", "internal/daemon"}},
-	{"github.com/apache/datasketches-go", "what is counted for people has a bound", []string{"internal/insight"}},
+	{"github.com/apache/datasketches-go", "what is counted for people has a bound", []string{"internal/insight", "internal/replay"}},
 	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},
 }
 

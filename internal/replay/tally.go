@@ -26,7 +26,8 @@ type part struct {
 	index    uint32
 
 	requests, denied, near uint64
-	sim                    *simulation // nil: no what-if
+	sim                    *simulation // nil: no what-if yet
+	fixed                  bool        // there will be none
 }
 
 // A partKey names a part whose limit is not in the rules.
@@ -225,7 +226,7 @@ func (t *tally) report(places map[*policy.Rule]string) []RuleReport {
 			r.Peaks = peaks(uses[p.index], p.limit.Hits)
 		}
 		if p.sim != nil {
-			r.WhatIf = p.sim.report(r.Logs)
+			r.WhatIf = p.sim.report(&p.limit, r.Logs)
 		}
 		reports = append(reports, r)
 	}
