@@ -147,6 +147,16 @@ func (e *Engine) Search(ctx context.Context) (bool, error) {
 	return more, nil
 }
 
+// StopSearch ends a search within a pass, which then counts as not run.
+func (e *Engine) StopSearch() {
+	for _, p := range e.now.tally.parts {
+		if p.sim != nil {
+			p.sim.pass = nil
+		}
+	}
+	e.ends = nil
+}
+
 // look lets the what-if see a request again.
 func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 	for i := range e.questions {
