@@ -287,7 +287,7 @@ func storeOf(s settings.Settings) replay.Options {
 	if s.Store.Type != settings.StoreMemory {
 		return replay.Options{}
 	}
-	return replay.Options{MaxKeys: s.Store.Memory.MaxKeys, MaxBytes: int64(s.Store.Memory.MaxBytes)}
+	return replay.Options{MaxKeys: int(s.Store.Memory.MaxKeys), MaxBytes: int64(s.Store.Memory.MaxBytes)}
 }
 
 // write prints the report.
