@@ -142,14 +142,14 @@ func writeAccessLog(path string, lines int64) (size int64, err error) {
 	defer f.Close()
 	out := bufio.NewWriterSize(f, 1<<20)
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same log each time
-	clients := rand.NewZipf(random, 1.1, 20, 49_999)
+	clients := rand.NewZipf(random, 1.1, 20, 4_999)
 	ended := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	for i := range lines {
 		ended = ended.Add(500 * time.Microsecond)
 		took := time.Duration(random.ExpFloat64()*30) * time.Millisecond
 		client := clients.Uint64()
 		fmt.Fprintf(out, `{"client":"10.%d.%d.%d","degraded":null,"details":"via_upstream","duration_ms":%d,"flags":"-","grpc_status":null,"limit":100,"method":"GET","path":"/items/%d","protocol":"HTTP/2","remaining":%d,"request_id":"%08x-6f2e-4c1b-9f0e-%012x","retry_after":null,"rule":"per-address","shadowed":null,"status":200,"subject":null,"tier":null,"time":"%s","upstream":"10.200.0.7:8080"}`+"\n",
-			client>>16, client>>8&255, client&255, took.Milliseconds(), random.IntN(100_000), random.IntN(100), uint32(i), i, ended.Add(-took).Format("2006-01-02T15:04:05.000Z"))
+			client>>16, client>>8&255, client&255, took.Milliseconds(), random.IntN(1000), random.IntN(100), uint32(i), i, ended.Add(-took).Format("2006-01-02T15:04:05.000Z"))
 	}
 	if err := out.Flush(); err != nil {
 		return 0, err
