@@ -121,7 +121,8 @@ type DeniedSubject struct {
 	Error uint64    `json:"error"`
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// Seconds counts the seconds in which the caller was denied at least once.
+	// Seconds counts the seconds in which the caller was denied at least once. If a masked address
+	// stands for several callers, it is that of the one with the most.
 	Seconds uint64 `json:"seconds"`
 }
 

@@ -70,11 +70,29 @@ func (t *tops) rows() []DeniedSubject {
 		return nil
 	}
 	rows := make([]DeniedSubject, 0, len(found))
+	named := make(map[DeniedSubject]int) // index of a row by its names; addresses of a network share one
 	for _, r := range found {
-		if l := t.logs[r.GetItem()]; l != nil {
+		l := t.logs[r.GetItem()]
+		if l == nil {
+			continue
+		}
+		denied, too := uint64(r.GetUpperBound()), uint64(r.GetUpperBound()-r.GetLowerBound())
+		name := DeniedSubject{Subject: l.Subject, Rule: l.Rule, Tier: l.Tier}
+		i, known := named[name]
+		if !known {
+			named[name] = len(rows)
 			row := l.DeniedSubject
-			row.Denied, row.Error = uint64(r.GetUpperBound()), uint64(r.GetUpperBound()-r.GetLowerBound())
+			row.Denied, row.Error = denied, too
 			rows = append(rows, row)
+			continue
+		}
+		row := &rows[i]
+		row.Denied, row.Error, row.Seconds = row.Denied+denied, row.Error+too, max(row.Seconds, l.Seconds)
+		if l.First.Before(row.First) {
+			row.First = l.First
+		}
+		if l.Last.After(row.Last) {
+			row.Last = l.Last
 		}
 	}
 	slices.SortFunc(rows, func(a, b DeniedSubject) int {
