@@ -141,7 +141,7 @@ func (r *replayCmd) Run(c *cli) error {
 		if decisions, err = os.Create(r.Decisions); err != nil {
 			return fmt.Errorf("--decisions: %w", err)
 		}
-		defer decisions.Close()
+		defer func() { _ = decisions.Close() }() // for the ways out below; the usual one reports the error
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
 	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
@@ -385,7 +385,7 @@ func (j *replayJob) pass(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
-	defer reader.Close()
+	defer func() { _ = reader.Close() }() // it was read to its end, or is given up
 	source := &sourceCount{reader: reader}
 	bar := newProgress(os.Stderr, what, source)
 	err = j.engine.Run(ctx, source)

@@ -138,7 +138,9 @@ func TestReplayDecisions(t *testing.T) {
 // TestReplayExitCodes tells a condition that holds from everything else.
 func TestReplayExitCodes(t *testing.T) {
 	flags, log := replayFiles(t)
-	with := func(more ...string) []string { return append(append(append([]string{"replay"}, flags...), more...), log) }
+	with := func(more ...string) []string {
+		return append(append(append([]string{"replay"}, flags...), more...), log)
+	}
 	plain := filepath.Join(t.TempDir(), "plain.log")
 	if err := os.WriteFile(plain, []byte("no log at all\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -176,7 +178,7 @@ func TestReplayExitCodes(t *testing.T) {
 // TestProgressLine shows what is known.
 func TestProgressLine(t *testing.T) {
 	for want, got := range map[string]string{
-		"1.50M requests, 750k/s": progressLine(2*time.Second, 1_500_000, 10, 0),
+		"1.50M requests, 750k/s":                                 progressLine(2*time.Second, 1_500_000, 10, 0),
 		"[#####               ] 25%, 2k requests, 1k/s, 6s left": progressLine(2*time.Second, 2_000, 25, 100),
 		"[                    ]  0%, 0 requests, 0/s":            progressLine(0, 0, 0, 100),
 	} {

@@ -17,11 +17,16 @@ type Decisions struct {
 	out   *bufio.Writer
 	line  []byte
 	err   error
+	// names are whom logs belong to, by their hashes: to find that out takes longer than to decide.
+	names map[uint64]string
 }
+
+// maxNames bounds the names that are remembered.
+const maxNames = 1 << 16
 
 // NewDecisions returns a Decisions that writes to w. files are the names of the logs.
 func NewDecisions(w io.Writer, files []string) *Decisions {
-	return &Decisions{files: files, out: bufio.NewWriterSize(w, 64<<10)}
+	return &Decisions{files: files, out: bufio.NewWriterSize(w, 64<<10), names: make(map[uint64]string)}
 }
 
 // Flush writes what is still in memory, and returns the first error of a write.
@@ -51,7 +56,7 @@ func (d *Decisions) add(r *accesslog.Record, got, was *outcome, compared bool) {
 		if l.Tier != "" {
 			b = appendText(append(b, `,"tier":`...), l.Tier)
 		}
-		b = appendText(append(b, `,"subject":`...), whose(l, got.req))
+		b = appendText(append(b, `,"subject":`...), d.whose(got))
 		b = strconv.AppendUint(append(b, `,"remaining":`...), l.Decision.Remaining, 10)
 		if !got.allowed && !l.Decision.Never {
 			b = append(b, `,"retry_after":`...)
@@ -70,6 +75,19 @@ func (d *Decisions) add(r *accesslog.Record, got, was *outcome, compared bool) {
 	if _, err := d.out.Write(d.line); err != nil && d.err == nil {
 		d.err = err
 	}
+}
+
+// whose returns whom the limit of an outcome counts.
+func (d *Decisions) whose(o *outcome) string {
+	name, known := d.names[o.meeting.hash]
+	if !known {
+		if len(d.names) >= maxNames {
+			clear(d.names)
+		}
+		name = whose(o.limit, o.req)
+		d.names[o.meeting.hash] = name
+	}
+	return name
 }
 
 // appendText appends a text as JSON.

@@ -77,13 +77,12 @@ func NewEngine(o EngineOptions) *Engine {
 func (e *Engine) Wants() []accesslog.Attribute { return e.wants }
 
 // Close frees what the engine holds.
-func (e *Engine) Close() error {
+func (e *Engine) Close() {
 	for _, s := range []*side{e.now, e.was} {
 		if s != nil {
 			_ = s.timeline.Close() // never fails
 		}
 	}
-	return nil
 }
 
 // A Source gives records, the earliest first, and io.EOF at the end.

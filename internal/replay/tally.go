@@ -286,7 +286,10 @@ func whose(s *policy.LimitStatus, req *policy.Request) string {
 	if values := s.Values(req); values != "" {
 		return values
 	}
-	return strings.Clone(cmp.Or(p.Address, "all callers"))
+	if s.Rule.Subject != "" && p.Address != "" {
+		return strings.Clone(p.Address) // unknown keys of an address share a log
+	}
+	return "all callers"
 }
 
 // shownDigits is how many digits of a digest a report has: as many as the log of denials.
