@@ -88,14 +88,17 @@ type target struct {
 	share float64
 	// low denies the share or more, and high denies less. high is zero if no such limit is known.
 	low, high uint64
-	none      bool // no limit denies less
+	lowLogs   uint64 // how many logs low denied
+	none      bool   // no limit denies less
 }
 
 func (t *target) solved() bool { return t.none || t.high == t.low+1 }
 
 const (
 	smaller, larger = 6, 6 // limits in a table, around the current one
-	perPass         = 12   // limits in one pass of the search
+	perPass         = 60   // limits in one pass of the search, at most
+	// maxPassBytes is about the most memory of the logs that a pass keeps for denied callers.
+	maxPassBytes = 256 << 20
 )
 
 func newSimulation(l policy.Limit) *simulation {
@@ -138,14 +141,18 @@ func (t *target) settle(v *variants) {
 	}
 	for i, limit := range v.limits {
 		if v.share(i) >= t.share && limit > t.low && (t.high == 0 || limit < t.high) {
-			t.low = limit
+			t.low, t.lowLogs = limit, v.logsDenied(i)
 		}
 	}
 	t.none = t.high == 0 && t.low >= window.MaxHits-1
 }
 
-// next appends at most n limits to try.
+// next appends at most n limits to try. It appends fewer if many callers are denied, because each
+// limit has logs of its own for them.
 func (t *target) next(all []uint64, n int) []uint64 {
+	const slotBytes, logBytes = 9, 64
+	each := t.lowLogs * (min(t.low, window.ExactHits)*slotBytes + logBytes)
+	n = max(min(n, int(maxPassBytes/max(each, 1))), 2)
 	switch {
 	case t.solved():
 	case t.high == 0:
@@ -197,14 +204,8 @@ func (s *simulation) begin(l policy.Limit) bool {
 func (s *simulation) report(l *policy.Limit, logs uint64) *WhatIf {
 	v := &s.table
 	w := &WhatIf{Requests: v.requests}
-	deniedLogs := make([]uint64, len(v.limits))
-	v.deniedLogs.each(func(_, set uint64) {
-		for i := range deniedLogs {
-			deniedLogs[i] += set >> i & 1
-		}
-	})
 	for i, limit := range v.limits {
-		row := WhatIfRow{Limit: limit, Denied: v.denied[i], DeniedShare: v.share(i), DeniedLogs: deniedLogs[i] * v.deniedLogs.times(), Current: limit == current(l)}
+		row := WhatIfRow{Limit: limit, Denied: v.denied[i], DeniedShare: v.share(i), DeniedLogs: v.logsDenied(i), Current: limit == current(l)}
 		if logs > 0 {
 			row.LogsShare = min(float64(row.DeniedLogs)/float64(logs), 1)
 		}
@@ -260,6 +261,12 @@ func (v *variants) share(i int) float64 {
 		return 0
 	}
 	return float64(v.denied[i]) / float64(v.requests)
+}
+
+// logsDenied returns how many logs the i-th limit denied.
+func (v *variants) logsDenied(i int) (n uint64) {
+	v.deniedLogs.each(func(_, set uint64) { n += set >> i & 1 })
+	return n * v.deniedLogs.times()
 }
 
 // see decides a check. If atEnd is true, the request was counted when it began.
