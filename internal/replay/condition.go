@@ -146,7 +146,7 @@ func (c Condition) value(r *Report) (value, of uint64) {
 	for i := range r.Rules {
 		p := &r.Rules[i]
 		if c.rule != "" && p.Rule != c.rule || c.rule == "" && p.Observed {
-			continue // what is only observed denies nobody
+			continue // what is only observed denies no request
 		}
 		switch c.figure {
 		case "denied":

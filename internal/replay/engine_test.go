@@ -62,7 +62,7 @@ func (f *fields) Describe(dst []Question, r *accesslog.Record) []Question {
 
 func (*fields) Untold() []Untold { return nil }
 
-// records is a source of requests: a time since begin, and values, of which "-" is none.
+// records is a source of requests: a time since begin, and values. The request lacks a value "-".
 type records struct {
 	of   []accesslog.Record
 	next int

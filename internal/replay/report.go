@@ -82,8 +82,8 @@ type Peak struct {
 	Share      float64 `json:"share"`
 }
 
-// A WhatIf says what other limits in place of one would have done, all other rules left out. There
-// is none for requests in flight, and for limits that subjects have of their own. For a token
+// A WhatIf says what other limits in place of one would have done, all other rules left out. Limits
+// of requests in flight are not varied, nor those that subjects have of their own. For a token
 // bucket the limit is its rate; the burst stays.
 type WhatIf struct {
 	Requests uint64      `json:"requests"` // that met the limit
