@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -37,6 +38,8 @@ var replayWays = [...]struct {
 type replays struct {
 	lines, bytes int64
 	rows         [len(replayWays)][]replayed
+	// checked is the CPU time of encoding/json to check that each line is JSON, by round.
+	checked []time.Duration
 }
 
 // A replayed is one run of the command.
@@ -94,6 +97,11 @@ func (b *bench) measureReplay(ctx context.Context) (*replays, error) {
 		return nil, err
 	}
 	for round := range b.rounds {
+		checked, err := checkLines(log)
+		if err != nil {
+			return nil, err
+		}
+		r.checked = append(r.checked, checked)
 		for i, way := range replayWays {
 			args := append([]string{"replay", "--json", "--rules", paths["rules.yaml"], "--envoy", paths["envoy.yaml"]}, way.args...)
 			one, err := b.replay(ctx, append(args, log), r.lines)
@@ -105,6 +113,34 @@ func (b *bench) measureReplay(ctx context.Context) (*replays, error) {
 		}
 	}
 	return r, nil
+}
+
+// checkLines lets encoding/json check each line of a file, and returns the CPU time of that.
+func checkLines(path string) (time.Duration, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	before, err := processorTime()
+	if err != nil {
+		return 0, err
+	}
+	in := bufio.NewScanner(bufio.NewReaderSize(f, 1<<20))
+	for in.Scan() {
+		if !json.Valid(in.Bytes()) {
+			return 0, fmt.Errorf("%s has a line that is no JSON", path)
+		}
+	}
+	after, err := processorTime()
+	return after - before, errors.Join(err, in.Err())
+}
+
+// processorTime is the CPU time of this process so far.
+func processorTime() (time.Duration, error) {
+	var u syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }
 
 // replay runs the command once, and checks that it has decided every line.
@@ -167,12 +203,13 @@ func (r *replays) write(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "A log of %d lines, %d MB.\n\n", r.lines, r.bytes/1e6)
-	figures.Head(w, "| rls replay | seconds | CPU µs a request | requests a second and core | resident MB |")
+	figures.Head(w, "| rls replay | seconds | CPU µs a request | requests a second and core | CPU, json.Valid of the lines is 1 (min–max) | resident MB |")
 	for i, way := range replayWays {
 		column := func(f func(replayed) float64) float64 { return figures.Median(figures.Column(r.rows[i], f)) }
 		cpu := column(func(o replayed) float64 { return o.cpu.Seconds() })
-		fmt.Fprintf(w, "| %s | %.1f | %.2f | %.0f | %.0f |\n", way.name, column(func(o replayed) float64 { return o.wall.Seconds() }),
-			1e6*cpu/float64(r.lines), float64(r.lines)/cpu, column(func(o replayed) float64 { return float64(o.resident) / 1e6 }))
+		ratios := figures.Ratios(figures.Column(r.rows[i], func(o replayed) float64 { return o.cpu.Seconds() }), figures.Column(r.checked, time.Duration.Seconds))
+		fmt.Fprintf(w, "| %s | %.1f | %.2f | %.0f | %s | %.0f |\n", way.name, column(func(o replayed) float64 { return o.wall.Seconds() }),
+			1e6*cpu/float64(r.lines), float64(r.lines)/cpu, figures.Spread(ratios, 2), column(func(o replayed) float64 { return float64(o.resident) / 1e6 }))
 	}
 	fmt.Fprintln(w)
 }
