@@ -114,7 +114,7 @@ func (r *replayCmd) Run(c *cli) error {
 	if err := r.checkNames(now.Rules, conditions); err != nil {
 		return err
 	}
-	describer, fields, err := r.describer(now)
+	describer, err := r.describer(now)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (r *replayCmd) Run(c *cli) error {
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
 	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
-		Paths: r.Logs, Format: r.Format, Fields: fields, Reorder: r.Reorder,
+		Paths: r.Logs, Format: r.Format, Reorder: r.Reorder,
 	}}
 	defer job.engine.Close()
 	result, failed := job.run(ctx)
@@ -250,21 +250,20 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 	return now, was, err
 }
 
-// describer returns what makes descriptors of requests, and what the fields of JSON logs are.
-func (r *replayCmd) describer(g *config.Generation) (replay.Describer, map[string]accesslog.Attribute, error) {
-	o := describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener}
+// describer returns what makes descriptors of requests.
+func (r *replayCmd) describer(g *config.Generation) (replay.Describer, error) {
 	if len(r.Envoy) == 0 {
-		return nil, nil, r.needEnvoy()
+		return nil, r.needEnvoy()
 	}
 	c, err := envoyfile.Read(r.Envoy...)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, invalid(err)
 	}
-	d, err := describe.New(c, o)
+	d, err := describe.New(c, describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener})
 	if err != nil {
-		return nil, nil, usage("--envoy: %w", err)
+		return nil, usage("--envoy: %w", err)
 	}
-	return d, nil, nil
+	return d, nil
 }
 
 // needEnvoy says what makes descriptors of the requests of the logs.
