@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
 // begin is the time of the first request of a test.
@@ -312,12 +313,14 @@ func TestWhatIf(t *testing.T) {
 		limit window.Limit
 		costs []uint64
 		set   func(*window.Limit, uint64)
+		unit  calendar.Unit
 	}{
 		"sliding":         {limit: per(10, 10*time.Second)},
 		"long":            {limit: per(10, 7*24*time.Hour)},
 		"costs":           {limit: per(10, 10*time.Second), costs: []uint64{1, 0, 3, 1, 2}},
 		"coarse":          {limit: per(9_000, 10*time.Second), costs: []uint64{1000}},
 		"fixed":           {limit: window.Limit{Hits: 10, Window: 10 * time.Second, Policy: window.Fixed}},
+		"calendar":        {limit: window.Limit{Hits: 10, Window: calendar.Hour.Nominal(), Policy: window.Calendar}, unit: calendar.Hour},
 		"sliding_counter": {limit: window.Limit{Hits: 10, Window: 10 * time.Second, Policy: window.SlidingCounter}},
 		"token_bucket":    {limit: window.Limit{Hits: 5, Rate: 10, Window: 10 * time.Second, Policy: window.TokenBucket}, set: func(l *window.Limit, n uint64) { l.Rate = uint32(n) }},
 	} {
@@ -335,12 +338,23 @@ func TestWhatIf(t *testing.T) {
 			if c.set == nil {
 				c.set = func(l *window.Limit, n uint64) { l.Hits = n }
 			}
+			rules := func(l window.Limit) *policy.Rules {
+				rule := limited("tenant", l)
+				if l.Policy == window.Calendar {
+					of, err := calendar.New(calendar.Spec{Unit: c.unit.String()})
+					if err != nil {
+						t.Fatal(err)
+					}
+					rule.Terms.Limits[0].Calendar = of
+				}
+				return rulesOf(t, nil, rule)
+			}
 			with := func(n uint64) RuleReport {
 				l := c.limit
 				c.set(&l, n)
-				return replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", l)), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}}, from).Rules[0]
+				return replayed(t, EngineOptions{Rules: rules(l), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}}, from).Rules[0]
 			}
-			r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", c.limit)), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}, WhatIf: func(string) bool { return true }}, from).Rules[0]
+			r := replayed(t, EngineOptions{Rules: rules(c.limit), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}, WhatIf: func(string) bool { return true }}, from).Rules[0]
 			if len(r.WhatIf.Rows) < 10 {
 				t.Fatalf("got %d rows", len(r.WhatIf.Rows))
 			}

@@ -16,11 +16,14 @@ type whatIf struct {
 	chosen func(rule string) bool
 	tally  *tally
 	live   *Live // asks nothing but which logs a request has
+	now    time.Duration
 	search bool  // only the smallest limits are searched; the tables are complete
 }
 
 func newWhatIf(rules *policy.Rules, t *tally, chosen func(string) bool) *whatIf {
-	return &whatIf{chosen: chosen, tally: t, live: NewLive(rules, roomy{})}
+	w := &whatIf{chosen: chosen, tally: t}
+	w.live = newLive(rules, roomy{}, func() time.Duration { return w.now })
+	return w
 }
 
 // roomy is a store in which every check has room, and that keeps nothing.
@@ -36,6 +39,7 @@ func (roomy) Close() error { return nil }
 
 // ask lets the what-if see the limits of a question that nothing else decides.
 func (w *whatIf) ask(ctx context.Context, at time.Duration, q *Question, caller *tier.Subject, stream window.StreamID, atEnd bool) error {
+	w.now = at
 	req := policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream}
 	v, err := w.live.Decide(ctx, req, caller)
 	if err != nil {
@@ -200,9 +204,13 @@ func (s *simulation) begin(l policy.Limit) bool {
 	return true
 }
 
-// report returns the table and the smallest limits that are known. logs is the number of all logs.
+// report returns the table and the smallest limits that are known, or nil if no request met the limit.
+// logs is the number of all logs.
 func (s *simulation) report(l *policy.Limit, logs uint64) *WhatIf {
 	v := &s.table
+	if v.requests == 0 {
+		return nil // Envoy asks at the end of requests only, when nothing can be denied
+	}
 	w := &WhatIf{Requests: v.requests}
 	for i, limit := range v.limits {
 		row := WhatIfRow{Limit: limit, Denied: v.denied[i], DeniedShare: v.share(i), DeniedLogs: v.logsDenied(i), Current: limit == current(l)}
