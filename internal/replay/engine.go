@@ -164,7 +164,7 @@ func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 		if q.AtEnd {
 			err = e.later(ctx, r, q, e.now)
 		} else {
-			err = e.whatIf.ask(ctx, r.At, q, e.now.caller(q), stream(e.number), false)
+			err = e.whatIf.ask(ctx, r.At, e.asked(q), e.now.caller(q), false)
 		}
 		if err != nil {
 			return err
@@ -413,7 +413,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			s.best = *o.limit
 			o.limit = &s.best
 		}
-		req := policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)}
+		req := e.asked(q)
 		v, err := s.timeline.Decide(ctx, r.At, req, caller)
 		if err != nil {
 			return o, err
@@ -426,6 +426,11 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 		s.unknown++
 	}
 	return o, nil
+}
+
+// asked returns a question about the present request as the policy takes it.
+func (e *Engine) asked(q *Question) policy.Request {
+	return policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)}
 }
 
 // stream names the stream of a request.
@@ -479,7 +484,7 @@ func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, questi
 		if q.AtEnd {
 			continue
 		}
-		if err := s.whatIf.ask(ctx, r.At, q, s.caller(q), stream(e.number), false); err != nil {
+		if err := s.whatIf.ask(ctx, r.At, e.asked(q), s.caller(q), false); err != nil {
 			return err
 		}
 	}
@@ -501,7 +506,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 		req.Descriptors, req.Ending = s.one[:], endOfLog
 	}
 	if s.whatIf != nil && s.whatIf.search {
-		return s.whatIf.ask(ctx, end.at, q, s.caller(q), req.Stream, true)
+		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)
 	}
 	v, err := s.timeline.Decide(ctx, end.at, req, s.caller(q))
 	if err != nil {

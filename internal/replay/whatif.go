@@ -17,7 +17,7 @@ type whatIf struct {
 	tally  *tally
 	live   *Live // asks nothing but which logs a request has
 	now    time.Duration
-	search bool  // only the smallest limits are searched; the tables are complete
+	search bool // only the smallest limits are searched; the tables are complete
 }
 
 func newWhatIf(rules *policy.Rules, t *tally, chosen func(string) bool) *whatIf {
@@ -37,10 +37,12 @@ func (roomy) Take(_ context.Context, _ bool, _ []window.Check, decisions []windo
 }
 func (roomy) Close() error { return nil }
 
+// End implements [window.Ender]: every request was allowed, so its stream held something.
+func (roomy) End(context.Context, window.StreamID, time.Duration) (bool, error) { return true, nil }
+
 // ask lets the what-if see the limits of a question that nothing else decides.
-func (w *whatIf) ask(ctx context.Context, at time.Duration, q *Question, caller *tier.Subject, stream window.StreamID, atEnd bool) error {
+func (w *whatIf) ask(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject, atEnd bool) error {
 	w.now = at
-	req := policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream}
 	v, err := w.live.Decide(ctx, req, caller)
 	if err != nil {
 		return err
