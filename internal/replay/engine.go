@@ -462,10 +462,15 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 			s.tally.unlimited(m.Rule, m.UnlimitedTier).requests++
 		}
 	}
-	if inFlight {
+	if inFlight && !slices.ContainsFunc(e.questions, Question.ends) {
 		return e.later(ctx, r, &Question{Domain: req.Domain}, s)
 	}
 	return nil
+}
+
+// ends reports whether a question ends the stream of its request.
+func (q Question) ends() bool {
+	return q.AtEnd && slices.ContainsFunc(q.Descriptors, func(d policy.Descriptor) bool { return d.Ends })
 }
 
 // tighter reports whether a smaller share of one limit remains than of another.
@@ -495,10 +500,8 @@ func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, questi
 func (s *side) ended(ctx context.Context, end *pending) error {
 	q := &end.question
 	req := policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(end.number)}
-	for i := range q.Descriptors {
-		if q.Descriptors[i].Ends {
-			req.Ending = endOfLog
-		}
+	if q.ends() {
+		req.Ending = endOfLog
 	}
 	if len(q.Descriptors) == 0 {
 		// The filter of the log's Envoy need not end streams: the end of the request is known.

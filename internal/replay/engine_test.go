@@ -224,6 +224,31 @@ func TestEngineInFlight(t *testing.T) {
 	}
 }
 
+// settling asks in flight, and at the end gives the place back and reports a cost, as
+// envoy/in-flight.yaml does.
+type settling struct{ fields }
+
+func (s *settling) Describe(dst []Question, r *accesslog.Record) []Question {
+	dst = s.fields.Describe(dst, r)
+	return append(dst, Question{Domain: "edge", AtEnd: true, Descriptors: []policy.Descriptor{
+		{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true},
+		{Entries: descriptors.Descriptor{{Key: "bytes", Value: "all"}}, Cost: 5},
+	}})
+}
+
+// TestEngineSettles charges at the end what an admitted request cost, and nothing for a denied one.
+func TestEngineSettles(t *testing.T) {
+	from := new(records)
+	from.add(0, "a", "2000")
+	from.add(1*time.Second, "a", "500")
+	from.add(2500*time.Millisecond, "a", "0")
+	rules := rulesOf(t, nil, limited("tenant", window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight}), limited("bytes", per(100, time.Minute)))
+	r := replayed(t, EngineOptions{Rules: rules, Describer: &settling{fields{keys: []string{"tenant"}}}}, from)
+	if r.Denied != 1 || r.Rules[1].Peaks[4].Used != 10 {
+		t.Errorf("got %d denied, and %+v", r.Denied, r.Rules[1])
+	}
+}
+
 // TestEngineFirstDenial ends at the first filter that denies: later ones are not asked.
 func TestEngineFirstDenial(t *testing.T) {
 	from := new(records)
