@@ -448,6 +448,28 @@ func TestTimelineSweeps(t *testing.T) {
 	}
 }
 
+// TestEngineAllocations decides without an allocation once the logs have their size.
+func TestEngineAllocations(t *testing.T) {
+	e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(100, time.Minute))), Describer: new(describing)})
+	defer e.Close()
+	r := &accesslog.Record{At: begin, Values: make([]accesslog.Value, 2)}
+	add := func() {
+		r.At += time.Millisecond
+		if r.Line++; r.Line == 10 {
+			r.Line = 0
+		}
+		if err := e.Add(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10_000 {
+		add()
+	}
+	if n := testing.AllocsPerRun(1000, add); n > 0 {
+		t.Errorf("%v allocations a request", n)
+	}
+}
+
 // TestCondition holds conditions to a report.
 func TestCondition(t *testing.T) {
 	r := &Report{Requests: 1000, Denied: 10, Unlimited: 5, Logs: Logs{Lines: 1010, Broken: 10}, Against: &Comparison{NewlyDenied: 3}, Rules: []RuleReport{

@@ -90,6 +90,10 @@ func newLive(rules *policy.Rules, store window.Store, clock func() time.Duration
 	l := &Live{rules: rules}
 	// Without Patience, because the time of a Timeline stands still while a request is decided.
 	o := policy.Options{Store: store, Meters: uncounted{}, Clock: clock}
+	switch store.(type) {
+	case *memstore.Store, roomy:
+		o.CopiesNames = true
+	}
 	if rules.Tiers() != nil {
 		o.Subjects = (*callers)(l)
 	}
