@@ -234,7 +234,7 @@ func (c *Call) logKey(tag string, rule *Rule) string {
 		// The name stays where it is: if names grows, the older ones stay in the memory before.
 		at := len(c.names)
 		c.names = descriptors.AppendKey(c.names, tag, rule.id, c.identity...)
-		return unsafe.String(unsafe.SliceData(c.names[at:]), len(c.names)-at)
+		return unsafe.String(unsafe.SliceData(c.names[at:]), len(c.names)-at) //nolint:gosec // nothing writes there before Forget
 	}
 	c.key = descriptors.AppendKey(reuse.Slice(c.key), tag, rule.id, c.identity...)
 	return string(c.key)
