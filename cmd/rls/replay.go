@@ -138,8 +138,8 @@ func (r *replayCmd) Run(c *cli) error {
 	}
 	var decisions *os.File
 	if r.Decisions != "" {
-		if decisions, err = os.Create(r.Decisions); err != nil {
-			return fmt.Errorf("--decisions: %w", err)
+		if decisions, err = r.create("--decisions", r.Decisions); err != nil {
+			return err
 		}
 		defer func() { _ = decisions.Close() }() // for the ways out below; the usual one reports the error
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
@@ -164,6 +164,25 @@ func (r *replayCmd) Run(c *cli) error {
 		return partial{failed}
 	}
 	return r.judge(result, conditions)
+}
+
+// create creates a file that a flag names, unless it is one of the logs.
+func (r *replayCmd) create(flag, path string) (*os.File, error) {
+	if path == "-" {
+		return nil, usage("%s: name a file; standard output has the report", flag)
+	}
+	if there, err := os.Stat(path); err == nil {
+		for _, log := range r.Logs {
+			if info, err := os.Stat(log); err == nil && os.SameFile(there, info) {
+				return nil, usage("%s: %s is one of the logs, and would be overwritten", flag, path)
+			}
+		}
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return f, nil
 }
 
 // check returns the conditions of --fail-if. The error says what is wrong with the flags.

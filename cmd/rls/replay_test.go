@@ -164,6 +164,8 @@ func TestReplayExitCodes(t *testing.T) {
 		"what-if":           {with("--what-if", "per-kei"), 1, `--what-if: there is no rule "per-kei"`},
 		"sampled":           {with("--sampled", "0"), 1, "--sampled: expected a share"},
 		"reorder":           {with("--reorder", "-1s"), 1, "--reorder: expected a time"},
+		"decisions":         {with("--decisions", "-"), 1, "--decisions: name a file"},
+		"overwrite":         {with("--decisions", log), 1, "is one of the logs"},
 		"against-tiers":     {with("--against-tiers", flags[3]), 1, "name the rules of these tiers"},
 	} {
 		t.Run(name, func(t *testing.T) {
