@@ -130,12 +130,11 @@ func (d *decoder) decode(line []byte) (at int64, is outcome, fault string, place
 			d.line.values[slot].State = Absent
 		}
 	}
-	if d.isSilent() {
-		return 0, isNoRequest, "", 0
-	}
-	at, fault = d.time()
-	if fault != "" {
+	if at, fault = d.time(); fault != "" {
 		return 0, isBroken, fault, 0
+	}
+	if d.isSilent() {
+		return at, isNoRequest, "", 0
 	}
 	return at, isRequest, "", 0
 }
