@@ -21,6 +21,7 @@ type decoder struct {
 	parser       parser
 	line         fields
 	seen         []bool // slots that a line of the file has had; nil: every line has all slots
+	headers      []int  // slots of headers, of which Caddy redacts some
 	wants        []derivation
 	start, emit  []timeSlot
 	duration     derivation
@@ -66,6 +67,12 @@ func (f *format) newDecoder(want []Attribute) (*decoder, error) {
 	}
 	if f.text == nil {
 		d.parser, d.seen = newJSONParser(names), make([]bool, len(slots))
+		for slot, name := range names {
+			if f.name == caddyName && strings.HasPrefix(name, caddyHeaders) {
+				d.headers = append(d.headers, slot)
+				d.seen[slot] = true // Caddy writes all headers that a request has
+			}
+		}
 	} else {
 		d.parser = newTextParser(f.text)
 	}
@@ -130,12 +137,16 @@ func (d *decoder) decode(line []byte) (at int64, is outcome, fault string, place
 			d.line.values[slot].State = Absent
 		}
 	}
-	if d.isSilent() {
-		return 0, isNoRequest, "", 0
+	for _, slot := range d.headers {
+		if v := &d.line.values[slot]; string(v.Text) == "REDACTED" {
+			*v = Value{}
+		}
 	}
-	at, fault = d.time()
-	if fault != "" {
+	if at, fault = d.time(); fault != "" {
 		return 0, isBroken, fault, 0
+	}
+	if d.isSilent() {
+		return at, isNoRequest, "", 0
 	}
 	return at, isRequest, "", 0
 }

@@ -77,7 +77,7 @@ func openFile(path string, index int, o *Options, formats []*format, read *atomi
 	if err != nil {
 		return nil, err
 	}
-	sample, rest, err := f.sample(regular)
+	sample, rest, err := f.sample(regular, formats)
 	if err == nil {
 		err = f.detect(sample, formats, rest)
 	}
@@ -186,7 +186,7 @@ func (f *file) unpacked(head []byte, all io.Reader) error {
 func (f *file) closeRaw() error {
 	var errs []error
 	if f.unpack != nil {
-		errs = append(errs, f.unpack.Close())
+		_ = f.unpack.Close() // it repeats the error of the last read
 		f.unpack = nil
 	}
 	if f.closer != nil {
@@ -197,9 +197,9 @@ func (f *file) closeRaw() error {
 	return errors.Join(errs...)
 }
 
-// sample reads the beginning of a file: of a regular file as much as may be, of another what comes
-// first. rest reports whether the file has more.
-func (f *file) sample(regular bool) (sample []byte, rest bool, err error) {
+// sample reads the beginning of a file: of a regular file as much as may be, of another only as much
+// as the format needs, because more may come late. rest reports whether the file has more.
+func (f *file) sample(regular bool, formats []*format) (sample []byte, rest bool, err error) {
 	sample = make([]byte, 0, 4<<10)
 	for len(sample) < sampleBytes {
 		if len(sample) == cap(sample) {
@@ -217,7 +217,7 @@ func (f *file) sample(regular bool) (sample []byte, rest bool, err error) {
 			}
 			return nil, false, f.broken(err, 0)
 		}
-		if !regular && bytes.IndexByte(sample, '\n') >= 0 {
+		if !regular && bytes.IndexByte(sample, '\n') >= 0 && f.detect(sample, formats, true) == nil {
 			break
 		}
 	}

@@ -84,6 +84,11 @@ var meshes = []field{
 	{"route_name", RouteName},
 }
 
+const (
+	caddyName    = "caddy"
+	caddyHeaders = "request.headers."
+)
+
 // caddy are the names in the access log of Caddy, beside the headers of the requests.
 var caddy = []field{
 	{"ts", EmitTime},
@@ -121,7 +126,7 @@ func caddyFormat(want []Attribute) *format {
 			}
 		}
 	}
-	return jsonFormat("caddy", fields)
+	return jsonFormat(caddyName, fields)
 }
 
 // candidates returns the formats that a file can have by the options, the likeliest first.
