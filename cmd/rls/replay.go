@@ -54,7 +54,7 @@ func replayOf(c *cli) *cobra.Command {
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
 			"LOG is an access log of Envoy, nginx or Caddy, also packed by gzip or zstd; - is standard input. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. " +
-			"It calls nothing. docs/replay.md describes logs, mapping files and the report.\n\n" +
+			"It calls nothing. docs/replay.md describes the logs and the report.\n\n" +
 			"Exit codes: 0, the report is complete; 1, an error; 2, a --fail-if holds; 3, the report is of a part of the requests.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -297,7 +297,7 @@ func (r *replayCmd) needEnvoy() error {
 			}
 		}
 	}
-	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends; for logs of other servers, name a mapping file with --map FILE")
+	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends")
 }
 
 // storeOf returns the bounds of the logs: those of a service with these settings.
