@@ -45,6 +45,7 @@ var only = []struct {
 	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/ruletests", "internal/config/envoyfile", "internal/config/tiers"}},
 	{"go.opentelemetry.io", "a span is made in one place", []string{"internal/tracing", "internal/daemon"}},
 	{"github.com/apache/datasketches-go", "what is counted for people has a bound", []string{"internal/insight", "internal/replay"}},
+	{"github.com/klauspost/compress", "only access logs are packed", []string{"internal/replay/accesslog"}},
 	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},
 }
 

@@ -16,7 +16,7 @@ func manyLines(line func(at time.Time, n int) string) []byte {
 	var b bytes.Buffer
 	at := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	for n := 0; b.Len() < 10<<20; n++ {
-		b.WriteString(line(at.Add(time.Duration(n)*time.Millisecond), n))
+		b.WriteString(line(at.Add(time.Duration(n)*10*time.Millisecond), n))
 	}
 	return b.Bytes()
 }

@@ -87,7 +87,8 @@ func openFile(path string, index int, o *Options, formats []*format, read *atomi
 	}
 	if regular {
 		f.read.Add(-f.count())
-		return f, f.closeRaw()
+		f.closeRaw()
+		return f, nil
 	}
 	f.stream = io.MultiReader(bytes.NewReader(sample), f.stream)
 	return f, nil
@@ -129,7 +130,7 @@ func (f *file) open() (regular bool, err error) {
 			err = errors.New("is a directory; name the files in it")
 		}
 		if err != nil {
-			opened.Close()
+			_ = opened.Close()
 			return false, pathError(f.path, "%w", err)
 		}
 		if regular = info.Mode().IsRegular(); regular {
@@ -140,7 +141,7 @@ func (f *file) open() (regular bool, err error) {
 	c := &counter{r: in, total: f.read}
 	f.raw = c
 	head, err := readHead(c, 4)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		f.closeRaw()
 		return false, pathError(f.path, "cannot be read: %w", err)
 	}
@@ -183,18 +184,17 @@ func (f *file) unpacked(head []byte, all io.Reader) error {
 	return nil
 }
 
-func (f *file) closeRaw() error {
-	var errs []error
+// closeRaw closes the file. Errors of closing say nothing of a file that was only read.
+func (f *file) closeRaw() {
 	if f.unpack != nil {
-		_ = f.unpack.Close() // it repeats the error of the last read
+		_ = f.unpack.Close()
 		f.unpack = nil
 	}
 	if f.closer != nil {
-		errs = append(errs, f.closer.Close())
+		_ = f.closer.Close()
 		f.closer = nil
 	}
 	f.stream = nil
-	return errors.Join(errs...)
 }
 
 // sample reads the beginning of a file: of a regular file as much as may be, of another only as much
@@ -207,7 +207,7 @@ func (f *file) sample(regular bool, formats []*format) (sample []byte, rest bool
 		}
 		n, err := f.stream.Read(sample[len(sample):cap(sample)])
 		sample = sample[:len(sample)+n]
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return sample, false, nil
 		}
 		if err != nil {
@@ -361,16 +361,17 @@ func (f *file) run() {
 	var number int64
 	for {
 		line, err := l.next()
-		if err == errWait || len(b.data) >= batchBytes {
+		wait, long := errors.Is(err, errWait), errors.Is(err, errLong)
+		if wait || len(b.data) >= batchBytes {
 			if b = f.send(b); b == nil {
 				return
 			}
-			if err == errWait {
+			if wait {
 				continue
 			}
 		}
-		if err != nil && err != errLong {
-			if err != io.EOF {
+		if err != nil && !long {
+			if !errors.Is(err, io.EOF) {
 				f.err = f.broken(err, number)
 			}
 			f.send(b)
@@ -379,7 +380,7 @@ func (f *file) run() {
 		if number++; number == 1 {
 			line = withoutMark(line)
 		}
-		if err == errLong {
+		if long {
 			b.fault(f, number, fmt.Sprintf("has more than %d bytes", maxLine))
 			continue
 		}
@@ -444,19 +445,17 @@ func (f *file) send(b *batch) *batch {
 }
 
 // close ends the file.
-func (f *file) close() error {
+func (f *file) close() {
 	f.end.Do(func() { close(f.done) })
-	if !f.started {
-		return f.closeRaw()
+	if f.started {
+		if f.path == "-" {
+			return // a read of it cannot be ended
+		}
+		if f.closer != nil {
+			_ = f.closer.Close() // ends a read that waits
+			f.closer = nil
+		}
+		<-f.gone
 	}
-	if f.path == "-" {
-		return nil // a read of it cannot be ended
-	}
-	var err error
-	if f.closer != nil {
-		err = f.closer.Close()
-	}
-	<-f.gone
-	f.closer = nil
-	return errors.Join(err, f.closeRaw())
+	f.closeRaw()
 }

@@ -33,7 +33,9 @@ func packed(t *testing.T, kind, content string) string {
 			t.Fatal(err)
 		}
 	}
-	io.WriteString(w, content)
+	if _, err := io.WriteString(w, content); err != nil {
+		t.Fatal(err)
+	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +253,9 @@ func TestMemory(t *testing.T) {
 		out, in := io.Pipe()
 		go func() {
 			w := gzip.NewWriter(in)
-			io.WriteString(w, jsonAt(1, "/a"))
-			io.Copy(w, inner)
+			if _, err := io.Copy(w, io.MultiReader(strings.NewReader(jsonAt(1, "/a")), inner)); err != nil {
+				t.Error(err)
+			}
 			w.Close()
 			in.Close()
 		}()

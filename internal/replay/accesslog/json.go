@@ -300,19 +300,19 @@ func (p *jsonParser) skip(b []byte, i, depth int) int {
 	if i >= len(b) {
 		return p.stop(i)
 	}
-	switch c := b[i]; {
-	case c == '"':
+	switch b[i] {
+	case '"':
 		i, _ = p.text(b, i+1)
 		return i
-	case c == '{':
+	case '{':
 		return p.object(b, i+1, nil, depth+1)
-	case c == '[':
+	case '[':
 		return p.array(b, i+1, depth+1)
-	case c == 't':
+	case 't':
 		return p.word(b, i, "true")
-	case c == 'f':
+	case 'f':
 		return p.word(b, i, "false")
-	case c == 'n':
+	case 'n':
 		return p.word(b, i, "null")
 	default:
 		return p.number(b, i)
@@ -406,20 +406,27 @@ func (p *jsonParser) keep(b []byte, i int, field *jsonField, depth int) int {
 			return end
 		}
 	}
+	if i < len(b) && b[i] == '"' {
+		end, escaped := p.text(b, i+1)
+		if end < 0 {
+			return -1
+		}
+		raw := b[i+1 : end-1]
+		if escaped {
+			raw = p.unescape(raw)
+		}
+		p.set(field, told(raw))
+		return end
+	}
 	end := p.skip(b, i, depth)
 	if end < 0 {
 		return -1
 	}
 	raw := b[i:end]
-	switch {
-	case raw[0] == '"':
-		raw = raw[1 : len(raw)-1]
-		if indexByte(raw, '\\') >= 0 {
-			raw = p.unescape(raw)
-		}
-	case raw[0] == '[':
+	switch raw[0] {
+	case '[':
 		raw = p.joined(raw)
-	case raw[0] == 'n':
+	case 'n':
 		raw = nil
 	}
 	p.set(field, told(raw))

@@ -58,8 +58,13 @@ func sourcesOf(want Attribute) []source {
 		return []source{{originalOrPath, asIs}, {originalPath, asIs}, {Path, asIs}, {RequestLine, pathOfLine}}
 	case PathOnly:
 		return []source{
-			{PathOnly, asIs}, {originalOrPath, withoutQuery}, {originalPathOnly, asIs}, {originalPath, withoutQuery},
-			{rewrittenPathOnly, asIs}, {Path, withoutQuery}, {RequestLine, pathOnlyOfLine},
+			{PathOnly, asIs},
+			{originalOrPath, withoutQuery},
+			{originalPathOnly, asIs},
+			{originalPath, withoutQuery},
+			{rewrittenPathOnly, asIs},
+			{Path, withoutQuery},
+			{RequestLine, pathOnlyOfLine},
 		}
 	case Method:
 		return []source{{Method, asIs}, {RequestLine, methodOfLine}}

@@ -65,7 +65,7 @@ func (l *lines) last() ([]byte, error) {
 	}
 	line := l.buf[l.start:l.end]
 	l.start = l.end
-	if len(line) > 0 && l.err == io.EOF {
+	if len(line) > 0 && errors.Is(l.err, io.EOF) {
 		return line, nil
 	}
 	return nil, l.err

@@ -251,3 +251,55 @@ func TestTimes(t *testing.T) {
 		}
 	}
 }
+
+var benchLines = []struct{ name, line string }{
+	{"json", `{"client":"10.0.1.2","degraded":null,"details":"via_upstream","duration_ms":3,"flags":"-","grpc_status":null,"limit":100,"method":"GET","path":"/search/1","protocol":"HTTP/1.1","remaining":97,"request_id":"f97a48a4-320f-45ea-8f00-8df8d2cc9563","retry_after":null,"rule":"per-key","shadowed":null,"status":200,"subject":"customer-1","tier":"gold","time":"2026-11-23T09:48:33.759Z","upstream":"127.0.0.1:8080"}`},
+	{"envoy", textSeeds[0]},
+	{"nginx", textSeeds[1]},
+}
+
+// lineDecoder returns a decoder for a line, with a describer's usual wants.
+func lineDecoder(t testing.TB, line string) *decoder {
+	list, err := candidates(&Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		d, err := f.newDecoder([]Attribute{Method, PathOnly, Client, Subject})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, is, _, _ := d.decode([]byte(line)); is == isRequest {
+			return d
+		}
+	}
+	t.Fatalf("no format reads %s", line)
+	return nil
+}
+
+// BenchmarkParse parses one line, without reading and ordering.
+func BenchmarkParse(b *testing.B) {
+	for _, l := range benchLines {
+		b.Run(l.name, func(b *testing.B) {
+			d, line, out := lineDecoder(b, l.line), []byte(l.line), []byte(nil)
+			b.SetBytes(int64(len(line)))
+			b.ReportAllocs()
+			for b.Loop() {
+				d.decode(line)
+				out = d.appendRecord(out[:0], 0, 1)
+			}
+		})
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	for _, l := range benchLines {
+		d, line, out := lineDecoder(t, l.line), []byte(l.line), make([]byte, 0, 1<<10)
+		if n := testing.AllocsPerRun(100, func() {
+			d.decode(line)
+			out = d.appendRecord(out[:0], 0, 1)
+		}); n > 0 {
+			t.Errorf("%s: %v allocations", l.name, n)
+		}
+	}
+}

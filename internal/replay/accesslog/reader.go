@@ -128,7 +128,7 @@ func Open(o Options) (*Reader, error) {
 		r.total = 0
 	}
 	if len(errs) > 0 {
-		r.Close()
+		_ = r.Close()
 		return nil, errors.Join(errs...)
 	}
 	return r, nil
@@ -229,11 +229,10 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	r.closed = true
-	var errs []error
 	for _, f := range r.files {
-		errs = append(errs, f.close())
+		f.close()
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // pathError returns an error about a file.

@@ -253,7 +253,7 @@ func nextVariable(text string) (before string, op textOp, rest string, err error
 		return text, op, "", nil
 	}
 	isName := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' }
-	name, behind := rest, ""
+	var name, behind string
 	if strings.HasPrefix(rest, "{") {
 		if name, behind, found = strings.Cut(rest[1:], "}"); !found {
 			return "", op, "", fmt.Errorf("the log format has ${ without }")
