@@ -114,6 +114,7 @@ func (r *reader) route(f *strict.Field[route]) *Route {
 		Place: r.at(f.Spot), Name: in.Name, Match: r.match(&in.Match), Forwards: in.Route.Set,
 		Cluster: action.Cluster.Value, Limits: r.limits(action.Limits), IncludeVH: action.IncludeVH,
 		PerFilter: r.perFilter(in.PerFilter), Changed: changed(in.Remove, in.Add),
+		Rewrites: action.Prefix.Set || action.Regex.Set || action.Policy.Set || action.Path.Set,
 	}
 	for _, c := range action.Weighted.Value.Clusters {
 		for _, e := range c.Value.PerFilter {

@@ -181,6 +181,10 @@ type routeAction struct {
 	Limits    []strict.Field[rateLimit] `yaml:"rate_limits"`
 	IncludeVH bool                      `yaml:"include_vh_rate_limits"`
 	Weighted  strict.Field[weighted]    `yaml:"weighted_clusters"`
+	Prefix    strict.Field[anything]    `yaml:"prefix_rewrite"`
+	Regex     strict.Field[anything]    `yaml:"regex_rewrite"`
+	Policy    strict.Field[anything]    `yaml:"path_rewrite_policy"`
+	Path      strict.Field[anything]    `yaml:"path_rewrite"`
 }
 
 type weighted struct {

@@ -102,6 +102,8 @@ type Route struct {
 	Limits    []*RateLimit
 	IncludeVH bool
 	PerFilter map[string]*PerRoute
+	// Rewrites is true if Envoy changes the path after the rate limit.
+	Rewrites bool
 	// Metadata is the metadata of the route.
 	Metadata map[string]any
 	Changed  []string

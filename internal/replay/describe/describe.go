@@ -49,7 +49,7 @@ var _ replay.Describer = (*Describer)(nil)
 
 // common are indexes of attributes that every request is looked at by.
 type common struct {
-	subject, authSubject, details, flags, pathOnly, path, authority, routeName, cluster, internal int
+	subject, authSubject, details, flags, pathOnly, routeName, internal int
 }
 
 // manager is a compiled connection manager.
@@ -57,6 +57,7 @@ type manager struct {
 	port       int
 	hosts      hosts
 	hostHeader int // index of the attribute that selects the host
+	path       int // index of the attribute that selects the route
 	noHost     *untold
 	noPath     *untold
 	ignoreSemi bool
@@ -87,7 +88,7 @@ func newDescriber(o Options) *Describer {
 	d.common = common{
 		subject: d.want(accesslog.Subject), authSubject: d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject")),
 		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags),
-		pathOnly: d.want(accesslog.PathOnly), path: -1, authority: -1, routeName: d.want(accesslog.RouteName), cluster: -1, internal: -1,
+		pathOnly: d.want(accesslog.PathOnly), routeName: d.want(accesslog.RouteName), internal: -1,
 	}
 	d.texts.init()
 	d.digests.init(o.Secrets)

@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"net/netip"
@@ -84,27 +85,41 @@ func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, chang
 		l.when = d.when(in)
 	}
 	for i := range in.Actions {
-		l.actions = append(l.actions, d.action(&in.Actions[i], route, changed))
+		l.actions = append(l.actions, d.action(&in.Actions[i], route, changed, pathOf(in, route)))
 	}
 	return l
 }
 
-func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed []string) action {
+// original is the path as the rate limit sees it, before Envoy rewrites it.
+const original accesslog.Attribute = "REQ(x-envoy-original-path?:path)"
+
+// pathOf returns the attribute with the path that a limit sees.
+func pathOf(in *envoyfile.RateLimit, route *envoyfile.Route) accesslog.Attribute {
+	if route.Rewrites && !in.AtEnd {
+		return original
+	}
+	return accesslog.Path
+}
+
+func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed []string, path accesslog.Attribute) action {
 	a := action{
 		kind: in.Kind, key: in.Key, value: in.Value, secret: d.secrets.Is(in.Key), skip: in.SkipIfAbsent,
 		expect: in.Expect, invert: in.Invert, v4: in.V4, v6: in.V6, name: in.Name, nets: in.Networks,
 	}
 	for _, p := range in.Parts {
+		if p.Attribute == accesslog.Path {
+			p.Attribute = path
+		}
 		a.parts = append(a.parts, d.part(&p, in, &a, changed))
 	}
 	switch in.Kind {
 	case envoyfile.HeaderMatch:
-		a.matches = d.matchers(in.Headers, true)
+		a.matches = d.matchers(in.Headers, true, path)
 	case envoyfile.QueryMatch:
-		a.matches = d.matchers(in.Query, false)
+		a.matches = d.matchers(in.Query, false, path)
 	case envoyfile.QueryParameter:
-		none := d.missing(accesslog.Path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors with "+in.Key+" were left out.", "")
-		a.parts = []part{{value: d.want(accesslog.Path), none: none}}
+		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors with "+in.Key+" were left out.", "")
+		a.parts = []part{{value: d.want(path), none: none}}
 	case envoyfile.AddressMatch:
 		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
 	case envoyfile.MaskedAddress:
@@ -224,9 +239,19 @@ func costOf(v *accesslog.Value) (uint64, bool) {
 	if v.State != accesslog.Present {
 		return 0, false
 	}
-	f, err := strconv.ParseFloat(string(v.Text), 64)
-	if err != nil || math.IsNaN(f) || f < 0 || f > envoyfile.MaxCost {
+	text := string(bytes.TrimSpace(v.Text))
+	if strings.Contains(text, "_") {
 		return 0, false
+	}
+	if digits, ok := strings.CutPrefix(strings.ToLower(strings.TrimPrefix(text, "+")), "0x"); ok && !strings.Contains(digits, "p") {
+		text += "p0" // Envoy takes 0x10, too
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil, f < 0, f > envoyfile.MaxCost:
+		return 0, false
+	case math.IsNaN(f):
+		return 1 << 63, true // as Envoy sends it
 	}
 	return uint64(f), true
 }

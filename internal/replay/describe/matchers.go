@@ -19,12 +19,13 @@ type matcher struct {
 	none  *untold
 }
 
-func (d *Describer) matchers(list []envoyfile.Matcher, headers bool) []matcher {
+// matchers compiles matchers of headers, or of the query parameters of a path.
+func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path accesslog.Attribute) []matcher {
 	out := make([]matcher, len(list))
 	for i, in := range list {
 		m := matcher{Matcher: in}
-		a := accesslog.Path
-		if headers {
+		a := path
+		if headers && in.Name != ":path" {
 			a = accesslog.Header(in.Name)
 		}
 		m.value = d.want(a)

@@ -82,6 +82,14 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 		m.hostHeader = d.want(a)
 		m.noHost = d.missing(a, in.Routes.Place, "The virtual host was taken whose domain is *, if there is one.", "authority")
 	}
+	// A route that rewrites leaves the original path in another header, which PATH(NQ) prefers.
+	// Without such routes that header is the client's own.
+	m.path = d.common.pathOnly
+	if !slices.ContainsFunc(in.Routes.Hosts, func(v *envoyfile.VirtualHost) bool {
+		return slices.ContainsFunc(v.Routes, func(r *envoyfile.Route) bool { return r.Rewrites })
+	}) {
+		m.path = d.want(accesslog.Path)
+	}
 	m.noPath = d.missing(accesslog.PathOnly, in.Routes.Place, "Requests had no route, so nothing was asked.", "path")
 	return m
 }
@@ -107,7 +115,7 @@ func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *en
 	match := &in.Match
 	out := route{
 		path:    pathMatcher{kind: match.Kind, text: match.Path, fold: match.Fold},
-		headers: d.matchers(match.Headers, true), query: d.matchers(match.Query, false),
+		headers: d.matchers(match.Headers, true, accesslog.Path), query: d.matchers(match.Query, false, accesslog.Path),
 	}
 	switch {
 	case match.Kind == envoyfile.Regex:
@@ -116,7 +124,7 @@ func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *en
 		out.path.text = strings.ToLower(match.Path)
 	}
 	if match.GRPC {
-		list := d.matchers([]envoyfile.Matcher{{Place: match.Place, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+;].*)?`}}, true)
+		list := d.matchers([]envoyfile.Matcher{{Place: match.Place, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+].*)?`}}, true, accesslog.Path)
 		out.grpc = &list[0]
 	}
 	if match.Unsupported != "" {
@@ -166,7 +174,10 @@ func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 			return named
 		}
 	}
-	v := &r.Values[d.common.pathOnly]
+	v := &r.Values[m.path]
+	if v.State != accesslog.Present {
+		v = &r.Values[d.common.pathOnly]
+	}
 	if v.State != accesslog.Present {
 		if v.State == accesslog.Untold {
 			d.count(m.noPath)
