@@ -29,6 +29,7 @@ type replayCmd struct {
 	Logs         []string
 	Rules, Tiers string
 	Envoy        []string
+	Map          string
 	Domain       string
 	Listener     string
 	Format       string
@@ -71,6 +72,7 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&r.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
 	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests; several files are one configuration")
+	f.StringVar(&r.Map, "map", "", "a mapping `FILE` in place of --envoy, which says what the descriptors of a request are")
 	f.StringVar(&r.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
 	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
 	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; rls recognises the named ones")
@@ -114,7 +116,7 @@ func (r *replayCmd) Run(c *cli) error {
 	if err := r.checkNames(now.Rules, conditions); err != nil {
 		return err
 	}
-	describer, err := r.describer(now)
+	describer, fields, err := r.describer(now)
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,7 @@ func (r *replayCmd) Run(c *cli) error {
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
 	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
-		Paths: r.Logs, Format: r.Format, Reorder: r.Reorder,
+		Paths: r.Logs, Format: r.Format, Fields: fields, Reorder: r.Reorder,
 	}}
 	defer job.engine.Close()
 	result, failed := job.run(ctx)
@@ -269,20 +271,32 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 	return now, was, err
 }
 
-// describer returns what makes descriptors of requests.
-func (r *replayCmd) describer(g *config.Generation) (replay.Describer, error) {
+// describer returns what makes descriptors of requests, and the fields of the logs, if a mapping
+// file names them.
+func (r *replayCmd) describer(g *config.Generation) (replay.Describer, map[string]accesslog.Attribute, error) {
+	o := describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener}
+	if r.Map != "" {
+		if len(r.Envoy) > 0 || r.Domain != "" || r.Listener != "" {
+			return nil, nil, usage("--map replaces --envoy, --domain and --listener: give one or the other")
+		}
+		m, err := envoyfile.ReadMap(r.Map)
+		if err != nil {
+			return nil, nil, invalid(err)
+		}
+		return describe.NewMap(m, o), m.Fields, nil
+	}
 	if len(r.Envoy) == 0 {
-		return nil, r.needEnvoy()
+		return nil, nil, r.needEnvoy()
 	}
 	c, err := envoyfile.Read(r.Envoy...)
 	if err != nil {
-		return nil, invalid(err)
+		return nil, nil, invalid(err)
 	}
-	d, err := describe.New(c, describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener})
+	d, err := describe.New(c, o)
 	if err != nil {
-		return nil, usage("--envoy: %w", err)
+		return nil, nil, usage("--envoy: %w", err)
 	}
-	return d, nil
+	return d, nil, nil
 }
 
 // needEnvoy says what makes descriptors of the requests of the logs.
@@ -297,7 +311,7 @@ func (r *replayCmd) needEnvoy() error {
 			}
 		}
 	}
-	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends")
+	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends, or a mapping file with --map FILE")
 }
 
 // storeOf returns the bounds of the logs: those of a service with these settings.

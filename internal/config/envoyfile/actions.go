@@ -3,6 +3,7 @@ package envoyfile
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +31,8 @@ func (r *reader) limits(list []strict.Field[rateLimit]) (out []*RateLimit) {
 		for j := range l.Actions.Value {
 			one.Actions = append(one.Actions, r.action(&l.Actions.Value[j]))
 		}
-		if len(one.Actions) == 0 && !l.Actions.Bad {
-			r.d.Problem(l.Actions.OrElse(f.Spot), "at least one action is needed")
+		if len(one.Actions) == 0 && strict.Given(&l.Actions) {
+			r.d.Problem(l.Actions.Spot, "at least one action is needed")
 		}
 		out = append(out, one)
 	}
@@ -98,14 +99,15 @@ func (g *genericKey) value() string { return string(cmp.Or(g.Value, g.Default)) 
 func (r *reader) action(f *strict.Field[action]) Action {
 	a := &f.Value
 	out := Action{Place: r.at(f.Spot), Kind: Unsupported}
-	if f.Bad {
-		return out
-	}
-	client := []Part{{Attribute: accesslog.Client}}
-	switch r.oneOf(f.Spot, actionNames, []bool{
+	set := []bool{
 		a.SourceCluster.Set, a.DestinationCluster.Set, a.RequestHeaders.Set, a.QueryParameters.Set, a.RemoteAddress.Set, a.GenericKey.Set,
 		a.HeaderValueMatch.Set, a.DynamicMetadata.Set, a.Metadata.Set, a.Extension.Set, a.Masked.Set, a.QueryValueMatch.Set, a.AddressMatch.Set,
-	}) {
+	}
+	if f.Bad && !slices.Contains(set, true) {
+		return out // it has an unknown key, which was reported
+	}
+	client := []Part{{Attribute: accesslog.Client}}
+	switch r.oneOf(f.Spot, actionNames, set) {
 	case 0:
 		out.Kind, out.Key = SourceCluster, "source_cluster"
 	case 1:

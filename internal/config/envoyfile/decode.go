@@ -216,7 +216,7 @@ func (r *reader) match(f *strict.Field[match]) Match {
 	path(m.Regex.Set, Regex, m.Regex.Value.Regex.Value, false)
 	path(m.Connect.Set, Unknown, "connect_matcher", false)
 	path(m.Policy.Set, Unknown, "path_match_policy", false)
-	if paths != 1 && !f.Bad {
+	if paths != 1 && strict.Given(f) {
 		r.d.Problem(f.Spot, "expected one of prefix, path, safe_regex, path_separated_prefix, connect_matcher and path_match_policy")
 	}
 	r.regex(&m.Regex)

@@ -1,6 +1,7 @@
 package envoyfile
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ func Parse(format string) ([]Part, error) {
 		}
 		length := operatorLength(after)
 		if length < 0 {
-			return nil, fmt.Errorf("%s has an operator without its closing percent sign; write %%%% for a percent sign", strict.Quote(format))
+			return nil, errors.New("a percent sign opens an operator that no other one closes; write %% for a percent sign")
 		}
 		part, err := operator(after[:length])
 		if err != nil {
@@ -65,36 +66,16 @@ func operatorLength(text string) int {
 }
 
 // operator reads an operator without its percent signs.
-func operator(text string) (Part, error) {
-	name, rest, hasArgument := strings.Cut(text, "(")
-	length := ""
-	argument := ""
-	if hasArgument {
-		end := strings.LastIndexByte(rest, ')')
-		if end < 0 {
-			return Part{}, fmt.Errorf("the operator %s has no closing bracket", strict.Quote(text))
-		}
-		argument, length = rest[:end], rest[end+1:]
-	} else if i := strings.IndexByte(name, ':'); i >= 0 {
-		name, length = name[:i], name[i:]
-	}
-	if name == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
-		return Part{}, fmt.Errorf("%s is not an operator of Envoy's access logs, such as %%REQ(x-api-key)%%", strict.Quote(text))
-	}
-	p := Part{Attribute: accesslog.Attribute(name)}
-	if hasArgument {
-		switch name {
-		case "REQ", "RESP", "TRAILER":
-			argument = strings.ToLower(argument)
-		}
-		p.Attribute += accesslog.Attribute("(" + argument + ")")
-	}
-	if length != "" {
-		n, err := strconv.ParseUint(strings.TrimPrefix(length, ":"), 10, 31)
-		if err != nil || length[0] != ':' || n == 0 {
-			return Part{}, fmt.Errorf("the operator %s has an invalid length: write it like %%REQ(x-tenant):20%%", strict.Quote(text))
+func operator(text string) (p Part, err error) {
+	name, length := text, ""
+	if i := strings.LastIndexByte(text, ':'); i > strings.LastIndexByte(text, ')') {
+		name, length = text[:i], text[i+1:]
+		n, err := strconv.ParseUint(length, 10, 31)
+		if err != nil || n == 0 {
+			return p, fmt.Errorf("the operator %s has an invalid length: write it like %%REQ(x-tenant):20%%", strict.Quote(text))
 		}
 		p.Most = int(n)
 	}
-	return p, nil
+	p.Attribute, err = accesslog.Parse(name)
+	return p, err
 }

@@ -146,7 +146,7 @@ type RateLimit struct {
 	// DisableKey is the runtime key that disables it. Empty: none.
 	DisableKey string
 	// When are conditions of a mapping file. Envoy has none.
-	When *When
+	When *Match
 }
 
 // A Cost is the hits of a descriptor.
@@ -254,6 +254,7 @@ const (
 	Contains
 	IsRegex
 	InRange
+	IsOneOf // of Texts
 )
 
 // A Matcher looks at a header or a query parameter.
@@ -262,19 +263,11 @@ type Matcher struct {
 	Name       string
 	Test       Test
 	Text       string
+	Texts      []string
 	Fold       bool
 	Present    bool // what IsPresent expects
 	Start, End int64
 	Invert     bool
 	// Empty: an absent value counts as an empty one.
 	Empty bool
-}
-
-// When are the conditions of a descriptor in a mapping file. All must hold.
-type When struct {
-	Methods    []string
-	PathPrefix string
-	Path       string
-	PathRegex  string
-	Authority  string
 }

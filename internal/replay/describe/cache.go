@@ -10,6 +10,9 @@ import (
 // maxCached bounds the items of each half of a cache.
 const maxCached = 1 << 15
 
+// maxText bounds the texts that a cache keeps, in bytes.
+const maxText = 512
+
 // cache is a bounded map: when the young half is full, it becomes the old one, and the old one
 // goes. What was used lately stays.
 type cache[K comparable, V any] struct{ young, old map[K]V }
@@ -34,7 +37,9 @@ func (i *interner) text(b []byte) string {
 	if !ok {
 		s = string(b)
 	}
-	i.put(s, s)
+	if len(s) <= maxText {
+		i.put(s, s)
+	}
 	return s
 }
 
@@ -84,6 +89,8 @@ func (c *addresses) parse(b []byte) address {
 			a.addr = addr
 		}
 	}
-	c.put(a.text, a)
+	if len(b) <= maxText {
+		c.put(a.text, a)
+	}
 	return a
 }

@@ -29,7 +29,8 @@ type Describer struct {
 	secrets  *tier.Secrets
 	wants    []accesslog.Attribute
 	managers []*manager
-	port     int // index of the attribute, -1: there is one manager
+	mapped   []question // of a mapping file
+	port     int        // index of the attribute, -1: there is one manager
 	noPort   *untold
 	common   common
 	untold   []*untold
@@ -81,6 +82,21 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 			fmt.Sprintf("All requests were taken as those of the listener %q.", managers[0].Listener), "port")
 	}
 	return d, nil
+}
+
+// NewMap compiles a mapping file.
+func NewMap(m *envoyfile.Map, o Options) *Describer {
+	d := newDescriber(o)
+	ask, end := question{domain: m.Domain}, question{domain: m.Domain, atEnd: true}
+	for _, l := range m.Limits {
+		if l.AtEnd {
+			end.limits = append(end.limits, d.limit(l, &envoyfile.Route{}, nil))
+		} else {
+			ask.limits = append(ask.limits, d.limit(l, &envoyfile.Route{}, nil))
+		}
+	}
+	d.mapped = []question{ask, end}
+	return d
 }
 
 func newDescriber(o Options) *Describer {
@@ -202,6 +218,9 @@ func nameOf(a accesslog.Attribute) string {
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
 	d.entries, d.list = d.entries[:0], d.list[:0]
+	if d.mapped != nil {
+		return d.ask(dst, d.mapped, r)
+	}
 	m := d.choose(r)
 	route := m.route(d, r)
 	if route == nil {

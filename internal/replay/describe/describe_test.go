@@ -2,7 +2,6 @@ package describe
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -125,9 +124,6 @@ func TestDescribe(t *testing.T) {
 		if got := write(d.Describe(nil, record(d, c.v))); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.v, got, c.want)
 		}
-	}
-	if os.Getenv("SHOW") != "" {
-		t.Log(d.Untold(), d.Wants())
 	}
 }
 

@@ -29,7 +29,7 @@ type limit struct {
 	limitFrom int
 	noLimit   *untold
 	limits    map[string]*window.Limit
-	when      *when
+	when      *when     // nil: every request
 	always    []*untold // what holds for each request with this descriptor
 	atEnd     bool
 }
@@ -82,7 +82,7 @@ func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, chang
 		l.always = append(l.always, d.missing("", in.Place, "disable_key: the descriptor counted as enabled in the runtime.", ""))
 	}
 	if in.When != nil {
-		l.when = d.when(in)
+		l.when = d.when(in.When)
 	}
 	for i := range in.Actions {
 		l.actions = append(l.actions, d.action(&in.Actions[i], route, changed, pathOf(in, route)))

@@ -3,6 +3,7 @@ package describe
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -84,6 +85,11 @@ func (m *matcher) test(value []byte) bool {
 	case envoyfile.InRange:
 		n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
 		return err == nil && m.Start <= n && n < m.End
+	}
+	if m.Test == envoyfile.IsOneOf {
+		return slices.ContainsFunc(m.Texts, func(one string) bool {
+			return one == string(value) || m.Fold && strings.EqualFold(one, string(value))
+		})
 	}
 	text := []byte(m.Text)
 	if m.Fold {

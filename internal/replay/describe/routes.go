@@ -112,7 +112,15 @@ func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
 }
 
 func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Route) route {
-	match := &in.Match
+	out := d.match(&in.Match)
+	if in.Forwards {
+		out.questions = d.questions(m, v, in)
+	}
+	return out
+}
+
+// match compiles the conditions of a route.
+func (d *Describer) match(match *envoyfile.Match) route {
 	out := route{
 		path:    pathMatcher{kind: match.Kind, text: match.Path, fold: match.Fold},
 		headers: d.matchers(match.Headers, true, accesslog.Path), query: d.matchers(match.Query, false, accesslog.Path),
@@ -134,9 +142,6 @@ func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *en
 		out.share = d.missing("", match.Place, "runtime_fraction: every request took this route that otherwise matched.", "")
 	}
 	out.plain = len(out.headers)+len(out.query) == 0 && out.grpc == nil && out.share == nil
-	if in.Forwards {
-		out.questions = d.questions(m, v, in)
-	}
 	return out
 }
 
@@ -159,7 +164,7 @@ func (p *pathMatcher) takes(path, lower string) bool {
 	case envoyfile.Regex:
 		return p.regex.MatchString(path)
 	default:
-		return false
+		return p.kind == envoyfile.AnyPath
 	}
 }
 
@@ -184,10 +189,7 @@ func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 		}
 		return nil
 	}
-	path := v.Text
-	if i := bytes.IndexAny(path, "?#"); i >= 0 {
-		path = path[:i]
-	}
+	path := withoutQuery(v.Text)
 	if m.ignoreSemi {
 		if i := bytes.IndexByte(path, ';'); i >= 0 {
 			path = path[:i]
@@ -204,6 +206,16 @@ func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 		return one
 	}
 	return nil
+}
+
+// withoutQuery returns a path without its query and fragment.
+func withoutQuery(path []byte) []byte {
+	for i, c := range path {
+		if c == '?' || c == '#' {
+			return path[:i]
+		}
+	}
+	return path
 }
 
 // candidates returns the routes whose path matcher takes a path.
@@ -227,7 +239,9 @@ func (h *host) candidates(path []byte) []*route {
 			}
 		}
 	}
-	h.paths.put(text, c)
+	if len(text) <= maxText {
+		h.paths.put(text, c)
+	}
 	return c
 }
 

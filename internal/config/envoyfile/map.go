@@ -1,0 +1,211 @@
+package envoyfile
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+)
+
+// maxMapBytes bounds a mapping file.
+const maxMapBytes = 1 << 20
+
+// A Map is a mapping file: the descriptors of requests without Envoy's configuration.
+type Map struct {
+	Domain string
+	// Fields says what the fields of JSON logs are, by name. Nil: the names that rls knows.
+	Fields map[string]accesslog.Attribute
+	Limits []*RateLimit
+}
+
+type mapFile struct {
+	Domain      strict.Field[string]                           `yaml:"domain,required"`
+	Fields      strict.Ordered[strict.Field[logField]]         `yaml:"fields"`
+	Descriptors strict.Field[[]strict.Field[mappedDescriptor]] `yaml:"descriptors,required"`
+}
+
+// logField is an operator.
+type logField struct{ accesslog.Attribute }
+
+// UnmarshalText reads an operator with its percent signs.
+func (f *logField) UnmarshalText(text []byte) (err error) {
+	s := string(text)
+	if len(s) < 3 || s[0] != '%' || s[len(s)-1] != '%' {
+		return fmt.Errorf("expected an operator such as %%REQ(x-tenant)%%, got %s", strict.Quote(s))
+	}
+	f.Attribute, err = accesslog.Parse(s)
+	return err
+}
+
+// mappedDescriptor is a list of entries, or a mapping with the entries and more.
+type mappedDescriptor struct {
+	entries strict.Field[[]strict.Field[string]]
+	more    descriptorKeys
+}
+
+type descriptorKeys struct {
+	Entries strict.Field[[]strict.Field[string]] `yaml:"entries,required"`
+	When    strict.Field[conditions]             `yaml:"when"`
+	Cost    strict.Field[string]                 `yaml:"cost"`
+	AtEnd   bool                                 `yaml:"at_end"`
+	Refund  bool                                 `yaml:"refund"`
+}
+
+// conditions say which requests have a descriptor. All must hold.
+type conditions struct {
+	Path       strict.Field[string] `yaml:"path"`
+	PathPrefix strict.Field[string] `yaml:"path_prefix"`
+	PathRegex  strict.Field[string] `yaml:"path_regex"`
+	Method     []string             `yaml:"method"`
+	Host       []string             `yaml:"host"`
+}
+
+// ReadNode reads a list or a mapping.
+func (m *mappedDescriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+	if n.Kind == yaml.MappingNode {
+		d.Object(n, reflect.ValueOf(&m.more).Elem(), p)
+		m.entries = m.more.Entries
+		return
+	}
+	m.entries.ReadLocated(d, n, p)
+}
+
+// ReadMap reads a mapping file. The error is [strict.Problems]: everything that is wrong.
+func ReadMap(name string) (*Map, error) {
+	report := &strict.Report{}
+	report.File(name)
+	src, err := files.ReadFile(name, maxMapBytes)
+	if err != nil {
+		report.Addf(name, 0, "", "%v", err)
+		return nil, report.Err()
+	}
+	return parseMap(name, src.Data, report)
+}
+
+func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
+	docs, problem := strict.Parse(name, data)
+	switch {
+	case problem != nil:
+		report.Add(*problem)
+	case len(docs) > 1:
+		report.Addf(name, docs[1].Line, "", "a mapping file holds one YAML document, this is a second one: remove it")
+	case len(docs) == 0 || strict.Root(docs[0]) == nil:
+		report.Addf(name, 0, "", "the file is empty: it needs domain and descriptors")
+	}
+	if err := report.Err(); err != nil {
+		return nil, err
+	}
+	r := &reader{report: report, d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}}
+	var in mapFile
+	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(&in).Elem(), nil)
+	out := &Map{Domain: in.Domain.Value}
+	if strict.Given(&in.Domain) && out.Domain == "" {
+		r.d.Problem(in.Domain.Spot, "a domain is needed: that of the rules")
+	}
+	for _, f := range in.Fields {
+		if out.Fields == nil {
+			out.Fields = make(map[string]accesslog.Attribute)
+		}
+		out.Fields[f.Key] = f.Value.Value.Attribute
+	}
+	for i := range in.Descriptors.Value {
+		out.Limits = append(out.Limits, r.mapped(&in.Descriptors.Value[i]))
+	}
+	if strict.Given(&in.Descriptors) && len(out.Limits) == 0 {
+		r.d.Problem(in.Descriptors.Spot, "at least one descriptor is needed")
+	}
+	if err := report.Err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// mapped reads one descriptor.
+func (r *reader) mapped(f *strict.Field[mappedDescriptor]) *RateLimit {
+	m := &f.Value
+	out := &RateLimit{Place: r.at(f.Spot), AtEnd: m.more.AtEnd}
+	for i := range m.entries.Value {
+		e := &m.entries.Value[i]
+		if e.Bad {
+			continue
+		}
+		key, value, ok := strings.Cut(e.Value, "=")
+		if !ok || key == "" || value == "" {
+			r.d.Problem(e.Spot, "expected key=value, such as api_key=%%REQ(x-api-key)%%")
+			continue
+		}
+		a := Action{Place: r.at(e.Spot), Kind: Format, Key: key, Parts: r.format(e.Spot, value)}
+		if len(a.Parts) == 1 && a.Parts[0].Attribute == "" {
+			a.Kind, a.Value, a.Parts = Text, a.Parts[0].Text, nil
+		}
+		out.Actions = append(out.Actions, a)
+	}
+	if strict.Given(&m.entries) && len(m.entries.Value) == 0 {
+		r.d.Problem(m.entries.OrElse(f.Spot), "at least one entry is needed, such as api_key=%%REQ(x-api-key)%%")
+	}
+	out.Cost = r.mappedCost(&m.more)
+	if m.more.When.Set && !m.more.When.Bad {
+		out.When = r.conditions(&m.more.When)
+	}
+	return out
+}
+
+// mappedCost reads a number, or an operator.
+func (r *reader) mappedCost(m *descriptorKeys) Cost {
+	c := Cost{Refund: m.Refund, Number: 1, Set: true}
+	if !strict.Given(&m.Cost) {
+		return c
+	}
+	c.Place = r.at(m.Cost.Spot)
+	if n, err := strconv.ParseUint(m.Cost.Value, 10, 64); err == nil && n <= MaxCost {
+		c.Number = n
+		return c
+	}
+	parts, err := Parse(m.Cost.Value)
+	if err != nil || len(parts) != 1 || parts[0].Attribute == "" {
+		r.d.Problem(m.Cost.Spot, "expected a number from 0 to %d, or one operator such as %%REQ(x-cost)%%", uint64(MaxCost))
+		return c
+	}
+	c.From = parts[0].Attribute
+	return c
+}
+
+func (r *reader) conditions(f *strict.Field[conditions]) *Match {
+	c := &f.Value
+	out := &Match{Place: r.at(f.Spot)}
+	paths := 0
+	for _, p := range []struct {
+		kind PathKind
+		text *strict.Field[string]
+	}{{Exact, &c.Path}, {Prefix, &c.PathPrefix}, {Regex, &c.PathRegex}} {
+		if p.text.Set {
+			paths++
+			out.Kind, out.Path = p.kind, p.text.Value
+		}
+	}
+	switch {
+	case paths > 1:
+		r.d.Problem(f.Spot, "expected one of path, path_prefix and path_regex")
+	case paths+len(c.Method)+len(c.Host) == 0:
+		r.d.Problem(f.Spot, "expected a condition: path, path_prefix, path_regex, method or host")
+	}
+	if c.PathRegex.Set {
+		r.regex(&strict.Field[regex]{Set: true, Value: regex{Regex: c.PathRegex}})
+	}
+	for _, list := range []struct {
+		name  accesslog.Attribute
+		texts []string
+		fold  bool
+	}{{":method", c.Method, false}, {":authority", c.Host, true}} {
+		if len(list.texts) > 0 {
+			out.Headers = append(out.Headers, Matcher{Place: out.Place, Name: string(list.name), Test: IsOneOf, Texts: list.texts, Fold: list.fold})
+		}
+	}
+	return out
+}
