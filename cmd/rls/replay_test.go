@@ -82,6 +82,40 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestReplayMap makes descriptors by a mapping file, of a log with other names of fields.
+func TestReplayMap(t *testing.T) {
+	flags, _ := replayFiles(t)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	mapping := file("map.yaml", `domain: edge
+fields: {ts: "%START_TIME%", ip: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", uri: "%REQ(:path)%", verb: "%REQ(:method)%", who.key: "%REQ(x-api-key)%"}
+descriptors:
+- [api_key=%REQ(x-api-key)%]
+- {entries: [remote_address=%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%], when: {path: /items}}
+`)
+	log := file("log", strings.Repeat(`{"ts":"2026-03-01T12:00:00Z","ip":"192.0.2.7","uri":"/items?x","verb":"GET","who":{"key":null}}`+"\n", 6)+
+		strings.Repeat(`{"ts":"2026-03-01T12:00:01Z","ip":"192.0.2.8","uri":"/other","verb":"GET","who":{"key":"secret-key-of-acme"}}`+"\n", 3))
+	code, out, errs := command(t, "", append(append([]string{"replay"}, flags[:4]...), "--map", mapping, "--json", log)...)
+	var r replay.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+		t.Fatalf("exit %d, %v: %s", code, err, errs)
+	}
+	if r.Requests != 9 || r.Denied != 3 || len(r.Untold) != 0 || strings.Contains(out+errs, "secret-key") {
+		t.Errorf("got %d requests, %d denied, untold %v: %s", r.Requests, r.Denied, r.Untold, out)
+	}
+	for _, wrong := range [][]string{{"--map", mapping, "--envoy", "x"}, {"--map", mapping, "--domain", "x"}, {"--map", filepath.Join(dir, "none")}, {"--map", log}} {
+		if code, _, errs := command(t, "", append(append([]string{"replay"}, flags[:4]...), append(wrong, log)...)...); code != 1 || !strings.Contains(errs, "map") && !strings.Contains(errs, "none") && !strings.Contains(errs, log) {
+			t.Errorf("%v: exit %d: %s", wrong, code, errs)
+		}
+	}
+}
+
 // TestReplayDecisions holds each line to the schema, and to the report.
 func TestReplayDecisions(t *testing.T) {
 	flags, log := replayFiles(t)

@@ -126,7 +126,7 @@ func (r *reader) action(f *strict.Field[action]) Action {
 		out.Kind, out.Key, out.Value = Text, cmp.Or(g.Key, "generic_key"), g.value()
 	case 6:
 		h := &a.HeaderValueMatch.Value
-		out.Kind, out.Key, out.Value = HeaderMatch, cmp.Or(h.genericKey.Key, "header_match"), h.value()
+		out.Kind, out.Key, out.Value = HeaderMatch, cmp.Or(h.Key, "header_match"), h.value()
 		out.Headers, out.Expect = r.headers(h.Headers), !h.Expect.Set || h.Expect.Value
 	case 7:
 		out = r.metadataAction(out, &a.DynamicMetadata.Value)
@@ -139,7 +139,7 @@ func (r *reader) action(f *strict.Field[action]) Action {
 		out.V4, out.V6 = bits(r, &a.Masked.Value.V4, 32), bits(r, &a.Masked.Value.V6, 128)
 	case 11:
 		q := &a.QueryValueMatch.Value
-		out.Kind, out.Key, out.Value = QueryMatch, cmp.Or(q.genericKey.Key, "query_match"), q.value()
+		out.Kind, out.Key, out.Value = QueryMatch, cmp.Or(q.Key, "query_match"), q.value()
 		out.Query, out.Expect = r.queries(q.Query), !q.Expect.Set || q.Expect.Value
 	case 12:
 		out = r.addressAction(out, &a.AddressMatch)
@@ -181,8 +181,8 @@ func (r *reader) extension(out Action, f *strict.Field[extension]) Action {
 
 func (r *reader) addressAction(out Action, f *strict.Field[addressAction]) Action {
 	a := &f.Value
-	out.Kind, out.Key = AddressMatch, cmp.Or(a.genericKey.Key, "remote_address_match")
-	out.Parts, out.Value = r.format(f.Spot, string(a.genericKey.Value)), string(a.Default)
+	out.Kind, out.Key = AddressMatch, cmp.Or(a.Key, "remote_address_match")
+	out.Parts, out.Value = r.format(f.Spot, string(a.Value)), string(a.Default)
 	out.Invert = a.Matcher.Value.Invert
 	for i := range a.Matcher.Value.Ranges {
 		g := &a.Matcher.Value.Ranges[i]

@@ -224,8 +224,12 @@ func (r *reader) match(f *strict.Field[match]) Match {
 		set  bool
 		name string
 	}{
-		{out.Kind == Unknown, out.Path}, {m.Cookies.Set, "cookies"}, {m.TLS.Set, "tls_context"},
-		{m.DynamicMetadata.Set, "dynamic_metadata"}, {m.FilterState.Set, "filter_state"}, {never(&m.Fraction), "runtime_fraction 0"},
+		{out.Kind == Unknown, out.Path},
+		{m.Cookies.Set, "cookies"},
+		{m.TLS.Set, "tls_context"},
+		{m.DynamicMetadata.Set, "dynamic_metadata"},
+		{m.FilterState.Set, "filter_state"},
+		{never(&m.Fraction), "runtime_fraction 0"},
 	} {
 		if u.set {
 			out.Unsupported = u.name

@@ -1,6 +1,8 @@
 package envoyfile
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -97,7 +99,7 @@ func read(t *testing.T, data []byte) bool {
 	r.finish([]string{"x"})
 	checkProblems(t, data, r.report.Sorted())
 	_, err := parseMap("x", data, &strict.Report{})
-	if problems, ok := err.(strict.Problems); ok {
+	if problems := (strict.Problems{}); errors.As(err, &problems) {
 		checkProblems(t, data, problems)
 	}
 	return r.report.Count() == 0 || err == nil
@@ -109,6 +111,20 @@ func checkProblems(t *testing.T, data []byte, problems strict.Problems) {
 		if p.Message == "" || strings.ContainsAny(p.String(), "\n\r") {
 			t.Errorf("%q: bad problem %q", data, p)
 		}
+	}
+}
+
+// TestBomb: a few lines cannot stand for a billion values.
+func TestBomb(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [{x: 1}]\n")
+	for i := 1; i < 30; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+	}
+	r := &reader{report: &strict.Report{}, config: &Config{}}
+	r.file("x", []byte(b.String()))
+	if got := r.report.Sorted(); len(got) != 1 || !strings.Contains(got[0].Message, "aliases stand for more") {
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -17,9 +17,10 @@ import (
 const (
 	// maxBytes bounds one file. A dump of a large mesh has some ten MiB.
 	maxBytes = 256 << 20
-	// maxNodes bounds the values that one file has, with aliases followed.
-	maxNodes = 20_000_000
-	maxDepth = 100
+	// maxAliased bounds the values of one document that are found through aliases. Without it ten
+	// lines could stand for a billion listeners.
+	maxAliased = 1_000_000
+	maxDepth   = 100
 )
 
 // Read reads files of Envoy's configuration, and all files of directories: bootstraps, listeners,
@@ -78,7 +79,7 @@ type reader struct {
 	loose   []*Routes
 	waiting []waiting
 	d       *strict.Decoder // of the current document
-	nodes   int             // that were visited in it
+	aliased int             // the values of it that were found through aliases
 }
 
 // waiting is a manager whose routes are elsewhere.
@@ -101,7 +102,7 @@ func (r *reader) file(name string, data []byte) {
 			continue
 		}
 		r.d = &strict.Decoder{File: name, Report: r.report, Warn: &strict.Report{}}
-		r.nodes = 0
+		r.aliased = 0
 		r.snakes(root, 0)
 		r.walk(root, nil, place{})
 	}
@@ -110,18 +111,25 @@ func (r *reader) file(name string, data []byte) {
 // place is what is known where a manager is found.
 type place struct {
 	depth    int
+	aliased  bool // it was found through an alias
 	listener string
 	port     int
 }
 
 // walk finds the managers and the route configurations below a node.
 func (r *reader) walk(n *yaml.Node, p *strict.Path, at place) {
-	if r.nodes++; r.nodes > maxNodes || at.depth > maxDepth {
+	if at.aliased {
+		if r.aliased++; r.aliased == maxAliased {
+			r.d.Problem(r.d.Spot(n, p), "aliases stand for more than %d values: write them out", maxAliased)
+		}
+	}
+	if r.aliased >= maxAliased || at.depth > maxDepth {
 		return
 	}
 	at.depth++
 	switch n.Kind {
 	case yaml.AliasNode:
+		at.aliased = true
 		if n.Alias != nil {
 			r.walk(n.Alias, p, at)
 		}
@@ -136,8 +144,10 @@ func (r *reader) walk(n *yaml.Node, p *strict.Path, at place) {
 
 // mapping reads a mapping if it is a manager or a route configuration, or what is below it.
 func (r *reader) mapping(n *yaml.Node, p *strict.Path, at place) {
-	var a anything
-	a.ReadNode(r.d, n, p)
+	a := anything{Spot: r.d.Spot(n, p), node: n, path: p}
+	if lookup(n, "@type") != nil || lookup(n, "<<") != nil {
+		a.ReadNode(r.d, n, p)
+	}
 	skip := ""
 	switch {
 	case a.typ == typeManager:

@@ -116,8 +116,10 @@ func TestDescribe(t *testing.T) {
 		v    values
 		want string
 	}{
-		{values{accesslog.PathOnly: "/search", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): "demo"},
-			"edge: [api_key=" + digest + "] [route=search,api_key=" + digest + "] [remote_address=10.0.0.1]\n"},
+		{
+			values{accesslog.PathOnly: "/search", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): "demo"},
+			"edge: [api_key=" + digest + "] [route=search,api_key=" + digest + "] [remote_address=10.0.0.1]\n",
+		},
 		{values{accesslog.PathOnly: "/", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): absent}, "edge: [remote_address=10.0.0.1]\n"},
 		{values{accesslog.PathOnly: "/x;y", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): "demo"}, ""},
 	} {

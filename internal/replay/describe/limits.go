@@ -282,7 +282,8 @@ func (l *limit) limitOf(v *accesslog.Value) *window.Limit {
 
 // act appends the entry of an action. It reports false if the descriptor is dropped.
 func (d *Describer) act(a *action, r *accesslog.Record, subject *string) bool {
-	value, ok := "", true
+	var value string
+	var ok bool
 	switch a.kind {
 	case envoyfile.Text:
 		value, ok = a.value, !a.absent

@@ -109,11 +109,23 @@ var (
 		details []byte
 		filter  string
 	}{
-		{[]byte("ext_authz"), "ext_authz"}, {[]byte("rbac_access_denied"), "rbac"}, {[]byte("jwt_authn"), "jwt_authn"},
-		{[]byte("local_rate_limited"), "local_ratelimit"}, {[]byte("cors"), "cors"}, {[]byte("csrf"), "csrf"}, {[]byte("fault_filter"), "fault"},
-		{[]byte("health_check"), "health_check"}, {[]byte("lua_response"), "lua"}, {[]byte("oauth"), "oauth2"}, {[]byte("basic_auth"), "basic_auth"},
-		{[]byte("api_key_auth"), "api_key_auth"}, {[]byte("admission_control"), "admission_control"}, {[]byte("grpc_transcode"), "grpc_json_transcoder"},
-		{[]byte("request_payload_too_large"), "buffer"}, {[]byte("invalid_credential_for_basic"), "basic_auth"}, {[]byte("no_credential_found_for_basic"), "basic_auth"},
+		{[]byte("ext_authz"), "ext_authz"},
+		{[]byte("rbac_access_denied"), "rbac"},
+		{[]byte("jwt_authn"), "jwt_authn"},
+		{[]byte("local_rate_limited"), "local_ratelimit"},
+		{[]byte("cors"), "cors"},
+		{[]byte("csrf"), "csrf"},
+		{[]byte("fault_filter"), "fault"},
+		{[]byte("health_check"), "health_check"},
+		{[]byte("lua_response"), "lua"},
+		{[]byte("oauth"), "oauth2"},
+		{[]byte("basic_auth"), "basic_auth"},
+		{[]byte("api_key_auth"), "api_key_auth"},
+		{[]byte("admission_control"), "admission_control"},
+		{[]byte("grpc_transcode"), "grpc_json_transcoder"},
+		{[]byte("request_payload_too_large"), "buffer"},
+		{[]byte("invalid_credential_for_basic"), "basic_auth"},
+		{[]byte("no_credential_found_for_basic"), "basic_auth"},
 	}
 	// flags are response flags of requests that no filter saw, or that one filter answered.
 	earlyFlags = [][]byte{[]byte("NR"), []byte("NC"), []byte("IH"), []byte("OM"), []byte("NFCF"), []byte("RFCF")}

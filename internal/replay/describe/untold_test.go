@@ -119,23 +119,39 @@ func TestUntold(t *testing.T) {
 		attribute accesslog.Attribute
 		effect    string
 	}{
-		{"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: X-Tenant, descriptor_key: tenant}}"), "REQ(x-tenant)",
-			`Descriptors with tenant were left out, as if it were absent. To tell it, add "tenant": "%REQ(x-tenant)%" to json_format.`},
-		{"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: cookie, descriptor_key: who}}"), "REQ(cookie)",
-			"Descriptors with who were left out, as if it were absent."},
-		{"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{query_parameters: {query_parameter_name: q, descriptor_key: q}}"), "REQ(:path)",
-			"The query parameter q counted as absent: descriptors with q were left out."},
-		{"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{metadata: {descriptor_key: plan, default_value: free, metadata_key: {key: ns, path: [{key: plan}]}}}"), "DYNAMIC_METADATA(ns:plan)",
-			`Descriptors with plan had the default value. To tell it, add "plan": "%DYNAMIC_METADATA(ns:plan)%" to json_format.`},
+		{
+			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: X-Tenant, descriptor_key: tenant}}"), "REQ(x-tenant)",
+			`Descriptors with tenant were left out, as if it were absent. To tell it, add "tenant": "%REQ(x-tenant)%" to json_format.`,
+		},
+		{
+			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: cookie, descriptor_key: who}}"), "REQ(cookie)",
+			"Descriptors with who were left out, as if it were absent.",
+		},
+		{
+			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{query_parameters: {query_parameter_name: q, descriptor_key: q}}"), "REQ(:path)",
+			"The query parameter q counted as absent: descriptors with q were left out.",
+		},
+		{
+			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{metadata: {descriptor_key: plan, default_value: free, metadata_key: {key: ns, path: [{key: plan}]}}}"), "DYNAMIC_METADATA(ns:plan)",
+			`Descriptors with plan had the default value. To tell it, add "plan": "%DYNAMIC_METADATA(ns:plan)%" to json_format.`,
+		},
 		{"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{extension: {name: jwt, typed_config: {}}}"), "", `the extension "jwt" is not supported: descriptors with it were left out.`},
-		{"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{source_cluster: {}}"), "",
-			"The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap."},
-		{"  - match: {prefix: /, tls_context: {}}\n" + fmt.Sprintf(limits, "{remote_address: {}}"), "ROUTE_NAME",
-			`No log tells whether tls_context matches, so no request took this route. To tell it, add "route": "%ROUTE_NAME%" to json_format.`},
-		{"  - match: {prefix: /, headers: [{name: x-a}]}\n" + fmt.Sprintf(limits, "{remote_address: {}}"), "REQ(x-a)",
-			`Where a match looks at it, it counts as absent. To tell it, add "a": "%REQ(x-a)%" to json_format.`},
-		{"  - match: {prefix: /}\n    request_headers_to_remove: [X-Tenant]\n" + fmt.Sprintf(limits, "{request_headers: {header_name: x-tenant, descriptor_key: tenant}}"), "REQ(x-tenant)",
-			"Envoy changes this header after the rate limit, so the log has a later value. Descriptors with tenant were left out, as if it were absent."},
+		{
+			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{source_cluster: {}}"), "",
+			"The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap.",
+		},
+		{
+			"  - match: {prefix: /, tls_context: {}}\n" + fmt.Sprintf(limits, "{remote_address: {}}"), "ROUTE_NAME",
+			`No log tells whether tls_context matches, so no request took this route. To tell it, add "route": "%ROUTE_NAME%" to json_format.`,
+		},
+		{
+			"  - match: {prefix: /, headers: [{name: x-a}]}\n" + fmt.Sprintf(limits, "{remote_address: {}}"), "REQ(x-a)",
+			`Where a match looks at it, it counts as absent. To tell it, add "a": "%REQ(x-a)%" to json_format.`,
+		},
+		{
+			"  - match: {prefix: /}\n    request_headers_to_remove: [X-Tenant]\n" + fmt.Sprintf(limits, "{request_headers: {header_name: x-tenant, descriptor_key: tenant}}"), "REQ(x-tenant)",
+			"Envoy changes this header after the rate limit, so the log has a later value. Descriptors with tenant were left out, as if it were absent.",
+		},
 	} {
 		d, err := envoy(t, Options{Domain: "edge"}, c.routes)
 		if err != nil {
@@ -177,8 +193,11 @@ func TestListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ listener, port, want string }{
-		{"", "8002", "two: [remote_address=10.0.0.1]\n"}, {"", "8001", "one: [remote_address=10.0.0.1]\n"}, {"", "8000", ""},
-		{"", "", "one: [remote_address=10.0.0.1]\n"}, {"two", "", "two: [remote_address=10.0.0.1]\n"},
+		{"", "8002", "two: [remote_address=10.0.0.1]\n"},
+		{"", "8001", "one: [remote_address=10.0.0.1]\n"},
+		{"", "8000", ""},
+		{"", "", "one: [remote_address=10.0.0.1]\n"},
+		{"two", "", "two: [remote_address=10.0.0.1]\n"},
 	} {
 		config, err := envoyfile.Read(file)
 		if err != nil {
