@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -76,7 +77,7 @@ func (t *text) table(columns ...terminal.Column) *terminal.Table {
 
 func (t *text) totals(r *replay.Report) {
 	if r.Requests == 0 {
-		t.line("", verdict(r), t.Yellow)
+		t.line("", lead(r), t.Yellow)
 		return
 	}
 	t.line("", counted(r.Requests, "request"), t.Bold)
@@ -228,7 +229,7 @@ func (t *text) whatIfs(r *replay.Report) {
 		return
 	}
 	t.title("WHAT IF THE LIMIT WERE ANOTHER")
-	slices.SortStableFunc(all, func(a, b *replay.RuleReport) int { return -compare(a.Denied, b.Denied) })
+	slices.SortStableFunc(all, func(a, b *replay.RuleReport) int { return cmp.Compare(b.Denied, a.Denied) })
 	for _, one := range all[:min(len(all), mostTables)] {
 		t.whatIf(one)
 	}
@@ -300,7 +301,11 @@ func (t *text) doubts(r *replay.Report) {
 			t.line(terminal.Gap, fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason), nil)
 		}
 	}
-	if all := notes(r); len(all) > 0 {
+	all := notes(r)
+	if s := late(r); s != "" {
+		all = append(all, s)
+	}
+	if len(all) > 0 {
 		t.title("NOTES")
 		for _, note := range all {
 			t.line("", note, t.Yellow)
