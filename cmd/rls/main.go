@@ -20,6 +20,9 @@ const (
 	exitFailure = 1 // the command failed, or the configuration is not valid
 	exitUsage   = 2 // the command line or standard input is wrong
 	exitPartial = 3 // the output is not complete: an instance or the store did not answer
+	// exitCondition is that of a --fail-if that holds. A wrong command line of replay is a failure,
+	// so that 2 has one meaning there.
+	exitCondition = 2
 )
 
 func main() {
@@ -45,6 +48,9 @@ func run(root *cobra.Command, args []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).Red("rls:"), err)
+	if errors.Is(err, errCondition) {
+		return exitCondition
+	}
 	// Errors that are not a failure come from cobra, which checks the command line first.
 	begun := new(failure)
 	if errors.As(err, new(partial)) {
@@ -57,6 +63,9 @@ func run(root *cobra.Command, args []string) int {
 		cmd = root // name the help that lists the commands
 	}
 	fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
+	if cmd.Name() == replayName {
+		return exitFailure
+	}
 	return exitUsage
 }
 
@@ -98,7 +107,7 @@ func root() *cobra.Command {
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see docs/configure.md")
-	root.AddCommand(serve(c), validate(c), explain(c), testOf(c), digestOf(c), inspect(c), usageOf(c), reset(c), denials(c), top(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf(), manOf())
+	root.AddCommand(serve(c), validate(c), explain(c), testOf(c), replayOf(c), digestOf(c), inspect(c), usageOf(c), reset(c), denials(c), top(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf(), manOf())
 	root.SetHelpCommand(helpOf(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

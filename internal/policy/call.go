@@ -29,6 +29,7 @@ type Call struct {
 	partAt    []int             // their indexes in checks
 	identity  []string
 	key       []byte
+	names     []byte // of logs, with Options.CopiesNames
 	detail    []byte
 	own       []Limit
 	stream    streamState
@@ -95,6 +96,10 @@ func (c *Call) finish(ctx context.Context, err error) {
 // decided without an error, until [Call.Forget].
 func (c *Call) Verdict() *Verdict { return &c.verdict }
 
+// Checks returns the check of each limit of the verdict, in their order. It is valid as long as
+// the verdict.
+func (c *Call) Checks() []window.Check { return c.checks }
+
 // Forget removes all of the request from c, and keeps memory for the next one. Without
 // it c keeps the texts of the request in memory.
 func (c *Call) Forget() {
@@ -107,6 +112,7 @@ func (c *Call) Forget() {
 		partAt:    reuse.Slice(c.partAt),
 		identity:  reuse.Slice(c.identity),
 		key:       reuse.Slice(c.key),
+		names:     reuse.Slice(c.names),
 		detail:    reuse.Slice(c.detail),
 		own:       reuse.Slice(c.own),
 		lookups:   reuse.Slice(c.lookups),
@@ -117,7 +123,7 @@ func (c *Call) Forget() {
 // missing and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.reset(len(c.req.Descriptors))
-	c.checks, c.differs, c.clock = reuse.Slice(c.checks), false, 0
+	c.checks, c.names, c.differs, c.clock = reuse.Slice(c.checks), reuse.Slice(c.names), false, 0
 	c.stream = streamState{}
 	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
 		return true

@@ -68,6 +68,9 @@ type Options struct {
 	// Store bounds its calls by itself, in addition to the deadline of the caller.
 	Store  window.Store
 	Meters Meters
+	// CopiesNames says that Store keeps no name of a log without a copy, and that there is no Local.
+	// The next request then reuses the memory of names.
+	CopiesNames bool
 	// StoreSeconds observes how long each store call took. Nil disables it.
 	StoreSeconds func(seconds float64)
 	// Tracer describes decisions in traces. Nil disables it.

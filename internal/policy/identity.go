@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -228,6 +229,12 @@ func (c *Call) overrideKey(entries descriptors.Descriptor) string {
 func (c *Call) logKey(tag string, rule *Rule) string {
 	if tag == "" && len(c.identity) > 0 {
 		tag = c.identity[len(c.identity)-1]
+	}
+	if c.decider.opts.CopiesNames {
+		// The name stays where it is: if names grows, the older ones stay in the memory before.
+		at := len(c.names)
+		c.names = descriptors.AppendKey(c.names, tag, rule.id, c.identity...)
+		return unsafe.String(unsafe.SliceData(c.names[at:]), len(c.names)-at) //nolint:gosec // nothing writes there before Forget
 	}
 	c.key = descriptors.AppendKey(reuse.Slice(c.key), tag, rule.id, c.identity...)
 	return string(c.key)

@@ -67,6 +67,31 @@ func (s *LimitStatus) Party(req *Request) Party {
 	return p
 }
 
+// Values returns the values of the entries that name the log of the limit: "tenant=acme". It masks
+// addresses, and leaves out what [LimitStatus.Party] leaves out.
+func (s *LimitStatus) Values(req *Request) string {
+	rs := s.Rule.owner
+	if rs == nil {
+		return ""
+	}
+	var b strings.Builder
+	entries := req.Descriptors[s.Descriptor].Entries
+	for _, part := range s.Rule.identity {
+		if part.entry >= len(entries) {
+			break // the limit came with a descriptor that no rule matches
+		}
+		e := entries[part.entry]
+		if rs.secrets.Hides(e.Key) || rs.holdsKey(req, e.Value) {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(e.Key + "=" + MaskAddress(strings.TrimPrefix(e.Value, tier.AnonymousPrefix)))
+	}
+	return b.String()
+}
+
 // name sets the Subject, Digest or Address of a party that the tiers do not know.
 func (rs *Rules) name(p *Party, rule *Rule, req *Request) {
 	for i := range req.Descriptors {

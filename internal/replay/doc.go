@@ -4,4 +4,32 @@
 // The policy and the stores take time as an argument, so a month of requests is decided as fast
 // as the process can. A [Timeline] is one service on a virtual clock: rules, an embedded store
 // and nothing else.
+//
+// # The requests of logs
+//
+// An [Engine] decides the requests of access logs, one record after the other:
+//
+//  1. A [Describer] makes the questions that Envoy would have asked about the request.
+//  2. A timeline decides each question at the time of the request. After a denial no further filter
+//     asks. What Envoy asks at the end of the request waits in a heap until that time.
+//  3. A tally counts what each limit of each rule did, and for each log its highest use.
+//  4. With other rules to compare with, a second timeline decides the same questions.
+//  5. With a what-if, each limit is varied alone, on logs of its own.
+//
+// The result is a [Report]. A [Condition] is a bound on one figure of it.
+//
+// # Memory
+//
+// A timeline sweeps its store by its own clock: it holds about twice the logs in which something
+// counts. All else has a bound. Above 3 million logs the figures about logs are taken from a share
+// of them, which their hashes choose; the report says which share. The list of denied callers is
+// a sketch.
+//
+// # What if
+//
+// The arithmetic of a what-if is that of the stores, package window. One pass over the requests
+// decides for about a dozen limits at once, because all limits that decided alike for a caller
+// share one log. Only a caller that is denied has logs of its own for some limits. Further
+// passes search the smallest limit that denies less than a share of the requests. If all
+// requests have one cost, a larger limit never denies more, so the search is exact.
 package replay

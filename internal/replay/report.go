@@ -9,7 +9,18 @@ type Report struct {
 	Allowed  uint64 `json:"allowed"`
 	Denied   uint64 `json:"denied"`
 	// Unlimited counts allowed requests that no rule limited.
-	Unlimited uint64    `json:"unlimited"`
+	Unlimited uint64 `json:"unlimited"`
+	// NoQuestion counts allowed requests about which Envoy asks nothing. They count as unlimited
+	// too.
+	NoQuestion uint64 `json:"no_question"`
+	// UnknownSubjects counts requests whose log names a subject that the tiers do not have.
+	UnknownSubjects uint64 `json:"unknown_subjects,omitempty"`
+	// Evicted counts the logs that the memory store dropped to keep its bounds, although hits in
+	// them still counted. More requests may have been allowed because of that.
+	Evicted uint64 `json:"evicted,omitempty"`
+	// LogsShare is the share of the logs that figures about logs are taken from, because there were
+	// too many of them to remember each.
+	LogsShare float64   `json:"logs_share"`
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`
 	// Partial is true if the replay was ended before the end of the logs.
@@ -28,7 +39,9 @@ type Logs struct {
 	Broken uint64       `json:"broken"`
 	Late   uint64       `json:"late"` // started before a request that was already decided
 	Errors []BrokenLine `json:"errors,omitempty"`
-	// Sampled is the share of the requests that the log has, as the operator states it; 1: all.
+	// Sampled is the share of the requests that the log has, as the operator states it; 1: all. No
+	// figure is scaled by it: what a limit does depends on requests that are close together, so all
+	// counts are those of the requests that the log has, and denials are lower bounds.
 	Sampled float64 `json:"sampled"`
 }
 
@@ -46,12 +59,15 @@ type RuleReport struct {
 	Tier     string `json:"tier,omitempty"` // empty if the rule has no subject
 	Limit    string `json:"limit"`          // in plain words
 	Observed bool   `json:"observed,omitempty"`
+	// Own is true for limits of subjects, or of requests, in place of those of the rule.
+	Own      bool   `json:"own,omitempty"`
 	Requests uint64 `json:"requests"`
 	Denied   uint64 `json:"denied"`
 	// Near counts admitted requests after which at most a tenth of the limit remained.
 	Near uint64 `json:"near"`
 	// Logs counts the logs, which are the callers as this rule tells them apart, and DeniedLogs
-	// those that were denied at least once.
+	// those that were denied at least once. They and Peaks are estimates if Report.LogsShare is
+	// below 1.
 	Logs       uint64 `json:"logs"`
 	DeniedLogs uint64 `json:"denied_logs"`
 	// Peaks are shares of the limit: the highest use of the logs at these percentiles of them.
@@ -66,9 +82,12 @@ type Peak struct {
 	Share      float64 `json:"share"`
 }
 
-// A WhatIf says what other limits in place of one would have done, all other rules left out.
+// A WhatIf says what other limits in place of one would have done, all other rules left out. Limits
+// of requests in flight are not varied, nor those that subjects have of their own. For a token
+// bucket the limit is its rate; the burst stays.
 type WhatIf struct {
-	Rows []WhatIfRow `json:"rows"` // by rising limit
+	Requests uint64      `json:"requests"` // that met the limit
+	Rows     []WhatIfRow `json:"rows"`     // by rising limit
 	// For each share: the smallest limit that denies less. Exact is false if it is the smallest of
 	// Rows, and not of all limits.
 	Smallest []Smallest `json:"smallest"`
@@ -102,7 +121,8 @@ type DeniedSubject struct {
 	Error uint64    `json:"error"`
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// Seconds counts the seconds in which the caller was denied at least once.
+	// Seconds counts the seconds in which the caller was denied at least once. If a masked address
+	// stands for several callers, it is that of the one with the most.
 	Seconds uint64 `json:"seconds"`
 }
 

@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -12,31 +11,36 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// A Timeline decides requests one after the other, each at a time of its own. It is not safe for
-// concurrent use. Close it after use.
+// A Timeline decides requests one after the other, each at a time of its own. It drops expired logs
+// as its time goes on. It is not safe for concurrent use. Close it after use.
 type Timeline struct {
 	*Live
 	store *memstore.Store
-	now   atomic.Int64 // nanoseconds since 1970; the store's sweeper reads it too
+	now   time.Duration // since 1970
+	// The store is swept when it has sweepAt logs, and Decide asks how many it has once every
+	// lookEvery requests.
+	sweepAt, look int
 }
+
+const (
+	lookEvery = 4096
+	// minSweep is the fewest logs that are worth a sweep.
+	minSweep = 16 << 10
+)
 
 // Options of a [Timeline]. The zero value is usable.
 type Options struct {
-	// MaxBytes bounds the memory of the logs, as the setting of the embedded store does. Zero: no
+	// MaxKeys and MaxBytes bound the logs, as the settings of the embedded store do. Zero: no
 	// bound.
+	MaxKeys  int
 	MaxBytes int64
-	// Sweep removes expired logs every so often, in real time. Zero: they stay.
-	Sweep time.Duration
 }
 
 // NewTimeline returns a timeline of rules with empty logs.
 func NewTimeline(rules *policy.Rules, o Options) *Timeline {
-	t := new(Timeline)
-	if o.Sweep == 0 {
-		o.Sweep = -1
-	}
-	clock := func() time.Duration { return time.Duration(t.now.Load()) }
-	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: o.Sweep, MaxBytes: o.MaxBytes})
+	t := &Timeline{sweepAt: minSweep, look: lookEvery}
+	clock := func() time.Duration { return t.now }
+	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: -1, MaxKeys: o.MaxKeys, MaxBytes: o.MaxBytes})
 	t.Live = newLive(rules, t.store, clock)
 	return t
 }
@@ -47,11 +51,28 @@ func (t *Timeline) Close() error { return t.store.Close() }
 // Decide decides a request at a time since 1970-01-01 UTC. If at is before the time of the last
 // request, the request is decided at the time of the last one. For the rest see [Live.Decide].
 func (t *Timeline) Decide(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
-	if at > time.Duration(t.now.Load()) {
-		t.now.Store(int64(at))
+	t.now = max(t.now, at)
+	if t.look--; t.look <= 0 {
+		t.sweep()
 	}
 	return t.Live.Decide(ctx, req, caller)
 }
+
+// sweep drops expired logs when the store has twice as many logs as after the last sweep. So the
+// store never has more than about twice the logs in which something counts, and the work for each
+// new log is bounded.
+func (t *Timeline) sweep() {
+	t.look = lookEvery
+	if t.store.Len() < t.sweepAt {
+		return
+	}
+	t.store.Sweep()
+	t.sweepAt = max(2*t.store.Len(), minSweep)
+}
+
+// Evicted returns how many logs the store dropped to keep its bounds although hits in them still
+// counted.
+func (t *Timeline) Evicted() uint64 { return t.store.Stats().Evicted }
 
 // A Live decides requests one after the other on a store with a clock of its own. It counts
 // nothing but hits. It is not safe for concurrent use.
@@ -69,6 +90,10 @@ func newLive(rules *policy.Rules, store window.Store, clock func() time.Duration
 	l := &Live{rules: rules}
 	// Without Patience, because the time of a Timeline stands still while a request is decided.
 	o := policy.Options{Store: store, Meters: uncounted{}, Clock: clock}
+	switch store.(type) {
+	case *memstore.Store, roomy:
+		o.CopiesNames = true
+	}
 	if rules.Tiers() != nil {
 		o.Subjects = (*callers)(l)
 	}
@@ -87,6 +112,10 @@ func (l *Live) Decide(ctx context.Context, req policy.Request, caller *tier.Subj
 	}
 	return l.call.Verdict(), nil
 }
+
+// Checks returns the check of each limit of the last verdict, in their order. They are valid until
+// the next Decide.
+func (l *Live) Checks() []window.Check { return l.call.Checks() }
 
 // callers resolves every key to the caller of the request, if there is one.
 type callers Live

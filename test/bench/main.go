@@ -26,6 +26,8 @@
 // With -before, an older binary of the service is measured beside the new one, on
 // each store. "make bench-before" builds it from a commit.
 //
+// It also replays a log of made-up requests with "rls replay".
+//
 // The program itself makes the calls of a single caller, and those of a flood of
 // made-up keys.
 package main
@@ -90,5 +92,6 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	r.memory.write(out)
 	r.alone.write(out)
 	r.flood.write(out)
+	r.replays.write(out)
 	return nil
 }

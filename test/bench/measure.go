@@ -63,6 +63,7 @@ type results struct {
 	memory      *memory
 	alone       alone
 	flood       *flood
+	replays     *replays
 }
 
 // measured is a comparison with its rows.
@@ -72,7 +73,7 @@ type measured struct {
 }
 
 func (r *results) empty() bool {
-	return len(r.comparisons) == 0 && r.envoy == nil && r.memory == nil && len(r.alone.ours) == 0 && r.flood == nil
+	return len(r.comparisons) == 0 && r.envoy == nil && r.memory == nil && len(r.alone.ours) == 0 && r.flood == nil && r.replays == nil
 }
 
 // measure runs the whole benchmark.
@@ -116,6 +117,9 @@ func (b *bench) measure(ctx context.Context) (r results, err error) {
 		if r.flood, err = b.measureFlood(ctx); err != nil {
 			return r, fmt.Errorf("%s: %w", floodName, err)
 		}
+	}
+	if r.replays, err = b.measureReplay(ctx); err != nil {
+		return r, fmt.Errorf("%s: %w", replayName, err)
 	}
 	if r.empty() {
 		return r, fmt.Errorf("-only %s matches nothing", b.only)

@@ -1,6 +1,9 @@
 package accesslog
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // An Attribute is one property of a request: an operator of Envoy's access log formats without its
 // percent signs. Names of headers are lower-case.
@@ -9,10 +12,12 @@ type Attribute string
 // The attributes without an argument that more than one package needs.
 const (
 	StartTime Attribute = "START_TIME"
-	Duration  Attribute = "DURATION" // of the request, in milliseconds
+	EmitTime  Attribute = "EMIT_TIME" // when the line was written, at the end of the request
+	Duration  Attribute = "DURATION"  // of the request, in milliseconds
 	Method    Attribute = "REQ(:method)"
 	Path      Attribute = "REQ(:path)" // with the query string
 	PathOnly  Attribute = "PATH(NQ)"   // without it
+	Protocol  Attribute = "PROTOCOL"
 	Authority Attribute = "REQ(:authority)"
 	Client    Attribute = "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT"
 	Peer      Attribute = "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT"
@@ -36,3 +41,108 @@ func Metadata(namespace string, path ...string) Attribute {
 
 // String returns the operator as a log format has it, with its percent signs.
 func (a Attribute) String() string { return "%" + string(a) + "%" }
+
+// Attributes that Envoy has no operators for, and that a mapping of fields may name.
+const (
+	Seconds     Attribute = "DURATION(s)"  // [Duration] in seconds, as nginx and Caddy write it
+	RequestLine Attribute = "REQUEST_LINE" // such as GET /search?q=a HTTP/1.1
+)
+
+// The paths as Envoy's operators give them. Limits apply before Envoy rewrites the path, so the
+// original path is the one that [Path] and [PathOnly] mean.
+const (
+	originalOrPath     Attribute = "REQ(x-envoy-original-path?:path)"
+	originalPath       Attribute = "REQ(x-envoy-original-path)"
+	rewrittenPathOnly  Attribute = "PATH(NQ:PATH)"
+	originalPathOnly   Attribute = "PATH(NQ:ORIG)"
+	startTimeLocal     Attribute = "START_TIME_LOCAL"
+	emitTimeLocal      Attribute = "EMIT_TIME_LOCAL"
+	clientWithPort     Attribute = "DOWNSTREAM_REMOTE_ADDRESS"
+	peerWithPort       Attribute = "DOWNSTREAM_DIRECT_REMOTE_ADDRESS"
+	maxOperatorLength            = 1 << 10
+	maxOperatorsOfText           = 256
+)
+
+// Parse returns the attribute of an operator, with or without its percent signs. Operators that
+// mean the same give the same attribute: %REQUEST_HEADER(X-Tenant)% is REQ(x-tenant), and
+// %PATH(WQ:PATH)% is REQ(:path).
+func Parse(operator string) (Attribute, error) {
+	inner := operator
+	if len(operator) > 1 && operator[0] == '%' && operator[len(operator)-1] == '%' {
+		inner = operator[1 : len(operator)-1]
+	}
+	if len(inner) > maxOperatorLength {
+		return "", fmt.Errorf("an operator has %d bytes; at most %d are read", len(inner), maxOperatorLength)
+	}
+	name, rest, hasArgument := strings.Cut(inner, "(")
+	argument, after := rest, ""
+	if hasArgument {
+		end := strings.LastIndexByte(rest, ')')
+		if end < 0 {
+			return "", fmt.Errorf("the operator %q lacks its closing parenthesis", operator)
+		}
+		argument, after = rest[:end], rest[end+1:]
+	}
+	if name == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
+		return "", fmt.Errorf("%q is no operator of Envoy's access logs, such as %%REQ(:METHOD)%%", operator)
+	}
+	if after != "" && after[0] != ':' {
+		return "", fmt.Errorf("the operator %q goes on behind its closing parenthesis", operator)
+	}
+	return canonical(name, argument, after, hasArgument), nil
+}
+
+// canonical returns the one attribute of all operators that mean the same. after is the truncation,
+// such as :10. A truncated value is another attribute.
+func canonical(name, argument, after string, hasArgument bool) Attribute {
+	switch name {
+	case "REQ", "REQUEST_HEADER":
+		return Attribute("REQ(" + strings.ToLower(argument) + ")" + after)
+	case "RESP", "RESPONSE_HEADER":
+		return Attribute("RESP(" + strings.ToLower(argument) + ")" + after)
+	case "REQ_WITHOUT_QUERY":
+		switch header := strings.ToLower(argument); Attribute("REQ(" + header + ")") {
+		case originalOrPath:
+			return PathOnly + Attribute(after)
+		case Path:
+			return rewrittenPathOnly + Attribute(after)
+		case originalPath:
+			return originalPathOnly + Attribute(after)
+		default:
+			return Attribute("REQ_WITHOUT_QUERY(" + header + ")" + after)
+		}
+	case "PATH":
+		form, from, _ := strings.Cut(argument, ":")
+		return pathOperator(form, from) + Attribute(after)
+	case "METADATA":
+		if rest, ok := strings.CutPrefix(argument, "DYNAMIC:"); ok {
+			return Attribute("DYNAMIC_METADATA(" + rest + ")" + after)
+		}
+	case "RESPONSE_CODE_DETAILS":
+		return Details + Attribute(after)
+	}
+	if !hasArgument || (argument == "" && after == "") {
+		return Attribute(name)
+	}
+	return Attribute(name + "(" + argument + ")" + after)
+}
+
+// pathOperator returns the attribute of PATH(form:from).
+func pathOperator(form, from string) Attribute {
+	if form == "NQ" {
+		switch from {
+		case "", "ORIG_OR_PATH":
+			return PathOnly
+		default:
+			return Attribute("PATH(NQ:" + from + ")")
+		}
+	}
+	switch from {
+	case "", "ORIG_OR_PATH":
+		return originalOrPath
+	case "ORIG":
+		return originalPath
+	default:
+		return Path
+	}
+}

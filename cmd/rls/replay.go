@@ -1,0 +1,442 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/envoyfile"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+	"github.com/slidegate/slidegate/internal/replay/describe"
+	"github.com/slidegate/slidegate/internal/replay/report"
+)
+
+type replayCmd struct {
+	Logs         []string
+	Rules, Tiers string
+	Envoy        []string
+	Domain       string
+	Listener     string
+	Format       string
+	JSON         bool
+	Decisions    string
+	Against      string
+	AgainstTiers string
+	WhatIf       string
+	FailIf       []string
+	Sampled      float64
+	Reorder      time.Duration
+}
+
+// replayName is the command's name. Its exit code 2 says that a --fail-if holds, so its wrong command
+// lines have the code of a failure.
+const replayName = "replay"
+
+func replayOf(c *cli) *cobra.Command {
+	r := replayCmd{Sampled: 1}
+	cmd := &cobra.Command{
+		Use:   replayName + " LOG...",
+		Short: "Decide the requests of access logs, and report what the rules would have done.",
+		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
+			"LOG is an access log of Envoy, nginx or Caddy, also packed by gzip or zstd; - is standard input. " +
+			"rls decides each request at its own time, in memory, by the code that decides live. " +
+			"It calls nothing. docs/replay.md describes the logs and the report.\n\n" +
+			"Exit codes: 0, the report is complete; 1, an error; 2, a --fail-if holds; 3, the report is of a part of the requests.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("name an access log, or - for standard input")
+			}
+			return nil
+		},
+		RunE: begin(func(args []string) error {
+			r.Logs = args
+			return r.Run(c)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
+	f.StringVar(&r.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
+	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests; several files are one configuration")
+	f.StringVar(&r.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
+	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
+	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; rls recognises the named ones")
+	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; docs/replay.schema.json describes it")
+	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; docs/replay-decisions.schema.json describes it")
+	f.StringVar(&r.Against, "against", "", "also decide by the rules of this `PATH`, those of now, and report who is newly denied and who is freed")
+	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
+	f.StringVar(&r.WhatIf, "what-if", whatIfTable, "vary the limits of `RULES`: none, table (of all rules), all (also search the smallest limits, which reads the logs some times more), or the name of a rule (also searches)")
+	f.StringArrayVar(&r.FailIf, "fail-if", nil, "exit 2 if this `CONDITION` is true of the report, for example 'denied>0.1%' or 'rule:per-key.denied>100'; can be repeated")
+	f.Float64Var(&r.Sampled, "sampled", 1, "the `SHARE` of all requests that the logs have, if they were sampled; the report says what that means")
+	f.DurationVar(&r.Reorder, "reorder", accesslog.DefaultReorder, "how much later than a request that started after it a line may come")
+	completeWords(cmd, "format", "json", "envoy", "nginx", "caddy")
+	completeWords(cmd, "what-if", whatIfNone, whatIfTable, whatIfAll)
+	return cmd
+}
+
+// The words of --what-if. Any other text is the name of a rule.
+const (
+	whatIfNone  = "none"
+	whatIfTable = "table"
+	whatIfAll   = "all"
+)
+
+// errCondition ends a command that has printed which conditions of --fail-if hold.
+var errCondition = errors.New("a --fail-if holds")
+
+// Run decides the requests of the logs and prints the report.
+func (r *replayCmd) Run(c *cli) error {
+	conditions, err := r.check()
+	if err != nil {
+		return err
+	}
+	l, err := c.load()
+	if err != nil {
+		return invalid(err)
+	}
+	now, was, err := r.generations(l.Settings)
+	if err != nil {
+		return err
+	}
+	if err := r.checkNames(now.Rules, conditions); err != nil {
+		return err
+	}
+	describer, err := r.describer(now)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal ends the process at once
+
+	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Sampled: r.Sampled, Files: r.Logs, Store: storeOf(l.Settings)}
+	for _, p := range now.Places {
+		o.Places = append(o.Places, p.String())
+	}
+	if was != nil {
+		o.Against = was.Rules
+	}
+	switch r.WhatIf {
+	case whatIfNone:
+	case whatIfTable, whatIfAll:
+		o.WhatIf = func(string) bool { return true }
+	default:
+		o.WhatIf = func(rule string) bool { return rule == r.WhatIf }
+	}
+	var decisions *os.File
+	if r.Decisions != "" {
+		if decisions, err = r.create("--decisions", r.Decisions); err != nil {
+			return err
+		}
+		defer func() { _ = decisions.Close() }() // for the ways out below; the usual one reports the error
+		o.Decisions = replay.NewDecisions(decisions, r.Logs)
+	}
+	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
+		Paths: r.Logs, Format: r.Format, Reorder: r.Reorder,
+	}}
+	defer job.engine.Close()
+	result, failed := job.run(ctx)
+	if result == nil {
+		return failed
+	}
+	if decisions != nil {
+		if err := errors.Join(o.Decisions.Flush(), decisions.Close()); err != nil {
+			return fmt.Errorf("--decisions: %w", err)
+		}
+	}
+	if err := r.write(result); err != nil {
+		return err
+	}
+	if failed != nil {
+		return partial{failed}
+	}
+	return r.judge(result, conditions)
+}
+
+// create creates a file that a flag names, unless it is one of the logs.
+func (r *replayCmd) create(flag, path string) (*os.File, error) {
+	if path == "-" {
+		return nil, usage("%s: name a file; standard output has the report", flag)
+	}
+	if there, err := os.Stat(path); err == nil {
+		for _, log := range r.Logs {
+			if info, err := os.Stat(log); err == nil && os.SameFile(there, info) {
+				return nil, usage("%s: %s is one of the logs, and would be overwritten", flag, path)
+			}
+		}
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return f, nil
+}
+
+// check returns the conditions of --fail-if. The error says what is wrong with the flags.
+func (r *replayCmd) check() (conditions []replay.Condition, err error) {
+	for _, text := range r.FailIf {
+		c, err := replay.ParseCondition(text)
+		if err != nil {
+			return nil, usage("--fail-if: %w", err)
+		}
+		if c.Compares() && r.Against == "" {
+			return nil, usage("--fail-if: %q compares with other rules: name them with --against", text)
+		}
+		conditions = append(conditions, c)
+	}
+	switch {
+	case !(r.Sampled > 0 && r.Sampled <= 1):
+		return nil, usage("--sampled: expected a share above 0 and up to 1, such as 0.1, not %v", r.Sampled)
+	case r.Reorder < 0:
+		return nil, usage("--reorder: expected a time such as 1m, or 0 if the lines are in the order of the requests, not %v", r.Reorder)
+	case r.AgainstTiers != "" && r.Against == "":
+		return nil, usage("--against-tiers: name the rules of these tiers with --against")
+	}
+	if r.Reorder == 0 {
+		r.Reorder = -1 // the reader's word for it
+	}
+	return conditions, nil
+}
+
+// checkNames returns an error for a rule that a flag names and the rules do not have.
+func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Condition) error {
+	var names []string
+	for _, rule := range rules.All() {
+		names = append(names, rule.Name)
+	}
+	known := func(flag, name string) error {
+		if slices.Contains(names, name) {
+			return nil
+		}
+		return usage("%s: there is no rule %q, only %s", flag, name, strings.Join(names, ", "))
+	}
+	for _, c := range conditions {
+		if c.Rule() != "" {
+			if err := known("--fail-if", c.Rule()); err != nil {
+				return err
+			}
+		}
+	}
+	if slices.Contains([]string{whatIfNone, whatIfTable, whatIfAll}, r.WhatIf) {
+		return nil
+	}
+	return known("--what-if", r.WhatIf)
+}
+
+// generations loads the rules that decide, and those of --against, which are nil without it.
+func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generation, err error) {
+	load := func(rules, tiers string) (*config.Generation, error) {
+		s := s
+		if rules != "" {
+			s.Rules.Source, s.Rules.Path = settings.RulesFiles, rules
+		}
+		if tiers != "" {
+			s.Tiers.Source, s.Tiers.Path = settings.TiersFile, tiers
+		}
+		switch {
+		case s.Rules.Source == settings.RulesXDS:
+			return nil, usage("the rules come from the management server %s, which replay does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
+		case s.Rules.Path == "":
+			return nil, usage("no rules are named: give them with --rules, or set rules.path")
+		}
+		g, err := config.Load(s)
+		if err != nil {
+			return nil, invalid(err)
+		}
+		return g, nil
+	}
+	if now, err = load(r.Rules, r.Tiers); err != nil || r.Against == "" {
+		return now, nil, err
+	}
+	tiers := r.AgainstTiers
+	if tiers == "" {
+		tiers = r.Tiers
+	}
+	was, err = load(r.Against, tiers)
+	return now, was, err
+}
+
+// describer returns what makes descriptors of requests.
+func (r *replayCmd) describer(g *config.Generation) (replay.Describer, error) {
+	if len(r.Envoy) == 0 {
+		return nil, r.needEnvoy()
+	}
+	c, err := envoyfile.Read(r.Envoy...)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	d, err := describe.New(c, describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener})
+	if err != nil {
+		return nil, usage("--envoy: %w", err)
+	}
+	return d, nil
+}
+
+// needEnvoy says what makes descriptors of the requests of the logs.
+func (r *replayCmd) needEnvoy() error {
+	first := r.Logs[0]
+	if first != "-" {
+		if reader, err := accesslog.Open(accesslog.Options{Paths: r.Logs[:1], Format: r.Format}); err == nil {
+			format := reader.Format(0)
+			_ = reader.Close()
+			if format == "json" {
+				return usage("%s is a log of Envoy (json): name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends", first)
+			}
+		}
+	}
+	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends")
+}
+
+// storeOf returns the bounds of the logs: those of a service with these settings.
+func storeOf(s settings.Settings) replay.Options {
+	if s.Store.Type != settings.StoreMemory {
+		return replay.Options{}
+	}
+	return replay.Options{MaxKeys: int(s.Store.Memory.MaxKeys), MaxBytes: int64(s.Store.Memory.MaxBytes)}
+}
+
+// write prints the report.
+func (r *replayCmd) write(result *replay.Report) error {
+	if r.JSON {
+		return report.WriteJSON(os.Stdout, result)
+	}
+	return report.WriteText(os.Stdout, result, widthOf(os.Stdout), coloursOf(os.Stdout))
+}
+
+// judge prints the conditions that hold.
+func (r *replayCmd) judge(result *replay.Report, conditions []replay.Condition) (err error) {
+	for _, c := range conditions {
+		if figure, holds := c.Holds(result); holds {
+			fmt.Fprintf(os.Stderr, "rls: --fail-if %s: it is %s\n", c, figure)
+			err = errCondition
+		}
+	}
+	return err
+}
+
+// A replayJob is one run over the logs, and the runs of the search after it.
+type replayJob struct {
+	cmd     *replayCmd
+	engine  *replay.Engine
+	options accesslog.Options
+	stats   accesslog.Stats // of the first run
+}
+
+// run returns the report. With an error beside it, the report is of a part of the requests.
+func (j *replayJob) run(ctx context.Context) (*replay.Report, error) {
+	j.options.Want = j.engine.Wants()
+	failed := j.pass(ctx, "")
+	if failed != nil && j.stats.Lines == 0 && ctx.Err() == nil {
+		return nil, failed
+	}
+	for n := 2; failed == nil && j.searches(); n++ {
+		more, err := j.engine.Search(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			break
+		}
+		if err := j.pass(ctx, fmt.Sprintf("searching limits, run %d: ", n)); err != nil {
+			j.engine.StopSearch()
+			if ctx.Err() == nil {
+				return nil, err
+			}
+			fmt.Fprintln(os.Stderr, "rls: interrupted; the smallest limits are those that are known so far")
+			break
+		}
+	}
+	result, err := j.engine.Report(context.WithoutCancel(ctx), j.read())
+	if err != nil {
+		return nil, err
+	}
+	result.Partial = failed != nil
+	if failed != nil && ctx.Err() != nil {
+		failed = errors.New("interrupted; the report is of the requests before")
+	}
+	return result, failed
+}
+
+// searches reports whether the smallest limits are searched. Standard input and pipes can be read only once.
+func (j *replayJob) searches() bool {
+	if j.cmd.WhatIf == whatIfNone || j.cmd.WhatIf == whatIfTable {
+		return false
+	}
+	for _, path := range j.cmd.Logs {
+		if info, err := os.Stat(path); path == "-" || err != nil || !info.Mode().IsRegular() {
+			return false
+		}
+	}
+	return true
+}
+
+// read says what was read in the first run.
+func (j *replayJob) read() replay.Logs {
+	s := &j.stats
+	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late}
+	for _, f := range s.Faults {
+		logs.Errors = append(logs.Errors, replay.BrokenLine{File: f.File, Line: f.Line, Reason: f.Reason})
+	}
+	return logs
+}
+
+// pass gives all requests to the engine.
+func (j *replayJob) pass(ctx context.Context, what string) error {
+	o := j.options
+	if slices.Contains(o.Paths, "-") {
+		o.Stdin = interruptible(ctx, os.Stdin)
+	}
+	reader, err := accesslog.Open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = reader.Close() }() // it was read to its end, or is given up
+	source := &sourceCount{reader: reader}
+	bar := newProgress(os.Stderr, what, source)
+	err = j.engine.Run(ctx, source)
+	bar.end()
+	if what == "" {
+		j.stats = reader.Stats()
+	}
+	return err
+}
+
+// sourceCount counts the records of a reader.
+type sourceCount struct {
+	reader *accesslog.Reader
+	n      uint64
+	told   atomic.Uint64 // n, a little late
+}
+
+// Next implements [replay.Source].
+func (c *sourceCount) Next() (*accesslog.Record, error) {
+	if c.n++; c.n%1024 == 0 {
+		c.told.Store(c.n)
+	}
+	return c.reader.Next()
+}
+
+// interruptible returns a reader whose reads fail when ctx is done, although a read of a terminal or
+// a pipe goes on.
+func interruptible(ctx context.Context, from io.Reader) io.Reader {
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.CopyBuffer(in, struct{ io.Reader }{from}, make([]byte, 256<<10))
+		in.CloseWithError(err) // nil is io.EOF
+	}()
+	return out
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/slidegate/slidegate/internal/replay"
+)
+
+// replayFiles writes rules, tiers and a log of Envoy, and returns the flags that name them, and the log.
+func replayFiles(t *testing.T) (flags []string, log string) {
+	t.Helper()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	rules := file("rules.yaml", `domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: {name: per-address, unit: minute, requests_per_unit: 4}
+  - key: api_key
+    rate_limit: {name: per-key, by_tier: {free: {unit: minute, requests_per_unit: 2}}}
+`)
+	tiers := file("tiers.yaml", "tiers: [free]\ndefault: free\nsubjects: [{id: acme, keys: [{plain: secret-key-of-acme}]}]\n")
+	var lines strings.Builder
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 10 {
+		subject, client := `null`, "192.0.2.7"
+		if i%2 == 0 {
+			subject, client = `"acme"`, fmt.Sprintf("198.51.100.%d", i)
+		}
+		fmt.Fprintf(&lines, `{"time":%q,"client":%q,"method":"GET","path":"/items","status":200,"flags":"-","details":"via_upstream","subject":%s,"duration_ms":3}`+"\n",
+			start.Add(time.Duration(i)*time.Second).Format("2006-01-02T15:04:05.000Z"), client, subject)
+	}
+	return []string{"--rules", rules, "--tiers", tiers, "--envoy", "../../envoy/ratelimit.yaml"}, file("access.log", lines.String()+"not a request\n")
+}
+
+// TestReplay runs the command on a log of the format in envoy/ratelimit.yaml.
+func TestReplay(t *testing.T) {
+	flags, log := replayFiles(t)
+	line := func(more ...string) []string { return append(append([]string{"replay"}, flags...), more...) }
+	code, out, errs := command(t, "", line("--json", "--what-if", "all", log)...)
+	var r replay.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+		t.Fatalf("exit %d, %v: %s", code, err, errs)
+	}
+	// acme: 2 of 5. The address of the others: 4 of 5.
+	if r.Requests != 10 || r.Allowed != 6 || r.Denied != 4 || r.Logs.Broken != 1 || r.Partial {
+		t.Errorf("got %d requests, %d allowed, %d denied, %d broken", r.Requests, r.Allowed, r.Denied, r.Logs.Broken)
+	}
+	for _, p := range r.Rules {
+		if p.WhatIf == nil || len(p.WhatIf.Smallest) != 2 || p.WhatIf.Smallest[0].Limit != 5 || !p.WhatIf.Smallest[0].Exact {
+			t.Errorf("%s: %+v", p.Rule, p.WhatIf)
+		}
+	}
+	subjects := fmt.Sprint(r.Subjects[0].Subject, " ", r.Subjects[0].Denied, " ", r.Subjects[1].Subject, " ", r.Subjects[1].Denied)
+	if want := "acme 3 remote_address=192.0.2.0/24 1"; subjects != want {
+		t.Errorf("denied: %s, want %s", subjects, want)
+	}
+	for _, word := range []string{"192.0.2.7", "secret-key"} {
+		if strings.Contains(out+errs, word) {
+			t.Errorf("the output has %q", word)
+		}
+	}
+	if code, out, _ := command(t, "", line(log)...); code != 0 || !strings.Contains(out, "per-key") {
+		t.Errorf("text: exit %d: %s", code, out)
+	}
+	text := readAll(t, log)
+	if code, out, errs := command(t, text, line("--json", "--what-if", "all", "-")...); code != 0 || !strings.Contains(out, `"exact": false`) {
+		t.Errorf("standard input: exit %d: %s%s", code, out, errs)
+	}
+}
+
+// TestReplayDecisions holds each line to the schema, and to the report.
+func TestReplayDecisions(t *testing.T) {
+	flags, log := replayFiles(t)
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old.yaml")
+	if err := os.WriteFile(old, []byte("domain: edge\ndescriptors: [{key: remote_address, rate_limit: {name: old, unit: minute, requests_per_unit: 1}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "decisions")
+	code, out, errs := command(t, "", append(append([]string{"replay"}, flags...), "--against", old, "--decisions", file, "--json", log)...)
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	var r replay.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := jsonschema.NewCompiler().Compile("../../docs/replay-decisions.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var newly, freed, denied uint64
+	lines := strings.Split(strings.TrimSpace(readAll(t, file)), "\n")
+	for _, line := range lines {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(v); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		var d struct {
+			Allowed bool
+			Against struct{ Allowed bool }
+		}
+		if err := json.Unmarshal([]byte(line), &d); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case !d.Allowed && d.Against.Allowed:
+			newly++
+		case d.Allowed && !d.Against.Allowed:
+			freed++
+		}
+		if !d.Allowed {
+			denied++
+		}
+	}
+	if len(lines) != 10 || denied != r.Denied || newly != r.Against.NewlyDenied || freed != r.Against.Freed || newly == 0 || freed == 0 {
+		t.Errorf("%d lines with %d denied, %d newly denied and %d freed, and the report has %d, %d and %d", len(lines), denied, newly, freed, r.Denied, r.Against.NewlyDenied, r.Against.Freed)
+	}
+}
+
+// TestReplayExitCodes tells a condition that holds from everything else.
+func TestReplayExitCodes(t *testing.T) {
+	flags, log := replayFiles(t)
+	with := func(more ...string) []string {
+		return append(append(append([]string{"replay"}, flags...), more...), log)
+	}
+	plain := filepath.Join(t.TempDir(), "plain.log")
+	if err := os.WriteFile(plain, []byte("no log at all\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"no log":            {[]string{"replay"}, 1, "name an access log"},
+		"unknown flag":      {with("--nope"), 1, "unknown flag"},
+		"no rules":          {[]string{"replay", log}, 1, "no rules are named"},
+		"no Envoy":          {[]string{"replay", "--rules", flags[1], "--tiers", flags[3], log}, 1, "name Envoy's configuration with --envoy FILE"},
+		"no file":           {append(with(), "/nowhere/access.log"), 1, "/nowhere/access.log"},
+		"holds":             {with("--fail-if", "denied>0.1%"), 2, "--fail-if denied>0.1%: it is 40% (4 of 10)"},
+		"one of two holds":  {with("--fail-if", "denied>99%", "--fail-if", "rule:per-key.denied>=3"), 2, "rule:per-key.denied>=3: it is 3"},
+		"does not hold":     {with("--fail-if", "denied>50%"), 0, ""},
+		"bad condition":     {with("--fail-if", "denied"), 1, "expected a comparison"},
+		"unknown rule":      {with("--fail-if", "rule:per-kei.denied>1"), 1, `there is no rule "per-kei", only per-address, per-key`},
+		"without --against": {with("--fail-if", "newly_denied>0"), 1, "--against"},
+		"what-if":           {with("--what-if", "per-kei"), 1, `--what-if: there is no rule "per-kei"`},
+		"sampled":           {with("--sampled", "0"), 1, "--sampled: expected a share"},
+		"reorder":           {with("--reorder", "-1s"), 1, "--reorder: expected a time"},
+		"decisions":         {with("--decisions", "-"), 1, "--decisions: name a file"},
+		"overwrite":         {with("--decisions", log), 1, "is one of the logs"},
+		"against-tiers":     {with("--against-tiers", flags[3]), 1, "name the rules of these tiers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, _, errs := command(t, "", c.args...)
+			if code != c.code || !strings.Contains(errs, c.says) {
+				t.Errorf("exit %d, want %d; it says %q, want %q", code, c.code, errs, c.says)
+			}
+		})
+	}
+}
+
+// TestProgressLine shows what is known.
+func TestProgressLine(t *testing.T) {
+	for want, got := range map[string]string{
+		"1.50M requests, 750k/s":                                 progressLine(2*time.Second, 1_500_000, 10, 0),
+		"[#####               ] 25%, 2k requests, 1k/s, 6s left": progressLine(2*time.Second, 2_000, 25, 100),
+		"[                    ]  0%, 0 requests, 0/s":            progressLine(0, 0, 0, 100),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

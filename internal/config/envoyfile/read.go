@@ -1,0 +1,297 @@
+package envoyfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+const (
+	// maxBytes bounds one file. A dump of a large mesh has some ten MiB.
+	maxBytes = 256 << 20
+	// maxNodes bounds the values that one file has, with aliases followed.
+	maxNodes = 20_000_000
+	maxDepth = 100
+)
+
+// Read reads files of Envoy's configuration, and all files of directories: bootstraps, listeners,
+// route configurations, dumps of /config_dump. The error is [strict.Problems]: everything that is
+// wrong.
+func Read(paths ...string) (*Config, error) {
+	r := &reader{report: &strict.Report{}, config: &Config{}}
+	for _, name := range r.files(paths) {
+		r.report.File(name)
+		src, err := files.ReadFile(name, maxBytes)
+		if err != nil {
+			r.report.Addf(name, 0, "", "%v", err)
+			continue
+		}
+		r.file(name, src.Data)
+	}
+	r.finish(paths)
+	if err := r.report.Err(); err != nil {
+		return nil, err
+	}
+	return r.config, nil
+}
+
+// files returns the files that paths stand for.
+func (r *reader) files(paths []string) (names []string) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() {
+			names = append(names, path) // reading it reports the error
+			continue
+		}
+		found := 0
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			r.report.Addf(path, 0, "", "the directory cannot be read")
+			continue
+		}
+		for _, e := range entries {
+			if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() {
+				names = append(names, filepath.Join(path, e.Name()))
+				found++
+			}
+		}
+		if found == 0 {
+			r.report.Addf(path, 0, "", "the directory has no file *.yaml, *.yml or *.json")
+		}
+	}
+	return names
+}
+
+type reader struct {
+	report *strict.Report
+	config *Config
+	// named are the route configurations by their names, and loose those that no manager has.
+	named   map[string]*Routes
+	loose   []*Routes
+	waiting []waiting
+	d       *strict.Decoder // of the current document
+	nodes   int             // that were visited in it
+}
+
+// waiting is a manager whose routes are elsewhere.
+type waiting struct {
+	manager *Manager
+	name    string
+	spot    strict.Spot
+	d       *strict.Decoder
+}
+
+func (r *reader) file(name string, data []byte) {
+	docs, problem := strict.Parse(name, data)
+	if problem != nil {
+		r.report.Add(*problem)
+		return
+	}
+	for _, doc := range docs {
+		root := strict.Root(doc)
+		if root == nil {
+			continue
+		}
+		r.d = &strict.Decoder{File: name, Report: r.report, Warn: &strict.Report{}}
+		r.nodes = 0
+		r.snakes(root, 0)
+		r.walk(root, nil, place{})
+	}
+}
+
+// place is what is known where a manager is found.
+type place struct {
+	depth    int
+	listener string
+	port     int
+}
+
+// walk finds the managers and the route configurations below a node.
+func (r *reader) walk(n *yaml.Node, p *strict.Path, at place) {
+	if r.nodes++; r.nodes > maxNodes || at.depth > maxDepth {
+		return
+	}
+	at.depth++
+	switch n.Kind {
+	case yaml.AliasNode:
+		if n.Alias != nil {
+			r.walk(n.Alias, p, at)
+		}
+	case yaml.SequenceNode:
+		for i, c := range n.Content {
+			r.walk(c, &strict.Path{Parent: p, Index: i, Item: c}, at)
+		}
+	case yaml.MappingNode:
+		r.mapping(n, p, at)
+	}
+}
+
+// mapping reads a mapping if it is a manager or a route configuration, or what is below it.
+func (r *reader) mapping(n *yaml.Node, p *strict.Path, at place) {
+	var a anything
+	a.ReadNode(r.d, n, p)
+	skip := ""
+	switch {
+	case a.typ == typeManager:
+		r.manager(&a, at)
+		return
+	case lookup(n, "virtual_hosts") != nil:
+		r.loose = append(r.loose, r.routes(&a))
+		return
+	case a.typ == typeDump:
+		skip = "static_resources" // the dump repeats the listeners
+	case lookup(n, "filter_chains") != nil || lookup(n, "default_filter_chain") != nil:
+		at.listener, at.port = listenerOf(n)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, n.Content[i+1]
+		switch key {
+		case "warming_state", "draining_state", "error_state", skip:
+			continue
+		case "bootstrap":
+			if a.typ == typeDump {
+				r.cluster(value)
+				continue
+			}
+		case "node":
+			r.cluster(n)
+			continue
+		}
+		r.walk(value, &strict.Path{Parent: p, Name: key}, at)
+	}
+}
+
+// cluster keeps node.cluster of a bootstrap.
+func (r *reader) cluster(n *yaml.Node) {
+	if node := lookup(n, "node"); node != nil && r.config.Cluster == "" {
+		if c := lookup(node, "cluster"); c != nil && c.Kind == yaml.ScalarNode && !strict.IsNull(c) {
+			r.config.Cluster = c.Value
+		}
+	}
+}
+
+// lookup returns the value of a key of a mapping, or nil.
+func lookup(n *yaml.Node, key string) *yaml.Node {
+	for range maxDepth {
+		if n == nil || n.Kind != yaml.AliasNode {
+			break
+		}
+		n = n.Alias
+	}
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// listenerOf returns the name and the port of a listener.
+func listenerOf(n *yaml.Node) (name string, port int) {
+	if v := lookup(n, "name"); v != nil && v.Kind == yaml.ScalarNode {
+		name = v.Value
+	}
+	if v := lookup(lookup(lookup(n, "address"), "socket_address"), "port_value"); v != nil && v.Kind == yaml.ScalarNode {
+		_, _ = fmt.Sscanf(v.Value, "%d", &port) // without a number the port is unknown
+	}
+	return name, port
+}
+
+// known are all keys of messages that are read.
+var known = knownKeys()
+
+func knownKeys() map[string]bool {
+	keys := make(map[string]bool)
+	for _, k := range []string{
+		"virtual_hosts", "filter_chains", "default_filter_chain", "socket_address", "port_value", "type_url",
+		"warming_state", "draining_state", "error_state", "static_resources",
+	} {
+		keys[k] = true
+	}
+	var add func(t reflect.Type)
+	seen := make(map[reflect.Type]bool)
+	add = func(t reflect.Type) {
+		switch {
+		case seen[t]:
+		case t.Kind() == reflect.Slice:
+			add(t.Elem())
+		case t.Kind() == reflect.Struct:
+			seen[t] = true
+			for _, k := range strict.KeysOf(t) {
+				keys[k.Name] = true
+				add(k.Field.Type)
+			}
+			if v, ok := t.FieldByName("Value"); ok { // of a strict.Field or strict.Entry
+				add(v.Type)
+			}
+		}
+	}
+	for _, v := range []any{manager{}, routes{}, limitFilter{}, perRoute{}, filterConfig{}, expression{}, check{}} {
+		add(reflect.TypeOf(v))
+	}
+	return keys
+}
+
+// snakes writes the keys as Envoy's documentation has them: other programs write routeConfig for
+// route_config.
+func (r *reader) snakes(n *yaml.Node, depth int) {
+	if depth > maxDepth {
+		return
+	}
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if key := n.Content[i]; strings.ToLower(key.Value) != key.Value {
+				if name := snake(key.Value); known[name] {
+					key.Value = name
+				}
+			}
+		}
+	}
+	for _, c := range n.Content {
+		r.snakes(c, depth+1)
+	}
+}
+
+func snake(camel string) string {
+	var b strings.Builder
+	for _, c := range []byte(camel) {
+		if 'A' <= c && c <= 'Z' {
+			b.WriteByte('_')
+			c += 'a' - 'A'
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// finish connects the managers with the routes that they name.
+func (r *reader) finish(paths []string) {
+	r.named = make(map[string]*Routes)
+	for _, l := range r.loose {
+		r.named[l.Name] = l
+	}
+	for _, w := range r.waiting {
+		if w.manager.Routes = r.named[w.name]; w.manager.Routes == nil {
+			w.d.Problem(w.spot, "the files have no route configuration %s: add its file, or give a dump of Envoy's /config_dump", strict.Quote(w.name))
+		}
+	}
+	if len(r.config.Managers) == 0 {
+		for _, l := range r.loose {
+			r.config.Managers = append(r.config.Managers, &Manager{Place: l.Place, Routes: l})
+		}
+	}
+	if len(r.config.Managers) == 0 && r.report.Count() == 0 {
+		r.report.Addf(strings.Join(paths, ", "), 0, "", "no HTTP connection manager and no route configuration found: give Envoy's bootstrap, or a dump of its /config_dump")
+	}
+}

@@ -1,0 +1,255 @@
+package accesslog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A format is a format of lines: what each of its fields is.
+type format struct {
+	name  string
+	slots []Attribute
+	names []string    // of the fields of JSON, by slot
+	text  *textFormat // of a format that is not JSON
+}
+
+// A decoder makes records of the lines of one file.
+type decoder struct {
+	parser       parser
+	line         fields
+	seen         []bool // slots that a line of the file has had; nil: every line has all slots
+	headers      []int  // slots of headers, of which Caddy redacts some
+	wants        []derivation
+	start, emit  []timeSlot
+	duration     derivation
+	method, path derivation
+	scratch      []byte
+	isEnd        bool // the last record has the time of its end
+}
+
+// A timeSlot is a slot with a time.
+type timeSlot struct {
+	slot   int
+	layout *timeLayout // nil: any of the usual forms
+}
+
+// newDecoder returns a decoder for records with values for the wanted attributes.
+func (f *format) newDecoder(want []Attribute) (*decoder, error) {
+	slots, names := f.slots, f.names
+	if f.text == nil {
+		slots, names = usedFields(f, want)
+	}
+	d := &decoder{
+		line:     fields{values: make([]Value, len(slots)), times: make([]int64, len(slots))},
+		duration: derive(Duration, slots),
+		method:   derive(Method, slots),
+		path:     append(derive(PathOnly, slots), derive(Path, slots)...),
+	}
+	for _, a := range want {
+		d.wants = append(d.wants, derive(a, slots))
+	}
+	for slot, a := range slots {
+		layout, kind, err := timeOf(a)
+		switch {
+		case err != nil:
+			return nil, err
+		case kind == StartTime:
+			d.start = append(d.start, timeSlot{slot, layout})
+		case kind == EmitTime:
+			d.emit = append(d.emit, timeSlot{slot, layout})
+		}
+	}
+	if len(d.start)+len(d.emit) == 0 {
+		return nil, fmt.Errorf("the format %s does not tell when a request came; it needs %s", f.name, StartTime)
+	}
+	if f.text == nil {
+		d.parser, d.seen = newJSONParser(names), make([]bool, len(slots))
+		for slot, name := range names {
+			if f.name == caddyName && strings.HasPrefix(name, caddyHeaders) {
+				d.headers = append(d.headers, slot)
+				d.seen[slot] = true // Caddy writes all headers that a request has
+			}
+		}
+	} else {
+		d.parser = newTextParser(f.text)
+	}
+	return d, nil
+}
+
+// usedFields returns the fields of JSON that matter to the wanted attributes.
+func usedFields(f *format, want []Attribute) (slots []Attribute, names []string) {
+	used := make([]bool, len(f.slots))
+	for _, a := range append(slices.Clone(want), Duration, Method, Path, PathOnly) {
+		for _, d := range derive(a, f.slots) {
+			used[d.slot] = true
+		}
+	}
+	for slot, a := range f.slots {
+		if _, kind, err := timeOf(a); used[slot] || kind != "" || err != nil {
+			slots, names = append(slots, a), append(names, f.names[slot])
+		}
+	}
+	return slots, names
+}
+
+// timeOf returns which time an attribute is, StartTime or EmitTime, and its layout.
+func timeOf(a Attribute) (layout *timeLayout, kind Attribute, err error) {
+	name, argument, _ := strings.Cut(string(a), "(")
+	switch Attribute(name) {
+	case StartTime, startTimeLocal:
+		kind = StartTime
+	case EmitTime, emitTimeLocal:
+		kind = EmitTime
+	default:
+		return nil, "", nil
+	}
+	argument = strings.TrimSuffix(argument, ")")
+	// Times of the usual forms are read without a layout, which is faster.
+	if rest, ok := strings.CutPrefix(argument, "%Y-%m-%dT%H:%M:%S"); ok && slices.Contains([]string{"Z", ".%3fZ", ".%6fZ", ".%9fZ", "%z"}, rest) {
+		return nil, kind, nil
+	}
+	if argument != "" {
+		layout, err = newTimeLayout(argument)
+	}
+	return layout, kind, err
+}
+
+// An outcome is what a line is.
+type outcome uint8
+
+const (
+	isRequest outcome = iota
+	isNoRequest
+	isBroken
+)
+
+// decode reads a line. Its values stay valid until the next call. If the line is broken, fault says
+// why, without a part of the line, and at the byte.
+func (d *decoder) decode(line []byte) (at int64, is outcome, fault string, place int) {
+	clear(d.line.values)
+	clear(d.line.times)
+	d.line.at, d.scratch = 0, d.scratch[:0]
+	if fault := d.parser.parse(line, &d.line); fault != "" {
+		return 0, isBroken, fault, d.line.at
+	}
+	for slot := range d.seen {
+		if d.line.values[slot].State != Untold {
+			d.seen[slot] = true
+		} else if d.seen[slot] {
+			d.line.values[slot].State = Absent
+		}
+	}
+	for _, slot := range d.headers {
+		if v := &d.line.values[slot]; string(v.Text) == "REDACTED" {
+			*v = Value{}
+		}
+	}
+	if at, fault = d.time(); fault != "" {
+		return 0, isBroken, fault, 0
+	}
+	if d.isSilent() {
+		return at, isNoRequest, "", 0
+	}
+	return at, isRequest, "", 0
+}
+
+// isSilent reports whether the line says that no request came: it could have a method and a path,
+// and has neither.
+func (d *decoder) isSilent() bool {
+	return (len(d.method) > 0 || len(d.path) > 0) &&
+		(len(d.method) == 0 || d.method.of(d.line.values, &d.scratch).State == Absent) &&
+		(len(d.path) == 0 || d.path.of(d.line.values, &d.scratch).State == Absent)
+}
+
+// time returns when the request started.
+func (d *decoder) time() (at int64, fault string) {
+	d.isEnd = false
+	if at, ok := d.read(d.start); ok {
+		return at, ""
+	}
+	at, ok := d.read(d.emit)
+	if !ok {
+		return 0, "has no time that can be read; times are from 1970 to 2100"
+	}
+	nanos, ok := d.lasted()
+	if d.isEnd = !ok || nanos > at; !d.isEnd {
+		at -= nanos
+	}
+	return at, ""
+}
+
+func (d *decoder) read(slots []timeSlot) (int64, bool) {
+	for _, t := range slots {
+		if at := d.line.times[t.slot]; at > 0 {
+			return at, true
+		}
+		v := d.line.values[t.slot]
+		if v.State != Present {
+			continue
+		}
+		if t.layout == nil {
+			if at, ok := parseTime(v.Text); ok {
+				return at, true
+			}
+			continue
+		}
+		if at, n, ok := t.layout.read(v.Text); ok && n == len(v.Text) {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// lasted returns how long the request lasted, in nanoseconds.
+func (d *decoder) lasted() (int64, bool) {
+	for _, s := range d.duration {
+		v := d.line.values[s.slot]
+		if v.State != Present {
+			continue
+		}
+		nanos, ok := secondsOf(v.Text)
+		if !ok {
+			continue
+		}
+		if s.how == asIs {
+			nanos /= 1000 // they were milliseconds
+		}
+		return nanos, true
+	}
+	return 0, false
+}
+
+const recordHead = 8 + 4 // the number of the line, the index of the file
+
+// appendRecord appends the record of the last line in the form that readRecord reads.
+func (d *decoder) appendRecord(b []byte, file int, line int64) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(line))
+	b = binary.LittleEndian.AppendUint32(b, uint32(file))
+	heads := len(b)
+	for range d.wants {
+		b = append(b, 0, 0, 0, 0)
+	}
+	for i, w := range d.wants {
+		v := w.of(d.line.values, &d.scratch)
+		binary.LittleEndian.PutUint32(b[heads+4*i:], uint32(len(v.Text))<<2|uint32(v.State))
+		b = append(b, v.Text...)
+	}
+	return b
+}
+
+// readRecord sets r from what appendRecord has made.
+func readRecord(r *Record, at int64, b []byte) {
+	r.At = time.Duration(at)
+	r.Line = int64(binary.LittleEndian.Uint64(b))
+	r.File = int(binary.LittleEndian.Uint32(b[8:]))
+	texts := recordHead + 4*len(r.Values)
+	for i := range r.Values {
+		head := binary.LittleEndian.Uint32(b[recordHead+4*i:])
+		end := texts + int(head>>2)
+		r.Values[i] = Value{Text: b[texts:end:end], State: State(head & 3)}
+		texts = end
+	}
+}

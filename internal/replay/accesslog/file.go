@@ -1,0 +1,461 @@
+package accesslog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	sampleBytes = 256 << 10 // of a file, to find out its format
+	blockBytes  = 128 << 10 // read at once
+	batchBytes  = 128 << 10
+	batchDepth  = 4
+	maxWindow   = 128 << 20 // of zstd, as zstd --long has it
+	// maxJump is how far a line may be ahead of the last ones before a second line must confirm it:
+	// one line with a wrong time must not make all others late.
+	maxJump = int64(time.Hour)
+)
+
+// A file is one log.
+type file struct {
+	path   string
+	index  int
+	format *format // nil: the file is empty
+	size   int64   // on disk; -1: not known
+	read   *atomic.Int64
+	o      *Options
+
+	raw     io.Reader // the open file; nil: not open
+	closer  io.Closer
+	unpack  io.Closer
+	stream  io.Reader // the lines, unpacked
+	decoder *decoder
+
+	// mark is the time up to which the file has been read; ahead is the time of a line that jumped.
+	mark, ahead int64
+	ended       bool
+	err         error
+
+	batches, spare chan *batch
+	done           chan struct{}
+	end            sync.Once
+	started        bool
+	gone           chan struct{}
+}
+
+// A batch is a part of a file, read.
+type batch struct {
+	data      []byte
+	ends      []int
+	times     []int64
+	lines     uint64
+	broken    uint64
+	noRequest uint64
+	atEnd     uint64
+	faults    []Fault
+}
+
+// openFile finds out the format of a file.
+func openFile(path string, index int, o *Options, formats []*format, read *atomic.Int64) (*file, error) {
+	f := &file{
+		path: path, index: index, size: -1, read: read, o: o,
+		batches: make(chan *batch, batchDepth), spare: make(chan *batch, batchDepth+2),
+		done: make(chan struct{}), gone: make(chan struct{}),
+	}
+	regular, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	sample, rest, err := f.sample(regular, formats)
+	if err == nil {
+		err = f.detect(sample, formats, rest)
+	}
+	if err != nil {
+		f.closeRaw()
+		return nil, err
+	}
+	if regular {
+		f.read.Add(-f.count())
+		f.closeRaw()
+		return f, nil
+	}
+	f.stream = io.MultiReader(bytes.NewReader(sample), f.stream)
+	return f, nil
+}
+
+// A counter counts the bytes that are read.
+type counter struct {
+	r     io.Reader
+	total *atomic.Int64
+	n     int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	c.total.Add(int64(n))
+	return n, err
+}
+
+func (f *file) count() int64 { return f.raw.(*counter).n }
+
+// open opens the file and finds out how it is packed. It reports whether the file can be opened
+// again.
+func (f *file) open() (regular bool, err error) {
+	var in io.Reader
+	if f.path == "-" {
+		in = f.o.Stdin
+	} else {
+		opened, err := os.Open(f.path)
+		if err != nil {
+			var p *fs.PathError
+			if errors.As(err, &p) {
+				err = p.Err
+			}
+			return false, pathError(f.path, "cannot be opened: %w", err)
+		}
+		info, err := opened.Stat()
+		if err == nil && info.IsDir() {
+			err = errors.New("is a directory; name the files in it")
+		}
+		if err != nil {
+			_ = opened.Close()
+			return false, pathError(f.path, "%w", err)
+		}
+		if regular = info.Mode().IsRegular(); regular {
+			f.size = info.Size()
+		}
+		in, f.closer = opened, opened
+	}
+	c := &counter{r: in, total: f.read}
+	f.raw = c
+	head, err := readHead(c, 4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.closeRaw()
+		return false, pathError(f.path, "cannot be read: %w", err)
+	}
+	if err := f.unpacked(head, io.MultiReader(bytes.NewReader(head), c)); err != nil {
+		f.closeRaw()
+		return false, pathError(f.path, "cannot be unpacked: %w", err)
+	}
+	return regular, nil
+}
+
+// readHead reads up to n bytes.
+func readHead(r io.Reader, n int) ([]byte, error) {
+	b := make([]byte, n)
+	got, err := io.ReadFull(r, b)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return b[:got], err
+}
+
+// unpacked sets the stream of lines, by the first bytes of the file.
+func (f *file) unpacked(head []byte, all io.Reader) error {
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(all)
+		if err != nil {
+			return err
+		}
+		f.stream, f.unpack = z, z
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}), len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], []byte{0x2a, 0x4d, 0x18}):
+		z, err := zstd.NewReader(all, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return err
+		}
+		closer := z.IOReadCloser()
+		f.stream, f.unpack = closer, closer
+	default:
+		f.stream = all
+	}
+	return nil
+}
+
+// closeRaw closes the file. Errors of closing say nothing of a file that was only read.
+func (f *file) closeRaw() {
+	if f.unpack != nil {
+		_ = f.unpack.Close()
+		f.unpack = nil
+	}
+	if f.closer != nil {
+		_ = f.closer.Close()
+		f.closer = nil
+	}
+	f.stream = nil
+}
+
+// sample reads the beginning of a file: of a regular file as much as may be, of another only as much
+// as the format needs, because more may come late. rest reports whether the file has more.
+func (f *file) sample(regular bool, formats []*format) (sample []byte, rest bool, err error) {
+	sample = make([]byte, 0, 4<<10)
+	for len(sample) < sampleBytes {
+		if len(sample) == cap(sample) {
+			sample = append(sample, make([]byte, len(sample))...)[:len(sample)]
+		}
+		n, err := f.stream.Read(sample[len(sample):cap(sample)])
+		sample = sample[:len(sample)+n]
+		if errors.Is(err, io.EOF) {
+			return sample, false, nil
+		}
+		if err != nil {
+			// If lines came before the error, they are read, and then the error is reported.
+			if bytes.IndexByte(sample, '\n') >= 0 {
+				return sample, true, nil
+			}
+			return nil, false, f.broken(err, 0)
+		}
+		if !regular && bytes.IndexByte(sample, '\n') >= 0 && f.detect(sample, formats, true) == nil {
+			break
+		}
+	}
+	return sample, true, nil
+}
+
+// broken returns the error of a file that cannot be read further.
+func (f *file) broken(err error, lines int64) error {
+	what := "cannot be read further"
+	if f.unpack != nil {
+		what = "cannot be unpacked further"
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("its end is missing")
+		}
+	}
+	return pathError(f.path, "%s after line %d, at byte %d of the file: %w", what, lines, f.count(), err)
+}
+
+// detect sets the format: the one by which most lines of the sample can be read.
+func (f *file) detect(sample []byte, formats []*format, rest bool) error {
+	if rest {
+		// The last line may go on.
+		if i := bytes.LastIndexByte(sample, '\n'); i >= 0 {
+			sample = sample[:i+1]
+		}
+	}
+	lines := 0
+	for line := range bytes.Lines(withoutMark(sample)) {
+		if len(trimLine(line)) > 0 {
+			lines++
+		}
+	}
+	if lines == 0 && !rest {
+		f.ended = true
+		return nil
+	}
+	most, fault := 0, ""
+	for _, candidate := range formats {
+		d, err := candidate.newDecoder(f.o.Want)
+		if err != nil {
+			return err
+		}
+		good, mark := 0, int64(0)
+		for line := range bytes.Lines(withoutMark(sample)) {
+			if line = trimLine(line); len(line) == 0 || len(line) > maxLine {
+				continue
+			}
+			at, is, reason, _ := d.decode(line)
+			switch {
+			case is == isBroken:
+				if fault == "" {
+					fault = reason
+				}
+				continue
+			case is == isRequest && (mark == 0 || at < mark):
+				mark = at
+			}
+			good++
+		}
+		if good > most {
+			most, f.format, f.mark = good, candidate, mark
+		}
+	}
+	if f.format == nil {
+		return f.unreadable(lines, formats, fault)
+	}
+	f.decoder, _ = f.format.newDecoder(f.o.Want)
+	return nil
+}
+
+// unreadable returns the error of a file of which no line can be read.
+func (f *file) unreadable(lines int, formats []*format, fault string) error {
+	var names []string
+	for _, c := range formats {
+		if len(names) == 0 || names[len(names)-1] != c.name {
+			names = append(names, c.name)
+		}
+	}
+	if len(formats) == 1 {
+		return pathError(f.path, "none of the first %d lines can be read in the format %s: the first one %s; state the format that the log has", lines, names[0], fault)
+	}
+	return pathError(f.path, "none of the first %d lines can be read in a format that is known (%s); state the text of the log format, or for JSON which field is what", lines, strings.Join(names, ", "))
+}
+
+// withoutMark returns the beginning of a file without a byte order mark.
+func withoutMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")) }
+
+// trimLine returns a line without its end.
+func trimLine(line []byte) []byte {
+	if n := len(line); n > 0 && line[n-1] == '\n' {
+		line = line[:n-1]
+	}
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	return line
+}
+
+// see moves the mark on.
+func (f *file) see(at int64) {
+	switch {
+	case at <= f.mark:
+	case at-f.mark <= maxJump:
+		f.mark = at
+	case f.ahead > 0 && at-f.ahead <= maxJump && f.ahead-at <= maxJump:
+		f.mark, f.ahead = at, 0
+	default:
+		f.ahead = at
+	}
+}
+
+// next returns the next batch, nil at the end. Give it back with recycle.
+func (f *file) next() *batch {
+	if !f.started {
+		f.started = true
+		if f.stream == nil {
+			if _, err := f.open(); err != nil {
+				f.err = err
+				close(f.gone)
+				return nil
+			}
+		}
+		go f.run()
+	}
+	return <-f.batches
+}
+
+func (f *file) recycle(b *batch) {
+	select {
+	case f.spare <- b:
+	default:
+	}
+}
+
+// run reads the file and sends its batches.
+func (f *file) run() {
+	defer close(f.gone)
+	defer close(f.batches)
+	l := &lines{r: f.stream}
+	b := f.empty()
+	var number int64
+	for {
+		line, err := l.next()
+		wait, long := errors.Is(err, errWait), errors.Is(err, errLong)
+		if wait || len(b.data) >= batchBytes {
+			if b = f.send(b); b == nil {
+				return
+			}
+			if wait {
+				continue
+			}
+		}
+		if err != nil && !long {
+			if !errors.Is(err, io.EOF) {
+				f.err = f.broken(err, number)
+			}
+			f.send(b)
+			return
+		}
+		if number++; number == 1 {
+			line = withoutMark(line)
+		}
+		if long {
+			b.fault(f, number, fmt.Sprintf("has more than %d bytes", maxLine))
+			continue
+		}
+		if line = trimLine(line); len(line) > 0 {
+			f.add(b, line, number)
+		}
+	}
+}
+
+// add adds a line to a batch.
+func (f *file) add(b *batch, line []byte, number int64) {
+	at, is, fault, place := f.decoder.decode(line)
+	switch is {
+	case isBroken:
+		if place > 0 {
+			fault = fmt.Sprintf("%s, at byte %d", fault, place+1)
+		}
+		b.fault(f, number, fault)
+		return
+	case isNoRequest:
+		b.noRequest++
+	default:
+		b.data = f.decoder.appendRecord(b.data, f.index, number)
+		b.ends, b.times = append(b.ends, len(b.data)), append(b.times, at)
+		if f.decoder.isEnd {
+			b.atEnd++
+		}
+	}
+	b.lines++
+}
+
+func (b *batch) fault(f *file, number int64, reason string) {
+	b.lines++
+	b.broken++
+	if len(b.faults) < maxFaults {
+		b.faults = append(b.faults, Fault{File: f.path, Line: number, Reason: reason})
+	}
+}
+
+// empty returns a batch to fill.
+func (f *file) empty() *batch {
+	select {
+	case b := <-f.spare:
+		*b = batch{data: b.data[:0], ends: b.ends[:0], times: b.times[:0]}
+		return b
+	default:
+		return new(batch)
+	}
+}
+
+// send sends a batch and returns another one, nil if the file is closed.
+func (f *file) send(b *batch) *batch {
+	if b.lines == 0 {
+		return b
+	}
+	select {
+	case f.batches <- b:
+		return f.empty()
+	case <-f.done:
+		return nil
+	}
+}
+
+// close ends the file.
+func (f *file) close() {
+	f.end.Do(func() { close(f.done) })
+	if f.started {
+		if f.path == "-" {
+			return // a read of it cannot be ended
+		}
+		if f.closer != nil {
+			_ = f.closer.Close() // ends a read that waits
+			f.closer = nil
+		}
+		<-f.gone
+	}
+	f.closeRaw()
+}

@@ -1,0 +1,185 @@
+package accesslog
+
+import (
+	"fmt"
+	"maps"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// EnvoyDefault is the text format that Envoy writes if its configuration has none.
+const EnvoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% ` +
+	`%RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% ` +
+	`"%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
+
+// The formats of nginx, Apache and Caddy.
+const (
+	commonFormat   = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent`
+	combinedFormat = commonFormat + ` "$http_referer" "$http_user_agent"`
+)
+
+// A field is one name of JSON and what its value is.
+type field struct {
+	name      string
+	attribute Attribute
+}
+
+// shipped are the names in the Envoy files of Slidegate. With authorization, subject and tier come
+// from another filter, and are the same.
+var shipped = []field{
+	{"time", "START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)"},
+	{"client", Client},
+	{"method", Method},
+	{"path", PathOnly},
+	{"protocol", Protocol},
+	{"status", Status},
+	{"grpc_status", "GRPC_STATUS_NUMBER"},
+	{"flags", Flags},
+	{"details", Details},
+	{"rule", Rule},
+	{"rule", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:rule)"},
+	{"tier", Tier},
+	{"tier", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:tier)"},
+	{"subject", Subject},
+	{"subject", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:subject)"},
+	{"reason", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:reason)"},
+	{"limit", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:limit)"},
+	{"limit", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:limit)"},
+	{"remaining", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:remaining)"},
+	{"remaining", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:remaining)"},
+	{"retry_after", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:retry_after)"},
+	{"retry_after", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:retry_after)"},
+	{"shadowed", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:shadowed)"},
+	{"shadowed", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:shadowed)"},
+	{"degraded", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:degraded)"},
+	{"degraded", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:degraded)"},
+	{"duration_ms", Duration},
+	{"upstream", "UPSTREAM_HOST"},
+	{"request_id", "REQ(x-request-id)"},
+}
+
+// meshes are the names in the default access logs of Envoy Gateway and Istio.
+var meshes = []field{
+	{"start_time", StartTime},
+	{"method", Method},
+	{"path", originalOrPath},
+	{"x-envoy-origin-path", originalOrPath},
+	{"protocol", Protocol},
+	{"response_code", Status},
+	{"response_flags", Flags},
+	{"response_code_details", Details},
+	{"duration", Duration},
+	{"authority", Authority},
+	{":authority", Authority},
+	{"x_forwarded_for", "REQ(x-forwarded-for)"},
+	{"x-forwarded-for", "REQ(x-forwarded-for)"},
+	{"user_agent", "REQ(user-agent)"},
+	{"user-agent", "REQ(user-agent)"},
+	{"request_id", "REQ(x-request-id)"},
+	{"x-request-id", "REQ(x-request-id)"},
+	{"downstream_remote_address", clientWithPort},
+	{"upstream_cluster", Cluster},
+	{"upstream_host", "UPSTREAM_HOST"},
+	{"route_name", RouteName},
+}
+
+const (
+	caddyName    = "caddy"
+	caddyHeaders = "request.headers."
+)
+
+// caddy are the names in the access log of Caddy, beside the headers of the requests.
+var caddy = []field{
+	{"ts", EmitTime},
+	{"duration", Seconds},
+	{"status", Status},
+	{"request.client_ip", Client},
+	{"request.remote_ip", Peer},
+	{"request.remote_ip", Client}, // before Caddy 2.7, which has client_ip
+	{"request.method", Method},
+	{"request.uri", Path},
+	{"request.host", Authority},
+	{"request.proto", Protocol},
+}
+
+// jsonFormat returns the format of JSON with these names.
+func jsonFormat(name string, fields []field) *format {
+	f := &format{name: name}
+	for _, v := range fields {
+		f.slots, f.names = append(f.slots, v.attribute), append(f.names, v.name)
+	}
+	return f
+}
+
+// caddyFormat returns the format of Caddy, with the headers among the wanted attributes.
+func caddyFormat(want []Attribute) *format {
+	fields := slices.Clone(caddy)
+	for _, a := range want {
+		inner, ok := strings.CutPrefix(string(a), "REQ(")
+		if !ok {
+			continue
+		}
+		for _, header := range strings.Split(strings.TrimSuffix(inner, ")"), "?") {
+			if header != "" && header[0] != ':' && !strings.Contains(header, ")") {
+				fields = append(fields, field{"request.headers." + textproto.CanonicalMIMEHeaderKey(header), Header(header)})
+			}
+		}
+	}
+	return jsonFormat(caddyName, fields)
+}
+
+// candidates returns the formats that a file can have by the options, the likeliest first.
+func candidates(o *Options) ([]*format, error) {
+	text := func(name, format string) *format {
+		f, err := newTextFormat(name, format)
+		if err != nil {
+			panic(err) // they are constants
+		}
+		return f
+	}
+	nginx := []*format{text("nginx", combinedFormat), text("nginx", commonFormat)}
+	ours := []*format{jsonFormat("json", shipped), jsonFormat("json", meshes)}
+	if o.Fields != nil {
+		if o.Format != "" && o.Format != "json" {
+			return nil, fmt.Errorf("fields are named, which only the format json has, and the format is %q", o.Format)
+		}
+		f, err := mappedFormat(o.Fields)
+		return []*format{f}, err
+	}
+	switch o.Format {
+	case "":
+		return slices.Concat(ours, []*format{caddyFormat(o.Want), text("envoy", EnvoyDefault)}, nginx), nil
+	case "json":
+		return ours, nil
+	case "envoy":
+		return []*format{text("envoy", EnvoyDefault)}, nil
+	case "nginx":
+		return nginx, nil
+	case "caddy":
+		return slices.Concat([]*format{caddyFormat(o.Want)}, nginx), nil
+	}
+	if !strings.ContainsAny(o.Format, "%$") {
+		return nil, fmt.Errorf("the format %q is not known: use json, envoy, nginx, caddy, or the text of a log format of Envoy or nginx", o.Format)
+	}
+	f, err := newTextFormat("of the text", o.Format)
+	return []*format{f}, err
+}
+
+// mappedFormat returns the format of JSON with the names of the caller.
+func mappedFormat(fields map[string]Attribute) (*format, error) {
+	var list []field
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if name == "" {
+			return nil, fmt.Errorf("a field of the mapping has no name")
+		}
+		a, err := Parse(string(fields[name]))
+		if err != nil {
+			return nil, fmt.Errorf("the field %q: %w", name, err)
+		}
+		list = append(list, field{name, a})
+	}
+	f := jsonFormat("of the named fields", list)
+	_, err := f.newDecoder(nil)
+	return f, err
+}

@@ -1,0 +1,222 @@
+package accesslog
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A parser takes lines of one format apart.
+type parser interface {
+	// parse sets the values of a line, all of which are Untold before. It returns why it cannot,
+	// without a part of the line, and then sets out.at. The values are valid until the next call.
+	parse(line []byte, out *fields) (fault string)
+}
+
+// fields are the values of one line, by slot.
+type fields struct {
+	values []Value
+	times  []int64 // what the parser has already read of times; 0: nothing
+	at     int     // where a fault is, in bytes
+}
+
+// told returns the value of a text that a log has. Logs write an absent value as nothing or as -.
+func told(text []byte) Value {
+	if len(text) == 0 || (len(text) == 1 && text[0] == '-') {
+		return Value{State: Absent}
+	}
+	return Value{Text: text, State: Present}
+}
+
+func indexByte(b []byte, c byte) int { return bytes.IndexByte(b, c) }
+
+// A transform makes the value of one attribute of the value of another.
+type transform uint8
+
+const (
+	asIs transform = iota
+	withoutQuery
+	withoutPort
+	inMilliseconds // of seconds
+	methodOfLine
+	pathOfLine
+	pathOnlyOfLine
+	protocolOfLine
+)
+
+// A source is an attribute from which another one can be had.
+type source struct {
+	attribute Attribute
+	how       transform
+}
+
+// sourcesOf returns from what an attribute can be had without loss, the best source first.
+func sourcesOf(want Attribute) []source {
+	switch want {
+	case Path, originalOrPath:
+		return []source{{originalOrPath, asIs}, {originalPath, asIs}, {Path, asIs}, {RequestLine, pathOfLine}}
+	case PathOnly:
+		return []source{
+			{PathOnly, asIs},
+			{originalOrPath, withoutQuery},
+			{originalPathOnly, asIs},
+			{originalPath, withoutQuery},
+			{rewrittenPathOnly, asIs},
+			{Path, withoutQuery},
+			{RequestLine, pathOnlyOfLine},
+		}
+	case Method:
+		return []source{{Method, asIs}, {RequestLine, methodOfLine}}
+	case Protocol:
+		return []source{{Protocol, asIs}, {RequestLine, protocolOfLine}}
+	case Client:
+		return []source{{Client, asIs}, {clientWithPort, withoutPort}}
+	case Peer:
+		return []source{{Peer, asIs}, {peerWithPort, withoutPort}}
+	case Duration:
+		return []source{{Duration, asIs}, {Seconds, inMilliseconds}}
+	}
+	return []source{{want, asIs}}
+}
+
+// A derivation says how to get an attribute from the slots of a format.
+type derivation []derived
+
+type derived struct {
+	slot int
+	how  transform
+}
+
+// derive returns how to get want from slots with these attributes. It is empty if that cannot be.
+func derive(want Attribute, slots []Attribute) derivation {
+	var d derivation
+	for _, s := range sourcesOf(want) {
+		for slot, a := range slots {
+			if a == s.attribute {
+				d = append(d, derived{slot, s.how})
+			}
+		}
+	}
+	if len(d) > 0 {
+		return d
+	}
+	// The first of two headers that is there: both must be known.
+	inner, _ := strings.CutPrefix(string(want), "REQ(")
+	if first, second, ok := strings.Cut(strings.TrimSuffix(inner, ")"), "?"); ok {
+		if a, b := derive(Header(first), slots), derive(Header(second), slots); len(a) > 0 && len(b) > 0 {
+			return slices.Concat(a, b)
+		}
+	}
+	return nil
+}
+
+// of returns the value of a derivation: the first that is there.
+func (d derivation) of(values []Value, scratch *[]byte) Value {
+	var v Value
+	for _, s := range d {
+		switch values[s.slot].State {
+		case Present:
+			return s.how.of(values[s.slot], scratch)
+		case Absent:
+			v.State = Absent
+		}
+	}
+	return v
+}
+
+// of applies t to a value that is present.
+func (t transform) of(v Value, scratch *[]byte) Value {
+	switch t {
+	case withoutQuery:
+		if i := indexByte(v.Text, '?'); i >= 0 {
+			v.Text = v.Text[:i]
+		}
+	case withoutPort:
+		v.Text = hostOf(v.Text)
+	case inMilliseconds:
+		seconds, ok := secondsOf(v.Text)
+		if !ok {
+			return Value{State: Absent}
+		}
+		start := len(*scratch)
+		*scratch = strconv.AppendInt(*scratch, seconds/1e6, 10)
+		v.Text = slices.Clip((*scratch)[start:])
+	case methodOfLine, pathOfLine, pathOnlyOfLine, protocolOfLine:
+		return partOfLine(v.Text, t)
+	}
+	if len(v.Text) == 0 {
+		return Value{State: Absent}
+	}
+	return v
+}
+
+// hostOf returns an address without its port, and without the brackets of IPv6.
+func hostOf(address []byte) []byte {
+	if address[0] == '[' {
+		if end := indexByte(address, ']'); end > 0 {
+			return address[1:end]
+		}
+		return address
+	}
+	if i := indexByte(address, ':'); i >= 0 && i == bytes.LastIndexByte(address, ':') {
+		return address[:i]
+	}
+	return address
+}
+
+// secondsOf reads a decimal number of seconds as nanoseconds.
+func secondsOf(b []byte) (int64, bool) {
+	n := skipDigits(b, 0)
+	if n == 0 || n > 9 {
+		f, err := strconv.ParseFloat(string(b), 64)
+		if err != nil || !(f >= 0 && f < 1e9) {
+			return 0, false
+		}
+		return int64(f * 1e9), true
+	}
+	var whole int64
+	for _, c := range b[:n] {
+		whole = whole*10 + int64(c-'0')
+	}
+	if n == len(b) {
+		return whole * 1e9, true
+	}
+	if b[n] != '.' {
+		f, err := strconv.ParseFloat(string(b), 64)
+		return int64(f * 1e9), err == nil && f >= 0 && f < 1e9
+	}
+	nanos, width := fraction(b[n+1:])
+	if n+1+width != len(b) {
+		f, err := strconv.ParseFloat(string(b), 64)
+		return int64(f * 1e9), err == nil && f >= 0 && f < 1e9
+	}
+	return whole*1e9 + nanos, true
+}
+
+// partOfLine returns a part of a line such as GET /a?b HTTP/1.1. A line of another form is no
+// request.
+func partOfLine(line []byte, part transform) Value {
+	first := indexByte(line, ' ')
+	if first <= 0 {
+		return Value{State: Absent}
+	}
+	last := bytes.LastIndexByte(line, ' ')
+	protocol := line[last+1:]
+	if last == first || !bytes.HasPrefix(protocol, []byte("HTTP/")) {
+		last, protocol = len(line), nil // HTTP/0.9 has none
+	}
+	switch part {
+	case methodOfLine:
+		return told(line[:first])
+	case protocolOfLine:
+		return told(protocol)
+	}
+	path := line[first+1 : last]
+	if part == pathOnlyOfLine {
+		if i := indexByte(path, '?'); i >= 0 {
+			path = path[:i]
+		}
+	}
+	return told(path)
+}

@@ -1,0 +1,305 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+var oracleNames = []string{"time", "path", "a.b", "method", "deep.er.x"}
+
+// oracle returns what encoding/json reads of a line, false if it refuses it.
+func oracle(line []byte) (map[string]any, bool) {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil || object == nil {
+		return nil, false
+	}
+	_, err := d.Token()
+	return object, errors.Is(err, io.EOF)
+}
+
+// same compares a line as the parser and encoding/json read it.
+func same(t *testing.T, p *jsonParser, line []byte) {
+	t.Helper()
+	out := fields{values: make([]Value, len(oracleNames))}
+	fault := p.parse(line, &out)
+	object, ok := oracle(line)
+	if ok != (fault == "") {
+		t.Fatalf("%q: encoding/json accepts it: %v; the parser says %q at %d", line, ok, fault, out.at)
+	}
+	if !ok || !utf8.Valid(line) {
+		return // encoding/json replaces bytes that are not UTF-8
+	}
+	for slot, name := range oracleNames {
+		var value any = object
+		if _, literal := object[name]; literal && strings.Contains(name, ".") {
+			continue // which of the two counts depends on their order
+		}
+		found := true
+		for _, part := range strings.Split(name, ".") {
+			inner, ok := value.(map[string]any)
+			if !ok {
+				found = false
+				break
+			}
+			if value, found = inner[part]; !found {
+				break
+			}
+		}
+		want := Value{}
+		switch v := value.(type) {
+		case string:
+			want = told([]byte(v))
+		case json.Number:
+			want = told([]byte(v.String()))
+		case bool:
+			want = told([]byte(map[bool]string{true: "true", false: "false"}[v]))
+		case nil:
+			want = Value{State: Absent}
+		default:
+			if found {
+				continue // objects and arrays have tests of their own
+			}
+		}
+		if !found {
+			want = Value{}
+		}
+		if got := out.values[slot]; got.State != want.State || !bytes.Equal(got.Text, want.Text) {
+			t.Fatalf("%q: %s is %q (%d), encoding/json has %q (%d)", line, name, got.Text, got.State, want.Text, want.State)
+		}
+	}
+}
+
+var jsonSeeds = []string{
+	`{"time":"2026-11-23T09:30:29.123Z","path":"/a\"\\\/\b\f\n\r\té","method":"GET","a":{"b":"c"}}`,
+	`{"a":{"b":1},"a":{"c":2},"path":1e5,"path":-0.5E+3,"method":true}`,
+	`{"a":{"b":1},"a":3,"deep":{"er":{"x":"😀"},"er":null},"path":"\ud83dx","method":"\udc00\ud83d"}`,
+	`{"path":[1,"a",{"x":[]}],"deep":{"er":[{"x":1}]}}`,
+	`{"path":{"x":"y"} , "t\u0069me" : null }`, `{}`, `[]`, `null`, `"a"`, `{"a"}`, `{"a":}`, `{"a":01}`, `{"a":1,}`, `{"a":"` + "\x01" + `"}`,
+	`{"a":"\x"}`, `{"a":tru}`, `{"a":-}`, `{"a":1.}`, `{"a":1e}`, `{"a":1} x`, `{"a":1}{`, "{\"path\":\"\xff\xfe\"}", "\ufeff{}", "{\"a\":1\x00}",
+	`{"path":"a` + strings.Repeat("b", 70) + `","x":123456789012345678901234567890}`,
+}
+
+func FuzzJSON(f *testing.F) {
+	for _, s := range jsonSeeds {
+		f.Add([]byte(s))
+	}
+	p := newJSONParser(oracleNames)
+	f.Fuzz(func(t *testing.T, line []byte) { same(t, p, line) })
+}
+
+const special = "\"\\{}[]:,-.0eu \x00\xff\n%$"
+
+// mutate changes a few bytes.
+func mutate(r *rand.Rand, b []byte, others []string) []byte {
+	b = bytes.Clone(b)
+	for range 1 + r.IntN(4) {
+		at := r.IntN(len(b) + 1)
+		switch r.IntN(5) {
+		case 0:
+			b = append(b[:at:at], b[min(len(b), at+1+r.IntN(4)):]...)
+		case 1:
+			b = append(b[:at:at], append([]byte{special[r.IntN(len(special))]}, b[at:]...)...)
+		case 2:
+			if at < len(b) {
+				b[at] = byte(r.IntN(256))
+			}
+		case 3:
+			end := at + r.IntN(len(b)-at+1)
+			b = append(b[:end:end], b[at:]...)
+		default:
+			o := others[r.IntN(len(others))]
+			b = append(b[:at:at], o[r.IntN(len(o)+1):]...)
+		}
+	}
+	return b
+}
+
+func TestJSONAsEncodingJSON(t *testing.T) {
+	p := newJSONParser(oracleNames)
+	for _, s := range jsonSeeds {
+		same(t, p, []byte(s))
+	}
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		line := []byte(jsonSeeds[r.IntN(len(jsonSeeds))])
+		for range 20 {
+			same(t, p, line)
+			if line = mutate(r, line, jsonSeeds); len(line) > 1<<12 {
+				line = line[:1<<10]
+			}
+		}
+	}
+	for _, depth := range []int{maxDepth - 1, maxDepth, maxDepth + 1} {
+		same(t, p, []byte(`{"x":`+strings.Repeat("[", depth)+strings.Repeat("]", depth)+"}"))
+		same(t, p, []byte(strings.Repeat(`{"a":`, depth)+"1"+strings.Repeat("}", depth)))
+	}
+}
+
+var textSeeds = []string{
+	`[2026-11-23T09:48:33.759Z] "GET /search?q=a%20b&x=1 HTTP/1.1" 200 - 0 0 0 - "-" "Mozilla/5.0 (X11) "quoted"" "f97a48a4" "127.0.0.1:45089" "-"`,
+	`10.0.0.1 - - [23/Nov/2026:09:48:33 +0100] "GET /\x22 HTTP/1.1" 200 12 "-" "a\x5cb"`,
+	`10.0.0.1 - bob [23/Nov/2026:09:48:33 +0100] "\x16\x03" 400 12`,
+	`%START_TIME(%s.%3f)% %REQ(X?Y)%|%%|%PATH(NQ:ORIG):10%`, `$msec ${http_x_y}|$request_time`, "1795427313.759 a|%|-", "1795427313.759 a|0.003",
+}
+
+// formatsFor returns all formats, and those of texts that are formats.
+func formatsFor(t *testing.T, texts ...string) []*format {
+	t.Helper()
+	list, err := candidates(&Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range texts {
+		if f, err := newTextFormat("given", text); err == nil {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+var allWanted = []Attribute{Path, PathOnly, Method, Protocol, Client, Peer, Duration, Header("x-y"), "REQ(x?y)"}
+
+// readable decodes a line by every format, and checks what must hold for any line.
+func readable(t *testing.T, list []*format, line []byte) {
+	t.Helper()
+	for _, f := range list {
+		d, err := f.newDecoder(allWanted)
+		if err != nil {
+			continue
+		}
+		at, is, fault, place := d.decode(line)
+		if place < 0 || place > len(line) || (is == isBroken) != (fault != "") {
+			t.Fatalf("%s: %q: outcome %d, fault %q at %d", f.name, line, is, fault, place)
+		}
+		if is != isRequest {
+			continue
+		}
+		if at < 0 || at >= latest {
+			t.Fatalf("%s: %q: at %d", f.name, line, at)
+		}
+		r := Record{Values: make([]Value, len(allWanted))}
+		readRecord(&r, at, d.appendRecord(nil, 3, 7))
+		for i, v := range r.Values {
+			if (v.State == Present) != (len(v.Text) > 0) || r.File != 3 || r.Line != 7 {
+				t.Fatalf("%s: %q: %s is %q in state %d", f.name, line, allWanted[i], v.Text, v.State)
+			}
+		}
+	}
+}
+
+func FuzzText(f *testing.F) {
+	for _, s := range textSeeds {
+		f.Add(s, []byte(textSeeds[0]))
+	}
+	f.Fuzz(func(t *testing.T, format string, line []byte) { readable(t, formatsFor(t, format), line) })
+}
+
+func TestTextOfAnyBytes(t *testing.T) {
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		line := []byte(textSeeds[r.IntN(len(textSeeds))])
+		format := string(mutate(r, []byte(textSeeds[3+r.IntN(2)]), textSeeds))
+		list := formatsFor(t, format, textSeeds[3], textSeeds[4])
+		for range 10 {
+			readable(t, list, line)
+			if line = mutate(r, line, textSeeds); len(line) > 1<<11 {
+				line = line[:1<<9]
+			}
+		}
+	}
+}
+
+// TestTimes compares parseTime with the time package.
+func TestTimes(t *testing.T) {
+	for _, layout := range []string{time.RFC3339, time.RFC3339Nano, "2006-01-02T15:04:05.000Z07:00", "02/Jan/2006:15:04:05 -0700", "2006-01-02 15:04:05.000-0700"} {
+		r := rand.New(rand.NewPCG(1, 3))
+		for range 2000 {
+			zone := time.FixedZone("", (r.IntN(27)-13)*3600)
+			want := time.Unix(86400+r.Int64N(4_000_000_000), r.Int64N(1e9)).In(zone)
+			text := want.Format(layout)
+			want, err := time.Parse(layout, text)
+			got, ok := parseTime([]byte(text))
+			if err != nil || !ok || got != want.UnixNano() {
+				t.Fatalf("%s: %d (%v), want %d (%v)", text, got, ok, want.UnixNano(), err)
+			}
+		}
+	}
+	for text, want := range map[string]int64{
+		"1795427313": 1795427313e9, "1795427313.759": 1795427313759e6, "1795427313759": 1795427313759e6, "1795427313759.5": 17954273137595e5,
+		"1795427313759123": 1795427313759123e3, "1795427313759123456": 1795427313759123456, "1.795427313e9": 1795427313e9, "0": 0,
+		"2024-02-29T00:00:00Z": 1709164800e9, "1970-01-01T00:00:00+00:00": 0,
+	} {
+		if got, ok := parseTime([]byte(text)); !ok || got != want {
+			t.Errorf("%s: %d (%v), want %d", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{
+		"", "-", "x", "-1", "1969-12-31T23:59:59Z", "2101-01-01T00:00:00Z", "12026-11-23T00:00:00Z", "2026-13-01T00:00:00Z", "2026-02-29T00:00:00Z",
+		"2026-11-23T24:00:00Z", "2026-11-23T09:00:00", "99999999999999999999", "1e400", "NaN", "1e99", "2026-11-23T09:00:00.Z", "2026-11-23T09:00:00Zx",
+	} {
+		if got, ok := parseTime([]byte(text)); ok {
+			t.Errorf("%s is read as %d", text, got)
+		}
+	}
+}
+
+var benchLines = []struct{ name, line string }{
+	{"json", `{"client":"10.0.1.2","degraded":null,"details":"via_upstream","duration_ms":3,"flags":"-","grpc_status":null,"limit":100,"method":"GET","path":"/search/1","protocol":"HTTP/1.1","remaining":97,"request_id":"f97a48a4-320f-45ea-8f00-8df8d2cc9563","retry_after":null,"rule":"per-key","shadowed":null,"status":200,"subject":"customer-1","tier":"gold","time":"2026-11-23T09:48:33.759Z","upstream":"127.0.0.1:8080"}`},
+	{"envoy", textSeeds[0]},
+	{"nginx", textSeeds[1]},
+}
+
+// lineDecoder returns a decoder for a line, with a describer's usual wants.
+func lineDecoder(t testing.TB, line string) *decoder {
+	list, err := candidates(&Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		d, err := f.newDecoder([]Attribute{Method, PathOnly, Client, Subject})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, is, _, _ := d.decode([]byte(line)); is == isRequest {
+			return d
+		}
+	}
+	t.Fatalf("no format reads %s", line)
+	return nil
+}
+
+// BenchmarkParse parses one line, without reading and ordering.
+func BenchmarkParse(b *testing.B) {
+	for _, l := range benchLines {
+		b.Run(l.name, func(b *testing.B) {
+			d, line, out := lineDecoder(b, l.line), []byte(l.line), []byte(nil)
+			b.SetBytes(int64(len(line)))
+			b.ReportAllocs()
+			for b.Loop() {
+				d.decode(line)
+				out = d.appendRecord(out[:0], 0, 1)
+			}
+		})
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	for _, l := range benchLines {
+		d, line, out := lineDecoder(t, l.line), []byte(l.line), make([]byte, 0, 1<<10)
+		if n := testing.AllocsPerRun(100, func() {
+			d.decode(line)
+			out = d.appendRecord(out[:0], 0, 1)
+		}); n > 0 {
+			t.Errorf("%s: %v allocations", l.name, n)
+		}
+	}
+}

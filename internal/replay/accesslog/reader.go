@@ -1,0 +1,241 @@
+package accesslog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of [Options].
+const (
+	DefaultReorder       = time.Minute
+	DefaultMaxHeld int64 = 256 << 20
+)
+
+// maxLine is the longest line that is read, in bytes. A longer one is broken.
+const maxLine = 1 << 20
+
+// maxFaults is how many broken lines are kept.
+const maxFaults = 10
+
+// Options of a [Reader].
+type Options struct {
+	// Paths are files; - is the standard input. Files may be packed by gzip or zstd, whatever their
+	// names say.
+	Paths []string
+	// Format of all files: json, envoy (the default text format of Envoy), nginx (combined or common),
+	// caddy, or the text of a log format: of Envoy with %OPERATORS%, or of nginx with $variables.
+	// Empty: each file's own.
+	Format string
+	// Fields says what the fields of JSON are, by name. Points in a name lead into objects: a.b is b
+	// of a. Nil: the names in the Envoy files of Slidegate, or in the default logs of Envoy Gateway
+	// and Istio.
+	Fields map[string]Attribute
+	// Want are the attributes that the records have.
+	Want []Attribute
+	// Reorder is how much later than a request that started after it a line may come, by the times in
+	// the log. Zero: one minute. Negative: not at all.
+	Reorder time.Duration
+	// MaxHeld bounds the bytes of records that wait for earlier ones. If they are more, the earliest
+	// are given early. Zero: 256 MiB.
+	MaxHeld int64
+	// Stdin is read for the path -. Nil: os.Stdin.
+	Stdin io.Reader
+}
+
+// Stats says what a [Reader] has read so far.
+type Stats struct {
+	Lines  uint64 // all, without empty ones
+	Broken uint64 // lines that are no record
+	// NoRequest counts lines of connections on which no request came: their method and path are
+	// absent. Envoy asks nothing about them.
+	NoRequest uint64
+	// Late counts records that came after a later one had been given.
+	Late   uint64
+	Faults []Fault // the first broken lines, at most ten
+	// AtEnd counts records whose line tells only when the request ended, and not how long it lasted.
+	// Their time is the end.
+	AtEnd uint64
+}
+
+// A Fault is a broken line.
+type Fault struct {
+	File   string
+	Line   int64  // from 1
+	Reason string // without any part of the line
+}
+
+// A Reader reads the records of access logs by the time of their start. Only Progress may be called
+// by several goroutines at once.
+type Reader struct {
+	files   []*file
+	order   *order
+	reorder int64
+	maxHeld int64
+
+	taken   entry // whose bytes the last record has
+	isTaken bool
+	given   int64 // the time of the last record
+	record  Record
+	stats   Stats
+	errs    []error
+	read    atomic.Int64
+	total   int64
+	closed  bool
+}
+
+// Open opens logs and finds out their formats. It reports everything that is wrong with them at
+// once. Close the reader after use.
+func Open(o Options) (*Reader, error) {
+	formats, err := candidates(&o)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Paths) == 0 {
+		return nil, errors.New("no log is named; name files, or - for the standard input")
+	}
+	r := &Reader{order: newOrder(), reorder: int64(o.Reorder), maxHeld: o.MaxHeld, given: math.MinInt64}
+	switch {
+	case o.Reorder == 0:
+		r.reorder = int64(DefaultReorder)
+	case o.Reorder < 0:
+		r.reorder = 0
+	}
+	if r.maxHeld <= 0 {
+		r.maxHeld = DefaultMaxHeld
+	}
+	r.record.Values = make([]Value, len(o.Want))
+	if o.Stdin == nil {
+		o.Stdin = os.Stdin
+	}
+	var errs []error
+	known := true
+	for i, path := range o.Paths {
+		f, err := openFile(path, i, &o, formats, &r.read)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.files = append(r.files, f)
+		r.total += f.size
+		known = known && f.size >= 0
+	}
+	if !known {
+		r.total = 0
+	}
+	if len(errs) > 0 {
+		_ = r.Close()
+		return nil, errors.Join(errs...)
+	}
+	return r, nil
+}
+
+// Next returns the next record, io.EOF after the last one. If files could not be read to their
+// ends, the error after the last record says so instead. The record is valid until the next call.
+func (r *Reader) Next() (*Record, error) {
+	if r.isTaken {
+		r.isTaken = false
+		r.order.release(r.taken, r.maxHeld)
+	}
+	for {
+		f := r.earliest()
+		until := int64(math.MaxInt64)
+		if f != nil && r.order.held <= r.maxHeld {
+			until = f.mark - r.reorder
+		}
+		if e, ok := r.order.take(until); ok {
+			r.taken, r.isTaken = e, true
+			readRecord(&r.record, e.at, e.buf)
+			if e.at < r.given {
+				r.stats.Late++
+			} else {
+				r.given = e.at
+			}
+			return &r.record, nil
+		}
+		if f == nil {
+			if len(r.errs) > 0 {
+				return nil, errors.Join(r.errs...)
+			}
+			return nil, io.EOF
+		}
+		r.fill(f)
+	}
+}
+
+// earliest returns the file that has been read least far, by the times in it; nil if all have ended.
+func (r *Reader) earliest() *file {
+	var first *file
+	for _, f := range r.files {
+		if !f.ended && (first == nil || f.mark < first.mark) {
+			first = f
+		}
+	}
+	return first
+}
+
+// fill reads more of a file.
+func (r *Reader) fill(f *file) {
+	b := f.next()
+	if b == nil {
+		f.ended = true
+		if f.err != nil {
+			r.errs = append(r.errs, f.err)
+		}
+		return
+	}
+	start := 0
+	for i, end := range b.ends {
+		r.order.add(b.times[i], b.data[start:end])
+		f.see(b.times[i])
+		start = end
+	}
+	r.stats.Lines += b.lines
+	r.stats.Broken += b.broken
+	r.stats.NoRequest += b.noRequest
+	r.stats.AtEnd += b.atEnd
+	for _, fault := range b.faults {
+		if len(r.stats.Faults) < maxFaults {
+			r.stats.Faults = append(r.stats.Faults, fault)
+		}
+	}
+	f.recycle(b)
+}
+
+// Stats returns what was read until the last record.
+func (r *Reader) Stats() Stats { return r.stats }
+
+// Format returns the format of a file, by its index in the options. It is empty for an empty file.
+func (r *Reader) Format(file int) string {
+	if f := r.files[file]; f.format != nil {
+		return f.format.name
+	}
+	return ""
+}
+
+// Progress returns how many bytes of the files have been read, and how many they have, as they are
+// on disk. total is zero if that is not known.
+func (r *Reader) Progress() (read, total int64) {
+	return r.read.Load(), r.total
+}
+
+// Close ends reading. If the standard input is read, a read of it may go on until it returns.
+func (r *Reader) Close() error {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	for _, f := range r.files {
+		f.close()
+	}
+	return nil
+}
+
+// pathError returns an error about a file.
+func pathError(path string, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,76 @@
+package accesslog_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+)
+
+// write returns the path of a file with this content.
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// show returns what a record says, on one line.
+func show(r *accesslog.Record) string {
+	parts := []string{r.At.String()}
+	for _, v := range r.Values {
+		switch v.State {
+		case accesslog.Untold:
+			parts = append(parts, "?")
+		case accesslog.Absent:
+			parts = append(parts, "-")
+		default:
+			parts = append(parts, string(v.Text))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// all reads all records.
+func all(t *testing.T, o accesslog.Options) ([]string, accesslog.Stats, error) {
+	t.Helper()
+	r, err := accesslog.Open(o)
+	if err != nil {
+		return nil, accesslog.Stats{}, err
+	}
+	defer r.Close()
+	var got []string
+	for {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return got, r.Stats(), nil
+		}
+		if err != nil {
+			return got, r.Stats(), err
+		}
+		got = append(got, show(record))
+	}
+}
+
+func TestShippedJSON(t *testing.T) {
+	path := write(t, "a.log", `{"time":"1970-01-01T00:00:02.500Z","method":"GET","path":"/b","subject":"acme","tier":null,"duration_ms":3}
+{"time":"1970-01-01T00:00:01.000Z","method":"GET","path":"/a","subject":"acme","tier":"gold"}
+`)
+	got, stats, err := all(t, accesslog.Options{Paths: []string{path}, Want: []accesslog.Attribute{accesslog.PathOnly, accesslog.Subject, accesslog.Tier, accesslog.Path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "1s /a acme gold ?\n2.5s /b acme - ?"
+	if s := strings.Join(got, "\n"); s != want {
+		t.Errorf("got %s\nwant %s", s, want)
+	}
+	if stats.Lines != 2 || stats.Broken != 0 || stats.Late != 0 {
+		t.Errorf("stats %+v", stats)
+	}
+}

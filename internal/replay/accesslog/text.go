@@ -1,0 +1,284 @@
+package accesslog
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A textFormat is a format of lines of text: operators with text between them.
+type textFormat struct {
+	first   string // before the first operator
+	ops     []textOp
+	escapes bool // values have escapes such as \x22
+}
+
+// A textOp is one operator of a text format. Its slot is its index.
+type textOp struct {
+	attribute Attribute
+	written   string // as the format has it
+	time      func(b []byte) (at int64, n int, ok bool)
+	end       string // the text behind it; empty: the end of the line
+	fault     string // if the text behind it is not there
+	ambiguous string // if the text before it is in its value too
+}
+
+// A textParser takes lines of a text format apart. It accepts a line only if there is one way to do
+// so: a client may send a header with the very text that separates values.
+type textParser struct {
+	*textFormat
+	scratch []byte
+}
+
+func newTextParser(f *textFormat) *textParser { return &textParser{textFormat: f} }
+
+// parse implements [parser].
+func (p *textParser) parse(line []byte, out *fields) string {
+	p.scratch = p.scratch[:0]
+	if !bytes.HasPrefix(line, []byte(p.first)) {
+		return "does not begin as the format does"
+	}
+	i := len(p.first)
+	before, boundary := p.first, 0 // the text before the value, and where it begins
+	for slot := range p.ops {
+		op := &p.ops[slot]
+		n := -1
+		switch {
+		case op.time != nil:
+			at, width, ok := op.time(line[i:])
+			if !ok {
+				out.at = i
+				return "has no time where the format has one"
+			}
+			out.times[slot], n = at, width
+			if !bytes.HasPrefix(line[i+n:], []byte(op.end)) || (slot == len(p.ops)-1 && i+n+len(op.end) != len(line)) {
+				out.at = i + n
+				return op.fault
+			}
+		case slot == len(p.ops)-1:
+			if bytes.HasSuffix(line[i:], []byte(op.end)) {
+				n = len(line) - i - len(op.end)
+			}
+		default:
+			n = indexText(line[i:], op.end)
+		}
+		if n < 0 {
+			out.at = i
+			return op.fault
+		}
+		text := line[i : i+n]
+		// If the text before the value is in the value too, the line can be read in two ways.
+		if op.time == nil && before != "" && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
+			out.at = i
+			return op.ambiguous
+		}
+		if p.escapes && indexByte(text, '\\') >= 0 {
+			text = p.unescape(text)
+		}
+		out.values[slot] = told(text)
+		boundary, before = i+n, op.end
+		i += n + len(op.end)
+	}
+	return ""
+}
+
+// indexText returns where text is in b, or -1.
+func indexText(b []byte, text string) int {
+	if len(text) == 1 {
+		return indexByte(b, text[0])
+	}
+	return bytes.Index(b, []byte(text))
+}
+
+// unescape returns a value without the escapes that nginx and Apache write.
+func (p *textParser) unescape(raw []byte) []byte {
+	start := len(p.scratch)
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		if c == '\\' && i+1 < len(raw) {
+			switch next := raw[i+1]; next {
+			case 'x':
+				if v, ok := hex2(raw[i+2:]); ok {
+					p.scratch = append(p.scratch, v)
+					i += 3
+					continue
+				}
+			case '"', '\\':
+				c = next
+				i++
+			}
+		}
+		p.scratch = append(p.scratch, c)
+	}
+	return slices.Clip(p.scratch[start:])
+}
+
+func hex2(b []byte) (byte, bool) {
+	if len(b) < 2 {
+		return 0, false
+	}
+	four, ok := hex4([]byte{'0', '0', b[0], b[1]}, 0)
+	return byte(four), ok
+}
+
+// newTextFormat compiles the text of a format: of Envoy with %OPERATORS%, or of nginx with
+// $variables.
+func newTextFormat(name, text string) (*format, error) {
+	f := &format{name: name, text: new(textFormat)}
+	text = strings.NewReplacer(`\n`, "\n", `\"`, `"`, `\t`, "\t").Replace(text)
+	text = strings.TrimRight(text, "\r\n")
+	if strings.ContainsAny(text, "\r\n") {
+		return nil, fmt.Errorf("the log format has a line end inside; a request must have one line")
+	}
+	split := nextVariable
+	if strings.Contains(text, "%") {
+		split = nextOperator
+	} else {
+		f.text.escapes = true
+	}
+	for literal := ""; ; {
+		before, op, rest, err := split(text)
+		if err != nil {
+			return nil, err
+		}
+		literal += before
+		if op.attribute == "" && rest == "" {
+			f.text.setEnd(literal)
+			break
+		}
+		text = rest
+		if op.attribute == "" {
+			continue
+		}
+		if err := f.text.add(literal, op); err != nil {
+			return nil, err
+		}
+		f.slots = append(f.slots, op.attribute)
+		literal = ""
+	}
+	if len(f.slots) == 0 {
+		return nil, fmt.Errorf("the log format has no %%OPERATORS%% of Envoy and no $variables of nginx")
+	}
+	return f, nil
+}
+
+// setEnd sets the text behind the last operator, or before the first one.
+func (f *textFormat) setEnd(literal string) {
+	n := len(f.ops)
+	if n == 0 {
+		f.first = literal
+		return
+	}
+	op := &f.ops[n-1]
+	op.end = literal
+	op.fault = fmt.Sprintf("lacks the text that the format has behind %s", op.written)
+}
+
+func (f *textFormat) add(literal string, op textOp) error {
+	if n := len(f.ops); n > 0 && literal == "" && f.ops[n-1].time == nil {
+		return fmt.Errorf("the log format has nothing between %s and %s, so their values cannot be told apart", f.ops[n-1].written, op.written)
+	}
+	if len(f.ops) == maxOperatorsOfText {
+		return fmt.Errorf("the log format has more than %d operators", maxOperatorsOfText)
+	}
+	op.ambiguous = fmt.Sprintf("can be read in two ways: the text that the format has before %s is in a value too", op.written)
+	f.setEnd(literal)
+	f.ops = append(f.ops, op)
+	return nil
+}
+
+// nextOperator splits off the first operator of a format of Envoy. The operator has no attribute if
+// there is none.
+func nextOperator(text string) (before string, op textOp, rest string, err error) {
+	before, rest, found := strings.Cut(text, "%")
+	if !found {
+		return text, op, "", nil
+	}
+	if strings.HasPrefix(rest, "%") {
+		if rest = rest[1:]; rest == "" {
+			return before + "%", op, "", nil
+		}
+		return before + "%", op, rest, nil
+	}
+	end := strings.IndexAny(rest, "%(")
+	if end >= 0 && rest[end] == '(' {
+		if closing := strings.IndexByte(rest, ')'); closing > 0 {
+			if end = strings.IndexByte(rest[closing:], '%'); end >= 0 {
+				end += closing
+			}
+		}
+	}
+	if end < 0 || rest[end] != '%' {
+		return "", op, "", fmt.Errorf("the log format has a %% that begins no operator, behind %q; write %%%% for a percent sign", before)
+	}
+	op.written = "%" + rest[:end] + "%"
+	if op.attribute, err = Parse(rest[:end]); err != nil {
+		return "", op, "", fmt.Errorf("the log format: %w", err)
+	}
+	layout, kind, err := timeOf(op.attribute)
+	if err != nil {
+		return "", op, "", err
+	}
+	if kind != "" {
+		op.time = rfc3339
+		if layout != nil {
+			op.time = layout.read
+		}
+	}
+	return before, op, rest[end+1:], nil
+}
+
+// variables are the variables of nginx that are known as operators of Envoy.
+var variables = map[string]Attribute{
+	"remote_addr":        Client,
+	"realip_remote_addr": Peer,
+	"request":            RequestLine,
+	"request_method":     Method,
+	"request_uri":        Path,
+	"server_protocol":    Protocol,
+	"host":               Authority,
+	"http_host":          Authority,
+	"status":             Status,
+	"request_time":       Seconds,
+	"time_local":         EmitTime,
+	"time_iso8601":       EmitTime,
+	"msec":               EmitTime,
+}
+
+// nextVariable splits off the first variable of a log_format of nginx.
+func nextVariable(text string) (before string, op textOp, rest string, err error) {
+	before, rest, found := strings.Cut(text, "$")
+	if !found {
+		return text, op, "", nil
+	}
+	isName := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' || c == '_' }
+	var name, behind string
+	if strings.HasPrefix(rest, "{") {
+		if name, behind, found = strings.Cut(rest[1:], "}"); !found {
+			return "", op, "", fmt.Errorf("the log format has ${ without }")
+		}
+	} else {
+		n := 0
+		for n < len(rest) && isName(rest[n]) {
+			n++
+		}
+		name, behind = rest[:n], rest[n:]
+	}
+	if name == "" {
+		return "", op, "", fmt.Errorf("the log format has a $ that begins no variable, behind %q", before)
+	}
+	op.written, op.attribute = "$"+name, Attribute("$"+name)
+	if a, ok := variables[name]; ok {
+		op.attribute = a
+	} else if header, ok := strings.CutPrefix(name, "http_"); ok {
+		op.attribute = Header(strings.ReplaceAll(header, "_", "-"))
+	}
+	switch name {
+	case "time_local":
+		op.time = commonTime.read
+	case "time_iso8601":
+		op.time = rfc3339
+	}
+	return before, op, behind, nil
+}

@@ -1,0 +1,89 @@
+package describe
+
+import (
+	"hash/maphash"
+	"net/netip"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// maxCached bounds the items of each half of a cache.
+const maxCached = 1 << 15
+
+// cache is a bounded map: when the young half is full, it becomes the old one, and the old one
+// goes. What was used lately stays.
+type cache[K comparable, V any] struct{ young, old map[K]V }
+
+func (c *cache[K, V]) init() { c.young = make(map[K]V) }
+
+func (c *cache[K, V]) put(k K, v V) {
+	if len(c.young) >= maxCached {
+		c.young, c.old = make(map[K]V, maxCached), c.young
+	}
+	c.young[k] = v
+}
+
+// interner returns texts for bytes, the same text for the same bytes.
+type interner struct{ cache[string, string] }
+
+func (i *interner) text(b []byte) string {
+	if s, ok := i.young[string(b)]; ok {
+		return s
+	}
+	s, ok := i.old[string(b)]
+	if !ok {
+		s = string(b)
+	}
+	i.put(s, s)
+	return s
+}
+
+// digests returns the fingerprints of API keys. It keeps hashes of the keys with random seeds, not
+// the keys.
+type digests struct {
+	cache[[2]uint64, string]
+	seeds   [2]maphash.Seed
+	secrets *tier.Secrets
+}
+
+func (g *digests) init(secrets *tier.Secrets) {
+	g.cache.init()
+	g.seeds, g.secrets = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, secrets
+}
+
+// fingerprint returns the digest of a value with a prefix.
+func (g *digests) fingerprint(prefix string, value []byte) string {
+	k := [2]uint64{maphash.Bytes(g.seeds[0], value) + uint64(len(prefix)), maphash.Bytes(g.seeds[1], value)}
+	if s, ok := g.young[k]; ok {
+		return s
+	}
+	s, ok := g.old[k]
+	if !ok {
+		s = g.secrets.Fingerprint(prefix + string(value))
+	}
+	g.put(k, s)
+	return s
+}
+
+// address is an address of a log.
+type address struct {
+	addr netip.Addr // invalid: the text is no address
+	text string
+}
+
+type addresses struct{ cache[string, address] }
+
+func (c *addresses) parse(b []byte) address {
+	if a, ok := c.young[string(b)]; ok {
+		return a
+	}
+	a, ok := c.old[string(b)]
+	if !ok {
+		a.text = string(b)
+		if addr, err := netip.ParseAddr(a.text); err == nil {
+			a.addr = addr
+		}
+	}
+	c.put(a.text, a)
+	return a
+}

@@ -1,0 +1,432 @@
+package describe
+
+import (
+	"encoding/json"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/envoyfile"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// limit is one compiled descriptor.
+type limit struct {
+	actions []action
+	cost    uint64
+	refund  bool
+	// costFrom is the index of the attribute with the cost, or -1.
+	costFrom int
+	noCost   *untold
+	override *window.Limit
+	// limitFrom is the index of the attribute with a limit, or -1.
+	limitFrom int
+	noLimit   *untold
+	limits    map[string]*window.Limit
+	when      *when
+	always    []*untold // what holds for each request with this descriptor
+	atEnd     bool
+}
+
+// action is a compiled action.
+type action struct {
+	kind    envoyfile.Kind
+	key     string
+	value   string
+	secret  bool
+	skip    bool
+	expect  bool
+	invert  bool
+	v4, v6  int
+	name    string
+	parts   []part
+	client  part // the address that AddressMatch looks at
+	matches []matcher
+	nets    []netip.Prefix
+	absent  bool // the value is absent for all requests
+	unable  *untold
+	masked  map[netip.Addr]string
+}
+
+type part struct {
+	text    string
+	value   int // index of the attribute, or -1
+	most    int
+	changed bool // the log has a later value
+	none    *untold
+	subject bool // the subject may stand for the value
+}
+
+// limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
+func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, changed []string) limit {
+	l := limit{cost: 1, refund: in.Cost.Refund, costFrom: -1, limitFrom: -1, override: in.Limit, atEnd: in.AtEnd}
+	if in.Cost.Set {
+		l.cost = in.Cost.Number
+	}
+	if in.Cost.From != "" {
+		l.costFrom = d.want(in.Cost.From)
+		l.noCost = d.missing(in.Cost.From, in.Cost.Place, "The descriptors whose cost it is were left out.", nameOf(in.Cost.From))
+	}
+	if in.LimitFrom != "" {
+		l.limitFrom = d.want(in.LimitFrom)
+		l.noLimit = d.missing(in.LimitFrom, in.Place, "The descriptors had no limit of their own, so the rules counted.", nameOf(in.LimitFrom))
+		l.limits = make(map[string]*window.Limit)
+	}
+	if in.DisableKey != "" {
+		l.always = append(l.always, d.missing("", in.Place, "disable_key: the descriptor counted as enabled in the runtime.", ""))
+	}
+	if in.When != nil {
+		l.when = d.when(in)
+	}
+	for i := range in.Actions {
+		l.actions = append(l.actions, d.action(&in.Actions[i], route, changed))
+	}
+	return l
+}
+
+func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed []string) action {
+	a := action{
+		kind: in.Kind, key: in.Key, value: in.Value, secret: d.secrets.Is(in.Key), skip: in.SkipIfAbsent,
+		expect: in.Expect, invert: in.Invert, v4: in.V4, v6: in.V6, name: in.Name, nets: in.Networks,
+	}
+	for _, p := range in.Parts {
+		a.parts = append(a.parts, d.part(&p, in, &a, changed))
+	}
+	switch in.Kind {
+	case envoyfile.HeaderMatch:
+		a.matches = d.matchers(in.Headers, true)
+	case envoyfile.QueryMatch:
+		a.matches = d.matchers(in.Query, false)
+	case envoyfile.QueryParameter:
+		none := d.missing(accesslog.Path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors with "+in.Key+" were left out.", "")
+		a.parts = []part{{value: d.want(accesslog.Path), none: none}}
+	case envoyfile.AddressMatch:
+		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
+	case envoyfile.MaskedAddress:
+		a.masked = make(map[netip.Addr]string)
+	case envoyfile.RouteMetadata:
+		a.kind = envoyfile.Text
+		if s, ok := metadataText(route.Metadata, in.Path); ok {
+			a.value = s
+		} else {
+			a.absent = in.Value == ""
+		}
+	case envoyfile.SourceCluster:
+		a.kind, a.value = envoyfile.Text, d.cluster
+		if d.cluster == "" {
+			a.kind = envoyfile.Unsupported
+			a.unable = d.missing("", in.Place, "The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap.", "")
+		}
+	case envoyfile.DestinationCluster:
+		a.kind, a.value = envoyfile.Text, route.Cluster
+		if route.Cluster == "" {
+			a.kind = envoyfile.Format
+			none := d.missing(accesslog.Cluster, in.Place, "Descriptors with "+in.Key+" were left out.", "cluster")
+			a.parts = []part{{value: d.want(accesslog.Cluster), none: none}}
+		}
+	case envoyfile.Unsupported:
+		a.unable = d.missing("", in.Place, in.Value+": descriptors with it were left out.", "")
+	}
+	if a.kind == envoyfile.Text && a.secret {
+		a.value = d.secrets.Fingerprint(a.value)
+	}
+	return a
+}
+
+// metadataText returns a text in the metadata of a route.
+func metadataText(m map[string]any, path []string) (string, bool) {
+	var v any = m
+	for _, key := range path {
+		below, _ := v.(map[string]any)
+		v = below[key]
+	}
+	s, ok := v.(string)
+	return s, ok && s != ""
+}
+
+func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, changed []string) part {
+	if p.Attribute == "" {
+		return part{text: p.Text, value: -1}
+	}
+	out := part{value: d.want(p.Attribute), most: p.Most}
+	header, isHeader := strings.CutPrefix(strings.TrimSuffix(string(p.Attribute), ")"), "REQ(")
+	out.changed = isHeader && slices.Contains(changed, header)
+	out.subject = a.secret && len(in.Parts) == 1
+	effect, name := "Descriptors with "+in.Key+" were left out, as if it were absent.", nameOf(p.Attribute)
+	switch {
+	case out.subject:
+		effect, name = "All keys of a subject counted as one. Requests without a subject counted as requests without a key.", ""
+	case isHeader && d.secrets.Hides(header):
+		name = ""
+	case in.Kind == envoyfile.Metadata && in.Value != "":
+		effect = "Descriptors with " + in.Key + " had the default value."
+	}
+	if out.changed {
+		effect, name = "Envoy changes this header after the rate limit, so the log has a later value. "+effect, ""
+	}
+	out.none = d.missing(p.Attribute, in.Place, effect, name)
+	return out
+}
+
+// describe appends the descriptor of a limit, if there is one.
+func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
+	if l.when != nil && !l.when.holds(d, r) {
+		return
+	}
+	start := len(d.entries)
+	for i := range l.actions {
+		if !d.act(&l.actions[i], r, subject) {
+			d.entries = d.entries[:start]
+			return
+		}
+	}
+	one := policy.Descriptor{Entries: d.entries[start:len(d.entries):len(d.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
+	if l.costFrom >= 0 {
+		v := &r.Values[l.costFrom]
+		if v.State == accesslog.Untold {
+			d.count(l.noCost)
+		}
+		cost, ok := costOf(v)
+		if !ok {
+			d.entries = d.entries[:start]
+			return
+		}
+		one.Cost = cost
+	}
+	if l.limitFrom >= 0 {
+		v := &r.Values[l.limitFrom]
+		if v.State == accesslog.Untold {
+			d.count(l.noLimit)
+		}
+		one.Override = l.limitOf(v)
+	}
+	for _, u := range l.always {
+		d.count(u)
+	}
+	// EndKey of package ratelimit: rls takes this descriptor for the end of the stream.
+	one.Ends = len(one.Entries) == 1 && one.Entries[0].Key == endKey && one.Entries[0].Value == endValue
+	d.list = append(d.list, one)
+}
+
+// The descriptor that tells rls the end of a stream.
+const (
+	endKey   = "slidegate"
+	endValue = "end"
+)
+
+// costOf returns the number of hits in a value, as Envoy reads it.
+func costOf(v *accesslog.Value) (uint64, bool) {
+	if v.State != accesslog.Present {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(v.Text), 64)
+	if err != nil || math.IsNaN(f) || f < 0 || f > envoyfile.MaxCost {
+		return 0, false
+	}
+	return uint64(f), true
+}
+
+// limitOf returns the limit in a value, or nil.
+func (l *limit) limitOf(v *accesslog.Value) *window.Limit {
+	if v.State != accesslog.Present {
+		return nil
+	}
+	if limit, ok := l.limits[string(v.Text)]; ok {
+		return limit
+	}
+	var in struct {
+		Requests *float64 `json:"requests_per_unit"`
+		Unit     *string  `json:"unit"`
+	}
+	var limit *window.Limit
+	if json.Unmarshal(v.Text, &in) == nil && in.Requests != nil && in.Unit != nil {
+		if length := envoyfile.UnitOf(*in.Unit); length > 0 && *in.Requests >= 0 {
+			limit = &window.Limit{Hits: uint64(uint32(min(*in.Requests, math.MaxUint32))), Window: length}
+		}
+	}
+	if len(l.limits) < maxCached {
+		l.limits[string(v.Text)] = limit
+	}
+	return limit
+}
+
+// act appends the entry of an action. It reports false if the descriptor is dropped.
+func (d *Describer) act(a *action, r *accesslog.Record, subject *string) bool {
+	value, ok := "", true
+	switch a.kind {
+	case envoyfile.Text:
+		value, ok = a.value, !a.absent
+	case envoyfile.Format:
+		value, ok = d.format(a, r, subject)
+	case envoyfile.Metadata:
+		if value, ok = d.format(a, r, subject); !ok || value == "" {
+			value, ok = a.value, a.value != ""
+		}
+	case envoyfile.QueryParameter:
+		value, ok = d.query(a, r)
+	case envoyfile.MaskedAddress:
+		value, ok = d.masked(a, r)
+	case envoyfile.HeaderMatch, envoyfile.QueryMatch:
+		value, ok = a.value, a.all(d, r) == a.expect
+	case envoyfile.AddressMatch:
+		value, ok = d.addressMatch(a, r)
+	default:
+		d.count(a.unable)
+		return false
+	}
+	if ok {
+		d.entries = append(d.entries, descriptors.Entry{Key: a.key, Value: value})
+	}
+	return ok || a.skip
+}
+
+// all reports whether all matchers hold.
+func (a *action) all(d *Describer, r *accesslog.Record) bool {
+	for i := range a.matches {
+		m := &a.matches[i]
+		if a.kind == envoyfile.HeaderMatch && !m.holds(d, r) || a.kind == envoyfile.QueryMatch && !m.holdsQuery(d, r, true) {
+			return false
+		}
+	}
+	return true
+}
+
+// format returns the value of the parts. It reports false if one of them is absent.
+func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (string, bool) {
+	if len(a.parts) == 1 && a.parts[0].value >= 0 {
+		p := &a.parts[0]
+		v := &r.Values[p.value]
+		state := v.State
+		if p.changed {
+			state = accesslog.Untold
+		}
+		switch {
+		case state == accesslog.Present && a.secret:
+			return d.digests.fingerprint("", p.cut(v.Text)), true
+		case state == accesslog.Present:
+			return d.texts.text(p.cut(v.Text)), true
+		case state == accesslog.Untold:
+			d.count(p.none)
+			if p.subject {
+				return d.standIn(r, subject)
+			}
+		}
+		return "", false
+	}
+	d.buffer = d.buffer[:0]
+	for i := range a.parts {
+		p := &a.parts[i]
+		if p.value < 0 {
+			d.buffer = append(d.buffer, p.text...)
+			continue
+		}
+		v := &r.Values[p.value]
+		if v.State == accesslog.Untold {
+			d.count(p.none)
+		}
+		if v.State != accesslog.Present && a.kind != envoyfile.AddressMatch {
+			return "", false
+		}
+		d.buffer = append(d.buffer, p.cut(v.Text)...)
+	}
+	if a.secret {
+		return d.digests.fingerprint("", d.buffer), true
+	}
+	return d.texts.text(d.buffer), true
+}
+
+func (p *part) cut(text []byte) []byte {
+	if p.most > 0 && len(text) > p.most {
+		return text[:p.most]
+	}
+	return text
+}
+
+// standInPrefix begins what is digested for a subject.
+const standInPrefix = "slidegate-subject:"
+
+// standIn returns a value that stands for the API key of a subject.
+func (d *Describer) standIn(r *accesslog.Record, subject *string) (string, bool) {
+	v := &r.Values[d.common.subject]
+	if v.State != accesslog.Present || len(v.Text) == 0 {
+		v = &r.Values[d.common.authSubject]
+	}
+	if v.State != accesslog.Present || len(v.Text) == 0 {
+		return "", false
+	}
+	*subject = d.texts.text(v.Text)
+	return d.digests.fingerprint(standInPrefix, v.Text), true
+}
+
+func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
+	p := &a.parts[0]
+	v := &r.Values[p.value]
+	if v.State == accesslog.Untold {
+		d.count(p.none)
+	}
+	value, ok := d.parameter(v.Text, a.name, true)
+	switch {
+	case !ok:
+		return "", false
+	case a.secret:
+		return d.digests.fingerprint("", value), true
+	}
+	return d.texts.text(value), true
+}
+
+// client returns the address of a request.
+func (d *Describer) client(p *part, r *accesslog.Record) (address, bool) {
+	v := &r.Values[p.value]
+	if v.State == accesslog.Untold {
+		d.count(p.none)
+	}
+	if v.State != accesslog.Present {
+		return address{}, false
+	}
+	a := d.addresses.parse(v.Text)
+	return a, a.addr.IsValid()
+}
+
+func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
+	client, ok := d.client(&a.parts[0], r)
+	if !ok {
+		return "", false
+	}
+	if s, ok := a.masked[client.addr]; ok {
+		return s, true
+	}
+	bits := a.v6
+	if client.addr.Is4() {
+		bits = a.v4
+	}
+	network, err := client.addr.WithZone("").Prefix(bits)
+	if err != nil {
+		return "", false
+	}
+	if len(a.masked) >= maxCached {
+		clear(a.masked)
+	}
+	s := network.String()
+	a.masked[client.addr] = s
+	return s, true
+}
+
+func (d *Describer) addressMatch(a *action, r *accesslog.Record) (string, bool) {
+	client, ok := d.client(&a.client, r)
+	if !ok {
+		return "", false
+	}
+	in := slices.ContainsFunc(a.nets, func(n netip.Prefix) bool { return n.Contains(client.addr) })
+	if in == a.invert {
+		return "", false
+	}
+	if value, ok := d.format(a, r, new(string)); ok && value != "" {
+		return value, true
+	}
+	return a.value, a.value != ""
+}

@@ -1,0 +1,283 @@
+package describe
+
+import (
+	"bytes"
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/envoyfile"
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+)
+
+// hosts are the virtual hosts of a manager, by their domains.
+type hosts struct {
+	exact          map[string]*host
+	suffix, prefix []wildcard // the longest first
+	all            *host
+	only           *host // set if the authority does not matter
+}
+
+type wildcard struct {
+	text string
+	host *host
+}
+
+// host is a compiled virtual host.
+type host struct {
+	routes []route
+	byName map[string]*route // the routes whose names are unique
+	// paths has the routes whose path matcher takes a path, up to the first one without other
+	// conditions.
+	paths cache[string, []*route]
+}
+
+// route is a compiled route.
+type route struct {
+	path      pathMatcher
+	headers   []matcher
+	query     []matcher
+	grpc      *matcher
+	never     *untold // a condition that no log tells: only its name finds the route
+	share     *untold
+	plain     bool // the path alone decides
+	questions []question
+}
+
+type pathMatcher struct {
+	kind  envoyfile.PathKind
+	text  string
+	fold  bool
+	regex *regexp.Regexp
+}
+
+func (d *Describer) manager(in *envoyfile.Manager) *manager {
+	m := &manager{port: in.Port, ignoreSemi: in.Routes.IgnoreParameters, ignorePort: in.Routes.IgnorePort, hosts: hosts{exact: make(map[string]*host)}}
+	for _, v := range in.Routes.Hosts {
+		h := d.host(in, v)
+		for _, name := range v.Domains {
+			switch {
+			case name == "*":
+				m.hosts.all = h
+			case strings.HasPrefix(name, "*"):
+				m.hosts.suffix = append(m.hosts.suffix, wildcard{name[1:], h})
+			case strings.HasSuffix(name, "*"):
+				m.hosts.prefix = append(m.hosts.prefix, wildcard{name[:len(name)-1], h})
+			default:
+				m.hosts.exact[name] = h
+			}
+		}
+	}
+	longest := func(a, b wildcard) int { return cmp.Compare(len(b.text), len(a.text)) }
+	slices.SortStableFunc(m.hosts.suffix, longest)
+	slices.SortStableFunc(m.hosts.prefix, longest)
+	if m.hosts.all != nil && len(m.hosts.exact)+len(m.hosts.prefix)+len(m.hosts.suffix) == 0 {
+		m.hosts.only = m.hosts.all
+	} else {
+		a := accesslog.Authority
+		if in.Routes.HostHeader != "" {
+			a = accesslog.Header(in.Routes.HostHeader)
+		}
+		m.hostHeader = d.want(a)
+		m.noHost = d.missing(a, in.Routes.Place, "The virtual host was taken whose domain is *, if there is one.", "authority")
+	}
+	m.noPath = d.missing(accesslog.PathOnly, in.Routes.Place, "Requests had no route, so nothing was asked.", "path")
+	return m
+}
+
+func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
+	h := &host{routes: make([]route, len(v.Routes)), byName: make(map[string]*route)}
+	h.paths.init()
+	seen := make(map[string]int)
+	for i, in := range v.Routes {
+		h.routes[i] = d.route(m, v, in)
+		h.byName[in.Name] = &h.routes[i]
+		seen[in.Name]++
+	}
+	for name, n := range seen {
+		if n > 1 || name == "" {
+			delete(h.byName, name)
+		}
+	}
+	return h
+}
+
+func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Route) route {
+	match := &in.Match
+	out := route{
+		path:    pathMatcher{kind: match.Kind, text: match.Path, fold: match.Fold},
+		headers: d.matchers(match.Headers, true), query: d.matchers(match.Query, false),
+	}
+	switch {
+	case match.Kind == envoyfile.Regex:
+		out.path.regex = full(match.Path)
+	case match.Fold:
+		out.path.text = strings.ToLower(match.Path)
+	}
+	if match.GRPC {
+		list := d.matchers([]envoyfile.Matcher{{Place: match.Place, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+;].*)?`}}, true)
+		out.grpc = &list[0]
+	}
+	if match.Unsupported != "" {
+		out.never = d.missing(accesslog.RouteName, match.Place, "No log tells whether "+match.Unsupported+" matches, so no request took this route.", "route")
+	}
+	if match.Share {
+		out.share = d.missing("", match.Place, "runtime_fraction: every request took this route that otherwise matched.", "")
+	}
+	out.plain = len(out.headers)+len(out.query) == 0 && out.grpc == nil && out.share == nil
+	if in.Forwards {
+		out.questions = d.questions(m, v, in)
+	}
+	return out
+}
+
+// full compiles a regular expression that must match the whole text. It was checked before.
+func full(text string) *regexp.Regexp { return regexp.MustCompile("^(?:" + text + ")$") }
+
+// takes reports whether the path matcher takes a path. lower is the path in lower case.
+func (p *pathMatcher) takes(path, lower string) bool {
+	if p.fold {
+		path = lower
+	}
+	switch p.kind {
+	case envoyfile.Prefix:
+		return strings.HasPrefix(path, p.text)
+	case envoyfile.Exact:
+		return path == p.text
+	case envoyfile.SeparatedPrefix:
+		rest, ok := strings.CutPrefix(path, p.text)
+		return ok && (rest == "" || rest[0] == '/')
+	case envoyfile.Regex:
+		return p.regex.MatchString(path)
+	default:
+		return false
+	}
+}
+
+// route returns the route of a request, or nil.
+func (m *manager) route(d *Describer, r *accesslog.Record) *route {
+	h := m.host(d, r)
+	if h == nil {
+		return nil
+	}
+	if v := &r.Values[d.common.routeName]; v.State == accesslog.Present {
+		if named := h.byName[string(v.Text)]; named != nil {
+			return named
+		}
+	}
+	v := &r.Values[d.common.pathOnly]
+	if v.State != accesslog.Present {
+		if v.State == accesslog.Untold {
+			d.count(m.noPath)
+		}
+		return nil
+	}
+	path := v.Text
+	if i := bytes.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	if m.ignoreSemi {
+		if i := bytes.IndexByte(path, ';'); i >= 0 {
+			path = path[:i]
+		}
+	}
+	for _, one := range h.candidates(path) {
+		if one.never != nil {
+			d.count(one.never)
+			continue
+		}
+		if !one.plain && !one.conditions(d, r) {
+			continue
+		}
+		return one
+	}
+	return nil
+}
+
+// candidates returns the routes whose path matcher takes a path.
+func (h *host) candidates(path []byte) []*route {
+	if c, ok := h.paths.young[string(path)]; ok {
+		return c
+	}
+	text := string(path)
+	c, ok := h.paths.old[text]
+	if !ok {
+		lower := strings.ToLower(text)
+		for i := range h.routes {
+			one := &h.routes[i]
+			// No path matches a matcher that is not supported: it is in the list to be counted.
+			if one.path.kind != envoyfile.Unknown && !one.path.takes(text, lower) {
+				continue
+			}
+			c = append(c, one)
+			if one.plain && one.never == nil {
+				break
+			}
+		}
+	}
+	h.paths.put(text, c)
+	return c
+}
+
+// conditions reports whether the conditions other than the path hold.
+func (one *route) conditions(d *Describer, r *accesslog.Record) bool {
+	for i := range one.headers {
+		if !one.headers[i].holds(d, r) {
+			return false
+		}
+	}
+	if one.grpc != nil && !one.grpc.holds(d, r) {
+		return false
+	}
+	for i := range one.query {
+		if !one.query[i].holdsQuery(d, r, false) {
+			return false
+		}
+	}
+	if one.share != nil {
+		d.count(one.share)
+	}
+	return true
+}
+
+// host returns the virtual host of a request, or nil.
+func (m *manager) host(d *Describer, r *accesslog.Record) *host {
+	if m.hosts.only != nil {
+		return m.hosts.only
+	}
+	v := &r.Values[m.hostHeader]
+	if v.State != accesslog.Present {
+		if v.State == accesslog.Untold {
+			d.count(m.noHost)
+		}
+		return m.hosts.all
+	}
+	name := v.Text
+	if m.ignorePort {
+		if i := bytes.LastIndexByte(name, ':'); i >= 0 && bytes.IndexByte(name[i:], ']') < 0 {
+			name = name[:i]
+		}
+	}
+	d.buffer = d.buffer[:0]
+	for _, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		d.buffer = append(d.buffer, c)
+	}
+	if h := m.hosts.exact[string(d.buffer)]; h != nil {
+		return h
+	}
+	for _, w := range m.hosts.suffix {
+		if len(d.buffer) > len(w.text) && string(d.buffer[len(d.buffer)-len(w.text):]) == w.text {
+			return w.host
+		}
+	}
+	for _, w := range m.hosts.prefix {
+		if len(d.buffer) > len(w.text) && string(d.buffer[:len(w.text)]) == w.text {
+			return w.host
+		}
+	}
+	return m.hosts.all
+}

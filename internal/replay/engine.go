@@ -1,0 +1,580 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// EngineOptions of an [Engine]. Rules and Describer are required.
+type EngineOptions struct {
+	Rules     *policy.Rules
+	Describer Describer
+	// Places has the place of each rule, in the order of Rules.All: file:line.
+	Places []string
+	// Against are the rules of now. Nil: the report compares nothing.
+	Against *policy.Rules
+	// Store bounds the logs, as the settings of the embedded store do.
+	Store Options
+	// WhatIf chooses the rules whose limits are varied, by their names. Nil: none.
+	WhatIf func(rule string) bool
+	// Decisions gets each decision. Nil disables it.
+	Decisions *Decisions
+	// Files are the names of the logs, for errors.
+	Files []string
+	// Sampled is the share of the requests that the log has. Zero: all.
+	Sampled float64
+}
+
+// An Engine decides the requests of logs, in the order of their times, and reports what the rules
+// did. It is not safe for concurrent use. Close it after use.
+type Engine struct {
+	o        EngineOptions
+	now, was *side // was is nil without Against
+	report   Report
+	series   Series
+	wants    []accesslog.Attribute
+	duration int // the index of the duration in the values of a record
+	ends     ends
+	number   uint64 // of the request, from 1
+
+	questions []Question
+	newly     *tops
+	freed     *tops
+	whatIf    *whatIf // nil: no limits are varied
+}
+
+// NewEngine returns an engine that has decided nothing.
+func NewEngine(o EngineOptions) *Engine {
+	e := &Engine{o: o, now: newSide(o.Rules, o.Store), wants: slices.Clone(o.Describer.Wants())}
+	if e.duration = slices.Index(e.wants, accesslog.Duration); e.duration < 0 {
+		e.duration = len(e.wants)
+		e.wants = append(e.wants, accesslog.Duration)
+	}
+	if o.Against != nil {
+		e.was, e.newly, e.freed = newSide(o.Against, o.Store), newTops(), newTops()
+		e.report.Against = new(Comparison)
+	}
+	if o.WhatIf != nil {
+		e.whatIf = newWhatIf(o.Rules, e.now.tally, o.WhatIf)
+		e.now.whatIf = e.whatIf
+	}
+	return e
+}
+
+// Wants returns the attributes of the values of records.
+func (e *Engine) Wants() []accesslog.Attribute { return e.wants }
+
+// Close frees what the engine holds.
+func (e *Engine) Close() {
+	for _, s := range []*side{e.now, e.was} {
+		if s != nil {
+			_ = s.timeline.Close() // never fails
+		}
+	}
+}
+
+// A Source gives records, the earliest first, and io.EOF at the end.
+type Source interface {
+	Next() (*accesslog.Record, error)
+}
+
+// cancelEvery is how many requests are decided between two looks at the context.
+const cancelEvery = 1024
+
+// Run decides all requests of a source, or searches them for limits after [Engine.Search]. If ctx
+// is done before the end, Run returns its error, and the report is of the requests so far.
+func (e *Engine) Run(ctx context.Context, from Source) error {
+	deciding := context.WithoutCancel(ctx) // a request is decided whole
+	for n := 0; ; n++ {
+		if n%cancelEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.Add(deciding, r); err != nil {
+			return fmt.Errorf("%s: %w", e.place(r), err)
+		}
+	}
+}
+
+// place names the line of a record.
+func (e *Engine) place(r *accesslog.Record) string {
+	if r.File < len(e.o.Files) {
+		return fmt.Sprintf("%s:%d", e.o.Files[r.File], r.Line)
+	}
+	return fmt.Sprintf("line %d", r.Line)
+}
+
+// Search begins a search for the smallest limits that deny less than a share of the requests, or
+// its next pass. The caller then runs all requests once more. Search returns false if all are
+// found.
+func (e *Engine) Search(ctx context.Context) (bool, error) {
+	if e.whatIf == nil {
+		return false, nil
+	}
+	if err := e.endAll(ctx); err != nil {
+		return false, err
+	}
+	if !e.whatIf.search {
+		e.report.Untold = e.o.Describer.Untold()
+		e.whatIf.search = true
+	}
+	e.number = 0
+	more := false
+	for _, p := range e.now.tally.parts {
+		if p.sim != nil && p.sim.begin(p.limit) {
+			more = true
+		}
+	}
+	return more, nil
+}
+
+// StopSearch ends a search within a pass, which then counts as not run.
+func (e *Engine) StopSearch() {
+	for _, p := range e.now.tally.parts {
+		if p.sim != nil {
+			p.sim.pass = nil
+		}
+	}
+	e.ends = nil
+}
+
+// look lets the what-if see a request again.
+func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
+	for i := range e.questions {
+		q := &e.questions[i]
+		var err error
+		if q.AtEnd {
+			err = e.later(ctx, r, q, e.now)
+		} else {
+			err = e.whatIf.ask(ctx, r.At, e.asked(q), e.now.caller(q), false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Add decides a request. An error says why the rules cannot decide it.
+func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
+	if err := e.end(ctx, r.At); err != nil {
+		return err
+	}
+	e.number++
+	e.questions = e.o.Describer.Describe(e.questions[:0], r)
+	if e.whatIf != nil && e.whatIf.search {
+		return e.look(ctx, r)
+	}
+	e.time(r.At)
+	e.report.Requests++
+	if len(e.questions) == 0 {
+		e.report.NoQuestion++
+	}
+	got, err := e.now.request(ctx, e, r, true)
+	if err != nil {
+		return err
+	}
+	e.series.Count(r.At, !got.allowed)
+	e.now.sum(&got, r.At)
+	var was outcome
+	if e.was != nil {
+		if was, err = e.was.request(ctx, e, r, false); err != nil {
+			return err
+		}
+		e.was.sum(&was, r.At)
+		e.compare(&got, &was, r.At)
+	}
+	if e.o.Decisions != nil {
+		e.o.Decisions.add(r, &got, &was, e.was != nil)
+	}
+	return nil
+}
+
+// time notes when requests came.
+func (e *Engine) time(t time.Duration) {
+	when := at(t)
+	if e.report.Requests == 0 || when.Before(e.report.From) {
+		e.report.From = when
+	}
+	if when.After(e.report.To) {
+		e.report.To = when
+	}
+}
+
+// compare counts a request that the two sides decide differently.
+func (e *Engine) compare(got, was *outcome, t time.Duration) {
+	switch c := e.report.Against; {
+	case got.allowed == was.allowed:
+	case was.allowed:
+		c.NewlyDenied++
+		e.newly.add(got.meeting.hash, t, got.subject)
+	default:
+		c.Freed++
+		e.freed.add(was.meeting.hash, t, was.subject)
+	}
+}
+
+// end decides the questions that Envoy asks at the ends of requests up to a time.
+func (e *Engine) end(ctx context.Context, until time.Duration) error {
+	for len(e.ends) > 0 && e.ends[0].at <= until {
+		if err := e.endFirst(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endAll decides the questions that are still to come.
+func (e *Engine) endAll(ctx context.Context) error {
+	for len(e.ends) > 0 {
+		if err := e.endFirst(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxEnds bounds the requests whose end is still to come. Above it, the earliest ends come early.
+const maxEnds = 1 << 18
+
+// endFirst decides what Envoy asks at the end that comes next.
+func (e *Engine) endFirst(ctx context.Context) error {
+	end := e.ends.pop()
+	for i, s := range []*side{e.now, e.was} {
+		if s == nil || end.sides&(1<<i) == 0 {
+			continue
+		}
+		if err := s.ended(ctx, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// later keeps what Envoy asks when a request has ended, for a side.
+func (e *Engine) later(ctx context.Context, r *accesslog.Record, q *Question, s *side) error {
+	side := uint8(1)
+	if s == e.was {
+		side = 2
+	}
+	after := time.Duration(0)
+	if v := &r.Values[e.duration]; v.State == accesslog.Present {
+		if ms, err := strconv.ParseUint(string(v.Text), 10, 32); err == nil {
+			after = time.Duration(ms) * time.Millisecond
+		}
+	}
+	e.ends.push(pending{at: r.At + after, number: e.number, sides: side, question: cloned(q)})
+	if len(e.ends) > maxEnds {
+		return e.endFirst(ctx)
+	}
+	return nil
+}
+
+// cloned copies a question, whose texts belong to the describer.
+func cloned(q *Question) Question {
+	c := Question{Domain: strings.Clone(q.Domain), Subject: strings.Clone(q.Subject), AtEnd: true, Descriptors: slices.Clone(q.Descriptors)}
+	for i := range c.Descriptors {
+		d := &c.Descriptors[i]
+		d.Entries = slices.Clone(d.Entries)
+		for j := range d.Entries {
+			d.Entries[j].Key, d.Entries[j].Value = strings.Clone(d.Entries[j].Key), strings.Clone(d.Entries[j].Value)
+		}
+	}
+	return c
+}
+
+// Report returns what the rules did so far. It decides first what Envoy asks at the ends of
+// requests that are still open. logs says what was read.
+func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
+	if err := e.endAll(ctx); err != nil {
+		return nil, err
+	}
+	places := make(map[*policy.Rule]string)
+	for i, r := range e.o.Rules.All() {
+		if i < len(e.o.Places) {
+			places[r] = e.o.Places[i]
+		}
+	}
+	r, n := &e.report, e.now
+	r.Logs = logs
+	r.Logs.Sampled = e.o.Sampled
+	if e.o.Sampled == 0 {
+		r.Logs.Sampled = 1
+	}
+	r.Times = e.series
+	if e.whatIf == nil || !e.whatIf.search {
+		r.Untold = e.o.Describer.Untold()
+	}
+	r.Allowed, r.Denied, r.Unlimited, r.UnknownSubjects, r.Evicted = n.allowed, n.denied, n.unlimited, n.unknown, n.timeline.Evicted()
+	r.LogsShare = 1 / float64(n.tally.logs.times())
+	r.Rules = n.tally.report(places)
+	r.Subjects = n.tally.top.rows()
+	if e.was != nil {
+		c := r.Against
+		c.Allowed, c.Denied = e.was.allowed, e.was.denied
+		c.NewlyDeniedTop, c.FreedTop = e.newly.rows(), e.freed.rows()
+	}
+	return r, nil
+}
+
+// A side is one generation of rules that decides.
+type side struct {
+	rules    *policy.Rules
+	tiers    *tier.Directory
+	timeline *Timeline
+	tally    *tally
+	whatIf   *whatIf // nil: no limits are varied
+
+	allowed, denied, unlimited, unknown uint64
+
+	one [1]policy.Descriptor // ends a stream
+	// best is the limit of an outcome, if another question was decided after it.
+	best policy.LimitStatus
+	req  policy.Request // of best
+}
+
+func newSide(rules *policy.Rules, o Options) *side {
+	return &side{rules: rules, tiers: rules.Tiers(), timeline: NewTimeline(rules, o), tally: newTally(rules)}
+}
+
+// An outcome is what a side decided on a request. It is valid until the next request.
+type outcome struct {
+	allowed bool
+	limit   *policy.LimitStatus // the decisive one; nil: nothing limits the request
+	req     *policy.Request     // of the question that limit decides
+	meeting meeting
+}
+
+// subject names whom the limit of an outcome counts.
+func (o *outcome) subject() DeniedSubject {
+	return DeniedSubject{Subject: whose(o.limit, o.req), Rule: o.limit.Rule.Name, Tier: strings.Clone(o.limit.Tier)}
+}
+
+// sum counts a request.
+func (s *side) sum(o *outcome, t time.Duration) {
+	switch {
+	case !o.allowed:
+		s.denied++
+		if o.limit != nil {
+			s.tally.top.add(o.meeting.hash, t, o.subject)
+		}
+		return
+	case o.limit == nil:
+		s.unlimited++
+	}
+	s.allowed++
+}
+
+// caller returns the subject of a question, or nil.
+func (s *side) caller(q *Question) *tier.Subject {
+	if q.Subject == "" || s.tiers == nil {
+		return nil
+	}
+	return s.tiers.ByID(q.Subject)
+}
+
+// request decides the questions of a request. After a denial, Envoy asks no further filter, but
+// it does ask at the end what the filter that denied asks then.
+func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, counts bool) (o outcome, err error) {
+	o.allowed = true
+	missing := false
+	for i := range e.questions {
+		q := &e.questions[i]
+		if q.AtEnd {
+			if err := e.later(ctx, r, q, s); err != nil {
+				return o, err
+			}
+			continue
+		}
+		if !o.allowed {
+			return o, s.alone(ctx, e, r, e.questions[i:])
+		}
+		caller := s.caller(q)
+		missing = missing || q.Subject != "" && caller == nil
+		if o.limit != nil {
+			s.best = *o.limit
+			o.limit = &s.best
+		}
+		req := e.asked(q)
+		v, err := s.timeline.Decide(ctx, r.At, req, caller)
+		if err != nil {
+			return o, err
+		}
+		if err := s.count(ctx, e, r, &req, v, &o); err != nil {
+			return o, err
+		}
+	}
+	if missing && counts {
+		s.unknown++
+	}
+	return o, nil
+}
+
+// asked returns a question about the present request as the policy takes it.
+func (e *Engine) asked(q *Question) policy.Request {
+	return policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)}
+}
+
+// stream names the stream of a request.
+func stream(number uint64) window.StreamID { return window.StreamID(max(mix(number), 1)) }
+
+// count counts the verdict on a question, and makes it the outcome if it is the strictest so far.
+func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *policy.Request, v *policy.Verdict, o *outcome) error {
+	checks := s.timeline.Checks()
+	decisive := v.Decisive
+	if !v.Allowed {
+		o.allowed = false
+	}
+	inFlight := false
+	for i := range v.Limits {
+		l := &v.Limits[i]
+		m := s.tally.meet(req, l, &checks[i])
+		s.tally.count(m, v, l, false)
+		if s.whatIf != nil {
+			s.whatIf.see(m, &checks[i], r.At, false)
+		}
+		inFlight = inFlight || v.Allowed && l.Limit.Policy == window.InFlight
+		if i == decisive && (o.limit == nil || !v.Allowed || tighter(l, o.limit)) {
+			s.req = *req
+			o.limit, o.req, o.meeting = l, &s.req, m
+		}
+	}
+	for i := range v.Matches {
+		if m := &v.Matches[i]; m.Unlimited && m.ReplacedBy == nil {
+			s.tally.unlimited(m.Rule, m.UnlimitedTier).requests++
+		}
+	}
+	if inFlight && !slices.ContainsFunc(e.questions, Question.ends) {
+		return e.later(ctx, r, &Question{Domain: req.Domain}, s)
+	}
+	return nil
+}
+
+// ends reports whether a question ends the stream of its request.
+func (q Question) ends() bool {
+	return q.AtEnd && slices.ContainsFunc(q.Descriptors, func(d policy.Descriptor) bool { return d.Ends })
+}
+
+// tighter reports whether a smaller share of one limit remains than of another.
+func tighter(a, b *policy.LimitStatus) bool {
+	return a.Decision.Remaining*b.Limit.Hits < b.Decision.Remaining*a.Limit.Hits
+}
+
+// alone lets the what-if see the limits of questions that were not asked, because an earlier limit
+// denied the request.
+func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, questions []Question) error {
+	if s.whatIf == nil {
+		return nil
+	}
+	for i := range questions {
+		q := &questions[i]
+		if q.AtEnd {
+			continue
+		}
+		if err := s.whatIf.ask(ctx, r.At, e.asked(q), s.caller(q), false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended decides what Envoy asks at the end of a request.
+func (s *side) ended(ctx context.Context, end *pending) error {
+	q := &end.question
+	req := policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(end.number)}
+	if q.ends() {
+		req.Ending = endOfLog
+	}
+	if len(q.Descriptors) == 0 {
+		// The filter of the log's Envoy need not end streams: the end of the request is known.
+		s.one[0] = policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true}
+		req.Descriptors, req.Ending = s.one[:], endOfLog
+	}
+	if s.whatIf != nil && s.whatIf.search {
+		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)
+	}
+	v, err := s.timeline.Decide(ctx, end.at, req, s.caller(q))
+	if err != nil {
+		return err
+	}
+	checks := s.timeline.Checks()
+	for i := range v.Limits {
+		l := &v.Limits[i]
+		m := s.tally.meet(&req, l, &checks[i])
+		s.tally.count(m, v, l, true)
+		if s.whatIf != nil {
+			s.whatIf.see(m, &checks[i], end.at, true)
+		}
+	}
+	return nil
+}
+
+// endOfLog is how streams end: as those whose upstream answered.
+const endOfLog = "via_upstream"
+
+// A pending is a question that Envoy asks at the end of a request.
+type pending struct {
+	at       time.Duration
+	number   uint64 // of the request
+	sides    uint8  // which ask it: 1 those of the report, 2 those of now
+	question Question
+}
+
+// ends is a heap of them, the earliest first.
+type ends []*pending
+
+func (h ends) before(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].number < h[j].number
+}
+
+func (h *ends) push(p pending) {
+	*h = append(*h, &p)
+	for i := len(*h) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !h.before(i, up) {
+			return
+		}
+		(*h)[i], (*h)[up] = (*h)[up], (*h)[i]
+		i = up
+	}
+}
+
+func (h *ends) pop() *pending {
+	s := *h
+	first, last := s[0], len(s)-1
+	s[0], s[last] = s[last], nil
+	s = s[:last]
+	for i := 0; ; {
+		least := i
+		for _, down := range [...]int{2*i + 1, 2*i + 2} {
+			if down < len(s) && s.before(down, least) {
+				least = down
+			}
+		}
+		if least == i {
+			break
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
+	*h = s
+	return first
+}

@@ -1,0 +1,299 @@
+package replay
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A part is one limit of a rule for one tier, with what it did.
+type part struct {
+	rule     *policy.Rule
+	tier     string
+	limit    policy.Limit
+	own      bool // of subjects, or of requests, in place of the rule's
+	nothing  bool // the rule does not limit the tier
+	observed bool
+	order    int // of the rule in its file
+	index    uint32
+
+	requests, denied, near uint64
+	sim                    *simulation // nil: no what-if yet
+	fixed                  bool        // there will be none
+}
+
+// A partKey names a part whose limit is not in the rules.
+type partKey struct {
+	rule  *policy.Rule
+	tier  string
+	limit window.Limit
+}
+
+// maxOwn bounds the parts of limits that are not in the rules. All others of a rule share one part.
+const maxOwn = 1024
+
+// A tally counts what the rules of one generation did.
+type tally struct {
+	rules  *policy.Rules
+	parts  []*part
+	byRule map[*policy.Rule][]*part
+	own    map[partKey]*part
+	order  map[*policy.Rule]int
+	logs   *logTable // of each log: its highest use, its part, and whether it was denied
+	top    *tops
+}
+
+func newTally(rules *policy.Rules) *tally {
+	t := &tally{
+		rules: rules, byRule: make(map[*policy.Rule][]*part), own: make(map[partKey]*part), order: make(map[*policy.Rule]int),
+		logs: newLogTable(maxTable), top: newTops(),
+	}
+	for i, r := range rules.All() {
+		t.order[r] = i
+	}
+	return t
+}
+
+// partOf returns the part of a limit.
+func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
+	if !own {
+		for _, p := range t.byRule[s.Rule] {
+			if p.limit.Limit == s.Limit.Limit && p.tier == s.Tier && !p.nothing {
+				return p
+			}
+		}
+		p := t.add(part{rule: s.Rule, tier: s.Tier, limit: s.Limit, observed: s.Observed})
+		t.byRule[s.Rule] = append(t.byRule[s.Rule], p)
+		return p
+	}
+	key := partKey{s.Rule, s.Tier, s.Limit.Limit}
+	if p := t.own[key]; p != nil {
+		return p
+	}
+	limit := s.Limit
+	if len(t.own) >= maxOwn {
+		key.limit, limit = window.Limit{}, policy.Limit{}
+		if p := t.own[key]; p != nil {
+			return p
+		}
+	}
+	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed, own: true})
+	t.own[key] = p
+	return p
+}
+
+// unlimited returns the part of a tier that a rule does not limit.
+func (t *tally) unlimited(r *policy.Rule, tier string) *part {
+	for _, p := range t.byRule[r] {
+		if p.nothing && p.tier == tier {
+			return p
+		}
+	}
+	p := t.add(part{rule: r, tier: tier, nothing: true})
+	t.byRule[r] = append(t.byRule[r], p)
+	return p
+}
+
+func (t *tally) add(p part) *part {
+	at, known := t.order[p.rule]
+	if !known {
+		at = math.MaxInt // a limit that came with a descriptor that no rule matches
+	}
+	p.order, p.index = at, uint32(len(t.parts))
+	p.tier = strings.Clone(p.tier) // it can be a text of a log
+	t.parts = append(t.parts, &p)
+	return &p
+}
+
+// A meeting is one limit that a request met.
+type meeting struct {
+	*part
+	hash uint64 // of the log
+}
+
+// meet returns the part and the log of a limit of a verdict.
+func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check) meeting {
+	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
+	return meeting{p, mix(xxhash.Sum64String(c.Key) + uint64(p.index)*golden)}
+}
+
+// golden is 2^64 divided by the golden ratio.
+const golden = 0x9e3779b97f4a7c15
+
+// mix spreads a number over all bits.
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// A log in the table is its highest use above, and below it the index of its part and a bit.
+const (
+	usedBits  = 32
+	deniedBit = 1 << (usedBits - 1)
+)
+
+// count counts a limit of a verdict. If atEnd is true, the request was counted when it began.
+func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, atEnd bool) {
+	p, d := m.part, &s.Decision
+	denied := s.Mode != window.Refund && !d.Allowed && (s.Observed || !v.Allowed)
+	hits := s.Limit.Hits
+	if !atEnd {
+		p.requests++
+		if denied {
+			p.denied++
+		} else if v.Allowed && d.Allowed && s.Cost > 0 && hits != window.MaxHits && d.Remaining <= hits/10 {
+			p.near++
+		}
+	}
+	if value := t.logs.at(m.hash); value != nil {
+		used := uint64(0)
+		if hits != window.MaxHits {
+			used = hits - min(d.Remaining, hits)
+		}
+		old := *value
+		used = max(used, old>>usedBits)
+		old = old&deniedBit | used<<usedBits | uint64(p.index)
+		if denied && !atEnd {
+			old |= deniedBit
+		}
+		*value = old
+	}
+}
+
+// Percentiles of the highest use of logs, in a report.
+var percentiles = [...]float64{50, 90, 99, 99.9, 100}
+
+// addUnmet adds the parts of rules that no request met.
+func (t *tally) addUnmet() {
+	for _, r := range t.rules.All() {
+		if len(t.byRule[r]) > 0 || slices.ContainsFunc(t.parts, func(p *part) bool { return p.rule == r }) {
+			continue
+		}
+		add := func(tier string, terms *policy.Terms) {
+			if terms.Unlimited || len(terms.Limits) == 0 {
+				t.unlimited(r, tier)
+			}
+			for i := range terms.Limits {
+				t.partOf(&policy.LimitStatus{Rule: r, Tier: tier, Limit: terms.Limits[i], Observed: terms.Observe >= 1}, false)
+			}
+		}
+		if len(r.ByTier) == 0 || len(r.Terms.Limits) > 0 || r.Terms.Unlimited {
+			add("", &r.Terms)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.ByTier)) {
+			terms := r.ByTier[name]
+			add(name, &terms)
+		}
+	}
+}
+
+// report returns what each part did, in the order of the rules.
+func (t *tally) report(places map[*policy.Rule]string) []RuleReport {
+	t.addUnmet()
+	uses := make([][]uint32, len(t.parts))
+	denied := make([]uint64, len(t.parts))
+	t.logs.each(func(_, value uint64) {
+		at := value & (deniedBit - 1)
+		uses[at] = append(uses[at], uint32(value>>usedBits))
+		if value&deniedBit != 0 {
+			denied[at]++
+		}
+	})
+	parts := slices.Clone(t.parts)
+	slices.SortStableFunc(parts, func(a, b *part) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), before(a.own, b.own), before(a.nothing, b.nothing),
+			cmp.Compare(a.limit.Window, b.limit.Window), cmp.Compare(a.limit.Policy, b.limit.Policy), cmp.Compare(a.limit.Hits, b.limit.Hits), cmp.Compare(a.index, b.index))
+	})
+	reports := make([]RuleReport, 0, len(parts))
+	for _, p := range parts {
+		r := RuleReport{
+			Rule: p.rule.Name, Place: places[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.own,
+			Requests: p.requests, Denied: p.denied, Near: p.near,
+			Logs: uint64(len(uses[p.index])) * t.logs.times(), DeniedLogs: denied[p.index] * t.logs.times(),
+		}
+		if p.limit.Limit != (window.Limit{}) && p.limit.Hits > 0 && p.limit.Hits != window.MaxHits {
+			r.Peaks = peaks(uses[p.index], p.limit.Hits)
+		}
+		if p.sim != nil {
+			r.WhatIf = p.sim.report(&p.limit, r.Logs)
+		}
+		reports = append(reports, r)
+	}
+	return reports
+}
+
+// before orders false before true.
+func before(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// words describes the limit of a part.
+func (p *part) words() string {
+	switch {
+	case p.nothing:
+		return "unlimited"
+	case p.limit.Limit == (window.Limit{}):
+		return "other limits of their own"
+	default:
+		return policy.FormatLimit(p.limit.Limit)
+	}
+}
+
+// peaks returns the percentiles of the highest uses of logs, which it sorts.
+func peaks(uses []uint32, limit uint64) (peaks []Peak) {
+	if len(uses) == 0 {
+		return nil
+	}
+	slices.Sort(uses)
+	for _, p := range percentiles {
+		at := int(math.Ceil(p/100*float64(len(uses)))) - 1
+		used := uint64(uses[min(max(at, 0), len(uses)-1)])
+		peaks = append(peaks, Peak{Percentile: p, Used: used, Share: float64(used) / float64(limit)})
+	}
+	return peaks
+}
+
+// whose returns whom a limit counts, as a report names it, without an API key or a whole address.
+func whose(s *policy.LimitStatus, req *policy.Request) string {
+	if s.Subject != "" {
+		return strings.Clone(s.Subject)
+	}
+	p := s.Party(req)
+	switch {
+	case p.Subject != "":
+		return strings.Clone(p.Subject)
+	case p.Digest != "":
+		return "key " + p.Digest[:min(len(p.Digest), shownDigits)]
+	}
+	if values := s.Values(req); values != "" {
+		return values
+	}
+	if s.Rule.Subject != "" && p.Address != "" {
+		return strings.Clone(p.Address) // unknown keys of an address share a log
+	}
+	return "all callers"
+}
+
+// shownDigits is how many digits of a digest a report has: as many as the log of denials.
+const shownDigits = 12
+
+// at returns the time of a request in a report.
+func at(t time.Duration) time.Time { return time.Unix(0, int64(t)).UTC() }

@@ -1,0 +1,102 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/apache/datasketches-go/frequencies"
+)
+
+const (
+	// topBits is the binary logarithm of the places of a sketch, of which it uses three quarters.
+	topBits    = 12
+	minTopBits = 3
+	// topRows is the length of a list in a report.
+	topRows = 20
+)
+
+// tops counts the logs that are met most often, in bounded memory.
+type tops struct {
+	sketch *frequencies.LongsSketch
+	logs   map[int64]*topLog
+}
+
+// A topLog is a log that the sketch has, or had until lately.
+type topLog struct {
+	DeniedSubject
+	second int64 // the last one that was counted
+}
+
+func newTops() *tops {
+	sketch, _ := frequencies.NewLongsSketch(topBits, minTopBits) // the sizes are constants
+	return &tops{sketch: sketch, logs: make(map[int64]*topLog)}
+}
+
+// add counts a log at a time. name tells whose log it is; it is called for a log that is new.
+func (t *tops) add(hash uint64, at time.Duration, name func() DeniedSubject) {
+	id := int64(hash >> 1) // the sketch sees numbers from zero
+	_ = t.sketch.Update(id)
+	l := t.logs[id]
+	if l == nil {
+		t.forget()
+		l = &topLog{DeniedSubject: name(), second: -1}
+		l.First = time.Unix(0, int64(at)).UTC()
+		t.logs[id] = l
+	}
+	l.Last = time.Unix(0, int64(at)).UTC()
+	if second := int64(at / time.Second); second > l.second {
+		l.second = second
+		l.Seconds++
+	}
+}
+
+// forget drops logs that the sketch does not have any more, when there are too many.
+func (t *tops) forget() {
+	if len(t.logs) < 2<<topBits {
+		return
+	}
+	for id := range t.logs {
+		if known, _ := t.sketch.GetLowerBound(id); known == 0 {
+			delete(t.logs, id)
+		}
+	}
+}
+
+// rows returns the logs that were met most often.
+func (t *tops) rows() []DeniedSubject {
+	found, err := t.sketch.GetFrequentItems(frequencies.ErrorTypeEnum.NoFalseNegatives)
+	if err != nil {
+		return nil
+	}
+	rows := make([]DeniedSubject, 0, len(found))
+	named := make(map[DeniedSubject]int) // index of a row by its names; addresses of a network share one
+	for _, r := range found {
+		l := t.logs[r.GetItem()]
+		if l == nil {
+			continue
+		}
+		denied, too := uint64(r.GetUpperBound()), uint64(r.GetUpperBound()-r.GetLowerBound())
+		name := DeniedSubject{Subject: l.Subject, Rule: l.Rule, Tier: l.Tier}
+		i, known := named[name]
+		if !known {
+			named[name] = len(rows)
+			row := l.DeniedSubject
+			row.Denied, row.Error = denied, too
+			rows = append(rows, row)
+			continue
+		}
+		row := &rows[i]
+		row.Denied, row.Error, row.Seconds = row.Denied+denied, row.Error+too, max(row.Seconds, l.Seconds)
+		if l.First.Before(row.First) {
+			row.First = l.First
+		}
+		if l.Last.After(row.Last) {
+			row.Last = l.Last
+		}
+	}
+	slices.SortFunc(rows, func(a, b DeniedSubject) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject), a.First.Compare(b.First))
+	})
+	return rows[:min(len(rows), topRows)]
+}
