@@ -96,6 +96,9 @@ func (t *text) totals(r *replay.Report) {
 	if r.Unlimited > 0 {
 		row("allowed without a limit", r.Unlimited, nil)
 	}
+	if r.NoQuestion > 0 {
+		row("Envoy asks nothing", r.NoQuestion, nil)
+	}
 	for i := range out.Rows {
 		out.WriteRow(t, out.Widths(), out.Rows[i])
 	}
@@ -134,6 +137,8 @@ func (t *text) rules(r *replay.Report) {
 		switch {
 		case one.Requests == 0:
 			out.Note("no request met it")
+		case one.Own:
+			out.Note("limits of subjects or requests, in place of those of the rule")
 		case one.Observed:
 			out.Note("only observed: its denials were allowed")
 		}

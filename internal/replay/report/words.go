@@ -151,7 +151,18 @@ func notes(r *replay.Report) (all []string) {
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
 	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
+	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
+	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
+	add(r.Requests > 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs.")
+	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
 	return all
+}
+
+func were(n uint64) string {
+	if n == 1 {
+		return "1 request was"
+	}
+	return count(n) + " requests were"
 }
 
 // late says how many requests came too late in the logs, if any.
