@@ -155,7 +155,7 @@ func lead(r *replay.Report) string {
 		return counted(r.Requests, "request") + " of the logs were decided."
 	}
 	one := all[0]
-	return terminal.Plain(fmt.Sprintf("%s of %s. Most denials are of the rule %s: %s of its %s were denied at least once.", count(r.Denied), counted(r.Requests, "request"),
+	return terminal.Plain(fmt.Sprintf("%s of %s. Most denials are of the rule %s: it denied %s of %s at least once.", count(r.Denied), counted(r.Requests, "request"),
 		terminal.Fit(ofRule(one.Rule, one.Tier), 80), count(one.DeniedLogs), counted(one.Logs, "caller")))
 }
 

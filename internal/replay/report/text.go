@@ -254,7 +254,10 @@ func (t *text) whatIf(one *replay.RuleReport) {
 	for _, row := range one.WhatIf.Rows {
 		most = max(most, row.DeniedShare)
 	}
-	for _, row := range one.WhatIf.Rows {
+	for i, row := range one.WhatIf.Rows {
+		if !telling(one.WhatIf.Rows, i) {
+			continue
+		}
 		mark, paint := "", func(s string) string { return s }
 		if row.Current {
 			mark, paint = "now", t.Bold
@@ -295,8 +298,12 @@ func (t *text) doubts(r *replay.Report) {
 	if len(r.Untold) > 0 {
 		t.title("WHAT THE LOG DOES NOT TELL")
 		for _, u := range r.Untold {
-			t.line("", fmt.Sprintf("%s, which %s needs (%s)", u.Attribute, u.Place, counted(u.Requests, "request")), t.Yellow)
-			t.line(terminal.Gap, u.Effect+" Add "+u.Attribute.String()+" to the log format.", nil)
+			what := u.Place
+			if u.Attribute != "" {
+				what = u.Attribute.String() + ", which " + u.Place + " needs"
+			}
+			t.line("", fmt.Sprintf("%s (%s)", what, counted(u.Requests, "request")), t.Yellow)
+			t.line(terminal.Gap, u.Effect, nil)
 		}
 	}
 	if l := &r.Logs; l.Broken > 0 {

@@ -130,15 +130,20 @@ func deniedMost(r *replay.Report) []*replay.RuleReport {
 
 // smallest says which limit denies less than a share.
 func smallest(s replay.Smallest) string {
-	text := fmt.Sprintf("the smallest limit that denies less than %s: ", percent(s.Share))
-	switch {
-	case s.Limit == 0:
-		return text + "none of these"
-	case s.Exact:
-		return text + count(s.Limit)
-	default:
-		return text + count(s.Limit) + " of these"
+	of, limit := "the smallest limit", count(s.Limit)
+	if !s.Exact {
+		of = "the smallest of the limits tried"
 	}
+	if s.Limit == 0 {
+		limit = "none"
+	}
+	return fmt.Sprintf("%s that denies less than %s: %s", of, percent(s.Share), limit)
+}
+
+// telling reports whether a limit of a table says what those before it do not: of the limits that
+// deny nothing, the smallest and the one of now.
+func telling(rows []replay.WhatIfRow, i int) bool {
+	return i == 0 || rows[i].Current || rows[i].Denied > 0 || rows[i-1].Denied > 0
 }
 
 // notes say what the report cannot know, or may have wrong.

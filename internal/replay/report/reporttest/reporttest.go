@@ -110,10 +110,14 @@ func usual() *replay.Report {
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
 		}},
-		Untold: []replay.Untold{{
-			Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
-			Effect: "Each request was decided as if it had no tenant.",
-		}},
+		Untold: []replay.Untold{
+			{
+				Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
+				Effect: `Descriptors with tenant were left out, as if it were absent. To tell it, add "tenant": "%REQ(x-tenant)%" to json_format.`,
+			},
+			{Attribute: accesslog.Header("x-api-key"), Place: "envoy.yaml:131", Requests: 402_118, Effect: "All keys of a subject counted as one."},
+			{Place: "envoy.yaml:150", Requests: 402_118, Effect: "disable_key: the descriptor counted as enabled in the runtime."},
+		},
 		Against: &replay.Comparison{
 			Allowed: 8_110_003, Denied: 10_438, NewlyDenied: 15_204, Freed: 231,
 			NewlyDeniedTop: all[:2], FreedTop: all[3:],
