@@ -17,7 +17,7 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/console", "internal/ruletest"},
+	{"internal/console", "internal/ruletest", "internal/replay/report"},
 	{"internal/config", "internal/xds", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics", "internal/tracing", "internal/compat/stats"},
 	{"internal/config/tiers", "internal/redisclient"},
 	{"internal/config/rules", "internal/config/ruletests", "internal/config/watch"},
@@ -70,7 +70,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" || name == "internal/replay/report/reporttest" {
 			continue
 		}
 		level, ok := depth[name]

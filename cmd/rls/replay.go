@@ -35,6 +35,7 @@ type replayCmd struct {
 	Format       string
 	JSON         bool
 	Decisions    string
+	HTML         string
 	Against      string
 	AgainstTiers string
 	WhatIf       string
@@ -77,6 +78,7 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
 	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; rls recognises the named ones")
 	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; docs/replay.schema.json describes it")
+	f.StringVar(&r.HTML, "html", "", "also write the report to this `FILE`, as a page with charts that needs no other file")
 	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; docs/replay-decisions.schema.json describes it")
 	f.StringVar(&r.Against, "against", "", "also decide by the rules of this `PATH`, those of now, and report who is newly denied and who is freed")
 	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
@@ -146,6 +148,13 @@ func (r *replayCmd) Run(c *cli) error {
 		defer func() { _ = decisions.Close() }() // for the ways out below; the usual one reports the error
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
+	var page *os.File
+	if r.HTML != "" {
+		if page, err = r.create("--html", r.HTML); err != nil {
+			return err
+		}
+		defer func() { _ = page.Close() }() // as above
+	}
 	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
 		Paths: r.Logs, Format: r.Format, Fields: fields, Reorder: r.Reorder,
 	}}
@@ -157,6 +166,11 @@ func (r *replayCmd) Run(c *cli) error {
 	if decisions != nil {
 		if err := errors.Join(o.Decisions.Flush(), decisions.Close()); err != nil {
 			return fmt.Errorf("--decisions: %w", err)
+		}
+	}
+	if page != nil {
+		if err := errors.Join(report.WriteHTML(page, result), page.Close()); err != nil {
+			return fmt.Errorf("--html: %w", err)
 		}
 	}
 	if err := r.write(result); err != nil {
@@ -204,6 +218,8 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		return nil, usage("--sampled: expected a share above 0 and up to 1, such as 0.1, not %v", r.Sampled)
 	case r.Reorder < 0:
 		return nil, usage("--reorder: expected a time such as 1m, or 0 if the lines are in the order of the requests, not %v", r.Reorder)
+	case r.HTML != "" && r.HTML == r.Decisions:
+		return nil, usage("--html and --decisions name the same file")
 	case r.AgainstTiers != "" && r.Against == "":
 		return nil, usage("--against-tiers: name the rules of these tiers with --against")
 	}

@@ -116,6 +116,38 @@ descriptors:
 	}
 }
 
+// TestReplayHTML writes the page beside the report. It never overwrites a log or another output, and
+// it does not begin a replay whose page cannot be written.
+func TestReplayHTML(t *testing.T) {
+	flags, log := replayFiles(t)
+	before := readAll(t, log)
+	page := filepath.Join(t.TempDir(), "report.html")
+	line := func(more ...string) []string { return append(append([]string{"replay"}, flags...), more...) }
+	code, out, errs := command(t, "", line("--html", page, log)...)
+	if code != 0 || !strings.Contains(out, "per-key") {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	text := readAll(t, page)
+	for _, want := range []string{"These limits would have denied 40 % of the requests", "acme", "per-key", "</html>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for more, want := range map[string]string{
+		"--html -":      "--html: name a file; standard output has the report",
+		"--html " + log: "is one of the logs, and would be overwritten",
+		"--html " + page + " --decisions " + page: "--html and --decisions name the same file",
+		"--html " + filepath.Join(page, "x"):      "--html: open",
+	} {
+		if code, out, errs := command(t, "", line(append(strings.Fields(more), log)...)...); code != 1 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit %d: %s%s, want %s", more, code, out, errs, want)
+		}
+	}
+	if readAll(t, log) != before {
+		t.Error("the log has changed")
+	}
+}
+
 // TestReplayDecisions holds each line to the schema, and to the report.
 func TestReplayDecisions(t *testing.T) {
 	flags, log := replayFiles(t)

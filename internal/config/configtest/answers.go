@@ -16,7 +16,6 @@ type Answers struct {
 }
 
 // Of returns the schema of a type. That of a struct is a reference to Named.
-
 func (s *Answers) Of(t reflect.Type) Object {
 	if s.Special != nil {
 		if schema := s.Special(s, t); schema != nil {

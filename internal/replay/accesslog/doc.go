@@ -4,4 +4,51 @@
 // words of Envoy's own access log formats, for example REQ(x-tenant) or PATH(NQ). The caller says
 // which attributes it wants. A [Record] has a value for each of them, and the value says whether
 // the request had none, or whether the format cannot tell.
+//
+//	r, err := accesslog.Open(accesslog.Options{Paths: []string{"access.log.gz"}, Want: []accesslog.Attribute{accesslog.PathOnly}})
+//	for {
+//		record, err := r.Next() // io.EOF after the last one
+//	}
+//
+// # Formats
+//
+// A file is JSON, text in a format of Envoy, or text in a format of nginx, Apache or Caddy. If the
+// caller names no format, each file gets the one by which most of its first lines can be read. In
+// JSON a field is found by its name, and in an object by a name such as request.uri. The value of
+// an array of strings is the strings with commas between them, as Envoy joins the values of a
+// header. The parser of JSON accepts and refuses the lines that encoding/json does, but it keeps
+// bytes that are not UTF-8.
+//
+// In text, a client may send a header with the very text that separates values. A line that can
+// be read in two ways is broken.
+//
+// Logs write an absent value as -, as null or as nothing. So a header that is empty, or is a single
+// -, counts as absent. A field that a line of JSON lacks is [Absent] if an earlier line of the file
+// has it, else [Untold].
+//
+// An attribute is also told if it follows from another one without loss: PATH(NQ) from REQ(:path),
+// but not the reverse. Limits apply before Envoy rewrites a path. So [Path] is the original path
+// if the log has it.
+//
+// # Times
+//
+// Envoy writes when a request started. nginx and Caddy write when it ended: its start is the end
+// without the duration. If the log has no duration, the time is the end, and [Stats] counts it.
+//
+// Lines are written at the end of requests, so they are not in the order of the starts. A record
+// waits until the log is Options.Reorder further. Several files are read side by side, the one
+// that is least far first. A file is opened when its turn comes. A record that comes later than
+// that keeps its own time, and is counted as late. A line that is more than an hour ahead moves
+// nothing on until a second line is as far: one wrong time makes no other record late.
+//
+// # Bounds
+//
+// Options.MaxHeld bounds what waits. A line has at most 1 MiB. Times are from 1970 to 2100. What
+// breaks one of these bounds is a broken line; the first ten are kept, with the reason. A reason
+// quotes nothing of the line, because lines may have API keys.
+//
+// # Goroutines
+//
+// Each open file has one goroutine, which reads, unpacks and parses, so that the caller decides
+// meanwhile. Close ends them.
 package accesslog

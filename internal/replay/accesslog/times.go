@@ -460,7 +460,7 @@ func (m *moment) takeWord(s timeStep, b []byte) int {
 	return 0
 }
 
-// wordOf returns which word b begins with, and its length, 0 if it is none of them.
+// wordOf returns which word b begins with, and its length, 0 if it is not one of them.
 func wordOf(b []byte, words []string) (int, int) {
 	for i, w := range words {
 		if len(b) >= len(w) && strings.EqualFold(string(b[:len(w)]), w) {

@@ -1,9 +1,13 @@
 package report
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"html"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,6 +62,22 @@ func TestText(t *testing.T) {
 	}
 }
 
+// TestNoKeyInLogs: no form says to log an API key.
+func TestNoKeyInLogs(t *testing.T) {
+	for name, write := range map[string]func(*strings.Builder) error{
+		"text": func(b *strings.Builder) error { return WriteText(b, reporttest.New("usual"), 0, false) },
+		"HTML": func(b *strings.Builder) error { return WriteHTML(b, reporttest.New("usual")) },
+	} {
+		var b strings.Builder
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(b.String(), "x-api-key"); got != 1 || regexp.MustCompile(`(?i)add[^.]*x-api-key|these operators`).MatchString(b.String()) {
+			t.Errorf("%s: x-api-key is there %d times, or with an advice to log it", name, got)
+		}
+	}
+}
+
 // TestColours has no other difference than colours.
 func TestColours(t *testing.T) {
 	var plain, coloured strings.Builder
@@ -75,6 +95,42 @@ func TestColours(t *testing.T) {
 	}
 	if diff := cmp.Diff(plain.String(), text); diff != "" {
 		t.Errorf("(-without colours +with)\n%s", diff)
+	}
+}
+
+// TestHTML checks that each page is one file without a script, in which text is no markup.
+func TestHTML(t *testing.T) {
+	style := regexp.MustCompile(`(?s)<style>(.*?)</style>`)
+	for _, state := range reporttest.States {
+		var b strings.Builder
+		if err := WriteHTML(&b, reporttest.New(state)); err != nil {
+			t.Fatal(err)
+		}
+		page := b.String()
+		sum := sha256.Sum256([]byte(style.FindStringSubmatch(page)[1]))
+		want := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+		if !strings.Contains(html.UnescapeString(page), `<meta http-equiv="Content-Security-Policy" content="`+want+`">`) {
+			t.Errorf("%s: the page has not the policy %s", state, want)
+		}
+		for _, line := range strings.Split(page, "\n") {
+			if terminal.Plain(line) != line {
+				t.Errorf("%s: a character cannot be seen: %q", state, line)
+			}
+		}
+		markup := style.ReplaceAllString(page, "")
+		for _, foreign := range []string{"<script", "<img", "<link", "<a ", " href=", " style=", "url(", "ZgotmplZ", "NaN", "Inf", "<no value>"} {
+			if at := strings.Index(markup, foreign); at >= 0 {
+				t.Errorf("%s: the page has %s: %s", state, foreign, markup[max(at-100, 0):min(at+100, len(markup))])
+			}
+		}
+		if state == "hostile" && !strings.Contains(page, "&lt;script&gt;pwned=1") {
+			t.Error("the hostile text is not in the page")
+		}
+		for _, number := range []string{"8,120,441", "25,411", "acme", "rules.yaml:18", "access-2.log.gz", "%REQ(x-tenant)%", "15,204"} {
+			if state == "usual" && !strings.Contains(page, number) {
+				t.Errorf("the page has no %s", number)
+			}
+		}
 	}
 }
 
@@ -104,8 +160,18 @@ func TestPercent(t *testing.T) {
 		share float64
 		want  string
 	}{
-		{0, "0 %"}, {1e-9, "<0.001 %"}, {0.00001, "0.001 %"}, {0.000123, "0.012 %"}, {0.001, "0.1 %"}, {0.0046, "0.46 %"}, {0.01, "1 %"},
-		{0.0999, "10 %"}, {0.1234, "12.3 %"}, {0.9996, ">99.9 %"}, {1, "100 %"}, {2.5, "250 %"},
+		{0, "0 %"},
+		{1e-9, "<0.001 %"},
+		{0.00001, "0.001 %"},
+		{0.000123, "0.012 %"},
+		{0.001, "0.1 %"},
+		{0.0046, "0.46 %"},
+		{0.01, "1 %"},
+		{0.0999, "10 %"},
+		{0.1234, "12.3 %"},
+		{0.9996, ">99.9 %"},
+		{1, "100 %"},
+		{2.5, "250 %"},
 	} {
 		if got := percent(tt.share); got != tt.want {
 			t.Errorf("%v: got %q, want %q", tt.share, got, tt.want)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -76,7 +77,7 @@ func (t *text) table(columns ...terminal.Column) *terminal.Table {
 
 func (t *text) totals(r *replay.Report) {
 	if r.Requests == 0 {
-		t.line("", verdict(r), t.Yellow)
+		t.line("", lead(r), t.Yellow)
 		return
 	}
 	t.line("", counted(r.Requests, "request"), t.Bold)
@@ -94,6 +95,9 @@ func (t *text) totals(r *replay.Report) {
 	row("denied", r.Denied, paint)
 	if r.Unlimited > 0 {
 		row("allowed without a limit", r.Unlimited, nil)
+	}
+	if r.NoQuestion > 0 {
+		row("Envoy asks nothing", r.NoQuestion, nil)
 	}
 	for i := range out.Rows {
 		out.WriteRow(t, out.Widths(), out.Rows[i])
@@ -133,6 +137,8 @@ func (t *text) rules(r *replay.Report) {
 		switch {
 		case one.Requests == 0:
 			out.Note("no request met it")
+		case one.Own:
+			out.Note("limits of subjects or requests, in place of those of the rule")
 		case one.Observed:
 			out.Note("only observed: its denials were allowed")
 		}
@@ -228,7 +234,7 @@ func (t *text) whatIfs(r *replay.Report) {
 		return
 	}
 	t.title("WHAT IF THE LIMIT WERE ANOTHER")
-	slices.SortStableFunc(all, func(a, b *replay.RuleReport) int { return -compare(a.Denied, b.Denied) })
+	slices.SortStableFunc(all, func(a, b *replay.RuleReport) int { return cmp.Compare(b.Denied, a.Denied) })
 	for _, one := range all[:min(len(all), mostTables)] {
 		t.whatIf(one)
 	}
@@ -248,7 +254,10 @@ func (t *text) whatIf(one *replay.RuleReport) {
 	for _, row := range one.WhatIf.Rows {
 		most = max(most, row.DeniedShare)
 	}
-	for _, row := range one.WhatIf.Rows {
+	for i, row := range one.WhatIf.Rows {
+		if !telling(one.WhatIf.Rows, i) {
+			continue
+		}
 		mark, paint := "", func(s string) string { return s }
 		if row.Current {
 			mark, paint = "now", t.Bold
@@ -289,8 +298,12 @@ func (t *text) doubts(r *replay.Report) {
 	if len(r.Untold) > 0 {
 		t.title("WHAT THE LOG DOES NOT TELL")
 		for _, u := range r.Untold {
-			t.line("", fmt.Sprintf("%s, which %s needs (%s)", u.Attribute, u.Place, counted(u.Requests, "request")), t.Yellow)
-			t.line(terminal.Gap, u.Effect+" Add "+u.Attribute.String()+" to the log format.", nil)
+			what := u.Place
+			if u.Attribute != "" {
+				what = u.Attribute.String() + ", which " + u.Place + " needs"
+			}
+			t.line("", fmt.Sprintf("%s (%s)", what, counted(u.Requests, "request")), t.Yellow)
+			t.line(terminal.Gap, u.Effect, nil)
 		}
 	}
 	if l := &r.Logs; l.Broken > 0 {
@@ -300,7 +313,11 @@ func (t *text) doubts(r *replay.Report) {
 			t.line(terminal.Gap, fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason), nil)
 		}
 	}
-	if all := notes(r); len(all) > 0 {
+	all := notes(r)
+	if s := late(r); s != "" {
+		all = append(all, s)
+	}
+	if len(all) > 0 {
 		t.title("NOTES")
 		for _, note := range all {
 			t.line("", note, t.Yellow)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -67,10 +68,10 @@ func length(d time.Duration) string {
 		if d < u.of {
 			continue
 		}
-		text := counted(uint64(d/u.of), u.noun) //nolint:gosec // not negative
+		text := counted(uint64(d/u.of), u.noun)
 		if i+1 < len(units) {
 			if rest := d % u.of / units[i+1].of; rest > 0 {
-				text += " " + counted(uint64(rest), units[i+1].noun) //nolint:gosec // not negative
+				text += " " + counted(uint64(rest), units[i+1].noun)
 			}
 		}
 		return text
@@ -122,48 +123,27 @@ func deniedMost(r *replay.Report) []*replay.RuleReport {
 		if a.Observed != b.Observed { // an observed limit denies nothing
 			return map[bool]int{true: 1, false: -1}[a.Observed]
 		}
-		return -compare(a.Denied, b.Denied)
+		return cmp.Compare(b.Denied, a.Denied)
 	})
 	return all
 }
 
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// verdict says in a sentence or two what the rules would have done.
-func verdict(r *replay.Report) string {
-	switch {
-	case r.Requests == 0:
-		return "The logs have no request that could be decided."
-	case r.Denied == 0:
-		return "No request would have been denied."
-	}
-	text := fmt.Sprintf("%s of the requests would have been denied.", share(r.Denied, r.Requests))
-	if all := deniedMost(r); len(all) > 0 && !all[0].Observed {
-		one := all[0]
-		text += fmt.Sprintf(" Most denials are of the rule %s: it denied %s of %s at least once.", ofRule(one.Rule, one.Tier), count(one.DeniedLogs), counted(one.Logs, "caller"))
-	}
-	return text
-}
-
 // smallest says which limit denies less than a share.
 func smallest(s replay.Smallest) string {
-	text := fmt.Sprintf("the smallest limit that denies less than %s: ", percent(s.Share))
-	switch {
-	case s.Limit == 0:
-		return text + "none of these"
-	case s.Exact:
-		return text + count(s.Limit)
-	default:
-		return text + count(s.Limit) + " of these"
+	of, limit := "the smallest limit", count(s.Limit)
+	if !s.Exact {
+		of = "the smallest of the limits tried"
 	}
+	if s.Limit == 0 {
+		limit = "none"
+	}
+	return fmt.Sprintf("%s that denies less than %s: %s", of, percent(s.Share), limit)
+}
+
+// telling reports whether a limit of a table says what those before it do not: of the limits that
+// deny nothing, the smallest and the one of now.
+func telling(rows []replay.WhatIfRow, i int) bool {
+	return i == 0 || rows[i].Current || rows[i].Denied > 0 || rows[i-1].Denied > 0
 }
 
 // notes say what the report cannot know, or may have wrong.
@@ -176,6 +156,28 @@ func notes(r *replay.Report) (all []string) {
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
 	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
-	add(l.Late > 0, "%s late: each started before a request that was already decided, and was decided at the time of that request.", counted(l.Late, "request")+map[bool]string{true: " was", false: " were"}[l.Late == 1])
+	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
+	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
+	add(r.Requests > 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs.")
+	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
 	return all
+}
+
+func were(n uint64) string {
+	if n == 1 {
+		return "1 request was"
+	}
+	return count(n) + " requests were"
+}
+
+// late says how many requests came too late in the logs, if any.
+func late(r *replay.Report) string {
+	switch n := r.Logs.Late; n {
+	case 0:
+		return ""
+	case 1:
+		return "1 request was late: it started before a request that was already decided, and was decided at the time of that request."
+	default:
+		return count(n) + " requests were late: each started before a request that was already decided, and was decided at the time of that request."
+	}
 }

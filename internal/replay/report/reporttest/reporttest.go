@@ -88,7 +88,7 @@ func rules() []replay.RuleReport {
 				[]float64{.41, .22, .1, .05, .02, .0082, .0031, .0011, .0002, 0}, []float64{.5, .31, .2, .1, .04, .0156, .008, .003, .001, 0}),
 		},
 		{Rule: "per-address", Place: "rules.yaml:25", Limit: "20 per 10s", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
-		{Rule: "partners", Place: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
+		{Rule: "partners", Own: true, Place: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
 	}
 }
 
@@ -105,15 +105,19 @@ func subjects() []replay.DeniedSubject {
 func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
-		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, From: from, To: to, Times: times(), Rules: rules(), Subjects: all,
+		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Subjects: all,
 		Logs: replay.Logs{Lines: 8_120_452, Broken: 11, Late: 31, Sampled: 1, Errors: []replay.BrokenLine{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
 		}},
-		Untold: []replay.Untold{{
-			Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
-			Effect: "Each request was decided as if it had no tenant.",
-		}},
+		Untold: []replay.Untold{
+			{
+				Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
+				Effect: `Descriptors with tenant were left out, as if it were absent. To tell it, add "tenant": "%REQ(x-tenant)%" to json_format.`,
+			},
+			{Attribute: accesslog.Header("x-api-key"), Place: "envoy.yaml:131", Requests: 402_118, Effect: "All keys of a subject counted as one."},
+			{Place: "envoy.yaml:150", Requests: 402_118, Effect: "disable_key: the descriptor counted as enabled in the runtime."},
+		},
 		Against: &replay.Comparison{
 			Allowed: 8_110_003, Denied: 10_438, NewlyDenied: 15_204, Freed: 231,
 			NewlyDeniedTop: all[:2], FreedTop: all[3:],
@@ -124,7 +128,7 @@ func usual() *replay.Report {
 // calm is a replay in which no request was denied, and which was ended early.
 func calm() *replay.Report {
 	r := &replay.Report{
-		Requests: 1204, Allowed: 1204, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1204, Sampled: 0.1},
+		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1204, Sampled: 0.1},
 		Rules:   []replay.RuleReport{rules()[1]},
 		Against: &replay.Comparison{Allowed: 1204},
 	}

@@ -1,0 +1,118 @@
+package test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/test/edge"
+)
+
+// exampleLog is the log of docs/replay.md.
+const exampleLog = "../docs/examples/access.log"
+
+// TestReplayOfTheDocs runs every command of docs/replay.md as the page shows it, from a copy of the
+// files that it names, and compares what the page says that a command prints. With -update it writes
+// what the commands print, and lets a real Envoy write the log if that was removed.
+func TestReplayOfTheDocs(t *testing.T) {
+	if _, err := os.Stat(exampleLog); *update && errors.Is(err, fs.ErrNotExist) {
+		writeExampleLog(t)
+	}
+	dir := t.TempDir()
+	for _, from := range []string{"docs/examples", "envoy"} {
+		if err := os.CopyFS(filepath.Join(dir, from), os.DirFS("../"+from)); err != nil && !errors.Is(err, fs.ErrExist) {
+			t.Fatal(err)
+		}
+	}
+	rls, err := edge.RLSOptions{}.Command(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "bin"), 0o700), os.Symlink(rls.Path, filepath.Join(dir, "bin", "rls"))); err != nil {
+		t.Fatal(err)
+	}
+	const page = "docs/replay.md"
+	text := read(t, page)
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n(.*?)```\n)?").FindAllStringSubmatchIndex(text, -1)
+	changed, end := "", 0
+	for _, at := range blocks {
+		command, want := text[at[2]:at[3]], ""
+		code := 0
+		if m := regexp.MustCompile(`# exits with (\d)`).FindStringSubmatch(command); m != nil {
+			code, _ = strconv.Atoi(m[1])
+		}
+		sh := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.ReplaceAll(command, "make build\n", ""))
+		sh.Dir, sh.Env = dir, append(os.Environ(), "COLUMNS=80")
+		var errs strings.Builder
+		sh.Stderr = &errs
+		out, err := sh.Output()
+		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) || sh.ProcessState.ExitCode() != code {
+			t.Errorf("%s ends with %v, want the exit code %d\n%s%s", command, err, code, out, errs.String())
+		}
+		if at[4] < 0 {
+			continue
+		}
+		want = text[at[4]:at[5]]
+		changed += text[end:at[4]] + string(out)
+		end = at[5]
+		if diff := cmp.Diff(want, string(out)); diff != "" && !*update {
+			t.Errorf("%s (-page +printed); write it with go test ./test -run TestReplayOfTheDocs -update\n%s", command, diff)
+		}
+	}
+	if len(blocks) < 5 {
+		t.Errorf("%s has %d commands", page, len(blocks))
+	}
+	if *update {
+		if err := os.WriteFile("../"+page, []byte(changed+text[end:]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writeExampleLog sends requests of four callers through a real Envoy, in front of a real rls with the
+// rules of docs/examples, and keeps Envoy's log.
+func writeExampleLog(t *testing.T) {
+	t.Helper()
+	s := setup{rules: read(t, "docs/examples/rules.yaml"), tiers: read(t, "docs/examples/tiers.yaml")}.start(t)
+	pace := time.NewTicker(50 * time.Millisecond)
+	defer pace.Stop()
+	sent := 0
+	send := func(from, path, key string) {
+		<-pace.C
+		s.from(from).get(path, "x-api-key", key)
+		sent++
+	}
+	for i := range 115 {
+		send("127.0.0.1", "/items/"+strconv.Itoa(i%7), "demo-free")
+		switch {
+		case i%3 == 0:
+			send("127.0.0.2", "/orders", "demo-starter")
+		case i%7 == 1:
+			send("127.0.0.3", "/search", "demo-pro")
+		case i%5 == 2:
+			send("127.0.0.4", "/search", "demo-free")
+		}
+	}
+	lines := func() int { return len(s.envoy.AccessLog()) }
+	if _, err := s.envoy.WaitAccessLog(func(edge.AccessLogEntry) bool { return lines() >= sent }); err != nil {
+		t.Fatalf("%d of %d lines: %v", lines(), sent, err)
+	}
+	var log strings.Builder
+	for line := range strings.Lines(s.envoy.Output()) {
+		if strings.HasPrefix(line, "{") && strings.Contains(line, `"subject"`) {
+			log.WriteString(line)
+		}
+	}
+	if err := os.WriteFile(exampleLog, []byte(log.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
