@@ -199,10 +199,25 @@ func shapes() (all []shape) {
 		get("/actions", "x-forwarded-for: "+address)
 	}
 	for _, headers := range [][]string{
-		{"x-tenant: t1"}, {"x-tenant: t2", "x-a: One"}, {"x-tenant: a,b"}, {"x-tenant: a", "x-tenant: b"}, {"x-tenant: t 1"},
-		{"x-tenant: null"}, {`x-tenant: "quoted\"`}, {"x-tenant: é"}, {"x-tenant: 42"}, {"x-tier: gold"}, {"x-once: a", "x-once: b"},
-		{"x-api-key: k1"}, {"x-api-key: Bearer k1"}, {"authorization: Bearer k1"}, {"authorization: bearer   k1"}, {"authorization: Basic dTpw"},
-		{"x-plan: gold"}, {"x-plan:"}, {"x-plan: 42"},
+		{"x-tenant: t1"},
+		{"x-tenant: t2", "x-a: One"},
+		{"x-tenant: a,b"},
+		{"x-tenant: a", "x-tenant: b"},
+		{"x-tenant: t 1"},
+		{"x-tenant: null"},
+		{`x-tenant: "quoted\"`},
+		{"x-tenant: é"},
+		{"x-tenant: 42"},
+		{"x-tier: gold"},
+		{"x-once: a", "x-once: b"},
+		{"x-api-key: k1"},
+		{"x-api-key: Bearer k1"},
+		{"authorization: Bearer k1"},
+		{"authorization: bearer   k1"},
+		{"authorization: Basic dTpw"},
+		{"x-plan: gold"},
+		{"x-plan:"},
+		{"x-plan: 42"},
 	} {
 		get("/actions", headers...)
 	}
