@@ -140,8 +140,12 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 	switch {
 	case s.Mode == window.Refund:
 		mode = ", a refund"
+	case s.Observed && s.OwnObserve:
+		mode = ", only observed for this subject"
 	case s.Observed:
 		mode = ", only observed"
+	case s.OwnObserve:
+		mode = ", enforced for this subject"
 	case s.Mode == window.Always:
 		mode = ", charged even if the request is denied"
 	case s.Quota:
