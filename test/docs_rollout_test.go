@@ -102,7 +102,7 @@ func startRollout(t *testing.T) *rollout {
 	for _, id := range r.ids {
 		r.tiers[id] = fmt.Sprintf("  - {id: %s, keys: [{sha256: %s}]}\n", id, secrets.Digest(id+"-key"))
 	}
-	r.write(t, "rules.yaml", "domain: edge\ndescriptors: [{key: nobody}]\n")
+	r.write(t, "rules.yaml", "domain: edge\ndescriptors: [{key: unused}]\n")
 	r.write(t, "tokens", "act 0123456789abcdef0123456789abcdef\n")
 	r.writeTiers(t)
 	file := func(name string) string { return filepath.Join(r.dir, name) }

@@ -489,6 +489,7 @@ func TestSupportCommandLines(t *testing.T) {
 		"denials --limit 0":             "--limit:",
 		"top --by color":                "--by:",
 		"top --order best":              "--order:",
+		"top --shadow --order near":     "[order shadow] were all set",
 		"top --minutes 7":               "--minutes:",
 	} {
 		if code, out, fails := command(t, "", strings.Fields(line)...); code != 2 || out != "" || !strings.Contains(fails, want) {
