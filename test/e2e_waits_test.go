@@ -1,6 +1,7 @@
 package test
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,5 +102,48 @@ descriptors:
 				}
 			}
 		}
+	})
+}
+
+// TestRetryJitter: through Envoy, 20 customers who are denied together are told different waits:
+// all are true, none is longer than the share allows, and each customer is told its own again, also
+// if the denial is remembered. Envoy is told the true wait.
+func TestRetryJitter(t *testing.T) {
+	const rules = "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {name: per-key, window: 1h, requests: 1, retry_jitter: 50%}\n"
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		s := setup{rules: rules, env: settings}.start(t)
+		waits := make(map[int]bool)
+		for i := range 20 {
+			key := "customer-" + strconv.Itoa(i)
+			begin := time.Now()
+			if got := s.get("/", "x-api-key", key); got.status != http.StatusOK {
+				t.Fatalf("%s: got %d", key, got.status)
+			}
+			charged := time.Now()
+			first := 0
+			for again := range 4 { // the store forgets nothing for an hour, so the state is the same
+				got := s.get("/", "x-api-key", key)
+				least, most := ceilSeconds(time.Hour-got.received.Sub(begin)), ceilSeconds((time.Hour-got.sent.Sub(charged)+100*time.Millisecond)*3/2)
+				wait, err := strconv.Atoi(got.header.Get("retry-after"))
+				if err != nil || got.status != http.StatusTooManyRequests || wait < least || wait > most {
+					t.Fatalf("%s: got %d with Retry-After %q, want %d to %d", key, got.status, got.header.Get("retry-after"), least, most)
+				}
+				if want := `"per-key";r=0;t=` + strconv.Itoa(wait); got.header.Get("ratelimit") != want || !strings.Contains(got.body, `"retry_after":`+strconv.Itoa(wait)+",") {
+					t.Errorf("%s: Retry-After %d, RateLimit %s, body %s", key, wait, got.header.Get("ratelimit"), got.body)
+				}
+				if first = max(first, wait); again > 0 && (wait > first || first-wait > 2*ceilSeconds(got.received.Sub(begin))) {
+					t.Errorf("%s: told %d s and then %d s", key, first, wait)
+				}
+			}
+			waits[first] = true
+			asked := spend(t, s.rls, 1, key)
+			if reset := asked.status.GetDurationUntilReset().GetSeconds(); reset > 3600 {
+				t.Errorf("%s: Envoy is told a reset in %d s", key, reset)
+			}
+		}
+		if len(waits) < 15 {
+			t.Errorf("20 customers were told %d different waits: %v", len(waits), waits)
+		}
+		s.wantAllDecided()
 	})
 }

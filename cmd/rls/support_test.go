@@ -139,7 +139,7 @@ func acme() insight.Usage {
 		Limits: []insight.LimitUsage{
 			{Domain: "edge", Rule: "per-key", Tier: "pro", Policy: "sliding", Limit: 500, Used: 500, Window: 1, NextFree: 0.012, Empty: 0.98, History: history(60)},
 			{Domain: "edge", Rule: "per-key", Tier: "pro", Policy: "sliding", Limit: 20000, Used: 17000, Remaining: 3000, Window: 60, NextFree: 1.2, Empty: 59.1, History: history(60)},
-			{Domain: "edge", Rule: "search", Values: "route=search", Override: true, Shadow: true, Limit: 10, Used: 12, Window: 3600, NextFree: 60, Empty: 3541, History: history(30)},
+			{Domain: "edge", Rule: "search", Values: "route=search", Override: true, Shadow: true, ObserveOverride: true, Limit: 10, Used: 12, Window: 3600, NextFree: 60, Empty: 3541, History: history(30)},
 			{Domain: "edge", Rule: "internal", Unlimited: true},
 			{Domain: "edge", Rule: "daily", Limit: 1000000, Remaining: 1000000, Window: 86400},
 		},
@@ -490,6 +490,7 @@ func TestSupportCommandLines(t *testing.T) {
 		"denials --limit 0":             "--limit:",
 		"top --by color":                "--by:",
 		"top --order best":              "--order:",
+		"top --shadow --order near":     "[order shadow] were all set",
 		"top --minutes 7":               "--minutes:",
 	} {
 		if code, out, fails := command(t, "", strings.Fields(line)...); code != 2 || out != "" || !strings.Contains(fails, want) {

@@ -20,6 +20,7 @@ import (
 type topCmd struct {
 	adminPorts
 	By, Order      string
+	Shadow         bool // Order is shadow
 	Minutes, Limit int
 }
 
@@ -30,6 +31,8 @@ func top(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&t.By, "by", "subject", "count by subject, rule, route or address (`WHAT`)")
 	f.StringVar(&t.Order, "order", "denied", "what is counted: denied requests, requests near a limit (near), or requests that only an observed limit would deny (shadow) (`WHAT`)")
+	f.BoolVar(&t.Shadow, "shadow", false, "the same as --order shadow: who would be denied")
+	cmd.MarkFlagsMutuallyExclusive("shadow", "order")
 	f.IntVar(&t.Minutes, "minutes", 5, "of the last 1, 5 or 60 minutes (`N`)")
 	f.IntVar(&t.Limit, "limit", 20, "at most `N` lines")
 	t.flags(cmd, waitToRead)
@@ -41,6 +44,9 @@ func top(c *cli) *cobra.Command {
 
 // Run prints the list.
 func (t *topCmd) Run(c *cli) error {
+	if t.Shadow {
+		t.Order = "shadow"
+	}
 	switch {
 	case !slices.Contains(insight.TopBys[:], t.By):
 		return usage("--by: expected subject, rule, route or address, not %q", t.By)

@@ -353,8 +353,13 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	if l.Override {
 		parts = append(parts, "override of the subject")
 	}
-	if l.Shadow {
+	switch {
+	case l.Shadow && l.ObserveOverride:
+		parts = append(parts, "shadow: only observed for this subject")
+	case l.Shadow:
 		parts = append(parts, "shadow: only observed")
+	case l.ObserveOverride:
+		parts = append(parts, "enforced for this subject")
 	}
 	if l.Sent {
 		parts = append(parts, "each request brings the limit")

@@ -45,8 +45,11 @@ type TierRecord struct {
 
 // A TierOverride has the limits of a subject that replace those of its tier.
 type TierOverride struct {
-	Unlimited bool        `json:"unlimited,omitempty"`
-	Limits    []TierLimit `json:"limits,omitempty"`
+	Unlimited bool `json:"unlimited,omitempty"`
+	// Observe is true if the limits are only observed for the subject, and false if they are
+	// not, whatever the rule says. Nil: the rule says it.
+	Observe *bool       `json:"observe,omitempty"`
+	Limits  []TierLimit `json:"limits,omitempty"`
 }
 
 // A TierLimit is one limit of an override.
@@ -140,7 +143,16 @@ func record(i tier.Inspection) *TierRecord {
 		for i, l := range o.Limits {
 			limits[i] = TierLimit{Window: l.Window.String(), Requests: l.Hits}
 		}
-		r.Overrides[rule] = TierOverride{Unlimited: o.Unlimited, Limits: limits}
+		r.Overrides[rule] = TierOverride{Unlimited: o.Unlimited, Observe: observe(o.Observe), Limits: limits}
 	}
 	return r
+}
+
+// observe returns what an override says of observing, or nil.
+func observe(o tier.Observe) *bool {
+	if o == tier.ObserveByRule {
+		return nil
+	}
+	only := o == tier.ObserveOnly
+	return &only
 }

@@ -243,10 +243,14 @@ func rateLimit(subject *tier.Subject, rule string) (hits uint64, unit string) {
 		return 0, ""
 	}
 	override, ok := subject.Override(rule)
-	if rule == "" && len(subject.Extra.Overrides) == 1 {
-		for _, override = range subject.Extra.Overrides {
-			ok = true
+	if rule == "" {
+		found := 0
+		for _, o := range subject.Extra.Overrides {
+			if o.Limited() {
+				override, found = o, found+1
+			}
 		}
+		ok = found == 1
 	}
 	if !ok || override.Unlimited || len(override.Limits) != 1 || override.Limits[0].Hits > math.MaxUint32 {
 		return 0, ""

@@ -326,6 +326,8 @@ func TestRateLimit(t *testing.T) {
 		{"the only one", map[string]tier.Override{"a": minute}, "", 7, "MINUTE"},
 		{"one of two, none is said", map[string]tier.Override{"a": minute, "b": minute}, "", 0, ""},
 		{"the rule's", map[string]tier.Override{"a": minute, "b": limits(window.Limit{Hits: 1, Window: time.Second})}, "b", 1, "SECOND"},
+		{"beside one that only observes", map[string]tier.Override{"a": minute, "b": {Observe: tier.ObserveOnly}}, "", 7, "MINUTE"},
+		{"only observed", map[string]tier.Override{"b": {Observe: tier.ObserveOnly}}, "", 0, ""},
 		{"of another rule", map[string]tier.Override{"a": minute}, "b", 0, ""},
 		{"an hour", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: time.Hour})}, "a", 1, "HOUR"},
 		{"a day", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: day})}, "a", 1, "DAY"},

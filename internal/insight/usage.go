@@ -65,8 +65,10 @@ type LimitUsage struct {
 	// Tier is the tier whose limit it is. Override is true if it is the subject's own.
 	Tier     string `json:"tier,omitempty"`
 	Override bool   `json:"override,omitempty"`
-	// Shadow is true if the limit is only observed.
-	Shadow bool `json:"shadow,omitempty"`
+	// Shadow is true if the limit is only observed. ObserveOverride is true if the subject's
+	// override says so, or says that it is not.
+	Shadow          bool `json:"shadow,omitempty"`
+	ObserveOverride bool `json:"observe_override,omitempty"`
 	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
 	ReplacedBy []string `json:"replaced_by,omitempty"`
 	// Unlimited is true if the rule does not limit the party. All further fields are zero.

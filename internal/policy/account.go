@@ -69,9 +69,10 @@ type AccountLimit struct {
 	// Limit is zero if Unlimited. Its Hits are zero if Sent.
 	Limit Limit
 	Tier  string
-	// Own is true for the subject's own limit.
-	Own       bool
-	Unlimited bool
+	// Own is true for the subject's own limit. OwnObserve is true if its override says whether the
+	// limit is only observed.
+	Own, OwnObserve bool
+	Unlimited       bool
 	// Observed is true if the limit never denies.
 	Observed bool
 	// Sent is true if the limit came with requests, which alone know its number.
@@ -235,7 +236,7 @@ func (p *Account) limits(c *Call) (all []AccountLimit) {
 	for i := range c.verdict.Limits {
 		s := &c.verdict.Limits[i]
 		l := AccountLimit{
-			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Own, Observed: s.Observed,
+			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Own, OwnObserve: s.OwnObserve, Observed: s.Observed,
 			Log: c.checks[i].Log(), ReplacedBy: p.replacersOf(s.Rule),
 		}
 		l.Shown = p.shown(s.Rule, l.Log.Key)
@@ -309,7 +310,9 @@ func (p *Account) NoLog(i int) []AccountLimit {
 	for i := range limits {
 		l := &limits[i]
 		// A part of the logs is observed if the share is a fraction.
-		l.Observed = p.rules.shadow || rule.terms(l.Tier).Observe >= 1
+		if !m.holder {
+			l.Observed = p.rules.shadow || rule.terms(l.Tier).Observe >= 1
+		}
 		l.Log.Key, l.Shown = "", ""
 	}
 	return limits

@@ -2,11 +2,11 @@ package policy
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -67,15 +67,15 @@ func (c *Call) addChecks(i int) {
 			terms = rule.terms(who.tier)
 		}
 	}
-	var own Terms
+	own, observe := Terms{}, tier.ObserveByRule
 	if who.known != nil && c.req.Tier == "" {
 		if o, ok := who.known.Override(rule.Name); ok {
 			if ok = rs.mayOverride(rule, &o); ok {
 				own, ok = c.ownTerms(rule, terms, &o)
 			}
-			c.tellOverride(rule, terms.Limits, own.Limits, who.known, who.tier, &o, ok)
+			c.tellOverride(rule, terms, own.Limits, who.known, who.tier, &o, ok)
 			if ok {
-				terms, status.Own = &own, true
+				terms, observe, status.Own = &own, o.Observe, o.Limited()
 			}
 		}
 	}
@@ -92,7 +92,10 @@ func (c *Call) addChecks(i int) {
 	}
 	status.Cost = rule.cost(desc.Cost)
 	status.Quota = rule.Quota || rs.quota
-	status.Observed = observed(terms.Observe, key)
+	status.Observed = c.observes(rule, terms.Observe, who, key)
+	if observe != tier.ObserveByRule && !rule.Always {
+		status.Observed, status.OwnObserve = observe == tier.ObserveOnly, !rs.shadow
+	}
 	status.ShadowAll = rs.shadow && !status.Observed
 	status.Observed = status.Observed || rs.shadow
 	if rule.Always {
@@ -141,6 +144,9 @@ func (rs *Rules) mayOverride(rule *Rule, o *tier.Override) bool {
 // ownTerms returns a subject's own limits under a rule, instead of the terms of its tier. They
 // are valid until the next call. It returns false if they have no meaning there.
 func (c *Call) ownTerms(rule *Rule, terms *Terms, o *tier.Override) (own Terms, ok bool) {
+	if !o.Limited() {
+		return *terms, true
+	}
 	c.own, ok = OwnLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
 	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
@@ -190,23 +196,28 @@ func (e *TooManyLimitsError) Error() string {
 	return fmt.Sprintf("the descriptors of the request meet %d limits, more than %d: send fewer descriptors in one request, or give their rules fewer limits", e.Limits, window.MaxChecks)
 }
 
-// observed reports whether a log belongs to the share of those that are only
-// observed.
+// manyLogs reports whether a subject can have several logs under the rule.
+func (r *Rule) manyLogs() bool {
+	return r.hasSubject && (len(r.identity) > 1 || len(r.identity) == 1 && r.subject < 0)
+}
+
+// observes reports whether a rule only observes a share of its subjects, and a log belongs to that
+// share. All logs of a subject under a rule do, or none.
+func (c *Call) observes(rule *Rule, share float64, who subject, key string) bool {
+	if share > 0 && share < 1 && rule.manyLogs() {
+		c.key = descriptors.AppendKey(reuse.Slice(c.key), who.log, rule.id, who.log)
+		key = string(c.key)
+	}
+	return observed(share, key)
+}
+
+// observed reports whether a log belongs to the share of those that are only observed. A log that
+// belongs to a share belongs to every larger one.
 func observed(share float64, key string) bool {
 	if share <= 0 || share >= 1 {
 		return share >= 1
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key)) // never fails
-	x := h.Sum64()
-	// FNV leaves the high bits of short texts alike; this mixes them (the last
-	// step of MurmurHash3).
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	x ^= x >> 33
-	return float64(x>>11)/(1<<53) < share
+	return fraction(hashOf(fnvOffset, key)) < share
 }
 
 // settleQuota makes all quota limits observed if one alternative of the request passes

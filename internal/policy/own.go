@@ -124,6 +124,12 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	if !rs.mayOverride(r, o) {
 		return "a quota rule has one limit: rls ignores this override"
 	}
+	if note := rs.observeNote(r, r.terms(tierName), o); note != "" {
+		return note
+	}
+	if !o.Limited() {
+		return ""
+	}
 	rule := r.terms(tierName).Limits
 	own, ok := OwnLimits(nil, rule, o.Limits)
 	if !ok {
@@ -146,6 +152,22 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	}
 	if len(lost) > 0 {
 		return fmt.Sprintf("it replaces all limits of the rule, so %s %s not apply to the subject: write under limits what shall stay", strings.Join(lost, " and "), do)
+	}
+	return ""
+}
+
+// observeNote says why what an override says of observing has no effect under a rule with these
+// terms. It returns an empty text if it has one.
+func (rs *Rules) observeNote(r *Rule, terms *Terms, o *tier.Override) string {
+	switch {
+	case o.Observe == tier.ObserveByRule:
+		return ""
+	case r.Always:
+		return "a rule with charge always cannot be observed only: rls ignores observe"
+	case !o.Limited() && len(terms.Limits) == 0:
+		return "the rule does not limit this tier: observe has no effect"
+	case rs.shadow && o.Observe == tier.ObserveNot:
+		return "rules.shadow_mode observes every rule for all: observe false has no effect"
 	}
 	return ""
 }
@@ -173,14 +195,15 @@ func policiesOf(limits []Limit) string {
 }
 
 // tellOverride warns of an override in a record of a source that does not count as it is written.
-// Of the file of tiers, the configuration has warned already. own are the limits of the subject
-// under the rule; they count if ok is true.
-func (c *Call) tellOverride(r *Rule, rule, own []Limit, of *tier.Subject, tierName string, o *tier.Override, ok bool) {
+// Of the file of tiers, the configuration has warned already. terms are those of the subject's tier,
+// and own are the limits of the subject under the rule; they count if ok is true.
+func (c *Call) tellOverride(r *Rule, terms *Terms, own []Limit, of *tier.Subject, tierName string, o *tier.Override, ok bool) {
 	log := c.decider.opts.Log
 	if !c.rules.away || log == nil {
 		return
 	}
-	odd := !ok
+	rule := terms.Limits
+	odd := !ok || c.rules.observeNote(r, terms, o) != ""
 	for i := 0; ok && i < len(o.Limits); i++ {
 		odd = odd || isConverted(o.Limits[i], &own[i])
 	}

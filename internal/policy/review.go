@@ -81,6 +81,10 @@ type LimitReview struct {
 func (rs *Rules) Review() Review {
 	review := Review{OnStoreError: rs.storeError.String()}
 	named := make(map[string]bool)
+	var overrides observing
+	if rs.tiers != nil {
+		overrides.only, overrides.not = rs.tiers.Observed()
+	}
 	for _, name := range rs.Domains() {
 		d := DomainReview{Name: name, Rules: []RuleReview{}}
 		levels := make(siblings)
@@ -91,7 +95,7 @@ func (rs *Rules) Review() Review {
 		}
 		for _, r := range rs.rules {
 			if r.Domain == name {
-				d.Rules = append(d.Rules, rs.reviewRule(r, levels))
+				d.Rules = append(d.Rules, rs.reviewRule(r, levels, overrides))
 				for t := range r.ByTier {
 					named[t] = true
 				}
@@ -117,7 +121,28 @@ func (rs *Rules) Review() Review {
 	return review
 }
 
-func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
+// observing has how many subjects of the tiers file a rule only observes, or does not, by their
+// overrides. The keys are names of rules.
+type observing struct{ only, not map[string]int }
+
+// observeNotes says for how many subjects of the tiers file the rule only observes, or does not,
+// by their overrides.
+func (r *Rule) observeNotes(overrides observing) (notes []string) {
+	say := func(n int, what string) {
+		if n > 0 {
+			whose := "subjects, by their overrides"
+			if n == 1 {
+				whose = "subject, by its override"
+			}
+			notes = append(notes, fmt.Sprintf("%s for %s %s", what, grouped(uint64(n)), whose))
+		}
+	}
+	say(overrides.only[r.Name], "only observed")
+	say(overrides.not[r.Name], "enforced")
+	return notes
+}
+
+func (rs *Rules) reviewRule(r *Rule, levels siblings, overrides observing) RuleReview {
 	review := RuleReview{ID: r.id, Name: r.Name, Path: strings.TrimPrefix(r.label, r.Domain+"|"), Traits: r.Traits()}
 	review.Unreachable, review.Notes = levels.judge(r)
 	var count counting
@@ -145,6 +170,7 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 		}
 	}
 	review.Notes = append(review.Notes, count.notes()...)
+	review.Notes = append(review.Notes, r.observeNotes(overrides)...)
 	return review
 }
 
@@ -244,6 +270,7 @@ func (r *Rule) Traits() []string {
 		choice += " in " + r.StoreErrorRetry.String()
 	}
 	add(r.OnStoreError != StoreErrorUnset, choice)
+	add(r.RetryJitter > 0, fmt.Sprintf("retry_jitter=%.4g%%", 100*r.RetryJitter))
 	add(r.Detailed, "detailed_metric")
 	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
 	add(r.Denial != Denial{}, "own denial")

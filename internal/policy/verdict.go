@@ -20,6 +20,7 @@ type LimitStatus struct {
 	Observed   bool // never denies
 	ShadowAll  bool // Observed only because rules.shadow_mode observes all rules
 	Own        bool // the subject's own limit, in place of its tier's
+	OwnObserve bool // the subject's override says whether Observed is true
 	Unresolved bool // the source of tiers did not answer, so the limits of unknown keys apply
 	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
 	Blind      bool // the limit denies because the store or the source of tiers did not answer
@@ -33,6 +34,7 @@ type LimitStatus struct {
 	room     uint64 // what remained before that
 
 	usage usage
+	place float64 // see Told
 }
 
 // Over reports whether the limit had no room and is not only observed.

@@ -135,6 +135,26 @@ func (d *Directory) SubjectsByTier() map[string]int {
 	return counts
 }
 
+// Observed returns for how many subjects an override says that the rule with a name only observes,
+// and for how many that it does not, by the name of the rule.
+func (d *Directory) Observed() (only, not map[string]int) {
+	only, not = make(map[string]int), make(map[string]int)
+	for _, s := range d.byID {
+		if s.Extra == nil {
+			continue
+		}
+		for rule, o := range s.Extra.Overrides {
+			switch o.Observe {
+			case ObserveOnly:
+				only[rule]++
+			case ObserveNot:
+				not[rule]++
+			}
+		}
+	}
+	return only, not
+}
+
 // Subjects returns the number of subjects.
 func (d *Directory) Subjects() int { return len(d.byID) }
 

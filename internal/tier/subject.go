@@ -29,13 +29,31 @@ type Extra struct {
 	Labels map[string]string
 }
 
-// An Override replaces the limits of one rule for one subject.
+// An Override replaces the limits of one rule for one subject, or says whether they deny.
 type Override struct {
-	// Limits have different windows. All must have room.
+	// Limits have different windows. All must have room. Without Limits and Unlimited the
+	// subject has the limits of its tier.
 	Limits []window.Limit
 	// Unlimited means that the rule does not limit the subject. Limits is empty then.
 	Unlimited bool
+	// Observe says whether the limits are only observed for the subject.
+	Observe Observe
 }
+
+// Limited reports whether the override replaces the limits of the subject's tier.
+func (o *Override) Limited() bool { return o.Unlimited || len(o.Limits) > 0 }
+
+// Observe is what an override says of observing.
+type Observe uint8
+
+const (
+	// ObserveByRule leaves it to the rule.
+	ObserveByRule Observe = iota
+	// ObserveOnly counts the subject's requests and never denies them.
+	ObserveOnly
+	// ObserveNot denies, also if the rule observes all others.
+	ObserveNot
+)
 
 // Override returns the subject's own limits under a rule. It reports false if there are
 // none.

@@ -11,7 +11,7 @@ import (
 )
 
 // Overrides are limits by the name of the rule whose limits they replace, in the language of
-// by_tier. How a limit counts stays as the rule has it: its policy, its precision and so on.
+// by_tier, and whether they are only observed. How a limit counts stays as the rule has it: its policy, its precision and so on.
 type Overrides = strict.Ordered[strict.Field[terms]]
 
 // DecodeOverrides reads the overrides of a subject, or returns nil without any. It reports and
@@ -33,7 +33,7 @@ func DecodeOverrides(d *strict.Decoder, all Overrides) map[string]tier.Override 
 	return read
 }
 
-// readOverride reads the limits for one rule.
+// readOverride reads the limits for one rule, and whether they are only observed.
 func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, ok bool) {
 	t := &f.Value
 	before := d.Report.Count()
@@ -42,26 +42,30 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 		keys = append(keys, setKeys(&t.Limits.Value[i].Value)...)
 	}
 	for _, k := range keys {
-		if !k.ofLimit() {
-			d.Problem(k.Spot, "only a rule may have %s: an override has only limits", k.name)
+		if !k.ofLimit() && k.name != "observe" {
+			d.Problem(k.Spot, "only a rule may have %s: an override has only limits and observe", k.name)
 		}
 	}
+	o.Observe = read(d, &t.Observe, parseObserve)
 	if f.Bad || d.Report.Count() > before {
 		return o, false
 	}
 	if t.Unlimited.Value {
 		if len(keys) > 1 {
-			d.Problem(t.Unlimited.Spot, "a limit beside unlimited: give one of the two")
+			d.Problem(t.Unlimited.Spot, "a limit or observe beside unlimited: give one of the two")
 			return o, false
 		}
 		return tier.Override{Unlimited: true}, true
+	}
+	if len(keys) == 1 && t.Observe.Set {
+		return o, true
 	}
 	rules := rulesReader{decoder: d} // reads limits as those of rules
 	how := manner{policy: policyChoice{byKeys: true}}
 	how.set(&t.limit)
 	limits, given := rules.someLimits(t, how, f.Spot, false, false)
 	if !given {
-		d.Problem(f.Spot, "no limit: give %s, or rate and burst, or max, or limits, or unlimited", needsWindow)
+		d.Problem(f.Spot, "no limit: give %s, or rate and burst, or max, or limits, or unlimited, or observe", needsWindow)
 	}
 	for i := range limits {
 		o.Limits = append(o.Limits, limits[i].Limit)
@@ -69,10 +73,22 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 	return o, d.Report.Count() == before
 }
 
+// parseObserve reads true or false.
+func parseObserve(f *strict.Field[string]) (tier.Observe, error) {
+	switch is, ok := strict.ParseTruth(f.Value); {
+	case !ok:
+		return tier.ObserveByRule, fmt.Errorf("not true or false: write one of them, because a percentage has no meaning for one subject")
+	case is:
+		return tier.ObserveOnly, nil
+	default:
+		return tier.ObserveNot, nil
+	}
+}
+
 // ReadOverrides reads the overrides of a subject as sources keep them: a mapping, in JSON or
 // YAML, of names of rules to limits in the language of by_tier,
 //
-//	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}
+//	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}, "search": {"observe": true}}
 //
 // An empty text, null and an empty mapping give nil. The error is one line with each problem
 // and its place in the mapping. It repeats no text of the mapping.

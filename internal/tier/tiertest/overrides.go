@@ -14,6 +14,7 @@ import (
 type override struct {
 	Limits    []limit `json:"limits,omitempty"`
 	Unlimited bool    `json:"unlimited,omitempty"`
+	Observe   *bool   `json:"observe,omitempty"`
 }
 
 type limit struct {
@@ -31,6 +32,9 @@ func Overrides(s tier.Subject) []byte {
 		written := override{Unlimited: o.Unlimited}
 		for _, l := range o.Limits {
 			written.Limits = append(written.Limits, limit{l.Window.String(), l.Hits})
+		}
+		if o.Observe != tier.ObserveByRule {
+			written.Observe = new(o.Observe == tier.ObserveOnly)
 		}
 		all[rule] = written
 	}
@@ -62,6 +66,12 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	overrides := make(map[string]tier.Override)
 	for rule, written := range all {
 		o := tier.Override{Unlimited: written.Unlimited}
+		if written.Observe != nil {
+			o.Observe = tier.ObserveNot
+			if *written.Observe {
+				o.Observe = tier.ObserveOnly
+			}
+		}
 		for _, l := range written.Limits {
 			length, err := time.ParseDuration(l.Window)
 			if err != nil {

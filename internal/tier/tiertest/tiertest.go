@@ -158,6 +158,8 @@ var subjects = map[string]tier.Subject{
 	"overrides": {ID: "big", Tier: "pro", Extra: &tier.Extra{Overrides: map[string]tier.Override{
 		"per-key": {Limits: []window.Limit{{Hits: 500, Window: time.Minute}, {Hits: 5, Window: time.Second}}},
 		"export":  {Unlimited: true},
+		"search":  {Observe: tier.ObserveOnly},
+		"pilot":   {Limits: []window.Limit{{Hits: 7, Window: time.Minute}}, Observe: tier.ObserveNot},
 	}}},
 	"labels": {ID: "far", Extra: &tier.Extra{Labels: map[string]string{"region": "eu", "a.B_-9": "", "who": `Ünı "x" \ <&>`}}},
 	"both": {ID: "all", Tier: "free", Disabled: true, Extra: &tier.Extra{

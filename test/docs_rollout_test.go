@@ -1,0 +1,257 @@
+package test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/test/edge"
+)
+
+// rollout runs docs/rollout.md against a real rls behind a real Envoy.
+type rollout struct {
+	*stack
+	dir     string
+	env     []string
+	exports string            // of the first block of the page
+	tiers   map[string]string // lines of the tiers file by the id of the subject
+	ids     []string          // of all subjects
+	last    string            // output of the last commands
+}
+
+const (
+	rolloutLimit     = 20
+	rolloutCustomers = 200
+)
+
+// TestRollout runs every command of docs/rollout.md, in its order, and sends requests of 203
+// customers in between. What the page shows is what comes out, and what it says of the customers
+// who are denied at each step is so.
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	r := startRollout(t)
+	denied := map[string]map[string]bool{}
+	hooks := map[string]func(){
+		"^slidegate_shadow_decisions_total": r.traffic,
+		"%{http_code}": func() {
+			if !strings.Contains(r.last, "note: enforced for 1 subject, by its override") {
+				t.Errorf("rls validate says of the pilot:\n%s", r.last)
+			}
+		},
+		"rls top --minutes 5":     func() { denied["1%"] = r.denied() },
+		"/observe: 90%/' rules":   func() { r.prints("acme", "initech") },
+		"/observe: 50%/' rules":   func() { denied["10%"] = r.denied() },
+		"/, observe: 50%//'":      func() { denied["50%"] = r.denied() },
+		"rls usage acme | grep":   func() { denied["all"] = r.denied() },
+		"requests_per_unit: 20/r": func() { r.endOfPilot(); denied["all but acme"] = r.denied() },
+	}
+	blocks := regexp.MustCompile("(?s)```([a-z]*)\n(.*?)```\n").FindAllStringSubmatch(read(t, "docs/rollout.md"), -1)
+	for _, b := range blocks {
+		for text, hook := range hooks {
+			if strings.Contains(b[2], text) {
+				hook()
+				delete(hooks, text)
+			}
+		}
+		r.block(b[1], b[2])
+	}
+	for text := range hooks {
+		t.Errorf("the page has no block with %q", text)
+	}
+	denied["none"] = r.denied()
+	steps := []struct {
+		name        string
+		least, most int
+	}{{"none", 0, 0}, {"1%", 2, 8}, {"10%", 10, 40}, {"50%", 75, 130}, {"all", 203, 203}}
+	for i, s := range steps {
+		if n := len(denied[s.name]); n < s.least || n > s.most {
+			t.Errorf("%s: %d customers are denied, want %d to %d", s.name, n, s.least, s.most)
+		}
+		for id := range denied[steps[max(i-1, 0)].name] {
+			if !denied[s.name][id] {
+				t.Errorf("%s is denied at %s, and not at %s", id, steps[i-1].name, s.name)
+			}
+		}
+	}
+	if !denied["1%"]["initech"] {
+		t.Error("the pilot is not denied at 1%")
+	}
+	want := maps.Clone(denied["all"])
+	if delete(want, "acme"); !maps.Equal(denied["all but acme"], want) {
+		t.Errorf("with an override for acme: %d customers are denied, want %d; acme: %v", len(denied["all but acme"]), len(want), denied["all but acme"]["acme"])
+	}
+	r.wantAllDecided()
+}
+
+// startRollout starts rls with the first rules of the page, and Envoy.
+func startRollout(t *testing.T) *rollout {
+	t.Helper()
+	r := &rollout{dir: t.TempDir(), tiers: map[string]string{}, ids: []string{"acme", "globex", "initech"}}
+	for i := range rolloutCustomers {
+		r.ids = append(r.ids, fmt.Sprintf("customer-%03d", i))
+	}
+	secrets := tier.NewSecrets([]string{"api_key"}, nil)
+	for _, id := range r.ids {
+		r.tiers[id] = fmt.Sprintf("  - {id: %s, keys: [{sha256: %s}]}\n", id, secrets.Digest(id+"-key"))
+	}
+	r.write(t, "rules.yaml", "domain: edge\ndescriptors: [{key: unused}]\n")
+	r.write(t, "tokens", "act 0123456789abcdef0123456789abcdef\n")
+	r.writeTiers(t)
+	file := func(name string) string { return filepath.Join(r.dir, name) }
+	env := map[string]string{
+		envTiersSource: "file", envRulesPath: file("rules.yaml"), envTiersPath: file("tiers.yaml"), "SLIDEGATE_ADMIN_TOKEN_FILE": file("tokens"),
+		"SLIDEGATE_INSIGHT_PER_SECOND": "100000", // otherwise counts are estimates
+	}
+	r.stack = setup{env: env}.start(t)
+	cmd, err := edge.RLSOptions{}.Command(t.Context(), "version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(cmd.Path, file("rls")); err != nil {
+		t.Fatal(err)
+	}
+	r.env = append(os.Environ(), "PATH="+r.dir+":"+os.Getenv("PATH"), "COLUMNS=100", envAdminAddress+"="+strings.TrimPrefix(r.rls.Admin(), "http://"))
+	return r
+}
+
+func (r *rollout) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rollout) writeTiers(t *testing.T) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("tiers: [standard]\ndefault: standard\nsubjects:\n")
+	for _, id := range r.ids {
+		b.WriteString(r.tiers[id])
+	}
+	r.write(t, "tiers.yaml", b.String())
+}
+
+// block does what a block of the page says: it writes a file, runs commands, or compares what they
+// print.
+func (r *rollout) block(language, text string) {
+	r.t.Helper()
+	name, rest, _ := strings.Cut(text, "\n")
+	switch {
+	case language == "sh" && r.exports == "":
+		r.exports = text
+	case language == "sh":
+		r.last = r.run(text)
+	case language == "console":
+		for _, one := range strings.Split(text, "$ ")[1:] {
+			command, want, _ := strings.Cut(one, "\n")
+			if got := r.run(command); steady(got) != steady(want) {
+				r.t.Errorf("%s:\n%s\nwant\n%s", command, got, want)
+			}
+		}
+	case name == "# rules.yaml":
+		r.write(r.t, "rules.yaml", rest)
+	case name == "# tiers.yaml":
+		id := regexp.MustCompile(`id: (\w+)`).FindStringSubmatch(rest)[1]
+		if digest := regexp.MustCompile(`sha256: \w+`).FindString(r.tiers[id]); !strings.Contains(rest, digest) {
+			r.t.Errorf("the page has another digest of %s-key, want %s", id, digest)
+		}
+		r.tiers[id] = rest
+		r.writeTiers(r.t)
+	case !strings.Contains(r.last, text):
+		r.t.Errorf("the commands print\n%s\nwant\n%s", r.last, text)
+	}
+}
+
+// run runs commands of the page.
+func (r *rollout) run(commands string) string {
+	r.t.Helper()
+	ours := strings.NewReplacer("http://", "", "localhost:6070", strings.TrimPrefix(r.rls.Admin(), "http://"), "localhost:10000", r.envoy.Addr())
+	cmd := exec.CommandContext(r.t.Context(), "bash", "-euc", r.exports+ours.Replace(commands))
+	cmd.Dir, cmd.Env = r.dir, r.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("%s\n%v\n%s", commands, err, out)
+	}
+	return strings.ReplaceAll(string(out), strings.TrimPrefix(r.rls.Admin(), "http://"), "127.0.0.1:6070")
+}
+
+// steady replaces what differs from run to run: waits, and when hits were used.
+func steady(text string) string {
+	text = regexp.MustCompile(`\d+m\d\ds`).ReplaceAllString(text, "TIME")
+	return regexp.MustCompile(`(?m)[·▁▂▃▄▅▆▇█]{22}$`).ReplaceAllString(text, "HISTORY")
+}
+
+// traffic sends the requests of a first day. All pass.
+func (r *rollout) traffic() {
+	r.t.Helper()
+	var status sync.Map
+	concurrently(r.t, 8, func(worker int) error {
+		c := r.from("127.0.0.1")
+		for i := worker; i < len(r.ids); i += 8 {
+			n := map[string]int{"acme": 45, "globex": 30, "initech": 25}[r.ids[i]]
+			for range max(n, rolloutLimit+1) {
+				got, err := c.try(r.t.Context(), "/", "x-api-key", r.ids[i]+"-key")
+				if err != nil {
+					return err
+				}
+				if got.status != http.StatusOK || got.header.Get("ratelimit") != "" {
+					status.Store(r.ids[i], fmt.Sprint(got.status, got.header))
+				}
+			}
+		}
+		return nil
+	})
+	status.Range(func(id, got any) bool {
+		r.t.Errorf("%s is observed and got %s", id, got)
+		return true
+	})
+}
+
+// denied sends a request of each customer, who all have used up the limit, and returns those who
+// are denied. The others see nothing of the limit.
+func (r *rollout) denied() map[string]bool {
+	r.t.Helper()
+	c := r.from("127.0.0.1")
+	denied := make(map[string]bool)
+	for _, id := range r.ids {
+		got := c.get("/", "x-api-key", id+"-key")
+		switch limit := got.header.Get("ratelimit"); {
+		case got.status == http.StatusTooManyRequests && strings.HasPrefix(limit, `"per-key";r=0;t=`):
+			denied[id] = true
+		case got.status != http.StatusOK || limit != "":
+			r.t.Errorf("%s got %d with %q", id, got.status, limit)
+		}
+	}
+	return denied
+}
+
+// prints checks that operators see which subjects are enforced.
+func (r *rollout) prints(observed, enforced string) {
+	r.t.Helper()
+	if out := r.run("rls usage " + observed); !strings.Contains(out, "shadow: only observed\n") {
+		r.t.Errorf("rls usage %s:\n%s", observed, out)
+	}
+	if out := r.run("rls usage " + enforced); !strings.Contains(out, "enforced for this subject\n") {
+		r.t.Errorf("rls usage %s:\n%s", enforced, out)
+	}
+	if !strings.Contains(r.last, enforced) || !strings.Contains(r.last, "per-key") {
+		r.t.Errorf("rls top and rls denials print\n%s", r.last)
+	}
+}
+
+// endOfPilot removes the override of the pilot.
+func (r *rollout) endOfPilot() {
+	r.t.Helper()
+	before, _, _ := strings.Cut(r.tiers["initech"], "    overrides:")
+	r.tiers["initech"] = before
+	r.writeTiers(r.t)
+	r.run(`curl -sS -X POST -H "authorization: bearer $TOKEN" localhost:6070/v1/reload`)
+}
