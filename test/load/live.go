@@ -41,7 +41,7 @@ func startLive(t process.TB, o *options, store, rules, tiers string, callers int
 	env := map[string]string{"SLIDEGATE_STORE_TYPE": store}
 	if store == "redis" {
 		env["SLIDEGATE_STORE_REDIS_URL"] = "redis://" + servers.Redis(t)
-		env["SLIDEGATE_STORE_TIMEOUT"] = (patience / 2).String()
+		env["SLIDEGATE_STORE_TIMEOUT"] = "10s" // the longest
 	}
 	l := &live{rls: edge.StartRLS(t, edge.RLSOptions{Binary: o.rls, Rules: rules, Tiers: tiers, Env: env})}
 	l.envoy = edge.Envoy(t, edge.EnvoyOptions{
