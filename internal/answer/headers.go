@@ -143,7 +143,7 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("ratelimit-remaining", text)
 		if !timeless {
-			text = strconv.AppendInt(text, Seconds(s.Reset()), 10)
+			text = strconv.AppendInt(text, Seconds(s.Told(s.Reset())), 10)
 			f.end("ratelimit-reset", text)
 		}
 	}
@@ -153,10 +153,10 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("x-ratelimit-remaining", text)
 		if !timeless {
-			reset := Seconds(s.Reset())
+			reset := Seconds(s.Told(s.Reset()))
 			if styles.epoch {
 				// The first whole second after the wait.
-				reset = ceilUnix(now().Add(s.Reset()))
+				reset = ceilUnix(now().Add(s.Told(s.Reset())))
 			}
 			text = strconv.AppendInt(text, reset, 10)
 			f.end("x-ratelimit-reset", text)
@@ -175,7 +175,7 @@ func (f *fields) reference(text []byte, v *policy.Verdict, names *ReferenceNames
 	f.end(names.Limit, text)
 	text = strconv.AppendUint(text, s.ReferenceRemaining(), 10)
 	f.end(names.Remaining, text)
-	text = strconv.AppendInt(text, Seconds(s.ReferenceReset()), 10)
+	text = strconv.AppendInt(text, Seconds(s.Told(s.ReferenceReset())), 10)
 	f.end(names.Reset, text)
 	return text
 }
@@ -236,8 +236,8 @@ func Retryable(v *policy.Verdict) bool {
 }
 
 // RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.
-// Unlike a reset it may exceed the window.
-func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Wait())) }
+// Unlike a reset without jitter it may exceed the window.
+func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Told(s.Wait()))) }
 
 // Seconds rounds d up to whole seconds, at least zero. Envoy cuts off fractions, so a client
 // would come back too early.
@@ -258,7 +258,7 @@ func appendRateLimit(b []byte, s *policy.LimitStatus) []byte {
 		return b
 	}
 	b = append(b, ";t="...)
-	return strconv.AppendInt(b, Seconds(s.Reset()), 10)
+	return strconv.AppendInt(b, Seconds(s.Told(s.Reset())), 10)
 }
 
 // appendPolicies writes "name";q=limit;w=window for each limit of v that could deny. A limit of

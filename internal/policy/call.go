@@ -199,6 +199,7 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 		c.verdict.fold(c.decisions, c.rules.shadow)
 		c.countLimits()
 	}
+	c.spread()
 	c.record()
 	return true, nil
 }

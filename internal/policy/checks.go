@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/reuse"
@@ -196,17 +195,7 @@ func observed(share float64, key string) bool {
 	if share <= 0 || share >= 1 {
 		return share >= 1
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key)) // never fails
-	x := h.Sum64()
-	// FNV leaves the high bits of short texts alike; this mixes them (the last
-	// step of MurmurHash3).
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	x ^= x >> 33
-	return float64(x>>11)/(1<<53) < share
+	return fraction(hashOf(fnvOffset, key)) < share
 }
 
 // settleQuota makes all quota limits observed if one alternative of the request passes

@@ -85,6 +85,7 @@ func (c *Call) decideUncounted(ctx context.Context) error {
 	}
 	c.answerQuestions()
 	c.verdict.fold(c.decisions, c.rules.shadow)
+	c.spread()
 	return nil
 }
 
@@ -179,6 +180,9 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 		e.addf("    cost  %d, has room, %d remain", s.Cost, d.Remaining)
 	default:
 		e.addf("    cost  %d, has no room for %v", s.Cost, d.RetryAfter.Round(time.Millisecond))
+	}
+	if share := s.Rule.RetryJitter; share > 0 && s.MayDeny() {
+		e.addf("    retry_jitter %.4g%%: a caller who must wait is told a wait that is longer by up to this share, and this caller by %.2g%%", 100*share, 100*share*s.place)
 	}
 }
 

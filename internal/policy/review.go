@@ -244,6 +244,7 @@ func (r *Rule) Traits() []string {
 		choice += " in " + r.StoreErrorRetry.String()
 	}
 	add(r.OnStoreError != StoreErrorUnset, choice)
+	add(r.RetryJitter > 0, fmt.Sprintf("retry_jitter=%.4g%%", 100*r.RetryJitter))
 	add(r.Detailed, "detailed_metric")
 	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
 	add(r.Denial != Denial{}, "own denial")

@@ -161,7 +161,10 @@ type Rule struct {
 	// StoreErrorRetry is the Retry-After of StoreErrorDeny. Zero means
 	// DefaultStoreErrorRetry.
 	StoreErrorRetry time.Duration
-	Denial          Denial
+	// RetryJitter is the largest share, from 0 to 1, by which clients are told longer waits than
+	// there are; see [LimitStatus.Told].
+	RetryJitter float64
+	Denial      Denial
 	// Metadata is returned as dynamic metadata for descriptors that have room:
 	// nil, booleans, float64, strings, []any and map[string]any.
 	Metadata map[string]any
@@ -263,7 +266,10 @@ type Rules struct {
 	domains map[string]*domain
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
-	rules      []*Rule
+	// jitter is the share of limits that come with a request, if no rule matches.
+	jitter  float64
+	jitters bool // this share or that of a rule is set
+	rules   []*Rule
 }
 
 // domain is the rules of one domain.
@@ -321,6 +327,11 @@ func NewRules(who Identity) *Rules {
 // before domains and rules are added.
 func (rs *Rules) SetOnStoreError(o OnStoreError) { rs.storeError = o }
 
+// SetRetryJitter sets the share by which clients are told longer waits of limits that come with
+// a request, if no rule matches; see [Rule.RetryJitter]. It must be called before domains and
+// rules are added.
+func (rs *Rules) SetRetryJitter(share float64) { rs.jitter, rs.jitters = share, share > 0 }
+
 // ObserveAll makes all rules observed only (SHADOW_MODE of envoyproxy/ratelimit).
 func (rs *Rules) ObserveAll() { rs.shadow = true }
 
@@ -356,6 +367,7 @@ func (rs *Rules) AddDomain(name string) error {
 	if rs.domains[name] == nil {
 		rs.domains[name] = &domain{override: &Rule{
 			owner: rs, Domain: name, Name: OverrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
+			RetryJitter: rs.jitter,
 			// No file can say charge: allowed for it.
 			learns: rs.reports, reports: rs.reports, asked: new(atomic.Bool),
 		}}
@@ -419,6 +431,7 @@ func (rs *Rules) Add(r Rule) error {
 	r.reports = r.learns && rs.reports
 	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
+	rs.jitters = rs.jitters || r.RetryJitter > 0
 	dom := rs.domains[r.Domain]
 	if err := dom.tree.Add(r.Path, &r); err != nil {
 		return err
@@ -529,6 +542,9 @@ func (rs *Rules) checkFlags(r *Rule) error {
 	}
 	if r.StoreErrorRetry != 0 && r.OnStoreError != StoreErrorDeny || r.StoreErrorRetry < 0 {
 		return fmt.Errorf("a wait of %v for when the store cannot decide, but the rule does not deny then", r.StoreErrorRetry)
+	}
+	if !(r.RetryJitter >= 0 && r.RetryJitter <= 1) {
+		return fmt.Errorf("a retry jitter of %v is not from 0 to 1", r.RetryJitter)
 	}
 	if r.Always && r.AllowedOnly {
 		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")

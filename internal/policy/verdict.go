@@ -33,6 +33,7 @@ type LimitStatus struct {
 	room     uint64 // what remained before that
 
 	usage usage
+	place float64 // see Told
 }
 
 // Over reports whether the limit had no room and is not only observed.

@@ -206,6 +206,7 @@ func (r *Rule) options() []string {
 		leased = leased || terms.leased()
 	}
 	add(leased, "each instance may reserve hits ahead for busy keys")
+	add(r.RetryJitter > 0, "clients are told to wait up to %.4g%% longer than they have to, each subject another share", 100*r.RetryJitter)
 	switch r.OnStoreError {
 	case StoreErrorUnset:
 	case StoreErrorAllow:

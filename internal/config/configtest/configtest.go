@@ -220,6 +220,7 @@ func tell(r *policy.Rule) string {
 	add(len(r.Replaces) > 0, "replaces %q", r.Replaces)
 	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)
 	add(r.StoreErrorRetry != 0, "retry in %v", r.StoreErrorRetry)
+	add(r.RetryJitter != 0, "retry jitter %v", r.RetryJitter)
 	add(r.Denial != policy.Denial{}, "says %+v", r.Denial)
 	if r.Metadata != nil {
 		text, err := json.Marshal(r.Metadata)

@@ -269,6 +269,9 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		rule.Always, rule.AllowedOnly = charge == "always", charge == "allowed"
 	}
 	r.storeError(rule, &v.OnStoreError.Value)
+	if rule.RetryJitter = float64(r.Settings.RetryJitter); v.RetryJitter.Set {
+		rule.RetryJitter = read(r.decoder, &v.RetryJitter, parseJitter)
+	}
 	if strict.Given(&v.Cost) {
 		rule.Factor = v.Cost.Value
 		switch {

@@ -209,11 +209,22 @@ func parseShare(f *strict.Field[string]) (float64, error) {
 		}
 		return 0, nil
 	}
+	return parsePercentage(text, "a share of subjects: write true, false or")
+}
+
+// parseJitter reads a percentage as a share from 0 to 1.
+func parseJitter(f *strict.Field[string]) (float64, error) {
+	return parsePercentage(f.Value, "a share of a wait: write")
+}
+
+// parsePercentage reads a percentage as a share from 0 to 1. what is for the message about
+// another text.
+func parsePercentage(text, what string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	switch {
 	case err != nil || strings.ContainsAny(number, "xXpPnN_"):
-		return 0, fmt.Errorf("%s is not a share of subjects: write true, false or a percentage such as 25%%", strict.Quote(text))
+		return 0, fmt.Errorf("%s is not %s a percentage such as 25%%", strict.Quote(text), what)
 	case !percent:
 		return 0, fmt.Errorf("%s has no unit: write a percentage such as 25%%", strict.Quote(text))
 	case share < 0 || share > 100:

@@ -113,6 +113,7 @@ type Rules struct {
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
 	Policy         string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"how limits count that name no policy: sliding (exact), fixed (windows of the clock, as envoyproxy/ratelimit) or sliding_counter"`
+	RetryJitter    Ratio  `yaml:"retry_jitter" doc:"clients are told waits that are longer by up to this share, each subject by another, so that they do not all come back at once. For rules without retry_jitter. 0%: waits are told as they are"`
 	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory and below, whatever its name, not only *.yaml and *.yml"`
 	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name and then / or a dot: for config, those in config/ and those named config.*. Empty: all"`
 	XDS            XDS    `yaml:"xds"`
