@@ -264,7 +264,7 @@ chaos: build test-servers ## cause faults of Redis under load: latencies, charge
 
 .PHONY: load
 load: LOAD ?= -svg docs/load.svg
-load: build test-servers envoy ## send as people and programs do, through Envoy: nobody gets more than its limit, nobody is denied within it, and what retry_jitter does to a burst; about 4 minutes; LOAD has the flags
+load: build test-servers envoy ## send as people and programs do, through Envoy: each customer gets its limit and not more, and retry_jitter flattens a burst; about 5 minutes; LOAD has the flags
 	go run ./test/load -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(LOAD)
 
 .PHONY: soak
