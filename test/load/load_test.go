@@ -27,7 +27,7 @@ func quick() *options {
 
 // long returns options for a run on the virtual clock.
 func long(wrong string) *options {
-	return &options{lasts: 5 * time.Minute, unit: 10 * time.Second, customers: 300, seed: 1, wrong: wrong}
+	return &options{lasts: 2 * time.Minute, unit: 10 * time.Second, customers: 150, seed: 1, wrong: wrong}
 }
 
 // TestThroughEnvoy proves the properties through a real Envoy, on each store. None of them depends
