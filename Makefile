@@ -262,6 +262,11 @@ bench-before: build test-servers ## measure this tree's speed as ratios to that 
 chaos: build test-servers ## cause faults of Redis under load: latencies, charges against answers, recovery; about 6 minutes
 	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go run ./test/chaos -rls bin/rls
 
+.PHONY: load
+load: LOAD ?= -svg docs/load.svg
+load: build test-servers envoy ## send as people and programs do, through Envoy: each customer gets its limit and not more, and retry_jitter flattens a burst; about 5 minutes; LOAD has the flags
+	go run ./test/load -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(LOAD)
+
 .PHONY: soak
 soak: SOAK ?= -for 1h
 soak: build ## call rls for an hour over connections that come and go in every way; no call may fail, no memory may grow; SOAK has the flags

@@ -208,28 +208,6 @@ func TestRecovered(t *testing.T) {
 	}
 }
 
-func TestMostInWindow(t *testing.T) {
-	const win = 100 * time.Millisecond
-	call := func(from, to float64) answer { return answer{sent: at(from), received: at(to)} }
-	for _, tt := range []struct {
-		name    string
-		allowed []answer
-		want    int
-	}{
-		{"none", nil, 0},
-		{"one", []answer{call(0, 5)}, 1},
-		{"one that may have been any time", []answer{call(0, 500)}, 0},
-		{"two for certain", []answer{call(0, 5), call(90, 99)}, 2},
-		{"two perhaps", []answer{call(0, 5), call(90, 100)}, 1},
-		{"not in order", []answer{call(90, 95), call(0, 5), call(50, 55), call(120, 125)}, 3},
-		{"the second began before the first ended", []answer{call(0, 50), call(1, 40), call(2, 99), call(3, 101)}, 3},
-	} {
-		if got := mostInWindow(tt.allowed, win); got != tt.want {
-			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
-		}
-	}
-}
-
 func TestMostCharged(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -270,7 +248,7 @@ func TestReshardedJudge(t *testing.T) {
 		{"no migration", func(r *resharded, _ [][]answer) { r.slots = 0 }, false},
 		{"an error", func(_ *resharded, a [][]answer) { a[0][0].code = codes.Unavailable }, false},
 	} {
-		r := &resharded{migrated: migrated{slots: 1}, logs: []*hotLog{log()}}
+		r := &resharded{migrated: migrated{slots: 1}, begun: at(0), logs: []*hotLog{log()}}
 		answers := [][]answer{{call(0), call(200)}, {call(50)}}
 		tt.change(r, answers)
 		r.judge(answers)

@@ -103,6 +103,7 @@ func kindsOfRequests(callers int) (questions []*rlsv3.RateLimitRequest, logs []*
 // resharded is the result of three services on one cluster while slots migrate.
 type resharded struct {
 	migrated
+	begun             time.Time
 	answers, degraded int
 	logs              []*hotLog
 	allowed           []int // answers that charge each log
@@ -136,6 +137,7 @@ func (r *resharded) run(t process.TB, o *options) error {
 		return err
 	}
 	t.Cleanup(l.close)
+	r.begun = time.Now()
 	l.start(ctx)
 	program.Pause(ctx, o.warmUp)
 
@@ -180,15 +182,15 @@ func (r *resharded) judge(answers [][]answer) {
 		r.fail("no slot has migrated")
 	}
 	for _, l := range r.logs {
-		var allowed []answer
+		var allowed []program.Span
 		for _, caller := range l.callers {
 			for _, a := range answers[caller] {
 				if a.exact() && a.allowed {
-					allowed = append(allowed, a)
+					allowed = append(allowed, program.Span{From: a.sent.Sub(r.begun), To: a.received.Sub(r.begun)})
 				}
 			}
 		}
-		certain := mostInWindow(allowed, l.limit.Window)
+		certain := program.MostInWindow(allowed, l.limit.Window)
 		r.allowed = append(r.allowed, len(allowed))
 		r.certain = append(r.certain, certain)
 		if certain > int(l.limit.Hits) {
@@ -205,25 +207,6 @@ func (r *resharded) judge(answers [][]answer) {
 
 func (r *resharded) fail(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
-}
-
-// mostInWindow returns the largest number of answers whose charges certainly lie in one
-// half-open interval of the window's length. A charge was made between the sending of
-// its call and the answer. So charges certainly lie in one window if the first call was
-// sent less than a window before the last answer.
-func mostInWindow(allowed []answer, win time.Duration) int {
-	most := 0
-	bySent := slices.SortedFunc(slices.Values(allowed), func(a, b answer) int { return a.sent.Compare(b.sent) })
-	for i := range bySent {
-		n := 0
-		for j := i; j < len(bySent) && bySent[j].sent.Sub(bySent[i].sent) < win; j++ {
-			if bySent[j].received.Sub(bySent[i].sent) < win {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	return most
 }
 
 // mostCharged returns the largest cost of entries in one half-open interval of the

@@ -138,12 +138,6 @@ func TestReach(t *testing.T) {
 	}
 }
 
-func TestEscape(t *testing.T) {
-	if got, want := escape(`a<b>&"c'`), "a&lt;b&gt;&amp;&#34;c&#39;"; got != want {
-		t.Errorf("escape = %q, want %q", got, want)
-	}
-}
-
 func TestDrawing(t *testing.T) {
 	text := drawing(sample(), `Through <Envoy> & "co"`)
 	elements := map[string]int{}

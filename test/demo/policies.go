@@ -8,6 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/figures"
 )
 
 // The pattern: bursts around a full minute, and single requests after it. Each request of the
@@ -126,39 +127,33 @@ func policiesDrawing(ctx context.Context) (string, error) {
 	}
 	bottom := policiesTop + len(all)*policiesStep - 20
 	const title = "The same requests through every policy"
-	d := new(svg)
-	d.linef(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img" aria-labelledby="title desc">`, policiesWidth, bottom+60)
-	d.linef(`  <title id="title">%s</title>`, title)
 	desc := fmt.Sprintf("Of %d requests in %v", len(arrivals), patternLength)
 	for _, c := range all {
 		desc += fmt.Sprintf(", %s admits %d", c.name, c.count())
 	}
-	d.linef(`  <desc id="desc">%s.</desc>`, desc)
-	d.linef(`  <style>%s</style>`, style)
-	d.linef(`  <rect class="card" x="0.5" y="0.5" width="%d" height="%d" rx="8"/>`, policiesWidth-1, bottom+59)
-	d.text(24, 36, "title", "start", title)
-	d.text(24, 58, "note", "start", fmt.Sprintf("%d requests; each stays %v in flight", len(arrivals), stay))
+	d := svg{figures.NewSVG(policiesWidth, bottom+60, title, desc+".")}
+	d.Text(24, 36, "title", "start", title)
+	d.Text(24, 58, "note", "start", fmt.Sprintf("%d requests; each stays %v in flight", len(arrivals), stay))
 	for i, label := range []string{"08:59", "09:00", "09:01", "09:02"} {
 		x := int(place(time.Duration(i) * time.Minute))
-		d.text(x, policiesTop-30, "note", "middle", label)
-		d.linef(`  <line class="second" x1="%d" y1="%d" x2="%d" y2="%d"/>`, x, policiesTop-22, x, bottom)
+		d.Text(x, policiesTop-30, "note", "middle", label)
+		d.Linef(`  <line class="second" x1="%d" y1="%d" x2="%d" y2="%d"/>`, x, policiesTop-22, x, bottom)
 	}
 	for row, c := range all {
 		y := policiesTop + row*policiesStep
-		d.text(24, y, "name", "start", c.name)
-		d.text(24, y+18, "note", "start", c.note)
-		d.linef(`  <line class="track" x1="%d" y1="%d" x2="%d" y2="%d"/>`, policiesLeft, y, policiesRight, y)
+		d.Text(24, y, "name", "start", c.name)
+		d.Text(24, y+18, "note", "start", c.note)
+		d.Linef(`  <line class="track" x1="%d" y1="%d" x2="%d" y2="%d"/>`, policiesLeft, y, policiesRight, y)
 		for i, at := range arrivals {
 			d.mark(place(at), y, c.admitted[i])
 		}
-		d.text(policiesRight+34, y+6, "count", "start", fmt.Sprint(c.count()))
+		d.Text(policiesRight+34, y+6, "count", "start", fmt.Sprint(c.count()))
 	}
 	d.mark(policiesLeft+7, bottom+30, true)
-	d.text(policiesLeft+22, bottom+35, "note", "start", "admitted")
+	d.Text(policiesLeft+22, bottom+35, "note", "start", "admitted")
 	d.mark(policiesLeft+111, bottom+30, false)
-	d.text(policiesLeft+126, bottom+35, "note", "start", "denied")
-	d.linef(`</svg>`)
-	return d.String(), nil
+	d.Text(policiesLeft+126, bottom+35, "note", "start", "denied")
+	return d.End(), nil
 }
 
 func (c *contender) count() (n int) {

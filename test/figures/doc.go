@@ -1,3 +1,3 @@
-// Package figures turns the samples of a program's rounds into medians, ratios and
-// the heads of Markdown tables.
+// Package figures turns the samples of a program's rounds into medians, ratios, the heads of
+// Markdown tables, and pictures.
 package figures

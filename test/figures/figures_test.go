@@ -17,3 +17,9 @@ func TestMedian(t *testing.T) {
 		}
 	}
 }
+
+func TestEscape(t *testing.T) {
+	if got, want := escape(`a<b>&"c'`), "a&lt;b&gt;&amp;&#34;c&#39;"; got != want {
+		t.Errorf("escape = %q, want %q", got, want)
+	}
+}
