@@ -63,6 +63,15 @@ func (s *State) LookNew(log []byte, clock int64, c *Check) {
 	s.lookHolds(log, clock, c, true)
 }
 
+// LookEnd is [State.Look] for the end of a stream in a log of [InFlight], in the memory of a
+// process that has checked or written all of the log: unless the first hold has expired, it
+// reads only whose the holds are. Call [State.End] then, without a tombstone.
+func (s *State) LookEnd(log []byte, clock int64, stream StreamID) {
+	c := Check{Stream: stream, Limit: Limit{Window: MinHold, Policy: InFlight}}
+	s.policy, s.hasty = InFlight, true
+	s.lookHolds(log, clock, &c, false)
+}
+
 // lookHolds is [State.Look] for a log of [InFlight], as the stream of the check sees it. The
 // stream zero holds nothing and has not ended. fresh says that the same is known of the stream.
 func (s *State) lookHolds(log []byte, clock int64, c *Check, fresh bool) {
@@ -90,19 +99,23 @@ func (s *State) lookHolds(log []byte, clock int64, c *Check, fresh bool) {
 func (s *State) countLook(fresh bool) bool {
 	v := &s.view
 	v.now = max(v.now, v.clock)
-	if fresh && s.brief() {
+	switch {
+	case fresh && s.brief():
 		s.fresh = true
 		v.used = s.sum()
 		return true
+	case s.hasty && v.total > 0 && holdEnds(v.log, 0)*coarse > v.now:
+		v.used = s.sum()
+		s.own = s.find(0, v.total)
+		return true
 	}
-	var sum uint64
-	before := int64(0)
-	for i := range v.total {
-		ends := holdEnds(v.log, i)
+	var sum, before uint64
+	for b := v.log[atHolds:]; len(b) >= holdBytes; b = b[holdBytes:] {
+		ends := binary.BigEndian.Uint64(b[atHoldEnds:]) >> 16 // the cost is behind it
 		if ends < before {
 			return false
 		}
-		sum, before = sum+holdCost(v.log, i), ends
+		sum, before = sum+uint64(binary.BigEndian.Uint32(b[atHoldCost-1:])&maxHoldCost), ends
 	}
 	if sum != s.sum() {
 		return false
@@ -129,9 +142,24 @@ func (s *State) sum() uint64 { return uint64(binary.BigEndian.Uint32(s.view.log[
 
 // find returns the hold of the stream from hold from up to, but not, hold to, or -1.
 func (s *State) find(from, to int) int {
-	for i := from; i < to && s.stream != 0; i++ {
-		if binary.BigEndian.Uint64(s.view.log[atHolds+i*holdBytes:]) == uint64(s.stream) {
-			return i
+	if s.stream == 0 || from >= to {
+		return -1
+	}
+	// The order of the bytes does not matter if both sides are read alike. So, and with four holds
+	// at a time, this takes a third of the time.
+	var want [8]byte
+	binary.BigEndian.PutUint64(want[:], uint64(s.stream))
+	stream := binary.LittleEndian.Uint64(want[:])
+	b := s.view.log[atHolds+from*holdBytes : atHolds+to*holdBytes]
+	for ; len(b) >= 4*holdBytes; b, from = b[4*holdBytes:], from+4 {
+		if binary.LittleEndian.Uint64(b) == stream || binary.LittleEndian.Uint64(b[holdBytes:]) == stream ||
+			binary.LittleEndian.Uint64(b[2*holdBytes:]) == stream || binary.LittleEndian.Uint64(b[3*holdBytes:]) == stream {
+			break
+		}
+	}
+	for ; len(b) >= holdBytes; b, from = b[holdBytes:], from+1 {
+		if binary.LittleEndian.Uint64(b) == stream {
+			return from
 		}
 	}
 	return -1
@@ -291,7 +319,9 @@ func (s *State) dropHolds(more int) {
 	v := &s.view
 	kept := v.total - v.live
 	if atHolds+(kept+more)*holdBytes <= cap(v.log) {
-		v.log = append(v.log[:atHolds], v.log[atHolds+v.live*holdBytes:]...)
+		if v.live > 0 {
+			v.log = append(v.log[:atHolds], v.log[atHolds+v.live*holdBytes:]...)
+		}
 		return
 	}
 	moved := make([]byte, atHolds, roomFor(kept+more))

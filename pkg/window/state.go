@@ -64,6 +64,7 @@ type State struct {
 	own    int      // the hold of the stream, or -1
 	ended  int64    // until when the stream is denied because it has ended, in milliseconds; or 0
 	fresh  bool     // the holds were not read: the stream has none
+	hasty  bool     // of LookEnd
 }
 
 // Look fills s in with the log of a check at the time clock. clock is in microseconds since

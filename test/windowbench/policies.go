@@ -89,14 +89,21 @@ func (b *bench) policyTakeRows() (all rowList) {
 			ours, base := b.turns(func() (hits, error) { return b.logHits(s, p) }, func() (hits, error) { return b.logHits(s, window.Sliding) })
 			all.add(policyTakeTopic, "log/"+p.String()+"/"+s, ours, base, target{ratio: 1.1})
 		}
-		for _, p := range slices.Concat(numbers, one(window.InFlight)) {
+		for _, p := range numbers {
 			ours, base := b.turns(func() (hits, error) { return b.storeHits(s, one(p), false) }, func() (hits, error) { return b.storeHits(s, one(window.Sliding), false) })
-			bound := target{ratio: 1.1}
-			if p == window.InFlight {
-				bound = target{} // it counts the ends, too
-			}
-			all.add(policyTakeTopic, "store/"+p.String()+"/"+s, ours, base, bound)
+			all.add(policyTakeTopic, "store/"+p.String()+"/"+s, ours, base, target{ratio: 1.1})
 		}
+	}
+	for _, what := range []string{hitAlone, endAlone, hitAndEnd, denied} {
+		s, bound := full, target{ratio: 1.1}
+		switch what {
+		case denied:
+			s = denied
+		case hitAndEnd:
+			bound = target{} // two calls against one
+		}
+		ours, base := b.turns(func() (hits, error) { return b.flights(what) }, func() (hits, error) { return b.storeHits(s, one(window.Sliding), false) })
+		all.add(policyTakeTopic, "store/in_flight/"+what, ours, base, bound)
 	}
 	for _, s := range []string{full, denied} {
 		for _, m := range mixes {
@@ -150,8 +157,11 @@ func (b *bench) mixed(state string, policies []window.Policy, apart bool) probe 
 	}
 }
 
-// hits makes so many hits, and fails if an answer is not the wanted one.
-type hits func(n int) error
+// A hits is one way to hit.
+type hits struct {
+	make  func(n int) error // makes so many hits, and fails if an answer is not the wanted one
+	ready func(n int) error // prepares them, which is not measured; nil if nothing is to do
+}
 
 // turnHits is how many hits a turn has: few, so that a program that interrupts a turn changes
 // few of them.
@@ -176,8 +186,13 @@ func (b *bench) turns(ours, base func() (hits, error)) (first, second probe) {
 		for turn := range max(2, 20*b.calls/turnHits) {
 			for i := range sides {
 				i = (i + turn) % len(sides)
+				if sides[i].ready != nil {
+					if err := sides[i].ready(turnHits); err != nil {
+						return err
+					}
+				}
 				start := time.Now()
-				if err := sides[i](turnHits); err != nil {
+				if err := sides[i].make(turnHits); err != nil {
 					return err
 				}
 				took[i] = append(took[i], float64(time.Since(start).Nanoseconds())/turnHits)
@@ -241,7 +256,7 @@ func (b *bench) logHits(state string, p window.Policy) (hits, error) {
 	for range 100 {
 		take()
 	}
-	return func(n int) error {
+	return hits{make: func(n int) error {
 		wrong := 0
 		for range n {
 			if take(); d.Allowed != (state == full) {
@@ -252,11 +267,11 @@ func (b *bench) logHits(state string, p window.Policy) (hits, error) {
 			return fmt.Errorf("%d of %d decisions are not as they should be; the last is %+v", wrong, n, d)
 		}
 		return nil
-	}, nil
+	}}, nil
 }
 
 // storeHits makes requests to the embedded store. Each has a limit of each policy; apart, one
-// hit is a request for each limit. With [window.InFlight], each hit also ends a stream.
+// hit is a request for each limit.
 func (b *bench) storeHits(state string, policies []window.Policy, apart bool) (hits, error) {
 	now := begin()
 	s := memstore.New(memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1})
@@ -276,7 +291,6 @@ func (b *bench) storeHits(state string, policies []window.Policy, apart bool) (h
 	var (
 		ctx       = context.Background()
 		decisions = make([]window.Decision, len(policies))
-		stream    window.StreamID
 		next      int
 	)
 	take := func() error {
@@ -284,17 +298,6 @@ func (b *bench) storeHits(state string, policies []window.Policy, apart bool) (h
 			next, now = 0, now+step
 		}
 		checks := requests[next]
-		if policies[0] == window.InFlight {
-			// Half of the limit is in flight; denied, all of it.
-			stream++
-			checks[0].Stream = stream
-			before := window.StreamID(50 * len(requests))
-			if state == full && stream > before {
-				if _, err := s.End(ctx, stream-before, 0); err != nil {
-					return err
-				}
-			}
-		}
 		for i := 0; i < len(checks); i += each {
 			if _, err := s.Take(ctx, window.MayWait, checks[i:i+each], decisions[i:i+each]); err != nil {
 				return err
@@ -304,10 +307,10 @@ func (b *bench) storeHits(state string, policies []window.Policy, apart bool) (h
 	}
 	for range 100 * len(requests) {
 		if err := take(); err != nil {
-			return nil, err
+			return hits{}, err
 		}
 	}
-	return func(n int) error {
+	return hits{make: func(n int) error {
 		wrong := 0
 		for range n {
 			if err := take(); err != nil {
@@ -323,5 +326,86 @@ func (b *bench) storeHits(state string, policies []window.Policy, apart bool) (h
 			return fmt.Errorf("%d answers to %d requests are not as they should be; the last are %+v", wrong, n, decisions)
 		}
 		return nil
-	}, nil
+	}}, nil
+}
+
+// What a row about requests in flight measures.
+const (
+	hitAndEnd = "hit+end"
+	hitAlone  = "hit"
+	endAlone  = "end"
+)
+
+// flights makes requests to the embedded store at limits of [window.InFlight], each of a new
+// stream. Half of each limit is in flight, or all of it if the state is denied. Each request that
+// begins ends an older one.
+func (b *bench) flights(what string) (hits, error) {
+	now := begin()
+	s := memstore.New(memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1})
+	checks := make([][]window.Check, b.keys)
+	for i := range checks {
+		c, _ := hitCheck(fmt.Sprintf("a-key-of-some-length:%d", i), full, window.InFlight)
+		checks[i] = []window.Check{c}
+	}
+	var (
+		ctx         = context.Background()
+		decisions   = make([]window.Decision, 1)
+		first, next window.StreamID // the streams from first up to next are in flight
+		wrong       int
+	)
+	take := func() error {
+		c := checks[int(next)%len(checks)]
+		if next++; int(next)%len(checks) == 0 {
+			now += time.Microsecond
+		}
+		c[0].Stream = next * 0x9e3779b97f4a7c15 // as even as a digest
+		_, err := s.Take(ctx, window.MayWait, c, decisions)
+		if decisions[0].Allowed == (what == denied) {
+			wrong++
+		}
+		return err
+	}
+	end := func() error {
+		first++
+		held, err := s.End(ctx, first*0x9e3779b97f4a7c15, 0)
+		if !held {
+			wrong++
+		}
+		return err
+	}
+	repeat := func(steps ...func() error) func(n int) error {
+		return func(n int) error {
+			for range n {
+				for _, step := range steps {
+					if err := step(); err != nil {
+						return err
+					}
+				}
+			}
+			if wrong > 0 {
+				return fmt.Errorf("%d answers are not as they should be; the last is %+v", wrong, decisions)
+			}
+			return nil
+		}
+	}
+	inFlight := 50
+	if what == denied {
+		inFlight = 100
+	}
+	for range inFlight * len(checks) {
+		if err := take(); err != nil {
+			return hits{}, err
+		}
+	}
+	wrong = 0
+	switch what {
+	case hitAlone:
+		return hits{make: repeat(take), ready: repeat(end)}, nil
+	case endAlone:
+		return hits{make: repeat(end), ready: repeat(take)}, nil
+	case hitAndEnd:
+		return hits{make: repeat(end, take)}, nil
+	default:
+		return hits{make: repeat(take)}, nil
+	}
 }

@@ -34,12 +34,22 @@ type shard struct {
 
 	evicted, refused uint64
 
-	_ [48]byte // keeps two shards off one cache line
+	// Logs of streams that have ended, for the next streams. They are linked by next.
+	spare  *log
+	spares int
+
+	_ [32]byte // keeps two shards off one cache line
 }
 
 // add makes a new log.
 func (sh *shard) add(id window.LogID, hash uint32) *log {
 	l := sh.insert(id, hash)
+	sh.added(l)
+	return l
+}
+
+// added counts a log that has come into the table, and makes the table larger if it is crowded.
+func (sh *shard) added(l *log) {
 	sh.bytes += l.size()
 	if sh.crowded() {
 		// Logs that move to the last bucket must not count as seen if they were not. If
@@ -49,7 +59,6 @@ func (sh *shard) add(id window.LogID, hash uint32) *log {
 			sh.seen = sh.hand
 		}
 	}
-	return l
 }
 
 // keep sets the bytes of a log.
@@ -64,6 +73,9 @@ func (sh *shard) drop(link **log) {
 	sh.bytes -= l.size()
 	sh.candidates.forget(l)
 	sh.unlink(link)
+	if l.ofStream() {
+		sh.reuse(l)
+	}
 }
 
 // shrink removes up to most unneeded buckets, and reports whether none is left.

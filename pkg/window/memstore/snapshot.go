@@ -107,11 +107,12 @@ func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 			if c.judge(l, now) == expired {
 				continue
 			}
-			b = binary.BigEndian.AppendUint32(b, uint32(len(l.key)))
+			id := l.id()
+			b = binary.BigEndian.AppendUint32(b, uint32(len(id.Key)))
 			b = binary.BigEndian.AppendUint32(b, uint32(len(l.packed)))
-			b = binary.BigEndian.AppendUint64(b, uint64(l.name>>policyBits)<<policyBits|uint64(l.id().Window.Microseconds()))
+			b = binary.BigEndian.AppendUint64(b, uint64(id.Policy)<<policyBits|uint64(id.Window.Microseconds()))
 			b = binary.BigEndian.AppendUint32(b, l.limit)
-			b = append(b, l.key...)
+			b = append(b, id.Key...)
 			b = append(b, l.packed...)
 			count++
 		}
@@ -304,7 +305,7 @@ func (l *loader) judge(id window.LogID) error {
 	behind := time.Duration(l.behind) * time.Microsecond
 	if id.Policy == streams {
 		s, ok := readStream(l.packed)
-		if !ok || s.until > maxSnapshotClock/1000 {
+		if !ok || len(id.Key) != streamIDLen || s.until > maxSnapshotClock/1000 {
 			return badSnapshot("what it says of a stream cannot be")
 		}
 		putHead(l.packed, uint64(l.packed[0]), s.until+behind.Milliseconds())
@@ -337,7 +338,8 @@ func (l *loader) take(id window.LogID, limit uint32) error {
 		return badSnapshot("a log is there twice")
 	}
 	var c candidate
-	if c.judge(&log{key: id.Key, name: nameOf(id), packed: l.packed, limit: limit}, l.now().Microseconds()) == expired {
+	key, n := address(id)
+	if c.judge(&log{key: key, name: n, packed: l.packed, limit: limit}, l.now().Microseconds()) == expired {
 		l.loaded.Expired++
 		return nil
 	}

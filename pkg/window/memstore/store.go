@@ -187,8 +187,13 @@ func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisio
 
 // take decides checks that keep the contract.
 func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
-	if len(checks) == 1 && checks[0].Stream == 0 {
-		return s.takeOne(&checks[0], &decisions[0])
+	if len(checks) == 1 {
+		switch c := &checks[0]; {
+		case c.Stream == 0:
+			return s.takeOne(c, &decisions[0])
+		case !c.Mode.Unconditional():
+			return s.takeInFlight(checks, decisions)
+		}
 	}
 	folded, answer := window.Fold(checks)
 	if answer == nil {
@@ -233,6 +238,39 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 		a.record(c, now)
 	}
 	a.state.Answer(c, a.room, d)
+	return nil
+}
+
+// takeInFlight is takeGroup for one check in flight, which no mode records unconditionally.
+func (s *Store) takeInFlight(checks []window.Check, decisions []window.Decision) error {
+	c := &checks[0]
+	if answer, ok := window.WithoutLog(c); ok {
+		decisions[0] = answer
+		return nil
+	}
+	var (
+		group   [2]checkState // the second has the log of the stream, which makeRoom does not drop
+		flight  streamState
+		verdict window.Verdict
+	)
+	a := &group[0]
+	touched := 1<<s.place(a, c) | s.placeStream(&flight, checks, group[:])
+	s.lock(touched)
+	defer s.unlock(touched)
+
+	now := s.clock().Microseconds()
+	group[1].log = flight.look(checks, group[:], now, false)
+	a.look(c, now)
+	a.judge(c, &verdict)
+	a.charged = c.Mode.Charged(verdict.Allowed(), a.room)
+	if a.charged {
+		if err := s.makeRoom(checks, group[:], &flight, touched, now); err != nil {
+			return err
+		}
+		a.record(c, now)
+		flight.record(checks, group[:], now)
+	}
+	a.state.Answer(c, a.room, &decisions[0])
 	return nil
 }
 
@@ -376,9 +414,9 @@ type checkState struct {
 
 // place finds the shard of a check's log and returns its index.
 func (s *Store) place(a *checkState, c *window.Check) uint {
-	id := c.Log()
-	i, hash := s.shardOf(id)
-	a.shard, a.name, a.hash = &s.shards[i], nameOf(id), hash
+	a.name = nameOf(c.Log())
+	i, hash := s.spread(maphash.String(s.seed, c.Key) + uint64(a.name)*golden)
+	a.shard, a.hash = &s.shards[i], hash
 	return i
 }
 
@@ -442,10 +480,18 @@ func (a *checkState) record(c *window.Check, now int64) {
 // shardOf returns the index of the shard that holds a log, and the log's hash
 // within it.
 func (s *Store) shardOf(id window.LogID) (uint, uint32) {
-	// Windows and policies of one key are spread too. The multiplier is 2^64 divided by the
-	// golden ratio, which moves any difference into the high bits used below.
-	const golden = 0x9e3779b97f4a7c15
-	h := maphash.String(s.seed, id.Key) + uint64(nameOf(id))*golden
+	if id.Policy == streams {
+		return s.shardOfStream(streamOf(id))
+	}
+	return s.spread(maphash.String(s.seed, id.Key) + uint64(nameOf(id))*golden)
+}
+
+// golden is 2^64 divided by the golden ratio. Times a log's name, it moves any difference into
+// the high bits that spread uses. So windows and policies of one key are spread too.
+const golden = 0x9e3779b97f4a7c15
+
+// spread returns the index of a shard for a hash, and the hash within the shard.
+func (s *Store) spread(h uint64) (uint, uint32) {
 	return uint(h >> (64 - s.bits)), uint32(h >> (32 - maxShardBits))
 }
 

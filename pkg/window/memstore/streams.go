@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 // # Streams
 //
 // The store remembers in which logs a stream holds something, so that End finds them, and which
-// streams have ended. It keeps that as one more log for each stream: its key is the stream's
-// id, eight bytes, and its policy is streams. So the bounds, the sweeper and the snapshot
-// apply to it as to any log. While the stream may hold something, the log is limiting. After
+// streams have ended. It keeps that as one more log for each stream: its policy is streams, and its
+// key is the stream's id, eight bytes, which the table keeps as a name without a key. So the
+// bounds, the sweeper and the snapshot apply to it as to any log. While the stream may hold something, the log is limiting. After
 // the end it is the first to be dropped when room is short.
 //
 // Its bytes, big-endian:
@@ -41,6 +42,11 @@ const (
 	// maxStreamLogs is the most logs in which one stream holds something. In a further one it
 	// has no room.
 	maxStreamLogs = 4 * window.MaxChecks
+
+	// maxSpares is the most logs of streams that a shard keeps for the next streams, and
+	// maxSpareBytes the most bytes of one of them: a few kilobytes in all.
+	maxSpares     = 16
+	maxSpareBytes = 128
 )
 
 var _ window.Ender = (*Store)(nil)
@@ -102,7 +108,7 @@ func (s *stream) over(now int64) bool { return s.until*1000 <= now }
 func millisAt(now int64, d time.Duration) int64 { return (max(now, 0) + d.Microseconds() + 999) / 1000 }
 
 // ofStream reports whether a log is what is known of a stream.
-func (l *log) ofStream() bool { return l.name>>policyBits == name(streams) }
+func (l *log) ofStream() bool { return l.key == "" }
 
 // weighStream fills c in with a stream's log.
 func (c *candidate) weighStream(l *log, now int64) state {
@@ -118,17 +124,64 @@ func (c *candidate) weighStream(l *log, now int64) state {
 	return free
 }
 
-// streamLog returns the id of a stream's log.
+// streamLog returns the id of a stream's log, and streamOf the stream of such an id.
 func streamLog(id window.StreamID) window.LogID {
 	var key [streamIDLen]byte
 	binary.BigEndian.PutUint64(key[:], uint64(id))
 	return window.LogID{Key: string(key[:]), Policy: streams}
 }
 
+func streamOf(id window.LogID) window.StreamID {
+	var key [streamIDLen]byte
+	copy(key[:], id.Key)
+	return window.StreamID(binary.BigEndian.Uint64(key[:]))
+}
+
+// shardOfStream is [Store.shardOf] for what is known of a stream.
+func (s *Store) shardOfStream(id window.StreamID) (uint, uint32) {
+	var key [streamIDLen]byte
+	binary.BigEndian.PutUint64(key[:], uint64(id))
+	return s.spread(maphash.Bytes(s.seed, key[:]))
+}
+
+// stream returns what is known of a stream, or nil.
+func (sh *shard) stream(id window.StreamID, hash uint32) *log { return sh.lookUp("", name(id), hash) }
+
+// streamBytes returns the capacity for so many bytes of a stream: what the allocator gives anyway,
+// so that the next stream can use them too.
+func streamBytes(size int) int { return (size + 15) / 16 * 16 }
+
+// addStream makes a log for what is known of a stream, of so many bytes.
+func (sh *shard) addStream(id window.StreamID, hash uint32, size int) *log {
+	l := sh.spare
+	if l == nil {
+		l = new(log)
+	} else {
+		sh.spare = l.next
+		sh.spares--
+	}
+	if n := streamBytes(size); cap(l.packed) != n {
+		l.packed = make([]byte, n)
+	}
+	l.packed = l.packed[:size]
+	l.name, l.hash, l.limit = name(id), hash, noLimit
+	sh.link(l)
+	sh.added(l)
+	return l
+}
+
+// reuse keeps the log of a stream for the next stream.
+func (sh *shard) reuse(l *log) {
+	if sh.spares < maxSpares && cap(l.packed) <= maxSpareBytes {
+		l.next, sh.spare = sh.spare, l
+		sh.spares++
+	}
+}
+
 // A streamState is what deciding a group of a stream needs besides its checks.
 type streamState struct {
 	shard *shard // nil if the group has no stream
-	id    window.LogID
+	id    window.StreamID
 	hash  uint32
 	log   *log // nil if the stream is unknown
 	known stream
@@ -150,8 +203,8 @@ func (s *Store) placeStream(st *streamState, checks []window.Check, group []chec
 		if checks[i].Stream == 0 || group[i].shard == nil {
 			continue
 		}
-		st.id = streamLog(checks[i].Stream)
-		shard, hash := s.shardOf(st.id)
+		st.id = checks[i].Stream
+		shard, hash := s.shardOfStream(st.id)
 		st.shard, st.hash = &s.shards[shard], hash
 		return 1 << shard
 	}
@@ -163,7 +216,7 @@ func (s *Store) placeStream(st *streamState, checks []window.Check, group []chec
 // too many logs. It finds out in which logs the stream holds nothing, unless one check of the
 // group may meet what another one has recorded.
 func (st *streamState) look(checks []window.Check, group []checkState, now int64, unconditional bool) *log {
-	if st.log = st.shard.find(st.id, st.hash); st.log != nil {
+	if st.log = st.shard.stream(st.id, st.hash); st.log != nil {
 		st.known, _ = readStream(st.log.packed)
 	}
 	for i := range checks {
@@ -190,7 +243,8 @@ func (st *streamState) need(checks []window.Check, group []checkState) (n need) 
 		}
 	}
 	if n.bytes > 0 && st.log == nil {
-		n.add(need{1, logBytes + streamIDLen + atKeys})
+		n.add(need{1, logBytes + atKeys})
+		n.bytes = int64(streamBytes(int(n.bytes)))
 	}
 	return n
 }
@@ -203,30 +257,35 @@ func (st *streamState) record(checks []window.Check, group []checkState, now int
 			continue
 		}
 		until := millisAt(now, c.Limit.Window)
+		size := atKeys + keySize + len(c.Key)
 		if st.log == nil {
-			st.log = st.shard.add(st.id, st.hash)
-			st.log.limit = noLimit
+			st.log = st.shard.addStream(st.id, st.hash, size)
+			appendKey(st.log.packed[:atKeys], c.Key)
+			putHead(st.log.packed, kindStream, until)
+			continue
 		}
-		packed := st.log.packed
-		if known, ok := readStream(packed); !ok || known.ended {
-			packed = make([]byte, atKeys)
-		} else {
+		var keys []byte
+		if known, ok := readStream(st.log.packed); ok && !known.ended {
 			until = max(until, known.until)
 			if known.has(c.Key) {
-				putHead(packed, kindStream, until)
+				putHead(st.log.packed, kindStream, until)
 				continue
 			}
+			keys = known.keys
 		}
-		grown := make([]byte, 0, len(packed)+keySize+len(c.Key))
-		grown = append(grown, packed...)
-		grown = binary.BigEndian.AppendUint32(grown, uint32(len(c.Key)))
-		grown = append(grown, c.Key...)
+		grown := make([]byte, atKeys, size+len(keys))
+		grown = appendKey(append(grown, keys...), c.Key)
 		putHead(grown, kindStream, until)
 		st.shard.keep(st.log, grown)
 	}
 	if st.log != nil {
 		st.shard.offerNew(st.log, now)
 	}
+}
+
+// appendKey appends the key of a log in which a stream holds something.
+func appendKey(b []byte, key string) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(key))), key...)
 }
 
 // putHead writes what the bytes of a stream begin with. until is in milliseconds.
@@ -244,68 +303,74 @@ func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration)
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("memstore: %w", err)
 	}
-	keys, err := s.noteEnd(id, min(deny, window.MaxWindow))
-	for _, key := range keys {
+	var buf [maxSpareBytes]byte
+	in, err := s.noteEnd(id, min(deny, window.MaxWindow), buf[:0])
+	for key := range in.all {
 		held = s.dropHold(key, id) || held
 	}
 	return held, err
 }
 
-// noteEnd notes that a stream has ended, and returns the keys of the logs in which it may hold
-// something.
-func (s *Store) noteEnd(id window.StreamID, deny time.Duration) (keys []string, err error) {
-	name := streamLog(id)
-	i, hash := s.shardOf(name)
+// noteEnd notes that a stream has ended, and returns the logs in which it may hold something.
+// Their keys are appended to buf.
+func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in stream, err error) {
+	i, hash := s.shardOfStream(id)
 	sh := &s.shards[i]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.clock().Microseconds()
-	l := sh.find(name, hash)
+	l := sh.stream(id, hash)
 	if l != nil {
 		known, _ := readStream(l.packed)
 		if known.ended && !known.over(now) {
-			return nil, nil
+			return stream{}, nil
 		}
-		keys = make([]string, 0, known.logs)
-		for key := range known.all {
-			keys = append(keys, string(key))
-		}
+		in.keys = append(buf, known.keys...)
 	}
 	if deny <= 0 {
 		if l != nil {
 			sh.remove(l)
 		}
-		return keys, nil
+		return in, nil
 	}
 	if l == nil {
-		if err := sh.makeRoom(need{1, logBytes + streamIDLen + atKeys}, now, nil); err != nil {
-			return keys, err
+		if err := sh.makeRoom(need{1, logBytes + int64(streamBytes(atKeys))}, now, nil); err != nil {
+			return in, err
 		}
-		l = sh.add(name, hash)
-		l.limit = noLimit
+		l = sh.addStream(id, hash, atKeys)
+	} else {
+		sh.keep(l, make([]byte, atKeys))
 	}
-	packed := make([]byte, atKeys)
-	putHead(packed, kindEnded, millisAt(now, deny))
-	sh.keep(l, packed)
+	putHead(l.packed, kindEnded, millisAt(now, deny))
 	sh.offerNew(l, now)
-	return keys, nil
+	return in, nil
 }
 
 // dropHold removes what a stream holds in a log, and reports whether it held something.
-func (s *Store) dropHold(key string, id window.StreamID) (held bool) {
-	c := window.Check{Key: key, Stream: id, Limit: window.Limit{Window: window.MinHold, Policy: window.InFlight}}
-	var a checkState
-	s.place(&a, &c)
-	a.shard.mu.Lock()
-	defer a.shard.mu.Unlock()
-	if a.look(&c, s.clock().Microseconds()); a.log == nil {
-		return false
+func (s *Store) dropHold(key []byte, id window.StreamID) (held bool) {
+	n := nameOf(window.LogID{Policy: window.InFlight})
+	i, hash := s.spread(maphash.Bytes(s.seed, key) + uint64(n)*golden)
+	sh := &s.shards[i]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for l := *sh.at(hash); l != nil; l = l.next {
+		if l.hash == hash && l.name == n && l.key == string(key) {
+			return sh.endHold(l, id, s.clock().Microseconds())
+		}
 	}
-	held = a.state.End(0)
-	if packed := a.state.Log(); packed != nil {
-		a.shard.keep(a.log, packed)
+	return false
+}
+
+// endHold removes what a stream holds in a log at the time now, in microseconds, and the log if
+// that was all.
+func (sh *shard) endHold(l *log, id window.StreamID, now int64) (held bool) {
+	var st window.State
+	st.LookEnd(l.packed, now, id)
+	held = st.End(0)
+	if packed := st.Log(); packed != nil {
+		sh.keep(l, packed)
 	} else {
-		a.shard.remove(a.log)
+		sh.remove(l)
 	}
 	return held
 }

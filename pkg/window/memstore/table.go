@@ -11,9 +11,9 @@ import (
 // A log holds the packed bytes of one window.LogID, with at least one slot. The struct has
 // 64 bytes, which is a size class of the allocator.
 type log struct {
-	next   *log // in its bucket
-	key    string
-	name   name
+	next   *log   // in its bucket
+	key    string // empty: what is known of a stream
+	name   name   // or the stream's id
 	packed []byte
 	limit  uint32 // of the last check that could deny, or noLimit
 	hash   uint32
@@ -29,6 +29,9 @@ func nameOf(id window.LogID) name { return name(id.Policy)<<policyBits | name(id
 
 // id returns the id of a log.
 func (l *log) id() window.LogID {
+	if l.ofStream() {
+		return streamLog(window.StreamID(l.name))
+	}
 	return window.LogID{Key: l.key, Window: time.Duration(l.name & (1<<policyBits - 1)), Policy: window.Policy(l.name >> policyBits)}
 }
 
@@ -81,7 +84,16 @@ func (t *table) at(hash uint32) **log {
 
 // find returns a log, or nil if there is none.
 func (t *table) find(id window.LogID, hash uint32) *log {
-	return t.lookUp(id.Key, nameOf(id), hash)
+	key, n := address(id)
+	return t.lookUp(key, n, hash)
+}
+
+// address returns the key and the name that a log has in the table.
+func address(id window.LogID) (key string, n name) {
+	if id.Policy == streams {
+		return "", name(streamOf(id))
+	}
+	return id.Key, nameOf(id)
 }
 
 // lookUp is find for a log's key and its name.
@@ -96,16 +108,21 @@ func (t *table) lookUp(key string, n name, hash uint32) *log {
 
 // insert makes a new log without bytes.
 func (t *table) insert(id window.LogID, hash uint32) *log {
-	first := t.at(hash)
+	key, n := address(id)
 	l := &log{
-		next: *first,
-		key:  strings.Clone(id.Key), // it may be part of a much longer message
-		name: nameOf(id),
+		key:  strings.Clone(key), // it may be part of a much longer message
+		name: n,
 		hash: hash,
 	}
-	*first = l
-	t.logs++
+	t.link(l)
 	return l
+}
+
+// link adds a log to the table.
+func (t *table) link(l *log) {
+	first := t.at(l.hash)
+	l.next, *first = *first, l
+	t.logs++
 }
 
 // unlink removes the log at link from the table.
