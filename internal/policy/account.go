@@ -309,7 +309,7 @@ func (p *Account) NoLog(i int) []AccountLimit {
 	for i := range limits {
 		l := &limits[i]
 		// A part of the logs is observed if the share is a fraction.
-		l.Observed = p.rules.shadow || rule.terms(l.Tier).Observe >= 1
+		l.Observed = p.rules.shadow || rule.TermsOf(l.Tier).Observe >= 1
 		l.Log.Key, l.Shown = "", ""
 	}
 	return limits

@@ -50,7 +50,7 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 			return l, 0, false
 		case !exact:
 			l.Log.Key, l.Shown = id.Key, p.shown(r, id.Key)
-			l.Observed = p.rules.shadow || observed(r.terms(l.Tier).Observe, id.Key)
+			l.Observed = p.rules.shadow || observed(r.TermsOf(l.Tier).Observe, id.Key)
 		}
 		if determined, _ := p.Rule(rule); slices.ContainsFunc(determined, func(o AccountLimit) bool { return o.Log == id }) {
 			return l, 0, false

@@ -124,7 +124,7 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	if !rs.mayOverride(r, o) {
 		return "a quota rule has one limit: rls ignores this override"
 	}
-	rule := r.terms(tierName).Limits
+	rule := r.TermsOf(tierName).Limits
 	own, ok := OwnLimits(nil, rule, o.Limits)
 	if !ok {
 		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
