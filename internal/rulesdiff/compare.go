@@ -153,10 +153,14 @@ func (c *comparison) whole(change *RuleChange, before, after *policy.Rule) {
 	for _, t := range tiers {
 		limits := sample(rs, of, t)
 		one := Change{What: "limits", Verdict: Neither, Worst: worst(limits)}
+		text := textOf(limits)
+		if share := of.TermsOf(t).Observe; share > 0 {
+			text += ", " + observedText(share)
+		}
 		if after == nil {
-			one.Old = textOf(limits)
+			one.Old = text
 		} else {
-			one.New = textOf(limits)
+			one.New = text
 		}
 		g.add(one, t)
 	}

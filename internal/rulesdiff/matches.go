@@ -358,7 +358,7 @@ func (w *walker) tell(at [2]place, path []step) {
 	w.order = append(w.order, m)
 }
 
-// looks returns the limits of a rule for all tiers.
+// looks returns the limits of a rule for all tiers, without those that are only observed.
 func looks(rs *policy.Rules, r *policy.Rule) (all []policy.AccountLimit) {
 	tiers := []string{""}
 	if len(r.ByTier) > 0 {
@@ -366,7 +366,7 @@ func looks(rs *policy.Rules, r *policy.Rule) (all []policy.AccountLimit) {
 	}
 	for _, t := range tiers {
 		for _, l := range sample(rs, r, t) {
-			if limits(&l) {
+			if limits(&l) && !l.Observed {
 				all = append(all, l)
 			}
 		}

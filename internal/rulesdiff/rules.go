@@ -268,7 +268,7 @@ func changesOf(before, after []policy.AccountLimit) (all []Change) {
 	history := historyOf(before, after)
 	was, is := textOf(before), textOf(after)
 	if was != is {
-		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: verdictOf(before, after), Worst: worstOf(before, after), History: history})
+		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: enforced(before, after, verdictOf(before, after)), Worst: worstOf(before, after), History: history})
 	} else if history == Anew || history == Partly {
 		all = append(all, Change{What: "log", Old: was, New: is, Verdict: Neither, History: history})
 	}
@@ -285,10 +285,21 @@ func changesOf(before, after []policy.AccountLimit) (all []Change) {
 			if v = verdictOf(before, after); v == Neither {
 				v = Both
 			}
+			v = enforced(before, after, v)
 		}
 		all = append(all, Change{What: of.what, Old: was, New: is, Verdict: v, History: history})
 	}
 	return all
+}
+
+// enforced returns a verdict, or [Neither] if limits are or were only observed: then it is the
+// change of that which matters.
+func enforced(before, after []policy.AccountLimit, v Verdict) Verdict {
+	observed := func(l policy.AccountLimit) bool { return l.Observed }
+	if slices.ContainsFunc(before, observed) || slices.ContainsFunc(after, observed) {
+		return Neither
+	}
+	return v
 }
 
 // A limitPart is a part of limits that [policy.FormatLimit] does not tell.
@@ -329,18 +340,20 @@ func observe(before, after *policy.Terms) (c Change, changed bool) {
 	if before.Observe == after.Observe {
 		return c, false
 	}
-	text := func(share float64) string {
-		switch share {
-		case 0:
-			return "enforced"
-		case 1:
-			return "only observed"
-		default:
-			return fmt.Sprintf("only observed for %g %% of the logs", share*100)
-		}
-	}
 	return Change{
-		What: "observe", Old: text(before.Observe), New: text(after.Observe),
-		Verdict: rising(cmp.Compare(before.Observe, after.Observe)), Worst: "",
+		What: "observe", Old: observedText(before.Observe), New: observedText(after.Observe),
+		Verdict: rising(cmp.Compare(before.Observe, after.Observe)),
 	}, true
+}
+
+// observedText describes a share of logs that are only observed.
+func observedText(share float64) string {
+	switch share {
+	case 0:
+		return "enforced"
+	case 1:
+		return "only observed"
+	default:
+		return fmt.Sprintf("only observed for %g %% of the logs", share*100)
+	}
 }

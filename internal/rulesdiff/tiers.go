@@ -52,7 +52,7 @@ func (c *comparison) tier(t TierChange, before, after string) {
 	}
 	switch t.What {
 	case "default":
-		all := c.moved(before, after)
+		all := c.moved(before, after, nil)
 		t.Verdict, t.Changes, t.LeftOut = all.verdict, all.changes, all.leftOut
 	case "added":
 		for _, r := range c.new.Rules.All() {
@@ -80,12 +80,13 @@ type move struct {
 	leftOut int
 }
 
-// moved compares the limits of two tiers under all rules that both sets have.
-func (c *comparison) moved(before, after string) move {
+// moved compares the limits of two tiers under all rules that both sets have, except those with
+// some names.
+func (c *comparison) moved(before, after string, except []string) move {
 	m := move{verdict: Neither, changes: []Change{}}
 	for _, r := range c.new.Rules.All() {
 		old := c.old.Rules.Rule(r.ID())
-		if old == nil || len(old.ByTier)+len(r.ByTier) == 0 {
+		if old == nil || len(old.ByTier)+len(r.ByTier) == 0 || slices.Contains(except, r.Name) || slices.Contains(except, old.Name) {
 			continue
 		}
 		all := changesOf(sample(c.old.Rules, old, before), sample(c.new.Rules, r, after))
@@ -135,7 +136,7 @@ func (g *groups) add(id string, change SubjectChange) {
 func (c *comparison) subjects(was, is *tier.Directory) {
 	g := groups{make(map[string]*SubjectChange)}
 	added, removed := is.NewKeys(was), was.NewKeys(is)
-	moves := make(map[[2]string]move)
+	moves := make(map[string]move)
 	var ids []string
 	for s := range was.All() {
 		ids = append(ids, s.ID)
@@ -183,7 +184,7 @@ func keysVerdict(removed int) Verdict {
 }
 
 // subject compares a subject that both directories have.
-func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[[2]string]move) {
+func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[string]move) {
 	if before.Disabled != after.Disabled {
 		what := "enabled"
 		if after.Disabled {
@@ -192,10 +193,12 @@ func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[[
 		g.add(before.ID, SubjectChange{What: what, Old: before.Tier, New: after.Tier, Verdict: Both})
 	}
 	if before.Tier != after.Tier {
-		key := [2]string{before.Tier, after.Tier}
+		// Under the rules for which the subject has an override, its own limits say what changes.
+		own := sortedUnion(overridden(before), overridden(after))
+		key := fmt.Sprintf("%q %q %q", before.Tier, after.Tier, own)
 		m, ok := moves[key]
 		if !ok {
-			m = c.moved(before.Tier, after.Tier)
+			m = c.moved(before.Tier, after.Tier, own)
 			moves[key] = m
 		}
 		g.add(before.ID, SubjectChange{What: "tier", Old: before.Tier, New: after.Tier, Verdict: m.verdict, Changes: m.changes, LeftOut: m.leftOut})
@@ -211,18 +214,55 @@ func (c *comparison) subject(g *groups, before, after *tier.Subject, moves map[[
 	}
 }
 
+// overridden returns the names of the rules for which a subject has an override.
+func overridden(s *tier.Subject) (names []string) {
+	if s.Extra == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(s.Extra.Overrides))
+}
+
+// written compares the overrides of a subject as the files write them, because there are no rules.
+func written(before, after *tier.Subject) move {
+	m := move{verdict: Neither}
+	for _, name := range sortedUnion(overridden(before), overridden(after)) {
+		was, is := writtenText(before, name), writtenText(after, name)
+		if was != is {
+			m.verdict = Both
+			m.changes = append(m.changes, Change{What: "limits", Rule: name, Old: was, New: is, Verdict: Both})
+		}
+	}
+	return m
+}
+
+// writtenText describes an override.
+func writtenText(s *tier.Subject, rule string) string {
+	o, ok := s.Override(rule)
+	if !ok {
+		return ""
+	}
+	all := []policy.AccountLimit{}
+	for _, l := range o.Limits {
+		all = append(all, policy.AccountLimit{Limit: policy.Limit{Limit: l}})
+	}
+	if o.Unlimited {
+		all = append(all, policy.AccountLimit{Unlimited: true})
+	}
+	return textOf(all)
+}
+
 // own compares the limits of a subject under the rules for which it has an override.
 func (c *comparison) own(before, after *tier.Subject) move {
+	if len(c.old.Rules.All())+len(c.new.Rules.All()) == 0 {
+		return written(before, after)
+	}
 	m := move{verdict: Neither}
 	var ids []descriptors.RuleID
 	for _, of := range []struct {
 		s     *tier.Subject
 		names map[string][]*policy.Rule
 	}{{before, c.byName(c.old.Rules)}, {after, c.byName(c.new.Rules)}} {
-		if of.s.Extra == nil {
-			continue
-		}
-		for name := range of.s.Extra.Overrides {
+		for _, name := range overridden(of.s) {
 			for _, r := range of.names[name] {
 				ids = append(ids, r.ID())
 			}
