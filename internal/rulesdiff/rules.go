@@ -272,8 +272,10 @@ func changesOf(before, after []policy.AccountLimit) (all []Change) {
 	} else if history == Anew || history == Partly {
 		all = append(all, Change{What: "log", Old: was, New: is, Verdict: Neither, History: history})
 	}
-	if len(before) != len(after) {
-		return all
+	if !slices.EqualFunc(before, after, func(a, b policy.AccountLimit) bool {
+		return a.Unlimited == b.Unlimited && a.Limit.Policy == b.Limit.Policy && a.Limit.Window == b.Limit.Window
+	}) {
+		return all // they are other limits
 	}
 	for _, of := range limitParts {
 		was, is := of.join(before), of.join(after)
