@@ -2,7 +2,9 @@ package rulesdiff_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/rulesdiff"
 )
@@ -221,15 +224,31 @@ func FuzzCompare(f *testing.F) {
 	f.Add(head+"  - {key: api_key, rate_limit: {name: r, by_tier: {free: {window: 1m, requests: 5}, pro: {unlimited: true}}}}\n", head+"  - {key: api_key, rate_limit: {name: r, policy: calendar, unit: month, requests: 5}}\n")
 	f.Add(head+"  - {key: a, descriptors: [{key: b, value: \"*\", share_threshold: true, rate_limit: {policy: in_flight, max: 1, hold: 1s, replaces: [{name: x}]}}]}\n", "domain: e\n")
 	f.Add("", "")
+	s := settings.Default()
+	s.Tiers.Path = filepath.Join(f.TempDir(), "tiers.yaml")
+	if err := os.WriteFile(s.Tiers.Path, []byte(tiers), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	read := func(text string) (set rulesdiff.Set, err error) {
+		in, err := config.NewInput([]string{files.Stdin}, strings.NewReader(text))
+		if err != nil || in.Rules == nil {
+			return set, cmp.Or(err, errors.New("no rules"))
+		}
+		g, err := in.Load(s)
+		if err != nil {
+			return set, err
+		}
+		return rulesdiff.Set{Path: "rules", Rules: g.Rules}, nil
+	}
 	f.Fuzz(func(t *testing.T, one, two string) {
-		old, err := load(t, tiers, one)
+		old, err := read(one)
 		if err != nil {
 			return
 		}
 		if r := rulesdiff.Compare(old, old); r.Changed && r.Incomplete == "" {
 			t.Errorf("a set differs from itself: %+v", r)
 		}
-		now, err := load(t, tiers, two)
+		now, err := read(two)
 		if err != nil {
 			return
 		}

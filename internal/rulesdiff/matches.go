@@ -15,11 +15,11 @@ import (
 const (
 	// maxWork bounds the values that are tried, and what they cost: a value that many patterns
 	// are tried for costs more.
-	maxWork = 3_000_000
+	maxWork = 2_000_000
 	// maxMeet bounds the ways in which two patterns fit the same value.
 	maxMeet = 64
 	// patternsPerWork is how many patterns are tried at the cost of one value.
-	patternsPerWork = 16
+	patternsPerWork = 256
 )
 
 const tooMany = "the rules have more ways to match than rls compares, so descriptors may match other rules although no line says so"
