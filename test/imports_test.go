@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"internal/compat"},
 	{"internal/config/settings"},
 	{"internal/compare", "internal/replay/describe"},
-	{"internal/replay"},
+	{"internal/replay", "internal/rulesdiff"},
 	{"internal/config/envoyfile", "internal/answer", "internal/adapter", "internal/compat/pages", "internal/insight"},
 	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/calendar", "pkg/window/memstore", "pkg/window/redisstore", "pkg/window/calendar"},

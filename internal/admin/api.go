@@ -64,6 +64,7 @@ func (a *api) routes() []route {
 	if a.Insight != nil {
 		all = append(all,
 			route{"GET", "/v1/usage", false, append(slices.Clone(party), "rule", "cursor"), a.usage},
+			route{"GET", "/v1/logs", false, []string{"rule", "cursor"}, a.logs},
 			route{"POST", "/v1/reset", true, nil, a.reset},
 			route{"GET", "/v1/resets", false, nil, a.resets},
 			route{"GET", "/v1/denials", false, append(slices.Clone(filterParams), "limit"), a.denials},
@@ -272,6 +273,21 @@ func (a *api) usage(w http.ResponseWriter, r *http.Request, query url.Values) {
 	}
 	u.Limits = list(u.Limits)
 	answer(w, u)
+}
+
+func (a *api) logs(w http.ResponseWriter, r *http.Request, query url.Values) {
+	q := insight.LogsQuery{Cursor: query.Get("cursor")}
+	if query.Has("rule") {
+		q.Rules = strings.Split(query.Get("rule"), ",")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	logs, err := a.Insight.Logs(ctx, q)
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	answer(w, logs)
 }
 
 // list returns v, or an empty slice instead of nil, so that its JSON is an array.

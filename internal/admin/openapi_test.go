@@ -32,6 +32,7 @@ var documented = map[string]struct {
 }{
 	"GET /v1/openapi.yaml":      {summary: "This description."},
 	"GET /v1/usage":             {summary: "What a party has used of every limit that applies to it. Charges nothing. Name exactly one of subject, address, descriptor and digest.", answer: insight.Usage{}},
+	"GET /v1/logs":              {summary: "What is used in the logs of all parties, under the rules with the names in rule, separated by commas. Without rule, under all. Charges nothing.", answer: insight.Logs{}},
 	"POST /v1/reset":            {summary: "Remove the logs of a party, in the store and in every instance. Name exactly one of subject, address, descriptor and digest.", body: insight.ResetRequest{}, answer: insight.Reset{}},
 	"GET /v1/resets":            {summary: "The last resets of this instance, the newest first.", answer: Resets{}},
 	"GET /v1/denials":           {summary: "The last denials of this instance, the newest first.", answer: insight.Denials{}},
@@ -267,6 +268,9 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 		{"GET", "/v1/usage", "", 400, "Problem"},
 		{"GET", "/v1/usage?subject=acme", "", 200, "Usage"},
 		{"GET", "/v1/usage?digest=short", "", 400, "Problem"},
+		{"GET", "/v1/logs", "", 200, "Logs"},
+		{"GET", "/v1/logs?rule=nothing", "", 400, "Problem"},
+		{"GET", "/v1/logs?cursor=x", "", 400, "Problem"},
 		{"POST", "/v1/reset", `{"subject": "acme", "reason": "ticket 4711"}`, 200, "Reset"},
 		{"GET", "/v1/usage?subject=a&address=1", "", 400, "Problem"},
 		{"GET", "/v1/nothing", "", 404, "Problem"},

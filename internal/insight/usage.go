@@ -60,6 +60,9 @@ type LimitUsage struct {
 	Rule   string `json:"rule"`
 	// Path is the rule's place in the rules: edge|route=search/api_key.
 	Path string `json:"path"`
+	// Subject is whose log it is, in a list of logs of all parties. Empty: the log is not that of
+	// a subject.
+	Subject string `json:"subject,omitempty"`
 	// Values are the values that the log belongs to, besides the party: route=search.
 	Values string `json:"values,omitempty"`
 	// Tier is the tier whose limit it is. Override is true if it is the subject's own.

@@ -311,7 +311,7 @@ func (p *Account) NoLog(i int) []AccountLimit {
 		l := &limits[i]
 		// A part of the logs is observed if the share is a fraction.
 		if !m.holder {
-			l.Observed = p.rules.shadow || rule.terms(l.Tier).Observe >= 1
+			l.Observed = p.rules.shadow || rule.TermsOf(l.Tier).Observe >= 1
 		}
 		l.Log.Key, l.Shown = "", ""
 	}

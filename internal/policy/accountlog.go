@@ -51,7 +51,7 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 		case !exact:
 			l.Log.Key, l.Shown = id.Key, p.shown(r, id.Key)
 			if !l.OwnObserve && !r.manyLogs() {
-				l.Observed = p.rules.shadow || observed(r.terms(l.Tier).Observe, id.Key)
+				l.Observed = p.rules.shadow || observed(r.TermsOf(l.Tier).Observe, id.Key)
 			}
 		}
 		if determined, _ := p.Rule(rule); slices.ContainsFunc(determined, func(o AccountLimit) bool { return o.Log == id }) {

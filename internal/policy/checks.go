@@ -64,7 +64,7 @@ func (c *Call) addChecks(i int) {
 				who.tier = c.req.Tier
 			}
 			status.Tier = who.tier
-			terms = rule.terms(who.tier)
+			terms = rule.TermsOf(who.tier)
 		}
 	}
 	own, observe := Terms{}, tier.ObserveByRule

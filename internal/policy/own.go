@@ -124,13 +124,13 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	if !rs.mayOverride(r, o) {
 		return "a quota rule has one limit: rls ignores this override"
 	}
-	if note := rs.observeNote(r, r.terms(tierName), o); note != "" {
+	if note := rs.observeNote(r, r.TermsOf(tierName), o); note != "" {
 		return note
 	}
 	if !o.Limited() {
 		return ""
 	}
-	rule := r.terms(tierName).Limits
+	rule := r.TermsOf(tierName).Limits
 	own, ok := OwnLimits(nil, rule, o.Limits)
 	if !ok {
 		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -221,8 +222,8 @@ func (r *Rule) ShowsValue(level int) bool {
 // the file gives none. A text that no header can carry becomes a [ValidName].
 func (r *Rule) GivenName() string { return r.shown }
 
-// terms returns the terms of a tier.
-func (r *Rule) terms(tierName string) *Terms {
+// TermsOf returns the terms of a tier. They must not be changed.
+func (r *Rule) TermsOf(tierName string) *Terms {
 	if t, ok := r.byTier[tierName]; ok {
 		return t
 	}
@@ -270,6 +271,9 @@ type Rules struct {
 	jitter  float64
 	jitters bool // this share or that of a rule is set
 	rules   []*Rule
+
+	indexed sync.Once // byID is set
+	byID    map[descriptors.RuleID]*Rule
 }
 
 // domain is the rules of one domain.

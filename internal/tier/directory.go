@@ -6,6 +6,8 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"iter"
+	"maps"
 	"strings"
 	"time"
 )
@@ -153,6 +155,21 @@ func (d *Directory) Observed() (only, not map[string]int) {
 		}
 	}
 	return only, not
+}
+
+// All returns the subjects, in no order.
+func (d *Directory) All() iter.Seq[*Subject] { return maps.Values(d.byID) }
+
+// NewKeys returns how many API keys each subject has that were not its own in another directory,
+// by its id.
+func (d *Directory) NewKeys(other *Directory) map[string]int {
+	counts := make(map[string]int)
+	for last, h := range d.byDigest {
+		if o := other.byDigest[last]; o.subject == nil || o.rest != h.rest || o.subject.ID != h.subject.ID {
+			counts[h.subject.ID]++
+		}
+	}
+	return counts
 }
 
 // Subjects returns the number of subjects.

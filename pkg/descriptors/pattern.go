@@ -71,3 +71,73 @@ func Fits(pattern, value string) bool {
 	p := compile(pattern)
 	return p.match(value)
 }
+
+// Meet returns patterns that together fit the values which fit both a and b, without duplicates.
+// A returned text without a "*" is a single value. complete is false if there are more than most.
+func Meet(a, b string, most int) (all []string, complete bool) {
+	m := meeter{a: squeeze(a), b: squeeze(b), most: most, seen: make(map[meetAt]bool), found: make(map[string]bool)}
+	m.step(0, 0, nil)
+	return m.all, !m.over
+}
+
+// squeeze joins adjacent wildcards, which mean the same as one.
+func squeeze(pattern string) string {
+	for strings.Contains(pattern, Wildcard+Wildcard) {
+		pattern = strings.ReplaceAll(pattern, Wildcard+Wildcard, Wildcard)
+	}
+	return pattern
+}
+
+// A meeter finds the values that fit two patterns. It reads both from their beginnings.
+type meeter struct {
+	a, b  string
+	most  int
+	work  int
+	over  bool
+	all   []string
+	found map[string]bool
+	seen  map[meetAt]bool // positions from which nothing was found
+}
+
+// meetAt is a position in both patterns.
+type meetAt struct{ a, b int }
+
+// meetWork bounds the steps of a meeter.
+const meetWork = 1 << 16
+
+// step adds what fits the rest of both patterns to text. It reports whether anything does.
+func (m *meeter) step(i, j int, text []byte) (any bool) {
+	at := meetAt{i, j}
+	if m.seen[at] {
+		return false
+	}
+	if m.work++; m.work > meetWork || len(m.all) >= m.most {
+		m.over = true
+		return true
+	}
+	switch starA, starB := i < len(m.a) && m.a[i] == '*', j < len(m.b) && m.b[j] == '*'; {
+	case i == len(m.a) && j == len(m.b):
+		any = true
+		if whole := squeeze(string(text)); !m.found[whole] {
+			m.found[whole] = true
+			m.all = append(m.all, whole)
+		}
+	case starA && starB:
+		text = append(text, '*')
+		any = m.step(i+1, j, text)
+		any = m.step(i, j+1, text) || any
+	case starA:
+		// The wildcard takes the next byte of b, or ends.
+		any = j < len(m.b) && m.step(i, j+1, append(text, m.b[j]))
+		any = m.step(i+1, j, text) || any
+	case starB:
+		any = i < len(m.a) && m.step(i+1, j, append(text, m.a[i]))
+		any = m.step(i, j+1, text) || any
+	case i < len(m.a) && j < len(m.b) && m.a[i] == m.b[j]:
+		any = m.step(i+1, j+1, append(text, m.a[i]))
+	}
+	if !any {
+		m.seen[at] = true
+	}
+	return any
+}

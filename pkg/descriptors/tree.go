@@ -234,3 +234,58 @@ func (t *Tree[R]) Trace(d Descriptor) []Step {
 	}
 	return steps
 }
+
+// A Place is a node of a [Tree], or its top. Programs that compare trees walk them by places.
+// The zero value is no place: no entry leads on from it. Places of one tree are equal if they
+// are the same node.
+type Place[R any] struct {
+	below *level[R]
+	node  *node[R] // nil: the top
+}
+
+// Top returns the place where Match begins.
+func (t *Tree[R]) Top() Place[R] { return Place[R]{below: &t.root} }
+
+// Next returns the place that Match goes to with an entry. It returns the zero value if no node
+// takes the entry.
+func (p Place[R]) Next(e Entry) Place[R] {
+	if p.below == nil {
+		return p
+	}
+	n := p.below.find(&e)
+	if n == nil {
+		return Place[R]{}
+	}
+	return Place[R]{&n.children, n}
+}
+
+// Rule returns the rule that a descriptor gets if it ends here.
+func (p Place[R]) Rule() (rule R, ok bool) {
+	if p.node == nil {
+		return rule, false
+	}
+	return p.node.rule, p.node.hasRule
+}
+
+// Below returns the nodes below the place, by their key. Values are in no order, and then
+// patterns follow in the order in which Match tries them. It allocates.
+func (p Place[R]) Below() map[string][]Node {
+	if p.below == nil {
+		return nil
+	}
+	all := make(map[string][]Node, len(p.below.keys))
+	for key, k := range p.below.keys {
+		nodes := make([]Node, 0, len(k.values)+len(k.patterns)+1)
+		for value := range k.values {
+			nodes = append(nodes, Node{Key: key, Value: value})
+		}
+		for i := range k.patterns {
+			nodes = append(nodes, Node{Key: key, Value: k.patterns[i].value, Pattern: true})
+		}
+		if k.alone != nil {
+			nodes = append(nodes, Node{Key: key, AnyValue: true})
+		}
+		all[key] = nodes
+	}
+	return all
+}

@@ -1,0 +1,81 @@
+package rulesdiff
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// large returns 10,000 rules with paths that path returns.
+func large(tb testing.TB, hits uint64, path func(i int) []descriptors.Node) Set {
+	tb.Helper()
+	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
+	for i := range 10_000 {
+		err := rs.Add(policy.Rule{Domain: "d", Path: path(i), Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: time.Minute}}}}})
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return Set{Rules: rs}
+}
+
+// paths are shapes of large sets.
+var paths = map[string]func(side string) func(i int) []descriptors.Node{
+	"values": func(string) func(int) []descriptors.Node {
+		return func(i int) []descriptors.Node {
+			return []descriptors.Node{{Key: "route", Value: fmt.Sprintf("r%d", i)}, {Key: "api_key", AnyValue: true}}
+		}
+	},
+	"prefixes, all others": func(side string) func(int) []descriptors.Node {
+		return func(i int) []descriptors.Node {
+			return []descriptors.Node{{Key: "path", Value: fmt.Sprintf("/%s/%d/*", side, i), Pattern: true}}
+		}
+	},
+	"suffixes, all others": func(side string) func(int) []descriptors.Node {
+		return func(i int) []descriptors.Node {
+			return []descriptors.Node{{Key: "path", Value: fmt.Sprintf("*/%s/%d", side, i), Pattern: true}}
+		}
+	},
+	"below a wildcard that values take over": func(side string) func(int) []descriptors.Node {
+		return func(i int) []descriptors.Node {
+			n := descriptors.Node{Key: "route", AnyValue: true}
+			if side == "new" && i < 5000 {
+				n = descriptors.Node{Key: "route", Value: fmt.Sprintf("r%d", i)}
+			}
+			return []descriptors.Node{n, {Key: "k", Value: fmt.Sprint(i)}}
+		}
+	},
+}
+
+func BenchmarkCompare(b *testing.B) {
+	for name, path := range paths {
+		old, now := large(b, 5, path("old")), large(b, 6, path("new"))
+		b.Run(name, func(b *testing.B) {
+			var r *Report
+			for b.Loop() {
+				r = Compare(old, now)
+			}
+			b.ReportMetric(float64(len(r.Rules)), "rules")
+			b.ReportMetric(float64(len(r.Matches)+r.MatchesLeftOut), "matches")
+		})
+	}
+}
+
+// TestLargeSetsAreBounded: however many ways there are to match, the report has a bound, and says
+// what it leaves out.
+func TestLargeSetsAreBounded(t *testing.T) {
+	for name, path := range paths {
+		r := Compare(large(t, 5, path("old")), large(t, 6, path("new")))
+		if len(r.Matches) > MaxMatches || len(r.Matches) < MaxMatches && r.MatchesLeftOut > 0 {
+			t.Errorf("%s: %d matches, %d left out", name, len(r.Matches), r.MatchesLeftOut)
+		}
+		if got, want := r.Incomplete != "", name == "below a wildcard that values take over" || name == "suffixes, all others"; got && !want {
+			t.Errorf("%s: not complete", name)
+		}
+	}
+}

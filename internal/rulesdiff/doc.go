@@ -1,0 +1,29 @@
+// Package rulesdiff compares two sets of rules and tiers, and says what changes in meaning. It
+// reads no files and knows no YAML: its caller has loaded both sets.
+//
+// # What is compared
+//
+//   - The rules of one place, which is a domain and a path, by what they mean: how they are
+//     written, in which file and in which order makes no difference. [Change] has one part of a
+//     rule that is different.
+//   - Which rule a descriptor gets. [Compare] walks the trees of both sets at once. At each level
+//     it tries the values that the trees tell apart: each value, one value for each pattern, one
+//     for each way in which two patterns fit the same value, and one that is nowhere. So it has
+//     one example for each pair of rules of which the second takes a descriptor from the first.
+//   - Whom the tiers have: tiers, subjects, their limits, and how many API keys, but never a key.
+//
+// # Whose history is kept
+//
+// A log has a name, and a request that names another log finds it empty. [Compare] asks package
+// policy for the names of the logs of both sets, and says for each changed limit whether they are
+// the same.
+//
+// # Verdicts
+//
+// A [Verdict] says whether a change denies more or less. It is certain: a change that is not
+// comparable is [Both].
+//
+// # A running service
+//
+// [Report.AddLive] adds who would be denied, by the logs of a running service.
+package rulesdiff

@@ -1,0 +1,309 @@
+package rulesdiff
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Live says who would be denied now if the new rules had counted what a service has counted.
+type Live struct {
+	// Limits are the limits that are new for some of the logs.
+	Limits []LiveLimit `json:"limits"`
+	// Problems say what is missing: an instance that does not answer.
+	Problems []string `json:"problems"`
+}
+
+// A LiveLimit is a limit of the new rules, with the logs that it would be asked for.
+type LiveLimit struct {
+	Rule string `json:"rule"`
+	// Path is the rule's place in the rules.
+	Path string `json:"path"`
+	Old  string `json:"old"`
+	New  string `json:"new"`
+	// Logs is how many logs the service has for it, each of a subject or another party.
+	Logs int `json:"logs"`
+	// Denied is how many of them would be denied the next request, and Already how many of
+	// these are denied by the old limit too. Maybe is how many may be denied: the history of a
+	// log has 60 parts, and the new window ends within one. Unknown is how many cannot be told.
+	Denied  int `json:"denied"`
+	Already int `json:"already_denied"`
+	Maybe   int `json:"maybe"`
+	Unknown int `json:"unknown"`
+	// Observed is true if the new limit is only observed, so it denies nothing.
+	Observed bool `json:"observed"`
+	// History is kept if the new rules go on with the logs. If it is anew, nobody is denied at
+	// first, and the numbers say what comes once the new logs are as old as their window.
+	History string `json:"history"`
+	// Parties are those who would or may be denied, at most [MaxSubjects], the most used first.
+	Parties []LiveParty `json:"parties"`
+	LeftOut int         `json:"left_out"`
+}
+
+// A LiveParty is one log.
+type LiveParty struct {
+	// Who is the subject, or the values that the log belongs to.
+	Who  string `json:"who"`
+	Tier string `json:"tier,omitempty"`
+	// Used is what surely counts in the new window, and UsedAtMost what may count.
+	Used       uint64 `json:"used"`
+	UsedAtMost uint64 `json:"used_at_most"`
+	Limit      uint64 `json:"limit"`
+	OldLimit   uint64 `json:"old_limit"`
+	// Certain is true if the next request would surely be denied.
+	Certain bool `json:"certain"`
+}
+
+// liveKey groups logs of one party under a rule.
+type liveKey struct {
+	source          int
+	path, log, tier string
+}
+
+// AddLive adds to the report who would be denied, by the logs of instances that do not share
+// them. problems say which instances did not answer.
+func (r *Report) AddLive(old, new Set, instances [][]insight.LimitUsage, problems []string) {
+	l := live{old: old, new: new, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
+	for _, rule := range new.Rules.All() {
+		l.byPath[rule.String()] = rule
+	}
+	var keys []liveKey
+	parties := make(map[liveKey][]insight.LimitUsage)
+	for source, logs := range instances {
+		for _, log := range logs {
+			k := liveKey{source, log.Path, log.Log + "\x00" + log.Subject + "\x00" + log.Values, log.Tier}
+			if log.Sent || log.Unlimited {
+				continue
+			}
+			if parties[k] == nil {
+				keys = append(keys, k)
+			}
+			if !slices.ContainsFunc(parties[k], func(o insight.LimitUsage) bool { return o.Policy == log.Policy && o.Window == log.Window }) {
+				parties[k] = append(parties[k], log)
+			}
+		}
+	}
+	for _, k := range keys {
+		l.party(parties[k])
+	}
+	r.Live = &Live{Limits: l.sorted(), Problems: append([]string{}, problems...)}
+}
+
+// live is the work of one AddLive.
+type live struct {
+	old, new Set
+	byPath   map[string]*policy.Rule
+	found    map[[4]string]*LiveLimit
+}
+
+// party adds the logs of one party under one rule.
+func (l *live) party(logs []insight.LimitUsage) {
+	one := &logs[0]
+	rule := l.byPath[one.Path]
+	if rule == nil {
+		return // the rule is gone, and denies nothing
+	}
+	s, known := l.subject(one)
+	now := sampleOf(l.new.Rules, rule, s)
+	old := l.old.Rules.Rule(rule.ID())
+	changed := old == nil || max(old.Factor, 1) != max(rule.Factor, 1) || old.TermsOf(one.Tier).Observe != rule.TermsOf(one.Tier).Observe
+	for i := range now {
+		limit := &now[i]
+		if limit.Unlimited || limit.Limit.Hits == window.MaxHits {
+			continue
+		}
+		at := slices.IndexFunc(logs, func(u insight.LimitUsage) bool { return sameLog(&u, limit) })
+		if at >= 0 && !changed && logs[at].Amount() == policy.FormatLimit(limit.Limit.Limit) {
+			continue
+		}
+		was, oldHits, full := amounts(logs), logs[0].Limit, false
+		if at >= 0 {
+			was, oldHits = logs[at].Amount(), logs[at].Limit
+			full = logs[at].Remaining == 0 && !logs[at].Shadow
+		}
+		history := Anew
+		if at >= 0 && old != nil && slices.ContainsFunc(sampleOf(l.old.Rules, old, s), func(o policy.AccountLimit) bool { return o.Log == limit.Log }) {
+			history = Kept
+		}
+		observed := limit.Observed
+		if share := rule.TermsOf(limit.Tier).Observe; share > 0 && share < 1 && !strings.Contains(one.Log, hiddenValue) {
+			observed = policy.Observes(share, one.Log)
+		}
+		of := l.limit(rule, was, policy.FormatLimit(limit.Limit.Limit), history, observed)
+		of.Logs++
+		if !known {
+			of.Unknown++
+			continue
+		}
+		least, most, ok := usedIn(limit.Limit.Limit, logs)
+		if !ok {
+			of.Unknown++
+			continue
+		}
+		of.add(LiveParty{Who: who(one), Tier: limit.Tier, Used: least, UsedAtMost: most, Limit: limit.Limit.Hits, OldLimit: oldHits}, max(rule.Factor, 1), full)
+	}
+}
+
+// subject returns the subject of a log in the new tiers. known is false if its limits are from
+// the source of tiers, which is not asked.
+func (l *live) subject(u *insight.LimitUsage) (s *tier.Subject, known bool) {
+	if u.Subject == "" {
+		return nil, true
+	}
+	d := l.new.Rules.Tiers()
+	if d == nil {
+		return &tier.Subject{ID: u.Subject}, true
+	}
+	if s := d.ByID(u.Subject); s != nil && !s.Disabled {
+		return s, true
+	}
+	if d.Subjects() > 0 {
+		return &tier.Subject{ID: u.Subject, Tier: d.DefaultTier()}, true
+	}
+	return &tier.Subject{ID: u.Subject, Tier: u.Tier}, !u.Override
+}
+
+// amounts describes the limits of logs.
+func amounts(logs []insight.LimitUsage) string {
+	var all []string
+	for i := range logs {
+		all = append(all, logs[i].Amount())
+	}
+	slices.Sort(all)
+	return strings.Join(all, " and ")
+}
+
+// who names the party of a log.
+func who(u *insight.LimitUsage) string {
+	switch {
+	case u.Subject == "":
+		return cmp.Or(u.Values, "all requests together")
+	case u.Values == "":
+		return u.Subject
+	default:
+		return u.Subject + " (" + u.Values + ")"
+	}
+}
+
+// sameLog reports whether a limit counts in a log with this policy and window.
+func sameLog(u *insight.LimitUsage, l *policy.AccountLimit) bool {
+	return policy.ParsePolicy(u.Policy) == l.Limit.Policy && (l.Limit.Policy == window.InFlight || windowOf(u) == l.Limit.Window)
+}
+
+// windowOf returns the window of a log.
+func windowOf(u *insight.LimitUsage) time.Duration {
+	return time.Duration(u.Window*1e6+0.5) * time.Microsecond
+}
+
+// unknownMost stands for a use that has no known bound.
+const unknownMost = window.MaxHits
+
+// usedIn returns what logs say of the use under a limit: what surely counts, and what may. It
+// reports false if the logs do not tell.
+func usedIn(l window.Limit, logs []insight.LimitUsage) (least, most uint64, ok bool) {
+	var best *insight.LimitUsage
+	for i := range logs {
+		u := &logs[i]
+		if policy.ParsePolicy(u.Policy) != l.Policy {
+			continue
+		}
+		switch {
+		case l.Policy == window.InFlight || windowOf(u) == l.Window && l.Policy != window.TokenBucket:
+			return u.Used, u.Used, true
+		case l.Policy == window.TokenBucket && windowOf(u) == l.Window:
+			used := bucketUsed(u, l.Hits)
+			return used, used, true
+		case l.Policy != window.Sliding:
+		case best == nil, windowOf(best) < l.Window && windowOf(u) > windowOf(best), windowOf(u) >= l.Window && windowOf(u) < windowOf(best):
+			best = u
+		}
+	}
+	if best == nil {
+		return 0, 0, false
+	}
+	if windowOf(best) < l.Window {
+		return best.Used, unknownMost, true
+	}
+	least, most = lastParts(best.History, windowOf(best), l.Window)
+	return least, most, true
+}
+
+// bucketUsed returns what is missing in a bucket with another burst. Its tokens are the same, but
+// not more than the burst.
+func bucketUsed(u *insight.LimitUsage, burst uint64) uint64 {
+	if u.Used >= u.Limit {
+		return burst + (u.Used - u.Limit) // without tokens, or in debt
+	}
+	return burst - min(u.Limit-u.Used, burst)
+}
+
+// lastParts returns the sum of the parts of a history that are within the last time, and the sum
+// with the part that is only partly in it.
+func lastParts(history []uint64, whole, last time.Duration) (least, most uint64) {
+	n := time.Duration(len(history))
+	for i := time.Duration(0); i < n; i++ {
+		hits := history[n-1-i]
+		// The part lasts from whole*(i+1)/n to whole*i/n before now.
+		if (i+1)*whole <= last*n {
+			least += hits
+		}
+		if i*whole < last*n {
+			most += hits
+		}
+	}
+	return least, most
+}
+
+// limit returns the entry for a limit.
+func (l *live) limit(r *policy.Rule, was, is, history string, observed bool) *LiveLimit {
+	key := [4]string{r.String(), was, is, history}
+	if observed {
+		key[3] += " observed"
+	}
+	if l.found[key] == nil {
+		l.found[key] = &LiveLimit{Rule: r.Name, Path: r.String(), Old: was, New: is, History: history, Observed: observed, Parties: []LiveParty{}}
+	}
+	return l.found[key]
+}
+
+// add adds a party whose use is known.
+func (l *LiveLimit) add(p LiveParty, cost uint64, already bool) {
+	over := func(used uint64) bool { return used > p.Limit || p.Limit-used < cost }
+	p.Certain = over(p.Used)
+	switch {
+	case p.Certain:
+		l.Denied++
+		if already {
+			l.Already++
+		}
+	case over(p.UsedAtMost):
+		l.Maybe++
+	default:
+		return
+	}
+	l.Parties = append(l.Parties, p)
+}
+
+// sorted returns the limits in a stable order, with a bounded number of parties.
+func (l *live) sorted() []LiveLimit {
+	all := []LiveLimit{}
+	for _, one := range l.found {
+		slices.SortFunc(one.Parties, func(a, b LiveParty) int {
+			return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.UsedAtMost, a.UsedAtMost), strings.Compare(a.Who, b.Who))
+		})
+		if one.LeftOut = max(0, len(one.Parties)-MaxSubjects); one.LeftOut > 0 {
+			one.Parties = one.Parties[:MaxSubjects]
+		}
+		all = append(all, *one)
+	}
+	slices.SortFunc(all, func(a, b LiveLimit) int {
+		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Old, b.Old), strings.Compare(a.New, b.New), strings.Compare(a.History, b.History), cmp.Compare(number(a.Observed), number(b.Observed)))
+	})
+	return all
+}

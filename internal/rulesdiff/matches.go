@@ -1,0 +1,381 @@
+package rulesdiff
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// Bounds of a search for descriptors that get another rule.
+const (
+	// maxWork bounds the values that are tried, and what they cost: a value that many patterns
+	// are tried for costs more.
+	maxWork = 2_000_000
+	// maxMeet bounds the ways in which two patterns fit the same value.
+	maxMeet = 64
+	// patternsPerWork is how many patterns are tried at the cost of one value.
+	patternsPerWork = 256
+)
+
+const tooMany = "the rules have more ways to match than rls compares, so descriptors may match other rules although no line says so"
+
+// place is a node of the tree of a domain.
+type place = descriptors.Place[*policy.Rule]
+
+// A walker walks the trees of one domain in both sets at once.
+type walker struct {
+	*comparison
+	domain string
+	filler string
+	work   int
+	found  map[[2]*policy.Rule]*MatchChange
+	order  []*MatchChange
+}
+
+// matches finds the descriptors that get another rule.
+func (c *comparison) matches() {
+	work, filler := maxWork, fillerOf(c.old.Rules, c.new.Rules)
+	var all []*MatchChange
+	for _, name := range sortedUnion(c.old.Rules.Domains(), c.new.Rules.Domains()) {
+		w := &walker{comparison: c, domain: name, filler: filler, work: work, found: make(map[[2]*policy.Rule]*MatchChange)}
+		w.walk(c.old.Rules.Top(name), c.new.Rules.Top(name), nil)
+		work = max(w.work, 0)
+		all = append(all, w.order...)
+	}
+	if work == 0 {
+		c.report.Incomplete = tooMany
+	}
+	// What no rule tells comes first, in case there are too many.
+	slices.SortStableFunc(all, func(a, b *MatchChange) int { return cmp.Compare(number(a.told), number(b.told)) })
+	for i, m := range all {
+		c.report.Verdict = join(c.report.Verdict, m.Verdict)
+		if i < MaxMatches {
+			c.report.Matches = append(c.report.Matches, *m)
+		} else {
+			c.report.MatchesLeftOut++
+		}
+	}
+}
+
+// fillerOf returns a text for the wildcards of patterns that no pattern has a part of. So a
+// pattern fits a filled one only if it fits all values of that.
+func fillerOf(sets ...*policy.Rules) string {
+	var used [256]bool
+	for _, rs := range sets {
+		for _, r := range rs.All() {
+			for _, n := range r.Path {
+				for i := 0; n.Pattern && i < len(n.Value); i++ {
+					used[n.Value[i]] = true
+				}
+			}
+		}
+	}
+	const nice = "xyzwvutsrqponmlkjihgfedcba0123456789XYZWVUTSRQPONMLKJIHGFEDCBA_~!$&'()+;@^|"
+	for i := range len(nice) {
+		if !used[nice[i]] {
+			return nice[i : i+1]
+		}
+	}
+	for r := rune(0x80); r < 0x800; r += 0x40 { // each has another first byte
+		if text := string(r); !used[text[0]] {
+			return text
+		}
+	}
+	return "\x01"
+}
+
+// A step is one entry on the way to a place.
+type step struct {
+	key string
+	// pattern are the values that go this way, and value is one of them.
+	pattern, value string
+	hidden         bool
+}
+
+// walk compares what is below two places. A place that is the zero value has nothing below it.
+func (w *walker) walk(before, after place, path []step) {
+	was, is := before.Below(), after.Below()
+	keys := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		l := level{walker: w, before: before, after: after, key: key, path: path, seen: make(map[[2]place]bool)}
+		l.compare(was[key], is[key])
+	}
+}
+
+// A level is one key below two places.
+type level struct {
+	*walker
+	before, after place
+	key           string
+	path          []step
+	exact         map[string]bool
+	cost          int // of a value
+	seen          map[[2]place]bool
+}
+
+// compare tries the values that the nodes of both places tell apart.
+func (l *level) compare(was, is []descriptors.Node) {
+	l.exact = make(map[string]bool)
+	before, after := l.split(was), l.split(is)
+	l.cost = 1 + (len(before)+len(after))/patternsPerWork
+	l.try(descriptors.Wildcard, true)
+	for _, p := range sortedUnion(before, after) {
+		l.try(p, true)
+	}
+	for _, v := range slices.Sorted(maps.Keys(l.exact)) {
+		l.try(v, false)
+	}
+	l.meetings(before, after)
+}
+
+// split returns the patterns of nodes in their order, and notes their values.
+func (l *level) split(nodes []descriptors.Node) (patterns []string) {
+	for _, n := range nodes {
+		switch {
+		case n.Pattern:
+			patterns = append(patterns, n.Value)
+		case !n.AnyValue:
+			l.exact[n.Value] = true
+		}
+	}
+	return patterns
+}
+
+// try goes on with one value: a value, or one that fits a pattern and no other pattern that does
+// not fit all of it.
+func (l *level) try(text string, pattern bool) {
+	if l.work -= l.cost; l.work <= 0 {
+		return
+	}
+	value := text
+	for n := 1; pattern && strings.Contains(text, descriptors.Wildcard); n++ {
+		value = strings.ReplaceAll(text, descriptors.Wildcard, strings.Repeat(l.filler, n))
+		if !l.exact[value] {
+			break
+		}
+	}
+	e := descriptors.Entry{Key: l.key, Value: value}
+	next := [2]place{l.before.Next(e), l.after.Next(e)}
+	if next == ([2]place{}) || l.seen[next] {
+		return
+	}
+	l.seen[next] = true
+	hidden := l.old.Rules.HidesEntry(l.key) && text != descriptors.Wildcard
+	path := append(slices.Clip(l.path), step{l.key, text, value, hidden})
+	l.tell(next, path)
+	l.walk(next[0], next[1], path)
+}
+
+// meetings tries values that fit two patterns, where another pattern may get them than before.
+func (l *level) meetings(before, after []string) {
+	moved := movedPatterns(before, after)
+	if len(moved) == 0 {
+		return
+	}
+	inBefore, inAfter := newPrefixes(before), newPrefixes(after)
+	for _, p := range moved {
+		var others []string
+		if inBefore.has(p) {
+			others = inAfter.overlapping(p, &l.work)
+		}
+		if inAfter.has(p) {
+			others = append(others, inBefore.overlapping(p, &l.work)...)
+		}
+		slices.Sort(others)
+		for _, o := range slices.Compact(others) {
+			if o == p || l.work <= 0 {
+				continue
+			}
+			texts, complete := descriptors.Meet(p, o, maxMeet)
+			l.work -= len(texts)
+			if !complete {
+				l.report.Incomplete = tooMany
+			}
+			for _, text := range texts {
+				l.try(text, true)
+			}
+		}
+	}
+}
+
+// movedPatterns returns the patterns that one list does not have, or that come before others in
+// one list and after them in the other. If neither of two patterns is among them, both lists
+// give the values that fit both to the same one.
+func movedPatterns(before, after []string) (moved []string) {
+	at := make(map[string]int, len(after))
+	for i, p := range after {
+		at[p] = i
+	}
+	var common []string
+	for _, p := range before {
+		if _, ok := at[p]; ok {
+			common = append(common, p)
+		} else {
+			moved = append(moved, p)
+		}
+	}
+	stays := longestRising(common, at)
+	for _, p := range common {
+		if !stays[p] {
+			moved = append(moved, p)
+		}
+	}
+	was := make(map[string]bool, len(before))
+	for _, p := range before {
+		was[p] = true
+	}
+	for _, p := range after {
+		if !was[p] {
+			moved = append(moved, p)
+		}
+	}
+	return moved
+}
+
+// longestRising returns the most texts that are in the order of at.
+func longestRising(texts []string, at map[string]int) map[string]bool {
+	var ends []int // ends[n] is the index of the smallest end of a rising list of n+1 texts
+	previous := make([]int, len(texts))
+	for i, t := range texts {
+		n := sort.Search(len(ends), func(n int) bool { return at[texts[ends[n]]] >= at[t] })
+		previous[i] = -1
+		if n > 0 {
+			previous[i] = ends[n-1]
+		}
+		if n == len(ends) {
+			ends = append(ends, i)
+		} else {
+			ends[n] = i
+		}
+	}
+	stays := make(map[string]bool, len(ends))
+	if len(ends) > 0 {
+		for i := ends[len(ends)-1]; i >= 0; i = previous[i] {
+			stays[texts[i]] = true
+		}
+	}
+	return stays
+}
+
+// prefixes finds patterns by what comes before their first wildcard.
+type prefixes struct {
+	byPrefix map[string][]string
+	sorted   []string // the prefixes
+	all      map[string]bool
+}
+
+func newPrefixes(patterns []string) *prefixes {
+	p := &prefixes{byPrefix: make(map[string][]string), all: make(map[string]bool, len(patterns))}
+	for _, text := range patterns {
+		prefix, _, _ := strings.Cut(text, descriptors.Wildcard)
+		p.byPrefix[prefix] = append(p.byPrefix[prefix], text)
+		p.all[text] = true
+	}
+	p.sorted = slices.Sorted(maps.Keys(p.byPrefix))
+	return p
+}
+
+func (p *prefixes) has(pattern string) bool { return p.all[pattern] }
+
+// overlapping returns the patterns that fit a value which fits a pattern too. It takes the work
+// that it does from left, and stops at zero.
+func (p *prefixes) overlapping(pattern string, left *int) (all []string) {
+	prefix, _, _ := strings.Cut(pattern, descriptors.Wildcard)
+	add := func(prefix string) {
+		for _, o := range p.byPrefix[prefix] {
+			if *left -= 1; *left <= 0 {
+				return
+			}
+			if descriptors.Overlap(pattern, o) {
+				all = append(all, o)
+			}
+		}
+	}
+	for i := range prefix {
+		add(prefix[:i])
+	}
+	from, _ := slices.BinarySearch(p.sorted, prefix)
+	for ; from < len(p.sorted) && strings.HasPrefix(p.sorted[from], prefix) && *left > 0; from++ {
+		add(p.sorted[from])
+	}
+	return all
+}
+
+// tell adds the rules of two places that the same descriptors lead to.
+func (w *walker) tell(at [2]place, path []step) {
+	before, _ := at[0].Rule()
+	after, _ := at[1].Rule()
+	if before == nil && after == nil || before != nil && after != nil && before.ID() == after.ID() {
+		return
+	}
+	if m := w.found[[2]*policy.Rule{before, after}]; m != nil {
+		m.Kinds++
+		return
+	}
+	m := &MatchChange{Domain: w.domain, Kinds: 1}
+	var shown, example []string
+	for _, s := range path {
+		if s.hidden {
+			s.pattern, s.value = hiddenValue, hiddenValue
+		}
+		shown = append(shown, descriptors.Node{Key: s.key, Value: s.pattern}.String())
+		example = append(example, escape.Replace(s.key)+"="+escape.Replace(s.value))
+	}
+	m.Descriptor, m.Example = strings.Join(shown, ", "), strings.Join(example, ",")
+	var was, is []policy.AccountLimit
+	if before != nil {
+		m.OldRule, m.OldPath = before.Name, before.String()
+		was = looks(w.old.Rules, before)
+	}
+	if after != nil {
+		m.NewRule, m.NewPath = after.Name, after.String()
+		is = looks(w.new.Rules, after)
+	}
+	switch {
+	case len(was)+len(is) == 0:
+		m.Verdict = Neither
+	case len(was) == 0:
+		m.Verdict = Stricter
+	case len(is) == 0:
+		m.Verdict = Looser
+	default:
+		m.Verdict, m.History = Both, historyOf(was, is)
+	}
+	m.told = before == nil && w.old.Rules.Rule(after.ID()) == nil || after == nil && w.new.Rules.Rule(before.ID()) == nil
+	if before != nil {
+		w.lost[before.ID()] = join(w.lost[before.ID()], m.Verdict)
+	}
+	if after != nil {
+		w.taken[after.ID()] = join(w.taken[after.ID()], m.Verdict)
+	}
+	w.found[[2]*policy.Rule{before, after}] = m
+	w.order = append(w.order, m)
+}
+
+// looks returns the limits of a rule for all tiers, without those that are only observed.
+func looks(rs *policy.Rules, r *policy.Rule) (all []policy.AccountLimit) {
+	tiers := []string{""}
+	if len(r.ByTier) > 0 {
+		tiers = tiersOf(rs)
+	}
+	for _, t := range tiers {
+		for _, l := range sample(rs, r, t) {
+			if limits(&l) && !l.Observed {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// hiddenValue stands for values that must not be shown.
+const hiddenValue = "***"
+
+// escape writes a key or a value as [descriptors.Parse] reads it.
+var escape = strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)

@@ -1,0 +1,154 @@
+package rulesdiff
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// Title says in a line whether anything changes.
+func (r *Report) Title() string {
+	if !r.Changed {
+		return "no change in meaning"
+	}
+	return string(r.Verdict)
+}
+
+// String says what changes, and from what to what.
+func (c *Change) String() string {
+	text := c.What
+	if c.Rule != "" {
+		text = c.Rule + ": " + text
+	}
+	if len(c.Tiers) > 0 {
+		text += " (" + strings.Join(c.Tiers, ", ") + ")"
+	}
+	return text + ": " + change(c.Old, c.New)
+}
+
+// change returns before → after, or the only one of them.
+func change(before, after string) string {
+	switch {
+	case before == after || before == "":
+		return cmp.Or(after, "none")
+	case after == "":
+		return "was " + before
+	default:
+		return before + " → " + after
+	}
+}
+
+// Consequences say what the change means for requests. It may be empty.
+func (c *Change) Consequences() string {
+	var parts []string
+	if c.Worst != "" && c.Old != "" && c.New != "" {
+		parts = append(parts, "at worst "+c.Worst)
+	}
+	if words := historyWords[c.History]; words != "" {
+		parts = append(parts, words)
+	}
+	return strings.Join(parts, "; ")
+}
+
+var historyWords = map[string]string{
+	Kept:   "history kept",
+	Anew:   "starts anew, with nothing used",
+	Partly: "some logs start anew, with nothing used",
+}
+
+// String says which rule the descriptors had, and which they get.
+func (m *MatchChange) String() string {
+	text := fmt.Sprintf("%s: [%s] matched %s, now %s", m.Domain, m.Descriptor, cmp.Or(m.OldRule, "no rule"), cmp.Or(m.NewRule, "no rule"))
+	if m.OldRule == m.NewRule {
+		text = fmt.Sprintf("%s: [%s] matched %s, now %s", m.Domain, m.Descriptor, m.OldPath, m.NewPath)
+	}
+	if m.Kinds > 1 {
+		text += fmt.Sprintf(" (and %d more kinds of descriptors)", m.Kinds-1)
+	}
+	if m.History == Anew {
+		text += "; starts anew, with nothing used"
+	}
+	return text
+}
+
+// String says which domain changes, and how.
+func (d *DomainChange) String() string {
+	if d.What == "headers" {
+		return fmt.Sprintf("domain %s: headers: %s", d.Domain, change(cmp.Or(d.Old, "those of the service"), cmp.Or(d.New, "those of the service")))
+	}
+	return fmt.Sprintf("domain %s: %s", d.Domain, d.What)
+}
+
+// String says which tier changes, and how.
+func (t *TierChange) String() string {
+	if t.What == "default" {
+		return fmt.Sprintf("default tier, which unknown callers have: %s", change(t.Old, t.New))
+	}
+	return fmt.Sprintf("tier %s: %s", cmp.Or(t.New, t.Old), t.What)
+}
+
+// String says which subjects change, and how.
+func (s *SubjectChange) String() string {
+	var text string
+	switch s.What {
+	case "tier":
+		text = "other tier: " + change(s.Old, s.New)
+	case "added", "removed":
+		text = s.What + ", of tier " + cmp.Or(s.New, s.Old)
+	case "keys":
+		text = "API keys: " + s.Old + ", " + s.New
+	case "labels":
+		text = "labels: " + s.New
+	case "limits":
+		text = "limits of their own"
+	default:
+		text = s.What
+	}
+	text += ": " + strings.Join(s.Subjects, ", ")
+	if more := s.Count - len(s.Subjects); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// String says how many would be denied, and who.
+func (l *LiveLimit) String() string {
+	text := fmt.Sprintf("would be denied now: %d of %d", l.Denied, l.Logs)
+	if l.Observed {
+		text = fmt.Sprintf("would be denied now if it were not only observed: %d of %d", l.Denied, l.Logs)
+	}
+	if l.Already > 0 {
+		text += fmt.Sprintf(", %d of them by the old limit too", l.Already)
+	}
+	if l.Maybe > 0 {
+		text += fmt.Sprintf("; may be denied: %d", l.Maybe)
+	}
+	if l.Unknown > 0 {
+		text += fmt.Sprintf("; cannot be told: %d", l.Unknown)
+	}
+	return text
+}
+
+// Note says what the numbers do not say by themselves. It may be empty.
+func (l *LiveLimit) Note() string {
+	if l.History == Anew {
+		return "its logs start anew, so nobody is denied at first: this is what comes once they are as old as the window"
+	}
+	return ""
+}
+
+// String says what a party has used.
+func (p *LiveParty) String() string {
+	used := fmt.Sprint(p.Used)
+	switch {
+	case p.UsedAtMost == unknownMost:
+		used = "at least " + used
+	case p.UsedAtMost > p.Used:
+		used += fmt.Sprintf(" to %d", p.UsedAtMost)
+	}
+	text := fmt.Sprintf("%s (used %s of %d new, %d old)", p.Who, used, p.Limit, p.OldLimit)
+	if !p.Certain {
+		text += ", perhaps"
+	}
+	return text
+}
