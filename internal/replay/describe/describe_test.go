@@ -3,6 +3,8 @@ package describe
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -139,5 +141,21 @@ func BenchmarkDescribe(b *testing.B) {
 	}
 	if len(qs) != 1 || len(qs[0].Descriptors) != 2 {
 		b.Fatal(qs)
+	}
+}
+
+// BenchmarkNewPath describes requests whose paths are all new.
+func BenchmarkNewPath(b *testing.B) {
+	d := shipped(b, "ratelimit.yaml")
+	v := usual("/", "acme")
+	v[accesslog.PathOnly] = "/items/1234567"
+	r := record(d, v)
+	path := &r.Values[slices.Index(d.Wants(), accesslog.PathOnly)]
+	var qs []replay.Question
+	n := 0
+	for b.Loop() {
+		n++
+		path.Text = strconv.AppendInt(path.Text[:7], int64(n), 10)
+		qs = d.Describe(qs[:0], r)
 	}
 }

@@ -50,6 +50,7 @@ type pathMatcher struct {
 	text  string
 	fold  bool
 	regex *regexp.Regexp
+	rare  rare
 }
 
 func (d *Describer) manager(in *envoyfile.Manager) *manager {
@@ -127,7 +128,7 @@ func (d *Describer) match(match *envoyfile.Match) route {
 	}
 	switch {
 	case match.Kind == envoyfile.Regex:
-		out.path.regex = full(match.Path)
+		out.path.regex, out.path.rare = full(match.Path), rareOf(match.Path)
 	case match.Fold:
 		out.path.text = strings.ToLower(match.Path)
 	}
@@ -162,7 +163,7 @@ func (p *pathMatcher) takes(path, lower string) bool {
 		rest, ok := strings.CutPrefix(path, p.text)
 		return ok && (rest == "" || rest[0] == '/')
 	case envoyfile.Regex:
-		return p.regex.MatchString(path)
+		return p.mayMatch(path) && p.regex.MatchString(path)
 	default:
 		return p.kind == envoyfile.AnyPath
 	}
