@@ -36,6 +36,11 @@ func (s *State) readBucket() bool {
 // The bucket never has more than the check's burst, and never more debt than [maxDebt]. A
 // missing bucket is full.
 func (s *State) fill(c *Check, there bool) {
+	s.addTokens(c, there)
+	s.view.used = c.Limit.Hits - uint64(s.tokens) // what State.Room reads; more than the limit with debt
+}
+
+func (s *State) addTokens(c *Check, there bool) {
 	burst := int64(c.Limit.Hits)
 	if !there || s.tokens >= burst {
 		s.tokens, s.fraction = burst, 0

@@ -50,6 +50,8 @@ type State struct {
 	// what is used and whether the bytes are foreign.
 	view   View
 	policy Policy
+	fresh  bool // in flight: the holds were not read, because the stream has none
+	hasty  bool // in flight: of LookEnd
 
 	tokens   int64  // of a bucket: whole tokens, below zero with debt
 	fraction uint64 // of a bucket: what there is of one token more, in 1/window
@@ -63,9 +65,11 @@ type State struct {
 	stream StreamID // of the check
 	own    int      // the hold of the stream, or -1
 	ended  int64    // until when the stream is denied because it has ended, in milliseconds; or 0
-	fresh  bool     // the holds were not read: the stream has none
-	hasty  bool     // of LookEnd
 }
+
+// View returns the view of a log of [Sliding]. Its methods are those of s for that policy, without
+// the choice of a policy, and also before [State.Look].
+func (s *State) View() *View { return &s.view }
 
 // Look fills s in with the log of a check at the time clock. clock is in microseconds since
 // 1970, and at least 0. A nil log is missing. Look writes nothing and does not allocate.
@@ -165,19 +169,13 @@ func (s *State) writeHeader(length int) []byte {
 // Room reports whether the cost of the check fits now. Cost 0 needs the room of 1. A
 // [Refund] always has room.
 func (s *State) Room(c *Check) bool {
-	if c.Mode == Refund {
+	switch {
+	case c.Mode == Refund:
 		return true
-	}
-	switch s.policy {
-	case Sliding:
-		return s.view.Room(c.Limit.Hits, c.Cost)
-	case TokenBucket:
-		return s.tokens > 0 && c.Cost <= uint64(s.tokens)
-	case InFlight:
+	case s.policy == InFlight:
 		return s.roomHolds(c.Limit.Hits, c.Cost)
-	default:
-		return s.view.Room(c.Limit.Hits, c.Cost)
 	}
+	return s.view.Room(c.Limit.Hits, c.Cost)
 }
 
 // Charge records the check's cost, whether or not it has room, and updates s. It does not

@@ -94,7 +94,10 @@ func (a *checkState) need(c *window.Check) need {
 // makeRoom makes room for all checks of a group that are to be charged. If it cannot, the
 // error wraps ErrFull. The caller holds the locks of the shards.
 func (s *Store) makeRoom(checks []window.Check, group []checkState, flight *streamState, touched uint64, now int64) error {
-	streams := flight.need(checks, group)
+	var streams need
+	if flight != nil {
+		streams = flight.need(checks, group)
+	}
 	most := streams
 	for i := range checks {
 		if a := &group[i]; a.shard != nil && a.charged {
@@ -107,7 +110,7 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, flight *stre
 			continue
 		}
 		var n need
-		if sh == flight.shard {
+		if flight != nil && sh == flight.shard {
 			n = streams
 		}
 		for j := range checks {

@@ -59,6 +59,24 @@ func verify(t testing.TB, s *Store) {
 	}
 }
 
+// TestSomeIsKeptFree: while logs may go, every shard keeps its slack free, of keys and of bytes.
+func TestSomeIsKeptFree(t *testing.T) {
+	for name, bounds := range map[string][2]int64{"keys": {4 * minShardKeys, 0}, "bytes": {0, 2 * minShardBytes}} {
+		s, _ := boundedStore(t, int(bounds[0]), bounds[1])
+		for i := range 40_000 {
+			take(t, s, check(fmt.Sprint("room", i), 100, 1))
+		}
+		verify(t, s)
+		for i := range s.shards {
+			sh := &s.shards[i]
+			keys, size := sh.limits.keys, sh.limits.bytes
+			if int64(sh.logs) > keys-keys/slackPart || sh.bytes > size-size/slackPart {
+				t.Errorf("%s, shard %d: %d logs and %d bytes of %+v, want a part of %d free", name, i, sh.logs, sh.bytes, sh.limits, slackPart)
+			}
+		}
+	}
+}
+
 // has reports whether a store has a log, without a look that could change it.
 func has(s *Store, c window.Check) bool {
 	i, hash := s.shardOf(c.Log())

@@ -168,7 +168,8 @@ type loader struct {
 	wall   int64 // now
 	loaded Loaded
 
-	saved struct {
+	version byte
+	saved   struct {
 		begin, wall, end int64 // microseconds
 	}
 	newest int64 // clock of any log
@@ -232,6 +233,7 @@ func (l *loader) readHeader() error {
 	case b[len(snapshotMagic)] < firstVersion || b[len(snapshotMagic)] > snapshotVersion:
 		return badSnapshot("its version is %d, and this program reads %d to %d only", b[len(snapshotMagic)], firstVersion, snapshotVersion)
 	}
+	l.version = b[len(snapshotMagic)]
 	if b, err = l.next(b, 16); err != nil {
 		return err
 	}
@@ -273,6 +275,8 @@ func (l *loader) readLog() (bool, error) {
 		id          = window.LogID{Policy: window.Policy(word >> policyBits)}
 	)
 	switch {
+	case l.version == firstVersion && id.Policy != window.Sliding:
+		return false, badSnapshot("it has a log of the policy %d, and its version is %d, which has no policies", id.Policy, l.version)
 	case id.Policy > streams:
 		return false, badSnapshot("it has a log of the policy %d, which this program does not know", id.Policy)
 	case micros > uint64(window.MaxWindow.Microseconds()):

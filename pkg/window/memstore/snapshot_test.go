@@ -382,6 +382,9 @@ func TestForeignSnapshots(t *testing.T) {
 		want string // in the error; empty: it is good
 	}{
 		{"good", craft(1, 1000, day, []record{good}, 1, 2000), ""},
+		{"a policy before there were policies", craft(1, 1000, day, with(func(r *record) { r.micros |= uint64(window.Fixed) << policyBits }), 1, 2000), "it has a log of the policy 2, and its version is 1"},
+		{"a stream before there were streams", craft(1, 1000, day, []record{{"12345678", uint64(streams) << policyBits, noLimit, []byte{kindEnded, 7: 1}}}, 1, 2000), "it has a log of the policy 6, and its version is 1"},
+		{"a stream with a long id", craft(2, 1000, day, []record{{"123456789", uint64(streams) << policyBits, noLimit, []byte{kindEnded, 7: 1}}}, 1, 2000), "of a stream cannot be"},
 		{"newer", craft(3, 1000, day, nil, 0, 1000), "its version is 3, and this program reads 1 to 2 only"},
 		{"version zero", craft(0, 1000, day, nil, 0, 1000), "version"},
 		{"something else", []byte("REDIS0011" + strings.Repeat("x", 100)), "something else"},

@@ -196,11 +196,14 @@ func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 		}
 	}
 	folded, answer := window.Fold(checks)
-	if answer == nil {
-		return s.takeGroup(checks, decisions)
+	switch {
+	case answer == nil && !hasStream(checks):
+		return s.takeGroup(checks, decisions, nil)
+	case answer == nil:
+		return s.takeStream(checks, decisions)
 	}
 	answers := make([]window.Decision, len(folded))
-	if err := s.takeGroup(folded, answers); err != nil {
+	if err := s.takeStream(folded, answers); err != nil {
 		return err
 	}
 	for i, j := range answer {
@@ -237,7 +240,11 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 		}
 		a.record(c, now)
 	}
-	a.state.Answer(c, a.room, d)
+	if c.Limit.Policy == window.Sliding {
+		a.state.View().Answer(c, a.room, d)
+	} else {
+		a.state.Answer(c, a.room, d)
+	}
 	return nil
 }
 
@@ -262,8 +269,7 @@ func (s *Store) takeInFlight(checks []window.Check, decisions []window.Decision)
 	group[1].log = flight.look(checks, group[:], now, false)
 	a.look(c, now)
 	a.judge(c, &verdict)
-	a.charged = c.Mode.Charged(verdict.Allowed(), a.room)
-	if a.charged {
+	if a.charged = c.Mode.Charged(verdict.Allowed(), a.room); a.charged {
 		if err := s.makeRoom(checks, group[:], &flight, touched, now); err != nil {
 			return err
 		}
@@ -274,12 +280,21 @@ func (s *Store) takeInFlight(checks []window.Check, decisions []window.Decision)
 	return nil
 }
 
-// takeGroup decides checks of which no two have the same log and mode.
-func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) error {
+// takeStream is takeGroup for checks that may have a stream. What it needs besides is not a
+// variable of takeGroup, where it would slow other groups down.
+//
+//go:noinline
+func (s *Store) takeStream(checks []window.Check, decisions []window.Decision) error {
+	return s.takeGroup(checks, decisions, new(streamState))
+}
+
+// takeGroup decides checks of which no two have the same log and mode. flight is new, or nil if
+// none of them has a stream.
+func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, flight *streamState) error {
 	var inline [inlineChecks]checkState
 	group := inline[:]
 	states := len(checks)
-	if hasStream(checks) {
+	if flight != nil {
 		states++ // the last has the log of the stream, which makeRoom does not drop
 	}
 	if states > inlineChecks {
@@ -289,9 +304,8 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 
 	var verdict window.Verdict
 	touched, unconditional, calendar := s.placeGroup(checks, group, decisions, &verdict)
-	var flight streamState
-	if states > len(checks) {
-		touched |= s.placeStream(&flight, checks, group)
+	if flight != nil {
+		touched |= s.placeStream(flight, checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -302,7 +316,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 	if calendar && !covered(checks, group, now) {
 		return errPeriod
 	}
-	if flight.shard != nil {
+	if flight != nil && flight.shard != nil {
 		group[len(checks)].log = flight.look(checks, group, now, unconditional)
 	}
 	if unconditional {
@@ -314,7 +328,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 				a.charged = true
 			}
 		}
-		if err := s.makeRoom(checks, group, &flight, touched, now); err != nil {
+		if err := s.makeRoom(checks, group, flight, touched, now); err != nil {
 			return err
 		}
 		recordFirst(window.Refund, checks, group, now, &verdict)
@@ -331,7 +345,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 		group[i].charged = checks[i].Mode.Charged(allowed, group[i].room)
 	}
 	if !unconditional {
-		if err := s.makeRoom(checks, group, &flight, touched, now); err != nil {
+		if err := s.makeRoom(checks, group, flight, touched, now); err != nil {
 			return err
 		}
 	}
@@ -340,7 +354,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 			a.record(c, now)
 		}
 	}
-	if flight.shard != nil {
+	if flight != nil && flight.shard != nil {
 		flight.record(checks, group, now)
 	}
 	for i := range checks {
@@ -351,7 +365,11 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 		if unconditional {
 			a.look(c, now) // another check of the group may have written to the log
 		}
-		a.state.Answer(c, a.room, &decisions[i])
+		if c.Limit.Policy == window.Sliding {
+			a.state.View().Answer(c, a.room, &decisions[i])
+		} else {
+			a.state.Answer(c, a.room, &decisions[i])
+		}
 	}
 	return nil
 }
@@ -414,7 +432,10 @@ type checkState struct {
 
 // place finds the shard of a check's log and returns its index.
 func (s *Store) place(a *checkState, c *window.Check) uint {
-	a.name = nameOf(c.Log())
+	a.name = name(c.Limit.Policy) << policyBits // without a LogID: copying the check takes longer
+	if c.Limit.Policy != window.InFlight {
+		a.name |= name(c.Limit.Window)
+	}
 	i, hash := s.spread(maphash.String(s.seed, c.Key) + uint64(a.name)*golden)
 	a.shard, a.hash = &s.shards[i], hash
 	return i
@@ -426,9 +447,13 @@ func (a *checkState) look(c *window.Check, now int64) {
 	if a.log = a.shard.lookUp(c.Key, a.name, a.hash); a.log != nil {
 		packed = a.log.packed
 	}
-	if a.fresh {
+	switch {
+	case c.Limit.Policy == window.Sliding:
+		a.state.View().Look(packed, now, c.Limit.Window) // most checks: one call less
+		return
+	case a.fresh:
 		a.state.LookNew(packed, now, c)
-	} else {
+	default:
 		a.state.Look(packed, now, c)
 	}
 	if a.ended > 0 {
@@ -438,7 +463,11 @@ func (a *checkState) look(c *window.Check, now int64) {
 
 // judge finds out whether the check has room, and adds that to the group's verdict.
 func (a *checkState) judge(c *window.Check, group *window.Verdict) {
-	a.room = a.state.Room(c)
+	if c.Limit.Policy == window.Sliding && c.Mode == window.Enforce {
+		a.room = a.state.View().Room(c.Limit.Hits, c.Cost)
+	} else {
+		a.room = a.state.Room(c)
+	}
 	group.Add(c.Mode, a.room)
 	if a.log != nil && denies(c.Mode) && a.log.limit != uint32(c.Limit.Hits) {
 		a.log.limit = uint32(c.Limit.Hits)
@@ -457,6 +486,8 @@ func (a *checkState) record(c *window.Check, now int64) {
 		return
 	case c.Mode == window.Refund:
 		a.state.Refund(c)
+	case c.Limit.Policy == window.Sliding:
+		a.state.View().Charge(c)
 	default:
 		a.state.Charge(c)
 	}

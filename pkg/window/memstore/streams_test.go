@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,6 +127,67 @@ func TestLogsInFlightWithRoomMakeRoom(t *testing.T) {
 	}
 	if d := take(t, s, inFlight("room1", 1, 100)); d[0].Remaining != 99 {
 		t.Errorf("a stream whose log was dropped gets %+v", d)
+	}
+}
+
+// TestLogsOfStreamsAreUsedAgain begins and ends streams whose keys have several lengths. The logs of
+// ended streams serve the next ones: a shard keeps few of them, and none that is in use.
+func TestLogsOfStreamsAreUsedAgain(t *testing.T) {
+	s, now := testStore(t)
+	key := func(stream window.StreamID) string { return strings.Repeat("k", 1+int(stream%7)*29) }
+	stream := window.StreamID(0)
+	for round := range 6 {
+		first := stream
+		for range 3000 {
+			stream++
+			take(t, s, inFlight(key(stream), stream, 10_000))
+		}
+		verify(t, s)
+		for i := first + 1; i <= stream; i++ {
+			deny := time.Duration(i%3) * time.Second
+			if !finish(t, s, i, deny) {
+				t.Fatalf("stream %d of round %d holds nothing", i, round)
+			}
+		}
+		*now += 3 * time.Second
+		s.sweepAll()
+		if verify(t, s); s.Len() != 0 {
+			t.Fatalf("round %d: %d logs are left", round, s.Len())
+		}
+	}
+	spares := 0
+	for i := range s.shards {
+		n := 0
+		for l := s.shards[i].spare; l != nil; l = l.next {
+			if n++; cap(l.packed) > maxSpareBytes {
+				t.Errorf("a log of %d bytes is kept", cap(l.packed))
+			}
+		}
+		if n != s.shards[i].spares || n > maxSpares {
+			t.Errorf("%d logs are kept, counted as %d, want at most %d", n, s.shards[i].spares, maxSpares)
+		}
+		spares += n
+	}
+	if spares == 0 {
+		t.Error("no log is kept")
+	}
+}
+
+// TestFlightWithoutAllocation: a stream that begins and ends where others have ended allocates
+// nothing.
+func TestFlightWithoutAllocation(t *testing.T) {
+	s, _ := boundedStore(t, minShardKeys, 0) // one shard
+	take(t, s, inFlight("k", 1, 9))
+	c, d := []window.Check{inFlight("k", 2, 9)}, make([]window.Decision, 1)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := s.Take(context.Background(), window.MayWait, c, d); err != nil || !d[0].Allowed {
+			t.Fatalf("%+v, error %v", d, err)
+		}
+		if held, err := s.End(context.Background(), 2, 0); err != nil || !held {
+			t.Fatalf("held %t, error %v", held, err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations, want none", n)
 	}
 }
 
