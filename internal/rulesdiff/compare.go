@@ -169,6 +169,13 @@ func (c *comparison) whole(change *RuleChange, before, after *policy.Rule) {
 			g.all[i].Tiers = nil
 		}
 	}
+	if traits := strings.Join(of.Traits(), ", "); traits != "" {
+		one := Change{What: "options", New: short(traits), Verdict: Neither}
+		if after == nil {
+			one.Old, one.New = one.New, ""
+		}
+		g.all = append(g.all, one)
+	}
 	change.Changes = g.all
 	v, ok := c.verdictOfPlace(of.ID(), after == nil)
 	if change.Verdict = v; !ok {

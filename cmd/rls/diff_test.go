@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/rulesdiff"
+)
+
+const (
+	exampleRules    = "../../docs/examples/rules.yaml"
+	exampleNewRules = "../../docs/examples/rules-new.yaml"
+	exampleTiers    = "../../docs/examples/tiers.yaml"
+)
+
+// TestDiffOfThePage runs the example of docs/diff.md.
+func TestDiffOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/diff.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("../..")
+	_, example, _ := strings.Cut(string(page), "```console\n$ rls ")
+	example, _, _ = strings.Cut(example, "```")
+	line, want, _ := strings.Cut(example, "\n")
+	code, out, fails := command(t, "", strings.Fields(line)...)
+	if code != 0 || out != want || fails != "" {
+		t.Errorf("rls %s: exit %d %s, and prints\n%s\nwant\n%s", line, code, fails, out, want)
+	}
+}
+
+func TestDiffExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	old := put("old.yaml", "domain: d\ndescriptors: [{key: api_key, rate_limit: {name: r, window: 1m, requests: 5}}]\n")
+	now := put("new.yaml", "domain: d\ndescriptors: [{key: api_key, rate_limit: {name: r, window: 1m, requests: 6}}]\n")
+	same := put("same.yaml", "domain: d\ndescriptors:\n  - key: api_key\n    rate_limit: {unit: minute, requests_per_unit: 5, name: r}\n")
+	broken := put("broken.yaml", "domain: d\ndescriptors: [{key: api_key, rate_limit: {window: 1m}}]\n")
+	worse := put("worse.yaml", "domain: d\ndescriptors: [{kei: api_key}]\n")
+	set := put("settings.yaml", "grpc: {address: 127.0.0.1:0}\n")
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		stdin  string
+		code   int
+		out    string
+		stderr string
+	}{
+		{name: "the same", args: []string{old, same, "--exit-code"}, out: old + " → " + same + ": no change in meaning\n"},
+		{name: "a change", args: []string{old, now}, out: "limits: 5 per 1m → 6 per 1m"},
+		{name: "a change with --exit-code", args: []string{old, now, "--exit-code"}, code: 1, out: "looser", stderr: "the sets differ in meaning"},
+		{name: "standard input", args: []string{"-", now}, stdin: "domain: d\ndescriptors: [{key: api_key, rate_limit: {name: r, window: 1m, requests: 6}}]\n", out: "- → " + now + ": no change in meaning\n"},
+		{name: "both broken", args: []string{broken, worse}, code: 1, stderr: "broken.yaml:2: "},
+		{name: "all problems", args: []string{broken, worse}, code: 1, stderr: "worse.yaml:2: "},
+		{name: "a missing file", args: []string{old, filepath.Join(dir, "none.yaml")}, code: 1, stderr: "none.yaml"},
+		{name: "one argument", args: []string{old}, code: 2, stderr: "rls diff OLD NEW"},
+		{name: "standard input twice", args: []string{"-", "-"}, code: 2, stderr: "both standard input"},
+		{name: "settings", args: []string{set, now}, code: 2, stderr: "is a settings file"},
+		{name: "two formats", args: []string{old, now, "--json", "--markdown"}, code: 2, stderr: "give one"},
+		{name: "an address without --live", args: []string{old, now, "--admin", "localhost:1"}, code: 2, stderr: "are for --live"},
+		{name: "tiers twice", args: []string{exampleTiers, exampleTiers, "--tiers", exampleTiers}, code: 2, stderr: "are both tiers files"},
+		{name: "tiers alone", args: []string{exampleTiers, exampleTiers}, out: "no change in meaning"},
+		{name: "no service", args: []string{old, now, "--live", "--admin", "127.0.0.1:1"}, code: 1, stderr: "the admin port does not answer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, out, fails := command(t, tt.stdin, append([]string{"diff"}, tt.args...)...)
+			if code != tt.code || !strings.Contains(out, tt.out) || !strings.Contains(fails, tt.stderr) {
+				t.Errorf("exit %d, want %d\n%s\n%s\nwant %q and %q", code, tt.code, out, fails, tt.out, tt.stderr)
+			}
+		})
+	}
+}
+
+// TestDiffFormats: the JSON and the Markdown have what the text has.
+func TestDiffFormats(t *testing.T) {
+	args := []string{"diff", exampleRules, exampleNewRules, "--tiers", exampleTiers}
+	_, out, _ := command(t, "", append(args, "--json")...)
+	var r rulesdiff.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Changed || r.Verdict != rulesdiff.Both || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
+		t.Errorf("%+v", r)
+	}
+	_, out, _ = command(t, "", append(args, "--markdown")...)
+	for _, want := range []string{"### Rate limits: both\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the Markdown lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestDiffIsStable: two runs print the same bytes.
+func TestDiffIsStable(t *testing.T) {
+	for _, format := range [][]string{nil, {"--json"}, {"--markdown"}} {
+		args := append([]string{"diff", exampleRules, exampleNewRules, "--tiers", exampleTiers}, format...)
+		_, first, _ := command(t, "", args...)
+		for range 5 {
+			if _, again, _ := command(t, "", args...); again != first {
+				t.Fatalf("%v prints\n%s\nand then\n%s", args, first, again)
+			}
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/rulesdiff"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const diffTiers = "tiers: [free]\ndefault: free\nsubjects:\n  - {id: acme, keys: [{plain: key-acme}]}\n  - {id: globex, keys: [{plain: key-globex}]}\n"
+
+// TestDiffLive asks running services who would be denied under new rules, and then gives them the
+// new rules: who was named is denied, and nobody else.
+func TestDiffLive(t *testing.T) {
+	t.Parallel()
+	rules := func(limit string) string {
+		return "domain: edge\ndescriptors: [{key: api_key, rate_limit: {name: per-key, " + limit + "}}, {key: other, rate_limit: {window: 1h, requests: 9}}]\n"
+	}
+	redis := servers.StartRedis(t)
+	for store, env := range map[string]map[string]string{
+		"memory": {},
+		"redis":  {envStoreType: "redis", envRedisURL: "redis://" + redis.Addr()},
+	} {
+		t.Run(store, func(t *testing.T) {
+			env["SLIDEGATE_RELOAD_INTERVAL"] = "20ms"
+			rls := edge.RLS(t, edge.RLSOptions{Rules: rules("window: 1h, requests: 100"), Tiers: diffTiers, Env: env})
+			ask := func(key string) bool {
+				t.Helper()
+				denied, _, err := ratelimit.Ask(t.Context(), dial(t, rls), "edge", []descriptors.Descriptor{{{Key: "api_key", Value: key}}}, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return denied
+			}
+			for range 12 {
+				ask("key-acme")
+			}
+			ask("key-globex")
+			tiers := fileOf(t, "tiers.yaml", diffTiers)
+			old, now := fileOf(t, "old.yaml", rules("window: 1h, requests: 100")), fileOf(t, "new.yaml", rules("window: 60m, requests: 5"))
+			args := []string{"diff", old, now, "--tiers", tiers, "--live", "--admin", rls.Admin()}
+			got := run(t, edge.RLSOptions{}, "", args...)
+			want := "by what the service has counted\n" +
+				"  per-key: 100 per 1h → 5 per 1h: would be denied now: 1 of 2\n" +
+				"    acme (used 12 of 5 new, 100 old)\n"
+			if got.code != 0 || !strings.HasSuffix(got.stdout, want) {
+				t.Fatalf("got %+v, want %s", got, want)
+			}
+			if strings.Contains(got.stdout, "key-") {
+				t.Errorf("the output has an API key: %s", got.stdout)
+			}
+			// A shorter window: all hits are in the last part of the history.
+			short := fileOf(t, "short.yaml", rules("window: 30m, requests: 5"))
+			got = run(t, edge.RLSOptions{}, "", "diff", old, short, "--tiers", tiers, "--live", "--json", "--admin", rls.Admin())
+			var r rulesdiff.Report
+			if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || r.Live == nil || len(r.Live.Limits) != 1 {
+				t.Fatalf("got %+v, %v", got, err)
+			}
+			if l := r.Live.Limits[0]; l.Denied != 1 || l.Maybe != 0 || l.History != rulesdiff.Anew || l.Parties[0].Used != 12 || l.Parties[0].Who != "acme" {
+				t.Errorf("got %+v", l)
+			}
+			gone := run(t, edge.RLSOptions{}, "", append(args[:len(args)-1], rls.Admin()+",127.0.0.1:1")...)
+			if gone.code != 3 || !strings.Contains(gone.stdout, "would be denied now: 1 of 2") || !strings.Contains(gone.stdout, "not complete: 127.0.0.1:1") {
+				t.Errorf("with an instance that is away: %+v", gone)
+			}
+			if err := rls.WriteRules(rules("window: 60m, requests: 5")); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "acme to be denied", func() bool { return ask("key-acme") })
+			if ask("key-globex") {
+				t.Error("globex is denied too")
+			}
+		})
+	}
+}
