@@ -196,7 +196,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 	}
 	for _, field := range all {
 		if !have["Rule."+field] {
-			t.Errorf("a part has the field %s, which is none", field)
+			t.Errorf("a part has the field %s, which does not exist", field)
 		}
 	}
 }
