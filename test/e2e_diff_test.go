@@ -15,7 +15,7 @@ import (
 const diffTiers = "tiers: [free]\ndefault: free\nsubjects:\n  - {id: acme, keys: [{plain: key-acme}]}\n  - {id: globex, keys: [{plain: key-globex}]}\n"
 
 // TestDiffLive asks running services who would be denied under new rules, and then gives them the
-// new rules: who was named is denied, and nobody else.
+// new rules: they deny the party that was named, and no other.
 func TestDiffLive(t *testing.T) {
 	t.Parallel()
 	rules := func(limit string) string {

@@ -44,7 +44,7 @@ func diff(c *cli) *cobra.Command {
 		},
 		RunE: begin(func(args []string) error { return d.Run(c, args[0], args[1]) }),
 	}
-	d.adminPorts.flags(cmd, waitToRead)
+	d.flags(cmd, waitToRead)
 	f := cmd.Flags()
 	f.StringVar(&d.Tiers, "tiers", "", "the tiers `FILE` of both sets, instead of tiers.path of the settings")
 	f.StringVar(&d.OldTiers, "old-tiers", "", "the tiers `FILE` of OLD")

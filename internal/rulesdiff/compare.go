@@ -32,16 +32,16 @@ type comparison struct {
 // inDomain is the name of a rule in a domain.
 type inDomain struct{ domain, name string }
 
-// Compare says what changes from the rules and tiers of old to those of new. Both must be made
+// Compare says what changes from the rules and tiers of old to those of now. Both must be made
 // with the same settings of API keys. Compare is safe for concurrent use.
-func Compare(old, new Set) *Report {
+func Compare(old, now Set) *Report {
 	c := &comparison{
-		old: old, new: new, places: make(map[*policy.Rule]string), given: make(map[*policy.Rules]map[inDomain][]string),
+		old: old, new: now, places: make(map[*policy.Rule]string), given: make(map[*policy.Rules]map[inDomain][]string),
 		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict),
 		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
 	}
 	r := &c.report
-	r.Old, r.New = c.begin(old), c.begin(new)
+	r.Old, r.New = c.begin(old), c.begin(now)
 	c.domains()
 	c.matches()
 	c.rules()

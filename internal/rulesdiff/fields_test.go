@@ -86,6 +86,7 @@ var fieldCases = map[string]struct {
 	"Rule.Replaces":        {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
 	"Rule.OnStoreError":    {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorLocal }, "on_store_error"},
 	"Rule.StoreErrorRetry": {func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorDeny }, func(_ *testing.T, g *generation) { g.rule.StoreErrorRetry = time.Hour }, "on_store_error"},
+	"Rule.RetryJitter":     {nil, func(_ *testing.T, g *generation) { g.rule.RetryJitter = 0.5 }, "retry_jitter"},
 	"Rule.Denial":          {nil, func(_ *testing.T, g *generation) { g.rule.Denial.Body = "no" }, "body"},
 	"Rule.Metadata":        {nil, func(_ *testing.T, g *generation) { g.rule.Metadata = map[string]any{"a": 1.0} }, "metadata"},
 	"Rule.Detailed":        {nil, func(_ *testing.T, g *generation) { g.rule.Detailed = true }, "detailed_metric"},
@@ -109,13 +110,18 @@ var fieldCases = map[string]struct {
 	"window.Limit.Rate": {func(_ *testing.T, g *generation) { g.limit.Policy, g.limit.Rate = window.TokenBucket, 1 }, func(_ *testing.T, g *generation) {
 		g.limit.Rate = 2
 	}, "limits"},
-	"Subject.ID":         {nil, func(_ *testing.T, g *generation) { g.subject.ID = "globex" }, "removed"},
-	"Subject.Tier":       {nil, func(_ *testing.T, g *generation) { g.subject.Tier = "pro" }, "tier"},
-	"Subject.Disabled":   {nil, func(_ *testing.T, g *generation) { g.subject.Disabled = true }, "disabled"},
-	"Subject.Extra":      {nil, func(_ *testing.T, g *generation) { g.subject.Extra = nil }, "limits"},
-	"Extra.Overrides":    {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = g.other }, "limits"},
-	"Extra.Labels":       {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Labels = nil }, "labels"},
-	"Override.Limits":    {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = g.other }, "limits"},
+	"Subject.ID":       {nil, func(_ *testing.T, g *generation) { g.subject.ID = "globex" }, "removed"},
+	"Subject.Tier":     {nil, func(_ *testing.T, g *generation) { g.subject.Tier = "pro" }, "tier"},
+	"Subject.Disabled": {nil, func(_ *testing.T, g *generation) { g.subject.Disabled = true }, "disabled"},
+	"Subject.Extra":    {nil, func(_ *testing.T, g *generation) { g.subject.Extra = nil }, "limits"},
+	"Extra.Overrides":  {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = g.other }, "limits"},
+	"Extra.Labels":     {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Labels = nil }, "labels"},
+	"Override.Limits":  {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = g.other }, "limits"},
+	"Override.Observe": {nil, func(_ *testing.T, g *generation) {
+		o := g.subject.Extra.Overrides["name"]
+		o.Observe = tier.ObserveOnly
+		g.subject.Extra.Overrides["name"] = o
+	}, "limits"},
 	"Override.Unlimited": {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = tier.Override{Unlimited: true} }, "limits"},
 }
 
@@ -196,7 +202,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 	}
 	for _, field := range all {
 		if !have["Rule."+field] {
-			t.Errorf("a part has the field %s, which is none", field)
+			t.Errorf("a part has the field %s, which does not exist", field)
 		}
 	}
 }

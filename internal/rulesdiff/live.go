@@ -38,8 +38,8 @@ type LiveLimit struct {
 	Unknown int `json:"unknown"`
 	// Observed is true if the new limit is only observed, so it denies nothing.
 	Observed bool `json:"observed"`
-	// History is kept if the new rules go on with the logs. If it is anew, nobody is denied at
-	// first, and the numbers say what comes once the new logs are as old as their window.
+	// History is kept if the new rules go on with the logs. If it is anew, the limit denies no
+	// request at first, and the numbers say what comes once the new logs are as old as their window.
 	History string `json:"history"`
 	// Parties are those who would or may be denied, at most [MaxSubjects], the most used first.
 	Parties []LiveParty `json:"parties"`
@@ -48,7 +48,7 @@ type LiveLimit struct {
 
 // A LiveParty is one log.
 type LiveParty struct {
-	// Who is the subject, or the values that the log belongs to.
+	// Who: the id of the subject, or the values that the log belongs to.
 	Who  string `json:"who"`
 	Tier string `json:"tier,omitempty"`
 	// Used is what surely counts in the new window, and UsedAtMost what may count.
@@ -68,9 +68,9 @@ type liveKey struct {
 
 // AddLive adds to the report who would be denied, by the logs of instances that do not share
 // them. problems say which instances did not answer.
-func (r *Report) AddLive(old, new Set, instances [][]insight.LimitUsage, problems []string) {
-	l := live{old: old, new: new, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
-	for _, rule := range new.Rules.All() {
+func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problems []string) {
+	l := live{old: old, new: now, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
+	for _, rule := range now.Rules.All() {
 		l.byPath[rule.String()] = rule
 	}
 	var keys []liveKey
@@ -110,11 +110,11 @@ func (l *live) party(logs []insight.LimitUsage) {
 		return // the rule is gone, and denies nothing
 	}
 	s, known := l.subject(one)
-	now := sampleOf(l.new.Rules, rule, s)
+	limits := sampleOf(l.new.Rules, rule, s)
 	old := l.old.Rules.Rule(rule.ID())
 	changed := old == nil || max(old.Factor, 1) != max(rule.Factor, 1) || old.TermsOf(one.Tier).Observe != rule.TermsOf(one.Tier).Observe
-	for i := range now {
-		limit := &now[i]
+	for i := range limits {
+		limit := &limits[i]
 		if limit.Unlimited || limit.Limit.Hits == window.MaxHits {
 			continue
 		}

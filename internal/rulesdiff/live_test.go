@@ -97,12 +97,12 @@ func liveRule(limit string) string {
 	return "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r, " + limit + "}}\n"
 }
 
-// TestLiveIsWhatTheNewRulesDecide: whoever is named would be denied the next request by the new
-// rules on the same store, and nobody else. Where the new window is another one, the use that is
+// TestLiveIsWhatTheNewRulesDecide: the new rules deny the next request of each party that is named, on the
+// same store, and of no other party. Where the new window is another one, the use that is
 // told contains the true one.
 func TestLiveIsWhatTheNewRulesDecide(t *testing.T) {
 	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	denied := 0
 	for n := range 60 {
 		var old, now string
@@ -190,8 +190,8 @@ func TestLiveTexts(t *testing.T) {
 	for _, c := range []struct{ now, want string }{
 		{"window: 1m, requests: 50", "would be denied now: 1 of 2; c0 (used 87 of 50 new, 100 old)"},
 		{"window: 1m, requests: 50, observe: 100%", "would be denied now if it were not only observed: 1 of 2; c0 (used 87 of 50 new, 100 old)"},
-		{"window: 1h, requests: 50", "would be denied now: 1 of 2; may be denied: 1; its logs start anew, so nobody is denied at first: this is what comes once they are as old as the window; c0 (used at least 87 of 50 new, 100 old); c1 (used at least 1 of 50 new, 100 old), perhaps"},
-		{"policy: fixed, window: 1m, requests: 50", "would be denied now: 0 of 2; cannot be told: 2; its logs start anew, so nobody is denied at first: this is what comes once they are as old as the window"},
+		{"window: 1h, requests: 50", "would be denied now: 1 of 2; may be denied: 1; its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window; c0 (used at least 87 of 50 new, 100 old); c1 (used at least 1 of 50 new, 100 old), perhaps"},
+		{"policy: fixed, window: 1m, requests: 50", "would be denied now: 0 of 2; cannot be told: 2; its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window"},
 		{"window: 1m, requests: 200", "would be denied now: 0 of 2"},
 		{"unlimited: true", ""},
 	} {

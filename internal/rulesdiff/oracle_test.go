@@ -77,7 +77,7 @@ func (nothing) Take(context.Context, bool, []window.Check, []window.Decision) (b
 // that gets another rule, or a rule that means something else, is told.
 func TestEveryDescriptorWithAnotherLimitIsTold(t *testing.T) {
 	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	moved, changed := 0, 0
 	for range 3000 {
 		old, now := randomRules(t, rnd), randomRules(t, rnd)

@@ -43,6 +43,9 @@ var parts = []part{
 	}},
 	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
 	{fields: []string{"OnStoreError", "StoreErrorRetry"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
+	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return fmt.Sprintf("%.4g%%", 100*r.RetryJitter)
+	}},
 	{fields: []string{"Denial"}, what: "body", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return asJSON(r.Denial, r.Denial == policy.Denial{})
 	}},

@@ -132,7 +132,7 @@ func (l *LiveLimit) String() string {
 // Note says what the numbers do not say by themselves. It may be empty.
 func (l *LiveLimit) Note() string {
 	if l.History == Anew {
-		return "its logs start anew, so nobody is denied at first: this is what comes once they are as old as the window"
+		return "its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window"
 	}
 	return ""
 }

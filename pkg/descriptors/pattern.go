@@ -106,7 +106,7 @@ type meetAt struct{ a, b int }
 const meetWork = 1 << 16
 
 // step adds what fits the rest of both patterns to text. It reports whether anything does.
-func (m *meeter) step(i, j int, text []byte) (any bool) {
+func (m *meeter) step(i, j int, text []byte) (fits bool) {
 	at := meetAt{i, j}
 	if m.seen[at] {
 		return false
@@ -117,27 +117,27 @@ func (m *meeter) step(i, j int, text []byte) (any bool) {
 	}
 	switch starA, starB := i < len(m.a) && m.a[i] == '*', j < len(m.b) && m.b[j] == '*'; {
 	case i == len(m.a) && j == len(m.b):
-		any = true
+		fits = true
 		if whole := squeeze(string(text)); !m.found[whole] {
 			m.found[whole] = true
 			m.all = append(m.all, whole)
 		}
 	case starA && starB:
 		text = append(text, '*')
-		any = m.step(i+1, j, text)
-		any = m.step(i, j+1, text) || any
+		fits = m.step(i+1, j, text)
+		fits = m.step(i, j+1, text) || fits
 	case starA:
 		// The wildcard takes the next byte of b, or ends.
-		any = j < len(m.b) && m.step(i, j+1, append(text, m.b[j]))
-		any = m.step(i+1, j, text) || any
+		fits = j < len(m.b) && m.step(i, j+1, append(text, m.b[j]))
+		fits = m.step(i+1, j, text) || fits
 	case starB:
-		any = i < len(m.a) && m.step(i+1, j, append(text, m.a[i]))
-		any = m.step(i, j+1, text) || any
+		fits = i < len(m.a) && m.step(i+1, j, append(text, m.a[i]))
+		fits = m.step(i, j+1, text) || fits
 	case i < len(m.a) && j < len(m.b) && m.a[i] == m.b[j]:
-		any = m.step(i+1, j+1, append(text, m.a[i]))
+		fits = m.step(i+1, j+1, append(text, m.a[i]))
 	}
-	if !any {
+	if !fits {
 		m.seen[at] = true
 	}
-	return any
+	return fits
 }

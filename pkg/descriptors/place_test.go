@@ -8,7 +8,7 @@ import (
 )
 
 func TestMeetIsWhatFitsBoth(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		a, b := randomText(r, "ab*")+randomText(r, "ab*"), randomText(r, "ab*")+randomText(r, "ab*")
 		all, complete := Meet(a, b, 10_000)
