@@ -147,6 +147,12 @@ func (p *Account) holderOfLog(ctx context.Context, r *Rule, name descriptors.Nam
 			h.Known = true
 		}
 	}
+	if r.hasSubject && r.subject >= 0 && !r.Path[r.subject].Open() {
+		s = p.fixedHolder(ctx, r.Path[r.subject])
+		if h.Known = s != nil; h.Known {
+			h.Subject = s.ID
+		}
+	}
 	if r.hasSubject && r.subject < 0 {
 		if part, ok := next(); ok {
 			subjectIs(part)
@@ -166,4 +172,19 @@ func (p *Account) holderOfLog(ctx context.Context, r *Rule, name descriptors.Nam
 		}
 	}
 	return s
+}
+
+// fixedHolder returns the subject that a value of a rule names, nil if the tiers do not have it.
+func (p *Account) fixedHolder(ctx context.Context, n descriptors.Node) *tier.Subject {
+	if !p.rules.secrets.Is(n.Key) {
+		return p.lookup(ctx, tier.Key{ID: n.Value}).Subject
+	}
+	if p.query.Subjects == nil || p.rules.tiers == nil {
+		return nil
+	}
+	a, _ := p.rules.secrets.Resolve(ctx, p.query.Subjects, n.Value, "", p.left)
+	if a.Subject == nil || a.Subject.Disabled {
+		return nil // the key counts as an unknown one
+	}
+	return a.Subject
 }

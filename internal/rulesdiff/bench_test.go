@@ -11,11 +11,11 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// large returns 10,000 rules with paths that path returns.
-func large(tb testing.TB, hits uint64, path func(i int) []descriptors.Node) Set {
+// large returns n rules with paths that path returns.
+func large(tb testing.TB, n int, hits uint64, path func(i int) []descriptors.Node) Set {
 	tb.Helper()
 	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	for i := range 10_000 {
+	for i := range n {
 		err := rs.Add(policy.Rule{Domain: "d", Path: path(i), Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: time.Minute}}}}})
 		if err != nil {
 			tb.Fatal(err)
@@ -54,7 +54,7 @@ var paths = map[string]func(side string) func(i int) []descriptors.Node{
 
 func BenchmarkCompare(b *testing.B) {
 	for name, path := range paths {
-		old, now := large(b, 5, path("old")), large(b, 6, path("new"))
+		old, now := large(b, 10_000, 5, path("old")), large(b, 10_000, 6, path("new"))
 		b.Run(name, func(b *testing.B) {
 			var r *Report
 			for b.Loop() {
@@ -70,7 +70,7 @@ func BenchmarkCompare(b *testing.B) {
 // what it leaves out.
 func TestLargeSetsAreBounded(t *testing.T) {
 	for name, path := range paths {
-		r := Compare(large(t, 5, path("old")), large(t, 6, path("new")))
+		r := Compare(large(t, 3000, 5, path("old")), large(t, 3000, 6, path("new")))
 		if len(r.Matches) > MaxMatches || len(r.Matches) < MaxMatches && r.MatchesLeftOut > 0 {
 			t.Errorf("%s: %d matches, %d left out", name, len(r.Matches), r.MatchesLeftOut)
 		}
