@@ -248,7 +248,10 @@ func writtenText(s *tier.Subject, rule string) string {
 	if o.Unlimited {
 		all = append(all, policy.AccountLimit{Unlimited: true})
 	}
-	return textOf(all)
+	if o.Observe == tier.ObserveByRule {
+		return textOf(all)
+	}
+	return strings.TrimPrefix(textOf(all)+", "+observeText(o.Observe), ", ")
 }
 
 // own compares the limits of a subject under the rules for which it has an override.
@@ -276,8 +279,50 @@ func (c *comparison) own(before, after *tier.Subject) move {
 		}
 		old, now := sampleOf(c.old.Rules, was, before), sampleOf(c.new.Rules, is, after)
 		m.add(is, changesOf(old, now))
+		if c, ok := ownObserve(was.TermsOf(before.Tier), is.TermsOf(after.Tier), observeOf(before, was.Name), observeOf(after, is.Name)); ok {
+			m.add(is, []Change{c})
+		}
 	}
 	return m
+}
+
+// observeOf returns what the override of a subject says of observing.
+func observeOf(s *tier.Subject, rule string) tier.Observe {
+	o, _ := s.Override(rule)
+	return o.Observe
+}
+
+// ownObserve compares what the overrides of a subject say of observing, under a rule with these terms.
+func ownObserve(termsBefore, termsAfter *policy.Terms, before, after tier.Observe) (c Change, changed bool) {
+	if before == after {
+		return c, false
+	}
+	share := func(o tier.Observe, of *policy.Terms) float64 {
+		switch o {
+		case tier.ObserveOnly:
+			return 1
+		case tier.ObserveNot:
+			return 0
+		default:
+			return of.Observe
+		}
+	}
+	return Change{
+		What: "observe", Old: observeText(before), New: observeText(after),
+		Verdict: rising(cmp.Compare(share(before, termsBefore), share(after, termsAfter))),
+	}, true
+}
+
+// observeText describes what an override says of observing.
+func observeText(o tier.Observe) string {
+	switch o {
+	case tier.ObserveOnly:
+		return "only observed"
+	case tier.ObserveNot:
+		return "enforced"
+	default:
+		return "as the rule says"
+	}
 }
 
 // byName returns the rules of a set by their names, as overrides name them.
