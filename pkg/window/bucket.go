@@ -36,11 +36,6 @@ func (s *State) readBucket() bool {
 // The bucket never has more than the check's burst, and never more debt than [maxDebt]. A
 // missing bucket is full.
 func (s *State) fill(c *Check, there bool) {
-	s.addTokens(c, there)
-	s.view.used = c.Limit.Hits - uint64(s.tokens) // what State.Room reads; more than the limit with debt
-}
-
-func (s *State) addTokens(c *Check, there bool) {
 	burst := int64(c.Limit.Hits)
 	if !there || s.tokens >= burst {
 		s.tokens, s.fraction = burst, 0
@@ -57,6 +52,10 @@ func (s *State) addTokens(c *Check, there bool) {
 	lo, carry := bits.Add64(lo, s.fraction, 0)
 	if hi += carry; hi >= win {
 		s.tokens, s.fraction = burst, 0
+		return
+	}
+	if hi == 0 && lo < win {
+		s.fraction = lo // not a whole token: usual if the bucket is empty, and then without a division
 		return
 	}
 	whole, rest := bits.Div64(hi, lo, win)

@@ -78,20 +78,16 @@ func (s *State) View() *View { return &s.view }
 // window, s shows a missing log and [State.Foreign] returns true. For [Calendar], call
 // [Period.Covers] before.
 func (s *State) Look(log []byte, clock int64, c *Check) {
-	s.policy = c.Limit.Policy
-	if s.policy == Sliding {
-		s.view.Look(log, clock, c.Limit.Window)
+	v := &s.view
+	switch s.policy = c.Limit.Policy; s.policy {
+	case Sliding:
+		v.Look(log, clock, c.Limit.Window)
 		return
-	}
-	s.lookOther(log, clock, c)
-}
-
-func (s *State) lookOther(log []byte, clock int64, c *Check) {
-	if s.policy == InFlight {
+	case InFlight:
 		s.lookHolds(log, clock, c, false)
 		return
+	default:
 	}
-	v := &s.view
 	v.log = log
 	v.real = min(max(clock, 0), maxClock)
 	v.now = v.real
@@ -108,6 +104,7 @@ func (s *State) lookOther(log []byte, clock int64, c *Check) {
 	switch s.policy {
 	case TokenBucket:
 		s.fill(c, there)
+		v.used = c.Limit.Hits - uint64(s.tokens) // what Room reads; more than the limit with debt
 	case Fixed:
 		s.choosePeriod((v.now/v.win+1)*v.win, there)
 	case Calendar:
@@ -223,10 +220,6 @@ func (s *State) Answer(c *Check, room bool, d *Decision) {
 		s.view.Answer(c, room, d)
 		return
 	}
-	s.answerOther(c, room, d)
-}
-
-func (s *State) answerOther(c *Check, room bool, d *Decision) {
 	*d = Decision{Allowed: room, Never: !room && max(c.Cost, 1) > c.Limit.Hits}
 	switch s.policy {
 	case TokenBucket:

@@ -141,6 +141,10 @@ func TestLogsOfStreamsAreUsedAgain(t *testing.T) {
 		for range 3000 {
 			stream++
 			take(t, s, inFlight(key(stream), stream, 10_000))
+			i, hash := s.shardOfStream(stream)
+			if got, want := cap(s.shards[i].stream(stream, hash).packed), streamBytes(atKeys+keySize+len(key(stream))); got != want {
+				t.Fatalf("stream %d has %d bytes, want %d", stream, got, want)
+			}
 		}
 		verify(t, s)
 		for i := first + 1; i <= stream; i++ {
@@ -170,6 +174,31 @@ func TestLogsOfStreamsAreUsedAgain(t *testing.T) {
 	}
 	if spares == 0 {
 		t.Error("no log is kept")
+	}
+}
+
+// TestRoomForAStreamThatIsKnown: a stream whose hold has expired comes back to a full store. The room
+// for it is not what is known of it.
+func TestRoomForAStreamThatIsKnown(t *testing.T) {
+	s, now := boundedStore(t, minShardKeys, 0) // one shard
+	free := 0
+	for stream := window.StreamID(1); stream <= 100; stream++ {
+		c := inFlight("k", stream, 9)
+		c.Limit.Window = time.Second
+		take(t, s, c)
+		*now += 2 * time.Second
+		for s.Len() < minShardKeys-minShardKeys/slackPart {
+			free++
+			hour := check(fmt.Sprint("free", free), 9, 1)
+			hour.Limit.Window = time.Hour
+			take(t, s, hour)
+		}
+		c.Key = "other"
+		take(t, s, c)
+		verify(t, s)
+		if !finish(t, s, stream, 0) {
+			t.Fatalf("stream %d holds nothing", stream)
+		}
 	}
 }
 
