@@ -51,7 +51,7 @@ func TestReplayOfTheDocs(t *testing.T) {
 			code, _ = strconv.Atoi(m[1])
 		}
 		sh := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.ReplaceAll(command, "make build\n", ""))
-		sh.Dir, sh.Env = dir, append(os.Environ(), "COLUMNS=80")
+		sh.Dir, sh.Env = dir, append(userEnviron(), "COLUMNS=80")
 		var errs strings.Builder
 		sh.Stderr = &errs
 		out, err := sh.Output()

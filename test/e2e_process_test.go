@@ -63,6 +63,12 @@ func fileOf(t *testing.T, name, text string) string {
 	return path
 }
 
+// userEnviron returns the environment without the settings of rls and of these tests: that of a
+// user who types the commands of a page.
+func userEnviron() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLIDEGATE_") })
+}
+
 // TestReloadUnderLoad changes the rules several times under load.
 func TestReloadUnderLoad(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
