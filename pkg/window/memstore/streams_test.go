@@ -10,7 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,6 +202,43 @@ func TestRoomForAStreamThatIsKnown(t *testing.T) {
 		if !finish(t, s, stream, 0) {
 			t.Fatalf("stream %d holds nothing", stream)
 		}
+	}
+}
+
+// TestFlightsAtTheSameTime begins and ends streams in several goroutines, one check at a time.
+func TestFlightsAtTheSameTime(t *testing.T) {
+	s, _ := boundedStore(t, minShardKeys, 0) // one shard
+	const most = 3
+	var (
+		flying [2]atomic.Int64
+		group  sync.WaitGroup
+	)
+	for g := range 8 {
+		group.Go(func() {
+			d := make([]window.Decision, 1)
+			for i := range 3000 {
+				key := i % len(flying)
+				c := []window.Check{inFlight(fmt.Sprint("k", key), window.StreamID(1+g*10_000+i), most)}
+				if _, err := s.Take(t.Context(), window.MayWait, c, d); err != nil {
+					t.Errorf("stream %d: %v", c[0].Stream, err)
+				}
+				if !d[0].Allowed {
+					continue
+				}
+				if n := flying[key].Add(1); n > most {
+					t.Errorf("%d in flight at once, want at most %d", n, most)
+				}
+				runtime.Gosched()
+				flying[key].Add(-1)
+				if held, err := s.End(t.Context(), c[0].Stream, 0); err != nil || !held {
+					t.Errorf("stream %d: held %t, error %v", c[0].Stream, held, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if verify(t, s); s.Len() != 0 {
+		t.Errorf("%d logs are left", s.Len())
 	}
 }
 
