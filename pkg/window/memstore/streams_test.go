@@ -10,10 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,40 +202,25 @@ func TestRoomForAStreamThatIsKnown(t *testing.T) {
 	}
 }
 
-// TestFlightsAtTheSameTime begins and ends streams in several goroutines, one check at a time.
-func TestFlightsAtTheSameTime(t *testing.T) {
-	s, _ := boundedStore(t, minShardKeys, 0) // one shard
-	const most = 3
-	var (
-		flying [2]atomic.Int64
-		group  sync.WaitGroup
-	)
-	for g := range 8 {
-		group.Go(func() {
-			d := make([]window.Decision, 1)
-			for i := range 3000 {
-				key := i % len(flying)
-				c := []window.Check{inFlight(fmt.Sprint("k", key), window.StreamID(1+g*10_000+i), most)}
-				if _, err := s.Take(t.Context(), window.MayWait, c, d); err != nil {
-					t.Errorf("stream %d: %v", c[0].Stream, err)
-				}
-				if !d[0].Allowed {
-					continue
-				}
-				if n := flying[key].Add(1); n > most {
-					t.Errorf("%d in flight at once, want at most %d", n, most)
-				}
-				runtime.Gosched()
-				flying[key].Add(-1)
-				if held, err := s.End(t.Context(), c[0].Stream, 0); err != nil || !held {
-					t.Errorf("stream %d: held %t, error %v", c[0].Stream, held, err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if verify(t, s); s.Len() != 0 {
-		t.Errorf("%d logs are left", s.Len())
+// TestFlightsLock: the store decides a check in flight, and notes an end, while the shard is locked.
+func TestFlightsLock(t *testing.T) {
+	var s *Store
+	read := 0
+	s = New(Options{SweepInterval: -1, MaxKeys: minShardKeys, Clock: func() time.Duration { // one shard
+		read++
+		if s.shards[0].mu.TryLock() {
+			t.Error("the clock is read without the lock")
+			s.shards[0].mu.Unlock()
+		}
+		return time.Minute
+	}})
+	defer s.Close()
+	take(t, s, inFlight("k", 1, 3))
+	take(t, s, inFlight("k", 2, 3), inFlight("l", 2, 3))
+	finish(t, s, 1, 0)
+	finish(t, s, 2, time.Second)
+	if read != 7 {
+		t.Errorf("the clock was read %d times, want once for each take, each end and each log of an end", read)
 	}
 }
 
