@@ -42,6 +42,9 @@ type Options struct {
 	Secrets *tier.Secrets
 	// Tiers finds subjects. Nil: there are none.
 	Tiers admin.Tiers
+	// HasKey reports whether a text is an API key of a subject, or has one as a part, so that no
+	// page repeats it. Nil: no text has one.
+	HasKey func(ctx context.Context, text string) bool
 	// TierNames returns the names of the tiers. Nil: there are none.
 	TierNames func() []string
 	// Explain explains a request without a charge. Nil disables the page.

@@ -103,23 +103,7 @@ func (c *Console) denied(is func(insight.Denial) bool) bool {
 // maxSearched bounds the denials that are searched for typed text.
 const maxSearched = 10_000
 
-// minKey is the shortest text that is checked for being an API key within other text, and
-// maxWords how many words are.
-const (
-	minKey   = 8
-	maxWords = 100
-)
-
-// keyIn reports whether a word of text is the API key of a known subject.
+// keyIn reports whether a text is an API key of a known subject, or has one as a part.
 func (c *Console) keyIn(ctx context.Context, text string) bool {
-	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,;=\"'()<>/|", r) })
-	for i, w := range words {
-		if i >= maxWords {
-			break
-		}
-		if len(w) >= minKey && c.holds(ctx, w) {
-			return true
-		}
-	}
-	return len(text) >= minKey && c.holds(ctx, strings.TrimSpace(text))
+	return c.opts.HasKey != nil && c.opts.HasKey(ctx, text)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
-// InFlightRetry is the wait that answers tell if a limit of requests in flight is full. It is
+// inFlightRetry is the wait that answers tell if a limit of requests in flight is full. It is
 // the shortest that they can tell: any of these requests may end at any time.
-const InFlightRetry = time.Second
+const inFlightRetry = time.Second
 
-// FillTime returns how long an empty token bucket takes to fill. exact is false if that is not
+// fillTime returns how long an empty token bucket takes to fill. exact is false if that is not
 // a whole number of nanoseconds; it is then rounded up. The limit must be valid.
-func FillTime(l window.Limit) (fill time.Duration, exact bool) {
+func fillTime(l window.Limit) (fill time.Duration, exact bool) {
 	hi, lo := bits.Mul64(l.Hits, uint64(l.Window))
 	if l.Rate == 0 || hi >= uint64(l.Rate) {
 		return window.MaxWindow, false // not a valid limit
@@ -28,15 +28,15 @@ func FillTime(l window.Limit) (fill time.Duration, exact bool) {
 	return time.Duration(min(q, uint64(window.MaxWindow))), rest == 0
 }
 
-// AppendLimit appends a limit as operators read it: "100 per 1m" for a sliding window, and
+// appendLimit appends a limit as operators read it: "100 per 1m" for a sliding window, and
 // with other policies "10 per 1s, bursts of 50", "100 per 1m fixed", "100 per month",
 // "100 per 1m sliding_counter" and "20 requests in flight".
-func AppendLimit(b []byte, l window.Limit) []byte {
+func appendLimit(b []byte, l window.Limit) []byte {
 	number := func(n uint64) { b = strconv.AppendUint(b, n, 10) }
 	switch l.Policy {
 	case window.TokenBucket:
 		number(uint64(l.Rate))
-		b = AppendWindow(append(b, " per "...), l.Window)
+		b = appendWindow(append(b, " per "...), l.Window)
 		b = append(b, ", bursts of "...)
 		number(l.Hits)
 		return b
@@ -48,15 +48,15 @@ func AppendLimit(b []byte, l window.Limit) []byte {
 		return append(append(b, " per "...), Unit(l.Window)...)
 	}
 	number(l.Hits)
-	b = AppendWindow(append(b, " per "...), l.Window)
+	b = appendWindow(append(b, " per "...), l.Window)
 	if l.Policy != window.Sliding {
 		b = append(append(b, ' '), l.Policy.String()...)
 	}
 	return b
 }
 
-// FormatLimit returns what [AppendLimit] appends.
-func FormatLimit(l window.Limit) string { return string(AppendLimit(nil, l)) }
+// FormatLimit returns what [appendLimit] appends.
+func FormatLimit(l window.Limit) string { return string(appendLimit(nil, l)) }
 
 // AppendAmount appends a limit as a client reads it in a sentence: "100 hits in any 1m".
 func AppendAmount(b []byte, l window.Limit) []byte {
@@ -71,16 +71,16 @@ func AppendAmount(b []byte, l window.Limit) []byte {
 	b = strconv.AppendUint(b, hits, 10)
 	switch l.Policy {
 	case window.TokenBucket:
-		b = AppendWindow(append(b, " hits per "...), l.Window)
+		b = appendWindow(append(b, " hits per "...), l.Window)
 		return strconv.AppendUint(append(b, ", in bursts of up to "...), l.Hits, 10)
 	case window.Fixed:
-		return append(AppendWindow(append(b, " hits in each "...), l.Window), " of the clock"...)
+		return append(appendWindow(append(b, " hits in each "...), l.Window), " of the clock"...)
 	case window.Calendar:
 		return append(append(b, " hits in each "...), Unit(l.Window)...)
 	case window.InFlight:
 		return append(b, " at the same time"...)
 	default:
-		return AppendWindow(append(b, " hits in any "...), l.Window)
+		return appendWindow(append(b, " hits in any "...), l.Window)
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *LimitStatus) Span() (span time.Duration, exact bool) {
 	l := &s.Limit.Limit
 	switch l.Policy {
 	case window.TokenBucket:
-		return FillTime(*l)
+		return fillTime(*l)
 	case window.InFlight:
 		return 0, true
 	case window.Calendar:
@@ -161,7 +161,7 @@ func (s *LimitStatus) countsHow() string {
 	l := &s.Limit
 	switch l.Policy {
 	case window.TokenBucket:
-		fill, exact := FillTime(l.Limit)
+		fill, exact := fillTime(l.Limit)
 		about := ""
 		if !exact {
 			about = "about "
@@ -182,7 +182,7 @@ func (s *LimitStatus) countsHow() string {
 		}
 		return text
 	case window.SlidingCounter:
-		return fmt.Sprintf("an estimate from two windows of the clock; in the worst case %d pass in any %s", WorstCase(l.Limit), FormatWindow(l.Window))
+		return fmt.Sprintf("an estimate from two windows of the clock; in the worst case %d pass in any %s", worstCase(l.Limit), FormatWindow(l.Window))
 	case window.InFlight:
 		return "a request that is never given back ends after " + FormatWindow(l.Window)
 	default:
@@ -190,10 +190,10 @@ func (s *LimitStatus) countsHow() string {
 	}
 }
 
-// WorstCase returns the most hits that a limit admits in any interval of its window's length,
+// worstCase returns the most hits that a limit admits in any interval of its window's length,
 // with any callers. For a token bucket it is the most in the time in which Rate hits come back.
 // A lease, a precision and usage reports do not change it: reports add debt.
-func WorstCase(l window.Limit) uint64 {
+func worstCase(l window.Limit) uint64 {
 	switch l.Policy {
 	case window.TokenBucket:
 		return l.Hits + uint64(l.Rate)

@@ -726,10 +726,10 @@ func FormatLease(l window.Lease) string {
 }
 
 // FormatWindow writes a window as rules files do: 10s, 1m, 1d.
-func FormatWindow(d time.Duration) string { return string(AppendWindow(nil, d)) }
+func FormatWindow(d time.Duration) string { return string(appendWindow(nil, d)) }
 
-// AppendWindow appends what [FormatWindow] writes.
-func AppendWindow(b []byte, d time.Duration) []byte {
+// appendWindow appends what [FormatWindow] writes.
+func appendWindow(b []byte, d time.Duration) []byte {
 	for _, u := range []struct {
 		length time.Duration
 		name   string

@@ -57,14 +57,14 @@ func (s *LimitStatus) MayDeny() bool {
 // are rounded up and by what is reserved ahead. A bucket with debt may need longer than Span.
 //
 // When requests in flight end is not known. So if they fill the limit, Wait returns
-// [InFlightRetry], and otherwise zero.
+// [inFlightRetry], and otherwise zero.
 func (s *LimitStatus) Wait() time.Duration {
 	d := &s.Decision
 	if s.Limit.Policy == window.InFlight && !s.Blind {
 		if d.Allowed && d.Remaining > 0 || d.Never {
 			return 0
 		}
-		return InFlightRetry
+		return inFlightRetry
 	}
 	switch {
 	case !d.Allowed:

@@ -66,16 +66,16 @@ func amount(l *Limit) string {
 	hits := grouped(l.Hits)
 	switch l.Policy {
 	case window.TokenBucket:
-		fill, _ := FillTime(l.Limit)
+		fill, _ := fillTime(l.Limit)
 		return fmt.Sprintf("%s in each %s on average, and up to %s at once after %s without requests",
 			grouped(uint64(l.Rate)), strings.TrimPrefix(span(l.Window), "any "), hits, length(fill))
 	case window.Fixed:
 		return fmt.Sprintf("%s in each %s of the clock, so up to %s in %s around its end",
-			hits, strings.TrimPrefix(span(l.Window), "any "), grouped(WorstCase(l.Limit)), span(l.Window))
+			hits, strings.TrimPrefix(span(l.Window), "any "), grouped(worstCase(l.Limit)), span(l.Window))
 	case window.Calendar:
 		return fmt.Sprintf("%s in each calendar %s (%s)", hits, Unit(l.Window), l.CalendarText())
 	case window.SlidingCounter:
-		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), grouped(WorstCase(l.Limit)))
+		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), grouped(worstCase(l.Limit)))
 	default:
 		return hits + " in " + span(l.Window)
 	}

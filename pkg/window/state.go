@@ -68,7 +68,8 @@ type State struct {
 }
 
 // View returns the view of a log of [Sliding]. Its methods are those of s for that policy, without
-// the choice of a policy, and also before [State.Look].
+// the choice of a policy, and also before [State.Look]. For every policy but [InFlight],
+// [View.Room] is what [State.Room] returns, except for a [Refund].
 func (s *State) View() *View { return &s.view }
 
 // Look fills s in with the log of a check at the time clock. clock is in microseconds since

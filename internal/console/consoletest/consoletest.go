@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/console"
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -99,10 +100,11 @@ func New(o Options) *Console {
 	access := admin.NewAccess(admin.AccessOptions{Loopback: true, Now: o.Now, Tokens: func() []settings.Token {
 		return []settings.Token{{Name: "read-1", Digest: sha256.Sum256([]byte(ReadToken))}, {Name: "act-1", Digest: sha256.Sum256([]byte(ActToken)), Act: true}}
 	}})
+	rules := policy.NewRules(policy.Identity{Secrets: s.secrets})
 	tierNames := func() []string { return []string{"free", "pro", "enterprise"} }
 	return &Console{Access: access, Secrets: s.secrets, service: s, Console: console.New(console.Options{
 		Insight: s, State: s.state, Active: s.active, Secrets: s.secrets, Tiers: s, TierNames: tierNames,
-		Explain: s.explain, Access: access, Now: o.Now,
+		HasKey: func(ctx context.Context, text string) bool { return rules.HasKey(ctx, s, text) }, Explain: s.explain, Access: access, Now: o.Now,
 	})}
 }
 
@@ -270,6 +272,11 @@ func (s *service) Look(k tier.Key) tier.Inspection {
 // Lookup implements admin.Tiers.
 func (s *service) Lookup(_ context.Context, k tier.Key) (tier.Inspection, error) {
 	return s.Look(k), nil
+}
+
+// Resolve implements tier.Resolver.
+func (s *service) Resolve(_ context.Context, k tier.Key, _ time.Duration) (tier.Answer, bool) {
+	return tier.Answer{Subject: s.Look(k).Subject}, true
 }
 
 // Invalidate implements admin.Tiers.

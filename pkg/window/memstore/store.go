@@ -463,7 +463,7 @@ func (a *checkState) look(c *window.Check, now int64) {
 
 // judge finds out whether the check has room, and adds that to the group's verdict.
 func (a *checkState) judge(c *window.Check, group *window.Verdict) {
-	if c.Limit.Policy == window.Sliding && c.Mode == window.Enforce {
+	if c.Limit.Policy != window.InFlight && c.Mode != window.Refund {
 		a.room = a.state.View().Room(c.Limit.Hits, c.Cost)
 	} else {
 		a.room = a.state.Room(c)

@@ -202,6 +202,28 @@ func TestRoomForAStreamThatIsKnown(t *testing.T) {
 	}
 }
 
+// TestFlightsLock: the store decides a check in flight, and notes an end, while the shard is locked.
+func TestFlightsLock(t *testing.T) {
+	var s *Store
+	read := 0
+	s = New(Options{SweepInterval: -1, MaxKeys: minShardKeys, Clock: func() time.Duration { // one shard
+		read++
+		if s.shards[0].mu.TryLock() {
+			t.Error("the clock is read without the lock")
+			s.shards[0].mu.Unlock()
+		}
+		return time.Minute
+	}})
+	defer s.Close()
+	take(t, s, inFlight("k", 1, 3))
+	take(t, s, inFlight("k", 2, 3), inFlight("l", 2, 3))
+	finish(t, s, 1, 0)
+	finish(t, s, 2, time.Second)
+	if read != 7 {
+		t.Errorf("the clock was read %d times, want once for each take, each end and each log of an end", read)
+	}
+}
+
 // TestFlightWithoutAllocation: a stream that begins and ends where others have ended allocates
 // nothing.
 func TestFlightWithoutAllocation(t *testing.T) {
