@@ -29,7 +29,7 @@ type rollout struct {
 
 const (
 	rolloutLimit     = 20
-	rolloutCustomers = 200
+	rolloutCustomers = 180 // with the three of the page fewer than a list counts exactly
 )
 
 // TestRollout runs every command of docs/rollout.md, in its order, and sends requests of 203
@@ -70,7 +70,7 @@ func TestRollout(t *testing.T) {
 	steps := []struct {
 		name        string
 		least, most int
-	}{{"none", 0, 0}, {"1%", 2, 8}, {"10%", 10, 40}, {"50%", 75, 130}, {"all", 203, 203}}
+	}{{"none", 0, 0}, {"1%", 2, 8}, {"10%", 10, 40}, {"50%", 75, 130}, {"all", len(r.ids), len(r.ids)}}
 	for i, s := range steps {
 		if n := len(denied[s.name]); n < s.least || n > s.most {
 			t.Errorf("%s: %d customers are denied, want %d to %d", s.name, n, s.least, s.most)
@@ -186,7 +186,6 @@ func (r *rollout) run(commands string) string {
 // steady replaces what differs from run to run: waits, and when hits were used.
 func steady(text string) string {
 	text = regexp.MustCompile(`\d+m\d\ds`).ReplaceAllString(text, "TIME")
-	text = regexp.MustCompile(` Each count may be up to \d+ too large\.`).ReplaceAllString(text, "") // the sum of two minutes
 	return regexp.MustCompile(`(?m)[·▁▂▃▄▅▆▇█]{22}$`).ReplaceAllString(text, "HISTORY")
 }
 

@@ -12,7 +12,7 @@ import (
 // worst says in plain words what a limit admits at worst. It returns an empty text if that is
 // the limit.
 func worst(l window.Limit) string {
-	most, per := grouped(worstCase(l)), FormatWindow(l.Window)
+	most, per := grouped(WorstCase(l)), FormatWindow(l.Window)
 	switch {
 	case l.Hits == 0 || l.Hits == window.MaxHits:
 		return ""

@@ -182,7 +182,7 @@ func (s *LimitStatus) countsHow() string {
 		}
 		return text
 	case window.SlidingCounter:
-		return fmt.Sprintf("an estimate from two windows of the clock; in the worst case %d pass in any %s", worstCase(l.Limit), FormatWindow(l.Window))
+		return fmt.Sprintf("an estimate from two windows of the clock; in the worst case %d pass in any %s", WorstCase(l.Limit), FormatWindow(l.Window))
 	case window.InFlight:
 		return "a request that is never given back ends after " + FormatWindow(l.Window)
 	default:
@@ -190,10 +190,10 @@ func (s *LimitStatus) countsHow() string {
 	}
 }
 
-// worstCase returns the most hits that a limit admits in any interval of its window's length,
+// WorstCase returns the most hits that a limit admits in any interval of its window's length,
 // with any callers. For a token bucket it is the most in the time in which Rate hits come back.
 // A lease, a precision and usage reports do not change it: reports add debt.
-func worstCase(l window.Limit) uint64 {
+func WorstCase(l window.Limit) uint64 {
 	switch l.Policy {
 	case window.TokenBucket:
 		return l.Hits + uint64(l.Rate)

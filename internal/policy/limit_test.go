@@ -91,8 +91,8 @@ func TestLimitTexts(t *testing.T) {
 		if got := amount(&tt.l); got != tt.words {
 			t.Errorf("%s: in words %q, want %q", tt.text, got, tt.words)
 		}
-		if got := worstCase(tt.l.Limit); got != tt.worst {
-			t.Errorf("%s: worstCase = %d, want %d", tt.text, got, tt.worst)
+		if got := WorstCase(tt.l.Limit); got != tt.worst {
+			t.Errorf("%s: WorstCase = %d, want %d", tt.text, got, tt.worst)
 		}
 		if tt.l.Policy == window.TokenBucket {
 			if fill, exact := fillTime(tt.l.Limit); fill != tt.fill || exact != tt.exact {

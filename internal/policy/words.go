@@ -71,11 +71,11 @@ func amount(l *Limit) string {
 			grouped(uint64(l.Rate)), strings.TrimPrefix(span(l.Window), "any "), hits, length(fill))
 	case window.Fixed:
 		return fmt.Sprintf("%s in each %s of the clock, so up to %s in %s around its end",
-			hits, strings.TrimPrefix(span(l.Window), "any "), grouped(worstCase(l.Limit)), span(l.Window))
+			hits, strings.TrimPrefix(span(l.Window), "any "), grouped(WorstCase(l.Limit)), span(l.Window))
 	case window.Calendar:
 		return fmt.Sprintf("%s in each calendar %s (%s)", hits, Unit(l.Window), l.CalendarText())
 	case window.SlidingCounter:
-		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), grouped(worstCase(l.Limit)))
+		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), grouped(WorstCase(l.Limit)))
 	default:
 		return hits + " in " + span(l.Window)
 	}
