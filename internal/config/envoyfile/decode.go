@@ -242,10 +242,22 @@ func (r *reader) match(f *strict.Field[match]) Match {
 // regex reports a regular expression that RE2 does not accept.
 func (r *reader) regex(f *strict.Field[regex]) {
 	if f.Set && !f.Bad {
-		if _, err := regexp.Compile(f.Value.Regex.Value); err != nil {
+		if _, err := WholeText(f.Value.Regex.Value); err != nil {
 			r.d.Problem(f.Value.Regex.Spot, "not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		}
 	}
+}
+
+// WholeText compiles a regular expression that must match a whole text.
+func WholeText(text string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(text); err != nil {
+		return nil, err // the brackets below could make it valid
+	}
+	re, err := regexp.Compile("^(?:" + text + ")$")
+	if err != nil {
+		return regexp.Compile("^(?:" + text + `\E)$`) // \Q quotes the rest of the text
+	}
+	return re, nil
 }
 
 func (r *reader) headers(list []strict.Field[headerMatcher]) (out []Matcher) {

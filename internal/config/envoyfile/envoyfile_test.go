@@ -91,6 +91,27 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestWholeText compares regular expressions with what RE2::FullMatch does with them.
+func TestWholeText(t *testing.T) {
+	for text, want := range map[string][2]string{ // what matches, and what does not
+		"a|ab":    {"ab", "abc"},
+		`\Q/a.b`:  {"/a.b", "/axb"},
+		`x\Q)`:    {"x)", "x"},
+		`\Qa\E.`:  {"ab", "a"},
+		"(?i)a|b": {"B", "bb"},
+	} {
+		re, err := WholeText(text)
+		if err != nil || !re.MatchString(want[0]) || re.MatchString(want[1]) {
+			t.Errorf("%s: %v, %v", text, re, err)
+		}
+	}
+	for _, text := range []string{"a)|(b", "(", `\E`, strings.Repeat("(", 1000) + strings.Repeat(")", 1000)} {
+		if re, err := WholeText(text); err == nil {
+			t.Errorf("%s: %v", text, re)
+		}
+	}
+}
+
 // read reads any text as both kinds of files. It returns whether either is right.
 func read(t *testing.T, data []byte) bool {
 	t.Helper()

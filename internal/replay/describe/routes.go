@@ -147,7 +147,13 @@ func (d *Describer) match(match *envoyfile.Match) route {
 }
 
 // full compiles a regular expression that must match the whole text. It was checked before.
-func full(text string) *regexp.Regexp { return regexp.MustCompile("^(?:" + text + ")$") }
+func full(text string) *regexp.Regexp {
+	re, err := envoyfile.WholeText(text)
+	if err != nil {
+		panic(err)
+	}
+	return re
+}
 
 // takes reports whether the path matcher takes a path. lower is the path in lower case.
 func (p *pathMatcher) takes(path, lower string) bool {
