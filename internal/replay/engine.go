@@ -173,7 +173,8 @@ func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 	return nil
 }
 
-// Add decides a request. An error says why the rules cannot decide it.
+// Add decides a request. An error says why the rules cannot decide it, or that its decision cannot
+// be written.
 func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 	if err := e.end(ctx, r.At); err != nil {
 		return err
@@ -203,7 +204,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		e.compare(&got, &was, r.At)
 	}
 	if e.o.Decisions != nil {
-		e.o.Decisions.add(r, &got, &was, e.was != nil)
+		return e.o.Decisions.add(r, &got, &was, e.was != nil)
 	}
 	return nil
 }

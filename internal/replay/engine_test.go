@@ -300,6 +300,21 @@ func TestEngineAgainst(t *testing.T) {
 	}
 }
 
+// TestEngineFull ends at the first decision that cannot be written.
+func TestEngineFull(t *testing.T) {
+	from := new(records)
+	for i := range 5000 {
+		from.add(time.Duration(i)*time.Second, "a")
+	}
+	out, in := io.Pipe()
+	out.Close()
+	e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(1, time.Second))), Describer: &fields{keys: []string{"tenant"}}, Decisions: NewDecisions(in, nil)})
+	defer e.Close()
+	if err := e.Run(t.Context(), from); !errors.Is(err, io.ErrClosedPipe) || from.next > 2000 {
+		t.Errorf("got %v after %d of %d requests", err, from.next, len(from.of))
+	}
+}
+
 // TestEngineCancel ends between two requests, and the report is of those before.
 func TestEngineCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
