@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -406,9 +405,7 @@ func (j *replayJob) read() replay.Logs {
 // pass gives all requests to the engine.
 func (j *replayJob) pass(ctx context.Context, what string) error {
 	o := j.options
-	if slices.Contains(o.Paths, "-") {
-		o.Stdin = interruptible(ctx, os.Stdin)
-	}
+	o.Done = ctx.Done()
 	reader, err := accesslog.Open(o)
 	if err != nil {
 		return err
@@ -437,16 +434,4 @@ func (c *sourceCount) Next() (*accesslog.Record, error) {
 		c.told.Store(c.n)
 	}
 	return c.reader.Next()
-}
-
-// interruptible returns a reader whose reads fail when ctx is done, although a read of a terminal or
-// a pipe goes on.
-func interruptible(ctx context.Context, from io.Reader) io.Reader {
-	out, in := io.Pipe()
-	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
-	go func() {
-		_, err := io.CopyBuffer(in, struct{ io.Reader }{from}, make([]byte, 256<<10))
-		in.CloseWithError(err) // nil is io.EOF
-	}()
-	return out
 }

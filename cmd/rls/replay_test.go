@@ -134,13 +134,13 @@ func TestReplayHTML(t *testing.T) {
 		}
 	}
 	for more, want := range map[string]string{
-		"--html -":      "--html: name a file; standard output has the report",
-		"--html " + log: "is one of the files that are read, and would be overwritten",
+		"--html -":           "--html: name a file; standard output has the report",
+		"--html " + log:      "is one of the files that are read, and would be overwritten",
 		"--html " + flags[1]: "is one of the files that are read",
 		"--html " + flags[3]: "is one of the files that are read",
-		"--html " + page + " --decisions " + page: "--html and --decisions name the same file",
+		"--html " + page + " --decisions " + page:                                  "--html and --decisions name the same file",
 		"--html " + page + " --decisions " + filepath.Dir(page) + "/./report.html": "--html and --decisions name the same file",
-		"--html " + filepath.Join(page, "x"):      "--html: open",
+		"--html " + filepath.Join(page, "x"):                                       "--html: open",
 	} {
 		if code, out, errs := command(t, "", line(append(strings.Fields(more), log)...)...); code != 1 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d: %s%s, want %s", more, code, out, errs, want)
