@@ -395,7 +395,7 @@ func (j *replayJob) searches() bool {
 // read says what was read in the first run.
 func (j *replayJob) read() replay.Logs {
 	s := &j.stats
-	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late}
+	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd}
 	for _, f := range s.Faults {
 		logs.Errors = append(logs.Errors, replay.BrokenLine{File: f.File, Line: f.Line, Reason: f.Reason})
 	}
