@@ -17,7 +17,7 @@ import (
 
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.
 func TestBad(t *testing.T) {
-	configtest.BadFiles(t, 9, func(t *testing.T, file string) error {
+	configtest.BadFiles(t, 10, func(t *testing.T, file string) error {
 		t.Helper()
 		if strings.HasPrefix(filepath.Base(file), "map-") {
 			_, err := ReadMap(file)
