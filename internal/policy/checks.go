@@ -66,6 +66,7 @@ func (c *Call) addChecks(i int) {
 			status.Tier = who.tier
 			terms = rule.TermsOf(who.tier)
 		}
+		v.meet(&who)
 	}
 	own, observe := Terms{}, tier.ObserveByRule
 	if who.known != nil && c.req.Tier == "" {
