@@ -186,8 +186,8 @@ func TestObserveOfASubject(t *testing.T) {
 	ask(t, s, 4, "route", "export", "api_key", knownKey)
 	b := open(t, s.Admin())
 	for _, tt := range []struct{ subject, headline, tags string }{
-		{"globex", "Denied now by observed-export", "per-key: pro, only observed for this subject\nobserved-export: enforced for this subject, no room"},
-		{"acme", "Passes now", "observed-export: only observed"},
+		{"globex", "Denied now by observed-export", "per-key: pro, only observed for this subject\nobserved-export: pro, enforced for this subject, no room"},
+		{"acme", "Passes now", "observed-export: free, only observed"},
 	} {
 		b.page("/subject?id=" + tt.subject)
 		b.text(".headline", tt.headline)

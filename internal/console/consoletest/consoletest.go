@@ -22,6 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // States are the names of the states.
@@ -295,6 +296,11 @@ func history(n int, total uint64, from int) []uint64 {
 func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, error) {
 	now := s.now()
 	u := &insight.Usage{Query: q, Source: "redis", Instance: s.instance(), At: now, Limits: []insight.LimitUsage{}}
+	defer func() {
+		for i := range u.Limits {
+			u.Limits[i].Policy = window.Sliding.String()
+		}
+	}()
 	subject := s.Look(tier.Key{ID: q.Subject, Digest: q.Digest}).Subject
 	if subject == nil && q.Address == "" {
 		return u, nil
