@@ -151,7 +151,7 @@ func TestBomb(t *testing.T) {
 
 func seeds(t testing.TB) (all [][]byte) {
 	t.Helper()
-	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../envoy/*.yaml", "../../../test/testdata/envoy-descriptors.yaml", "../../../docs/examples/replay-map.yaml"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../envoy/*.yaml", "../../../test/testdata/envoy-descriptors.yaml", "../../../docs/examples/replay-*.yaml"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(names), err)
@@ -240,6 +240,7 @@ func TestSchema(t *testing.T) {
 	root["definitions"] = s.Definitions
 	configtest.CompareSchema(t, file, root)
 	configtest.Valid(t, file, "../../../docs/examples/replay-map.yaml", true)
+	configtest.Valid(t, file, "../../../docs/examples/replay-one-hop.yaml", true)
 	for _, bad := range []string{"testdata/bad/map-all.yaml", "testdata/bad/map-none.yaml"} {
 		configtest.Valid(t, file, bad, false)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -60,7 +61,8 @@ type part struct {
 	most    int
 	changed bool // the log has a later value
 	none    *untold
-	subject bool // the subject may stand for the value
+	subject bool    // the subject may stand for the value
+	noKeys  *untold // the log tells no keys without a subject either
 }
 
 // limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
@@ -178,7 +180,8 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 	effect, name := "Descriptors with "+in.Key+" were left out, as if it were absent.", nameOf(p.Attribute)
 	switch {
 	case out.subject:
-		effect, name = "All keys of a subject counted as one. Requests without a subject counted as requests without a key.", ""
+		effect, name = "All keys of a subject counted as one.", ""
+		out.noKeys = d.missing(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.", "key_digest")
 	case isHeader && d.secrets.Hides(header):
 		name = ""
 	case in.Kind == envoyfile.Metadata && in.Value != "":
@@ -342,7 +345,7 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		case state == accesslog.Untold:
 			d.count(p.none)
 			if p.subject {
-				return d.standIn(r, subject)
+				return d.standIn(p, r, subject)
 			}
 		}
 		return "", false
@@ -376,20 +379,37 @@ func (p *part) cut(text []byte) []byte {
 	return text
 }
 
-// standInPrefix begins what is digested for a subject.
-const standInPrefix = "slidegate-subject:"
+// What is digested for a subject, and for the digest of a key without one, begins with these.
+const (
+	subjectPrefix = "slidegate-subject:"
+	keyPrefix     = "slidegate-key:"
+)
 
-// standIn returns a value that stands for the API key of a subject.
-func (d *Describer) standIn(r *accesslog.Record, subject *string) (string, bool) {
-	v := &r.Values[d.common.subject]
-	if v.State != accesslog.Present || len(v.Text) == 0 {
-		v = &r.Values[d.common.authSubject]
+// anonymousPrefix begins what an authorization logs as the subject of a request without a key.
+var anonymousPrefix = []byte(tier.AnonymousPrefix)
+
+// standIn returns a value that stands for the API key of a request: of its subject, or else for a
+// key that has none. It reports false if the request has no key.
+func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (string, bool) {
+	for _, at := range [...]int{d.common.subject, d.common.authSubject} {
+		v := &r.Values[at]
+		switch {
+		case v.State != accesslog.Present || len(v.Text) == 0:
+		case bytes.HasPrefix(v.Text, anonymousPrefix):
+			return "", false
+		default:
+			*subject = d.texts.text(v.Text)
+			return d.digests.fingerprint(subjectPrefix, v.Text), true
+		}
+	}
+	v := &r.Values[d.common.keyDigest]
+	if v.State == accesslog.Untold {
+		d.count(p.noKeys)
 	}
 	if v.State != accesslog.Present || len(v.Text) == 0 {
 		return "", false
 	}
-	*subject = d.texts.text(v.Text)
-	return d.digests.fingerprint(standInPrefix, v.Text), true
+	return d.digests.fingerprint(keyPrefix, v.Text), true
 }
 
 func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {

@@ -70,9 +70,60 @@ func TestSubjectStandsForKeys(t *testing.T) {
 	if got := write(d.Describe(nil, record(d, usual("/search", absent)))); got != "edge: [remote_address=10.0.0.1]\n" {
 		t.Errorf("without a subject: got %q", got)
 	}
+	if got := write(d.Describe(nil, record(d, usual("/search", "ip:10.0.0.1")))); got != "edge: [remote_address=10.0.0.1]\n" {
+		t.Errorf("an authorization passed a request without a key: got %q", got)
+	}
 	untold := d.Untold()
-	if len(untold) != 1 || untold[0].Requests != 4 || untold[0].Attribute != "REQ(x-api-key)" || strings.Contains(untold[0].Effect, "json_format") {
+	if len(untold) != 2 || untold[0].Requests != 1 || untold[0].Attribute != accesslog.KeyDigest || !strings.Contains(untold[0].Effect, `add "key_digest"`) ||
+		untold[1].Requests != 5 || untold[1].Attribute != "REQ(x-api-key)" || strings.Contains(untold[1].Effect, "json_format") {
 		t.Errorf("untold: got %+v", untold)
+	}
+}
+
+// TestDigestStandsForKeys: a key without a subject is in the log by the first digits of its digest.
+func TestDigestStandsForKeys(t *testing.T) {
+	d := shipped(t, "ratelimit.yaml")
+	digest := secrets().Digest("made-up")[:12]
+	for _, c := range []struct{ text, begins string }{{digest, digest}, {digest, digest}, {"0123456789ag", ""}, {"0123456789abcd", ""}, {"-\x01", ""}, {strings.Repeat("ab", 500), ""}} {
+		v := usual("/search", absent)
+		v[accesslog.KeyDigest] = c.text
+		qs := d.Describe(nil, record(d, v))
+		if len(qs) != 1 || qs[0].Subject != "" || len(qs[0].Descriptors) != 3 {
+			t.Fatalf("%q: got %s", c.text, write(qs))
+		}
+		value := qs[0].Descriptors[0].Entries[0].Value
+		if len(value) != 64 || !strings.HasPrefix(value, c.begins) || c.begins == "" && strings.HasPrefix(value, c.text) {
+			t.Errorf("%q: got %q", c.text, value)
+		}
+	}
+	none := usual("/search", absent)
+	none[accesslog.KeyDigest] = absent
+	both := usual("/search", "acme")
+	both[accesslog.KeyDigest] = digest
+	if got := write(d.Describe(nil, record(d, none))); got != "edge: [remote_address=10.0.0.1]\n" {
+		t.Errorf("without a key: got %q", got)
+	}
+	if got := d.Describe(nil, record(d, both)); got[0].Subject != "acme" {
+		t.Errorf("a subject counts before a digest: got %+v", got)
+	}
+	if untold := d.Untold(); len(untold) != 1 || untold[0].Effect != "All keys of a subject counted as one." {
+		t.Errorf("untold: got %+v", untold)
+	}
+}
+
+// TestRefusedByAuthorization: a request that rls refused by its key asked for no limits.
+func TestRefusedByAuthorization(t *testing.T) {
+	d := mapped(t, "domain: edge\ndescriptors: [[api_key=%REQ(x-api-key)%], [remote_address=%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%]]\n")
+	for reason, want := range map[string]int{absent: 2, "limited": 2, "unknown": 0, "disabled": 0, "undecided": 0} {
+		v := usual("/", "acme")
+		v[accesslog.Reason] = reason
+		got := 0
+		for _, q := range d.Describe(nil, record(d, v)) {
+			got += len(q.Descriptors)
+		}
+		if got != want {
+			t.Errorf("reason %q: %d descriptors, want %d", reason, got, want)
+		}
 	}
 }
 
@@ -277,8 +328,8 @@ descriptors:
 		}
 	}
 	d.Describe(nil, record(d, values{}))
-	if got := len(d.Untold()); got != 4 {
-		t.Errorf("got %d untold, want 4: %+v", got, d.Untold())
+	if got := len(d.Untold()); got != 5 {
+		t.Errorf("got %d untold, want 5: %+v", got, d.Untold())
 	}
 }
 
