@@ -128,6 +128,9 @@ type observing struct{ only, not map[string]int }
 // observeNotes says for how many subjects of the tiers file the rule only observes, or does not,
 // by their overrides.
 func (r *Rule) observeNotes(overrides observing) (notes []string) {
+	if r.Always {
+		return nil // observe has no effect
+	}
 	say := func(n int, what string) {
 		if n > 0 {
 			whose := "subjects, by their overrides"
