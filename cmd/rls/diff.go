@@ -218,8 +218,10 @@ func (d *diffCmd) write(r *rulesdiff.Report) error {
 	case d.Markdown:
 		return r.WriteMarkdown(os.Stdout)
 	default:
-		diffText{os.Stdout, coloursOf(os.Stdout)}.write(r)
-		return nil
+		var b strings.Builder
+		diffText{&b, coloursOf(os.Stdout)}.write(r)
+		_, err := os.Stdout.WriteString(b.String())
+		return err
 	}
 }
 
