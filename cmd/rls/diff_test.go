@@ -101,10 +101,11 @@ func TestDiffFormats(t *testing.T) {
 
 // TestFullDisk: a report that cannot be written is an error in every format.
 func TestFullDisk(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	reader, full, err := os.Pipe()
 	if err != nil {
-		t.Skip("this system has no /dev/full")
+		t.Fatal(err)
 	}
+	reader.Close() // so that every write fails
 	defer full.Close()
 	flags, log := replayFiles(t)
 	for _, args := range [][]string{{"diff", exampleRules, exampleNewRules}, append(append([]string{"replay"}, flags...), log)} {

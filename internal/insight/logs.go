@@ -118,6 +118,13 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 		if h.Subject != "" && !h.Known && rules.HasKey(ctx, i.opts.Subjects, h.Subject) {
 			h.Subject, l.Shown = hiddenValue, "" // an API key in the wrong place
 		}
+		for n, value := range h.Values {
+			// Only the tiers file is asked: a source would be asked for every part of every value.
+			if rules.HasKey(ctx, nil, value) {
+				key, _, _ := strings.Cut(value, "=")
+				h.Values[n], l.Shown = key+"="+hiddenValue, ""
+			}
+		}
 		limits = append(limits, l)
 		holders[id] = h
 	}

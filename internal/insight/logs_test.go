@@ -115,6 +115,28 @@ func TestLogsRefused(t *testing.T) {
 	}
 }
 
+// TestLogsWithAKeyAsAValue: an API key of the tiers file is not repeated, whatever entry has it.
+func TestLogsWithAKeyAsAValue(t *testing.T) {
+	a := newCounted(t, nil)
+	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: a.rules.Tiers()})
+	if err := rules.Add(policy.Rule{Domain: "edge", Name: "tenants", Path: pathOf("tenant"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(5, time.Minute)}}}); err != nil {
+		t.Fatal(err)
+	}
+	a.rules = rules
+	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.ask(1, "tenant=/x?k="+plantedKey)
+	a.ask(1, "tenant=acme")
+	page, err := a.Logs(t.Context(), LogsQuery{})
+	if err != nil || len(page.Logs) != 2 {
+		t.Fatalf("got %+v, %v", page, err)
+	}
+	for _, l := range page.Logs {
+		if l.Values != "tenant=acme" && (l.Values != "tenant=***" || l.Log != "") {
+			t.Errorf("got %+v", l)
+		}
+	}
+}
+
 // TestLogsWithAKeyAsAnID: an API key in the place of an id is not repeated.
 func TestLogsWithAKeyAsAnID(t *testing.T) {
 	a := newCounted(t, nil)
