@@ -35,9 +35,13 @@ type Report struct {
 
 // Logs says what was read.
 type Logs struct {
-	Lines  uint64       `json:"lines"`
-	Broken uint64       `json:"broken"`
-	Late   uint64       `json:"late"` // started before a request that was already decided
+	Lines  uint64 `json:"lines"`
+	Broken uint64 `json:"broken"`
+	Late   uint64 `json:"late"` // started before a request that was already decided
+	// NoRequest counts lines without a method and a path: connections on which no request came.
+	NoRequest uint64 `json:"no_request,omitempty"`
+	// AtEnd counts requests whose line does not tell how long they lasted. Their time is the end.
+	AtEnd  uint64       `json:"at_end,omitempty"`
 	Errors []BrokenLine `json:"errors,omitempty"`
 	// Sampled is the share of the requests that the log has, as the operator states it; 1: all. No
 	// figure is scaled by it: what a limit does depends on requests that are close together, so all

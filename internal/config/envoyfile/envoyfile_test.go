@@ -17,7 +17,7 @@ import (
 
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.
 func TestBad(t *testing.T) {
-	configtest.BadFiles(t, 9, func(t *testing.T, file string) error {
+	configtest.BadFiles(t, 10, func(t *testing.T, file string) error {
 		t.Helper()
 		if strings.HasPrefix(filepath.Base(file), "map-") {
 			_, err := ReadMap(file)
@@ -87,6 +87,27 @@ func TestParse(t *testing.T) {
 	for _, format := range []string{"%", "%REQ", "%REQ(x)", "%req(x)%", "%REQ(x:3%", "%REQ(x):0%", "%REQ(x):a%", "%()%"} {
 		if got, err := Parse(format); err == nil || strings.ContainsAny(err.Error(), "\n") {
 			t.Errorf("%q: got %+v, %v, want an error of one line", format, got, err)
+		}
+	}
+}
+
+// TestWholeText compares regular expressions with what RE2::FullMatch does with them.
+func TestWholeText(t *testing.T) {
+	for text, want := range map[string][2]string{ // what matches, and what does not
+		"a|ab":    {"ab", "abc"},
+		`\Q/a.b`:  {"/a.b", "/axb"},
+		`x\Q)`:    {"x)", "x"},
+		`\Qa\E.`:  {"ab", "a"},
+		"(?i)a|b": {"B", "bb"},
+	} {
+		re, err := WholeText(text)
+		if err != nil || !re.MatchString(want[0]) || re.MatchString(want[1]) {
+			t.Errorf("%s: %v, %v", text, re, err)
+		}
+	}
+	for _, text := range []string{"a)|(b", "(", `\E`, strings.Repeat("(", 1000) + strings.Repeat(")", 1000)} {
+		if re, err := WholeText(text); err == nil {
+			t.Errorf("%s: %v", text, re)
 		}
 	}
 }

@@ -61,6 +61,10 @@ type manager struct {
 	path       int // index of the attribute that selects the route
 	noHost     *untold
 	noPath     *untold
+	// laterHost is set if the log may have a later host than that which chose the virtual host.
+	// Then byName has the routes by their names, nil for a name that is not unique.
+	laterHost  *untold
+	byName     map[string]*route
 	ignoreSemi bool
 	ignorePort bool
 }

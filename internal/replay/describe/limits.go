@@ -116,9 +116,9 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 	}
 	switch in.Kind {
 	case envoyfile.HeaderMatch:
-		a.matches = d.matchers(in.Headers, true, path)
+		a.matches = d.matchers(in.Headers, true, path, changed)
 	case envoyfile.QueryMatch:
-		a.matches = d.matchers(in.Query, false, path)
+		a.matches = d.matchers(in.Query, false, path, nil)
 	case envoyfile.QueryParameter:
 		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors with "+in.Key+" were left out.", "")
 		a.parts = []part{{value: d.want(path), none: none}}
@@ -166,6 +166,9 @@ func metadataText(m map[string]any, path []string) (string, bool) {
 	return s, ok && s != ""
 }
 
+// laterValue says why a header of a log does not count.
+const laterValue = "Envoy changes this header after the rate limit, so the log has a later value. "
+
 func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, changed []string) part {
 	if p.Attribute == "" {
 		return part{text: p.Text, value: -1}
@@ -185,7 +188,7 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 		effect = "Descriptors with " + in.Key + " had the default value."
 	}
 	if out.changed {
-		effect, name = "Envoy changes this header after the rate limit, so the log has a later value. "+effect, ""
+		effect, name = laterValue+effect, ""
 	}
 	out.none = d.missing(p.Attribute, in.Place, effect, name)
 	return out
