@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,9 +119,14 @@ func (r *replayCmd) Run(c *cli) error {
 	if err := r.checkNames(now.Rules, conditions); err != nil {
 		return err
 	}
-	describer, fields, err := r.describer(now)
+	options := accesslog.Options{Paths: r.Logs, Format: r.Format, Reorder: r.Reorder}
+	describer, err := r.describer(now, &options)
 	if err != nil {
 		return err
+	}
+	if asked := describer.Domains(); len(asked) > 0 && !slices.ContainsFunc(asked, now.Rules.HasDomain) {
+		return fmt.Errorf("no rule would apply: the requests ask in the domain %s, and the rules have %s",
+			strings.Join(asked, ", "), cmp.Or(strings.Join(now.Rules.Domains(), ", "), "none"))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -155,9 +161,7 @@ func (r *replayCmd) Run(c *cli) error {
 		}
 		defer func() { _ = page.Close() }() // as above
 	}
-	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
-		Paths: r.Logs, Format: r.Format, Fields: fields, Reorder: r.Reorder,
-	}}
+	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: options}
 	defer job.engine.Close()
 	result, failed := job.run(ctx)
 	if result == nil {
@@ -233,7 +237,9 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Condition) error {
 	var names []string
 	for _, rule := range rules.All() {
-		names = append(names, rule.Name)
+		if !slices.Contains(names, rule.Name) {
+			names = append(names, rule.Name)
+		}
 	}
 	known := func(flag, name string) error {
 		if slices.Contains(names, name) {
@@ -287,32 +293,39 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 	return now, was, err
 }
 
-// describer returns what makes descriptors of requests, and the fields of the logs, if a mapping
-// file names them.
-func (r *replayCmd) describer(g *config.Generation) (replay.Describer, map[string]accesslog.Attribute, error) {
+// describer returns what makes descriptors of requests. It sets what its files say of the logs.
+func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*describe.Describer, error) {
 	o := describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener}
 	if r.Map != "" {
-		if len(r.Envoy) > 0 || r.Domain != "" || r.Listener != "" {
-			return nil, nil, usage("--map replaces --envoy, --domain and --listener: give one or the other")
+		read := envoyfile.ReadMap
+		if len(r.Envoy) > 0 {
+			read = envoyfile.ReadFields
 		}
-		m, err := envoyfile.ReadMap(r.Map)
+		m, err := read(r.Map)
 		if err != nil {
-			return nil, nil, invalid(err)
+			return nil, invalid(err)
 		}
-		return describe.NewMap(m, o), m.Fields, nil
+		logs.Fields = m.Fields
+		if len(r.Envoy) == 0 {
+			if r.Domain != "" || r.Listener != "" {
+				return nil, usage("--domain and --listener belong to --envoy: the mapping file says the domain")
+			}
+			return describe.NewMap(m, o), nil
+		}
 	}
 	if len(r.Envoy) == 0 {
-		return nil, nil, r.needEnvoy()
+		return nil, r.needEnvoy()
 	}
 	c, err := envoyfile.Read(r.Envoy...)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, invalid(err)
 	}
 	d, err := describe.New(c, o)
 	if err != nil {
-		return nil, nil, usage("--envoy: %w", err)
+		return nil, usage("--envoy: %w", err)
 	}
-	return d, nil, nil
+	logs.Written = c.Logs
+	return d, nil
 }
 
 // needEnvoy says what makes descriptors of the requests of the logs.
@@ -416,7 +429,7 @@ func (j *replayJob) searches() bool {
 // read says what was read in the first run.
 func (j *replayJob) read() replay.Logs {
 	s := &j.stats
-	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late}
+	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd}
 	for _, f := range s.Faults {
 		logs.Errors = append(logs.Errors, replay.BrokenLine{File: f.File, Line: f.Line, Reason: f.Reason})
 	}

@@ -48,6 +48,7 @@ type Engine struct {
 	duration int // the index of the duration in the values of a record
 	ends     ends
 	number   uint64 // of the request, from 1
+	fine     bool   // a request came between two seconds
 
 	questions []Question
 	newly     *tops
@@ -210,6 +211,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 
 // time notes when requests came.
 func (e *Engine) time(t time.Duration) {
+	e.fine = e.fine || t%time.Second != 0
 	when := at(t)
 	if e.report.Requests == 0 || when.Before(e.report.From) {
 		e.report.From = when
@@ -315,6 +317,7 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	}
 	r, n := &e.report, e.now
 	r.Logs = logs
+	r.Logs.WholeSeconds = !e.fine && r.Requests > 1
 	r.Logs.Sampled = e.o.Sampled
 	if e.o.Sampled == 0 {
 		r.Logs.Sampled = 1

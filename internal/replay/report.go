@@ -35,10 +35,17 @@ type Report struct {
 
 // Logs says what was read.
 type Logs struct {
-	Lines  uint64       `json:"lines"`
-	Broken uint64       `json:"broken"`
-	Late   uint64       `json:"late"` // started before a request that was already decided
-	Errors []BrokenLine `json:"errors,omitempty"`
+	Lines  uint64 `json:"lines"`
+	Broken uint64 `json:"broken"`
+	// NoRequest counts lines of connections on which no request came.
+	NoRequest uint64 `json:"no_request,omitempty"`
+	// AtEnd counts requests that count at their ends, because the log does not tell how long they
+	// lasted.
+	AtEnd uint64 `json:"at_end,omitempty"`
+	// WholeSeconds is true if the log has no times between two seconds.
+	WholeSeconds bool         `json:"whole_seconds,omitempty"`
+	Late         uint64       `json:"late"` // started before a request that was already decided
+	Errors       []BrokenLine `json:"errors,omitempty"`
 	// Sampled is the share of the requests that the log has, as the operator states it; 1: all. No
 	// figure is scaled by it: what a limit does depends on requests that are close together, so all
 	// counts are those of the requests that the log has, and denials are lower bounds.

@@ -61,6 +61,8 @@ type part struct {
 	changed bool // the log has a later value
 	none    *untold
 	subject bool // the subject may stand for the value
+	// noSubject counts requests of a log that has neither the value nor a subject.
+	noSubject *untold
 }
 
 // limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
@@ -176,6 +178,8 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 	switch {
 	case out.subject:
 		effect, name = "All keys of a subject counted as one. Requests without a subject counted as requests without a key.", ""
+		out.noSubject = d.missing(accesslog.Subject, in.Place,
+			"The log has neither the key nor its subject: descriptors with "+in.Key+" were left out, and their limits were not tried.", nameOf(accesslog.Subject))
 	case isHeader && d.secrets.Hides(header):
 		name = ""
 	case in.Kind == envoyfile.Metadata && in.Value != "":
@@ -336,11 +340,10 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 			return d.digests.fingerprint("", p.cut(v.Text)), true
 		case state == accesslog.Present:
 			return d.texts.text(p.cut(v.Text)), true
+		case state == accesslog.Untold && p.subject:
+			return d.standIn(p, r, subject)
 		case state == accesslog.Untold:
 			d.count(p.none)
-			if p.subject {
-				return d.standIn(r, subject)
-			}
 		}
 		return "", false
 	}
@@ -377,11 +380,16 @@ func (p *part) cut(text []byte) []byte {
 const standInPrefix = "slidegate-subject:"
 
 // standIn returns a value that stands for the API key of a subject.
-func (d *Describer) standIn(r *accesslog.Record, subject *string) (string, bool) {
-	v := &r.Values[d.common.subject]
+func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (string, bool) {
+	v, other := &r.Values[d.common.subject], &r.Values[d.common.authSubject]
 	if v.State != accesslog.Present || len(v.Text) == 0 {
-		v = &r.Values[d.common.authSubject]
+		v, other = other, v
 	}
+	if v.State == accesslog.Untold && other.State == accesslog.Untold {
+		d.count(p.noSubject)
+		return "", false
+	}
+	d.count(p.none)
 	if v.State != accesslog.Present || len(v.Text) == 0 {
 		return "", false
 	}

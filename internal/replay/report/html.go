@@ -133,18 +133,6 @@ func withBars(all []replay.DeniedSubject, name string) callerTable {
 	return t
 }
 
-// title says the most important thing.
-func title(r *replay.Report) string {
-	switch {
-	case r.Requests == 0:
-		return "No request was decided"
-	case r.Denied == 0:
-		return "These limits would have denied no request"
-	default:
-		return "These limits would have denied " + share(r.Denied, r.Requests) + " of the requests"
-	}
-}
-
 // lead says what belongs to the title.
 func lead(r *replay.Report) string {
 	all := deniedMost(r)

@@ -146,6 +146,20 @@ func telling(rows []replay.WhatIfRow, i int) bool {
 	return i == 0 || rows[i].Current || rows[i].Denied > 0 || rows[i-1].Denied > 0
 }
 
+// title says the most important thing.
+func title(r *replay.Report) string {
+	switch {
+	case r.Requests == 0:
+		return "No request was decided"
+	case r.Unlimited == r.Requests:
+		return "No limit that denies applied to any request"
+	case r.Denied == 0:
+		return "These limits would have denied no request"
+	default:
+		return "These limits would have denied " + share(r.Denied, r.Requests) + " of the requests"
+	}
+}
+
 // notes say what the report cannot know, or may have wrong.
 func notes(r *replay.Report) (all []string) {
 	add := func(is bool, format string, args ...any) {
@@ -158,7 +172,13 @@ func notes(r *replay.Report) (all []string) {
 	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
 	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
-	add(r.Requests > 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs.")
+	unmet := r.Requests > 0 && r.Unlimited == r.Requests
+	add(unmet && len(r.Untold) > 0, "No limit that denies applied to any request. What the logs do not tell, below, can be the reason.")
+	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
+	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "No limit that denies applied to any request: the rules match none of their descriptors, or only observe. rls explain shows what matches a descriptor.")
+	add(l.WholeSeconds, "The logs have times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
+	add(l.AtEnd > 0, "%s counted at the end and not at the start, because the logs do not tell the duration. Log %%DURATION%% in Envoy, $request_time in nginx.", counted(l.AtEnd, "request"))
+	add(l.NoRequest > 0, "%s of connections on which no request came. They count nowhere.", lines(l.NoRequest))
 	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
 	return all
 }
@@ -168,6 +188,13 @@ func were(n uint64) string {
 		return "1 request was"
 	}
 	return count(n) + " requests were"
+}
+
+func lines(n uint64) string {
+	if n == 1 {
+		return "1 line is"
+	}
+	return count(n) + " lines are"
 }
 
 // late says how many requests came too late in the logs, if any.
