@@ -84,8 +84,8 @@ func (t *text) totals(r *replay.Report) {
 		t.line("", lead(r), t.Yellow)
 		return
 	}
-	t.line("", counted(r.Requests, "request"), t.Bold)
-	t.line("", period(r), nil)
+	t.line("", title(r), t.Bold)
+	t.line("", counted(r.Requests, "request")+", "+period(r), nil)
 	t.WriteByte('\n')
 	out := t.table(terminal.Column{}, terminal.Column{Right: true}, terminal.Column{Right: true})
 	row := func(name string, n uint64, paint func(string) string) {

@@ -173,9 +173,9 @@ func notes(r *replay.Report) (all []string) {
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
 	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
 	unmet := r.Requests > 0 && r.Unlimited == r.Requests
-	add(unmet && len(r.Untold) > 0, "No limit that denies applied to any request. What the logs do not tell, below, can be the reason.")
+	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
-	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "No limit that denies applied to any request: the rules match none of their descriptors, or only observe. rls explain shows what matches a descriptor.")
+	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "The logs have times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
 	add(l.AtEnd > 0, "%s counted at the end and not at the start, because the logs do not tell the duration. Log %%DURATION%% in Envoy, $request_time in nginx.", counted(l.AtEnd, "request"))
 	add(l.NoRequest > 0, "%s of connections on which no request came. They count nowhere.", lines(l.NoRequest))
