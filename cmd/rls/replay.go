@@ -55,7 +55,7 @@ func replayOf(c *cli) *cobra.Command {
 		Use:   replayName + " LOG...",
 		Short: "Decide the requests of access logs, and report what the rules would have done.",
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
-			"LOG is an access log of Envoy, nginx or Caddy, also packed by gzip or zstd; - is standard input. " +
+			"LOG is an access log of Envoy, nginx or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. " +
 			"It calls nothing. docs/replay.md describes the logs and the report.\n\n" +
 			"Exit codes: 0, the report is complete; 1, an error; 2, a --fail-if holds; 3, the report is of a part of the requests.",
@@ -73,11 +73,11 @@ func replayOf(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&r.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&r.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
-	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests; several files are one configuration")
-	f.StringVar(&r.Map, "map", "", "a mapping `FILE` in place of --envoy, which says what the descriptors of a request are")
+	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests and has the format of the log; several files are one configuration")
+	f.StringVar(&r.Map, "map", "", "a mapping `FILE`: in place of --envoy the descriptors of a request, beside --envoy the names of the fields in a JSON log")
 	f.StringVar(&r.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
 	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
-	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; rls recognises the named ones")
+	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; without it rls recognises the named ones, and that of --envoy")
 	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; docs/replay.schema.json describes it")
 	f.StringVar(&r.HTML, "html", "", "also write the report to this `FILE`, as a page with charts that needs no other file")
 	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; docs/replay-decisions.schema.json describes it")

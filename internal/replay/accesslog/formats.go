@@ -149,7 +149,7 @@ func candidates(o *Options) ([]*format, error) {
 		}
 		return f
 	}
-	nginx := []*format{text("nginx", combinedFormat), text("nginx", commonFormat)}
+	nginx := []*format{text("nginx", combinedFormat), text("nginx", combinedFormat+" $request_time"), text("nginx", commonFormat)}
 	ours := []*format{jsonFormat("json", shipped), jsonFormat("json", meshes)}
 	if o.Fields != nil {
 		if o.Format != "" && o.Format != "json" {

@@ -161,7 +161,7 @@ func (t *text) subjects(title string, all []replay.DeniedSubject) {
 	}
 	t.title(title)
 	out := t.table(
-		terminal.Column{Title: "WHO", Least: 10}, terminal.Column{Title: "RULE", Least: 8}, terminal.Column{Title: "TIER", Least: 4, Drop: 2, Sparse: true},
+		terminal.Column{Title: "WHO", Least: 28}, terminal.Column{Title: "RULE", Least: 12}, terminal.Column{Title: "TIER", Least: 4, Drop: 2, Sparse: true},
 		terminal.Column{Title: "DENIED", Right: true}, terminal.Column{Title: "FIRST"}, terminal.Column{Title: "LAST", Drop: 1}, terminal.Column{Title: "SECONDS", Right: true, Drop: 3},
 	)
 	inexact := false
