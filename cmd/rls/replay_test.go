@@ -171,7 +171,7 @@ func TestReplayHTML(t *testing.T) {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	text := readAll(t, page)
-	for _, want := range []string{"These limits would have denied 40 % of the requests", "acme", "per-key", "</html>"} {
+	for _, want := range []string{"These limits would have denied 40&nbsp;% of the requests", "acme", "per-key", "</html>"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}

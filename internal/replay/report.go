@@ -37,19 +37,18 @@ type Report struct {
 type Logs struct {
 	Lines  uint64 `json:"lines"`
 	Broken uint64 `json:"broken"`
-	// NoRequest counts lines of connections on which no request came.
+	Late   uint64 `json:"late"` // started before a request that was already decided
+	// NoRequest counts lines without a method and a path: connections on which no request came.
 	NoRequest uint64 `json:"no_request,omitempty"`
-	// AtEnd counts requests that count at their ends, because the log does not tell how long they
-	// lasted.
-	AtEnd uint64 `json:"at_end,omitempty"`
-	// WholeSeconds is true if the log has no times between two seconds.
-	WholeSeconds bool         `json:"whole_seconds,omitempty"`
-	Late         uint64       `json:"late"` // started before a request that was already decided
-	Errors       []BrokenLine `json:"errors,omitempty"`
+	// AtEnd counts requests whose line does not tell how long they lasted. Their time is the end.
+	AtEnd  uint64       `json:"at_end,omitempty"`
+	Errors []BrokenLine `json:"errors,omitempty"`
 	// Sampled is the share of the requests that the log has, as the operator states it; 1: all. No
 	// figure is scaled by it: what a limit does depends on requests that are close together, so all
 	// counts are those of the requests that the log has, and denials are lower bounds.
 	Sampled float64 `json:"sampled"`
+	// WholeSeconds is true if the logs have no times between two seconds.
+	WholeSeconds bool `json:"whole_seconds,omitempty"`
 }
 
 // A BrokenLine is one of the first lines that are no record.

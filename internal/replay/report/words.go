@@ -170,6 +170,8 @@ func notes(r *replay.Report) (all []string) {
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
 	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
+	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", counted(l.NoRequest, "line"))
+	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
 	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
 	unmet := r.Requests > 0 && r.Unlimited == r.Requests
@@ -177,8 +179,6 @@ func notes(r *replay.Report) (all []string) {
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "The logs have times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
-	add(l.AtEnd > 0, "%s counted at the end and not at the start, because the logs do not tell the duration. Log %%DURATION%% in Envoy, $request_time in nginx.", counted(l.AtEnd, "request"))
-	add(l.NoRequest > 0, "%s of connections on which no request came. They count nowhere.", lines(l.NoRequest))
 	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
 	return all
 }
@@ -188,13 +188,6 @@ func were(n uint64) string {
 		return "1 request was"
 	}
 	return count(n) + " requests were"
-}
-
-func lines(n uint64) string {
-	if n == 1 {
-		return "1 line is"
-	}
-	return count(n) + " lines are"
 }
 
 // late says how many requests came too late in the logs, if any.

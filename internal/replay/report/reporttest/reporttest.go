@@ -130,12 +130,11 @@ func usual() *replay.Report {
 // calm is a replay in which no request was denied, and which was ended early.
 func calm() *replay.Report {
 	r := &replay.Report{
-		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true,
-		Logs:    replay.Logs{Lines: 1207, NoRequest: 3, AtEnd: 1204, WholeSeconds: true, Sampled: 0.1},
+		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1207, NoRequest: 3, AtEnd: 1204, Sampled: 0.1},
 		Rules:   []replay.RuleReport{rules()[1]},
 		Against: &replay.Comparison{Allowed: 1204},
 	}
-	r.Rules[0].Requests = 1204
+	r.Rules[0].Requests, r.Logs.WholeSeconds = 1204, true
 	r.Times = replay.Series{From: from, Seconds: 1, Requests: []uint64{}, Denied: []uint64{}}
 	for i := range 41 {
 		r.Times.Requests, r.Times.Denied = append(r.Times.Requests, uint64(20+i%20)), append(r.Times.Denied, 0)
