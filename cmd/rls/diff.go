@@ -240,13 +240,13 @@ func (t diffText) linef(indent int, format string, args ...any) {
 func (t diffText) verdict(v rulesdiff.Verdict) string {
 	switch v {
 	case rulesdiff.Looser:
-		return t.paint.Green(string(v))
+		return t.paint.Green(v.String())
 	case rulesdiff.Stricter:
-		return t.paint.Red(string(v))
+		return t.paint.Red(v.String())
 	case rulesdiff.Both:
-		return t.paint.Yellow("stricter and looser")
+		return t.paint.Yellow(v.String())
 	default:
-		return "neither stricter nor looser"
+		return v.String()
 	}
 }
 

@@ -92,7 +92,7 @@ func TestDiffFormats(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	_, out, _ = command(t, "", append(args, "--markdown")...)
-	for _, want := range []string{"### Rate limits: both\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
+	for _, want := range []string{"### Rate limits: stricter and looser\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, out)
 		}

@@ -47,6 +47,8 @@ type Logs struct {
 	// figure is scaled by it: what a limit does depends on requests that are close together, so all
 	// counts are those of the requests that the log has, and denials are lower bounds.
 	Sampled float64 `json:"sampled"`
+	// WholeSeconds is true if the logs have no times between two seconds.
+	WholeSeconds bool `json:"whole_seconds,omitempty"`
 }
 
 // A BrokenLine is one of the first lines that are no record.

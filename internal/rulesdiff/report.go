@@ -11,6 +11,18 @@ const (
 	Neither  Verdict = "neither"  // the same requests pass
 )
 
+// String returns the verdict as people read it.
+func (v Verdict) String() string {
+	switch v {
+	case Both:
+		return "stricter and looser"
+	case Neither:
+		return "neither stricter nor looser"
+	default:
+		return string(v)
+	}
+}
+
 // join returns the verdict of two changes together.
 func join(a, b Verdict) Verdict {
 	switch {

@@ -76,8 +76,27 @@ func (m *mappedDescriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.P
 	m.entries.ReadLocated(d, n, p)
 }
 
+// fieldsFile is a mapping file beside Envoy's configuration.
+type fieldsFile struct {
+	Fields strict.Ordered[strict.Field[logField]] `yaml:"fields,required"`
+}
+
+// AdviseKey says why the other keys of a mapping file are not here.
+func (fieldsFile) AdviseKey(key string) strict.KeyAdvice {
+	if key == "domain" || key == "descriptors" {
+		return strict.KeyAdvice{Message: strict.Quote(key) + " does not go with --envoy: Envoy's configuration makes the descriptors. Remove it, or leave --envoy out"}
+	}
+	return strict.KeyAdvice{}
+}
+
 // ReadMap reads a mapping file. The error is [strict.Problems]: everything that is wrong.
-func ReadMap(name string) (*Map, error) {
+func ReadMap(name string) (*Map, error) { return readMap(name, parseMap) }
+
+// ReadFields reads a mapping file that has the names of fields alone, because Envoy's configuration
+// makes the descriptors.
+func ReadFields(name string) (*Map, error) { return readMap(name, parseFields) }
+
+func readMap(name string, parse func(name string, data []byte, report *strict.Report) (*Map, error)) (*Map, error) {
 	report := &strict.Report{}
 	report.File(name)
 	src, err := files.ReadFile(name, maxMapBytes)
@@ -85,10 +104,11 @@ func ReadMap(name string) (*Map, error) {
 		report.Addf(name, 0, "", "%v", err)
 		return nil, report.Err()
 	}
-	return parseMap(name, src.Data, report)
+	return parse(name, src.Data, report)
 }
 
-func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
+// document decodes the one document of a mapping file. The reader is nil if there is none.
+func document(name string, data []byte, report *strict.Report, needs string, into any) *reader {
 	docs, problem := strict.Parse(name, data)
 	switch {
 	case problem != nil:
@@ -96,23 +116,43 @@ func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 	case len(docs) > 1:
 		report.Addf(name, docs[1].Line, "", "a mapping file holds one YAML document, this is a second one: remove it")
 	case len(docs) == 0 || strict.Root(docs[0]) == nil:
-		report.Addf(name, 0, "", "the file is empty: it needs domain and descriptors")
+		report.Addf(name, 0, "", "the file is empty: it needs %s", needs)
 	}
-	if err := report.Err(); err != nil {
-		return nil, err
+	if report.Err() != nil {
+		return nil
 	}
 	r := &reader{report: report, d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}}
+	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(into).Elem(), nil)
+	return r
+}
+
+// fieldsOf returns the operators by the names of fields, nil if there are none.
+func fieldsOf(all strict.Ordered[strict.Field[logField]]) map[string]accesslog.Attribute {
+	var fields map[string]accesslog.Attribute
+	for _, f := range all {
+		if fields == nil {
+			fields = make(map[string]accesslog.Attribute)
+		}
+		fields[f.Key] = f.Value.Value.Attribute
+	}
+	return fields
+}
+
+func parseFields(name string, data []byte, report *strict.Report) (*Map, error) {
+	var in fieldsFile
+	document(name, data, report, "fields", &in)
+	return &Map{Fields: fieldsOf(in.Fields)}, report.Err()
+}
+
+func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 	var in mapFile
-	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(&in).Elem(), nil)
-	out := &Map{Domain: in.Domain.Value}
+	r := document(name, data, report, "domain and descriptors", &in)
+	if r == nil {
+		return nil, report.Err()
+	}
+	out := &Map{Domain: in.Domain.Value, Fields: fieldsOf(in.Fields)}
 	if strict.Given(&in.Domain) && out.Domain == "" {
 		r.d.Problem(in.Domain.Spot, "a domain is needed: that of the rules")
-	}
-	for _, f := range in.Fields {
-		if out.Fields == nil {
-			out.Fields = make(map[string]accesslog.Attribute)
-		}
-		out.Fields[f.Key] = f.Value.Value.Attribute
 	}
 	for i := range in.Descriptors.Value {
 		out.Limits = append(out.Limits, r.mapped(&in.Descriptors.Value[i]))

@@ -14,6 +14,8 @@ type format struct {
 	slots []Attribute
 	names []string    // of the fields of JSON, by slot
 	text  *textFormat // of a format that is not JSON
+	// written is true for a format of Envoy's configuration.
+	written bool
 }
 
 // A decoder makes records of the lines of one file.

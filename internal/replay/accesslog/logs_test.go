@@ -55,6 +55,11 @@ func TestLogs(t *testing.T) {
 			want:    []accesslog.Attribute{accesslog.Method, accesslog.Path, accesslog.PathOnly, accesslog.Protocol, accesslog.Client, accesslog.Status, tenant},
 			records: []string{`498728h48m33s GET /a?b=%22" /a HTTP/1.1 10.0.0.1 200 ?`}, noRequest: 1, atEnd: 1,
 		},
+		"nginx with the duration": {
+			content: `10.0.0.1 - - [23/Nov/2026:09:48:33 +0100] "GET /a HTTP/1.1" 200 12 "-" "curl" 0.250` + "\n",
+			want:    []accesslog.Attribute{accesslog.Path, accesslog.Header("user-agent"), accesslog.Duration},
+			records: []string{`498728h48m32.75s /a curl 250`},
+		},
 		"nginx's variables": {
 			content: "1795427313.500 acme|GET|/a?b|2.250|[::1]:80\n1795427313.600 -|GET|/b|-|-\n", format: "$msec ${http_x_tenant}|$request_method|$request_uri|$request_time|$upstream_addr",
 			want:    []accesslog.Attribute{tenant, accesslog.Path, accesslog.Duration},

@@ -146,6 +146,20 @@ func telling(rows []replay.WhatIfRow, i int) bool {
 	return i == 0 || rows[i].Current || rows[i].Denied > 0 || rows[i-1].Denied > 0
 }
 
+// title says the most important thing.
+func title(r *replay.Report) string {
+	switch {
+	case r.Requests == 0:
+		return "No request was decided"
+	case r.Unlimited == r.Requests:
+		return "No limit that denies applied to any request"
+	case r.Denied == 0:
+		return "These limits would have denied no request"
+	default:
+		return "These limits would have denied " + share(r.Denied, r.Requests) + " of the requests"
+	}
+}
+
 // notes say what the report cannot know, or may have wrong.
 func notes(r *replay.Report) (all []string) {
 	add := func(is bool, format string, args ...any) {
@@ -160,7 +174,11 @@ func notes(r *replay.Report) (all []string) {
 	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
 	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
-	add(r.Requests > 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs.")
+	unmet := r.Requests > 0 && r.Unlimited == r.Requests
+	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
+	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
+	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
+	add(l.WholeSeconds, "The logs have times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
 	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
 	return all
 }

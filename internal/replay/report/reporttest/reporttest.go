@@ -11,7 +11,7 @@ import (
 )
 
 // States are the names of the made-up reports.
-var States = []string{"usual", "calm", "empty", "hostile"}
+var States = []string{"usual", "calm", "unlimited", "empty", "hostile"}
 
 // New returns the made-up report of a state.
 func New(state string) *replay.Report {
@@ -20,6 +20,8 @@ func New(state string) *replay.Report {
 		return &replay.Report{Logs: replay.Logs{Sampled: 1}}
 	case "calm":
 		return calm()
+	case "unlimited":
+		return unlimited()
 	case "hostile":
 		return hostile()
 	default:
@@ -132,11 +134,22 @@ func calm() *replay.Report {
 		Rules:   []replay.RuleReport{rules()[1]},
 		Against: &replay.Comparison{Allowed: 1204},
 	}
-	r.Rules[0].Requests = 1204
+	r.Rules[0].Requests, r.Logs.WholeSeconds = 1204, true
 	r.Times = replay.Series{From: from, Seconds: 1, Requests: []uint64{}, Denied: []uint64{}}
 	for i := range 41 {
 		r.Times.Requests, r.Times.Denied = append(r.Times.Requests, uint64(20+i%20)), append(r.Times.Denied, 0)
 	}
+	return r
+}
+
+// unlimited is a replay of a log that has neither API keys nor subjects.
+func unlimited() *replay.Report {
+	r := calm()
+	r.Partial, r.UnknownSubjects, r.Evicted, r.LogsShare, r.Against = false, 0, 0, 1, nil
+	r.Logs = replay.Logs{Lines: 1204, Sampled: 1}
+	r.Unlimited = r.Requests
+	r.Rules = []replay.RuleReport{{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
+	r.Untold = []replay.Untold{{Attribute: accesslog.Subject, Place: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
 	return r
 }
 
