@@ -25,13 +25,16 @@ type Map struct {
 }
 
 type mapFile struct {
-	Domain      strict.Field[string]                           `yaml:"domain,required"`
-	Fields      strict.Ordered[strict.Field[logField]]         `yaml:"fields"`
-	Descriptors strict.Field[[]strict.Field[mappedDescriptor]] `yaml:"descriptors,required"`
+	Domain      strict.Field[string]                                 `yaml:"domain,required"`
+	Fields      strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields"`
+	Descriptors strict.Field[[]strict.Field[mappedDescriptor]]       `yaml:"descriptors,required"`
 }
 
 // logField is an operator.
-type logField struct{ accesslog.Attribute }
+type logField struct {
+	accesslog.Attribute
+	isTime bool // of the request
+}
 
 // UnmarshalText reads an operator with its percent signs.
 func (f *logField) UnmarshalText(text []byte) (err error) {
@@ -39,7 +42,10 @@ func (f *logField) UnmarshalText(text []byte) (err error) {
 	if len(s) < 3 || s[0] != '%' || s[len(s)-1] != '%' {
 		return fmt.Errorf("expected an operator such as %%REQ(x-tenant)%%, got %s", strict.Quote(s))
 	}
-	f.Attribute, err = accesslog.Parse(s)
+	if f.Attribute, err = accesslog.Parse(s); err != nil {
+		return err
+	}
+	f.isTime, err = f.IsTime()
 	return err
 }
 
@@ -108,12 +114,7 @@ func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 	if strict.Given(&in.Domain) && out.Domain == "" {
 		r.d.Problem(in.Domain.Spot, "a domain is needed: that of the rules")
 	}
-	for _, f := range in.Fields {
-		if out.Fields == nil {
-			out.Fields = make(map[string]accesslog.Attribute)
-		}
-		out.Fields[f.Key] = f.Value.Value.Attribute
-	}
+	r.fields(out, &in.Fields)
 	for i := range in.Descriptors.Value {
 		out.Limits = append(out.Limits, r.mapped(&in.Descriptors.Value[i]))
 	}
@@ -124,6 +125,24 @@ func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// fields reads what the fields of logs are.
+func (r *reader) fields(out *Map, all *strict.Field[strict.Ordered[strict.Field[logField]]]) {
+	timed := false
+	for _, f := range all.Value {
+		if f.Key == "" {
+			r.d.Problem(f.Spot, "a field needs a name: that of the field in the log")
+		}
+		if out.Fields == nil {
+			out.Fields = make(map[string]accesslog.Attribute)
+		}
+		out.Fields[f.Key] = f.Value.Value.Attribute
+		timed = timed || f.Value.Value.isTime || f.Value.Bad // a bad one may be the time
+	}
+	if len(all.Value) > 0 && !timed {
+		r.d.Problem(all.Spot, "no field tells when a request came: name the one that is %s, or %s", accesslog.StartTime, accesslog.EmitTime)
+	}
 }
 
 // mapped reads one descriptor.
