@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,7 +93,7 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 		if failure = err; err != nil && !errors.As(err, new(partial)) {
 			return err
 		}
-		report.AddLive(was, is, instances, problems)
+		report.AddLive(was, is, instances, time.Now(), problems)
 	}
 	if err := d.write(report); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -322,12 +323,10 @@ func (r *replayCmd) needEnvoy() error {
 	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends, or a mapping file with --map FILE")
 }
 
-// storeOf returns the bounds of the logs: those of a service with these settings.
+// storeOf returns the bounds of the logs, which a replay keeps in memory also if the service has
+// Redis.
 func storeOf(s settings.Settings) replay.Options {
-	if s.Store.Type != settings.StoreMemory {
-		return replay.Options{}
-	}
-	return replay.Options{MaxKeys: int(s.Store.Memory.MaxKeys), MaxBytes: int64(s.Store.Memory.MaxBytes)}
+	return replay.Options{MaxKeys: int(min(s.Store.Memory.MaxKeys, math.MaxInt)), MaxBytes: int64(min(s.Store.Memory.MaxBytes, math.MaxInt64))}
 }
 
 // write prints the report.

@@ -422,6 +422,16 @@ func TestWhatIf(t *testing.T) {
 					t.Errorf("the current limit denied %d and %d", row.Denied, r.Denied)
 				}
 			}
+			for _, s := range tabled(t, EngineOptions{Rules: rules(c.limit), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}}, from).Smallest {
+				switch {
+				case len(c.costs) > 1:
+					if s.Above > 0 || s.Exact {
+						t.Errorf("with several costs nothing is certain: %+v", s)
+					}
+				case s.Above > 0 && float64(with(s.Above).Denied) < s.Share*3000, s.Limit > 0 && float64(with(s.Limit).Denied) >= s.Share*3000, s.Above == 0 && s.Limit == 0:
+					t.Errorf("without a search: %+v", s)
+				}
+			}
 			for _, s := range r.WhatIf.Smallest {
 				if s.Limit == 0 || s.Exact != (len(c.costs) < 2) {
 					t.Fatalf("%+v", s)

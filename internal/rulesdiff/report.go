@@ -1,5 +1,7 @@
 package rulesdiff
 
+import "cmp"
+
 // A Verdict says what a change does to requests.
 type Verdict string
 
@@ -26,10 +28,10 @@ func (v Verdict) String() string {
 // join returns the verdict of two changes together.
 func join(a, b Verdict) Verdict {
 	switch {
+	case a == Neither || a == "":
+		return cmp.Or(b, Neither)
 	case a == b || b == Neither || b == "":
 		return a
-	case a == Neither || a == "":
-		return b
 	default:
 		return Both
 	}

@@ -25,13 +25,16 @@ type Map struct {
 }
 
 type mapFile struct {
-	Domain      strict.Field[string]                           `yaml:"domain,required"`
-	Fields      strict.Ordered[strict.Field[logField]]         `yaml:"fields"`
-	Descriptors strict.Field[[]strict.Field[mappedDescriptor]] `yaml:"descriptors,required"`
+	Domain      strict.Field[string]                                 `yaml:"domain,required"`
+	Fields      strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields"`
+	Descriptors strict.Field[[]strict.Field[mappedDescriptor]]       `yaml:"descriptors,required"`
 }
 
 // logField is an operator.
-type logField struct{ accesslog.Attribute }
+type logField struct {
+	accesslog.Attribute
+	isTime bool // of the request
+}
 
 // UnmarshalText reads an operator with its percent signs.
 func (f *logField) UnmarshalText(text []byte) (err error) {
@@ -39,7 +42,10 @@ func (f *logField) UnmarshalText(text []byte) (err error) {
 	if len(s) < 3 || s[0] != '%' || s[len(s)-1] != '%' {
 		return fmt.Errorf("expected an operator such as %%REQ(x-tenant)%%, got %s", strict.Quote(s))
 	}
-	f.Attribute, err = accesslog.Parse(s)
+	if f.Attribute, err = accesslog.Parse(s); err != nil {
+		return err
+	}
+	f.isTime, err = f.IsTime()
 	return err
 }
 
@@ -78,7 +84,7 @@ func (m *mappedDescriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.P
 
 // fieldsFile is a mapping file beside Envoy's configuration.
 type fieldsFile struct {
-	Fields strict.Ordered[strict.Field[logField]] `yaml:"fields,required"`
+	Fields strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields,required"`
 }
 
 // AdviseKey says why the other keys of a mapping file are not here.
@@ -126,22 +132,15 @@ func document(name string, data []byte, report *strict.Report, needs string, int
 	return r
 }
 
-// fieldsOf returns the operators by the names of fields, nil if there are none.
-func fieldsOf(all strict.Ordered[strict.Field[logField]]) map[string]accesslog.Attribute {
-	var fields map[string]accesslog.Attribute
-	for _, f := range all {
-		if fields == nil {
-			fields = make(map[string]accesslog.Attribute)
-		}
-		fields[f.Key] = f.Value.Value.Attribute
-	}
-	return fields
-}
-
 func parseFields(name string, data []byte, report *strict.Report) (*Map, error) {
 	var in fieldsFile
-	document(name, data, report, "fields", &in)
-	return &Map{Fields: fieldsOf(in.Fields)}, report.Err()
+	r := document(name, data, report, "fields", &in)
+	if r == nil {
+		return nil, report.Err()
+	}
+	out := new(Map)
+	r.fields(out, &in.Fields)
+	return out, report.Err()
 }
 
 func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
@@ -150,10 +149,11 @@ func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 	if r == nil {
 		return nil, report.Err()
 	}
-	out := &Map{Domain: in.Domain.Value, Fields: fieldsOf(in.Fields)}
+	out := &Map{Domain: in.Domain.Value}
 	if strict.Given(&in.Domain) && out.Domain == "" {
 		r.d.Problem(in.Domain.Spot, "a domain is needed: that of the rules")
 	}
+	r.fields(out, &in.Fields)
 	for i := range in.Descriptors.Value {
 		out.Limits = append(out.Limits, r.mapped(&in.Descriptors.Value[i]))
 	}
@@ -164,6 +164,24 @@ func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// fields reads what the fields of logs are.
+func (r *reader) fields(out *Map, all *strict.Field[strict.Ordered[strict.Field[logField]]]) {
+	timed := false
+	for _, f := range all.Value {
+		if f.Key == "" {
+			r.d.Problem(f.Spot, "a field needs a name: that of the field in the log")
+		}
+		if out.Fields == nil {
+			out.Fields = make(map[string]accesslog.Attribute)
+		}
+		out.Fields[f.Key] = f.Value.Value.Attribute
+		timed = timed || f.Value.Value.isTime || f.Value.Bad // a bad one may be the time
+	}
+	if len(all.Value) > 0 && !timed {
+		r.d.Problem(all.Spot, "no field tells when a request came: name the one that is %s, or %s", accesslog.StartTime, accesslog.EmitTime)
+	}
 }
 
 // mapped reads one descriptor.

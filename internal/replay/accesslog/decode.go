@@ -97,6 +97,13 @@ func usedFields(f *format, want []Attribute) (slots []Attribute, names []string)
 	return slots, names
 }
 
+// IsTime reports whether an attribute says when a request came. The error says what is wrong with
+// its format of times.
+func (a Attribute) IsTime() (bool, error) {
+	_, kind, err := timeOf(a)
+	return kind != "", err
+}
+
 // timeOf returns which time an attribute is, StartTime or EmitTime, and its layout.
 func timeOf(a Attribute) (layout *timeLayout, kind Attribute, err error) {
 	name, argument, _ := strings.Cut(string(a), "(")

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/textproto"
@@ -71,7 +72,8 @@ func NameOf(a Attribute) string {
 	return ""
 }
 
-// meshes are the names in the default access logs of Envoy Gateway and Istio.
+// meshes are the names in the default access logs of Envoy Gateway ("Proxy Access Logs" in its
+// documentation) and of Istio (EnvoyJSONLogFormatIstio in its source).
 var meshes = []field{
 	{"start_time", StartTime},
 	{"method", Method},
@@ -90,9 +92,18 @@ var meshes = []field{
 	{"user-agent", "REQ(user-agent)"},
 	{"request_id", "REQ(x-request-id)"},
 	{"x-request-id", "REQ(x-request-id)"},
+	{"downstream_local_address", localWithPort},
 	{"downstream_remote_address", clientWithPort},
+	{"requested_server_name", "REQUESTED_SERVER_NAME"},
 	{"upstream_cluster", Cluster},
 	{"upstream_host", "UPSTREAM_HOST"},
+	{"upstream_local_address", "UPSTREAM_LOCAL_ADDRESS"},
+	{"upstream_transport_failure_reason", "UPSTREAM_TRANSPORT_FAILURE_REASON"},
+	{"upstream_service_time", upstreamTime},
+	{"x-envoy-upstream-service-time", upstreamTime},
+	{"connection_termination_details", "CONNECTION_TERMINATION_DETAILS"},
+	{"bytes_received", "BYTES_RECEIVED"},
+	{"bytes_sent", "BYTES_SENT"},
 	{"route_name", RouteName},
 }
 
@@ -206,17 +217,24 @@ func writtenFormats(written []Written) (formats []*format) {
 // mappedFormat returns the format of JSON with the names of the caller.
 func mappedFormat(name string, fields map[string]Attribute) (*format, error) {
 	var list []field
+	var problems []error
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if key == "" {
-			return nil, fmt.Errorf("a field of the mapping has no name")
+			problems = append(problems, errors.New("a field of the mapping has no name"))
 		}
 		a, err := Parse(string(fields[key]))
+		if err == nil {
+			_, err = a.IsTime()
+		}
 		if err != nil {
-			return nil, fmt.Errorf("the field %q: %w", key, err)
+			problems = append(problems, fmt.Errorf("the field %q: %w", key, err))
 		}
 		list = append(list, field{key, a})
 	}
 	f := jsonFormat(name, list)
-	_, err := f.newDecoder(nil)
-	return f, err
+	if len(problems) == 0 {
+		_, err := f.newDecoder(nil)
+		problems = append(problems, err)
+	}
+	return f, errors.Join(problems...)
 }

@@ -83,8 +83,8 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 		d.managers = append(d.managers, d.manager(m))
 	}
 	if len(managers) > 1 {
-		d.port = d.want("DOWNSTREAM_LOCAL_PORT")
-		d.noPort = d.missing("DOWNSTREAM_LOCAL_PORT", managers[0].Place,
+		d.port = d.want(accesslog.LocalPort)
+		d.noPort = d.missing(accesslog.LocalPort, managers[0].Place,
 			fmt.Sprintf("All requests were taken as those of the listener %q.", managers[0].Listener), "port")
 	}
 	return d, nil

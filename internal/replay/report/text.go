@@ -278,6 +278,9 @@ func (t *text) whatIf(one *replay.RuleReport) {
 	for _, s := range one.WhatIf.Smallest {
 		t.line(terminal.Gap, smallest(s), nil)
 	}
+	if note := estimated(one.WhatIf); note != "" {
+		t.line(terminal.Gap, note, nil)
+	}
 }
 
 func (t *text) against(r *replay.Report) {

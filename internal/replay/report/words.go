@@ -131,13 +131,26 @@ func deniedMost(r *replay.Report) []*replay.RuleReport {
 // smallest says which limit denies less than a share.
 func smallest(s replay.Smallest) string {
 	of, limit := "the smallest limit", count(s.Limit)
-	if !s.Exact {
+	switch {
+	case s.Exact:
+	case s.Above > 0 && s.Limit > 0:
+		limit = fmt.Sprintf("above %s, at most %s", count(s.Above), limit)
+	case s.Above > 0:
+		limit = "above " + count(s.Above)
+	case s.Limit > 0:
 		of = "the smallest of the limits tried"
-	}
-	if s.Limit == 0 {
-		limit = "none"
+	default:
+		of, limit = "the smallest of the limits tried", "none"
 	}
 	return fmt.Sprintf("%s that denies less than %s: %s", of, percent(s.Share), limit)
+}
+
+// estimated says from how many callers a table is, if not from all.
+func estimated(w *replay.WhatIf) string {
+	if w.LogsShare <= 0 || w.LogsShare >= 1 {
+		return ""
+	}
+	return "There were too many callers to remember each. The denials are estimates from " + percent(w.LogsShare) + " of them."
 }
 
 // telling reports whether a limit of a table says what those before it do not: of the limits that
@@ -173,7 +186,7 @@ func notes(r *replay.Report) (all []string) {
 	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", counted(l.NoRequest, "line"))
 	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
-	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
+	add(r.Evicted > 0, "The replay dropped %s to keep the bounds of its memory. More requests may have been allowed because of that. If there is more memory, raise store.memory.max_keys and store.memory.max_bytes.", counted(r.Evicted, "log"))
 	unmet := r.Requests > 0 && r.Unlimited == r.Requests
 	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")

@@ -51,7 +51,7 @@ func times() replay.Series {
 }
 
 func whatIf(requests, callers uint64, current uint64, limits []uint64, shares, logs []float64) *replay.WhatIf {
-	w := &replay.WhatIf{Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Exact: true}, {Share: 0.01, Limit: 80, Exact: true}}}
+	w := &replay.WhatIf{LogsShare: 1, Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Exact: true}, {Share: 0.01, Limit: 80, Exact: true}}}
 	for i, limit := range limits {
 		denied, deniedLogs := uint64(shares[i]*float64(requests)), uint64(logs[i]*float64(callers))
 		w.Rows = append(w.Rows, replay.WhatIfRow{
@@ -135,6 +135,8 @@ func calm() *replay.Report {
 		Against: &replay.Comparison{Allowed: 1204},
 	}
 	r.Rules[0].Requests, r.Logs.WholeSeconds = 1204, true
+	r.Rules[0].WhatIf.LogsShare = 0.25
+	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001}, {Share: 0.01, Limit: 100}}
 	r.Times = replay.Series{From: from, Seconds: 1, Requests: []uint64{}, Denied: []uint64{}}
 	for i := range 41 {
 		r.Times.Requests, r.Times.Denied = append(r.Times.Requests, uint64(20+i%20)), append(r.Times.Denied, 0)
@@ -159,6 +161,7 @@ const Hostile = "</title><script>pwned=1</script>\x1b[31m\u202e\xff\"'`&" + `<im
 func hostile() *replay.Report {
 	long := strings.Repeat("n", 300)
 	r := usual()
+	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001, Limit: 150, Above: 100}, {Share: 0.01, Above: 1000}}
 	for i := range r.Rules {
 		r.Rules[i].Rule, r.Rules[i].Tier, r.Rules[i].Limit, r.Rules[i].Place = Hostile, long, Hostile+long, long+Hostile
 	}
