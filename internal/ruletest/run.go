@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,7 +30,10 @@ type Result struct {
 	Failures []Failure
 	// Problems say why the test, or all tests of the file, could not be run. Nil: they could.
 	Problems []string
-	Took     time.Duration // in real time
+	// Answers are a line for each step, if the runner is verbose: its place, and what the answers
+	// were, as the step may expect it.
+	Answers []string
+	Took    time.Duration // in real time
 }
 
 // Passed reports whether the test ran and everything was as expected.
@@ -55,6 +60,8 @@ type Runner struct {
 	Begin func() (decide Decide, end func() error, err error)
 	// Coverage counts what the requests reached.
 	Coverage *Coverage
+	// Verbose keeps the answers of all steps. Without it, a test that expects nothing fails.
+	Verbose bool
 }
 
 // An event is one request of a step.
@@ -111,6 +118,9 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 	if err != nil {
 		return result, err
 	}
+	if !t.Checked && !r.Verbose {
+		return result, fmt.Errorf("%s:%d: no step of the test expects anything, so it cannot fail: write expect, or read the answers with --verbose", f.Name, t.Line)
+	}
 	decide, end, err := r.Begin()
 	if err != nil {
 		return result, err
@@ -130,6 +140,9 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 		if err != nil {
 			return result, fmt.Errorf("%s:%d: step %d at %v: %w", f.Name, t.Steps[e.step].Line, e.step+1, e.at, err)
 		}
+		if v.Degraded {
+			return result, fmt.Errorf("%s:%d: step %d at %v: the store did not answer, and on_store_error of the rules decided", f.Name, t.Steps[e.step].Line, e.step+1, e.at)
+		}
 		result.Requests++
 		r.Coverage.count(v)
 		o := &steps[e.step]
@@ -146,6 +159,9 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 		s := &t.Steps[i]
 		if wrong := steps[i].differences(s); len(wrong) > 0 {
 			result.Failures = append(result.Failures, Failure{Line: s.Line, Step: i + 1, At: steps[i].at, Wrong: wrong, Told: steps[i].String()})
+		}
+		if r.Verbose {
+			result.Answers = append(result.Answers, fmt.Sprintf("%s:%d: step %d at %v: expect: %s", f.Name, s.Line, i+1, steps[i].at, steps[i].expectation(s.Times)))
 		}
 	}
 	return result, nil
@@ -199,11 +215,11 @@ func (r *Runner) request(test string, q *ruletests.Request) (req policy.Request,
 		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true})
 	}
 	for _, d := range q.Descriptors {
-		entries := slices.Clone(d)
+		entries := slices.Clone(d.Entries)
 		for i := range entries {
 			entries[i].Value = g.Secrets.Value(entries[i].Key, entries[i].Value)
 		}
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: q.Cost})
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: d.Cost, Refund: d.Refund, Override: d.Limit})
 	}
 	return req, ""
 }
@@ -275,6 +291,41 @@ func (o *outcome) String() string {
 		}
 	}
 	return text + o.observed()
+}
+
+// expectation returns what a step got as YAML of its expect.
+func (o *outcome) expectation(times int) string {
+	allowed := strconv.FormatBool(o.admitted)
+	if times > 1 {
+		allowed = strconv.FormatUint(o.allowed, 10)
+	}
+	text := "{allowed: " + allowed + ", rule: " + quoted(o.rule)
+	if o.limited {
+		text += fmt.Sprintf(", limit: %d, remaining: %d", o.limit, o.remaining)
+	}
+	for _, name := range []struct{ key, value string }{{"tier", o.tier}, {"subject", o.subject}, {"shadow", o.shadow}} {
+		if name.value != "" {
+			text += ", " + name.key + ": " + quoted(name.value)
+		}
+	}
+	if !o.admitted {
+		text += fmt.Sprintf(", retry_after: %v", o.retryAfter)
+	}
+	if o.limited {
+		text += fmt.Sprintf(", reset: %v", o.reset)
+	}
+	return text + "}"
+}
+
+// plainWord matches a text that YAML reads as a text, or as a word that stands for one.
+var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+
+// quoted returns a text as YAML.
+func quoted(text string) string {
+	if plainWord.MatchString(text) && !strings.EqualFold(text, "null") {
+		return text
+	}
+	return strconv.Quote(text)
 }
 
 // observed names the observed rule without room, if there is one.
