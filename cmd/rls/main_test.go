@@ -174,6 +174,16 @@ func TestCommandLine(t *testing.T) {
 		{line: "validate -", stdin: "grpc: {address: 'unix://" + missing + "/s'}\n", code: 1, stderr: "\ngrpc.address: cannot listen on unix://" + missing + "/s: the directory " + missing + " does not exist; create it\n"},
 		{line: "validate ../../internal/config/settings/settings.full.yaml -", stdin: "tiers: [a]\ndefault: a\n", code: 1, stderr: "built-in rules.yaml"},
 		{line: "validate ../../internal/config/example/rules.yaml ../../internal/config/example/tiers.yaml", stdout: "tiers.yaml: valid\n"},
+		{line: "validate ../../docs/examples/limits_test.yaml", stdout: "../../docs/examples/limits_test.yaml: valid\ntests: 7\n"},
+		{line: "validate ../../docs/examples/limits_test.yaml ../../docs/examples/rules.yaml ../../docs/examples/tiers.yaml", stdout: "docs/examples/tiers.yaml: valid\ntests: 7\n"},
+		{line: "validate --json ../../docs/examples/limits_test.yaml", stdout: "\"valid\": true,\n  \"rules\": 0,\n  \"tests\": 7\n}"},
+		{line: "validate --keys 5 ../../docs/examples/limits_test.yaml", code: 2, stderr: "rls: --keys and --portable are about rules: name rules, too"},
+		{line: "validate -", stdin: "tests: []\nrules: 5\n", code: 1, stderr: "-:1: tests: at least one test is needed"},
+		{line: "validate -", stdin: "tests: [{name: a, steps: [{descriptors: [a=1], expect: {allowed: 1}}]}]\nrules: nowhere.yaml\n", code: 1, stderr: "\nnowhere.yaml: no such file or directory\n"},
+		{line: "validate -", stdin: "tests:\n- {name: a, request: {descriptors: [api_key=1]}, steps: [{subject: x, expect: {allowed: 1}}, {tier: gold, expect: {allowed: 1}}]}\n" +
+			"- {name: b, steps: [{descriptors: [api_key=1]}]}\nrules: ../../docs/examples/rules.yaml\ntiers: ../../docs/examples/tiers.yaml\n", code: 1,
+			stderr: "\n-:2: subject: the tiers file has no subject \"x\"\n-:2: tier: the tiers file has no tier \"gold\"\n-:3: no step of the test expects anything"},
+		{line: "validate -", stdin: "tests: [{name: a, steps: [{descriptors: [a=1], expect: {allowed: 1}}]}]\n", code: 1, stderr: "\n-: rules: no rules are named: write rules: rules.yaml, or set rules.path\n"},
 		{line: "validate --config a.yaml ../../internal/config/settings/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},
 		{line: "validate ../../internal/config/example/tiers.yaml -", stdin: tiersText, code: 2, stderr: "are both tiers files: give one"},
 	} {

@@ -294,9 +294,9 @@ func (t *testCmd) settings(s settings.Settings, f *ruletests.File) (settings.Set
 	}
 	switch {
 	case s.Rules.Source == settings.RulesXDS:
-		return s, fmt.Errorf("%s: the rules come from the management server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", f.Name, s.Rules.XDS.Address)
+		return s, strict.Problems{{File: f.Name, Path: "rules", Message: fmt.Sprintf("the rules come from the management server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", s.Rules.XDS.Address)}}
 	case s.Rules.Path == "":
-		return s, fmt.Errorf("%s: rules: no rules are named: write rules: rules.yaml, give --rules, or set rules.path", f.Name)
+		return s, strict.Problems{{File: f.Name, Path: "rules", Message: "no rules are named: write rules: rules.yaml, or set rules.path"}}
 	}
 	return s, nil
 }
@@ -340,8 +340,8 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (r
 		if redisstore.ClassOf(err) != "" {
 			return nil, nil, 0, err
 		}
-		if err != nil {
-			result.Problems = append(result.Problems, err.Error())
+		for _, p := range problems(err) {
+			result.Problems = append(result.Problems, p.String())
 		}
 		if results = append(results, result); ctx.Err() != nil {
 			break

@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -109,17 +110,27 @@ func (q *queue) Pop() any {
 	return last
 }
 
+// Check returns what is wrong with the tests of a file, before they are run: [strict.Problems] or nil.
+func (r *Runner) Check(f *ruletests.File) error {
+	var all strict.Problems
+	for i := range f.Tests {
+		_, _, problems := r.requests(f, &f.Tests[i])
+		all = append(all, problems...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
 // Run runs one test. The error says why it could not be run.
 func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) (result Result, err error) {
 	result = Result{File: f.Name, Line: t.Line, Name: t.Name}
 	begun := time.Now()
 	defer func() { result.Took = time.Since(begun) }()
-	requests, callers, err := r.requests(f, t)
-	if err != nil {
-		return result, err
-	}
-	if !t.Checked && !r.Verbose {
-		return result, fmt.Errorf("%s:%d: no step of the test expects anything, so it cannot fail: write expect, or read the answers with --verbose", f.Name, t.Line)
+	requests, callers, problems := r.requests(f, t)
+	if problems != nil {
+		return result, problems
 	}
 	decide, end, err := r.Begin()
 	if err != nil {
@@ -141,7 +152,7 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 			return result, fmt.Errorf("%s:%d: step %d at %v: %w", f.Name, t.Steps[e.step].Line, e.step+1, e.at, err)
 		}
 		if v.Degraded {
-			return result, fmt.Errorf("%s:%d: step %d at %v: the store did not answer, and on_store_error of the rules decided", f.Name, t.Steps[e.step].Line, e.step+1, e.at)
+			return result, fmt.Errorf("%s:%d: step %d at %v: the store did not answer, so on_store_error of the rules decided: check the Redis of --redis", f.Name, t.Steps[e.step].Line, e.step+1, e.at)
 		}
 		result.Requests++
 		r.Coverage.count(v)
@@ -168,9 +179,12 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 }
 
 // requests returns the request and the caller of each step, as an adapter would make them: with
-// digests for API keys.
-func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []policy.Request, callers []*tier.Subject, err error) {
+// digests for API keys. The problems say what no test can ask, or that this one cannot fail.
+func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []policy.Request, callers []*tier.Subject, problems strict.Problems) {
 	g := r.Generation
+	if !t.Checked && !r.Verbose {
+		problems = strict.Problems{{File: f.Name, Line: t.Line, Message: "no step of the test expects anything, so it cannot fail: write expect, or read the answers with --verbose"}}
+	}
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		req, problem := r.request(t.Name, &s.Request)
@@ -184,11 +198,11 @@ func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []poli
 			}
 		}
 		if problem != "" {
-			return nil, nil, fmt.Errorf("%s:%d: %s", f.Name, s.Line, problem)
+			problems = append(problems, strict.Problem{File: f.Name, Line: s.Line, Message: problem})
 		}
 		requests, callers = append(requests, req), append(callers, caller)
 	}
-	return requests, callers, nil
+	return requests, callers, problems
 }
 
 // request makes the request of a step. problem says what is wrong with it.

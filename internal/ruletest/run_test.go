@@ -201,6 +201,7 @@ func TestFailures(t *testing.T) {
 func TestImpossible(t *testing.T) {
 	for _, tt := range []struct{ step, want string }{
 		{"subject: stranger, descriptors: [api_key=a]", `x_test.yaml:4: subject: the tiers file has no subject "stranger"`},
+		{"tier: gold, descriptors: [api_key=a], expect: {allowed: 1}}, {subject: x, tier: free, descriptors: [api_key=a]", "x_test.yaml:4: tier: the tiers file has no tier \"gold\"\nx_test.yaml:4: subject: the tiers file has no subject \"x\""},
 		{"tier: gold, descriptors: [api_key=a]", `x_test.yaml:4: tier: the tiers file has no tier "gold"`},
 		{"expects nothing", "x_test.yaml:2: no step of the test expects anything, so it cannot fail: write expect, or read the answers with --verbose"},
 		{"domain: other, descriptors: [api_key=a]", `x_test.yaml:4: domain: the rules have no domain "other", only edge`},
@@ -209,7 +210,7 @@ func TestImpossible(t *testing.T) {
 		if tt.step == "expects nothing" {
 			step = "descriptors: [api_key=a]"
 		}
-		_, err := run(t, "tests:\n  - name: a\n    steps:\n      - {"+step+"}\n")
+		_, err := run(t, "tests:\n  - name: a\n    steps:\n      [{"+step+"}]\n")
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s: got %v, want %s", tt.step, err, tt.want)
 		}

@@ -234,16 +234,18 @@ type expect struct {
 // Read reads a file of tests. The error is [strict.Problems]: everything that is wrong.
 func Read(name string) (*File, error) {
 	src, err := files.ReadFile(name, maxBytes)
-	report := &strict.Report{}
-	report.File(name)
 	if err != nil {
-		report.Addf(name, 0, "", "%v", err)
-		return nil, report.Err()
+		return nil, strict.Problems{{File: name, Message: err.Error()}}
 	}
-	return parse(name, src.Data, report)
+	return Parse(name, src.Data)
 }
 
-func parse(name string, data []byte, report *strict.Report) (*File, error) {
+// Parse is [Read] for the content of a file.
+func Parse(name string, data []byte) (*File, error) {
+	if len(data) > maxBytes {
+		return nil, strict.Problems{{File: name, Message: files.TooLarge(maxBytes).Error()}}
+	}
+	report := &strict.Report{}
 	docs, problem := strict.Parse(name, data)
 	switch {
 	case problem != nil:

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -36,7 +35,7 @@ func TestBad(t *testing.T) {
 
 // TestRead reads a list of steps and a table.
 func TestRead(t *testing.T) {
-	f, err := parse("dir/x_test.yaml", []byte(`rules: rules.yaml
+	f, err := Parse("dir/x_test.yaml", []byte(`rules: rules.yaml
 tiers: /etc/tiers.yaml
 domain: edge
 start: 2026-03-29T00:00:00+01:00
@@ -52,7 +51,7 @@ tests:
     rows:
       - [0s, 4, false, x]
       - [1d, ~, 1]
-`), &strict.Report{})
+`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +105,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("tests: [{name: a, steps: [{descriptors: [{entries: 'a=\\,', cost: -1, limit: {requests: 1, window: 400d}}]}]}]"))
 	f.Add([]byte("tests: [{name: a, request: {descriptors: [a=1]}, steps: [{at: 1s, every: 1ns, for: 1h, expect: {allowed: 1}}]}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := parse("x", data, &strict.Report{})
+		file, err := Parse("x", data)
 		if err != nil {
 			return
 		}
@@ -130,7 +129,7 @@ func FuzzRead(f *testing.F) {
 // TestDescriptors reads costs, refunds, limits that come with a descriptor, and values with a comma
 // or an equals sign. A step may have no expectation.
 func TestDescriptors(t *testing.T) {
-	f, err := parse("x_test.yaml", []byte(`tests:
+	f, err := Parse("x_test.yaml", []byte(`tests:
   - name: all forms
     request: {cost: 7}
     steps:
@@ -144,7 +143,7 @@ func TestDescriptors(t *testing.T) {
     request: {descriptors: [a=1]}
     columns: [at, request.tier]
     rows: [[0s], [1s, pro]]
-`), &strict.Report{})
+`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +253,7 @@ func TestMistakes(t *testing.T) {
 		if !strings.Contains(text, "tests:") && text != "{}\n" {
 			text = "tests:\n  - " + strings.ReplaceAll(m.text, "\n", "\n    ") + "\n"
 		}
-		_, err := parse("x_test.yaml", []byte(text), &strict.Report{})
+		_, err := Parse("x_test.yaml", []byte(text))
 		if got := configtest.ProblemsOf(t, err); !strings.Contains(got, m.want) || strings.Count(got, "\n") != 1 {
 			t.Errorf("%s: got %q, want one problem with %q", text, got, m.want)
 		}
@@ -287,7 +286,7 @@ func TestBounds(t *testing.T) {
 		"deep":                      {"tests: " + strings.Repeat("[", 1000), "nested too deeply"},
 		"a mapping for a test name": {"tests: [{name: {hush: hush}, steps: [{descriptors: [a=1], expect: {allowed: 1}}]}]\n", "expected a text, got a mapping"},
 	} {
-		_, err := parse("x_test.yaml", []byte(tt.text), &strict.Report{})
+		_, err := Parse("x_test.yaml", []byte(tt.text))
 		if got := configtest.ProblemsOf(t, err); !strings.Contains(got, tt.want) {
 			t.Errorf("%s: got %.500q, want %q", name, got, tt.want)
 		}
