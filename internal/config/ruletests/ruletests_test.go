@@ -295,7 +295,7 @@ func TestBounds(t *testing.T) {
 	if err := os.Truncate(large, 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(large); !strings.Contains(configtest.ProblemsOf(t, err), "MiB") {
+	if _, err := Read(large); !strings.Contains(configtest.ProblemsOf(t, err), "1 MiB: spread its tests over several files") {
 		t.Errorf("a file of 100 MiB: got %v", err)
 	}
 }
