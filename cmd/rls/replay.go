@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -53,7 +55,7 @@ func replayOf(c *cli) *cobra.Command {
 		Use:   replayName + " LOG...",
 		Short: "Decide the requests of access logs, and report what the rules would have done.",
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
-			"LOG is an access log of Envoy, nginx or Caddy, also packed by gzip or zstd; - is standard input. " +
+			"LOG is an access log of Envoy, nginx or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. " +
 			"It calls nothing. docs/replay.md describes the logs and the report.\n\n" +
 			"Exit codes: 0, the report is complete; 1, an error; 2, a --fail-if holds; 3, the report is of a part of the requests.",
@@ -71,11 +73,11 @@ func replayOf(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&r.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&r.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
-	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests; several files are one configuration")
-	f.StringVar(&r.Map, "map", "", "a mapping `FILE` in place of --envoy, which says what the descriptors of a request are")
+	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests and has the format of the log; several files are one configuration")
+	f.StringVar(&r.Map, "map", "", "a mapping `FILE`: in place of --envoy the descriptors of a request, beside --envoy the names of the fields in a JSON log")
 	f.StringVar(&r.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
 	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
-	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; rls recognises the named ones")
+	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; without it rls recognises the named ones, and that of --envoy")
 	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; docs/replay.schema.json describes it")
 	f.StringVar(&r.HTML, "html", "", "also write the report to this `FILE`, as a page with charts that needs no other file")
 	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; docs/replay-decisions.schema.json describes it")
@@ -117,9 +119,14 @@ func (r *replayCmd) Run(c *cli) error {
 	if err := r.checkNames(now.Rules, conditions); err != nil {
 		return err
 	}
-	describer, fields, err := r.describer(now)
+	options := accesslog.Options{Paths: r.Logs, Format: r.Format, Reorder: r.Reorder}
+	describer, err := r.describer(now, &options)
 	if err != nil {
 		return err
+	}
+	if asked := describer.Domains(); len(asked) > 0 && !slices.ContainsFunc(asked, now.Rules.HasDomain) {
+		return fmt.Errorf("no rule would apply: the requests ask in the domain %s, and the rules have %s",
+			strings.Join(asked, ", "), cmp.Or(strings.Join(now.Rules.Domains(), ", "), "none"))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -148,9 +155,7 @@ func (r *replayCmd) Run(c *cli) error {
 	if decisions != nil {
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
-	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
-		Paths: r.Logs, Format: r.Format, Fields: fields, Reorder: r.Reorder,
-	}}
+	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: options}
 	defer job.engine.Close()
 	result, failed := job.run(ctx)
 	if result == nil {
@@ -212,7 +217,9 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Condition) error {
 	var names []string
 	for _, rule := range rules.All() {
-		names = append(names, rule.Name)
+		if !slices.Contains(names, rule.Name) {
+			names = append(names, rule.Name)
+		}
 	}
 	known := func(flag, name string) error {
 		if slices.Contains(names, name) {
@@ -266,32 +273,39 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 	return now, was, err
 }
 
-// describer returns what makes descriptors of requests, and the fields of the logs, if a mapping
-// file names them.
-func (r *replayCmd) describer(g *config.Generation) (replay.Describer, map[string]accesslog.Attribute, error) {
+// describer returns what makes descriptors of requests. It sets what its files say of the logs.
+func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*describe.Describer, error) {
 	o := describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener}
 	if r.Map != "" {
-		if len(r.Envoy) > 0 || r.Domain != "" || r.Listener != "" {
-			return nil, nil, usage("--map replaces --envoy, --domain and --listener: give one or the other")
+		read := envoyfile.ReadMap
+		if len(r.Envoy) > 0 {
+			read = envoyfile.ReadFields
 		}
-		m, err := envoyfile.ReadMap(r.Map)
+		m, err := read(r.Map)
 		if err != nil {
-			return nil, nil, invalid(err)
+			return nil, invalid(err)
 		}
-		return describe.NewMap(m, o), m.Fields, nil
+		logs.Fields = m.Fields
+		if len(r.Envoy) == 0 {
+			if r.Domain != "" || r.Listener != "" {
+				return nil, usage("--domain and --listener belong to --envoy: the mapping file says the domain")
+			}
+			return describe.NewMap(m, o), nil
+		}
 	}
 	if len(r.Envoy) == 0 {
-		return nil, nil, r.needEnvoy()
+		return nil, r.needEnvoy()
 	}
 	c, err := envoyfile.Read(r.Envoy...)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, invalid(err)
 	}
 	d, err := describe.New(c, o)
 	if err != nil {
-		return nil, nil, usage("--envoy: %w", err)
+		return nil, usage("--envoy: %w", err)
 	}
-	return d, nil, nil
+	logs.Written = c.Logs
+	return d, nil
 }
 
 // needEnvoy says what makes descriptors of the requests of the logs.
@@ -309,12 +323,10 @@ func (r *replayCmd) needEnvoy() error {
 	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends, or a mapping file with --map FILE")
 }
 
-// storeOf returns the bounds of the logs: those of a service with these settings.
+// storeOf returns the bounds of the logs, which a replay keeps in memory also if the service has
+// Redis.
 func storeOf(s settings.Settings) replay.Options {
-	if s.Store.Type != settings.StoreMemory {
-		return replay.Options{}
-	}
-	return replay.Options{MaxKeys: int(s.Store.Memory.MaxKeys), MaxBytes: int64(s.Store.Memory.MaxBytes)}
+	return replay.Options{MaxKeys: int(min(s.Store.Memory.MaxKeys, math.MaxInt)), MaxBytes: int64(min(s.Store.Memory.MaxBytes, math.MaxInt64))}
 }
 
 // write prints the report.

@@ -82,6 +82,26 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestReplayIsBounded: a replay keeps its logs in memory, within the bounds of store.memory, also with
+// the settings of a service that has Redis.
+func TestReplayIsBounded(t *testing.T) {
+	flags, log := replayFiles(t)
+	t.Setenv("SLIDEGATE_STORE_TYPE", "redis")
+	t.Setenv("SLIDEGATE_STORE_MEMORY_MAX_KEYS", "2")
+	code, out, errs := command(t, "", append(append([]string{"replay"}, flags...), "--json", log)...)
+	var r replay.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Evicted == 0 {
+		t.Errorf("exit %d, %v: %s; %d logs were dropped", code, err, errs, r.Evicted)
+	}
+	for _, p := range r.Rules {
+		for _, s := range p.WhatIf.Smallest {
+			if !s.Exact && s.Above == 0 {
+				t.Errorf("%s: the smallest limit is not even bounded: %+v", p.Rule, s)
+			}
+		}
+	}
+}
+
 // TestReplayMap makes descriptors by a mapping file, of a log with other names of fields.
 func TestReplayMap(t *testing.T) {
 	flags, _ := replayFiles(t)
@@ -109,9 +129,52 @@ descriptors:
 	if r.Requests != 9 || r.Denied != 3 || len(r.Untold) != 0 || strings.Contains(out+errs, "secret-key") {
 		t.Errorf("got %d requests, %d denied, untold %v: %s", r.Requests, r.Denied, r.Untold, out)
 	}
+	if code, _, errs := command(t, "", append(append([]string{"replay"}, flags...), "--map", mapping, log)...); code != 1 || !strings.Contains(errs, `map.yaml:3: "descriptors" does not go with --envoy`) {
+		t.Errorf("--map with descriptors beside --envoy: exit %d: %s", code, errs)
+	}
 	for _, wrong := range [][]string{{"--map", mapping, "--envoy", "x"}, {"--map", mapping, "--domain", "x"}, {"--map", filepath.Join(dir, "none")}, {"--map", log}} {
 		if code, _, errs := command(t, "", append(append([]string{"replay"}, flags[:4]...), append(wrong, log)...)...); code != 1 || !strings.Contains(errs, "map") && !strings.Contains(errs, "none") && !strings.Contains(errs, log) {
 			t.Errorf("%v: exit %d: %s", wrong, code, errs)
+		}
+	}
+}
+
+// TestReplayOwnLog: a JSON log with names of its own is read by the format in Envoy's configuration, or
+// by the fields of a mapping file beside it.
+func TestReplayOwnLog(t *testing.T) {
+	flags, _ := replayFiles(t)
+	dir := t.TempDir()
+	shipped := readAll(t, "../../envoy/ratelimit.yaml")
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	at := strings.Index(shipped, "json_format:\n")
+	own := file("envoy.yaml", shipped[:at]+`json_format: {"@timestamp": "%START_TIME%", http: {url: "%PATH(NQ)%"}, from: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", customer: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%"}
+                x_`+shipped[at:])
+	fields := file("fields.yaml", `fields: {t: "%START_TIME%", u: "%PATH(NQ)%", a: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", c: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%"}`)
+	for _, c := range []struct {
+		line string
+		more []string
+	}{
+		{`{"@timestamp":"2026-03-01T12:00:00.%03dZ","http":{"url":"/items"},"from":"192.0.2.7","customer":"acme"}`, []string{"--envoy", own}},
+		{`{"t":"2026-03-01T12:00:00.%03dZ","u":"/items","a":"192.0.2.7","c":"acme"}`, []string{"--envoy", own, "--map", fields}},
+	} {
+		var lines strings.Builder
+		for i := range 7 {
+			fmt.Fprintf(&lines, c.line+"\n", i)
+		}
+		code, out, errs := command(t, "", append(append(append([]string{"replay"}, flags[:4]...), c.more...), "--json", file("log", lines.String()))...)
+		var r replay.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+			t.Fatalf("exit %d, %v: %s", code, err, errs)
+		}
+		// 2 of 7 by the limit of the subject.
+		if r.Requests != 7 || r.Denied != 5 || r.Subjects[0].Subject != "acme" {
+			t.Errorf("%v: got %d requests, %d denied: %s", c.more, r.Requests, r.Denied, out)
 		}
 	}
 }
@@ -128,7 +191,7 @@ func TestReplayHTML(t *testing.T) {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	text := readAll(t, page)
-	for _, want := range []string{"These limits would have denied 40 % of the requests", "acme", "per-key", "</html>"} {
+	for _, want := range []string{"These limits would have denied 40&nbsp;% of the requests", "acme", "per-key", "</html>"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}

@@ -82,6 +82,9 @@ func (c *Call) addChecks(i int) {
 	}
 	if terms.Unlimited {
 		m.Unlimited, m.UnlimitedTier = true, status.Tier
+		if terms == &own {
+			m.UnlimitedSubject = status.Subject
+		}
 		return
 	}
 	if len(terms.Limits) == 0 {

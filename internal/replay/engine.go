@@ -53,6 +53,7 @@ type Engine struct {
 		Untold
 		last uint64 // the request that was counted last
 	}
+	fine bool // a request came between two seconds
 
 	questions []Question
 	newly     *tops
@@ -216,6 +217,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 
 // time notes when requests came.
 func (e *Engine) time(t time.Duration) {
+	e.fine = e.fine || t%time.Second != 0
 	when := at(t)
 	if e.report.Requests == 0 || when.Before(e.report.From) {
 		e.report.From = when
@@ -345,6 +347,7 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	}
 	r, n := &e.report, e.now
 	r.Logs = logs
+	r.Logs.WholeSeconds = !e.fine && r.Requests > 1
 	r.Logs.Sampled = e.o.Sampled
 	if e.o.Sampled == 0 {
 		r.Logs.Sampled = 1

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -166,8 +167,8 @@ func TestEngine(t *testing.T) {
 	if diff := cmp.Diff(subjects, r.Subjects); diff != "" {
 		t.Errorf("subjects (-want +got):\n%s", diff)
 	}
-	if !r.From.Equal(when) || !r.To.Equal(when.Add(13*time.Second)) {
-		t.Errorf("from %v to %v", r.From, r.To)
+	if !r.From.Equal(when) || !r.To.Equal(when.Add(13*time.Second)) || !r.Logs.WholeSeconds {
+		t.Errorf("from %v to %v, whole seconds: %v", r.From, r.To, r.Logs.WholeSeconds)
 	}
 }
 
@@ -421,6 +422,16 @@ func TestWhatIf(t *testing.T) {
 					t.Errorf("the current limit denied %d and %d", row.Denied, r.Denied)
 				}
 			}
+			for _, s := range tabled(t, EngineOptions{Rules: rules(c.limit), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}}, from).Smallest {
+				switch {
+				case len(c.costs) > 1:
+					if s.Above > 0 || s.Exact {
+						t.Errorf("with several costs nothing is certain: %+v", s)
+					}
+				case s.Above > 0 && float64(with(s.Above).Denied) < s.Share*3000, s.Limit > 0 && float64(with(s.Limit).Denied) >= s.Share*3000, s.Above == 0 && s.Limit == 0:
+					t.Errorf("without a search: %+v", s)
+				}
+			}
 			for _, s := range r.WhatIf.Smallest {
 				if s.Limit == 0 || s.Exact != (len(c.costs) < 2) {
 					t.Fatalf("%+v", s)
@@ -511,7 +522,7 @@ func TestCondition(t *testing.T) {
 		"denied>0.1%": true, "denied>1%": false, "denied>=1%": true, "denied > 9": true, "denied<10": false, "denied<=10": true,
 		"rule:per.key.denied>1%": true, "rule:per.key.denied>1.25%": false, "rule:per.key.near>3": true, "rule:seen.denied>49": true,
 		"subjects.denied>2": true, "subjects.denied>3": false, "rule:per.key.subjects.denied>7%": true,
-		"newly_denied>0": true, "freed>0": false, "unlimited>=5": true, "broken>0.9%": true, "late>0": false,
+		"newly_denied>0": true, "freed>0": false, "unlimited>=5": true, "broken>0.9%": true, "late>0": false, "requests<1001": true, "requests<1000": false,
 	} {
 		c, err := ParseCondition(text)
 		if err != nil {
@@ -522,7 +533,17 @@ func TestCondition(t *testing.T) {
 			t.Errorf("%s: got %v with %s", text, got, figure)
 		}
 	}
-	for _, text := range []string{"", "denied", "denied>", "denied>x", "denied>1e3", "denied>-1", "denied>NaN", "denide>1", "rule:x>1", "rule:.denied>1", "rule:x.freed>0", "denied=1", "denied>1%%", ">1"} {
+	page, err := os.ReadFile("../../docs/replay.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Figures {
+		row := fmt.Sprintf("| `%s` | %s | %s|", f.Name, f.Means, map[bool]string{true: "yes "}[f.OfRule])
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/replay.md has no row %s", row)
+		}
+	}
+	for _, text := range []string{"", "denied", "denied>", "rule:x.requests<1", "denied>x", "denied>1e3", "denied>-1", "denied>NaN", "denide>1", "rule:x>1", "rule:.denied>1", "rule:x.freed>0", "denied=1", "denied>1%%", ">1"} {
 		if _, err := ParseCondition(text); err == nil || !strings.HasPrefix(err.Error(), strconv.Quote(text)) {
 			t.Errorf("%q: got the error %v", text, err)
 		}

@@ -27,6 +27,7 @@ func (r *reader) manager(a *anything, at place) {
 	default:
 		r.d.Problem(a.Spot, "the connection manager has no route_config and no rds: add the routes")
 	}
+	r.logs(m.Logs)
 	var before []string
 	for i := range m.Filters.Value {
 		f := &m.Filters.Value[i].Value

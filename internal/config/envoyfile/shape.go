@@ -106,6 +106,29 @@ type manager struct {
 	RDS         strict.Field[rds]                        `yaml:"rds"`
 	Scoped      strict.Field[anything]                   `yaml:"scoped_routes"`
 	Filters     strict.Field[[]strict.Field[httpFilter]] `yaml:"http_filters"`
+	Logs        []accessLog                              `yaml:"access_log"`
+}
+
+type accessLog struct {
+	lenient
+	Config strict.Field[anything] `yaml:"typed_config"`
+}
+
+// logger is an access logger that writes lines.
+type logger struct {
+	lenient
+	Text  anything `yaml:"format"`
+	JSON  anything `yaml:"json_format"`
+	Typed anything `yaml:"typed_json_format"`
+	Log   struct {
+		lenient
+		Text   anything `yaml:"text_format"`
+		Source struct {
+			lenient
+			Inline anything `yaml:"inline_string"`
+		} `yaml:"text_format_source"`
+		JSON anything `yaml:"json_format"`
+	} `yaml:"log_format"`
 }
 
 type rds struct {

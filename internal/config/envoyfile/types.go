@@ -25,6 +25,8 @@ type Config struct {
 	// Checks are the places of ext_authz filters for which the routes name descriptors: rls takes
 	// these limits within the authorization, and Envoy makes no descriptor.
 	Checks []Place
+	// Logs are the formats of the access logs that the connection managers write.
+	Logs []accesslog.Written
 }
 
 // A Manager is an HTTP connection manager.

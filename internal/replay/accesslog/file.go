@@ -278,7 +278,8 @@ func (f *file) broken(err error, lines int64) error {
 	return pathError(f.path, "%s after line %d, at byte %d of the file: %w", what, lines, f.count(), err)
 }
 
-// detect sets the format: the one by which most lines of the sample can be read.
+// detect sets the format: the one by which most lines of the sample can be read. Of several formats
+// of Envoy's configuration it is the one by which they say most.
 func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 	if rest {
 		// The last line may go on.
@@ -296,13 +297,13 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 		f.ended = true
 		return nil
 	}
-	most, fault := 0, ""
+	most, richest, fault := 0, 0, ""
 	for _, candidate := range formats {
 		d, err := candidate.newDecoder(f.o.Want)
 		if err != nil {
 			return err
 		}
-		good, mark := 0, int64(0)
+		good, told, mark := 0, 0, int64(0)
 		for line := range bytes.Lines(withoutMark(sample)) {
 			if line = trimLine(line); len(line) == 0 || len(line) > maxLine {
 				continue
@@ -318,9 +319,14 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 				mark = at
 			}
 			good++
+			for i := range d.line.values {
+				if d.line.values[i].State == Present {
+					told++
+				}
+			}
 		}
-		if good > most {
-			most, f.format, f.mark = good, candidate, mark
+		if good > most || good == most && candidate.written && told > richest {
+			most, richest, f.format, f.mark = good, told, candidate, mark
 		}
 	}
 	if f.format == nil {
@@ -339,9 +345,9 @@ func (f *file) unreadable(lines int, formats []*format, fault string) error {
 		}
 	}
 	if len(formats) == 1 {
-		return pathError(f.path, "none of the first %d lines can be read in the format %s: the first one %s; state the format that the log has", lines, names[0], fault)
+		return pathError(f.path, "none of the first %d lines can be read in the format %s: the first one %s. Give the format of the log, --format", lines, names[0], fault)
 	}
-	return pathError(f.path, "none of the first %d lines can be read in a format that is known (%s); state the text of the log format, or for JSON which field is what", lines, strings.Join(names, ", "))
+	return pathError(f.path, "none of the first %d lines can be read in a format that is known (%s). Give the text of the log format (--format), or the fields of JSON (--map)", lines, strings.Join(names, ", "))
 }
 
 // withoutMark returns the beginning of a file without a byte order mark.

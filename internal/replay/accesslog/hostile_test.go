@@ -108,7 +108,7 @@ func TestRefused(t *testing.T) {
 		"directory":   {accesslog.Options{Paths: []string{dir}}, "is a directory; name the files in it"},
 		"missing":     {accesslog.Options{Paths: []string{dir + "/x"}}, "/x: cannot be opened: no such file"},
 		"unreadable":  {accesslog.Options{Paths: []string{dir + "/unreadable"}}, "unreadable: cannot be read: "},
-		"not a log":   {accesslog.Options{Paths: []string{write(t, "a", "sk-secret\nsk-secret\n")}}, "none of the first 2 lines can be read in a format that is known (json, caddy, envoy, nginx); state the text"},
+		"not a log":   {accesslog.Options{Paths: []string{write(t, "a", "sk-secret\nsk-secret\n")}}, "none of the first 2 lines can be read in a format that is known (json, caddy, envoy, nginx). Give the text of the log format (--format)"},
 		"other":       {accesslog.Options{Paths: []string{write(t, "a", "sk-secret\n")}, Format: "envoy"}, "in the format envoy: the first one does not begin as the format does"},
 		"format":      {accesslog.Options{Paths: []string{closed}, Format: "apache"}, `the format "apache" is not known: use json, envoy, nginx, caddy`},
 		"no operator": {accesslog.Options{Paths: []string{closed}, Format: "100% x"}, "begins no operator"},

@@ -111,6 +111,21 @@ func TestDigestStandsForKeys(t *testing.T) {
 	}
 }
 
+// TestNeitherKeyNorSubject: a log without both says so, and never that keys counted.
+func TestNeitherKeyNorSubject(t *testing.T) {
+	d := shipped(t, "ratelimit.yaml")
+	v := usual("/search", "")
+	delete(v, accesslog.Subject)
+	if got := write(d.Describe(nil, record(d, v))); got != "edge: [remote_address=10.0.0.1]\n" {
+		t.Errorf("got %q", got)
+	}
+	const want = "The log has neither the key nor its subject: descriptors with api_key were left out, and their limits were not tried. " +
+		`To tell it, add "subject": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%" to json_format.`
+	if untold := d.Untold(); len(untold) != 1 || untold[0].Attribute != accesslog.Subject || untold[0].Requests != 1 || untold[0].Effect != want {
+		t.Errorf("untold: got %+v", untold)
+	}
+}
+
 // TestRefusedByAuthorization: a request that rls refused by its key asked for no limits.
 func TestRefusedByAuthorization(t *testing.T) {
 	d := mapped(t, "domain: edge\ndescriptors: [[api_key=%REQ(x-api-key)%], [remote_address=%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%]]\n")
@@ -124,6 +139,16 @@ func TestRefusedByAuthorization(t *testing.T) {
 		if got != want {
 			t.Errorf("reason %q: %d descriptors, want %d", reason, got, want)
 		}
+	}
+}
+
+// TestDomains: the domains of an Envoy are those of its filters and routes.
+func TestDomains(t *testing.T) {
+	if got := shipped(t, "ratelimit.yaml").Domains(); len(got) != 1 || got[0] != "edge" {
+		t.Errorf("got %q", got)
+	}
+	if got := mapped(t, "domain: other\ndescriptors: [[a=b]]\n").Domains(); len(got) != 1 || got[0] != "other" {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -328,8 +353,13 @@ descriptors:
 		}
 	}
 	d.Describe(nil, record(d, values{}))
-	if got := len(d.Untold()); got != 5 {
-		t.Errorf("got %d untold, want 5: %+v", got, d.Untold())
+	if got := len(d.Untold()); got != 4 {
+		t.Errorf("got %d untold, want 4: %+v", got, d.Untold())
+	}
+	for _, u := range d.Untold() {
+		if u.Requests > 0 && (!strings.HasSuffix(u.Effect, "If the log has it, say where: in fields for JSON, with --format for text.") || strings.Contains(u.Effect, "json_format")) {
+			t.Errorf("got %+v", u)
+		}
 	}
 }
 
