@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -146,20 +145,14 @@ func (r *replayCmd) Run(c *cli) error {
 	default:
 		o.WhatIf = func(rule string) bool { return rule == r.WhatIf }
 	}
-	var decisions *os.File
-	if r.Decisions != "" {
-		if decisions, err = r.create("--decisions", r.Decisions); err != nil {
-			return err
-		}
-		defer func() { _ = decisions.Close() }() // for the ways out below; the usual one reports the error
-		o.Decisions = replay.NewDecisions(decisions, r.Logs)
+	decisions, page, err := r.outputs(l)
+	if err != nil {
+		return err
 	}
-	var page *os.File
-	if r.HTML != "" {
-		if page, err = r.create("--html", r.HTML); err != nil {
-			return err
-		}
-		defer func() { _ = page.Close() }() // as above
+	defer decisions.drop() // for the ways out below; the usual one reports the error
+	defer page.drop()
+	if decisions != nil {
+		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
 	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: options}
 	defer job.engine.Close()
@@ -168,12 +161,12 @@ func (r *replayCmd) Run(c *cli) error {
 		return failed
 	}
 	if decisions != nil {
-		if err := errors.Join(o.Decisions.Flush(), decisions.Close()); err != nil {
+		if err := errors.Join(o.Decisions.Flush(), decisions.close()); err != nil {
 			return fmt.Errorf("--decisions: %w", err)
 		}
 	}
 	if page != nil {
-		if err := errors.Join(report.WriteHTML(page, result), page.Close()); err != nil {
+		if err := errors.Join(report.WriteHTML(page, result), page.close()); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
@@ -184,25 +177,6 @@ func (r *replayCmd) Run(c *cli) error {
 		return partial{failed}
 	}
 	return r.judge(result, conditions)
-}
-
-// create creates a file that a flag names, unless it is one of the logs.
-func (r *replayCmd) create(flag, path string) (*os.File, error) {
-	if path == "-" {
-		return nil, usage("%s: name a file; standard output has the report", flag)
-	}
-	if there, err := os.Stat(path); err == nil {
-		for _, log := range r.Logs {
-			if info, err := os.Stat(log); err == nil && os.SameFile(there, info) {
-				return nil, usage("%s: %s is one of the logs, and would be overwritten", flag, path)
-			}
-		}
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	return f, nil
 }
 
 // check returns the conditions of --fail-if. The error says what is wrong with the flags.
@@ -222,10 +196,15 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		return nil, usage("--sampled: expected a share above 0 and up to 1, such as 0.1, not %v", r.Sampled)
 	case r.Reorder < 0:
 		return nil, usage("--reorder: expected a time such as 1m, or 0 if the lines are in the order of the requests, not %v", r.Reorder)
-	case r.HTML != "" && r.HTML == r.Decisions:
-		return nil, usage("--html and --decisions name the same file")
 	case r.AgainstTiers != "" && r.Against == "":
 		return nil, usage("--against-tiers: name the rules of these tiers with --against")
+	}
+	for i, log := range r.Logs {
+		for _, other := range r.Logs[:i] {
+			if log == other || sameFile(log, other) {
+				return nil, usage("%s and %s are one log, whose requests would count twice: name it once", other, log)
+			}
+		}
 	}
 	if r.Reorder == 0 {
 		r.Reorder = -1 // the reader's word for it
@@ -439,9 +418,7 @@ func (j *replayJob) read() replay.Logs {
 // pass gives all requests to the engine.
 func (j *replayJob) pass(ctx context.Context, what string) error {
 	o := j.options
-	if slices.Contains(o.Paths, "-") {
-		o.Stdin = interruptible(ctx, os.Stdin)
-	}
+	o.Done = ctx.Done()
 	reader, err := accesslog.Open(o)
 	if err != nil {
 		return err
@@ -470,16 +447,4 @@ func (c *sourceCount) Next() (*accesslog.Record, error) {
 		c.told.Store(c.n)
 	}
 	return c.reader.Next()
-}
-
-// interruptible returns a reader whose reads fail when ctx is done, although a read of a terminal or
-// a pipe goes on.
-func interruptible(ctx context.Context, from io.Reader) io.Reader {
-	out, in := io.Pipe()
-	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
-	go func() {
-		_, err := io.CopyBuffer(in, struct{ io.Reader }{from}, make([]byte, 256<<10))
-		in.CloseWithError(err) // nil is io.EOF
-	}()
-	return out
 }

@@ -177,10 +177,13 @@ func TestReplayHTML(t *testing.T) {
 		}
 	}
 	for more, want := range map[string]string{
-		"--html -":      "--html: name a file; standard output has the report",
-		"--html " + log: "is one of the logs, and would be overwritten",
-		"--html " + page + " --decisions " + page: "--html and --decisions name the same file",
-		"--html " + filepath.Join(page, "x"):      "--html: open",
+		"--html -":           "--html: name a file; standard output has the report",
+		"--html " + log:      "is one of the files that are read, and would be overwritten",
+		"--html " + flags[1]: "is one of the files that are read",
+		"--html " + flags[3]: "is one of the files that are read",
+		"--html " + page + " --decisions " + page:                                  "--html and --decisions name the same file",
+		"--html " + page + " --decisions " + filepath.Dir(page) + "/./report.html": "--html and --decisions name the same file",
+		"--html " + filepath.Join(page, "x"):                                       "--html: open",
 	} {
 		if code, out, errs := command(t, "", line(append(strings.Fields(more), log)...)...); code != 1 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d: %s%s, want %s", more, code, out, errs, want)
@@ -188,6 +191,47 @@ func TestReplayHTML(t *testing.T) {
 	}
 	if readAll(t, log) != before {
 		t.Error("the log has changed")
+	}
+	// A replay that fails at its start leaves the last report as it is, and no new file.
+	fresh := filepath.Join(filepath.Dir(page), "fresh")
+	if code, _, errs := command(t, "", append(line("--html", page, "--decisions", fresh), "/nowhere/access.log")...); code != 1 || readAll(t, page) != text {
+		t.Errorf("exit %d: %s; the last report has changed", code, errs)
+	}
+	if _, err := os.Stat(fresh); err == nil {
+		t.Error("there is a file without decisions")
+	}
+	// What is shorter than before has nothing of before behind it.
+	if err := os.WriteFile(page, []byte(strings.Repeat("x", 1<<20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := command(t, "", line("--html", page, log)...); code != 0 || readAll(t, page) != text {
+		t.Errorf("exit %d: %s; the page differs", code, errs)
+	}
+}
+
+// TestReplayNotes says how many lines had no request, and of how many requests only the end is known.
+func TestReplayNotes(t *testing.T) {
+	flags, _ := replayFiles(t)
+	log := `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "GET /items HTTP/1.1" 200 1 "-" "-"` + "\n" + `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "" 400 0 "-" "-"` + "\n"
+	code, out, errs := command(t, log, append(append([]string{"replay"}, flags...), "-")...)
+	for _, want := range []string{"1 request\n", "The log does not tell how long 1 request lasted, so the time of the end counted.", "1 line without a method and a path counted as no request."} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit %d: %s%s, want %s", code, out, errs, want)
+		}
+	}
+}
+
+// TestReplaySameLog refuses a log that is named twice: its requests would count twice.
+func TestReplaySameLog(t *testing.T) {
+	flags, log := replayFiles(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(log, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, logs := range [][]string{{log, log}, {log, link}, {"-", "-"}} {
+		if code, _, errs := command(t, readAll(t, log), append(append([]string{"replay"}, flags...), logs...)...); code != 1 || !strings.Contains(errs, "are one log") {
+			t.Errorf("%v: exit %d: %s", logs, code, errs)
+		}
 	}
 }
 
@@ -274,7 +318,7 @@ func TestReplayExitCodes(t *testing.T) {
 		"sampled":           {with("--sampled", "0"), 1, "--sampled: expected a share"},
 		"reorder":           {with("--reorder", "-1s"), 1, "--reorder: expected a time"},
 		"decisions":         {with("--decisions", "-"), 1, "--decisions: name a file"},
-		"overwrite":         {with("--decisions", log), 1, "is one of the logs"},
+		"overwrite":         {with("--decisions", log), 1, "is one of the files that are read"},
 		"against-tiers":     {with("--against-tiers", flags[3]), 1, "name the rules of these tiers"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -220,8 +220,23 @@ func TestEngineInFlight(t *testing.T) {
 	from.add(1*time.Second, "a", "500") // the first one is in flight
 	from.add(2500*time.Millisecond, "a", "0")
 	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight})), Describer: &fields{keys: []string{"tenant"}}}, from)
-	if r.Denied != 1 || r.Allowed != 2 {
-		t.Errorf("got %d denied, %d allowed, want 1 and 2", r.Denied, r.Allowed)
+	if r.Denied != 1 || r.Allowed != 2 || len(r.Untold) != 0 {
+		t.Errorf("got %d denied, %d allowed, want 1 and 2; untold %v", r.Denied, r.Allowed, r.Untold)
+	}
+}
+
+// TestEngineDuration reads durations with parts of a millisecond, and says of how many requests the
+// duration is not known.
+func TestEngineDuration(t *testing.T) {
+	for duration, known := range map[string]bool{"2000.5": true, "2e3": true, "-": false, "-1": false, "1e300": false, "NaN": false, "x": false} {
+		from := new(records)
+		from.add(0, "a", duration)
+		from.add(time.Second, "a", "0")
+		flight := limited("tenant", window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight})
+		r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, flight), Against: rulesOf(t, nil, flight), Describer: &fields{keys: []string{"tenant"}}, WhatIf: func(string) bool { return true }}, from)
+		if (r.Denied == 1) != known || (len(r.Untold) == 0) != known || !known && (r.Untold[0].Requests != 1 || r.Untold[0].Attribute != accesslog.Duration) {
+			t.Errorf("%s: %d denied, untold %+v", duration, r.Denied, r.Untold)
+		}
 	}
 }
 
@@ -298,6 +313,21 @@ func TestEngineAgainst(t *testing.T) {
 	}, from)
 	if a := freed.Against; a.NewlyDenied != 0 || a.Freed != 2 || len(a.FreedTop) != 2 {
 		t.Errorf("the reverse: %+v", a)
+	}
+}
+
+// TestEngineFull ends at the first decision that cannot be written.
+func TestEngineFull(t *testing.T) {
+	from := new(records)
+	for i := range 5000 {
+		from.add(time.Duration(i)*time.Second, "a")
+	}
+	out, in := io.Pipe()
+	out.Close()
+	e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(1, time.Second))), Describer: &fields{keys: []string{"tenant"}}, Decisions: NewDecisions(in, nil)})
+	defer e.Close()
+	if err := e.Run(t.Context(), from); !errors.Is(err, io.ErrClosedPipe) || from.next > 2000 {
+		t.Errorf("got %v after %d of %d requests", err, from.next, len(from.of))
 	}
 }
 

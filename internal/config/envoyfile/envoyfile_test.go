@@ -134,6 +134,27 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestWholeText compares regular expressions with what RE2::FullMatch does with them.
+func TestWholeText(t *testing.T) {
+	for text, want := range map[string][2]string{ // what matches, and what does not
+		"a|ab":    {"ab", "abc"},
+		`\Q/a.b`:  {"/a.b", "/axb"},
+		`x\Q)`:    {"x)", "x"},
+		`\Qa\E.`:  {"ab", "a"},
+		"(?i)a|b": {"B", "bb"},
+	} {
+		re, err := WholeText(text)
+		if err != nil || !re.MatchString(want[0]) || re.MatchString(want[1]) {
+			t.Errorf("%s: %v, %v", text, re, err)
+		}
+	}
+	for _, text := range []string{"a)|(b", "(", `\E`, strings.Repeat("(", 1000) + strings.Repeat(")", 1000)} {
+		if re, err := WholeText(text); err == nil {
+			t.Errorf("%s: %v", text, re)
+		}
+	}
+}
+
 // read reads any text as both kinds of files. It returns whether either is right.
 func read(t *testing.T, data []byte) bool {
 	t.Helper()
@@ -176,7 +197,7 @@ func TestBomb(t *testing.T) {
 
 func seeds(t testing.TB) (all [][]byte) {
 	t.Helper()
-	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../envoy/*.yaml", "../../../test/testdata/envoy-descriptors.yaml", "../../../docs/examples/replay-map.yaml"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../envoy/*.yaml", "../../../test/testdata/envoy-descriptors.yaml", "../../../docs/examples/replay-*.yaml"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(names), err)
@@ -271,6 +292,7 @@ func TestSchema(t *testing.T) {
 	delete(root, "required")
 	configtest.CompareSchema(t, file, root)
 	configtest.Valid(t, file, "../../../docs/examples/replay-map.yaml", true)
+	configtest.Valid(t, file, "../../../docs/examples/replay-one-hop.yaml", true)
 	configtest.Valid(t, file, configtest.Write(t, "fields.yaml", `fields: {ts: "%START_TIME%"}`), true)
 	for _, bad := range []string{"testdata/bad/map-all.yaml", "testdata/bad/map-none.yaml", "testdata/bad/fields-more.yaml"} {
 		configtest.Valid(t, file, bad, false)

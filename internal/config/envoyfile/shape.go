@@ -3,6 +3,7 @@ package envoyfile
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -67,6 +68,25 @@ const (
 	typeExpression   = "expr.Descriptor"
 	typeDump         = "admin.BootstrapConfigDump"
 )
+
+// mentions reports whether a message has the name of a type anywhere in it.
+func (a *anything) mentions(typ string) bool {
+	left := maxMentions
+	var in func(n *yaml.Node, depth int) bool
+	in = func(n *yaml.Node, depth int) bool {
+		if left--; n == nil || left < 0 || depth > maxDepth {
+			return false
+		}
+		if n.Kind == yaml.AliasNode {
+			return in(n.Alias, depth+1)
+		}
+		return n.Kind == yaml.ScalarNode && shortType(n.Value) == typ || slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return in(c, depth+1) })
+	}
+	return in(a.node, 0)
+}
+
+// maxMentions bounds the values of one message that are looked at.
+const maxMentions = 100_000
 
 // into reads a message.
 func (a *anything) into(d *strict.Decoder, v any) {
@@ -208,6 +228,17 @@ type routeAction struct {
 	Regex     strict.Field[anything]    `yaml:"regex_rewrite"`
 	Policy    strict.Field[anything]    `yaml:"path_rewrite_policy"`
 	Path      strict.Field[anything]    `yaml:"path_rewrite"`
+	// What changes the host.
+	Host        strict.Field[anything] `yaml:"host_rewrite"`
+	HostLiteral strict.Field[anything] `yaml:"host_rewrite_literal"`
+	HostHeader  strict.Field[anything] `yaml:"host_rewrite_header"`
+	HostPath    strict.Field[anything] `yaml:"host_rewrite_path_regex"`
+	HostAuto    strict.Field[anything] `yaml:"auto_host_rewrite"`
+}
+
+// rewritesHost reports whether Envoy changes the host after the rate limit.
+func (a *routeAction) rewritesHost() bool {
+	return a.Host.Set || a.HostLiteral.Set || a.HostHeader.Set || a.HostPath.Set || a.HostAuto.Set
 }
 
 type weighted struct {

@@ -106,6 +106,9 @@ type Route struct {
 	PerFilter map[string]*PerRoute
 	// Rewrites is true if Envoy changes the path after the rate limit.
 	Rewrites bool
+	// RewritesHost is true if Envoy changes the host after the rate limit. Then Changed has the
+	// headers :authority and host.
+	RewritesHost bool
 	// Metadata is the metadata of the route.
 	Metadata map[string]any
 	Changed  []string

@@ -28,6 +28,8 @@ const (
 	Cluster   Attribute = "UPSTREAM_CLUSTER"
 	Subject   Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)"
 	Tier      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:tier)"
+	KeyDigest Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:key_digest)"
+	Reason    Attribute = "DYNAMIC_METADATA(envoy.filters.http.ext_authz:reason)"
 	Rule      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:rule)"
 )
 

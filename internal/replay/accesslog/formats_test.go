@@ -27,7 +27,7 @@ func TestShippedNames(t *testing.T) {
 		if !ok {
 			t.Errorf("%s has no json_format", path)
 		}
-		n := 0
+		n, subject, digest := 0, false, false
 		for line := range strings.Lines(after) {
 			line = strings.TrimRight(line, "\n")
 			if strings.HasPrefix(strings.TrimSpace(line), "#") {
@@ -44,12 +44,13 @@ func TestShippedNames(t *testing.T) {
 			}
 			f := field{m[1], a}
 			found[f] = true
+			subject, digest = subject || a == Subject, digest || a == KeyDigest
 			if !slices.Contains(shipped, f) {
 				t.Errorf("%s: %s is %s, which is no shipped name", path, m[1], a)
 			}
 		}
-		if n < 15 {
-			t.Errorf("%s: only %d fields", path, n)
+		if n < 15 || subject != digest {
+			t.Errorf("%s: %d fields; subject is %v, and key_digest, which tells a key without a subject, %v", path, n, subject, digest)
 		}
 	}
 	for _, f := range shipped {

@@ -48,6 +48,9 @@ type Options struct {
 	MaxHeld int64
 	// Stdin is read for the path -. Nil: os.Stdin.
 	Stdin io.Reader
+	// Done ends reads of the standard input and of pipes when it is closed, although they wait.
+	// Nil: nothing does.
+	Done <-chan struct{}
 }
 
 // Stats says what a [Reader] has read so far.

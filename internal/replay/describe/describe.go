@@ -52,7 +52,7 @@ var _ replay.Describer = (*Describer)(nil)
 
 // common are indexes of attributes that every request is looked at by.
 type common struct {
-	subject, authSubject, details, flags, pathOnly, routeName, internal int
+	subject, authSubject, keyDigest, reason, details, flags, pathOnly, routeName, internal int
 }
 
 // manager is a compiled connection manager.
@@ -63,6 +63,10 @@ type manager struct {
 	path       int // index of the attribute that selects the route
 	noHost     *untold
 	noPath     *untold
+	// laterHost is set if the log may have a later host than that which chose the virtual host.
+	// Then byName has the routes by their names, nil for a name that is not unique.
+	laterHost  *untold
+	byName     map[string]*route
 	ignoreSemi bool
 	ignorePort bool
 }
@@ -106,6 +110,7 @@ func newDescriber(o Options) *Describer {
 	d := &Describer{secrets: o.Secrets, port: -1}
 	d.common = common{
 		subject: d.want(accesslog.Subject), authSubject: d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject")),
+		keyDigest: d.want(accesslog.KeyDigest), reason: d.want(accesslog.Reason),
 		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags),
 		pathOnly: d.want(accesslog.PathOnly), routeName: d.want(accesslog.RouteName), internal: -1,
 	}
@@ -246,7 +251,7 @@ func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []repla
 func (d *Describer) ask(dst []replay.Question, questions []question, r *accesslog.Record) []replay.Question {
 	for i := range questions {
 		q := &questions[i]
-		if q.unasked(d, r) {
+		if q.unasked(d, r) || d.mapped != nil && d.refused(r) {
 			continue
 		}
 		before, subject := len(d.list), ""

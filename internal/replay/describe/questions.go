@@ -161,6 +161,13 @@ func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
 	return false
 }
 
+// refused reports whether an authorization by rls refused the request, so that it asked for no
+// limits. One that is over a limit was not refused.
+func (d *Describer) refused(r *accesslog.Record) bool {
+	v := &r.Values[d.common.reason]
+	return v.State == accesslog.Present && string(v.Text) != "limited"
+}
+
 func (q *question) answeredByDetails(details []byte) bool {
 	for _, e := range early {
 		if bytes.HasPrefix(details, e) {
