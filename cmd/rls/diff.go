@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,7 +93,7 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 		if failure = err; err != nil && !errors.As(err, new(partial)) {
 			return err
 		}
-		report.AddLive(was, is, instances, problems)
+		report.AddLive(was, is, instances, time.Now(), problems)
 	}
 	if err := d.write(report); err != nil {
 		return err
@@ -240,13 +241,13 @@ func (t diffText) linef(indent int, format string, args ...any) {
 func (t diffText) verdict(v rulesdiff.Verdict) string {
 	switch v {
 	case rulesdiff.Looser:
-		return t.paint.Green(string(v))
+		return t.paint.Green(v.String())
 	case rulesdiff.Stricter:
-		return t.paint.Red(string(v))
+		return t.paint.Red(v.String())
 	case rulesdiff.Both:
-		return t.paint.Yellow("stricter and looser")
+		return t.paint.Yellow(v.String())
 	default:
-		return "neither stricter nor looser"
+		return v.String()
 	}
 }
 

@@ -88,11 +88,11 @@ func TestDiffFormats(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Changed || r.Verdict != rulesdiff.Both || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
+	if !r.Changed || r.Verdict != rulesdiff.Stricter || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
 		t.Errorf("%+v", r)
 	}
 	_, out, _ = command(t, "", append(args, "--markdown")...)
-	for _, want := range []string{"### Rate limits: both\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
+	for _, want := range []string{"### Rate limits: stricter\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, out)
 		}

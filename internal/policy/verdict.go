@@ -190,6 +190,8 @@ type Match struct {
 	// empty if the rule has no subject.
 	Unlimited     bool
 	UnlimitedTier string
+	// UnlimitedSubject is the subject whose override says so. Empty: its tier, or the rule, does.
+	UnlimitedSubject string
 	// ReplacedBy is another rule of the request that replaces Rule, or nil.
 	ReplacedBy *Rule
 	// Overridden: a limit that came with the descriptor replaces those of Rule.

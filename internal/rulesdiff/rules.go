@@ -218,10 +218,14 @@ func (p *pair) limits() []Change {
 	all := p.contexts()
 	for _, t := range all {
 		before, after := sample(p.old.Rules, p.before, t), sample(p.new.Rules, p.after, t)
+		was, is := p.before.TermsOf(t), p.after.TermsOf(t)
 		for _, c := range changesOf(before, after) {
+			if partly(was) && partly(is) && len(before) > 0 && len(after) > 0 && before[0].Log.Key != after[0].Log.Key {
+				c.Verdict = Both // other logs are only observed
+			}
 			g.add(c, t)
 		}
-		if c, ok := observe(p.before.TermsOf(t), p.after.TermsOf(t)); ok {
+		if c, ok := observe(was, is); ok {
 			g.add(c, t)
 		}
 	}

@@ -20,6 +20,7 @@ const (
 	Protocol  Attribute = "PROTOCOL"
 	Authority Attribute = "REQ(:authority)"
 	Client    Attribute = "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT"
+	LocalPort Attribute = "DOWNSTREAM_LOCAL_PORT" // of the listener
 	Peer      Attribute = "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT"
 	Status    Attribute = "RESPONSE_CODE"
 	Flags     Attribute = "RESPONSE_FLAGS"
@@ -61,6 +62,8 @@ const (
 	emitTimeLocal      Attribute = "EMIT_TIME_LOCAL"
 	clientWithPort     Attribute = "DOWNSTREAM_REMOTE_ADDRESS"
 	peerWithPort       Attribute = "DOWNSTREAM_DIRECT_REMOTE_ADDRESS"
+	localWithPort      Attribute = "DOWNSTREAM_LOCAL_ADDRESS"
+	upstreamTime       Attribute = "RESP(x-envoy-upstream-service-time)"
 	maxOperatorLength            = 1 << 10
 	maxOperatorsOfText           = 256
 )

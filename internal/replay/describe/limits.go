@@ -61,8 +61,11 @@ type part struct {
 	most    int
 	changed bool // the log has a later value
 	none    *untold
-	subject bool    // the subject may stand for the value
-	noKeys  *untold // the log tells no keys without a subject either
+	subject bool // the subject may stand for the value
+	// noSubject counts requests of a log that has neither the value nor a subject.
+	noSubject *untold
+	// noKeys counts requests of a log that has subjects, and not the digests of keys without one.
+	noKeys *untold
 }
 
 // limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
@@ -116,9 +119,9 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 	}
 	switch in.Kind {
 	case envoyfile.HeaderMatch:
-		a.matches = d.matchers(in.Headers, true, path)
+		a.matches = d.matchers(in.Headers, true, path, changed)
 	case envoyfile.QueryMatch:
-		a.matches = d.matchers(in.Query, false, path)
+		a.matches = d.matchers(in.Query, false, path, nil)
 	case envoyfile.QueryParameter:
 		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors with "+in.Key+" were left out.", "")
 		a.parts = []part{{value: d.want(path), none: none}}
@@ -166,6 +169,9 @@ func metadataText(m map[string]any, path []string) (string, bool) {
 	return s, ok && s != ""
 }
 
+// laterValue says why a header of a log does not count.
+const laterValue = "Envoy changes this header after the rate limit, so the log has a later value. "
+
 func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, changed []string) part {
 	if p.Attribute == "" {
 		return part{text: p.Text, value: -1}
@@ -179,13 +185,15 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 	case out.subject:
 		effect, name = "All keys of a subject counted as one.", ""
 		out.noKeys = d.missing(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.", "key_digest")
+		out.noSubject = d.missing(accesslog.Subject, in.Place,
+			"The log has neither the key nor its subject: descriptors with "+in.Key+" were left out, and their limits were not tried.", nameOf(accesslog.Subject))
 	case isHeader && d.secrets.Hides(header):
 		name = ""
 	case in.Kind == envoyfile.Metadata && in.Value != "":
 		effect = "Descriptors with " + in.Key + " had the default value."
 	}
 	if out.changed {
-		effect, name = "Envoy changes this header after the rate limit, so the log has a later value. "+effect, ""
+		effect, name = laterValue+effect, ""
 	}
 	out.none = d.missing(p.Attribute, in.Place, effect, name)
 	return out
@@ -339,11 +347,10 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 			return d.digests.fingerprint("", p.cut(v.Text)), true
 		case state == accesslog.Present:
 			return d.texts.text(p.cut(v.Text)), true
+		case state == accesslog.Untold && p.subject:
+			return d.standIn(p, r, subject)
 		case state == accesslog.Untold:
 			d.count(p.none)
-			if p.subject {
-				return d.standIn(p, r, subject)
-			}
 		}
 		return "", false
 	}
@@ -388,21 +395,29 @@ var anonymousPrefix = []byte(tier.AnonymousPrefix)
 // standIn returns a value that stands for the API key of a request: of its subject, or else for a
 // key that has none. It reports false if the request has no key.
 func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (string, bool) {
+	told := false
 	for _, at := range [...]int{d.common.subject, d.common.authSubject} {
 		v := &r.Values[at]
-		switch {
-		case v.State != accesslog.Present || len(v.Text) == 0:
-		case bytes.HasPrefix(v.Text, anonymousPrefix):
-			return "", false
-		default:
-			*subject = d.texts.text(v.Text)
-			return d.digests.fingerprint(subjectPrefix, v.Text), true
+		told = told || v.State != accesslog.Untold
+		if v.State != accesslog.Present || len(v.Text) == 0 {
+			continue
 		}
+		d.count(p.none)
+		if bytes.HasPrefix(v.Text, anonymousPrefix) {
+			return "", false
+		}
+		*subject = d.texts.text(v.Text)
+		return d.digests.fingerprint(subjectPrefix, v.Text), true
 	}
 	v := &r.Values[d.common.keyDigest]
-	if v.State == accesslog.Untold {
+	switch {
+	case v.State == accesslog.Untold && !told:
+		d.count(p.noSubject)
+		return "", false
+	case v.State == accesslog.Untold:
 		d.count(p.noKeys)
 	}
+	d.count(p.none)
 	if v.State != accesslog.Present || len(v.Text) == 0 {
 		return "", false
 	}

@@ -41,6 +41,9 @@ func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in
 				out = append(out, q)
 			}
 		}
+		if len(limits) > 0 && !slices.Contains(d.domains, domain) {
+			d.domains = append(d.domains, domain)
+		}
 	}
 	// What is asked at the end comes last, whatever filter asks.
 	slices.SortStableFunc(out, func(a, b question) int {
