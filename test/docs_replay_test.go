@@ -44,6 +44,8 @@ func TestReplayOfTheDocs(t *testing.T) {
 	// The other page names files of the reader.
 	for name, text := range map[string]string{
 		"envoy.yaml": read(t, "envoy/ratelimit.yaml"),
+		"rules.yaml": read(t, "docs/examples/rules.yaml"),
+		"tiers.yaml": read(t, "docs/examples/tiers.yaml"),
 		"access.log": read(t, "docs/examples/access.log"),
 		"app.log":    `{"@timestamp":"2026-11-23T12:00:00.125Z","http":{"path":"/items"},"source":{"ip":"192.0.2.7"},"customer":"hobby","took":3}` + "\n",
 	} {
@@ -52,7 +54,7 @@ func TestReplayOfTheDocs(t *testing.T) {
 		}
 	}
 	runPage(t, "docs/replay-envoy.md", dir, 2, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"),
-		"SLIDEGATE_RULES_PATH=docs/examples/rules.yaml", "SLIDEGATE_TIERS_PATH=docs/examples/tiers.yaml")
+		"SLIDEGATE_RULES_PATH=rules.yaml", "SLIDEGATE_TIERS_PATH=tiers.yaml")
 }
 
 // runPage writes the files of a page whose first lines name them, runs its commands in a directory,

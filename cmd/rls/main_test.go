@@ -74,7 +74,11 @@ func TestCommandOfReference(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	const (
 		demoFree = "e1f4fdb94683a17c8a5d9e6dc6cca27c4a2f827dbe26ede139c17a61127b1f4f\n" // as in tiers.yaml
-		x        = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
+		// Tests of a subject and a tier that do not exist, and one that expects nothing.
+		strangers = "rules: ../../docs/examples/rules.yaml\ntiers: ../../docs/examples/tiers.yaml\ntests:\n" +
+			"- {name: a, request: {descriptors: [api_key=1]}, steps: [{subject: x, expect: {allowed: 1}}, {tier: gold, expect: {allowed: 1}}]}\n" +
+			"- {name: b, steps: [{descriptors: [api_key=1]}]}\n"
+		x = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
 	)
 	domains := write(t, "domain: a\n---\ndomain: b\n")
 	redis := write(t, "store: {type: redis, redis: {key_prefix: 'own:'}}\n")
@@ -180,9 +184,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "validate --keys 5 ../../docs/examples/limits_test.yaml", code: 2, stderr: "rls: --keys and --portable are about rules: name rules, too"},
 		{line: "validate -", stdin: "tests: []\nrules: 5\n", code: 1, stderr: "-:1: tests: at least one test is needed"},
 		{line: "validate -", stdin: "tests: [{name: a, steps: [{descriptors: [a=1], expect: {allowed: 1}}]}]\nrules: nowhere.yaml\n", code: 1, stderr: "\nnowhere.yaml: no such file or directory\n"},
-		{line: "validate -", stdin: "tests:\n- {name: a, request: {descriptors: [api_key=1]}, steps: [{subject: x, expect: {allowed: 1}}, {tier: gold, expect: {allowed: 1}}]}\n" +
-			"- {name: b, steps: [{descriptors: [api_key=1]}]}\nrules: ../../docs/examples/rules.yaml\ntiers: ../../docs/examples/tiers.yaml\n", code: 1,
-			stderr: "\n-:2: subject: the tiers file has no subject \"x\"\n-:2: tier: the tiers file has no tier \"gold\"\n-:3: no step of the test expects anything"},
+		{line: "validate -", stdin: strangers, code: 1, stderr: "\n-:4: subject: the tiers file has no subject \"x\"\n-:4: tier: the tiers file has no tier \"gold\"\n-:5: no step of the test expects anything"},
 		{line: "validate -", stdin: "tests: [{name: a, steps: [{descriptors: [a=1], expect: {allowed: 1}}]}]\n", code: 1, stderr: "\n-: rules: no rules are named: write rules: rules.yaml, or set rules.path\n"},
 		{line: "validate --config a.yaml ../../internal/config/settings/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},
 		{line: "validate ../../internal/config/example/tiers.yaml -", stdin: tiersText, code: 2, stderr: "are both tiers files: give one"},

@@ -234,7 +234,7 @@ func TestReplayNotes(t *testing.T) {
 	flags, _ := replayFiles(t)
 	log := `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "GET /items HTTP/1.1" 200 1 "-" "-"` + "\n" + `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "" 400 0 "-" "-"` + "\n"
 	code, out, errs := command(t, log, append(append([]string{"replay"}, flags...), "-")...)
-	for _, want := range []string{"1 request\n", "The log does not tell how long 1 request lasted, so the time of the end counted.", "1 line without a method and a path counted as no request."} {
+	for _, want := range []string{"\n1 request, ", "The log does not tell how long 1 request lasted, so the time of the end counted.", "1 line without a method and a path counted as no request."} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d: %s%s, want %s", code, out, errs, want)
 		}

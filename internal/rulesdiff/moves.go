@@ -30,7 +30,7 @@ func (c *comparison) movedVerdict(before, after *policy.Rule) Verdict {
 		return Both // no tier of one set is in the other
 	}
 	for _, t := range tiers {
-		was, is := enforcedOf(sample(c.old.Rules, before, t)), enforcedOf(sample(c.new.Rules, after, t))
+		was, is := enforcedOf(sample(c.old.Rules, before, t)), enforcedOf(sample(c.new.Rules, after, t)) // none that are only observed
 		v = join(v, admitted(was, is, groups))
 		if len(was) == 0 || len(is) == 0 {
 			continue

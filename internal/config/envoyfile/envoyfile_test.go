@@ -75,7 +75,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestLogs reads the formats of access logs in each of their forms, and leaves out what is none.
+// TestLogs reads the formats of access logs in each of their forms, and leaves out what it cannot read.
 func TestLogs(t *testing.T) {
 	const logger = `{typed_config: {"@type": x/envoy.extensions.access_loggers.file.v3.FileAccessLog, `
 	text := `- "@type": x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager

@@ -235,7 +235,7 @@ steps: [{descriptors: ['a\=1'], expect: {allowed: 1}}]`, want: "entry 1 has no =
 	{text: "name: a\nsteps: [{descriptors: [a=1], expect: ~}]", want: "the step expects nothing"},
 	{text: "name: a\nsteps: [{descriptors: [a=1], expect: {allowed: maybe}}]", want: "expected true, false or"},
 	{text: "name: a\nsteps: [{descriptors: [a=1], expect: {allowed: 2}}]", want: "fewer requests", beyond: true},
-	{text: "name: a\nsteps: [{descriptors: [a=1], expect: {alowed: 1}}]", want: `did you mean "allowed"`},
+	{text: "name: a\nsteps: [{descriptors: [a=1], expect: {remainin: 1}}]", want: `did you mean "remaining"`},
 	{text: "name: a\nsteps: [{descriptors: [a=1], expect: {remaining: -1}}]", want: "is negative"},
 	{text: "name: a\nsteps: [{descriptors: [a=1], expect: {limit: 1.5}}]", want: "is not a whole number"},
 	{text: "name: a\nsteps: [{descriptors: [a=1], expect: {retry_after: -1s}}]", want: "whole seconds"},

@@ -101,7 +101,7 @@ func (t *text) totals(r *replay.Report) {
 		row("allowed without a limit", r.Unlimited, nil)
 	}
 	if r.NoQuestion > 0 {
-		row("Envoy asks nothing", r.NoQuestion, nil)
+		row("without a descriptor", r.NoQuestion, nil)
 	}
 	for i := range out.Rows {
 		out.WriteRow(t, out.Widths(), out.Rows[i])
