@@ -457,6 +457,7 @@ func TestOneHopAnswersAlike(t *testing.T) {
 		}
 		want := logged(two)
 		want["flags"], want["details"], want["reason"] = "UAEX", "ext_authz_denied", "limited"
+		delete(want, "key_digest") // one hop refuses a key without a subject
 		if diff := cmp.Diff(want, logged(one)); diff != "" {
 			t.Errorf("access log, in two questions (-) and in one (+):\n%s", diff)
 		}
