@@ -86,6 +86,7 @@ func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
 		}
 	}
 	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed, own: true})
+	key.tier = p.tier
 	t.own[key] = p
 	return p
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -37,20 +38,21 @@ type Describer struct {
 	cluster  string // of the sources of requests
 	request  uint64 // the number of the current one
 
-	texts     interner
-	digests   digests
-	addresses addresses
-	buffer    []byte
-	// entries and list are the memory of the questions of one request.
+	digests digests
+	buffer  []byte
+	// memory, entries and list are the memory of the questions of one request.
+	memory  []byte
 	entries []descriptors.Entry
 	list    []policy.Descriptor
 }
 
 var _ replay.Describer = (*Describer)(nil)
 
-// common are indexes of attributes that every request is looked at by.
+// common are indexes of attributes that do not belong to one action.
 type common struct {
-	subject, authSubject, details, flags, pathOnly, routeName, internal int
+	details, flags, pathOnly int
+	// These are -1 if nothing needs them.
+	subject, authSubject, routeName, internal int
 }
 
 // manager is a compiled connection manager.
@@ -102,13 +104,10 @@ func NewMap(m *envoyfile.Map, o Options) *Describer {
 func newDescriber(o Options) *Describer {
 	d := &Describer{secrets: o.Secrets, port: -1}
 	d.common = common{
-		subject: d.want(accesslog.Subject), authSubject: d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject")),
-		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags),
-		pathOnly: d.want(accesslog.PathOnly), routeName: d.want(accesslog.RouteName), internal: -1,
+		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags), pathOnly: d.want(accesslog.PathOnly),
+		subject: -1, authSubject: -1, routeName: -1, internal: -1,
 	}
-	d.texts.init()
 	d.digests.init(o.Secrets)
-	d.addresses.init()
 	return d
 }
 
@@ -217,7 +216,7 @@ func nameOf(a accesslog.Attribute) string {
 // call.
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
-	d.entries, d.list = d.entries[:0], d.list[:0]
+	d.memory, d.entries, d.list = d.memory[:0], d.entries[:0], d.list[:0]
 	if d.mapped != nil {
 		return d.ask(dst, d.mapped, r)
 	}
@@ -227,6 +226,19 @@ func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []repla
 		return dst
 	}
 	return d.ask(dst, route.questions, r)
+}
+
+// text copies a text to where it stays until the next request.
+func (d *Describer) text(b []byte) string {
+	from := len(d.memory)
+	d.memory = append(d.memory, b...)
+	return d.written(from)
+}
+
+// written returns what was appended to the memory, as a text that is valid until the next request.
+// If the memory moves, the text stays where it is.
+func (d *Describer) written(from int) string {
+	return unsafe.String(unsafe.SliceData(d.memory[from:]), len(d.memory)-from) //nolint:gosec // nothing writes there before the next request
 }
 
 // ask appends questions of a route.
