@@ -43,6 +43,7 @@ type Engine struct {
 	o        EngineOptions
 	now, was *side // was is nil without Against
 	report   Report
+	from, to time.Duration // of the requests, since 1970
 	series   Series
 	wants    []accesslog.Attribute
 	duration int // the index of the duration in the values of a record
@@ -183,7 +184,10 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 	if e.whatIf != nil && e.whatIf.search {
 		return e.look(ctx, r)
 	}
-	e.time(r.At)
+	if e.report.Requests == 0 || r.At < e.from {
+		e.from = r.At
+	}
+	e.to = max(e.to, r.At)
 	e.report.Requests++
 	if len(e.questions) == 0 {
 		e.report.NoQuestion++
@@ -206,17 +210,6 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		e.o.Decisions.add(r, &got, &was, e.was != nil)
 	}
 	return nil
-}
-
-// time notes when requests came.
-func (e *Engine) time(t time.Duration) {
-	when := at(t)
-	if e.report.Requests == 0 || when.Before(e.report.From) {
-		e.report.From = when
-	}
-	if when.After(e.report.To) {
-		e.report.To = when
-	}
 }
 
 // compare counts a request that the two sides decide differently.
@@ -320,6 +313,9 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 		r.Logs.Sampled = 1
 	}
 	r.Times = e.series
+	if r.Requests > 0 {
+		r.From, r.To = at(e.from), at(e.to)
+	}
 	if e.whatIf == nil || !e.whatIf.search {
 		r.Untold = e.o.Describer.Untold()
 	}
@@ -446,7 +442,7 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 	inFlight := false
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		m := s.tally.meet(req, l, &checks[i])
+		m := s.tally.meet(req, l, &checks[i], i)
 		s.tally.count(m, v, l, false)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], r.At, false)
@@ -518,7 +514,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	checks := s.timeline.Checks()
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		m := s.tally.meet(&req, l, &checks[i])
+		m := s.tally.meet(&req, l, &checks[i], i)
 		s.tally.count(m, v, l, true)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], end.at, true)
