@@ -102,8 +102,8 @@ func digits(b []byte, n int) (int, bool) {
 	return v, true
 }
 
-// pair reads two digits at the start of b. If they are none, it returns a number so far below zero
-// that 100 times a pair and another one stay below zero.
+// pair reads two digits at the start of b. If one of the bytes is not a digit, pair returns a number
+// so far below zero that the sum with 100 times another pair is below zero too.
 func pair(b []byte) int {
 	tens, ones := b[0]-'0', b[1]-'0'
 	if tens > 9 || ones > 9 {
