@@ -104,19 +104,15 @@ func (c *Call) Checks() []window.Check { return c.checks }
 // it c keeps the texts of the request in memory.
 func (c *Call) Forget() {
 	v := &c.verdict
-	*c = Call{
-		verdict:   Verdict{Limits: reuse.Slice(v.Limits), Strictest: reuse.Slice(v.Strictest), Matches: reuse.Slice(v.Matches)},
-		checks:    reuse.Slice(c.checks),
-		decisions: reuse.Slice(c.decisions),
-		part:      reuse.Slice(c.part),
-		partAt:    reuse.Slice(c.partAt),
-		identity:  reuse.Slice(c.identity),
-		key:       reuse.Slice(c.key),
-		names:     reuse.Slice(c.names),
-		detail:    reuse.Slice(c.detail),
-		own:       reuse.Slice(c.own),
-		lookups:   reuse.Slice(c.lookups),
-	}
+	limits, strictest, matches := reuse.Slice(v.Limits), reuse.Slice(v.Strictest), reuse.Slice(v.Matches)
+	checks, decisions, part, partAt := reuse.Slice(c.checks), reuse.Slice(c.decisions), reuse.Slice(c.part), reuse.Slice(c.partAt)
+	identity, key, names, detail := reuse.Slice(c.identity), reuse.Slice(c.key), reuse.Slice(c.names), reuse.Slice(c.detail)
+	own, lookups := reuse.Slice(c.own), reuse.Slice(c.lookups)
+	*c = Call{} // a value that has parts of c would be made elsewhere and copied
+	v.Limits, v.Strictest, v.Matches = limits, strictest, matches
+	c.checks, c.decisions, c.part, c.partAt = checks, decisions, part, partAt
+	c.identity, c.key, c.names, c.detail = identity, key, names, detail
+	c.own, c.lookups = own, lookups
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is

@@ -108,7 +108,7 @@ func (c *Call) addChecks(i int) {
 	status.usage = c.usageOf(rule, desc)
 	for j := range terms.Limits {
 		status.Limit = terms.Limits[j]
-		c.addCheck(status, key, desc.Refund, who.known)
+		c.addCheck(&status, key, desc.Refund, who.known)
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *Call) addOverride(i int) {
 	}
 	if key := c.overrideKey(desc.Entries); !c.mustWait {
 		status.usage = c.usageOf(rule, desc)
-		c.addCheck(status, key, desc.Refund, nil)
+		c.addCheck(&status, key, desc.Refund, nil)
 	}
 }
 
@@ -155,8 +155,12 @@ func (c *Call) ownTerms(rule *Rule, terms *Terms, o *tier.Override) (own Terms, 
 	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
 
-// addCheck adds a limit with its check. of is the subject, nil if it is not known.
-func (c *Call) addCheck(s LimitStatus, key string, refund bool, of *tier.Subject) {
+// addCheck adds a limit with its check. of is the subject, nil if it is not known. The limit in is
+// copied, and stays as it is.
+func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subject) {
+	at := len(c.verdict.Limits)
+	c.verdict.Limits = append(c.verdict.Limits, *in)
+	s := &c.verdict.Limits[at]
 	switch {
 	case refund:
 		s.Mode, s.Quota = window.Refund, false
@@ -177,10 +181,12 @@ func (c *Call) addCheck(s LimitStatus, key string, refund bool, of *tier.Subject
 	case window.InFlight:
 		s.usage = usagePlain // what is held is no usage
 		if !c.hold(s.Rule, &check, refund) {
+			*s = LimitStatus{}
+			c.verdict.Limits = c.verdict.Limits[:at]
 			return
 		}
 	case window.Calendar:
-		check.Period = c.period(&s, of)
+		check.Period = c.period(s, of)
 	default:
 	}
 	if s.usage != usagePlain {
@@ -188,7 +194,6 @@ func (c *Call) addCheck(s LimitStatus, key string, refund bool, of *tier.Subject
 		c.differs = c.differs || s.usage != usagePlain
 	}
 	s.Period = check.Period
-	c.verdict.Limits = append(c.verdict.Limits, s)
 	c.checks = append(c.checks, check)
 }
 

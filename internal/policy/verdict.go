@@ -292,10 +292,10 @@ func merge(into, from map[string]any) {
 // reset clears the verdict but keeps its memory. The request is not allowed until it is
 // decided.
 func (v *Verdict) reset(descriptors int) {
-	*v = Verdict{
-		Decisive: -1, Shadowed: -1,
-		Limits: reuse.Slice(v.Limits), Strictest: reuse.Slice(v.Strictest), Matches: reuse.Slice(v.Matches),
-	}
+	limits, strictest, matches := reuse.Slice(v.Limits), reuse.Slice(v.Strictest), reuse.Slice(v.Matches)
+	*v = Verdict{} // a value that has parts of v would be made elsewhere and copied
+	v.Decisive, v.Shadowed = -1, -1
+	v.Limits, v.Strictest, v.Matches = limits, strictest, matches
 	for range descriptors {
 		v.Strictest = append(v.Strictest, -1)
 		v.Matches = append(v.Matches, Match{})

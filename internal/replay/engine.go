@@ -43,6 +43,7 @@ type Engine struct {
 	o        EngineOptions
 	now, was *side // was is nil without Against
 	report   Report
+	from, to time.Duration // of the requests, since 1970
 	series   Series
 	wants    []accesslog.Attribute
 	duration int // the index of the duration in the values of a record
@@ -56,6 +57,7 @@ type Engine struct {
 	fine bool // a request came between two seconds
 
 	questions []Question
+	asked     []policy.Request // the same as the policy takes them
 	newly     *tops
 	freed     *tops
 	whatIf    *whatIf // nil: no limits are varied
@@ -170,7 +172,7 @@ func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 		if q.AtEnd {
 			err = e.later(ctx, r, q, e.now)
 		} else {
-			err = e.whatIf.ask(ctx, r.At, e.asked(q), e.now.caller(q), false)
+			err = e.whatIf.ask(ctx, r.At, &e.asked[i], e.now.caller(q), false)
 		}
 		if err != nil {
 			return err
@@ -186,11 +188,18 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		return err
 	}
 	e.number++
-	e.questions = e.o.Describer.Describe(e.questions[:0], r)
+	e.questions, e.asked = e.o.Describer.Describe(e.questions[:0], r), e.asked[:0]
+	for i := range e.questions {
+		q := &e.questions[i]
+		e.asked = append(e.asked, policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)})
+	}
 	if e.whatIf != nil && e.whatIf.search {
 		return e.look(ctx, r)
 	}
-	e.time(r.At)
+	if e.report.Requests == 0 || r.At < e.from {
+		e.from = r.At
+	}
+	e.to, e.fine = max(e.to, r.At), e.fine || r.At%time.Second != 0
 	e.report.Requests++
 	if len(e.questions) == 0 {
 		e.report.NoQuestion++
@@ -213,18 +222,6 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		return e.o.Decisions.add(r, &got, &was, e.was != nil)
 	}
 	return nil
-}
-
-// time notes when requests came.
-func (e *Engine) time(t time.Duration) {
-	e.fine = e.fine || t%time.Second != 0
-	when := at(t)
-	if e.report.Requests == 0 || when.Before(e.report.From) {
-		e.report.From = when
-	}
-	if when.After(e.report.To) {
-		e.report.To = when
-	}
 }
 
 // compare counts a request that the two sides decide differently.
@@ -353,6 +350,9 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 		r.Logs.Sampled = 1
 	}
 	r.Times = e.series
+	if r.Requests > 0 {
+		r.From, r.To = at(e.from), at(e.to)
+	}
 	if e.whatIf == nil || !e.whatIf.search {
 		r.Untold = e.untold()
 	}
@@ -381,7 +381,6 @@ type side struct {
 	one [1]policy.Descriptor // ends a stream
 	// best is the limit of an outcome, if another question was decided after it.
 	best policy.LimitStatus
-	req  policy.Request // of best
 }
 
 func newSide(rules *policy.Rules, o Options) *side {
@@ -438,7 +437,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			continue
 		}
 		if !o.allowed {
-			return o, s.alone(ctx, e, r, e.questions[i:])
+			return o, s.alone(ctx, e, r, i)
 		}
 		caller := s.caller(q)
 		missing = missing || q.Subject != "" && caller == nil
@@ -446,12 +445,11 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			s.best = *o.limit
 			o.limit = &s.best
 		}
-		req := e.asked(q)
-		v, err := s.timeline.Decide(ctx, r.At, req, caller)
+		v, err := s.timeline.decide(ctx, r.At, &e.asked[i], caller)
 		if err != nil {
 			return o, err
 		}
-		if err := s.count(ctx, e, r, &req, v, &o); err != nil {
+		if err := s.count(ctx, e, r, &e.asked[i], v, &o); err != nil {
 			return o, err
 		}
 	}
@@ -459,11 +457,6 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 		s.unknown++
 	}
 	return o, nil
-}
-
-// asked returns a question about the present request as the policy takes it.
-func (e *Engine) asked(q *Question) policy.Request {
-	return policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)}
 }
 
 // stream names the stream of a request.
@@ -479,15 +472,14 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 	inFlight := false
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		m := s.tally.meet(req, l, &checks[i])
+		m := s.tally.meet(req, l, &checks[i], i)
 		s.tally.count(m, v, l, false)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], r.At, false)
 		}
 		inFlight = inFlight || v.Allowed && l.Limit.Policy == window.InFlight
 		if i == decisive && (o.limit == nil || !v.Allowed || tighter(l, o.limit)) {
-			s.req = *req
-			o.limit, o.req, o.meeting = l, &s.req, m
+			o.limit, o.req, o.meeting = l, req, m
 		}
 	}
 	for i := range v.Matches {
@@ -512,17 +504,17 @@ func tighter(a, b *policy.LimitStatus) bool {
 }
 
 // alone lets the what-if see the limits of questions that were not asked, because an earlier limit
-// denied the request.
-func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, questions []Question) error {
+// denied the request. from is the first of them.
+func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, from int) error {
 	if s.whatIf == nil {
 		return nil
 	}
-	for i := range questions {
-		q := &questions[i]
+	for i := from; i < len(e.questions); i++ {
+		q := &e.questions[i]
 		if q.AtEnd {
 			continue
 		}
-		if err := s.whatIf.ask(ctx, r.At, e.asked(q), s.caller(q), false); err != nil {
+		if err := s.whatIf.ask(ctx, r.At, &e.asked[i], s.caller(q), false); err != nil {
 			return err
 		}
 	}
@@ -532,7 +524,7 @@ func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, questi
 // ended decides what Envoy asks at the end of a request.
 func (s *side) ended(ctx context.Context, end *pending) error {
 	q := &end.question
-	req := policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(end.number)}
+	req := &policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(end.number)}
 	if q.ends() {
 		req.Ending = endOfLog
 	}
@@ -544,14 +536,14 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	if s.whatIf != nil && s.whatIf.search {
 		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)
 	}
-	v, err := s.timeline.Decide(ctx, end.at, req, s.caller(q))
+	v, err := s.timeline.decide(ctx, end.at, req, s.caller(q))
 	if err != nil {
 		return err
 	}
 	checks := s.timeline.Checks()
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		m := s.tally.meet(&req, l, &checks[i])
+		m := s.tally.meet(req, l, &checks[i], i)
 		s.tally.count(m, v, l, true)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], end.at, true)

@@ -47,6 +47,9 @@ type tally struct {
 	parts  []*part
 	byRule map[*policy.Rule][]*part
 	own    map[partKey]*part
+	// recent are the parts of the limits of the last verdict, by their places in it: most requests
+	// meet the same ones.
+	recent [4]*part
 	order  map[*policy.Rule]int
 	logs   *logTable // of each log: its highest use, its part, and whether it was denied
 	top    *tops
@@ -63,11 +66,16 @@ func newTally(rules *policy.Rules) *tally {
 	return t
 }
 
+// is reports whether the part is that of a limit of its rule.
+func (p *part) is(s *policy.LimitStatus) bool {
+	return p.rule == s.Rule && p.limit.Limit == s.Limit.Limit && p.tier == s.Tier && !p.nothing
+}
+
 // partOf returns the part of a limit.
 func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
 	if !own {
 		for _, p := range t.byRule[s.Rule] {
-			if p.limit.Limit == s.Limit.Limit && p.tier == s.Tier && !p.nothing {
+			if p.is(s) {
 				return p
 			}
 		}
@@ -87,6 +95,7 @@ func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
 		}
 	}
 	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed, own: true})
+	key.tier = p.tier
 	t.own[key] = p
 	return p
 }
@@ -120,9 +129,14 @@ type meeting struct {
 	hash uint64 // of the log
 }
 
-// meet returns the part and the log of a limit of a verdict.
-func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check) meeting {
-	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
+// meet returns the part and the log of the i-th limit of a verdict.
+func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check, i int) meeting {
+	recent := &t.recent[i%len(t.recent)]
+	p, own := *recent, s.Own || req.Descriptors[s.Descriptor].Override != nil
+	if p == nil || p.own || own || !p.is(s) {
+		p = t.partOf(s, own)
+		*recent = p
+	}
 	return meeting{p, mix(xxhash.Sum64String(c.Key) + uint64(p.index)*golden)}
 }
 

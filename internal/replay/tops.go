@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,10 +23,12 @@ type tops struct {
 	logs   map[int64]*topLog
 }
 
-// A topLog is a log that the sketch has, or had until lately.
+// A topLog is a log that was met lately, or that the sketch has.
 type topLog struct {
-	DeniedSubject
-	second int64 // the last one that was counted
+	DeniedSubject               // without its times
+	fresh         int64         // how often it was met since the sketch was told
+	first, last   time.Duration // since 1970
+	second        time.Duration // the last one that was counted, since 1970
 }
 
 func newTops() *tops {
@@ -36,18 +39,26 @@ func newTops() *tops {
 // add counts a log at a time. name tells whose log it is; it is called for a log that is new.
 func (t *tops) add(hash uint64, at time.Duration, name func() DeniedSubject) {
 	id := int64(hash >> 1) // the sketch sees numbers from zero
-	_ = t.sketch.Update(id)
 	l := t.logs[id]
 	if l == nil {
 		t.forget()
-		l = &topLog{DeniedSubject: name(), second: -1}
-		l.First = time.Unix(0, int64(at)).UTC()
+		l = &topLog{DeniedSubject: name(), first: at, second: -1}
 		t.logs[id] = l
 	}
-	l.Last = time.Unix(0, int64(at)).UTC()
-	if second := int64(at / time.Second); second > l.second {
-		l.second = second
+	l.fresh++
+	l.last = at
+	if at-l.second >= time.Second || l.second < 0 {
+		l.second = floor(at, time.Second)
 		l.Seconds++
+	}
+}
+
+// tell tells the sketch how often each log was met, in an order that is the same each time.
+func (t *tops) tell() {
+	for _, id := range slices.Sorted(maps.Keys(t.logs)) {
+		l := t.logs[id]
+		_ = t.sketch.UpdateMany(id, l.fresh) // counts are never below zero
+		l.fresh = 0
 	}
 }
 
@@ -56,6 +67,7 @@ func (t *tops) forget() {
 	if len(t.logs) < 2<<topBits {
 		return
 	}
+	t.tell()
 	for id := range t.logs {
 		if known, _ := t.sketch.GetLowerBound(id); known == 0 {
 			delete(t.logs, id)
@@ -65,6 +77,7 @@ func (t *tops) forget() {
 
 // rows returns the logs that were met most often.
 func (t *tops) rows() []DeniedSubject {
+	t.tell()
 	found, err := t.sketch.GetFrequentItems(frequencies.ErrorTypeEnum.NoFalseNegatives)
 	if err != nil {
 		return nil
@@ -82,17 +95,17 @@ func (t *tops) rows() []DeniedSubject {
 		if !known {
 			named[name] = len(rows)
 			row := l.DeniedSubject
-			row.Denied, row.Error = denied, too
+			row.Denied, row.Error, row.First, row.Last = denied, too, at(l.first), at(l.last)
 			rows = append(rows, row)
 			continue
 		}
 		row := &rows[i]
 		row.Denied, row.Error, row.Seconds = row.Denied+denied, row.Error+too, max(row.Seconds, l.Seconds)
-		if l.First.Before(row.First) {
-			row.First = l.First
+		if first := at(l.first); first.Before(row.First) {
+			row.First = first
 		}
-		if l.Last.After(row.Last) {
-			row.Last = l.Last
+		if last := at(l.last); last.After(row.Last) {
+			row.Last = last
 		}
 	}
 	slices.SortFunc(rows, func(a, b DeniedSubject) int {

@@ -42,16 +42,16 @@ func (roomy) Close() error { return nil }
 func (roomy) End(context.Context, window.StreamID, time.Duration) (bool, error) { return true, nil }
 
 // ask lets the what-if see the limits of a question that nothing else decides.
-func (w *whatIf) ask(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject, atEnd bool) error {
+func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject, atEnd bool) error {
 	w.now = at
-	v, err := w.live.Decide(ctx, req, caller)
+	v, err := w.live.decide(ctx, req, caller)
 	if err != nil {
 		return err
 	}
 	checks := w.live.Checks()
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		w.see(w.tally.meet(&req, l, &checks[i]), &checks[i], at, atEnd)
+		w.see(w.tally.meet(req, l, &checks[i], i), &checks[i], at, atEnd)
 	}
 	return nil
 }

@@ -242,7 +242,12 @@ func (d *decoder) appendRecord(b []byte, file int, line int64) []byte {
 		b = append(b, 0, 0, 0, 0)
 	}
 	for i, w := range d.wants {
-		v := w.of(d.line.values, &d.scratch)
+		var v Value
+		if len(w) == 1 && w[0].how == asIs {
+			v = d.line.values[w[0].slot] // most attributes
+		} else {
+			v = w.of(d.line.values, &d.scratch)
+		}
 		binary.LittleEndian.PutUint32(b[heads+4*i:], uint32(len(v.Text))<<2|uint32(v.State))
 		b = append(b, v.Text...)
 	}

@@ -50,6 +50,6 @@
 //
 // # Goroutines
 //
-// Each open file has one goroutine, which reads, unpacks and parses, so that the caller decides
-// meanwhile. Close ends them.
+// Each open file has one goroutine, which reads and parses, so that the caller decides meanwhile. A
+// packed file has one more, which unpacks. Close ends them.
 package accesslog

@@ -25,8 +25,8 @@ type jsonParser struct {
 // A jsonLevel is what is wanted of one object.
 type jsonLevel struct {
 	fields map[string]*jsonField
-	// guesses are the names that came at each position of the last lines. Nearly all lines of a log
-	// have the same names in the same order.
+	// guesses are the members that came at each position of the last lines. Nearly all lines of a log
+	// have the same names in the same order, and many of the same values.
 	guesses []jsonGuess
 }
 
@@ -38,14 +38,25 @@ type jsonField struct {
 	all   []int      // slots, and the slots below
 }
 
+// A jsonGuess is the last member at a position.
 type jsonGuess struct {
 	name  string // without escapes; empty: none
 	field *jsonField
+
+	// member is all of it, up to the comma behind its value. It is empty if the value differs from
+	// line to line.
+	member   []byte
+	from, to int   // the value that the field gets, in member
+	state    State // of that value
+	others   uint8 // how many lines in a row had another value
 }
 
 const (
 	maxGuesses   = 64
 	maxGuessName = 64
+	maxMember    = 128
+	// mostOthers ends the guesses of a value, until as many lines as othersAgain have come.
+	mostOthers, othersAgain = 4, 100
 )
 
 // newJSONParser returns a parser that puts the value of each name into the slot of its index. A name
@@ -127,6 +138,17 @@ func (p *jsonParser) object(b []byte, i int, level *jsonLevel, depth int) int {
 		if i = skipSpace(b, i); i >= len(b) || b[i] != '"' {
 			return p.stop(i)
 		}
+		if level != nil && position < len(level.guesses) {
+			g := &level.guesses[position]
+			if end := i + len(g.member); end > i && end <= len(b) && string(b[i:end]) == string(g.member) {
+				if g.others = 0; g.field != nil {
+					p.set(g.field, Value{Text: b[i+g.from : i+g.to], State: g.state})
+				}
+				i = end
+				continue
+			}
+		}
+		begin := i
 		var field *jsonField
 		if level == nil {
 			i, _ = p.text(b, i+1)
@@ -156,12 +178,43 @@ func (p *jsonParser) object(b []byte, i int, level *jsonLevel, depth int) int {
 			return p.stop(i)
 		case b[i] == ',':
 			i++
+			if level != nil && position < len(level.guesses) && level.guesses[position].field == field {
+				level.guesses[position].learn(b[begin:i], p.out)
+			}
 		case b[i] == '}':
 			return i + 1
 		default:
 			return p.stop(i)
 		}
 	}
+}
+
+// learn notes a member that is not the one that was guessed.
+func (g *jsonGuess) learn(member []byte, out []Value) {
+	g.member = g.member[:0]
+	if g.others++; g.others > mostOthers {
+		g.others %= othersAgain
+		return
+	}
+	if len(member) > maxMember {
+		return
+	}
+	if f := g.field; f != nil {
+		if f.below != nil || len(f.slots) == 0 {
+			return
+		}
+		v := out[f.slots[0]]
+		g.from, g.to, g.state = 0, 0, v.State
+		if len(v.Text) > 0 {
+			// The value is a part of the line, unless it had escapes.
+			g.from = cap(member) - cap(v.Text)
+			g.to = g.from + len(v.Text)
+			if g.from < 0 || g.to > len(member) || &member[g.from] != &v.Text[0] {
+				return
+			}
+		}
+	}
+	g.member = append(g.member, member...)
 }
 
 // name reads a name whose quote is before i, and returns what is wanted of its value.
@@ -183,9 +236,10 @@ func (p *jsonParser) name(b []byte, i int, level *jsonLevel, position int) (*jso
 	field := level.fields[string(name)]
 	switch {
 	case field != nil && position < len(level.guesses):
-		level.guesses[position] = jsonGuess{field.name, field}
+		g := &level.guesses[position]
+		g.name, g.field, g.member = field.name, field, g.member[:0]
 	case position == len(level.guesses) && position < maxGuesses && len(name) <= maxGuessName:
-		level.guesses = append(level.guesses, jsonGuess{string(name), field})
+		level.guesses = append(level.guesses, jsonGuess{name: string(name), field: field})
 	}
 	return field, end
 }

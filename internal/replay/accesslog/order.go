@@ -5,22 +5,18 @@ import (
 	"slices"
 )
 
-// An entry is a record that waits for its turn.
-type entry struct {
-	at  int64
-	seq uint64 // in which order the lines came
-	buf []byte
-}
-
-func (e entry) before(f entry) bool { return e.at < f.at || (e.at == f.at && e.seq < f.seq) }
-
 const (
-	bucketBits  = 30 // a bucket has the records of 2^30 ns, about a second
-	sizeStep    = 32
-	sizeClasses = 64
-	entryCost   = 64 // of an entry beside its bytes
-	bucketCost  = 256
-	spareMost   = 64
+	bucketBits = 30 // a bucket has the records of 2^30 ns, about a second
+	partBits   = 20 // and a part of it those of about a millisecond
+	parts      = 1 << (bucketBits - partBits)
+	indexBits  = 64 - bucketBits
+	// sortAtOnce is how many records are sorted without counting those of each part.
+	sortAtOnce = parts / 8
+
+	bucketCost = 256 // beside its records, in bytes
+	entryCost  = 24  // of a record beside its bytes
+	lateCost   = 64
+	spareMost  = 64
 )
 
 // An order holds records until all that started before them have come, and gives them back by the
@@ -28,39 +24,54 @@ const (
 type order struct {
 	buckets map[int64]*bucket
 	keys    []int64 // of the buckets, as a heap
-	last    *bucket // which the last entry went into
+	last    *bucket // which the last record went into
 	spare   []*bucket
+	counts  [parts]uint32
 
-	// current is the bucket whose entries are given back now, sorted. Entries that belong before its
-	// end and come now are in extra, a heap.
+	// current is the bucket whose records are given back now, sorted; nil: none. Records that belong
+	// before the end of the last such bucket and come now are in extra, a heap.
 	current *bucket
+	begun   int64 // the key of the last such bucket
 	next    int
-	extra   []entry
+	extra   []late
 
-	free      [sizeClasses][][]byte
-	freeBytes int64
-	held      int64
-	seq       uint64
+	held   int64 // bytes of the buckets and of extra
+	spares int64 // bytes of spare
+	seq    uint64
 }
 
+// A bucket has the records of a piece of the time, in the order in which they came.
 type bucket struct {
 	key     int64
+	data    []byte // of all records
 	entries []entry
 	sorted  []uint64 // time within the bucket and index
 }
 
-func newOrder() *order {
-	return &order{buckets: make(map[int64]*bucket), current: &bucket{key: math.MinInt64}}
+// An entry is a record in a bucket. It begins where the one before it ends.
+type entry struct {
+	at  int64
+	end int
 }
+
+// A late record came when its bucket had begun to be given back.
+type late struct {
+	at  int64
+	seq uint64 // in which order they came
+	buf []byte
+}
+
+func (a late) before(b late) bool { return a.at < b.at || (a.at == b.at && a.seq < b.seq) }
+
+func newOrder() *order { return &order{buckets: make(map[int64]*bucket), begun: math.MinInt64} }
 
 // add copies a record into the order. at is in nanoseconds since 1970.
 func (o *order) add(at int64, record []byte) {
-	o.seq++
-	e := entry{at: at, seq: o.seq, buf: append(o.buffer(len(record)), record...)}
-	o.held += entryCost + int64(cap(e.buf))
 	key := at >> bucketBits
-	if key <= o.current.key {
-		push(&o.extra, e, entry.before)
+	if key <= o.begun {
+		o.seq++
+		o.held += lateCost + int64(len(record))
+		push(&o.extra, late{at, o.seq, slices.Clone(record)}, late.before)
 		return
 	}
 	b := o.last
@@ -70,83 +81,109 @@ func (o *order) add(at int64, record []byte) {
 		}
 		o.last = b
 	}
-	b.entries = append(b.entries, e)
+	bytes, entries := cap(b.data), cap(b.entries)
+	b.data = append(b.data, record...)
+	b.entries = append(b.entries, entry{at, len(b.data)})
+	o.held += int64(cap(b.data)-bytes) + entryCost*int64(cap(b.entries)-entries)
 }
 
 func (o *order) newBucket(key int64) *bucket {
 	b := new(bucket)
 	if n := len(o.spare); n > 0 {
 		b, o.spare = o.spare[n-1], o.spare[:n-1]
+		o.spares -= b.size()
 	}
 	b.key = key
 	o.buckets[key] = b
-	o.held += bucketCost
+	o.held += b.size()
 	push(&o.keys, key, func(a, b int64) bool { return a < b })
 	return b
 }
 
-// take returns the entry that started first, if no entry that is still to come starts before the
-// time until. Release its bytes after use.
-func (o *order) take(until int64) (entry, bool) {
-	if o.next == len(o.current.entries) && len(o.extra) == 0 && !o.nextBucket(until) {
-		return entry{}, false
-	}
-	if o.next < len(o.current.entries) {
-		e := o.current.entries[o.current.sorted[o.next]&(1<<(64-bucketBits)-1)]
-		if len(o.extra) == 0 || e.before(o.extra[0]) {
-			o.next++
-			return e, true
-		}
-	}
-	return pop(&o.extra, entry.before), true
+// size returns the memory of the bucket, in bytes.
+func (b *bucket) size() int64 {
+	return bucketCost + int64(cap(b.data)) + entryCost*int64(cap(b.entries))
 }
 
-// nextBucket makes the first bucket the current one, if it ends before until.
-func (o *order) nextBucket(until int64) bool {
+// take returns the record that started first, of the current bucket and of those that came late. It
+// is valid until the next call of advance.
+func (o *order) take() (at int64, record []byte, ok bool) {
+	if b := o.current; b != nil && o.next < len(b.sorted) {
+		i := b.sorted[o.next] & (1<<indexBits - 1)
+		e := &b.entries[i]
+		if len(o.extra) == 0 || e.at <= o.extra[0].at {
+			o.next++
+			begin := 0
+			if i > 0 {
+				begin = b.entries[i-1].end
+			}
+			return e.at, b.data[begin:e.end], true
+		}
+	}
+	if len(o.extra) == 0 {
+		return 0, nil, false
+	}
+	l := pop(&o.extra, late.before)
+	o.held -= lateCost + int64(len(l.buf))
+	return l.at, l.buf, true
+}
+
+// advance makes the first bucket the current one, if it ends before until. All of the one before
+// must be taken. most bounds what is held and what is spare, in bytes.
+func (o *order) advance(until, most int64) bool {
+	if b := o.current; b != nil {
+		o.current = nil
+		o.held -= b.size()
+		if size := b.size(); len(o.spare) < spareMost && o.held+o.spares+size <= most && len(b.data) >= cap(b.data)/4 {
+			b.data, b.entries = b.data[:0], b.entries[:0]
+			o.spare, o.spares = append(o.spare, b), o.spares+size
+		}
+	}
 	if len(o.keys) == 0 || (o.keys[0]+1)<<bucketBits > until {
 		return false
-	}
-	if cap(o.current.entries) > 0 && len(o.spare) < spareMost {
-		clear(o.current.entries)
-		o.current.entries, o.current.sorted = o.current.entries[:0], o.current.sorted[:0]
-		o.spare = append(o.spare, o.current)
 	}
 	key := pop(&o.keys, func(a, b int64) bool { return a < b })
 	b := o.buckets[key]
 	delete(o.buckets, key)
-	o.held -= bucketCost
 	o.last = nil
-	for i, e := range b.entries {
-		b.sorted = append(b.sorted, uint64(e.at)<<(64-bucketBits)|uint64(i))
-	}
-	slices.Sort(b.sorted)
-	o.current, o.next = b, 0
+	o.sort(b)
+	o.current, o.begun, o.next = b, key, 0
 	return true
 }
 
-// buffer returns an empty slice with room for n bytes.
-func (o *order) buffer(n int) []byte {
-	class := (n + sizeStep - 1) / sizeStep
-	if class >= sizeClasses {
-		return make([]byte, 0, n)
+// sort sorts the records of a bucket, first by the part that they are in. Their times are as fine
+// as a millisecond in most logs, so a part has few.
+func (o *order) sort(b *bucket) {
+	b.sorted = slices.Grow(b.sorted[:0], len(b.entries))[:len(b.entries)]
+	if len(b.entries) <= sortAtOnce {
+		for i := range b.entries {
+			b.sorted[i] = b.place(i)
+		}
+		slices.Sort(b.sorted)
+		return
 	}
-	if list := o.free[class]; len(list) > 0 {
-		b := list[len(list)-1]
-		o.free[class] = list[:len(list)-1]
-		o.freeBytes -= int64(cap(b))
-		return b
+	clear(o.counts[:])
+	for i := range b.entries {
+		o.counts[b.entries[i].at>>partBits&(parts-1)]++
 	}
-	return make([]byte, 0, class*sizeStep)
+	sum := uint32(0)
+	for part, n := range o.counts {
+		o.counts[part], sum = sum, sum+n
+	}
+	for i := range b.entries {
+		at := &o.counts[b.entries[i].at>>partBits&(parts-1)]
+		b.sorted[*at] = b.place(i)
+		*at++
+	}
+	begin := uint32(0)
+	for _, end := range o.counts {
+		slices.Sort(b.sorted[begin:end])
+		begin = end
+	}
 }
 
-// release takes the bytes of an entry back. most bounds what is held and what is free, in bytes.
-func (o *order) release(e entry, most int64) {
-	o.held -= entryCost + int64(cap(e.buf))
-	if class := cap(e.buf) / sizeStep; class < sizeClasses && o.held+o.freeBytes < most {
-		o.free[class] = append(o.free[class], e.buf[:0])
-		o.freeBytes += int64(cap(e.buf))
-	}
-}
+// place returns the time of a record within the bucket, and its index.
+func (b *bucket) place(i int) uint64 { return uint64(b.entries[i].at)<<indexBits | uint64(i) }
 
 // push and pop keep a heap.
 func push[T any](heap *[]T, v T, before func(a, b T) bool) {

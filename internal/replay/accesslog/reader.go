@@ -83,15 +83,13 @@ type Reader struct {
 	reorder int64
 	maxHeld int64
 
-	taken   entry // whose bytes the last record has
-	isTaken bool
-	given   int64 // the time of the last record
-	record  Record
-	stats   Stats
-	errs    []error
-	read    atomic.Int64
-	total   int64
-	closed  bool
+	given  int64 // the time of the last record
+	record Record
+	stats  Stats
+	errs   []error
+	read   atomic.Int64
+	total  int64
+	closed bool
 }
 
 // Open opens logs and finds out their formats. It reports everything that is wrong with them at
@@ -143,33 +141,30 @@ func Open(o Options) (*Reader, error) {
 // Next returns the next record, io.EOF after the last one. If files could not be read to their
 // ends, the error after the last record says so instead. The record is valid until the next call.
 func (r *Reader) Next() (*Record, error) {
-	if r.isTaken {
-		r.isTaken = false
-		r.order.release(r.taken, r.maxHeld)
-	}
 	for {
+		if at, record, ok := r.order.take(); ok {
+			readRecord(&r.record, at, record)
+			if at < r.given {
+				r.stats.Late++
+			} else {
+				r.given = at
+			}
+			return &r.record, nil
+		}
 		f := r.earliest()
 		until := int64(math.MaxInt64)
 		if f != nil && r.order.held <= r.maxHeld {
 			until = f.mark - r.reorder
 		}
-		if e, ok := r.order.take(until); ok {
-			r.taken, r.isTaken = e, true
-			readRecord(&r.record, e.at, e.buf)
-			if e.at < r.given {
-				r.stats.Late++
-			} else {
-				r.given = e.at
-			}
-			return &r.record, nil
-		}
-		if f == nil {
-			if len(r.errs) > 0 {
-				return nil, errors.Join(r.errs...)
-			}
+		switch {
+		case r.order.advance(until, r.maxHeld):
+		case f != nil:
+			r.fill(f)
+		case len(r.errs) > 0:
+			return nil, errors.Join(r.errs...)
+		default:
 			return nil, io.EOF
 		}
-		r.fill(f)
 	}
 }
 

@@ -102,6 +102,16 @@ func digits(b []byte, n int) (int, bool) {
 	return v, true
 }
 
+// pair reads two digits at the start of b. If one of the bytes is not a digit, pair returns a number
+// so far below zero that the sum with 100 times another pair is below zero too.
+func pair(b []byte) int {
+	tens, ones := b[0]-'0', b[1]-'0'
+	if tens > 9 || ones > 9 {
+		return -10_000
+	}
+	return 10*int(tens) + int(ones)
+}
+
 // fraction reads digits behind a decimal point as nanoseconds, and returns how many bytes there
 // were. Digits below a nanosecond are dropped.
 func fraction(b []byte) (nanos int64, n int) {
@@ -168,15 +178,11 @@ func rfc3339(b []byte) (at int64, n int, ok bool) {
 	if b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
 		return 0, 0, false
 	}
-	var m moment
-	var good [6]bool
-	m.year, good[0] = digits(b, 4)
-	m.month, good[1] = digits(b[5:], 2)
-	m.day, good[2] = digits(b[8:], 2)
-	m.hour, good[3] = digits(b[11:], 2)
-	m.minute, good[4] = digits(b[14:], 2)
-	m.second, good[5] = digits(b[17:], 2)
-	if good != [6]bool{true, true, true, true, true, true} {
+	m := moment{
+		year: 100*pair(b) + pair(b[2:]), month: pair(b[5:]), day: pair(b[8:]),
+		hour: pair(b[11:]), minute: pair(b[14:]), second: pair(b[17:]),
+	}
+	if m.year|m.month|m.day|m.hour|m.minute|m.second < 0 {
 		return 0, 0, false
 	}
 	n = date

@@ -3,7 +3,6 @@ package describe
 import (
 	"encoding/hex"
 	"hash/maphash"
-	"net/netip"
 
 	"github.com/slidegate/slidegate/internal/tier"
 )
@@ -11,7 +10,7 @@ import (
 // maxCached bounds the items of each half of a cache.
 const maxCached = 1 << 15
 
-// maxText bounds the texts that a cache keeps, in bytes.
+// maxText bounds the paths that a cache keeps, in bytes.
 const maxText = 512
 
 // cache is a bounded map: when the young half is full, it becomes the old one, and the old one
@@ -25,23 +24,6 @@ func (c *cache[K, V]) put(k K, v V) {
 		c.young, c.old = make(map[K]V, maxCached), c.young
 	}
 	c.young[k] = v
-}
-
-// interner returns texts for bytes, the same text for the same bytes.
-type interner struct{ cache[string, string] }
-
-func (i *interner) text(b []byte) string {
-	if s, ok := i.young[string(b)]; ok {
-		return s
-	}
-	s, ok := i.old[string(b)]
-	if !ok {
-		s = string(b)
-	}
-	if len(s) <= maxText {
-		i.put(s, s)
-	}
-	return s
 }
 
 // digests returns the fingerprints of API keys. It keeps hashes of the keys with random seeds, not
@@ -73,29 +55,4 @@ func (g *digests) fingerprint(prefix string, value []byte) string {
 	}
 	g.put(k, s)
 	return s
-}
-
-// address is an address of a log.
-type address struct {
-	addr netip.Addr // invalid: the text is no address
-	text string
-}
-
-type addresses struct{ cache[string, address] }
-
-func (c *addresses) parse(b []byte) address {
-	if a, ok := c.young[string(b)]; ok {
-		return a
-	}
-	a, ok := c.old[string(b)]
-	if !ok {
-		a.text = string(b)
-		if addr, err := netip.ParseAddr(a.text); err == nil {
-			a.addr = addr
-		}
-	}
-	if len(b) <= maxText {
-		c.put(a.text, a)
-	}
-	return a
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -39,20 +40,21 @@ type Describer struct {
 	cluster  string   // of the sources of requests
 	request  uint64   // the number of the current one
 
-	texts     interner
-	digests   digests
-	addresses addresses
-	buffer    []byte
-	// entries and list are the memory of the questions of one request.
+	digests digests
+	buffer  []byte
+	// memory, entries and list are the memory of the questions of one request.
+	memory  []byte
 	entries []descriptors.Entry
 	list    []policy.Descriptor
 }
 
 var _ replay.Describer = (*Describer)(nil)
 
-// common are indexes of attributes that every request is looked at by.
+// common are indexes of attributes that do not belong to one action.
 type common struct {
-	subject, authSubject, keyDigest, reason, details, flags, pathOnly, routeName, internal int
+	details, flags, pathOnly int
+	// These are -1 if nothing needs them.
+	subject, authSubject, keyDigest, reason, routeName, internal int
 }
 
 // manager is a compiled connection manager.
@@ -93,7 +95,7 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 // NewMap compiles a mapping file.
 func NewMap(m *envoyfile.Map, o Options) *Describer {
 	d := newDescriber(o)
-	d.isMap, d.domains = true, []string{m.Domain}
+	d.isMap, d.domains, d.common.reason = true, []string{m.Domain}, d.want(accesslog.Reason)
 	ask, end := question{domain: m.Domain}, question{domain: m.Domain, atEnd: true}
 	for _, l := range m.Limits {
 		if l.AtEnd {
@@ -109,14 +111,10 @@ func NewMap(m *envoyfile.Map, o Options) *Describer {
 func newDescriber(o Options) *Describer {
 	d := &Describer{secrets: o.Secrets, port: -1}
 	d.common = common{
-		subject: d.want(accesslog.Subject), authSubject: d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject")),
-		keyDigest: d.want(accesslog.KeyDigest), reason: d.want(accesslog.Reason),
-		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags),
-		pathOnly: d.want(accesslog.PathOnly), routeName: d.want(accesslog.RouteName), internal: -1,
+		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags), pathOnly: d.want(accesslog.PathOnly),
+		subject: -1, authSubject: -1, keyDigest: -1, reason: -1, routeName: -1, internal: -1,
 	}
-	d.texts.init()
 	d.digests.init(o.Secrets)
-	d.addresses.init()
 	return d
 }
 
@@ -235,7 +233,7 @@ func nameOf(a accesslog.Attribute) string {
 // call.
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
-	d.entries, d.list = d.entries[:0], d.list[:0]
+	d.memory, d.entries, d.list = d.memory[:0], d.entries[:0], d.list[:0]
 	if d.isMap {
 		return d.ask(dst, d.mapped, r)
 	}
@@ -247,11 +245,24 @@ func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []repla
 	return d.ask(dst, route.questions, r)
 }
 
+// text copies a text to where it stays until the next request.
+func (d *Describer) text(b []byte) string {
+	from := len(d.memory)
+	d.memory = append(d.memory, b...)
+	return d.written(from)
+}
+
+// written returns what was appended to the memory, as a text that is valid until the next request.
+// If the memory moves, the text stays where it is.
+func (d *Describer) written(from int) string {
+	return unsafe.String(unsafe.SliceData(d.memory[from:]), len(d.memory)-from) //nolint:gosec // nothing writes there before the next request
+}
+
 // ask appends questions of a route.
 func (d *Describer) ask(dst []replay.Question, questions []question, r *accesslog.Record) []replay.Question {
 	for i := range questions {
 		q := &questions[i]
-		if q.unasked(d, r) || d.mapped != nil && d.refused(r) {
+		if q.unasked(d, r) || d.isMap && d.refused(r) {
 			continue
 		}
 		before, subject := len(d.list), ""

@@ -52,7 +52,6 @@ type action struct {
 	nets    []netip.Prefix
 	absent  bool // the value is absent for all requests
 	unable  *untold
-	masked  map[netip.Addr]string
 }
 
 type part struct {
@@ -127,8 +126,6 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 		a.parts = []part{{value: d.want(path), none: none}}
 	case envoyfile.AddressMatch:
 		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
-	case envoyfile.MaskedAddress:
-		a.masked = make(map[netip.Addr]string)
 	case envoyfile.RouteMetadata:
 		a.kind = envoyfile.Text
 		if s, ok := metadataText(route.Metadata, in.Path); ok {
@@ -179,7 +176,10 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 	out := part{value: d.want(p.Attribute), most: p.Most}
 	header, isHeader := strings.CutPrefix(strings.TrimSuffix(string(p.Attribute), ")"), "REQ(")
 	out.changed = isHeader && slices.Contains(changed, header)
-	out.subject = a.secret && len(in.Parts) == 1
+	if out.subject = a.secret && len(in.Parts) == 1; out.subject {
+		d.common.subject, d.common.authSubject = d.want(accesslog.Subject), d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject"))
+		d.common.keyDigest = d.want(accesslog.KeyDigest)
+	}
 	effect, name := "Descriptors with "+in.Key+" were left out, as if it were absent.", nameOf(p.Attribute)
 	switch {
 	case out.subject:
@@ -346,7 +346,7 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		case state == accesslog.Present && a.secret:
 			return d.digests.fingerprint("", p.cut(v.Text)), true
 		case state == accesslog.Present:
-			return d.texts.text(p.cut(v.Text)), true
+			return d.text(p.cut(v.Text)), true
 		case state == accesslog.Untold && p.subject:
 			return d.standIn(p, r, subject)
 		case state == accesslog.Untold:
@@ -354,11 +354,11 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		}
 		return "", false
 	}
-	d.buffer = d.buffer[:0]
+	from := len(d.memory)
 	for i := range a.parts {
 		p := &a.parts[i]
 		if p.value < 0 {
-			d.buffer = append(d.buffer, p.text...)
+			d.memory = append(d.memory, p.text...)
 			continue
 		}
 		v := &r.Values[p.value]
@@ -368,12 +368,12 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		if v.State != accesslog.Present && a.kind != envoyfile.AddressMatch {
 			return "", false
 		}
-		d.buffer = append(d.buffer, p.cut(v.Text)...)
+		d.memory = append(d.memory, p.cut(v.Text)...)
 	}
 	if a.secret {
-		return d.digests.fingerprint("", d.buffer), true
+		return d.digests.fingerprint("", d.memory[from:]), true
 	}
-	return d.texts.text(d.buffer), true
+	return d.written(from), true
 }
 
 func (p *part) cut(text []byte) []byte {
@@ -406,7 +406,7 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 		if bytes.HasPrefix(v.Text, anonymousPrefix) {
 			return "", false
 		}
-		*subject = d.texts.text(v.Text)
+		*subject = d.text(v.Text)
 		return d.digests.fingerprint(subjectPrefix, v.Text), true
 	}
 	v := &r.Values[d.common.keyDigest]
@@ -437,20 +437,20 @@ func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
 	case a.secret:
 		return d.digests.fingerprint("", value), true
 	}
-	return d.texts.text(value), true
+	return d.text(value), true
 }
 
 // client returns the address of a request.
-func (d *Describer) client(p *part, r *accesslog.Record) (address, bool) {
+func (d *Describer) client(p *part, r *accesslog.Record) (client netip.Addr, ok bool) {
 	v := &r.Values[p.value]
 	if v.State == accesslog.Untold {
 		d.count(p.none)
 	}
 	if v.State != accesslog.Present {
-		return address{}, false
+		return client, false
 	}
-	a := d.addresses.parse(v.Text)
-	return a, a.addr.IsValid()
+	client, err := netip.ParseAddr(d.text(v.Text))
+	return client, err == nil
 }
 
 func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
@@ -458,23 +458,17 @@ func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	if s, ok := a.masked[client.addr]; ok {
-		return s, true
-	}
 	bits := a.v6
-	if client.addr.Is4() {
+	if client.Is4() {
 		bits = a.v4
 	}
-	network, err := client.addr.WithZone("").Prefix(bits)
+	network, err := client.WithZone("").Prefix(bits)
 	if err != nil {
 		return "", false
 	}
-	if len(a.masked) >= maxCached {
-		clear(a.masked)
-	}
-	s := network.String()
-	a.masked[client.addr] = s
-	return s, true
+	from := len(d.memory)
+	d.memory = network.AppendTo(d.memory)
+	return d.written(from), true
 }
 
 func (d *Describer) addressMatch(a *action, r *accesslog.Record) (string, bool) {
@@ -482,7 +476,7 @@ func (d *Describer) addressMatch(a *action, r *accesslog.Record) (string, bool) 
 	if !ok {
 		return "", false
 	}
-	in := slices.ContainsFunc(a.nets, func(n netip.Prefix) bool { return n.Contains(client.addr) })
+	in := slices.ContainsFunc(a.nets, func(n netip.Prefix) bool { return n.Contains(client) })
 	if in == a.invert {
 		return "", false
 	}

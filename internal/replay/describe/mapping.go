@@ -7,14 +7,15 @@ import (
 
 // when are compiled conditions of a mapping file: a virtual host with one route.
 type when struct {
-	host   host
+	host   *host
 	noPath *untold
 	any    bool // the path does not matter
 }
 
 func (d *Describer) when(in *envoyfile.Match) *when {
-	w := &when{host: host{routes: []route{d.match(in)}}, any: in.Kind == envoyfile.AnyPath}
-	w.host.paths.init()
+	w := &when{host: newHost(1), any: in.Kind == envoyfile.AnyPath}
+	w.host.routes[0] = d.match(in)
+	w.host.compiled()
 	w.noPath = d.missing(accesslog.PathOnly, in.Place, "Descriptors with a condition on the path were left out.", "path")
 	return w
 }

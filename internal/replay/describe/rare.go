@@ -102,7 +102,7 @@ func bytesOf(ranges []rune, fold bool) (set *[256]bool, ok bool) {
 }
 
 // mayMatch reports false if the regular expression cannot match a path.
-func (p *pathMatcher) mayMatch(path string) bool {
+func (p *pathMatcher) mayMatch(path []byte) bool {
 	if p.rare == nil {
 		return true
 	}

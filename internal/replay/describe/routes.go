@@ -28,11 +28,19 @@ type wildcard struct {
 // host is a compiled virtual host.
 type host struct {
 	routes []route
-	byName map[string]*route // nil for a name that is not unique
+	// byName has the routes that have names: nil for a name that is not unique.
+	byName map[string]*route
+	fold   bool // the case does not matter to a path matcher
 	// paths has the routes whose path matcher takes a path, up to the first one without other
-	// conditions.
+	// conditions, if it takes longer to find them again.
 	paths cache[string, []*route]
+	slow  bool
+	found []*route // for the path that was looked for last, unless slow is true
 }
+
+// fewRoutes are faster tried than remembered for each path, unless one of them has a regular
+// expression.
+const fewRoutes = 8
 
 // route is a compiled route.
 type route struct {
@@ -48,7 +56,7 @@ type route struct {
 
 type pathMatcher struct {
 	kind  envoyfile.PathKind
-	text  string
+	text  []byte
 	fold  bool
 	regex *regexp.Regexp
 	rare  rare
@@ -125,7 +133,7 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 		return
 	}
 	m.laterHost = d.missing(accesslog.RouteName, rewrites.Place, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one."+tell, "route")
-	m.byName = make(map[string]*route)
+	m.byName, d.common.routeName = make(map[string]*route), d.want(accesslog.RouteName)
 	for _, h := range m.hosts.list {
 		for name, one := range h.byName {
 			if _, twice := m.byName[name]; twice {
@@ -137,8 +145,7 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 }
 
 func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
-	h := &host{routes: make([]route, len(v.Routes)), byName: make(map[string]*route)}
-	h.paths.init()
+	h := newHost(len(v.Routes))
 	seen := make(map[string]int)
 	for i, in := range v.Routes {
 		h.routes[i] = d.route(m, v, in)
@@ -148,9 +155,27 @@ func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
 	for name, n := range seen {
 		if n > 1 || name == "" {
 			h.byName[name] = nil
+		} else {
+			d.common.routeName = d.want(accesslog.RouteName)
 		}
 	}
+	h.compiled()
 	return h
+}
+
+func newHost(routes int) *host {
+	h := &host{routes: make([]route, routes), byName: make(map[string]*route)}
+	h.paths.init()
+	return h
+}
+
+// compiled notes what all routes have in common. It is called when they are complete.
+func (h *host) compiled() {
+	h.slow = len(h.routes) > fewRoutes
+	for i := range h.routes {
+		p := &h.routes[i].path
+		h.slow, h.fold = h.slow || p.regex != nil, h.fold || p.fold
+	}
 }
 
 func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Route) route {
@@ -164,14 +189,14 @@ func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *en
 // match compiles the conditions of a route.
 func (d *Describer) match(match *envoyfile.Match) route {
 	out := route{
-		path:    pathMatcher{kind: match.Kind, text: match.Path, fold: match.Fold},
+		path:    pathMatcher{kind: match.Kind, text: []byte(match.Path), fold: match.Fold},
 		headers: d.matchers(match.Headers, true, accesslog.Path, nil), query: d.matchers(match.Query, false, accesslog.Path, nil),
 	}
 	switch {
 	case match.Kind == envoyfile.Regex:
 		out.path.regex, out.path.rare = full(match.Path), rareOf(match.Path)
 	case match.Fold:
-		out.path.text = strings.ToLower(match.Path)
+		out.path.text = bytes.ToLower(out.path.text)
 	}
 	if match.GRPC {
 		list := d.matchers([]envoyfile.Matcher{{Place: match.Place, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+].*)?`}}, true, accesslog.Path, nil)
@@ -197,20 +222,20 @@ func full(text string) *regexp.Regexp {
 }
 
 // takes reports whether the path matcher takes a path. lower is the path in lower case.
-func (p *pathMatcher) takes(path, lower string) bool {
+func (p *pathMatcher) takes(path, lower []byte) bool {
 	if p.fold {
 		path = lower
 	}
 	switch p.kind {
 	case envoyfile.Prefix:
-		return strings.HasPrefix(path, p.text)
+		return bytes.HasPrefix(path, p.text)
 	case envoyfile.Exact:
-		return path == p.text
+		return bytes.Equal(path, p.text)
 	case envoyfile.SeparatedPrefix:
-		rest, ok := strings.CutPrefix(path, p.text)
-		return ok && (rest == "" || rest[0] == '/')
+		rest, ok := bytes.CutPrefix(path, p.text)
+		return ok && (len(rest) == 0 || rest[0] == '/')
 	case envoyfile.Regex:
-		return p.mayMatch(path) && p.regex.MatchString(path)
+		return p.mayMatch(path) && p.regex.Match(path)
 	default:
 		return p.kind == envoyfile.AnyPath
 	}
@@ -228,9 +253,11 @@ func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 	if h == nil {
 		return nil
 	}
-	if v := &r.Values[d.common.routeName]; v.State == accesslog.Present {
-		if named := h.byName[string(v.Text)]; named != nil {
-			return named
+	if d.common.routeName >= 0 {
+		if v := &r.Values[d.common.routeName]; v.State == accesslog.Present {
+			if named := h.byName[string(v.Text)]; named != nil {
+				return named
+			}
 		}
 	}
 	v := &r.Values[m.path]
@@ -272,29 +299,41 @@ func withoutQuery(path []byte) []byte {
 	return path
 }
 
-// candidates returns the routes whose path matcher takes a path.
+// candidates returns the routes whose path matcher takes a path. They are valid until the next call.
 func (h *host) candidates(path []byte) []*route {
+	if !h.slow {
+		h.found = h.match(h.found[:0], path)
+		return h.found
+	}
 	if c, ok := h.paths.young[string(path)]; ok {
 		return c
 	}
-	text := string(path)
-	c, ok := h.paths.old[text]
+	c, ok := h.paths.old[string(path)]
 	if !ok {
-		lower := strings.ToLower(text)
-		for i := range h.routes {
-			one := &h.routes[i]
-			// No path matches a matcher that is not supported: it is in the list to be counted.
-			if one.path.kind != envoyfile.Unknown && !one.path.takes(text, lower) {
-				continue
-			}
-			c = append(c, one)
-			if one.plain && one.never == nil {
-				break
-			}
-		}
+		c = h.match(nil, path)
 	}
-	if len(text) <= maxText {
-		h.paths.put(text, c)
+	if len(path) <= maxText {
+		h.paths.put(string(path), c)
+	}
+	return c
+}
+
+// match appends the routes whose path matcher takes a path.
+func (h *host) match(c []*route, path []byte) []*route {
+	lower := path
+	if h.fold {
+		lower = bytes.ToLower(path)
+	}
+	for i := range h.routes {
+		one := &h.routes[i]
+		// No path matches a matcher that is not supported: it is in the list to be counted.
+		if one.path.kind != envoyfile.Unknown && !one.path.takes(path, lower) {
+			continue
+		}
+		c = append(c, one)
+		if one.plain && one.never == nil {
+			break
+		}
 	}
 	return c
 }
