@@ -223,7 +223,7 @@ func redisProblem(err error) error {
 	case class == redisstore.ClassAuth:
 		advice = "; write the user and the password into the URL: redis://user:password@host:port"
 	case class == redisstore.ClassPermission:
-		advice = "; give the user the permissions of docs/redis.md"
+		advice = "; the user needs the rights of the ACL in docs/operate.md, for the keys rls-test:*"
 	}
 	return fmt.Errorf("--redis: %w%s", err, advice)
 }
