@@ -162,7 +162,7 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 	if err != nil {
 		return err
 	}
-	var report ruletest.Report
+	report := ruletest.Report{Chosen: t.only != nil}
 	for _, name := range names {
 		results, covered, notRun, err := t.file(ctx, s, name)
 		if ctx.Err() != nil {
@@ -214,18 +214,18 @@ func (t *testCmd) tell(report *ruletest.Report) (err error) {
 
 // redisProblem names --redis in an error of its Redis, and says what to do.
 func redisProblem(err error) error {
-	advice := "check Redis"
+	advice := ""
 	switch class := redisstore.ClassOf(err); {
 	case class == redisstore.ClassMoved, strings.Contains(err.Error(), "CROSSSLOT"):
-		advice = "this Redis is a node of a cluster: write redis-cluster://host:port"
+		advice = "; this Redis is a node of a cluster: write redis-cluster://host:port"
 	case class == redisstore.ClassConnect:
-		advice = "check the address, and that Redis runs there"
+		advice = "; check the address, and that Redis runs there"
 	case class == redisstore.ClassAuth:
-		advice = "write the user and the password into the URL: redis://user:password@host:port"
+		advice = "; write the user and the password into the URL: redis://user:password@host:port"
 	case class == redisstore.ClassPermission:
-		advice = "give the user the permissions of docs/redis.md"
+		advice = "; the user needs the rights of the ACL in docs/operate.md, for the keys rls-test:*"
 	}
-	return fmt.Errorf("--redis: %w; %s", err, advice)
+	return fmt.Errorf("--redis: %w%s", err, advice)
 }
 
 // names returns the files of tests.

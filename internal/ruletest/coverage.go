@@ -141,8 +141,9 @@ type Report struct {
 	Results []Result
 	// Parts are what the requests could reach.
 	Parts []Part
-	// NotRun is how many tests were left out. If there are some, the report does not say what no
-	// test reached.
+	// Chosen is true if tests were chosen by their names. The report then says how many were not
+	// run, and not what no test reached.
+	Chosen bool
 	NotRun int
 }
 
@@ -169,12 +170,12 @@ func (r *Report) Add(results []Result, parts []Part, notRun int) {
 // mostOverrides bounds how many overrides that no test reached are listed.
 const mostOverrides = 20
 
-// Untested returns a line for each part that no test reached, and none if tests were left out.
+// Untested returns a line for each part that no test reached, and none if tests were chosen by their names.
 func (r *Report) Untested() (lines []string) {
 	overrides := 0
 	for i := range r.Parts {
 		p := &r.Parts[i]
-		if p.Requests > 0 || r.NotRun > 0 {
+		if p.Requests > 0 || r.Chosen {
 			continue
 		}
 		if p.Subject != "" {

@@ -5,5 +5,10 @@
 // steps that overlap are two callers at once. On an embedded store time is virtual. On Redis it
 // passes, because Redis has its own clock.
 //
-// A [Coverage] counts which rules and tiers the requests reached.
+// A [Coverage] counts which rules, tiers and overrides of subjects the requests reached. A [Report]
+// has the results of several files, and writes them as text, TAP or JUnit. Names of tests and of
+// rules may be hostile: no control character of them gets into a report.
+//
+// A test fails if it expects nothing, unless [Runner.Verbose] is set: then its answers are read by a
+// person. It also fails if the store did not answer, whatever on_store_error of the rules says.
 package ruletest

@@ -76,7 +76,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "not tested: %s\n", line)
 	}
 	counts := r.counts()
-	if r.NotRun > 0 {
+	if r.Chosen {
 		counts = fmt.Sprintf("%d not run", r.NotRun)
 	}
 	failed := r.Failed()

@@ -10,6 +10,10 @@
 //	      - {at: 400ms, expect: {allowed: false, rule: per-key, retry_after: 1s}}
 //	      - {at: 1s, every: 100ms, for: 1m, expect: {allowed: 600}}
 //
+// A descriptor with a cost or a limit of its own is a mapping:
+//
+//	descriptors: [{entries: "api_key=demo", cost: 5, limit: {requests: 10, window: 1m}}]
+//
 // A test is a list of steps, or a table with a row for each step. A step is one or several
 // requests at times that the file gives. docs/testing.md describes every key.
 package ruletests
