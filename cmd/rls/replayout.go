@@ -19,7 +19,7 @@ type output struct {
 
 // outputs creates the files of --decisions and --html.
 func (r *replayCmd) outputs(l loaded) (decisions, page *output, err error) {
-	inputs := slices.Concat(r.Logs, r.Envoy, []string{r.Map, r.Rules, r.Tiers, r.Against, r.AgainstTiers, l.Settings.Rules.Path, l.Settings.Tiers.Path})
+	inputs := slices.Concat(r.Logs, r.Envoy, []string{r.Map, r.Rules, r.Tiers, r.Against, r.AgainstTiers, l.Rules.Path, l.Tiers.Path})
 	if decisions, err = createOutput("--decisions", r.Decisions, inputs); err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +50,7 @@ func createOutput(flag, path string, inputs []string) (*output, error) {
 		}
 	}
 	_, before := os.Lstat(path)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // as os.Create
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
