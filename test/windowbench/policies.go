@@ -27,7 +27,7 @@ var (
 	}
 	policyTakeTopic = &topic{
 		name: "policy-take", title: "In memory: one hit, by policy", unit: "ns", base: "sliding",
-		about: "A decision at a limit of 100, states as above, on a clock that the benchmark sets. *log*: on the bytes of one log, by window.State. *store*: a request of one limit to the embedded store. Both sides take turns of 256 hits, and each figure is the median of its turns. The rows of in_flight measure a request that begins (hit), the end of one (end), and both, with half of the limit in flight. One end is measured against one hit.",
+		about: "A decision at a limit of 100, states as above, on a clock that the benchmark sets. *log*: on the bytes of one log, by window.State. *store*: a request of one limit to the embedded store. Both sides take turns of 256 hits, and each figure is the median of its turns. A hit is one check. In flight, it begins a request, and the end of the request is another call: the rows measure a hit, an end after which the stream is denied for 10 s, and both, with half of the limit in flight. Each is measured against one hit of sliding.",
 	}
 	policyMixTakeTopic = &topic{
 		name: "policy-mix-take", title: "In memory: a request of three policies", unit: "ns", base: "three of sliding",

@@ -206,19 +206,19 @@ func TestForeignStreams(t *testing.T) {
 		return func(ctx context.Context) error { return client.Set(ctx, key, value, 0).Err() }
 	}
 	for name, put := range map[string]func(context.Context) error{
-		"nothing":              set(""),
-		"text":                 set("text that is longer than a header"),
-		"a header cut off":     set(good[:7]),
-		"another kind":         set("\xa8" + good[1:]),
-		"a time too far":       set(good[:1] + "\xff" + good[2:]),
-		"a length cut off":     set(good[:10]),
-		"a length too large":   set(good[:8] + "\xff\xff\xff\xff" + good[12:]),
-		"a name cut off":       set(good[:14]),
-		"something behind":     set(good + "x"),
-		"a log that is none":   set(good),
-		"the value of a limit": set("\xa1\x06`\xf1\xd8\x10\xa3\x19\x00\x01\x00\x00\x00\x08\x00\x00\x00\x00\x06\x99\x00\x00\x00x"),
-		"a list":               func(ctx context.Context) error { return client.RPush(ctx, key, "a").Err() },
-		"a hash":               func(ctx context.Context) error { return client.HSet(ctx, key, "a", "b").Err() },
+		"nothing":               set(""),
+		"text":                  set("text that is longer than a header"),
+		"a header cut off":      set(good[:7]),
+		"another kind":          set("\xa8" + good[1:]),
+		"a time too far":        set(good[:1] + "\xff" + good[2:]),
+		"a length cut off":      set(good[:10]),
+		"a length too large":    set(good[:8] + "\xff\xff\xff\xff" + good[12:]),
+		"a name cut off":        set(good[:14]),
+		"something behind":      set(good + "x"),
+		"a log that is missing": set(good),
+		"the value of a limit":  set("\xa1\x06`\xf1\xd8\x10\xa3\x19\x00\x01\x00\x00\x00\x08\x00\x00\x00\x00\x06\x99\x00\x00\x00x"),
+		"a list":                func(ctx context.Context) error { return client.RPush(ctx, key, "a").Err() },
+		"a hash":                func(ctx context.Context) error { return client.HSet(ctx, key, "a", "b").Err() },
 	} {
 		for _, begun := range []bool{false, true} {
 			s := redisstore.New(client, redisstore.Options{Prefix: "p:"})
