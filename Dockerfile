@@ -21,10 +21,10 @@ ARG VERSION=dev
 ARG REVISION=unknown
 ARG DATE=unknown
 # Static (CGO off), so that it runs on an image without libc; -trimpath and no symbol table, so that the same sources give the same
-# bytes wherever they are built.
+# bytes wherever they are built. The Makefile says why -gcflags.
 ENV CGO_ENABLED=0
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go build -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${REVISION} -X main.date=${DATE}" -o /out/ ./cmd/rls ./test/upstream
+    go build -trimpath -gcflags github.com/redis/go-redis/v9=-l -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${REVISION} -X main.date=${DATE}" -o /out/ ./cmd/rls ./test/upstream
 # One binary under two names, in one layer: a second copy would double the image. Under /bin/ratelimit rls reads the environment of
 # envoyproxy/ratelimit. Manifests for that image name this command.
 RUN mkdir -p /image/bin && mv /out/rls /image/rls && ln -s /rls /image/bin/ratelimit

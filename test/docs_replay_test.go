@@ -20,9 +20,9 @@ import (
 // exampleLog is the log of docs/replay.md.
 const exampleLog = "../docs/examples/access.log"
 
-// TestReplayOfTheDocs runs every command of docs/replay.md as the page shows it, from a copy of the
-// files that it names, and compares what the page says that a command prints. With -update it writes
-// what the commands print, and lets a real Envoy write the log if that was removed.
+// TestReplayOfTheDocs runs every command of the pages as they show it, from a copy of the files that
+// they name, and compares what a page says that a command prints. With -update it writes what the
+// commands print, and lets a real Envoy write the log if that was removed.
 func TestReplayOfTheDocs(t *testing.T) {
 	if _, err := os.Stat(exampleLog); *update && errors.Is(err, fs.ErrNotExist) {
 		writeExampleLog(t)
@@ -40,8 +40,33 @@ func TestReplayOfTheDocs(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "bin"), 0o700), os.Symlink(rls.Path, filepath.Join(dir, "bin", "rls"))); err != nil {
 		t.Fatal(err)
 	}
-	const page = "docs/replay.md"
+	runPage(t, "docs/replay.md", dir, 7)
+	// The other page names files of the reader.
+	for name, text := range map[string]string{
+		"envoy.yaml": read(t, "envoy/ratelimit.yaml"),
+		"rules.yaml": read(t, "docs/examples/rules.yaml"),
+		"tiers.yaml": read(t, "docs/examples/tiers.yaml"),
+		"access.log": read(t, "docs/examples/access.log"),
+		"app.log":    `{"@timestamp":"2026-11-23T12:00:00.125Z","http":{"path":"/items"},"source":{"ip":"192.0.2.7"},"customer":"hobby","took":3}` + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runPage(t, "docs/replay-envoy.md", dir, 2, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"),
+		"SLIDEGATE_RULES_PATH=rules.yaml", "SLIDEGATE_TIERS_PATH=tiers.yaml")
+}
+
+// runPage writes the files of a page whose first lines name them, runs its commands in a directory,
+// and compares what they print. The page has at least so many commands.
+func runPage(t *testing.T, page, dir string, least int, environ ...string) {
+	t.Helper()
 	text := read(t, page)
+	for _, file := range regexp.MustCompile("(?s)```yaml\n# (\\S+)\n(.*?)```\n").FindAllStringSubmatch(text, -1) {
+		if err := os.WriteFile(filepath.Join(dir, file[1]), []byte(file[2]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n(.*?)```\n)?").FindAllStringSubmatchIndex(text, -1)
 	changed, end := "", 0
 	for _, at := range blocks {
@@ -50,8 +75,9 @@ func TestReplayOfTheDocs(t *testing.T) {
 		if m := regexp.MustCompile(`# exits with (\d)`).FindStringSubmatch(command); m != nil {
 			code, _ = strconv.Atoi(m[1])
 		}
-		sh := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.ReplaceAll(command, "make build\n", ""))
-		sh.Dir, sh.Env = dir, append(userEnviron(), "COLUMNS=80")
+		command = regexp.MustCompile(`(?m)^make build\n`).ReplaceAllString(command, "")
+		sh := exec.CommandContext(t.Context(), "sh", "-e", "-c", command)
+		sh.Dir, sh.Env = dir, append(append(userEnviron(), "COLUMNS=80"), environ...)
 		var errs strings.Builder
 		sh.Stderr = &errs
 		out, err := sh.Output()
@@ -68,7 +94,7 @@ func TestReplayOfTheDocs(t *testing.T) {
 			t.Errorf("%s (-page +printed); write it with go test ./test -run TestReplayOfTheDocs -update\n%s", command, diff)
 		}
 	}
-	if len(blocks) < 5 {
+	if len(blocks) < least {
 		t.Errorf("%s has %d commands", page, len(blocks))
 	}
 	if *update {

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,7 +170,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "read":
 		_, _ = io.Copy(io.Discard, r.Body)
 	}
-	w.Header().Set("X-Cost", "1")
+	w.Header().Set("X-Cost", cmp.Or(q.Get("cost"), "1"))
 }
 
 func (b *backend) pause(r *http.Request, d time.Duration) {
@@ -575,6 +576,29 @@ func TestCostsOfRequestsInFlight(t *testing.T) {
 		})
 		f.wantPlaces(20)
 		want := 1000 - uint32(allowed.Load())
-		eventually(t, fmt.Sprintf("%d left of the budget", want), func() bool { return f.peek("budget=units,api_key=ann")[0] == want })
+		left := func(want uint32) {
+			t.Helper()
+			eventually(t, fmt.Sprintf("%d left of the budget", want), func() bool { return f.peek("budget=units,api_key=ann")[0] == want })
+		}
+		left(want)
+
+		// A request may cost more than what is left. The next one is denied then, and takes no place.
+		for _, want := range []int{http.StatusOK, http.StatusTooManyRequests, http.StatusTooManyRequests} {
+			req, err := http.NewRequest(http.MethodGet, f.envoy.URL()+"/?cost=2000", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("X-Api-Key", "ann")
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("got %s, want %d", resp.Status, want)
+			}
+			left(0)
+		}
+		f.wantPlaces(20)
 	})
 }

@@ -3,85 +3,178 @@ package test
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slidegate/slidegate/test/edge"
 )
 
 const (
+	// servedRules have limits by address, by route, by generic key and by API key.
 	servedRules = `
 domain: edge
 descriptors:
+  - key: remote_address
+    rate_limit: {name: per-address, limits: [{window: 20s, requests: 16}, {window: 1h, requests: 30}]}
+  - key: remote_address
+    value: 127.0.0.3
+    rate_limit: {name: office, limits: [{window: 20s, requests: 12}, {window: 1h, requests: 25}]}
   - key: api_key
     rate_limit:
       name: per-key
-      by_tier:
-        free: {window: 8s, requests: 9}
-        pro: {policy: token_bucket, rate: 1/h, burst: 15}
+      limits: [{window: 20s, requests: 7}, {window: 1h, requests: 12}]
   - key: route
     value: search
     descriptors:
       - key: api_key
-        rate_limit: {name: search, policy: calendar, unit: year, requests_per_unit: 30, cost: 2}
+        rate_limit: {name: search, policy: calendar, unit: year, requests_per_unit: 9, cost: 2}
+  - key: route
+    value: login
+    descriptors:
+      - key: remote_address
+        value: 127.*
+        share_threshold: true
+        rate_limit: {name: login, limits: [{window: 20s, requests: 10}, {window: 1h, requests: 18}]}
+  - key: generic_key
+    value: rest
+    rate_limit: {name: rest, window: 1h, requests: 25}
+    descriptors:
+      - key: api_key
+        rate_limit: {name: watched, observe: true, window: 1h, requests: 5}
 `
 	servedTiers = `
-tiers: [free, pro]
+tiers: [free, pro, staff]
 default: free
 subjects:
-  - {id: hobby, tier: free, keys: [{plain: example-hobby}]}
+  - {id: hobby, tier: free, keys: [{plain: example-hobby}, {plain: example-hobby-new}]}
   - {id: shop, tier: free, keys: [{plain: example-shop}]}
   - {id: bank, tier: pro, keys: [{plain: example-bank}]}
+  - {id: crew, tier: staff, keys: [{plain: example-crew}]}
+`
+	// servedByTier replaces the terms of per-key, if there are tiers.
+	servedByTier = `
+      by_tier:
+        free: {limits: [{window: 20s, requests: 7}, {window: 1h, requests: 12}]}
+        pro: {policy: token_bucket, rate: 1/h, burst: 15}
+        staff: {unlimited: true}
 `
 )
 
-// TestReplayGivesTheDecisionsThatWereServed sends requests through a real Envoy with the shipped
+var (
+	servedKeys  = []string{"example-hobby", "example-hobby-new", "example-shop", "example-bank", "example-crew", "made-up", "other"}
+	servedPaths = []string{"/search", "/search?q=x", "/login", "/", "/orders/7"}
+	servedFrom  = []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}
+)
+
+// TestReplayGivesTheDecisionsThatWereServed sends requests through a real Envoy with a shipped
 // file to a real rls. "rls replay" of Envoy's log must decide every line as it was served. No
 // log of the rules becomes free between two requests but where the test waits for it: the log has
-// milliseconds, and rls decides a moment after Envoy's start of the request. All rules are by key:
-// the shipped file logs the subject of the limit that decides, so a limit by address would hide it.
+// milliseconds, and rls decides a moment after Envoy's start of the request.
 func TestReplayGivesTheDecisionsThatWereServed(t *testing.T) {
 	t.Parallel()
-	s := setup{rules: servedRules, tiers: servedTiers}.start(t)
-	random := rand.New(rand.NewPCG(21, 1))
-	keys := []string{"example-hobby", "example-shop", "example-bank"}
-	requests, served := 0, make(map[int]int)
-	for range 3 {
-		for range 60 {
-			var header []string
-			if random.IntN(5) > 0 {
-				header = []string{"X-Api-Key", keys[random.IntN(len(keys))]}
-			}
-			path := []string{"/search", "/search?q=x", "/login", "/", "/orders/7"}[random.IntN(5)]
-			from := s.from(fmt.Sprintf("127.0.0.%d", 1+random.IntN(3)))
-			served[from.get(path, header...).status]++
-			requests++
-		}
-		eventually(t, "the window of eight seconds to be empty", func() bool {
-			return s.peek("api_key=" + keys[0])[0] == 9 && s.peek("api_key=" + keys[1])[0] == 9
+	byTier := strings.Replace(servedRules, "\n      limits: [{window: 20s, requests: 7}, {window: 1h, requests: 12}]\n", servedByTier, 1)
+	each := map[string]string{"SLIDEGATE_TIERS_UNKNOWN_KEY": "each"}
+	none := map[string]string{envTiersSource: "none"}
+	every := []string{"login", "office", "per-address", "per-key", "rest", "search"}
+	for name, v := range map[string]served{
+		"tiers":                       {setup: setup{rules: byTier, tiers: servedTiers, change: restIsGeneric(t)}, denied: every},
+		"unknown keys for themselves": {setup: setup{rules: byTier, tiers: servedTiers, change: restIsGeneric(t), env: each}, denied: every},
+		"no tiers":                    {setup: setup{rules: servedRules, change: restIsGeneric(t), env: none}, denied: every},
+		"one hop": {
+			setup: setup{rules: byTier, tiers: servedTiers, config: oneHopConfig}, denied: []string{"login", "office", "per-address", "per-key", "search"},
+			by: []string{"--map", "../docs/examples/replay-one-hop.yaml"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v.replay(t)
 		})
 	}
+}
+
+// restIsGeneric returns a change of envoy/ratelimit.yaml: the last route sends descriptors with a
+// generic key.
+func restIsGeneric(t *testing.T) map[string]string {
+	t.Helper()
+	before, route, ok := strings.Cut(read(t, "envoy/ratelimit.yaml"), "              - name: everything-else\n")
+	route, _, more := strings.Cut(route, "                    - actions:\n")
+	if !ok || !more || strings.Contains(before, route) {
+		t.Fatal("envoy/ratelimit.yaml has no such route")
+	}
+	return map[string]string{route: route +
+		"                    - actions: [{generic_key: {descriptor_value: rest}}]\n" +
+		"                    - actions: [{generic_key: {descriptor_value: rest}}, {request_headers: {header_name: x-api-key, descriptor_key: api_key}}]\n"}
+}
+
+// served is a stack whose log is replayed.
+type served struct {
+	setup
+	by     []string // the flags that say how descriptors are made; empty: Envoy's file
+	denied []string // the rules that deny
+}
+
+// replay serves requests, and replays their log.
+func (v served) replay(t *testing.T) {
+	s := v.start(t)
+	requests := v.serveAll(s)
 	s.wantAllDecided()
+	eventually(t, "the whole log", func() bool { return len(jsonLines(s.envoy.Output())) >= requests })
 	s.envoy.Stop()
 
-	log := fileOf(t, "access.log", strings.Join(jsonLines(s.envoy.Output()), ""))
-	dir := filepath.Dir(log)
-	rules, tiers := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "tiers.yaml")
-	writeFile(t, rules, servedRules)
-	writeFile(t, tiers, servedTiers)
-	decisions := filepath.Join(dir, "decisions.ndjson")
-	got := run(t, edge.RLSOptions{}, "", "replay", "--rules", rules, "--tiers", tiers, "--envoy", edgeConfig, "--decisions", decisions, log)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		writeFile(t, path, text)
+		return path
+	}
+	log, decisions := file("access.log", strings.Join(jsonLines(s.envoy.Output()), "")), filepath.Join(dir, "decisions.ndjson")
+	args := []string{"replay", "--what-if", "none", "--decisions", decisions, "--rules", file("rules.yaml", v.rules)}
+	if v.tiers != "" {
+		args = append(args, "--tiers", file("tiers.yaml", v.tiers))
+	}
+	if v.by == nil {
+		text := read(t, "envoy/ratelimit.yaml")
+		for from, to := range v.change {
+			text = strings.ReplaceAll(text, from, to)
+		}
+		v.by = []string{"--envoy", file("envoy.yaml", text)}
+	}
+	got := run(t, edge.RLSOptions{Env: v.env}, "", append(append(args, v.by...), log)...)
 	if got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	compareServed(t, log, decisions, requests)
-	if served[429] < 50 || served[200] < 50 {
-		t.Errorf("served %v: the requests test little", served)
+	v.compare(t, log, decisions, requests)
+}
+
+// serveAll sends two bursts of requests. Between them the windows of twenty seconds pass. It returns
+// the number of requests.
+func (v served) serveAll(s *stack) (requests int) {
+	s.t.Helper()
+	random := rand.New(rand.NewPCG(21, 1))
+	clients := make([]*client, len(servedFrom))
+	for i, address := range servedFrom {
+		clients[i] = s.from(address)
 	}
+	for burst := range 2 {
+		if burst > 0 {
+			waitUntil(time.Now().Add(21 * time.Second))
+		}
+		for range 120 {
+			var header []string
+			if random.IntN(6) > 0 {
+				header = []string{"X-Api-Key", servedKeys[random.IntN(len(servedKeys))]}
+			}
+			clients[random.IntN(len(clients))].get(servedPaths[random.IntN(len(servedPaths))], header...)
+			requests++
+		}
+	}
+	return requests
 }
 
 // jsonLines returns the lines of an access log among what Envoy wrote.
@@ -94,8 +187,8 @@ func jsonLines(output string) (lines []string) {
 	return lines
 }
 
-// compareServed compares each line of a log with its decision.
-func compareServed(t *testing.T, log, decisions string, requests int) {
+// compare compares each line of a log with its decision.
+func (v served) compare(t *testing.T, log, decisions string, requests int) {
 	t.Helper()
 	lines := make(map[int]edge.AccessLogEntry)
 	eachLine(t, log, func(n int, line []byte) {
@@ -105,7 +198,7 @@ func compareServed(t *testing.T, log, decisions string, requests int) {
 		}
 		lines[n] = e
 	})
-	decided := 0
+	decided, denied := 0, make(map[string]bool)
 	eachLine(t, decisions, func(n int, line []byte) {
 		var d struct {
 			Line    int
@@ -117,12 +210,19 @@ func compareServed(t *testing.T, log, decisions string, requests int) {
 		}
 		decided++
 		e := lines[d.Line]
-		if was := e["status"] != 429.0; was != d.Allowed || !was && e["rule"] != d.Rule {
+		was := e["status"] != 429.0
+		if was != d.Allowed || !was && e["rule"] != d.Rule {
 			t.Errorf("line %d was served as %+v, replayed as %s", d.Line, e, line)
+		}
+		if !was {
+			denied[d.Rule] = true
 		}
 	})
 	if decided != requests || len(lines) != requests {
 		t.Errorf("%d lines, %d decisions, want %d", len(lines), decided, requests)
+	}
+	if got := slices.Sorted(maps.Keys(denied)); !slices.Equal(got, v.denied) {
+		t.Errorf("denied by %q, want by %q: the requests test too little", got, v.denied)
 	}
 }
 

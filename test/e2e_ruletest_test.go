@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -56,6 +57,57 @@ func TestLimitsOnRedis(t *testing.T) {
 	}
 }
 
+// TestLimitsOnCluster runs requests with several limits on a Redis Cluster, and on one node of it.
+func TestLimitsOnCluster(t *testing.T) {
+	t.Parallel()
+	cluster := servers.StartCluster(t)
+	dir := filepath.Dir(fileOf(t, "limits_test.yaml", `rules: rules.yaml
+tests:
+  - name: several limits
+    steps: [{times: 4, descriptors: [a=1, b=2, c=3], expect: {allowed: 3, rule: a}}]
+`))
+	writeFile(t, filepath.Join(dir, "rules.yaml"), `domain: edge
+descriptors:
+  - {key: a, rate_limit: {name: a, window: 10s, requests: 3}}
+  - {key: b, rate_limit: {name: b, window: 10s, requests: 4}}
+  - {key: c, rate_limit: {name: c, window: 10s, requests: 5}}
+`)
+	address := cluster.Masters()[0].Addr()
+	if got := run(t, edge.RLSOptions{}, "", "test", "--redis", "redis-cluster://"+address, dir); got.code != 0 || got.stdout != "1 passed, 0 failed, 4 requests; 3 of 3 rules and tiers tested\n" {
+		t.Errorf("got %+v", got)
+	}
+	got := run(t, edge.RLSOptions{}, "", "test", "--redis", "redis://"+address, dir)
+	if got.code != 1 || !strings.HasPrefix(got.stderr, "rls: --redis: ") || !strings.HasSuffix(got.stderr, "; this Redis is a node of a cluster: write redis-cluster://host:port\n") {
+		t.Errorf("one node: got %+v", got)
+	}
+}
+
+// TestLimitsWithPassword runs "rls test" with a right, a wrong and no password, which is not printed.
+func TestLimitsWithPassword(t *testing.T) {
+	t.Parallel()
+	address := servers.StartRedis(t, "--requirepass", "hush-right").Addr()
+	dir := testsIn(t)
+	for login, want := range map[string]struct {
+		code   int
+		stderr string
+	}{
+		":hush-right@": {},
+		":hush-wrong@": {1, "rls: --redis: looking for logs of other tests: redisstore: auth: WRONGPASS "},
+		"":             {1, "rls: --redis: looking for logs of other tests: redisstore: auth: NOAUTH "},
+	} {
+		got := run(t, edge.RLSOptions{}, "", "test", "--redis", "redis://"+login+address, dir)
+		if got.code != want.code || !strings.HasPrefix(got.stderr, want.stderr) || strings.Contains(got.stdout+got.stderr, "hush") {
+			t.Errorf("%s: got %+v", login, got)
+		}
+		if want.code != 0 && !strings.HasSuffix(got.stderr, "; write the user and the password into the URL: redis://user:password@host:port\n") {
+			t.Errorf("%s: got %q", login, got.stderr)
+		}
+	}
+}
+
+// runsIn matches the line before each run of --watch.
+var runsIn = regexp.MustCompile(`(?m)^---- \d\d:\d\d:\d\d -+$`)
+
 // TestLimitsAgain runs "rls test --watch" and changes the rules, and then the tests.
 func TestLimitsAgain(t *testing.T) {
 	t.Parallel()
@@ -80,6 +132,9 @@ func TestLimitsAgain(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "rules.yaml"), testedRules)
 	writeFile(t, filepath.Join(dir, "limits_test.yaml"), limitsTest)
 	eventually(t, "the tests to pass again", last("2 passed, 0 failed, 10 requests; 1 of 1 rules and tiers tested\n"))
+	if runs := runsIn.FindAllString(out.String(), -1); len(runs) < 4 {
+		t.Errorf("got %d lines with the time of a run in\n%s", len(runs), out.String())
+	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

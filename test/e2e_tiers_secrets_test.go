@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -126,6 +127,13 @@ descriptors:
   - key: x-api-key
     value_to_metric: true
     rate_limit: {name: per-header, unit: hour, requests_per_unit: 2}
+  - key: watched
+    shadow_mode: true
+    rate_limit: {name: watched, unit: hour, requests_per_unit: 1}
+    descriptors:
+      - key: api_key
+        shadow_mode: true
+        rate_limit: {name: watched-key, unit: hour, requests_per_unit: 1}
 `
 }
 
@@ -357,6 +365,8 @@ func sendKeysToLimits(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evide
 		"x-api-key=" + p.at("an entry x-api-key"),
 		"X-API-KEY=" + p.at("an entry X-API-KEY"),
 		"nothing=here,api_key=" + p.at("an entry of a descriptor without a rule"),
+		"watched=yes,api_key=" + p.at("a customer's"),
+		"watched=yes,api_key=" + p.at("an entry of a rule in shadow mode"),
 	}
 	for range 4 { // more than any of them may
 		ask(question(1, append(slices.Clone(texts), "remote_address=192.0.2.1")...))
@@ -594,15 +604,16 @@ func (e *evidence) recordPages(t *testing.T, rls *edge.RLSServer) {
 	}
 }
 
-// recordLog stops rls and records its log, which must have lines at debug level.
+// recordLog stops rls and records its log. It must have the line at debug level that every
+// transport writes, and that shows most of a request.
 func (e *evidence) recordLog(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	if code, err := rls.Stop(); code != 0 || err != nil {
 		t.Errorf("exit code: got %d, %v, want 0", code, err)
 	}
 	e.add("the log", rls.Output())
-	if !strings.Contains(rls.Output(), `"level":"debug"`) {
-		t.Error("the log has nothing at debug level")
+	if want := `"level":"debug"`; !regexp.MustCompile(want + `.*"rule":"watched-key"`).MatchString(rls.Output()) {
+		t.Errorf("the log has no line with %s of the rule in shadow mode", want)
 	}
 }
 

@@ -30,9 +30,6 @@ import (
 const watchedRules = `
   - key: customer
     rate_limit: {name: per-customer, unit: hour, requests_per_unit: 1}
-  - key: watched
-    shadow_mode: true
-    rate_limit: {name: watched, unit: hour, requests_per_unit: 1}
   - key: route
     rate_limit: {name: per-route, unit: hour, requests_per_unit: 1}
     descriptors:

@@ -9,13 +9,16 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/rulesdiff"
 	"github.com/slidegate/slidegate/internal/terminal"
@@ -24,6 +27,7 @@ import (
 type diffCmd struct {
 	adminPorts
 	Tiers, OldTiers, NewTiers string
+	OldConfig                 string
 	Markdown, ExitCode, Live  bool
 }
 
@@ -49,6 +53,7 @@ func diff(c *cli) *cobra.Command {
 	f.StringVar(&d.Tiers, "tiers", "", "the tiers `FILE` of both sets, instead of tiers.path of the settings")
 	f.StringVar(&d.OldTiers, "old-tiers", "", "the tiers `FILE` of OLD")
 	f.StringVar(&d.NewTiers, "new-tiers", "", "the tiers `FILE` of NEW")
+	f.StringVar(&d.OldConfig, "old-config", "", "the settings `FILE` of OLD, if they change too; --config has those of NEW, and the environment is for both")
 	f.BoolVar(&d.Markdown, "markdown", false, "print Markdown, for a comment on a pull request")
 	f.BoolVar(&d.ExitCode, "exit-code", false, "exit 1 if anything changes in meaning")
 	f.BoolVar(&d.Live, "live", false, "also ask the running service who would be denied now")
@@ -75,8 +80,10 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 			return err
 		}
 	}
-	was, wasErr := d.load(c, old, cmp.Or(d.OldTiers, d.Tiers))
-	is, isErr := d.load(c, now, cmp.Or(d.NewTiers, d.Tiers))
+	before := *c
+	before.Config = cmp.Or(d.OldConfig, c.Config)
+	was, wasSecrets, wasErr := d.load(&before, old, cmp.Or(d.OldTiers, d.Tiers))
+	is, isSecrets, isErr := d.load(c, now, cmp.Or(d.NewTiers, d.Tiers))
 	for _, err := range []error{wasErr, isErr} {
 		if errors.As(err, new(usageError)) {
 			return err
@@ -85,6 +92,9 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 	if wasErr != nil || isErr != nil {
 		return invalid(wasErr, isErr)
 	}
+	if !reflect.DeepEqual(wasSecrets, isSecrets) {
+		return usage("--old-config: secrets is other than in the new settings, so no API key of one set can be found in the other: compare the settings without this change")
+	}
 	report := rulesdiff.Compare(was, is)
 	var failure error
 	if ask != nil {
@@ -92,7 +102,7 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 		if failure = err; err != nil && !errors.As(err, new(partial)) {
 			return err
 		}
-		report.AddLive(was, is, instances, problems)
+		report.AddLive(was, is, instances, time.Now(), problems)
 	}
 	if err := d.write(report); err != nil {
 		return err
@@ -103,32 +113,32 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 	return failure
 }
 
-// load loads one set.
-func (d *diffCmd) load(c *cli, path, tiers string) (set rulesdiff.Set, err error) {
+// load loads one set, and how API keys become digests in it.
+func (d *diffCmd) load(c *cli, path, tiers string) (set rulesdiff.Set, secrets settings.Secrets, err error) {
 	in, err := config.NewInput([]string{path}, os.Stdin)
 	switch {
 	case err != nil:
-		return set, usageError{err}
+		return set, secrets, usageError{err}
 	case in.Settings != "":
-		return set, usage("%s is a settings file: name rules or tiers, and give --config for settings", path)
+		return set, secrets, usage("%s is a settings file: name rules or tiers, and give --config for settings", path)
 	case in.Tiers != "" && tiers != "":
-		return set, usage("%s and %s are both tiers files: give one", path, tiers)
+		return set, secrets, usage("%s and %s are both tiers files: give one", path, tiers)
 	case tiers != "":
 		in.Tiers = tiers
 	}
 	s, err := c.load()
 	if err != nil {
-		return set, err
+		return set, secrets, err
 	}
 	g, err := in.Load(s.Settings)
 	if err != nil {
-		return set, err
+		return set, secrets, err
 	}
 	set = rulesdiff.Set{Path: path, Rules: g.Rules}
 	for _, p := range g.Places {
 		set.Places = append(set.Places, p.String())
 	}
-	return set, nil
+	return set, s.Secrets, nil
 }
 
 // Bounds of what is asked for of a running service.
@@ -240,13 +250,13 @@ func (t diffText) linef(indent int, format string, args ...any) {
 func (t diffText) verdict(v rulesdiff.Verdict) string {
 	switch v {
 	case rulesdiff.Looser:
-		return t.paint.Green(string(v))
+		return t.paint.Green(v.String())
 	case rulesdiff.Stricter:
-		return t.paint.Red(string(v))
+		return t.paint.Red(v.String())
 	case rulesdiff.Both:
-		return t.paint.Yellow("stricter and looser")
+		return t.paint.Yellow(v.String())
 	default:
-		return "neither stricter nor looser"
+		return v.String()
 	}
 }
 

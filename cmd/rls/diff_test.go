@@ -47,6 +47,9 @@ func TestDiffExitCodes(t *testing.T) {
 	broken := put("broken.yaml", "domain: d\ndescriptors: [{key: api_key, rate_limit: {window: 1m}}]\n")
 	worse := put("worse.yaml", "domain: d\ndescriptors: [{kei: api_key}]\n")
 	set := put("settings.yaml", "grpc: {address: 127.0.0.1:0}\n")
+	strict := put("strict.yaml", "rules: {policy: fixed, retry_jitter: 20%, quota_mode: true}\nstore: {on_error: deny}\n")
+	observed := put("observed.yaml", "rules: {shadow_mode: true}\n")
+	digests := put("digests.yaml", "secrets: {entries: [token]}\n")
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -69,6 +72,13 @@ func TestDiffExitCodes(t *testing.T) {
 		{name: "an address without --live", args: []string{old, now, "--admin", "localhost:1"}, code: 2, stderr: "are for --live"},
 		{name: "tiers twice", args: []string{exampleTiers, exampleTiers, "--tiers", exampleTiers}, code: 2, stderr: "are both tiers files"},
 		{name: "tiers alone", args: []string{exampleTiers, exampleTiers}, out: "no change in meaning"},
+		{name: "other settings", args: []string{old, old, "--old-config", set, "--config", strict}, out: "limits: 5 per 1m → 5 per 1m fixed"},
+		{name: "all is observed", args: []string{old, old, "--old-config", set, "--config", observed}, out: "observe: enforced → only observed"},
+		{name: "waits and failures", args: []string{old, old, "--old-config", set, "--config", strict, "--json"}, out: `"what": "retry_jitter"`},
+		{name: "quotas", args: []string{old, old, "--old-config", set, "--config", strict}, out: "quota_mode: false → true"},
+		{name: "failures", args: []string{old, old, "--old-config", set, "--config", strict}, out: "on_store_error: local → deny"},
+		{name: "other digests", args: []string{old, old, "--old-config", set, "--config", digests}, code: 2, stderr: "--old-config: secrets is other than"},
+		{name: "broken settings of both", args: []string{old, old, "--old-config", broken, "--config", worse}, code: 1, stderr: "broken.yaml:1: "},
 		{name: "no service", args: []string{old, now, "--live", "--admin", "127.0.0.1:1"}, code: 1, stderr: "the admin port does not answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,11 +98,11 @@ func TestDiffFormats(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Changed || r.Verdict != rulesdiff.Both || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
+	if !r.Changed || r.Verdict != rulesdiff.Stricter || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
 		t.Errorf("%+v", r)
 	}
 	_, out, _ = command(t, "", append(args, "--markdown")...)
-	for _, want := range []string{"### Rate limits: both\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
+	for _, want := range []string{"### Rate limits: stricter\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, out)
 		}

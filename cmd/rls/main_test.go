@@ -74,7 +74,11 @@ func TestCommandOfReference(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	const (
 		demoFree = "e1f4fdb94683a17c8a5d9e6dc6cca27c4a2f827dbe26ede139c17a61127b1f4f\n" // as in tiers.yaml
-		x        = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
+		// Tests of a subject and a tier that do not exist, and one that expects nothing.
+		strangers = "rules: ../../docs/examples/rules.yaml\ntiers: ../../docs/examples/tiers.yaml\ntests:\n" +
+			"- {name: a, request: {descriptors: [api_key=1]}, steps: [{subject: x, expect: {allowed: 1}}, {tier: gold, expect: {allowed: 1}}]}\n" +
+			"- {name: b, steps: [{descriptors: [api_key=1]}]}\n"
+		x = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
 	)
 	domains := write(t, "domain: a\n---\ndomain: b\n")
 	redis := write(t, "store: {type: redis, redis: {key_prefix: 'own:'}}\n")
@@ -97,7 +101,16 @@ func TestCommandLine(t *testing.T) {
 		{line: "test nowhere", code: 2, stderr: "stat nowhere: no such file"},
 		{line: "test testdata", code: 2, stderr: "testdata: the directory has no files named *_test.yaml"},
 		{line: "test --format xml ../../docs/examples", code: 2, stderr: `--format: expected text, tap or junit, not "xml"`},
-		{line: "test --redis redis://:hush@ ../../docs/examples", code: 1, stderr: "SLIDEGATE_STORE_REDIS_URL: "},
+		{line: "test --redis redis://:hush@ ../../docs/examples", code: 2, stderr: "rls: --redis: the URL has no host"},
+		{line: "test --redis redis://:hush@127.0.0.1:1 ../../docs/examples", code: 1, stderr: "rls: --redis: looking for logs of other tests: redisstore: connect: dial tcp 127.0.0.1:1: connect: connection refused; check the address, and that Redis runs there\n"},
+		{line: "test --redis= ../../docs/examples", code: 2, stderr: `invalid argument "" for "--redis" flag: expected the URL of a Redis`},
+		{line: "test --run=( ../../docs/examples", code: 2, stderr: "rls: --run: error parsing regexp: missing closing )"},
+		{line: "test --run=^nothing$ ../../docs/examples", code: 2, stderr: `rls: --run: none of the 7 tests has a name that matches "^nothing$"`},
+		{line: "test --run=^nothing$ --format tap ../../docs/examples", code: 2, stderr: `rls: --run: none of the 7 tests has a name that matches "^nothing$"`},
+		{line: "test --run=bursts|denial ../../docs/examples", stdout: "2 passed, 0 failed, 1352 requests; 5 not run\n"},
+		{line: "test --run=bursts --require-coverage ../../docs/examples", code: 2, stderr: "rls: --require-coverage: --run leaves tests out"},
+		{line: "test --run=denial --verbose ../../docs/examples", stdout: "PASS a denial tells the client when to come back\n    ../../docs/examples/limits_test.yaml:16: step 1 at 0s: expect: {allowed: 100, rule: per-key, limit: 100, remaining: 0, tier: free, subject: hobby, reset: 1m0s}\n"},
+		{line: "test --watch --format junit ../../docs/examples", code: 2, stderr: "rls: --watch: a report in the format junit is about one run: use --format text"},
 		{line: "test --require-coverage ../../docs/examples", stdout: " passed, 0 failed, "},
 		{line: "test --format tap ../../docs/examples", stdout: "TAP version 14\n1..7\nok 1 - a free key gets 100 in any minute\n"},
 		{line: "test --format junit ../../docs/examples", stdout: `<testsuites tests="7" failures="0">`},
@@ -165,6 +178,14 @@ func TestCommandLine(t *testing.T) {
 		{line: "validate -", stdin: "grpc: {address: 'unix://" + missing + "/s'}\n", code: 1, stderr: "\ngrpc.address: cannot listen on unix://" + missing + "/s: the directory " + missing + " does not exist; create it\n"},
 		{line: "validate ../../internal/config/settings/settings.full.yaml -", stdin: "tiers: [a]\ndefault: a\n", code: 1, stderr: "built-in rules.yaml"},
 		{line: "validate ../../internal/config/example/rules.yaml ../../internal/config/example/tiers.yaml", stdout: "tiers.yaml: valid\n"},
+		{line: "validate ../../docs/examples/limits_test.yaml", stdout: "../../docs/examples/limits_test.yaml: valid\ntests: 7\n"},
+		{line: "validate ../../docs/examples/limits_test.yaml ../../docs/examples/rules.yaml ../../docs/examples/tiers.yaml", stdout: "docs/examples/tiers.yaml: valid\ntests: 7\n"},
+		{line: "validate --json ../../docs/examples/limits_test.yaml", stdout: "\"valid\": true,\n  \"rules\": 0,\n  \"tests\": 7\n}"},
+		{line: "validate --keys 5 ../../docs/examples/limits_test.yaml", code: 2, stderr: "rls: --keys and --portable are about rules: name rules, too"},
+		{line: "validate -", stdin: "tests: []\nrules: 5\n", code: 1, stderr: "-:1: tests: at least one test is needed"},
+		{line: "validate -", stdin: "tests: [{name: a, steps: [{descriptors: [a=1], expect: {allowed: 1}}]}]\nrules: nowhere.yaml\n", code: 1, stderr: "\nnowhere.yaml: no such file or directory\n"},
+		{line: "validate -", stdin: strangers, code: 1, stderr: "\n-:4: subject: the tiers file has no subject \"x\"\n-:4: tier: the tiers file has no tier \"gold\"\n-:5: no step of the test expects anything"},
+		{line: "validate -", stdin: "tests: [{name: a, steps: [{descriptors: [a=1], expect: {allowed: 1}}]}]\n", code: 1, stderr: "\n-: rules: no rules are named: write rules: rules.yaml, or set rules.path\n"},
 		{line: "validate --config a.yaml ../../internal/config/settings/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},
 		{line: "validate ../../internal/config/example/tiers.yaml -", stdin: tiersText, code: 2, stderr: "are both tiers files: give one"},
 	} {

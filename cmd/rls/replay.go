@@ -1,10 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -54,7 +55,7 @@ func replayOf(c *cli) *cobra.Command {
 		Use:   replayName + " LOG...",
 		Short: "Decide the requests of access logs, and report what the rules would have done.",
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
-			"LOG is an access log of Envoy, nginx or Caddy, also packed by gzip or zstd; - is standard input. " +
+			"LOG is an access log of Envoy, nginx or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. " +
 			"It calls nothing. docs/replay.md describes the logs and the report.\n\n" +
 			"Exit codes: 0, the report is complete; 1, an error; 2, a --fail-if holds; 3, the report is of a part of the requests.",
@@ -72,11 +73,11 @@ func replayOf(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&r.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&r.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
-	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests; several files are one configuration")
-	f.StringVar(&r.Map, "map", "", "a mapping `FILE` in place of --envoy, which says what the descriptors of a request are")
+	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests and has the format of the log; several files are one configuration")
+	f.StringVar(&r.Map, "map", "", "a mapping `FILE`: in place of --envoy the descriptors of a request, beside --envoy the names of the fields in a JSON log")
 	f.StringVar(&r.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
 	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
-	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; rls recognises the named ones")
+	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; without it rls recognises the named ones, and that of --envoy")
 	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; docs/replay.schema.json describes it")
 	f.StringVar(&r.HTML, "html", "", "also write the report to this `FILE`, as a page with charts that needs no other file")
 	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; docs/replay-decisions.schema.json describes it")
@@ -118,9 +119,14 @@ func (r *replayCmd) Run(c *cli) error {
 	if err := r.checkNames(now.Rules, conditions); err != nil {
 		return err
 	}
-	describer, fields, err := r.describer(now)
+	options := accesslog.Options{Paths: r.Logs, Format: r.Format, Reorder: r.Reorder}
+	describer, err := r.describer(now, &options)
 	if err != nil {
 		return err
+	}
+	if asked := describer.Domains(); len(asked) > 0 && !slices.ContainsFunc(asked, now.Rules.HasDomain) {
+		return fmt.Errorf("no rule would apply: the requests ask in the domain %s, and the rules have %s",
+			strings.Join(asked, ", "), cmp.Or(strings.Join(now.Rules.Domains(), ", "), "none"))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -140,36 +146,28 @@ func (r *replayCmd) Run(c *cli) error {
 	default:
 		o.WhatIf = func(rule string) bool { return rule == r.WhatIf }
 	}
-	var decisions *os.File
-	if r.Decisions != "" {
-		if decisions, err = r.create("--decisions", r.Decisions); err != nil {
-			return err
-		}
-		defer func() { _ = decisions.Close() }() // for the ways out below; the usual one reports the error
+	decisions, page, err := r.outputs(l)
+	if err != nil {
+		return err
+	}
+	defer decisions.drop() // for the ways out below; the usual one reports the error
+	defer page.drop()
+	if decisions != nil {
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
-	var page *os.File
-	if r.HTML != "" {
-		if page, err = r.create("--html", r.HTML); err != nil {
-			return err
-		}
-		defer func() { _ = page.Close() }() // as above
-	}
-	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: accesslog.Options{
-		Paths: r.Logs, Format: r.Format, Fields: fields, Reorder: r.Reorder,
-	}}
+	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: options}
 	defer job.engine.Close()
 	result, failed := job.run(ctx)
 	if result == nil {
 		return failed
 	}
 	if decisions != nil {
-		if err := errors.Join(o.Decisions.Flush(), decisions.Close()); err != nil {
+		if err := errors.Join(o.Decisions.Flush(), decisions.close()); err != nil {
 			return fmt.Errorf("--decisions: %w", err)
 		}
 	}
 	if page != nil {
-		if err := errors.Join(report.WriteHTML(page, result), page.Close()); err != nil {
+		if err := errors.Join(report.WriteHTML(page, result), page.close()); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
@@ -180,25 +178,6 @@ func (r *replayCmd) Run(c *cli) error {
 		return partial{failed}
 	}
 	return r.judge(result, conditions)
-}
-
-// create creates a file that a flag names, unless it is one of the logs.
-func (r *replayCmd) create(flag, path string) (*os.File, error) {
-	if path == "-" {
-		return nil, usage("%s: name a file; standard output has the report", flag)
-	}
-	if there, err := os.Stat(path); err == nil {
-		for _, log := range r.Logs {
-			if info, err := os.Stat(log); err == nil && os.SameFile(there, info) {
-				return nil, usage("%s: %s is one of the logs, and would be overwritten", flag, path)
-			}
-		}
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	return f, nil
 }
 
 // check returns the conditions of --fail-if. The error says what is wrong with the flags.
@@ -218,10 +197,15 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		return nil, usage("--sampled: expected a share above 0 and up to 1, such as 0.1, not %v", r.Sampled)
 	case r.Reorder < 0:
 		return nil, usage("--reorder: expected a time such as 1m, or 0 if the lines are in the order of the requests, not %v", r.Reorder)
-	case r.HTML != "" && r.HTML == r.Decisions:
-		return nil, usage("--html and --decisions name the same file")
 	case r.AgainstTiers != "" && r.Against == "":
 		return nil, usage("--against-tiers: name the rules of these tiers with --against")
+	}
+	for i, log := range r.Logs {
+		for _, other := range r.Logs[:i] {
+			if log == other || sameFile(log, other) {
+				return nil, usage("%s and %s are one log, whose requests would count twice: name it once", other, log)
+			}
+		}
 	}
 	if r.Reorder == 0 {
 		r.Reorder = -1 // the reader's word for it
@@ -233,7 +217,9 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Condition) error {
 	var names []string
 	for _, rule := range rules.All() {
-		names = append(names, rule.Name)
+		if !slices.Contains(names, rule.Name) {
+			names = append(names, rule.Name)
+		}
 	}
 	known := func(flag, name string) error {
 		if slices.Contains(names, name) {
@@ -287,32 +273,39 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 	return now, was, err
 }
 
-// describer returns what makes descriptors of requests, and the fields of the logs, if a mapping
-// file names them.
-func (r *replayCmd) describer(g *config.Generation) (replay.Describer, map[string]accesslog.Attribute, error) {
+// describer returns what makes descriptors of requests. It sets what its files say of the logs.
+func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*describe.Describer, error) {
 	o := describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener}
 	if r.Map != "" {
-		if len(r.Envoy) > 0 || r.Domain != "" || r.Listener != "" {
-			return nil, nil, usage("--map replaces --envoy, --domain and --listener: give one or the other")
+		read := envoyfile.ReadMap
+		if len(r.Envoy) > 0 {
+			read = envoyfile.ReadFields
 		}
-		m, err := envoyfile.ReadMap(r.Map)
+		m, err := read(r.Map)
 		if err != nil {
-			return nil, nil, invalid(err)
+			return nil, invalid(err)
 		}
-		return describe.NewMap(m, o), m.Fields, nil
+		logs.Fields = m.Fields
+		if len(r.Envoy) == 0 {
+			if r.Domain != "" || r.Listener != "" {
+				return nil, usage("--domain and --listener belong to --envoy: the mapping file says the domain")
+			}
+			return describe.NewMap(m, o), nil
+		}
 	}
 	if len(r.Envoy) == 0 {
-		return nil, nil, r.needEnvoy()
+		return nil, r.needEnvoy()
 	}
 	c, err := envoyfile.Read(r.Envoy...)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, invalid(err)
 	}
 	d, err := describe.New(c, o)
 	if err != nil {
-		return nil, nil, usage("--envoy: %w", err)
+		return nil, usage("--envoy: %w", err)
 	}
-	return d, nil, nil
+	logs.Written = c.Logs
+	return d, nil
 }
 
 // needEnvoy says what makes descriptors of the requests of the logs.
@@ -330,12 +323,10 @@ func (r *replayCmd) needEnvoy() error {
 	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends, or a mapping file with --map FILE")
 }
 
-// storeOf returns the bounds of the logs: those of a service with these settings.
+// storeOf returns the bounds of the logs, which a replay keeps in memory also if the service has
+// Redis.
 func storeOf(s settings.Settings) replay.Options {
-	if s.Store.Type != settings.StoreMemory {
-		return replay.Options{}
-	}
-	return replay.Options{MaxKeys: int(s.Store.Memory.MaxKeys), MaxBytes: int64(s.Store.Memory.MaxBytes)}
+	return replay.Options{MaxKeys: int(min(s.Store.Memory.MaxKeys, math.MaxInt)), MaxBytes: int64(min(s.Store.Memory.MaxBytes, math.MaxInt64))}
 }
 
 // write prints the report.
@@ -416,7 +407,7 @@ func (j *replayJob) searches() bool {
 // read says what was read in the first run.
 func (j *replayJob) read() replay.Logs {
 	s := &j.stats
-	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late}
+	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd}
 	for _, f := range s.Faults {
 		logs.Errors = append(logs.Errors, replay.BrokenLine{File: f.File, Line: f.Line, Reason: f.Reason})
 	}
@@ -426,9 +417,7 @@ func (j *replayJob) read() replay.Logs {
 // pass gives all requests to the engine.
 func (j *replayJob) pass(ctx context.Context, what string) error {
 	o := j.options
-	if slices.Contains(o.Paths, "-") {
-		o.Stdin = interruptible(ctx, os.Stdin)
-	}
+	o.Done = ctx.Done()
 	reader, err := accesslog.Open(o)
 	if err != nil {
 		return err
@@ -457,16 +446,4 @@ func (c *sourceCount) Next() (*accesslog.Record, error) {
 		c.told.Store(c.n)
 	}
 	return c.reader.Next()
-}
-
-// interruptible returns a reader whose reads fail when ctx is done, although a read of a terminal or
-// a pipe goes on.
-func interruptible(ctx context.Context, from io.Reader) io.Reader {
-	out, in := io.Pipe()
-	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
-	go func() {
-		_, err := io.CopyBuffer(in, struct{ io.Reader }{from}, make([]byte, 256<<10))
-		in.CloseWithError(err) // nil is io.EOF
-	}()
-	return out
 }

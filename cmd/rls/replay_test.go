@@ -82,6 +82,26 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestReplayIsBounded: a replay keeps its logs in memory, within the bounds of store.memory, also with
+// the settings of a service that has Redis.
+func TestReplayIsBounded(t *testing.T) {
+	flags, log := replayFiles(t)
+	t.Setenv("SLIDEGATE_STORE_TYPE", "redis")
+	t.Setenv("SLIDEGATE_STORE_MEMORY_MAX_KEYS", "2")
+	code, out, errs := command(t, "", append(append([]string{"replay"}, flags...), "--json", log)...)
+	var r replay.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Evicted == 0 {
+		t.Errorf("exit %d, %v: %s; %d logs were dropped", code, err, errs, r.Evicted)
+	}
+	for _, p := range r.Rules {
+		for _, s := range p.WhatIf.Smallest {
+			if !s.Exact && s.Above == 0 {
+				t.Errorf("%s: the smallest limit is not even bounded: %+v", p.Rule, s)
+			}
+		}
+	}
+}
+
 // TestReplayMap makes descriptors by a mapping file, of a log with other names of fields.
 func TestReplayMap(t *testing.T) {
 	flags, _ := replayFiles(t)
@@ -109,9 +129,52 @@ descriptors:
 	if r.Requests != 9 || r.Denied != 3 || len(r.Untold) != 0 || strings.Contains(out+errs, "secret-key") {
 		t.Errorf("got %d requests, %d denied, untold %v: %s", r.Requests, r.Denied, r.Untold, out)
 	}
+	if code, _, errs := command(t, "", append(append([]string{"replay"}, flags...), "--map", mapping, log)...); code != 1 || !strings.Contains(errs, `map.yaml:3: "descriptors" does not go with --envoy`) {
+		t.Errorf("--map with descriptors beside --envoy: exit %d: %s", code, errs)
+	}
 	for _, wrong := range [][]string{{"--map", mapping, "--envoy", "x"}, {"--map", mapping, "--domain", "x"}, {"--map", filepath.Join(dir, "none")}, {"--map", log}} {
 		if code, _, errs := command(t, "", append(append([]string{"replay"}, flags[:4]...), append(wrong, log)...)...); code != 1 || !strings.Contains(errs, "map") && !strings.Contains(errs, "none") && !strings.Contains(errs, log) {
 			t.Errorf("%v: exit %d: %s", wrong, code, errs)
+		}
+	}
+}
+
+// TestReplayOwnLog: a JSON log with names of its own is read by the format in Envoy's configuration, or
+// by the fields of a mapping file beside it.
+func TestReplayOwnLog(t *testing.T) {
+	flags, _ := replayFiles(t)
+	dir := t.TempDir()
+	shipped := readAll(t, "../../envoy/ratelimit.yaml")
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	at := strings.Index(shipped, "json_format:\n")
+	own := file("envoy.yaml", shipped[:at]+`json_format: {"@timestamp": "%START_TIME%", http: {url: "%PATH(NQ)%"}, from: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", customer: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%"}
+                x_`+shipped[at:])
+	fields := file("fields.yaml", `fields: {t: "%START_TIME%", u: "%PATH(NQ)%", a: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", c: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%"}`)
+	for _, c := range []struct {
+		line string
+		more []string
+	}{
+		{`{"@timestamp":"2026-03-01T12:00:00.%03dZ","http":{"url":"/items"},"from":"192.0.2.7","customer":"acme"}`, []string{"--envoy", own}},
+		{`{"t":"2026-03-01T12:00:00.%03dZ","u":"/items","a":"192.0.2.7","c":"acme"}`, []string{"--envoy", own, "--map", fields}},
+	} {
+		var lines strings.Builder
+		for i := range 7 {
+			fmt.Fprintf(&lines, c.line+"\n", i)
+		}
+		code, out, errs := command(t, "", append(append(append([]string{"replay"}, flags[:4]...), c.more...), "--json", file("log", lines.String()))...)
+		var r replay.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+			t.Fatalf("exit %d, %v: %s", code, err, errs)
+		}
+		// 2 of 7 by the limit of the subject.
+		if r.Requests != 7 || r.Denied != 5 || r.Subjects[0].Subject != "acme" {
+			t.Errorf("%v: got %d requests, %d denied: %s", c.more, r.Requests, r.Denied, out)
 		}
 	}
 }
@@ -128,16 +191,19 @@ func TestReplayHTML(t *testing.T) {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	text := readAll(t, page)
-	for _, want := range []string{"These limits would have denied 40 % of the requests", "acme", "per-key", "</html>"} {
+	for _, want := range []string{"These limits would have denied 40&nbsp;% of the requests", "acme", "per-key", "</html>"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
 	for more, want := range map[string]string{
-		"--html -":      "--html: name a file; standard output has the report",
-		"--html " + log: "is one of the logs, and would be overwritten",
-		"--html " + page + " --decisions " + page: "--html and --decisions name the same file",
-		"--html " + filepath.Join(page, "x"):      "--html: open",
+		"--html -":           "--html: name a file; standard output has the report",
+		"--html " + log:      "is one of the files that are read, and would be overwritten",
+		"--html " + flags[1]: "is one of the files that are read",
+		"--html " + flags[3]: "is one of the files that are read",
+		"--html " + page + " --decisions " + page:                                  "--html and --decisions name the same file",
+		"--html " + page + " --decisions " + filepath.Dir(page) + "/./report.html": "--html and --decisions name the same file",
+		"--html " + filepath.Join(page, "x"):                                       "--html: open",
 	} {
 		if code, out, errs := command(t, "", line(append(strings.Fields(more), log)...)...); code != 1 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit %d: %s%s, want %s", more, code, out, errs, want)
@@ -145,6 +211,47 @@ func TestReplayHTML(t *testing.T) {
 	}
 	if readAll(t, log) != before {
 		t.Error("the log has changed")
+	}
+	// A replay that fails at its start leaves the last report as it is, and no new file.
+	fresh := filepath.Join(filepath.Dir(page), "fresh")
+	if code, _, errs := command(t, "", append(line("--html", page, "--decisions", fresh), "/nowhere/access.log")...); code != 1 || readAll(t, page) != text {
+		t.Errorf("exit %d: %s; the last report has changed", code, errs)
+	}
+	if _, err := os.Stat(fresh); err == nil {
+		t.Error("there is a file without decisions")
+	}
+	// What is shorter than before has nothing of before behind it.
+	if err := os.WriteFile(page, []byte(strings.Repeat("x", 1<<20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := command(t, "", line("--html", page, log)...); code != 0 || readAll(t, page) != text {
+		t.Errorf("exit %d: %s; the page differs", code, errs)
+	}
+}
+
+// TestReplayNotes says how many lines had no request, and of how many requests only the end is known.
+func TestReplayNotes(t *testing.T) {
+	flags, _ := replayFiles(t)
+	log := `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "GET /items HTTP/1.1" 200 1 "-" "-"` + "\n" + `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "" 400 0 "-" "-"` + "\n"
+	code, out, errs := command(t, log, append(append([]string{"replay"}, flags...), "-")...)
+	for _, want := range []string{"\n1 request, ", "The log does not tell how long 1 request lasted, so the time of the end counted.", "1 line without a method and a path counted as no request."} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit %d: %s%s, want %s", code, out, errs, want)
+		}
+	}
+}
+
+// TestReplaySameLog refuses a log that is named twice: its requests would count twice.
+func TestReplaySameLog(t *testing.T) {
+	flags, log := replayFiles(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(log, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, logs := range [][]string{{log, log}, {log, link}, {"-", "-"}} {
+		if code, _, errs := command(t, readAll(t, log), append(append([]string{"replay"}, flags...), logs...)...); code != 1 || !strings.Contains(errs, "are one log") {
+			t.Errorf("%v: exit %d: %s", logs, code, errs)
+		}
 	}
 }
 
@@ -231,7 +338,7 @@ func TestReplayExitCodes(t *testing.T) {
 		"sampled":           {with("--sampled", "0"), 1, "--sampled: expected a share"},
 		"reorder":           {with("--reorder", "-1s"), 1, "--reorder: expected a time"},
 		"decisions":         {with("--decisions", "-"), 1, "--decisions: name a file"},
-		"overwrite":         {with("--decisions", log), 1, "is one of the logs"},
+		"overwrite":         {with("--decisions", log), 1, "is one of the files that are read"},
 		"against-tiers":     {with("--against-tiers", flags[3]), 1, "name the rules of these tiers"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,7 +37,11 @@ type testCmd struct {
 	Rules, Tiers string
 	Redis        settings.URL
 	Format       string
+	Only         string // a regular expression for names of tests; empty: all
 	Watch, Cover bool
+	Verbose      bool
+
+	only *regexp.Regexp // nil: all
 }
 
 func testOf(c *cli) *cobra.Command {
@@ -63,6 +68,8 @@ func testOf(c *cli) *cobra.Command {
 	f.StringVar(&t.Tiers, "tiers", "", "take the tiers of this `FILE`, whatever the files of tests say")
 	f.Var(&urlFlag{&t.Redis}, "redis", "decide on the Redis of this `URL`, in real time, under a key prefix of its own")
 	f.StringVar(&t.Format, "format", "text", "print the results as text, tap or junit (`FORMAT`)")
+	f.StringVar(&t.Only, "run", "", "run only the tests whose name matches this `REGEXP`")
+	f.BoolVar(&t.Verbose, "verbose", false, "also print what each step got, as its expect may say it")
 	f.BoolVar(&t.Cover, "require-coverage", false, "also fail if no test reaches a rule or a tier of it")
 	f.BoolVar(&t.Watch, "watch", false, "run the tests again whenever a file changes")
 	completeWords(cmd, "format", "text", "tap", "junit")
@@ -72,16 +79,21 @@ func testOf(c *cli) *cobra.Command {
 // urlFlag is a flag whose value may have a password.
 type urlFlag struct{ *settings.URL }
 
-func (u *urlFlag) Set(text string) error { return u.UnmarshalText([]byte(text)) }
-func (*urlFlag) Type() string            { return "URL" }
+func (u *urlFlag) Set(text string) error {
+	if text == "" {
+		return errors.New("expected the URL of a Redis")
+	}
+	return u.UnmarshalText([]byte(text))
+}
+func (*urlFlag) Type() string { return "URL" }
 
 // errTests ends a command that has printed which tests failed.
 var errTests = errors.New("tests failed")
 
 // Run runs the tests, once or until the command is interrupted.
 func (t *testCmd) Run(c *cli) error {
-	if !slices.Contains([]string{"text", "tap", "junit"}, t.Format) {
-		return usage("--format: expected text, tap or junit, not %q", t.Format)
+	if err := t.check(); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -91,6 +103,7 @@ func (t *testCmd) Run(c *cli) error {
 	for ctx.Err() == nil {
 		// The watcher notes the state of the files before they are read, so it sees every change.
 		w := watch.New(watch.Options{Paths: t.watched(c), Interval: time.Second})
+		fmt.Println("---- " + time.Now().Format(time.TimeOnly) + " ----------------------------------------")
 		if err := t.once(ctx, c); err != nil && !errors.Is(err, errTests) && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "rls: "+err.Error())
 		}
@@ -100,6 +113,24 @@ func (t *testCmd) Run(c *cli) error {
 		if err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
+	}
+	return nil
+}
+
+// check refuses flags that mean nothing, or nothing together.
+func (t *testCmd) check() (err error) {
+	switch {
+	case !slices.Contains([]string{"text", "tap", "junit"}, t.Format):
+		return usage("--format: expected text, tap or junit, not %q", t.Format)
+	case t.Watch && t.Format != "text":
+		return usage("--watch: a report in the format %s is about one run: use --format text", t.Format)
+	case t.Only != "" && t.Cover:
+		return usage("--require-coverage: --run leaves tests out, so what only they reach would count as not tested: give one of the two")
+	case t.Only == "":
+		return nil
+	}
+	if t.only, err = regexp.Compile(t.Only); err != nil {
+		return usage("--run: %w", err)
 	}
 	return nil
 }
@@ -131,30 +162,40 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 	if err != nil {
 		return err
 	}
-	var results []ruletest.Result
-	var parts []ruletest.Part
+	var report ruletest.Report
 	for _, name := range names {
-		ofFile, covered, err := t.file(ctx, s, name)
+		results, covered, notRun, err := t.file(ctx, s, name)
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
+		}
+		if redisstore.ClassOf(err) != "" {
+			return redisProblem(err)
 		}
 		if err != nil {
 			unread := ruletest.Result{File: name, Name: name}
 			for _, p := range problems(err) {
 				unread.Problems = append(unread.Problems, p.String())
 			}
-			ofFile = []ruletest.Result{unread}
+			results = []ruletest.Result{unread}
 		}
-		results, parts = append(results, ofFile...), merge(parts, covered)
+		report.Add(results, covered, notRun)
 	}
+	if len(report.Results) == 0 {
+		return usage("--run: none of the %s has a name that matches %q", counted(report.NotRun, "test"), t.Only)
+	}
+	return t.tell(&report)
+}
+
+// tell prints a report. The error says whether a test failed.
+func (t *testCmd) tell(report *ruletest.Report) (err error) {
 	var out bytes.Buffer
 	switch t.Format {
 	case "tap":
-		err = ruletest.WriteTAP(&out, results, parts)
+		err = report.WriteTAP(&out)
 	case "junit":
-		err = ruletest.WriteJUnit(&out, results)
+		err = report.WriteJUnit(&out)
 	default:
-		err = ruletest.WriteText(&out, results, parts)
+		err = report.WriteText(&out)
 	}
 	if err == nil {
 		_, err = os.Stdout.Write(out.Bytes())
@@ -162,31 +203,29 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 	if err != nil {
 		return err
 	}
-	if ruletest.Failed(results) > 0 {
+	if report.Failed() > 0 {
 		return errTests
 	}
-	var untested []string
-	for i := range parts {
-		if parts[i].Requests == 0 {
-			untested = append(untested, parts[i].String())
-		}
-	}
-	if t.Cover && len(untested) > 0 {
+	if untested := report.Untested(); t.Cover && len(untested) > 0 {
 		return fmt.Errorf("--require-coverage: no test reaches\n%s", strings.Join(untested, "\n"))
 	}
 	return nil
 }
 
-// merge adds parts of the same rules, which several files of tests may reach.
-func merge(all, more []ruletest.Part) []ruletest.Part {
-	for _, p := range more {
-		if i := slices.IndexFunc(all, func(a ruletest.Part) bool { return a.Place == p.Place && a.Rule == p.Rule && a.Tier == p.Tier }); i >= 0 {
-			all[i].Requests += p.Requests
-		} else {
-			all = append(all, p)
-		}
+// redisProblem names --redis in an error of its Redis, and says what to do.
+func redisProblem(err error) error {
+	advice := "check Redis"
+	switch class := redisstore.ClassOf(err); {
+	case class == redisstore.ClassMoved, strings.Contains(err.Error(), "CROSSSLOT"):
+		advice = "this Redis is a node of a cluster: write redis-cluster://host:port"
+	case class == redisstore.ClassConnect:
+		advice = "check the address, and that Redis runs there"
+	case class == redisstore.ClassAuth:
+		advice = "write the user and the password into the URL: redis://user:password@host:port"
+	case class == redisstore.ClassPermission:
+		advice = "give the user the permissions of docs/redis.md"
 	}
-	return all
+	return fmt.Errorf("--redis: %w; %s", err, advice)
 }
 
 // names returns the files of tests.
@@ -220,19 +259,25 @@ func (t *testCmd) names() (names []string, err error) {
 
 // load returns the settings of the command.
 func (t *testCmd) load(c *cli) (settings.Settings, error) {
+	const variable = "SLIDEGATE_STORE_REDIS_URL"
 	l, err := load(func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
 		if t.Redis != "" {
-			redis := []string{"SLIDEGATE_STORE_TYPE=redis", "SLIDEGATE_STORE_REDIS_URL=" + t.Redis.Reveal()}
+			redis := []string{"SLIDEGATE_STORE_TYPE=redis", variable + "=" + t.Redis.Reveal()}
 			environ = append(slices.DeleteFunc(environ, func(v string) bool {
 				return slices.ContainsFunc(redis, func(r string) bool { return strings.HasPrefix(v, r[:strings.Index(r, "=")+1]) })
 			}), redis...)
 		}
 		return settings.Load(c.Config, environ, given...)
 	})
-	if err != nil {
-		return settings.Settings{}, invalid(err)
+	if err == nil {
+		return l.Settings, nil
 	}
-	return l.Settings, nil
+	for _, p := range problems(err) {
+		if t.Redis != "" && p.Path == variable {
+			return settings.Settings{}, usage("--redis: %s", p.Message)
+		}
+	}
+	return settings.Settings{}, invalid(err)
 }
 
 // settings adds the rules and the tiers of a file of tests to the settings of the command.
@@ -249,50 +294,60 @@ func (t *testCmd) settings(s settings.Settings, f *ruletests.File) (settings.Set
 	}
 	switch {
 	case s.Rules.Source == settings.RulesXDS:
-		return s, fmt.Errorf("%s: the rules come from the management server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", f.Name, s.Rules.XDS.Address)
+		return s, strict.Problems{{File: f.Name, Path: "rules", Message: fmt.Sprintf("the rules come from the management server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", s.Rules.XDS.Address)}}
 	case s.Rules.Path == "":
-		return s, fmt.Errorf("%s: rules: no rules are named: write rules: rules.yaml, give --rules, or set rules.path", f.Name)
+		return s, strict.Problems{{File: f.Name, Path: "rules", Message: "no rules are named: write rules: rules.yaml, or set rules.path"}}
 	}
 	return s, nil
 }
 
-// file runs the tests of a file. The error says why none could be run.
-func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) ([]ruletest.Result, []ruletest.Part, error) {
+// file runs the tests of a file that --run names. The error says why none could be run, or that
+// Redis does not answer.
+func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (results []ruletest.Result, parts []ruletest.Part, notRun int, err error) {
 	f, err := ruletests.Read(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
+	}
+	all := len(f.Tests)
+	if t.only != nil {
+		f.Tests = slices.DeleteFunc(f.Tests, func(test ruletests.Test) bool { return !t.only.MatchString(test.Name) })
+	}
+	if notRun = all - len(f.Tests); len(f.Tests) == 0 {
+		return nil, nil, notRun, nil
 	}
 	if s, err = t.settings(s, f); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	g, err := config.Load(s)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	cover := ruletest.NewCoverage(g)
+	cover := ruletest.NewCoverage(g, s.Tiers.Path)
 	r := ruletest.Runner{
-		Generation: g, Coverage: cover, Begin: ruletest.InMemory(g.Rules),
+		Generation: g, Coverage: cover, Verbose: t.Verbose, Begin: ruletest.InMemory(g.Rules),
 		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(headers.ReferenceNames(s.Headers.Reference)),
 	}
 	if t.Redis != "" {
 		store, end, err := t.store(s)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		defer end()
 		r.Begin = ruletest.InStore(g.Rules, store)
 	}
-	var results []ruletest.Result
 	for i := range f.Tests {
 		result, err := r.Run(ctx, f, &f.Tests[i])
-		if err != nil {
-			result.Problems = append(result.Problems, err.Error())
+		if redisstore.ClassOf(err) != "" {
+			return nil, nil, 0, err
+		}
+		for _, p := range problems(err) {
+			result.Problems = append(result.Problems, p.String())
 		}
 		if results = append(results, result); ctx.Err() != nil {
 			break
 		}
 	}
-	return results, cover.Parts(), nil
+	return results, cover.Parts(), notRun, nil
 }
 
 // store returns a store on the Redis of --redis, with a key prefix that no other program uses.

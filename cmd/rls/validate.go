@@ -12,10 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/ruletest"
 	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -36,11 +38,12 @@ func validate(c *cli) *cobra.Command {
 	var v validateCmd
 	cmd := &cobra.Command{
 		Use:   "validate [PATH]...",
-		Short: "Check settings, rules and tiers; print every problem and exit 1 if there is one.",
-		Long: "Check settings, rules and tiers; print every problem and exit 1 if there is one.\n\n" +
-			"PATH is a file of settings, tiers or rules, or a directory of rules; - is standard input. rls recognises a file by its keys. " +
+		Short: "Check settings, rules, tiers and tests; print every problem and exit 1 if there is one.",
+		Long: "Check settings, rules, tiers and tests; print every problem and exit 1 if there is one.\n\n" +
+			"PATH is a file of settings, tiers, rules or tests of rules, or a directory of rules; - is standard input. rls recognises a file by its keys. " +
 			"rls checks the rules of several paths as one set, like those of a directory. " +
-			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules.",
+			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules, " +
+			"and tests with the rules and tiers that they name. It does not run them: see rls test.",
 	}
 	cmd.RunE = begin(func(args []string) error {
 		v.Paths, v.configGiven, v.keysGiven = args, cmd.Flags().Changed("config"), cmd.Flags().Changed("keys")
@@ -60,6 +63,7 @@ type checked struct {
 	Problems []strict.Problem `json:"problems,omitempty"`
 	Warnings []strict.Problem `json:"warnings,omitempty"`
 	Rules    int              `json:"rules"`
+	Tests    int              `json:"tests,omitempty"`
 	Summary  *policy.Review   `json:"summary,omitempty"`
 	Capacity *capacityReview  `json:"capacity,omitempty"` // with --keys
 }
@@ -79,6 +83,9 @@ func (v validateCmd) Run(c *cli) error {
 	case v.configGiven:
 		return usage("--config %s and %s are both settings files: give one", c.Config, in.Settings)
 	}
+	if in.OnlyTests() && (v.keysGiven || v.Portable) {
+		return usage("--keys and --portable are about rules: name rules, too")
+	}
 	in.Portable = v.Portable
 	l, err := load(in.LoadSettings)
 	s := l.Settings
@@ -95,14 +102,18 @@ func (v validateCmd) Run(c *cli) error {
 		g       *config.Generation
 		loadErr error
 	)
-	if len(v.Paths) > 0 || !l.rulesMissing() {
+	switch {
+	case in.OnlyTests():
+	case len(v.Paths) > 0 || !l.rulesMissing():
 		g, loadErr = in.Load(s)
 	}
+	tests, testsErr := validateTests(&in, s)
 	paths := v.Paths
-	if len(paths) == 0 && s.Rules.Path != "" {
+	if len(v.Paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr))
+	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr))
+	result.Tests = tests
 	if g != nil && g.Rules.Missing() {
 		result.Server = string(s.Rules.XDS.Address)
 	}
@@ -126,7 +137,7 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.Yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr)
+		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	if result.Capacity != nil {
@@ -136,6 +147,33 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")
 	}
 	return nil
+}
+
+// validateTests checks the files of tests of an input, with the rules and the tiers that they name.
+// It returns how many tests they have.
+func validateTests(in *config.Input, s settings.Settings) (tests int, err error) {
+	var all strict.Problems
+	for _, path := range in.Tests {
+		f, err := in.ReadTests(path)
+		if err == nil {
+			tests += len(f.Tests)
+			err = validateTest(f, s)
+		}
+		all = append(all, problems(err)...)
+	}
+	return tests, joined(all)
+}
+
+func validateTest(f *ruletests.File, s settings.Settings) error {
+	s, err := new(testCmd).settings(s, f)
+	if err != nil {
+		return err
+	}
+	g, err := config.Load(s)
+	if err != nil {
+		return err
+	}
+	return (&ruletest.Runner{Generation: g}).Check(f)
 }
 
 // aboutTiers reports whether a problem is about a setting of tiers.
@@ -179,8 +217,14 @@ func summarize(w io.Writer, paint terminal.Colours, c *checked) {
 		what = fmt.Sprintf("settings and tiers (the rules come from the management server %s, which validate does not ask)", c.Server)
 	}
 	fmt.Fprintf(w, "%s: %s\n", what, paint.Green("valid"))
+	if c.Tests > 0 {
+		fmt.Fprintf(w, "tests: %d\n", c.Tests)
+	}
 	if c.Rules > 0 {
 		fmt.Fprintf(w, "rules without on_store_error: %s (store.on_error)\n", c.Summary.OnStoreError)
+	}
+	if c.Summary == nil {
+		return // there are only tests
 	}
 	for _, d := range c.Summary.Domains {
 		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.Bold(d.Name), counted(len(d.Rules), "rule"))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
@@ -21,6 +22,8 @@ type Input struct {
 	// Rules are files and directories of rules, instead of rules.path. They are one set,
 	// like the files of a directory. Nil: rules.path.
 	Rules []string
+	// Tests are files of tests of rules. They name the rules that they test.
+	Tests []string
 	// Portable refuses what envoyproxy/ratelimit cannot read, or would read otherwise.
 	Portable bool
 
@@ -51,6 +54,8 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 				return in, fmt.Errorf("%s and %s are both tiers files: give one", in.Tiers, path)
 			}
 			in.Tiers = path
+		case testsFile:
+			in.Tests = append(in.Tests, path)
 		default:
 			in.Rules = append(in.Rules, path)
 		}
@@ -86,6 +91,7 @@ const (
 	rulesFile = iota
 	tiersFile
 	settingsFile
+	testsFile
 )
 
 // kindOfFile recognises a file by the keys at its top, even if it is not valid.
@@ -96,6 +102,8 @@ func kindOfFile(data []byte) int {
 		return slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(names, k) })
 	}
 	switch {
+	case has("tests"): // beside a domain, rules and tiers
+		return testsFile
 	case has("domain", "descriptors"):
 		return rulesFile
 	case has("subjects", "default"):
@@ -114,6 +122,19 @@ func (in *Input) LoadSettings(environ []string, given ...settings.Given) (settin
 		return settings.Load(in.Settings, environ, given...)
 	}
 	return settings.Parse(files.Stdin, in.stdin, environ, given...)
+}
+
+// ReadTests reads a file of tests of the input.
+func (in *Input) ReadTests(path string) (*ruletests.File, error) {
+	if path == files.Stdin {
+		return ruletests.Parse(path, in.stdin)
+	}
+	return ruletests.Read(path)
+}
+
+// OnlyTests reports whether the input has files of tests, and nothing else.
+func (in *Input) OnlyTests() bool {
+	return len(in.Tests) > 0 && in.Settings == "" && in.Tiers == "" && in.Rules == nil
 }
 
 // Load is [Load] for the files of the input. It checks a tiers file alone without rules,

@@ -78,6 +78,8 @@ func TestFilesAreRecognised(t *testing.T) {
 		"grpc:\n  address: 127.0.0.1:1\n":   settingsFile,
 		"log: {level: \"info}\n":            settingsFile,
 		"[a, b]":                            rulesFile,
+		"rules: r\ntiers: t\ntests: []":     testsFile,
+		"domain: d\ntests:\n\t- a":          testsFile,
 	} {
 		if got := kindOfFile([]byte(text)); got != want {
 			t.Errorf("%q: got kind %d, want %d", text, got, want)
@@ -85,13 +87,14 @@ func TestFilesAreRecognised(t *testing.T) {
 	}
 	for file, want := range map[string]int{
 		"settings/settings.full.yaml": settingsFile, "example/rules.yaml": rulesFile, "example/tiers.yaml": tiersFile,
-		"tiers/testdata/good/tiers-json.yaml": tiersFile, "settings/testdata/good/settings-tiers.yaml": settingsFile,
+		"../../docs/examples/limits_test.yaml": testsFile,
+		"tiers/testdata/good/tiers-json.yaml":  tiersFile, "settings/testdata/good/settings-tiers.yaml": settingsFile,
 	} {
 		in, err := NewInput([]string{file}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wanted := [...]Input{rulesFile: {Rules: []string{file}}, tiersFile: {Tiers: file}, settingsFile: {Settings: file}}[want]
+		wanted := [...]Input{rulesFile: {Rules: []string{file}}, tiersFile: {Tiers: file}, settingsFile: {Settings: file}, testsFile: {Tests: []string{file}}}[want]
 		if diff := cmp.Diff(wanted, in, cmp.AllowUnexported(Input{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", file, diff)
 		}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 // lines writes denials to the log, up to a number a second.
@@ -69,7 +71,7 @@ func (l *lines) write(d event) {
 		{"domain", d.Domain},
 		{"rule", d.Rule},
 		{"subject", d.Subject},
-		{"digest", d.Digest[:min(len(d.Digest), shownDigits)]},
+		{"digest", tier.ShortDigest(d.Digest)},
 		{"address", d.Address},
 		{"tier", d.Tier},
 		{"route", d.Route},

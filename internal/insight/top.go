@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/apache/datasketches-go/frequencies"
+
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 // A TopQuery says which list to make.
@@ -53,11 +55,7 @@ type TopEntry struct {
 }
 
 // shortKey returns the name of an unknown API key in lists.
-func shortKey(digest string) string { return "key " + digest[:min(len(digest), shownDigits)] }
-
-// shownDigits is how many digits of a digest a name or a log line has. A log goes to many places,
-// and without secrets.key a whole digest lets its reader test guesses of the key.
-const shownDigits = 12
+func shortKey(digest string) string { return "key " + tier.ShortDigest(digest) }
 
 // usualTop is the length of a list whose TopQuery has no Limit.
 const usualTop = 20

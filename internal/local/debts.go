@@ -16,7 +16,7 @@ import (
 const (
 	// maxDebts is the largest number of logs that have a debt at a time.
 	maxDebts = 1024
-	// settleTime is the time after which a debt that cannot be settled is given up.
+	// settleTime is ShareOptions.SettleTime where that is zero.
 	settleTime = time.Second
 	// maxSettling is the number of debts that are settled at once. If one call with many
 	// requests is late, many debts begin together. Requests need connections meanwhile.
@@ -56,7 +56,8 @@ type Settled struct {
 type debts struct {
 	shares *Shares
 	store  Settler
-	sleep  func() // returns when calls that are under way now have ended
+	sleep  func()        // returns when calls that are under way now have ended
+	within time.Duration // the time after which a debt that cannot be settled is given up
 
 	count atomic.Int64 // the number of logs
 	mu    sync.Mutex   // held while the shares decide requests that may make a debt
@@ -177,10 +178,13 @@ func (d *debts) dropped(log, o *debt) bool {
 	return log.resets != o.resets
 }
 
-// newDebts returns no debts. No call to the store takes longer than pause.
-func newDebts(s *Shares, store Settler, pause time.Duration) *debts {
-	sleep := func() { time.Sleep(pause) }
-	return &debts{shares: s, store: store, sleep: sleep, logs: make(map[window.LogID]*debt), settling: make(chan struct{}, maxSettling)}
+// newDebts returns no debts. No call to the store takes longer than o.Timeout.
+func newDebts(s *Shares, o *ShareOptions) *debts {
+	pause := o.Timeout
+	return &debts{
+		shares: s, store: o.Settler, sleep: func() { time.Sleep(pause) }, within: cmp.Or(max(o.SettleTime, 0), settleTime),
+		logs: make(map[window.LogID]*debt), settling: make(chan struct{}, maxSettling),
+	}
 }
 
 // Owing reports whether any log has a debt. It takes one atomic load.
@@ -379,7 +383,7 @@ func (d *debts) settle(id window.LogID, log *debt) {
 		if wait {
 			d.sleep()
 		}
-		last := d.shares.clock()-began >= settleTime
+		last := d.shares.clock()-began >= d.within
 		d.mu.Lock()
 		now := *log
 		log.owed, log.paid = nil, 0

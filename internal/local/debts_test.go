@@ -64,14 +64,15 @@ func (c *creditor) Take(ctx context.Context, wait bool, checks []window.Check, d
 // bubble of synctest.
 func newCreditor(t *testing.T) (*local.Shares, *creditor) {
 	t.Helper()
-	return newCreditorOf(t, memstore.Options{SweepInterval: -1})
+	return newCreditorOf(t, local.ShareOptions{Memory: memstore.Options{SweepInterval: -1}})
 }
 
-// newCreditorOf is newCreditor with the options of the memory.
-func newCreditorOf(t *testing.T, memory memstore.Options) (*local.Shares, *creditor) {
+// newCreditorOf is newCreditor with options of the Shares.
+func newCreditorOf(t *testing.T, o local.ShareOptions) (*local.Shares, *creditor) {
 	t.Helper()
 	c := &creditor{Store: memstore.New(memstore.Options{SweepInterval: -1}), doubt: local.Doubt{Since: 1000, Until: 2000}}
-	s, err := local.NewShares(local.ShareOptions{Settler: c, Timeout: 15 * time.Millisecond, Memory: memory})
+	o.Settler, o.Timeout = c, 15*time.Millisecond
+	s, err := local.NewShares(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +139,31 @@ func TestDebts(t *testing.T) {
 					t.Errorf("settled %+v, want %+v", got, tt.want)
 				}
 			})
+		})
+	}
+}
+
+// TestSettleTime has a store that is late for ten seconds. A debt is given up after a second, or
+// after the time of the option.
+func TestSettleTime(t *testing.T) {
+	for within, want := range map[time.Duration]local.Settled{0: {Abandoned: 1}, 20 * time.Second: {Charged: 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			s, c := newCreditorOf(t, local.ShareOptions{Memory: memstore.Options{SweepInterval: -1}, SettleTime: within})
+			begun := time.Now()
+			c.fails = errLate
+			c.read = func() {
+				if time.Since(begun) > 10*time.Second {
+					c.fails = nil
+				}
+			}
+			check := []window.Check{{Key: "k", Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 1}}
+			if err := s.TakeAfter(t.Context(), errLate, check, make([]window.Decision, 1)); err != nil {
+				t.Fatal(err)
+			}
+			s.Close() // waits until nothing is owed
+			if got := s.Settled(); got != want {
+				t.Errorf("settled %+v within %v, want %+v", got, within, want)
+			}
 		})
 	}
 }
@@ -300,7 +326,7 @@ func TestRecheckOfSeveralLogs(t *testing.T) {
 // answer of the store stays, and so does the debt.
 func TestRecheckInFullMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := newCreditorOf(t, memstore.Options{SweepInterval: -1, MaxKeys: 1})
+		s, c := newCreditorOf(t, local.ShareOptions{Memory: memstore.Options{SweepInterval: -1, MaxKeys: 1}})
 		k := window.Check{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Minute}, Cost: 1}
 		other := k
 		other.Key = "other"

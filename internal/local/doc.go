@@ -167,9 +167,9 @@
 // answers of calls that were under way. If the log has no room for both the answer and the
 // debt, the charge of the answer pays a part of the debt.
 //
-// The process gives up a debt after a second, or when the store does not decide, or if 1,024
-// other logs have a debt. It never owes refunds. If an operator removes the log
-// ([Shares.Reset]), the debt is dropped.
+// The process gives up a debt after [ShareOptions.SettleTime], a second by default, or when
+// the store does not decide, or if 1,024 other logs have a debt. It never owes refunds. If an
+// operator removes the log ([Shares.Reset]), the debt is dropped.
 //
 // # Cost
 //

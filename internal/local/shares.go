@@ -30,6 +30,9 @@ type ShareOptions struct {
 	Settler Settler
 	// Timeout is the longest time that a call to the shared store takes.
 	Timeout time.Duration
+	// SettleTime is the time after which a debt that cannot be settled is given up. Zero or
+	// less means a second.
+	SettleTime time.Duration
 }
 
 // Shares decides by this process's share of each limit while the shared store cannot
@@ -140,7 +143,7 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	s.known = known
 	s.store = memstore.New(o.Memory)
 	if o.Settler != nil {
-		s.debts = newDebts(s, o.Settler, o.Timeout)
+		s.debts = newDebts(s, &o)
 	}
 	return s, nil
 }
@@ -153,8 +156,8 @@ func (s *Shares) SetReplicas(n int) { s.replicas.Store(uint64(max(n, 1))) }
 // Replicas returns the number of processes that share the limits.
 func (s *Shares) Replicas() int { return int(s.replicas.Load()) }
 
-// Close waits until all debts are charged or given up, for about a second at most. Then it
-// ends the goroutine that sweeps the logs. The Settler must still be open.
+// Close waits until all debts are charged or given up, for about ShareOptions.SettleTime at
+// most. Then it ends the goroutine that sweeps the logs. The Settler must still be open.
 func (s *Shares) Close() error {
 	if s.debts != nil {
 		s.debts.wg.Wait()

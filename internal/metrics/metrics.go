@@ -68,7 +68,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules; such requests are allowed."),
 		storeSeconds: register(registry, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "slidegate_store_seconds",
-			Help:    "Time of one store call, which decides all limits of a request.",
+			Help:    "Time of one store call, which decides all limits of a request. A denial that is repeated from memory is no store call.",
 			Buckets: latencies[:],
 		})),
 		foreignValues: counter("slidegate_store_foreign_values_total", "Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew."),

@@ -227,7 +227,7 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if !decided && err == nil {
 		return false, nil
 	}
-	if o.StoreSeconds != nil {
+	if o.StoreSeconds != nil && (err != nil || !c.remembered()) {
 		o.StoreSeconds(time.Since(start).Seconds())
 	}
 	if o.Tracer != nil {
@@ -244,6 +244,16 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 		return true, fmt.Errorf("the store could not decide: %w", err)
 	}
 	return c.recordReports(ctx, wait, o.Store), nil
+}
+
+// remembered reports whether a denial was repeated from memory, so that there was no store call.
+func (c *Call) remembered() bool {
+	for i := range c.decisions {
+		if c.decisions[i].Remembered {
+			return true
+		}
+	}
+	return false
 }
 
 // mixed reports whether some checks charge unconditionally and others do not.

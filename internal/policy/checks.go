@@ -66,6 +66,7 @@ func (c *Call) addChecks(i int) {
 			status.Tier = who.tier
 			terms = rule.TermsOf(who.tier)
 		}
+		v.meet(&who)
 	}
 	own, observe := Terms{}, tier.ObserveByRule
 	if who.known != nil && c.req.Tier == "" {
@@ -81,6 +82,9 @@ func (c *Call) addChecks(i int) {
 	}
 	if terms.Unlimited {
 		m.Unlimited, m.UnlimitedTier = true, status.Tier
+		if terms == &own {
+			m.UnlimitedSubject = status.Subject
+		}
 		return
 	}
 	if len(terms.Limits) == 0 {
@@ -147,7 +151,7 @@ func (c *Call) ownTerms(rule *Rule, terms *Terms, o *tier.Override) (own Terms, 
 	if !o.Limited() {
 		return *terms, true
 	}
-	c.own, ok = OwnLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
+	c.own, ok = ownLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
 	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
 

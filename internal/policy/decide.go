@@ -71,7 +71,8 @@ type Options struct {
 	// CopiesNames says that Store keeps no name of a log without a copy, and that there is no Local.
 	// The next request then reuses the memory of names.
 	CopiesNames bool
-	// StoreSeconds observes how long each store call took. Nil disables it.
+	// StoreSeconds observes how long each store call took. A denial that is repeated from memory
+	// is no store call. Nil disables it.
 	StoreSeconds func(seconds float64)
 	// Tracer describes decisions in traces. Nil disables it.
 	Tracer Tracer

@@ -529,6 +529,36 @@ func TestTheCallerGivesUp(t *testing.T) {
 	}
 }
 
+// TestStoreSeconds counts the times that reach the histogram of store calls.
+func TestStoreSeconds(t *testing.T) {
+	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
+	for _, tt := range []struct {
+		name   string
+		answer window.Decision
+		err    error
+		want   int
+	}{
+		{"allowed", window.Decision{Allowed: true}, nil, 1},
+		{"denied by the store", window.Decision{}, nil, 1},
+		{"denied from memory", window.Decision{Remembered: true}, nil, 0},
+		{"an error", window.Decision{Remembered: true}, errors.New("no answer"), 1},
+	} {
+		observed := 0
+		decider := NewDecider(rs, Options{
+			Store:        &recordingStore{answer: func(window.Check) window.Decision { return tt.answer }, err: tt.err},
+			Meters:       counts{},
+			Log:          zap.NewNop(),
+			StoreSeconds: func(float64) { observed++ },
+		})
+		if _, err := decideErr(t.Context(), decider, request("api_key=acme-key")); !errors.Is(err, tt.err) {
+			t.Errorf("%s: Decide = %v, want %v", tt.name, err, tt.err)
+		}
+		if observed != tt.want {
+			t.Errorf("%s: %d times observed, want %d", tt.name, observed, tt.want)
+		}
+	}
+}
+
 func TestReset(t *testing.T) {
 	limit := Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}
 	const more = time.Minute + 6*time.Millisecond // times are rounded up, or hits are reserved ahead

@@ -18,6 +18,7 @@ type subject struct {
 	known      *tier.Subject // nil: an unknown one
 	tier       string
 	log        string // names its log
+	key        string // the digest of an API key without a subject
 	unresolved bool   // the source could not answer
 }
 
@@ -168,8 +169,10 @@ func (c *Call) identify(e descriptors.Entry) (s subject) {
 		return subject{known: known, tier: rs.TierOf(known), log: "id." + known.ID}
 	case secret && rs.share:
 		s = c.unknown()
+		s.key = tier.FingerprintDigest(e.Value)
 	case secret:
-		s = subject{tier: rs.TierOf(nil), log: "key." + tier.FingerprintDigest(e.Value)}
+		digest := tier.FingerprintDigest(e.Value)
+		s = subject{tier: rs.TierOf(nil), log: "key." + digest, key: digest}
 	default:
 		s = subject{tier: rs.TierOf(nil), log: "id." + e.Value}
 	}
@@ -216,7 +219,10 @@ func (c *Call) overrideKey(entries descriptors.Descriptor) string {
 	for _, e := range entries {
 		value := e.Value
 		if c.rules.secrets.Is(e.Key) {
-			value = c.identify(e).log
+			who := c.identify(e)
+			value = who.log
+			who.tier = "" // it does not count
+			c.verdict.meet(&who)
 			tag = value
 		}
 		c.identity = append(c.identity, e.Key, value)

@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// OwnLimits appends to out the limits of a subject's override as they count under a rule with
+// ownLimits appends to out the limits of a subject's override as they count under a rule with
 // the given limits. An override changes how much, never how it is counted:
 //
 //   - Hits in a window have the policy of the rule's limit with that window, else the policy
@@ -28,7 +28,7 @@ import (
 //
 // It returns false if a limit of the override has no meaning under the rule. The override does
 // not apply then.
-func OwnLimits(out, rule []Limit, override []window.Limit) (own []Limit, ok bool) {
+func ownLimits(out, rule []Limit, override []window.Limit) (own []Limit, ok bool) {
 	for _, l := range override {
 		one, ok := ownLimit(rule, l)
 		if !ok || slices.ContainsFunc(out, func(other Limit) bool { return other.log() == one.log() }) {
@@ -131,7 +131,7 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 		return ""
 	}
 	rule := r.TermsOf(tierName).Limits
-	own, ok := OwnLimits(nil, rule, o.Limits)
+	own, ok := ownLimits(nil, rule, o.Limits)
 	if !ok {
 		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
 	}

@@ -1,4 +1,4 @@
-package policy_test
+package policy
 
 import (
 	"testing"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -51,13 +50,13 @@ func TestOwnLimits(t *testing.T) {
 		"one of two has no meaning": {limits{hits(window.Fixed, 5, m)}, limits{plain, bucket(1, m, 2)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var rule []policy.Limit
+			var rule []Limit
 			for _, l := range c.rule {
-				rule = append(rule, policy.Limit{Limit: l})
+				rule = append(rule, Limit{Limit: l})
 			}
-			own, ok := policy.OwnLimits(nil, rule, c.override)
+			own, ok := ownLimits(nil, rule, c.override)
 			if ok != (c.want != nil) {
-				t.Fatalf("OwnLimits reports %v", ok)
+				t.Fatalf("ownLimits reports %v", ok)
 			}
 			if !ok {
 				return
@@ -125,10 +124,10 @@ func TestOverrideNotes(t *testing.T) {
 		},
 		"quota": {limits{sliding}, limits{sliding, day}, true, "a quota rule has one limit: rls ignores this override"},
 	} {
-		rs := policy.NewRules(policy.Identity{})
-		r := policy.Rule{Quota: c.quota}
+		rs := NewRules(Identity{})
+		r := Rule{Quota: c.quota}
 		for _, l := range c.rule {
-			r.Terms.Limits = append(r.Terms.Limits, policy.Limit{Limit: l})
+			r.Terms.Limits = append(r.Terms.Limits, Limit{Limit: l})
 		}
 		if got := rs.OverrideNote(&r, "free", &tier.Override{Limits: c.override}); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)

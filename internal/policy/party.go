@@ -174,7 +174,21 @@ func (rs *Rules) holdsKey(req *Request, text string) bool {
 	if len(text) > maxSearched {
 		return true
 	}
-	return hasKey(text, func(part string) bool { return rs.isKey(req, part) })
+	return hasKey(text, func(part string) bool { return rs.isKey(req, part) }) || rs.namesSecret(text)
+}
+
+// namesSecret reports whether a text has a pair whose name looks like that of a secret, such as
+// /search?api_key=k. The key may be one that the rules do not know.
+func (rs *Rules) namesSecret(text string) bool {
+	if !strings.Contains(text, "=") {
+		return false
+	}
+	for part := range strings.FieldsFuncSeq(unescaped(text), func(r rune) bool { return strings.ContainsRune("/?&;, \t#\"'", r) }) {
+		if name, value, ok := strings.Cut(part, "="); ok && value != "" && rs.secrets.Hides(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasKey reports whether a text or a part of it is an API key, also if it is written with escapes.

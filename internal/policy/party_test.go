@@ -42,6 +42,8 @@ func TestParty(t *testing.T) {
 		"in a path": {"per-key", "", []string{"api_key=" + stranger, "path=/v1/" + stranger + "/x"}, Party{Digest: digest}},
 		"doubled":   {"per-key", stranger + "," + stranger, []string{"api_key=" + stranger, "path=/" + stranger + "&" + stranger}, Party{Digest: digest}},
 		"of others": {"per-address", "id=" + known, []string{"remote_address=192.0.2.7", "route=/x/" + known}, Party{Address: "192.0.2.0/24"}},
+		"named":     {"per-address", "req?x=1&access_token=t", []string{"remote_address=192.0.2.7", "route=/x;API%5FKEY=anything"}, Party{Address: "192.0.2.0/24"}},
+		"no secret": {"per-address", "id?page=2&max_tokens=9", []string{"route=/x/key=1"}, Party{RequestID: "id?page=2&max_tokens=9", Route: "/x/key=1"}},
 		"long":      {"per-address", strings.Repeat("x", 600), []string{"route=" + strings.Repeat("/x", 400)}, Party{}},
 	} {
 		t.Run(name, func(t *testing.T) {

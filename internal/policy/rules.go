@@ -213,6 +213,10 @@ func (r *Rule) Hides(level int) bool { return r.hidden[level] }
 // Shares reports whether all values that match a level of Path share one log.
 func (r *Rule) Shares(level int) bool { return level < len(r.Share) && r.Share[level] }
 
+// Alternative reports whether the rule is one of several alternatives: by itself, or because all
+// rules are. Only rules that were added know the latter.
+func (r *Rule) Alternative() bool { return r.Quota || r.owner != nil && r.owner.quota }
+
 // ShowsValue reports whether metrics show the value of a request at a level of Path.
 func (r *Rule) ShowsValue(level int) bool {
 	return level < len(r.ValueInMetric) && r.ValueInMetric[level]

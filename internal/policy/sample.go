@@ -26,15 +26,15 @@ func (rs *Rules) Headers(domain string) []string {
 	return nil
 }
 
-// SampleValue stands for the wildcards of a rule in the names of the logs of [Rules.Sample].
-const SampleValue = "x"
+// sampleValue stands for the wildcards of a rule in the names of the logs of [Rules.Sample].
+const sampleValue = "x"
 
 // Sample returns the limits that a rule has for a subject, with their logs as a request of the
-// subject names them. A wildcard of the rule stands for [SampleValue]. Nil: an API key that the
+// subject names them. A wildcard of the rule stands for [sampleValue]. Nil: an API key that the
 // tiers do not have. Sample does not ask whether requests match the rule. It charges nothing.
 func (rs *Rules) Sample(rule *Rule, s *tier.Subject) []AccountLimit {
 	known := make(answers)
-	secret, id := strangerKey, SampleValue
+	secret, id := strangerKey, sampleValue
 	if s != nil {
 		secret, id = partyKey, s.ID
 		known[partyKey], known[id] = tier.Answer{Subject: s}, tier.Answer{Subject: s}
@@ -55,9 +55,9 @@ func (rs *Rules) Sample(rule *Rule, s *tier.Subject) []AccountLimit {
 		case isSubject, rs.secrets.Is(n.Key):
 			e.Value = value(n.Key)
 		case n.AnyValue:
-			e.Value = SampleValue
+			e.Value = sampleValue
 		default:
-			e.Value = strings.ReplaceAll(n.Value, descriptors.Wildcard, SampleValue)
+			e.Value = strings.ReplaceAll(n.Value, descriptors.Wildcard, sampleValue)
 		}
 		m.entries = append(m.entries, e)
 	}

@@ -45,7 +45,7 @@ func TestSampleIsWhatARequestGets(t *testing.T) {
 		for s := range d.All() {
 			var entries descriptors.Descriptor
 			for _, n := range r.Path {
-				e := descriptors.Entry{Key: n.Key, Value: SampleValue}
+				e := descriptors.Entry{Key: n.Key, Value: sampleValue}
 				switch {
 				case n.Key == "api_key" && !n.Open() && s.ID != "acme":
 					continue
@@ -54,7 +54,7 @@ func TestSampleIsWhatARequestGets(t *testing.T) {
 				case n.Key == "customer":
 					e.Value = s.ID
 				case n.Pattern:
-					e.Value = "a" + SampleValue + "b"
+					e.Value = "a" + sampleValue + "b"
 				}
 				entries = append(entries, e)
 			}

@@ -52,28 +52,28 @@ type Misuse uint8
 
 // The misuses.
 const (
-	// MisuseNoStream: a charge does not name its stream, so its end cannot give it back.
-	MisuseNoStream Misuse = iota
-	// MisuseNegative: a call gives hits back with is_negative_hits. It is ignored, because it
+	// misuseNoStream: a charge does not name its stream, so its end cannot give it back.
+	misuseNoStream Misuse = iota
+	// misuseNegative: a call gives hits back with is_negative_hits. It is ignored, because it
 	// may be the call of a request that was denied and holds nothing.
-	MisuseNegative
-	// MisuseChargeAtEnd: a call charges when the stream has ended. It is ignored.
-	MisuseChargeAtEnd
-	// MisuseEndAtRequest: the descriptor that ends a stream came without x-rls-end. It is
+	misuseNegative
+	// misuseChargeAtEnd: a call charges when the stream has ended. It is ignored.
+	misuseChargeAtEnd
+	// misuseEndAtRequest: the descriptor that ends a stream came without x-rls-end. It is
 	// ignored.
-	MisuseEndAtRequest
-	// MisuseEndWithoutStream: the descriptor that ends a stream came without the id of the
+	misuseEndAtRequest
+	// misuseEndWithoutStream: the descriptor that ends a stream came without the id of the
 	// stream. It is ignored.
-	MisuseEndWithoutStream
+	misuseEndWithoutStream
 )
 
 // Misuses has the metric label of each Misuse, and what an operator has to do.
 var Misuses = [...]struct{ Name, Advice string }{
-	MisuseNoStream:         {"no_stream", "a request came to an in_flight rule without the id of its stream, so it holds its place for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"},
-	MisuseNegative:         {"negative_hits", "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never held: end streams with the descriptor slidegate=end"},
-	MisuseChargeAtEnd:      {"charge_at_end", "an in_flight rule was charged by a call of apply_on_stream_done, which was ignored: end streams with the descriptor slidegate=end"},
-	MisuseEndAtRequest:     {"end_at_request", "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"},
-	MisuseEndWithoutStream: {"end_without_stream", "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"},
+	misuseNoStream:         {"no_stream", "a request came to an in_flight rule without the id of its stream, so it holds its place for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"},
+	misuseNegative:         {"negative_hits", "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never held: end streams with the descriptor slidegate=end"},
+	misuseChargeAtEnd:      {"charge_at_end", "an in_flight rule was charged by a call of apply_on_stream_done, which was ignored: end streams with the descriptor slidegate=end"},
+	misuseEndAtRequest:     {"end_at_request", "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"},
+	misuseEndWithoutStream: {"end_without_stream", "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"},
 }
 
 // String returns the metric label.
@@ -84,16 +84,16 @@ type EndResult uint8
 
 // The results of the ends of streams.
 const (
-	// EndReleased: the stream held something, which was given back.
-	EndReleased EndResult = iota
-	// EndHeldNothing: the stream held nothing.
-	EndHeldNothing
-	// EndFailed: the store could not decide. What the stream holds ends with its hold time.
-	EndFailed
+	// endReleased: the stream held something, which was given back.
+	endReleased EndResult = iota
+	// endHeldNothing: the stream held nothing.
+	endHeldNothing
+	// endFailed: the store could not decide. What the stream holds ends with its hold time.
+	endFailed
 )
 
 // EndResults has the metric label of each EndResult.
-var EndResults = [...]string{EndReleased: "released", EndHeldNothing: "held_nothing", EndFailed: "failed"}
+var EndResults = [...]string{endReleased: "released", endHeldNothing: "held_nothing", endFailed: "failed"}
 
 // StreamMeters counts what concerns limits of requests in flight. It is safe for concurrent use.
 type StreamMeters interface {
@@ -168,16 +168,16 @@ func (c *Call) endStream(ctx context.Context) (settles bool, err error) {
 	if d.ender != nil {
 		var shared bool
 		if shared, err = d.ender.End(ctx, c.req.Stream, deny); err != nil && !held {
-			d.streams().Ended(EndFailed)
+			d.streams().Ended(endFailed)
 			return false, fmt.Errorf("the store could not end a stream: %w", err)
 		}
 		held = held || shared
 	}
 	if !held {
-		d.streams().Ended(EndHeldNothing)
+		d.streams().Ended(endHeldNothing)
 		return false, nil
 	}
-	d.streams().Ended(EndReleased)
+	d.streams().Ended(endReleased)
 	d.places.ended()
 	for i := range c.req.Descriptors {
 		settles = settles || !c.req.Descriptors[i].Ends
@@ -194,10 +194,10 @@ func (c *Call) hold(rule *Rule, check *window.Check, refund bool) (ok bool) {
 		st.endless = rule
 		return false
 	case refund:
-		st.misused[MisuseNegative] = true
+		st.misused[misuseNegative] = true
 		return false
 	case c.req.Ending != "":
-		st.misused[MisuseChargeAtEnd] = true
+		st.misused[misuseChargeAtEnd] = true
 		return false
 	}
 	st.holds = true
@@ -205,7 +205,7 @@ func (c *Call) hold(rule *Rule, check *window.Check, refund bool) (ok bool) {
 		return true
 	}
 	if check.Cost > 0 {
-		st.misused[MisuseNoStream] = true
+		st.misused[misuseNoStream] = true
 	}
 	if st.unnamed == 0 {
 		st.unnamed = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
@@ -220,9 +220,9 @@ func (c *Call) countMisuses() {
 	if c.req.ends() {
 		switch {
 		case c.req.Ending == "":
-			c.stream.misused[MisuseEndAtRequest] = true
+			c.stream.misused[misuseEndAtRequest] = true
 		case c.req.Stream == 0:
-			c.stream.misused[MisuseEndWithoutStream] = true
+			c.stream.misused[misuseEndWithoutStream] = true
 		}
 	}
 	for m, yes := range c.stream.misused {

@@ -170,6 +170,16 @@ type Verdict struct {
 	Unresolved bool
 	// Headers are the styles of headers of the domain. Nil: those of the service.
 	Headers []string
+	// Subject, Tier and KeyDigest say who calls, whatever limit is decisive. Each may be empty. They
+	// are known as far as a rule of the request has a subject, or a limit that came with a
+	// descriptor has an API key in its log. Subject is the id, and KeyDigest the digest of an API key
+	// without a subject. Tier is that of the decisive limit, if it has one.
+	//
+	// If the limits are for several subjects or keys, Subject is that of the decisive limit, and
+	// KeyDigest is empty.
+	Subject, Tier, KeyDigest string
+
+	callers bool // the limits are for several subjects or keys
 }
 
 // A Match is what one descriptor of a request matched.
@@ -180,10 +190,42 @@ type Match struct {
 	// empty if the rule has no subject.
 	Unlimited     bool
 	UnlimitedTier string
+	// UnlimitedSubject is the subject whose override says so. Empty: its tier, or the rule, does.
+	UnlimitedSubject string
 	// ReplacedBy is another rule of the request that replaces Rule, or nil.
 	ReplacedBy *Rule
 	// Overridden: a limit that came with the descriptor replaces those of Rule.
 	Overridden bool
+}
+
+// meet notes whom a limit of the request is for.
+func (v *Verdict) meet(who *subject) {
+	switch id := who.id(); {
+	case v.Subject == "" && v.KeyDigest == "":
+		v.Subject, v.Tier, v.KeyDigest = id, who.tier, who.key
+	case id == "" && who.key == "": // the rule's subject is not in the request
+	case v.Subject != id || v.KeyDigest != who.key:
+		v.callers = true
+	case v.Tier == "":
+		v.Tier = who.tier
+	}
+}
+
+// settleCaller sets who calls once the decisive limit is known.
+func (v *Verdict) settleCaller() {
+	if v.callers {
+		v.Subject, v.Tier, v.KeyDigest = "", "", ""
+	}
+	if v.Decisive < 0 {
+		return
+	}
+	s := &v.Limits[v.Decisive]
+	if v.callers {
+		v.Subject = s.Subject
+	}
+	if s.Tier != "" {
+		v.Tier = s.Tier
+	}
 }
 
 // DegradedBy returns the choice that decided a request without the store. For a denial
@@ -293,14 +335,14 @@ func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 	}
 	// A limit that always charges denies like the others, unless all are only observed.
 	v.Allowed = group.Allowed() || shadow
-	if quota < 0 {
-		return
+	if quota >= 0 {
+		// If the best alternative has no room, none has, and the group denies. After
+		// settleQuota the alternatives cannot deny and are not decisive.
+		if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.stricter(&v.Limits[v.Decisive])) {
+			v.Decisive = quota
+		}
 	}
-	// If the best alternative has no room, none has, and the group denies. After
-	// settleQuota the alternatives cannot deny and are not decisive.
-	if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.stricter(&v.Limits[v.Decisive])) {
-		v.Decisive = quota
-	}
+	v.settleCaller()
 }
 
 // outcome returns what happened to the limit. allowed is that of the request.

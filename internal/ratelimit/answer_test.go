@@ -66,14 +66,13 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []answer.Header, asked *r
 	if v.Decisive >= 0 {
 		s := &v.Limits[v.Decisive]
 		m["rule"], m["limit"], m["remaining"] = s.Rule.Name, float64(s.Limit.Hits), float64(s.Decision.Remaining)
-		if s.Tier != "" {
-			m["tier"] = s.Tier
-		}
-		if s.Subject != "" {
-			m["subject"] = s.Subject
-		}
 		if !v.Allowed && !s.Decision.Never {
 			m["retry_after"] = float64(answer.RetryAfter(s))
+		}
+	}
+	for name, value := range map[string]string{"subject": v.Subject, "tier": v.Tier, "key_digest": tier.ShortDigest(v.KeyDigest)} {
+		if value != "" {
+			m[name] = value
 		}
 	}
 	if v.Shadowed >= 0 {
@@ -182,15 +181,9 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	none := window.Decision{Allowed: true, UnitAfter: time.Second, ResetAfter: time.Minute}
 	denied := window.Decision{RetryAfter: 1500 * time.Millisecond, UnitAfter: time.Second, ResetAfter: time.Minute}
 	perKey := limited("per-key", 100, time.Minute, ok)
-	perKey.Tier, perKey.Subject = "free", "hobby"
 	var many []policy.LimitStatus
 	for range 300 {
 		many = append(many, limited(strings.Repeat("n", 64), 5, 90*time.Second, denied))
-	}
-	long := func(n int) policy.LimitStatus {
-		s := perKey
-		s.Subject = strings.Repeat("é", n)
-		return s
 	}
 	tests := map[string][]policy.LimitStatus{
 		"nothing limits the request": nil,
@@ -201,8 +194,6 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 		"a limit of zero":            {limited("r", 0, time.Minute, window.Decision{Never: true})},
 		"the largest numbers":        {limited("r", math.MaxUint64, window.MaxWindow, window.Decision{Allowed: true, Remaining: math.MaxUint64, ResetAfter: math.MaxInt64})},
 		"a window without a unit":    {limited("r", 1, 1500*time.Millisecond, ok)},
-		"a length of two bytes":      {long(64), long(100)},
-		"a length of three bytes":    {long(8192), long(20_000)},
 		"many":                       many,
 	}
 	for _, u := range windowUnits {
@@ -224,6 +215,11 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 		change func(*policy.Verdict)
 		asked  *rlsv3.RateLimitRequest
 	}{
+		"a length of two bytes":          {nil, func(v *policy.Verdict) { v.Subject = strings.Repeat("é", 64) }, nil},
+		"a length of three bytes":        {nil, func(v *policy.Verdict) { v.Subject = strings.Repeat("é", 8192) }, nil},
+		"a subject beside a limit":       {[]policy.LimitStatus{perKey}, func(v *policy.Verdict) { v.Subject, v.Tier = "hobby", "free" }, nil},
+		"an unknown key":                 {nil, func(v *policy.Verdict) { v.Tier, v.KeyDigest = "free", strings.Repeat("a", tier.DigestLen) }, nil},
+		"an unknown key, of the request": {[]policy.LimitStatus{perKey}, func(v *policy.Verdict) { v.KeyDigest = strings.Repeat("a", tier.DigestLen) }, full()},
 		"unlimited":                      {nil, func(v *policy.Verdict) { v.Matches[0] = policy.Match{Rule: perKey.Rule, Unlimited: true} }, nil},
 		"degraded":                       {nil, func(v *policy.Verdict) { v.Degraded = true }, nil},
 		"an unresolved caller":           {nil, func(v *policy.Verdict) { v.Unresolved, v.Degraded = true, true }, nil},
@@ -332,7 +328,7 @@ func FuzzAnswer(f *testing.F) {
 			Allowed: flag(0), Never: flag(1), Remaining: remaining,
 			RetryAfter: time.Duration(wait), UnitAfter: time.Duration(wait), ResetAfter: time.Duration(wait),
 		})
-		s.Tier, s.Subject, s.Observed = tierName, subject, flag(2)
+		s.Observed = flag(2)
 		if flag(3) {
 			s.Rule.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}
 		}
@@ -342,6 +338,10 @@ func FuzzAnswer(f *testing.F) {
 		v := &policy.Verdict{
 			Allowed: flag(0) || flag(2), Degraded: flag(5), Decisive: 0, Shadowed: -1,
 			Limits: []policy.LimitStatus{s}, Strictest: []int{-1, 0, 0}, Matches: make([]policy.Match, 3),
+			Tier: tierName, Subject: subject,
+		}
+		if flag(10) {
+			v.KeyDigest = name
 		}
 		v.Matches[0].Unlimited, v.Matches[1].Rule = flag(6), s.Rule
 		if flag(7) {
@@ -376,8 +376,8 @@ func FuzzAnswer(f *testing.F) {
 
 func BenchmarkAnswer(b *testing.B) {
 	s := limited("per-key", 100, time.Minute, window.Decision{Allowed: true, Remaining: 50, ResetAfter: 30 * time.Second})
-	s.Tier, s.Subject = "free", "hobby"
 	v := verdictOf(s)
+	v.Tier, v.Subject = "free", "hobby"
 	v.Strictest, v.Matches = v.Strictest[1:], v.Matches[1:]
 	fields := []answer.Header{{Name: "ratelimit-policy", Value: `"per-key";q=100;w=60`}, {Name: "ratelimit", Value: `"per-key";r=50;t=30`}}
 	b.Run("append", func(b *testing.B) {

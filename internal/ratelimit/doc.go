@@ -72,7 +72,9 @@
 //
 //   - rule, limit, remaining, and for a denial that ends retry_after: the decisive limit.
 //     policy: how that limit counts, unless it is sliding.
-//     subject and tier: the caller, if it is known.
+//   - subject and tier: the caller, whatever limit is decisive, as far as a rule of the request
+//     asks for it. key_digest: the first digits of the digest of an API key without a subject.
+//     See policy.Verdict.
 //   - shadowed: the observed rule that would have denied the request.
 //   - degraded: true if the store could not decide, so that a choice of the rules did.
 //     degraded_by names that choice.

@@ -12,12 +12,14 @@ import (
 // encoded entries that repeat the request.
 func appendMetadata(b []byte, v *policy.Verdict, echo []byte) []byte {
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
-		b = answer.AppendVerdict(b, v, func(b []byte) []byte { return append(b, echo...) })
-		if v.Decisive < 0 {
+		b = answer.AppendVerdict(b, v, func(b []byte) []byte {
+			b = append(b, echo...)
+			if v.KeyDigest != "" {
+				b = wire.AppendTextEntry(b, "key_digest", tier.ShortDigest(v.KeyDigest))
+			}
 			return b
-		}
-		s := &v.Limits[v.Decisive]
-		return answer.AppendSubject(b, s.Subject, s.Tier)
+		})
+		return answer.AppendSubject(b, v.Subject, v.Tier)
 	})
 }
 

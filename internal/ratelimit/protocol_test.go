@@ -337,11 +337,12 @@ ratelimit: "a";r=4294967295;t=0
 			perMinute("k", 1, func(r *policy.Rule) { r.Terms = policy.Terms{} }),
 			{Name: "t", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"pro": {Unlimited: true}}, Terms: perMinute("t", 3).Terms},
 		}}, []step{
-			{0, ask(descriptor("u=x"), descriptor("k=x"), descriptor("z=x"), descriptor(""), descriptor("api_key=acme-key")), `OK [OK left 4294967295] [OK] [OK] [OK] [OK left 4294967295]`},
+			{0, ask(descriptor("u=x"), descriptor("k=x"), descriptor("z=x"), descriptor(""), descriptor("api_key=acme-key")), `OK [OK left 4294967295] [OK] [OK] [OK] [OK left 4294967295]
+{"subject":"acme","tier":"pro"}`},
 			{0, ask(descriptor("api_key=unknown"), descriptor("u=x")), `OK [OK t 3/MINUTE left 2 reset 60] [OK left 4294967295]
 ratelimit-policy: "t";q=3;w=60
 ratelimit: "t";r=2;t=60
-{"limit":3,"remaining":2,"rule":"t","tier":"free"}`},
+{"key_digest":"b23a6a8439c0","limit":3,"remaining":2,"rule":"t","tier":"free"}`},
 		}, nil},
 		{"replaced", setup{rules: []policy.Rule{
 			perMinute("a", 1, says(map[string]any{"m": "a"})), perMinute("b", 2, func(r *policy.Rule) { r.Replaces = []string{"a"} }),
@@ -407,7 +408,7 @@ ratelimit: "l";r=0
 ratelimit-policy: "override";q=5;w=120
 ratelimit: "override";r=5;t=0
 {"descriptors":[{"entries":["a=x","b=y=z","api_key=***"],"hitsAddend":0,"limit":"requests_per_unit:5 unit:MINUTE unit_multiplier:{value:2}"},` +
-				"{\"entries\":[\"a=é\"]},{\"entries\":[]}],\"domain\":\"edge\",\"hitsAddend\":2,\"limit\":5,\"remaining\":5,\"rule\":\"override\"}"},
+				"{\"entries\":[\"a=é\"]},{\"entries\":[]}],\"domain\":\"edge\",\"hitsAddend\":2,\"key_digest\":\"2bb80d537b1d\",\"limit\":5,\"remaining\":5,\"rule\":\"override\"}"},
 			{0, &rlsv3.RateLimitRequest{Domain: "other", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{descriptor("a=x")}}, `OK [OK]
 {"descriptors":[{"entries":["a=x"]}],"domain":"other"}`},
 		}, nil},

@@ -21,16 +21,18 @@ type Condition struct {
 	share    bool
 }
 
-// Figures are what a [Condition] can be about. Those with true can be about one rule.
+// Figures are what a [Condition] can be about. Those with true can be about one rule. docs/replay.md
+// lists them.
 var Figures = []struct {
 	Name, Means string
 	OfRule      bool
 }{
+	{"requests", "requests that were decided", false},
 	{"denied", "denied requests", true},
 	{"near", "admitted requests after which at most a tenth of a limit remained", true},
 	{"subjects.denied", "callers that were denied at least once", true},
-	{"newly_denied", "requests that --against allows and the rules deny", false},
-	{"freed", "requests that --against denies and the rules allow", false},
+	{"newly_denied", "requests that `--against` allows and the rules deny", false},
+	{"freed", "requests that `--against` denies and the rules allow", false},
 	{"unlimited", "requests that no rule limits", false},
 	{"broken", "lines that are no request", false},
 	{"late", "requests that came too late in the log", false},
@@ -124,6 +126,8 @@ func (c Condition) Holds(r *Report) (figure string, holds bool) {
 // value returns the figure, and what it is a share of.
 func (c Condition) value(r *Report) (value, of uint64) {
 	switch c.figure {
+	case "requests":
+		return r.Requests, r.Requests
 	case "denied":
 		if c.rule == "" {
 			return r.Denied, r.Requests

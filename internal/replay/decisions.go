@@ -37,8 +37,8 @@ func (d *Decisions) Flush() error {
 	return d.err
 }
 
-// add writes a line.
-func (d *Decisions) add(r *accesslog.Record, got, was *outcome, compared bool) {
+// add writes a line. It returns the first error of a write.
+func (d *Decisions) add(r *accesslog.Record, got, was *outcome, compared bool) error {
 	b := append(d.line[:0], `{"file":`...)
 	file := ""
 	if r.File < len(d.files) {
@@ -75,6 +75,7 @@ func (d *Decisions) add(r *accesslog.Record, got, was *outcome, compared bool) {
 	if _, err := d.out.Write(d.line); err != nil && d.err == nil {
 		d.err = err
 	}
+	return d.err
 }
 
 // whose returns whom the limit of an outcome counts.

@@ -29,7 +29,11 @@
 //
 // The arithmetic of a what-if is that of the stores, package window. One pass over the requests
 // decides for about a dozen limits at once, because all limits that decided alike for a caller
-// share one log. Only a caller that is denied has logs of its own for some limits. Further
-// passes search the smallest limit that denies less than a share of the requests. If all
-// requests have one cost, a larger limit never denies more, so the search is exact.
+// share one log. Only a caller that is denied has logs of its own for some limits. Above
+// a bound of all these logs in bytes, a what-if counts for a share of the callers, which their
+// hashes choose; the report says which share.
+//
+// Further passes search the smallest limit that denies less than a share of the requests. If all
+// requests have one cost, a larger limit never denies more, so the search is exact. Without a search
+// the table has the two limits between which the smallest one is.
 package replay

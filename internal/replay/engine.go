@@ -49,6 +49,12 @@ type Engine struct {
 	duration int // the index of the duration in the values of a record
 	ends     ends
 	number   uint64 // of the request, from 1
+	// endless counts the requests whose end matters and is not known.
+	endless struct {
+		Untold
+		last uint64 // the request that was counted last
+	}
+	fine bool // a request came between two seconds
 
 	questions []Question
 	asked     []policy.Request // the same as the policy takes them
@@ -135,7 +141,7 @@ func (e *Engine) Search(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if !e.whatIf.search {
-		e.report.Untold = e.o.Describer.Untold()
+		e.report.Untold = e.untold()
 		e.whatIf.search = true
 	}
 	e.number = 0
@@ -175,7 +181,8 @@ func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 	return nil
 }
 
-// Add decides a request. An error says why the rules cannot decide it.
+// Add decides a request. An error says why the rules cannot decide it, or that its decision cannot
+// be written.
 func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 	if err := e.end(ctx, r.At); err != nil {
 		return err
@@ -193,6 +200,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		e.from = r.At
 	}
 	e.to = max(e.to, r.At)
+	e.fine = e.fine || r.At%time.Second != 0
 	e.report.Requests++
 	if len(e.questions) == 0 {
 		e.report.NoQuestion++
@@ -212,7 +220,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		e.compare(&got, &was, r.At)
 	}
 	if e.o.Decisions != nil {
-		e.o.Decisions.add(r, &got, &was, e.was != nil)
+		return e.o.Decisions.add(r, &got, &was, e.was != nil)
 	}
 	return nil
 }
@@ -273,17 +281,41 @@ func (e *Engine) later(ctx context.Context, r *accesslog.Record, q *Question, s 
 	if s == e.was {
 		side = 2
 	}
-	after := time.Duration(0)
-	if v := &r.Values[e.duration]; v.State == accesslog.Present {
-		if ms, err := strconv.ParseUint(string(v.Text), 10, 32); err == nil {
-			after = time.Duration(ms) * time.Millisecond
-		}
+	after, ok := lasted(&r.Values[e.duration])
+	if !ok && e.endless.last != e.number {
+		e.endless.last = e.number
+		e.endless.Requests++
 	}
 	e.ends.push(pending{at: r.At + after, number: e.number, sides: side, question: cloned(q)})
 	if len(e.ends) > maxEnds {
 		return e.endFirst(ctx)
 	}
 	return nil
+}
+
+// lasted reads a duration in milliseconds.
+func lasted(v *accesslog.Value) (time.Duration, bool) {
+	const most = float64(1 << 32)
+	if v.State != accesslog.Present {
+		return 0, false
+	}
+	ms, err := strconv.ParseFloat(string(v.Text), 64)
+	if err != nil || !(ms >= 0 && ms < most) {
+		return 0, false
+	}
+	return time.Duration(ms * float64(time.Millisecond)), true
+}
+
+// untold returns what the logs did not tell so far.
+func (e *Engine) untold() []Untold {
+	all := e.o.Describer.Untold()
+	if e.endless.Requests > 0 {
+		one := e.endless.Untold
+		one.Attribute, one.Place = accesslog.Duration, "a limit in flight or a cost at the end"
+		one.Effect = fmt.Sprintf("The requests counted as ended when they began. To tell it, add %q: %q to json_format.", "duration_ms", accesslog.Duration)
+		all = append(all, one)
+	}
+	return all
 }
 
 // cloned copies a question, whose texts belong to the describer.
@@ -313,6 +345,7 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	}
 	r, n := &e.report, e.now
 	r.Logs = logs
+	r.Logs.WholeSeconds = !e.fine && r.Requests > 1
 	r.Logs.Sampled = e.o.Sampled
 	if e.o.Sampled == 0 {
 		r.Logs.Sampled = 1
@@ -322,7 +355,7 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 		r.From, r.To = at(e.from), at(e.to)
 	}
 	if e.whatIf == nil || !e.whatIf.search {
-		r.Untold = e.o.Describer.Untold()
+		r.Untold = e.untold()
 	}
 	r.Allowed, r.Denied, r.Unlimited, r.UnknownSubjects, r.Evicted = n.allowed, n.denied, n.unlimited, n.unknown, n.timeline.Evicted()
 	r.LogsShare = 1 / float64(n.tally.logs.times())

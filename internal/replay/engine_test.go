@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -166,8 +167,8 @@ func TestEngine(t *testing.T) {
 	if diff := cmp.Diff(subjects, r.Subjects); diff != "" {
 		t.Errorf("subjects (-want +got):\n%s", diff)
 	}
-	if !r.From.Equal(when) || !r.To.Equal(when.Add(13*time.Second)) {
-		t.Errorf("from %v to %v", r.From, r.To)
+	if !r.From.Equal(when) || !r.To.Equal(when.Add(13*time.Second)) || !r.Logs.WholeSeconds {
+		t.Errorf("from %v to %v, whole seconds: %v", r.From, r.To, r.Logs.WholeSeconds)
 	}
 }
 
@@ -219,8 +220,23 @@ func TestEngineInFlight(t *testing.T) {
 	from.add(1*time.Second, "a", "500") // the first one is in flight
 	from.add(2500*time.Millisecond, "a", "0")
 	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight})), Describer: &fields{keys: []string{"tenant"}}}, from)
-	if r.Denied != 1 || r.Allowed != 2 {
-		t.Errorf("got %d denied, %d allowed, want 1 and 2", r.Denied, r.Allowed)
+	if r.Denied != 1 || r.Allowed != 2 || len(r.Untold) != 0 {
+		t.Errorf("got %d denied, %d allowed, want 1 and 2; untold %v", r.Denied, r.Allowed, r.Untold)
+	}
+}
+
+// TestEngineDuration reads durations with parts of a millisecond, and says of how many requests the
+// duration is not known.
+func TestEngineDuration(t *testing.T) {
+	for duration, known := range map[string]bool{"2000.5": true, "2e3": true, "-": false, "-1": false, "1e300": false, "NaN": false, "x": false} {
+		from := new(records)
+		from.add(0, "a", duration)
+		from.add(time.Second, "a", "0")
+		flight := limited("tenant", window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight})
+		r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, flight), Against: rulesOf(t, nil, flight), Describer: &fields{keys: []string{"tenant"}}, WhatIf: func(string) bool { return true }}, from)
+		if (r.Denied == 1) != known || (len(r.Untold) == 0) != known || !known && (r.Untold[0].Requests != 1 || r.Untold[0].Attribute != accesslog.Duration) {
+			t.Errorf("%s: %d denied, untold %+v", duration, r.Denied, r.Untold)
+		}
 	}
 }
 
@@ -297,6 +313,21 @@ func TestEngineAgainst(t *testing.T) {
 	}, from)
 	if a := freed.Against; a.NewlyDenied != 0 || a.Freed != 2 || len(a.FreedTop) != 2 {
 		t.Errorf("the reverse: %+v", a)
+	}
+}
+
+// TestEngineFull ends at the first decision that cannot be written.
+func TestEngineFull(t *testing.T) {
+	from := new(records)
+	for i := range 5000 {
+		from.add(time.Duration(i)*time.Second, "a")
+	}
+	out, in := io.Pipe()
+	out.Close()
+	e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(1, time.Second))), Describer: &fields{keys: []string{"tenant"}}, Decisions: NewDecisions(in, nil)})
+	defer e.Close()
+	if err := e.Run(t.Context(), from); !errors.Is(err, io.ErrClosedPipe) || from.next > 2000 {
+		t.Errorf("got %v after %d of %d requests", err, from.next, len(from.of))
 	}
 }
 
@@ -391,6 +422,16 @@ func TestWhatIf(t *testing.T) {
 					t.Errorf("the current limit denied %d and %d", row.Denied, r.Denied)
 				}
 			}
+			for _, s := range tabled(t, EngineOptions{Rules: rules(c.limit), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}}, from).Smallest {
+				switch {
+				case len(c.costs) > 1:
+					if s.Above > 0 || s.Exact {
+						t.Errorf("with several costs nothing is certain: %+v", s)
+					}
+				case s.Above > 0 && float64(with(s.Above).Denied) < s.Share*3000, s.Limit > 0 && float64(with(s.Limit).Denied) >= s.Share*3000, s.Above == 0 && s.Limit == 0:
+					t.Errorf("without a search: %+v", s)
+				}
+			}
 			for _, s := range r.WhatIf.Smallest {
 				if s.Limit == 0 || s.Exact != (len(c.costs) < 2) {
 					t.Fatalf("%+v", s)
@@ -481,7 +522,7 @@ func TestCondition(t *testing.T) {
 		"denied>0.1%": true, "denied>1%": false, "denied>=1%": true, "denied > 9": true, "denied<10": false, "denied<=10": true,
 		"rule:per.key.denied>1%": true, "rule:per.key.denied>1.25%": false, "rule:per.key.near>3": true, "rule:seen.denied>49": true,
 		"subjects.denied>2": true, "subjects.denied>3": false, "rule:per.key.subjects.denied>7%": true,
-		"newly_denied>0": true, "freed>0": false, "unlimited>=5": true, "broken>0.9%": true, "late>0": false,
+		"newly_denied>0": true, "freed>0": false, "unlimited>=5": true, "broken>0.9%": true, "late>0": false, "requests<1001": true, "requests<1000": false,
 	} {
 		c, err := ParseCondition(text)
 		if err != nil {
@@ -492,7 +533,17 @@ func TestCondition(t *testing.T) {
 			t.Errorf("%s: got %v with %s", text, got, figure)
 		}
 	}
-	for _, text := range []string{"", "denied", "denied>", "denied>x", "denied>1e3", "denied>-1", "denied>NaN", "denide>1", "rule:x>1", "rule:.denied>1", "rule:x.freed>0", "denied=1", "denied>1%%", ">1"} {
+	page, err := os.ReadFile("../../docs/replay.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Figures {
+		row := fmt.Sprintf("| `%s` | %s | %s|", f.Name, f.Means, map[bool]string{true: "yes "}[f.OfRule])
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/replay.md has no row %s", row)
+		}
+	}
+	for _, text := range []string{"", "denied", "denied>", "rule:x.requests<1", "denied>x", "denied>1e3", "denied>-1", "denied>NaN", "denide>1", "rule:x>1", "rule:.denied>1", "rule:x.freed>0", "denied=1", "denied>1%%", ">1"} {
 		if _, err := ParseCondition(text); err == nil || !strings.HasPrefix(err.Error(), strconv.Quote(text)) {
 			t.Errorf("%q: got the error %v", text, err)
 		}

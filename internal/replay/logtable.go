@@ -60,12 +60,24 @@ func (t *logTable) find(hash uint64) *logSlot {
 
 // grow doubles the slots, or at the bound drops half of the logs.
 func (t *logTable) grow() {
-	old := t.slots
-	size := 2 * len(old)
-	if size > t.most {
-		size = len(old)
-		t.level++
+	if size := 2 * len(t.slots); size <= t.most {
+		t.rebuild(size)
+	} else {
+		t.sample(t.level + 1)
 	}
+}
+
+// sample keeps the logs of a level, or of a higher one that the table has reached by itself.
+func (t *logTable) sample(level uint) {
+	if level > t.level {
+		t.level = level
+		t.rebuild(len(t.slots))
+	}
+}
+
+// rebuild moves the logs of the level to new slots.
+func (t *logTable) rebuild(size int) {
+	old := t.slots
 	t.slots, t.count = make([]logSlot, size), 0
 	for _, s := range old {
 		if s.hash != 0 && s.hash&(1<<t.level-1) == 0 {

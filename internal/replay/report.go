@@ -35,14 +35,20 @@ type Report struct {
 
 // Logs says what was read.
 type Logs struct {
-	Lines  uint64       `json:"lines"`
-	Broken uint64       `json:"broken"`
-	Late   uint64       `json:"late"` // started before a request that was already decided
+	Lines  uint64 `json:"lines"`
+	Broken uint64 `json:"broken"`
+	Late   uint64 `json:"late"` // started before a request that was already decided
+	// NoRequest counts lines without a method and a path: connections on which no request came.
+	NoRequest uint64 `json:"no_request,omitempty"`
+	// AtEnd counts requests whose line does not tell how long they lasted. Their time is the end.
+	AtEnd  uint64       `json:"at_end,omitempty"`
 	Errors []BrokenLine `json:"errors,omitempty"`
 	// Sampled is the share of the requests that the log has, as the operator states it; 1: all. No
 	// figure is scaled by it: what a limit does depends on requests that are close together, so all
 	// counts are those of the requests that the log has, and denials are lower bounds.
 	Sampled float64 `json:"sampled"`
+	// WholeSeconds is true if the logs have no times between two seconds.
+	WholeSeconds bool `json:"whole_seconds,omitempty"`
 }
 
 // A BrokenLine is one of the first lines that are no record.
@@ -86,10 +92,12 @@ type Peak struct {
 // of requests in flight are not varied, nor those that subjects have of their own. For a token
 // bucket the limit is its rate; the burst stays.
 type WhatIf struct {
-	Requests uint64      `json:"requests"` // that met the limit
-	Rows     []WhatIfRow `json:"rows"`     // by rising limit
-	// For each share: the smallest limit that denies less. Exact is false if it is the smallest of
-	// Rows, and not of all limits.
+	Requests uint64 `json:"requests"` // that met the limit
+	// LogsShare is the share of the logs that the rows are taken from, because there were too many
+	// of them to remember each. Below 1, the rows are estimates.
+	LogsShare float64     `json:"logs_share"`
+	Rows      []WhatIfRow `json:"rows"` // by rising limit
+	// For each share: the smallest limit that denies less.
 	Smallest []Smallest `json:"smallest"`
 }
 
@@ -106,8 +114,13 @@ type WhatIfRow struct {
 // A Smallest is the smallest limit that denies less than a share of the requests.
 type Smallest struct {
 	Share float64 `json:"share"` // 0.001 or 0.01
-	Limit uint64  `json:"limit"` // 0: no limit of the table does
-	Exact bool    `json:"exact"`
+	Limit uint64  `json:"limit"` // the smallest of those tried; 0: none of them does
+	// Above is a limit that denies the share or more, so the smallest limit of all is above it, and
+	// at most Limit. It is 0 if none is known for certain: the requests have several costs, or
+	// WhatIf.LogsShare is below 1.
+	Above uint64 `json:"above,omitempty"`
+	// Exact is true if Limit is the smallest of all limits.
+	Exact bool `json:"exact"`
 }
 
 // A DeniedSubject is a caller that was denied.

@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -295,7 +296,7 @@ func whose(s *policy.LimitStatus, req *policy.Request) string {
 	case p.Subject != "":
 		return strings.Clone(p.Subject)
 	case p.Digest != "":
-		return "key " + p.Digest[:min(len(p.Digest), shownDigits)]
+		return "key " + tier.ShortDigest(p.Digest)
 	}
 	if values := s.Values(req); values != "" {
 		return values
@@ -305,9 +306,6 @@ func whose(s *policy.LimitStatus, req *policy.Request) string {
 	}
 	return "all callers"
 }
-
-// shownDigits is how many digits of a digest a report has: as many as the log of denials.
-const shownDigits = 12
 
 // at returns the time of a request in a report.
 func at(t time.Duration) time.Time { return time.Unix(0, int64(t)).UTC() }

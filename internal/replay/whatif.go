@@ -18,10 +18,11 @@ type whatIf struct {
 	live   *Live // asks nothing but which logs a request has
 	now    time.Duration
 	search bool // only the smallest limits are searched; the tables are complete
+	memory memory
 }
 
 func newWhatIf(rules *policy.Rules, t *tally, chosen func(string) bool) *whatIf {
-	w := &whatIf{chosen: chosen, tally: t}
+	w := &whatIf{chosen: chosen, tally: t, memory: memory{most: maxVariedBytes}}
 	w.live = newLive(rules, roomy{}, func() time.Duration { return w.now })
 	return w
 }
@@ -66,7 +67,7 @@ func (w *whatIf) see(m meeting, c *window.Check, at time.Duration, atEnd bool) {
 			p.fixed = true
 			return
 		}
-		p.sim = newSimulation(p.limit)
+		p.sim = newSimulation(p.limit, &w.memory)
 	}
 	s := &p.sim.table
 	if w.search {
@@ -87,6 +88,7 @@ type simulation struct {
 	table   variants
 	targets [2]target
 	pass    *variants // of the search
+	memory  *memory
 }
 
 // A target is a share of the requests, and what is known of the smallest limit that denies less.
@@ -107,9 +109,10 @@ const (
 	maxPassBytes = 256 << 20
 )
 
-func newSimulation(l policy.Limit) *simulation {
-	s := &simulation{targets: [2]target{{share: 0.001}, {share: 0.01}}}
+func newSimulation(l policy.Limit, m *memory) *simulation {
+	s := &simulation{targets: [2]target{{share: 0.001}, {share: 0.01}}, memory: m}
 	s.table = newVariants(l, around(current(&l)))
+	m.hold(&s.table)
 	return s
 }
 
@@ -183,6 +186,7 @@ func (s *simulation) begin(l policy.Limit) bool {
 		last = &s.table
 	}
 	s.pass = nil
+	s.memory.free(last)
 	if s.table.requests == 0 {
 		return false
 	}
@@ -203,6 +207,7 @@ func (s *simulation) begin(l policy.Limit) bool {
 	slices.Sort(limits)
 	v := newVariants(l, slices.Compact(limits))
 	s.pass = &v
+	s.memory.hold(s.pass)
 	return true
 }
 
@@ -213,9 +218,9 @@ func (s *simulation) report(l *policy.Limit, logs uint64) *WhatIf {
 	if v.requests == 0 {
 		return nil // Envoy asks at the end of requests only, when nothing can be denied
 	}
-	w := &WhatIf{Requests: v.requests}
+	w := &WhatIf{Requests: v.requests, LogsShare: 1 / float64(v.weight())}
 	for i, limit := range v.limits {
-		row := WhatIfRow{Limit: limit, Denied: v.denied[i], DeniedShare: v.share(i), DeniedLogs: v.logsDenied(i), Current: limit == current(l)}
+		row := WhatIfRow{Limit: limit, Denied: min(v.denied[i], v.requests), DeniedShare: v.share(i), DeniedLogs: v.logsDenied(i), Current: limit == current(l)}
 		if logs > 0 {
 			row.LogsShare = min(float64(row.DeniedLogs)/float64(logs), 1)
 		}
@@ -229,7 +234,11 @@ func (s *simulation) report(l *policy.Limit, logs uint64) *WhatIf {
 		}
 		t.settle(last)
 		// With several costs a larger limit can deny more, so the search may miss a smaller one.
-		w.Smallest = append(w.Smallest, Smallest{Share: t.share, Limit: t.high, Exact: t.solved() && !v.mixed})
+		one := Smallest{Share: t.share, Limit: t.high}
+		if !v.mixed && v.level == 0 && last.level == 0 {
+			one.Above, one.Exact = t.low, t.solved()
+		}
+		w.Smallest = append(w.Smallest, one)
 	}
 	return w
 }
@@ -243,6 +252,9 @@ type variants struct {
 	requests   uint64
 	cost       uint64 // of the requests so far
 	mixed      bool   // they have several costs
+	// level is how many zeros the hash of a log ends with: one log of 2^level is kept.
+	level  uint
+	memory *memory
 }
 
 // maxDeniedLogs bounds the logs of which variants remember that they were denied.
@@ -270,8 +282,11 @@ func (v *variants) share(i int) float64 {
 	if v.requests == 0 {
 		return 0
 	}
-	return float64(v.denied[i]) / float64(v.requests)
+	return min(float64(v.denied[i])/float64(v.requests), 1)
 }
+
+// weight is how many logs one kept log stands for.
+func (v *variants) weight() uint64 { return 1 << v.level }
 
 // logsDenied returns how many logs the i-th limit denied.
 func (v *variants) logsDenied(i int) (n uint64) {
@@ -286,6 +301,12 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		v.cost = c.Cost
 		v.requests++
 	}
+	if v.memory.held > v.memory.most {
+		v.memory.shrink(at.Microseconds())
+	}
+	if hash&(v.weight()-1) != 0 {
+		return
+	}
 	var set uint64
 	for i := range v.groups {
 		g := &v.groups[i]
@@ -295,7 +316,7 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		return
 	}
 	for i := range v.denied {
-		v.denied[i] += set >> i & 1
+		v.denied[i] += set >> i & 1 << v.level
 	}
 	if value := v.deniedLogs.at(hash); value != nil {
 		*value |= set
@@ -315,6 +336,8 @@ type group struct {
 	limits    []uint64
 	logs      map[uint64]*variedLog
 	sweepAt   int
+	bytes     int // of the logs
+	memory    *memory
 }
 
 // A variedLog is one log under the limits of a group.
@@ -344,6 +367,7 @@ func (g *group) see(hash uint64, c *window.Check, now int64) (denied uint64) {
 			}
 		}
 		g.logs[hash] = l
+		g.hold(l.bytes())
 	}
 	check := *c
 	check.Precision, check.Lease = g.precision, window.Lease{}
@@ -379,7 +403,9 @@ func (g *group) take(log *[]byte, c *window.Check, limit uint64, now int64) (roo
 	case room || c.Mode == window.Always:
 		s.Charge(c)
 	}
+	before := cap(*log)
 	*log = s.Log()
+	g.hold(cap(*log) - before)
 	return room
 }
 
@@ -417,6 +443,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 				kept = append(kept, a)
 				continue
 			}
+			g.hold(-a.bytes())
 		}
 		if need <= limit {
 			continue
@@ -424,6 +451,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 		denied |= 1 << i
 		if charged && c.Mode != window.Always && c.Cost > 0 {
 			fresh = append(fresh, apart{limit: i, until: until, log: slices.Clone(l.log)})
+			g.hold(fresh[len(fresh)-1].bytes())
 		}
 	}
 	g.take(&l.log, c, g.limits[last], now)
@@ -446,7 +474,7 @@ func (g *group) sweep(now int64) {
 	}
 	for hash, l := range g.logs {
 		if empty(l.log) && !slices.ContainsFunc(l.apart, func(a apart) bool { return !empty(a.log) }) {
-			delete(g.logs, hash)
+			g.drop(hash, l)
 		}
 	}
 	g.sweepAt = max(2*len(g.logs), minSweep)

@@ -25,7 +25,10 @@ type comparison struct {
 	// lost and taken have the verdicts of all matches by their old and their new rule.
 	lost, taken map[descriptors.RuleID]Verdict
 	names       map[*policy.Rules]map[string][]*policy.Rule
-	starts      map[string]bool // labels that say when the periods of a subject start; nil: not known yet
+	fixedKeys   bool                                    // a rule is for a single API key
+	replacers   map[*policy.Rules]map[inDomain][]string // paths of rules by the names that they replace
+	overriders  map[*policy.Rules]map[string][]string   // ids of subjects by the names of rules
+	starts      map[string]bool                         // labels that say when the periods of a subject start; nil: not known yet
 	report      Report
 }
 
@@ -37,7 +40,7 @@ type inDomain struct{ domain, name string }
 func Compare(old, now Set) *Report {
 	c := &comparison{
 		old: old, new: now, places: make(map[*policy.Rule]string), given: make(map[*policy.Rules]map[inDomain][]string),
-		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict),
+		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*policy.Rules]map[inDomain][]string), overriders: make(map[*policy.Rules]map[string][]string),
 		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
 	}
 	r := &c.report
@@ -52,7 +55,7 @@ func Compare(old, now Set) *Report {
 
 // begin notes the names and the places of a set.
 func (c *comparison) begin(s Set) Side {
-	names := make(map[inDomain][]string)
+	names, replacers := make(map[inDomain][]string), make(map[inDomain][]string)
 	all := s.Rules.All()
 	for i, r := range all {
 		if i < len(s.Places) {
@@ -61,8 +64,17 @@ func (c *comparison) begin(s Set) Side {
 		if name := r.GivenName(); name != "" {
 			names[inDomain{r.Domain, name}] = append(names[inDomain{r.Domain, name}], r.String())
 		}
+		for _, name := range r.Replaces {
+			replacers[inDomain{r.Domain, name}] = append(replacers[inDomain{r.Domain, name}], r.String())
+		}
+		for i := range r.Path {
+			c.fixedKeys = c.fixedKeys || !r.Path[i].Open() && s.Rules.HidesEntry(r.Path[i].Key)
+		}
 	}
-	c.given[s.Rules] = names
+	for _, all := range replacers {
+		slices.Sort(all)
+	}
+	c.given[s.Rules], c.replacers[s.Rules] = names, replacers
 	side := Side{Path: s.Path, Rules: len(all)}
 	if d := s.Rules.Tiers(); d != nil {
 		side.Subjects = d.Subjects()

@@ -20,10 +20,13 @@
 //
 // # Verdicts
 //
-// A [Verdict] says whether a change denies more or less. It is certain: a change that is not
-// comparable is [Both].
+// A [Verdict] says whether a change denies more or less. It is certain: if it is [Stricter], every
+// series of requests that passes the new rules passes the old ones. A change that is not comparable
+// is [Both]. Of descriptors that get another rule, it compares the limits and which descriptors
+// share a log.
 //
 // # A running service
 //
-// [Report.AddLive] adds who would be denied, by the logs of a running service.
+// [Report.AddLive] adds who would be denied, by the logs of a running service. What a log of one
+// policy says of a limit of another one is a range.
 package rulesdiff

@@ -30,8 +30,8 @@ type LiveLimit struct {
 	// Logs is how many logs the service has for it, each of a subject or another party.
 	Logs int `json:"logs"`
 	// Denied is how many of them would be denied the next request, and Already how many of
-	// these are denied by the old limit too. Maybe is how many may be denied: the history of a
-	// log has 60 parts, and the new window ends within one. Unknown is how many cannot be told.
+	// these are denied by the old limit too. Maybe is how many may be denied, by what their logs
+	// tell. Unknown is how many cannot be told.
 	Denied  int `json:"denied"`
 	Already int `json:"already_denied"`
 	Maybe   int `json:"maybe"`
@@ -67,9 +67,9 @@ type liveKey struct {
 }
 
 // AddLive adds to the report who would be denied, by the logs of instances that do not share
-// them. problems say which instances did not answer.
-func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problems []string) {
-	l := live{old: old, new: now, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
+// them. at is when they were asked, and problems say which instances did not answer.
+func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, at time.Time, problems []string) {
+	l := live{old: old, new: now, at: at, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
 	for _, rule := range now.Rules.All() {
 		l.byPath[rule.String()] = rule
 	}
@@ -98,6 +98,7 @@ func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problem
 // live is the work of one AddLive.
 type live struct {
 	old, new Set
+	at       time.Time // of the logs
 	byPath   map[string]*policy.Rule
 	found    map[[4]string]*LiveLimit
 }
@@ -122,10 +123,9 @@ func (l *live) party(logs []insight.LimitUsage) {
 		if at >= 0 && !changed && logs[at].Amount() == policy.FormatLimit(limit.Limit.Limit) {
 			continue
 		}
-		was, oldHits, full := amounts(logs), logs[0].Limit, false
+		was, oldHits, full := amounts(logs), logs[0].Limit, isFull(logs)
 		if at >= 0 {
-			was, oldHits = logs[at].Amount(), logs[at].Limit
-			full = logs[at].Remaining == 0 && !logs[at].Shadow
+			was, oldHits, full = logs[at].Amount(), logs[at].Limit, isFull(logs[at:at+1])
 		}
 		history := Anew
 		if at >= 0 && old != nil && slices.ContainsFunc(sampleOf(l.old.Rules, old, s), func(o policy.AccountLimit) bool { return o.Log == limit.Log }) {
@@ -141,12 +141,13 @@ func (l *live) party(logs []insight.LimitUsage) {
 			of.Unknown++
 			continue
 		}
-		least, most, ok := usedIn(limit.Limit.Limit, logs)
+		c := carried{limit: &limit.Limit, cost: max(rule.Factor, 1), at: l.at, debts: old == nil || old.Always}
+		least, most, ok := c.used(logs)
 		if !ok {
 			of.Unknown++
 			continue
 		}
-		of.add(LiveParty{Who: who(one), Tier: limit.Tier, Used: least, UsedAtMost: most, Limit: limit.Limit.Hits, OldLimit: oldHits}, max(rule.Factor, 1), full)
+		of.add(LiveParty{Who: who(one), Tier: limit.Tier, Used: least, UsedAtMost: most, Limit: limit.Limit.Hits, OldLimit: oldHits}, c.cost, full)
 	}
 }
 
@@ -199,65 +200,6 @@ func sameLog(u *insight.LimitUsage, l *policy.AccountLimit) bool {
 // windowOf returns the window of a log.
 func windowOf(u *insight.LimitUsage) time.Duration {
 	return time.Duration(u.Window*1e6+0.5) * time.Microsecond
-}
-
-// unknownMost stands for a use that has no known bound.
-const unknownMost = window.MaxHits
-
-// usedIn returns what logs say of the use under a limit: what surely counts, and what may. It
-// reports false if the logs do not tell.
-func usedIn(l window.Limit, logs []insight.LimitUsage) (least, most uint64, ok bool) {
-	var best *insight.LimitUsage
-	for i := range logs {
-		u := &logs[i]
-		if policy.ParsePolicy(u.Policy) != l.Policy {
-			continue
-		}
-		switch {
-		case l.Policy == window.InFlight || windowOf(u) == l.Window && l.Policy != window.TokenBucket:
-			return u.Used, u.Used, true
-		case l.Policy == window.TokenBucket && windowOf(u) == l.Window:
-			used := bucketUsed(u, l.Hits)
-			return used, used, true
-		case l.Policy != window.Sliding:
-		case best == nil, windowOf(best) < l.Window && windowOf(u) > windowOf(best), windowOf(u) >= l.Window && windowOf(u) < windowOf(best):
-			best = u
-		}
-	}
-	if best == nil {
-		return 0, 0, false
-	}
-	if windowOf(best) < l.Window {
-		return best.Used, unknownMost, true
-	}
-	least, most = lastParts(best.History, windowOf(best), l.Window)
-	return least, most, true
-}
-
-// bucketUsed returns what is missing in a bucket with another burst. Its tokens are the same, but
-// not more than the burst.
-func bucketUsed(u *insight.LimitUsage, burst uint64) uint64 {
-	if u.Used >= u.Limit {
-		return burst + (u.Used - u.Limit) // without tokens, or in debt
-	}
-	return burst - min(u.Limit-u.Used, burst)
-}
-
-// lastParts returns the sum of the parts of a history that are within the last time, and the sum
-// with the part that is only partly in it.
-func lastParts(history []uint64, whole, last time.Duration) (least, most uint64) {
-	n := time.Duration(len(history))
-	for i := time.Duration(0); i < n; i++ {
-		hits := history[n-1-i]
-		// The part lasts from whole*(i+1)/n to whole*i/n before now.
-		if (i+1)*whole <= last*n {
-			least += hits
-		}
-		if i*whole < last*n {
-			most += hits
-		}
-	}
-	return least, most
 }
 
 // limit returns the entry for a limit.

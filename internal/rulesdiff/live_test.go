@@ -49,7 +49,7 @@ func newService(t *testing.T, set rulesdiff.Set) *service {
 // ask decides a request of an API key by rules, and reports whether it passes.
 func (s *service) ask(rules *policy.Rules, key string) bool {
 	s.t.Helper()
-	d := policy.NewDecider(rules, policy.Options{Store: s.store, Meters: unmetered{}, Log: zap.NewNop()})
+	d := policy.NewDecider(rules, policy.Options{Store: s.store, Meters: unmetered{}, Log: zap.NewNop(), Clock: func() time.Duration { return s.clock }})
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	var c policy.Call
 	d.Begin(&c, policy.Request{Domain: "d", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: "api_key", Value: secrets.Value("api_key", key)}}, Cost: 1}}})
@@ -129,7 +129,7 @@ func TestLiveIsWhatTheNewRulesDecide(t *testing.T) {
 		}
 		r := rulesdiff.Compare(was, is)
 		logs := s.logs()
-		r.AddLive(was, is, [][]insight.LimitUsage{logs}, nil)
+		r.AddLive(was, is, [][]insight.LimitUsage{logs}, time.Unix(0, int64(s.clock)), nil)
 		if !r.Changed {
 			continue
 		}
@@ -171,6 +171,84 @@ func TestLiveIsWhatTheNewRulesDecide(t *testing.T) {
 	}
 }
 
+// TestLiveUnderAnotherPolicy: what a report says of the use under another policy contains what that
+// policy counts of the same requests, and says of every party whether its next request is denied.
+func TestLiveUnderAnotherPolicy(t *testing.T) {
+	limits := []string{
+		"window: 1m, requests: %d", "window: 25s, requests: %d", "policy: fixed, window: 1m, requests: %d", "policy: fixed, window: 20s, requests: %d",
+		"policy: sliding_counter, window: 30s, requests: %d", "policy: token_bucket, rate: 30/m, burst: %d", "policy: token_bucket, rate: 1/s, burst: %d",
+		"policy: token_bucket, rate: 60/30s, burst: %d", "policy: calendar, unit: hour, requests_per_unit: %d", "policy: in_flight, max: %d, hold: 30s",
+	}
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	certain, open := 0, 0
+	for _, from := range limits {
+		for _, to := range limits {
+			if from == to || strings.Contains(from, "in_flight") { // these requests have no streams
+				continue
+			}
+			hits := 4 + rnd.IntN(12)
+			old, now := fmt.Sprintf(from, 12+rnd.IntN(20)), fmt.Sprintf(to, hits)
+			was, is := mustLoad(t, liveTiers(), liveRule(old)), mustLoad(t, liveTiers(), liveRule(now))
+			s, then := newService(t, was), newService(t, is)
+			s.clock += time.Duration(rnd.IntN(60)) * time.Second
+			// A bucket decides; all others count the same requests, also over their limits.
+			counting := is
+			if !strings.Contains(to, "token_bucket") && !strings.Contains(to, "in_flight") {
+				counting = mustLoad(t, liveTiers(), liveRule(now+", charge: always"))
+			}
+			for range 250 {
+				key := fmt.Sprintf("k%d", min(int(rnd.ExpFloat64()*4), 9))
+				then.clock = s.clock
+				if s.ask(was.Rules, key) {
+					then.ask(counting.Rules, key)
+				}
+				s.clock += time.Duration(rnd.IntN(800)) * time.Millisecond
+			}
+			then.clock = s.clock
+			r := rulesdiff.Compare(was, is)
+			logs := s.logs()
+			r.AddLive(was, is, [][]insight.LimitUsage{logs}, time.Unix(0, int64(s.clock)), nil)
+			named, unknown := make(map[string]rulesdiff.LiveParty), 0
+			for _, l := range r.Live.Limits {
+				if l.History != rulesdiff.Anew {
+					t.Errorf("%s → %s: the history is %s", old, now, l.History)
+				}
+				unknown += l.Unknown
+				for _, p := range l.Parties {
+					named[p.Who] = p
+				}
+			}
+			if tells := !strings.Contains(to, "in_flight") && !strings.Contains(from, "sliding_counter"); len(logs) > 0 && tells == (unknown > 0) {
+				t.Errorf("%s → %s: %d logs cannot be told", old, now, unknown)
+			}
+			if unknown > 0 {
+				continue
+			}
+			for _, u := range then.logs() {
+				p, ok := named[u.Subject]
+				if !slices.ContainsFunc(logs, func(o insight.LimitUsage) bool { return o.Subject == u.Subject }) {
+					continue // the old log is empty, such as that of a bucket that is full again
+				}
+				switch {
+				case ok && (u.Used < p.Used || u.Used > p.UsedAtMost):
+					t.Errorf("seed %d, %s → %s: %s has used %d, but the report says %+v", seed, old, now, u.Subject, u.Used, p)
+				case !ok && u.Used >= u.Limit, ok && p.Certain && u.Used < u.Limit:
+					t.Errorf("seed %d, %s → %s: %s has used %d of %d, but the report says %v %+v", seed, old, now, u.Subject, u.Used, u.Limit, ok, p)
+				}
+				if ok && p.Certain || !ok {
+					certain++
+				} else {
+					open++
+				}
+			}
+		}
+	}
+	if certain < 80 {
+		t.Errorf("seed %d: only %d answers are certain, and %d are not", seed, certain, open)
+	}
+}
+
 func btoi(b bool) int {
 	if b {
 		return 1
@@ -182,22 +260,26 @@ func btoi(b bool) int {
 func TestLiveTexts(t *testing.T) {
 	was := mustLoad(t, liveTiers(), liveRule("window: 1m, requests: 100"))
 	s := newService(t, was)
+	s.clock += 10 * time.Second
 	for range 87 {
 		s.ask(was.Rules, "k0")
 	}
 	s.ask(was.Rules, "k1")
+	s.clock += 20500 * time.Millisecond
 	logs := s.logs()
 	for _, c := range []struct{ now, want string }{
 		{"window: 1m, requests: 50", "would be denied now: 1 of 2; c0 (used 87 of 50 new, 100 old)"},
 		{"window: 1m, requests: 50, observe: 100%", "would be denied now if it were not only observed: 1 of 2; c0 (used 87 of 50 new, 100 old)"},
 		{"window: 1h, requests: 50", "would be denied now: 1 of 2; may be denied: 1; its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window; c0 (used at least 87 of 50 new, 100 old); c1 (used at least 1 of 50 new, 100 old), perhaps"},
-		{"policy: fixed, window: 1m, requests: 50", "would be denied now: 0 of 2; cannot be told: 2; its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window"},
+		{"policy: fixed, window: 1m, requests: 50", "would be denied now: 1 of 2; its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window; c0 (used 87 of 50 new, 100 old)"},
+		{"policy: token_bucket, rate: 60/m, burst: 50", "would be denied now: 0 of 2; its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window"},
+		{"policy: in_flight, max: 50, hold: 1m", "would be denied now: 0 of 2; cannot be told: 2; its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window"},
 		{"window: 1m, requests: 200", "would be denied now: 0 of 2"},
 		{"unlimited: true", ""},
 	} {
 		is := mustLoad(t, liveTiers(), liveRule(c.now))
 		r := rulesdiff.Compare(was, is)
-		r.AddLive(was, is, [][]insight.LimitUsage{logs}, nil)
+		r.AddLive(was, is, [][]insight.LimitUsage{logs}, time.Unix(0, int64(s.clock)), nil)
 		var parts []string
 		for i := range r.Live.Limits {
 			l := &r.Live.Limits[i]

@@ -78,7 +78,7 @@ func (m *markdown) rules(r *Report) {
 			if c.What != "changed" {
 				verdict, note = c.Verdict, c.Note
 			}
-			row(c.What, name, text(one.String()), string(verdict), text(note))
+			row(c.What, name, text(one.String()), verdict.String(), text(note))
 		}
 	}
 	m.more(rows - maxRows)

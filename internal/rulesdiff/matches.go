@@ -337,15 +337,10 @@ func (w *walker) tell(at [2]place, path []step) {
 		m.NewRule, m.NewPath = after.Name, after.String()
 		is = looks(w.new.Rules, after)
 	}
-	switch {
-	case len(was)+len(is) == 0:
-		m.Verdict = Neither
-	case len(was) == 0:
-		m.Verdict = Stricter
-	case len(is) == 0:
-		m.Verdict = Looser
-	default:
-		m.Verdict, m.History = Both, historyOf(was, is)
+	if before != nil && after != nil {
+		m.Verdict, m.History = w.movedVerdict(before, after), historyOf(was, is)
+	} else {
+		m.Verdict = verdictOf(append(was, w.ownOf(w.old.Rules, before)...), append(is, w.ownOf(w.new.Rules, after)...))
 	}
 	m.told = before == nil && w.old.Rules.Rule(after.ID()) == nil || after == nil && w.new.Rules.Rule(before.ID()) == nil
 	if before != nil {
@@ -365,11 +360,7 @@ func looks(rs *policy.Rules, r *policy.Rule) (all []policy.AccountLimit) {
 		tiers = tiersOf(rs)
 	}
 	for _, t := range tiers {
-		for _, l := range sample(rs, r, t) {
-			if limits(&l) && !l.Observed {
-				all = append(all, l)
-			}
-		}
+		all = append(all, enforcedOf(sample(rs, r, t))...)
 	}
 	return all
 }

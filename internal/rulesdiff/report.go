@@ -1,5 +1,7 @@
 package rulesdiff
 
+import "cmp"
+
 // A Verdict says what a change does to requests.
 type Verdict string
 
@@ -11,13 +13,25 @@ const (
 	Neither  Verdict = "neither"  // the same requests pass
 )
 
+// String returns the verdict as people read it.
+func (v Verdict) String() string {
+	switch v {
+	case Both:
+		return "stricter and looser"
+	case Neither:
+		return "neither stricter nor looser"
+	default:
+		return string(v)
+	}
+}
+
 // join returns the verdict of two changes together.
 func join(a, b Verdict) Verdict {
 	switch {
+	case a == Neither || a == "":
+		return cmp.Or(b, Neither)
 	case a == b || b == Neither || b == "":
 		return a
-	case a == Neither || a == "":
-		return b
 	default:
 		return Both
 	}

@@ -36,7 +36,7 @@ var parts = []part{
 	{fields: []string{"Share"}, what: "share_threshold", text: marked((*policy.Rule).Shares), verdict: func(before, after *policy.Rule) Verdict {
 		return moreMarked(before, after, (*policy.Rule).Shares)
 	}},
-	{fields: []string{"Quota"}, what: "quota_mode", text: flag(func(r *policy.Rule) bool { return r.Quota }), verdict: ordered(func(r *policy.Rule) int { return number(!r.Quota) })},
+	{fields: []string{"Quota"}, what: "quota_mode", text: flag((*policy.Rule).Alternative), verdict: ordered(func(r *policy.Rule) int { return number(!r.Alternative()) })},
 	{fields: []string{"Always", "AllowedOnly"}, what: "charge", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return charges[chargeOf(r)] }, verdict: ordered(chargeOf)},
 	{fields: []string{"Factor"}, what: "cost", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Factor, 1)) }, verdict: func(before, after *policy.Rule) Verdict {
 		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
@@ -218,10 +218,14 @@ func (p *pair) limits() []Change {
 	all := p.contexts()
 	for _, t := range all {
 		before, after := sample(p.old.Rules, p.before, t), sample(p.new.Rules, p.after, t)
+		was, is := p.before.TermsOf(t), p.after.TermsOf(t)
 		for _, c := range changesOf(before, after) {
+			if partly(was) && partly(is) && len(before) > 0 && len(after) > 0 && before[0].Log.Key != after[0].Log.Key {
+				c.Verdict = Both // other logs are only observed
+			}
 			g.add(c, t)
 		}
-		if c, ok := observe(p.before.TermsOf(t), p.after.TermsOf(t)); ok {
+		if c, ok := observe(shareOf(before, was), shareOf(after, is)); ok {
 			g.add(c, t)
 		}
 	}
@@ -340,15 +344,20 @@ func (p *limitPart) join(all []policy.AccountLimit) string {
 	return strings.Join(texts, ", ")
 }
 
+// shareOf returns the share of the logs of limits that are only observed. The service may observe all.
+func shareOf(all []policy.AccountLimit, of *policy.Terms) float64 {
+	if slices.ContainsFunc(all, func(l policy.AccountLimit) bool { return l.Observed }) {
+		return 1
+	}
+	return of.Observe
+}
+
 // observe compares the shares of logs that are only observed.
-func observe(before, after *policy.Terms) (c Change, changed bool) {
-	if before.Observe == after.Observe {
+func observe(before, after float64) (c Change, changed bool) {
+	if before == after {
 		return c, false
 	}
-	return Change{
-		What: "observe", Old: observedText(before.Observe), New: observedText(after.Observe),
-		Verdict: rising(cmp.Compare(before.Observe, after.Observe)),
-	}, true
+	return Change{What: "observe", Old: observedText(before), New: observedText(after), Verdict: rising(cmp.Compare(before, after))}, true
 }
 
 // observedText describes a share of logs that are only observed.

@@ -89,8 +89,9 @@ func (c *comparison) moved(before, after string, except []string) move {
 		if old == nil || len(old.ByTier)+len(r.ByTier) == 0 || slices.Contains(except, r.Name) || slices.Contains(except, old.Name) {
 			continue
 		}
-		all := changesOf(sample(c.old.Rules, old, before), sample(c.new.Rules, r, after))
-		if o, ok := observe(old.TermsOf(before), r.TermsOf(after)); ok {
+		was, is := sample(c.old.Rules, old, before), sample(c.new.Rules, r, after)
+		all := changesOf(was, is)
+		if o, ok := observe(shareOf(was, old.TermsOf(before)), shareOf(is, r.TermsOf(after))); ok {
 			all = append(all, o)
 		}
 		m.add(r, all)

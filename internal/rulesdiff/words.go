@@ -11,7 +11,7 @@ func (r *Report) Title() string {
 	if !r.Changed {
 		return "no change in meaning"
 	}
-	return string(r.Verdict)
+	return r.Verdict.String()
 }
 
 // String says what changes, and from what to what.

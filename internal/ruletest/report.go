@@ -12,9 +12,9 @@ import (
 )
 
 // Failed counts the tests that did not pass.
-func Failed(results []Result) (n int) {
-	for i := range results {
-		if !results[i].Passed() {
+func (r *Report) Failed() (n int) {
+	for i := range r.Results {
+		if !r.Results[i].Passed() {
 			n++
 		}
 	}
@@ -31,6 +31,13 @@ func (r *Result) lines() []string {
 		}
 		lines = append(lines, fmt.Sprintf("the last request of step %d, at %v, is %s", f.Step, f.At, f.Told))
 	}
+	return plainAll(lines)
+}
+
+// answers describes what the last request of each step got, if the runner kept that.
+func (r *Result) answers() []string { return plainAll(slices.Clone(r.Answers)) }
+
+func plainAll(lines []string) []string {
 	for i := range lines {
 		lines[i] = plain(lines[i])
 	}
@@ -47,64 +54,56 @@ func plain(text string) string {
 	}, text)
 }
 
-// WriteText writes the failures, what no test reached, and a line with the counts.
-func WriteText(w io.Writer, results []Result, parts []Part) error {
+// WriteText writes the failures, what no test reached, and a line with the counts. Of tests that
+// were run with answers, it writes these.
+func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	requests := 0
-	for i := range results {
-		r := &results[i]
-		requests += r.Requests
-		if r.Passed() {
-			continue
+	for i := range r.Results {
+		result := &r.Results[i]
+		requests += result.Requests
+		switch {
+		case !result.Passed():
+			fmt.Fprintf(&b, "FAIL %s\n", plain(result.Name))
+		case result.Answers != nil:
+			fmt.Fprintf(&b, "PASS %s\n", plain(result.Name))
 		}
-		fmt.Fprintf(&b, "FAIL %s\n", plain(r.Name))
-		for _, line := range r.lines() {
+		for _, line := range slices.Concat(result.answers(), result.lines()) {
 			fmt.Fprintf(&b, "    %s\n", line)
 		}
 	}
-	reached := 0
-	for i := range parts {
-		if p := &parts[i]; p.Requests > 0 {
-			reached++
-		} else {
-			fmt.Fprintf(&b, "not tested: %s\n", p)
-		}
+	for _, line := range r.Untested() {
+		fmt.Fprintf(&b, "not tested: %s\n", line)
 	}
-	failed := Failed(results)
-	fmt.Fprintf(&b, "%d passed, %d failed, %d requests; %d of %d rules and tiers tested\n", len(results)-failed, failed, requests, reached, len(parts))
+	counts := r.counts()
+	if r.NotRun > 0 {
+		counts = fmt.Sprintf("%d not run", r.NotRun)
+	}
+	failed := r.Failed()
+	fmt.Fprintf(&b, "%d passed, %d failed, %d requests; %s\n", len(r.Results)-failed, failed, requests, counts)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// String names a part with its place.
-func (p *Part) String() string {
-	if p.Tier == "" {
-		return plain(fmt.Sprintf("%s: rule %s", p.Place, p.Rule))
-	}
-	return plain(fmt.Sprintf("%s: rule %s, tier %s", p.Place, p.Rule, p.Tier))
-}
-
 // WriteTAP writes the results in version 14 of the Test Anything Protocol.
-func WriteTAP(w io.Writer, results []Result, parts []Part) error {
+func (r *Report) WriteTAP(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "TAP version 14\n1..%d\n", len(results))
+	fmt.Fprintf(&b, "TAP version 14\n1..%d\n", len(r.Results))
 	// A "#" begins a directive.
 	escape := strings.NewReplacer(`\`, `\\`, "#", `\#`)
-	for i := range results {
-		r := &results[i]
+	for i := range r.Results {
+		result := &r.Results[i]
 		word := "ok"
-		if !r.Passed() {
+		if !result.Passed() {
 			word = "not ok"
 		}
-		fmt.Fprintf(&b, "%s %d - %s\n", word, i+1, escape.Replace(plain(r.Name)))
-		for _, line := range r.lines() {
+		fmt.Fprintf(&b, "%s %d - %s\n", word, i+1, escape.Replace(plain(result.Name)))
+		for _, line := range slices.Concat(result.answers(), result.lines()) {
 			fmt.Fprintf(&b, "# %s\n", line)
 		}
 	}
-	for i := range parts {
-		if p := &parts[i]; p.Requests == 0 {
-			fmt.Fprintf(&b, "# not tested: %s\n", p)
-		}
+	for _, line := range r.Untested() {
+		fmt.Fprintf(&b, "# not tested: %s\n", line)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -133,6 +132,7 @@ type junitCase struct {
 	Line    int           `xml:"line,attr"`
 	Time    string        `xml:"time,attr"`
 	Failure *junitFailure `xml:"failure"`
+	Answers string        `xml:"system-out,omitempty"`
 }
 
 type junitFailure struct {
@@ -141,21 +141,22 @@ type junitFailure struct {
 }
 
 // WriteJUnit writes the results as JUnit's XML, with a suite for each file.
-func WriteJUnit(w io.Writer, results []Result) error {
-	all := junitSuites{Tests: len(results), Failures: Failed(results)}
-	for i := range results {
-		r := &results[i]
-		if n := len(all.Suites); n == 0 || all.Suites[n-1].Name != r.File {
-			all.Suites = append(all.Suites, junitSuite{Name: r.File})
+func (r *Report) WriteJUnit(w io.Writer) error {
+	all := junitSuites{Tests: len(r.Results), Failures: r.Failed()}
+	for i := range r.Results {
+		result := &r.Results[i]
+		file := plain(result.File)
+		if n := len(all.Suites); n == 0 || all.Suites[n-1].Name != file {
+			all.Suites = append(all.Suites, junitSuite{Name: file})
 		}
 		s := &all.Suites[len(all.Suites)-1]
-		c := junitCase{Class: r.File, Name: plain(r.Name), File: r.File, Line: r.Line, Time: seconds(r.Took)}
-		if lines := r.lines(); len(lines) > 0 {
+		c := junitCase{Class: file, Name: plain(result.Name), File: file, Line: result.Line, Time: seconds(result.Took), Answers: strings.Join(result.answers(), "\n")}
+		if lines := result.lines(); len(lines) > 0 {
 			c.Failure = &junitFailure{Message: lines[0], Text: strings.Join(lines, "\n")}
 			s.Failures++
 		}
 		s.Tests++
-		s.took += r.Took
+		s.took += result.Took
 		s.Time = seconds(s.took)
 		s.Cases = append(s.Cases, c)
 	}

@@ -6,13 +6,16 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -28,7 +31,10 @@ type Result struct {
 	Failures []Failure
 	// Problems say why the test, or all tests of the file, could not be run. Nil: they could.
 	Problems []string
-	Took     time.Duration // in real time
+	// Answers are a line for each step, if the runner is verbose: its place, and what the answers
+	// were, as the step may expect it.
+	Answers []string
+	Took    time.Duration // in real time
 }
 
 // Passed reports whether the test ran and everything was as expected.
@@ -55,6 +61,8 @@ type Runner struct {
 	Begin func() (decide Decide, end func() error, err error)
 	// Coverage counts what the requests reached.
 	Coverage *Coverage
+	// Verbose keeps the answers of all steps. Without it, a test that expects nothing fails.
+	Verbose bool
 }
 
 // An event is one request of a step.
@@ -102,14 +110,27 @@ func (q *queue) Pop() any {
 	return last
 }
 
+// Check returns what is wrong with the tests of a file, before they are run: [strict.Problems] or nil.
+func (r *Runner) Check(f *ruletests.File) error {
+	var all strict.Problems
+	for i := range f.Tests {
+		_, _, problems := r.requests(f, &f.Tests[i])
+		all = append(all, problems...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
 // Run runs one test. The error says why it could not be run.
 func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) (result Result, err error) {
 	result = Result{File: f.Name, Line: t.Line, Name: t.Name}
 	begun := time.Now()
 	defer func() { result.Took = time.Since(begun) }()
-	requests, callers, err := r.requests(f, t)
-	if err != nil {
-		return result, err
+	requests, callers, problems := r.requests(f, t)
+	if problems != nil {
+		return result, problems
 	}
 	decide, end, err := r.Begin()
 	if err != nil {
@@ -130,6 +151,9 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 		if err != nil {
 			return result, fmt.Errorf("%s:%d: step %d at %v: %w", f.Name, t.Steps[e.step].Line, e.step+1, e.at, err)
 		}
+		if v.Degraded {
+			return result, fmt.Errorf("%s:%d: step %d at %v: the store did not answer, so on_store_error of the rules decided: check the Redis of --redis", f.Name, t.Steps[e.step].Line, e.step+1, e.at)
+		}
 		result.Requests++
 		r.Coverage.count(v)
 		o := &steps[e.step]
@@ -147,14 +171,20 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 		if wrong := steps[i].differences(s); len(wrong) > 0 {
 			result.Failures = append(result.Failures, Failure{Line: s.Line, Step: i + 1, At: steps[i].at, Wrong: wrong, Told: steps[i].String()})
 		}
+		if r.Verbose {
+			result.Answers = append(result.Answers, fmt.Sprintf("%s:%d: step %d at %v: expect: %s", f.Name, s.Line, i+1, steps[i].at, steps[i].expectation(s.Times)))
+		}
 	}
 	return result, nil
 }
 
 // requests returns the request and the caller of each step, as an adapter would make them: with
-// digests for API keys.
-func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []policy.Request, callers []*tier.Subject, err error) {
+// digests for API keys. The problems say what no test can ask, or that this one cannot fail.
+func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []policy.Request, callers []*tier.Subject, problems strict.Problems) {
 	g := r.Generation
+	if !t.Checked && !r.Verbose {
+		problems = strict.Problems{{File: f.Name, Line: t.Line, Message: "no step of the test expects anything, so it cannot fail: write expect, or read the answers with --verbose"}}
+	}
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		req, problem := r.request(t.Name, &s.Request)
@@ -168,11 +198,11 @@ func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []poli
 			}
 		}
 		if problem != "" {
-			return nil, nil, fmt.Errorf("%s:%d: %s", f.Name, s.Line, problem)
+			problems = append(problems, strict.Problem{File: f.Name, Line: s.Line, Message: problem})
 		}
 		requests, callers = append(requests, req), append(callers, caller)
 	}
-	return requests, callers, nil
+	return requests, callers, problems
 }
 
 // request makes the request of a step. problem says what is wrong with it.
@@ -199,11 +229,11 @@ func (r *Runner) request(test string, q *ruletests.Request) (req policy.Request,
 		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true})
 	}
 	for _, d := range q.Descriptors {
-		entries := slices.Clone(d)
+		entries := slices.Clone(d.Entries)
 		for i := range entries {
 			entries[i].Value = g.Secrets.Value(entries[i].Key, entries[i].Value)
 		}
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: q.Cost})
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: d.Cost, Refund: d.Refund, Override: d.Limit})
 	}
 	return req, ""
 }
@@ -275,6 +305,41 @@ func (o *outcome) String() string {
 		}
 	}
 	return text + o.observed()
+}
+
+// expectation returns what a step got as YAML of its expect.
+func (o *outcome) expectation(times int) string {
+	allowed := strconv.FormatBool(o.admitted)
+	if times > 1 {
+		allowed = strconv.FormatUint(o.allowed, 10)
+	}
+	text := "{allowed: " + allowed + ", rule: " + quoted(o.rule)
+	if o.limited {
+		text += fmt.Sprintf(", limit: %d, remaining: %d", o.limit, o.remaining)
+	}
+	for _, name := range []struct{ key, value string }{{"tier", o.tier}, {"subject", o.subject}, {"shadow", o.shadow}} {
+		if name.value != "" {
+			text += ", " + name.key + ": " + quoted(name.value)
+		}
+	}
+	if !o.admitted {
+		text += fmt.Sprintf(", retry_after: %v", o.retryAfter)
+	}
+	if o.limited {
+		text += fmt.Sprintf(", reset: %v", o.reset)
+	}
+	return text + "}"
+}
+
+// plainWord matches a text that YAML reads as a text, or as a word that stands for one.
+var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+
+// quoted returns a text as YAML.
+func quoted(text string) string {
+	if plainWord.MatchString(text) && !strings.EqualFold(text, "null") {
+		return text
+	}
+	return strconv.Quote(text)
 }
 
 // observed names the observed rule without room, if there is one.

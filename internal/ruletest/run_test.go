@@ -1,20 +1,27 @@
 package ruletest
 
 import (
+	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,16 +38,20 @@ descriptors:
   - key: never
     rate_limit: {name: never, window: 1s, requests: 1, cost: 2}
   - key: free
+  - {key: comma, value: "x,y=z", rate_limit: {name: commas, window: 1s, requests: 1}}
 `
 
 const someTiers = `tiers: [free, pro]
 default: free
 subjects:
   - {id: acme, tier: pro, keys: [{plain: key-of-acme}]}
+  - {id: big, keys: [{plain: key-of-big}], overrides: {per-key: {window: 10s, requests: 7}}}
+  - {id: free, keys: [{plain: key-of-free}], overrides: {per-key: {unlimited: true}}}
+  - {id: seen, keys: [{plain: key-of-seen}], overrides: {per-key: {observe: true}}}
 `
 
 // run runs the tests of a text on memory.
-func run(t *testing.T, tests string) ([]Result, *Coverage, error) {
+func run(t *testing.T, tests string, options ...func(*Runner)) (Report, error) {
 	t.Helper()
 	dir := t.TempDir()
 	path := func(name, text string) string {
@@ -61,21 +72,26 @@ func run(t *testing.T, tests string) ([]Result, *Coverage, error) {
 		t.Fatal(err)
 	}
 	f.Name = "x_test.yaml"
-	r := Runner{Generation: g, Renderer: answer.NewRenderer(settings.StyleRateLimit), Begin: InMemory(g.Rules), Coverage: NewCoverage(g)}
+	r := Runner{Generation: g, Renderer: answer.NewRenderer(settings.StyleRateLimit), Begin: InMemory(g.Rules), Coverage: NewCoverage(g, "tiers.yaml")}
+	for _, set := range options {
+		set(&r)
+	}
 	var results []Result
 	for i := range f.Tests {
 		result, err := r.Run(t.Context(), f, &f.Tests[i])
 		if err != nil {
-			return nil, nil, err
+			return Report{}, err
 		}
 		results = append(results, result)
 	}
-	return results, r.Coverage, nil
+	var report Report
+	report.Add(results, r.Coverage.Parts(), 0)
+	return report, nil
 }
 
 // TestPasses runs tests that pass: callers at once, requests in flight, shadow, costs above a limit.
 func TestPasses(t *testing.T) {
-	results, coverage, err := run(t, `tests:
+	report, err := run(t, `tests:
   - name: two callers at once share one log
     request: {descriptors: [api_key=a]}
     steps:
@@ -96,19 +112,36 @@ func TestPasses(t *testing.T) {
       - {descriptors: [observed=1], expect: {allowed: true, shadow: watched}}
       - {descriptors: [never=1], expect: {allowed: false, retry_after: 0s, headers: {Retry-After: "", RateLimit: '"never";r=1'}}}
       - {descriptors: [free=1], expect: {allowed: true, rule: "", shadow: ""}}
+  - name: refunds, costs of single descriptors, and limits that come with one
+    steps:
+      - {descriptors: [{entries: api_key=a, cost: 2}, {entries: comma=other, cost: 5}], expect: {allowed: true, rule: per-key, remaining: 0}}
+      - {descriptors: [api_key=a], expect: {allowed: false}}
+      - {descriptors: [api_key=a], cost: -1, expect: {allowed: true, rule: ""}}
+      - {descriptors: [api_key=a], expect: {allowed: true, remaining: 0}}
+      - {descriptors: [api_key=a, {entries: 'comma=x\,y=z', cost: -1}], expect: {allowed: false, rule: per-key}}
+      - {times: 4, descriptors: [{entries: api_key=a, limit: {requests: 3, window: 90s}}], expect: {allowed: 3, limit: 3, retry_after: 90s}}
+      - {times: 2, descriptors: [{entries: other=1, limit: {requests: 1, window: 1s}}], expect: {allowed: 1, limit: 1}}
+  - name: overrides
+    request: {descriptors: [api_key=any]}
+    columns: [request.subject, times, allowed, shadow, limit]
+    rows:
+      - [big, 8, 7, ~, 7]
+      - [free, 8, 8]
+      - [seen, 8, 8, per-key]
+  - name: a value with a comma and an equals sign
+    steps:
+      - {descriptors: ['comma=x\,y=z'], expect: {allowed: true, rule: commas}}
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range results {
+	for _, r := range report.Results {
 		if !r.Passed() {
 			t.Errorf("%s: %q", r.Name, r.lines())
 		}
 	}
-	for _, p := range coverage.Parts() {
-		if p.Requests == 0 {
-			t.Errorf("not tested: %v", &p)
-		}
+	if lines := report.Untested(); len(lines) > 0 {
+		t.Errorf("not tested: %q", lines)
 	}
 }
 
@@ -120,12 +153,12 @@ const failing = `tests:
 
 // TestFailures compares every difference with what is printed.
 func TestFailures(t *testing.T) {
-	results, coverage, err := run(t, failing)
+	report, err := run(t, failing)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text, tap, junit strings.Builder
-	for _, err := range []error{WriteText(&text, results, coverage.Parts()), WriteTAP(&tap, results, coverage.Parts()), WriteJUnit(&junit, results)} {
+	for _, err := range []error{report.WriteText(&text), report.WriteTAP(&tap), report.WriteJUnit(&junit)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +178,7 @@ func TestFailures(t *testing.T) {
     x_test.yaml:4: step 1: the header x-none: got none, want a
     the last request of step 1, at 0s, is denied by the rule per-key, limit 2, remaining 0, tier free, retry after 10s
 `
-	if !strings.HasPrefix(text.String(), want) || !strings.HasSuffix(text.String(), "0 passed, 1 failed, 3 requests; 1 of 6 rules and tiers tested\n") || !strings.Contains(text.String(), "rules.yaml:3: rule per-key, tier pro\n") {
+	if !strings.HasPrefix(text.String(), want) || !strings.HasSuffix(text.String(), "rule commas\nnot tested: tiers.yaml: rule per-key, override of the subject big\nnot tested: tiers.yaml: rule per-key, override of the subject free\nnot tested: tiers.yaml: rule per-key, override of the subject seen\n0 passed, 1 failed, 3 requests; 1 of 7 rules and tiers tested, 0 of 3 overrides\n") || !strings.Contains(text.String(), "rules.yaml:3: rule per-key, tier pro\n") {
 		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
 	}
 	if !strings.HasPrefix(tap.String(), "TAP version 14\n1..1\nnot ok 1 - everything is wrong\n# x_test.yaml:4: step 1: allowed") {
@@ -168,12 +201,129 @@ func TestFailures(t *testing.T) {
 func TestImpossible(t *testing.T) {
 	for _, tt := range []struct{ step, want string }{
 		{"subject: stranger, descriptors: [api_key=a]", `x_test.yaml:4: subject: the tiers file has no subject "stranger"`},
+		{"tier: gold, descriptors: [api_key=a], expect: {allowed: 1}}, {subject: x, tier: free, descriptors: [api_key=a]", "x_test.yaml:4: tier: the tiers file has no tier \"gold\"\nx_test.yaml:4: subject: the tiers file has no subject \"x\""},
 		{"tier: gold, descriptors: [api_key=a]", `x_test.yaml:4: tier: the tiers file has no tier "gold"`},
+		{"expects nothing", "x_test.yaml:2: no step of the test expects anything, so it cannot fail: write expect, or read the answers with --verbose"},
 		{"domain: other, descriptors: [api_key=a]", `x_test.yaml:4: domain: the rules have no domain "other", only edge`},
 	} {
-		_, _, err := run(t, "tests:\n  - name: a\n    steps:\n      - {"+tt.step+", expect: {allowed: 1}}\n")
+		step := tt.step + ", expect: {allowed: 1}"
+		if tt.step == "expects nothing" {
+			step = "descriptors: [api_key=a]"
+		}
+		_, err := run(t, "tests:\n  - name: a\n    steps:\n      [{"+step+"}]\n")
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s: got %v, want %s", tt.step, err, tt.want)
 		}
+	}
+}
+
+// TestAnswers reads the answers to steps without expectations, and expects them in a second run.
+func TestAnswers(t *testing.T) {
+	steps := []string{
+		"times: 3, descriptors: [api_key=a]",
+		"at: 2s, descriptors: [api_key=a]",
+		"descriptors: [api_key=any], subject: big",
+		"descriptors: [api_key=any], subject: acme",
+		"descriptors: [observed=1]",
+		"descriptors: [never=1]",
+		"descriptors: [in_flight=1]",
+		"descriptors: [nothing=1]",
+	}
+	text := func(expect func(step int) string) string {
+		tests := "tests:\n"
+		for i, s := range steps {
+			tests += fmt.Sprintf("  - {name: t%d, steps: [{descriptors: [api_key=a], times: 2}, {%s%s}]}\n", i, s, expect(i))
+		}
+		return tests
+	}
+	report, err := run(t, text(func(int) string { return "" }), func(r *Runner) { r.Verbose = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"x_test.yaml:2: step 2 at 0s: expect: {allowed: 0, rule: per-key, limit: 2, remaining: 0, tier: free, retry_after: 10s, reset: 10s}",
+		"x_test.yaml:3: step 2 at 2s: expect: {allowed: false, rule: per-key, limit: 2, remaining: 0, tier: free, retry_after: 8s, reset: 8s}",
+		"x_test.yaml:4: step 2 at 0s: expect: {allowed: true, rule: per-key, limit: 7, remaining: 6, tier: free, subject: big, reset: 10s}",
+		`x_test.yaml:5: step 2 at 0s: expect: {allowed: true, rule: ""}`,
+		`x_test.yaml:6: step 2 at 0s: expect: {allowed: true, rule: "", shadow: watched}`,
+		"x_test.yaml:7: step 2 at 0s: expect: {allowed: false, rule: never, limit: 1, remaining: 1, retry_after: 0s, reset: 0s}",
+		"x_test.yaml:8: step 2 at 0s: expect: {allowed: true, rule: busy, limit: 1, remaining: 0, reset: 1s}",
+		`x_test.yaml:9: step 2 at 0s: expect: {allowed: true, rule: ""}`,
+	}
+	var got []string
+	for i := range report.Results {
+		got = append(got, report.Results[i].Answers[1])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	again, err := run(t, text(func(step int) string {
+		_, expect, _ := strings.Cut(got[step], "expect: ")
+		return ", expect: " + expect
+	}))
+	if err != nil || again.Failed() > 0 {
+		t.Errorf("got %v, %+v", err, again.Results)
+	}
+	for name, write := range map[string]func(io.Writer) error{"text": report.WriteText, "TAP": report.WriteTAP, "JUnit": report.WriteJUnit} {
+		var out strings.Builder
+		if err := write(&out); err != nil || !strings.Contains(out.String(), want[1]) {
+			t.Errorf("%s: got %v, %s", name, err, out.String())
+		}
+	}
+}
+
+// TestHostileNames has names with markup and control characters in every form of a report.
+func TestHostileNames(t *testing.T) {
+	const hostile = "a\x1b[31m\r\nok 2\u202e]]><failure message=\"x\">\x00 # SKIP"
+	report := Report{
+		Results: []Result{{
+			File: hostile, Name: hostile, Problems: []string{hostile}, Answers: []string{hostile},
+			Failures: []Failure{{Wrong: []string{hostile}, Told: hostile}},
+		}},
+		Parts: []Part{{Place: hostile, Rule: hostile, Tier: hostile, Subject: hostile}},
+	}
+	for name, write := range map[string]func(io.Writer) error{"text": report.WriteText, "TAP": report.WriteTAP, "JUnit": report.WriteJUnit} {
+		var out strings.Builder
+		if err := write(&out); err != nil {
+			t.Fatal(err)
+		}
+		got := out.String()
+		if strings.ContainsAny(got, "\x1b\r\x00\u202e") || strings.Contains(got, "<failure message=\"x\"") && name == "JUnit" {
+			t.Errorf("%s: got %q", name, got)
+		}
+		if lines := strings.Split(got, "\n"); name == "TAP" && (len(lines) < 4 || strings.Contains(lines[2], " # SKIP") || slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "ok 2") })) {
+			t.Errorf("TAP: got %q", got)
+		}
+	}
+}
+
+// TestManyOverrides lists only some of many overrides that no test reached.
+func TestManyOverrides(t *testing.T) {
+	var report Report
+	for range 2 { // two files of tests of the same rules
+		var parts []Part
+		for i := range 1000 {
+			parts = append(parts, Part{Place: "tiers.yaml", Rule: "r", Subject: fmt.Sprint(i)})
+		}
+		parts[0].Requests++
+		report.Add(nil, parts, 0)
+	}
+	lines := report.Untested()
+	if len(report.Parts) != 1000 || report.Parts[0].Requests != 2 || len(lines) != mostOverrides+1 || lines[mostOverrides] != "979 more overrides" {
+		t.Errorf("got %d parts, %q", len(report.Parts), lines)
+	}
+}
+
+// TestStoreAway has rules that decide alone when their store does not answer. The test fails.
+func TestStoreAway(t *testing.T) {
+	_, err := run(t, "tests: [{name: a, steps: [{descriptors: [api_key=a], expect: {allowed: 1}}]}]", func(r *Runner) {
+		r.Begin = func() (Decide, func() error, error) {
+			return func(context.Context, time.Duration, policy.Request, *tier.Subject) (*policy.Verdict, error) {
+				return &policy.Verdict{Allowed: true, Degraded: true, Decisive: -1, Shadowed: -1}, nil
+			}, func() error { return nil }, nil
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "x_test.yaml:1: step 1 at 0s: the store did not answer") {
+		t.Errorf("got %v", err)
 	}
 }

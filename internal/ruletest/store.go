@@ -67,7 +67,7 @@ func empty(ctx context.Context, store KeepingStore) error {
 	for {
 		ids, next, err := store.List(ctx, window.Match{}, cursor)
 		if err != nil {
-			return fmt.Errorf("listing the logs of the last test: %w", err)
+			return fmt.Errorf("looking for logs of other tests: %w", err)
 		}
 		if _, err := store.Remove(ctx, ids); err != nil && !errors.Is(err, window.ErrNotTold) {
 			return fmt.Errorf("removing the logs of a test: %w", err)

@@ -185,6 +185,14 @@ func FingerprintDigest(fingerprint string) string {
 	return fingerprint[:min(len(fingerprint), DigestLen)]
 }
 
+// shownDigits is how many digits of a digest a name or a log line has. A log goes to many places,
+// and without secrets.key a whole digest lets its reader test guesses of the key.
+const shownDigits = 12
+
+// ShortDigest returns the first 12 digits of a digest, or a shorter text as it is. Names, log lines
+// and metadata have these in place of a digest.
+func ShortDigest(digest string) string { return digest[:min(len(digest), shownDigits)] }
+
 // Resolve asks r for the subject of the API key with this fingerprint. It asks by the
 // current digest first. If no subject has that, it asks by the digest under the
 // previous secret. plain is the key itself for a source that needs it, else empty.

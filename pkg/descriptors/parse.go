@@ -21,7 +21,7 @@ func Parse(text string) (Descriptor, error) {
 	)
 	end := func() error {
 		if !inValue {
-			return fmt.Errorf("entry %d has no =: write key=value,key=value", len(d)+1)
+			return fmt.Errorf(`entry %d has no =: write key=value,key=value, and \, for a comma in a value`, len(d)+1)
 		}
 		if key.Len() == 0 {
 			return fmt.Errorf("entry %d has no key: write key=value,key=value", len(d)+1)

@@ -112,11 +112,10 @@ func (l Limit) fillsWithin(most time.Duration) bool {
 // maxPeriod is the length of the longest period, in seconds.
 const maxPeriod = int64(MaxWindow / time.Second)
 
-// plain reports whether c has nothing but what its policy needs, and needs no period and no
-// stream.
+// plain reports whether c has nothing but what its policy needs, and needs no period.
 func (c *Check) plain() bool {
 	p := c.Limit.Policy
-	return c.Stream == 0 && c.Period == Period{} && p != Calendar && p != InFlight && (p == Sliding || c.Precision == 0 && c.Lease == Lease{})
+	return (p == InFlight) == (c.Stream != 0) && c.Period == Period{} && p != Calendar && (p == Sliding || c.Precision == 0 && c.Lease == Lease{})
 }
 
 // validPolicy reports what c has too much or too little for its policy, or nil.

@@ -28,6 +28,7 @@ import (
 const (
 	knownKey   = "planted-key-of-acme-7f3a"
 	otherKey   = "planted-key-of-unknown-91bc"
+	pilotKey   = "planted-key-of-globex-c05e"
 	readToken  = "planted-read-token-0123456789"
 	actToken   = "planted-act-token-0123456789"
 	wrongToken = "planted-wrong-token-0123456789"
@@ -52,12 +53,13 @@ descriptors:
     rate_limit: {name: per-address, window: 1h, requests: 4}
 `
 
-// tiers has acme with its key and a label that looks like markup.
+// tiers has acme with its key and a label that looks like markup, and globex, for whom one rule
+// is only observed and one is enforced.
 var tiers = `tiers: [free, pro]
 default: free
 subjects:
   - {id: acme, tier: free, labels: {plan: "<b>trial</b>"}, keys: [{sha256: ` + sum(knownKey) + `}]}
-  - {id: globex, tier: pro}
+  - {id: globex, tier: pro, keys: [{sha256: ` + sum(pilotKey) + `}], overrides: {per-key: {observe: true}, observed-export: {observe: false}}}
 `
 
 func sum(key string) string {
@@ -76,7 +78,7 @@ func service(t *testing.T, rules, tiers string, env map[string]string) *edge.RLS
 	maps.Copy(all, env)
 	s := edge.StartRLS(t, edge.RLSOptions{Rules: rules, Tiers: tiers, Env: all})
 	t.Cleanup(func() {
-		for _, secret := range []string{knownKey, otherKey, readToken, actToken, wrongToken} {
+		for _, secret := range []string{knownKey, otherKey, pilotKey, readToken, actToken, wrongToken} {
 			if strings.Contains(s.Output(), secret) {
 				t.Errorf("the log of rls has %q", secret)
 			}
@@ -133,7 +135,7 @@ func (b *tab) hides() {
 	const everything = `[location.href, document.title, document.documentElement.outerHTML, JSON.stringify({...localStorage}),
 		JSON.stringify({...sessionStorage}), document.cookie, ...[...document.querySelectorAll("input:not(:focus), textarea")].map((e) => e.value)].join("\n")`
 	text := eval[string](b, everything)
-	for _, secret := range []string{knownKey, otherKey, actToken, readToken, wrongToken} {
+	for _, secret := range []string{knownKey, otherKey, pilotKey, actToken, readToken, wrongToken} {
 		if strings.Contains(text, secret) {
 			b.t.Errorf("%s shows %q", b.pathOf(), secret)
 		}
@@ -172,6 +174,32 @@ func TestPages(t *testing.T) {
 		if !eval[bool](b, "document.body.innerText.trim() !== ''") {
 			t.Errorf("%s is empty", path)
 		}
+	}
+}
+
+// TestObserveOfASubject opens the page of a subject whose overrides have observe.
+func TestObserveOfASubject(t *testing.T) {
+	t.Parallel()
+	s := service(t, rules, tiers, nil)
+	ask(t, s, 51, "api_key", pilotKey)
+	ask(t, s, 3, "route", "export", "api_key", pilotKey)
+	ask(t, s, 4, "route", "export", "api_key", knownKey)
+	b := open(t, s.Admin())
+	for _, tt := range []struct{ subject, headline, tags string }{
+		{"globex", "Denied now by observed-export", "per-key: pro, only observed for this subject\nobserved-export: pro, enforced for this subject, no room"},
+		{"acme", "Passes now", "observed-export: free, only observed"},
+	} {
+		b.page("/subject?id=" + tt.subject)
+		b.text(".headline", tt.headline)
+		tags := eval[string](b, `[...document.querySelectorAll(".limit")].map((e) => e.querySelector("h3").textContent + ": " +
+			[...e.querySelectorAll(".limit-head .tag")].map((e) => e.textContent).join(", ")).join("\n")`)
+		for want := range strings.SplitSeq(tt.tags, "\n") {
+			if !strings.Contains("\n"+tags+"\n", "\n"+want+"\n") {
+				t.Errorf("%s: the tags are\n%s\nwant %s", tt.subject, tags, want)
+			}
+		}
+		b.everyLook("the page of " + tt.subject)
+		b.hides()
 	}
 }
 

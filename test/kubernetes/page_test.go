@@ -96,7 +96,7 @@ func background(script string) string {
 	return regexp.MustCompile(`(?m)^(kubectl port-forward .* (\d+))$`).ReplaceAllString(script, "$1 >/dev/null &\n"+open)
 }
 
-// loop returns the line that asks until a request is denied.
+// loop returns the lines that wait for the application and ask until a request is denied.
 func loop(page string) string {
-	return regexp.MustCompile(`(?m)^for i in .*$`).FindString(page) + "\n"
+	return regexp.MustCompile(`(?m)^curl .*--retry .*\nfor i in .*\n`).FindString(page)
 }

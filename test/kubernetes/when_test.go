@@ -171,6 +171,13 @@ func TestTry(t *testing.T) {
 	n.rollout("deployment/slidegate")
 	url := n.forward("service/envoy", 10000) + "/"
 	n.eventually(n.allDecide)
+	n.eventually(func() error { // as on the page, without the key that is counted below
+		status, _, err := get(t.Context(), url)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("got %d", status)
+		}
+		return err
+	})
 	admitted := 0
 	for {
 		status, header, err := get(t.Context(), url, "x-api-key: demo-free")

@@ -115,9 +115,9 @@ const (
 	pictureWidth = 760
 	plotLeft     = 60
 	plotRight    = 730
-	laneTop      = 112 // of the first lane
+	laneTop      = 126 // of the first lane
 	laneHeight   = 110
-	laneStep     = 170
+	laneStep     = 192
 )
 
 // drawing returns both bursts as an SVG document: how many came back in each second.
@@ -135,8 +135,8 @@ func (b *bursts) drawing() string {
 	place := func(second int) int { return plotLeft + (plotRight-plotLeft)*second/seconds }
 	for i, s := range []*stampede{&b.without, &b.with} {
 		bottom := laneTop + i*laneStep + laneHeight
-		d.Text(plotLeft, bottom-laneHeight-14, "name", "start", "retry_jitter: "+s.jitter)
-		d.Text(plotRight, bottom-laneHeight-14, "note", "end", fmt.Sprintf("fullest second: %d", s.fullest()))
+		d.Text(plotLeft, bottom-laneHeight-26, "name", "start", "retry_jitter: "+s.jitter)
+		d.Text(plotRight, bottom-laneHeight-26, "note", "end", fmt.Sprintf("fullest second: %d", s.fullest()))
 		for second, n := range counts[i] {
 			if n == 0 {
 				continue
@@ -144,9 +144,7 @@ func (b *bursts) drawing() string {
 			tall := max(1, laneHeight*n/most)
 			class := []string{"over", "exact"}[i]
 			d.Linef(`  <rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="2"/>`, class, place(second)+2, bottom-tall, place(second+1)-place(second)-4, tall)
-			if y := bottom - tall - 5; i > 0 || n < most {
-				d.Text((place(second)+place(second+1))/2, y, "note", "middle", fmt.Sprint(n))
-			}
+			d.Text((place(second)+place(second+1))/2, bottom-tall-5, "note", "middle", fmt.Sprint(n))
 		}
 		d.Linef(`  <line class="track" x1="%d" y1="%d" x2="%d" y2="%d"/>`, plotLeft, bottom, plotRight, bottom)
 		for second := range seconds + 1 {

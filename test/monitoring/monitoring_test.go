@@ -105,7 +105,7 @@ func newScene(t *testing.T) *scene {
 	}
 	s.management.Set("small", manyOf("full", ratelimitv3.RateLimitUnit_SECOND, 1), manyOf("roomy", ratelimitv3.RateLimitUnit_HOUR, 1_000_000))
 	s.rls = edge.RLS(t, edge.RLSOptions{Rules: rulesText, Tiers: tiersText, Way: edge.Way{Transport: edge.Unary, Listen: edge.TCP}, Env: map[string]string{
-		"SLIDEGATE_STORE_TYPE": "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "2s",
+		"SLIDEGATE_STORE_TYPE": "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "3s",
 		"SLIDEGATE_TIERS_SOURCE": "postgres", "SLIDEGATE_TIERS_POSTGRES_URL": s.postgres.URL(),
 		"SLIDEGATE_TIERS_TIMEOUT": "2s", "SLIDEGATE_TIERS_WAIT": "1s", "SLIDEGATE_AUTHZ_WAIT": "1s",
 		"SLIDEGATE_TIERS_CACHE_TTL": "500ms", "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL": "500ms", "SLIDEGATE_TIERS_LOOKUPS_PER_SECOND": "40",
@@ -371,7 +371,9 @@ func (s *scene) rounds() [][]fault {
 			},
 			filled("full", "SlidegateMemoryStoreTooSmall"),
 			{[]string{"SlidegateRulesServerAway"}, s.management.Stop, s.management.Start},
-			{[]string{"SlidegateSlow"}, func() { s.proxy.Latency(500 * time.Millisecond) }, func() { s.proxy.Latency(0) }},
+		},
+		{
+			{[]string{"SlidegateSlow"}, func() { s.proxy.Latency(1500 * time.Millisecond) }, func() { s.proxy.Latency(0) }},
 		},
 		{
 			{[]string{"SlidegateTiersSourceFails", "SlidegateTiersNotWatching"}, s.postgres.Stop, s.postgres.Start},

@@ -34,13 +34,14 @@ var (
 )
 
 // shortened returns the alerts with short windows and durations. The threshold of SlidegateSlow becomes
-// one that a busy machine does not reach.
+// one that a busy machine does not reach: one call in a hundred in the last bucket of the histogram,
+// above a second. Below that, the quantile is a guess between 0.1 and 1.
 func shortened(t *testing.T) string {
 	t.Helper()
 	text := readText(t, alertsFile)
 	text = durations.ReplaceAllString(text, "for: 1s")
 	text = windows.ReplaceAllString(text, "[6s]")
-	slow := strings.Replace(text, "> 0.015", "> 0.2", 1)
+	slow := strings.Replace(text, "> 0.015", "> 0.99", 1)
 	if slow == text {
 		t.Fatalf("%s has no threshold of 0.015", alertsFile)
 	}

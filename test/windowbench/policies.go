@@ -334,6 +334,8 @@ const (
 	hitAndEnd = "hit+end"
 	hitAlone  = "hit"
 	endAlone  = "end"
+
+	endDenied = 10 * time.Second // how long a stream is denied after its end, as rls does it
 )
 
 // flights makes requests to the embedded store at limits of [window.InFlight], each of a new
@@ -367,7 +369,7 @@ func (b *bench) flights(what string) (hits, error) {
 	}
 	end := func() error {
 		first++
-		held, err := s.End(ctx, first*0x9e3779b97f4a7c15, 0)
+		held, err := s.End(ctx, first*0x9e3779b97f4a7c15, endDenied)
 		if !held {
 			wrong++
 		}
@@ -388,6 +390,14 @@ func (b *bench) flights(what string) (hits, error) {
 			return nil
 		}
 	}
+	// ready lets the store forget the streams that have ended, and makes other hits.
+	ready := func(steps ...func() error) func(n int) error {
+		return func(n int) error {
+			now += endDenied
+			s.Sweep()
+			return repeat(steps...)(n)
+		}
+	}
 	inFlight := 50
 	if what == denied {
 		inFlight = 100
@@ -400,11 +410,11 @@ func (b *bench) flights(what string) (hits, error) {
 	wrong = 0
 	switch what {
 	case hitAlone:
-		return hits{make: repeat(take), ready: repeat(end)}, nil
+		return hits{make: repeat(take), ready: ready(end)}, nil
 	case endAlone:
-		return hits{make: repeat(end), ready: repeat(take)}, nil
+		return hits{make: repeat(end), ready: ready(take)}, nil
 	case hitAndEnd:
-		return hits{make: repeat(end, take)}, nil
+		return hits{make: repeat(end, take), ready: ready()}, nil
 	default:
 		return hits{make: repeat(take)}, nil
 	}

@@ -27,6 +27,7 @@ func (r *reader) manager(a *anything, at place) {
 	default:
 		r.d.Problem(a.Spot, "the connection manager has no route_config and no rds: add the routes")
 	}
+	r.logs(m.Logs)
 	var before []string
 	for i := range m.Filters.Value {
 		f := &m.Filters.Value[i].Value
@@ -35,6 +36,8 @@ func (r *reader) manager(a *anything, at place) {
 				limits.Before = slices.Clone(before)
 				out.Filters = append(out.Filters, limits)
 			}
+		} else if f.Config.Value.mentions(typeFilter) || f.Discovery.Value.mentions(typeFilter) {
+			r.d.Problem(m.Filters.Value[i].Spot, "a ratelimit filter within another filter, or from a discovery service, is not supported: list it in http_filters, with its typed_config")
 		}
 		kind, _, _ := strings.Cut(f.Config.Value.typ, ".")
 		before = append(before, kind)
@@ -114,7 +117,10 @@ func (r *reader) route(f *strict.Field[route]) *Route {
 		Place: r.at(f.Spot), Name: in.Name, Match: r.match(&in.Match), Forwards: in.Route.Set,
 		Cluster: action.Cluster.Value, Limits: r.limits(action.Limits), IncludeVH: action.IncludeVH,
 		PerFilter: r.perFilter(in.PerFilter), Changed: changed(in.Remove, in.Add),
-		Rewrites: action.Prefix.Set || action.Regex.Set || action.Policy.Set || action.Path.Set,
+		Rewrites: action.Prefix.Set || action.Regex.Set || action.Policy.Set || action.Path.Set, RewritesHost: action.rewritesHost(),
+	}
+	if out.RewritesHost {
+		out.Changed = append(out.Changed, ":authority", "host")
 	}
 	for _, c := range action.Weighted.Value.Clusters {
 		for _, e := range c.Value.PerFilter {
@@ -242,10 +248,22 @@ func (r *reader) match(f *strict.Field[match]) Match {
 // regex reports a regular expression that RE2 does not accept.
 func (r *reader) regex(f *strict.Field[regex]) {
 	if f.Set && !f.Bad {
-		if _, err := regexp.Compile(f.Value.Regex.Value); err != nil {
+		if _, err := WholeText(f.Value.Regex.Value); err != nil {
 			r.d.Problem(f.Value.Regex.Spot, "not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		}
 	}
+}
+
+// WholeText compiles a regular expression that must match a whole text.
+func WholeText(text string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(text); err != nil {
+		return nil, err // the brackets below could make it valid
+	}
+	re, err := regexp.Compile("^(?:" + text + ")$")
+	if err != nil {
+		return regexp.Compile("^(?:" + text + `\E)$`) // \Q quotes the rest of the text
+	}
+	return re, nil
 }
 
 func (r *reader) headers(list []strict.Field[headerMatcher]) (out []Matcher) {

@@ -11,16 +11,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
 )
 
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.
 func TestBad(t *testing.T) {
-	configtest.BadFiles(t, 9, func(t *testing.T, file string) error {
+	configtest.BadFiles(t, 10, func(t *testing.T, file string) error {
 		t.Helper()
-		if strings.HasPrefix(filepath.Base(file), "map-") {
+		switch kind, _, _ := strings.Cut(filepath.Base(file), "-"); kind {
+		case "map":
 			_, err := ReadMap(file)
+			return err
+		case "fields":
+			_, err := ReadFields(file)
 			return err
 		}
 		_, err := Read(file)
@@ -68,6 +75,42 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestLogs reads the formats of access logs in each of their forms, and leaves out what it cannot read.
+func TestLogs(t *testing.T) {
+	const logger = `{typed_config: {"@type": x/envoy.extensions.access_loggers.file.v3.FileAccessLog, `
+	text := `- "@type": x/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+  route_config: {virtual_hosts: []}
+  access_log:
+  - ` + logger + `log_format: {json_format: {remoteAddress: "%DOWNSTREAM_REMOTE_ADDRESS%", a: {b: "%REQ(X-B)%", c: 1}, d: "%REQ(x):3%", e: "x%REQ(e)%", f: "%", g: ["%PROTOCOL%"]}}}}
+  - ` + logger + `log_format: {text_format_source: {inline_string: "%START_TIME% %REQ(a)%\n"}}}}
+  - ` + logger + `logFormat: {textFormat: "%START_TIME%"}}}
+  - ` + logger + `json_format: {t: "%START_TIME%"}}}
+  - ` + logger + `format: "[%START_TIME%]"}}
+  - ` + logger + `log_format: {text_format_source: {filename: /etc/f}}}}
+  - ` + logger + `log_format: no}}
+  - ` + logger + `path: /dev/stdout}}
+  - {name: other}
+`
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []accesslog.Written{
+		{Name: file + ":4", Fields: map[string]accesslog.Attribute{"remoteAddress": "DOWNSTREAM_REMOTE_ADDRESS", "a.b": "REQ(x-b)"}},
+		{Name: file + ":5", Text: "%START_TIME% %REQ(a)%\n"},
+		{Name: file + ":6", Text: "%START_TIME%"},
+		{Name: file + ":7", Fields: map[string]accesslog.Attribute{"t": "START_TIME"}},
+		{Name: file + ":8", Text: "[%START_TIME%]"},
+	}
+	if diff := cmp.Diff(want, c.Logs); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestParse(t *testing.T) {
 	for format, want := range map[string][]Part{
 		"":                   nil,
@@ -91,6 +134,27 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestWholeText compares regular expressions with what RE2::FullMatch does with them.
+func TestWholeText(t *testing.T) {
+	for text, want := range map[string][2]string{ // what matches, and what does not
+		"a|ab":    {"ab", "abc"},
+		`\Q/a.b`:  {"/a.b", "/axb"},
+		`x\Q)`:    {"x)", "x"},
+		`\Qa\E.`:  {"ab", "a"},
+		"(?i)a|b": {"B", "bb"},
+	} {
+		re, err := WholeText(text)
+		if err != nil || !re.MatchString(want[0]) || re.MatchString(want[1]) {
+			t.Errorf("%s: %v, %v", text, re, err)
+		}
+	}
+	for _, text := range []string{"a)|(b", "(", `\E`, strings.Repeat("(", 1000) + strings.Repeat(")", 1000)} {
+		if re, err := WholeText(text); err == nil {
+			t.Errorf("%s: %v", text, re)
+		}
+	}
+}
+
 // read reads any text as both kinds of files. It returns whether either is right.
 func read(t *testing.T, data []byte) bool {
 	t.Helper()
@@ -99,8 +163,11 @@ func read(t *testing.T, data []byte) bool {
 	r.finish([]string{"x"})
 	checkProblems(t, data, r.report.Sorted())
 	_, err := parseMap("x", data, &strict.Report{})
-	if problems := (strict.Problems{}); errors.As(err, &problems) {
-		checkProblems(t, data, problems)
+	_, fieldsErr := parseFields("x", data, &strict.Report{})
+	for _, err := range []error{err, fieldsErr} {
+		if problems := (strict.Problems{}); errors.As(err, &problems) {
+			checkProblems(t, data, problems)
+		}
 	}
 	return r.report.Count() == 0 || err == nil
 }
@@ -130,7 +197,7 @@ func TestBomb(t *testing.T) {
 
 func seeds(t testing.TB) (all [][]byte) {
 	t.Helper()
-	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../envoy/*.yaml", "../../../test/testdata/envoy-descriptors.yaml", "../../../docs/examples/replay-map.yaml"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../envoy/*.yaml", "../../../test/testdata/envoy-descriptors.yaml", "../../../docs/examples/replay-*.yaml"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(names), err)
@@ -217,9 +284,17 @@ func TestSchema(t *testing.T) {
 	root := s.Struc(reflect.TypeFor[mapFile]())
 	root["$schema"], root["title"] = configtest.Draft, "Descriptors of the requests of an access log"
 	root["definitions"] = s.Definitions
+	// Beside --envoy the file has fields alone.
+	root["anyOf"] = []any{
+		configtest.Object{"required": root["required"]},
+		configtest.Object{"required": []string{"fields"}, "properties": configtest.Object{"domain": false, "descriptors": false}},
+	}
+	delete(root, "required")
 	configtest.CompareSchema(t, file, root)
 	configtest.Valid(t, file, "../../../docs/examples/replay-map.yaml", true)
-	for _, bad := range []string{"testdata/bad/map-all.yaml", "testdata/bad/map-none.yaml"} {
+	configtest.Valid(t, file, "../../../docs/examples/replay-one-hop.yaml", true)
+	configtest.Valid(t, file, configtest.Write(t, "fields.yaml", `fields: {ts: "%START_TIME%"}`), true)
+	for _, bad := range []string{"testdata/bad/map-all.yaml", "testdata/bad/map-none.yaml", "testdata/bad/fields-more.yaml"} {
 		configtest.Valid(t, file, bad, false)
 	}
 }

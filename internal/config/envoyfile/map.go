@@ -25,13 +25,16 @@ type Map struct {
 }
 
 type mapFile struct {
-	Domain      strict.Field[string]                           `yaml:"domain,required"`
-	Fields      strict.Ordered[strict.Field[logField]]         `yaml:"fields"`
-	Descriptors strict.Field[[]strict.Field[mappedDescriptor]] `yaml:"descriptors,required"`
+	Domain      strict.Field[string]                                 `yaml:"domain,required"`
+	Fields      strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields"`
+	Descriptors strict.Field[[]strict.Field[mappedDescriptor]]       `yaml:"descriptors,required"`
 }
 
 // logField is an operator.
-type logField struct{ accesslog.Attribute }
+type logField struct {
+	accesslog.Attribute
+	isTime bool // of the request
+}
 
 // UnmarshalText reads an operator with its percent signs.
 func (f *logField) UnmarshalText(text []byte) (err error) {
@@ -39,7 +42,10 @@ func (f *logField) UnmarshalText(text []byte) (err error) {
 	if len(s) < 3 || s[0] != '%' || s[len(s)-1] != '%' {
 		return fmt.Errorf("expected an operator such as %%REQ(x-tenant)%%, got %s", strict.Quote(s))
 	}
-	f.Attribute, err = accesslog.Parse(s)
+	if f.Attribute, err = accesslog.Parse(s); err != nil {
+		return err
+	}
+	f.isTime, err = f.IsTime()
 	return err
 }
 
@@ -76,8 +82,27 @@ func (m *mappedDescriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.P
 	m.entries.ReadLocated(d, n, p)
 }
 
+// fieldsFile is a mapping file beside Envoy's configuration.
+type fieldsFile struct {
+	Fields strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields,required"`
+}
+
+// AdviseKey says why the other keys of a mapping file are not here.
+func (fieldsFile) AdviseKey(key string) strict.KeyAdvice {
+	if key == "domain" || key == "descriptors" {
+		return strict.KeyAdvice{Message: strict.Quote(key) + " does not go with --envoy: Envoy's configuration makes the descriptors. Remove it, or leave --envoy out"}
+	}
+	return strict.KeyAdvice{}
+}
+
 // ReadMap reads a mapping file. The error is [strict.Problems]: everything that is wrong.
-func ReadMap(name string) (*Map, error) {
+func ReadMap(name string) (*Map, error) { return readMap(name, parseMap) }
+
+// ReadFields reads a mapping file that has the names of fields alone, because Envoy's configuration
+// makes the descriptors.
+func ReadFields(name string) (*Map, error) { return readMap(name, parseFields) }
+
+func readMap(name string, parse func(name string, data []byte, report *strict.Report) (*Map, error)) (*Map, error) {
 	report := &strict.Report{}
 	report.File(name)
 	src, err := files.ReadFile(name, maxMapBytes)
@@ -85,10 +110,11 @@ func ReadMap(name string) (*Map, error) {
 		report.Addf(name, 0, "", "%v", err)
 		return nil, report.Err()
 	}
-	return parseMap(name, src.Data, report)
+	return parse(name, src.Data, report)
 }
 
-func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
+// document decodes the one document of a mapping file. The reader is nil if there is none.
+func document(name string, data []byte, report *strict.Report, needs string, into any) *reader {
 	docs, problem := strict.Parse(name, data)
 	switch {
 	case problem != nil:
@@ -96,24 +122,38 @@ func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 	case len(docs) > 1:
 		report.Addf(name, docs[1].Line, "", "a mapping file holds one YAML document, this is a second one: remove it")
 	case len(docs) == 0 || strict.Root(docs[0]) == nil:
-		report.Addf(name, 0, "", "the file is empty: it needs domain and descriptors")
+		report.Addf(name, 0, "", "the file is empty: it needs %s", needs)
 	}
-	if err := report.Err(); err != nil {
-		return nil, err
+	if report.Err() != nil {
+		return nil
 	}
 	r := &reader{report: report, d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}}
+	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(into).Elem(), nil)
+	return r
+}
+
+func parseFields(name string, data []byte, report *strict.Report) (*Map, error) {
+	var in fieldsFile
+	r := document(name, data, report, "fields", &in)
+	if r == nil {
+		return nil, report.Err()
+	}
+	out := new(Map)
+	r.fields(out, &in.Fields)
+	return out, report.Err()
+}
+
+func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 	var in mapFile
-	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(&in).Elem(), nil)
+	r := document(name, data, report, "domain and descriptors", &in)
+	if r == nil {
+		return nil, report.Err()
+	}
 	out := &Map{Domain: in.Domain.Value}
 	if strict.Given(&in.Domain) && out.Domain == "" {
 		r.d.Problem(in.Domain.Spot, "a domain is needed: that of the rules")
 	}
-	for _, f := range in.Fields {
-		if out.Fields == nil {
-			out.Fields = make(map[string]accesslog.Attribute)
-		}
-		out.Fields[f.Key] = f.Value.Value.Attribute
-	}
+	r.fields(out, &in.Fields)
 	for i := range in.Descriptors.Value {
 		out.Limits = append(out.Limits, r.mapped(&in.Descriptors.Value[i]))
 	}
@@ -124,6 +164,24 @@ func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// fields reads what the fields of logs are.
+func (r *reader) fields(out *Map, all *strict.Field[strict.Ordered[strict.Field[logField]]]) {
+	timed := false
+	for _, f := range all.Value {
+		if f.Key == "" {
+			r.d.Problem(f.Spot, "a field needs a name: that of the field in the log")
+		}
+		if out.Fields == nil {
+			out.Fields = make(map[string]accesslog.Attribute)
+		}
+		out.Fields[f.Key] = f.Value.Value.Attribute
+		timed = timed || f.Value.Value.isTime || f.Value.Bad // a bad one may be the time
+	}
+	if len(all.Value) > 0 && !timed {
+		r.d.Problem(all.Spot, "no field tells when a request came: name the one that is %s, or %s", accesslog.StartTime, accesslog.EmitTime)
+	}
 }
 
 // mapped reads one descriptor.

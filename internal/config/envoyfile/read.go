@@ -190,13 +190,7 @@ func (r *reader) cluster(n *yaml.Node) {
 
 // lookup returns the value of a key of a mapping, or nil.
 func lookup(n *yaml.Node, key string) *yaml.Node {
-	for range maxDepth {
-		if n == nil || n.Kind != yaml.AliasNode {
-			break
-		}
-		n = n.Alias
-	}
-	if n == nil || n.Kind != yaml.MappingNode {
+	if n = target(n); n == nil || n.Kind != yaml.MappingNode {
 		return nil
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -247,28 +241,28 @@ func knownKeys() map[string]bool {
 			}
 		}
 	}
-	for _, v := range []any{manager{}, routes{}, limitFilter{}, perRoute{}, filterConfig{}, expression{}, check{}} {
+	for _, v := range []any{manager{}, routes{}, limitFilter{}, perRoute{}, filterConfig{}, expression{}, check{}, logger{}} {
 		add(reflect.TypeOf(v))
 	}
 	return keys
 }
 
 // snakes writes the keys as Envoy's documentation has them: other programs write routeConfig for
-// route_config.
+// route_config. Names of the fields of a log stay as they are.
 func (r *reader) snakes(n *yaml.Node, depth int) {
 	if depth > maxDepth {
 		return
 	}
-	if n.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if key := n.Content[i]; strings.ToLower(key.Value) != key.Value {
-				if name := snake(key.Value); known[name] {
-					key.Value = name
-				}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			if name := snake(c.Value); known[name] {
+				c.Value = name
 			}
+			continue
 		}
-	}
-	for _, c := range n.Content {
+		if n.Kind == yaml.MappingNode && (n.Content[i-1].Value == "json_format" || n.Content[i-1].Value == "typed_json_format") {
+			continue
+		}
 		r.snakes(c, depth+1)
 	}
 }

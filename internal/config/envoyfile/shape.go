@@ -3,6 +3,7 @@ package envoyfile
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,6 +69,25 @@ const (
 	typeDump         = "admin.BootstrapConfigDump"
 )
 
+// mentions reports whether a message has the name of a type anywhere in it.
+func (a *anything) mentions(typ string) bool {
+	left := maxMentions
+	var in func(n *yaml.Node, depth int) bool
+	in = func(n *yaml.Node, depth int) bool {
+		if left--; n == nil || left < 0 || depth > maxDepth {
+			return false
+		}
+		if n.Kind == yaml.AliasNode {
+			return in(n.Alias, depth+1)
+		}
+		return n.Kind == yaml.ScalarNode && shortType(n.Value) == typ || slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return in(c, depth+1) })
+	}
+	return in(a.node, 0)
+}
+
+// maxMentions bounds the values of one message that are looked at.
+const maxMentions = 100_000
+
 // into reads a message.
 func (a *anything) into(d *strict.Decoder, v any) {
 	if a.node != nil {
@@ -86,6 +106,29 @@ type manager struct {
 	RDS         strict.Field[rds]                        `yaml:"rds"`
 	Scoped      strict.Field[anything]                   `yaml:"scoped_routes"`
 	Filters     strict.Field[[]strict.Field[httpFilter]] `yaml:"http_filters"`
+	Logs        []accessLog                              `yaml:"access_log"`
+}
+
+type accessLog struct {
+	lenient
+	Config strict.Field[anything] `yaml:"typed_config"`
+}
+
+// logger is an access logger that writes lines.
+type logger struct {
+	lenient
+	Text  anything `yaml:"format"`
+	JSON  anything `yaml:"json_format"`
+	Typed anything `yaml:"typed_json_format"`
+	Log   struct {
+		lenient
+		Text   anything `yaml:"text_format"`
+		Source struct {
+			lenient
+			Inline anything `yaml:"inline_string"`
+		} `yaml:"text_format_source"`
+		JSON anything `yaml:"json_format"`
+	} `yaml:"log_format"`
 }
 
 type rds struct {
@@ -185,6 +228,17 @@ type routeAction struct {
 	Regex     strict.Field[anything]    `yaml:"regex_rewrite"`
 	Policy    strict.Field[anything]    `yaml:"path_rewrite_policy"`
 	Path      strict.Field[anything]    `yaml:"path_rewrite"`
+	// What changes the host.
+	Host        strict.Field[anything] `yaml:"host_rewrite"`
+	HostLiteral strict.Field[anything] `yaml:"host_rewrite_literal"`
+	HostHeader  strict.Field[anything] `yaml:"host_rewrite_header"`
+	HostPath    strict.Field[anything] `yaml:"host_rewrite_path_regex"`
+	HostAuto    strict.Field[anything] `yaml:"auto_host_rewrite"`
+}
+
+// rewritesHost reports whether Envoy changes the host after the rate limit.
+func (a *routeAction) rewritesHost() bool {
+	return a.Host.Set || a.HostLiteral.Set || a.HostHeader.Set || a.HostPath.Set || a.HostAuto.Set
 }
 
 type weighted struct {

@@ -25,6 +25,8 @@ type Config struct {
 	// Checks are the places of ext_authz filters for which the routes name descriptors: rls takes
 	// these limits within the authorization, and Envoy makes no descriptor.
 	Checks []Place
+	// Logs are the formats of the access logs that the connection managers write.
+	Logs []accesslog.Written
 }
 
 // A Manager is an HTTP connection manager.
@@ -104,6 +106,9 @@ type Route struct {
 	PerFilter map[string]*PerRoute
 	// Rewrites is true if Envoy changes the path after the rate limit.
 	Rewrites bool
+	// RewritesHost is true if Envoy changes the host after the rate limit. Then Changed has the
+	// headers :authority and host.
+	RewritesHost bool
 	// Metadata is the metadata of the route.
 	Metadata map[string]any
 	Changed  []string

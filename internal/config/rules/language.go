@@ -162,6 +162,8 @@ var homes = sync.OnceValue(func() map[string]string {
 func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
 	home := homes()[key]
 	switch {
+	case key == "tests":
+		return strict.KeyAdvice{Message: `"tests" is a key of tests, and a directory of rules holds rules only: put the tests beside it, for rls test`}
 	case key == "unit_multiplier":
 		return strict.KeyAdvice{Message: `"unit_multiplier" is not a key of rules: write window and requests`}
 	case home == "":

@@ -1,7 +1,9 @@
 package ruletests
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // A File is a file of tests. It is immutable.
@@ -32,6 +35,8 @@ type Test struct {
 	Name  string
 	Line  int
 	Steps []Step
+	// Checked is true if a step has an expectation, so that the test can fail.
+	Checked bool
 }
 
 // A Step is one request, or the same request several times.
@@ -47,14 +52,20 @@ type Step struct {
 
 // A Request is what Envoy would ask.
 type Request struct {
-	Domain string // empty: the only one of the rules
-	// Descriptors may hold API keys.
-	Descriptors []descriptors.Descriptor
-	Cost        uint64
+	Domain      string // empty: the only one of the rules
+	Descriptors []Descriptor
 	Subject     string // the id of the caller, in place of its API key
 	Tier        string // in place of the caller's tier
 	Stream      string // the id of the stream, for requests in flight
 	End         string // how the stream ended; empty: it is open
+}
+
+// A Descriptor is one descriptor of a request.
+type Descriptor struct {
+	Entries descriptors.Descriptor // may hold API keys
+	Cost    uint64
+	Refund  bool          // Cost is given back
+	Limit   *window.Limit // in place of those of its rule; nil: none came with the descriptor
 }
 
 // Expect is what the answers must be. A nil field is not checked. All but Allowed and Denied
@@ -108,11 +119,15 @@ func (c *Count) UnmarshalText(text []byte) error {
 // MaxRequests bounds the requests of one test.
 const MaxRequests = 10_000_000
 
+// maxOfFile bounds the requests of all tests of a file: some minutes of work.
+const maxOfFile = 10 * MaxRequests
+
 // longest bounds how long a test lasts in virtual time: the clock of a store ends in 2112.
 const longest = 10 * 365 * strict.Day
 
-// maxBytes bounds a file of tests.
-const maxBytes = 16 << 20
+// maxBytes bounds a file of tests: some 10,000 steps. Of hostile YAML, reading it takes a thousand
+// times as much memory.
+const maxBytes = 1 << 20
 
 // defaultStart is a Thursday, and the start of a month and of a year.
 var defaultStart = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
@@ -147,13 +162,52 @@ type test struct {
 }
 
 type request struct {
-	Domain      strict.Field[string]                 `yaml:"domain"`
-	Descriptors strict.Field[[]strict.Field[string]] `yaml:"descriptors"`
-	Cost        strict.Field[uint64]                 `yaml:"cost"`
-	Subject     strict.Field[string]                 `yaml:"subject"`
-	Tier        strict.Field[string]                 `yaml:"tier"`
-	Stream      strict.Field[string]                 `yaml:"stream"`
-	End         strict.Field[string]                 `yaml:"end"`
+	Domain      strict.Field[string]                     `yaml:"domain"`
+	Descriptors strict.Field[[]strict.Field[descriptor]] `yaml:"descriptors"`
+	Cost        strict.Field[cost]                       `yaml:"cost"`
+	Subject     strict.Field[string]                     `yaml:"subject"`
+	Tier        strict.Field[string]                     `yaml:"tier"`
+	Stream      strict.Field[string]                     `yaml:"stream"`
+	End         strict.Field[string]                     `yaml:"end"`
+}
+
+// descriptor is a text, which is its entries, or a mapping with what else comes with it.
+type descriptor struct {
+	Entries strict.Field[string] `yaml:"entries,required"`
+	Cost    strict.Field[cost]   `yaml:"cost"`
+	Limit   strict.Field[limit]  `yaml:"limit"`
+}
+
+// ReadNode reads a node.
+func (x *descriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+	if n.Kind == yaml.MappingNode {
+		d.Object(n, reflect.ValueOf(x).Elem(), p)
+		return
+	}
+	x.Entries.ReadLocated(d, n, p)
+}
+
+// limit is a limit that comes with a descriptor. Envoy sends its window as a unit and a
+// multiplier, so it has whole seconds.
+type limit struct {
+	Requests strict.Field[uint64]        `yaml:"requests,required"`
+	Window   strict.Field[time.Duration] `yaml:"window,required"`
+}
+
+// cost is a number of hits. A negative one is a refund, as with is_negative_hits.
+type cost struct {
+	hits   uint64
+	refund bool
+}
+
+// UnmarshalText reads a whole number.
+func (c *cost) UnmarshalText(text []byte) (err error) {
+	digits, negative := strings.CutPrefix(string(text), "-")
+	if c.hits, err = strconv.ParseUint(digits, 10, 64); err != nil {
+		return fmt.Errorf("expected a whole number, or a negative one for a refund, got %s", strict.Quote(string(text)))
+	}
+	c.refund = negative && c.hits > 0
+	return nil
 }
 
 type step struct {
@@ -162,7 +216,7 @@ type step struct {
 	Times  strict.Field[int]           `yaml:"times"`
 	Every  strict.Field[time.Duration] `yaml:"every"`
 	For    strict.Field[time.Duration] `yaml:"for"`
-	Expect strict.Field[expect]        `yaml:"expect,required"`
+	Expect strict.Field[expect]        `yaml:"expect"`
 }
 
 type expect struct {
@@ -182,16 +236,21 @@ type expect struct {
 // Read reads a file of tests. The error is [strict.Problems]: everything that is wrong.
 func Read(name string) (*File, error) {
 	src, err := files.ReadFile(name, maxBytes)
-	report := &strict.Report{}
-	report.File(name)
-	if err != nil {
-		report.Addf(name, 0, "", "%v", err)
-		return nil, report.Err()
+	switch {
+	case errors.Is(err, files.TooLarge(maxBytes)):
+		return nil, tooLarge(name)
+	case err != nil:
+		return nil, strict.Problems{{File: name, Message: err.Error()}}
 	}
-	return parse(name, src.Data, report)
+	return Parse(name, src.Data)
 }
 
-func parse(name string, data []byte, report *strict.Report) (*File, error) {
+// Parse is [Read] for the content of a file.
+func Parse(name string, data []byte) (*File, error) {
+	if len(data) > maxBytes {
+		return nil, tooLarge(name)
+	}
+	report := &strict.Report{}
 	docs, problem := strict.Parse(name, data)
 	switch {
 	case problem != nil:
@@ -223,6 +282,11 @@ func parse(name string, data []byte, report *strict.Report) (*File, error) {
 	return f, nil
 }
 
+// tooLarge is the error of a file above maxBytes.
+func tooLarge(name string) error {
+	return strict.Problems{{File: name, Message: fmt.Sprintf("%s: spread its tests over several files", files.TooLarge(maxBytes))}}
+}
+
 // beside returns the path of a file that another file names.
 func beside(file, path string) string {
 	if path == "" || filepath.IsAbs(path) {
@@ -235,6 +299,8 @@ type reader struct {
 	d     *strict.Decoder
 	doc   document
 	names map[string]int // the lines of the tests by their names
+	// requests is how many requests the tests so far have.
+	requests int
 }
 
 func (r *reader) test(f *strict.Field[test]) Test {
@@ -248,16 +314,17 @@ func (r *reader) test(f *strict.Field[test]) Test {
 	} else {
 		r.names[out.Name] = out.Line
 	}
-	steps := t.Steps.Value
+	steps, bad := t.Steps.Value, t.Steps.Bad || t.Rows.Bad
 	switch {
 	case t.Steps.Set && (t.Columns.Set || t.Rows.Set):
 		r.d.Problem(t.Steps.Spot, "a test has steps, or columns and rows, not both")
 	case t.Columns.Set != t.Rows.Set:
 		r.d.Problem(t.Columns.OrElse(t.Rows.Spot), "columns and rows belong together: give both")
+		bad = true
 	case t.Rows.Set:
-		steps = r.rows(t)
+		steps, bad = r.rows(t)
 	}
-	if len(steps) == 0 && !t.Steps.Bad && !t.Rows.Bad {
+	if len(steps) == 0 && !bad {
 		r.d.Problem(f.Spot, "a test needs steps, or columns and rows")
 	}
 	requests := 0
@@ -268,22 +335,78 @@ func (r *reader) test(f *strict.Field[test]) Test {
 			break
 		}
 		out.Steps = append(out.Steps, s)
+		out.Checked = out.Checked || steps[i].Value.Expect.Set
+	}
+	if before := r.requests; before <= maxOfFile {
+		if r.requests += requests; r.requests > maxOfFile {
+			r.d.Problem(f.Spot, "with this test, the tests of this file have more than %d requests: put it into another file", maxOfFile)
+		}
 	}
 	return out
 }
 
-// rows makes a step of each row: a mapping with the columns as its keys.
-func (r *reader) rows(t *test) (steps []strict.Field[step]) {
-	expected := strict.KeysOf(reflect.TypeFor[expect]())
-	list := t.Rows.Value.Node
-	if list == nil || t.Columns.Bad {
-		return nil
+// columnNames returns the names that columns may have: the keys of a step but expect, those of
+// expect, and those of a request with a prefix.
+func columnNames() (names []string) {
+	for _, k := range slices.Concat(strict.KeysOf(reflect.TypeFor[step]()), strict.KeysOf(reflect.TypeFor[expect]())) {
+		if k.Name != "expect" && !slices.Contains(names, k.Name) {
+			names = append(names, k.Name)
+		}
 	}
+	for _, k := range strict.KeysOf(reflect.TypeFor[request]()) {
+		names = append(names, ofRequest+k.Name)
+	}
+	return names
+}
+
+// ofRequest begins a column of the request, where expect has a key of the same name.
+const ofRequest = "request."
+
+// columns checks the columns of a table. It reports whether its rows can be read.
+func (r *reader) columns(t *test) (ok bool) {
+	ok = !t.Columns.Bad
+	if ok && len(t.Columns.Value) == 0 {
+		r.d.Problem(t.Columns.Spot, "at least one column is needed")
+		return false
+	}
+	known, seen := columnNames(), make(map[string]bool)
+	for i := range t.Columns.Value {
+		c := &t.Columns.Value[i]
+		switch {
+		case c.Bad:
+		case !slices.Contains(known, c.Value):
+			ok = false
+			r.d.Problem(c.Spot, "a column is a key of a step or of expect, not %s%s", strict.Quote(c.Value), strict.DidYouMean(c.Value, known))
+		case seen[c.Value]:
+			ok = false
+			r.d.Problem(c.Spot, "the column %s is listed twice", strict.Quote(c.Value))
+		}
+		seen[c.Value] = true
+	}
+	return ok
+}
+
+// rows makes a step of each row: a mapping with the columns as its keys. bad: the table has a
+// problem, which was reported.
+func (r *reader) rows(t *test) (steps []strict.Field[step], bad bool) {
+	expected := strict.KeysOf(reflect.TypeFor[expect]())
+	ofExpect := func(column strict.Field[string]) bool {
+		return slices.ContainsFunc(expected, func(k strict.Key) bool { return k.Name == column.Value })
+	}
+	list := t.Rows.Value.Node
+	if !r.columns(t) {
+		return nil, true
+	}
+	if list == nil {
+		return nil, t.Rows.Bad
+	}
+	expects := slices.ContainsFunc(t.Columns.Value, ofExpect)
 	for i, row := range list.Content {
 		at := &strict.Path{Parent: t.Rows.Path, Index: i, Item: row}
 		spot := strict.Spot{Line: row.Line, Path: at}
 		if row.Kind != yaml.SequenceNode || len(row.Content) > len(t.Columns.Value) {
 			r.d.Problem(spot, "expected a list of at most %d values, one for each column", len(t.Columns.Value))
+			bad = true
 			continue
 		}
 		mapping := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: row.Line, Column: row.Column}
@@ -292,21 +415,20 @@ func (r *reader) rows(t *test) (steps []strict.Field[step]) {
 			if strict.IsNull(row.Content[j]) {
 				continue // an empty cell
 			}
-			into, name := mapping, column.Value
-			// The caller of a row, where expect has a key of the same name.
-			if ofRequest, ok := strings.CutPrefix(name, "request."); ok {
-				name = ofRequest
-			} else if slices.ContainsFunc(expected, func(k strict.Key) bool { return k.Name == column.Value }) {
+			into := mapping
+			if ofExpect(column) {
 				into = answer
 			}
-			into.Content = append(into.Content, key(name, row), row.Content[j])
+			into.Content = append(into.Content, key(strings.TrimPrefix(column.Value, ofRequest), row), row.Content[j])
 		}
-		mapping.Content = append(mapping.Content, key("expect", row), answer)
+		if expects {
+			mapping.Content = append(mapping.Content, key("expect", row), answer)
+		}
 		var s strict.Field[step]
 		s.ReadLocated(r.d, mapping, at)
 		steps = append(steps, s)
 	}
-	return steps
+	return steps, bad
 }
 
 // key returns a key of a mapping at the place of another node.
@@ -369,7 +491,6 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 	}
 	out := Request{
 		Domain:  text(func(q *request) *strict.Field[string] { return &q.Domain }),
-		Cost:    1,
 		Subject: text(func(q *request) *strict.Field[string] { return &q.Subject }),
 		Tier:    text(func(q *request) *strict.Field[string] { return &q.Tier }),
 		Stream:  text(func(q *request) *strict.Field[string] { return &q.Stream }),
@@ -381,9 +502,10 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 	if out.End != "" && out.Stream == "" {
 		r.d.Problem(f.Spot, "end needs stream: the id of the stream that has ended")
 	}
+	charged := cost{hits: 1}
 	for _, q := range []*request{common, own} {
 		if strict.Given(&q.Cost) {
-			out.Cost = q.Cost.Value
+			charged = q.Cost.Value
 		}
 	}
 	list := &own.Descriptors
@@ -394,16 +516,34 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 		r.d.Problem(list.OrElse(f.Spot), `the request needs descriptors, such as ["route=search,api_key=demo"]`)
 	}
 	for i := range list.Value {
-		text := &list.Value[i]
-		if text.Bad {
-			continue
+		if !list.Value[i].Bad {
+			out.Descriptors = append(out.Descriptors, r.descriptor(&list.Value[i].Value, charged))
 		}
-		entries, err := descriptors.Parse(text.Value)
-		if err != nil {
-			r.d.Problem(text.Spot, "%v", err)
-		}
-		out.Descriptors = append(out.Descriptors, entries)
 	}
+	return out
+}
+
+// descriptor makes a descriptor whose cost, unless it has its own, is charged.
+func (r *reader) descriptor(f *descriptor, charged cost) (out Descriptor) {
+	var err error
+	if out.Entries, err = descriptors.Parse(f.Entries.Value); err != nil {
+		r.d.Problem(f.Entries.Spot, "%v", err)
+	}
+	if f.Cost.Set {
+		charged = f.Cost.Value
+	}
+	out.Cost, out.Refund = charged.hits, charged.refund
+	if !f.Limit.Set {
+		return out
+	}
+	requests, length := &f.Limit.Value.Requests, &f.Limit.Value.Window
+	if requests.Value > math.MaxUint32 {
+		r.d.Problem(requests.Spot, "expected at most %d requests, as Envoy sends them", uint32(math.MaxUint32))
+	}
+	if w := length.Value; w < time.Second || w > window.MaxWindow || w%time.Second != 0 {
+		r.d.Problem(length.Spot, "expected whole seconds, from 1s to %dd, as Envoy sends them", window.MaxWindow/strict.Day)
+	}
+	out.Limit = &window.Limit{Hits: requests.Value, Window: length.Value}
 	return out
 }
 

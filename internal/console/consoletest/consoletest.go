@@ -22,6 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // States are the names of the states.
@@ -295,6 +296,11 @@ func history(n int, total uint64, from int) []uint64 {
 func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, error) {
 	now := s.now()
 	u := &insight.Usage{Query: q, Source: "redis", Instance: s.instance(), At: now, Limits: []insight.LimitUsage{}}
+	defer func() {
+		for i := range u.Limits {
+			u.Limits[i].Policy = window.Sliding.String()
+		}
+	}()
 	subject := s.Look(tier.Key{ID: q.Subject, Digest: q.Digest}).Subject
 	if subject == nil && q.Address == "" {
 		return u, nil
@@ -322,7 +328,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 		{Domain: "edge", Rule: s.odd(1, "per-key"), Tier: "free", Limit: 100, Used: 100, Window: 60, NextFree: 12.4, Empty: 58.9, History: history(60, 100, 12)},
 		{Domain: "edge", Rule: s.odd(8, "search"), Values: s.odd(0, "route=search"), Limit: 40, Used: 36, Remaining: 4, Window: 10, NextFree: 0.3, Empty: 9.1, Override: true, ObserveOverride: true, History: history(50, 36, 2)},
 		{Domain: "edge", Rule: s.odd(4, "export"), Values: s.odd(6, "route=export"), Limit: 20, Used: 3, Remaining: 17, Window: 86400, NextFree: 5400, Empty: 71000, History: history(60, 3, 4)},
-		{Domain: "edge", Rule: s.odd(5, "export-format"), Values: "route=export,format=csv", Limit: 2, Used: 2, Window: 60, NextFree: 31, Empty: 44, Shadow: true, History: history(60, 2, 31)},
+		{Domain: "edge", Rule: s.odd(5, "export-format"), Values: "route=export,format=csv", Limit: 2, Used: 2, Window: 60, NextFree: 31, Empty: 44, Shadow: true, ObserveOverride: true, History: history(60, 2, 31)},
 		{Domain: "internal", Rule: s.odd(3, "payments"), Unlimited: true},
 	}
 	if q.Rule != "" {

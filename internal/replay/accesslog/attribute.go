@@ -20,6 +20,7 @@ const (
 	Protocol  Attribute = "PROTOCOL"
 	Authority Attribute = "REQ(:authority)"
 	Client    Attribute = "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT"
+	LocalPort Attribute = "DOWNSTREAM_LOCAL_PORT" // of the listener
 	Peer      Attribute = "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT"
 	Status    Attribute = "RESPONSE_CODE"
 	Flags     Attribute = "RESPONSE_FLAGS"
@@ -28,6 +29,8 @@ const (
 	Cluster   Attribute = "UPSTREAM_CLUSTER"
 	Subject   Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)"
 	Tier      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:tier)"
+	KeyDigest Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:key_digest)"
+	Reason    Attribute = "DYNAMIC_METADATA(envoy.filters.http.ext_authz:reason)"
 	Rule      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:rule)"
 )
 
@@ -59,6 +62,8 @@ const (
 	emitTimeLocal      Attribute = "EMIT_TIME_LOCAL"
 	clientWithPort     Attribute = "DOWNSTREAM_REMOTE_ADDRESS"
 	peerWithPort       Attribute = "DOWNSTREAM_DIRECT_REMOTE_ADDRESS"
+	localWithPort      Attribute = "DOWNSTREAM_LOCAL_ADDRESS"
+	upstreamTime       Attribute = "RESP(x-envoy-upstream-service-time)"
 	maxOperatorLength            = 1 << 10
 	maxOperatorsOfText           = 256
 )

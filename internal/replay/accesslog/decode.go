@@ -14,6 +14,8 @@ type format struct {
 	slots []Attribute
 	names []string    // of the fields of JSON, by slot
 	text  *textFormat // of a format that is not JSON
+	// written is true for a format of Envoy's configuration.
+	written bool
 }
 
 // A decoder makes records of the lines of one file.
@@ -93,6 +95,13 @@ func usedFields(f *format, want []Attribute) (slots []Attribute, names []string)
 		}
 	}
 	return slots, names
+}
+
+// IsTime reports whether an attribute says when a request came. The error says what is wrong with
+// its format of times.
+func (a Attribute) IsTime() (bool, error) {
+	_, kind, err := timeOf(a)
+	return kind != "", err
 }
 
 // timeOf returns which time an attribute is, StartTime or EmitTime, and its layout.

@@ -13,7 +13,8 @@
 // # Formats
 //
 // A file is JSON, text in a format of Envoy, or text in a format of nginx, Apache or Caddy. If the
-// caller names no format, each file gets the one by which most of its first lines can be read. In
+// caller names no format, each file gets the one by which most of its first lines can be read. The
+// formats of Envoy's configuration, Options.Written, come before those that are known. In
 // JSON a field is found by its name, and in an object by a name such as request.uri. The value of
 // an array of strings is the strings with commas between them, as Envoy joins the values of a
 // header. The parser of JSON accepts and refuses the lines that encoding/json does, but it keeps

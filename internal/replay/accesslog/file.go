@@ -113,30 +113,9 @@ func (f *file) count() int64 { return f.raw.(*counter).n }
 // open opens the file and finds out how it is packed. It reports whether the file can be opened
 // again.
 func (f *file) open() (regular bool, err error) {
-	var in io.Reader
-	if f.path == "-" {
-		in = f.o.Stdin
-	} else {
-		opened, err := os.Open(f.path)
-		if err != nil {
-			var p *fs.PathError
-			if errors.As(err, &p) {
-				err = p.Err
-			}
-			return false, pathError(f.path, "cannot be opened: %w", err)
-		}
-		info, err := opened.Stat()
-		if err == nil && info.IsDir() {
-			err = errors.New("is a directory; name the files in it")
-		}
-		if err != nil {
-			_ = opened.Close()
-			return false, pathError(f.path, "%w", err)
-		}
-		if regular = info.Mode().IsRegular(); regular {
-			f.size = info.Size()
-		}
-		in, f.closer = opened, opened
+	in, regular, err := f.openRaw()
+	if err != nil {
+		return false, err
 	}
 	c := &counter{r: in, total: f.read}
 	f.raw = c
@@ -150,6 +129,69 @@ func (f *file) open() (regular bool, err error) {
 		return false, pathError(f.path, "cannot be unpacked: %w", err)
 	}
 	return regular, nil
+}
+
+// openRaw opens the file as it is on disk.
+func (f *file) openRaw() (in io.Reader, regular bool, err error) {
+	info, err := os.Stat(f.path)
+	switch {
+	case f.path == "-":
+		if in = f.o.Stdin; f.o.Done != nil {
+			piped := interruptible(f.o.Done, func() (io.ReadCloser, error) { return io.NopCloser(f.o.Stdin), nil })
+			in, f.closer = piped, piped
+		}
+		return in, false, nil
+	case err == nil && info.IsDir():
+		return nil, false, pathError(f.path, "is a directory; name the files in it")
+	case err == nil && !info.Mode().IsRegular() && f.o.Done != nil:
+		// To open a named pipe waits for a writer.
+		piped := interruptible(f.o.Done, func() (io.ReadCloser, error) { return os.Open(f.path) })
+		f.closer = piped
+		return piped, false, nil
+	}
+	opened, err := os.Open(f.path)
+	if err == nil {
+		info, err = opened.Stat()
+	}
+	if err != nil {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return nil, false, pathError(f.path, "cannot be opened: %w", err)
+	}
+	if regular = info.Mode().IsRegular(); regular {
+		f.size = info.Size()
+	}
+	f.closer = opened
+	return opened, regular, nil
+}
+
+// errDone ends reads when Options.Done is closed.
+var errDone = errors.New("the replay was interrupted")
+
+// interruptible returns a reader whose reads fail when done is closed or it is closed, although
+// open, or a read of what it opens, still waits.
+func interruptible(done <-chan struct{}, open func() (io.ReadCloser, error)) *io.PipeReader {
+	out, in := io.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-done:
+			in.CloseWithError(errDone)
+		case <-ended:
+		}
+	}()
+	go func() {
+		defer close(ended)
+		from, err := open()
+		if err == nil {
+			_, err = io.CopyBuffer(in, struct{ io.Reader }{from}, make([]byte, blockBytes))
+			_ = from.Close() // it was only read
+		}
+		in.CloseWithError(err) // nil is io.EOF
+	}()
+	return out
 }
 
 // readHead reads up to n bytes.
@@ -236,7 +278,8 @@ func (f *file) broken(err error, lines int64) error {
 	return pathError(f.path, "%s after line %d, at byte %d of the file: %w", what, lines, f.count(), err)
 }
 
-// detect sets the format: the one by which most lines of the sample can be read.
+// detect sets the format: the one by which most lines of the sample can be read. Of several formats
+// of Envoy's configuration it is the one by which they say most.
 func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 	if rest {
 		// The last line may go on.
@@ -254,13 +297,13 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 		f.ended = true
 		return nil
 	}
-	most, fault := 0, ""
+	most, richest, fault := 0, 0, ""
 	for _, candidate := range formats {
 		d, err := candidate.newDecoder(f.o.Want)
 		if err != nil {
 			return err
 		}
-		good, mark := 0, int64(0)
+		good, told, mark := 0, 0, int64(0)
 		for line := range bytes.Lines(withoutMark(sample)) {
 			if line = trimLine(line); len(line) == 0 || len(line) > maxLine {
 				continue
@@ -276,9 +319,14 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 				mark = at
 			}
 			good++
+			for i := range d.line.values {
+				if d.line.values[i].State == Present {
+					told++
+				}
+			}
 		}
-		if good > most {
-			most, f.format, f.mark = good, candidate, mark
+		if good > most || good == most && candidate.written && told > richest {
+			most, richest, f.format, f.mark = good, told, candidate, mark
 		}
 	}
 	if f.format == nil {
@@ -297,9 +345,9 @@ func (f *file) unreadable(lines int, formats []*format, fault string) error {
 		}
 	}
 	if len(formats) == 1 {
-		return pathError(f.path, "none of the first %d lines can be read in the format %s: the first one %s; state the format that the log has", lines, names[0], fault)
+		return pathError(f.path, "none of the first %d lines can be read in the format %s: the first one %s. Give the format of the log, --format", lines, names[0], fault)
 	}
-	return pathError(f.path, "none of the first %d lines can be read in a format that is known (%s); state the text of the log format, or for JSON which field is what", lines, strings.Join(names, ", "))
+	return pathError(f.path, "none of the first %d lines can be read in a format that is known (%s). Give the text of the log format (--format), or the fields of JSON (--map)", lines, strings.Join(names, ", "))
 }
 
 // withoutMark returns the beginning of a file without a byte order mark.
@@ -457,7 +505,7 @@ func (f *file) send(b *batch) *batch {
 func (f *file) close() {
 	f.end.Do(func() { close(f.done) })
 	if f.started {
-		if f.path == "-" {
+		if f.path == "-" && f.closer == nil {
 			return // a read of it cannot be ended
 		}
 		if f.closer != nil {

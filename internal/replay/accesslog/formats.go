@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/textproto"
@@ -43,7 +44,8 @@ var shipped = []field{
 	{"tier", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:tier)"},
 	{"subject", Subject},
 	{"subject", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:subject)"},
-	{"reason", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:reason)"},
+	{"key_digest", KeyDigest},
+	{"reason", Reason},
 	{"limit", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:limit)"},
 	{"limit", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:limit)"},
 	{"remaining", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:remaining)"},
@@ -59,7 +61,19 @@ var shipped = []field{
 	{"request_id", "REQ(x-request-id)"},
 }
 
-// meshes are the names in the default access logs of Envoy Gateway and Istio.
+// NameOf returns the name of an attribute in the Envoy files of Slidegate, empty if they do not log
+// it.
+func NameOf(a Attribute) string {
+	for _, f := range shipped {
+		if f.attribute == a || f.name == "time" && a == StartTime {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// meshes are the names in the default access logs of Envoy Gateway ("Proxy Access Logs" in its
+// documentation) and of Istio (EnvoyJSONLogFormatIstio in its source).
 var meshes = []field{
 	{"start_time", StartTime},
 	{"method", Method},
@@ -78,9 +92,18 @@ var meshes = []field{
 	{"user-agent", "REQ(user-agent)"},
 	{"request_id", "REQ(x-request-id)"},
 	{"x-request-id", "REQ(x-request-id)"},
+	{"downstream_local_address", localWithPort},
 	{"downstream_remote_address", clientWithPort},
+	{"requested_server_name", "REQUESTED_SERVER_NAME"},
 	{"upstream_cluster", Cluster},
 	{"upstream_host", "UPSTREAM_HOST"},
+	{"upstream_local_address", "UPSTREAM_LOCAL_ADDRESS"},
+	{"upstream_transport_failure_reason", "UPSTREAM_TRANSPORT_FAILURE_REASON"},
+	{"upstream_service_time", upstreamTime},
+	{"x-envoy-upstream-service-time", upstreamTime},
+	{"connection_termination_details", "CONNECTION_TERMINATION_DETAILS"},
+	{"bytes_received", "BYTES_RECEIVED"},
+	{"bytes_sent", "BYTES_SENT"},
 	{"route_name", RouteName},
 }
 
@@ -138,18 +161,18 @@ func candidates(o *Options) ([]*format, error) {
 		}
 		return f
 	}
-	nginx := []*format{text("nginx", combinedFormat), text("nginx", commonFormat)}
+	nginx := []*format{text("nginx", combinedFormat), text("nginx", combinedFormat+" $request_time"), text("nginx", commonFormat)}
 	ours := []*format{jsonFormat("json", shipped), jsonFormat("json", meshes)}
 	if o.Fields != nil {
 		if o.Format != "" && o.Format != "json" {
 			return nil, fmt.Errorf("fields are named, which only the format json has, and the format is %q", o.Format)
 		}
-		f, err := mappedFormat(o.Fields)
+		f, err := mappedFormat("of the named fields", o.Fields)
 		return []*format{f}, err
 	}
 	switch o.Format {
 	case "":
-		return slices.Concat(ours, []*format{caddyFormat(o.Want), text("envoy", EnvoyDefault)}, nginx), nil
+		return slices.Concat(writtenFormats(o.Written), ours, []*format{caddyFormat(o.Want), text("envoy", EnvoyDefault)}, nginx), nil
 	case "json":
 		return ours, nil
 	case "envoy":
@@ -166,20 +189,52 @@ func candidates(o *Options) ([]*format, error) {
 	return []*format{f}, err
 }
 
-// mappedFormat returns the format of JSON with the names of the caller.
-func mappedFormat(fields map[string]Attribute) (*format, error) {
-	var list []field
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if name == "" {
-			return nil, fmt.Errorf("a field of the mapping has no name")
+// A Written is a log format of Envoy's configuration: the fields of JSON, as in [Options], or a text.
+type Written struct {
+	Name   string // where it is written, such as envoy.yaml:17
+	Fields map[string]Attribute
+	Text   string // counts if there are no fields
+}
+
+// writtenFormats returns the formats that files can be read by: those that can be read and tell
+// when a request came.
+func writtenFormats(written []Written) (formats []*format) {
+	for _, w := range written {
+		f, err := mappedFormat(w.Name, w.Fields)
+		if len(w.Fields) == 0 {
+			if f, err = newTextFormat(w.Name, w.Text); err == nil {
+				_, err = f.newDecoder(nil)
+			}
 		}
-		a, err := Parse(string(fields[name]))
-		if err != nil {
-			return nil, fmt.Errorf("the field %q: %w", name, err)
+		if err == nil {
+			f.written = true
+			formats = append(formats, f)
 		}
-		list = append(list, field{name, a})
 	}
-	f := jsonFormat("of the named fields", list)
-	_, err := f.newDecoder(nil)
-	return f, err
+	return formats
+}
+
+// mappedFormat returns the format of JSON with the names of the caller.
+func mappedFormat(name string, fields map[string]Attribute) (*format, error) {
+	var list []field
+	var problems []error
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if key == "" {
+			problems = append(problems, errors.New("a field of the mapping has no name"))
+		}
+		a, err := Parse(string(fields[key]))
+		if err == nil {
+			_, err = a.IsTime()
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("the field %q: %w", key, err))
+		}
+		list = append(list, field{key, a})
+	}
+	f := jsonFormat(name, list)
+	if len(problems) == 0 {
+		_, err := f.newDecoder(nil)
+		problems = append(problems, err)
+	}
+	return f, errors.Join(problems...)
 }

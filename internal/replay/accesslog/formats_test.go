@@ -27,7 +27,7 @@ func TestShippedNames(t *testing.T) {
 		if !ok {
 			t.Errorf("%s has no json_format", path)
 		}
-		n := 0
+		n, subject, digest := 0, false, false
 		for line := range strings.Lines(after) {
 			line = strings.TrimRight(line, "\n")
 			if strings.HasPrefix(strings.TrimSpace(line), "#") {
@@ -44,17 +44,75 @@ func TestShippedNames(t *testing.T) {
 			}
 			f := field{m[1], a}
 			found[f] = true
+			subject, digest = subject || a == Subject, digest || a == KeyDigest
 			if !slices.Contains(shipped, f) {
 				t.Errorf("%s: %s is %s, which is no shipped name", path, m[1], a)
 			}
 		}
-		if n < 15 {
-			t.Errorf("%s: only %d fields", path, n)
+		if n < 15 || subject != digest {
+			t.Errorf("%s: %d fields; subject is %v, and key_digest, which tells a key without a subject, %v", path, n, subject, digest)
 		}
 	}
 	for _, f := range shipped {
 		if !found[f] {
 			t.Errorf("%s is %s in no file", f.name, f.attribute)
+		}
+	}
+}
+
+// The default formats of JSON, as the documentation of Envoy Gateway and the source of Istio have
+// them.
+var meshFormats = map[string]map[string]string{
+	"Envoy Gateway": {
+		"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "x-envoy-origin-path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
+		"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
+		"connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%", "upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+		"bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%", "duration": "%DURATION%", "x-envoy-upstream-service-time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
+		"x-forwarded-for": "%REQ(X-FORWARDED-FOR)%", "user-agent": "%REQ(USER-AGENT)%", "x-request-id": "%REQ(X-REQUEST-ID)%", ":authority": "%REQ(:AUTHORITY)%",
+		"upstream_host": "%UPSTREAM_HOST%", "upstream_cluster": "%UPSTREAM_CLUSTER%", "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%",
+		"downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%", "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
+		"requested_server_name": "%REQUESTED_SERVER_NAME%", "route_name": "%ROUTE_NAME%",
+	},
+	"Istio": {
+		"start_time": "%START_TIME%", "route_name": "%ROUTE_NAME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
+		"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
+		"connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%", "bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%", "duration": "%DURATION%",
+		"upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%", "x_forwarded_for": "%REQ(X-FORWARDED-FOR)%", "user_agent": "%REQ(USER-AGENT)%",
+		"request_id": "%REQ(X-REQUEST-ID)%", "authority": "%REQ(:AUTHORITY)%", "upstream_host": "%UPSTREAM_HOST%", "upstream_cluster": "%UPSTREAM_CLUSTER%",
+		"upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%", "downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%",
+		"downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%", "requested_server_name": "%REQUESTED_SERVER_NAME%",
+		"upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+	},
+}
+
+// TestMeshNames holds the names to these formats.
+func TestMeshNames(t *testing.T) {
+	found := make(map[field]bool)
+	for of, format := range meshFormats {
+		for name, operator := range format {
+			a, err := Parse(operator)
+			if err != nil {
+				t.Errorf("%s: %v", of, err)
+			}
+			f := field{name, a}
+			if found[f] = true; !slices.Contains(meshes, f) {
+				t.Errorf("%s: %s is %s, which is no known name", of, name, a)
+			}
+		}
+	}
+	for _, f := range meshes {
+		if !found[f] {
+			t.Errorf("%s is %s in no format", f.name, f.attribute)
+		}
+	}
+}
+
+// TestMappedFields: all that is wrong with the fields of a caller is told at once.
+func TestMappedFields(t *testing.T) {
+	_, err := candidates(&Options{Fields: map[string]Attribute{"": "REQ(:path)", "a": "START_TIME(%!)", "b": "req", "c": "EMIT_TIME(%Q)"}})
+	for _, want := range []string{"has no name", `"a": `, `"b": `, `"c": `} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %s", err, want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func TestRefused(t *testing.T) {
 		"directory":   {accesslog.Options{Paths: []string{dir}}, "is a directory; name the files in it"},
 		"missing":     {accesslog.Options{Paths: []string{dir + "/x"}}, "/x: cannot be opened: no such file"},
 		"unreadable":  {accesslog.Options{Paths: []string{dir + "/unreadable"}}, "unreadable: cannot be read: "},
-		"not a log":   {accesslog.Options{Paths: []string{write(t, "a", "sk-secret\nsk-secret\n")}}, "none of the first 2 lines can be read in a format that is known (json, caddy, envoy, nginx); state the text"},
+		"not a log":   {accesslog.Options{Paths: []string{write(t, "a", "sk-secret\nsk-secret\n")}}, "none of the first 2 lines can be read in a format that is known (json, caddy, envoy, nginx). Give the text of the log format (--format)"},
 		"other":       {accesslog.Options{Paths: []string{write(t, "a", "sk-secret\n")}, Format: "envoy"}, "in the format envoy: the first one does not begin as the format does"},
 		"format":      {accesslog.Options{Paths: []string{closed}, Format: "apache"}, `the format "apache" is not known: use json, envoy, nginx, caddy`},
 		"no operator": {accesslog.Options{Paths: []string{closed}, Format: "100% x"}, "begins no operator"},
@@ -313,5 +314,54 @@ func TestCloseEarly(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// TestDone ends reads of pipes that wait: for a writer, for the first line, and for more lines.
+func TestDone(t *testing.T) {
+	for name, lines := range map[string]string{"no writer": "", "no line": "", "some lines": jsonAt(1, "/a") + jsonAt(2, "/b")} {
+		path := filepath.Join(t.TempDir(), "pipe")
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var in *os.File
+		if name != "no writer" {
+			var err error
+			if in, err = os.OpenFile(path, os.O_RDWR, 0); err != nil { // does not wait for a reader
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(in, lines); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(chan struct{})
+		o := accesslog.Options{Paths: []string{path}, Done: done, Want: onlyPath, Reorder: -1}
+		if lines == "" {
+			close(done)
+			if _, err := accesslog.Open(o); err == nil || !strings.Contains(err.Error(), "interrupted") {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else {
+			r, err := accesslog.Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			close(done)
+			n := 0
+			for ; err == nil; n++ {
+				_, err = r.Next()
+			}
+			if n != 3 || !strings.Contains(err.Error(), "interrupted") {
+				t.Errorf("%s: %d records, %v", name, n-1, err)
+			}
+			r.Close()
+		}
+		if in == nil { // the goroutine that opens the pipe waits for a writer
+			var err error
+			if in, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in.Close()
 	}
 }

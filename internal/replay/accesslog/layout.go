@@ -38,6 +38,7 @@ const (
 	asIs transform = iota
 	withoutQuery
 	withoutPort
+	portOnly
 	inMilliseconds // of seconds
 	methodOfLine
 	pathOfLine
@@ -74,6 +75,8 @@ func sourcesOf(want Attribute) []source {
 		return []source{{Client, asIs}, {clientWithPort, withoutPort}}
 	case Peer:
 		return []source{{Peer, asIs}, {peerWithPort, withoutPort}}
+	case LocalPort:
+		return []source{{LocalPort, asIs}, {localWithPort, portOnly}}
 	case Duration:
 		return []source{{Duration, asIs}, {Seconds, inMilliseconds}}
 	}
@@ -134,6 +137,8 @@ func (t transform) of(v Value, scratch *[]byte) Value {
 		}
 	case withoutPort:
 		v.Text = hostOf(v.Text)
+	case portOnly:
+		v.Text = portOf(v.Text)
 	case inMilliseconds:
 		seconds, ok := secondsOf(v.Text)
 		if !ok {
@@ -163,6 +168,15 @@ func hostOf(address []byte) []byte {
 		return address[:i]
 	}
 	return address
+}
+
+// portOf returns the port of an address, which is empty if the address has none.
+func portOf(address []byte) []byte {
+	host := hostOf(address)
+	if address[0] == '[' {
+		host = address[:min(len(host)+2, len(address))]
+	}
+	return bytes.TrimPrefix(address[len(host):], []byte(":"))
 }
 
 // secondsOf reads a decimal number of seconds as nanoseconds.

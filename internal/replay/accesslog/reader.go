@@ -35,6 +35,9 @@ type Options struct {
 	// of a. Nil: the names in the Envoy files of Slidegate, or in the default logs of Envoy Gateway
 	// and Istio.
 	Fields map[string]Attribute
+	// Written are formats that files may have if neither Format nor Fields says theirs, beside those
+	// that are known. They go first. Those that cannot be read are left out.
+	Written []Written
 	// Want are the attributes that the records have.
 	Want []Attribute
 	// Reorder is how much later than a request that started after it a line may come, by the times in
@@ -45,6 +48,9 @@ type Options struct {
 	MaxHeld int64
 	// Stdin is read for the path -. Nil: os.Stdin.
 	Stdin io.Reader
+	// Done ends reads of the standard input and of pipes when it is closed, although they wait.
+	// Nil: nothing does.
+	Done <-chan struct{}
 }
 
 // Stats says what a [Reader] has read so far.

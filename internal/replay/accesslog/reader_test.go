@@ -74,3 +74,36 @@ func TestShippedJSON(t *testing.T) {
 		t.Errorf("stats %+v", stats)
 	}
 }
+
+// TestWritten: of the formats of Envoy's configuration that one counts by which the file says most,
+// and a known format if it reads more lines.
+func TestWritten(t *testing.T) {
+	written := []accesslog.Written{
+		{Name: "untimed", Fields: map[string]accesslog.Attribute{"a": accesslog.PathOnly}},
+		{Name: "broken", Text: "%START_TIME"},
+		{Name: "poor", Fields: map[string]accesslog.Attribute{"t": "START_TIME", "x": accesslog.PathOnly}},
+		{Name: "rich", Fields: map[string]accesslog.Attribute{"t": "START_TIME", "http.url": accesslog.Path}},
+		{Name: "text", Text: "%START_TIME%|%PATH(NQ)%\n"},
+	}
+	for line, want := range map[string]string{
+		`{"t":"1970-01-01T00:00:01Z","http":{"url":"/a?b"}}`: "rich",
+		"1970-01-01T00:00:01Z|/a":                            "text",
+		jsonAt(1, "/a"):                                      "json",
+	} {
+		o := accesslog.Options{Paths: []string{write(t, "a.log", line+"\n")}, Written: written, Want: onlyPath}
+		r, err := accesslog.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Format(0); got != want {
+			t.Errorf("%s: got the format %s, want %s", line, got, want)
+		}
+		r.Close()
+		if got, _, err := all(t, o); err != nil || len(got) != 1 || !strings.HasPrefix(got[0], "1s /a") {
+			t.Errorf("%s: got %q, %v", line, got, err)
+		}
+	}
+	if _, _, err := all(t, accesslog.Options{Paths: []string{write(t, "a.log", "x\n")}, Written: written}); err == nil || !strings.Contains(err.Error(), "(poor, rich, text, json, ") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"encoding/hex"
 	"hash/maphash"
 
 	"github.com/slidegate/slidegate/internal/tier"
@@ -38,7 +39,8 @@ func (g *digests) init(secrets *tier.Secrets) {
 	g.seeds, g.secrets = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, secrets
 }
 
-// fingerprint returns the digest of a value with a prefix.
+// fingerprint returns the digest of a value with a prefix. Behind keyPrefix, a value that is the
+// beginning of a digest stays the beginning, so that reports name the key as rls does.
 func (g *digests) fingerprint(prefix string, value []byte) string {
 	k := [2]uint64{maphash.Bytes(g.seeds[0], value) + uint64(len(prefix)), maphash.Bytes(g.seeds[1], value)}
 	if s, ok := g.young[k]; ok {
@@ -47,6 +49,9 @@ func (g *digests) fingerprint(prefix string, value []byte) string {
 	s, ok := g.old[k]
 	if !ok {
 		s = g.secrets.Fingerprint(prefix + string(value))
+		if _, err := hex.DecodeString(string(value)); prefix == keyPrefix && err == nil && len(value) == len(tier.ShortDigest(s)) {
+			s = string(value) + s[len(value):]
+		}
 	}
 	g.put(k, s)
 	return s

@@ -31,12 +31,14 @@ type Describer struct {
 	wants    []accesslog.Attribute
 	managers []*manager
 	mapped   []question // of a mapping file
-	port     int        // index of the attribute, -1: there is one manager
+	isMap    bool
+	port     int // index of the attribute, -1: there is one manager
 	noPort   *untold
 	common   common
 	untold   []*untold
-	cluster  string // of the sources of requests
-	request  uint64 // the number of the current one
+	domains  []string // of the questions
+	cluster  string   // of the sources of requests
+	request  uint64   // the number of the current one
 
 	digests digests
 	buffer  []byte
@@ -50,9 +52,7 @@ var _ replay.Describer = (*Describer)(nil)
 
 // common are indexes of attributes that do not belong to one action.
 type common struct {
-	details, flags, pathOnly int
-	// These are -1 if nothing needs them.
-	subject, authSubject, routeName, internal int
+	subject, authSubject, keyDigest, reason, details, flags, pathOnly, routeName, internal int
 }
 
 // manager is a compiled connection manager.
@@ -63,6 +63,10 @@ type manager struct {
 	path       int // index of the attribute that selects the route
 	noHost     *untold
 	noPath     *untold
+	// laterHost is set if the log may have a later host than that which chose the virtual host.
+	// Then byName has the routes by their names, nil for a name that is not unique.
+	laterHost  *untold
+	byName     map[string]*route
 	ignoreSemi bool
 	ignorePort bool
 }
@@ -79,8 +83,8 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 		d.managers = append(d.managers, d.manager(m))
 	}
 	if len(managers) > 1 {
-		d.port = d.want("DOWNSTREAM_LOCAL_PORT")
-		d.noPort = d.missing("DOWNSTREAM_LOCAL_PORT", managers[0].Place,
+		d.port = d.want(accesslog.LocalPort)
+		d.noPort = d.missing(accesslog.LocalPort, managers[0].Place,
 			fmt.Sprintf("All requests were taken as those of the listener %q.", managers[0].Listener), "port")
 	}
 	return d, nil
@@ -89,6 +93,7 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 // NewMap compiles a mapping file.
 func NewMap(m *envoyfile.Map, o Options) *Describer {
 	d := newDescriber(o)
+	d.isMap, d.domains = true, []string{m.Domain}
 	ask, end := question{domain: m.Domain}, question{domain: m.Domain, atEnd: true}
 	for _, l := range m.Limits {
 		if l.AtEnd {
@@ -104,8 +109,10 @@ func NewMap(m *envoyfile.Map, o Options) *Describer {
 func newDescriber(o Options) *Describer {
 	d := &Describer{secrets: o.Secrets, port: -1}
 	d.common = common{
-		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags), pathOnly: d.want(accesslog.PathOnly),
-		subject: -1, authSubject: -1, routeName: -1, internal: -1,
+		subject: d.want(accesslog.Subject), authSubject: d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject")),
+		keyDigest: d.want(accesslog.KeyDigest), reason: d.want(accesslog.Reason),
+		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags),
+		pathOnly: d.want(accesslog.PathOnly), routeName: d.want(accesslog.RouteName), internal: -1,
 	}
 	d.digests.init(o.Secrets)
 	return d
@@ -156,6 +163,9 @@ func (d *Describer) want(a accesslog.Attribute) int {
 // Wants returns the attributes that Describe reads.
 func (d *Describer) Wants() []accesslog.Attribute { return d.wants }
 
+// Domains returns the domains in which questions are asked.
+func (d *Describer) Domains() []string { return d.domains }
+
 // untold counts the requests for which something was not known.
 type untold struct {
 	replay.Untold
@@ -165,7 +175,11 @@ type untold struct {
 // missing returns the counter for an attribute that a log does not have. name is a name for it in a
 // log; empty: it must not be logged.
 func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Place, effect, name string) *untold {
-	if name != "" {
+	switch {
+	case name == "":
+	case d.isMap:
+		effect += " If the log has it, say where: in fields for JSON, with --format for text."
+	default:
 		effect += fmt.Sprintf(" To tell it, add %q: %q to json_format.", name, a.String())
 	}
 	for _, u := range d.untold {
@@ -198,6 +212,9 @@ func (d *Describer) Untold() []replay.Untold {
 
 // nameOf suggests a name for an attribute in a log.
 func nameOf(a accesslog.Attribute) string {
+	if name := accesslog.NameOf(a); name != "" {
+		return name
+	}
 	_, argument, found := strings.Cut(strings.TrimSuffix(string(a), ")"), "(")
 	if !found || strings.HasPrefix(string(a), "CEL(") {
 		argument, _, _ = strings.Cut(string(a), "(")
@@ -217,7 +234,7 @@ func nameOf(a accesslog.Attribute) string {
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
 	d.memory, d.entries, d.list = d.memory[:0], d.entries[:0], d.list[:0]
-	if d.mapped != nil {
+	if d.isMap {
 		return d.ask(dst, d.mapped, r)
 	}
 	m := d.choose(r)
@@ -245,7 +262,7 @@ func (d *Describer) written(from int) string {
 func (d *Describer) ask(dst []replay.Question, questions []question, r *accesslog.Record) []replay.Question {
 	for i := range questions {
 		q := &questions[i]
-		if q.unasked(d, r) {
+		if q.unasked(d, r) || d.mapped != nil && d.refused(r) {
 			continue
 		}
 		before, subject := len(d.list), ""

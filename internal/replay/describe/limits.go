@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -60,6 +61,10 @@ type part struct {
 	changed bool // the log has a later value
 	none    *untold
 	subject bool // the subject may stand for the value
+	// noSubject counts requests of a log that has neither the value nor a subject.
+	noSubject *untold
+	// noKeys counts requests of a log that has subjects, and not the digests of keys without one.
+	noKeys *untold
 }
 
 // limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
@@ -113,9 +118,9 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 	}
 	switch in.Kind {
 	case envoyfile.HeaderMatch:
-		a.matches = d.matchers(in.Headers, true, path)
+		a.matches = d.matchers(in.Headers, true, path, changed)
 	case envoyfile.QueryMatch:
-		a.matches = d.matchers(in.Query, false, path)
+		a.matches = d.matchers(in.Query, false, path, nil)
 	case envoyfile.QueryParameter:
 		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors with "+in.Key+" were left out.", "")
 		a.parts = []part{{value: d.want(path), none: none}}
@@ -161,6 +166,9 @@ func metadataText(m map[string]any, path []string) (string, bool) {
 	return s, ok && s != ""
 }
 
+// laterValue says why a header of a log does not count.
+const laterValue = "Envoy changes this header after the rate limit, so the log has a later value. "
+
 func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, changed []string) part {
 	if p.Attribute == "" {
 		return part{text: p.Text, value: -1}
@@ -168,20 +176,21 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 	out := part{value: d.want(p.Attribute), most: p.Most}
 	header, isHeader := strings.CutPrefix(strings.TrimSuffix(string(p.Attribute), ")"), "REQ(")
 	out.changed = isHeader && slices.Contains(changed, header)
-	if out.subject = a.secret && len(in.Parts) == 1; out.subject {
-		d.common.subject, d.common.authSubject = d.want(accesslog.Subject), d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject"))
-	}
+	out.subject = a.secret && len(in.Parts) == 1
 	effect, name := "Descriptors with "+in.Key+" were left out, as if it were absent.", nameOf(p.Attribute)
 	switch {
 	case out.subject:
-		effect, name = "All keys of a subject counted as one. Requests without a subject counted as requests without a key.", ""
+		effect, name = "All keys of a subject counted as one.", ""
+		out.noKeys = d.missing(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.", "key_digest")
+		out.noSubject = d.missing(accesslog.Subject, in.Place,
+			"The log has neither the key nor its subject: descriptors with "+in.Key+" were left out, and their limits were not tried.", nameOf(accesslog.Subject))
 	case isHeader && d.secrets.Hides(header):
 		name = ""
 	case in.Kind == envoyfile.Metadata && in.Value != "":
 		effect = "Descriptors with " + in.Key + " had the default value."
 	}
 	if out.changed {
-		effect, name = "Envoy changes this header after the rate limit, so the log has a later value. "+effect, ""
+		effect, name = laterValue+effect, ""
 	}
 	out.none = d.missing(p.Attribute, in.Place, effect, name)
 	return out
@@ -335,11 +344,10 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 			return d.digests.fingerprint("", p.cut(v.Text)), true
 		case state == accesslog.Present:
 			return d.text(p.cut(v.Text)), true
+		case state == accesslog.Untold && p.subject:
+			return d.standIn(p, r, subject)
 		case state == accesslog.Untold:
 			d.count(p.none)
-			if p.subject {
-				return d.standIn(r, subject)
-			}
 		}
 		return "", false
 	}
@@ -372,20 +380,45 @@ func (p *part) cut(text []byte) []byte {
 	return text
 }
 
-// standInPrefix begins what is digested for a subject.
-const standInPrefix = "slidegate-subject:"
+// What is digested for a subject, and for the digest of a key without one, begins with these.
+const (
+	subjectPrefix = "slidegate-subject:"
+	keyPrefix     = "slidegate-key:"
+)
 
-// standIn returns a value that stands for the API key of a subject.
-func (d *Describer) standIn(r *accesslog.Record, subject *string) (string, bool) {
-	v := &r.Values[d.common.subject]
-	if v.State != accesslog.Present || len(v.Text) == 0 {
-		v = &r.Values[d.common.authSubject]
+// anonymousPrefix begins what an authorization logs as the subject of a request without a key.
+var anonymousPrefix = []byte(tier.AnonymousPrefix)
+
+// standIn returns a value that stands for the API key of a request: of its subject, or else for a
+// key that has none. It reports false if the request has no key.
+func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (string, bool) {
+	told := false
+	for _, at := range [...]int{d.common.subject, d.common.authSubject} {
+		v := &r.Values[at]
+		told = told || v.State != accesslog.Untold
+		if v.State != accesslog.Present || len(v.Text) == 0 {
+			continue
+		}
+		d.count(p.none)
+		if bytes.HasPrefix(v.Text, anonymousPrefix) {
+			return "", false
+		}
+		*subject = d.text(v.Text)
+		return d.digests.fingerprint(subjectPrefix, v.Text), true
 	}
+	v := &r.Values[d.common.keyDigest]
+	switch {
+	case v.State == accesslog.Untold && !told:
+		d.count(p.noSubject)
+		return "", false
+	case v.State == accesslog.Untold:
+		d.count(p.noKeys)
+	}
+	d.count(p.none)
 	if v.State != accesslog.Present || len(v.Text) == 0 {
 		return "", false
 	}
-	*subject = d.text(v.Text)
-	return d.digests.fingerprint(standInPrefix, v.Text), true
+	return d.digests.fingerprint(keyPrefix, v.Text), true
 }
 
 func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {

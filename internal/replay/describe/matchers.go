@@ -18,10 +18,15 @@ type matcher struct {
 	regex *regexp.Regexp
 	lower []byte // Text in lower case, if the case does not matter
 	none  *untold
+	// changed is true if the log has a later value of the header.
+	changed bool
+	// later is set if a route may have changed the header that the route was chosen by.
+	later *untold
 }
 
-// matchers compiles matchers of headers, or of the query parameters of a path.
-func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path accesslog.Attribute) []matcher {
+// matchers compiles matchers of headers, or of the query parameters of a path. The headers that
+// Envoy changes after the call are in changed.
+func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path accesslog.Attribute, changed []string) []matcher {
 	out := make([]matcher, len(list))
 	for i, in := range list {
 		m := matcher{Matcher: in}
@@ -34,7 +39,11 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 		if headers && d.secrets.Hides(in.Name) {
 			name = ""
 		}
-		m.none = d.missing(a, in.Place, "Where a match looks at it, it counts as absent.", name)
+		effect := "Where a match looks at it, it counts as absent."
+		if m.changed = headers && slices.Contains(changed, in.Name); m.changed {
+			effect, name = laterValue+effect, ""
+		}
+		m.none = d.missing(a, in.Place, effect, name)
 		if in.Test == envoyfile.IsRegex {
 			m.regex = full(in.Text)
 		}
@@ -49,8 +58,12 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 // holds reports whether a matcher of a header holds.
 func (m *matcher) holds(d *Describer, r *accesslog.Record) bool {
 	v := &r.Values[m.value]
-	if v.State == accesslog.Untold {
+	switch {
+	case v.State == accesslog.Untold, m.changed:
 		d.count(m.none)
+		return m.matches(nil, false)
+	case m.later != nil:
+		d.count(m.later)
 	}
 	return m.matches(v.Text, v.State == accesslog.Present)
 }

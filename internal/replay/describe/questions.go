@@ -41,6 +41,9 @@ func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in
 				out = append(out, q)
 			}
 		}
+		if len(limits) > 0 && !slices.Contains(d.domains, domain) {
+			d.domains = append(d.domains, domain)
+		}
 	}
 	// What is asked at the end comes last, whatever filter asks.
 	slices.SortStableFunc(out, func(a, b question) int {
@@ -156,6 +159,13 @@ func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
 		return q.answeredByFlags(v.Text)
 	}
 	return false
+}
+
+// refused reports whether an authorization by rls refused the request, so that it asked for no
+// limits. One that is over a limit was not refused.
+func (d *Describer) refused(r *accesslog.Record) bool {
+	v := &r.Values[d.common.reason]
+	return v.State == accesslog.Present && string(v.Text) != "limited"
 }
 
 func (q *question) answeredByDetails(details []byte) bool {

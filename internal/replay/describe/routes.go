@@ -17,6 +17,7 @@ type hosts struct {
 	suffix, prefix []wildcard // the longest first
 	all            *host
 	only           *host // set if the authority does not matter
+	list           []*host
 }
 
 type wildcard struct {
@@ -27,7 +28,7 @@ type wildcard struct {
 // host is a compiled virtual host.
 type host struct {
 	routes []route
-	byName map[string]*route // the routes whose names are unique
+	byName map[string]*route // nil for a name that is not unique
 	fold   bool              // the case does not matter to a path matcher
 	// paths has the routes whose path matcher takes a path, up to the first one without other
 	// conditions, if it takes longer to find them again.
@@ -64,6 +65,7 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 	m := &manager{port: in.Port, ignoreSemi: in.Routes.IgnoreParameters, ignorePort: in.Routes.IgnorePort, hosts: hosts{exact: make(map[string]*host)}}
 	for _, v := range in.Routes.Hosts {
 		h := d.host(in, v)
+		m.hosts.list = append(m.hosts.list, h)
 		for _, name := range v.Domains {
 			switch {
 			case name == "*":
@@ -99,7 +101,46 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 		m.path = d.want(accesslog.Path)
 	}
 	m.noPath = d.missing(accesslog.PathOnly, in.Routes.Place, "Requests had no route, so nothing was asked.", "path")
+	d.later(m, in)
 	return m
+}
+
+// later prepares for what Envoy changes after it has chosen the route, by what the log has later.
+func (d *Describer) later(m *manager, in *envoyfile.Manager) {
+	changed := slices.Clone(in.Routes.Changed)
+	var rewrites *envoyfile.Route
+	for _, v := range in.Routes.Hosts {
+		changed = append(changed, v.Changed...)
+		for _, r := range v.Routes {
+			changed = append(changed, r.Changed...)
+			if r.RewritesHost && rewrites == nil {
+				rewrites = r
+			}
+		}
+	}
+	const tell = " Give each route a name of its own."
+	for _, h := range m.hosts.list {
+		for i := range h.routes {
+			for j := range h.routes[i].headers {
+				if one := &h.routes[i].headers[j]; slices.Contains(changed, one.Name) {
+					one.later = d.missing(accesslog.RouteName, one.Place, "Envoy may change the header "+one.Name+" after it chose the route, so the route was chosen by a later value."+tell, "route")
+				}
+			}
+		}
+	}
+	if rewrites == nil || m.hosts.only != nil || in.Routes.HostHeader != "" && !slices.Contains(changed, in.Routes.HostHeader) {
+		return
+	}
+	m.laterHost = d.missing(accesslog.RouteName, rewrites.Place, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one."+tell, "route")
+	m.byName = make(map[string]*route)
+	for _, h := range m.hosts.list {
+		for name, one := range h.byName {
+			if _, twice := m.byName[name]; twice {
+				one = nil
+			}
+			m.byName[name] = one
+		}
+	}
 }
 
 func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
@@ -112,11 +153,8 @@ func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
 	}
 	for name, n := range seen {
 		if n > 1 || name == "" {
-			delete(h.byName, name)
+			h.byName[name] = nil
 		}
-	}
-	if len(h.byName) > 0 {
-		d.common.routeName = d.want(accesslog.RouteName)
 	}
 	h.compiled()
 	return h
@@ -149,7 +187,7 @@ func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *en
 func (d *Describer) match(match *envoyfile.Match) route {
 	out := route{
 		path:    pathMatcher{kind: match.Kind, text: []byte(match.Path), fold: match.Fold},
-		headers: d.matchers(match.Headers, true, accesslog.Path), query: d.matchers(match.Query, false, accesslog.Path),
+		headers: d.matchers(match.Headers, true, accesslog.Path, nil), query: d.matchers(match.Query, false, accesslog.Path, nil),
 	}
 	switch {
 	case match.Kind == envoyfile.Regex:
@@ -158,7 +196,7 @@ func (d *Describer) match(match *envoyfile.Match) route {
 		out.path.text = bytes.ToLower(out.path.text)
 	}
 	if match.GRPC {
-		list := d.matchers([]envoyfile.Matcher{{Place: match.Place, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+].*)?`}}, true, accesslog.Path)
+		list := d.matchers([]envoyfile.Matcher{{Place: match.Place, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+].*)?`}}, true, accesslog.Path, nil)
 		out.grpc = &list[0]
 	}
 	if match.Unsupported != "" {
@@ -172,7 +210,13 @@ func (d *Describer) match(match *envoyfile.Match) route {
 }
 
 // full compiles a regular expression that must match the whole text. It was checked before.
-func full(text string) *regexp.Regexp { return regexp.MustCompile("^(?:" + text + ")$") }
+func full(text string) *regexp.Regexp {
+	re, err := envoyfile.WholeText(text)
+	if err != nil {
+		panic(err)
+	}
+	return re
+}
 
 // takes reports whether the path matcher takes a path. lower is the path in lower case.
 func (p *pathMatcher) takes(path, lower []byte) bool {
@@ -196,15 +240,19 @@ func (p *pathMatcher) takes(path, lower []byte) bool {
 
 // route returns the route of a request, or nil.
 func (m *manager) route(d *Describer, r *accesslog.Record) *route {
+	if m.laterHost != nil {
+		if named := m.byName[string(r.Values[d.common.routeName].Text)]; named != nil {
+			return named
+		}
+		d.count(m.laterHost)
+	}
 	h := m.host(d, r)
 	if h == nil {
 		return nil
 	}
-	if d.common.routeName >= 0 {
-		if v := &r.Values[d.common.routeName]; v.State == accesslog.Present {
-			if named := h.byName[string(v.Text)]; named != nil {
-				return named
-			}
+	if v := &r.Values[d.common.routeName]; v.State == accesslog.Present {
+		if named := h.byName[string(v.Text)]; named != nil {
+			return named
 		}
 	}
 	v := &r.Values[m.path]

@@ -70,9 +70,85 @@ func TestSubjectStandsForKeys(t *testing.T) {
 	if got := write(d.Describe(nil, record(d, usual("/search", absent)))); got != "edge: [remote_address=10.0.0.1]\n" {
 		t.Errorf("without a subject: got %q", got)
 	}
+	if got := write(d.Describe(nil, record(d, usual("/search", "ip:10.0.0.1")))); got != "edge: [remote_address=10.0.0.1]\n" {
+		t.Errorf("an authorization passed a request without a key: got %q", got)
+	}
 	untold := d.Untold()
-	if len(untold) != 1 || untold[0].Requests != 4 || untold[0].Attribute != "REQ(x-api-key)" || strings.Contains(untold[0].Effect, "json_format") {
+	if len(untold) != 2 || untold[0].Requests != 1 || untold[0].Attribute != accesslog.KeyDigest || !strings.Contains(untold[0].Effect, `add "key_digest"`) ||
+		untold[1].Requests != 5 || untold[1].Attribute != "REQ(x-api-key)" || strings.Contains(untold[1].Effect, "json_format") {
 		t.Errorf("untold: got %+v", untold)
+	}
+}
+
+// TestDigestStandsForKeys: a key without a subject is in the log by the first digits of its digest.
+func TestDigestStandsForKeys(t *testing.T) {
+	d := shipped(t, "ratelimit.yaml")
+	digest := secrets().Digest("made-up")[:12]
+	for _, c := range []struct{ text, begins string }{{digest, digest}, {digest, digest}, {"0123456789ag", ""}, {"0123456789abcd", ""}, {"-\x01", ""}, {strings.Repeat("ab", 500), ""}} {
+		v := usual("/search", absent)
+		v[accesslog.KeyDigest] = c.text
+		qs := d.Describe(nil, record(d, v))
+		if len(qs) != 1 || qs[0].Subject != "" || len(qs[0].Descriptors) != 3 {
+			t.Fatalf("%q: got %s", c.text, write(qs))
+		}
+		value := qs[0].Descriptors[0].Entries[0].Value
+		if len(value) != 64 || !strings.HasPrefix(value, c.begins) || c.begins == "" && strings.HasPrefix(value, c.text) {
+			t.Errorf("%q: got %q", c.text, value)
+		}
+	}
+	none := usual("/search", absent)
+	none[accesslog.KeyDigest] = absent
+	both := usual("/search", "acme")
+	both[accesslog.KeyDigest] = digest
+	if got := write(d.Describe(nil, record(d, none))); got != "edge: [remote_address=10.0.0.1]\n" {
+		t.Errorf("without a key: got %q", got)
+	}
+	if got := d.Describe(nil, record(d, both)); got[0].Subject != "acme" {
+		t.Errorf("a subject counts before a digest: got %+v", got)
+	}
+	if untold := d.Untold(); len(untold) != 1 || untold[0].Effect != "All keys of a subject counted as one." {
+		t.Errorf("untold: got %+v", untold)
+	}
+}
+
+// TestNeitherKeyNorSubject: a log without both says so, and never that keys counted.
+func TestNeitherKeyNorSubject(t *testing.T) {
+	d := shipped(t, "ratelimit.yaml")
+	v := usual("/search", "")
+	delete(v, accesslog.Subject)
+	if got := write(d.Describe(nil, record(d, v))); got != "edge: [remote_address=10.0.0.1]\n" {
+		t.Errorf("got %q", got)
+	}
+	const want = "The log has neither the key nor its subject: descriptors with api_key were left out, and their limits were not tried. " +
+		`To tell it, add "subject": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%" to json_format.`
+	if untold := d.Untold(); len(untold) != 1 || untold[0].Attribute != accesslog.Subject || untold[0].Requests != 1 || untold[0].Effect != want {
+		t.Errorf("untold: got %+v", untold)
+	}
+}
+
+// TestRefusedByAuthorization: a request that rls refused by its key asked for no limits.
+func TestRefusedByAuthorization(t *testing.T) {
+	d := mapped(t, "domain: edge\ndescriptors: [[api_key=%REQ(x-api-key)%], [remote_address=%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%]]\n")
+	for reason, want := range map[string]int{absent: 2, "limited": 2, "unknown": 0, "disabled": 0, "undecided": 0} {
+		v := usual("/", "acme")
+		v[accesslog.Reason] = reason
+		got := 0
+		for _, q := range d.Describe(nil, record(d, v)) {
+			got += len(q.Descriptors)
+		}
+		if got != want {
+			t.Errorf("reason %q: %d descriptors, want %d", reason, got, want)
+		}
+	}
+}
+
+// TestDomains: the domains of an Envoy are those of its filters and routes.
+func TestDomains(t *testing.T) {
+	if got := shipped(t, "ratelimit.yaml").Domains(); len(got) != 1 || got[0] != "edge" {
+		t.Errorf("got %q", got)
+	}
+	if got := mapped(t, "domain: other\ndescriptors: [[a=b]]\n").Domains(); len(got) != 1 || got[0] != "other" {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -231,7 +307,7 @@ func TestStreamEnds(t *testing.T) {
 		}
 	}
 	key := secrets().Digest("demo")
-	want := "edge: [in_flight=backend] [in_flight=key,api_key=" + key + "] [api_key=" + key + "]\nedge end: [slidegate=end] [budget=units,api_key=" + key + "]x7\n"
+	want := "edge: [in_flight=backend] [in_flight=key,api_key=" + key + "] [api_key=" + key + "] [budget=units,api_key=" + key + "]x0\nedge end: [slidegate=end] [budget=units,api_key=" + key + "]x7\n"
 	qs := d.Describe(nil, record(d, v))
 	if got := write(qs); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -279,5 +355,76 @@ descriptors:
 	d.Describe(nil, record(d, values{}))
 	if got := len(d.Untold()); got != 4 {
 		t.Errorf("got %d untold, want 4: %+v", got, d.Untold())
+	}
+	for _, u := range d.Untold() {
+		if u.Requests > 0 && (!strings.HasSuffix(u.Effect, "If the log has it, say where: in fields for JSON, with --format for text.") || strings.Contains(u.Effect, "json_format")) {
+			t.Errorf("got %+v", u)
+		}
+	}
+}
+
+// TestRewrittenHost: Envoy chooses the virtual host by the authority before it rewrites the host, and
+// the log has the later one. The name of the route tells what was chosen.
+func TestRewrittenHost(t *testing.T) {
+	const two = `
+  rate_limits: [{actions: [{generic_key: {descriptor_value: %s}}, {request_headers: {header_name: ":authority", descriptor_key: host, skip_if_absent: true}}]}]
+  routes:
+  - {name: %[1]s, match: {prefix: /}, route: {cluster: c%[2]s}}
+  - {name: same, match: {prefix: /}, route: {cluster: c}}
+`
+	describer := func(rewrite string) *Describer {
+		file := filepath.Join(t.TempDir(), "routes.yaml")
+		text := "virtual_hosts:\n- domains: [a.example]" + fmt.Sprintf(two, "a", rewrite) + "- domains: [b.example]" + fmt.Sprintf(two, "b", "")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := envoyfile.Read(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := New(c, Options{Secrets: secrets(), Domain: "edge"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for _, c := range []struct {
+		rewrite, route, want string
+		untold               int
+	}{
+		{"", absent, "edge: [generic_key=b,host=b.example]\n", 0},
+		{", host_rewrite_literal: b.example", absent, "edge: [generic_key=b,host=b.example]\n", 1},
+		{", host_rewrite_literal: b.example", "same", "edge: [generic_key=b,host=b.example]\n", 1},
+		{", host_rewrite_literal: b.example", "a", "edge: [generic_key=a]\n", 1}, // the action reads a later value
+		{", auto_host_rewrite: true", "b", "edge: [generic_key=b,host=b.example]\n", 0},
+	} {
+		d := describer(c.rewrite)
+		v := usual("/", absent)
+		v[accesslog.Authority], v[accesslog.RouteName] = "b.example", c.route
+		if got := write(d.Describe(nil, record(d, v))); got != c.want || len(d.Untold()) != c.untold {
+			t.Errorf("%+v: got %q, untold %+v", c, got, d.Untold())
+		}
+	}
+}
+
+// TestChangedHeader: a match of an action or a route does not take the value that Envoy sets later.
+func TestChangedHeader(t *testing.T) {
+	d, err := envoy(t, Options{Domain: "edge"}, `
+  - match: {prefix: /action}
+    request_headers_to_add: [{header: {key: X-Plan, value: gold}}]
+    route: {cluster: c, rate_limits: [{actions: [{header_value_match: {descriptor_value: gold, headers: [{name: x-plan, string_match: {exact: gold}}]}}]}]}
+  - match: {prefix: /route, headers: [{name: x-plan, string_match: {exact: gold}}]}
+    route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: gold}}]}]}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/action": "", "/route": "edge: [generic_key=gold]\n"} {
+		before := len(d.Untold())
+		v := usual(path, absent)
+		v[accesslog.Header("x-plan")] = "gold"
+		if got := write(d.Describe(nil, record(d, v))); got != want || len(d.Untold()) != before+1 {
+			t.Errorf("%s: got %q, untold %+v", path, got, d.Untold())
+		}
 	}
 }

@@ -123,6 +123,7 @@ type curve struct {
 	Y        []string // the labels of the scale, from the top
 	SVG      template.HTML
 	Smallest []smallestView
+	Note     string // what makes the curve inexact
 }
 
 const (
@@ -133,7 +134,7 @@ const (
 // curveOf returns the curve of the limits of a rule, which has at least two.
 func curveOf(one *replay.RuleReport) *curve {
 	rows := one.WhatIf.Rows
-	c := new(curve)
+	c := &curve{Note: estimated(one.WhatIf)}
 	most := 0.0
 	for i := range rows {
 		most = math.Max(most, math.Max(rows[i].DeniedShare, rows[i].LogsShare))
@@ -196,7 +197,10 @@ func curveOf(one *replay.RuleReport) *curve {
 		switch {
 		case s.Limit == 0:
 			v.Limit = "a higher limit"
-		case !s.Exact:
+		case s.Exact:
+		case s.Above > 0:
+			v.Limit = count(s.Above+1) + " to " + v.Limit
+		default:
 			v.Limit += " or less"
 		}
 		c.Smallest = append(c.Smallest, v)

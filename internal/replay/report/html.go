@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -8,6 +9,8 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/slidegate/slidegate/internal/replay"
 	"github.com/slidegate/slidegate/internal/terminal"
@@ -19,11 +22,11 @@ var style string
 //go:embed report.html
 var markup string
 
-// maxOpen bounds the rules whose details are open at first.
+// maxOpen bounds the rules whose details are open at first: those that denied most.
 const maxOpen = 6
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"count": count, "counted": counted, "share": share, "percent": percent, "when": when, "text": shown, "named": withBars,
+	"count": count, "counted": counted, "share": share, "percent": percent, "when": when, "text": shown, "tied": tied, "named": withBars,
 }).Parse(markup))
 
 // A view is what the page shows.
@@ -84,8 +87,12 @@ func WriteHTML(w io.Writer, r *replay.Report) error {
 		}
 		v.Bars = append(v.Bars, barred[replay.RuleReport]{*one, bar(ratio(one.Denied, most), class)})
 		if one.Requests > 0 && (one.WhatIf != nil || len(one.Peaks) > 0) {
-			v.Rules = append(v.Rules, viewOf(one, len(v.Rules) < maxOpen))
+			v.Rules = append(v.Rules, viewOf(one))
 		}
+	}
+	slices.SortStableFunc(v.Rules, func(a, b ruleView) int { return cmp.Compare(b.Denied, a.Denied) })
+	for i := range v.Rules[:min(len(v.Rules), maxOpen)] {
+		v.Rules[i].Open = true
 	}
 	if err := page.Execute(w, &v); err != nil {
 		return fmt.Errorf("writing the report as HTML: %w", err)
@@ -93,8 +100,8 @@ func WriteHTML(w io.Writer, r *replay.Report) error {
 	return nil
 }
 
-func viewOf(one *replay.RuleReport, open bool) ruleView {
-	v := ruleView{RuleReport: one, Name: terminal.Fit(terminal.Plain(ofRule(one.Rule, one.Tier)), 80), Open: open}
+func viewOf(one *replay.RuleReport) ruleView {
+	v := ruleView{RuleReport: one, Name: terminal.Fit(terminal.Plain(ofRule(one.Rule, one.Tier)), 80)}
 	if one.WhatIf != nil && len(one.WhatIf.Rows) > 1 {
 		v.Curve = curveOf(one)
 	}
@@ -133,18 +140,6 @@ func withBars(all []replay.DeniedSubject, name string) callerTable {
 	return t
 }
 
-// title says the most important thing.
-func title(r *replay.Report) string {
-	switch {
-	case r.Requests == 0:
-		return "No request was decided"
-	case r.Denied == 0:
-		return "These limits would have denied no request"
-	default:
-		return "These limits would have denied " + share(r.Denied, r.Requests) + " of the requests"
-	}
-}
-
 // lead says what belongs to the title.
 func lead(r *replay.Report) string {
 	all := deniedMost(r)
@@ -168,6 +163,11 @@ func shown(text string, most int) template.HTML {
 		title = ` title="` + template.HTMLEscapeString(terminal.Fit(plain, 1000)) + `"`
 	}
 	return template.HTML("<bdi" + title + ">" + template.HTMLEscapeString(cut) + "</bdi>") //nolint:gosec // escaped here
+}
+
+// tied returns a sentence in which no line begins with a percent sign.
+func tied(sentence string) template.HTML {
+	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(sentence), " %", "&nbsp;%")) //nolint:gosec // escaped here
 }
 
 // bar returns a bar of a share from 0 to 1. The number stands beside it.

@@ -32,7 +32,7 @@ func complete(r *replay.Report) *replay.Report {
 	full.Rules = append([]replay.RuleReport{}, full.Rules...)
 	for i := range full.Rules {
 		if what := full.Rules[i].WhatIf; what != nil {
-			full.Rules[i].WhatIf = &replay.WhatIf{Requests: what.Requests, Rows: list(what.Rows), Smallest: list(what.Smallest)}
+			full.Rules[i].WhatIf = &replay.WhatIf{Requests: what.Requests, LogsShare: what.LogsShare, Rows: list(what.Rows), Smallest: list(what.Smallest)}
 		}
 	}
 	if a := r.Against; a != nil {

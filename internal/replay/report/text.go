@@ -19,6 +19,10 @@ const mostTables = 8
 func WriteText(w io.Writer, r *replay.Report, width int, colours terminal.Colours) error {
 	t := &text{width: width, Colours: colours}
 	t.totals(r)
+	for _, note := range notes(r) {
+		t.WriteByte('\n')
+		t.line("", note, t.Yellow)
+	}
 	t.rules(r)
 	t.subjects("WHO WAS DENIED MOST", r.Subjects)
 	t.peaks(r)
@@ -80,8 +84,8 @@ func (t *text) totals(r *replay.Report) {
 		t.line("", lead(r), t.Yellow)
 		return
 	}
-	t.line("", counted(r.Requests, "request"), t.Bold)
-	t.line("", period(r), nil)
+	t.line("", title(r), t.Bold)
+	t.line("", counted(r.Requests, "request")+", "+period(r), nil)
 	t.WriteByte('\n')
 	out := t.table(terminal.Column{}, terminal.Column{Right: true}, terminal.Column{Right: true})
 	row := func(name string, n uint64, paint func(string) string) {
@@ -97,7 +101,7 @@ func (t *text) totals(r *replay.Report) {
 		row("allowed without a limit", r.Unlimited, nil)
 	}
 	if r.NoQuestion > 0 {
-		row("Envoy asks nothing", r.NoQuestion, nil)
+		row("without a descriptor", r.NoQuestion, nil)
 	}
 	for i := range out.Rows {
 		out.WriteRow(t, out.Widths(), out.Rows[i])
@@ -157,7 +161,7 @@ func (t *text) subjects(title string, all []replay.DeniedSubject) {
 	}
 	t.title(title)
 	out := t.table(
-		terminal.Column{Title: "WHO", Least: 10}, terminal.Column{Title: "RULE", Least: 8}, terminal.Column{Title: "TIER", Least: 4, Drop: 2, Sparse: true},
+		terminal.Column{Title: "WHO", Least: 28}, terminal.Column{Title: "RULE", Least: 12}, terminal.Column{Title: "TIER", Least: 4, Drop: 2, Sparse: true},
 		terminal.Column{Title: "DENIED", Right: true}, terminal.Column{Title: "FIRST"}, terminal.Column{Title: "LAST", Drop: 1}, terminal.Column{Title: "SECONDS", Right: true, Drop: 3},
 	)
 	inexact := false
@@ -193,7 +197,7 @@ func (t *text) peaks(r *replay.Report) {
 	}
 	slices.Sort(columns)
 	t.title("PEAK USE OF THE LIMIT")
-	all := []terminal.Column{{Title: "RULE", Least: 8}, {Title: "TIER", Least: 4, Sparse: true}}
+	all := []terminal.Column{{Title: "RULE", Least: 8}, {Title: "TIER", Least: 4, Sparse: true}, {Title: "LIMIT", Least: 10}}
 	for i, p := range columns {
 		all = append(all, terminal.Column{Title: strings.ToUpper(percentile(p)), Right: true, Drop: len(columns) - i})
 	}
@@ -203,7 +207,7 @@ func (t *text) peaks(r *replay.Report) {
 		if len(one.Peaks) == 0 {
 			continue
 		}
-		row := []terminal.Cell{terminal.Text(one.Rule), terminal.Text(one.Tier)}
+		row := []terminal.Cell{terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit)}
 		for _, p := range columns {
 			cell := terminal.Cell{}
 			if at := slices.IndexFunc(one.Peaks, func(have replay.Peak) bool { return have.Percentile == p }); at >= 0 {
@@ -220,7 +224,7 @@ func (t *text) peaks(r *replay.Report) {
 	}
 	out.Write(t)
 	t.WriteByte('\n')
-	t.line("", "So many of the callers never used more of the limit than this.", nil)
+	t.line("", "So many of the callers never used more of their limit than this.", nil)
 }
 
 func (t *text) whatIfs(r *replay.Report) {
@@ -274,6 +278,9 @@ func (t *text) whatIf(one *replay.RuleReport) {
 	for _, s := range one.WhatIf.Smallest {
 		t.line(terminal.Gap, smallest(s), nil)
 	}
+	if note := estimated(one.WhatIf); note != "" {
+		t.line(terminal.Gap, note, nil)
+	}
 }
 
 func (t *text) against(r *replay.Report) {
@@ -313,14 +320,8 @@ func (t *text) doubts(r *replay.Report) {
 			t.line(terminal.Gap, fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason), nil)
 		}
 	}
-	all := notes(r)
 	if s := late(r); s != "" {
-		all = append(all, s)
-	}
-	if len(all) > 0 {
-		t.title("NOTES")
-		for _, note := range all {
-			t.line("", note, t.Yellow)
-		}
+		t.title("LATE REQUESTS")
+		t.line("", s, t.Yellow)
 	}
 }

@@ -131,19 +131,46 @@ func deniedMost(r *replay.Report) []*replay.RuleReport {
 // smallest says which limit denies less than a share.
 func smallest(s replay.Smallest) string {
 	of, limit := "the smallest limit", count(s.Limit)
-	if !s.Exact {
+	switch {
+	case s.Exact:
+	case s.Above > 0 && s.Limit > 0:
+		limit = fmt.Sprintf("above %s, at most %s", count(s.Above), limit)
+	case s.Above > 0:
+		limit = "above " + count(s.Above)
+	case s.Limit > 0:
 		of = "the smallest of the limits tried"
-	}
-	if s.Limit == 0 {
-		limit = "none"
+	default:
+		of, limit = "the smallest of the limits tried", "none"
 	}
 	return fmt.Sprintf("%s that denies less than %s: %s", of, percent(s.Share), limit)
+}
+
+// estimated says from how many callers a table is, if not from all.
+func estimated(w *replay.WhatIf) string {
+	if w.LogsShare <= 0 || w.LogsShare >= 1 {
+		return ""
+	}
+	return "There were too many callers to remember each. The denials are estimates from " + percent(w.LogsShare) + " of them."
 }
 
 // telling reports whether a limit of a table says what those before it do not: of the limits that
 // deny nothing, the smallest and the one of now.
 func telling(rows []replay.WhatIfRow, i int) bool {
 	return i == 0 || rows[i].Current || rows[i].Denied > 0 || rows[i-1].Denied > 0
+}
+
+// title says the most important thing.
+func title(r *replay.Report) string {
+	switch {
+	case r.Requests == 0:
+		return "No request was decided"
+	case r.Unlimited == r.Requests:
+		return "No limit that denies applied to any request"
+	case r.Denied == 0:
+		return "These limits would have denied no request"
+	default:
+		return "These limits would have denied " + share(r.Denied, r.Requests) + " of the requests"
+	}
 }
 
 // notes say what the report cannot know, or may have wrong.
@@ -156,9 +183,15 @@ func notes(r *replay.Report) (all []string) {
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
 	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
+	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", counted(l.NoRequest, "line"))
+	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
-	add(r.Evicted > 0, "The store dropped %s to keep its bounds (store.memory). More requests may have been allowed because of that.", counted(r.Evicted, "log"))
-	add(r.Requests > 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs.")
+	add(r.Evicted > 0, "The replay dropped %s to keep the bounds of its memory. More requests may have been allowed because of that. If there is more memory, raise store.memory.max_keys and store.memory.max_bytes.", counted(r.Evicted, "log"))
+	unmet := r.Requests > 0 && r.Unlimited == r.Requests
+	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
+	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
+	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
+	add(l.WholeSeconds, "The logs have times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
 	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
 	return all
 }

@@ -432,6 +432,34 @@ func TestForeignSnapshots(t *testing.T) {
 	}
 }
 
+// TestVersionOneHasNoPolicies: a file of version 1 with a log of another policy than sliding is
+// refused as a whole, whether the log says so or only its bytes do.
+func TestVersionOneHasNoPolicies(t *testing.T) {
+	const day = 1_700_000_000_000_000
+	for p := window.TokenBucket; p <= window.InFlight; p++ {
+		var state window.State
+		c := ofPolicy(p, 1)
+		state.Look(nil, 90_000_000, &c)
+		state.Charge(&c)
+		length := uint64(c.Log().Window.Microseconds())
+		says := record{"k", uint64(p)<<policyBits | length, 5, state.Log()}
+		file := func(version byte, r record) []byte {
+			return craft(version, 90_000_000, day, []record{r}, 1, 91_000_000)
+		}
+		if err := loads(t, file(2, says)); err != nil {
+			t.Errorf("%v, version 2: %v", p, err)
+		}
+		if err := loads(t, file(1, says)); err == nil || !errors.Is(err, ErrBadSnapshot) || !strings.Contains(err.Error(), "its version is 1, which has no policies") {
+			t.Errorf("%v, version 1: got error %v", p, err)
+		}
+		hides := says
+		hides.micros = uint64(time.Minute.Microseconds())
+		if err := loads(t, file(1, hides)); err == nil || !errors.Is(err, ErrBadSnapshot) || !strings.Contains(err.Error(), fmt.Sprintf("a log of %v cannot be one of sliding", p)) {
+			t.Errorf("%v, version 1, only its bytes: got error %v", p, err)
+		}
+	}
+}
+
 func TestSaveAndLoadTellOfBrokenFiles(t *testing.T) {
 	s, _ := testStore(t)
 	take(t, s, check("k", 1, 1))

@@ -62,7 +62,8 @@ type Options struct {
 type Store struct {
 	clock  func() time.Duration
 	seed   maphash.Seed
-	bits   int // there are 2^bits shards
+	key    uint64 // of the hashes of streams
+	bits   int    // there are 2^bits shards
 	shards []shard
 
 	closing sync.Once
@@ -87,6 +88,7 @@ func newStore(o Options) *Store {
 		bits:  maxShardBits,
 		done:  make(chan struct{}),
 	}
+	s.key = maphash.String(s.seed, "streams")
 	if s.clock == nil {
 		start := time.Now()
 		since1970 := time.Duration(start.UnixNano())
@@ -192,7 +194,7 @@ func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 		case c.Stream == 0:
 			return s.takeOne(c, &decisions[0])
 		case !c.Mode.Unconditional():
-			return s.takeInFlight(checks, decisions)
+			return s.takeInFlight(c, &decisions[0])
 		}
 	}
 	folded, answer := window.Fold(checks)
@@ -249,35 +251,44 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 }
 
 // takeInFlight is takeGroup for one check in flight, which no mode records unconditionally.
-func (s *Store) takeInFlight(checks []window.Check, decisions []window.Decision) error {
-	c := &checks[0]
+func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
 	if answer, ok := window.WithoutLog(c); ok {
-		decisions[0] = answer
+		*d = answer
 		return nil
 	}
 	var (
-		group   [2]checkState // the second has the log of the stream, which makeRoom does not drop
-		flight  streamState
+		a       checkState
+		flight  = streamState{id: c.Stream}
 		verdict window.Verdict
 	)
-	a := &group[0]
-	touched := 1<<s.place(a, c) | s.placeStream(&flight, checks, group[:])
+	touched := 1<<s.place(&a, c) | s.placeStream(&flight)
 	s.lock(touched)
 	defer s.unlock(touched)
 
 	now := s.clock().Microseconds()
-	group[1].log = flight.look(checks, group[:], now, false)
+	flight.look()
+	flight.tell(c, &a, now)
 	a.look(c, now)
 	a.judge(c, &verdict)
 	if a.charged = c.Mode.Charged(verdict.Allowed(), a.room); a.charged {
-		if err := s.makeRoom(checks, group[:], &flight, touched, now); err != nil {
-			return err
+		if !flight.fits(c, &a) {
+			if err := s.makeRoomInFlight(c, &a, &flight, touched, now); err != nil {
+				return err
+			}
 		}
 		a.record(c, now)
-		flight.record(checks, group[:], now)
+		flight.record(c, &a, now)
 	}
-	a.state.Answer(c, a.room, &decisions[0])
+	a.state.Answer(c, a.room, d)
 	return nil
+}
+
+// makeRoomInFlight is makeRoom for takeInFlight.
+//
+//go:noinline
+func (s *Store) makeRoomInFlight(c *window.Check, a *checkState, flight *streamState, touched uint64, now int64) error {
+	group := [2]checkState{*a, {log: flight.log}} // makeRoom does not drop their logs
+	return s.makeRoom([]window.Check{*c}, group[:], flight, touched, now)
 }
 
 // takeStream is takeGroup for checks that may have a stream. What it needs besides is not a
@@ -305,7 +316,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 	var verdict window.Verdict
 	touched, unconditional, calendar := s.placeGroup(checks, group, decisions, &verdict)
 	if flight != nil {
-		touched |= s.placeStream(flight, checks, group)
+		touched |= s.placeStreamOf(flight, checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -317,7 +328,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 		return errPeriod
 	}
 	if flight != nil && flight.shard != nil {
-		group[len(checks)].log = flight.look(checks, group, now, unconditional)
+		group[len(checks)].log = flight.lookAll(checks, group, now, unconditional)
 	}
 	if unconditional {
 		// These checks are recorded before the verdict is known, and cannot be taken
@@ -355,7 +366,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 		}
 	}
 	if flight != nil && flight.shard != nil {
-		flight.record(checks, group, now)
+		flight.recordAll(checks, group, now)
 	}
 	for i := range checks {
 		c, a := &checks[i], &group[i]

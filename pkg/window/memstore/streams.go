@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -137,11 +138,11 @@ func streamOf(id window.LogID) window.StreamID {
 	return window.StreamID(binary.BigEndian.Uint64(key[:]))
 }
 
-// shardOfStream is [Store.shardOf] for what is known of a stream.
+// shardOfStream is [Store.shardOf] for what is known of a stream. The stream's id is a digest, so
+// a product is enough of a hash.
 func (s *Store) shardOfStream(id window.StreamID) (uint, uint32) {
-	var key [streamIDLen]byte
-	binary.BigEndian.PutUint64(key[:], uint64(id))
-	return s.spread(maphash.Bytes(s.seed, key[:]))
+	high, low := bits.Mul64(uint64(id)^s.key, golden)
+	return s.spread(high ^ low)
 }
 
 // stream returns what is known of a stream, or nil.
@@ -196,40 +197,69 @@ func hasStream(checks []window.Check) bool {
 	return false
 }
 
-// placeStream finds the shard of the stream that a group has, and returns its bit. It returns
+// placeStreamOf finds the shard of the stream that a group has, and returns its bit. It returns
 // zero if the group has none.
-func (s *Store) placeStream(st *streamState, checks []window.Check, group []checkState) uint64 {
+func (s *Store) placeStreamOf(st *streamState, checks []window.Check, group []checkState) uint64 {
 	for i := range checks {
-		if checks[i].Stream == 0 || group[i].shard == nil {
-			continue
+		if checks[i].Stream != 0 && group[i].shard != nil {
+			st.id = checks[i].Stream
+			return s.placeStream(st)
 		}
-		st.id = checks[i].Stream
-		shard, hash := s.shardOfStream(st.id)
-		st.shard, st.hash = &s.shards[shard], hash
-		return 1 << shard
 	}
 	return 0
 }
 
-// look reads what is known of the stream at the time now, in microseconds, and returns its log.
-// It denies the checks whose stream has ended, and those of a stream that holds something in
-// too many logs. It finds out in which logs the stream holds nothing, unless one check of the
-// group may meet what another one has recorded.
-func (st *streamState) look(checks []window.Check, group []checkState, now int64, unconditional bool) *log {
+// placeStream finds the shard of a stream, and returns its bit.
+func (s *Store) placeStream(st *streamState) uint64 {
+	shard, hash := s.shardOfStream(st.id)
+	st.shard, st.hash = &s.shards[shard], hash
+	return 1 << shard
+}
+
+// look reads what is known of the stream.
+func (st *streamState) look() {
 	if st.log = st.shard.stream(st.id, st.hash); st.log != nil {
 		st.known, _ = readStream(st.log.packed)
 	}
+}
+
+// tell tells a check of the stream what is known at the time now, in microseconds: whether its log
+// holds nothing of the stream, and until when the stream is denied, because it has ended or holds
+// something in too many logs.
+func (st *streamState) tell(c *window.Check, a *checkState, now int64) {
+	if a.fresh = true; st.log == nil {
+		return
+	}
+	a.fresh = !st.known.has(c.Key)
+	if !st.known.over(now) && (st.known.ended || st.known.full(c.Key)) {
+		a.ended = st.known.until
+	}
+}
+
+// lookAll is look and tell for all checks of a group. It returns the log of the stream. If the
+// modes of the group are unconditional, a check may meet what another one has recorded.
+func (st *streamState) lookAll(checks []window.Check, group []checkState, now int64, unconditional bool) *log {
+	st.look()
 	for i := range checks {
-		c := &checks[i]
-		if c.Stream == 0 {
-			continue
-		}
-		group[i].fresh = !unconditional && !st.known.has(c.Key)
-		if !st.known.over(now) && (st.known.ended || st.known.full(c.Key)) {
-			group[i].ended = st.known.until
+		if c, a := &checks[i], &group[i]; c.Stream != 0 {
+			st.tell(c, a, now)
+			a.fresh = a.fresh && !unconditional
 		}
 	}
 	return st.log
+}
+
+// fits reports whether there is room for the most that recording one check takes.
+func (st *streamState) fits(c *window.Check, a *checkState) bool {
+	if st.log != nil {
+		return false // rare, and makeRoom counts it
+	}
+	mine, streams := a.most(c), need{1, logBytes + int64(streamBytes(atKeys+keySize+len(c.Key)))}
+	if a.shard == st.shard {
+		mine.add(streams)
+		return a.shard.within(a.shard.usual, mine)
+	}
+	return a.shard.within(a.shard.usual, mine) && st.shard.within(st.shard.usual, streams)
 }
 
 // need returns what remembering the checks that are to be charged takes.
@@ -249,38 +279,43 @@ func (st *streamState) need(checks []window.Check, group []checkState) (n need) 
 	return n
 }
 
-// record remembers the logs in which the stream holds something now.
-func (st *streamState) record(checks []window.Check, group []checkState, now int64) {
+// recordAll is record for all checks of a group.
+func (st *streamState) recordAll(checks []window.Check, group []checkState, now int64) {
 	for i := range checks {
-		c, a := &checks[i], &group[i]
-		if c.Stream == 0 || a.shard == nil || !a.charged || a.ended > 0 || !a.state.Holds() {
-			continue
+		if c, a := &checks[i], &group[i]; c.Stream != 0 && a.shard != nil && a.charged {
+			st.record(c, a, now)
 		}
-		until := millisAt(now, c.Limit.Window)
-		size := atKeys + keySize + len(c.Key)
-		if st.log == nil {
-			st.log = st.shard.addStream(st.id, st.hash, size)
-			appendKey(st.log.packed[:atKeys], c.Key)
-			putHead(st.log.packed, kindStream, until)
-			continue
-		}
-		var keys []byte
-		if known, ok := readStream(st.log.packed); ok && !known.ended {
-			until = max(until, known.until)
-			if known.has(c.Key) {
-				putHead(st.log.packed, kindStream, until)
-				continue
-			}
-			keys = known.keys
-		}
-		grown := make([]byte, atKeys, size+len(keys))
-		grown = appendKey(append(grown, keys...), c.Key)
-		putHead(grown, kindStream, until)
-		st.shard.keep(st.log, grown)
 	}
-	if st.log != nil {
+}
+
+// record remembers the log of a check, if the stream holds something there now. now is in
+// microseconds.
+func (st *streamState) record(c *window.Check, a *checkState, now int64) {
+	if a.ended > 0 || !a.state.Holds() {
+		return
+	}
+	until := millisAt(now, c.Limit.Window)
+	size := atKeys + keySize + len(c.Key)
+	if st.log == nil {
+		st.log = st.shard.addStream(st.id, st.hash, size)
+		appendKey(st.log.packed[:atKeys], c.Key)
+		putHead(st.log.packed, kindStream, until)
 		st.shard.offerNew(st.log, now)
+		return
 	}
+	var keys []byte
+	if known, ok := readStream(st.log.packed); ok && !known.ended {
+		until = max(until, known.until)
+		if known.has(c.Key) {
+			putHead(st.log.packed, kindStream, until)
+			return
+		}
+		keys = known.keys
+	}
+	grown := make([]byte, atKeys, size+len(keys))
+	grown = appendKey(append(grown, keys...), c.Key)
+	putHead(grown, kindStream, until)
+	st.shard.keep(st.log, grown)
 }
 
 // appendKey appends the key of a log in which a stream holds something.
@@ -338,7 +373,7 @@ func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in 
 			return in, err
 		}
 		l = sh.addStream(id, hash, atKeys)
-	} else {
+	} else if l.packed = l.packed[:atKeys]; cap(l.packed) > maxSpareBytes {
 		sh.keep(l, make([]byte, atKeys))
 	}
 	putHead(l.packed, kindEnded, millisAt(now, deny))

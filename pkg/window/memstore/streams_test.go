@@ -202,6 +202,42 @@ func TestRoomForAStreamThatIsKnown(t *testing.T) {
 	}
 }
 
+// TestRoomForOneFlight: every bound holds for one check after the other, of streams that are new
+// and of those that are known. None has more than its log and the stream has room for.
+func TestRoomForOneFlight(t *testing.T) {
+	for bound := range 2000 {
+		keys, size := 0, int64(bound)
+		if bound < 20 {
+			keys, size = bound+1, 0
+		}
+		s, _ := boundedStore(t, keys, size)
+		for stream := range window.StreamID(3) {
+			for _, key := range []string{"a", strings.Repeat("b", 300), "c"} {
+				c := []window.Check{inFlight(fmt.Sprint(key, stream), 1+stream, 1)}
+				if _, err := s.Take(t.Context(), window.MayWait, c, make([]window.Decision, 1)); err != nil && !errors.Is(err, ErrFull) {
+					t.Fatal(err)
+				}
+				verify(t, s)
+			}
+		}
+	}
+}
+
+// TestTombstonesAreSmall: what is remembered of the end of a stream is not as long as the keys that
+// it held.
+func TestTombstonesAreSmall(t *testing.T) {
+	s, _ := testStore(t)
+	for stream := range window.StreamID(100) {
+		take(t, s, inFlight(strings.Repeat("k", 1+10*int(stream)), 1+stream, 1))
+		finish(t, s, 1+stream, time.Second)
+		i, hash := s.shardOfStream(1 + stream)
+		if got := cap(s.shards[i].stream(1+stream, hash).packed); got > maxSpareBytes {
+			t.Fatalf("stream %d has ended, and has %d bytes", 1+stream, got)
+		}
+	}
+	verify(t, s)
+}
+
 // TestFlightsLock: the store decides a check in flight, and notes an end, while the shard is locked.
 func TestFlightsLock(t *testing.T) {
 	var s *Store
@@ -225,20 +261,26 @@ func TestFlightsLock(t *testing.T) {
 }
 
 // TestFlightWithoutAllocation: a stream that begins and ends where others have ended allocates
-// nothing.
+// nothing, whether or not its end is remembered.
 func TestFlightWithoutAllocation(t *testing.T) {
-	s, _ := boundedStore(t, minShardKeys, 0) // one shard
-	take(t, s, inFlight("k", 1, 9))
+	s, now := boundedStore(t, minShardKeys, 0) // one shard
+	stays := inFlight("k", 1, 9)
+	stays.Limit.Window = time.Hour
+	take(t, s, stays)
 	c, d := []window.Check{inFlight("k", 2, 9)}, make([]window.Decision, 1)
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := s.Take(context.Background(), window.MayWait, c, d); err != nil || !d[0].Allowed {
-			t.Fatalf("%+v, error %v", d, err)
+	for _, deny := range []time.Duration{0, time.Second} {
+		if n := testing.AllocsPerRun(100, func() {
+			if _, err := s.Take(context.Background(), window.MayWait, c, d); err != nil || !d[0].Allowed {
+				t.Fatalf("%+v, error %v", d, err)
+			}
+			if held, err := s.End(context.Background(), 2, deny); err != nil || !held {
+				t.Fatalf("held %t, error %v", held, err)
+			}
+			*now += 2 * time.Second
+			s.Sweep()
+		}); n > 0 {
+			t.Errorf("denied for %v: %v allocations, want none", deny, n)
 		}
-		if held, err := s.End(context.Background(), 2, 0); err != nil || !held {
-			t.Fatalf("held %t, error %v", held, err)
-		}
-	}); n > 0 {
-		t.Errorf("%v allocations, want none", n)
 	}
 }
 

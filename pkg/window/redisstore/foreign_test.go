@@ -194,3 +194,58 @@ func reporting(c window.Check) window.Check {
 	c.Mode = window.Always
 	return c
 }
+
+// TestForeignStreams: a value under the name of a stream that says nothing of a stream is as none.
+// The stream begins and ends, and gives its place back. A place that it had before ends with its
+// hold, and the end is no error.
+func TestForeignStreams(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	const key = "p:{0000000000000007}:s"
+	good := "\xa6\x00\x01\xa2\x08\xaa\x04\x1a\x00\x00\x00\x03p:x"
+	set := func(value string) func(context.Context) error {
+		return func(ctx context.Context) error { return client.Set(ctx, key, value, 0).Err() }
+	}
+	for name, put := range map[string]func(context.Context) error{
+		"nothing":              set(""),
+		"text":                 set("text that is longer than a header"),
+		"a header cut off":     set(good[:7]),
+		"another kind":         set("\xa8" + good[1:]),
+		"a time too far":       set(good[:1] + "\xff" + good[2:]),
+		"a length cut off":     set(good[:10]),
+		"a length too large":   set(good[:8] + "\xff\xff\xff\xff" + good[12:]),
+		"a name cut off":       set(good[:14]),
+		"something behind":     set(good + "x"),
+		"a log that is none":   set(good),
+		"the value of a limit": set("\xa1\x06`\xf1\xd8\x10\xa3\x19\x00\x01\x00\x00\x00\x08\x00\x00\x00\x00\x06\x99\x00\x00\x00x"),
+		"a list":               func(ctx context.Context) error { return client.RPush(ctx, key, "a").Err() },
+		"a hash":               func(ctx context.Context) error { return client.HSet(ctx, key, "a", "b").Err() },
+	} {
+		for _, begun := range []bool{false, true} {
+			s := redisstore.New(client, redisstore.Options{Prefix: "p:"})
+			client.FlushDB(t.Context())
+			begin := func() {
+				if d := take(t, s, window.Check{Key: "k", Cost: 1, Stream: 7, Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}}); !d[0].Allowed {
+					t.Errorf("%s: got %+v, want allowed", name, d)
+				}
+			}
+			if begun {
+				begin()
+			}
+			client.Del(t.Context(), key)
+			if err := put(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !begun {
+				begin()
+			}
+			held, err := s.End(t.Context(), 7, 0)
+			if err != nil || held == begun {
+				t.Errorf("%s: the end: held %t, error %v", name, held, err)
+			}
+			if n := client.Exists(t.Context(), key).Val(); n != 0 {
+				t.Errorf("%s: the value is still there", name)
+			}
+			s.Close()
+		}
+	}
+}

@@ -111,6 +111,7 @@ static_resources:
                   rule: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:rule)%"
                   tier: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tier)%"
                   subject: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%"
+                  key_digest: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:key_digest)%"
                   limit: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:limit)%"
                   remaining: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:remaining)%"
                   retry_after: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:retry_after)%"

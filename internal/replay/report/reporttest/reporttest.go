@@ -11,7 +11,7 @@ import (
 )
 
 // States are the names of the made-up reports.
-var States = []string{"usual", "calm", "empty", "hostile"}
+var States = []string{"usual", "calm", "unlimited", "empty", "hostile"}
 
 // New returns the made-up report of a state.
 func New(state string) *replay.Report {
@@ -20,6 +20,8 @@ func New(state string) *replay.Report {
 		return &replay.Report{Logs: replay.Logs{Sampled: 1}}
 	case "calm":
 		return calm()
+	case "unlimited":
+		return unlimited()
 	case "hostile":
 		return hostile()
 	default:
@@ -49,7 +51,7 @@ func times() replay.Series {
 }
 
 func whatIf(requests, callers uint64, current uint64, limits []uint64, shares, logs []float64) *replay.WhatIf {
-	w := &replay.WhatIf{Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Exact: true}, {Share: 0.01, Limit: 80, Exact: true}}}
+	w := &replay.WhatIf{LogsShare: 1, Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Exact: true}, {Share: 0.01, Limit: 80, Exact: true}}}
 	for i, limit := range limits {
 		denied, deniedLogs := uint64(shares[i]*float64(requests)), uint64(logs[i]*float64(callers))
 		w.Rows = append(w.Rows, replay.WhatIfRow{
@@ -128,15 +130,28 @@ func usual() *replay.Report {
 // calm is a replay in which no request was denied, and which was ended early.
 func calm() *replay.Report {
 	r := &replay.Report{
-		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1204, Sampled: 0.1},
+		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1207, NoRequest: 3, AtEnd: 1204, Sampled: 0.1},
 		Rules:   []replay.RuleReport{rules()[1]},
 		Against: &replay.Comparison{Allowed: 1204},
 	}
-	r.Rules[0].Requests = 1204
+	r.Rules[0].Requests, r.Logs.WholeSeconds = 1204, true
+	r.Rules[0].WhatIf.LogsShare = 0.25
+	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001}, {Share: 0.01, Limit: 100}}
 	r.Times = replay.Series{From: from, Seconds: 1, Requests: []uint64{}, Denied: []uint64{}}
 	for i := range 41 {
 		r.Times.Requests, r.Times.Denied = append(r.Times.Requests, uint64(20+i%20)), append(r.Times.Denied, 0)
 	}
+	return r
+}
+
+// unlimited is a replay of a log that has neither API keys nor subjects.
+func unlimited() *replay.Report {
+	r := calm()
+	r.Partial, r.UnknownSubjects, r.Evicted, r.LogsShare, r.Against = false, 0, 0, 1, nil
+	r.Logs = replay.Logs{Lines: 1204, Sampled: 1}
+	r.Unlimited = r.Requests
+	r.Rules = []replay.RuleReport{{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
+	r.Untold = []replay.Untold{{Attribute: accesslog.Subject, Place: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
 	return r
 }
 
@@ -146,6 +161,7 @@ const Hostile = "</title><script>pwned=1</script>\x1b[31m\u202e\xff\"'`&" + `<im
 func hostile() *replay.Report {
 	long := strings.Repeat("n", 300)
 	r := usual()
+	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001, Limit: 150, Above: 100}, {Share: 0.01, Above: 1000}}
 	for i := range r.Rules {
 		r.Rules[i].Rule, r.Rules[i].Tier, r.Rules[i].Limit, r.Rules[i].Place = Hostile, long, Hostile+long, long+Hostile
 	}
