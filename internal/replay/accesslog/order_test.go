@@ -21,7 +21,7 @@ func TestOrderOfMany(t *testing.T) {
 		var waiting []record
 		add := func(begin, length int64, count int) {
 			for range count {
-				one := record{begin + r.Int64N(length), uint64(o.seq)<<32 | uint64(len(waiting))}
+				one := record{begin + r.Int64N(length), o.seq<<32 | uint64(len(waiting))}
 				if r.IntN(2) == 0 {
 					one.at = one.at / 1e6 * 1e6 // logs have milliseconds
 				}
