@@ -32,8 +32,7 @@ end
 -- bytes are the first 557 bytes or all. It returns nil if the value is not a log of holds. Of
 -- the result:
 --   part   not all was read
---   brief  the first hold and the last one have a cost, and the first has not expired and does
---          not end later
+--   brief  the last hold has a cost, and the first has not expired and does not end later
 --   last   when the last hold ends
 function holds.head(key, bytes, stream)
   local s = {key = key, bytes = bytes, stream = stream, now = clock, total = 0, expired = 0, used = 0, cost = 0, ended = 0, last = 0}
@@ -59,8 +58,8 @@ function holds.head(key, bytes, stream)
   end
   s.now, s.used = math.max(held, clock), sum
   if s.part then
-    local ends, cost = read('>I6I3', bytes, 22)
-    s.brief = pays > 0 and cost > 0 and ends * 1000 > s.now and ends <= s.last
+    local ends = read('>I6', bytes, 22)
+    s.brief = pays > 0 and ends * 1000 > s.now and ends <= s.last
   end
   return s
 end
