@@ -98,7 +98,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "validate --bogus", code: 2, stderr: "Run 'rls validate --help' for usage."},
 		{line: "version x", code: 2, stderr: `unknown command "x"`},
 		{line: "test", code: 2, stderr: "name a file of tests, or a directory with files named *_test.yaml"},
-		{line: "test nowhere", code: 2, stderr: "stat nowhere: no such file"},
+		{line: "test nowhere", code: 2, stderr: "rls: nowhere: no such file"},
 		{line: "test testdata", code: 2, stderr: "testdata: the directory has no files named *_test.yaml"},
 		{line: "test --format xml ../../docs/examples", code: 2, stderr: `--format: expected text, tap or junit, not "xml"`},
 		{line: "test --redis redis://:hush@ ../../docs/examples", code: 2, stderr: "rls: --redis: the URL has no host"},

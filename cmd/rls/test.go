@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -233,7 +234,11 @@ func (t *testCmd) names() (names []string, err error) {
 	for _, path := range t.Paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, usageError{err}
+			var where *fs.PathError // it names the operation, which says nothing to an operator
+			if errors.As(err, &where) {
+				err = where.Err
+			}
+			return nil, usage("%s: %v", path, err)
 		}
 		if !info.IsDir() {
 			names = append(names, path)
