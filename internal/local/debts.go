@@ -56,8 +56,9 @@ type Settled struct {
 type debts struct {
 	shares *Shares
 	store  Settler
-	sleep  func()        // returns when calls that are under way now have ended
-	within time.Duration // the time after which a debt that cannot be settled is given up
+	sleep  func() // returns when calls that are under way now have ended
+	// within is the time after which a debt that cannot be settled is given up.
+	within time.Duration
 
 	count atomic.Int64 // the number of logs
 	mu    sync.Mutex   // held while the shares decide requests that may make a debt
@@ -72,6 +73,10 @@ type debts struct {
 // A debt is the cost that the shares have admitted for one log, and that the log in the
 // shared store may lack.
 type debt struct {
+	// until is when the shares decide the requests of the log no longer. A debt that begins
+	// because another log of the group has one ends with that one. Otherwise two logs that
+	// requests name together would renew each other's debts for as long as requests come.
+	until time.Duration
 	check window.Check // of the last request
 	owed  []owed
 	paid  uint64 // the cost that turned out to be charged
@@ -182,7 +187,7 @@ func (d *debts) dropped(log, o *debt) bool {
 func newDebts(s *Shares, o *ShareOptions) *debts {
 	pause := o.Timeout
 	return &debts{
-		shares: s, store: o.Settler, sleep: func() { time.Sleep(pause) }, within: cmp.Or(max(o.SettleTime, 0), settleTime),
+		shares: s, store: o.Settler, sleep: func() { time.Sleep(pause) }, within: max(cmp.Or(max(o.SettleTime, 0), settleTime), pause),
 		logs: make(map[window.LogID]*debt), settling: make(chan struct{}, maxSettling),
 	}
 }
@@ -208,20 +213,22 @@ func (s *Shares) TakeOwed(ctx context.Context, checks []window.Check, decisions 
 	}
 	s.debts.mu.Lock()
 	defer s.debts.mu.Unlock()
+	now, until := s.clock(), time.Duration(math.MinInt64)
 	for i := range checks {
 		if checks[i].Mode == window.Refund {
 			return false, nil // only the shared store can refund
 		}
-		_, owes := s.debts.logs[checks[i].Log()]
-		decided = decided || owes
+		if log := s.debts.logs[checks[i].Log()]; log != nil {
+			until = max(until, log.until)
+		}
 	}
-	if !decided {
+	if until <= now {
 		return false, nil
 	}
 	if err := s.take(ctx, checks, decisions); err != nil {
 		return false, err
 	}
-	s.debts.owe(checks, decisions, uncharged)
+	s.debts.owe(checks, decisions, uncharged, until)
 	return true, nil
 }
 
@@ -244,7 +251,7 @@ func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Che
 	if err := s.take(ctx, checks, decisions); err != nil {
 		return err
 	}
-	s.debts.owe(checks, decisions, doubt)
+	s.debts.owe(checks, decisions, doubt, s.clock()+s.debts.within)
 	return nil
 }
 
@@ -282,7 +289,7 @@ func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions [
 			d.found.Add(log.pay(c.Cost))
 		}
 		if charges(c, allowed, &decisions[i]) {
-			d.add(c, uncharged)
+			d.add(c, uncharged, log.until)
 		}
 	}
 	return true, nil
@@ -340,18 +347,18 @@ func charges(c *window.Check, allowed bool, answer *window.Decision) bool {
 	return !free && !inFlight && c.Cost > 0 && c.Mode != window.Refund && c.Mode.Charged(allowed, answer.Allowed)
 }
 
-// owe adds what a group charges to the debts of its logs.
-func (d *debts) owe(checks []window.Check, decisions []window.Decision, doubt Doubt) {
+// owe adds what a group charges to the debts of its logs. until is for new debts.
+func (d *debts) owe(checks []window.Check, decisions []window.Decision, doubt Doubt, until time.Duration) {
 	allowed := window.GroupAllowed(checks, decisions)
 	for i := range checks {
 		if c := &checks[i]; charges(c, allowed, &decisions[i]) {
-			d.add(c, doubt)
+			d.add(c, doubt, until)
 		}
 	}
 }
 
-// add adds what a check charges to the debt of its log.
-func (d *debts) add(c *window.Check, doubt Doubt) {
+// add adds what a check charges to the debt of its log. until is for a new debt.
+func (d *debts) add(c *window.Check, doubt Doubt, until time.Duration) {
 	id := c.Log()
 	log := d.logs[id]
 	if log == nil {
@@ -359,7 +366,7 @@ func (d *debts) add(c *window.Check, doubt Doubt) {
 			d.abandoned.Add(c.Cost)
 			return
 		}
-		log = &debt{}
+		log = &debt{until: until}
 		d.logs[id] = log
 		d.count.Add(1)
 		d.store.Forget(id)
@@ -377,13 +384,12 @@ func (d *debts) add(c *window.Check, doubt Doubt) {
 // was under way has ended. By then the store refuses the calls that it has not decided, and
 // this process makes no other call for the log.
 func (d *debts) settle(id window.LogID, log *debt) {
-	began := d.shares.clock()
 	wait := true
 	for {
 		if wait {
 			d.sleep()
 		}
-		last := d.shares.clock()-began >= d.within
+		last := d.shares.clock() >= log.until
 		d.mu.Lock()
 		now := *log
 		log.owed, log.paid = nil, 0

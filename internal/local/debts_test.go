@@ -25,9 +25,10 @@ var errLate = errors.New("late")
 type creditor struct {
 	*memstore.Store
 	doubt local.Doubt
-	log   []byte // Read returns it
-	fails error  // Read and Take return it
-	read  func() // Read calls it, unless it is nil
+	log   []byte        // Read returns it
+	fails error         // Read and Take return it
+	read  func()        // Read calls it, unless it is nil
+	pause time.Duration // how long Take takes
 	mu    sync.Mutex
 	taken []string
 }
@@ -53,6 +54,7 @@ func (c *creditor) Take(ctx context.Context, wait bool, checks []window.Check, d
 	if !wait {
 		return false, nil
 	}
+	time.Sleep(c.pause)
 	if c.fails != nil {
 		return true, c.fails
 	}
@@ -166,6 +168,35 @@ func TestSettleTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDebtsEnd has requests that name two logs, and a late call. The shared store decides them
+// again after a second, although the requests never pause.
+func TestDebtsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		c.pause = time.Millisecond // of the bubble, as all times here
+		limit := window.Limit{Hits: 1_000_000, Window: time.Hour}
+		both := []window.Check{{Key: "a", Limit: limit, Cost: 1}, {Key: "b", Limit: limit, Cost: 1}}
+		d := make([]window.Decision, 2)
+		if err := s.TakeAfter(t.Context(), errLate, both[:1], d[:1]); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		for decided := true; decided; time.Sleep(100 * time.Microsecond) {
+			var err error
+			if decided, err = s.TakeOwed(t.Context(), both, d); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begun); decided != (took < time.Second) {
+				t.Fatalf("after %v the shares decide: %t, want until a second", took, decided)
+			}
+		}
+		s.Close() // waits until nothing is owed
+		if settled := s.Settled(); s.Owing() || settled.Abandoned != 0 {
+			t.Errorf("owing: %t, settled %+v", s.Owing(), settled)
+		}
+	})
 }
 
 // TestDebtsShareNoEntry admits several hits after calls that failed. One entry of the log is

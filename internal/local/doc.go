@@ -159,7 +159,9 @@
 // If a call to the shared store is late, the store may or may not have charged it
 // ([Settler.Doubt]). If the shares then admit the group, the process owes each log the cost,
 // unless the late call was charged. While a log has a debt, the shares decide all groups
-// that name the log ([Shares.TakeOwed]).
+// that name the log ([Shares.TakeOwed]), so the other logs of these groups get debts too. They
+// do so for [ShareOptions.SettleTime] after the late call at most, a second by default. Then
+// the shared store decides again, also if requests never pause, and Recheck looks at its answers.
 //
 // One goroutine settles the debt of a log. It waits until every call that was under way has
 // ended, and reads the log. With mode Always it charges what it does not find there. Then it
@@ -167,9 +169,9 @@
 // answers of calls that were under way. If the log has no room for both the answer and the
 // debt, the charge of the answer pays a part of the debt.
 //
-// The process gives up a debt after [ShareOptions.SettleTime], a second by default, or when
-// the store does not decide, or if 1,024 other logs have a debt. It never owes refunds. If an
-// operator removes the log ([Shares.Reset]), the debt is dropped.
+// The process gives up a debt after [ShareOptions.SettleTime], or when the store does not
+// decide, or if 1,024 other logs have a debt. It never owes refunds. If an operator removes the
+// log ([Shares.Reset]), the debt is dropped.
 //
 // # Cost
 //
