@@ -104,7 +104,7 @@ each when the one before it has started, and then the application. It stops them
 {{- if or $v.redis.url $v.redis.existingSecret }}
 {{ include "slidegate-sidecar.redisEnv" . }}
 {{- else }}
-# What the logs of callers may take. The limit is twice that and 50 MiB, because Go's garbage collector
+# What the logs of callers may take. The limit is twice that and 64 MiB, because Go's garbage collector
 # needs up to as much again.
 - name: SLIDEGATE_STORE_MEMORY_MAX_BYTES
   valueFrom: {resourceFieldRef: {containerName: rls, resource: requests.memory}}
