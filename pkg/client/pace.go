@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// maxLanes bounds how many keys a Transport paces at a time.
+	maxLanes = 1024
+
+	// The time of a window is stretched by 1/slack, so that delays on the way to the server
+	// do not bring one request too many into a window.
+	slack = 50
+
+	// A server rounds a reset up to whole seconds.
+	rounding = time.Second
+)
+
+// A lane lets the requests of one key pass, one after the other.
+type lane struct {
+	turn chan struct{} // held by the request that goes next; waiting requests get it in their order
+
+	mu      sync.Mutex
+	users   int           // requests that have the lane
+	waiting int           // those before their turn, and the one that has it
+	seen    time.Time     // the last use
+	last    time.Time     // when a request passed
+	spacing time.Duration // between two requests
+	catchUp time.Duration // how late a request may pass without delaying the next ones
+	until   time.Time     // before it, no request passes
+	status  int           // of the response that set until
+}
+
+// enter returns the lane of a request, or nil if it is not paced.
+func (t *Transport) enter(req *http.Request) *lane {
+	if t.Pace <= 0 {
+		return nil
+	}
+	key := req.URL.Host
+	if t.Key != nil {
+		key = t.Key(req)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lanes[key]
+	if l == nil {
+		if len(t.lanes) >= maxLanes && !t.forget() {
+			return nil
+		}
+		if t.lanes == nil {
+			t.lanes = make(map[string]*lane)
+		}
+		l = &lane{turn: make(chan struct{}, 1)}
+		t.lanes[key] = l
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+	l.seen = time.Now()
+	return l
+}
+
+// forget removes the lane that was used least recently. If all are in use, it returns false.
+func (t *Transport) forget() bool {
+	var oldest string
+	var at time.Time
+	found := false
+	for key, l := range t.lanes {
+		l.mu.Lock()
+		if l.users == 0 && (!found || l.seen.Before(at)) {
+			oldest, at, found = key, l.seen, true
+		}
+		l.mu.Unlock()
+	}
+	delete(t.lanes, oldest)
+	return found
+}
+
+func (l *lane) leave() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users--
+}
+
+// wait blocks until the request may be sent. It returns a *WaitError at once if that takes
+// longer than the request may wait.
+func (l *lane) wait(ctx context.Context, b *budget) error {
+	if l == nil {
+		return nil
+	}
+	if err := l.queue(b); err != nil {
+		return err
+	}
+	defer l.dequeue()
+	begin := time.Now()
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.used += time.Since(begin)
+	defer func() { <-l.turn }()
+	for {
+		wait, status := l.next()
+		if wait <= 0 {
+			return nil
+		}
+		if err := b.sleep(ctx, wait, status); err != nil {
+			return err
+		}
+	}
+}
+
+// queue joins the requests that wait for their turn, if the turn comes in time.
+func (l *lane) queue(b *budget) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait, status := l.free(time.Now())
+	if err := b.check(max(wait, 0)+time.Duration(l.waiting)*l.spacing, status); err != nil {
+		return err
+	}
+	l.waiting++
+	return nil
+}
+
+func (l *lane) dequeue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting--
+}
+
+// free returns how long the next request has to wait, 0 or less if it may pass, and the status of
+// the response that said so. The caller holds the lock.
+func (l *lane) free(now time.Time) (time.Duration, int) {
+	spaced, told := l.last.Add(l.spacing).Sub(now), l.until.Sub(now)
+	if told >= spaced {
+		return told, l.status
+	}
+	return spaced, 0
+}
+
+// next lets a request pass, or returns what free does.
+func (l *lane) next() (time.Duration, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if wait, status := l.free(now); wait > 0 {
+		return wait, status
+	}
+	// The next request is spaced from the time at which this one was due. So a timer that is a
+	// little late does not slow down all requests behind it.
+	l.last = l.last.Add(l.spacing)
+	for _, earliest := range []time.Time{l.until, now.Add(-l.catchUp)} {
+		if l.last.Before(earliest) {
+			l.last = earliest
+		}
+	}
+	return 0, 0
+}
+
+// learn takes what a response said. wait is the told wait of a denial, with its random part.
+func (l *lane) learn(a advice, denied bool, wait, longestSpacing time.Duration, status int) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case a.window > 0:
+		l.spacing, l.catchUp = (a.window+a.window/slack)/time.Duration(a.limit), a.window/slack/2
+	case a.remaining > 0 && a.hasReset:
+		l.spacing, l.catchUp = a.reset/time.Duration(a.remaining), 0
+	}
+	l.spacing = min(l.spacing, longestSpacing)
+	now := time.Now()
+	if !denied {
+		// While requests are spaced, one of them often takes the last place, which is free
+		// again at the next one. A longer reset tells that the limit is used up.
+		if a.remaining != 0 || !a.hasReset || a.reset <= l.spacing+rounding {
+			return
+		}
+		wait = a.reset
+	}
+	if until := now.Add(wait); until.After(l.until) {
+		l.until, l.status = until, status
+	}
+}
