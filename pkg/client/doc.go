@@ -30,7 +30,7 @@
 // # Pacing
 //
 // With Transport.Pace, the requests of one key go one after the other, as far apart as the
-// limit allows in the long run: 100 requests in 60 s are 0.6 s apart, and 2 % more. Then a
+// limit allows in the long run: 100 requests in 60 s are 0.6 s apart, and 1 % more. Then a
 // client that is alone on its limit is not denied. The limit and window come from
 // RateLimit-Policy, RateLimit-Limit or X-RateLimit-Limit with w. If there is no window, the
 // reset is divided by what remains. Requests before the first answer are not spaced. Each

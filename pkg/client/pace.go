@@ -11,9 +11,10 @@ const (
 	// maxLanes bounds how many keys a Transport paces at a time.
 	maxLanes = 1024
 
-	// The time of a window is stretched by 1/slack, so that delays on the way to the server
-	// do not bring one request too many into a window.
-	slack = 50
+	// A window is stretched by 1/slackShare of it, at least leastSlack, and at most by 1/10. So
+	// delays on the way to the server do not bring one request too many into a window.
+	slackShare = 100
+	leastSlack = 50 * time.Millisecond
 
 	// A server rounds a reset up to whole seconds.
 	rounding = time.Second
@@ -173,7 +174,8 @@ func (l *lane) learn(a advice, denied bool, wait, longestSpacing time.Duration, 
 	defer l.mu.Unlock()
 	switch {
 	case a.window > 0:
-		l.spacing, l.catchUp = (a.window+a.window/slack)/time.Duration(a.limit), a.window/slack/2
+		slack := max(a.window/slackShare, min(leastSlack, a.window/10))
+		l.spacing, l.catchUp = (a.window+slack)/time.Duration(a.limit), slack/2
 	case a.remaining > 0 && a.hasReset:
 		l.spacing, l.catchUp = a.reset/time.Duration(a.remaining), 0
 	}
