@@ -147,7 +147,7 @@ func (t *Transport) CloseIdleConnections() {
 func (t *Transport) jitter(retry int, told time.Duration, isTold bool) time.Duration {
 	random := t.random
 	if random == nil {
-		random = rand.Float64 //nolint:gosec // it spreads requests, and protects no secret
+		random = rand.Float64
 	}
 	bound := max(told/spread, leastSpread)
 	if retry > 0 || !isTold {
