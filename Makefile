@@ -253,6 +253,10 @@ bench: build test-servers envoy ## measure speed and memory as ratios: to a bare
 	go run ./test/windowbench
 	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
+.PHONY: bench-clients
+bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 windows of a limit, through Envoy; about 4 minutes
+	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x ./test
+
 .PHONY: bench-before
 bench-before: BEFORE ?= HEAD~1
 bench-before: BENCH ?= -only '^before/'

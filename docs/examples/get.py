@@ -35,7 +35,8 @@ def get(url, headers, max_wait=60, max_retries=4):
     left = max_wait
     for retry in range(max_retries + 1):
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
+            request = urllib.request.Request(url, headers=headers)
+            with urllib.request.urlopen(request, timeout=30) as response:
                 return response.read()
         except urllib.error.HTTPError as error:
             wait = told_wait(error.headers)
@@ -53,6 +54,6 @@ def get(url, headers, max_wait=60, max_retries=4):
 if __name__ == "__main__":
     try:
         body = get(sys.argv[1], {"x-api-key": sys.argv[2]} if len(sys.argv) > 2 else {})
-    except (WaitTooLong, urllib.error.HTTPError) as error:
+    except (WaitTooLong, urllib.error.URLError) as error:
         sys.exit(f"{sys.argv[1]}: {error}")
     sys.stdout.buffer.write(body)

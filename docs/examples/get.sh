@@ -6,7 +6,7 @@
 # It prints the body. Exit codes: 0 for a status below 400; 22 for another status; 75 if it would
 # have to wait for more than MAX_WAIT seconds in all; otherwise that of curl.
 set -eu
-url=$1
+url=${1:?usage: get.sh URL [options of curl]}
 shift
 left=$((${MAX_WAIT:-60} * 1000)) # milliseconds
 files=$(mktemp -d)
@@ -16,7 +16,7 @@ bound=0 # of the random part, in milliseconds
 while :; do
   status=$(curl -sS -D "$files/head" -o "$files/body" -w '%{http_code}' "$@" "$url")
   [ "$status" = 429 ] || break
-  wait=$(tr -d '\r' <"$files/head" | sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,8\}\)$/\1/p' | head -n 1)
+  wait=$(tr -d '\r' <"$files/head" | tr '[:upper:]' '[:lower:]' | sed -n 's/^retry-after: *\([0-9]\{1,8\}\)$/\1/p' | head -n 1)
   [ -n "$wait" ] || break # no wait helps
   wait=$((wait * 1000))
   # The first time up to 10 % of the wait, and up to 1 s at least; then up to 2 s, 4 s and so on.

@@ -165,7 +165,7 @@ func (l *lane) next() (time.Duration, int) {
 	return 0, 0
 }
 
-// learn takes what a response said. wait is the told wait of a denial, with its random part.
+// learn takes what a response said. wait is that of a denial, with its random part.
 func (l *lane) learn(a advice, denied bool, wait, longestSpacing time.Duration, status int) {
 	if l == nil {
 		return

@@ -154,6 +154,7 @@ func TestFiftyPrograms(t *testing.T) {
 		requests(t, 50, &Transport{Base: srv})
 		took := srv.finish(t, 50, 1, func(int) *Transport { return &Transport{Base: srv, MaxWait: 2 * time.Minute} })
 		most, all := srv.mostDenied()
+		t.Logf("%v, %.3f of the ideal; denied %d times, a client %d at most; %d in a second", took, took.Minutes(), all, most, fullest(srv.all[100:], time.Second))
 		if most > 1 || all != 50 {
 			t.Errorf("%d denials, %d of a client; want 50, one of each", all, most)
 		}
@@ -163,6 +164,22 @@ func TestFiftyPrograms(t *testing.T) {
 		// 50 random times in 6 s: more than 25 in a second are less likely than 10^-7.
 		if crowd := fullest(srv.all[100:], time.Second); crowd > 25 {
 			t.Errorf("%d of 50 came back in one second", crowd)
+		}
+	})
+}
+
+// TestFiftyProgramsAtLength: 50 programs that share a limit without knowing of each other, and need
+// 20 windows. They are denied about once in a window, and use the limit nevertheless.
+func TestFiftyProgramsAtLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newLimited(100, time.Minute)
+		srv.delay = 50 * time.Millisecond
+		took := srv.finish(t, 50, 40, func(int) *Transport { return &Transport{Base: srv, MaxWait: time.Hour, MaxRetries: 100} })
+		most, all := srv.mostDenied()
+		ratio := float64(took) / float64(srv.ideal(50*40))
+		t.Logf("%v, %.3f of the ideal; denied %d times, a client %d at most; %d in a tenth of a window", took, ratio, all, most, fullest(srv.all, 6*time.Second))
+		if ratio > 1.15 || all > 50*20 {
+			t.Errorf("finished in %.3f of the ideal time, denied %d times; want 1.15 and %d at most", ratio, all, 50*20)
 		}
 	})
 }
@@ -227,6 +244,39 @@ func TestPaceStops(t *testing.T) {
 		time.Sleep(57 * time.Minute)
 		requests(t, 1, tr)
 	})
+}
+
+// TestPaceAfterDenials: a denial without advice holds back all requests of the key. One with a
+// quota and without a wait concerns its own request alone.
+func TestPaceAfterDenials(t *testing.T) {
+	for _, test := range []struct {
+		h    http.Header
+		want []time.Duration
+	}{
+		{header(), []time.Duration{0, time.Second / 2, time.Second / 2}},
+		{header(`RateLimit: "a";r=50`), []time.Duration{0, 0}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := newServer(test.h)
+			tr := &Transport{Base: srv, Pace: time.Minute, random: half}
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() {
+					resp, err := tr.RoundTrip(get(t.Context(), t))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					resp.Body.Close()
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			if !slices.Equal(srv.times(), test.want) {
+				t.Errorf("%v: requests at %v, want %v", test.h, srv.times(), test.want)
+			}
+		})
+	}
 }
 
 // TestPaceQueue: a request whose turn comes too late fails at once, without a status.

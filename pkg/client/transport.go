@@ -69,8 +69,9 @@ type WaitError struct {
 	// Wait is how long the request would have had to wait further.
 	Wait time.Duration
 
-	// StatusCode is the status of the response that told the wait. It is 0 if the wait
-	// follows from Transport.Pace or Transport.RetriesPerSecond.
+	// StatusCode is the status of the response that told the wait: 429, 503, or that of a
+	// passed request whose response says that the limit is used up (Transport.Pace). It is 0
+	// if the wait follows from the spacing of Pace or from Transport.RetriesPerSecond.
 	StatusCode int
 }
 
@@ -109,9 +110,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		told, isTold := a.wait()
 		denied := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && a.hasRetryAfter
 		wait := told + t.jitter(retry, told, isTold)
-		l.learn(a, denied && isTold, wait, t.Pace, resp.StatusCode)
 		// A server that tells its quota but no wait says that no wait helps.
-		if !denied || !isTold && a.quota || retry >= orDefault(t.MaxRetries, defaultMaxRetries) || !repeatable(req) {
+		inVain := !isTold && a.quota
+		l.learn(a, denied && !inVain, wait, t.Pace, resp.StatusCode)
+		if !denied || inVain || retry >= orDefault(t.MaxRetries, defaultMaxRetries) || !repeatable(req) {
 			return resp, nil
 		}
 		if err := b.check(wait, resp.StatusCode); err != nil {
