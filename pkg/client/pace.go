@@ -90,30 +90,31 @@ func (l *lane) leave() {
 }
 
 // wait blocks until the request may be sent. It returns a *WaitError at once if that takes
-// longer than the request may wait.
-func (l *lane) wait(ctx context.Context, b *budget) error {
+// longer than the request may wait. held says that a told wait held the request back, and that
+// no spacing keeps it apart from the others that were held back.
+func (l *lane) wait(ctx context.Context, b *budget) (held bool, err error) {
 	if l == nil {
-		return nil
+		return false, nil
 	}
 	if err := l.queue(b); err != nil {
-		return err
+		return false, err
 	}
 	defer l.dequeue()
 	begin := time.Now()
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	b.used += time.Since(begin)
 	defer func() { <-l.turn }()
 	for {
 		wait, status := l.next()
 		if wait <= 0 {
-			return nil
+			return l.held(begin), nil
 		}
 		if err := b.sleep(ctx, wait, status); err != nil {
-			return err
+			return false, err
 		}
 	}
 }
@@ -128,6 +129,12 @@ func (l *lane) queue(b *budget) error {
 	}
 	l.waiting++
 	return nil
+}
+
+func (l *lane) held(since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spacing == 0 && since.Before(l.until)
 }
 
 func (l *lane) dequeue() {

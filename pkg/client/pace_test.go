@@ -279,6 +279,28 @@ func TestPaceAfterDenials(t *testing.T) {
 	}
 }
 
+// TestPaceWithoutQuota: if a server tells only waits, the requests that were held back do not come
+// all at once: RetriesPerSecond bounds them too.
+func TestPaceWithoutQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newServer(header("Retry-After: 5"))
+		tr := &Transport{Base: srv, Pace: time.Minute, random: half}
+		var wg sync.WaitGroup
+		wg.Go(func() { requests(t, 1, tr) })
+		synctest.Wait()
+		requests(t, 50, tr)
+		wg.Wait()
+		if times := srv.times()[1:]; len(times) != 51 || times[0] < 5*time.Second || fullest(times, time.Second) > 20 {
+			t.Errorf("requests at %v, want 20 a second at most", times)
+		}
+		begin := time.Now()
+		requests(t, 50, tr)
+		if time.Since(begin) != 0 {
+			t.Errorf("later requests were held back for %v", time.Since(begin))
+		}
+	})
+}
+
 // TestPaceQueue: a request whose turn comes too late fails at once, without a status.
 func TestPaceQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,7 +43,8 @@ type Transport struct {
 	MaxRetries int
 
 	// RetriesPerSecond bounds the retries of all requests. As many may be sent at once after
-	// a pause. Further ones wait. Zero means 10. If it is negative, there is no bound.
+	// a pause. Further ones wait. Zero means 10. If it is negative, there is no bound. A
+	// request that Pace held back after a denial counts as a retry if the limit is unknown.
 	RetriesPerSecond int
 
 	// Pace, if positive, spreads the requests of a key over the window of its limit, so that
@@ -98,7 +99,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer l.leave()
 	send := req
 	for retry := 0; ; retry++ {
-		if err := l.wait(ctx, b); err != nil {
+		held, err := l.wait(ctx, b)
+		if err == nil && held && retry == 0 {
+			err = t.takeRetry(ctx, b)
+		}
+		if err != nil {
 			closeBody(send)
 			return nil, err
 		}
