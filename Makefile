@@ -254,7 +254,7 @@ bench: build test-servers envoy ## measure speed and memory as ratios: to a bare
 	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
 .PHONY: bench-clients
-bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 windows of a limit, through Envoy; about 4 minutes
+bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 windows of a limit, through Envoy; about 7 minutes
 	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x ./test
 
 .PHONY: bench-before

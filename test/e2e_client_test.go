@@ -262,7 +262,7 @@ func TestClientRecipes(t *testing.T) {
 // BenchmarkFiftyClients measures how long 50 clients take for 40 windows of their limit, through
 // Envoy, as a ratio to the ideal: the earliest time at which the last request can pass.
 func BenchmarkFiftyClients(b *testing.B) {
-	const n, each, limit, window = 50, 200, 250, 5 * time.Second
+	const n, each, limit, window = 50, 200, 250, 10 * time.Second
 	for b.Loop() {
 		app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		defer app.Close()

@@ -164,10 +164,8 @@ func (l *lane) next() (time.Duration, int) {
 	// The next request is spaced from the time at which this one was due. So a timer that is a
 	// little late does not slow down all requests behind it.
 	l.last = l.last.Add(l.spacing)
-	for _, earliest := range []time.Time{l.until, now.Add(-l.catchUp)} {
-		if l.last.Before(earliest) {
-			l.last = earliest
-		}
+	if earliest := now.Add(-l.catchUp); l.last.Before(earliest) {
+		l.last = earliest
 	}
 	return 0, 0
 }

@@ -279,6 +279,60 @@ func TestPaceAfterDenials(t *testing.T) {
 	}
 }
 
+// TestPaceKeepsTheLongestWait: of two denials, the longer wait holds, whichever comes last.
+func TestPaceKeepsTheLongestWait(t *testing.T) {
+	for _, waits := range [][]string{{"10", "2"}, {"2", "10"}} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := newServer(header("Retry-After: "+waits[0]), header("Retry-After: "+waits[1]))
+			tr := &Transport{Pace: time.Minute, random: half, Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(time.Second) // both are on their way before the first denial
+				return srv.RoundTrip(req)
+			})}
+			requests(t, 2, tr)
+			if times := srv.times(); times[2] != 12*time.Second+time.Second/2 {
+				t.Errorf("denied with %v: requests at %v, want the third at 12.5s", waits, times)
+			}
+		})
+	}
+}
+
+// TestPaceQueueCounts: the time in the queue is a part of MaxWait.
+func TestPaceQueueCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		paced := header("Status: 200", `RateLimit-Policy: "a";q=1;w=10`, `RateLimit: "a";r=0;t=10`)
+		srv := newServer(paced, paced, paced, header("Retry-After: 10"))
+		tr := &Transport{Base: srv, Pace: time.Minute, MaxWait: 35 * time.Second, random: half}
+		requests(t, 1, tr)
+		var wg sync.WaitGroup
+		wg.Go(func() { requests(t, 1, tr) })
+		synctest.Wait()
+		wg.Go(func() { requests(t, 1, tr) })
+		synctest.Wait()
+		_, err := tr.RoundTrip(get(t.Context(), t)) //nolint:bodyclose // there is no response
+		wg.Wait()
+		// The third in the queue waits for 30.3 s, and then has no 10.5 s left.
+		var wait *WaitError
+		if !errors.As(err, &wait) || wait.Wait != 10500*time.Millisecond || len(srv.calls) != 4 {
+			t.Errorf("got %v after %d requests, want a wait of 10.5s after 4", err, len(srv.calls))
+		}
+	})
+}
+
+// TestBodyOfARefusedRequest: a RoundTripper closes the body of a request that it does not send.
+func TestBodyOfARefusedRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &Transport{Base: newServer(header("Retry-After: 3600")), Pace: time.Second}
+		if _, err := tr.RoundTrip(get(t.Context(), t)); err == nil { //nolint:bodyclose // there is no response
+			t.Error("want an error")
+		}
+		req, body := get(t.Context(), t), &endlessBody{}
+		req.Body = body
+		if _, err := tr.RoundTrip(req); err == nil || !body.closed || body.read > 0 { //nolint:bodyclose // there is no response
+			t.Errorf("got %v; closed %v, read %d bytes", err, body.closed, body.read)
+		}
+	})
+}
+
 // TestPaceWithoutQuota: if a server tells only waits, the requests that were held back do not come
 // all at once: RetriesPerSecond bounds them too.
 func TestPaceWithoutQuota(t *testing.T) {

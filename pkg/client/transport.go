@@ -100,7 +100,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	send := req
 	for retry := 0; ; retry++ {
 		held, err := l.wait(ctx, b)
-		if err == nil && held && retry == 0 {
+		if err == nil && held {
 			err = t.takeRetry(ctx, b)
 		}
 		if err != nil {
