@@ -255,7 +255,7 @@ bench: build test-servers envoy ## measure speed and memory as ratios: to a bare
 
 .PHONY: bench-clients
 bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 windows of a limit, through Envoy; about 7 minutes
-	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x ./test
+	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x -timeout 20m ./test
 
 .PHONY: bench-before
 bench-before: BEFORE ?= HEAD~1

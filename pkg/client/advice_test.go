@@ -186,7 +186,7 @@ func FuzzReadAdvice(f *testing.F) {
 			t.Errorf("%q: numbers out of bounds: %+v", h, got)
 		}
 		l := &lane{turn: make(chan struct{}, 1)}
-		l.learn(got, true, got.retryAfter, time.Minute, http.StatusTooManyRequests)
+		l.learn(got, time.Second, true, got.retryAfter, time.Minute, http.StatusTooManyRequests)
 		if l.spacing < 0 || l.spacing > time.Minute || l.catchUp < 0 {
 			t.Errorf("%q: spacing %v, %v", h, l.spacing, l.catchUp)
 		}

@@ -11,8 +11,9 @@ const (
 	// maxLanes bounds how many keys a Transport paces at a time.
 	maxLanes = 1024
 
-	// A window is stretched by 1/slackShare of it, at least leastSlack, and at most by 1/10. So
-	// delays on the way to the server do not bring one request too many into a window.
+	// A window is stretched by 1/slackShare of it, at least by leastSlack, by the time that
+	// responses take, and at most by 1/10. So delays on the way to the server do not bring one
+	// request too many into a window.
 	slackShare = 100
 	leastSlack = 50 * time.Millisecond
 
@@ -31,6 +32,8 @@ type lane struct {
 	last    time.Time     // when a request passed
 	spacing time.Duration // between two requests
 	catchUp time.Duration // how late a request may pass without delaying the next ones
+	slowest time.Duration // how long a response took, the longest in about a window
+	slowAt  time.Time     // when it came
 	until   time.Time     // before it, no request passes
 	status  int           // of the response that set until
 }
@@ -170,22 +173,28 @@ func (l *lane) next() (time.Duration, int) {
 	return 0, 0
 }
 
-// learn takes what a response said. wait is that of a denial, with its random part.
-func (l *lane) learn(a advice, denied bool, wait, longestSpacing time.Duration, status int) {
+// learn takes what a response said, and how long it took. wait is that of a denial, with its
+// random part.
+func (l *lane) learn(a advice, took time.Duration, denied bool, wait, longestSpacing time.Duration, status int) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
+	if took >= l.slowest || now.Sub(l.slowAt) > a.window {
+		l.slowest, l.slowAt = took, now
+	}
 	switch {
 	case a.window > 0:
-		slack := max(a.window/slackShare, min(leastSlack, a.window/10))
-		l.spacing, l.catchUp = (a.window+slack)/time.Duration(a.limit), slack/2
+		slack := max(a.window/slackShare, leastSlack)
+		l.catchUp = min(slack, a.window/10) / 2
+		slack = min(max(slack, slack/2+l.slowest), a.window/10)
+		l.spacing = (a.window + slack) / time.Duration(a.limit)
 	case a.remaining > 0 && a.hasReset:
 		l.spacing, l.catchUp = a.reset/time.Duration(a.remaining), 0
 	}
 	l.spacing = min(l.spacing, longestSpacing)
-	now := time.Now()
 	if !denied {
 		// While requests are spaced, one of them often takes the last place, which is free
 		// again at the next one. A longer reset tells that the limit is used up.

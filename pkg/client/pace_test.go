@@ -190,7 +190,7 @@ func TestAloneIsNeverDenied(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := rapid.IntRange(1, 200).Draw(rt, "limit")
 		window := time.Duration(rapid.IntRange(1, 3600).Draw(rt, "window")) * time.Second
-		delay := time.Duration(rapid.Int64Range(0, int64(window/200)).Draw(rt, "delay"))
+		delay := time.Duration(rapid.Int64Range(0, int64(window/25)).Draw(rt, "delay"))
 		synctest.Test(t, func(t *testing.T) {
 			srv := newLimited(limit, window)
 			srv.delay = delay

@@ -107,6 +107,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			closeBody(send)
 			return nil, err
 		}
+		begin := time.Now()
 		resp, err := base.RoundTrip(send)
 		if err != nil {
 			return resp, err
@@ -117,7 +118,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		wait := told + t.jitter(retry, told, isTold)
 		// A server that tells its quota but no wait says that no wait helps.
 		inVain := !isTold && a.quota
-		l.learn(a, denied && !inVain, wait, t.Pace, resp.StatusCode)
+		l.learn(a, time.Since(begin), denied && !inVain, wait, t.Pace, resp.StatusCode)
 		if !denied || inVain || retry >= orDefault(t.MaxRetries, defaultMaxRetries) || !repeatable(req) {
 			return resp, nil
 		}
