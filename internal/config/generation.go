@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"slices"
@@ -139,9 +140,12 @@ func (l *loader) readFiles() {
 		l.warn.File(p)
 		l.files = append(l.files, p)
 		src, err := l.readSource(p, maxTiersFile)
+		const elsewhere = "keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http"
 		switch {
 		case errors.Is(err, files.TooLarge(maxTiersFile)):
-			l.report.Addf(p, 0, "", "%s, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http", err)
+			l.report.Addf(p, 0, "", "%s, about 100,000 subjects: %s", err, elsewhere)
+		case strict.Parts(src.Data) > maxParts:
+			l.report.Addf(p, 0, "", "%s: %s", errParts, elsewhere)
 		case err != nil:
 			l.report.Addf(p, 0, "", "%s", err)
 		default:
@@ -205,11 +209,15 @@ func (l *loader) readRulesFiles() {
 	for _, problem := range l.listed.Failed {
 		l.report.Add(problem)
 	}
-	room := int64(maxRules)
+	room, parts := int64(maxRules), maxAllParts
 	for _, file := range l.listed.Files {
 		l.files = append(l.files, file)
 		src, err := l.readSource(file, maxRulesFile)
-		if errors.Is(err, files.TooLarge(maxRulesFile)) {
+		has := strict.Parts(src.Data)
+		if has > maxParts {
+			err = errParts
+		}
+		if errors.Is(err, files.TooLarge(maxRulesFile)) || errors.Is(err, errParts) {
 			l.report.Addf(file, 0, "", "%s: spread its rules over several files; with rules.merge_domains several files may have one domain", err)
 			continue
 		}
@@ -219,6 +227,10 @@ func (l *loader) readRulesFiles() {
 		}
 		if room -= int64(len(src.Data)); room < 0 {
 			l.report.Addf(file, 0, "", "with this file the rules are larger than %d MiB", maxRules>>20)
+			return
+		}
+		if parts -= has; parts < 0 {
+			l.report.Addf(file, 0, "", "with this file the rules have more than %d keys and items of lists", maxAllParts)
 			return
 		}
 		l.rules = append(l.rules, src)
@@ -383,14 +395,23 @@ func (l *loader) digest() string {
 	return hex.EncodeToString(h.Sum(nil)[:digestLen])
 }
 
-// Bounds on the size of files in bytes. They report a wrong path, such as that of a disk
-// image, before the process runs out of memory.
+// Bounds on the size of files. They report a wrong path, such as that of a disk image, before the
+// process runs out of memory.
 const (
-	// The YAML library builds a tree of a whole file. A usual file takes about 30 times
-	// its size, and a file of empty lists 200 times. 16 MiB hold about 100,000 rules.
+	// The YAML library builds a tree of a whole file. A usual file takes about 30 times its size.
+	// 16 MiB hold about 100,000 rules.
 	maxRulesFile = 16 << 20
 	// maxRules bounds the sum of all rules files of a directory.
 	maxRules = 256 << 20
 	// 16 MiB hold about 100,000 subjects with one key each.
 	maxTiersFile = 16 << 20
+	// maxParts bounds the keys and items of a file ([strict.Parts]), each of which takes up to
+	// 1.2 kB while it is read, even if it is one byte of the file. 100,000 rules have 900,000, and
+	// 16 MiB of subjects with tier, key, label and override 1.9 million.
+	maxParts = 2_000_000
+	// maxAllParts bounds the sum for all rules files: 256 MiB of usual rules have as many.
+	maxAllParts = 16_000_000
 )
+
+// errParts is the error for a file with more than maxParts.
+var errParts = fmt.Errorf("more than %d keys and items of lists", maxParts)
