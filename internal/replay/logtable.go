@@ -18,7 +18,7 @@ type logSlot struct{ hash, value uint64 }
 
 const (
 	slotBytes = 16
-	minTable = 1 << 4
+	minTable  = 1 << 4
 	// maxTable is 4 million slots of 16 bytes, of which three quarters are used.
 	maxTable = 1 << 22
 )
