@@ -64,10 +64,26 @@ func TestFullDisk(t *testing.T) {
 	flags, log := replayFiles(t)
 	replay := append(append([]string{"replay"}, flags...), log)
 	for _, args := range [][]string{
-		{"diff", exampleRules, exampleNewRules}, {"diff", "--json", exampleRules, exampleNewRules}, {"diff", "--markdown", exampleRules, exampleNewRules},
-		replay, append(replay, "--json"),
-		{"validate"}, {"validate", "--keys", "5"}, {"validate", "--json"}, {"explain", "--descriptor", "api_key=a"}, {"test", "../../docs/examples/limits_test.yaml"},
-		{"digest"}, {"env"}, {"man"}, {"version"}, {"--version"}, {"--help"}, {"help"}, {"validate", "--help"}, {"completion", "bash"}, {"tiers", "schema"},
+		{"diff", exampleRules, exampleNewRules},
+		{"diff", "--json", exampleRules, exampleNewRules},
+		{"diff", "--markdown", exampleRules, exampleNewRules},
+		replay,
+		append(replay, "--json"),
+		{"validate"},
+		{"validate", "--keys", "5"},
+		{"validate", "--json"},
+		{"explain", "--descriptor", "api_key=a"},
+		{"test", "../../docs/examples/limits_test.yaml"},
+		{"digest"},
+		{"env"},
+		{"man"},
+		{"version"},
+		{"--version"},
+		{"--help"},
+		{"help"},
+		{"validate", "--help"},
+		{"completion", "bash"},
+		{"tiers", "schema"},
 	} {
 		code, _, stderr := commandTo(t, full, "key\n", args...)
 		if code != 1 || !strings.Contains(stderr, "rls: write ") || !strings.HasSuffix(stderr, ": broken pipe\n") {
