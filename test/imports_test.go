@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"internal/config/rules", "internal/config/ruletests", "internal/config/watch"},
 	{"internal/compat"},
 	{"internal/config/settings"},
-	{"internal/compare", "internal/replay/describe"},
+	{"internal/compare", "internal/replay/describe", "internal/answer/dynamic"},
 	{"internal/replay", "internal/rulesdiff"},
 	{"internal/config/envoyfile", "internal/answer", "internal/adapter", "internal/compat/pages", "internal/insight"},
 	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
