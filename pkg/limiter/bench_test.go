@@ -60,20 +60,3 @@ func benchLimiter(tb testing.TB) (*limiter.Limiter, *memstore.Store) {
 	}
 	return l, store
 }
-
-// TestAllocations: an allowed request by an address allocates nothing.
-func TestAllocations(t *testing.T) {
-	l, _ := benchLimiter(t)
-	req := limiter.One("edge", "remote_address", "192.0.2.1")
-	for range 100 {
-		allow(t, l, req) // the pool and the log have their memory then
-	}
-	n := testing.AllocsPerRun(1000, func() {
-		if d, err := l.Allow(t.Context(), req); err != nil || !d.Allowed {
-			t.Fatal(d, err)
-		}
-	})
-	if n != 0 {
-		t.Errorf("%v allocations, want none", n)
-	}
-}

@@ -142,23 +142,30 @@ func (r *Rules) take() error {
 // it is unknown whether the request was charged. With an error the decision is zero.
 func (l *Limiter) Allow(ctx context.Context, req Request) (d Decision, err error) {
 	c := l.calls.Get().(*call)
+	err = l.decide(ctx, c, &req, &d)
+	l.calls.Put(c)
+	return d, err
+}
+
+// decide decides one request in the memory of c. d is zero.
+func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision) error {
 	rules := l.active.Load()
-	if err = c.read(&req, rules); err == nil {
+	err := c.read(req, rules)
+	if err == nil {
 		l.decider.Begin(&c.policy, policy.Request{Domain: req.Domain, Descriptors: c.descriptors, Endless: true})
 		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
 			d.set(c.policy.Verdict(), rules.headers)
 		}
 	}
 	c.forget()
-	l.calls.Put(c)
-	if err != nil {
-		return Decision{}, asError(err)
-	}
-	return d, nil
+	return asError(err)
 }
 
 // asError returns the error of Allow for one of policy.
 func asError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var endless *policy.EndlessError
 	var tooMany *policy.TooManyLimitsError
 	switch {
