@@ -1,47 +1,40 @@
-package limiter_test
+package limiter
 
 import (
 	"testing"
+	"time"
 
-	"github.com/slidegate/slidegate/pkg/limiter"
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-const plenty = `
-domain: edge
+// BenchmarkAllow decides requests that are allowed, in memory: by an address, by an API key, and
+// without a limit. "policy" is the decision without the library, and "store" the call of the store
+// alone. Compare the figures of one run.
+func BenchmarkAllow(b *testing.B) {
+	rules, err := ParseRules("rules.yaml", []byte(`
+domain: shop
 descriptors:
   - key: remote_address
     rate_limit: {window: 1h, requests: 1000000000}
   - key: api_key
     rate_limit: {window: 1h, requests: 1000000000}
-`
-
-// BenchmarkAllow decides requests that are allowed. "store" is the call of the store alone: the
-// figures are ratios to it.
-func BenchmarkAllow(b *testing.B) {
-	b.Run("store", func(b *testing.B) {
-		store := memstore.New(memstore.Options{})
-		defer store.Close()
-		many := window.Limit{Hits: 1_000_000_000, Window: 3_600_000_000_000}
-		checks := []window.Check{{Key: "{192.0.2.1}:edge|remote_address:192.0.2.1", Limit: many, Cost: 1, Precision: window.Precision(many)}}
-		decisions := make([]window.Decision, 1)
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := store.Take(b.Context(), window.MayWait, checks, decisions); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	for name, req := range map[string]limiter.Request{
-		"address": limiter.One("edge", "remote_address", "192.0.2.1"),
-		"key":     limiter.One("edge", "api_key", "k1"),
-		"none":    limiter.One("edge", "other", "x"),
-	} {
-		b.Run(name, func(b *testing.B) {
-			l, _ := benchLimiter(b)
-			ctx := b.Context()
+`))
+	if err != nil {
+		b.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	l, err := New(store, rules)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, key := range []string{"remote_address", "api_key", "unlimited"} {
+		req := One("shop", key, "192.0.2.1")
+		b.Run(key, func(b *testing.B) {
 			b.ReportAllocs()
+			ctx := b.Context()
 			for b.Loop() {
 				if d, err := l.Allow(ctx, req); err != nil || !d.Allowed {
 					b.Fatal(d, err)
@@ -49,14 +42,29 @@ func BenchmarkAllow(b *testing.B) {
 			}
 		})
 	}
-}
-
-func benchLimiter(tb testing.TB) (*limiter.Limiter, *memstore.Store) {
-	store := memstore.New(memstore.Options{})
-	tb.Cleanup(func() { store.Close() })
-	l, err := limiter.New(store, parse(tb, plenty))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l, store
+	b.Run("policy", func(b *testing.B) {
+		var c policy.Call
+		req := policy.Request{Domain: "shop", Descriptors: []policy.Descriptor{{Entries: []Entry{{Key: "remote_address", Value: "192.0.2.1"}}, Cost: 1}}}
+		b.ReportAllocs()
+		ctx := b.Context()
+		for b.Loop() {
+			l.decider.Begin(&c, req)
+			if _, err := c.Decide(ctx, window.MayWait); err != nil || !c.Verdict().Allowed {
+				b.Fatal(err)
+			}
+			c.Forget()
+		}
+	})
+	b.Run("store", func(b *testing.B) {
+		many := window.Limit{Hits: 1_000_000_000, Window: time.Hour}
+		checks := []window.Check{{Key: "{192.0.2.1}:shop|remote_address:192.0.2.1", Limit: many, Cost: 1, Precision: window.Precision(many)}}
+		decisions := make([]window.Decision, 1)
+		b.ReportAllocs()
+		ctx := b.Context()
+		for b.Loop() {
+			if _, err := store.Take(ctx, window.MayWait, checks, decisions); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -193,8 +193,8 @@ func TestAddress(t *testing.T) {
 		{"@", nil, []string{"unix"}, ""},
 	} {
 		var got string
-		o := httplimit.Options{Request: nil, Descriptors: [][]httplimit.Key{{httplimit.Address("remote_address", tt.trusted...)}}}
-		o.Decided = func(_ *http.Request, d limiter.Decision, _ error) { got = "asked" }
+		o := httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Address("remote_address", tt.trusted...)}}}
+		o.Decided = func(*http.Request, limiter.Decision, error) { got = "asked" }
 		// The store gets the name of the log, which has the address.
 		names := new(naming)
 		h := middleware(t, newLimiter(t, names), o)
@@ -297,7 +297,11 @@ func TestProblems(t *testing.T) {
 		"domain":  {l, httplimit.Options{Domain: "shopp", Descriptors: byKey}, []string{`no domain "shopp"`}},
 		"both":    {l, httplimit.Options{Domain: "shop", Descriptors: byKey, Request: func(*http.Request) (limiter.Request, bool) { return limiter.Request{}, false }}, []string{"only one"}},
 		"keys": {l, httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{
-			{}, {{}}, {httplimit.Header("", "x")}, {httplimit.Header("a", "")}, {httplimit.Func("f", nil)},
+			{},
+			{{}},
+			{httplimit.Header("", "x")},
+			{httplimit.Header("a", "")},
+			{httplimit.Func("f", nil)},
 			{httplimit.Address("a", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "fe80::1%eth0")},
 		}}, []string{"descriptor 0 has no keys", "key 0 of descriptor 1", "key 0 of descriptor 2", "the header has no name", "key 0 of descriptor 4", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "%eth0"}},
 	} {
