@@ -356,6 +356,7 @@ func TestMadeRules(t *testing.T) {
 		{Key: "c", RateLimit: &limiter.RateLimit{Name: "c", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "calendar", Unit: "month", Requests: 9, TimeZone: "Europe/Berlin"}}}}},
 		{Key: "none", RateLimit: &limiter.RateLimit{Name: "none", Terms: limiter.Terms{Limits: []limiter.Limit{{Window: time.Second}}}}},
 		{Key: "free", RateLimit: &limiter.RateLimit{Name: "free", Terms: limiter.Terms{Unlimited: true}}},
+		{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\"", RateLimit: &limiter.RateLimit{Name: "odd", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 3, Window: time.Second}}}}},
 		{Key: "up", Value: "a*", Rules: []limiter.Rule{{Key: "down", RateLimit: &limiter.RateLimit{Name: "down", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second, Policy: "fixed"}}}}}}},
 	}})
 	if err != nil {
@@ -371,6 +372,7 @@ func TestMadeRules(t *testing.T) {
 		{[]limiter.Entry{{Key: "c", Value: "v"}}, "calendar 9 720h0m0s"},
 		{[]limiter.Entry{{Key: "none", Value: "v"}}, "sliding 0 1s"},
 		{[]limiter.Entry{{Key: "free", Value: "v"}}, " 0 0s"},
+		{[]limiter.Entry{{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\""}}, "sliding 3 1s"},
 		{[]limiter.Entry{{Key: "up", Value: "abc"}, {Key: "down", Value: "v"}}, "fixed 1 1s"},
 	} {
 		d := allow(t, l, limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: tt.entries}}})
@@ -394,4 +396,26 @@ func TestReadFS(t *testing.T) {
 			t.Errorf("%s: no error", pattern)
 		}
 	}
+}
+
+// FuzzMakeRules: whatever the texts are, there are rules or problems, and the rules are those of the
+// texts.
+func FuzzMakeRules(f *testing.F) {
+	f.Add("shop", "api_key", "v", "sliding", "10/s", "month", "per-key", uint64(1), int64(time.Minute))
+	f.Add("a: b\n---\n", "{", "*a*", "token_bucket", "1/s", "", "\"", uint64(0), int64(-1))
+	f.Add("\xff", "\u2028", "~", "in_flight", "null", "0", "&a *a", uint64(1<<63), int64(1<<62))
+	f.Fuzz(func(t *testing.T, domain, key, value, policy, rate, unit, name string, n uint64, win int64) {
+		rules, err := limiter.MakeRules(limiter.Domain{Name: domain, Rules: []limiter.Rule{{
+			Key: key, Value: value, RateLimit: &limiter.RateLimit{Name: name, Terms: limiter.Terms{Limits: []limiter.Limit{
+				{Policy: policy, Rate: rate, Burst: n, Unit: unit, Requests: n, Window: time.Duration(win)},
+			}}},
+		}, {Key: key + "2", Value: value, RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: n, Window: time.Duration(win)}}}}}}})
+		var problems limiter.Problems
+		switch {
+		case err == nil && !rules.HasDomain(domain):
+			t.Errorf("no domain %q", domain)
+		case err != nil && (!errors.As(err, &problems) || len(problems) == 0 || strings.TrimSpace(err.Error()) == ""):
+			t.Errorf("the error is %q, want problems", err)
+		}
+	})
 }

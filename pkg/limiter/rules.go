@@ -3,6 +3,7 @@ package limiter
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"reflect"
 	"strings"
@@ -337,5 +338,18 @@ func (d *Domain) file() (files.File, error) {
 	if strings.Contains(string(data), `\ufffd`) || strings.ContainsRune(string(data), utf8.RuneError) {
 		return files.File{}, Problems{{File: name, Message: "a text is not UTF-8, or has the character U+FFFD: no rules file can have it"}}
 	}
-	return files.File{Name: name, Data: data}, nil
+	return files.File{Name: name, Data: []byte(escapeControls(string(data)))}, nil
+}
+
+// escapeControls escapes what JSON may have as it is and YAML may not, or reads as a line break.
+func escapeControls(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r >= 0x7f && r <= 0x9f || r == '\ufeff' {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }

@@ -47,6 +47,7 @@ func TestTwoProcesses(t *testing.T) {
 	one, store := newLimiter(t, o)
 	two, _ := newLimiter(t, o)
 	o.KeyPrefix = "apart:"
+	o.Environ = []string{"SLIDEGATE_STORE_REDIS_URL=redis://127.0.0.1:1", "SLIDEGATE_STORE_REDIS_KEY_PREFIX=other:"} // fields override it
 	apart, _ := newLimiter(t, o)
 	if err := store.Ping(t.Context()); err != nil {
 		t.Fatal(err)
