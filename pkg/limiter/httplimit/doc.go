@@ -14,4 +14,7 @@
 // A denied request gets the status 429, the headers of the domain's styles with Retry-After, and a
 // problem document (RFC 9457) or the rule's own body. Other requests reach the handler, with the
 // same headers on their answers.
+//
+// A client that closes its connection does not end the decision. So the store must bound its calls
+// by itself, as memstore and redislimit do.
 package httplimit

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -113,7 +114,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if req.Domain == "" {
 		req.Domain = h.opts.Domain
 	}
-	d, err := h.limiter.Allow(r.Context(), req)
+	// A client that closes its connection must not end the decision: the request would pass.
+	d, err := h.limiter.Allow(context.WithoutCancel(r.Context()), req)
 	if h.opts.Decided != nil {
 		h.opts.Decided(r, d, err)
 	}

@@ -243,6 +243,38 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
+// impatient is a store that gives up if its caller has.
+type impatient struct{ window.Store }
+
+func (s impatient) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return true, err
+	}
+	return s.Store.Take(ctx, wait, checks, decisions)
+}
+
+// TestClientLeaves: a client that closes its connection early does not pass by the limit.
+func TestClientLeaves(t *testing.T) {
+	m := memstore.New(memstore.Options{})
+	defer m.Close()
+	served := 0
+	limit, err := httplimit.New(newLimiter(t, impatient{m}), httplimit.Options{Domain: "shop", Descriptors: byKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for range 5 {
+		r := httptest.NewRequestWithContext(gone, http.MethodPost, "/", http.NoBody)
+		r.Header.Set("X-API-Key", "k")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if served != 2 {
+		t.Errorf("%d requests reached the handler, want 2", served)
+	}
+}
+
 func TestObserve(t *testing.T) {
 	denied := 0
 	h := middleware(t, newLimiter(t, nil), httplimit.Options{Descriptors: byKey, Observe: true, Decided: func(_ *http.Request, d limiter.Decision, _ error) {
