@@ -113,13 +113,14 @@ func (l *loader) settled() bool {
 // loader makes one generation.
 type loader struct {
 	settings settings.Settings
-	paths    []string    // of rules, which are one set; nil: the built-in example
-	noRules  bool        // not even those
-	served   bool        // rules come from a management server, and paths is nil
-	sent     *Sent       // what it sent; nil: nothing yet
-	portable bool        // see Input.Portable
-	before   *Generation // its tiers are used, and no file is read; nil: the tiers are read
-	stdin    []byte      // what the path Stdin stands for; nil: nothing
+	paths    []string     // of rules, which are one set; nil: the built-in example
+	noRules  bool         // not even those
+	served   bool         // rules come from a management server, and paths is nil
+	sent     *Sent        // what it sent; nil: nothing yet
+	portable bool         // see Input.Portable
+	before   *Generation  // its tiers are used, and no file is read; nil: the tiers are read
+	texts    []files.File // of rules, beside paths
+	stdin    []byte       // what the path Stdin stands for; nil: nothing
 	report   strict.Report
 	warn     strict.Report
 	rules    []files.File
@@ -153,8 +154,9 @@ func (l *loader) readFiles() {
 		}
 	}
 	s := &l.settings.Rules
+	l.readTexts()
 	if len(l.paths) == 0 {
-		if !l.noRules && !l.served {
+		if l.texts == nil && !l.noRules && !l.served {
 			l.noDirectory("rules.path is not set", s.AllFiles, s.Prefix != "")
 			l.rules = []files.File{{Name: builtInRules, Data: exampleRules}}
 		}
@@ -181,6 +183,20 @@ func (l *loader) readFiles() {
 		l.warn.Addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
 	}
 	l.readRulesFiles()
+}
+
+// readTexts takes the rules that are in memory.
+func (l *loader) readTexts() {
+	for i := range l.texts {
+		src := &l.texts[i]
+		l.report.File(src.Name)
+		l.warn.File(src.Name)
+		if len(src.Data) > maxRulesFile {
+			l.report.Addf(src.Name, 0, "", "%s", files.TooLarge(maxRulesFile))
+			continue
+		}
+		l.rules = append(l.rules, *src)
+	}
 }
 
 // noDirectory refuses settings that mean nothing without a directory of rules.
