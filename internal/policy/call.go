@@ -94,8 +94,13 @@ func (c *Call) Prepare(ctx context.Context) (checks []window.Check, ok bool) {
 			return nil, false // the rule may learn that its costs are usage reports
 		}
 	}
-	if c.step != isBegun || c.req.Ending != "" || !c.prepare(ctx, window.MayWait) || c.clock != 0 {
+	if c.step != isBegun || c.req.Ending != "" || !c.prepare(ctx, window.MayWait) {
 		return nil, false
+	}
+	for i := range c.checks {
+		if c.checks[i].Limit.Policy == window.Calendar {
+			return nil, false // the period depends on the time
+		}
 	}
 	c.step = isPrepared
 	return c.checks, true
