@@ -11,7 +11,7 @@ import (
 // ahead is how many requests are described and prepared before the first of them is decided. The
 // logs of all of them are then read from memory at once: most of the time of a decision is waiting
 // for the memory of its log. The decisions and their order are the same as one after the other.
-const ahead = 16
+const ahead = 32
 
 // asking is what Envoy asks about a request.
 type asking struct {

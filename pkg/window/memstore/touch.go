@@ -5,7 +5,7 @@ import (
 )
 
 // touchAtOnce is how many logs [Store.Touch] reads at once.
-const touchAtOnce = 16
+const touchAtOnce = 32
 
 // Touch reads the logs of checks, so that they are in the caches of the processor when these checks
 // are decided soon after. The processor waits for several of them at once then, and not for one
