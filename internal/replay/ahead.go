@@ -8,9 +8,10 @@ import (
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
 )
 
-// ahead is how many requests are described and prepared before the first of them is decided. The
-// logs of all of them are then read from memory at once: most of the time of a decision is waiting
-// for the memory of its log. The decisions and their order are the same as one after the other.
+// ahead is how many requests are described and prepared before the first of them is decided. Then
+// the logs of all of them are read from memory at once: with many callers, a good part of a decision
+// is the wait for the memory of its log. The decisions and their order are the same as one after the
+// other.
 const ahead = 32
 
 // asking is what Envoy asks about a request.
@@ -32,7 +33,7 @@ func (e *Engine) batch(from Source) ([]accesslog.Record, error) {
 	return e.single[:], nil
 }
 
-// describe describes a request in a place, the n-th of those that are not decided.
+// describe describes a request in the place n. It is the n-th, from 0, of those that are not decided.
 func (e *Engine) describe(r *accesslog.Record, n int) {
 	a := &e.slots[n]
 	a.questions, a.asked = e.o.Describer.Describe(a.questions[:0], r), a.asked[:0]
@@ -45,6 +46,7 @@ func (e *Engine) describe(r *accesslog.Record, n int) {
 // prepare describes requests, and prepares them until one depends on those before it. From the first
 // such request on, none is prepared any more.
 func (e *Engine) prepare(ctx context.Context, records []accesslog.Record) {
+	e.unprepare()
 	for i := range records {
 		e.describe(&records[i], i)
 	}
@@ -62,6 +64,15 @@ func (e *Engine) prepare(ctx context.Context, records []accesslog.Record) {
 			}
 		}
 		s.timeline.store.Touch(e.touched)
+	}
+}
+
+// unprepare forgets what an error has left prepared.
+func (e *Engine) unprepare() {
+	for _, s := range []*side{e.now, e.was} {
+		if s != nil {
+			clear(s.timeline.prepared[:])
+		}
 	}
 }
 

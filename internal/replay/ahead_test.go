@@ -37,10 +37,9 @@ func (b batched) Batch(most int) ([]accesslog.Record, error) {
 	return b.of[from:b.next], nil
 }
 
-// TestAhead decides requests one after the other, and ahead: both write the same decisions and
-// report the same.
-func TestAhead(t *testing.T) {
-	month, err := calendar.New(calendar.Spec{Unit: "hour"})
+// rulesOfAhead are rules of each policy.
+func rulesOfAhead(t *testing.T) *policy.Rules {
+	hours, err := calendar.New(calendar.Spec{Unit: "hour"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,19 +50,47 @@ func TestAhead(t *testing.T) {
 	if err := directory.Add(tier.Subject{ID: "v1", Tier: "pro"}); err != nil {
 		t.Fatal(err)
 	}
-	rules := func() *policy.Rules {
-		learning, calendars := limited("learns", per(20, time.Minute)), limited("calendar", window.Limit{Hits: 30, Window: calendar.Hour.Nominal(), Policy: window.Calendar})
-		calendars.Terms.Limits[0].Calendar = month
-		rs := rulesOf(
-			t, directory, limited("tenant", per(8, time.Minute), per(30, time.Hour)), limited("other", per(5, time.Minute)), learning, calendars,
-			limited("bucket", window.Limit{Hits: 5, Window: time.Second, Rate: 1, Policy: window.TokenBucket}),
-			limited("flight", window.Limit{Hits: 2, Window: time.Hour, Policy: window.InFlight}),
-			policy.Rule{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{
-				"free": {Limits: []policy.Limit{{Limit: per(3, time.Minute)}}}, "pro": {Limits: []policy.Limit{{Limit: per(9, time.Minute)}}},
-			}},
-		)
-		return rs
+	periods := limited("calendar", window.Limit{Hits: 30, Window: calendar.Hour.Nominal(), Policy: window.Calendar})
+	periods.Terms.Limits[0].Calendar = hours
+	return rulesOf(
+		t, directory, limited("tenant", per(8, time.Minute), per(30, time.Hour)), limited("other", per(5, time.Minute)), limited("learns", per(20, time.Minute)), periods,
+		limited("bucket", window.Limit{Hits: 5, Window: time.Second, Rate: 1, Policy: window.TokenBucket}),
+		limited("flight", window.Limit{Hits: 2, Window: time.Hour, Policy: window.InFlight}),
+		policy.Rule{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{
+			"free": {Limits: []policy.Limit{{Limit: per(3, time.Minute)}}}, "pro": {Limits: []policy.Limit{{Limit: per(9, time.Minute)}}},
+		}},
+	)
+}
+
+// decisionsAndReport replays a source. It also returns whether a request depended on those before.
+func decisionsAndReport(t *testing.T, describer Describer, source Source, against bool) (text string, dependent bool) {
+	var out bytes.Buffer
+	o := EngineOptions{Rules: rulesOfAhead(t), Describer: describer, Decisions: NewDecisions(&out, []string{"log"}), WhatIf: func(string) bool { return true }}
+	if against {
+		o.Against = rulesOfAhead(t)
 	}
+	e := NewEngine(o)
+	defer e.Close()
+	if err := e.Run(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	report, err := e.Report(t.Context(), Logs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Decisions.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	of, err := json.Marshal(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String() + string(of), e.dependent
+}
+
+// TestAhead decides requests one after the other, and ahead: both write the same decisions and
+// report the same.
+func TestAhead(t *testing.T) {
 	for name, f := range map[string]fields{
 		"one key": {keys: []string{"tenant"}}, "two keys": {keys: []string{"tenant", "other"}}, "bucket": {keys: []string{"bucket", "tenant"}},
 		"learns":   {keys: []string{"learns"}, costs: []uint64{1, 3, 1, 1, 2, 1, 1, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0}},
@@ -82,38 +109,14 @@ func TestAhead(t *testing.T) {
 					}
 					from.add(at, append(values, fmt.Sprint(random.IntN(9000)))...)
 				}
-				run := func(describer Describer, source Source) (string, *Engine) {
-					var out bytes.Buffer
-					o := EngineOptions{Rules: rules(), Describer: describer, Decisions: NewDecisions(&out, []string{"log"}), WhatIf: func(string) bool { return true }}
-					if against {
-						o.Against = rules()
-					}
-					e := NewEngine(o)
-					defer e.Close()
-					from.next = 0
-					if err := e.Run(t.Context(), source); err != nil {
-						t.Fatal(err)
-					}
-					report, err := e.Report(t.Context(), Logs{})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := o.Decisions.Flush(); err != nil {
-						t.Fatal(err)
-					}
-					text, err := json.Marshal(report)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return out.String() + string(text), e
-				}
-				want, alone := run(&f, from)
-				got, ahead := run(keeping{&f}, batched{from, random})
+				want, _ := decisionsAndReport(t, &f, from, against)
+				from.next = 0
+				got, dependent := decisionsAndReport(t, keeping{&f}, batched{from, random}, against)
 				if got != want {
 					t.Errorf("ahead:\n%.2000s\none after the other:\n%.2000s", got, want)
 				}
-				if dependent := name == "learns" || name == "calendar" || name == "in flight" || name == "at the end"; ahead.dependent != dependent || alone.keeps || !ahead.keeps {
-					t.Errorf("requests depend on those before: %v, want %v", ahead.dependent, dependent)
+				if want := name == "learns" || name == "calendar" || name == "in flight" || name == "at the end"; dependent != want {
+					t.Errorf("requests depend on those before: %v, want %v", dependent, want)
 				}
 			})
 		}

@@ -208,6 +208,7 @@ func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 // Add decides a request. An error says why the rules cannot decide it, or that its decision cannot
 // be written.
 func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
+	e.unprepare()
 	e.describe(r, 0)
 	return e.decide(ctx, r, 0)
 }

@@ -23,8 +23,8 @@ func TestTemplates(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		p := newJSONParser(oracleNames)
 		values := make([]string, 90)
-		for n := range 6000 {
-			if n%2000 == 0 { // another log
+		for n := range 3000 {
+			if n%1000 == 0 { // another log
 				r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 				values = values[:1+r.IntN(12)*r.IntN(8)]
 				for i := range values {
