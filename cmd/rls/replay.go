@@ -332,9 +332,9 @@ func storeOf(s settings.Settings) replay.Options {
 // write prints the report.
 func (r *replayCmd) write(result *replay.Report) error {
 	if r.JSON {
-		return report.WriteJSON(os.Stdout, result)
+		return report.WriteJSON(&stdout, result)
 	}
-	return report.WriteText(os.Stdout, result, widthOf(os.Stdout), coloursOf(os.Stdout))
+	return report.WriteText(&stdout, result, widthOf(os.Stdout), coloursOf(os.Stdout))
 }
 
 // judge prints the conditions that hold.
