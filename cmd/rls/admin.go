@@ -339,6 +339,6 @@ func encode(v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Println(terminal.JSON(data))
+	_, err = fmt.Fprintln(&stdout, terminal.JSON(data))
 	return err
 }

@@ -103,7 +103,7 @@ func (a askCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (deni
 	if denied {
 		code = "OVER_LIMIT"
 	}
-	fmt.Printf("%s  %s\n", code, strings.Join(limits, "; "))
+	fmt.Fprintf(&stdout, "%s  %s\n", code, strings.Join(limits, "; "))
 	return denied, nil
 }
 

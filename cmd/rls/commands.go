@@ -83,7 +83,7 @@ func (digestCmd) Run(c *cli) error {
 			continue
 		}
 		read = true
-		fmt.Println(secrets.Digest(key))
+		fmt.Fprintln(&stdout, secrets.Digest(key))
 		if key != in.Text() {
 			fmt.Fprintf(os.Stderr, "rls: line %d: the digest is of the API key in the line, not of the whole line; a key ends at white space and does not include a scheme such as Bearer\n", line)
 		}

@@ -138,13 +138,13 @@ func merged(all []answer[insight.Denials], several bool) (out []seen) {
 func (d *denialsCmd) write(all []answer[insight.Denials], p page) {
 	list := merged(all, p.several)
 	if len(list) == 0 {
-		fmt.Println("No denials" + d.narrowed() + ".")
+		fmt.Fprintln(&stdout, "No denials"+d.narrowed()+".")
 	} else {
 		t := denialTable(p)
 		for i := range list {
 			addDenial(t, &list[i], p)
 		}
-		t.Write(os.Stdout)
+		t.Write(&stdout)
 	}
 	for _, a := range answered(all) {
 		if sampled(a.value) {
@@ -241,6 +241,6 @@ func printLine(d *seen) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Println(terminal.JSON(data))
+	_, err = fmt.Fprintln(&stdout, terminal.JSON(data))
 	return err
 }

@@ -226,11 +226,11 @@ func (d *diffCmd) write(r *rulesdiff.Report) error {
 	case d.JSON:
 		return encode(r)
 	case d.Markdown:
-		return r.WriteMarkdown(os.Stdout)
+		return r.WriteMarkdown(&stdout)
 	default:
 		var b strings.Builder
 		diffText{&b, coloursOf(os.Stdout)}.write(r)
-		_, err := os.Stdout.WriteString(b.String())
+		_, err := io.WriteString(&stdout, b.String())
 		return err
 	}
 }

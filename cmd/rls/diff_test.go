@@ -109,31 +109,6 @@ func TestDiffFormats(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a report that cannot be written is an error in every format.
-func TestFullDisk(t *testing.T) {
-	reader, full, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader.Close() // so that every write fails
-	defer full.Close()
-	flags, log := replayFiles(t)
-	for _, args := range [][]string{{"diff", exampleRules, exampleNewRules}, append(append([]string{"replay"}, flags...), log)} {
-		for _, format := range []string{"", "--json"} {
-			if format != "" {
-				args = append(args, format)
-			}
-			before := os.Stdout
-			os.Stdout = full
-			code := run(root(), args)
-			os.Stdout = before
-			if code != 1 {
-				t.Errorf("%s: exit %d", args, code)
-			}
-		}
-	}
-}
-
 // TestDiffIsStable: two runs print the same bytes.
 func TestDiffIsStable(t *testing.T) {
 	for _, format := range [][]string{nil, {"--json"}, {"--markdown"}} {

@@ -50,7 +50,7 @@ func (e envCmd) Run(c *cli) error {
 		found = append(strict.Problems{*problem}, found...)
 	}
 	if e.JSON {
-		out := json.NewEncoder(os.Stdout)
+		out := json.NewEncoder(&stdout)
 		out.SetEscapeHTML(false)
 		out.SetIndent("", "  ")
 		if err := out.Encode(environment{len(found) == 0, found, reading.Rows, reading.Always}); err != nil {
@@ -61,7 +61,7 @@ func (e envCmd) Run(c *cli) error {
 		}
 		return nil
 	}
-	if err := writeEnvironment(os.Stdout, reading); err != nil {
+	if err := writeEnvironment(&stdout, reading); err != nil {
 		return err
 	}
 	if len(found) > 0 {

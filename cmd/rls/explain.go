@@ -67,7 +67,7 @@ func (e explainCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(strings.Join(append(e.origin(s, g), lines...), "\n"))
+	fmt.Fprintln(&stdout, strings.Join(append(e.origin(s, g), lines...), "\n"))
 	return nil
 }
 

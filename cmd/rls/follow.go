@@ -105,15 +105,15 @@ func (f *follower) print(d *seen) error {
 	addDenial(t, d, f.page)
 	if !f.begun {
 		f.begun = true
-		t.WriteTitles(os.Stdout, empty)
+		t.WriteTitles(&stdout, empty)
 	}
 	for i, c := range t.Columns {
 		if f.page.width == terminal.Unbounded || c.Least == 0 && empty[i] >= 0 {
 			empty[i] = max(empty[i], terminal.Columns(t.Rows[0][i].Text)) // numbers are never cut
 		}
 	}
-	t.WriteRow(os.Stdout, empty, t.Rows[0])
-	return nil
+	t.WriteRow(&stdout, empty, t.Rows[0])
+	return stdout.err
 }
 
 // A stream reads the denials of one instance, and connects again when a connection ends.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -41,5 +40,5 @@ func (i inspectCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	return redislog.Print(context.Background(), s.Settings, i.Key, i.Entries, os.Stdout)
+	return redislog.Print(context.Background(), s.Settings, i.Key, i.Entries, &stdout)
 }

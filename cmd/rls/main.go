@@ -42,8 +42,12 @@ func commandLine(argv []string) []string {
 
 // run runs a command line and returns the exit code.
 func run(root *cobra.Command, args []string) int {
+	stdout = screen{}
 	root.SetArgs(args)
 	cmd, err := root.ExecuteC()
+	if stdout.err != nil {
+		err = failure{stdout.err}
+	}
 	if err == nil {
 		return 0
 	}
@@ -104,6 +108,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetOut(&stdout)
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see docs/configure.md")

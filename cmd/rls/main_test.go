@@ -15,6 +15,12 @@ import (
 // command runs a command line and returns its exit code and what it prints.
 func command(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return commandTo(t, nil, stdin, args...)
+}
+
+// commandTo is command with a standard output, unless it is nil.
+func commandTo(t *testing.T, out *os.File, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")
 	if err := os.WriteFile(in, []byte(stdin), 0o600); err != nil {
@@ -31,6 +37,9 @@ func command(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 	}
 	before := []*os.File{os.Stdin, os.Stdout, os.Stderr}
 	os.Stdin, os.Stdout, os.Stderr = files[0], files[1], files[2]
+	if out != nil {
+		os.Stdout = out
+	}
 	for _, v := range os.Environ() { // settings of the tests are not settings of rls
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "SLIDEGATE_TEST_") {
 			t.Setenv(name, value) // restores it
@@ -42,6 +51,45 @@ func command(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 	code = run(root(), args)
 	os.Stdin, os.Stdout, os.Stderr = before[0], before[1], before[2]
 	return code, readAll(t, files[1].Name()), readAll(t, files[2].Name())
+}
+
+// TestFullDisk: each command fails if its output cannot be written.
+func TestFullDisk(t *testing.T) {
+	reader, full, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close() // so that every write fails
+	defer full.Close()
+	flags, log := replayFiles(t)
+	replay := append(append([]string{"replay"}, flags...), log)
+	for _, args := range [][]string{
+		{"diff", exampleRules, exampleNewRules},
+		{"diff", "--json", exampleRules, exampleNewRules},
+		{"diff", "--markdown", exampleRules, exampleNewRules},
+		replay,
+		append(replay, "--json"),
+		{"validate"},
+		{"validate", "--keys", "5"},
+		{"validate", "--json"},
+		{"explain", "--descriptor", "api_key=a"},
+		{"test", "../../docs/examples/limits_test.yaml"},
+		{"digest"},
+		{"env"},
+		{"man"},
+		{"version"},
+		{"--version"},
+		{"--help"},
+		{"help"},
+		{"validate", "--help"},
+		{"completion", "bash"},
+		{"tiers", "schema"},
+	} {
+		code, _, stderr := commandTo(t, full, "key\n", args...)
+		if code != 1 || !strings.Contains(stderr, "rls: write ") || !strings.HasSuffix(stderr, ": broken pipe\n") {
+			t.Errorf("%s: exit %d, %s", args, code, stderr)
+		}
+	}
 }
 
 func readAll(t *testing.T, path string) string {
@@ -110,7 +158,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "test --run=bursts|denial ../../docs/examples", stdout: "2 passed, 0 failed, 1352 requests; 5 not run\n"},
 		{line: "test --run=. ../../docs/examples", stdout: " requests; 0 not run\n"},
 		{line: "test --run=bursts --require-coverage ../../docs/examples", code: 2, stderr: "rls: --require-coverage: --run leaves tests out"},
-		{line: "test --run=denial --verbose ../../docs/examples", stdout: "PASS a denial tells the client when to come back\n    ../../docs/examples/limits_test.yaml:16: step 1 at 0s: expect: {allowed: 100, rule: per-key, limit: 100, remaining: 0, tier: free, subject: hobby, reset: 1m0s}\n"},
+		{line: "test --run=denial --verbose ../../docs/examples", stdout: "PASS a denial tells the client when to come back\n    ../../docs/examples/limits_test.yaml:16: step 1 at 0s: expect: {allowed: 100, rule: per-key, limit: 100, remaining: 0, tier: free, subject: hobby, reset: 1m}\n"},
 		{line: "test --watch --format junit ../../docs/examples", code: 2, stderr: "rls: --watch: a report in the format junit is about one run: use --format text"},
 		{line: "test --require-coverage ../../docs/examples", stdout: " passed, 0 failed, "},
 		{line: "test --format tap ../../docs/examples", stdout: "TAP version 14\n1..7\nok 1 - a free key gets 100 in any minute\n"},

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,7 @@ import (
 func manOf() *cobra.Command {
 	cmd := leaf("man", "Print the manual page rls(1).", nil)
 	cmd.Hidden = true
-	cmd.RunE = begin(func([]string) error { return writeMan(os.Stdout, cmd.Root(), this) })
+	cmd.RunE = begin(func([]string) error { return writeMan(&stdout, cmd.Root(), this) })
 	return cmd
 }
 

@@ -332,9 +332,9 @@ func storeOf(s settings.Settings) replay.Options {
 // write prints the report.
 func (r *replayCmd) write(result *replay.Report) error {
 	if r.JSON {
-		return report.WriteJSON(os.Stdout, result)
+		return report.WriteJSON(&stdout, result)
 	}
-	return report.WriteText(os.Stdout, result, widthOf(os.Stdout), coloursOf(os.Stdout))
+	return report.WriteText(&stdout, result, widthOf(os.Stdout), coloursOf(os.Stdout))
 }
 
 // judge prints the conditions that hold.
@@ -436,14 +436,18 @@ func (j *replayJob) pass(ctx context.Context, what string) error {
 // sourceCount counts the records of a reader.
 type sourceCount struct {
 	reader *accesslog.Reader
-	n      uint64
-	told   atomic.Uint64 // n, a little late
+	told   atomic.Uint64
 }
 
 // Next implements [replay.Source].
 func (c *sourceCount) Next() (*accesslog.Record, error) {
-	if c.n++; c.n%1024 == 0 {
-		c.told.Store(c.n)
-	}
+	c.told.Add(1)
 	return c.reader.Next()
+}
+
+// Batch implements [replay.Batcher].
+func (c *sourceCount) Batch(most int) ([]accesslog.Record, error) {
+	records, err := c.reader.Batch(most)
+	c.told.Add(uint64(len(records)))
+	return records, err
 }

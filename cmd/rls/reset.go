@@ -87,7 +87,7 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	} else {
 		for _, a := range answered(all) {
 			ownMemory := slices.ContainsFunc(answered(before), func(b answer[insight.Usage]) bool { return b.from == a.from && b.value.Source != sourceRedis })
-			writeReset(os.Stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), ownMemory && len(caller.instances) > 1, a.from.name})
+			writeReset(&stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), ownMemory && len(caller.instances) > 1, a.from.name})
 		}
 	}
 	for _, a := range answered(all) {

@@ -104,7 +104,7 @@ func (t *testCmd) Run(c *cli) error {
 	for ctx.Err() == nil {
 		// The watcher notes the state of the files before they are read, so it sees every change.
 		w := watch.New(watch.Options{Paths: t.watched(c), Interval: time.Second})
-		fmt.Println("---- " + time.Now().Format(time.TimeOnly) + " ----------------------------------------")
+		fmt.Fprintln(&stdout, "---- "+time.Now().Format(time.TimeOnly)+" ----------------------------------------")
 		if err := t.once(ctx, c); err != nil && !errors.Is(err, errTests) && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "rls: "+err.Error())
 		}
@@ -199,7 +199,7 @@ func (t *testCmd) tell(report *ruletest.Report) (err error) {
 		err = report.WriteText(&out)
 	}
 	if err == nil {
-		_, err = os.Stdout.Write(out.Bytes())
+		_, err = stdout.Write(out.Bytes())
 	}
 	if err != nil {
 		return err

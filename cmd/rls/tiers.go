@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -81,7 +80,7 @@ func (t tiersLookupCmd) Run(c *cli) error {
 	if err := json.Indent(&pretty, body, "", "  "); err != nil {
 		return fmt.Errorf("the answer is not JSON: %w; check that --admin or admin.address is the admin port", err)
 	}
-	_, err = pretty.WriteTo(os.Stdout)
+	_, err = pretty.WriteTo(&stdout)
 	return err
 }
 
@@ -121,7 +120,7 @@ func (t tiersInvalidateCmd) Run(c *cli) error {
 	case t.ID != "":
 		message = fmt.Sprintf("The service asks its source of tiers again at the next request of the subject %q.%s subject.", t.ID, unchecked)
 	}
-	_, err = fmt.Println(message)
+	_, err = fmt.Fprintln(&stdout, message)
 	return err
 }
 
@@ -129,7 +128,7 @@ type tiersSchemaCmd struct{}
 
 // Run prints the SQL.
 func (tiersSchemaCmd) Run() error {
-	_, err := fmt.Print(pgsource.Schema())
+	_, err := fmt.Fprint(&stdout, pgsource.Schema())
 	return err
 }
 

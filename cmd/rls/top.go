@@ -82,7 +82,7 @@ func (t *topCmd) Run(c *cli) error {
 		if len(sum.Entries) > t.Limit {
 			sum.Entries = sum.Entries[:t.Limit]
 		}
-		writeTop(os.Stdout, &sum, t, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
+		writeTop(&stdout, &sum, t, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
 	}
 	return failed(all)
 }

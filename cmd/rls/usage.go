@@ -157,9 +157,9 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 	} else {
 		for i, a := range answered(all) {
 			if i > 0 {
-				fmt.Println()
+				fmt.Fprintln(&stdout)
 			}
-			writeUsage(os.Stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), len(caller.instances) > 1, a.from.name})
+			writeUsage(&stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), len(caller.instances) > 1, a.from.name})
 		}
 	}
 	return cmp.Or(failed(all), problemOf(all))

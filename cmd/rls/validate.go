@@ -121,7 +121,7 @@ func (v validateCmd) Run(c *cli) error {
 		result.Capacity = capacityOf(g.Rules.All(), v.Keys)
 	}
 	if v.JSON {
-		out := json.NewEncoder(os.Stdout)
+		out := json.NewEncoder(&stdout)
 		out.SetEscapeHTML(false)
 		out.SetIndent("", "  ")
 		if err := out.Encode(result); err != nil {
@@ -139,12 +139,12 @@ func (v validateCmd) Run(c *cli) error {
 	if !result.Valid {
 		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr)
 	}
-	summarize(os.Stdout, coloursOf(os.Stdout), &result)
+	summarize(&stdout, coloursOf(os.Stdout), &result)
 	if result.Capacity != nil {
-		result.Capacity.write(os.Stdout, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
+		result.Capacity.write(&stdout, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
 	}
 	if v.Portable && result.Server == "" {
-		fmt.Fprintf(os.Stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")
+		fmt.Fprintf(&stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")
 	}
 	return nil
 }

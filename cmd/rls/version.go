@@ -70,7 +70,7 @@ func recordOf(info *debug.BuildInfo) (b build) {
 
 func versionOf() *cobra.Command {
 	return leaf("version", "Print the version, the commit and its date.", func() error {
-		fmt.Printf("slidegate %s\ncommit %s\ndate %s\nbuilt with %s for %s/%s\n",
+		fmt.Fprintf(&stdout, "slidegate %s\ncommit %s\ndate %s\nbuilt with %s for %s/%s\n",
 			this.Version, this.Commit, this.Date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return nil
 	})

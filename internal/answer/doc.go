@@ -1,6 +1,6 @@
-// Package answer renders a verdict as what a client or Envoy reads: header fields, the
-// body of a denial, and dynamic metadata. It is pure. Header fields allocate one string,
-// of which all values are parts.
+// Package answer renders a verdict as what a client reads: header fields, and the body of a
+// denial. It is pure. Header fields allocate one string, of which all values are parts.
+// Package dynamic renders the dynamic metadata for Envoy.
 //
 // # Styles
 //
@@ -63,11 +63,6 @@
 // rule denies then, it is not known whether the limit was exceeded. The body is then
 // always a problem document of another type, and Retry-After is the only field. A cost above
 // the limit has a type of its own too, and the member cost in place of retry_after.
-//
-// # Metadata
-//
-// [AppendVerdict] and [AppendSubject] append the dynamic metadata of a verdict. Every
-// protocol uses the same names, which package ratelimit lists.
 //
 // # Safe values
 //

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"slices"
@@ -112,13 +113,14 @@ func (l *loader) settled() bool {
 // loader makes one generation.
 type loader struct {
 	settings settings.Settings
-	paths    []string    // of rules, which are one set; nil: the built-in example
-	noRules  bool        // not even those
-	served   bool        // rules come from a management server, and paths is nil
-	sent     *Sent       // what it sent; nil: nothing yet
-	portable bool        // see Input.Portable
-	before   *Generation // its tiers are used, and no file is read; nil: the tiers are read
-	stdin    []byte      // what the path Stdin stands for; nil: nothing
+	paths    []string     // of rules, which are one set; nil: the built-in example
+	noRules  bool         // not even those
+	served   bool         // rules come from a management server, and paths is nil
+	sent     *Sent        // what it sent; nil: nothing yet
+	portable bool         // see Input.Portable
+	before   *Generation  // its tiers are used, and no file is read; nil: the tiers are read
+	texts    []files.File // of rules, beside paths
+	stdin    []byte       // what the path Stdin stands for; nil: nothing
 	report   strict.Report
 	warn     strict.Report
 	rules    []files.File
@@ -139,9 +141,12 @@ func (l *loader) readFiles() {
 		l.warn.File(p)
 		l.files = append(l.files, p)
 		src, err := l.readSource(p, maxTiersFile)
+		const elsewhere = "keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http"
 		switch {
 		case errors.Is(err, files.TooLarge(maxTiersFile)):
-			l.report.Addf(p, 0, "", "%s, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http", err)
+			l.report.Addf(p, 0, "", "%s, about 100,000 subjects: %s", err, elsewhere)
+		case strict.Parts(src.Data) > maxParts:
+			l.report.Addf(p, 0, "", "%s: %s", errParts, elsewhere)
 		case err != nil:
 			l.report.Addf(p, 0, "", "%s", err)
 		default:
@@ -149,8 +154,9 @@ func (l *loader) readFiles() {
 		}
 	}
 	s := &l.settings.Rules
+	l.readTexts()
 	if len(l.paths) == 0 {
-		if !l.noRules && !l.served {
+		if l.texts == nil && !l.noRules && !l.served {
 			l.noDirectory("rules.path is not set", s.AllFiles, s.Prefix != "")
 			l.rules = []files.File{{Name: builtInRules, Data: exampleRules}}
 		}
@@ -179,6 +185,20 @@ func (l *loader) readFiles() {
 	l.readRulesFiles()
 }
 
+// readTexts takes the rules that are in memory.
+func (l *loader) readTexts() {
+	for i := range l.texts {
+		src := &l.texts[i]
+		l.report.File(src.Name)
+		l.warn.File(src.Name)
+		if len(src.Data) > maxRulesFile {
+			l.report.Addf(src.Name, 0, "", "%s", files.TooLarge(maxRulesFile))
+			continue
+		}
+		l.rules = append(l.rules, *src)
+	}
+}
+
 // noDirectory refuses settings that mean nothing without a directory of rules.
 func (l *loader) noDirectory(why string, allFiles, prefix bool) {
 	if allFiles {
@@ -205,11 +225,15 @@ func (l *loader) readRulesFiles() {
 	for _, problem := range l.listed.Failed {
 		l.report.Add(problem)
 	}
-	room := int64(maxRules)
+	room, parts := int64(maxRules), maxAllParts
 	for _, file := range l.listed.Files {
 		l.files = append(l.files, file)
 		src, err := l.readSource(file, maxRulesFile)
-		if errors.Is(err, files.TooLarge(maxRulesFile)) {
+		has := strict.Parts(src.Data)
+		if has > maxParts {
+			err = errParts
+		}
+		if errors.Is(err, files.TooLarge(maxRulesFile)) || errors.Is(err, errParts) {
 			l.report.Addf(file, 0, "", "%s: spread its rules over several files; with rules.merge_domains several files may have one domain", err)
 			continue
 		}
@@ -219,6 +243,10 @@ func (l *loader) readRulesFiles() {
 		}
 		if room -= int64(len(src.Data)); room < 0 {
 			l.report.Addf(file, 0, "", "with this file the rules are larger than %d MiB", maxRules>>20)
+			return
+		}
+		if parts -= has; parts < 0 {
+			l.report.Addf(file, 0, "", "with this file the rules have more than %d keys and items of lists", maxAllParts)
 			return
 		}
 		l.rules = append(l.rules, src)
@@ -383,14 +411,23 @@ func (l *loader) digest() string {
 	return hex.EncodeToString(h.Sum(nil)[:digestLen])
 }
 
-// Bounds on the size of files in bytes. They report a wrong path, such as that of a disk
-// image, before the process runs out of memory.
+// Bounds on the size of files. They report a wrong path, such as that of a disk image, before the
+// process runs out of memory.
 const (
-	// The YAML library builds a tree of a whole file. A usual file takes about 30 times
-	// its size, and a file of empty lists 200 times. 16 MiB hold about 100,000 rules.
+	// The YAML library builds a tree of a whole file. A usual file takes about 30 times its size.
+	// 16 MiB hold about 100,000 rules.
 	maxRulesFile = 16 << 20
 	// maxRules bounds the sum of all rules files of a directory.
 	maxRules = 256 << 20
 	// 16 MiB hold about 100,000 subjects with one key each.
 	maxTiersFile = 16 << 20
+	// maxParts bounds the keys and items of a file ([strict.Parts]), each of which takes up to
+	// 1.2 kB while it is read, even if it is one byte of the file. 100,000 rules have 900,000, and
+	// 16 MiB of subjects with tier, key, label and override 1.9 million.
+	maxParts = 2_000_000
+	// maxAllParts bounds the sum for all rules files: 256 MiB of usual rules have as many.
+	maxAllParts = 16_000_000
 )
+
+// errParts is the error for a file with more than maxParts.
+var errParts = fmt.Errorf("more than %d keys and items of lists", maxParts)

@@ -591,6 +591,66 @@ func TestRoomForManyEntries(t *testing.T) {
 	if size := len(configtest.SubjectsFile(100_000)); size > maxTiersFile {
 		t.Errorf("100,000 subjects take %d bytes, a tiers file may have %d", size, maxTiersFile)
 	}
+	subject := `{"id":"c","tier":"pro","keys":[{"sha256":"` + strings.Repeat("0", 64) + `"}],"labels":{"name":"c"},"overrides":{"per-key":{"unit":"minute","requests_per_unit":5}}},` + "\n"
+	for name, text := range map[string][]byte{
+		"100,000 rules":            manyRules("d", 0, 100_000),
+		"100,000 subjects":         configtest.SubjectsFile(100_000),
+		"100,000 rules as JSON":    bytes.Repeat([]byte(`{"key":"route","value":"/a","rate_limit":{"name":"a","unit":"minute","requests_per_unit":5},"descriptors":[{"key":"b"}]},`), 100_000),
+		"16 MiB of large subjects": bytes.Repeat([]byte(subject), maxTiersFile/len(subject)),
+	} {
+		if got := strict.Parts(text); got > maxParts {
+			t.Errorf("%s have %d keys and items, a file may have %d", name, got, maxParts)
+		}
+	}
+}
+
+// TestFilesOfTooManyParts has files within the bound in bytes that would take gigabytes of memory,
+// and that many of them are refused together.
+func TestFilesOfTooManyParts(t *testing.T) {
+	items := func(n int) []byte { return append(bytes.Repeat([]byte("-\n"), n), "x"...) }
+	s := settings.Default()
+	dir := t.TempDir()
+	s.Rules.Path, s.Tiers.Path = configtest.MakeDir(t, dir, "rules"), filepath.Join(dir, "tiers.yaml")
+	configtest.Put(t, dir, "tiers.yaml", string(items(maxParts+1)))
+	configtest.Put(t, s.Rules.Path, "a.yaml", string(items(maxParts+1)))
+	_, err := Load(s)
+	want := s.Tiers.Path + ": more than 2000000 keys and items of lists: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http\n" +
+		"a.yaml: more than 2000000 keys and items of lists: spread its rules over several files; with rules.merge_domains several files may have one domain\n"
+	if got := configtest.ProblemsOf(t, err); strings.ReplaceAll(got, s.Rules.Path+"/", "") != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+	l := loader{settings: s, paths: []string{s.Rules.Path}, before: new(Generation)}
+	for i := range maxAllParts/maxParts + 1 {
+		configtest.Put(t, s.Rules.Path, fmt.Sprintf("%c.yaml", 'a'+i), string(items(maxParts)))
+	}
+	l.readFiles()
+	last := fmt.Sprintf("%c.yaml", 'a'+maxAllParts/maxParts)
+	want = filepath.Join(s.Rules.Path, last) + ": with this file the rules have more than 16000000 keys and items of lists\n"
+	if got := configtest.ProblemsOf(t, l.report.Err()); got != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+}
+
+// TestTooManyAliases tells that aliases stand for too many values, and nothing that follows from it.
+func TestTooManyAliases(t *testing.T) {
+	dir := t.TempDir()
+	s := settings.Default()
+	s.Rules.Path, s.Tiers.Path = filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "tiers.yaml")
+	var rules, subjects strings.Builder
+	rules.WriteString("domain: edge\ndescriptors:\n  - {key: a, rate_limit: &r {unit: minute, requests_per_unit: 5}}\n")
+	subjects.WriteString("tiers: [free]\ndefault: free\nsubjects:\n  - {id: a, keys: [{plain: a-key}], labels: &l {a: a, b: b}}\n")
+	for i := range 40_000 {
+		fmt.Fprintf(&rules, "  - {key: b%d, rate_limit: *r, descriptors: [{key: c}]}\n", i)
+		fmt.Fprintf(&subjects, "  - {id: s%d, keys: [{plain: key-%[1]d}], labels: *l}\n", i)
+	}
+	configtest.Put(t, dir, "rules.yaml", rules.String())
+	configtest.Put(t, dir, "tiers.yaml", subjects.String())
+	_, err := Load(s)
+	want := s.Tiers.Path + ":4: subjects[33334].labels[0]: aliases stand for more than 100000 values: write the values out\n" +
+		s.Rules.Path + ":3: descriptors[b33333].rate_limit.unit: aliases stand for more than 100000 values: write the values out\n"
+	if got := configtest.ProblemsOf(t, err); got != want {
+		t.Errorf("got %.1000s, want %s", got, want)
+	}
 }
 
 // loadRules reads a text as rules of the built-in tiers.

@@ -22,6 +22,8 @@ type Input struct {
 	// Rules are files and directories of rules, instead of rules.path. They are one set,
 	// like the files of a directory. Nil: rules.path.
 	Rules []string
+	// Texts are rules files that are in memory. They are one set with Rules.
+	Texts []files.File
 	// Tests are files of tests of rules. They name the rules that they test.
 	Tests []string
 	// Portable refuses what envoyproxy/ratelimit cannot read, or would read otherwise.
@@ -148,13 +150,13 @@ func (in *Input) Load(s settings.Settings) (*Generation, error) {
 		}
 	}
 	paths := in.Rules
-	if paths == nil && s.Rules.Path != "" {
+	if paths == nil && in.Texts == nil && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	noRules := in.Tiers != "" && paths == nil && in.Settings == ""
-	served := in.Rules == nil && s.Rules.Source == settings.RulesXDS && !noRules
+	noRules := in.Tiers != "" && paths == nil && in.Texts == nil && in.Settings == ""
+	served := in.Rules == nil && in.Texts == nil && s.Rules.Source == settings.RulesXDS && !noRules
 	if served {
 		paths = nil
 	}
-	return load(loader{settings: s, paths: paths, stdin: in.stdin, portable: in.Portable, noRules: noRules, served: served})
+	return load(loader{settings: s, paths: paths, texts: in.Texts, stdin: in.stdin, portable: in.Portable, noRules: noRules, served: served})
 }

@@ -161,7 +161,7 @@ const redisAdvice = "check that Redis runs, that store.redis.url is its address,
 
 // refundsChannel is the channel on which the script publishes refunds, without the prefix of
 // keys.
-const refundsChannel = "refunds"
+const refundsChannel = redisstore.RefundsChannel
 
 // storeClient returns the options of the client for the store's Redis.
 func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {

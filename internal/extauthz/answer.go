@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/answer/dynamic"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
 )
@@ -212,9 +213,9 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 		b = wire.AppendTextEntry(b, "reason", r.String())
 	}
 	if c.limited {
-		b = answer.AppendVerdict(b, c.policy.Verdict(), nil)
+		b = dynamic.AppendVerdict(b, c.policy.Verdict(), nil)
 	}
-	return answer.AppendSubject(b, c.id, c.tier)
+	return dynamic.AppendSubject(b, c.id, c.tier)
 }
 
 // sorted returns the sorted names of labels, in memory of the call.

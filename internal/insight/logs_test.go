@@ -137,6 +137,41 @@ func TestLogsWithAKeyAsAValue(t *testing.T) {
 	}
 }
 
+// TestLogsWithoutTiers: without a tiers file the rules alone say what may be an API key: values of
+// entries with a key that is a secret, and pairs in other values whose name looks like one.
+func TestLogsWithoutTiers(t *testing.T) {
+	a := newCounted(t, nil)
+	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key", "x-customer"}, nil)})
+	for _, key := range []string{"path", "api_key", "x-my-token"} {
+		if err := rules.Add(policy.Rule{Domain: "edge", Name: key, Path: pathOf(key), Terms: policy.Terms{Limits: []policy.Limit{limitOf(5, time.Minute)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.rules = rules
+	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	for _, request := range []string{"path=/x", "path=/x?X-Customer=" + strangersKey, "path=/y?a=b&api%5Fkey=" + strangersKey, "api_key=" + strangersKey, "x-my-token=" + strangersKey} {
+		a.ask(1, request)
+	}
+	page, err := a.Logs(t.Context(), LogsQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range page.Logs {
+		got = append(got, l.Values)
+		if l.Values == "path=***" && l.Log != "" {
+			t.Errorf("got the name %s", l.Log)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"key=***", "path=***", "path=***", "path=/x", "x-my-token=***"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if text := fmt.Sprintf("%+v", page); strings.Contains(text, strangersKey) {
+		t.Errorf("the key is in %s", text)
+	}
+}
+
 // TestLogsWithAKeyAsAnID: an API key in the place of an id is not repeated.
 func TestLogsWithAKeyAsAnID(t *testing.T) {
 	a := newCounted(t, nil)

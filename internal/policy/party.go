@@ -174,12 +174,12 @@ func (rs *Rules) holdsKey(req *Request, text string) bool {
 	if len(text) > maxSearched {
 		return true
 	}
-	return hasKey(text, func(part string) bool { return rs.isKey(req, part) }) || rs.namesSecret(text)
+	return hasKey(text, func(part string) bool { return rs.isKey(req, part) }) || rs.NamesSecret(text)
 }
 
-// namesSecret reports whether a text has a pair whose name looks like that of a secret, such as
+// NamesSecret reports whether a text has a pair whose name looks like that of a secret, such as
 // /search?api_key=k. The key may be one that the rules do not know.
-func (rs *Rules) namesSecret(text string) bool {
+func (rs *Rules) NamesSecret(text string) bool {
 	if !strings.Contains(text, "=") {
 		return false
 	}

@@ -1,7 +1,7 @@
 package ratelimit
 
 import (
-	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/answer/dynamic"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -12,14 +12,14 @@ import (
 // encoded entries that repeat the request.
 func appendMetadata(b []byte, v *policy.Verdict, echo []byte) []byte {
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
-		b = answer.AppendVerdict(b, v, func(b []byte) []byte {
+		b = dynamic.AppendVerdict(b, v, func(b []byte) []byte {
 			b = append(b, echo...)
 			if v.KeyDigest != "" {
 				b = wire.AppendTextEntry(b, "key_digest", tier.ShortDigest(v.KeyDigest))
 			}
 			return b
 		})
-		return answer.AppendSubject(b, v.Subject, v.Tier)
+		return dynamic.AppendSubject(b, v.Subject, v.Tier)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -64,7 +65,7 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 		fmt.Fprintln(w, counts(&r))
 	}
 	if life.Val() > 0 {
-		fmt.Fprintf(w, "expires  in %s\n", days(life.Val()))
+		fmt.Fprintf(w, "expires  in %s\n", strict.FormatDuration(life.Val()))
 	}
 	lines := strings.SplitAfter(log.String(), "\n")
 	rows := len(log.Entries) + len(log.Holds) // a log has one of the two
@@ -109,18 +110,5 @@ func counts(r *window.Reading) string {
 		return fmt.Sprintf("policy   %v, of which a cost of %d is held now", r.ID.Policy, r.Used(window.Limit{}))
 	default:
 		return fmt.Sprintf("policy   %v with a window of %s, of which a cost of %d counts now", r.ID.Policy, policy.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
-	}
-}
-
-// days formats a time with its days: 29d23h59m58.5s.
-func days(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch n, rest := d/day, d%day; {
-	case n == 0:
-		return d.String()
-	case rest == 0:
-		return fmt.Sprintf("%dd", n)
-	default:
-		return fmt.Sprintf("%dd%v", n, rest)
 	}
 }

@@ -18,6 +18,11 @@
 //
 // The result is a [Report]. A [Condition] is a bound on one figure of it.
 //
+// Run takes up to 32 records at once. It describes and prepares all of them, and lets the store read
+// their logs together, before it decides them in their order. From the first request on that depends
+// on those before it in another way than by its logs, it prepares none: a limit in flight, a period
+// of a calendar, a cost of 0 or a question at the end.
+//
 // # Memory
 //
 // A timeline sweeps its store by its own clock: it holds about twice the logs in which something

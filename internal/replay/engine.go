@@ -56,8 +56,13 @@ type Engine struct {
 	}
 	fine bool // a request came between two seconds
 
-	questions []Question
-	asked     []policy.Request // the same as the policy takes them
+	asking    // what is asked about the request
+	slots     [ahead]asking
+	place     int // of asking in slots, and of its calls
+	touched   []*window.Check
+	keeps     bool // questions stay valid while requests are prepared
+	dependent bool // a request depended on those before it, so no more are prepared
+	single    [1]accesslog.Record
 	newly     *tops
 	freed     *tops
 	whatIf    *whatIf // nil: no limits are varied
@@ -77,6 +82,10 @@ func NewEngine(o EngineOptions) *Engine {
 	if o.WhatIf != nil {
 		e.whatIf = newWhatIf(o.Rules, e.now.tally, o.WhatIf)
 		e.now.whatIf = e.whatIf
+	}
+	if k, ok := o.Describer.(Keeper); ok {
+		k.Keep(ahead)
+		e.keeps = true
 	}
 	return e
 }
@@ -98,6 +107,13 @@ type Source interface {
 	Next() (*accesslog.Record, error)
 }
 
+// A Batcher is a source that gives several records at once.
+type Batcher interface {
+	Source
+	// Batch returns the next records, at least one and at most so many, valid until the next call.
+	Batch(most int) ([]accesslog.Record, error)
+}
+
 // cancelEvery is how many requests are decided between two looks at the context.
 const cancelEvery = 1024
 
@@ -105,25 +121,33 @@ const cancelEvery = 1024
 // is done before the end, Run returns its error, and the report is of the requests so far.
 func (e *Engine) Run(ctx context.Context, from Source) error {
 	deciding := context.WithoutCancel(ctx) // a request is decided whole
-	for n := 0; ; n++ {
-		if n%cancelEvery == 0 && ctx.Err() != nil {
-			return ctx.Err()
+	for looked := cancelEvery; ; {
+		if looked >= cancelEvery {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			looked = 0
 		}
-		r, err := from.Next()
+		records, err := e.batch(from)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := e.Add(deciding, r); err != nil {
-			return fmt.Errorf("%s: %w", e.place(r), err)
+		looked += len(records)
+		e.prepare(deciding, records)
+		for i := range records {
+			r := &records[i]
+			if err := e.decide(deciding, r, i); err != nil {
+				return fmt.Errorf("%s: %w", e.placeOf(r), err)
+			}
 		}
 	}
 }
 
-// place names the line of a record.
-func (e *Engine) place(r *accesslog.Record) string {
+// placeOf names the line of a record.
+func (e *Engine) placeOf(r *accesslog.Record) string {
 	if r.File < len(e.o.Files) {
 		return fmt.Sprintf("%s:%d", e.o.Files[r.File], r.Line)
 	}
@@ -184,15 +208,18 @@ func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 // Add decides a request. An error says why the rules cannot decide it, or that its decision cannot
 // be written.
 func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
+	e.unprepare()
+	e.describe(r, 0)
+	return e.decide(ctx, r, 0)
+}
+
+// decide decides a request that is described in a place.
+func (e *Engine) decide(ctx context.Context, r *accesslog.Record, place int) error {
 	if err := e.end(ctx, r.At); err != nil {
 		return err
 	}
 	e.number++
-	e.questions, e.asked = e.o.Describer.Describe(e.questions[:0], r), e.asked[:0]
-	for i := range e.questions {
-		q := &e.questions[i]
-		e.asked = append(e.asked, policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)})
-	}
+	e.asking, e.place = e.slots[place], place
 	if e.whatIf != nil && e.whatIf.search {
 		return e.look(ctx, r)
 	}
@@ -445,7 +472,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			s.best = *o.limit
 			o.limit = &s.best
 		}
-		v, err := s.timeline.decide(ctx, r.At, &e.asked[i], caller)
+		v, err := s.timeline.decide(ctx, r.At, &e.asked[i], caller, e.place)
 		if err != nil {
 			return o, err
 		}
@@ -536,7 +563,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	if s.whatIf != nil && s.whatIf.search {
 		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)
 	}
-	v, err := s.timeline.decide(ctx, end.at, req, s.caller(q))
+	v, err := s.timeline.decide(ctx, end.at, req, s.caller(q), ahead)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ type logTable struct {
 type logSlot struct{ hash, value uint64 }
 
 const (
-	minTable = 1 << 10
+	slotBytes = 16
+	minTable  = 1 << 4
 	// maxTable is 4 million slots of 16 bytes, of which three quarters are used.
 	maxTable = 1 << 22
 )
@@ -84,6 +85,28 @@ func (t *logTable) rebuild(size int) {
 			*t.find(s.hash) = s
 			t.count++
 		}
+	}
+}
+
+// bytes returns about the bytes of a table, without the first slots that every table has.
+func (t *logTable) bytes() int { return (len(t.slots) - min(minTable, t.most)) * slotBytes }
+
+// needs returns how many bytes more a new log may take.
+func (t *logTable) needs() int {
+	if t.count < len(t.slots)/4*3 || 2*len(t.slots) > t.most {
+		return 0
+	}
+	return len(t.slots) * slotBytes
+}
+
+// fit frees slots that a sample does not need.
+func (t *logTable) fit() {
+	size := len(t.slots)
+	for size > minTable && t.count < size/8*3 {
+		size /= 2
+	}
+	if size < len(t.slots) {
+		t.rebuild(size)
 	}
 }
 

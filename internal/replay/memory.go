@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// maxVariedBytes bounds the logs of all limits that a what-if varies.
+// maxVariedBytes bounds the logs of all limits that a what-if varies, and the callers that these have
+// denied.
 const maxVariedBytes = 256 << 20
 
-// A memory bounds the logs of the variants of one what-if. Above its bound, the variants with the
+// A memory bounds what the variants of one what-if hold: logs, and denied callers. Above its bound, the variants with the
 // most bytes keep only the logs whose hashes end with one more zero, as a [logTable] does. What the
 // kept logs count then stands for the others too.
 type memory struct {
@@ -25,8 +26,17 @@ func (m *memory) hold(v *variants) {
 	m.all = append(m.all, v)
 }
 
-// free drops the logs of variants that decide nothing more. What they have counted stays.
+// free drops what variants hold that decide nothing more. What they have counted stays.
 func (m *memory) free(v *variants) {
+	if v.deniedLogs == nil {
+		return
+	}
+	v.deniedBy = make([]uint64, len(v.limits))
+	for i := range v.deniedBy {
+		v.deniedBy[i] = v.logsDenied(i)
+	}
+	m.held -= v.deniedLogs.bytes()
+	v.deniedLogs = nil
 	for i := range v.groups {
 		g := &v.groups[i]
 		g.hold(-g.bytes)
@@ -47,8 +57,9 @@ func (m *memory) shrink(now int64) {
 	}
 }
 
-// bytes returns how many bytes the logs have.
-func (v *variants) bytes() (n int) {
+// bytes returns how many bytes variants hold.
+func (v *variants) bytes() int {
+	n := v.deniedLogs.bytes()
 	for i := range v.groups {
 		n += v.groups[i].bytes
 	}
@@ -58,7 +69,10 @@ func (v *variants) bytes() (n int) {
 // halve keeps one of two logs.
 func (v *variants) halve() {
 	v.level++
+	before := v.deniedLogs.bytes()
 	v.deniedLogs.sample(v.level)
+	v.deniedLogs.fit()
+	v.memory.held += v.deniedLogs.bytes() - before
 	for i := range v.groups {
 		g := &v.groups[i]
 		for hash, l := range g.logs {

@@ -5,9 +5,12 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
 )
 
 // tabled decides requests once, and returns the what-if of the first limit. It does not search.
@@ -90,11 +93,51 @@ func TestMemoryOfWhatIf(t *testing.T) {
 	}
 }
 
+// TestMemoryOfDeniedCallers: what a what-if remembers of denied callers is within the bound, also of
+// many limits and of callers that come once, and is dropped after a pass.
+func TestMemoryOfDeniedCallers(t *testing.T) {
+	const limits, callers = 20, 3000
+	var rules []policy.Rule
+	var keys []string
+	for i := range limits {
+		keys = append(keys, "k"+strconv.Itoa(i))
+		rules = append(rules, limited(keys[i], per(1, time.Second)))
+	}
+	from := new(records)
+	for i := range callers {
+		for range 3 {
+			from.add(time.Duration(i)*time.Second, slices.Repeat([]string{"t" + strconv.Itoa(i)}, limits)...)
+		}
+	}
+	e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, rules...), Describer: &fields{keys: keys}, WhatIf: func(string) bool { return true }})
+	defer e.Close()
+	m := &e.whatIf.memory
+	m.most = 400 << 10
+	if err := e.Run(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	bytes := func() (n int) {
+		for i := range e.now.tally.parts {
+			for _, v := range []*variants{&e.now.tally.parts[i].sim.table, e.now.tally.parts[i].sim.pass} {
+				if v != nil && v.deniedLogs != nil {
+					n += v.deniedLogs.bytes()
+				}
+			}
+		}
+		return n
+	}
+	checkHeld(t, m)
+	if got := bytes(); got > m.most || got < m.most/8 {
+		t.Errorf("%d bytes of denied callers, with a bound of %d", got, m.most)
+	}
+}
+
 // checkHeld counts the bytes of the logs again.
 func checkHeld(t *testing.T, m *memory) {
 	t.Helper()
 	held := 0
 	for _, v := range m.all {
+		held += v.deniedLogs.bytes()
 		for i := range v.groups {
 			for _, l := range v.groups[i].logs {
 				held += l.bytes()

@@ -44,7 +44,7 @@ func (roomy) End(context.Context, window.StreamID, time.Duration) (bool, error) 
 // ask lets the what-if see the limits of a question that nothing else decides.
 func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject, atEnd bool) error {
 	w.now = at
-	v, err := w.live.decide(ctx, req, caller)
+	v, err := w.live.decide(ctx, req, caller, ahead)
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func (t *target) settle(v *variants) {
 // next appends at most n limits to try. It appends fewer if many callers are denied, because each
 // limit has logs of its own for them.
 func (t *target) next(all []uint64, n int) []uint64 {
-	const slotBytes, logBytes = 9, 64
-	each := t.lowLogs * (min(t.low, window.ExactHits)*slotBytes + logBytes)
+	const hitBytes, logBytes = 9, 64
+	each := t.lowLogs * (min(t.low, window.ExactHits)*hitBytes + logBytes)
 	n = max(min(n, int(maxPassBytes/max(each, 1))), 2)
 	switch {
 	case t.solved():
@@ -248,7 +248,8 @@ type variants struct {
 	limits     []uint64 // by rising value, at most 64
 	groups     []group
 	denied     []uint64
-	deniedLogs *logTable // of each log: the set of limits that denied it
+	deniedLogs *logTable // of each log: the set of limits that denied it; nil: they decide nothing more
+	deniedBy   []uint64  // then: how many logs each limit denied
 	requests   uint64
 	cost       uint64 // of the requests so far
 	mixed      bool   // they have several costs
@@ -290,6 +291,9 @@ func (v *variants) weight() uint64 { return 1 << v.level }
 
 // logsDenied returns how many logs the i-th limit denied.
 func (v *variants) logsDenied(i int) (n uint64) {
+	if v.deniedLogs == nil {
+		return v.deniedBy[i]
+	}
 	v.deniedLogs.each(func(_, set uint64) { n += set >> i & 1 })
 	return n * v.deniedLogs.times()
 }
@@ -301,7 +305,7 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		v.cost = c.Cost
 		v.requests++
 	}
-	if v.memory.held > v.memory.most {
+	if v.memory.held+v.deniedLogs.needs() > v.memory.most {
 		v.memory.shrink(at.Microseconds())
 	}
 	if hash&(v.weight()-1) != 0 {
@@ -318,9 +322,11 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 	for i := range v.denied {
 		v.denied[i] += set >> i & 1 << v.level
 	}
+	before := v.deniedLogs.bytes()
 	if value := v.deniedLogs.at(hash); value != nil {
 		*value |= set
 	}
+	v.memory.held += v.deniedLogs.bytes() - before
 }
 
 // A group is some of the limits of variants, with logs of one precision.

@@ -36,6 +36,8 @@ type LiveLimit struct {
 	Already int `json:"already_denied"`
 	Maybe   int `json:"maybe"`
 	Unknown int `json:"unknown"`
+	// Why says what is missing to tell them. Empty: all are told.
+	Why string `json:"unknown_why,omitempty"`
 	// Observed is true if the new limit is only observed, so it denies nothing.
 	Observed bool `json:"observed"`
 	// History is kept if the new rules go on with the logs. If it is anew, the limit denies no
@@ -138,13 +140,13 @@ func (l *live) party(logs []insight.LimitUsage) {
 		of := l.limit(rule, was, policy.FormatLimit(limit.Limit.Limit), history, observed)
 		of.Logs++
 		if !known {
-			of.Unknown++
+			of.untold("the source of tiers has the limits of their subjects, and is not asked")
 			continue
 		}
 		c := carried{limit: &limit.Limit, cost: max(rule.Factor, 1), at: l.at, debts: old == nil || old.Always}
-		least, most, ok := c.used(logs)
-		if !ok {
-			of.Unknown++
+		least, most, why := c.used(logs)
+		if why != "" {
+			of.untold(why)
 			continue
 		}
 		of.add(LiveParty{Who: who(one), Tier: limit.Tier, Used: least, UsedAtMost: most, Limit: limit.Limit.Hits, OldLimit: oldHits}, c.cost, full)
@@ -230,6 +232,14 @@ func (l *LiveLimit) add(p LiveParty, cost uint64, already bool) {
 		return
 	}
 	l.Parties = append(l.Parties, p)
+}
+
+// untold counts a party that cannot be told.
+func (l *LiveLimit) untold(why string) {
+	l.Unknown++
+	if !strings.Contains(l.Why, why) {
+		l.Why = strings.TrimPrefix(l.Why+"; "+why, "; ")
+	}
 }
 
 // sorted returns the limits in a stable order, with a bounded number of parties.

@@ -124,7 +124,7 @@ func (l *LiveLimit) String() string {
 		text += fmt.Sprintf("; may be denied: %d", l.Maybe)
 	}
 	if l.Unknown > 0 {
-		text += fmt.Sprintf("; cannot be told: %d", l.Unknown)
+		text += fmt.Sprintf("; cannot be told: %d, because %s", l.Unknown, l.Why)
 	}
 	return text
 }
@@ -143,6 +143,8 @@ func (p *LiveParty) String() string {
 	switch {
 	case p.UsedAtMost == unknownMost:
 		used = "at least " + used
+	case p.Used == 0:
+		used = fmt.Sprintf("at most %d", p.UsedAtMost)
 	case p.UsedAtMost > p.Used:
 		used += fmt.Sprintf(" to %d", p.UsedAtMost)
 	}

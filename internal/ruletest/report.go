@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // Failed counts the tests that did not pass.
@@ -29,7 +31,7 @@ func (r *Result) lines() []string {
 		for _, wrong := range f.Wrong {
 			lines = append(lines, fmt.Sprintf("%s:%d: step %d: %s", r.File, f.Line, f.Step, wrong))
 		}
-		lines = append(lines, fmt.Sprintf("the last request of step %d, at %v, is %s", f.Step, f.At, f.Told))
+		lines = append(lines, fmt.Sprintf("the last request of step %d, at %s, is %s", f.Step, strict.FormatDuration(f.At), f.Told))
 	}
 	return plainAll(lines)
 }

@@ -149,10 +149,10 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 		}
 		v, err := decide(ctx, start+e.at, clone(requests[e.step]), callers[e.step])
 		if err != nil {
-			return result, fmt.Errorf("%s:%d: step %d at %v: %w", f.Name, t.Steps[e.step].Line, e.step+1, e.at, err)
+			return result, fmt.Errorf("%s:%d: step %d at %s: %w", f.Name, t.Steps[e.step].Line, e.step+1, strict.FormatDuration(e.at), err)
 		}
 		if v.Degraded {
-			return result, fmt.Errorf("%s:%d: step %d at %v: the store did not answer, so on_store_error of the rules decided: check the Redis of --redis", f.Name, t.Steps[e.step].Line, e.step+1, e.at)
+			return result, fmt.Errorf("%s:%d: step %d at %s: the store did not answer, so on_store_error of the rules decided: check the Redis of --redis", f.Name, t.Steps[e.step].Line, e.step+1, strict.FormatDuration(e.at))
 		}
 		result.Requests++
 		r.Coverage.count(v)
@@ -172,7 +172,7 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 			result.Failures = append(result.Failures, Failure{Line: s.Line, Step: i + 1, At: steps[i].at, Wrong: wrong, Told: steps[i].String()})
 		}
 		if r.Verbose {
-			result.Answers = append(result.Answers, fmt.Sprintf("%s:%d: step %d at %v: expect: %s", f.Name, s.Line, i+1, steps[i].at, steps[i].expectation(s.Times)))
+			result.Answers = append(result.Answers, fmt.Sprintf("%s:%d: step %d at %s: expect: %s", f.Name, s.Line, i+1, strict.FormatDuration(steps[i].at), steps[i].expectation(s.Times)))
 		}
 	}
 	return result, nil
@@ -299,7 +299,7 @@ func (o *outcome) String() string {
 	}
 	if !o.admitted {
 		if o.retryAfter > 0 {
-			text += fmt.Sprintf(", retry after %v", o.retryAfter)
+			text += fmt.Sprintf(", retry after %s", strict.FormatDuration(o.retryAfter))
 		} else {
 			text += ", never admitted"
 		}
@@ -323,10 +323,10 @@ func (o *outcome) expectation(times int) string {
 		}
 	}
 	if !o.admitted {
-		text += fmt.Sprintf(", retry_after: %v", o.retryAfter)
+		text += ", retry_after: " + strict.FormatDuration(o.retryAfter)
 	}
 	if o.limited {
-		text += fmt.Sprintf(", reset: %v", o.reset)
+		text += ", reset: " + strict.FormatDuration(o.reset)
 	}
 	return text + "}"
 }
@@ -381,7 +381,7 @@ func (o *outcome) differences(s *ruletests.Step) (wrong []string) {
 	number("remaining", o.remaining, e.Remaining)
 	wait := func(what string, got time.Duration, want *time.Duration) {
 		if want != nil && got != *want {
-			differs(what, got, *want)
+			differs(what, strict.FormatDuration(got), strict.FormatDuration(*want))
 		}
 	}
 	wait("retry_after", o.retryAfter, e.RetryAfter)

@@ -197,6 +197,32 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestTimesAsInFiles prints times of days as the files of tests have them.
+func TestTimesAsInFiles(t *testing.T) {
+	report, err := run(t, `tests:
+  - name: long
+    steps:
+      - {at: 13d22h59m59s, times: 3, descriptors: [{entries: in_flight=1, limit: {requests: 2, window: 14d}}], expect: {allowed: 3, retry_after: 14d1h, reset: 1m}}
+`, func(r *Runner) { r.Verbose = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"step 1: retry_after: got 14d, want 14d1h\n",
+		"step 1: reset: got 14d, want 1m\n",
+		"the last request of step 1, at 13d22h59m59s, is denied by the rule busy, limit 2, remaining 0, retry after 14d\n",
+		"step 1 at 13d22h59m59s: expect: {allowed: 2, rule: busy, limit: 2, remaining: 0, retry_after: 14d, reset: 14d}\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("got\n%s\nwithout %s", text.String(), want)
+		}
+	}
+}
+
 // TestImpossible has requests that the rules cannot decide.
 func TestImpossible(t *testing.T) {
 	for _, tt := range []struct{ step, want string }{

@@ -66,6 +66,8 @@ func TestSharedNeedsRedis(t *testing.T) {
 // TestShared sends more requests than a limit has, at the same time, to three pods.
 func TestShared(t *testing.T) {
 	n, url := newShared(t)
+	admin := n.forward("deployment/envoy", 9901)
+	n.eventually(func() error { return n.known(admin) })
 	const requests = whenLimit + 60
 	var (
 		mu      sync.Mutex
@@ -103,6 +105,22 @@ func TestShared(t *testing.T) {
 		n.checkServer(pod)
 	}
 	t.Logf("figure: shared: %d of %d requests admitted; decisions of the pods: %s", o.admitted, len(answers), strings.Join(shares, ", "))
+}
+
+// known returns an error if Envoy, which has an admin URL, has not found all pods of rls. It asks DNS
+// every few seconds.
+func (n *namespace) known(admin string) error {
+	n.t.Helper()
+	clusters, err := body(n.t.Context(), admin+"/clusters")
+	if err != nil {
+		return err
+	}
+	for _, pod := range n.pods(whenPods) {
+		if address := n.ip(pod) + ":8081"; !strings.Contains(clusters, "rls::"+address+"::") {
+			return fmt.Errorf("Envoy does not know %s: %s", address, clusters)
+		}
+	}
+	return nil
 }
 
 // value returns the sum of the metrics of a pod whose name and labels match a regular expression.

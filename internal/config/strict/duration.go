@@ -85,6 +85,24 @@ func parsePart(number, unit string) (time.Duration, error) {
 	return part * times, nil
 }
 
+// FormatDuration writes a time as [ParseDuration] reads it, without units of which there are none
+// at its end: 13d22h59m59s, 1d12h, 1m.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	if days := d / Day; days != 0 {
+		text = fmt.Sprintf("%dd", days)
+		if rest := d % Day; rest != 0 {
+			text += rest.Abs().String()
+		}
+	}
+	for _, empty := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, empty) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
 func isNumeric(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
 
 // span returns how many bytes at the start of s are accepted.

@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,18 @@ func TestParseDurationRefuses(t *testing.T) {
 	}
 }
 
+func TestFormatDuration(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "10s": 10 * time.Second, "500ms": 500 * time.Millisecond, "1m": time.Minute, "1m0.5s": time.Minute + 500*time.Millisecond,
+		"1h": time.Hour, "1h0m10s": time.Hour + 10*time.Second, "1h30m": 90 * time.Minute, "1d": Day, "14d": 2 * Week, "1d30m": Day + 30*time.Minute,
+		"13d22h59m59s": 14*Day - time.Hour - time.Second, "-1d12h": -36 * time.Hour, "-106751d23h47m16.854775807s": -math.MaxInt64,
+	} {
+		if got := FormatDuration(d); got != want {
+			t.Errorf("FormatDuration(%v): got %s, want %s", d, got, want)
+		}
+	}
+}
+
 // FuzzDuration holds ParseDuration against time.ParseDuration, of which it is a
 // superset.
 func FuzzDuration(f *testing.F) {
@@ -78,8 +91,10 @@ func FuzzDuration(f *testing.F) {
 			t.Errorf("ParseDuration(%q): the error has several lines: %q", s, err)
 		}
 		if err == nil {
-			if again, err := ParseDuration(got.String()); err != nil || again != got {
-				t.Errorf("ParseDuration(%q): got %v, which reads as %v, %v", s, got, again, err)
+			for _, text := range []string{got.String(), FormatDuration(got)} {
+				if again, err := ParseDuration(text); err != nil || again != got {
+					t.Errorf("ParseDuration(%q): got %s, which reads as %v, %v", s, text, again, err)
+				}
 			}
 		}
 	})

@@ -66,6 +66,7 @@ const MaxProblems = 1000
 type Report struct {
 	problems Problems
 	dropped  int
+	skipped  int            // problems that follow from others, and are not told
 	rank     map[string]int // the files, in the order in which they are read
 }
 
@@ -95,7 +96,7 @@ func (r *Report) Addf(file string, line int, path, format string, args ...any) {
 }
 
 // Count returns how many problems there are so far.
-func (r *Report) Count() int { return len(r.problems) + r.dropped }
+func (r *Report) Count() int { return len(r.problems) + r.dropped + r.skipped }
 
 // Has reports whether is is true for a problem.
 func (r *Report) Has(is func(Problem) bool) bool { return slices.ContainsFunc(r.problems, is) }

@@ -109,8 +109,12 @@ type Spot struct {
 	Path *Path
 }
 
-// Problem reports one problem at a spot.
+// Problem reports one problem at a spot, unless it may follow from values that were not read.
 func (d *Decoder) Problem(s Spot, format string, args ...any) {
+	if d.aliased > maxAliased {
+		d.Report.skipped++
+		return
+	}
 	d.Report.Addf(d.File, s.Line, d.Render(s.Path), format, args...)
 }
 
@@ -387,14 +391,12 @@ func (d *Decoder) leave() {
 
 // spend counts values that are read through aliases.
 func (d *Decoder) spend(n *yaml.Node, p *Path, values int) bool {
-	if d.aliased > maxAliased {
+	if d.aliased+values > maxAliased {
+		d.Problem(d.Spot(n, p), "aliases stand for more than %d values: write the values out", maxAliased)
+		d.aliased = maxAliased + 1
 		return false
 	}
 	d.aliased += values
-	if d.aliased > maxAliased {
-		d.Problem(d.Spot(n, p), "aliases stand for more than %d values", maxAliased)
-		return false
-	}
 	return true
 }
 

@@ -23,6 +23,24 @@ func Parse(file string, data []byte) ([]*yaml.Node, *Problem) {
 	return nil, &p
 }
 
+// Parts returns an upper bound of the keys and items of lists in a YAML text. The text has at most
+// three values for each, and three more. Counting takes a hundredth of the time of [Parse], and no
+// memory.
+func Parts(data []byte) (parts int) {
+	for i, c := range data {
+		switch c {
+		case ':', ',', '[', '{':
+			parts++
+		case '-', '?', '.': // of an item, a key, or the end of a document
+			// The next byte may begin a line break of Unicode, or be half a character of UTF-16.
+			if i+1 == len(data) || data[i+1] <= ' ' || data[i+1] >= utf8.RuneSelf {
+				parts++
+			}
+		}
+	}
+	return parts
+}
+
 // notYAML turns an error of the YAML library into advice. It repeats neither the file nor the
 // library's message, which may quote the file: any text of it may be secret.
 func notYAML(data []byte, err error) Problem {

@@ -24,40 +24,16 @@ type jsonParser struct {
 
 // A jsonLevel is what is wanted of one object.
 type jsonLevel struct {
-	fields map[string]*jsonField
-	// guesses are the members that came at each position of the last lines. Nearly all lines of a log
-	// have the same names in the same order, and many of the same values.
-	guesses []jsonGuess
+	fields   map[string]*jsonField
+	template jsonTemplate
 }
 
 // A jsonField is what is wanted of the value of one name.
 type jsonField struct {
-	name  string
 	slots []int      // which get the value
 	below *jsonLevel // if parts of the value are wanted; else nil
 	all   []int      // slots, and the slots below
 }
-
-// A jsonGuess is the last member at a position.
-type jsonGuess struct {
-	name  string // without escapes; empty: none
-	field *jsonField
-
-	// member is all of it, up to the comma behind its value. It is empty if the value differs from
-	// line to line.
-	member   []byte
-	from, to int   // the value that the field gets, in member
-	state    State // of that value
-	others   uint8 // how many lines in a row had another value
-}
-
-const (
-	maxGuesses   = 64
-	maxGuessName = 64
-	maxMember    = 128
-	// mostOthers ends the guesses of a value, until as many lines as othersAgain have come.
-	mostOthers, othersAgain = 4, 100
-)
 
 // newJSONParser returns a parser that puts the value of each name into the slot of its index. A name
 // with points is the name of a field, or the names of objects in each other.
@@ -77,7 +53,7 @@ func newJSONLevel() *jsonLevel { return &jsonLevel{fields: make(map[string]*json
 func (l *jsonLevel) add(path []string, slot int) {
 	f := l.fields[path[0]]
 	if f == nil {
-		f = &jsonField{name: path[0]}
+		f = new(jsonField)
 		l.fields[path[0]] = f
 	}
 	f.all = append(f.all, slot)
@@ -131,117 +107,77 @@ func (p *jsonParser) object(b []byte, i int, level *jsonLevel, depth int) int {
 	if depth > maxDepth {
 		return p.stop(i)
 	}
-	if i = skipSpace(b, i); i < len(b) && b[i] == '}' {
-		return i + 1
+	if level == nil {
+		return p.members(b, i, true, nil, nil, depth)
 	}
-	for position := 0; ; position++ {
-		if i = skipSpace(b, i); i >= len(b) || b[i] != '"' {
-			return p.stop(i)
-		}
-		if level != nil && position < len(level.guesses) {
-			g := &level.guesses[position]
-			if end := i + len(g.member); end > i && end <= len(b) && string(b[i:end]) == string(g.member) {
-				if g.others = 0; g.field != nil {
-					p.set(g.field, Value{Text: b[i+g.from : i+g.to], State: g.state})
-				}
-				i = end
-				continue
-			}
-		}
-		begin := i
-		var field *jsonField
-		if level == nil {
-			i, _ = p.text(b, i+1)
-		} else {
-			field, i = p.name(b, i+1, level, position)
-		}
-		if i < 0 {
-			return -1
-		}
-		if i >= len(b) || b[i] != ':' {
-			if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
-				return p.stop(i)
-			}
-		}
-		i = skipSpace(b, i+1)
-		if field == nil {
-			i = p.skip(b, i, depth)
-		} else {
-			i = p.keep(b, i, field, depth)
-		}
-		if i < 0 {
-			return -1
-		}
+	t := &level.template
+	if t.due() {
+		t.begin()
+		end := p.members(b, i, true, level, t, depth)
+		t.end(b, i, end)
+		return end
+	}
+	end, more := p.follow(b, i, t, depth)
+	if more {
+		end = p.members(b, end, end == i, level, nil, depth)
+	}
+	return end
+}
+
+// members reads the members of an object from i on, which is behind its brace if first is true, else
+// behind a value. It returns the index behind the object, or -1. The template, unless it is nil,
+// learns the members.
+func (p *jsonParser) members(b []byte, i int, first bool, level *jsonLevel, learns *jsonTemplate, depth int) int {
+	for ; ; first = false {
 		i = skipSpace(b, i)
 		switch {
 		case i >= len(b):
 			return p.stop(i)
-		case b[i] == ',':
-			i++
-			if level != nil && position < len(level.guesses) && level.guesses[position].field == field {
-				level.guesses[position].learn(b[begin:i], p.out)
-			}
 		case b[i] == '}':
 			return i + 1
+		case first:
+		case b[i] != ',':
+			return p.stop(i)
 		default:
+			i = skipSpace(b, i+1)
+		}
+		if i >= len(b) || b[i] != '"' {
 			return p.stop(i)
 		}
+		name := i + 1
+		end, escaped := p.text(b, name)
+		if end < 0 {
+			return -1
+		}
+		if i = skipSpace(b, end); i >= len(b) || b[i] != ':' {
+			return p.stop(i)
+		}
+		i = skipSpace(b, i+1)
+		var field *jsonField
+		switch {
+		case level == nil:
+		case escaped:
+			field = level.fields[string(p.unescape(b[name:end-1]))]
+		default:
+			field = level.fields[string(b[name:end-1])]
+		}
+		value := i
+		if i = p.value(b, i, field, depth); i < 0 {
+			return -1
+		}
+		if learns != nil {
+			learns.learn(b, value, i, field)
+		}
 	}
 }
 
-// learn notes a member that is not the one that was guessed.
-func (g *jsonGuess) learn(member []byte, out []Value) {
-	g.member = g.member[:0]
-	if g.others++; g.others > mostOthers {
-		g.others %= othersAgain
-		return
+// value reads the value of a member, of which nothing is wanted if field is nil. It returns the index
+// behind it, or -1.
+func (p *jsonParser) value(b []byte, i int, field *jsonField, depth int) int {
+	if field == nil {
+		return p.skip(b, i, depth)
 	}
-	if len(member) > maxMember {
-		return
-	}
-	if f := g.field; f != nil {
-		if f.below != nil || len(f.slots) == 0 {
-			return
-		}
-		v := out[f.slots[0]]
-		g.from, g.to, g.state = 0, 0, v.State
-		if len(v.Text) > 0 {
-			// The value is a part of the line, unless it had escapes.
-			g.from = cap(member) - cap(v.Text)
-			g.to = g.from + len(v.Text)
-			if g.from < 0 || g.to > len(member) || &member[g.from] != &v.Text[0] {
-				return
-			}
-		}
-	}
-	g.member = append(g.member, member...)
-}
-
-// name reads a name whose quote is before i, and returns what is wanted of its value.
-func (p *jsonParser) name(b []byte, i int, level *jsonLevel, position int) (*jsonField, int) {
-	if position < len(level.guesses) {
-		g := &level.guesses[position]
-		if end := i + len(g.name); end < len(b) && b[end] == '"' && string(b[i:end]) == g.name {
-			return g.field, end + 1
-		}
-	}
-	end, escaped := p.text(b, i)
-	if end < 0 {
-		return nil, -1
-	}
-	name := b[i : end-1]
-	if escaped {
-		return level.fields[string(p.unescape(name))], end
-	}
-	field := level.fields[string(name)]
-	switch {
-	case field != nil && position < len(level.guesses):
-		g := &level.guesses[position]
-		g.name, g.field, g.member = field.name, field, g.member[:0]
-	case position == len(level.guesses) && position < maxGuesses && len(name) <= maxGuessName:
-		level.guesses = append(level.guesses, jsonGuess{name: string(name), field: field})
-	}
-	return field, end
+	return p.keep(b, i, field, depth)
 }
 
 // text finds the end of a string whose quote is before i. It returns the index behind the quote

@@ -42,7 +42,12 @@ type Describer struct {
 
 	digests digests
 	buffer  []byte
-	// memory, entries and list are the memory of the questions of one request.
+	room           // of the questions of the current request
+	rooms   []room // of those of the requests before
+}
+
+// A room is the memory of the questions of one request.
+type room struct {
 	memory  []byte
 	entries []descriptors.Entry
 	list    []policy.Descriptor
@@ -229,10 +234,17 @@ func nameOf(a accesslog.Attribute) string {
 	}, argument)
 }
 
+// Keep implements [replay.Keeper].
+func (d *Describer) Keep(requests int) { d.rooms = make([]room, requests-1) }
+
 // Describe appends the questions that Envoy asks about a request. They are valid until the next
 // call.
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
+	if n := uint64(len(d.rooms)); n > 0 {
+		// The room of the oldest request changes places with that of the last one.
+		d.room, d.rooms[d.request%n] = d.rooms[d.request%n], d.room
+	}
 	d.memory, d.entries, d.list = d.memory[:0], d.entries[:0], d.list[:0]
 	if d.isMap {
 		return d.ask(dst, d.mapped, r)

@@ -19,6 +19,10 @@ type subscriber interface {
 // errNoRefunds says that a store cannot listen for refunds.
 var errNoRefunds = errors.New("redisstore: no channel for refunds, or a client that cannot subscribe")
 
+// RefundsChannel is the channel of rls and of package redislimit for [Options.Refunds], without the
+// prefix of keys. All processes that share logs must use the same one.
+const RefundsChannel = "refunds"
+
 // Heard has the functions that [Store.Watch] calls, all from one goroutine. None may be nil.
 type Heard struct {
 	// Refunded is called for every log that a refund of any process gave hits back to. A

@@ -1,6 +1,9 @@
-package answer
+// Package dynamic renders a verdict as dynamic metadata of Envoy: the entries of a Struct. Every
+// protocol uses the same names, which package ratelimit lists.
+package dynamic
 
 import (
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -33,8 +36,8 @@ func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte
 			b = wire.AppendTextEntry(b, "policy", s.Limit.Policy.String())
 		}
 		b = wire.AppendNumberEntry(b, "remaining", float64(s.Decision.Remaining))
-		if Retryable(v) {
-			b = wire.AppendNumberEntry(b, "retry_after", float64(RetryAfter(s)))
+		if answer.Retryable(v) {
+			b = wire.AppendNumberEntry(b, "retry_after", float64(answer.RetryAfter(s)))
 		}
 		b = wire.AppendTextEntry(b, "rule", s.Rule.Name)
 	}

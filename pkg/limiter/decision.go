@@ -1,0 +1,139 @@
+package limiter
+
+import (
+	"slices"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/policy"
+)
+
+// A Decision is the answer to a request. It is a value of its own: no later request changes it.
+type Decision struct {
+	// Allowed is true if the request may pass.
+	Allowed bool
+	// Limited is true if a limit was checked that could have denied the request. Limit is zero
+	// without.
+	Limited bool
+	// Degraded is true if the store did not decide, and the rules' on_store_error did.
+	Degraded bool
+	// Limit is the decisive limit: of the limits that deny, the one with the longest wait, and
+	// otherwise the one with the smallest share remaining.
+	Limit LimitStatus
+	// Observed is the name of a rule that had no room but is only observed. Empty: none.
+	Observed string
+	// Subject and Tier say who asked. Empty: unknown.
+	Subject, Tier string
+
+	decisive, shadowed int
+	one                policy.LimitStatus   // the only limit
+	all                []policy.LimitStatus // all limits, unless there is only one
+	strictest          []int                // of each descriptor; nil: there is one limit, of one descriptor
+	styles             []string             // of the domain
+	headers            *answer.Renderer
+}
+
+// A Header is one header field of an answer, with its name in lower case.
+type Header struct{ Name, Value string }
+
+// A LimitStatus says how one limit stands after a decision.
+type LimitStatus struct {
+	// Rule is the name of the rule, and Name that of the limit. They differ if the rule has several.
+	Rule, Name string
+	// Policy is sliding, token_bucket, fixed, calendar or sliding_counter.
+	Policy string
+	// Hits is the size of the limit, and Window the time that it is for. The window of a bucket is
+	// the time in which an empty one fills.
+	Hits   uint64
+	Window time.Duration
+	// Remaining is the cost that can still be spent now.
+	Remaining uint64
+	// RetryAfter is the wait until the same cost has room. Zero: it had room, or Never is true.
+	RetryAfter time.Duration
+	// ResetAfter is the wait that headers tell as the reset.
+	ResetAfter time.Duration
+	// Never is true if the cost is larger than the limit, so that no wait helps.
+	Never bool
+	// Denies is true if the limit had no room, and is not only observed.
+	Denies bool
+}
+
+// set copies the verdict.
+func (d *Decision) set(v *policy.Verdict, headers *answer.Renderer) {
+	d.Allowed, d.Degraded = v.Allowed, v.Degraded
+	d.Subject, d.Tier = v.Subject, v.Tier
+	d.decisive, d.shadowed, d.styles, d.headers = v.Decisive, v.Shadowed, v.Headers, headers
+	switch {
+	case len(v.Limits) == 1 && len(v.Strictest) == 1:
+		d.one = v.Limits[0]
+	case len(v.Limits) > 0:
+		d.all, d.strictest = slices.Clone(v.Limits), slices.Clone(v.Strictest)
+	}
+	if v.Shadowed >= 0 {
+		d.Observed = v.Limits[v.Shadowed].Rule.Name
+	}
+	if v.Decisive >= 0 {
+		d.Limited = true
+		d.Limit.set(&v.Limits[v.Decisive])
+	}
+}
+
+func (l *LimitStatus) set(s *policy.LimitStatus) {
+	span, _ := s.Span()
+	*l = LimitStatus{
+		Rule: s.Rule.Name, Name: s.Limit.Name, Policy: s.Limit.Policy.String(), Hits: s.Limit.Hits, Window: span,
+		Remaining: s.Decision.Remaining, ResetAfter: s.Told(s.Reset()), Never: s.Decision.Never, Denies: s.Over(),
+	}
+	if !s.Decision.Allowed && !s.Decision.Never {
+		l.RetryAfter = s.Told(s.Wait())
+	}
+}
+
+// Limits returns all limits of the request, in the order of its descriptors. It allocates.
+func (d *Decision) Limits() []LimitStatus {
+	v := d.verdict()
+	limits := make([]LimitStatus, len(v.Limits))
+	for i := range v.Limits {
+		limits[i].set(&v.Limits[i])
+	}
+	return limits
+}
+
+// AppendHeaders appends the header fields for a client to dst: those of the styles of the domain,
+// or else of the settings, and Retry-After for a denial that ends. If nothing limits the request,
+// there are none.
+func (d *Decision) AppendHeaders(dst []Header) []Header {
+	if d.headers == nil {
+		return dst
+	}
+	var room [12]answer.Header
+	for _, h := range d.headers.Append(room[:0], d.verdict(), time.Now) {
+		dst = append(dst, Header(h))
+	}
+	return dst
+}
+
+// Body returns the body of a denial with its content type: the rule's own, or a problem document
+// (RFC 9457). Without a denial both are empty.
+func (d *Decision) Body() (contentType string, body []byte) {
+	if d.Allowed || d.decisive < 0 || d.headers == nil {
+		return "", nil
+	}
+	v := d.verdict()
+	return answer.DenialType(v), answer.AppendDenial(nil, v)
+}
+
+// verdict returns the decision in the form of package answer.
+func (d *Decision) verdict() *policy.Verdict {
+	v := &policy.Verdict{
+		Allowed: d.Allowed, Degraded: d.Degraded, Decisive: d.decisive, Shadowed: d.shadowed,
+		Limits: d.all, Strictest: d.strictest, Headers: d.styles,
+	}
+	if d.one.Rule != nil {
+		v.Limits, v.Strictest = []policy.LimitStatus{d.one}, []int{0}
+		if d.one.Unknown {
+			v.Strictest[0] = -1
+		}
+	}
+	return v
+}

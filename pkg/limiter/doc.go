@@ -1,0 +1,46 @@
+// Package limiter limits requests inside a Go program, without Envoy: by the same rules, with the
+// same decisions and in the same logs as the service rls.
+//
+//	rules, err := limiter.ReadRules("rules.yaml")
+//	store := memstore.New(memstore.Options{})
+//	l, err := limiter.New(store, rules)
+//	d, err := l.Allow(ctx, limiter.One("shop", "api_key", key))
+//	if !d.Allowed { … d.Limit.RetryAfter … }
+//
+// Package httplimit has the middleware for net/http. Package redislimit has the store in Redis.
+// docs/library.md of the project is the guide.
+//
+// # Rules
+//
+// [Rules] come from files, from YAML in memory, or from Go: see [Source]. One reader checks them
+// all, the reader of the service. Its error is [Problems]: everything that is wrong, each with its
+// place.
+//
+// A settings file of the service may be among the paths. Then entries with API keys, the secret of
+// their digests, header styles and the defaults of rules are those of the service. [Limiter.Swap]
+// replaces the rules of a running program. Logs stay: a limit that has changed counts the hits from
+// before.
+//
+// # Decisions
+//
+// A denial is a value, and charges nothing. An error means that neither the store nor the rules
+// could decide. If the store fails, each rule's on_store_error decides, and [Decision.Degraded] is
+// true: see [Limiter.Allow]. [Decision.AppendHeaders] and [Decision.Body] make what a client reads.
+//
+// # API keys
+//
+// The caller gives the API key itself, in an entry whose key is among secrets.entries: api_key,
+// authorization or x-api-key, unless the settings say otherwise. Only its digest goes on: to the
+// matching, the store, the [Decision] and errors.
+//
+// # What it leaves out
+//
+// Limits of requests in flight, and tiers in Redis, in PostgreSQL or behind HTTP. A request that
+// meets a limit in flight gets [ErrInFlight], and [Rules.Warnings] names the rule.
+//
+// # Stability
+//
+// The exported names of this package, of httplimit and of redislimit follow semantic versioning:
+// before version 1.0.0 a minor version may change them, and the changelog says so. Afterwards only a
+// major version may. Names and bytes of logs are those of the service of the same version.
+package limiter

@@ -1,0 +1,20 @@
+// Package httplimit is middleware for net/http that asks a [limiter.Limiter] about each request.
+//
+//	limit, err := httplimit.New(l, httplimit.Options{
+//		Domain:      "shop",
+//		Descriptors: [][]httplimit.Key{{httplimit.Header("api_key", "X-API-Key")}},
+//	})
+//	http.ListenAndServe(":8080", limit(handler))
+//
+// A [Key] makes one entry from a request: from a header, the address of the client, the pattern of
+// the route, a constant or a function. Each list of keys makes one descriptor, as an Envoy rate
+// limit with its actions does. If a key finds nothing in a request, the request has no such
+// descriptor.
+//
+// A denied request gets the status 429, the headers of the domain's styles with Retry-After, and a
+// problem document (RFC 9457) or the rule's own body. Other requests reach the handler, with the
+// same headers on their answers.
+//
+// A client that closes its connection does not end the decision. So the store must bound its calls
+// by itself, as memstore and redislimit do.
+package httplimit

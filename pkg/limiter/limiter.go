@@ -1,0 +1,243 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/reuse"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// The most descriptors of a request, and the most entries of all of them together. The service
+// has the same bounds.
+const (
+	MaxDescriptors = 256
+	MaxEntries     = 4096
+)
+
+// Errors of [Limiter.Allow]. Nothing was charged.
+var (
+	// ErrInFlight: the request meets a limit of requests in flight.
+	ErrInFlight = errors.New("limiter: the library cannot count requests in flight: let rls and Envoy limit them, or use another policy")
+	// ErrBadRequest: the request has no domain or no descriptors, or too many descriptors, entries or
+	// limits. The error that wraps it says which.
+	ErrBadRequest = errors.New("limiter: bad request")
+)
+
+// An Entry is one key and value of a descriptor. Both may contain any bytes.
+type Entry = descriptors.Entry
+
+// A Request asks which limits of its descriptors have room. They are decided together: either all
+// limits are charged or none.
+type Request struct {
+	Domain      string
+	Descriptors []Descriptor
+}
+
+// A Descriptor is an ordered list of entries, which the rules match, with a cost.
+type Descriptor struct {
+	Entries []Entry
+	// Cost is the number of hits to spend. Zero means 1, unless Ask is set.
+	Cost uint64
+	// Ask spends nothing: the decision tells what remains. Cost must be zero. As in the service, the
+	// costs of a rule that was asked so count as usage reports from then on, which are recorded even
+	// if they do not fit, unless the rule has charge: allowed.
+	Ask bool
+	// Refund gives Cost back, the newest hits first. It is always allowed.
+	Refund bool
+}
+
+// One returns a request with one descriptor of one entry, and the cost 1.
+func One(domain, key, value string) Request {
+	return Request{Domain: domain, Descriptors: []Descriptor{{Entries: []Entry{{Key: key, Value: value}}}}}
+}
+
+// A Fallback is a store with a local store beside it. The local store decides for rules with
+// on_store_error local while the store cannot. redislimit.Store is one.
+type Fallback interface {
+	window.Store
+	Local() window.Store
+}
+
+// A Limiter decides requests. It starts no goroutine, and is safe for concurrent use.
+type Limiter struct {
+	decider *policy.Decider
+	calls   sync.Pool // of *call
+	swaps   sync.Mutex
+	active  atomic.Pointer[Rules]
+}
+
+// New returns a Limiter that keeps its logs in a store: a [memstore.Store], a redislimit.Store, or
+// another one that keeps the contract of [window.Store]. The caller closes the store, after the
+// last call of Allow. If the rules belong to another Limiter already, New returns an error.
+func New(store window.Store, rules *Rules) (*Limiter, error) {
+	if store == nil || rules == nil {
+		return nil, errors.New("limiter: New needs a store and rules")
+	}
+	if err := rules.take(); err != nil {
+		return nil, err
+	}
+	o := policy.Options{Store: store, Meters: uncounted{}, NearLimit: 1}
+	if m, ok := store.(*memstore.Store); ok {
+		o.CopiesNames, o.Clock = true, m.Now
+	}
+	if f, ok := store.(Fallback); ok {
+		o.Local = f.Local()
+	}
+	l := &Limiter{decider: policy.NewDecider(rules.generation.Rules, o)}
+	l.calls.New = func() any { return new(call) }
+	l.active.Store(rules)
+	return l, nil
+}
+
+// Swap makes other rules the active ones. A request that is being decided keeps the rules that it
+// began with. Logs stay. The rules must be read for this purpose, and digest API keys as those
+// before: otherwise Swap returns an error and changes nothing.
+func (l *Limiter) Swap(rules *Rules) error {
+	l.swaps.Lock()
+	defer l.swaps.Unlock()
+	switch {
+	case rules == nil:
+		return errors.New("limiter: Swap needs rules")
+	case !rules.sameSecrets(l.active.Load()):
+		return errors.New("limiter: the new rules digest API keys in another way: keep the settings in secrets, or make a new Limiter")
+	}
+	if err := rules.take(); err != nil {
+		return err
+	}
+	l.decider.Swap(rules.generation.Rules)
+	l.active.Store(rules)
+	return nil
+}
+
+// Rules returns the active rules.
+func (l *Limiter) Rules() *Rules { return l.active.Load() }
+
+// take marks the rules as those of a Limiter.
+func (r *Rules) take() error {
+	if !r.used.CompareAndSwap(false, true) {
+		return errors.New("limiter: these rules are in use already: read them again")
+	}
+	return nil
+}
+
+// Allow decides a request, and charges it if it is allowed. A request that no rule limits is
+// allowed. Allow keeps nothing of req and does not change it.
+//
+// If the store fails, the rules' on_store_error decides, as in the service:
+//
+//   - local: this process's share of the limit decides. The memory store has no share; its rule
+//     counts as report.
+//   - allow and deny: the request passes, or is denied without a look at its limits.
+//   - report: Allow returns the error of the store, and the caller decides.
+//
+// ctx and the store's own time limit bound the wait. If ctx ends first, Allow returns an error, and
+// it is unknown whether the request was charged. With an error the decision is zero.
+func (l *Limiter) Allow(ctx context.Context, req Request) (d Decision, err error) {
+	c := l.calls.Get().(*call)
+	err = l.decide(ctx, c, &req, &d)
+	l.calls.Put(c)
+	return d, err
+}
+
+// decide decides one request in the memory of c. d is zero.
+func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision) error {
+	rules := l.active.Load()
+	err := c.read(req, rules)
+	if err == nil {
+		l.decider.Begin(&c.policy, policy.Request{Domain: req.Domain, Descriptors: c.descriptors, Endless: true})
+		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
+			d.set(c.policy.Verdict(), rules.headers)
+		}
+	}
+	c.forget()
+	return asError(err)
+}
+
+// asError returns the error of Allow for one of policy.
+func asError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var endless *policy.EndlessError
+	var tooMany *policy.TooManyLimitsError
+	switch {
+	case errors.As(err, &endless):
+		return fmt.Errorf("%w (rule %s)", ErrInFlight, endless.Rule)
+	case errors.As(err, &tooMany):
+		return fmt.Errorf("%w: %w", ErrBadRequest, tooMany)
+	}
+	return err
+}
+
+// A call is one request on its way. The next request reuses its memory.
+type call struct {
+	policy      policy.Call
+	descriptors []policy.Descriptor
+	entries     []Entry
+}
+
+// read copies the request into c, because policy changes values in place, and replaces API keys by
+// their digests.
+func (c *call) read(req *Request, rules *Rules) error {
+	entries := 0
+	for i := range req.Descriptors {
+		entries += len(req.Descriptors[i].Entries)
+	}
+	switch {
+	case req.Domain == "":
+		return fmt.Errorf("%w: it has no domain", ErrBadRequest)
+	case len(req.Descriptors) == 0:
+		return fmt.Errorf("%w: it has no descriptors", ErrBadRequest)
+	case len(req.Descriptors) > MaxDescriptors:
+		return fmt.Errorf("%w: it has %d descriptors, more than %d", ErrBadRequest, len(req.Descriptors), MaxDescriptors)
+	case entries > MaxEntries:
+		return fmt.Errorf("%w: it has %d entries, more than %d", ErrBadRequest, entries, MaxEntries)
+	}
+	if cap(c.entries) < entries {
+		c.entries = make([]Entry, 0, entries) // it must not grow below: the descriptors point into it
+	}
+	secrets := rules.generation.Secrets
+	for i := range req.Descriptors {
+		d := &req.Descriptors[i]
+		if d.Ask && d.Cost != 0 {
+			return fmt.Errorf("%w: descriptor %d asks, and has a cost", ErrBadRequest, i)
+		}
+		begin := len(c.entries)
+		for _, e := range d.Entries {
+			if secrets.Is(e.Key) {
+				e.Value = secrets.Fingerprint(e.Value)
+			}
+			c.entries = append(c.entries, e)
+		}
+		one := policy.Descriptor{Entries: c.entries[begin:len(c.entries):len(c.entries)], Cost: d.Cost, Refund: d.Refund}
+		if one.Cost == 0 && !d.Ask {
+			one.Cost = 1
+		}
+		c.descriptors = append(c.descriptors, one)
+	}
+	return nil
+}
+
+// forget removes the request from c.
+func (c *call) forget() {
+	c.policy.Forget()
+	c.descriptors, c.entries = reuse.Slice(c.descriptors), reuse.Slice(c.entries)
+}
+
+// uncounted is a policy.Meters that counts nothing.
+type uncounted struct{}
+
+func (uncounted) Meter(string, string) policy.Meter           { return uncounted{} }
+func (uncounted) UnknownDomain()                              {}
+func (uncounted) Count(policy.Outcome)                        {}
+func (uncounted) Near(uint64, uint64)                         {}
+func (uncounted) Denied(string, window.Policy, time.Duration) {}
+func (uncounted) Detail([]byte, policy.Outcome)               {}

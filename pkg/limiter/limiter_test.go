@@ -1,0 +1,421 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/slidegate/slidegate/pkg/limiter"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const shop = `
+domain: shop
+descriptors:
+  - key: api_key
+    rate_limit: {name: per-key, unit: minute, requests_per_unit: 2}
+  - key: remote_address
+    rate_limit: {name: per-address, limits: [{window: 1s, requests: 5}, {window: 1h, requests: 9}]}
+  - key: watched
+    shadow_mode: true
+    rate_limit: {name: watched, window: 10s, requests: 1}
+  - key: upload
+    rate_limit: {name: upload, policy: in_flight, max: 3, hold: 1m}
+`
+
+// clock is a clock that only the test moves.
+type clock struct{ now time.Duration }
+
+// start is a time in 2026.
+const start = 1_790_000_000 * time.Second
+
+// newLimiter returns a Limiter with a memory store whose clock the test moves.
+func newLimiter(t testing.TB, rules *limiter.Rules) (*limiter.Limiter, *clock) {
+	t.Helper()
+	c := &clock{start}
+	store := memstore.New(memstore.Options{Clock: func() time.Duration { return c.now }})
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l, err := limiter.New(store, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, c
+}
+
+func parse(t testing.TB, text string) *limiter.Rules {
+	t.Helper()
+	rules, err := limiter.ParseRules("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+func allow(t testing.TB, l *limiter.Limiter, req limiter.Request) limiter.Decision {
+	t.Helper()
+	d, err := l.Allow(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestAllow decides requests at given times.
+func TestAllow(t *testing.T) {
+	l, c := newLimiter(t, parse(t, shop))
+	key := limiter.One("shop", "api_key", "k1")
+	ask := limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: key.Descriptors[0].Entries, Ask: true}}}
+	refund := limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: key.Descriptors[0].Entries, Refund: true}}}
+	large := limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: key.Descriptors[0].Entries, Cost: 3}}}
+	both := limiter.Request{Domain: "shop", Descriptors: append(limiter.One("shop", "remote_address", "192.0.2.1").Descriptors, key.Descriptors...)}
+	address := limiter.One("shop", "remote_address", "192.0.2.1")
+	per := func(remaining uint64, retry, reset time.Duration) limiter.LimitStatus {
+		return limiter.LimitStatus{Rule: "per-key", Name: "per-key", Policy: "sliding", Hits: 2, Window: time.Minute, Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Denies: retry > 0}
+	}
+	never := per(0, 0, 0)
+	never.Never, never.Denies = true, true
+	for i, step := range []struct {
+		at      time.Duration
+		req     limiter.Request
+		allowed bool
+		want    limiter.LimitStatus
+	}{
+		{0, key, true, per(1, 0, time.Minute)},
+		{10 * time.Second, limiter.One("shop", "api_key", "Bearer k1"), true, per(0, 0, 50*time.Second)},
+		{20 * time.Second, key, false, per(0, 40*time.Second, 40*time.Second)},
+		{20 * time.Second, both, false, per(0, 40*time.Second, 40*time.Second)},
+		{20 * time.Second, large, false, never},
+		{20 * time.Second, refund, true, limiter.LimitStatus{}},
+		{30 * time.Second, ask, true, per(1, 0, 30*time.Second)},
+		{30 * time.Second, address, true, limiter.LimitStatus{
+			Rule: "per-address", Name: "per-address-1s", Policy: "sliding", Hits: 5, Window: time.Second, Remaining: 4, ResetAfter: time.Second,
+		}},
+		{60 * time.Second, ask, true, per(2, 0, 0)},
+		{60 * time.Second, limiter.One("shop", "unknown", "x"), true, limiter.LimitStatus{}},
+		{60 * time.Second, limiter.One("other", "api_key", "x"), true, limiter.LimitStatus{}},
+	} {
+		c.now = start + step.at
+		d := allow(t, l, step.req)
+		if d.Allowed != step.allowed {
+			t.Errorf("step %d: allowed %v, want %v", i, d.Allowed, step.allowed)
+		}
+		if d.Limited != (step.want.Rule != "") {
+			t.Errorf("step %d: limited %v", i, d.Limited)
+		}
+		if diff := cmp.Diff(step.want, d.Limit); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// TestDeniedIsFree: the denied request of both limits has charged neither.
+func TestDeniedIsFree(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	req := limiter.Request{Domain: "shop", Descriptors: append(limiter.One("", "remote_address", "192.0.2.1").Descriptors, limiter.One("", "api_key", "k").Descriptors...)}
+	for range 10 {
+		allow(t, l, req)
+	}
+	d := allow(t, l, limiter.One("shop", "remote_address", "192.0.2.1"))
+	if limits := d.Limits(); len(limits) != 2 || limits[0].Remaining != 2 || limits[1].Remaining != 6 {
+		t.Errorf("after 2 allowed, 8 denied and this one: %+v", limits)
+	}
+}
+
+// TestAnswers: headers and bodies are those of the service.
+func TestAnswers(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	text := func(d limiter.Decision) (all string) {
+		for _, h := range d.AppendHeaders(nil) {
+			all += h.Name + ": " + h.Value + "\n"
+		}
+		kind, body := d.Body()
+		return all + kind + string(body)
+	}
+	key, address := limiter.One("shop", "api_key", "secret-key"), limiter.One("shop", "remote_address", "192.0.2.1")
+	first := allow(t, l, key)
+	allow(t, l, key)
+	for name, tt := range map[string]struct {
+		d    limiter.Decision
+		want string
+	}{
+		"allowed": {first, "ratelimit-policy: \"per-key\";q=2;w=60\nratelimit: \"per-key\";r=1;t=60\n"},
+		"denied": {allow(t, l, key), "ratelimit-policy: \"per-key\";q=2;w=60\nratelimit: \"per-key\";r=0;t=60\nretry-after: 60\napplication/problem+json" +
+			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"No room under rule per-key: 2 hits in any 1m; try again in 60 s.","rule":"per-key","limit":2,"window":60,"retry_after":60,"violated-policies":["per-key"]}`},
+		"two limits": {allow(t, l, address), "ratelimit-policy: \"per-address-1s\";q=5;w=1, \"per-address-1h\";q=9;w=3600\nratelimit: \"per-address-1s\";r=4;t=1\n"},
+		"no limit":   {allow(t, l, limiter.One("shop", "x", "y")), ""},
+		"zero":       {limiter.Decision{}, ""},
+	} {
+		if diff := cmp.Diff(tt.want, text(tt.d)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if strings.Contains(fmt.Sprintf("%+v", tt.d), "secret-key") {
+			t.Errorf("%s: the decision has the API key", name)
+		}
+	}
+}
+
+func TestObserved(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	req := limiter.One("shop", "watched", "x")
+	allow(t, l, req)
+	if d := allow(t, l, req); !d.Allowed || d.Observed != "watched" || d.Limited {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestErrorsOfRequests(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	for name, tt := range map[string]struct {
+		req  limiter.Request
+		is   error
+		text string
+	}{
+		"no domain":      {limiter.One("", "api_key", "k"), limiter.ErrBadRequest, "no domain"},
+		"no descriptors": {limiter.Request{Domain: "shop"}, limiter.ErrBadRequest, "no descriptors"},
+		"descriptors":    {limiter.Request{Domain: "shop", Descriptors: make([]limiter.Descriptor, 257)}, limiter.ErrBadRequest, "257 descriptors"},
+		"entries":        {limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: make([]limiter.Entry, 4097)}}}, limiter.ErrBadRequest, "4097 entries"},
+		"ask and cost":   {limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Ask: true, Cost: 1}}}, limiter.ErrBadRequest, "descriptor 0 asks"},
+		"in flight":      {limiter.One("shop", "upload", "x"), limiter.ErrInFlight, "upload"},
+	} {
+		d, err := l.Allow(t.Context(), tt.req)
+		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.text) || d.Allowed {
+			t.Errorf("%s: got %v, %v", name, d.Allowed, err)
+		}
+	}
+	if w := l.Rules().Warnings(); len(w) != 1 || w[0].Line != 11 || !strings.Contains(w[0].Message, "in flight") {
+		t.Errorf("warnings %v, want one for the rule in flight", w)
+	}
+}
+
+// broken is a store that fails.
+type broken struct{ window.Store }
+
+var errBroken = errors.New("broken")
+
+func (broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+	return true, errBroken
+}
+
+// withLocal is a broken store with a share beside it.
+type withLocal struct {
+	broken
+	local window.Store
+}
+
+func (w withLocal) Local() window.Store { return w.local }
+
+func TestStoreError(t *testing.T) {
+	local := memstore.New(memstore.Options{})
+	defer local.Close()
+	for _, tt := range []struct {
+		choice  string
+		store   window.Store
+		allowed bool
+		err     error
+		retry   time.Duration
+	}{
+		{"allow", broken{}, true, nil, 0},
+		{"deny", broken{}, false, nil, time.Second},
+		{"report", broken{}, false, errBroken, 0},
+		{"local", broken{}, false, errBroken, 0},
+		{"local", withLocal{local: local}, true, nil, 0},
+	} {
+		rules, err := limiter.MakeRules(limiter.Domain{Name: "d", Rules: []limiter.Rule{{
+			Key:       "k",
+			RateLimit: &limiter.RateLimit{OnStoreError: tt.choice, Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 5, Window: time.Minute}}}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := limiter.New(tt.store, rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := l.Allow(t.Context(), limiter.One("d", "k", "v"))
+		if d.Allowed != tt.allowed || !errors.Is(err, tt.err) || d.Degraded != (err == nil) || d.Limit.RetryAfter != tt.retry {
+			t.Errorf("%s: got %+v, %v", tt.choice, d, err)
+		}
+	}
+}
+
+// TestSwap: the history stays, and what cannot be swapped is refused.
+func TestSwap(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	key := limiter.One("shop", "api_key", "k")
+	allow(t, l, key)
+	allow(t, l, key)
+	more := parse(t, strings.Replace(shop, "requests_per_unit: 2", "requests_per_unit: 10", 1))
+	if err := l.Swap(more); err != nil {
+		t.Fatal(err)
+	}
+	if d := allow(t, l, key); !d.Allowed || d.Limit.Hits != 10 || d.Limit.Remaining != 7 {
+		t.Errorf("after the swap: %+v", d.Limit)
+	}
+	if err := l.Swap(more); err == nil || !strings.Contains(err.Error(), "in use already") {
+		t.Errorf("the same rules again: %v", err)
+	}
+	if _, err := limiter.New(memstore.New(memstore.Options{SweepInterval: -1}), more); err == nil {
+		t.Error("rules of another limiter were taken")
+	}
+	keyed, err := limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}}, Environ: []string{"SLIDEGATE_SECRETS_KEY=0123456789abcdef"}}.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Swap(keyed); err == nil || !strings.Contains(err.Error(), "digest API keys in another way") {
+		t.Errorf("other secrets: %v", err)
+	}
+	if l.Rules() != more {
+		t.Error("a refused swap changed the rules")
+	}
+}
+
+// TestConcurrent asks, and swaps meanwhile: no more is admitted than the limit.
+func TestConcurrent(t *testing.T) {
+	text := strings.Replace(shop, "requests_per_unit: 2", "requests_per_unit: 100", 1)
+	l, _ := newLimiter(t, parse(t, text))
+	var admitted [8]int
+	var all sync.WaitGroup
+	for i := range admitted {
+		all.Go(func() {
+			for range 100 {
+				if d, err := l.Allow(t.Context(), limiter.One("shop", "api_key", "k")); err == nil && d.Allowed {
+					admitted[i]++
+				}
+			}
+		})
+	}
+	for range 20 {
+		if err := l.Swap(parse(t, text)); err != nil {
+			t.Error(err)
+		}
+	}
+	all.Wait()
+	sum := 0
+	for _, n := range admitted {
+		sum += n
+	}
+	if sum != 100 {
+		t.Errorf("admitted %d, want 100", sum)
+	}
+}
+
+// TestProblems: every mistake at once, with its place.
+func TestProblems(t *testing.T) {
+	const bad = "domain: a\ndescriptors:\n  - key: k\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n  - kye: x\n"
+	wrong := limiter.Domain{Name: "go", Rules: []limiter.Rule{
+		{Key: "", RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second}}}}},
+		{Key: "b", RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "token_bucket", Window: time.Second, Requests: 1}}}}},
+	}}
+	for name, tt := range map[string]struct {
+		source limiter.Source
+		want   []string
+	}{
+		"nothing": {limiter.Source{}, []string{"no rules: give"}},
+		"yaml":    {limiter.Source{Texts: []limiter.Text{{Name: "r.yaml", Data: []byte(bad)}}}, []string{"r.yaml:4:", "r.yaml:5:", "fortnight", "kye"}},
+		"go":      {limiter.Source{Domains: []limiter.Domain{wrong}}, []string{"domain go: descriptors[0].key: a descriptor key cannot be empty", "domain go: descriptors[b].rate_limit"}},
+		"no file": {limiter.Source{Paths: []string{"/nonexistent/rules.yaml"}}, []string{"/nonexistent/rules.yaml"}},
+		"setting": {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}}, Environ: []string{"SLIDEGATE_STORE_TYPE=disk"}}, []string{"SLIDEGATE_STORE_TYPE"}},
+		"source":  {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}}, Environ: []string{"SLIDEGATE_TIERS_SOURCE=http", "SLIDEGATE_TIERS_HTTP_URL=http://127.0.0.1:1/"}}, []string{"tiers.source"}},
+		"UTF-8":   {limiter.Source{Domains: []limiter.Domain{{Name: "a\xff"}}}, []string{"not UTF-8"}},
+		"twice":   {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}, {Name: "s", Data: []byte(shop)}}}, []string{"s:2", "a second domain"}},
+	} {
+		_, err := tt.source.Read()
+		var problems limiter.Problems
+		if !errors.As(err, &problems) {
+			t.Errorf("%s: got %v, want problems", name, err)
+			continue
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q is not in\n%v", name, want, err)
+			}
+		}
+	}
+}
+
+// TestMadeRules: rules made in Go mean what the same rules mean in YAML.
+func TestMadeRules(t *testing.T) {
+	made, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{
+		{Key: "s", RateLimit: &limiter.RateLimit{Name: "s", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 5, Window: 90 * time.Second}}}}},
+		{Key: "b", RateLimit: &limiter.RateLimit{Name: "b", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "token_bucket", Rate: "1/s", Burst: 7}}}}},
+		{Key: "c", RateLimit: &limiter.RateLimit{Name: "c", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "calendar", Unit: "month", Requests: 9, TimeZone: "Europe/Berlin"}}}}},
+		{Key: "none", RateLimit: &limiter.RateLimit{Name: "none", Terms: limiter.Terms{Limits: []limiter.Limit{{Window: time.Second}}}}},
+		{Key: "free", RateLimit: &limiter.RateLimit{Name: "free", Terms: limiter.Terms{Unlimited: true}}},
+		{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\"", RateLimit: &limiter.RateLimit{Name: "odd", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 3, Window: time.Second}}}}},
+		{Key: "up", Value: "a*", Rules: []limiter.Rule{{Key: "down", RateLimit: &limiter.RateLimit{Name: "down", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second, Policy: "fixed"}}}}}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := newLimiter(t, made)
+	for _, tt := range []struct {
+		entries []limiter.Entry
+		want    string
+	}{
+		{[]limiter.Entry{{Key: "s", Value: "v"}}, "sliding 5 1m30s"},
+		{[]limiter.Entry{{Key: "b", Value: "v"}}, "token_bucket 7 7s"},
+		{[]limiter.Entry{{Key: "c", Value: "v"}}, "calendar 9 720h0m0s"},
+		{[]limiter.Entry{{Key: "none", Value: "v"}}, "sliding 0 1s"},
+		{[]limiter.Entry{{Key: "free", Value: "v"}}, " 0 0s"},
+		{[]limiter.Entry{{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\""}}, "sliding 3 1s"},
+		{[]limiter.Entry{{Key: "up", Value: "abc"}, {Key: "down", Value: "v"}}, "fixed 1 1s"},
+	} {
+		d := allow(t, l, limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: tt.entries}}})
+		if got := fmt.Sprint(d.Limit.Policy, " ", d.Limit.Hits, " ", d.Limit.Window); got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.entries, got, tt.want)
+		}
+	}
+}
+
+func TestReadFS(t *testing.T) {
+	fsys := fstest.MapFS{"rules/a.yaml": {Data: []byte(shop)}, "rules/b.yaml": {Data: []byte("domain: b\ndescriptors: []\n")}}
+	rules, err := limiter.ReadFS(fsys, "rules/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rules.HasDomain("shop") || !rules.HasDomain("b") || rules.HasDomain("edge") {
+		t.Error("the domains are not those of the files")
+	}
+	for _, pattern := range []string{"none/*", "["} {
+		if _, err := limiter.ReadFS(fsys, pattern); err == nil {
+			t.Errorf("%s: no error", pattern)
+		}
+	}
+}
+
+// FuzzMakeRules: whatever the texts are, there are rules or problems, and the rules are those of the
+// texts.
+func FuzzMakeRules(f *testing.F) {
+	f.Add("shop", "api_key", "v", "sliding", "10/s", "month", "per-key", uint64(1), int64(time.Minute))
+	f.Add("a: b\n---\n", "{", "*a*", "token_bucket", "1/s", "", "\"", uint64(0), int64(-1))
+	f.Add("\xff", "\u2028", "~", "in_flight", "null", "0", "&a *a", uint64(1<<63), int64(1<<62))
+	f.Fuzz(func(t *testing.T, domain, key, value, policy, rate, unit, name string, n uint64, win int64) {
+		rules, err := limiter.MakeRules(limiter.Domain{Name: domain, Rules: []limiter.Rule{{
+			Key: key, Value: value, RateLimit: &limiter.RateLimit{Name: name, Terms: limiter.Terms{Limits: []limiter.Limit{
+				{Policy: policy, Rate: rate, Burst: n, Unit: unit, Requests: n, Window: time.Duration(win)},
+			}}},
+		}, {Key: key + "2", Value: value, RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: n, Window: time.Duration(win)}}}}}}})
+		var problems limiter.Problems
+		switch {
+		case err == nil && !rules.HasDomain(domain):
+			t.Errorf("no domain %q", domain)
+		case err != nil && (!errors.As(err, &problems) || len(problems) == 0 || strings.TrimSpace(err.Error()) == ""):
+			t.Errorf("the error is %q, want problems", err)
+		}
+	})
+}
