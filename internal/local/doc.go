@@ -160,8 +160,9 @@
 // ([Settler.Doubt]). If the shares then admit the group, the process owes each log the cost,
 // unless the late call was charged. While a log has a debt, the shares decide all groups
 // that name the log ([Shares.TakeOwed]), so the other logs of these groups get debts too. They
-// do so for [ShareOptions.SettleTime] after the late call at most, a second by default. Then
-// the shared store decides again, also if requests never pause, and Recheck looks at its answers.
+// do so for [ShareOptions.SettleTime] after the late call at most, a second by default. Then the
+// shared store decides again, also if requests never pause. Until the last charge arrives, it may
+// admit as much beyond the limit.
 //
 // One goroutine settles the debt of a log. It waits until every call that was under way has
 // ended, and reads the log. With mode Always it charges what it does not find there. Then it
