@@ -210,6 +210,16 @@ func TestTakeBackBounds(t *testing.T) {
 	if sizes[true] == 0 || sizes[false] == 0 {
 		t.Errorf("logs of up to 128 kB and above: %v, want both", sizes)
 	}
+	// The newest slot and 64 before it are looked at.
+	var near []byte
+	for i := range int64(70) {
+		near = windowtest.Take(near, start+i, c, new(window.Decision))
+	}
+	for before, want := range map[int64]uint64{64: 1, 65: 0} {
+		if took := r.compare(near, start+69, back{id: c.Log(), at: start + 69 - before, cost: 1}); took != want {
+			t.Errorf("%d slots before the newest: %d taken, want %d", before, took, want)
+		}
+	}
 	// A ring of exactly 128 kB, and one with room for a slot more.
 	for capacity, want := range map[int]uint64{14_549: 1, 14_550: 0} {
 		ring := make([]byte, 131+9*capacity)
