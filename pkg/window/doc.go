@@ -18,36 +18,53 @@
 //     room of 1. Entries are charged only where there is room, so no half-open
 //     interval of length W ever holds more than the limit, whatever the
 //     concurrency. ([Always] is the exception.)
+//
 //  2. All or nothing. If every check of a group has room, every check is charged,
 //     at one instant per log. If one check has no room, no check is charged. The
 //     section on modes says what a [Mode] changes.
+//
 //  3. Denied is free. A denied group leaves every log as it was, except for what
 //     [Always] and [Refund] record.
+//
 //  4. A limit is an argument, not state. Another limit on the same key counts at
 //     the next call, with the history kept. Another window length is another log.
+//
 //  5. The clock is the store's, in whole microseconds, and never runs backwards
 //     within a log. If the clock is set back, the log is seen from the time of its
 //     last write until the clock has caught up. A write is a charge or refund that
 //     recorded something, even if that has expired. Waits count from the clock as
 //     it is, so they include the time to catch up.
+//
 //  6. Cost 0 asks whether anything remains. It is denied if nothing remains, and
 //     records nothing.
+//
 //  7. A cost above the limit never has room, however long the caller waits. The
 //     answer is [Decision.Never], not a long wait.
+//
 //  8. Checks of one group that name the same log are decided together: each is
 //     allowed only if their summed cost fits. [Fold] defines it.
+//
 //  9. An error means only "could not decide". A store that returns an error has
 //     charged either the whole group or nothing of it. It does not try again by
 //     itself, because a second try could charge twice.
+//
 //  10. Idle logs disappear by themselves, at the latest when a window and a
 //     little slack have passed since the last charge.
+//
 //  11. A limit of 0 denies without a log, but [Always] and [Refund] are still
 //     recorded. A limit of [MaxHits] is unlimited: it allows, and records
 //     nothing. [WithoutLog] answers both.
+//
 //  12. A [Check] with a precision counts each entry up to one precision too long,
 //     never too short. Times are rounded up, so a log never admits more than its
 //     limit. The clock itself is not rounded. Windows above six days keep times in
 //     milliseconds, rounded up in the same way.
+//
+//  13. A check with [Check.Once] is a repeat if the store has a receipt that covers it: of a charge of
+//     the same log with the same ID, that has not ended, has repeats left, and cost as much.
+//     A repeat has room and charges nothing. A charge that is no repeat leaves a receipt, unless
+//     one with its ID lives. A denied group makes no receipt, and uses no repeat. A store
+//     with bounds may drop receipts.
 //
 // A store that is called without wait keeps the same contract for the groups that it
 // decides. Groups that it does not decide leave no trace.

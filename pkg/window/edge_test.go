@@ -130,7 +130,7 @@ func TestEdges(t *testing.T) {
 		var log []byte
 		for i, s := range tt.steps {
 			// Dirty: every field must be filled in.
-			got := Decision{true, true, 9, 9, 9, 9, true, true}
+			got := Decision{true, true, 9, 9, 9, 9, true, true, true}
 			log = take(log, s.at, &s.c, &got)
 			if diff := cmp.Diff(s.want, got); diff != "" {
 				t.Errorf("%s: step %d at %d, %v cost %d of %d: (-want +got)\n%s", tt.name, i, s.at, s.c.Mode, s.c.Cost, s.c.Limit.Hits, diff)

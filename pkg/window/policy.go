@@ -115,7 +115,7 @@ const maxPeriod = int64(MaxWindow / time.Second)
 // plain reports whether c has nothing but what its policy needs, and needs no period.
 func (c *Check) plain() bool {
 	p := c.Limit.Policy
-	return (p == InFlight) == (c.Stream != 0) && c.Period == Period{} && p != Calendar && (p == Sliding || c.Precision == 0 && c.Lease == Lease{})
+	return (p == InFlight) == (c.Stream != 0) && c.Once.ID == 0 && c.Period == Period{} && p != Calendar && (p == Sliding || c.Precision == 0 && c.Lease == Lease{})
 }
 
 // validPolicy reports what c has too much or too little for its policy, or nil.
@@ -137,5 +137,5 @@ func (c *Check) validPolicy() error {
 	case (p == InFlight) != (c.Stream != 0):
 		return fmt.Errorf("a check with the policy %v and the stream %d: only a check in flight has a stream, and needs one", p, c.Stream)
 	}
-	return nil
+	return c.validOnce()
 }

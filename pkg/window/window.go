@@ -92,6 +92,8 @@ type Check struct {
 	// Stream names the stream that holds the cost of a check with [InFlight]. It is zero for
 	// every other policy.
 	Stream StreamID
+	// Once lets requests of one attempt charge the log once.
+	Once Once
 }
 
 const (
@@ -164,6 +166,9 @@ type Decision struct {
 	// Remembered is true if a store in front of a shared store repeats a denial from memory,
 	// without asking the shared store.
 	Remembered bool
+	// Repeated is true if the check is a repeat of a charge with the same [Check.Once]: it has room
+	// because that charge had it, and charges nothing.
+	Repeated bool
 }
 
 // MaxChecks is the most checks that one request of the service may have, with every
@@ -204,8 +209,9 @@ type Store interface {
 // break the contract. The cases are: decisions of another length than checks, an empty
 // key, a limit that is not [Limit.Valid], an unknown mode, a precision outside 0 to the
 // window, a precision, lease, period or stream that does not belong to the policy or is
-// missing, two different streams, and two modes for one log that exclude each other. Stores call it before they
-// change anything.
+// missing, a [Check.Once] out of bounds or beside what cannot have a receipt, two different
+// streams, and two modes for one log that exclude each other. Stores call it before they change
+// anything.
 func Validate(checks []Check, decisions []Decision) error {
 	if len(checks) != len(decisions) {
 		return fmt.Errorf("%w: %d checks, but room for %d decisions", ErrBadCheck, len(checks), len(decisions))
@@ -249,7 +255,7 @@ func (c *Check) validTerms() error {
 // mode become one check, and all of them get its decision. It has their summed cost,
 // which saturates, the smallest of their limits and rates, the longest of their holds, the
 // finest of their precisions, and the period of the first of them. A rate beside [MaxHits]
-// does not count.
+// does not count. Unless all have the same [Check.Once], they are charged each time.
 //
 // Usually no log is named twice with one mode. Fold then returns checks itself and nil,
 // and allocates nothing. Otherwise it returns the folded checks and, for each original
@@ -289,6 +295,9 @@ func fold(checks []Check) (folded []Check, answer []int) {
 			f.Limit.Hits = min(f.Limit.Hits, c.Limit.Hits)
 			f.Limit.Window = max(f.Limit.Window, c.Limit.Window) // differs only in flight
 			f.Precision = min(f.Precision, c.Precision)
+			if f.Once != c.Once {
+				f.Once = Once{}
+			}
 		}
 		answer[i] = j
 	}

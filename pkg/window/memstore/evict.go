@@ -93,15 +93,18 @@ func (a *checkState) need(c *window.Check) need {
 
 // makeRoom makes room for all checks of a group that are to be charged. If it cannot, the
 // error wraps ErrFull. The caller holds the locks of the shards.
-func (s *Store) makeRoom(checks []window.Check, group []checkState, flight *streamState, touched uint64, now int64) error {
+func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra, touched uint64, now int64) error {
 	var streams need
-	if flight != nil {
-		streams = flight.need(checks, group)
+	if more != nil {
+		streams = more.flight.need(checks, group)
 	}
 	most := streams
 	for i := range checks {
 		if a := &group[i]; a.shard != nil && a.charged {
 			most.add(a.most(&checks[i]))
+			if checks[i].Receipts() {
+				most.add(need{1, logBytes + int64(len(checks[i].Key)) + window.ReceiptBytes})
+			}
 		}
 	}
 	for ; touched != 0; touched &= touched - 1 {
@@ -110,8 +113,10 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, flight *stre
 			continue
 		}
 		var n need
-		if flight != nil && sh == flight.shard {
-			n = streams
+		if more != nil {
+			if n = more.needReceipts(checks, group, sh); sh == more.flight.shard {
+				n.add(streams)
+			}
 		}
 		for j := range checks {
 			if a := &group[j]; a.shard == sh && a.charged {
@@ -270,6 +275,9 @@ type candidate struct {
 func (c *candidate) judge(l *log, now int64) state {
 	if l.ofStream() {
 		return c.weighStream(l, now)
+	}
+	if l.ofReceipt() {
+		return c.weighReceipt(l, now)
 	}
 	*c = candidate{log: l, limit: uint64(l.limit)}
 	c.used, c.last = window.Weigh(l.packed, now, l.id(), c.limit)

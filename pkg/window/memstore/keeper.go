@@ -175,7 +175,7 @@ func (t *table) list(ids []window.LogID, m window.Match, from uint32, effort int
 		effort -= bucketEffort
 		for l := *t.at(hash); l != nil; l = l.next {
 			effort -= logEffort
-			if bits.Reverse32(l.hash) >= from && !l.ofStream() && m.Matches(l.key) {
+			if bits.Reverse32(l.hash) >= from && !l.ofStream() && !l.ofReceipt() && m.Matches(l.key) {
 				ids = append(ids, l.id())
 			}
 		}

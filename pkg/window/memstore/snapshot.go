@@ -25,7 +25,7 @@ import (
 //	  key      4  its length, at least 1
 //	  packed   4  its length
 //	  policy   1
-//	  window   7  microseconds
+//	  window   7  microseconds; of a receipt: the rest of its name
 //	  limit    4  of the last check that could deny; 2^32-1 if there was none
 //	  key
 //	  packed      package window's bytes
@@ -110,7 +110,11 @@ func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 			id := l.id()
 			b = binary.BigEndian.AppendUint32(b, uint32(len(id.Key)))
 			b = binary.BigEndian.AppendUint32(b, uint32(len(l.packed)))
-			b = binary.BigEndian.AppendUint64(b, uint64(id.Policy)<<policyBits|uint64(id.Window.Microseconds()))
+			word := uint64(id.Policy)<<policyBits | uint64(id.Window.Microseconds())
+			if l.ofReceipt() {
+				word = uint64(l.name)
+			}
+			b = binary.BigEndian.AppendUint64(b, word)
 			b = binary.BigEndian.AppendUint32(b, l.limit)
 			b = append(b, id.Key...)
 			b = append(b, l.packed...)
@@ -277,8 +281,10 @@ func (l *loader) readLog() (bool, error) {
 	switch {
 	case l.version == firstVersion && id.Policy != window.Sliding:
 		return false, badSnapshot("it has a log of the policy %d, and its version is %d, which has no policies", id.Policy, l.version)
-	case id.Policy > streams:
+	case id.Policy > receipts:
 		return false, badSnapshot("it has a log of the policy %d, which this program does not know", id.Policy)
+	case id.Policy == receipts:
+		id.Window = name(word).window()
 	case micros > uint64(window.MaxWindow.Microseconds()):
 		return false, badSnapshot("a window of %d us cannot be", micros)
 	case id.Policy >= window.InFlight:
@@ -313,6 +319,15 @@ func (l *loader) judge(id window.LogID) error {
 			return badSnapshot("what it says of a stream cannot be")
 		}
 		putHead(l.packed, uint64(l.packed[0]), s.until+behind.Milliseconds())
+		return nil
+	}
+	if id.Policy == receipts {
+		r, ok := window.ReadReceipt(l.packed)
+		if !ok || r.Ends > maxSnapshotClock+window.MaxOnce.Microseconds() {
+			return badSnapshot("a receipt cannot be")
+		}
+		r.Ends += behind.Microseconds()
+		r.Put(l.packed)
 		return nil
 	}
 	contents, err := window.Decode(l.packed)

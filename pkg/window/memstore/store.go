@@ -193,21 +193,21 @@ func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisio
 func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 	if len(checks) == 1 {
 		switch c := &checks[0]; {
-		case c.Stream == 0:
+		case c.Stream == 0 && !c.Receipts():
 			return s.takeOne(c, &decisions[0])
-		case !c.Mode.Unconditional():
+		case c.Stream != 0 && !c.Mode.Unconditional():
 			return s.takeInFlight(c, &decisions[0])
 		}
 	}
 	folded, answer := window.Fold(checks)
 	switch {
-	case answer == nil && !hasStream(checks):
+	case answer == nil && !needsMore(checks):
 		return s.takeGroup(checks, decisions, nil)
 	case answer == nil:
-		return s.takeStream(checks, decisions)
+		return s.takeMore(checks, decisions)
 	}
 	answers := make([]window.Decision, len(folded))
-	if err := s.takeStream(folded, answers); err != nil {
+	if err := s.takeMore(folded, answers); err != nil {
 		return err
 	}
 	for i, j := range answer {
@@ -290,25 +290,25 @@ func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
 //go:noinline
 func (s *Store) makeRoomInFlight(c *window.Check, a *checkState, flight *streamState, touched uint64, now int64) error {
 	group := [2]checkState{*a, {log: flight.log}} // makeRoom does not drop their logs
-	return s.makeRoom([]window.Check{*c}, group[:], flight, touched, now)
+	return s.makeRoom([]window.Check{*c}, group[:], &extra{flight: *flight}, touched, now)
 }
 
-// takeStream is takeGroup for checks that may have a stream. What it needs besides is not a
-// variable of takeGroup, where it would slow other groups down.
+// takeMore is takeGroup for checks that may have a stream or receipts. What it needs besides is not
+// a variable of takeGroup, where it would slow other groups down.
 //
 //go:noinline
-func (s *Store) takeStream(checks []window.Check, decisions []window.Decision) error {
-	return s.takeGroup(checks, decisions, new(streamState))
+func (s *Store) takeMore(checks []window.Check, decisions []window.Decision) error {
+	return s.takeGroup(checks, decisions, new(extra))
 }
 
-// takeGroup decides checks of which no two have the same log and mode. flight is new, or nil if
-// none of them has a stream.
-func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, flight *streamState) error {
+// takeGroup decides checks of which no two have the same log and mode. more is new, or nil if
+// none of them has a stream or a receipt.
+func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, more *extra) error {
 	var inline [inlineChecks]checkState
 	group := inline[:]
 	states := len(checks)
-	if flight != nil {
-		states++ // the last has the log of the stream, which makeRoom does not drop
+	if more != nil {
+		states += 1 + len(checks) // those of the stream and of the receipts, whose logs makeRoom does not drop
 	}
 	if states > inlineChecks {
 		group = make([]checkState, states)
@@ -317,8 +317,8 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 
 	var verdict window.Verdict
 	touched, unconditional, calendar := s.placeGroup(checks, group, decisions, &verdict)
-	if flight != nil {
-		touched |= s.placeStreamOf(flight, checks, group)
+	if more != nil {
+		touched |= s.placeStreamOf(&more.flight, checks, group) | s.receiptsOf(more, checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -329,8 +329,11 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 	if calendar && !covered(checks, group, now) {
 		return errPeriod
 	}
-	if flight != nil && flight.shard != nil {
-		group[len(checks)].log = flight.lookAll(checks, group, now, unconditional)
+	if more != nil {
+		if more.flight.shard != nil {
+			group[len(checks)].log = more.flight.lookAll(checks, group, now, unconditional)
+		}
+		more.lookReceipts(checks, group, group[len(checks)+1:], now)
 	}
 	if unconditional {
 		// These checks are recorded before the verdict is known, and cannot be taken
@@ -341,7 +344,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 				a.charged = true
 			}
 		}
-		if err := s.makeRoom(checks, group, flight, touched, now); err != nil {
+		if err := s.makeRoom(checks, group, more, touched, now); err != nil {
 			return err
 		}
 		recordFirst(window.Refund, checks, group, now, &verdict)
@@ -357,8 +360,11 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 	for i := range checks {
 		group[i].charged = checks[i].Mode.Charged(allowed, group[i].room)
 	}
+	if more != nil {
+		more.settle(group)
+	}
 	if !unconditional {
-		if err := s.makeRoom(checks, group, flight, touched, now); err != nil {
+		if err := s.makeRoom(checks, group, more, touched, now); err != nil {
 			return err
 		}
 	}
@@ -367,8 +373,11 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 			a.record(c, now)
 		}
 	}
-	if flight != nil && flight.shard != nil {
-		flight.recordAll(checks, group, now)
+	if more != nil {
+		if more.flight.shard != nil {
+			more.flight.recordAll(checks, group, now)
+		}
+		more.recordReceipts(checks, group, now)
 	}
 	for i := range checks {
 		c, a := &checks[i], &group[i]
@@ -383,6 +392,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 		} else {
 			a.state.Answer(c, a.room, &decisions[i])
 		}
+		decisions[i].Repeated = a.paid
 	}
 	return nil
 }
@@ -439,6 +449,7 @@ type checkState struct {
 	room    bool
 	charged bool
 	fresh   bool  // the stream of the check holds nothing in the log
+	paid    bool  // the check is a repeat
 	ended   int64 // until when the stream of the check is denied, in milliseconds; or 0
 	state   window.State
 }
@@ -476,9 +487,12 @@ func (a *checkState) look(c *window.Check, now int64) {
 
 // judge finds out whether the check has room, and adds that to the group's verdict.
 func (a *checkState) judge(c *window.Check, group *window.Verdict) {
-	if c.Limit.Policy != window.InFlight && c.Mode != window.Refund {
+	switch {
+	case a.paid:
+		a.room = true
+	case c.Limit.Policy != window.InFlight && c.Mode != window.Refund:
 		a.room = a.state.View().Room(c.Limit.Hits, c.Cost)
-	} else {
+	default:
 		a.room = a.state.Room(c)
 	}
 	group.Add(c.Mode, a.room)

@@ -188,13 +188,20 @@ type streamState struct {
 	known stream
 }
 
-func hasStream(checks []window.Check) bool {
+// needsMore reports whether a group has a stream or a receipt.
+func needsMore(checks []window.Check) bool {
 	for i := range checks {
-		if checks[i].Stream != 0 {
+		if checks[i].Stream != 0 || checks[i].Receipts() {
 			return true
 		}
 	}
 	return false
+}
+
+// An extra is what deciding a group needs that has a stream or receipts.
+type extra struct {
+	flight   streamState
+	receipts []receipt // one for each check; nil: the group has none
 }
 
 // placeStreamOf finds the shard of the stream that a group has, and returns its bit. It returns

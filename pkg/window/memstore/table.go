@@ -32,7 +32,7 @@ func (l *log) id() window.LogID {
 	if l.ofStream() {
 		return streamLog(window.StreamID(l.name))
 	}
-	return window.LogID{Key: l.key, Window: time.Duration(l.name & (1<<policyBits - 1)), Policy: window.Policy(l.name >> policyBits)}
+	return window.LogID{Key: l.key, Window: l.name.window(), Policy: window.Policy(l.name >> policyBits)}
 }
 
 // noLimit is the limit of a log that only checks which never deny have named. A check with
@@ -87,6 +87,9 @@ func (t *table) find(id window.LogID, hash uint32) *log {
 	key, n := address(id)
 	return t.lookUp(key, n, hash)
 }
+
+// window returns what a name has beside the policy.
+func (n name) window() time.Duration { return time.Duration(n & (1<<policyBits - 1)) }
 
 // address returns the key and the name that a log has in the table.
 func address(id window.LogID) (key string, n name) {

@@ -15,6 +15,33 @@ type oracle struct {
 	epoch time.Duration // added to every time, see Harness
 	logs  map[window.LogID]*ledger
 	books map[window.LogID]book // of every policy but Sliding
+	paid  map[named]*paid
+}
+
+// A named is one ID of [window.Check.Once] in one log.
+type named struct {
+	log window.LogID
+	id  uint64
+}
+
+// A paid is the charge of an attempt.
+type paid struct {
+	ends    time.Duration
+	cost    uint64
+	repeats int // that were let in
+}
+
+// repeats returns the charge that a check repeats, or nil. lives says that a receipt lives,
+// whether or not it covers the check.
+func (o *oracle) repeats(clock time.Duration, c window.Check) (of *paid, lives bool) {
+	p := o.paid[named{c.Log(), c.Once.ID}]
+	if c.Once.ID == 0 || c.Cost == 0 || withoutLog(c) || p == nil || clock >= p.ends {
+		return nil, false
+	}
+	if c.Cost > p.cost || p.repeats >= int(c.Once.Repeats) {
+		return nil, true
+	}
+	return p, true
 }
 
 // A book is what has happened to one log. Clocks are the store's, as given: the book holds
@@ -44,7 +71,7 @@ type spent struct {
 }
 
 func newOracle(epoch time.Duration) *oracle {
-	return &oracle{epoch: epoch, logs: make(map[window.LogID]*ledger), books: make(map[window.LogID]book)}
+	return &oracle{epoch: epoch, logs: make(map[window.LogID]*ledger), books: make(map[window.LogID]book), paid: make(map[named]*paid)}
 }
 
 // book returns a log's book, new if need be.
@@ -94,6 +121,7 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 	var (
 		asks = make([]window.Check, len(checks)) // with all of the same log and mode
 		room = make([]bool, len(checks))
+		paid = make([]*paid, len(checks))
 	)
 	for i, c := range checks {
 		asks[i] = together(checks, c)
@@ -132,7 +160,8 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 	// The others are judged together.
 	for i, c := range asks {
 		if c.Mode != window.Refund && c.Mode != window.Always {
-			room[i] = o.hasRoom(clock, c)
+			paid[i], _ = o.repeats(clock, c)
+			room[i] = paid[i] != nil || o.hasRoom(clock, c)
 		}
 	}
 	allowed := verdict(asks, room)
@@ -140,8 +169,12 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 		if !allowed || !room[i] || c.Mode == window.Refund || c.Mode == window.Always || c.Limit.Hits == window.MaxHits {
 			continue
 		}
-		if isFirst(checks, i) {
-			o.book(c.Log()).charge(clock, c)
+		switch {
+		case !isFirst(checks, i):
+		case paid[i] != nil:
+			paid[i].repeats++
+		default:
+			o.pay(clock, c)
 		}
 	}
 
@@ -154,9 +187,18 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 			decisions[i] = window.Decision{Never: true}
 		default:
 			decisions[i] = o.book(c.Log()).answer(clock, c, room[i])
+			decisions[i].Repeated = paid[i] != nil
 		}
 	}
 	return decisions, nil
+}
+
+// pay charges a check, and notes its attempt.
+func (o *oracle) pay(clock time.Duration, c window.Check) {
+	o.book(c.Log()).charge(clock, c)
+	if _, lives := o.repeats(clock, c); c.Once.ID != 0 && c.Cost > 0 && !lives {
+		o.paid[named{c.Log(), c.Once.ID}] = &paid{ends: clock + c.Once.For, cost: c.Cost}
+	}
 }
 
 // withoutLog reports whether the answer to a check does not depend on its log.
@@ -205,6 +247,9 @@ func together(checks []window.Check, c window.Check) window.Check {
 			c.Cost += other.Cost
 		}
 		c.Precision = min(c.Precision, other.Precision)
+		if c.Once != other.Once {
+			c.Once = window.Once{}
+		}
 		hold = max(hold, other.Limit.Window) // differs only in flight
 		if other.Limit.Hits == window.MaxHits {
 			continue
