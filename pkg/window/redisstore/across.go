@@ -32,8 +32,12 @@ type piece struct {
 	held     window.Reservation // Cost is what was charged; the other fields are those of a sliding log
 	ends     int64              // when the period of the charge ends, by the server's clock in microseconds; 0: there is none
 	ended    uint32             // of the message
+	receipt  held               // what was recorded in its receipt
 	err      error
 }
+
+// recorded reports whether the piece has recorded something that may have to be taken back.
+func (p *piece) recorded() bool { return p.held.Cost > 0 || p.receipt.did != 0 }
 
 // charged notes what the allowed check of a piece has charged at a server's clock. made says
 // that its stream holds the cost since now.
@@ -195,7 +199,8 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 		p.err = err
 		return
 	}
-	key := m.keys[0]
+	last := len(m.keys) - 1 // the log; before it may be its receipt
+	key, first := m.keys[last], m.keys[0]
 	if p.err = n.ask(ctx, m); p.err != nil {
 		return
 	}
@@ -207,16 +212,26 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 		p.err = &Error{Class: ClassReply, Err: err}
 		return
 	}
-	if !denied && !p.check.Mode.Unconditional() && p.decision.Allowed && p.check.Cost > 0 {
-		p.charged(key, m.clock, m.logChecks[0].made)
+	if denied || p.check.Mode.Unconditional() || !p.decision.Allowed || p.check.Cost == 0 {
+		return
+	}
+	if last > 0 {
+		p.receipt.key = first
+		p.receipt.did, p.receipt.ends = m.receipt(0)
+	}
+	if !p.decision.Repeated {
+		p.charged(key, m.clock, m.logChecks[last].made)
 	}
 }
 
 // giveBack takes back the charges of pieces, in the background.
 func (s *Store) giveBack(pieces []*piece) {
 	for _, p := range pieces {
-		if p.held.Cost > 0 {
+		if p.recorded() {
 			s.background(func() {
+				if !s.undo(&p.receipt) {
+					return
+				}
 				if p.check.Limit.Policy == window.Sliding {
 					_, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) // counted there
 				} else {
@@ -233,7 +248,7 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 	done := make(chan func(), len(pieces)) // each updates a decision
 	waiting := 0
 	for _, p := range pieces {
-		if p.held.Cost == 0 {
+		if !p.recorded() {
 			continue
 		}
 		waiting++
@@ -256,6 +271,9 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 // decision.
 func (s *Store) settleOne(p *piece) (update func()) {
 	d := p.decision
+	if !s.undo(&p.receipt) {
+		return func() { d.Unsettled = false } // nothing was charged, or it stays
+	}
 	if p.check.Limit.Policy != window.Sliding {
 		now, err := s.restore(context.Background(), p)
 		if err != nil {
@@ -292,7 +310,7 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 		}
 	}()
 	refund := *p.check
-	refund.Mode = window.Refund
+	refund.Mode, refund.Once = window.Refund, window.Once{}
 	m := newMessage()
 	m.addCheck(&refund, &left)
 	m.flags, m.restores = modeRestores, p.ends

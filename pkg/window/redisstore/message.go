@@ -85,6 +85,8 @@ type logCheck struct {
 	check *window.Check
 	to    *window.Decision
 	made  bool // in flight: the stream holds the cost since now
+	// receipt says that this is about the receipt of the next check, which has the same check.
+	receipt bool
 }
 
 // A same says that the decision at to equals the one at from: their checks were folded.
@@ -176,6 +178,9 @@ func (m *message) addOf(mode window.Mode, checks []window.Check, decisions []win
 func (m *message) addCheck(c *window.Check, d *window.Decision) (group byte) {
 	answer, ok := window.WithoutLog(c)
 	if !ok {
+		if c.Receipts() {
+			m.logChecks = append(m.logChecks, logCheck{check: c, receipt: true})
+		}
 		m.logChecks = append(m.logChecks, logCheck{check: c, to: d})
 		return 0
 	}
@@ -198,6 +203,12 @@ func (m *message) pack(prefix string, group byte) {
 	for i := range m.logChecks {
 		c := m.logChecks[i].check
 		m.scratch = appendKey(m.scratch[:0], prefix, c.Log())
+		if m.logChecks[i].receipt {
+			m.scratch = appendReceipt(m.scratch, c.Once.ID)
+			m.keys = append(m.keys, string(m.scratch))
+			m.checks = appendReceiptCheck(m.checks, c)
+			continue
+		}
 		m.keys = append(m.keys, string(m.scratch))
 		m.charges = m.charges || c.Cost > 0
 		dated = dated || c.Limit.Policy == window.Calendar && m.flags&modeRestores == 0
@@ -223,6 +234,12 @@ func (m *message) pack(prefix string, group byte) {
 // caller of the message may call it.
 func (m *message) answer(foreign func(win time.Duration)) error {
 	for i := range m.logChecks {
+		if m.logChecks[i].receipt {
+			if m.reply[i*answerBytes]&outcomeForeign != 0 {
+				foreign(m.logChecks[i].check.Once.For)
+			}
+			continue
+		}
 		removed, err := decode(m.reply[i*answerBytes:][:answerBytes], m.logChecks[i].to)
 		if err != nil {
 			return fmt.Errorf("reply to check %d: %w", i, err)
@@ -233,9 +250,26 @@ func (m *message) answer(foreign func(win time.Duration)) error {
 		if l := &m.logChecks[i]; l.check.Limit.Policy == window.InFlight {
 			l.answerHold()
 		}
+		if i > 0 && m.logChecks[i-1].receipt {
+			did, _ := m.receipt(i - 1)
+			m.logChecks[i].to.Repeated = did == receiptRepeated
+		}
 	}
 	m.fill()
 	return nil
+}
+
+// What the script did with a receipt.
+const (
+	receiptMade     = 1
+	receiptRepeated = 2
+)
+
+// receipt returns what the script did with a receipt, and when it ends, by the server's clock in
+// microseconds.
+func (m *message) receipt(i int) (did uint64, ends int64) {
+	reply := m.reply[i*answerBytes:][:answerBytes]
+	return bigEndian(reply[1:5]), m.clock + int64(bigEndian(reply[answerBytes-7:]))
 }
 
 // answerHold completes the answer to a check in flight.
@@ -300,6 +334,23 @@ func appendKey(b []byte, prefix string, id window.LogID) []byte {
 	}
 	return strconv.AppendInt(b, id.Window.Microseconds(), 10)
 }
+
+// appendReceipt appends to the name of a log what names the receipt of a charge. [ParseKeyName] does
+// not take the name for that of a log.
+func appendReceipt(b []byte, id uint64) []byte { return fmt.Appendf(b, ":o%016x", id) }
+
+// appendReceiptCheck appends what receipts.lua needs for the receipt of a check.
+func appendReceiptCheck(b []byte, c *window.Check) []byte {
+	of := window.Check{Mode: window.Observe, Cost: c.Cost}
+	of.Limit = window.Limit{Policy: receipts, Window: c.Once.For}
+	at := len(b)
+	b = appendCheck(b, &of, 0, 0, 0)
+	binary.BigEndian.PutUint32(b[at+checkBytes-8:], uint32(c.Once.Repeats))
+	return b
+}
+
+// receipts is what the script takes for the policy of a receipt.
+const receipts = window.InFlight + 1
 
 // ParseKeyName is the reverse of [KeyName] with an empty prefix. It returns false if name is
 // not the name of a log.

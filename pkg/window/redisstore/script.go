@@ -23,17 +23,23 @@ var (
 	//go:embed streams.lua
 	streamsText string
 
+	//go:embed receipts.lua
+	receiptsText string
+
 	//go:embed takeback.lua
 	takeBackScript string
+	//go:embed undo.lua
+	undoScript string
 )
 
 // takeScript is take.lua, with the files that it includes.
 var takeScript = include(takeText, map[string]string{
-	"holds.lua":  holdsText,
-	"look.lua":   lookText,
-	"record.lua": recordText,
-	"rest.lua":   restText,
-	"waits.lua":  waitsText,
+	"holds.lua":    holdsText,
+	"look.lua":     lookText,
+	"receipts.lua": receiptsText,
+	"record.lua":   recordText,
+	"rest.lua":     restText,
+	"waits.lua":    waitsText,
 })
 
 // streamsScript is streams.lua, with the file that it includes.

@@ -100,6 +100,7 @@ type Store struct {
 	takeBack script
 	keeper   script
 	ends     script
+	undoes   script
 	streams  string // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
 	nodes    sync.Map // on a cluster: *redis.Client -> *node
@@ -145,7 +146,7 @@ func New(client Client, o Options) *Store {
 	if o.Deaf == nil {
 		o.Deaf = func(error) {}
 	}
-	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), connected: make(chan struct{}, 1)}
+	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), undoes: newScript(undoScript), connected: make(chan struct{}, 1)}
 	s.counts.init()
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if c, ok := client.(cluster); ok {

@@ -166,6 +166,16 @@ func (s *Store) noteStream(ctx context.Context, m *message) error {
 
 // runFor calls streams.lua for one key of a server, unless the server's breaker is open.
 func runFor[T any](ctx context.Context, s *Store, n *node, key, verb string, id window.StreamID, d time.Duration, more ...string) (result T, err error) {
+	stream := binary.BigEndian.AppendUint64(nil, uint64(id))
+	argv := []any{verb, string(stream), strconv.FormatInt(d.Microseconds(), 10)}
+	for _, m := range more {
+		argv = append(argv, m)
+	}
+	return runOn[T](ctx, s, n, &s.ends, key, argv...)
+}
+
+// runOn calls a script for one key of a server, unless the server's breaker is open.
+func runOn[T any](ctx context.Context, s *Store, n *node, of *script, key string, argv ...any) (result T, err error) {
 	if n.open.Load() {
 		return result, n.refused()
 	}
@@ -180,15 +190,11 @@ func runFor[T any](ctx context.Context, s *Store, n *node, key, verb string, id 
 			done(nil)
 		}
 	}()
-	stream := binary.BigEndian.AppendUint64(nil, uint64(id))
-	args := []any{"evalsha", s.ends.sha, 1, key, verb, string(stream), strconv.FormatInt(d.Microseconds(), 10)}
-	for _, m := range more {
-		args = append(args, m)
-	}
+	args := append([]any{"evalsha", of.sha, 1, key}, argv...)
 	cmd := newOnce(ctx, args)
 	err = s.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", s.ends.text
+		args[0], args[1] = "eval", of.text
 		cmd = newOnce(ctx, args)
 		err = s.client.Process(ctx, cmd)
 	}

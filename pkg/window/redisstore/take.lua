@@ -30,6 +30,7 @@
 --           hits back to; empty or missing: none
 -- ARGV[4]   what the names begin with under which holds.lua keeps in which logs a stream
 --           holds something; empty or missing: it does not
+-- A check of unit 7 is about the receipt of the next check: see receipts.lua. Its key is the receipt.
 -- The checks of a group that are recorded whatever the group decides come first,
 -- refunds before always. Several groups may follow each other. The script decides
 -- them in order, as if each had come alone.
@@ -191,7 +192,8 @@ local moved, most_moved = 0, 262144
 -- decides); made, whether the check holds something since now.
 local muldiv, max_debt, fills, weigh, falls
 local run -- of rings that are written
-local holds
+local holds, receipts
+local receipt_of -- the states of receipts, by the check whose charge they are about
 
 -- A single check is judged, charged and answered in one pass. A group of several checks
 -- takes two passes: forwards to judge, then backwards to settle, which is to charge and
@@ -247,7 +249,7 @@ while i <= n do
   --   idle          the key lives at least until then; 0 if there is none
   --   full_after    microseconds until a bucket is full, once that is known
   --   policy, state of a check in flight
-  local other, header = unit > 1 and unit < 7, '135'
+  local other, header = unit > 1 and unit < 8, '135'
   local counts, major, minor, idle, full_after -- of a policy that keeps a few numbers
   local policy, state
   if other then
@@ -257,6 +259,11 @@ while i <= n do
         -- include holds.lua
       end
       policy, header = holds, '556' -- the header and 32 holds
+    elseif unit == 7 then
+      if not receipts then
+        -- include receipts.lua
+      end
+      policy, header = receipts, '13'
     elseif unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
       -- include waits.lua
     end
@@ -279,6 +286,10 @@ while i <= n do
     else
       used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
       torn = not used
+      if unit == 7 then
+        receipt_of = receipt_of or {}
+        receipt_of[i + 1] = state
+      end
     end
   elseif size >= 18 then
     -- The header: total is the number of slots. The oldest slots begin at at in bytes;
@@ -353,6 +364,11 @@ while i <= n do
     if state and state.room ~= nil and mode ~= 4 then
       room = state.room
     end
+    local receipt = receipt_of and receipt_of[i]
+    if receipt then
+      receipt.room_for_it = room
+      room = room or receipt.covers
+    end
     if mode == 0 then
       denied = denied or not room
     elseif mode == 1 then
@@ -396,7 +412,8 @@ while i <= n do
     grows = fulls and fulls[i] and moved < most_moved
   elseif mode < 3 then
     if settling and room and not denied and (any_room or not any) then
-      charge = cost
+      local receipt = receipt_of and receipt_of[i]
+      charge = receipt and receipt.covers and 0 or cost
     end
   elseif settling then
     -- It was recorded when it was judged.

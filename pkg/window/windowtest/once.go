@@ -214,9 +214,9 @@ func runOnceGroups(t *testing.T, h Harness) {
 // few IDs, also in one group. Times are those of the other policies, and the ends of receipts.
 func attempts(shortWindows bool) generator {
 	inner := policies(shortWindows)
-	return generator{steps: inner.steps, start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
+	return generator{steps: inner.steps, repeats: true, start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
 		c, now := inner.start(r, h)
-		return &attemptCaller{caller: c, ids: 1 + r.Uint64N(4), life: pick(r, win, win+micro, time.Minute, day)}, now
+		return &attemptCaller{caller: c, ids: 1 + r.Uint64N(3), life: pick(r, win, win+micro, time.Minute, day)}, now
 	}}
 }
 
@@ -227,12 +227,13 @@ type attemptCaller struct {
 }
 
 func (a *attemptCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	tagged := *past
-	tagged.prefix = "{" + past.prefix + "}"
-	at, checks := a.caller.next(r, &tagged)
+	at, checks := a.caller.next(r, past)
+	once := a.once(r)
 	for i := range checks {
-		if c := &checks[i]; !c.Mode.Unconditional() && r.IntN(4) > 0 {
-			c.Once = window.Once{ID: 1 + r.Uint64N(a.ids), For: pick(r, a.life, a.life, win), Repeats: pick[uint8](r, 1, 2, 2, 3)}
+		if c := &checks[i]; !c.Mode.Unconditional() && r.IntN(8) > 0 {
+			if c.Once = once; r.IntN(16) == 0 {
+				c.Once = a.once(r) // beside another of the same log, it has no effect
+			}
 		}
 	}
 	if r.IntN(5) == 0 {
@@ -245,6 +246,10 @@ func (a *attemptCaller) next(r *rand.Rand, past *history) (time.Duration, []wind
 		}
 	}
 	return at, checks
+}
+
+func (a *attemptCaller) once(r *rand.Rand) window.Once {
+	return window.Once{ID: 1 + r.Uint64N(a.ids), For: pick(r, a.life, a.life, win), Repeats: pick[uint8](r, 1, 2, 2, 3, window.MaxRepeats)}
 }
 
 // RunOnceAtOnce lets many callers repeat few attempts at the same instant. Of each, one is charged,

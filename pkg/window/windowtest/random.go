@@ -29,6 +29,8 @@ const (
 type generator struct {
 	// steps is the number of calls of one history. Each has its own keys.
 	steps int
+	// repeats says that checks have [window.Check.Once].
+	repeats bool
 	// start returns the source of one history's calls and the time at which it
 	// begins.
 	start func(r *rand.Rand, h *Harness) (caller, time.Duration)
@@ -61,6 +63,7 @@ type tally struct {
 	refused        int                         // calls outside their period
 	roomy, full    [window.Refund + 1]int      // checks of each mode with and without room
 	room           [window.InFlight + 1][2]int // checks of each policy without and with room
+	repeats        int                         // checks that repeat a charge
 }
 
 // runRandom compares every decision of random histories with the oracle's.
@@ -81,11 +84,14 @@ func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps i
 	if t.Failed() {
 		return
 	}
-	t.Logf("%d calls, %d groups allowed, %d outside their period; checks by mode with room %v, without %v; by policy %v",
-		met.calls, met.allowed, met.refused, met.roomy, met.full, met.room)
+	t.Logf("%d calls, %d groups allowed, %d outside their period; checks by mode with room %v, without %v; by policy %v; %d repeats",
+		met.calls, met.allowed, met.refused, met.roomy, met.full, met.room, met.repeats)
 	const enough = 20 // histories
 	if met.calls >= enough*g.steps {
 		met.judge(t)
+		if g.repeats != (met.repeats > met.calls/20) {
+			t.Errorf("%d of %d calls have a repeat: the generator is lopsided", met.repeats, met.calls)
+		}
 	}
 }
 
@@ -139,6 +145,9 @@ func runHistory(t *testing.T, h *Harness, g generator, seed uint64, met *tally) 
 			met.allowed++
 		}
 		for i, ch := range c.checks {
+			if c.want[i].Repeated {
+				met.repeats++
+			}
 			if c.want[i].Allowed {
 				met.roomy[ch.Mode]++
 				met.room[ch.Limit.Policy][1]++

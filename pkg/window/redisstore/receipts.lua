@@ -1,0 +1,45 @@
+-- receipts.lua keeps receipts: what take.lua remembers of a charge, so that a repeat is not charged.
+-- It is a part of take.lua, and sets receipts: functions that take.lua calls for a check of unit 7,
+-- which comes directly before the check whose charge it is about. It has mode 2, so it is recorded
+-- if the group is allowed, and denies nothing. Its fields mean:
+--   window  how long a receipt lives, in microseconds
+--   cost    of the other check
+--   most    how many repeats one charge covers
+-- Its answer says under remaining: 1 if the receipt was made, 2 if the other check is a repeat, 0
+-- otherwise; and under reset when the receipt ends.
+--
+-- The format of a value is '>BI7I4B': kind 168; the end in microseconds; the cost; the repeats that
+-- were let in. A state also says: covers, the other check is a repeat; room_for_it, whether the
+-- other check had room without being one.
+receipts = {}
+
+function receipts.look(bytes, _, window, _, _, most, _, _, _, cost)
+  local s = {room = true, lives = false, life = window, cost = cost, ends = 0, repeats = 0}
+  if bytes ~= '' then
+    local kind
+    if #bytes == 13 then
+      kind, s.ends, s.held, s.repeats = read('>BI7I4B', bytes)
+    end
+    if kind ~= 168 then
+      return nil
+    end
+    s.lives = clock < s.ends
+    s.covers = s.lives and cost <= s.held and s.repeats < most
+  end
+  return 0, 0, s
+end
+
+function receipts.charge(key, s)
+  if s.covers then
+    call('SET', key, pack('>BI7I4B', 168, s.ends, s.held, s.repeats + 1), 'KEEPTTL')
+  elseif s.room_for_it and not s.lives then
+    -- Redis keeps a second more than the receipt says.
+    s.made_receipt, s.ends = true, clock + s.life
+    call('SET', key, pack('>BI7I4B', 168, s.ends, s.cost, 0), 'PX', math.ceil(s.life / 1000) + 1000)
+  end
+end
+
+function receipts.rest(s)
+  local did = s.covers and 2 or s.made_receipt and 1 or 0
+  return did, 0, did > 0 and s.ends - clock or 0
+end
