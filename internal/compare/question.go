@@ -46,7 +46,11 @@ type limit struct {
 func newQuestion(at time.Time, encoded string, req *policy.Request, v *policy.Verdict) *question {
 	q := &question{encoded: encoded, at: at, ours: Failed, decisive: -1, descriptors: make([]described, len(req.Descriptors))}
 	for i := range req.Descriptors {
-		q.descriptors[i].hash = hashOf(req.Domain, req.Descriptors[i].Entries)
+		entries := req.Descriptors[i].Entries
+		if v != nil {
+			entries = v.Matches[i].Limited(entries)
+		}
+		q.descriptors[i].hash = hashOf(req.Domain, entries)
 	}
 	if v == nil {
 		return q

@@ -168,7 +168,7 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	if s.memory == nil || len(checks) == 0 {
 		return s.store.Take(ctx, wait, checks, decisions)
 	}
-	leased := false
+	leased, once := false, false
 	for i := range checks {
 		if checks[i].Mode.Unconditional() {
 			if !wait {
@@ -176,10 +176,14 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 			}
 			return true, s.takeUnconditional(ctx, checks, decisions)
 		}
+		once = once || checks[i].Receipts()
 		leased = leased || s.leases != nil && leasable(&checks[i])
 	}
 	// The clock is read before the shared store is asked, so every answer is newer.
 	now := s.clock()
+	if once {
+		return s.takeOnce(ctx, wait, checks, decisions, now)
+	}
 	if leased {
 		return s.takeLeased(ctx, wait, checks, decisions, now)
 	}
@@ -189,6 +193,18 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	if answered || !wait {
 		return answered, nil
 	}
+	return true, s.ask(ctx, checks, decisions, group, now)
+}
+
+// takeOnce is Take for a group of which a check may repeat a charge. Only the shared store knows:
+// memory would deny a repeat, and a lease would be spent on it.
+func (s *Store) takeOnce(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision, now time.Duration) (decided bool, err error) {
+	if !wait {
+		return false, nil
+	}
+	var inline [inlineChecks]recalled
+	group := groupOf(&inline, len(checks))
+	s.memory.recall(checks, group, now) // what to remember, and no more
 	return true, s.ask(ctx, checks, decisions, group, now)
 }
 

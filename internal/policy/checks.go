@@ -133,7 +133,7 @@ func (c *Call) addOverride(i int) {
 	if rule.Always {
 		status.Mode = window.Always
 	}
-	if key := c.overrideKey(desc.Entries); !c.mustWait {
+	if key := c.overrideKey(m.Limited(desc.Entries)); !c.mustWait {
 		status.usage = c.usageOf(rule, desc)
 		c.addCheck(&status, key, desc.Refund, nil)
 	}
@@ -188,6 +188,9 @@ func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subje
 	case window.Calendar:
 		check.Period = c.period(s, of)
 	default:
+	}
+	if s.Rule.Once.Entry != "" {
+		c.once(s, &check)
 	}
 	if s.usage != usagePlain {
 		s.ask(&check)

@@ -46,7 +46,7 @@ func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*E
 	v := &e.Verdict
 	for i := range req.Descriptors {
 		e.addf("descriptor %d", i+1)
-		c.rules.explainMatch(e, c.domain, &req.Descriptors[i])
+		c.rules.explainMatch(e, c.domain, &req.Descriptors[i], &v.Matches[i])
 		m := &v.Matches[i]
 		switch {
 		case m.ReplacedBy != nil:
@@ -93,13 +93,17 @@ func (e *Explanation) addf(format string, args ...any) {
 	e.Lines = append(e.Lines, fmt.Sprintf(format, args...))
 }
 
-func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor) {
+func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor, m *Match) {
 	if o := desc.Override; o != nil {
 		e.addf("  has its own limit, which replaces those of any rule: %s", FormatLimit(*o))
 	}
 	steps := dom.tree.Trace(desc.Entries)
-	for _, s := range steps {
+	for i, s := range steps {
 		entry := s.Entry
+		if m.Rule != nil && i == len(m.Rule.Path) {
+			e.addf("  %s=*** names the attempt, and not the log: %s", entry.Key, m.Rule.Once)
+			break
+		}
 		if rs.secrets.Hides(entry.Key) {
 			entry.Value = "***"
 		}

@@ -119,7 +119,7 @@ func (c *Call) addHits(s *LimitStatus, h Hits) {
 		meter = c.domain.overrideHits
 	}
 	if meter != nil {
-		meter.Count(desc.Entries, h)
+		meter.Count(c.verdict.Matches[s.Descriptor].Limited(desc.Entries), h)
 	}
 }
 

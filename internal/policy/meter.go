@@ -17,6 +17,8 @@ const (
 	OutcomeDenied
 	// OutcomeNever: the cost is above the limit, so the rule never has room for it.
 	OutcomeNever
+	// OutcomeRepeated: the request repeats one with the same idempotency key, and was not charged.
+	OutcomeRepeated
 	// OutcomeNotCharged: the rule had room, but another rule denied the request.
 	OutcomeNotCharged
 	// OutcomeError: the store could not decide.
@@ -42,6 +44,7 @@ var Outcomes = [...]string{
 	OutcomeAllowed:       "allowed",
 	OutcomeNever:         "never",
 	OutcomeDenied:        "denied",
+	OutcomeRepeated:      "repeated",
 	OutcomeNotCharged:    "not_charged",
 	OutcomeError:         "error",
 	OutcomeNoRule:        "no_rule",

@@ -153,6 +153,8 @@ type Rule struct {
 	AllowedOnly bool
 	// Factor multiplies the cost of every request. Zero means 1.
 	Factor uint64
+	// Once makes requests with one idempotency key charge once.
+	Once ChargeOnce
 	// Replaces are names of rules, as the file writes them, that do not apply if this
 	// rule matches in the same request.
 	Replaces []string
@@ -287,6 +289,8 @@ type domain struct {
 	headers []string
 	// replaces is true if a rule has Replaces.
 	replaces bool
+	// once are the rules with Once. Nil: there are none.
+	once map[descriptors.RuleID]*Rule
 	// unruled counts descriptors that no rule of the domain limits.
 	unruled Meter
 	// override is the rule of limits that come with a descriptor.
@@ -422,6 +426,9 @@ func (rs *Rules) Add(r Rule) error {
 	if err := rs.checkFlags(&r); err != nil {
 		return err
 	}
+	if err := rs.checkOnce(&r); err != nil {
+		return err
+	}
 	r.Terms.Limits = named(r.Name, r.Terms.Limits)
 	if len(r.ByTier) > 0 {
 		r.byTier = make(map[string]*Terms, len(r.ByTier))
@@ -435,13 +442,19 @@ func (rs *Rules) Add(r Rule) error {
 	}
 	r.owner = rs
 	r.asked = new(atomic.Bool)
-	r.learns = !r.Always && !r.AllowedOnly
+	r.learns = !r.Always && !r.AllowedOnly && r.Once.Entry == ""
 	r.reports = r.learns && rs.reports
 	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
 	rs.jitters = rs.jitters || r.RetryJitter > 0
 	dom := rs.domains[r.Domain]
+	if err := dom.freeOfOnce(&r); err != nil {
+		return err
+	}
 	if err := dom.tree.Add(r.Path, &r); err != nil {
+		return err
+	}
+	if err := dom.addOnce(&r); err != nil {
 		return err
 	}
 	dom.replaces = dom.replaces || len(r.Replaces) > 0

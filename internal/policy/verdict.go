@@ -362,6 +362,8 @@ func (s *LimitStatus) outcome(allowed bool) Outcome {
 		return OutcomeDenied
 	case !allowed && s.Mode != window.Always:
 		return OutcomeNotCharged
+	case s.Decision.Repeated:
+		return OutcomeRepeated
 	default:
 		return OutcomeAllowed
 	}

@@ -199,6 +199,7 @@ func (r *Rule) options() []string {
 	add(r.Quota, "one of several quota rules: a request passes if one of them has room")
 	add(r.Always, "costs count even if they do not fit, and if the request is denied")
 	add(r.AllowedOnly, "only requests that pass are charged")
+	add(r.Once.Entry != "", "requests with the same %s are charged once in %s, and up to %d retries of each are free", r.Once.Entry, FormatWindow(r.Once.For), r.Once.Retries)
 	add(len(r.Replaces) > 0, "a request that it matches is not limited by %s", strings.Join(r.Replaces, ", "))
 	leased := r.Terms.leased()
 	for name := range r.ByTier {

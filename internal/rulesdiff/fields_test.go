@@ -83,6 +83,10 @@ var fieldCases = map[string]struct {
 	"Rule.Always":          {nil, func(_ *testing.T, g *generation) { g.rule.Always = true }, "charge"},
 	"Rule.AllowedOnly":     {nil, func(_ *testing.T, g *generation) { g.rule.AllowedOnly = true }, "charge"},
 	"Rule.Factor":          {nil, func(_ *testing.T, g *generation) { g.rule.Factor = 2 }, "cost"},
+	"Rule.Once":            {nil, func(_ *testing.T, g *generation) { g.rule.Once = once("key", time.Minute, 1) }, "charge_once"},
+	"ChargeOnce.Entry":     {once1, func(_ *testing.T, g *generation) { g.rule.Once.Entry = "other" }, "charge_once"},
+	"ChargeOnce.For":       {once1, func(_ *testing.T, g *generation) { g.rule.Once.For = time.Hour }, "charge_once"},
+	"ChargeOnce.Retries":   {once1, func(_ *testing.T, g *generation) { g.rule.Once.Retries = 2 }, "charge_once"},
 	"Rule.Replaces":        {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
 	"Rule.OnStoreError":    {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorLocal }, "on_store_error"},
 	"Rule.StoreErrorRetry": {func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorDeny }, func(_ *testing.T, g *generation) { g.rule.StoreErrorRetry = time.Hour }, "on_store_error"},
@@ -131,6 +135,12 @@ func inMonth(t *testing.T, g *generation) {
 	g.subject.Extra = nil
 }
 
+func once(entry string, d time.Duration, retries uint8) policy.ChargeOnce {
+	return policy.ChargeOnce{Entry: entry, For: d, Retries: retries}
+}
+
+func once1(_ *testing.T, g *generation) { g.rule.Once = once("key", time.Minute, 1) }
+
 func leased(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }
 
 // meaningless are fields that mean nothing to requests, with the reason.
@@ -147,7 +157,7 @@ var made = []string{"owner", "id", "label", "given", "shown", "storeError", "ide
 func TestEveryFieldIsCompared(t *testing.T) {
 	have := make(map[string]bool)
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[policy.Rule](), reflect.TypeFor[policy.Denial](), reflect.TypeFor[policy.Terms](), reflect.TypeFor[policy.Limit](),
+		reflect.TypeFor[policy.Rule](), reflect.TypeFor[policy.Denial](), reflect.TypeFor[policy.ChargeOnce](), reflect.TypeFor[policy.Terms](), reflect.TypeFor[policy.Limit](),
 		reflect.TypeFor[window.Lease](), reflect.TypeFor[window.Limit](), reflect.TypeFor[tier.Subject](), reflect.TypeFor[tier.Extra](), reflect.TypeFor[tier.Override](),
 	} {
 		name := of.Name()

@@ -41,6 +41,7 @@ var parts = []part{
 	{fields: []string{"Factor"}, what: "cost", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Factor, 1)) }, verdict: func(before, after *policy.Rule) Verdict {
 		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
 	}},
+	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Once.String() }, verdict: chargeOnce},
 	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
 	{fields: []string{"OnStoreError", "StoreErrorRetry"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
 	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
@@ -54,6 +55,17 @@ var parts = []part{
 	}},
 	{fields: []string{"Detailed"}, what: "detailed_metric", text: flag(func(r *policy.Rule) bool { return r.Detailed })},
 	{fields: []string{"ValueInMetric"}, what: "value_to_metric", text: marked((*policy.Rule).ShowsValue)},
+}
+
+// chargeOnce: what covers more retries, or covers them for longer, is looser. Without it, requests
+// with an idempotency key are no requests of the rule, so what passes is not the same.
+func chargeOnce(before, after *policy.Rule) Verdict {
+	b, a := before.Once, after.Once
+	longer, more := cmp.Compare(b.For, a.For), cmp.Compare(b.Retries, a.Retries)
+	if a.Entry != b.Entry || longer*more < 0 {
+		return Both
+	}
+	return rising(longer + more)
 }
 
 func incomparable(_, _ *policy.Rule) Verdict { return Both }

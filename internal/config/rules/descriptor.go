@@ -281,10 +281,48 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 			r.decoder.Problem(v.Cost.Spot, "%d is above %d, the largest limit there is", rule.Factor, uint64(window.MaxHits))
 		}
 	}
+	if strict.Given(&v.ChargeOnce) && v.ChargeOnce.Value != nil {
+		r.chargeOnce(rule, &v.ChargeOnce)
+	}
 	r.denial(rule, v)
 	for i := range v.Replaces.Value {
 		rule.Replaces = append(rule.Replaces, r.replacement(rule.Name, &v.Replaces.Value[i]))
 	}
+}
+
+// chargeOnce reads charge_once.
+func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]) {
+	v := f.Value
+	once := policy.ChargeOnce{Entry: v.Entry.Value, For: policy.DefaultOnceFor, Retries: policy.DefaultOnceRetries}
+	if strict.Given(&v.Entry) && once.Entry == "" {
+		r.decoder.Problem(v.Entry.Spot, "the key of an entry cannot be empty")
+	}
+	if strict.Given(&v.For) {
+		var err error
+		switch once.For, err = strict.ParseDuration(v.For.Value); {
+		case err != nil:
+			r.decoder.Problem(v.For.Spot, "%s", err)
+		case once.For < window.MinOnce || once.For > window.MaxOnce || once.For%time.Microsecond != 0:
+			r.decoder.Problem(v.For.Spot, "%s is not between %s and %s in whole microseconds", strict.Quote(v.For.Value), policy.FormatWindow(window.MinOnce), policy.FormatWindow(window.MaxOnce))
+		}
+	}
+	if strict.Given(&v.Retries) {
+		if n := v.Retries.Value; n < 1 || n > window.MaxRepeats {
+			r.decoder.Problem(v.Retries.Spot, "%d is not between 1 and %d; without retries that are free, remove charge_once", n, window.MaxRepeats)
+		} else {
+			once.Retries = uint8(n)
+		}
+	}
+	if r.hides(once.Entry) && r.Identity.Secrets.Is(once.Entry) {
+		r.decoder.Problem(v.Entry.Spot, "%s holds API keys, and an attempt needs a key of its own: send the idempotency key in another entry", strict.Quoteless(once.Entry))
+	}
+	switch {
+	case rule.Always:
+		r.decoder.Problem(f.Spot, "charge_once cannot be combined with charge always: what is reported has happened each time")
+	case holds(rule):
+		r.decoder.Problem(f.Spot, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
+	}
+	rule.Once = once
 }
 
 // Bounds on the wait in Retry-After while the store cannot decide.

@@ -81,11 +81,19 @@ type rateLimit struct {
 	ByTier       strict.Field[strict.Ordered[strict.Field[terms]]] `yaml:"by_tier" doc:"limits for each tier; default is for every tier that is not named"`
 	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit. Without it: allowed, until the rule was asked with a cost of 0"`
 	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
+	ChargeOnce   strict.Field[*chargeOnce]                         `yaml:"charge_once" doc:"requests with the same idempotency key are charged once, and answered as the first one was"`
 	OnStoreError strict.Field[storeError]                          `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; or a mapping with the choice and what belongs to it; the default is store.on_error"`
 	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are told waits that are longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%: waits are told as they are; the default is rules.retry_jitter"`
 	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body"`
 	StatusText   strict.Field[string]                              `yaml:"status_text" doc:"the title of the denial's problem document"`
+}
+
+// chargeOnce says which requests are one attempt.
+type chargeOnce struct {
+	Entry   strict.Field[string] `yaml:"entry,required" doc:"the key of the entry with the idempotency key; it comes last in the descriptor, and may be missing"`
+	For     strict.Field[string] `yaml:"for" doc:"how long a charge covers retries, 1s to 1d; the default is 10m"`
+	Retries strict.Field[int]    `yaml:"retries" doc:"how many retries one charge covers, 1 to 100, and each further one is charged; the default is 3"`
 }
 
 // storeError is a choice alone, or a mapping with a choice and its wait.
