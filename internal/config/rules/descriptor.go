@@ -313,7 +313,7 @@ func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]
 			once.Retries = uint8(n)
 		}
 	}
-	if r.hides(once.Entry) && r.Identity.Secrets.Is(once.Entry) {
+	if r.Identity.Secrets.Is(once.Entry) {
 		r.decoder.Problem(v.Entry.Spot, "%s holds API keys, and an attempt needs a key of its own: send the idempotency key in another entry", strict.Quoteless(once.Entry))
 	}
 	switch {
