@@ -83,6 +83,9 @@ func fieldSchemas() map[string]configtest.Object {
 		"status_text":       {"maxLength": maxOneLiner, "minLength": 1},
 		"content_type":      {"maxLength": maxOneLiner, "minLength": 1},
 		"subject":           {"minLength": 1},
+		"entry":             {"minLength": 1},
+		"for":               configtest.Duration,
+		"retries":           {"type": "integer", "minimum": 1, "maximum": window.MaxRepeats},
 	}
 }
 
