@@ -173,6 +173,9 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings, overrides observing) RuleR
 		}
 	}
 	review.Notes = append(review.Notes, count.notes()...)
+	if note := r.onceNote(); note != "" {
+		review.Notes = append(review.Notes, note)
+	}
 	review.Notes = append(review.Notes, r.observeNotes(overrides)...)
 	return review
 }

@@ -1,0 +1,247 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// once lets a rule charge once, with two retries.
+func once(r *Rule) { r.Once = ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 2} }
+
+// addOnce adds a rule to the domain edge.
+func addOnce(t *testing.T, rs *Rules, r Rule) {
+	t.Helper()
+	r.Domain = "edge"
+	if err := rs.Add(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnceChecks: the store gets the digest of the log and the key, and the name of the log does not
+// depend on it.
+func TestOnceChecks(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	for _, r := range []Rule{
+		with(rule("keys", per(5, time.Hour), anyOf("api_key")), once),
+		with(rule("users", per(5, time.Hour), one("route", "a"), anyOf("user")), once),
+		rule("plain", per(5, time.Hour), anyOf("plain")),
+		with(rule("shadow", Terms{Limits: per(5, time.Hour).Limits, Observe: 1}, anyOf("shadow")), once),
+	} {
+		addOnce(t, rs, r)
+	}
+	store := &recordingStore{}
+	decider, _ := newDecider(t, rs, store)
+	check := func(d Descriptor, mode window.Mode) window.Check {
+		t.Helper()
+		decide(t, decider, &Request{Domain: "edge", Descriptors: []Descriptor{d}})
+		if len(store.checks) != 1 || store.checks[0].Mode != mode {
+			t.Fatalf("%v: got the checks %+v, want one of mode %v", d.Entries, store.checks, mode)
+		}
+		if got := make([]window.Decision, 1); window.Validate(store.checks, got) != nil {
+			t.Fatalf("%v: a store refuses %+v", d.Entries, store.checks[0])
+		}
+		c := store.checks[0]
+		store.checks = store.checks[:0]
+		return c
+	}
+	none, want := check(d("api_key=k"), window.Enforce), window.Once{For: time.Minute, Repeats: 2}
+	if none.Once != (window.Once{}) {
+		t.Errorf("without the entry: got %+v", none.Once)
+	}
+	seen := make(map[uint64]string)
+	for _, text := range []string{"api_key=k attempt=1", "api_key=k attempt=2", "api_key=other attempt=1", "route=a user=k attempt=1", "route=a user=k1 attempt=", "shadow=k attempt=1"} {
+		mode := window.Enforce
+		if strings.HasPrefix(text, "shadow") {
+			mode = window.Observe
+		}
+		got := check(d(text), mode)
+		if text == "route=a user=k1 attempt=" {
+			if got.Once != (window.Once{}) {
+				t.Errorf("an empty key: got %+v", got.Once)
+			}
+			continue
+		}
+		if other, ok := seen[got.Once.ID]; ok || got.Once.ID == 0 {
+			t.Errorf("%s has the digest %d, as %q", text, got.Once.ID, other)
+		}
+		seen[got.Once.ID] = text
+		if got.Once.ID = 0; got.Once != want {
+			t.Errorf("%s: got %+v, want %+v", text, got.Once, want)
+		}
+		if strings.HasPrefix(text, "api_key=k ") && got.Key != none.Key {
+			t.Errorf("%s has the log %q, want %q", text, got.Key, none.Key)
+		}
+	}
+	spaced := d("api_key=k attempt=1")
+	spaced.Entries[1].Value = " 1\t"
+	same, padded := check(d("api_key=k attempt=1"), window.Enforce), check(spaced, window.Enforce)
+	if same.Once != padded.Once {
+		t.Errorf("spaces around a key make another one: %+v and %+v", same.Once, padded.Once)
+	}
+
+	// What is reported or given back is so each time.
+	refund := d("api_key=k attempt=1")
+	refund.Refund = true
+	if got := check(refund, window.Refund); got.Cost != 0 || got.Once != (window.Once{}) {
+		t.Errorf("a refund with a key gives back %d, once %+v; want nothing", got.Cost, got.Once)
+	}
+	refund = d("api_key=k")
+	refund.Refund = true
+	if got := check(refund, window.Refund); got.Cost != 1 {
+		t.Errorf("a refund without a key gives back %d, want 1", got.Cost)
+	}
+	limited := d("api_key=k attempt=1")
+	limited.Override = &window.Limit{Hits: 9, Window: time.Minute}
+	other := d("api_key=k attempt=2")
+	other.Override = limited.Override
+	one, two := check(limited, window.Enforce), check(other, window.Enforce)
+	if one.Key != two.Key || one.Once.ID == two.Once.ID || one.Once.ID == 0 {
+		t.Errorf("with limits of their own: %+v and %+v, want one log and two attempts", one, two)
+	}
+	// No rule takes the entry without charge_once, or twice.
+	for _, text := range []string{"plain=k attempt=1", "api_key=k attempt=1 attempt=2", "attempt=1 api_key=k", "api_key=k other=1"} {
+		decide(t, decider, &Request{Domain: "edge", Descriptors: []Descriptor{d(text)}})
+		if len(store.checks) != 0 {
+			t.Errorf("%s is limited: %+v", text, store.checks)
+			store.checks = store.checks[:0]
+		}
+	}
+}
+
+// TestOnceOutcomes decides with a store, and counts.
+func TestOnceOutcomes(t *testing.T) {
+	now := time.Hour
+	decider, counted := newModes(t, nil, &now,
+		with(rule("keys", per(2, time.Hour), anyOf("api_key")), once),
+		rule("all", per(4, time.Hour), anyOf("all")),
+		with(rule("q1", per(1, time.Hour), anyOf("q1")), func(r *Rule) { r.Quota = true; once(r) }),
+		with(rule("q2", per(1, time.Hour), anyOf("q2")), func(r *Rule) { r.Quota = true; once(r) }),
+	)
+	for i, step := range []struct {
+		ask     []string
+		allowed bool
+		remains uint64
+	}{
+		{[]string{"api_key=k attempt=1"}, true, 1},
+		{[]string{"api_key=k attempt=1", "all=x"}, true, 1},
+		{[]string{"api_key=k attempt=2", "all=x"}, true, 0},
+		{[]string{"api_key=k attempt=3", "all=x"}, false, 0}, // all=x is not charged
+		{[]string{"api_key=k attempt=2", "all=x"}, true, 0},
+		{[]string{"all=x", "api_key=k attempt=2"}, true, 0},
+		{[]string{"api_key=k attempt=1", "all=x"}, false, 0}, // all=x is used up
+		{[]string{"api_key=k attempt=1"}, true, 0},           // so that was no retry
+		{[]string{"api_key=k attempt=1"}, false, 0},
+		{[]string{"q1=x attempt=1", "q2=x attempt=1"}, true, 0},
+		{[]string{"q1=x attempt=1", "q2=x attempt=1"}, true, 0},
+		{[]string{"q1=x attempt=2", "q2=x attempt=2"}, false, 0},
+	} {
+		req := request(step.ask...)
+		v := decide(t, decider, req)
+		if v.Allowed != step.allowed {
+			t.Fatalf("step %d: %v: allowed %v, want %v", i, step.ask, v.Allowed, step.allowed)
+		}
+		for j := range v.Limits {
+			if s := &v.Limits[j]; s.Rule.Name == "keys" && s.Decision.Remaining != step.remains {
+				t.Errorf("step %d: %v: %d remain, want %d", i, step.ask, s.Decision.Remaining, step.remains)
+			}
+		}
+	}
+	for name, want := range map[string]int{"edge/keys allowed": 2, "edge/keys repeated": 4, "edge/keys denied": 2, "edge/keys not_charged": 1, "edge/q1 repeated": 1} {
+		if counted[name] != want {
+			t.Errorf("%s: counted %d, want %d: %v", name, counted[name], want, counted)
+		}
+	}
+}
+
+// TestOnceRefused has rules that contradict charge_once, in both orders.
+func TestOnceRefused(t *testing.T) {
+	keys := with(rule("keys", per(5, time.Hour), anyOf("api_key")), once)
+	for _, tt := range []struct {
+		rules []Rule
+		want  string
+	}{
+		{[]Rule{keys, rule("below", per(1, time.Hour), anyOf("api_key"), anyOf("attempt"))}, "is that of charge_once of the rule edge|api_key"},
+		{[]Rule{rule("below", per(1, time.Hour), anyOf("api_key"), one("attempt", "1")), keys}, "a rule below edge|api_key uses it too"},
+		{[]Rule{rule("deep", per(1, time.Hour), anyOf("api_key"), one("attempt", "1*"), anyOf("x")), keys}, "a rule below edge|api_key uses it too"},
+		{[]Rule{keys, rule("deep", per(1, time.Hour), anyOf("api_key"), one("attempt", "1"), anyOf("x"))}, "is that of charge_once"},
+		{[]Rule{with(keys, func(r *Rule) { r.Always = true })}, "always charges cannot charge once"},
+		{[]Rule{with(keys, func(r *Rule) { r.Once.Entry = "api_key" })}, "holds API keys"},
+		{[]Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Once.Entry = "user" })}, "which log is charged"},
+		{[]Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Subject = "attempt" })}, "which log is charged"},
+		{[]Rule{with(keys, func(r *Rule) { r.Once.For = 0 })}, "a receipt for 0s"},
+		{[]Rule{with(keys, func(r *Rule) { r.Once.Retries = 0 })}, "0 repeats"},
+		{[]Rule{with(rule("f", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}}}}, anyOf("a")), once)}, "in flight cannot charge once"},
+	} {
+		rs := NewRules(Identity{Secrets: secrets})
+		var err error
+		for _, r := range tt.rules {
+			if r.Domain = "edge"; err == nil {
+				err = rs.Add(r)
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got error %v, want one with %q", tt.rules[len(tt.rules)-1].Name, err, tt.want)
+		}
+	}
+	// Rules elsewhere may use the entry.
+	rs := NewRules(Identity{Secrets: secrets})
+	for _, r := range []Rule{
+		keys, rule("attempts", per(1, time.Hour), anyOf("attempt")), rule("a", per(1, time.Hour), one("api_key", "x"), anyOf("attempt")),
+		with(rule("below", per(1, time.Hour), anyOf("api_key"), anyOf("route")), once), with(rule("all", per(1, time.Hour), anyOf("user")), once),
+	} {
+		addOnce(t, rs, r)
+	}
+}
+
+// TestOnceIsTold: validate, explain and the words of a rule tell of charge_once, and not of the key.
+func TestOnceIsTold(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	r := with(rule("keys", per(10, time.Second), anyOf("api_key")), once)
+	addOnce(t, rs, with(r, func(r *Rule) { r.Once.For = 10 * time.Minute }))
+	var text strings.Builder
+	text.WriteString(fmt.Sprint(rs.Review()))
+	text.WriteString(strings.Join(rs.All()[0].options(), "\n"))
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	got, err := rs.Explain(t.Context(), Request{Domain: "edge", Descriptors: []Descriptor{d("api_key=k attempt=my-secret-key")}}, ExplainOptions{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text.WriteString(strings.Join(got.Lines, "\n"))
+	for _, want := range []string{
+		`charge_once="attempt for 10m, 2 retries"`, "a caller can save up to 12,000 free retries and send them at once", "keeps up to 6,000 receipts",
+		"requests with the same attempt are charged once in 10m, and up to 2 retries of each are free",
+		"attempt=*** names the attempt, and not the log: attempt for 10m, 2 retries",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "my-secret-key") {
+		t.Errorf("the key is in\n%s", text.String())
+	}
+}
+
+// TestMostReceipts has the most receipts of a log for each policy.
+func TestMostReceipts(t *testing.T) {
+	o := ChargeOnce{For: 90 * time.Second}
+	for _, tt := range []struct {
+		limit window.Limit
+		want  uint64
+	}{
+		{window.Limit{Hits: 10, Window: time.Minute}, 20},
+		{window.Limit{Hits: 10, Window: time.Hour}, 10},
+		{window.Limit{Hits: 10, Window: time.Minute, Policy: window.Fixed}, 30},
+		{window.Limit{Hits: 10, Window: time.Second, Policy: window.TokenBucket, Rate: 2}, 190},
+		{window.Limit{Hits: window.MaxHits, Window: time.Hour}, 0},
+	} {
+		if got := mostReceipts(&o, &Terms{Limits: []Limit{{Limit: tt.limit}}}); got != tt.want {
+			t.Errorf("%+v: got %d, want %d", tt.limit, got, tt.want)
+		}
+	}
+}
