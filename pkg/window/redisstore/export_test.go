@@ -98,3 +98,13 @@ func NewWithClock(t testing.TB, client Client, o Options, clockKey string) *Stor
 	s.ends = withTime(t, streamsScript, clock)
 	return s
 }
+
+// UndoReceipt takes back what was recorded in a receipt, as for a request that was denied on
+// another slot.
+func (s *Store) UndoReceipt(key string, repeat bool, ends int64) (charged bool) {
+	h := held{key: key, did: receiptMade, ends: ends}
+	if repeat {
+		h.did = receiptRepeated
+	}
+	return s.undo(&h)
+}

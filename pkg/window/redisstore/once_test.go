@@ -1,10 +1,15 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
@@ -22,4 +27,192 @@ func TestOnce(t *testing.T) {
 			Epoch:  epoch,
 		}
 	})
+}
+
+// tagged returns a check of an attempt, whose key has a hash tag.
+func tagged(key string, hits, cost, attempt uint64) window.Check {
+	c := check("{"+key+"}x", hits, cost)
+	c.Limit.Window = time.Hour
+	c.Once = window.Once{ID: attempt, For: time.Hour, Repeats: 2}
+	return c
+}
+
+// receiptOf returns the name and the value of the one receipt in a Redis.
+func receiptOf(t *testing.T, c redis.Cmdable) (name string, r window.Receipt) {
+	t.Helper()
+	for _, name = range c.Keys(t.Context(), "*:o*").Val() {
+		if r, ok := window.ReadReceipt([]byte(c.Get(t.Context(), name).Val())); ok {
+			return name, r
+		}
+	}
+	return "", r
+}
+
+// TestReceipt has the name, the bytes and the life of a receipt.
+func TestReceipt(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient})
+	defer s.Close()
+	c := tagged("a", 9, 3, 0xabc)
+	before := client.Time(t.Context()).Val().UnixMicro()
+	take(t, s, c)
+	name, r := receiptOf(t, client)
+	if want := "p:{a}x:3600000000:o0000000000000abc"; name != want || redisstore.Slot(name) != redisstore.Slot(redisstore.KeyName("p:", c.Log())) {
+		t.Errorf("got the name %q, want %q", name, want)
+	}
+	if took := r.Ends - before - time.Hour.Microseconds(); r.Cost != 3 || r.Repeats != 0 || took < 0 || took > time.Minute.Microseconds() {
+		t.Errorf("got %+v, made at %d", r, before)
+	}
+	if ttl := client.PTTL(t.Context(), name).Val(); ttl > time.Hour+time.Second || ttl < time.Hour-time.Minute {
+		t.Errorf("it lives for %v, want an hour", ttl)
+	}
+	take(t, s, c)
+	if _, now := receiptOf(t, client); now.Ends != r.Ends || now.Repeats != 1 {
+		t.Errorf("after a repeat: got %+v, want the end and one repeat more than %+v", now, r)
+	}
+	if ids, _, err := s.List(t.Context(), window.Match{}, ""); err != nil || len(ids) != 1 {
+		t.Errorf("the list has %v, error %v, want the log alone", ids, err)
+	}
+	if _, err := s.Remove(t.Context(), []window.LogID{c.Log()}); err != nil {
+		t.Fatal(err)
+	}
+	if d := take(t, s, c)[0]; !d.Repeated || d.Remaining != 9 {
+		t.Errorf("after the log was removed: got %+v, want a repeat, and nothing used", d)
+	}
+}
+
+// TestForeignReceipt: a value that is no receipt is thrown away, and told of.
+func TestForeignReceipt(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	told := 0
+	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient, Foreign: func(time.Duration) { told++ }})
+	defer s.Close()
+	c := tagged("a", 100, 1, 1)
+	take(t, s, c)
+	name, good := receiptOf(t, client)
+	bytes := client.Get(t.Context(), name).Val()
+	for i, put := range []func(context.Context) error{
+		func(ctx context.Context) error { return client.Set(ctx, name, "7", 0).Err() },
+		func(ctx context.Context) error { return client.Set(ctx, name, bytes+"x", 0).Err() },
+		func(ctx context.Context) error { return client.Set(ctx, name, "\xa0"+bytes[1:], 0).Err() },
+		func(ctx context.Context) error { return client.Set(ctx, name, strings.Repeat("x", 100_000), 0).Err() },
+		func(ctx context.Context) error { return client.RPush(ctx, name, "a").Err() },
+	} {
+		if err := client.Del(t.Context(), name).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first, second := take(t, s, c)[0], take(t, s, c)[0]
+		if first.Repeated || !second.Repeated || first.Remaining != uint64(98-i) || second.Remaining != first.Remaining || told != i+1 {
+			t.Errorf("value %d: got %+v, %+v, told of %d; want one charge, one repeat, and %d", i, first, second, told, i+1)
+		}
+	}
+	// A receipt that claims to be eternal or used up is one.
+	good.Repeats = 255
+	value := make([]byte, window.ReceiptBytes)
+	good.Put(value)
+	if err := client.Set(t.Context(), name, value, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if d := take(t, s, c)[0]; d.Repeated || !d.Allowed {
+		t.Errorf("all repeats are used: got %+v", d)
+	}
+}
+
+// TestUndoReceipt takes a receipt back, and what repeats of it leave.
+func TestUndoReceipt(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{Timeout: patient})
+	defer s.Close()
+	c := tagged("a", 9, 1, 1)
+	take(t, s, c)
+	name, r := receiptOf(t, client)
+	repeats := func(what string, want uint8, there bool) {
+		t.Helper()
+		if got, now := receiptOf(t, client); (got != "") != there || now.Repeats != want {
+			t.Fatalf("%s: got %q, %+v; want %d repeats, there %v", what, got, now, want, there)
+		}
+	}
+	if !s.UndoReceipt(name, false, r.Ends+1) {
+		t.Error("the receipt of another charge: the own charge stays")
+	}
+	repeats("the receipt of another charge", 0, true)
+	take(t, s, c)
+	if s.UndoReceipt(name, false, r.Ends) {
+		t.Error("another request has repeated it, and the charge is taken back")
+	}
+	repeats("another request has repeated it", 1, true)
+	if s.UndoReceipt(name, true, r.Ends+1) || s.UndoReceipt(name, true, r.Ends) {
+		t.Error("a repeat is taken back with a charge")
+	}
+	repeats("the repeat is back", 0, true)
+	s.UndoReceipt(name, true, r.Ends)
+	repeats("twice", 0, true)
+	if !s.UndoReceipt(name, false, r.Ends) {
+		t.Error("nobody has repeated it, and the charge stays")
+	}
+	repeats("the charge is back", 0, false)
+	if !s.UndoReceipt(name, false, r.Ends) {
+		t.Error("the receipt has gone, and the charge stays")
+	}
+	if err := client.RPush(t.Context(), name, "a").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if !s.UndoReceipt(name, false, r.Ends) || s.UndoReceipt(name, true, r.Ends) {
+		t.Error("a list in place of a receipt")
+	}
+}
+
+// TestOnceAcrossSlots: a request on several servers that one of them denies leaves no receipt and
+// uses no repeat, with logs of every policy.
+func TestOnceAcrossSlots(t *testing.T) {
+	c := startCluster(t)
+	client := newClusterClient(t, c)
+	s := redisstore.New(client, redisstore.Options{Timeout: patient})
+	t.Cleanup(func() { _ = s.Close() })
+	keys := onSlotsOf(c)
+	now := time.Now().Unix()
+	for _, p := range []window.Policy{window.Sliding, window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter} {
+		t.Run(p.String(), func(t *testing.T) {
+			once := tagged(keys[0], 5, 2, 1)
+			once.Limit.Policy, once.Limit.Window = p, 100*24*time.Hour
+			switch p {
+			case window.TokenBucket:
+				once.Limit.Rate = 5
+			case window.Calendar:
+				once.Period = window.Period{Start: now - 1000, End: now + 100_000, Next: now + 200_000}
+			default:
+			}
+			plain := func(cost uint64) window.Check {
+				c := check("{"+keys[1]+"}"+p.String(), 5, cost)
+				c.Limit.Window = time.Hour
+				return c
+			}
+			for i, step := range []struct {
+				cost              uint64 // of the other log
+				allowed, repeated bool
+				once, plain       uint64 // what remains
+			}{
+				{6, false, false, 5, 5},
+				{1, true, false, 3, 4}, // the denied one has left no receipt
+				{5, false, true, 3, 4},
+				{5, false, true, 3, 4}, // a denied one uses no repeat
+				{1, true, true, 3, 3},
+				{1, true, true, 3, 2},
+				{3, false, false, 3, 2}, // the third repeat would be charged, and is not
+				{1, true, false, 1, 1},
+			} {
+				got := take(t, s, once, plain(step.cost))
+				if windowtest.Allowed(got) != step.allowed || got[0].Repeated != step.repeated || got[0].Remaining != step.once || got[1].Remaining != step.plain || got[0].Unsettled {
+					t.Fatalf("step %d: got %+v, want %+v", i, got, step)
+				}
+			}
+		})
+	}
+	if got := s.Stats().NotTakenBack; got != 0 {
+		t.Errorf("%d hits could not be taken back, want none", got)
+	}
+	windowtest.RunOnceAtOnce(t, windowtest.Harness{Store: s})
 }
