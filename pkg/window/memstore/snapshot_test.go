@@ -376,6 +376,9 @@ func TestForeignSnapshots(t *testing.T) {
 	stream := func(packed ...byte) []byte {
 		return craft(2, 1000, day, []record{{"12345678", uint64(streams) << policyBits, noLimit, packed}}, 1, 2000)
 	}
+	receipt := func(packed ...byte) []byte {
+		return craft(2, 1000, day, []record{{"k", uint64(receipts)<<policyBits | 1<<55, noLimit, packed}}, 1, 2000)
+	}
 	for _, tt := range []struct {
 		name string
 		file []byte
@@ -423,6 +426,11 @@ func TestForeignSnapshots(t *testing.T) {
 		{"a stream, a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 2, 'k'), "what it says of a stream cannot be"},
 		{"a stream, the length of a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0), "what it says of a stream cannot be"},
 		{"a stream that ends too late", stream(0xA6, 255, 0, 0, 0, 0, 0, 9), "what it says of a stream cannot be"},
+		{"a receipt", receipt(0xA8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), ""},
+		{"a receipt of another kind", receipt(0xA7, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), "a receipt cannot be"},
+		{"a receipt, torn", receipt(0xA8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1), "a receipt cannot be"},
+		{"a receipt that ends too late", receipt(0xA8, 255, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), "a receipt cannot be"},
+		{"a receipt before there were receipts", craft(1, 1000, day, []record{{"k", uint64(receipts) << policyBits, noLimit, []byte{0xA8, 12: 1}}}, 1, 2000), "its version is 1"},
 		{"a window too long", craft(1, 1000, day, with(func(r *record) { r.micros = 1 << 55 }), 1, 2000), "cannot be"},
 	} {
 		err := loads(t, tt.file)
