@@ -67,6 +67,9 @@ func TestReceipt(t *testing.T) {
 		t.Errorf("it lives for %v, want an hour", ttl)
 	}
 	take(t, s, c)
+	if ttl := client.PTTL(t.Context(), name).Val(); ttl > time.Hour+time.Second {
+		t.Errorf("after a repeat it lives for %v, want no longer than before", ttl)
+	}
 	if _, now := receiptOf(t, client); now.Ends != r.Ends || now.Repeats != 1 {
 		t.Errorf("after a repeat: got %+v, want the end and one repeat more than %+v", now, r)
 	}
