@@ -204,6 +204,23 @@ type extra struct {
 	receipts []receipt // one for each check; nil: the group has none
 }
 
+// look reads what is known of the stream and of the receipts of a group, at the time now in
+// microseconds. group has their logs after its checks.
+func (more *extra) look(checks []window.Check, group []checkState, now int64, unconditional bool) {
+	if more.flight.shard != nil {
+		group[len(checks)].log = more.flight.lookAll(checks, group, now, unconditional)
+	}
+	more.lookReceipts(checks, group, group[len(checks)+1:], now)
+}
+
+// record remembers what a group has charged.
+func (more *extra) record(checks []window.Check, group []checkState, now int64) {
+	if more.flight.shard != nil {
+		more.flight.recordAll(checks, group, now)
+	}
+	more.recordReceipts(checks, group, now)
+}
+
 // placeStreamOf finds the shard of the stream that a group has, and returns its bit. It returns
 // zero if the group has none.
 func (s *Store) placeStreamOf(st *streamState, checks []window.Check, group []checkState) uint64 {
