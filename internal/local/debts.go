@@ -285,7 +285,7 @@ func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions [
 		if log == nil {
 			continue // the store has charged this log, and it owes nothing
 		}
-		if c.Mode.Charged(true, answered[i].Allowed) {
+		if c.Mode.Charged(true, answered[i].Allowed) && !answered[i].Repeated {
 			d.found.Add(log.pay(c.Cost))
 		}
 		if charges(c, allowed, &decisions[i]) {
@@ -340,11 +340,11 @@ func (o *debt) pay(cost uint64) (paid uint64) {
 }
 
 // charges reports whether a check makes a debt if the store has not charged it. Refunds
-// make no debt.
+// and repeats of a charge make no debt.
 func charges(c *window.Check, allowed bool, answer *window.Decision) bool {
 	_, free := window.WithoutLog(c)
 	inFlight := c.Limit.Policy == window.InFlight // what it holds ends by itself
-	return !free && !inFlight && c.Cost > 0 && c.Mode != window.Refund && c.Mode.Charged(allowed, answer.Allowed)
+	return !free && !inFlight && !answer.Repeated && c.Cost > 0 && c.Mode != window.Refund && c.Mode.Charged(allowed, answer.Allowed)
 }
 
 // owe adds what a group charges to the debts of its logs. until is for new debts.
@@ -439,7 +439,7 @@ func (d *debts) charge(id window.LogID, log, o *debt) (again bool) {
 		return false
 	}
 	c := o.check
-	c.Mode, c.Cost, c.Lease = window.Always, o.sum(), window.Lease{}
+	c.Mode, c.Cost, c.Lease, c.Once = window.Always, o.sum(), window.Lease{}, window.Once{}
 	checks, decisions := [1]window.Check{c}, [1]window.Decision{}
 	if _, err := d.store.Take(ctx, window.MayWait, checks[:], decisions[:]); err != nil {
 		doubt, again := d.store.Doubt(err)

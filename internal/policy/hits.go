@@ -168,6 +168,9 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 		return h
 	}
 	h.Within = s.Cost
+	if d.Repeated {
+		return h // it has used nothing up
+	}
 	after := limit - min(d.Remaining, limit)
 	if !s.recorded && !s.Mode.Charged(allowed, true) {
 		after = window.AddSaturating(after, s.Cost)

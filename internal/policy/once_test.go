@@ -204,7 +204,7 @@ func TestOnceIsTold(t *testing.T) {
 	r := with(rule("keys", per(10, time.Second), anyOf("api_key")), once)
 	addOnce(t, rs, with(r, func(r *Rule) { r.Once.For = 10 * time.Minute }))
 	var text strings.Builder
-	text.WriteString(fmt.Sprint(rs.Review()))
+	fmt.Fprint(&text, rs.Review())
 	text.WriteString(strings.Join(rs.All()[0].options(), "\n"))
 	store := memstore.New(memstore.Options{})
 	defer store.Close()

@@ -330,22 +330,9 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 		more.look(checks, group, now, unconditional)
 	}
 	if unconditional {
-		// These checks are recorded before the verdict is known, and cannot be taken
-		// back. So room is made for all checks.
-		for i := range checks {
-			if c, a := &checks[i], &group[i]; a.shard != nil {
-				if !covered(c, now) {
-					return errPeriod // before the reports of the group are charged
-				}
-				a.look(c, now)
-				a.charged = true
-			}
-		}
-		if err := s.makeRoom(checks, group, more, touched, now); err != nil {
+		if err := s.recordUnconditional(checks, group, more, touched, now, &verdict); err != nil {
 			return err
 		}
-		recordFirst(window.Refund, checks, group, now, &verdict)
-		recordFirst(window.Always, checks, group, now, &verdict)
 	}
 	for i := range checks {
 		if c, a := &checks[i], &group[i]; a.shard != nil && !c.Mode.Unconditional() {
@@ -416,6 +403,26 @@ var errPeriod = fmt.Errorf("memstore: %w", window.ErrPeriod)
 // covered reports whether the period of a check is of use at the time now.
 func covered(c *window.Check, now int64) bool {
 	return c.Limit.Policy != window.Calendar || c.Period.Covers(now, 0)
+}
+
+// recordUnconditional judges and records the checks that are recorded before the verdict is known.
+// They cannot be taken back. So room is made for all checks.
+func (s *Store) recordUnconditional(checks []window.Check, group []checkState, more *extra, touched uint64, now int64, verdict *window.Verdict) error {
+	for i := range checks {
+		if c, a := &checks[i], &group[i]; a.shard != nil {
+			if !covered(c, now) {
+				return errPeriod // before the reports of the group are charged
+			}
+			a.look(c, now)
+			a.charged = true
+		}
+	}
+	if err := s.makeRoom(checks, group, more, touched, now); err != nil {
+		return err
+	}
+	recordFirst(window.Refund, checks, group, now, verdict)
+	recordFirst(window.Always, checks, group, now, verdict)
+	return nil
 }
 
 // recordFirst judges and records the checks of a mode that is recorded whatever the group
