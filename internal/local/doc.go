@@ -69,9 +69,10 @@
 //   - Something remained: the status is at most a second old, and may lack what others
 //     have spent since. The same holds for a check that can never have room.
 //
-// If one check has no such status, Store asks the shared store. Three kinds of groups
+// If one check has no such status, Store asks the shared store. Four kinds of groups
 // always go to the shared store. They have a check of mode Always or Refund, or only checks
-// of mode Any can deny them, or they name a log twice.
+// of mode Any can deny them, or they name a log twice, or a check of theirs may repeat a charge
+// ([window.Check.Once]). The last kind spends no lease.
 //
 // # Leases
 //

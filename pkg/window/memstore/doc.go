@@ -98,6 +98,11 @@
 // dropped before its last hold expires. One that has ended is dropped early if room is short:
 // a check that arrives after the end of its stream may then hold until it expires.
 //
+// # Charges with receipts
+//
+// A receipt ([window.Check.Once]) is one more log, which counts in the bounds and is saved. It is never
+// limiting, and is dropped before logs that have used more of their limits. A retry is then charged.
+//
 // # Seeing and removing logs
 //
 // The store is a [window.Keeper]. [Store.Read] locks one shard for one log at a time.

@@ -139,6 +139,14 @@
 // in each noted log. If an end comes between the two steps of a request, the log has a
 // tombstone, which denies the request.
 //
+// # Charges with receipts
+//
+// The receipt of a charge ([window.Check.Once]) is a string: the name of its log, then ":o" and 16
+// hex digits, so it is on the slot of the log. receipts.lua reads and writes it in the call that
+// decides the check. If a request has logs on several slots and one denies, undo.lua takes its
+// receipts back first. If another request has repeated a charge since then, the charge stays with
+// its receipt, because it is the charge of that request now.
+//
 // # Reservations
 //
 // [Store.Reserve] charges ahead of time, and [Store.Return] gives back what was not used.

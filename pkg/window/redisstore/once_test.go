@@ -154,7 +154,7 @@ func TestUndoReceipt(t *testing.T) {
 	s.UndoReceipt(name, true, r.Ends)
 	repeats("twice", 0, true)
 	if !s.UndoReceipt(name, false, r.Ends) {
-		t.Error("nobody has repeated it, and the charge stays")
+		t.Error("no request has repeated it, and the charge stays")
 	}
 	repeats("the charge is back", 0, false)
 	if !s.UndoReceipt(name, false, r.Ends) {
