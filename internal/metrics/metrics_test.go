@@ -123,6 +123,7 @@ decisions_total{domain="edge",outcome="no_rule",rule="per-key"} 1
 decisions_total{domain="edge",outcome="not_charged",rule="per-key"} 1
 decisions_total{domain="edge",outcome="passed_over",rule="per-key"} 1
 decisions_total{domain="edge",outcome="refunded",rule="per-key"} 1
+decisions_total{domain="edge",outcome="repeated",rule="per-key"} 1
 decisions_total{domain="edge",outcome="replaced",rule="per-key"} 1
 decisions_total{domain="edge",outcome="unlimited",rule="per-key"} 1
 shadow_decisions_total{domain="edge",outcome="allowed",rule="per-key"} 1
