@@ -21,8 +21,8 @@ func retried(id, hits uint64) window.Check {
 	}
 }
 
-// TestRepeatIsNotDeniedFromMemory: a process that remembers a denial asks the shared store whether
-// a request with a key repeats a charge, which another process may have made.
+// TestRepeatIsNotDeniedFromMemory: a process that remembers a denial asks the shared store about a
+// request with a key. It may repeat a charge of another process.
 func TestRepeatIsNotDeniedFromMemory(t *testing.T) {
 	s := newShared(t)
 	one, other := s.process(t, local.Options{}), s.process(t, local.Options{})

@@ -201,3 +201,29 @@ func BenchmarkFull(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkReceipts measures one check without a receipt, with a new one each time, and as a
+// repeat. Compare them within one run.
+func BenchmarkReceipts(b *testing.B) {
+	s := memstore.New(memstore.Options{SweepInterval: -1})
+	defer s.Close()
+	plain := window.Check{Key: "{k}", Cost: 1, Limit: window.Limit{Hits: window.MaxHits - 1, Window: 10 * time.Second}, Precision: time.Second}
+	for name, next := range map[string]func(n uint64) window.Once{
+		"none": func(uint64) window.Once { return window.Once{} },
+		"new":  func(n uint64) window.Once { return window.Once{ID: 2 + n%1_000_000, For: time.Second, Repeats: 1} },
+		"repeat": func(n uint64) window.Once {
+			return window.Once{ID: 1<<40 + n/window.MaxRepeats%1000, For: time.Hour, Repeats: window.MaxRepeats}
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			c, d := [1]window.Check{plain}, [1]window.Decision{}
+			for n := uint64(0); b.Loop(); n++ {
+				c[0].Once = next(n)
+				if _, err := s.Take(b.Context(), window.MayWait, c[:], d[:]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

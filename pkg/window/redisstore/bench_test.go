@@ -158,3 +158,28 @@ func redisCPU(b *testing.B, client *redis.Client, call func()) {
 	}
 	b.ReportMetric(micros/float64(b.N), "redis-us/op")
 }
+
+// BenchmarkReceipts measures one check without a receipt, with a new one each time, and as a
+// repeat, by one caller. Compare them within one run.
+func BenchmarkReceipts(b *testing.B) {
+	s := redisstore.New(newClient(b, servers.Redis(b)), redisstore.Options{})
+	defer s.Close()
+	plain := window.Check{Key: "{k}", Cost: 1, Limit: window.Limit{Hits: window.MaxHits - 1, Window: 10 * time.Second}, Precision: time.Second}
+	for name, next := range map[string]func(n uint64) window.Once{
+		"none": func(uint64) window.Once { return window.Once{} },
+		"new":  func(n uint64) window.Once { return window.Once{ID: 2 + n, For: time.Second, Repeats: 1} },
+		"repeat": func(n uint64) window.Once {
+			return window.Once{ID: 1<<40 + n/window.MaxRepeats, For: time.Hour, Repeats: window.MaxRepeats}
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			c, d := [1]window.Check{plain}, [1]window.Decision{}
+			for n := uint64(0); b.Loop(); n++ {
+				c[0].Once = next(n)
+				if _, err := s.Take(b.Context(), window.MayWait, c[:], d[:]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
