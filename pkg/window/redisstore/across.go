@@ -229,8 +229,8 @@ func (s *Store) giveBack(pieces []*piece) {
 	for _, p := range pieces {
 		if p.recorded() {
 			s.background(func() {
-				if !s.undo(&p.receipt) {
-					return
+				if charged, err := s.undo(p); err != nil || !charged {
+					return // an error is counted there
 				}
 				if p.check.Limit.Policy == window.Sliding {
 					_, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) // counted there
@@ -271,7 +271,10 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 // decision.
 func (s *Store) settleOne(p *piece) (update func()) {
 	d := p.decision
-	if !s.undo(&p.receipt) {
+	switch charged, err := s.undo(p); {
+	case err != nil:
+		return func() {}
+	case !charged:
 		return func() { d.Unsettled = false } // nothing was charged, or it stays
 	}
 	if p.check.Limit.Policy != window.Sliding {

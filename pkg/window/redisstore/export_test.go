@@ -102,9 +102,10 @@ func NewWithClock(t testing.TB, client Client, o Options, clockKey string) *Stor
 // UndoReceipt takes back what was recorded in a receipt, as for a request that was denied on
 // another slot.
 func (s *Store) UndoReceipt(key string, repeat bool, ends int64) (charged bool) {
-	h := held{key: key, did: receiptMade, ends: ends}
+	p := piece{receipt: held{key: key, did: receiptMade, ends: ends}}
 	if repeat {
-		h.did = receiptRepeated
+		p.receipt.did = receiptRepeated
 	}
-	return s.undo(&h)
+	charged, err := s.undo(&p)
+	return charged && err == nil
 }
