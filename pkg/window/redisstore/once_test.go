@@ -219,3 +219,39 @@ func TestOnceAcrossSlots(t *testing.T) {
 	}
 	windowtest.RunOnceAtOnce(t, windowtest.Harness{Store: s})
 }
+
+// TestOnceInOneCall: requests that share a call of the script are decided in order, each with the
+// receipts that those before it have left.
+func TestOnceInOneCall(t *testing.T) {
+	s := redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient})
+	defer s.Close()
+	plain := check("plain", 3, 1)
+	var requests []redisstore.Request
+	add := func(checks ...window.Check) {
+		requests = append(requests, redisstore.Request{Checks: checks, Decisions: make([]window.Decision, len(checks))})
+	}
+	add(tagged("a", 2, 1, 1))
+	add(plain, tagged("a", 2, 1, 1))
+	add(tagged("b", 2, 1, 1), plain)
+	add(tagged("a", 2, 1, 2), check("zero", 0, 1)) // denied
+	add(tagged("a", 2, 1, 2), tagged("b", 2, 1, 1))
+	add(plain, tagged("a", 2, 1, 1), plain)
+	add(tagged("a", 2, 1, 3))
+	add(tagged("a", 2, 1, 1), tagged("a", 2, 1, 2))
+	if err := s.TakeAll(t.Context(), requests); err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, r := range requests {
+		for i, d := range r.Decisions {
+			got += fmt.Sprintf("%d%s ", d.Remaining, map[bool]string{true: "r"}[d.Repeated])
+			if i == len(r.Decisions)-1 {
+				got += fmt.Sprint(windowtest.Allowed(r.Decisions), "; ")
+			}
+		}
+	}
+	want := "1 true; 2 1r true; 1 1 true; 1 0 false; 0 1r true; 1 0r 1 false; 0 false; 0 0 false; "
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
