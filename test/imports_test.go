@@ -17,6 +17,7 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon", "pkg/limiter/httplimit", "pkg/limiter/redislimit"},
+	{"pkg/limiter/middleware"},
 	{"pkg/limiter"},
 	{"internal/console", "internal/ruletest", "internal/replay/report"},
 	{"internal/config", "internal/xds", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics", "internal/tracing", "internal/compat/stats"},

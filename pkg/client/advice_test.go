@@ -51,6 +51,7 @@ func TestReadAdvice(t *testing.T) {
 		{"Retry-After: unit", header("Retry-After: 5s"), advice{remaining: -1}},
 		{"Retry-After: empty", header("Retry-After: "), advice{remaining: -1}},
 		{"Retry-After: only a point", header("Retry-After: ."), advice{remaining: -1}},
+		{"Retry-After: too long", header("Retry-After: " + strings.Repeat("0", maxField) + "5"), advice{remaining: -1}},
 		{"Retry-After: twice", header("Retry-After: 5", "Retry-After: 9", "Retry-After: x"), after(9 * time.Second)},
 
 		{

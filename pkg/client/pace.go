@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -43,9 +45,14 @@ func (t *Transport) enter(req *http.Request) *lane {
 	if t.Pace <= 0 {
 		return nil
 	}
-	key := req.URL.Host
-	if t.Key != nil {
+	var key string
+	switch {
+	case t.Key != nil:
 		key = t.Key(req)
+	case req.URL == nil:
+		return nil // Base refuses it
+	default:
+		key = host(req.URL)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,6 +72,15 @@ func (t *Transport) enter(req *http.Request) *lane {
 	l.users++
 	l.seen = time.Now()
 	return l
+}
+
+// host returns the host and port of a URL in one spelling.
+func host(u *url.URL) string {
+	name := strings.ToLower(u.Host)
+	if u.Scheme == "http" {
+		return strings.TrimSuffix(name, ":80")
+	}
+	return strings.TrimSuffix(name, ":443")
 }
 
 // forget removes the lane that was used least recently. If all are in use, it returns false.

@@ -427,6 +427,28 @@ func TestPaceKeys(t *testing.T) {
 	})
 }
 
+// TestPaceOneHost: the spellings of one host are one key.
+func TestPaceOneHost(t *testing.T) {
+	tr := &Transport{Pace: time.Second}
+	var first *lane
+	for _, host := range []string{"api.example", "API.example", "api.example:80"} {
+		req := get(t.Context(), t)
+		req.URL.Host = host
+		l := tr.enter(req)
+		if first == nil {
+			first = l
+		}
+		if l != first {
+			t.Errorf("%s is another key than api.example", host)
+		}
+	}
+	req := get(t.Context(), t)
+	req.URL.Host = "api.example:443"
+	if tr.enter(req) == first {
+		t.Error("another port is the same key")
+	}
+}
+
 // TestPaceAllKeysInUse: a request beyond the bound is sent without pacing.
 func TestPaceAllKeysInUse(t *testing.T) {
 	tr := &Transport{Pace: time.Second, Key: func(r *http.Request) string { return r.URL.Host }}

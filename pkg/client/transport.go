@@ -261,6 +261,9 @@ func closeBody(req *http.Request) {
 
 // drain reads the rest of a small body, so that the connection can be used again, and closes it.
 func drain(body io.ReadCloser) {
+	if body == nil {
+		return // http.Client allows it
+	}
 	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer timer.Stop()
 	// If reading fails, the connection is closed.

@@ -2,7 +2,7 @@
 // same decisions and in the same logs as the service rls.
 //
 //	rules, err := limiter.ReadRules("rules.yaml")
-//	store := memstore.New(memstore.Options{})
+//	store := memstore.New(memstore.Options{MaxBytes: 256 << 20})
 //	l, err := limiter.New(store, rules)
 //	d, err := l.Allow(ctx, limiter.One("shop", "api_key", key))
 //	if !d.Allowed { … d.Limit.RetryAfter … }

@@ -66,7 +66,8 @@ type Fallback interface {
 	Local() window.Store
 }
 
-// A Limiter decides requests. It starts no goroutine, and is safe for concurrent use.
+// A Limiter decides requests. Make it with [New]: the zero value is not usable. It starts no
+// goroutine, and is safe for concurrent use.
 type Limiter struct {
 	decider *policy.Decider
 	calls   sync.Pool // of *call
@@ -78,8 +79,11 @@ type Limiter struct {
 // another one that keeps the contract of [window.Store]. The caller closes the store, after the
 // last call of Allow. If the rules belong to another Limiter already, New returns an error.
 func New(store window.Store, rules *Rules) (*Limiter, error) {
-	if store == nil || rules == nil {
-		return nil, errors.New("limiter: New needs a store and rules")
+	switch {
+	case store == nil:
+		return nil, errors.New("limiter: New needs a store")
+	case rules.empty():
+		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
 	if err := rules.take(); err != nil {
 		return nil, err
@@ -104,8 +108,8 @@ func (l *Limiter) Swap(rules *Rules) error {
 	l.swaps.Lock()
 	defer l.swaps.Unlock()
 	switch {
-	case rules == nil:
-		return errors.New("limiter: Swap needs rules")
+	case rules.empty():
+		return errors.New("limiter: Swap needs rules that were read")
 	case !rules.sameSecrets(l.active.Load()):
 		return errors.New("limiter: the new rules digest API keys in another way: keep the settings in secrets, or make a new Limiter")
 	}
@@ -119,6 +123,9 @@ func (l *Limiter) Swap(rules *Rules) error {
 
 // Rules returns the active rules.
 func (l *Limiter) Rules() *Rules { return l.active.Load() }
+
+// empty reports whether there are no rules, or those of the zero value.
+func (r *Rules) empty() bool { return r == nil || r.generation == nil }
 
 // take marks the rules as those of a Limiter.
 func (r *Rules) take() error {

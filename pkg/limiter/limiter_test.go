@@ -284,6 +284,22 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// TestUnread: rules and a file system that do not exist are errors, not panics.
+func TestUnread(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	_, asNew := limiter.New(memstore.New(memstore.Options{SweepInterval: -1}), new(limiter.Rules))
+	_, asFS := limiter.ReadFS(nil, "*.yaml")
+	_, asPath := limiter.ReadRules("-")
+	for want, err := range map[string]error{
+		"limiter: New needs rules": asNew, "limiter: Swap needs rules": l.Swap(new(limiter.Rules)),
+		"ReadFS needs a file system": asFS, "does not read standard input": asPath,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // TestConcurrent asks, and swaps meanwhile: no more is admitted than the limit.
 func TestConcurrent(t *testing.T) {
 	text := strings.Replace(shop, "requests_per_unit: 2", "requests_per_unit: 100", 1)

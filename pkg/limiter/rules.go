@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,8 +40,8 @@ type Text struct {
 	Data []byte
 }
 
-// Rules say what is limited. They belong to one [Limiter]: read them again for another one. The
-// methods are safe for concurrent use.
+// Rules say what is limited. They belong to one [Limiter]: read them again for another one. The zero
+// value is not usable. The methods are safe for concurrent use.
 type Rules struct {
 	generation *config.Generation
 	settings   settings.Settings
@@ -55,6 +56,9 @@ func ReadRules(paths ...string) (*Rules, error) { return Source{Paths: paths}.Re
 // ReadFS reads the rules files in a file system, such as an embedded one, that match a pattern of
 // [fs.Glob].
 func ReadFS(fsys fs.FS, pattern string) (*Rules, error) {
+	if fsys == nil {
+		return nil, Problems{{Message: "ReadFS needs a file system"}}
+	}
 	names, err := fs.Glob(fsys, pattern)
 	if err != nil {
 		return nil, Problems{{Message: "the pattern " + strict.Quote(pattern) + " of rules files is malformed: " + err.Error()}}
@@ -88,6 +92,9 @@ func MakeRules(domains ...Domain) (*Rules, error) { return Source{Domains: domai
 
 // Read reads and checks everything that s names. The error is [Problems].
 func (s Source) Read() (*Rules, error) {
+	if slices.Contains(s.Paths, "-") {
+		return nil, Problems{{File: "-", Message: "the library does not read standard input: give the text to ParseRules"}}
+	}
 	in, err := config.NewInput(s.Paths, strings.NewReader(""))
 	if err != nil {
 		return nil, problemsOf(err)

@@ -50,7 +50,8 @@ type Options struct {
 	Changed func(server string, err error)
 }
 
-// A Store keeps logs in Redis. It is a [limiter.Fallback]; its methods are safe for concurrent use.
+// A Store keeps logs in Redis. Make it with [Open]: the zero value is not usable. It is a
+// [limiter.Fallback]; its methods are safe for concurrent use.
 type Store struct {
 	redis   *redisstore.Store
 	ahead   *local.Store // in front of redis
@@ -58,6 +59,8 @@ type Store struct {
 	client  redis.UniversalClient
 	stop    context.CancelFunc
 	watched sync.WaitGroup
+	closing sync.Once
+	closed  error // of Close
 }
 
 var _ limiter.Fallback = (*Store)(nil)
@@ -175,11 +178,14 @@ func (r *Store) reset(id window.LogID) {
 }
 
 // Close gives back the hits that are reserved, and closes the connections. Call it after the last
-// decision.
+// decision. A second call does nothing, and returns the same error.
 func (r *Store) Close() error {
-	r.stop()
-	r.watched.Wait()
-	return errors.Join(r.shares.Close(), r.ahead.Close(), r.client.Close()) // shares may still charge the store
+	r.closing.Do(func() {
+		r.stop()
+		r.watched.Wait()
+		r.closed = errors.Join(r.shares.Close(), r.ahead.Close(), r.client.Close()) // shares may still charge the store
+	})
+	return r.closed
 }
 
 // settler charges Redis for hits that this process admitted without it.

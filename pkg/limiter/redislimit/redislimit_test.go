@@ -70,6 +70,19 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
+// TestCloseTwice: a second Close does nothing.
+func TestCloseTwice(t *testing.T) {
+	store, err := redislimit.Open(redislimit.Options{URL: "redis://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestChanged: the program hears that Redis is away, and that it is back.
 func TestChanged(t *testing.T) {
 	redis := servers.StartRedis(t)
