@@ -16,7 +16,7 @@ const module = "github.com/slidegate/slidegate/"
 // other way round. Packages on one line do not import each other.
 var layers = [][]string{
 	{"cmd/rls"},
-	{"internal/daemon", "pkg/limiter/httplimit", "pkg/limiter/redislimit"},
+	{"internal/daemon", "pkg/limiter/httplimit", "pkg/limiter/redislimit", "pkg/limiter/grpclimit"},
 	{"pkg/limiter/middleware"},
 	{"pkg/limiter"},
 	{"internal/console", "internal/ruletest", "internal/replay/report"},
@@ -92,7 +92,7 @@ func TestImports(t *testing.T) {
 					t.Errorf("%s imports %s: %s", name, imported, o.why)
 				}
 			}
-			if strings.HasPrefix(name, "pkg/") && strings.Contains(imported, ".") && name != "pkg/window/redisstore" && name != "pkg/limiter/redislimit" {
+			if strings.HasPrefix(name, "pkg/") && strings.Contains(imported, ".") && !slices.Contains([]string{"pkg/window/redisstore", "pkg/limiter/redislimit", "pkg/limiter/grpclimit"}, name) {
 				t.Errorf("%s imports %s: pkg/ stands on the standard library, and the limiter on this module", name, imported)
 			}
 		}

@@ -7,8 +7,8 @@
 //	d, err := l.Allow(ctx, limiter.One("shop", "api_key", key))
 //	if !d.Allowed { … d.Limit.RetryAfter … }
 //
-// Package httplimit has the middleware for net/http. Package redislimit has the store in Redis.
-// docs/library.md of the project is the guide.
+// Package httplimit has the middleware for net/http, and grpclimit the interceptors for gRPC. Package
+// redislimit has the store in Redis. docs/library.md of the project is the guide.
 //
 // # Rules
 //
