@@ -72,7 +72,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" || name == "internal/replay/report/reporttest" {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" || name == "internal/replay/report/reporttest" || name == "pkg/limiter/middleware/middlewaretest" {
 			continue
 		}
 		level, ok := depth[name]

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/limiter"
 	"github.com/slidegate/slidegate/pkg/limiter/httplimit"
+	"github.com/slidegate/slidegate/pkg/limiter/middleware/middlewaretest"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -66,6 +67,24 @@ func middleware(t *testing.T, l *limiter.Limiter, o httplimit.Options) http.Hand
 		t.Fatal(err)
 	}
 	return limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) }))
+}
+
+// TestSuite runs the suite of all frameworks, behind a mux of net/http.
+func TestSuite(t *testing.T) {
+	middlewaretest.Run(t, `"GET /items/{id}"`, func(t *testing.T, s middlewaretest.Setup) string {
+		limit, err := httplimit.New(s.Limiter, httplimit.Options{
+			Domain: middlewaretest.Domain, Observe: s.Observe, DenyOnError: s.DenyOnError,
+			Descriptors: [][]httplimit.Key{byKey[0], {httplimit.Route("route"), httplimit.Address("remote_address", s.Trusted...)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("GET /items/{id}", limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) })))
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		return server.URL
+	})
 }
 
 // get asks h, and returns the answer without the fields of net/http.
