@@ -63,10 +63,11 @@ type Descriptor struct {
 	Ends bool
 }
 
-// Options of a [Decider]. Store and Meters are required.
+// Options of a [Decider]. Store is required.
 type Options struct {
 	// Store bounds its calls by itself, in addition to the deadline of the caller.
-	Store  window.Store
+	Store window.Store
+	// Meters counts what the rules decide. Nil: nothing is counted.
 	Meters Meters
 	// CopiesNames says that Store keeps no name of a log without a copy, and that there is no Local.
 	// The next request then reuses the memory of names.
@@ -163,6 +164,9 @@ type Decider struct {
 
 // NewDecider returns a Decider with rules as its first generation.
 func NewDecider(rules *Rules, opts Options) *Decider {
+	if opts.Meters == nil {
+		opts.Meters = uncounted{}
+	}
 	d := &Decider{opts: opts}
 	d.learner, _ = opts.Local.(Learner)
 	d.debtor, _ = opts.Local.(Debtor)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/reuse"
@@ -88,7 +87,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	if err := rules.take(); err != nil {
 		return nil, err
 	}
-	o := policy.Options{Store: store, Meters: uncounted{}, NearLimit: 1}
+	o := policy.Options{Store: store, NearLimit: 1}
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock = true, m.Now
 	}
@@ -238,13 +237,3 @@ func (c *call) forget() {
 	c.policy.Forget()
 	c.descriptors, c.entries = reuse.Slice(c.descriptors), reuse.Slice(c.entries)
 }
-
-// uncounted is a policy.Meters that counts nothing.
-type uncounted struct{}
-
-func (uncounted) Meter(string, string) policy.Meter           { return uncounted{} }
-func (uncounted) UnknownDomain()                              {}
-func (uncounted) Count(policy.Outcome)                        {}
-func (uncounted) Near(uint64, uint64)                         {}
-func (uncounted) Denied(string, window.Policy, time.Duration) {}
-func (uncounted) Detail([]byte, policy.Outcome)               {}
