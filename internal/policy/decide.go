@@ -153,6 +153,7 @@ type Decider struct {
 	opts    Options
 	learner Learner // nil if Options.Local is not one
 	debtor  Debtor  // nil if Options.Local is not one
+	counts  bool    // something counts decisions
 	// ender and localEnder hear of the ends of streams. Nil if Options.Store and Options.Local
 	// do not count what streams hold.
 	ender, localEnder window.Ender
@@ -164,10 +165,10 @@ type Decider struct {
 
 // NewDecider returns a Decider with rules as its first generation.
 func NewDecider(rules *Rules, opts Options) *Decider {
+	d := &Decider{opts: opts, counts: opts.Meters != nil || opts.Hits != nil}
 	if opts.Meters == nil {
-		opts.Meters = uncounted{}
+		d.opts.Meters = uncounted{}
 	}
-	d := &Decider{opts: opts}
 	d.learner, _ = opts.Local.(Learner)
 	d.debtor, _ = opts.Local.(Debtor)
 	d.ender, _ = opts.Store.(window.Ender)
