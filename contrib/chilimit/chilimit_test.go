@@ -48,6 +48,7 @@ func TestSuite(t *testing.T) {
 					Descriptors: [][]httplimit.Key{
 						{httplimit.Header("api_key", "X-API-Key")},
 						{chilimit.Route("route"), httplimit.Address("remote_address", s.Trusted...)},
+						{httplimit.Value("all", "x")},
 					},
 				})
 				if err != nil {

@@ -34,6 +34,7 @@ func TestSuite(t *testing.T) {
 					Descriptors: [][]httplimit.Key{
 						{httplimit.Header("api_key", "X-API-Key")},
 						{httplimit.Route("route"), httplimit.Address("remote_address", s.Trusted...)},
+						{httplimit.Value("all", "x")},
 					},
 				})
 				if err != nil {

@@ -38,6 +38,7 @@ func New(l *limiter.Limiter, o Options) (fiber.Handler, error) {
 	}
 	return func(c fiber.Ctx) error {
 		d, answer := limit.Ask(c.Context(), c)
+		defer middleware.Done(c.Context(), &d)
 		switch answer {
 		case middleware.Fail:
 			return send(c, fiber.StatusServiceUnavailable, "application/problem+json", []byte(middleware.Unchecked))

@@ -28,6 +28,7 @@ func TestSuite(t *testing.T) {
 			Descriptors: [][]fiberlimit.Key{
 				{fiberlimit.Header("api_key", "X-API-Key")},
 				{fiberlimit.Route("route"), fiberlimit.Address("remote_address", s.Trusted...)},
+				{fiberlimit.Value("all", "x")},
 			},
 		})
 		if err != nil {

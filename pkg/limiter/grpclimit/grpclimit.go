@@ -53,7 +53,9 @@ var (
 
 // Unary is a [grpc.UnaryServerInterceptor].
 func (l *Limit) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	header, trailer, err := l.ask(&Call{Context: ctx, Method: info.FullMethod, Message: req})
+	var d limiter.Decision
+	header, trailer, err := l.ask(&Call{Context: ctx, Method: info.FullMethod, Message: req}, &d)
+	defer middleware.Done(ctx, &d)
 	if err != nil {
 		_ = grpc.SetTrailer(ctx, trailer) // it fails without a call, as in tests of programs
 		return nil, err
@@ -64,7 +66,9 @@ func (l *Limit) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 
 // Stream is a [grpc.StreamServerInterceptor] that charges a stream once, when it begins.
 func (l *Limit) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	header, trailer, err := l.ask(&Call{Context: ss.Context(), Method: info.FullMethod})
+	var d limiter.Decision
+	header, trailer, err := l.ask(&Call{Context: ss.Context(), Method: info.FullMethod}, &d)
+	defer middleware.Done(ss.Context(), &d)
 	if err != nil {
 		ss.SetTrailer(trailer)
 		return err
@@ -74,10 +78,12 @@ func (l *Limit) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 }
 
 // Messages is a [grpc.StreamServerInterceptor] that charges each message that the client sends. After
-// a denial the handler gets the status from RecvMsg, without the message, and should return it. The
+// a denial the handler gets the status from RecvMsg, without the message, and should return it. A message
+// is in flight until the handler receives the next one, or ends. The
 // header of the stream says how the limits stand after the first message.
 func (l *Limit) Messages(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	s := &stream{ServerStream: ss, limit: l, method: info.FullMethod}
+	defer func() { middleware.Done(ss.Context(), &s.last) }()
 	err := handler(srv, s)
 	ss.SetTrailer(s.trailer)
 	return err
@@ -88,7 +94,8 @@ type stream struct {
 	grpc.ServerStream
 	limit   *Limit
 	method  string
-	told    bool        // the header has what the first decision says
+	told    bool // the header has what the first decision says
+	last    limiter.Decision
 	trailer metadata.MD // of the last denial
 }
 
@@ -97,7 +104,8 @@ func (s *stream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	header, trailer, err := s.limit.ask(&Call{Context: s.Context(), Method: s.method, Message: m})
+	middleware.Done(s.Context(), &s.last)
+	header, trailer, err := s.limit.ask(&Call{Context: s.Context(), Method: s.method, Message: m}, &s.last)
 	if err != nil {
 		s.trailer = trailer
 		return err
@@ -110,16 +118,17 @@ func (s *stream) RecvMsg(m any) error {
 }
 
 // ask returns what to tell a client whose call passes, or the status of one that does not.
-func (l *Limit) ask(c *Call) (header, trailer metadata.MD, err error) {
-	d, answer := l.limit.Ask(c.Context, c)
+func (l *Limit) ask(c *Call, d *limiter.Decision) (header, trailer metadata.MD, err error) {
+	var answer middleware.Answer
+	*d, answer = l.limit.Ask(c.Context, c)
 	switch answer {
 	case middleware.Fail:
 		// The text of the error may have addresses.
 		return nil, nil, status.Error(codes.Unavailable, "the limits cannot be checked now")
 	case middleware.Deny:
-		return nil, fields(&d), denial(&d.Limit)
+		return nil, fields(d), denial(&d.Limit)
 	case middleware.Tell:
-		return fields(&d), nil, nil
+		return fields(d), nil, nil
 	case middleware.Pass:
 	}
 	return nil, nil, nil

@@ -40,6 +40,8 @@ descriptors:
     rate_limit: {name: per-network, unit: minute, requests_per_unit: 1}
   - key: method
     rate_limit: {name: per-method, unit: minute, requests_per_unit: 1}
+  - key: all
+    rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
   - key: never
     rate_limit: {name: never, unit: minute, requests_per_unit: 0}
 `
@@ -270,6 +272,41 @@ func TestMessages(t *testing.T) {
 	}
 	if answers, _, trailer, err := exchange(withKey(t, "other"), client, 2); answers != 2 || err != nil || len(told(trailer)) > 0 {
 		t.Errorf("another key: %d answers, trailer %v, %v", answers, trailer, err)
+	}
+}
+
+// TestInFlight: calls, streams and messages give back their places.
+func TestInFlight(t *testing.T) {
+	all := [][]grpclimit.Key{{grpclimit.Value("all", "x")}}
+	once, each := newLimit(t, nil, grpclimit.Options{Descriptors: all}), newLimit(t, nil, grpclimit.Options{Descriptors: all})
+	client, _ := dial(t, grpc.UnaryInterceptor(once.Unary), grpc.StreamInterceptor(once.Stream))
+	messages, _ := dial(t, grpc.StreamInterceptor(each.Messages))
+	for range 3 {
+		if _, err := client.EmptyCall(t.Context(), new(testv1.Empty)); err != nil {
+			t.Error(err)
+		}
+		if answers, _, _, err := exchange(t.Context(), client, 2); answers != 2 || err != nil {
+			t.Errorf("a stream: %d answers, %v", answers, err)
+		}
+		if answers, _, _, err := exchange(t.Context(), messages, 3); answers != 3 || err != nil {
+			t.Errorf("messages: %d answers, %v", answers, err)
+		}
+	}
+	// While a stream is open, it has the place.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	open, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Send(new(testv1.StreamingOutputCallRequest)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.EmptyCall(t.Context(), new(testv1.Empty)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("beside an open stream: %v", err)
 	}
 }
 

@@ -29,6 +29,7 @@ type handler struct {
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d, what := h.limit.Ask(r.Context(), r)
+	defer middleware.Done(r.Context(), &d)
 	switch what {
 	case middleware.Fail:
 		answer(w, http.StatusServiceUnavailable, "application/problem+json", []byte(middleware.Unchecked))

@@ -36,6 +36,8 @@ descriptors:
     descriptors:
       - key: remote_address
         rate_limit: {name: per-route, unit: minute, requests_per_unit: 50}
+  - key: all
+    rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
   - key: teapot
     rate_limit: {name: teapot, unit: minute, requests_per_unit: 0, body: no tea, content_type: text/x-tea}
 `
@@ -74,7 +76,7 @@ func TestSuite(t *testing.T) {
 	middlewaretest.Run(t, `"GET /items/{id}"`, func(t *testing.T, s middlewaretest.Setup) string {
 		limit, err := httplimit.New(s.Limiter, httplimit.Options{
 			Domain: middlewaretest.Domain, Observe: s.Observe, DenyOnError: s.DenyOnError,
-			Descriptors: [][]httplimit.Key{byKey[0], {httplimit.Route("route"), httplimit.Address("remote_address", s.Trusted...)}},
+			Descriptors: [][]httplimit.Key{byKey[0], {httplimit.Route("route"), httplimit.Address("remote_address", s.Trusted...)}, {httplimit.Value("all", "x")}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -330,6 +332,28 @@ func TestClientLeaves(t *testing.T) {
 	}
 	if served != 2 {
 		t.Errorf("%d requests reached the handler, want 2", served)
+	}
+}
+
+// TestPanic: a handler that panics gives back its place.
+func TestPanic(t *testing.T) {
+	limit, err := httplimit.New(newLimiter(t, nil), httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		served++
+		panic(http.ErrAbortHandler)
+	}))
+	for range 3 {
+		func() {
+			defer func() { _ = recover() }()
+			get(h, nil)
+		}()
+	}
+	if served != 3 {
+		t.Errorf("%d requests were served, want 3", served)
 	}
 }
 

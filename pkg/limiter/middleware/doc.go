@@ -4,6 +4,7 @@
 //
 //	limit, err := middleware.New("ownlimit", l, middleware.Options[*own.Request]{ … })
 //	d, answer := limit.Ask(r.Context(), r)
+//	defer middleware.Done(r.Context(), &d)
 //	switch answer {
 //	case middleware.Deny: // answer 429 with d.AppendHeaders and d.Body
 //	case middleware.Fail: // answer 503

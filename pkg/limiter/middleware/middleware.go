@@ -85,7 +85,7 @@ func New[R any](name string, l *limiter.Limiter, o Options[R]) (*Limit[R], error
 }
 
 // Ask decides a request, and charges it if it is allowed. With [Pass] and [Fail] the decision says
-// nothing to clients.
+// nothing to clients. Call [Done] when the request has ended, whatever the answer is.
 //
 // The end of ctx does not end the decision: otherwise a client could close its connection and pass.
 // So the store must bound its calls by itself, as memstore and redislimit do.
@@ -108,6 +108,10 @@ func (m *Limit[R]) Ask(ctx context.Context, r R) (limiter.Decision, Answer) {
 	}
 	return d, Tell
 }
+
+// Done gives back what a request holds that has ended, also if ctx has ended. If the store fails, the
+// hold expires by itself.
+func Done(ctx context.Context, d *limiter.Decision) { _ = d.Release(context.WithoutCancel(ctx)) }
 
 // read makes the question. It reports false if the request is not limited.
 func (m *Limit[R]) read(r R) (req limiter.Request, ok bool) {

@@ -125,6 +125,11 @@ func (r *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	return r.stores.Local.Take(ctx, wait, checks, decisions)
 }
 
+// End implements [window.Ender].
+func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+	return r.stores.Local.End(ctx, stream, deny)
+}
+
 // Local returns the store that decides by this process's share of each limit.
 func (r *Store) Local() window.Store { return r.stores.Shares }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// A Setup says what a server does with GET /items/{id}. It asks two descriptors of the domain shop:
-// api_key from the field X-API-Key, and route with remote_address, behind Trusted. Requests that pass
-// get the status 200 and the body "served".
+// A Setup says what a server does with GET /items/{id}. It asks three descriptors of the domain shop:
+// api_key from the field X-API-Key, route with remote_address, behind Trusted, and all with the value
+// x, of which one is in flight. Requests that pass get the status 200 and the body "served".
 type Setup struct {
 	Limiter              *limiter.Limiter
 	Observe, DenyOnError bool
@@ -40,6 +40,8 @@ descriptors:
     descriptors:
       - key: remote_address
         rate_limit: {name: per-route, unit: minute, requests_per_unit: 9}
+  - key: all
+    rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
 `
 
 // Run runs the suite. route is the pattern of GET /items/{id} in the notation of the framework. serve
