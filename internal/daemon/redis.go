@@ -17,7 +17,6 @@ import (
 	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -27,10 +26,7 @@ import (
 // redisStore is a store in Redis with its client, and with the stores of this process in
 // front of it.
 type redisStore struct {
-	*redisstore.Store
-	client  redis.UniversalClient
-	local   *local.Store
-	shares  *local.Shares
+	*redisclient.Stores
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
@@ -44,26 +40,14 @@ type redisStore struct {
 	evicts  map[string]bool // servers that may evict logs
 }
 
-// Close gives back the hits that are reserved, and closes the store and its client.
-func (r *redisStore) Close() error {
-	if r.local == nil {
-		return errors.Join(r.Store.Close(), r.client.Close())
-	}
-	var err error
-	if r.shares != nil {
-		err = r.shares.Close() // before the store, which it may still charge
-	}
-	return errors.Join(err, r.local.Close(), r.client.Close())
-}
-
 // asStore returns r as the store of the process.
 func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	metrics.Store(registry, r.Stats)
 	metrics.Pool(registry, r.poolStats)
 	metrics.Local(registry, r.localStats)
 	s := &store{
-		decides: r.local, local: r.shares, keeper: redisKeeper{r}, localKeeper: r.shares, state: r.state, setReplicas: r.shares.SetReplicas,
-		parts: []part{r.reach, r.watch}, measure: r.measure,
+		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.state, setReplicas: r.Shares.SetReplicas,
+		parts: []part{r.reach, r.Hear}, measure: r.measure,
 		leases: r.leases, deaf: r.isDeaf.Load,
 		close: func() error {
 			if err := r.Close(); err != nil {
@@ -82,23 +66,6 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	return s
 }
 
-// settler charges Redis for hits that this process admitted without it.
-type settler struct {
-	*local.Store
-	redis *redisstore.Store
-}
-
-// Doubt implements local.Settler.
-func (settler) Doubt(err error) (local.Doubt, bool) {
-	d, known := redisstore.DoubtOf(err)
-	return local.Doubt(d), known
-}
-
-// Read implements local.Settler.
-func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
-	return s.redis.Bytes(ctx, id)
-}
-
 // openRedis returns a store in Redis. Redis need not answer yet. Messages about single
 // requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
@@ -107,48 +74,28 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		metrics: m, log: sampledLog, evicts: make(map[string]bool),
 		pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
 	}
-	o := storeClient(s.Store, log)
-	o.Connected = func() {
-		r.made.Add(1)
-		r.Connected()
-	}
-	client, err := redisclient.New(o)
+	prefix := s.Store.Redis.KeyPrefix
+	var err error
+	r.Stores, err = redisclient.OpenStores(s.Store, redisclient.StoresOptions{
+		Log: log,
+		Connected: func() {
+			r.made.Add(1)
+			r.Connected()
+		},
+		Store: redisstore.Options{
+			Changed: r.changed, Deaf: r.deaf, Answered: answered, Policy: r.policy,
+			Foreign: func(win time.Duration) {
+				m.ForeignValue()
+				sampledLog.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under store.redis.key_prefix",
+					zap.String("prefix", prefix), zap.Duration("window", win))
+			},
+		},
+		Wrap: func(s *redisstore.Store) window.Store { return &reporting{Store: s, log: sampledLog} },
+	})
 	if err != nil {
 		return nil, err
 	}
-	r.client = client
-	prefix := s.Store.Redis.KeyPrefix
-	r.Store = redisstore.New(client, redisstore.Options{
-		Name:          masterName(&s.Store.Redis.URL),
-		Prefix:        prefix,
-		Timeout:       s.Store.Timeout,
-		Failures:      s.Store.Redis.Breaker.Failures,
-		ProbeInterval: s.Store.Redis.Breaker.ProbeInterval,
-		Refunds:       prefix + refundsChannel,
-		Changed:       r.changed,
-		Deaf:          r.deaf,
-		Answered:      answered,
-		Policy:        r.policy,
-		Foreign: func(win time.Duration) {
-			m.ForeignValue()
-			sampledLog.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under store.redis.key_prefix",
-				zap.String("prefix", prefix), zap.Duration("window", win))
-		},
-	})
 	m.StoreDown(r.isDown)
-	keys := s.Store.LocalKeys
-	if keys == 0 {
-		keys = -1 // local.New: remember no denials
-	}
-	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: r.Store}); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	r.shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: settler{r.local, r.Store}, Timeout: s.Store.Timeout,
-	})
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
 	if r.missing = r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); r.missing != nil {
 		log.Warn("Redis cannot be reached; until it answers, on_store_error decides every request, or store.on_error for rules without it; "+redisAdvice,
 			zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing))
@@ -158,24 +105,6 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 
 // redisAdvice tells the operator what to check if Redis does not answer.
 const redisAdvice = "check that Redis runs, that store.redis.url is its address, and that user and password are right"
-
-// refundsChannel is the channel on which the script publishes refunds, without the prefix of
-// keys.
-const refundsChannel = redisstore.RefundsChannel
-
-// storeClient returns the options of the client for the store's Redis.
-func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {
-	return redisclient.Options{Redis: s.Redis.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
-}
-
-// masterName returns a name for the master of a Sentinel set, whose address changes. For
-// other servers it is empty: metrics and messages show their addresses.
-func masterName(servers *settings.RedisURL) string {
-	if servers.Topology == settings.RedisSentinel {
-		return "master " + servers.Master
-	}
-	return ""
-}
 
 // changed logs once when a server stops deciding, and once when it decides again.
 func (r *redisStore) changed(c redisstore.Change) {
@@ -188,9 +117,6 @@ func (r *redisStore) changed(c redisstore.Change) {
 		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
-	}
-	if r.local != nil {
-		r.local.ForgetAll() // the server may have lost the logs behind the remembered denials
 	}
 	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
 }
@@ -283,27 +209,16 @@ func (r *redisStore) answers(ctx context.Context) bool {
 			answered.Store(true)
 		}
 	}
-	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+	if cluster, ok := r.Client.(*redis.ClusterClient); ok {
 		// The error is that of one master, or that no node knows the masters.
 		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 			ping(ctx, c)
 			return nil
 		})
 	} else {
-		ping(ctx, r.client)
+		ping(ctx, r.Client)
 	}
 	return answered.Load()
-}
-
-// watch forgets remembered denials when another instance refunds or removes their logs.
-func (r *redisStore) watch(ctx context.Context) error {
-	return r.Watch(ctx, redisstore.Heard{Refunded: r.local.Forget, Removed: r.reset, Missed: r.local.ForgetAll})
-}
-
-// reset forgets what this instance knows of a log that was removed from Redis.
-func (r *redisStore) reset(id window.LogID) {
-	r.local.Reset(id)
-	r.shares.Reset(id)
 }
 
 // redisKeeper is the keeper of the logs in Redis. What this instance knows of a removed log
@@ -314,13 +229,13 @@ type redisKeeper struct{ *redisStore }
 func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
 	readings, err := k.redisStore.Remove(ctx, ids)
 	for i := range readings {
-		k.reset(readings[i].ID)
+		k.Reset(readings[i].ID)
 	}
 	if err != nil && len(readings) < len(ids) {
 		// The others may have been removed too. If not, their leases are lost and their
 		// shares must stay.
 		for _, id := range ids {
-			k.local.Reset(id)
+			k.Local.Reset(id)
 		}
 	}
 	return readings, err
@@ -359,7 +274,7 @@ func (r *redisStore) poolStats() metrics.PoolStats {
 	if !r.state().Reached {
 		return metrics.PoolStats{}
 	}
-	s := r.client.PoolStats()
+	s := r.Client.PoolStats()
 	return metrics.PoolStats{
 		Hits: uint64(s.Hits), Misses: uint64(s.Misses), Timeouts: uint64(s.Timeouts), Stale: uint64(s.StaleConns),
 		Connections: int(s.TotalConns), Idle: int(s.IdleConns),
@@ -377,7 +292,7 @@ func (r *redisStore) measure(s *stats.Stats) {
 		return max(r.made.Load(), now) - now
 	})
 	if s.Remembers() {
-		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.local.Stats().Keys) })
+		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.Local.Stats().Keys) })
 	}
 }
 
@@ -392,14 +307,14 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 
 // leases returns what became of the hits that this process reserved.
 func (r *redisStore) leases() insight.Leases {
-	s := r.local.Stats()
+	s := r.Local.Stats()
 	return insight.Leases{Made: s.Leases, Admitted: s.LeasedHits, Returned: s.ReturnedHits}
 }
 
 // localStats returns the counts of the answers that this process gave without Redis.
 func (r *redisStore) localStats() metrics.LocalStats {
-	s := r.local.Stats()
-	settled := r.shares.Settled()
+	s := r.Local.Stats()
+	settled := r.Shares.Settled()
 	return metrics.LocalStats{
 		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
 		Settled: settled.Charged, Found: settled.Found, Abandoned: settled.Abandoned,

@@ -57,6 +57,9 @@ func (c *Call) countErrors() {
 
 // countLimits counts the strictest limit of each descriptor.
 func (c *Call) countLimits() {
+	if !c.decider.counts {
+		return
+	}
 	v := &c.verdict
 	if c.decider.opts.Hits != nil {
 		c.countShadowed()
