@@ -17,6 +17,14 @@ const MaxScope = 15
 // Region is the scope of the store of the region.
 const Region Scope = 0
 
+// Scoped is a store of several scopes.
+type Scoped interface {
+	Store
+	// TakeBut is Take with wait. It does not ask the scopes that failed has an error for: they have
+	// failed with that error. Nil: it asks all.
+	TakeBut(ctx context.Context, failed *PartError, checks []Check, decisions []Decision) error
+}
+
 // A PartError says that some scopes of a group could not decide. The others have decided and
 // charged their checks as if the missing ones had room. Their decisions are filled in; those of
 // the missing scopes are undefined.

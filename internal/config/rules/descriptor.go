@@ -253,6 +253,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	v := rl.Value
 	rule.Name = string(v.Name.Value)
 	rule.Subject = v.Subject.Value
+	rule.Scope = r.scopeOf(&v.Scope)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
 		// The same as with a tier beside default.
@@ -285,6 +286,26 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	for i := range v.Replaces.Value {
 		rule.Replaces = append(rule.Replaces, r.replacement(rule.Name, &v.Replaces.Value[i]))
 	}
+}
+
+// scopeOf reads scope, and notes which store the limits of the rule are for.
+func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
+	r.scope = r.Scopes[0]
+	if !strict.Given(f) {
+		return ""
+	}
+	for _, s := range r.Scopes {
+		if s.Name == f.Value {
+			r.scope = s
+			return s.Name
+		}
+	}
+	names := make([]string, len(r.Scopes))
+	for i := range r.Scopes {
+		names[i] = r.Scopes[i].Name
+	}
+	r.decoder.Problem(f.Spot, "%s; store.scopes of the settings has the others", strict.NotOneOf(f.Value, names))
+	return ""
 }
 
 // Bounds on the wait in Retry-After while the store cannot decide.

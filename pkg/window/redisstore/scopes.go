@@ -30,7 +30,7 @@ type Scopes struct {
 }
 
 var (
-	_ window.Store  = (*Scopes)(nil)
+	_ window.Scoped = (*Scopes)(nil)
 	_ window.Ender  = (*Scopes)(nil)
 	_ window.Keeper = (*Scopes)(nil)
 )
@@ -73,8 +73,7 @@ func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, dec
 	return true, s.TakeBut(ctx, nil, checks, decisions)
 }
 
-// TakeBut is Take with wait. It does not ask the scopes that failed has an error for: these have
-// failed with that error. Nil: all are asked.
+// TakeBut implements [window.Scoped].
 func (s *Scopes) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
 	if err := window.Validate(checks, decisions); err != nil {
 		return fmt.Errorf("redisstore: %w", err)
