@@ -81,7 +81,7 @@ func TestDebtsOfScopes(t *testing.T) {
 			t.Fatalf("got %+v, error %v", d, err)
 		}
 		owed := s.Owed([]window.Check{near, far, other})
-		if owed == nil || owed.Failed[0] != nil || owed.Failed[1] != window.ErrOwed || owed.Failed[2] != nil {
+		if owed == nil || owed.Failed[0] != nil || !errors.Is(owed.Failed[1], window.ErrOwed) || owed.Failed[2] != nil {
 			t.Errorf("%v is owed, want the scope 1 alone", owed)
 		}
 		if got := s.Owed([]window.Check{near, other}); got != nil {
@@ -171,7 +171,7 @@ func TestLeaseBesideAFailedScope(t *testing.T) {
 		if got := left(); s.backs != 1 || got != first-1 {
 			t.Errorf("after a request that was taken back, %d remain, want %d", got, first-1)
 		}
-		group() // stays
+		_ = group() // stays
 		if got := left(); got != first-3 {
 			t.Errorf("after a request that stays, %d remain, want %d", got, first-3)
 		}
