@@ -224,6 +224,7 @@ func openScope(s settings.Settings, scope window.Scope, name string, m *metrics.
 		Timeout:       s.Store.TimeoutOf(scope),
 		Failures:      at.Breaker.Failures,
 		ProbeInterval: at.Breaker.ProbeInterval,
+		MaxWaiting:    at.MaxWaiting,
 		Refunds:       prefix + refundsChannel,
 		Changed:       r.changed,
 		Deaf:          r.deaf,

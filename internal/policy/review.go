@@ -263,6 +263,7 @@ func (r *Rule) Traits() []string {
 		}
 	}
 	add(r.Scope != "", "scope="+r.Scope)
+	add(r.Priority != window.PriorityNormal, "priority="+r.Priority.String())
 	add(r.Quota, "quota")
 	add(slices.Contains(r.Share, true), "share_threshold")
 	add(r.Always, "charge=always")

@@ -197,6 +197,8 @@ func (r *Rule) options() []string {
 	}
 	add(r.Factor > 1, "each request costs %s times as much", grouped(r.Factor))
 	add(r.in != window.Region, "counted in the scope %s, with all who share its store", r.Scope)
+	add(r.Priority < window.PriorityNormal, "if too many requests wait for the store, it refuses these first")
+	add(r.Priority > window.PriorityNormal, "if too many requests wait for the store, it refuses these last")
 	add(r.Quota, "one of several quota rules: a request passes if one of them has room")
 	add(r.Always, "costs count even if they do not fit, and if the request is denied")
 	add(r.AllowedOnly, "only requests that pass are charged")

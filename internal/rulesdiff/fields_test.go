@@ -77,6 +77,7 @@ var fieldCases = map[string]struct {
 }{
 	"Rule.Name":            {nil, func(_ *testing.T, g *generation) { g.rule.Name = "n" }, "name"},
 	"Rule.Scope":           {nil, func(_ *testing.T, g *generation) { g.rule.Scope = "global" }, "scope"},
+	"Rule.Priority":        {nil, func(_ *testing.T, g *generation) { g.rule.Priority = window.PriorityHigh }, "priority"},
 	"Rule.Subject":         {nil, func(_ *testing.T, g *generation) { g.rule.Subject = "route" }, "subject"},
 	"Rule.ByTier":          {nil, func(_ *testing.T, g *generation) { g.rule.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }, "limits"},
 	"Rule.Terms":           {nil, func(_ *testing.T, g *generation) { g.rule.Terms = policy.Terms{} }, "limits"},

@@ -46,6 +46,9 @@ var parts = []part{
 	{fields: []string{"Scope"}, what: "scope", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return cmp.Or(r.Scope, policy.RegionScope)
 	}, verdict: incomparable},
+	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return r.Priority.String()
+	}, verdict: incomparable},
 	{fields: []string{"OnStoreError", "StoreErrorRetry"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
 	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return fmt.Sprintf("%.4g%%", 100*r.RetryJitter)

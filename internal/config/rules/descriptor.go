@@ -254,6 +254,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	rule.Name = string(v.Name.Value)
 	rule.Subject = v.Subject.Value
 	rule.Scope = r.scopeOf(&v.Scope)
+	rule.Priority = r.priorityOf(&v.Priority)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
 		// The same as with a tier beside default.
@@ -306,6 +307,27 @@ func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
 	}
 	r.decoder.Problem(f.Spot, "%s; store.scopes of the settings has the others", strict.NotOneOf(f.Value, names))
 	return ""
+}
+
+// priorityOf reads priority.
+func (r *rulesReader) priorityOf(f *strict.Field[string]) window.Priority {
+	if !strict.Given(f) {
+		return window.PriorityNormal
+	}
+	for _, p := range window.Priorities {
+		if f.Value == p.String() {
+			return p
+		}
+	}
+	r.oneOf(f, priorityNames()...)
+	return window.PriorityNormal
+}
+
+func priorityNames() (names []string) {
+	for _, p := range window.Priorities {
+		names = append(names, p.String())
+	}
+	return names
 }
 
 // Bounds on the wait in Retry-After while the store cannot decide.

@@ -106,6 +106,15 @@ func (m *message) free() {
 	messages.Put(m)
 }
 
+// priority returns the highest priority of the checks.
+func (m *message) priority() window.Priority {
+	p := window.PriorityLow
+	for i := range m.logChecks {
+		p = max(p, m.logChecks[i].check.Priority)
+	}
+	return p
+}
+
 // begin marks the message as sent. It returns false if the caller has left; the sender must
 // then free the message.
 func (m *message) begin() bool { return m.state.CompareAndSwap(queued, sent) }

@@ -112,6 +112,9 @@ func (n *node) ask(ctx context.Context, m *message) error {
 	// before the call ends, another goroutine makes it.
 	n.mu.Lock()
 	switch {
+	case n.inFlight == maxInFlight && !n.admits(m):
+		n.mu.Unlock()
+		return n.refusedFor(m)
 	case n.inFlight < maxInFlight && m.patient:
 		n.inFlight++
 		n.mu.Unlock()
@@ -145,6 +148,32 @@ func (n *node) queueAll(those []*message) error {
 		n.store.background(n.work)
 	}
 	return nil
+}
+
+// admits reports whether a message may join the queue. Messages of each priority leave a part
+// of the queue to those of higher ones. The caller holds the lock.
+func (n *node) admits(m *message) bool {
+	most := n.store.opts.MaxWaiting
+	if most == 0 || 2*len(n.queue) < most || m.flags&modeRestores != 0 {
+		return true // half of it is for all; what gives hits back makes no room by waiting
+	}
+	switch m.priority() {
+	case window.PriorityLow:
+		return false
+	case window.PriorityNormal:
+		return 4*len(n.queue) < 3*most
+	default:
+		return len(n.queue) < most
+	}
+}
+
+// refusedFor counts a message that the queue does not admit, and returns the error for it. The
+// caller must not use m any more.
+func (n *node) refusedFor(m *message) error {
+	p := m.priority()
+	n.store.counts.refused[p-window.PriorityLow].Add(1)
+	m.free()
+	return &Error{Class: ClassOverload, Err: fmt.Errorf("too many requests wait for the server to decide one of priority %v", p)}
 }
 
 // next starts another call for the queue after a call has ended.
