@@ -253,6 +253,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	v := rl.Value
 	rule.Name = string(v.Name.Value)
 	rule.Subject = v.Subject.Value
+	rule.Divide = r.divideOf(&v.Divide)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
 		// The same as with a tier beside default.
@@ -285,6 +286,28 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	for i := range v.Replaces.Value {
 		rule.Replaces = append(rule.Replaces, r.replacement(rule.Name, &v.Replaces.Value[i]))
 	}
+}
+
+// divideOf reads how many regions divide the limits of the rule.
+func (r *rulesReader) divideOf(f *strict.Field[uint64]) uint64 {
+	r.divide = *f
+	if strict.Given(f) && (f.Value == 0 || f.Value > policy.MaxDivide) {
+		r.decoder.Problem(f.Spot, "%d is not from 1 to %d: write how many regions share the limits", f.Value, policy.MaxDivide)
+		r.divide.Value = 0
+	}
+	return r.divide.Value
+}
+
+// part replaces a limit at a spot by the part that one region has. It returns false if nothing is
+// left.
+func (r *rulesReader) part(l *window.Limit, at strict.Spot) (ok bool) {
+	part := policy.Part(*l, r.divide.Value)
+	if l.Hits > 0 && part.Hits == 0 {
+		r.decoder.Problem(at, "divide %d%s leaves nothing of %s for each region: raise the limit, or divide it by less", r.divide.Value, onLine(r.divide.Line), policy.FormatLimit(*l))
+		return false
+	}
+	*l = part
+	return true
 }
 
 // Bounds on the wait in Retry-After while the store cannot decide.
