@@ -67,7 +67,9 @@ func (p *part) take(t *testing.T, at time.Duration, c window.Check) window.Decis
 }
 
 // copies is a limit that no copy reaches.
-func (r *replicated) copies() window.Limit { return window.Limit{Hits: window.ExactHits, Window: r.limit.Window} }
+func (r *replicated) copies() window.Limit {
+	return window.Limit{Hits: window.ExactHits, Window: r.limit.Window}
+}
 
 // ask lets a region decide a request at a time, which never goes back.
 func (r *replicated) ask(t *testing.T, at time.Duration, region int) (allowed bool) {
