@@ -24,15 +24,23 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// redisStore is a store in Redis with its client, and with the stores of this process in
-// front of it.
+// redisStore is the store of one scope in Redis, with its client, and with the stores of this
+// process in front of it, which all scopes share.
 type redisStore struct {
 	*redisstore.Store
 	client  redis.UniversalClient
+	scope   window.Scope
+	name    string // of the scope; empty: there is one
+	section string // of the settings
 	local   *local.Store
 	shares  *local.Shares
 	metrics *metrics.Metrics
 	log     *zap.Logger
+
+	// Only the store of the region has these.
+	shared sharedStore        // of all scopes
+	scopes *redisstore.Scopes // the same; nil: there is one scope
+	others []*redisStore      // the other scopes
 
 	missing error           // why Redis did not answer at the start; nil if it answered
 	reached atomic.Bool     // a server has answered since the start
@@ -44,27 +52,39 @@ type redisStore struct {
 	evicts  map[string]bool // servers that may evict logs
 }
 
-// Close gives back the hits that are reserved, and closes the store and its client.
+// A sharedStore is the store in Redis, of one scope or of several.
+type sharedStore interface {
+	window.Ender
+	window.Keeper
+	window.Store
+	local.Reserver
+	Bytes(context.Context, window.LogID) ([]byte, error)
+}
+
+// all returns the stores of all scopes, by their numbers.
+func (r *redisStore) all() []*redisStore { return append([]*redisStore{r}, r.others...) }
+
+// Close gives back the hits that are reserved, and closes the stores and their clients.
 func (r *redisStore) Close() error {
-	if r.local == nil {
-		return errors.Join(r.Store.Close(), r.client.Close())
-	}
 	var err error
 	if r.shares != nil {
 		err = r.shares.Close() // before the store, which it may still charge
 	}
-	return errors.Join(err, r.local.Close(), r.client.Close())
+	if r.local != nil {
+		err = errors.Join(err, r.local.Close())
+	}
+	for _, one := range r.all() {
+		err = errors.Join(err, one.Store.Close(), one.client.Close())
+	}
+	return err
 }
 
 // asStore returns r as the store of the process.
 func (r *redisStore) asStore(registry prometheus.Registerer) *store {
-	metrics.Store(registry, r.Stats)
-	metrics.Pool(registry, r.poolStats)
 	metrics.Local(registry, r.localStats)
 	s := &store{
-		decides: r.local, local: r.shares, keeper: redisKeeper{r}, localKeeper: r.shares, state: r.state, setReplicas: r.shares.SetReplicas,
-		parts: []part{r.reach, r.watch}, measure: r.measure,
-		leases: r.leases, deaf: r.isDeaf.Load,
+		decides: r.local, local: r.shares, keeper: redisKeeper{r}, localKeeper: r.shares, state: r.states, setReplicas: r.shares.SetReplicas,
+		measure: r.measure, leases: r.leases, deaf: r.anyDeaf,
 		close: func() error {
 			if err := r.Close(); err != nil {
 				return fmt.Errorf("closing the store: %w", err)
@@ -72,12 +92,29 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			return nil
 		},
 	}
+	for _, one := range r.all() {
+		own := registry
+		if one.name != "" {
+			own = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
+		}
+		metrics.Store(own, one.Stats)
+		metrics.Pool(own, one.poolStats)
+		s.parts = append(s.parts, one.reach, one.watch)
+	}
+	if r.scopes != nil {
+		s.scopes = r.scopes
+		s.holds = func(in []window.Scope) {
+			for _, scope := range in {
+				r.scopes.Holds(scope)
+			}
+		}
+	}
 	if r.pings {
 		s.parts = append(s.parts, r.keepPinging)
 		s.connected = func() bool { return !r.silent.Load() }
 	}
 	if r.missing != nil {
-		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + redisAdvice
+		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + r.advice()
 	}
 	return s
 }
@@ -85,7 +122,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 // settler charges Redis for hits that this process admitted without it.
 type settler struct {
 	*local.Store
-	redis *redisstore.Store
+	redis sharedStore
 }
 
 // Doubt implements local.Settler.
@@ -99,15 +136,78 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 	return s.redis.Bytes(ctx, id)
 }
 
-// openRedis returns a store in Redis. Redis need not answer yet. Messages about single
-// requests go to sampledLog.
+// openRedis returns the store of the region in Redis, with those of the other scopes. Redis need
+// not answer yet. Messages about single requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	r := &redisStore{
-		metrics: m, log: sampledLog, evicts: make(map[string]bool),
-		pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
+	var all []*redisStore
+	fail := func(err error) (*redisStore, error) {
+		for _, one := range all {
+			err = errors.Join(err, one.Store.Close(), one.client.Close())
+		}
+		return nil, err
 	}
-	o := storeClient(s.Store, log)
+	names := s.Store.Scopes.Names()
+	stores := make([]*redisstore.Store, len(names))
+	replicas, timeout := make([]int, 0, len(names)), s.Store.Timeout
+	for i, name := range names {
+		if len(names) == 1 {
+			name = ""
+		}
+		one, err := openScope(s, window.Scope(i), name, m, log, sampledLog, answered)
+		if err != nil {
+			return fail(err)
+		}
+		all, stores[i] = append(all, one), one.Store
+		if i > 0 {
+			replicas = append(replicas, s.Store.Scopes[i-1].Replicas)
+		}
+		timeout = max(timeout, s.Store.TimeoutOf(one.scope))
+	}
+	r := all[0]
+	r.others = all[1:]
+	r.shared = r.Store
+	if len(r.others) > 0 {
+		r.scopes = redisstore.NewScopes(names, stores)
+		r.shared = r.scopes
+	}
+	m.StoreDown(r.isDown)
+	keys := s.Store.LocalKeys
+	if keys == 0 {
+		keys = -1 // local.New: remember no denials
+	}
+	var err error
+	if r.local, err = local.New(&reporting{Store: r.shared, log: sampledLog}, local.Options{Keys: keys, Reserver: r.shared}); err != nil {
+		return fail(err)
+	}
+	r.shares, err = local.NewShares(local.ShareOptions{
+		Replicas: s.Store.Replicas, ScopeReplicas: replicas, Memory: bounds(s.Store.Memory), Settler: settler{r.local, r.shared}, Timeout: timeout,
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	var load sync.WaitGroup
+	for _, one := range all {
+		one.local, one.shares = r.local, r.shares
+		load.Go(func() { one.greet(ctx, s, log) })
+	}
+	load.Wait()
+	return r, nil
+}
+
+// openScope opens the store of one scope, without the stores of this process in front of it. An
+// empty name: there is only one.
+func openScope(s settings.Settings, scope window.Scope, name string, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
+	if name != "" {
+		log, sampledLog = log.With(zap.String("scope", name)), sampledLog.With(zap.String("scope", name))
+	}
+	at, section := s.Store.RedisOf(scope)
+	r := &redisStore{
+		scope: scope, name: name, section: section,
+		metrics: m, log: sampledLog, evicts: make(map[string]bool),
+		pings: scope == window.Region && slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
+	}
+	o := storeClient(s.Store, scope, log)
 	o.Connected = func() {
 		r.made.Add(1)
 		r.Connected()
@@ -117,13 +217,13 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		return nil, err
 	}
 	r.client = client
-	prefix := s.Store.Redis.KeyPrefix
+	prefix := at.KeyPrefix
 	r.Store = redisstore.New(client, redisstore.Options{
-		Name:          masterName(&s.Store.Redis.URL),
+		Name:          masterName(&at.URL),
 		Prefix:        prefix,
-		Timeout:       s.Store.Timeout,
-		Failures:      s.Store.Redis.Breaker.Failures,
-		ProbeInterval: s.Store.Redis.Breaker.ProbeInterval,
+		Timeout:       s.Store.TimeoutOf(scope),
+		Failures:      at.Breaker.Failures,
+		ProbeInterval: at.Breaker.ProbeInterval,
 		Refunds:       prefix + refundsChannel,
 		Changed:       r.changed,
 		Deaf:          r.deaf,
@@ -131,41 +231,38 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		Policy:        r.policy,
 		Foreign: func(win time.Duration) {
 			m.ForeignValue()
-			sampledLog.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under store.redis.key_prefix",
+			sampledLog.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under "+section+".key_prefix",
 				zap.String("prefix", prefix), zap.Duration("window", win))
 		},
 	})
-	m.StoreDown(r.isDown)
-	keys := s.Store.LocalKeys
-	if keys == 0 {
-		keys = -1 // local.New: remember no denials
-	}
-	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: r.Store}); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	r.shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: settler{r.local, r.Store}, Timeout: s.Store.Timeout,
-	})
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	if r.missing = r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); r.missing != nil {
-		log.Warn("Redis cannot be reached; until it answers, on_store_error decides every request, or store.on_error for rules without it; "+redisAdvice,
-			zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing))
-	}
 	return r, nil
 }
 
-// redisAdvice tells the operator what to check if Redis does not answer.
-const redisAdvice = "check that Redis runs, that store.redis.url is its address, and that user and password are right"
+// greet sends the scripts to Redis, and warns if it does not answer.
+func (r *redisStore) greet(ctx context.Context, s settings.Settings, log *zap.Logger) {
+	at, _ := s.Store.RedisOf(r.scope)
+	if r.missing = r.load(ctx, at.DialTimeout+s.Store.TimeoutOf(r.scope)); r.missing != nil {
+		fields := []zap.Field{zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing)}
+		if r.name != "" {
+			fields = append(fields, zap.String("scope", r.name))
+		}
+		log.Warn("Redis cannot be reached; until it answers, on_store_error decides every request, or store.on_error for rules without it; "+r.advice(), fields...)
+	}
+}
+
+// advice tells the operator what to check if Redis does not answer.
+func (r *redisStore) advice() string {
+	return "check that Redis runs, that " + r.section + ".url is its address, and that user and password are right"
+}
 
 // refundsChannel is the channel on which the script publishes refunds, without the prefix of
 // keys.
 const refundsChannel = redisstore.RefundsChannel
 
-// storeClient returns the options of the client for the store's Redis.
-func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {
-	return redisclient.Options{Redis: s.Redis.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
+// storeClient returns the options of the client for the Redis of a scope.
+func storeClient(s settings.Store, scope window.Scope, log *zap.Logger) redisclient.Options {
+	at, section := s.RedisOf(scope)
+	return redisclient.Options{Redis: at.Redis, Section: section, Timeout: s.TimeoutOf(scope), Log: log}
 }
 
 // masterName returns a name for the master of a Sentinel set, whose address changes. For
@@ -190,7 +287,7 @@ func (r *redisStore) changed(c redisstore.Change) {
 		return
 	}
 	if r.local != nil {
-		r.local.ForgetAll() // the server may have lost the logs behind the remembered denials
+		r.forgetAll() // the server may have lost the logs behind the remembered denials
 	}
 	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
 }
@@ -297,8 +394,21 @@ func (r *redisStore) answers(ctx context.Context) bool {
 
 // watch forgets remembered denials when another instance refunds or removes their logs.
 func (r *redisStore) watch(ctx context.Context) error {
-	return r.Watch(ctx, redisstore.Heard{Refunded: r.local.Forget, Removed: r.reset, Missed: r.local.ForgetAll})
+	return r.Watch(ctx, redisstore.Heard{
+		Refunded: func(id window.LogID) {
+			id.Scope = r.scope
+			r.local.Forget(id)
+		},
+		Removed: func(id window.LogID) {
+			id.Scope = r.scope
+			r.reset(id)
+		},
+		Missed: r.forgetAll,
+	})
 }
+
+// forgetAll forgets what this instance remembers of the logs of the scope.
+func (r *redisStore) forgetAll() { r.local.ForgetScope(r.scope) }
 
 // reset forgets what this instance knows of a log that was removed from Redis.
 func (r *redisStore) reset(id window.LogID) {
@@ -306,13 +416,23 @@ func (r *redisStore) reset(id window.LogID) {
 	r.shares.Reset(id)
 }
 
-// redisKeeper is the keeper of the logs in Redis. What this instance knows of a removed log
+// redisKeeper is the keeper of the logs of all scopes in Redis. What this instance knows of a removed log
 // goes with it, also if the instance hears no messages.
 type redisKeeper struct{ *redisStore }
 
+// Read implements window.Keeper.
+func (k redisKeeper) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	return k.shared.Read(ctx, ids)
+}
+
+// List implements window.Keeper.
+func (k redisKeeper) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+	return k.shared.List(ctx, m, cursor)
+}
+
 // Remove implements window.Keeper.
 func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	readings, err := k.redisStore.Remove(ctx, ids)
+	readings, err := k.shared.Remove(ctx, ids)
 	for i := range readings {
 		k.reset(readings[i].ID)
 	}
@@ -326,7 +446,23 @@ func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.R
 	return readings, err
 }
 
-// state returns the last known state of the servers. It does not call them.
+// states returns the last known state of the servers of all scopes. It does not call them.
+func (r *redisStore) states() storeState {
+	state := r.state()
+	for _, one := range r.others {
+		further := one.state()
+		further.Scope = one.name
+		state.Further = append(state.Further, further)
+	}
+	return state
+}
+
+// anyDeaf reports whether messages of other instances do not arrive, in any scope.
+func (r *redisStore) anyDeaf() bool {
+	return slices.ContainsFunc(r.all(), func(one *redisStore) bool { return one.isDeaf.Load() })
+}
+
+// state returns the last known state of the servers of this scope. It does not call them.
 func (r *redisStore) state() storeState {
 	var state storeState
 	for _, n := range r.Stats().Nodes {
@@ -347,9 +483,9 @@ func (r *redisStore) state() storeState {
 	return state
 }
 
-// isDown reports whether a server does not decide, or only denies.
+// isDown reports whether a server of any scope does not decide, or only denies.
 func (r *redisStore) isDown() bool {
-	return slices.ContainsFunc(r.state().Nodes, func(n nodeState) bool { return n.Reason != "" })
+	return slices.ContainsFunc(r.states().all(), func(n nodeState) bool { return n.Reason != "" })
 }
 
 // poolStats returns the counts of the connection pool; for a cluster, the sums over its

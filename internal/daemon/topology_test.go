@@ -472,7 +472,7 @@ func TestAbandonedConnections(t *testing.T) {
 	server, s := redisTLS(t)
 	s.Store.Redis.DialTimeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
-	client, err := redisclient.New(storeClient(s.Store, zap.NewNop()))
+	client, err := redisclient.New(storeClient(s.Store, window.Region, zap.NewNop()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -455,7 +455,8 @@ func (d *debts) charge(id window.LogID, log, o *debt) (again bool) {
 	}
 	// From now on the store's answers count this cost, so the log of this process must not.
 	d.shares.learn(&checks[0], &decisions[0], true)
-	checks[0].Limit = shareLimit(c.Limit, max(c.Limit.Hits/uint64(d.shares.Replicas()), 1), uint64(d.shares.Replicas()))
+	replicas := d.shares.replicasOf(c.Scope)
+	checks[0].Limit = shareLimit(c.Limit, max(c.Limit.Hits/replicas, 1), replicas)
 	checks[0].Mode, checks[0].Cost = window.Refund, window.AddSaturating(c.Cost, o.paid)
 	_, _ = d.shares.store.Take(ctx, window.MayWait, checks[:], decisions[:]) // if it fails, less is admitted here until the hits expire
 	*o = debt{}

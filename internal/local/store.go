@@ -157,7 +157,18 @@ func (s *Store) ForgetAll() {
 		s.memory.forgetAll()
 	}
 	if s.leases != nil {
-		s.leases.endAll()
+		s.leases.endAll(func(window.LogID) bool { return true })
+	}
+}
+
+// ForgetScope is ForgetAll for the logs of one scope. Store asks the shared store once more for
+// those of the others, and their leases go on.
+func (s *Store) ForgetScope(scope window.Scope) {
+	if s.memory != nil {
+		s.memory.forgetAll()
+	}
+	if s.leases != nil {
+		s.leases.endAll(func(id window.LogID) bool { return id.Scope == scope })
 	}
 }
 

@@ -176,7 +176,7 @@ func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subje
 		s.Mode = window.Any
 	}
 	check := window.Check{
-		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
+		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Scope: s.Rule.in, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
 	}
 	switch s.Limit.Policy {
 	case window.InFlight:

@@ -80,6 +80,9 @@ type Options struct {
 	// block. Nil: these rules count as StoreErrorReported. It may be a [Learner] and a
 	// [Debtor].
 	Local window.Store
+	// Scopes decides requests whose limits are in several scopes, without what Store has in memory.
+	// Nil: there is one scope.
+	Scopes window.Scoped
 	// Subjects finds the subject of an API key. Nil: the directory of the rules does.
 	Subjects tier.Resolver
 	// Wait is how long one request waits for Subjects at most.

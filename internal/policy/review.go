@@ -262,6 +262,7 @@ func (r *Rule) Traits() []string {
 			parts = append(parts, text)
 		}
 	}
+	add(r.Scope != "", "scope="+r.Scope)
 	add(r.Quota, "quota")
 	add(slices.Contains(r.Share, true), "share_threshold")
 	add(r.Always, "charge=always")

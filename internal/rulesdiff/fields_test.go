@@ -59,6 +59,7 @@ func (g *generation) build(t *testing.T) Set {
 		t.Fatal(err)
 	}
 	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: d})
+	rs.SetScopes([]string{policy.RegionScope, "global"})
 	other := policy.Rule{Domain: "d", Path: []descriptors.Node{{Key: "other", AnyValue: true}}, Name: "other", Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}}}}}
 	for _, r := range []policy.Rule{g.rule, other} {
 		if err := rs.Add(r); err != nil {
@@ -75,6 +76,7 @@ var fieldCases = map[string]struct {
 	what           string
 }{
 	"Rule.Name":            {nil, func(_ *testing.T, g *generation) { g.rule.Name = "n" }, "name"},
+	"Rule.Scope":           {nil, func(_ *testing.T, g *generation) { g.rule.Scope = "global" }, "scope"},
 	"Rule.Subject":         {nil, func(_ *testing.T, g *generation) { g.rule.Subject = "route" }, "subject"},
 	"Rule.ByTier":          {nil, func(_ *testing.T, g *generation) { g.rule.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }, "limits"},
 	"Rule.Terms":           {nil, func(_ *testing.T, g *generation) { g.rule.Terms = policy.Terms{} }, "limits"},
@@ -142,7 +144,7 @@ var meaningless = map[string]string{
 }
 
 // made are the fields of a rule that Rules.Add makes of the others.
-var made = []string{"owner", "id", "label", "given", "shown", "storeError", "identity", "subject", "hasSubject", "detail", "hidden", "byTier", "meter", "hits", "learns", "reports", "asked"}
+var made = []string{"owner", "id", "label", "given", "shown", "storeError", "in", "identity", "subject", "hasSubject", "detail", "hidden", "byTier", "meter", "hits", "learns", "reports", "asked"}
 
 // TestEveryFieldIsCompared: each field of what a set holds is compared, or says here why it is not.
 func TestEveryFieldIsCompared(t *testing.T) {

@@ -253,6 +253,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	v := rl.Value
 	rule.Name = string(v.Name.Value)
 	rule.Subject = v.Subject.Value
+	rule.Scope = r.scopeOf(&v.Scope)
 	rule.Divide = r.divideOf(&v.Divide)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
@@ -291,6 +292,9 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 // divideOf reads how many regions divide the limits of the rule.
 func (r *rulesReader) divideOf(f *strict.Field[uint64]) uint64 {
 	r.divide = *f
+	if f.Set && r.scope.Name != settings.ScopeRegion {
+		r.decoder.Problem(f.Spot, "divide is a part for each region, but the scope %s is one log for all of them: remove divide or scope", r.scope.Name)
+	}
 	if strict.Given(f) && (f.Value == 0 || f.Value > policy.MaxDivide) {
 		r.decoder.Problem(f.Spot, "%d is not from 1 to %d: write how many regions share the limits", f.Value, policy.MaxDivide)
 		r.divide.Value = 0
@@ -308,6 +312,26 @@ func (r *rulesReader) part(l *window.Limit, at strict.Spot) (ok bool) {
 	}
 	*l = part
 	return true
+}
+
+// scopeOf reads scope, and notes which store the limits of the rule are for.
+func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
+	r.scope = r.Scopes[0]
+	if !strict.Given(f) {
+		return ""
+	}
+	for _, s := range r.Scopes {
+		if s.Name == f.Value {
+			r.scope = s
+			return s.Name
+		}
+	}
+	names := make([]string, len(r.Scopes))
+	for i := range r.Scopes {
+		names[i] = r.Scopes[i].Name
+	}
+	r.decoder.Problem(f.Spot, "%s; store.scopes of the settings has the others", strict.NotOneOf(f.Value, names))
+	return ""
 }
 
 // Bounds on the wait in Retry-After while the store cannot decide.

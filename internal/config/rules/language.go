@@ -83,6 +83,7 @@ type rateLimit struct {
 	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
 	Divide       strict.Field[uint64]                              `yaml:"divide" doc:"how many regions have a fixed part of each limit of the rule, from 1 to 1000: this region admits its part, rounded down, without asking the others"`
 	OnStoreError strict.Field[storeError]                          `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; or a mapping with the choice and what belongs to it; the default is store.on_error"`
+	Scope        strict.Field[string]                              `yaml:"scope" doc:"the store in which the limits count: region, or a name in store.scopes of the settings, such as global; without it region"`
 	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are told waits that are longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%: waits are told as they are; the default is rules.retry_jitter"`
 	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body"`

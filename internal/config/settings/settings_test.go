@@ -92,6 +92,9 @@ func TestDescribe(t *testing.T) {
 func TestDefaultsReadBack(t *testing.T) {
 	var environ []string
 	for _, s := range configtest.Describe(Default()) {
+		if s.Path == "store.scopes" {
+			continue // sections by name
+		}
 		environ = append(environ, s.Env+"="+s.Default)
 	}
 	got, _, err := Load("", environ)

@@ -130,6 +130,23 @@ func (n *node) ask(ctx context.Context, m *message) error {
 	return n.store.wait(ctx, m)
 }
 
+// queueAll queues messages, so that they share the next call if it has room for them. It returns
+// an error if the server is not asked. The caller keeps the messages then.
+func (n *node) queueAll(those []*message) error {
+	n.lastAsked.Store(now())
+	if n.open.Load() {
+		return n.refused()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.queue = append(n.queue, those...)
+	if n.inFlight < maxInFlight {
+		n.inFlight++
+		n.store.background(n.work)
+	}
+	return nil
+}
+
 // next starts another call for the queue after a call has ended.
 func (n *node) next() {
 	n.mu.Lock()

@@ -316,19 +316,26 @@ func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 
 // limit sets the deadline of a message. It returns the local time at which it was called.
 func (s *Store) limit(ctx context.Context, m *message) (begun int64) {
+	begun, m.deadline, m.patient = s.deadline(ctx)
+	return begun
+}
+
+// deadline returns the local time, and the time until which a call may take. It is zero if nothing
+// bounds the call. patient says that it is the store's timeout.
+func (s *Store) deadline(ctx context.Context) (begun, deadline int64, patient bool) {
 	begun = now()
 	if s.opts.Timeout > 0 {
-		m.deadline, m.patient = begun+int64(s.opts.Timeout), true
+		deadline, patient = begun+int64(s.opts.Timeout), true
 	}
 	if d, ok := ctx.Deadline(); ok {
 		// The caller needs some time to answer without the store.
 		own := at(d)
 		own = max(own-max(int64(answerTime), (own-begun)/answerPart), 1)
-		if m.deadline == 0 || own < m.deadline {
-			m.deadline, m.patient = own, false
+		if deadline == 0 || own < deadline {
+			deadline, patient = own, false
 		}
 	}
-	return begun
+	return begun, deadline, patient
 }
 
 // The part of a caller's time that is left to answer without the store: one in answerPart,
