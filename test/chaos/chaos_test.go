@@ -103,6 +103,7 @@ func TestLedger(t *testing.T) {
 		fault:   span{at(100), at(200)},
 		moments: []span{{at(100), at(101)}},
 		unasked: []span{{at(120), at(190)}},
+		settles: settleWithin(storeTimeout),
 	}
 	losing := h
 	losing.lostBefore = at(50)

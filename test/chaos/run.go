@@ -33,6 +33,9 @@ type scenario struct {
 // A testbed is the servers of a scenario, and the fault.
 type testbed struct {
 	url string
+	// near is the URL of the region's own store. url is then that of a store that all regions
+	// share. Empty: there is only one store.
+	near string
 	// masters returns the addresses of the servers with the logs.
 	masters func() []string
 	// fault makes the fault and removes it, and reports the times to f. It runs in the
@@ -111,6 +114,9 @@ type result struct {
 	history
 	// last is when the last degraded answer was received.
 	last time.Time
+	// far says that the store is that of all regions, and that answers of control need the
+	// region's own.
+	far bool
 	// noticed is how long after its beginning the service stopped asking a server;
 	// negative: it did not.
 	noticed  time.Duration
@@ -167,7 +173,7 @@ func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
 func (r *result) run(t process.TB, o *options, s scenario) error {
 	ctx := t.Context()
 	bed := s.start(t)
-	service := startService(t, o.rls, rulesFile(o.rules), bed.url)
+	service := startService(t, o.rls, rulesFile(o.rules, bed.near != ""), bed.url, bed.near)
 	if err := r.meet(t, o, bed, service); err != nil {
 		return err
 	}
@@ -221,7 +227,11 @@ func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSS
 		return err
 	}
 	t.Cleanup(l.close)
-	free, err := newLoad([]string{service.GRPC()}, slices.Repeat([]*rlsv3.RateLimitRequest{question(free, "x")}, controlCallers), o.interval())
+	control := question(free, "x")
+	if bed.near != "" {
+		control = question(near, "x")
+	}
+	free, err := newLoad([]string{service.GRPC()}, slices.Repeat([]*rlsv3.RateLimitRequest{control}, controlCallers), o.interval())
 	if err != nil {
 		return err
 	}
@@ -254,7 +264,8 @@ func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSS
 	}
 
 	r.answers, r.control = l.answers(), free.answers()
-	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost}
+	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost, settles: settleWithin(bed.timeout())}
+	r.far = bed.near != ""
 	r.notes = f.notes
 	return nil
 }
@@ -301,6 +312,12 @@ func (r *result) judge(s scenario) {
 	}
 	if s.degrades && degraded == 0 {
 		r.fail("nothing was degraded: the fault has not happened")
+	}
+	for _, calls := range r.control {
+		if slices.ContainsFunc(calls, func(a answer) bool { return a.degraded }) {
+			r.fail("an answer that does not need the failed store was degraded")
+			break
+		}
 	}
 	if exactAfter == 0 {
 		r.fail("no exact answer after the fault")
