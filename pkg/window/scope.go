@@ -72,6 +72,10 @@ func FailedIn(err error, s Scope) error {
 	return err
 }
 
+// ErrOwed is the error of a scope that was not asked, because a log of the group there is still to
+// be charged with what was admitted without it.
+var ErrOwed = errors.New("window: the log is still to be charged with what was admitted without its store")
+
 // GiveBack calls [PartError.GiveBack] if err is a PartError.
 func GiveBack(ctx context.Context, err error) {
 	var part *PartError
