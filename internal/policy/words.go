@@ -196,6 +196,7 @@ func (r *Rule) options() []string {
 		}
 	}
 	add(r.Factor > 1, "each request costs %s times as much", grouped(r.Factor))
+	add(r.Divide > 1, "these are the parts of one of %d regions", r.Divide)
 	add(r.in != window.Region, "counted in the scope %s, with all who share its store", r.Scope)
 	add(r.Priority < window.PriorityNormal, "if too many requests wait for the store, it refuses these first")
 	add(r.Priority > window.PriorityNormal, "if too many requests wait for the store, it refuses these last")

@@ -86,6 +86,7 @@ var fieldCases = map[string]struct {
 	"Rule.Always":          {nil, func(_ *testing.T, g *generation) { g.rule.Always = true }, "charge"},
 	"Rule.AllowedOnly":     {nil, func(_ *testing.T, g *generation) { g.rule.AllowedOnly = true }, "charge"},
 	"Rule.Factor":          {nil, func(_ *testing.T, g *generation) { g.rule.Factor = 2 }, "cost"},
+	"Rule.Divide":          {nil, func(_ *testing.T, g *generation) { g.rule.Divide = 2 }, "divide"},
 	"Rule.Replaces":        {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
 	"Rule.OnStoreError":    {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorLocal }, "on_store_error"},
 	"Rule.StoreErrorRetry": {func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorDeny }, func(_ *testing.T, g *generation) { g.rule.StoreErrorRetry = time.Hour }, "on_store_error"},

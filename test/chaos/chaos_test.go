@@ -103,6 +103,7 @@ func TestLedger(t *testing.T) {
 		fault:   span{at(100), at(200)},
 		moments: []span{{at(100), at(101)}},
 		unasked: []span{{at(120), at(190)}},
+		settles: settleWithin(storeTimeout),
 	}
 	losing := h
 	losing.lostBefore = at(50)
@@ -170,6 +171,7 @@ func TestJudge(t *testing.T) {
 		{"an error", func(r *result) { r.answers[0][0].code = codes.Unknown; r.answers[0][0].degraded = true }, "Unknown"},
 		{"no fault", func(r *result) { r.answers[0][0].degraded = false }, "has not happened"},
 		{"no recovery", func(r *result) { r.answers[0][1].degraded = true }, "no exact answer"},
+		{"a limit of the region", func(r *result) { r.region = [][]answer{{{sent: at(2), received: at(3), degraded: true}}} }, "only the store of the region"},
 		{"no answer afterwards", func(r *result) { r.answers[0] = r.answers[0][:1] }, "no exact answer"},
 		{"double", func(r *result) { r.ledger.double = 1 }, "no call explains"},
 		{"late", func(r *result) { r.ledger.late = 1 }, "after their callers"},
