@@ -163,8 +163,7 @@ type Rule struct {
 	// Scope is the name of the store in which the limits count; see [Rules.SetScopes]. Empty: that
 	// of the region.
 	Scope string
-	// Priority says whether the store decides requests of the rule before others, if too many
-	// wait for it.
+	// Priority says whether the store decides requests of the rule before others that wait.
 	Priority window.Priority
 	// OnStoreError is the rule's own choice. [Rule.StoreError] returns the one that
 	// applies.

@@ -2,11 +2,11 @@ package window
 
 import "fmt"
 
-// A Priority says which requests a store refuses first if more of them wait for it than it can
-// decide in time. The zero value is PriorityNormal.
+// A Priority says which of the requests that wait for a store it decides first. If too many wait,
+// it refuses those of the lowest. The zero value is PriorityNormal.
 type Priority int8
 
-// The priorities, the first to be refused first.
+// The priorities, the lowest first.
 const (
 	PriorityLow    Priority = -1
 	PriorityNormal Priority = 0

@@ -82,8 +82,9 @@ type Check struct {
 	Mode Mode
 	// Scope says which store has the log.
 	Scope Scope
-	// Priority says whether the store may refuse the check's group before others, if too many
-	// wait for it. The highest of a group counts. A store without a queue ignores it.
+	// Priority says whether the store decides the check's group before others that wait for it,
+	// and which it refuses if too many wait. The highest of a group counts. A store without a
+	// queue ignores it.
 	Priority Priority
 	// Times are rounded up to a multiple of Precision, which is from 0 to the window.
 	// Zero is exact. A fraction of the log's [Unit] counts as a whole unit. A log holds

@@ -46,7 +46,7 @@ type node struct {
 	policy  atomic.Pointer[string] // its maxmemory-policy; empty: cannot be read; nil: not read yet
 
 	mu       sync.Mutex
-	queue    []*message
+	queue    queue
 	inFlight int
 }
 
@@ -112,9 +112,6 @@ func (n *node) ask(ctx context.Context, m *message) error {
 	// before the call ends, another goroutine makes it.
 	n.mu.Lock()
 	switch {
-	case n.inFlight == maxInFlight && !n.admits(m):
-		n.mu.Unlock()
-		return n.refusedFor(m)
 	case n.inFlight < maxInFlight && m.patient:
 		n.inFlight++
 		n.mu.Unlock()
@@ -123,12 +120,15 @@ func (n *node) ask(ctx context.Context, m *message) error {
 		n.next()
 	case n.inFlight < maxInFlight:
 		n.inFlight++
-		n.queue = append(n.queue, m)
+		n.queue.push(m, 0)
 		n.mu.Unlock()
 		n.store.background(n.work)
 	default:
-		n.queue = append(n.queue, m)
+		removed := n.queue.push(m, n.store.opts.MaxWaiting)
 		n.mu.Unlock()
+		if removed != nil {
+			n.refuse(removed)
+		}
 	}
 	return n.store.wait(ctx, m)
 }
@@ -140,46 +140,40 @@ func (n *node) queueAll(those []*message) error {
 	if n.open.Load() {
 		return n.refused()
 	}
+	var removed []*message
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.queue = append(n.queue, those...)
+	for _, m := range those {
+		if r := n.queue.push(m, n.store.opts.MaxWaiting); r != nil {
+			removed = append(removed, r)
+		}
+	}
 	if n.inFlight < maxInFlight {
 		n.inFlight++
 		n.store.background(n.work)
 	}
+	n.mu.Unlock()
+	for _, m := range removed {
+		n.refuse(m)
+	}
 	return nil
 }
 
-// admits reports whether a message may join the queue. Messages of each priority leave a part
-// of the queue to those of higher ones. The caller holds the lock.
-func (n *node) admits(m *message) bool {
-	most := n.store.opts.MaxWaiting
-	if most == 0 || 2*len(n.queue) < most || m.flags&modeRestores != 0 {
-		return true // half of it is for all; what gives hits back makes no room by waiting
+// refuse hands a message back to its caller, because too many wait.
+func (n *node) refuse(m *message) {
+	p := m.priority
+	if !m.begin() { // its caller has left
+		n.store.counts.dropped.Add(1)
+		m.free()
+		return
 	}
-	switch m.priority() {
-	case window.PriorityLow:
-		return false
-	case window.PriorityNormal:
-		return 4*len(n.queue) < 3*most
-	default:
-		return len(n.queue) < most
-	}
-}
-
-// refusedFor counts a message that the queue does not admit, and returns the error for it. The
-// caller must not use m any more.
-func (n *node) refusedFor(m *message) error {
-	p := m.priority()
 	n.store.counts.refused[p-window.PriorityLow].Add(1)
-	m.free()
-	return &Error{Class: ClassOverload, Err: fmt.Errorf("too many requests wait for the server to decide one of priority %v", p)}
+	m.finish("", 0, &Error{Class: ClassOverload, Err: fmt.Errorf("too many requests wait for the server; this one has the priority %v", p)})
 }
 
 // next starts another call for the queue after a call has ended.
 func (n *node) next() {
 	n.mu.Lock()
-	more := len(n.queue) > 0
+	more := n.queue.count > 0
 	if !more {
 		n.inFlight--
 	}
@@ -194,32 +188,15 @@ func (n *node) work() {
 	var batch [maxRequests]*message
 	for {
 		n.mu.Lock()
-		count := copy(batch[:], n.queue[:n.fit()])
+		count := n.queue.take(batch[:])
 		if count == 0 {
 			n.inFlight--
 			n.mu.Unlock()
 			return
 		}
-		rest := copy(n.queue, n.queue[count:])
-		clear(n.queue[rest:])
-		n.queue = n.queue[:rest]
 		n.mu.Unlock()
 		n.send(batch[:count])
 	}
-}
-
-// fit returns how many messages of the queue go into the next call of the script. A call has
-// at most window.MaxChecks checks, or one message. The caller holds the lock.
-func (n *node) fit() (count int) {
-	checks := 0
-	for count < min(len(n.queue), maxRequests) {
-		checks += len(n.queue[count].keys)
-		if checks > window.MaxChecks && count > 0 {
-			break
-		}
-		count++
-	}
-	return count
 }
 
 // failed returns err with its class, and records it as the cause if it is of the node.

@@ -153,7 +153,7 @@ func (n *node) stats() NodeStats {
 		s.Policy = *policy
 	}
 	n.mu.Lock()
-	s.Queued, s.InFlight = len(n.queue), n.inFlight
+	s.Queued, s.InFlight = n.queue.count, n.inFlight
 	n.mu.Unlock()
 	s.ClockOffset, s.ClockError, s.ClockKnown = n.clock.bounds()
 	return s

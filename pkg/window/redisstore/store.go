@@ -51,9 +51,8 @@ type Options struct {
 	// Failures is how many calls to a server must fail in a row to open its breaker.
 	// Zero: DefaultFailures.
 	Failures int
-	// MaxWaiting is how many requests may wait for one server. If half of them wait, those of
-	// [window.PriorityLow] fail at once with [ClassOverload]; at three quarters those of
-	// [window.PriorityNormal], and beyond it all. Zero: any number.
+	// MaxWaiting is how many requests may wait for one server. If one more comes, the newest of
+	// the lowest [window.Priority] fails at once with [ClassOverload]. Zero: any number.
 	MaxWaiting int
 	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
