@@ -31,7 +31,7 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 		errors:       desc("slidegate_store_errors_total", "Store calls that Redis did not decide, by class.", "class"),
 		late:         desc("slidegate_store_late_total", "Store calls that reached Redis after their deadline. Redis did not charge them."),
 		dropped:      desc("slidegate_store_dropped_total", "Store calls not sent because their caller gave up while they waited."),
-		takenBack:    desc("slidegate_store_taken_back_total", "Hits charged in one server of a Cluster and taken back because another server denied the request."),
+		takenBack:    desc("slidegate_store_taken_back_total", "Hits charged in one server of a Cluster, or in one scope, and taken back because another one denied the request."),
 		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits that could not be taken back. They count until they expire."),
 		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often in a row.", "node"),
 		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write, so it can decide denials only.", "node"),

@@ -35,7 +35,7 @@ type Call struct {
 	own       []Limit
 	stream    streamState
 	owed      *window.PartError // scopes that are not asked; nil: all are asked
-	clock     time.Duration // Options.Clock when the checks were made; 0: not read yet
+	clock     time.Duration     // Options.Clock when the checks were made; 0: not read yet
 
 	// Subjects of keys, while the request is prepared.
 	ctx      context.Context //nolint:containedctx // only while prepare runs

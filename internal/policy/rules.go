@@ -433,7 +433,9 @@ func (rs *Rules) Add(r Rule) error {
 		if in < 0 {
 			return fmt.Errorf("unknown scope %q, expected one of %q", r.Scope, rs.scopes)
 		}
-		r.in = window.Scope(in)
+		if r.in = window.Scope(in); r.in == window.Region {
+			r.Scope = ""
+		}
 	}
 	for i, n := range r.Path {
 		switch {

@@ -101,7 +101,7 @@ func (s *State) refundBucket(c *Check) {
 
 func (s *State) writeBucket(c *Check) {
 	full := s.until(int64(c.Limit.Hits), c.Limit)
-	s.putBucket((full + 1e6 - 1) / 1e6)
+	s.putBucket(int64((full + time.Second - 1) / time.Second))
 }
 
 // putBucket writes the value. life is the number of seconds until the bucket is full.
@@ -115,9 +115,9 @@ func (s *State) putBucket(life int64) {
 	binary.BigEndian.PutUint32(b[atLife:], uint32(life))
 }
 
-// until returns how many microseconds after now the bucket has so many tokens, at most the
-// burst.
-func (s *State) until(tokens int64, l Limit) int64 {
+// until returns how long after now the bucket has so many tokens, at most the burst. It is in
+// whole microseconds, rounded up.
+func (s *State) until(tokens int64, l Limit) time.Duration {
 	if tokens <= s.tokens {
 		return 0
 	}
@@ -125,10 +125,10 @@ func (s *State) until(tokens int64, l Limit) int64 {
 	lo, borrow := bits.Sub64(lo, s.fraction, 0)
 	lo, carry := bits.Add64(lo, uint64(l.Rate)-1, 0) // rounds up
 	if hi += carry - borrow; hi >= uint64(l.Rate) {
-		return 2 * MaxWindow.Microseconds() // only for a limit that is not valid
+		return 2 * MaxWindow // only for a limit that is not valid
 	}
 	wait, _ := bits.Div64(hi, lo, uint64(l.Rate))
-	return int64(min(wait, uint64(2*MaxWindow.Microseconds())))
+	return time.Duration(min(wait, uint64(2*MaxWindow.Microseconds()))) * time.Microsecond
 }
 
 func (s *State) answerBucket(c *Check, d *Decision) {
@@ -137,25 +137,18 @@ func (s *State) answerBucket(c *Check, d *Decision) {
 	if s.tokens == burst {
 		return
 	}
-	d.ResetAfter = s.afterUntil(burst, c.Limit)
+	late := time.Duration(s.view.now-s.view.real) * time.Microsecond // until the clock has caught up
+	d.ResetAfter = late + s.until(burst, c.Limit)
 	if burst > 0 {
-		d.UnitAfter = s.afterUntil(has+1, c.Limit)
+		d.UnitAfter = late + s.until(has+1, c.Limit)
 	}
 	switch need := max(c.Cost, 1); {
 	case d.Allowed || d.Never:
 	case need == 1:
 		d.RetryAfter = d.UnitAfter
 	default:
-		d.RetryAfter = s.afterUntil(int64(need), c.Limit)
+		d.RetryAfter = late + s.until(int64(need), c.Limit)
 	}
-}
-
-// afterUntil returns the wait until the bucket has so many tokens, from the clock as given.
-func (s *State) afterUntil(tokens int64, l Limit) time.Duration {
-	if tokens <= s.tokens {
-		return 0
-	}
-	return s.after(s.view.now + s.until(tokens, l))
 }
 
 // weighBucket is [Weigh] for what was read from a bucket.

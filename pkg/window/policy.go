@@ -109,6 +109,13 @@ func (l Limit) fillsWithin(most time.Duration) bool {
 	return hits < back || hits == back && low < lowBack
 }
 
+// fillsSoon reports whether an empty token bucket is certainly full after [MaxWindow]. It is a
+// fillsWithin without products of 128 bits, and false for a few buckets that take nearly as long.
+func (l Limit) fillsSoon() bool {
+	const scale = 24 // bits: no product has more than 64 then
+	return l.Hits*(uint64(l.Window)>>scale+1) <= uint64(l.Rate)*(uint64(MaxWindow)>>scale)
+}
+
 // maxPeriod is the length of the longest period, in seconds.
 const maxPeriod = int64(MaxWindow / time.Second)
 

@@ -3,6 +3,7 @@ package window
 import (
 	"context"
 	"errors"
+	"strings"
 )
 
 // A Scope is the number of the store in which a log is kept: that of the region, which is zero,
@@ -40,7 +41,13 @@ type PartError struct {
 }
 
 // Error implements error.
-func (e *PartError) Error() string { return errors.Join(e.Failed[:]...).Error() }
+func (e *PartError) Error() string {
+	var texts []string
+	for _, err := range e.Unwrap() {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
 
 // Unwrap returns the errors of the scopes.
 func (e *PartError) Unwrap() (errs []error) {

@@ -94,28 +94,38 @@ func (s *State) Look(log []byte, clock int64, c *Check) {
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
 	v.used, v.foreign = 0, false
-	there := len(log) > 0 && s.readHeader() && s.readValue()
-	if there {
-		// A clock that is set back does not bring back what is over.
-		v.now = max(v.now, v.clock)
-	} else {
-		v.foreign = len(log) > 0
-		v.log = nil
-	}
+	there := len(log) > 0 && s.readHeader()
 	switch s.policy {
 	case TokenBucket:
+		there = s.known(there && s.readBucket())
 		s.fill(c, there)
 		v.used = c.Limit.Hits - uint64(s.tokens) // what Room reads; more than the limit with debt
 	case Fixed:
+		there = s.known(there && s.readPeriod(v.win))
 		s.choosePeriod((v.now/v.win+1)*v.win, there)
 	case Calendar:
+		there = s.known(there && s.readPeriod(MaxWindow.Microseconds()))
 		// By the clock as given. If the log's clock is ahead, the period of the log is open,
 		// and ends no earlier than it says.
 		s.choosePeriod(c.Period.chosen(v.real), there)
 	case SlidingCounter:
-		s.turn(there)
+		s.turn(s.known(there && s.readCounter()))
 	default:
 	}
+}
+
+// known returns there: whether the bytes are a log of the check. It sets what follows from that
+// for every policy.
+func (s *State) known(there bool) bool {
+	v := &s.view
+	if there {
+		// A clock that is set back does not bring back what is over.
+		v.now = max(v.now, v.clock)
+	} else {
+		v.foreign = len(v.log) > 0
+		v.log = nil
+	}
+	return there
 }
 
 // readHeader reads what the values of all policies begin with. It returns false if the

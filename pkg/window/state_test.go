@@ -426,3 +426,31 @@ func compareDecoded(t *testing.T, log []byte, clock int64, c *Check) {
 		t.Fatalf("Weigh says the last charge was at %d, want %v", last, contents.Clock)
 	}
 }
+
+// TestFillsSoon holds the short cut for token buckets to the exact answer, near the longest time
+// to fill and with the largest numbers.
+func TestFillsSoon(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	soon := 0
+	for range 100_000 {
+		l := Limit{
+			Policy: TokenBucket,
+			Hits:   MaxHits >> r.IntN(32),
+			Rate:   uint32(1 + r.Uint64N(MaxHits-1)>>r.IntN(32)),
+			Window: max(MinWindow, (MaxWindow >> r.IntN(30)).Truncate(time.Microsecond)),
+		}
+		if r.IntN(2) == 0 { // near the bound
+			most, _ := mulDiv(uint64(l.Rate), uint64(MaxWindow), uint64(l.Window))
+			l.Hits = min(max(most, 3)-3+r.Uint64N(6), MaxHits-1)
+		}
+		if l.fillsSoon() {
+			soon++
+			if !l.fillsWithin(MaxWindow) {
+				t.Fatalf("%+v: fillsSoon is true, and fillsWithin is false", l)
+			}
+		}
+	}
+	if soon < 10_000 {
+		t.Errorf("got %d buckets that fill soon, want many", soon)
+	}
+}

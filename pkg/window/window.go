@@ -52,8 +52,9 @@ func (l Limit) Valid() error {
 		return fmt.Errorf("window %v is not a whole number of microseconds", l.Window)
 	case l.Hits > MaxHits:
 		return fmt.Errorf("limit %d is above %d", l.Hits, uint64(MaxHits))
-	case l.Rate == 0 && l.Policy < InFlight && l.Policy != TokenBucket:
-		return nil // the usual case, without a call
+	case l.Rate == 0 && l.Policy < InFlight && l.Policy != TokenBucket,
+		l.Rate != 0 && l.Policy == TokenBucket && l.fillsSoon():
+		return nil // the usual cases, without a call
 	}
 	return l.validPolicy()
 }

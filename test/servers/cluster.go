@@ -19,8 +19,9 @@ const (
 	clusterSlots   = 16384
 
 	// clusterNodeTimeout is in milliseconds. A dead master is replaced after two
-	// or three times as long; much less, and a busy machine looks dead.
-	clusterNodeTimeout = "1000"
+	// or three times as long. A node that a busy machine stops for longer than this
+	// counts as dead.
+	clusterNodeTimeout = "2000"
 
 	// Redis gives up a manual failover after five seconds; it is asked again then.
 	failoverRetry = 6 * time.Second
@@ -224,18 +225,20 @@ func (c *Cluster) Failover(replica *RedisServer, mode string) {
 	}
 	var asked time.Time
 	err := eventually(c.t, func() error {
-		if time.Since(asked) > failoverRetry {
-			if _, err := replica.Do(command...); err != nil {
-				return err
-			}
-			asked = time.Now()
-		}
-		return c.agree(func(v *clusterView) error {
+		// A replica that is a master already refuses to be asked again, so the other
+		// nodes are looked at first.
+		last := c.agree(func(v *clusterView) error {
 			if n := v.of(c, replica); n == nil || len(n.slots) == 0 {
 				return errors.New(replica.Addr() + " has not become a master")
 			}
 			return nil
 		})
+		if last == nil || time.Since(asked) <= failoverRetry {
+			return last
+		}
+		asked = time.Now()
+		_, err := replica.Do(command...)
+		return errors.Join(err, last)
 	})
 	if err != nil {
 		c.t.Fatalf("servers: failover to %s: %v", replica.Addr(), err)

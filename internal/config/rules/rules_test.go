@@ -275,6 +275,7 @@ func TestRulesInDocs(t *testing.T) {
 	}
 	for _, e := range examples {
 		s := settings.Default()
+		s.Store.Type, s.Store.Scopes = settings.StoreRedis, settings.Scopes{{Name: "global"}}
 		s.Rules.Path = configtest.Write(t, "rules.yaml", string(e[1]))
 		if _, err := config.Load(s); err != nil {
 			t.Errorf("%s\n%s", e[1], err)

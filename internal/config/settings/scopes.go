@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -51,13 +49,13 @@ func newScope(name string) Scope {
 type scopeNode ScopeStore
 
 // ReadNode reads a node.
-func (s *scopeNode) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+func (s *scopeNode) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
 	*s = scopeNode(newScope("").ScopeStore)
 	d.Object(n, reflect.ValueOf((*ScopeStore)(s)).Elem(), p)
 }
 
 // ReadNode reads a node.
-func (s *Scopes) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+func (s *Scopes) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
 	var all strict.Ordered[scopeNode]
 	all.ReadNode(d, n, p)
 	for i := range all {

@@ -229,7 +229,7 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 	defer a.shard.mu.Unlock()
 
 	now := s.clock().Microseconds()
-	if c.Limit.Policy == window.Calendar && !c.Period.Covers(now, 0) {
+	if !covered(c, now) {
 		return errPeriod
 	}
 	a.look(c, now)
@@ -316,7 +316,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 	group = group[:states]
 
 	var verdict window.Verdict
-	touched, unconditional, calendar := s.placeGroup(checks, group, decisions, &verdict)
+	touched, unconditional := s.placeGroup(checks, group, decisions, &verdict)
 	if flight != nil {
 		touched |= s.placeStreamOf(flight, checks, group)
 	}
@@ -326,9 +326,6 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 	// The clock is read under the locks, so it is not before what another group has just
 	// recorded.
 	now := s.clock().Microseconds()
-	if calendar && !covered(checks, group, now) {
-		return errPeriod
-	}
 	if flight != nil && flight.shard != nil {
 		group[len(checks)].log = flight.lookAll(checks, group, now, unconditional)
 	}
@@ -337,6 +334,9 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 		// back. So room is made for all checks.
 		for i := range checks {
 			if c, a := &checks[i], &group[i]; a.shard != nil {
+				if !covered(c, now) {
+					return errPeriod // before the reports of the group are charged
+				}
 				a.look(c, now)
 				a.charged = true
 			}
@@ -349,6 +349,9 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 	}
 	for i := range checks {
 		if c, a := &checks[i], &group[i]; a.shard != nil && !c.Mode.Unconditional() {
+			if !covered(c, now) {
+				return errPeriod // nothing of the group is charged yet
+			}
 			a.look(c, now)
 			a.judge(c, &verdict)
 		}
@@ -388,9 +391,8 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, fl
 }
 
 // placeGroup finds the shards of the logs of checks, and answers the checks that need no log.
-// touched has a bit for every shard. unconditional and calendar say whether a check with a log
-// has such a mode or that policy.
-func (s *Store) placeGroup(checks []window.Check, group []checkState, decisions []window.Decision, verdict *window.Verdict) (touched uint64, unconditional, calendar bool) {
+// touched has a bit for every shard. unconditional says whether a check with a log has such a mode.
+func (s *Store) placeGroup(checks []window.Check, group []checkState, decisions []window.Decision, verdict *window.Verdict) (touched uint64, unconditional bool) {
 	for i := range checks {
 		c := &checks[i]
 		if answer, ok := window.WithoutLog(c); ok {
@@ -400,22 +402,16 @@ func (s *Store) placeGroup(checks []window.Check, group []checkState, decisions 
 		}
 		touched |= 1 << s.place(&group[i], c)
 		unconditional = unconditional || c.Mode.Unconditional()
-		calendar = calendar || c.Limit.Policy == window.Calendar
 	}
-	return touched, unconditional, calendar
+	return touched, unconditional
 }
 
 // errPeriod is the error of a group with a period that contradicts the store's clock.
 var errPeriod = fmt.Errorf("memstore: %w", window.ErrPeriod)
 
-// covered reports whether the periods of all checks are of use at the time now.
-func covered(checks []window.Check, group []checkState, now int64) bool {
-	for i := range checks {
-		if c := &checks[i]; c.Limit.Policy == window.Calendar && group[i].shard != nil && !c.Period.Covers(now, 0) {
-			return false
-		}
-	}
-	return true
+// covered reports whether the period of a check is of use at the time now.
+func covered(c *window.Check, now int64) bool {
+	return c.Limit.Policy != window.Calendar || c.Period.Covers(now, 0)
 }
 
 // recordFirst judges and records the checks of a mode that is recorded whatever the group

@@ -126,6 +126,13 @@
 // While a slot moves, the keys of a request may be on two servers. The store then decides
 // the request in the same way.
 //
+// # Scopes
+//
+// [Scopes] decides requests whose logs are in several stores, such as one of a region and one of
+// all regions. It charges every check by itself, in all stores at once, and takes back what was
+// charged if one denies. The checks for one server share a call. If a store fails, the others keep
+// their charges, until the caller of Take has decided for the failed one: see [window.PartError].
+//
 // # Requests in flight
 //
 // A log of [window.InFlight] is the string <prefix><key>:h. What is known of a stream is the

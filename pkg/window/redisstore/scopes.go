@@ -132,17 +132,17 @@ func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks
 	all.Wait()
 	p := newPieces(checks, decisions, func(c *window.Check) *side { return of[c.Scope] })
 	p.decide(ctx, sides)
-	any := false
+	fails := false
 	for scope, one := range of {
 		if one == nil || one.err == nil {
 			continue
 		}
-		any = true
+		fails = true
 		if part.Failed[scope] = one.err; one.ctx != nil {
 			part.Failed[scope] = s.named(window.Scope(scope), one.store.count(one.failure(ctx)))
 		}
 	}
-	if !any {
+	if !fails {
 		return nil
 	}
 	if !p.denied {
