@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +109,13 @@ func TestScopesInFlight(t *testing.T) {
 	})
 }
 
+// hour is check with a window that no test outlives.
+func hour(key string, hits, cost uint64) window.Check {
+	c := check(key, hits, cost)
+	c.Limit.Window = time.Hour
+	return c
+}
+
 // in puts a check into a scope.
 func in(scope window.Scope, c window.Check) window.Check {
 	c.Scope = scope
@@ -130,7 +139,7 @@ func TestScopesCluster(t *testing.T) {
 	c := startCluster(t)
 	s, stores := openPair(t, newClusterClient(t, c))
 	keys := onSlotsOf(c)
-	group := []window.Check{check("r", 10, 1), in(1, check(keys[0], 10, 1)), in(1, check(keys[1], 2, 1)), in(1, check(keys[2], 10, 1))}
+	group := []window.Check{hour("r", 10, 1), in(1, hour(keys[0], 10, 1)), in(1, hour(keys[1], 2, 1)), in(1, hour(keys[2], 10, 1))}
 	for i, want := range []string{"9 9 1 9", "8 8 0 8", "8 8 0 8"} {
 		got := take(t, s, group...)
 		text := fmt.Sprint(got[0].Remaining, got[1].Remaining, got[2].Remaining, got[3].Remaining)
@@ -150,7 +159,7 @@ func TestScopesCluster(t *testing.T) {
 func TestScopeFails(t *testing.T) {
 	server := servers.StartRedis(t)
 	s, _ := openPair(t, newClient(t, server.Addr()))
-	region, global := check("k", 10, 1), in(1, check("k", 10, 1))
+	region, global := hour("k", 10, 1), in(1, hour("k", 10, 1))
 	take(t, s, region, global)
 	for _, fault := range []struct {
 		name         string
@@ -194,7 +203,7 @@ func TestScopeFails(t *testing.T) {
 // or denies.
 func TestScopeDenies(t *testing.T) {
 	s, _ := openPair(t, newClient(t, servers.Redis(t)))
-	few, many := in(1, check("few", 2, 1)), check("many", 100, 1)
+	few, many := in(1, hour("few", 2, 1)), hour("many", 100, 1)
 	for i := range 10 {
 		got := take(t, s, many, few)
 		if want := i < 2; windowtest.Allowed(got) != want {
@@ -218,7 +227,7 @@ func TestScopeDenies(t *testing.T) {
 // TestScopesKeep: logs are read, listed and removed in the store of their scope.
 func TestScopesKeep(t *testing.T) {
 	s, _ := openPair(t, newClient(t, servers.Redis(t)))
-	region, global := check("{a}k", 10, 1), in(1, check("{a}k", 10, 2))
+	region, global := hour("{a}k", 10, 1), in(1, hour("{a}k", 10, 2))
 	take(t, s, region, global)
 	ids := []window.LogID{global.Log(), region.Log()}
 	used := func(readings []window.Reading, err error) (all []uint64) {
@@ -260,5 +269,97 @@ func TestScopesKeep(t *testing.T) {
 	used(s.Remove(t.Context(), ids[:1]))
 	if got := used(s.Read(t.Context(), ids)); !slices.Equal(got, []uint64{0, 1}) {
 		t.Errorf("after the global log was removed: read %v", got)
+	}
+}
+
+// TestScopesUnderFaults lets many callers meet on few logs while the line to one scope is slow,
+// silent and cut. At rest, the log of the region has what was allowed and no more, and no log is
+// over its limit.
+func TestScopesUnderFaults(t *testing.T) {
+	proxy := servers.StartProxy(t, servers.Redis(t))
+	s, stores := openPair(t, newClient(t, proxy.Addr()))
+	const callers, each, limit = 16, 60, 300
+	region := func(k int) window.Check { return hour(fmt.Sprintf("near%d", k), limit, 1) }
+	global := func(k int) window.Check { return in(1, hour(fmt.Sprintf("far%d", k), limit/2, 1)) }
+	var allowed, far [2]atomic.Int64
+	stop := make(chan struct{})
+	var faults sync.WaitGroup
+	faults.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				proxy.Latency(0)
+				proxy.Blackhole(false)
+				return
+			default:
+			}
+			switch i % 4 {
+			case 0:
+				proxy.Latency(5 * time.Millisecond)
+			case 1:
+				proxy.Blackhole(true)
+			case 2:
+				proxy.Blackhole(false)
+				proxy.CloseAll()
+			case 3:
+				proxy.Latency(0)
+			}
+			_ = stores[0].Load(t.Context()) // some round trips of time
+			_ = stores[1].Load(t.Context())
+		}
+	})
+	var all sync.WaitGroup
+	for n := range callers {
+		all.Go(func() {
+			for i := range each {
+				k := (n + i) % 2
+				checks := []window.Check{region(k), global(k)}
+				decisions := make([]window.Decision, 2)
+				_, err := s.Take(t.Context(), window.MayWait, checks, decisions)
+				var part *window.PartError
+				switch {
+				case err == nil && windowtest.Allowed(decisions):
+					allowed[k].Add(1)
+					far[k].Add(1)
+				case err == nil:
+				case !errors.As(err, &part):
+					t.Errorf("got error %v", err)
+				case part.Failed[0] != nil || i%2 == 0 || !decisions[0].Allowed:
+					part.GiveBack(t.Context())
+				default:
+					allowed[k].Add(1) // by the choice of its rule
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	faults.Wait()
+	for _, one := range stores {
+		if err := one.Close(); err != nil { // waits for what is taken back
+			t.Fatal(err)
+		}
+	}
+	fresh := redisstore.New(newClient(t, proxy.Addr()), redisstore.Options{Prefix: t.Name()})
+	for k := range 2 {
+		readings, err := stores[0].Read(t.Context(), []window.LogID{region(k).Log()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := readings[0].Used(region(k).Limit); int64(used) != allowed[k].Load() || used > limit {
+			t.Errorf("log %d of the region: %d hits are charged, want %d", k, used, allowed[k].Load())
+		}
+		for {
+			if readings, err = fresh.Read(t.Context(), []window.LogID{global(k).Log()}); err == nil {
+				break
+			}
+		}
+		if used := int64(readings[0].Used(global(k).Limit)); used < far[k].Load() || used > limit/2 {
+			t.Errorf("log %d of the other scope: %d hits are charged, want from %d to %d", k, used, far[k].Load(), limit/2)
+		}
+	}
+	_ = fresh.Close()
+	if allowed[0].Load() == far[0].Load() || far[0].Load() == 0 {
+		t.Errorf("%d requests were allowed and %d charged everywhere: the faults did not matter", allowed[0].Load(), far[0].Load())
 	}
 }
