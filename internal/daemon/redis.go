@@ -195,6 +195,9 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 	return r, nil
 }
 
+// farCalls is how many calls a server of another scope has under way at most. It may be far away.
+const farCalls = 8
+
 // openScope opens the store of one scope, without the stores of this process in front of it. An
 // empty name: there is only one.
 func openScope(s settings.Settings, scope window.Scope, name string, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
@@ -217,11 +220,15 @@ func openScope(s settings.Settings, scope window.Scope, name string, m *metrics.
 		return nil, err
 	}
 	r.client = client
-	prefix := at.KeyPrefix
+	prefix, calls := at.KeyPrefix, 0
+	if scope != window.Region {
+		calls = farCalls
+	}
 	r.Store = redisstore.New(client, redisstore.Options{
 		Name:          masterName(&at.URL),
 		Prefix:        prefix,
 		Timeout:       s.Store.TimeoutOf(scope),
+		Calls:         calls,
 		Failures:      at.Breaker.Failures,
 		ProbeInterval: at.Breaker.ProbeInterval,
 		MaxWaiting:    at.MaxWaiting,

@@ -116,12 +116,16 @@ func settleLedger(answers [][]answer, charges map[int][]charge, h history) ledge
 		for _, c := range made {
 			l.charges += c.cost
 			i := callAt(calls, c.at)
-			if i < 0 || !calls[i].exact() || !calls[i].allowed || counts[i] > 0 || c.cost > 1 || c.at.After(calls[i].received.Add(clockSlack)) {
-				before := c.cost
-				c.cost = owed.settle(c)
-				if l.settled += before - c.cost; c.cost == 0 {
-					continue
-				}
+			if i >= 0 && calls[i].exact() && calls[i].allowed && counts[i] == 0 && !c.at.After(calls[i].received.Add(clockSlack)) {
+				counts[i]++
+				owed.paid[i] = true
+				own[i] = append(own[i], charge{c.at, 1})
+				c.cost-- // what is left was charged at the same instant
+			}
+			before := c.cost
+			c.cost = owed.settle(c)
+			if l.settled += before - c.cost; c.cost == 0 {
+				continue
 			}
 			if i < 0 {
 				l.double += c.cost

@@ -19,8 +19,8 @@ const (
 	// the bound of requests.
 	maxRequests = window.MaxChecks
 
-	// maxInFlight is the most calls of the script that a node has at once: one that it runs,
-	// and one that waits in its socket.
+	// maxInFlight is the default of [Options.Calls]: one that the server runs, and one that waits
+	// in its socket.
 	maxInFlight = 2
 
 	// forgetAfter is how long the store keeps a node of a cluster that it does not ask.
@@ -112,13 +112,13 @@ func (n *node) ask(ctx context.Context, m *message) error {
 	// before the call ends, another goroutine makes it.
 	n.mu.Lock()
 	switch {
-	case n.inFlight < maxInFlight && m.patient:
+	case n.inFlight < n.store.opts.Calls && m.patient:
 		n.inFlight++
 		n.mu.Unlock()
 		one := [1]*message{m}
 		n.send(one[:])
 		n.next()
-	case n.inFlight < maxInFlight:
+	case n.inFlight < n.store.opts.Calls:
 		n.inFlight++
 		n.queue.push(m, 0)
 		n.mu.Unlock()
@@ -147,7 +147,7 @@ func (n *node) queueAll(those []*message) error {
 			removed = append(removed, r)
 		}
 	}
-	if n.inFlight < maxInFlight {
+	if n.inFlight < n.store.opts.Calls {
 		n.inFlight++
 		n.store.background(n.work)
 	}

@@ -48,6 +48,10 @@ type Options struct {
 	// Timeout bounds one Take, whatever its context says, and with it every call
 	// to a server. Zero: only the context bounds a Take.
 	Timeout time.Duration
+	// Calls is how many calls of the script a server has under way at most. Requests that come
+	// meanwhile share the next one. Zero: two, which keep a server of the same region busy. More
+	// are for a server far away: otherwise a request waits up to half a round trip for its call.
+	Calls int
 	// Failures is how many calls to a server must fail in a row to open its breaker.
 	// Zero: DefaultFailures.
 	Failures int
@@ -132,6 +136,9 @@ func newScript(text string) script {
 func New(client Client, o Options) *Store {
 	if o.Failures == 0 {
 		o.Failures = DefaultFailures
+	}
+	if o.Calls == 0 {
+		o.Calls = maxInFlight
 	}
 	if o.ProbeInterval == 0 {
 		o.ProbeInterval = DefaultProbeInterval
