@@ -153,12 +153,18 @@ type Rule struct {
 	AllowedOnly bool
 	// Factor multiplies the cost of every request. Zero means 1.
 	Factor uint64
+	// Divide is how many regions have a fixed part of each limit. Terms and ByTier have this
+	// region's parts already. The limits of subjects, and those that come with a request, are
+	// divided when they replace these: see [Part]. Zero and 1: nothing is divided.
+	Divide uint64
 	// Replaces are names of rules, as the file writes them, that do not apply if this
 	// rule matches in the same request.
 	Replaces []string
 	// Scope is the name of the store in which the limits count; see [Rules.SetScopes]. Empty: that
 	// of the region.
 	Scope string
+	// Priority says whether the store decides requests of the rule before others that wait.
+	Priority window.Priority
 	// OnStoreError is the rule's own choice. [Rule.StoreError] returns the one that
 	// applies.
 	OnStoreError OnStoreError
@@ -594,6 +600,9 @@ func (rs *Rules) checkFlags(r *Rule) error {
 	}
 	if !(r.RetryJitter >= 0 && r.RetryJitter <= 1) {
 		return fmt.Errorf("a retry jitter of %v is not from 0 to 1", r.RetryJitter)
+	}
+	if r.Divide > MaxDivide {
+		return fmt.Errorf("limits divided by %d, more than %d", r.Divide, MaxDivide)
 	}
 	if r.Always && r.AllowedOnly {
 		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")

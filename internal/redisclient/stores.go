@@ -124,7 +124,7 @@ func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, 
 	st := &Stores{Client: client, Scope: scope}
 	to, changed := o.Store, o.Store.Changed
 	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
-	to.Failures, to.ProbeInterval = at.Breaker.Failures, at.Breaker.ProbeInterval
+	to.Failures, to.ProbeInterval, to.MaxWaiting = at.Breaker.Failures, at.Breaker.ProbeInterval, at.MaxWaiting
 	to.Refunds = to.Prefix + redisstore.RefundsChannel
 	to.Changed = func(c redisstore.Change) {
 		if !c.Open && !c.Refuses && st.Local != nil {

@@ -77,6 +77,7 @@ var fieldCases = map[string]struct {
 }{
 	"Rule.Name":            {nil, func(_ *testing.T, g *generation) { g.rule.Name = "n" }, "name"},
 	"Rule.Scope":           {nil, func(_ *testing.T, g *generation) { g.rule.Scope = "global" }, "scope"},
+	"Rule.Priority":        {nil, func(_ *testing.T, g *generation) { g.rule.Priority = window.PriorityHigh }, "priority"},
 	"Rule.Subject":         {nil, func(_ *testing.T, g *generation) { g.rule.Subject = "route" }, "subject"},
 	"Rule.ByTier":          {nil, func(_ *testing.T, g *generation) { g.rule.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }, "limits"},
 	"Rule.Terms":           {nil, func(_ *testing.T, g *generation) { g.rule.Terms = policy.Terms{} }, "limits"},
@@ -85,6 +86,7 @@ var fieldCases = map[string]struct {
 	"Rule.Always":          {nil, func(_ *testing.T, g *generation) { g.rule.Always = true }, "charge"},
 	"Rule.AllowedOnly":     {nil, func(_ *testing.T, g *generation) { g.rule.AllowedOnly = true }, "charge"},
 	"Rule.Factor":          {nil, func(_ *testing.T, g *generation) { g.rule.Factor = 2 }, "cost"},
+	"Rule.Divide":          {nil, func(_ *testing.T, g *generation) { g.rule.Divide = 2 }, "divide"},
 	"Rule.Replaces":        {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
 	"Rule.OnStoreError":    {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorLocal }, "on_store_error"},
 	"Rule.StoreErrorRetry": {func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorDeny }, func(_ *testing.T, g *generation) { g.rule.StoreErrorRetry = time.Hour }, "on_store_error"},

@@ -41,10 +41,14 @@ var parts = []part{
 	{fields: []string{"Factor"}, what: "cost", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Factor, 1)) }, verdict: func(before, after *policy.Rule) Verdict {
 		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
 	}},
+	{fields: []string{"Divide"}, what: "divide", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Divide, 1)) }, verdict: ordered(func(r *policy.Rule) int { return int(max(r.Divide, 1)) })},
 	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
 	// Another store has another log, so what was used counts no more there.
 	{fields: []string{"Scope"}, what: "scope", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return cmp.Or(r.Scope, policy.RegionScope)
+	}, verdict: incomparable},
+	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return r.Priority.String()
 	}, verdict: incomparable},
 	{fields: []string{"OnStoreError", "StoreErrorRetry"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
 	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {

@@ -82,6 +82,10 @@ type Check struct {
 	Mode Mode
 	// Scope says which store has the log.
 	Scope Scope
+	// Priority says whether the store decides the check's group before others that wait for it,
+	// and which it refuses if too many wait. The highest of a group counts. A store without a
+	// queue ignores it.
+	Priority Priority
 	// Times are rounded up to a multiple of Precision, which is from 0 to the window.
 	// Zero is exact. A fraction of the log's [Unit] counts as a whole unit. A log holds
 	// at most window/Precision + 2 entries. A hit may count up to one Precision too
@@ -240,6 +244,8 @@ func (c *Check) validTerms() error {
 	switch {
 	case c.Mode > Refund:
 		return fmt.Errorf("%v is not a mode", c.Mode)
+	case c.Priority < PriorityLow || c.Priority > PriorityHigh:
+		return fmt.Errorf("%v is not a priority", c.Priority)
 	case c.Scope > MaxScope:
 		return fmt.Errorf("scope %d is above %d", c.Scope, MaxScope)
 	case c.Precision < 0:

@@ -217,6 +217,7 @@ func tell(r *policy.Rule) string {
 	add(r.Quota, "quota")
 	add(r.Always, "always")
 	add(r.Factor != 0, "cost %d", r.Factor)
+	add(r.Divide != 0, "divide %d", r.Divide)
 	add(len(r.Replaces) > 0, "replaces %q", r.Replaces)
 	add(r.Scope != "", "scope %s", r.Scope)
 	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)

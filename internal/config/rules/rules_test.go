@@ -282,6 +282,9 @@ func loadFile(t *testing.T, file string) error {
 	case "rules":
 	case "redis": // with logs in Redis
 		s.Store.Type = settings.StoreRedis
+	case "scoped": // with a store that all regions share
+		s.Store.Type = settings.StoreRedis
+		s.Store.Scopes = settings.Scopes{{Name: "global"}}
 	case "untiered":
 		s.Tiers.Source = settings.TiersNone
 	default:

@@ -196,6 +196,7 @@ func (m *Memory) Bounds() (maxKeys int, maxBytes int64) {
 // RedisStore is the redis store.
 type RedisStore struct {
 	Redis
+	MaxWaiting int `yaml:"max_waiting" range:"0 1_000_000" doc:"most requests that wait for one server; if one more comes, on_store_error decides the newest of the lowest priority at once. 0: any number"`
 	// MaxLogSlots is at least window.ExactHits + 2, which a rule without a precision needs.
 	MaxLogSlots int     `yaml:"max_log_slots" range:"10_002 50_000_000" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
 	Breaker     Breaker `yaml:"breaker"`
@@ -340,6 +341,7 @@ func Default() Settings {
 			Memory:        Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
 			Redis: RedisStore{
 				Redis:       localRedis("slidegate:"),
+				MaxWaiting:  10_000,
 				MaxLogSlots: 20_000,
 				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
 			},

@@ -31,6 +31,7 @@ type side struct {
 	ctx      context.Context //nolint:containedctx // until the store's time for the request is over
 	ended    uint32          // of the messages
 	deadline int64           // of the local clock; 0: none
+	priority window.Priority // of the request
 	begun    int64           // the local time of the call, if its error is to tell a doubt; 0: it is not
 	asked    int             // how many rounds were asked
 	err      error           // why the store does not decide
@@ -103,6 +104,10 @@ type pieces struct {
 func newPieces(checks []window.Check, decisions []window.Decision, of func(*window.Check) *side) *pieces {
 	folded, answer := window.Fold(checks)
 	p := &pieces{folded: decisions, answer: answer, decisions: decisions}
+	priority := window.PriorityLow
+	for i := range folded {
+		priority = max(priority, folded[i].Priority)
+	}
 	if answer != nil {
 		p.folded = make([]window.Decision, len(folded))
 	}
@@ -120,7 +125,9 @@ func newPieces(checks []window.Check, decisions []window.Decision, of func(*wind
 		case window.Always:
 			round = 1
 		}
-		p.rounds[round] = append(p.rounds[round], &piece{side: of(c), check: c, decision: &p.folded[i]})
+		s := of(c)
+		s.priority = priority
+		p.rounds[round] = append(p.rounds[round], &piece{side: s, check: c, decision: &p.folded[i]})
 	}
 	return p
 }
@@ -285,7 +292,7 @@ func (s *side) ask(own []*piece, denied bool) {
 				group |= groupDenied
 			}
 		}
-		m.deadline, m.ended = s.deadline, s.ended
+		m.deadline, m.ended, m.priority = s.deadline, s.ended, s.priority
 		m.pack(s.store.opts.Prefix, group)
 		n := s.store.single
 		if n == nil {
@@ -434,7 +441,7 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 	refund.Mode = window.Refund
 	m := newMessage()
 	m.addCheck(&refund, &left)
-	m.flags, m.restores = modeRestores, p.ends
+	m.flags, m.restores, m.priority = modeRestores, p.ends, window.PriorityHigh
 	m.pack(s.opts.Prefix, groupEnds)
 	n := s.single
 	if n == nil {

@@ -48,9 +48,16 @@ type Options struct {
 	// Timeout bounds one Take, whatever its context says, and with it every call
 	// to a server. Zero: only the context bounds a Take.
 	Timeout time.Duration
+	// Calls is how many calls of the script a server has under way at most. Requests that come
+	// meanwhile share the next one. Zero: two, which keep a server of the same region busy. More
+	// are for a server far away: otherwise a request waits up to half a round trip for its call.
+	Calls int
 	// Failures is how many calls to a server must fail in a row to open its breaker.
 	// Zero: DefaultFailures.
 	Failures int
+	// MaxWaiting is how many requests may wait for one server. If one more comes, the newest of
+	// the lowest [window.Priority] fails at once with [ClassOverload]. Zero: any number.
+	MaxWaiting int
 	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
 	ProbeInterval time.Duration
@@ -129,6 +136,9 @@ func newScript(text string) script {
 func New(client Client, o Options) *Store {
 	if o.Failures == 0 {
 		o.Failures = DefaultFailures
+	}
+	if o.Calls == 0 {
+		o.Calls = maxInFlight
 	}
 	if o.ProbeInterval == 0 {
 		o.ProbeInterval = DefaultProbeInterval
