@@ -472,7 +472,7 @@ slidegate_store_node_refuses{node="10.0.0.2:6379"} 0
 # HELP slidegate_store_not_taken_back_total Hits that could not be taken back. They count until they expire.
 # TYPE slidegate_store_not_taken_back_total counter
 slidegate_store_not_taken_back_total 12
-# HELP slidegate_store_taken_back_total Hits charged in one server of a Cluster and taken back because another server denied the request.
+# HELP slidegate_store_taken_back_total Hits charged in one server of a Cluster, or in one scope, and taken back because another one denied the request.
 # TYPE slidegate_store_taken_back_total counter
 slidegate_store_taken_back_total 11
 `

@@ -162,4 +162,12 @@ func TestScopesOfRules(t *testing.T) {
 	if got := rs.HoldScopes(); len(got) != 0 {
 		t.Errorf("requests in flight hold something in %v, want nothing", got)
 	}
+	flying := Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Scope: "global"}
+	flying.Terms.Limits = []Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}}
+	if err := rs.Add(flying); err != nil {
+		t.Fatal(err)
+	}
+	if got := rs.HoldScopes(); !slices.Equal(got, []window.Scope{1}) {
+		t.Errorf("requests in flight hold something in %v, want the scope 1", got)
+	}
 }
