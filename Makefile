@@ -196,16 +196,16 @@ k8s-validate: $(TOOLS)/bin/helm-$(HELM) $(TOOLS)/bin/kustomize-$(KUSTOMIZE) $(SC
 istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the code of istiod and of the API server
 	SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' go test -C test/istio -count=1 -v ./... 2>&1 | grep -vE '^[0-9T:.Z-]+\s(warn|info)\s'
 
+# Modules of their own, whose tests are a part of make test.
+MODULES := test/transport test/console $(wildcard contrib/*)
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 bits, module drift, workflows, plain English, known vulnerabilities
 	$< run ./...
-	cd test/transport && $< run ./...
-	cd test/console && $< run ./...
+	for module in $(MODULES); do (cd $$module && $< run ./...); done
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
 	CGO_ENABLED=0 GOARCH=arm go build -o /dev/null ./cmd/rls
 	go mod tidy -diff
-	go mod -C test/transport tidy -diff
-	go mod -C test/console tidy -diff
+	for module in $(MODULES); do go mod -C $$module tidy -diff; done
 	@$(MAKE) --no-print-directory actionlint
 	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck

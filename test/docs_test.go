@@ -318,7 +318,15 @@ func TestThreats(t *testing.T) {
 // dependencies of the modules below test.
 func TestDependencies(t *testing.T) {
 	var required []string
-	for _, file := range []string{"go.mod", "test/transport/go.mod", "test/console/go.mod", "test/istio/go.mod"} {
+	frameworks, err := filepath.Glob("../contrib/*/go.mod")
+	if err != nil || len(frameworks) == 0 {
+		t.Fatalf("no modules below contrib: %v", err)
+	}
+	files := []string{"go.mod", "test/transport/go.mod", "test/console/go.mod", "test/istio/go.mod"}
+	for _, file := range frameworks {
+		files = append(files, strings.TrimPrefix(file, "../"))
+	}
+	for _, file := range files {
 		text := read(t, file)
 		for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-z][^\s]+) v[^\s]+$`).FindAllStringSubmatch(text, -1) {
 			required = append(required, m[1])

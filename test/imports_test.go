@@ -16,7 +16,8 @@ const module = "github.com/slidegate/slidegate/"
 // other way round. Packages on one line do not import each other.
 var layers = [][]string{
 	{"cmd/rls"},
-	{"internal/daemon", "pkg/limiter/httplimit", "pkg/limiter/redislimit"},
+	{"internal/daemon", "pkg/limiter/httplimit", "pkg/limiter/redislimit", "pkg/limiter/grpclimit"},
+	{"pkg/limiter/middleware"},
 	{"pkg/limiter"},
 	{"internal/console", "internal/ruletest", "internal/replay/report"},
 	{"internal/config", "internal/xds", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics", "internal/tracing", "internal/compat/stats"},
@@ -38,7 +39,7 @@ var only = []struct {
 	packages    []string
 }{
 	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/xds", "internal/daemon"}},
-	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/redislog", "internal/daemon", "pkg/limiter/redislimit"}},
+	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/redislog", "internal/daemon"}},
 	{"github.com/jackc", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/compat/stats", "internal/daemon"}},
 	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", []string{"internal/compat/stats"}},
@@ -71,7 +72,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" || name == "internal/replay/report/reporttest" {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" || name == "internal/replay/report/reporttest" || name == "pkg/limiter/middleware/middlewaretest" {
 			continue
 		}
 		level, ok := depth[name]
@@ -91,7 +92,7 @@ func TestImports(t *testing.T) {
 					t.Errorf("%s imports %s: %s", name, imported, o.why)
 				}
 			}
-			if strings.HasPrefix(name, "pkg/") && strings.Contains(imported, ".") && name != "pkg/window/redisstore" && name != "pkg/limiter/redislimit" {
+			if strings.HasPrefix(name, "pkg/") && strings.Contains(imported, ".") && !slices.Contains([]string{"pkg/window/redisstore", "pkg/limiter/redislimit", "pkg/limiter/grpclimit"}, name) {
 				t.Errorf("%s imports %s: pkg/ stands on the standard library, and the limiter on this module", name, imported)
 			}
 		}

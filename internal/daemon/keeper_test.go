@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -32,7 +33,7 @@ func TestResetInEveryInstance(t *testing.T) {
 	for range 2 {
 		o := open(t, s)
 		instances = append(instances, instance{o, o.asStore(prometheus.NewRegistry())})
-		go func() { ended <- o.watch(ctx) }()
+		go func() { ended <- o.Hear(ctx) }()
 	}
 	defer func() {
 		cancel()
@@ -42,7 +43,7 @@ func TestResetInEveryInstance(t *testing.T) {
 			}
 		}
 	}()
-	const channel = "slidegate:" + refundsChannel
+	const channel = "slidegate:" + redisstore.RefundsChannel
 	waitFor(t, "both instances to listen", func() bool {
 		n, err := client.PubSubNumSub(t.Context(), channel).Result()
 		return err == nil && n[channel] == 2
@@ -62,10 +63,10 @@ func TestResetInEveryInstance(t *testing.T) {
 	for _, i := range instances {
 		for _, c := range []window.Check{c, marker} {
 			ask(i.store.decides, c)
-			before := i.local.Stats().Denials
-			if ask(i.store.decides, c); i.local.Stats().Denials == before {
+			before := i.Local.Stats().Denials
+			if ask(i.store.decides, c); i.Local.Stats().Denials == before {
 				// The answer of an allowed call is believed for a moment only.
-				if ask(i.store.decides, c); i.local.Stats().Denials == before {
+				if ask(i.store.decides, c); i.Local.Stats().Denials == before {
 					t.Fatal("no denial from memory")
 				}
 			}

@@ -57,17 +57,17 @@ func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase 
 	o := open(t, s)
 	// A slow machine must not give up a debt either: the calls that settle it are late there, too.
 	shares, err := local.NewShares(local.ShareOptions{
-		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: settler{o.local, o.Store}, Timeout: s.Store.Timeout, SettleTime: time.Hour,
+		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: o.Settler(), Timeout: s.Store.Timeout, SettleTime: time.Hour,
 	})
 	if err == nil {
-		err = o.shares.Close()
+		err = o.Shares.Close()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.shares = shares
+	o.Shares = shares
 	l := &lateCase{opened: o, t: t, proxies: proxies}
-	l.decider = policy.NewDecider(rules, policy.Options{Store: o.local, Local: o.shares, Meters: o.metrics, Log: zap.NewNop()})
+	l.decider = policy.NewDecider(rules, policy.Options{Store: o.Local, Local: o.Shares, Meters: o.metrics, Log: zap.NewNop()})
 	waitFor(t, "Redis", func() bool { return l.load(t.Context(), time.Second) == nil })
 	o.decides("warm")
 	return l
@@ -101,7 +101,7 @@ func (l *lateCase) verdict(key, value string) *policy.Verdict {
 func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late func(int) bool, wait bool) {
 	l.t.Helper()
 	value := name
-	allowed, abandoned := 0, l.shares.Settled().Abandoned
+	allowed, abandoned := 0, l.Shares.Settled().Abandoned
 	for i := 1; i <= lateCalls; i++ {
 		held := late(i)
 		for _, p := range l.proxies {
@@ -122,7 +122,7 @@ func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late f
 		}
 	}
 	l.settled()
-	l.exact(key, value, allowed, l.shares.Settled().Abandoned-abandoned)
+	l.exact(key, value, allowed, l.Shares.Settled().Abandoned-abandoned)
 }
 
 // exact checks that exactly the limit was allowed and charged, when no log has a debt.
@@ -152,7 +152,7 @@ func (l *lateCase) exact(key, value string, allowed int, abandoned uint64) {
 // settled waits until nothing is owed.
 func (l *lateCase) settled() {
 	l.t.Helper()
-	waitFor(l.t, "all debts to be settled", func() bool { return !l.shares.Owing() })
+	waitFor(l.t, "all debts to be settled", func() bool { return !l.Shares.Owing() })
 }
 
 // all runs every kind of late call: each of the calls alone, and several of them.
@@ -169,7 +169,7 @@ func (l *lateCase) all(every int) {
 			}
 		}
 	}
-	if s := l.shares.Settled(); s.Charged == 0 || s.Found == 0 {
+	if s := l.Shares.Settled(); s.Charged == 0 || s.Found == 0 {
 		l.t.Errorf("settled: %+v, want some charged and some found", s)
 	}
 }

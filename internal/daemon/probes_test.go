@@ -69,19 +69,6 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func TestMasterName(t *testing.T) {
-	for url, want := range map[string]string{
-		"redis://u:hush@h":           "",
-		"redis-sentinel://h,i/main":  "master main",
-		"rediss-cluster://u:hush@h1": "",
-	} {
-		at := redisURL(t, url)
-		if got := masterName(&at); got != want {
-			t.Errorf("%s: %q, want %q", url, got, want)
-		}
-	}
-}
-
 // TestReadyWhenRedisAppears starts without Redis, and starts Redis later. The operator gets a
 // warning with what to check, and then a message that Redis answers. The service becomes
 // ready without any request.

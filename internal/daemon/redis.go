@@ -17,7 +17,6 @@ import (
 	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -27,20 +26,13 @@ import (
 // redisStore is the store of one scope in Redis, with its client, and with the stores of this
 // process in front of it, which all scopes share.
 type redisStore struct {
-	*redisstore.Store
-	client  redis.UniversalClient
-	scope   window.Scope
+	*redisclient.Stores
 	name    string // of the scope; empty: there is one
 	section string // of the settings
-	local   *local.Store
-	shares  *local.Shares
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	// Only the store of the region has these.
-	shared sharedStore        // of all scopes
-	scopes *redisstore.Scopes // the same; nil: there is one scope
-	others []*redisStore      // the other scopes
+	others []*redisStore // those of the other scopes; only that of the region has them
 
 	missing error           // why Redis did not answer at the start; nil if it answered
 	reached atomic.Bool     // a server has answered since the start
@@ -52,38 +44,14 @@ type redisStore struct {
 	evicts  map[string]bool // servers that may evict logs
 }
 
-// A sharedStore is the store in Redis, of one scope or of several.
-type sharedStore interface {
-	window.Ender
-	window.Keeper
-	window.Store
-	local.Reserver
-	Bytes(context.Context, window.LogID) ([]byte, error)
-}
-
 // all returns the stores of all scopes, by their numbers.
 func (r *redisStore) all() []*redisStore { return append([]*redisStore{r}, r.others...) }
-
-// Close gives back the hits that are reserved, and closes the stores and their clients.
-func (r *redisStore) Close() error {
-	var err error
-	if r.shares != nil {
-		err = r.shares.Close() // before the store, which it may still charge
-	}
-	if r.local != nil {
-		err = errors.Join(err, r.local.Close())
-	}
-	for _, one := range r.all() {
-		err = errors.Join(err, one.Store.Close(), one.client.Close())
-	}
-	return err
-}
 
 // asStore returns r as the store of the process.
 func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	metrics.Local(registry, r.localStats)
 	s := &store{
-		decides: r.local, local: r.shares, keeper: redisKeeper{r}, localKeeper: r.shares, state: r.states, setReplicas: r.shares.SetReplicas,
+		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states, setReplicas: r.Shares.SetReplicas,
 		measure: r.measure, leases: r.leases, deaf: r.anyDeaf,
 		close: func() error {
 			if err := r.Close(); err != nil {
@@ -99,13 +67,13 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 		}
 		metrics.Store(own, one.Stats)
 		metrics.Pool(own, one.poolStats)
-		s.parts = append(s.parts, one.reach, one.watch)
+		s.parts = append(s.parts, one.reach, one.Hear)
 	}
-	if r.scopes != nil {
-		s.scopes = r.scopes
+	if r.Scopes != nil {
+		s.scopes = r.Scopes
 		s.holds = func(in []window.Scope) {
 			for _, scope := range in {
-				r.scopes.Holds(scope)
+				r.Scopes.Holds(scope)
 			}
 		}
 	}
@@ -119,136 +87,74 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	return s
 }
 
-// settler charges Redis for hits that this process admitted without it.
-type settler struct {
-	*local.Store
-	redis sharedStore
-}
-
-// Doubt implements local.Settler.
-func (settler) Doubt(err error) (local.Doubt, bool) {
-	d, known := redisstore.DoubtOf(err)
-	return local.Doubt(d), known
-}
-
-// Read implements local.Settler.
-func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
-	return s.redis.Bytes(ctx, id)
-}
-
 // openRedis returns the store of the region in Redis, with those of the other scopes. Redis need
 // not answer yet. Messages about single requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	var all []*redisStore
-	fail := func(err error) (*redisStore, error) {
-		for _, one := range all {
-			err = errors.Join(err, one.Store.Close(), one.client.Close())
-		}
-		return nil, err
-	}
 	names := s.Store.Scopes.Names()
-	stores := make([]*redisstore.Store, len(names))
-	replicas, timeout := make([]int, 0, len(names)), s.Store.Timeout
+	all := make([]*redisStore, len(names))
 	for i, name := range names {
-		if len(names) == 1 {
-			name = ""
+		_, section := s.Store.RedisOf(window.Scope(i))
+		one := &redisStore{
+			section: section, metrics: m, log: sampledLog, evicts: make(map[string]bool),
+			pings: i == 0 && slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
 		}
-		one, err := openScope(s, window.Scope(i), name, m, log, sampledLog, answered)
-		if err != nil {
-			return fail(err)
+		if len(names) > 1 {
+			one.name, one.log = name, sampledLog.With(zap.String("scope", name))
 		}
-		all, stores[i] = append(all, one), one.Store
-		if i > 0 {
-			replicas = append(replicas, s.Store.Scopes[i-1].Replicas)
-		}
-		timeout = max(timeout, s.Store.TimeoutOf(one.scope))
+		all[i] = one
 	}
 	r := all[0]
-	r.others = all[1:]
-	r.shared = r.Store
-	if len(r.others) > 0 {
-		r.scopes = redisstore.NewScopes(names, stores)
-		r.shared = r.scopes
-	}
-	m.StoreDown(r.isDown)
-	keys := s.Store.LocalKeys
-	if keys == 0 {
-		keys = -1 // local.New: remember no denials
-	}
 	var err error
-	if r.local, err = local.New(&reporting{Store: r.shared, log: sampledLog}, local.Options{Keys: keys, Reserver: r.shared}); err != nil {
-		return fail(err)
-	}
-	r.shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Store.Replicas, ScopeReplicas: replicas, Memory: bounds(s.Store.Memory), Settler: settler{r.local, r.shared}, Timeout: timeout,
+	r.Stores, err = redisclient.OpenScopes(s.Store, func(scope window.Scope) redisclient.StoresOptions {
+		return all[scope].options(s.Store, log, sampledLog, answered)
 	})
 	if err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, err
 	}
+	r.others = all[1:]
+	for i, one := range r.others {
+		one.Stores = r.Others[i]
+	}
+	m.StoreDown(r.isDown)
 	var load sync.WaitGroup
 	for _, one := range all {
-		one.local, one.shares = r.local, r.shares
 		load.Go(func() { one.greet(ctx, s, log) })
 	}
 	load.Wait()
 	return r, nil
 }
 
-// farCalls is how many calls a server of another scope has under way at most. It may be far away.
-const farCalls = 8
-
-// openScope opens the store of one scope, without the stores of this process in front of it. An
-// empty name: there is only one.
-func openScope(s settings.Settings, scope window.Scope, name string, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
-	if name != "" {
-		log, sampledLog = log.With(zap.String("scope", name)), sampledLog.With(zap.String("scope", name))
+// options say what r wants to hear of its store.
+func (r *redisStore) options(s settings.Store, log, sampledLog *zap.Logger, answered func(context.Context, int)) redisclient.StoresOptions {
+	prefix := s.Redis.KeyPrefix
+	for i := range s.Scopes {
+		if s.Scopes[i].Name == r.name {
+			prefix = s.Scopes[i].Redis.KeyPrefix
+		}
 	}
-	at, section := s.Store.RedisOf(scope)
-	r := &redisStore{
-		scope: scope, name: name, section: section,
-		metrics: m, log: sampledLog, evicts: make(map[string]bool),
-		pings: scope == window.Region && slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
-	}
-	o := storeClient(s.Store, scope, log)
-	o.Connected = func() {
-		r.made.Add(1)
-		r.Connected()
-	}
-	client, err := redisclient.New(o)
-	if err != nil {
-		return nil, err
-	}
-	r.client = client
-	prefix, calls := at.KeyPrefix, 0
-	if scope != window.Region {
-		calls = farCalls
-	}
-	r.Store = redisstore.New(client, redisstore.Options{
-		Name:          masterName(&at.URL),
-		Prefix:        prefix,
-		Timeout:       s.Store.TimeoutOf(scope),
-		Calls:         calls,
-		Failures:      at.Breaker.Failures,
-		ProbeInterval: at.Breaker.ProbeInterval,
-		Refunds:       prefix + refundsChannel,
-		Changed:       r.changed,
-		Deaf:          r.deaf,
-		Answered:      answered,
-		Policy:        r.policy,
-		Foreign: func(win time.Duration) {
-			m.ForeignValue()
-			sampledLog.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under "+section+".key_prefix",
-				zap.String("prefix", prefix), zap.Duration("window", win))
+	return redisclient.StoresOptions{
+		Log: log,
+		Connected: func() {
+			r.made.Add(1)
+			r.Connected()
 		},
-	})
-	return r, nil
+		Store: redisstore.Options{
+			Changed: r.changed, Deaf: r.deaf, Answered: answered, Policy: r.policy,
+			Foreign: func(win time.Duration) {
+				r.metrics.ForeignValue()
+				r.log.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under "+r.section+".key_prefix",
+					zap.String("prefix", prefix), zap.Duration("window", win))
+			},
+		},
+		Wrap: func(s redisclient.Shared) window.Store { return &reporting{Store: s, log: sampledLog} },
+	}
 }
 
 // greet sends the scripts to Redis, and warns if it does not answer.
 func (r *redisStore) greet(ctx context.Context, s settings.Settings, log *zap.Logger) {
-	at, _ := s.Store.RedisOf(r.scope)
-	if r.missing = r.load(ctx, at.DialTimeout+s.Store.TimeoutOf(r.scope)); r.missing != nil {
+	at, _ := s.Store.RedisOf(r.Scope)
+	if r.missing = r.load(ctx, at.DialTimeout+s.Store.TimeoutOf(r.Scope)); r.missing != nil {
 		fields := []zap.Field{zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing)}
 		if r.name != "" {
 			fields = append(fields, zap.String("scope", r.name))
@@ -262,25 +168,6 @@ func (r *redisStore) advice() string {
 	return "check that Redis runs, that " + r.section + ".url is its address, and that user and password are right"
 }
 
-// refundsChannel is the channel on which the script publishes refunds, without the prefix of
-// keys.
-const refundsChannel = redisstore.RefundsChannel
-
-// storeClient returns the options of the client for the Redis of a scope.
-func storeClient(s settings.Store, scope window.Scope, log *zap.Logger) redisclient.Options {
-	at, section := s.RedisOf(scope)
-	return redisclient.Options{Redis: at.Redis, Section: section, Timeout: s.TimeoutOf(scope), Log: log}
-}
-
-// masterName returns a name for the master of a Sentinel set, whose address changes. For
-// other servers it is empty: metrics and messages show their addresses.
-func masterName(servers *settings.RedisURL) string {
-	if servers.Topology == settings.RedisSentinel {
-		return "master " + servers.Master
-	}
-	return ""
-}
-
 // changed logs once when a server stops deciding, and once when it decides again.
 func (r *redisStore) changed(c redisstore.Change) {
 	if c.Refuses {
@@ -292,9 +179,6 @@ func (r *redisStore) changed(c redisstore.Change) {
 		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
-	}
-	if r.local != nil {
-		r.forgetAll() // the server may have lost the logs behind the remembered denials
 	}
 	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
 }
@@ -387,40 +271,16 @@ func (r *redisStore) answers(ctx context.Context) bool {
 			answered.Store(true)
 		}
 	}
-	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+	if cluster, ok := r.Client.(*redis.ClusterClient); ok {
 		// The error is that of one master, or that no node knows the masters.
 		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 			ping(ctx, c)
 			return nil
 		})
 	} else {
-		ping(ctx, r.client)
+		ping(ctx, r.Client)
 	}
 	return answered.Load()
-}
-
-// watch forgets remembered denials when another instance refunds or removes their logs.
-func (r *redisStore) watch(ctx context.Context) error {
-	return r.Watch(ctx, redisstore.Heard{
-		Refunded: func(id window.LogID) {
-			id.Scope = r.scope
-			r.local.Forget(id)
-		},
-		Removed: func(id window.LogID) {
-			id.Scope = r.scope
-			r.reset(id)
-		},
-		Missed: r.forgetAll,
-	})
-}
-
-// forgetAll forgets what this instance remembers of the logs of the scope.
-func (r *redisStore) forgetAll() { r.local.ForgetScope(r.scope) }
-
-// reset forgets what this instance knows of a log that was removed from Redis.
-func (r *redisStore) reset(id window.LogID) {
-	r.local.Reset(id)
-	r.shares.Reset(id)
 }
 
 // redisKeeper is the keeper of the logs of all scopes in Redis. What this instance knows of a removed log
@@ -429,25 +289,25 @@ type redisKeeper struct{ *redisStore }
 
 // Read implements window.Keeper.
 func (k redisKeeper) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	return k.shared.Read(ctx, ids)
+	return k.Shared.Read(ctx, ids)
 }
 
 // List implements window.Keeper.
 func (k redisKeeper) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
-	return k.shared.List(ctx, m, cursor)
+	return k.Shared.List(ctx, m, cursor)
 }
 
 // Remove implements window.Keeper.
 func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	readings, err := k.shared.Remove(ctx, ids)
+	readings, err := k.Shared.Remove(ctx, ids)
 	for i := range readings {
-		k.reset(readings[i].ID)
+		k.Reset(readings[i].ID)
 	}
 	if err != nil && len(readings) < len(ids) {
 		// The others may have been removed too. If not, their leases are lost and their
 		// shares must stay.
 		for _, id := range ids {
-			k.local.Reset(id)
+			k.Local.Reset(id)
 		}
 	}
 	return readings, err
@@ -502,7 +362,7 @@ func (r *redisStore) poolStats() metrics.PoolStats {
 	if !r.state().Reached {
 		return metrics.PoolStats{}
 	}
-	s := r.client.PoolStats()
+	s := r.Client.PoolStats()
 	return metrics.PoolStats{
 		Hits: uint64(s.Hits), Misses: uint64(s.Misses), Timeouts: uint64(s.Timeouts), Stale: uint64(s.StaleConns),
 		Connections: int(s.TotalConns), Idle: int(s.IdleConns),
@@ -520,7 +380,7 @@ func (r *redisStore) measure(s *stats.Stats) {
 		return max(r.made.Load(), now) - now
 	})
 	if s.Remembers() {
-		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.local.Stats().Keys) })
+		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.Local.Stats().Keys) })
 	}
 }
 
@@ -535,14 +395,14 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 
 // leases returns what became of the hits that this process reserved.
 func (r *redisStore) leases() insight.Leases {
-	s := r.local.Stats()
+	s := r.Local.Stats()
 	return insight.Leases{Made: s.Leases, Admitted: s.LeasedHits, Returned: s.ReturnedHits}
 }
 
 // localStats returns the counts of the answers that this process gave without Redis.
 func (r *redisStore) localStats() metrics.LocalStats {
-	s := r.local.Stats()
-	settled := r.shares.Settled()
+	s := r.Local.Stats()
+	settled := r.Shares.Settled()
 	return metrics.LocalStats{
 		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
 		Settled: settled.Charged, Found: settled.Found, Abandoned: settled.Abandoned,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,10 +89,8 @@ func openMemory(s settings.Memory, registry prometheus.Registerer, log, sampledL
 // bounds returns the bounds of the memory store from the settings. They also bound the
 // instance's shares of limits in Redis.
 func bounds(s settings.Memory) memstore.Options {
-	return memstore.Options{
-		MaxKeys:  int(min(s.MaxKeys, math.MaxInt)),
-		MaxBytes: int64(min(s.MaxBytes, math.MaxInt64)),
-	}
+	keys, bytes := s.Bounds()
+	return memstore.Options{MaxKeys: keys, MaxBytes: bytes}
 }
 
 // reporting logs errors of single requests with what the operator can do. redisStore logs

@@ -385,7 +385,7 @@ func TestTLSThatChanges(t *testing.T) {
 	if _, err := server.Do("PING"); err == nil {
 		t.Error("the test's own client read a torn key")
 	}
-	fresh, err := o.client.(*redis.Client).Options().Dialer(t.Context(), "tcp", server.Addr())
+	fresh, err := o.Client.(*redis.Client).Options().Dialer(t.Context(), "tcp", server.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func TestAbandonedConnections(t *testing.T) {
 	server, s := redisTLS(t)
 	s.Store.Redis.DialTimeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
-	client, err := redisclient.New(storeClient(s.Store, window.Region, zap.NewNop()))
+	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis.Redis, Section: "store.redis", Timeout: s.Store.Timeout, Log: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func noKey(t *testing.T, key, path string, context map[string]string, fields []s
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&logged), zapcore.DebugLevel))
 	s := newService(t, nil, func(o *Options) {
 		o.RemoveCredential, o.Log = true, log
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: failingStore, Meters: adaptertest.NoMeters{}, Log: log})
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: failingStore, Log: log})
 	})
 	for form, in := range map[string]*authv3.CheckRequest{"joined": ask(path, context, fields...), "raw": askRaw(path, context, fields...)} {
 		if out := s.check(t, in); strings.Contains(out.String(), key) {

@@ -117,7 +117,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	}
 	render := answer.NewRenderer(answer.StyleRateLimit)
 	o := defaults()
-	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()})
+	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Log: zap.NewNop()})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
 	if change != nil {
 		change(&o)
@@ -369,7 +369,7 @@ func TestStoreThatCannotDecide(t *testing.T) {
 // TestNoTiers proves that every key is unknown if the rules have no subjects.
 func TestNoTiers(t *testing.T) {
 	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	decider := policy.NewDecider(rules, policy.Options{Store: failingStore, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()})
+	decider := policy.NewDecider(rules, policy.Options{Store: failingStore, Log: zap.NewNop()})
 	s := newService(t, nil, func(o *Options) { o.Decider = decider })
 	s.check(t, ask("/", nil, "x-api-key: acme-key"))
 	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))

@@ -123,7 +123,7 @@ func TestLogsWithAKeyAsAValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.rules = rules
-	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Log: zap.NewNop()})
 	a.ask(1, "tenant=/x?k="+plantedKey)
 	a.ask(1, "tenant=acme")
 	page, err := a.Logs(t.Context(), LogsQuery{})
@@ -148,7 +148,7 @@ func TestLogsWithoutTiers(t *testing.T) {
 		}
 	}
 	a.rules = rules
-	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Log: zap.NewNop()})
 	for _, request := range []string{"path=/x", "path=/x?X-Customer=" + strangersKey, "path=/y?a=b&api%5Fkey=" + strangersKey, "api_key=" + strangersKey, "x-my-token=" + strangersKey} {
 		a.ask(1, request)
 	}
@@ -180,7 +180,7 @@ func TestLogsWithAKeyAsAnID(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.rules = rules
-	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Log: zap.NewNop()})
 	a.ask(1, "customer="+plantedKey)
 	a.ask(1, "customer=acme")
 	all := a.logPages()

@@ -72,7 +72,7 @@ func TestResetOfPolicies(t *testing.T) {
 		if err := a.rules.Add(rule); err != nil {
 			t.Fatal(err)
 		}
-		a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+		a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Log: zap.NewNop()})
 		a.stream = 1
 		if !a.ask(3, "counted=yes,api_key="+plantedKey) {
 			t.Fatalf("%v: the first request is denied", l.Policy)
@@ -102,7 +102,7 @@ func TestLimitsOfOneWindow(t *testing.T) {
 	if err := a.rules.Add(rule); err != nil {
 		t.Fatal(err)
 	}
-	a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Log: zap.NewNop()})
 	values := []string{"a", "b"}
 	for _, v := range values {
 		a.ask(3, "mixed="+v+",api_key="+plantedKey)

@@ -60,7 +60,7 @@ func TestResetNamesEveryPolicy(t *testing.T) {
 	if err := a.rules.Add(policy.Rule{Domain: "edge", Name: "policies", Path: pathOf("policies"), Terms: policy.Terms{Limits: limits}}); err != nil {
 		t.Fatal(err)
 	}
-	a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Log: zap.NewNop()})
 	*a.clock = time.Duration(time.Now().UnixNano()) // the calendar of a request has the machine's clock
 	if !a.ask(3, "policies=x") {
 		t.Fatal("the first request is denied")

@@ -43,15 +43,6 @@ type counted struct {
 	stream  window.StreamID // of the next request
 }
 
-type uncountedMeter struct{}
-
-func (uncountedMeter) Meter(string, string) policy.Meter           { return uncountedMeter{} }
-func (uncountedMeter) UnknownDomain()                              {}
-func (uncountedMeter) Count(policy.Outcome)                        {}
-func (uncountedMeter) Near(uint64, uint64)                         {}
-func (uncountedMeter) Denied(string, window.Policy, time.Duration) {}
-func (uncountedMeter) Detail([]byte, policy.Outcome)               {}
-
 func limitOf(hits uint64, w time.Duration) policy.Limit {
 	l := window.Limit{Hits: hits, Window: w}
 	return policy.Limit{Limit: l, Precision: window.Precision(l)}
@@ -109,7 +100,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 	*a.clock = 1000 * time.Hour
 	a.store = memstore.New(memstore.Options{Clock: func() time.Duration { return *a.clock }, SweepInterval: -1})
 	t.Cleanup(func() { a.store.Close() })
-	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Log: zap.NewNop()})
 	o := Options{
 		Instance: "one", Rules: func() *policy.Rules { return a.rules }, Keeper: a.store, Store: "memory",
 		Audit:   zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(a.log), zap.DebugLevel)),
@@ -449,7 +440,7 @@ func TestStoreAway(t *testing.T) {
 		o.Keeper, o.Local, o.Store = broken, local, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey)
-	a.decider = policy.NewDecider(a.rules, policy.Options{Store: local, Meters: uncountedMeter{}, Log: zap.NewNop()})
+	a.decider = policy.NewDecider(a.rules, policy.Options{Store: local, Log: zap.NewNop()})
 	a.ask(2, "api_key="+plantedKey)
 	a.ask(2, "api_key="+plantedKey+",route=x")
 	u := a.pages(Query{Subject: "acme"})

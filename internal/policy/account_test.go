@@ -104,7 +104,7 @@ func TestAccountIsWhatRequestsMeet(t *testing.T) {
 }
 
 func testParty(t *rapid.T, rs *Rules) {
-	decider := NewDecider(rs, Options{Store: &recordingStore{}, Meters: uncounted{}})
+	decider := NewDecider(rs, Options{Store: &recordingStore{}})
 	all := make(map[window.LogID]bool)
 	subjects, digests, addresses := make(map[string][]hit), make(map[string][]hit), make(map[string][]hit)
 	value := func(key string, values ...string) descriptors.Entry {
@@ -319,7 +319,7 @@ func TestAccountLimits(t *testing.T) {
 // TestAccountLeavesRulesAlone asks about every party, and sees that no rule has learned anything.
 func TestAccountLeavesRulesAlone(t *testing.T) {
 	rs := partyRules(t, Identity{Tiers: directory(t)})
-	NewDecider(rs, Options{Store: &recordingStore{}, Meters: uncounted{}})
+	NewDecider(rs, Options{Store: &recordingStore{}})
 	meters := make([]Meter, len(rs.rules))
 	for i, r := range rs.rules {
 		meters[i] = r.meter
@@ -345,7 +345,7 @@ func TestAccountLeavesRulesAlone(t *testing.T) {
 // TestAccountOfSentLimits finds the logs of limits that came with requests.
 func TestAccountOfSentLimits(t *testing.T) {
 	rs := partyRules(t, Identity{Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: &recordingStore{}, Meters: uncounted{}})
+	decider := NewDecider(rs, Options{Store: &recordingStore{}})
 	if got := rs.AccountOf(t.Context(), AccountQuery{Subject: "hobby"}).Searches(); len(got) != 1 {
 		t.Fatalf("searches %v, want one for the open rules", got)
 	}

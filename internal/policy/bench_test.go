@@ -12,16 +12,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// uncounted counts nothing.
-type uncounted struct{}
-
-func (uncounted) Meter(string, string) Meter                  { return uncounted{} }
-func (uncounted) UnknownDomain()                              {}
-func (uncounted) Count(Outcome)                               {}
-func (uncounted) Near(uint64, uint64)                         {}
-func (uncounted) Denied(string, window.Policy, time.Duration) {}
-func (uncounted) Detail([]byte, Outcome)                      {}
-
 // benchRequest is a request of benchmarks and of tests of allocations.
 type benchRequest struct {
 	name string
@@ -52,7 +42,7 @@ func benchRequests(tb testing.TB) ([]benchRequest, *Decider) {
 	}
 	store := memstore.New(memstore.Options{})
 	tb.Cleanup(func() { store.Close() })
-	d := NewDecider(rs, Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	d := NewDecider(rs, Options{Store: store, Log: zap.NewNop()})
 	return []benchRequest{
 		{"one", request("remote_address=192.0.2.1")},
 		{"one-denied", request("full=x")},

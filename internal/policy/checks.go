@@ -162,6 +162,9 @@ func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subje
 	at := len(c.verdict.Limits)
 	c.verdict.Limits = append(c.verdict.Limits, *in)
 	s := &c.verdict.Limits[at]
+	// The check is made where it stays: a copy of it is slow so soon after it is written.
+	c.checks = append(c.checks, window.Check{})
+	check := &c.checks[len(c.checks)-1]
 	switch {
 	case refund:
 		s.Mode, s.Quota = window.Refund, false
@@ -175,15 +178,14 @@ func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subje
 	case s.Quota:
 		s.Mode = window.Any
 	}
-	check := window.Check{
-		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Scope: s.Rule.in, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
-	}
+	check.Key, check.Limit, check.Cost = key, s.Limit.Limit, s.Cost
+	check.Mode, check.Scope, check.Precision, check.Lease = s.Mode, s.Rule.in, s.Limit.Precision, s.Limit.Lease
 	switch s.Limit.Policy {
 	case window.InFlight:
 		s.usage = usagePlain // what is held is no usage
-		if !c.hold(s.Rule, &check, refund) {
-			*s = LimitStatus{}
-			c.verdict.Limits = c.verdict.Limits[:at]
+		if !c.hold(s.Rule, check, refund) {
+			*s, *check = LimitStatus{}, window.Check{}
+			c.verdict.Limits, c.checks = c.verdict.Limits[:at], c.checks[:len(c.checks)-1]
 			return
 		}
 	case window.Calendar:
@@ -191,11 +193,10 @@ func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subje
 	default:
 	}
 	if s.usage != usagePlain {
-		s.ask(&check)
+		s.ask(check)
 		c.differs = c.differs || s.usage != usagePlain
 	}
 	s.Period = check.Period
-	c.checks = append(c.checks, check)
 }
 
 // A TooManyLimitsError says that the descriptors of a request meet more limits than

@@ -63,10 +63,11 @@ type Descriptor struct {
 	Ends bool
 }
 
-// Options of a [Decider]. Store and Meters are required.
+// Options of a [Decider]. Store is required.
 type Options struct {
 	// Store bounds its calls by itself, in addition to the deadline of the caller.
-	Store  window.Store
+	Store window.Store
+	// Meters counts what the rules decide. Nil: nothing is counted.
 	Meters Meters
 	// CopiesNames says that Store keeps no name of a log without a copy, and that there is no Local.
 	// The next request then reuses the memory of names.
@@ -159,6 +160,7 @@ type Decider struct {
 	opts    Options
 	learner Learner // nil if Options.Local is not one
 	debtor  Debtor  // nil if Options.Local is not one
+	counts  bool    // something counts decisions
 	// ender and localEnder hear of the ends of streams. Nil if Options.Store and Options.Local
 	// do not count what streams hold.
 	ender, localEnder window.Ender
@@ -170,7 +172,10 @@ type Decider struct {
 
 // NewDecider returns a Decider with rules as its first generation.
 func NewDecider(rules *Rules, opts Options) *Decider {
-	d := &Decider{opts: opts}
+	d := &Decider{opts: opts, counts: opts.Meters != nil || opts.Hits != nil}
+	if opts.Meters == nil {
+		d.opts.Meters = uncounted{}
+	}
 	d.learner, _ = opts.Local.(Learner)
 	d.debtor, _ = opts.Local.(Debtor)
 	d.ender, _ = opts.Store.(window.Ender)

@@ -362,7 +362,7 @@ func TestOverridesOfASource(t *testing.T) {
 		store := memstore.New(memstore.Options{})
 		t.Cleanup(func() { store.Close() })
 		core, log := observer.New(zapcore.WarnLevel)
-		d := NewDecider(rs, Options{Store: store, Meters: uncounted{}, Subjects: dir, Log: zap.New(core)})
+		d := NewDecider(rs, Options{Store: store, Subjects: dir, Log: zap.New(core)})
 		v := decide(t, d, request("api_key=acme-key"))
 		if got := FormatLimit(v.Limits[0].Limit.Limit); got != tt.limit {
 			t.Errorf("%+v: the limit is %s", tt, got)

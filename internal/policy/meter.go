@@ -81,3 +81,13 @@ type Meters interface {
 	// label, because clients of the port can make names up.
 	UnknownDomain()
 }
+
+// uncounted is Meters that count nothing.
+type uncounted struct{}
+
+func (uncounted) Meter(string, string) Meter                  { return uncounted{} }
+func (uncounted) UnknownDomain()                              {}
+func (uncounted) Count(Outcome)                               {}
+func (uncounted) Near(uint64, uint64)                         {}
+func (uncounted) Denied(string, window.Policy, time.Duration) {}
+func (uncounted) Detail([]byte, Outcome)                      {}

@@ -39,7 +39,7 @@ func newMonthly(tb testing.TB, hits uint64, labels map[string]string) *monthly {
 	tb.Cleanup(func() { store.Close() })
 	core, log := observer.New(zapcore.WarnLevel)
 	m.log = log
-	m.decider = NewDecider(rs, Options{Store: store, Meters: uncounted{}, Log: zap.New(core), Clock: store.Now})
+	m.decider = NewDecider(rs, Options{Store: store, Log: zap.New(core), Clock: store.Now})
 	return m
 }
 

@@ -32,6 +32,10 @@ const (
 	// endedByLimit is the ending of a stream that a limit has denied. Such a stream holds
 	// nothing.
 	endedByLimit = "request_rate_limited"
+
+	// EndedInOrder is the ending of a stream whose adapter has the answers to all of its charges, so
+	// that none can come after the end.
+	EndedInOrder = "in_order"
 )
 
 // NewStreamID returns the digest that stands for the id of a stream, and zero for an empty id.
@@ -155,7 +159,7 @@ func (c *Call) endStream(ctx context.Context) (settles bool, err error) {
 	c.verdict.reset(len(c.req.Descriptors))
 	c.verdict.Allowed = true
 	deny := tombstone
-	if c.req.Ending == endedByLimit {
+	if c.req.Ending == endedByLimit || c.req.Ending == EndedInOrder {
 		deny = 0
 	}
 	held := false

@@ -82,7 +82,7 @@ func newFlight(t *testing.T, change func(*Options)) *flight {
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
 	core, logged := observer.New(zapcore.WarnLevel)
-	o := Options{Store: store, Meters: uncounted{}, Streams: &f.counts, Log: zap.New(core)}
+	o := Options{Store: store, Streams: &f.counts, Log: zap.New(core)}
 	if change != nil {
 		change(&o)
 	}

@@ -87,7 +87,7 @@ func TestToldWaitsAreTrue(t *testing.T) {
 		}
 		store := memstore.New(memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1})
 		defer store.Close()
-		d := NewDecider(rs, Options{Store: store, Meters: uncounted{}, Clock: store.Now})
+		d := NewDecider(rs, Options{Store: store, Clock: store.Now})
 		for range rapid.IntRange(1, 30).Draw(t, "requests") {
 			now += time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "later"))
 			r := request("a=" + rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "who"))

@@ -117,7 +117,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		render = render.Quiet()
 	}
 	service.Service = NewService(Options{
-		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()}),
+		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo, Reference: s.reference,
 	})
 	return service, meters

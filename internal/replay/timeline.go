@@ -97,7 +97,7 @@ func NewLive(rules *policy.Rules, store window.Store) *Live { return newLive(rul
 func newLive(rules *policy.Rules, store window.Store, clock func() time.Duration) *Live {
 	l := &Live{rules: rules}
 	// Without Patience, because the time of a Timeline stands still while a request is decided.
-	o := policy.Options{Store: store, Meters: uncounted{}, Clock: clock}
+	o := policy.Options{Store: store, Clock: clock}
 	switch store.(type) {
 	case *memstore.Store, roomy:
 		o.CopiesNames = true
@@ -154,13 +154,3 @@ func (c *callers) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (
 	}
 	return c.rules.Tiers().Resolve(ctx, k, wait)
 }
-
-// uncounted is Meters that count nothing.
-type uncounted struct{}
-
-func (u uncounted) Meter(string, string) policy.Meter         { return u }
-func (uncounted) UnknownDomain()                              {}
-func (uncounted) Count(policy.Outcome)                        {}
-func (uncounted) Near(uint64, uint64)                         {}
-func (uncounted) Denied(string, window.Policy, time.Duration) {}
-func (uncounted) Detail([]byte, policy.Outcome)               {}

@@ -20,15 +20,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-type unmetered struct{}
-
-func (unmetered) Meter(string, string) policy.Meter           { return unmetered{} }
-func (unmetered) UnknownDomain()                              {}
-func (unmetered) Count(policy.Outcome)                        {}
-func (unmetered) Near(uint64, uint64)                         {}
-func (unmetered) Denied(string, window.Policy, time.Duration) {}
-func (unmetered) Detail([]byte, policy.Outcome)               {}
-
 // A service is what a running service has: rules, a store with a clock, and an Insight.
 type service struct {
 	t     *testing.T
@@ -49,7 +40,7 @@ func newService(t *testing.T, set rulesdiff.Set) *service {
 // ask decides a request of an API key by rules, and reports whether it passes.
 func (s *service) ask(rules *policy.Rules, key string) bool {
 	s.t.Helper()
-	d := policy.NewDecider(rules, policy.Options{Store: s.store, Meters: unmetered{}, Log: zap.NewNop(), Clock: func() time.Duration { return s.clock }})
+	d := policy.NewDecider(rules, policy.Options{Store: s.store, Log: zap.NewNop(), Clock: func() time.Duration { return s.clock }})
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	var c policy.Call
 	d.Begin(&c, policy.Request{Domain: "d", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: "api_key", Value: secrets.Value("api_key", key)}}, Cost: 1}}})

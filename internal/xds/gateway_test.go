@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"go.uber.org/zap"
@@ -14,7 +13,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
-	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -194,7 +192,7 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 	decide := func(rules *policy.Rules) func(policy.Request) string {
 		store := memstore.New(memstore.Options{})
 		t.Cleanup(func() { _ = store.Close() })
-		d := policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+		d := policy.NewDecider(rules, policy.Options{Store: store, Log: zap.NewNop()})
 		return func(r policy.Request) string {
 			var c policy.Call
 			d.Begin(&c, r)
@@ -246,13 +244,3 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 		t.Errorf("only %d of the requests were denied", denied)
 	}
 }
-
-// uncounted is a policy.Meters that counts nothing.
-type uncounted struct{}
-
-func (uncounted) Meter(string, string) policy.Meter           { return uncounted{} }
-func (uncounted) UnknownDomain()                              {}
-func (uncounted) Count(policy.Outcome)                        {}
-func (uncounted) Near(uint64, uint64)                         {}
-func (uncounted) Denied(string, window.Policy, time.Duration) {}
-func (uncounted) Detail([]byte, policy.Outcome)               {}

@@ -10,7 +10,7 @@ const (
 	// longest bounds every time that a server tells. It also keeps sums of times from overflowing.
 	longest = 365 * 24 * time.Hour
 
-	// A quota field with more bytes or more members is ignored from there on.
+	// A field with more bytes is ignored, and a list from its next member on.
 	maxField   = 4 << 10
 	maxMembers = 32
 
@@ -56,7 +56,7 @@ func readAdvice(h http.Header, now time.Time) advice {
 		now = date
 	}
 	for _, v := range h["Retry-After"] {
-		if wait, ok := retryAfter(v, now); ok {
+		if wait, ok := retryAfter(v, now); ok && len(v) <= maxField {
 			a.retryAfter, a.hasRetryAfter = max(a.retryAfter, wait), true
 		}
 	}

@@ -51,6 +51,7 @@ func TestReadAdvice(t *testing.T) {
 		{"Retry-After: unit", header("Retry-After: 5s"), advice{remaining: -1}},
 		{"Retry-After: empty", header("Retry-After: "), advice{remaining: -1}},
 		{"Retry-After: only a point", header("Retry-After: ."), advice{remaining: -1}},
+		{"Retry-After: too long", header("Retry-After: " + strings.Repeat("0", maxField) + "5"), advice{remaining: -1}},
 		{"Retry-After: twice", header("Retry-After: 5", "Retry-After: 9", "Retry-After: x"), after(9 * time.Second)},
 
 		{
@@ -185,8 +186,9 @@ func FuzzReadAdvice(f *testing.F) {
 		if got.remaining < -1 || got.remaining > maxNumber || got.limit < 0 || got.limit > maxNumber || got.window > 0 && got.limit == 0 {
 			t.Errorf("%q: numbers out of bounds: %+v", h, got)
 		}
-		l := &lane{turn: make(chan struct{}, 1)}
-		l.learn(got, time.Second, true, got.retryAfter, time.Minute, http.StatusTooManyRequests)
+		l := &lane{turn: make(chan struct{}, 1), longest: time.Minute}
+		passed, _, _ := l.next()
+		l.learn(got, passed, true, got.retryAfter, http.StatusTooManyRequests)
 		if l.spacing < 0 || l.spacing > time.Minute || l.catchUp < 0 {
 			t.Errorf("%q: spacing %v, %v", h, l.spacing, l.catchUp)
 		}

@@ -30,9 +30,11 @@
 // # Pacing
 //
 // With Transport.Pace, the requests of one key go one after the other, as far apart as the
-// limit allows in the long run: 100 requests in 60 s are 0.606 s apart. That is 1 % more than the
-// limit needs, and up to 10 % if responses are slow. Then a client that is alone on its limit is
-// not denied. The limit and window come from RateLimit-Policy, RateLimit-Limit or
+// limit allows in the long run: 100 requests in 60 s are 0.6 s apart. A window is stretched by
+// 1/1000 and 1 ms, because clocks differ. The Transport remembers when the last requests were
+// answered. So none is sent before the window has room, also if some were slow on their way, and a
+// client that is alone on its limit is not denied. If a limit is above 1023, one request stands
+// for several in this memory. The limit and window come from RateLimit-Policy, RateLimit-Limit or
 // X-RateLimit-Limit with w. If there is no window, the reset is divided by what remains. Requests
 // before the first answer are not spaced. Each request counts as 1, whatever it costs. If one
 // response tells a wait, all requests of the key wait, and those that may not wait so long get a

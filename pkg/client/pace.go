@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -11,11 +13,13 @@ const (
 	// maxLanes bounds how many keys a Transport paces at a time.
 	maxLanes = 1024
 
-	// A window is stretched by 1/slackShare of it, at least by leastSlack, by the time that
-	// responses take, and at most by 1/10. So delays on the way to the server do not bring one
-	// request too many into a window.
-	slackShare = 100
-	leastSlack = 50 * time.Millisecond
+	// A window is stretched by 1/slackShare of it, and by leastSlack. So it does not matter if the
+	// clock of the server is a little slower, or if it rounds times.
+	slackShare = 1000
+	leastSlack = time.Millisecond
+
+	// A request may pass late by 1/catchUpShare of the window without delaying the next ones.
+	catchUpShare = 100
 
 	// A server rounds a reset up to whole seconds.
 	rounding = time.Second
@@ -32,10 +36,12 @@ type lane struct {
 	last    time.Time     // when a request passed
 	spacing time.Duration // between two requests
 	catchUp time.Duration // how late a request may pass without delaying the next ones
-	slowest time.Duration // how long a response took, the longest in about a window
-	slowAt  time.Time     // when it came
-	until   time.Time     // before it, no request passes
-	status  int           // of the response that set until
+	longest time.Duration // Transport.Pace
+	limit   int64         // requests in window; 0 if unknown
+	window  time.Duration // stretched
+	history history
+	until   time.Time // before it, no request passes
+	status  int       // of the response that set until
 }
 
 // enter returns the lane of a request, or nil if it is not paced.
@@ -43,9 +49,14 @@ func (t *Transport) enter(req *http.Request) *lane {
 	if t.Pace <= 0 {
 		return nil
 	}
-	key := req.URL.Host
-	if t.Key != nil {
+	var key string
+	switch {
+	case t.Key != nil:
 		key = t.Key(req)
+	case req.URL == nil:
+		return nil // Base refuses it
+	default:
+		key = host(req.URL)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +68,7 @@ func (t *Transport) enter(req *http.Request) *lane {
 		if t.lanes == nil {
 			t.lanes = make(map[string]*lane)
 		}
-		l = &lane{turn: make(chan struct{}, 1)}
+		l = &lane{turn: make(chan struct{}, 1), longest: t.Pace, history: history{begin: time.Now()}}
 		t.lanes[key] = l
 	}
 	l.mu.Lock()
@@ -65,6 +76,15 @@ func (t *Transport) enter(req *http.Request) *lane {
 	l.users++
 	l.seen = time.Now()
 	return l
+}
+
+// host returns the host and port of a URL in one spelling.
+func host(u *url.URL) string {
+	name := strings.ToLower(u.Host)
+	if u.Scheme == "http" {
+		return strings.TrimSuffix(name, ":80")
+	}
+	return strings.TrimSuffix(name, ":443")
 }
 
 // forget removes the lane that was used least recently. If all are in use, it returns false.
@@ -93,31 +113,32 @@ func (l *lane) leave() {
 }
 
 // wait blocks until the request may be sent. It returns a *WaitError at once if that takes
-// longer than the request may wait. held says that a told wait held the request back, and that
-// no spacing keeps it apart from the others that were held back.
-func (l *lane) wait(ctx context.Context, b *budget) (held bool, err error) {
+// longer than the request may wait. passed is that of the history. held says that
+// a told wait held the request back, and that no spacing keeps it apart from the others that were
+// held back.
+func (l *lane) wait(ctx context.Context, b *budget) (passed time.Duration, held bool, err error) {
 	if l == nil {
-		return false, nil
+		return 0, false, nil
 	}
 	if err := l.queue(b); err != nil {
-		return false, err
+		return 0, false, err
 	}
 	defer l.dequeue()
 	begin := time.Now()
 	select {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return 0, false, ctx.Err()
 	}
 	b.used += time.Since(begin)
 	defer func() { <-l.turn }()
 	for {
-		wait, status := l.next()
+		passed, wait, status := l.next()
 		if wait <= 0 {
-			return l.held(begin), nil
+			return passed, l.held(begin), nil
 		}
 		if err := b.sleep(ctx, wait, status); err != nil {
-			return false, err
+			return 0, false, err
 		}
 	}
 }
@@ -150,6 +171,9 @@ func (l *lane) dequeue() {
 // the response that said so. The caller holds the lock.
 func (l *lane) free(now time.Time) (time.Duration, int) {
 	spaced, told := l.last.Add(l.spacing).Sub(now), l.until.Sub(now)
+	if room, ok := l.history.room(l.limit, l.window); ok {
+		spaced = max(spaced, min(room.Sub(now), l.last.Add(l.longest).Sub(now)))
+	}
 	if told >= spaced {
 		return told, l.status
 	}
@@ -157,12 +181,12 @@ func (l *lane) free(now time.Time) (time.Duration, int) {
 }
 
 // next lets a request pass, or returns what free does.
-func (l *lane) next() (time.Duration, int) {
+func (l *lane) next() (passed, wait time.Duration, status int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if wait, status := l.free(now); wait > 0 {
-		return wait, status
+		return 0, wait, status
 	}
 	// The next request is spaced from the time at which this one was due. So a timer that is a
 	// little late does not slow down all requests behind it.
@@ -170,35 +194,36 @@ func (l *lane) next() (time.Duration, int) {
 	if earliest := now.Add(-l.catchUp); l.last.Before(earliest) {
 		l.last = earliest
 	}
-	return 0, 0
+	return l.history.pass(now), 0, 0
 }
 
-// learn takes what a response said, and how long it took. wait is that of a denial, with its
+// learn takes what the response to a request said that has passed. wait is that of a denial, with its
 // random part.
-func (l *lane) learn(a advice, took time.Duration, denied bool, wait, longestSpacing time.Duration, status int) {
+func (l *lane) learn(a advice, passed time.Duration, denied bool, wait time.Duration, status int) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if took >= l.slowest || now.Sub(l.slowAt) > a.window {
-		l.slowest, l.slowAt = took, now
-	}
 	switch {
 	case a.window > 0:
-		slack := max(a.window/slackShare, leastSlack)
-		l.catchUp = min(slack, a.window/10) / 2
-		slack = min(max(slack, slack/2+l.slowest), a.window/10)
-		l.spacing = (a.window + slack) / time.Duration(a.limit)
+		l.limit, l.window, l.catchUp = a.limit, a.window+a.window/slackShare+leastSlack, a.window/catchUpShare
+		l.spacing = l.window / time.Duration(a.limit)
+		l.history.count(a.limit)
 	case a.remaining > 0 && a.hasReset:
-		l.spacing, l.catchUp = a.reset/time.Duration(a.remaining), 0
+		l.spacing, l.catchUp, l.limit = a.reset/time.Duration(a.remaining), 0, 0
 	}
-	l.spacing = min(l.spacing, longestSpacing)
+	l.spacing = min(l.spacing, l.longest)
+	l.history.answered(passed, now, status == http.StatusTooManyRequests)
 	if !denied {
 		// While requests are spaced, one of them often takes the last place, which is free
 		// again at the next one. A longer reset tells that the limit is used up.
 		if a.remaining != 0 || !a.hasReset || a.reset <= l.spacing+rounding {
+			return
+		}
+		// If the requests of the lane explain the reset, their times are more precise.
+		if room, ok := l.history.room(l.limit, l.window); ok && room.Sub(now) >= a.reset-rounding-l.spacing {
 			return
 		}
 		wait = a.reset

@@ -21,6 +21,7 @@ type limited struct {
 	limit         int
 	window, delay time.Duration // delay is up to how long a request takes, to the server and back
 	policy        bool          // tells limit and window
+	stalls        bool          // one request in 50 takes a twentieth of the window to the server, or back
 
 	mu     sync.Mutex
 	begin  time.Time
@@ -39,6 +40,14 @@ func (s *limited) RoundTrip(req *http.Request) (*http.Response, error) {
 	if s.delay > 0 {
 		time.Sleep(rand.N(s.delay) / 2)
 		defer func() { time.Sleep(rand.N(s.delay) / 2) }()
+	}
+	if s.stalls {
+		switch rand.N(100) {
+		case 0:
+			time.Sleep(s.window / 20)
+		case 1:
+			defer time.Sleep(s.window / 20)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,11 +128,12 @@ func TestFiftyClients(t *testing.T) {
 		limit  int
 		window time.Duration
 	}{{30, 10 * time.Second}, {100, 10 * time.Second}, {100, time.Minute}} {
-		for _, delay := range []time.Duration{0, 50 * time.Millisecond} {
-			t.Run(fmt.Sprintf("%d in %v, delay %v", test.limit, test.window, delay), func(t *testing.T) {
+		for i, delay := range []time.Duration{0, 50 * time.Millisecond, 50 * time.Millisecond} {
+			stalls := i == 2
+			t.Run(fmt.Sprintf("%d in %v, delay %v, stalls %v", test.limit, test.window, delay, stalls), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					srv := newLimited(test.limit, test.window)
-					srv.delay = delay
+					srv.delay, srv.stalls = delay, stalls
 					tr := &Transport{Base: srv, Pace: time.Minute, MaxWait: time.Hour}
 					took := srv.finish(t, 50, 60, func(int) *Transport { return tr })
 					most, all := srv.mostDenied()
@@ -193,7 +203,7 @@ func TestAloneIsNeverDenied(t *testing.T) {
 		delay := time.Duration(rapid.Int64Range(0, int64(window/25)).Draw(rt, "delay"))
 		synctest.Test(t, func(t *testing.T) {
 			srv := newLimited(limit, window)
-			srv.delay = delay
+			srv.delay, srv.stalls = delay, true
 			tr := &Transport{Base: srv, Pace: 2 * time.Hour, MaxWait: 24 * time.Hour}
 			srv.finish(t, 1, 3*limit+2, func(int) *Transport { return tr })
 			if most, _ := srv.mostDenied(); most > 0 {
@@ -201,6 +211,36 @@ func TestAloneIsNeverDenied(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestHistory: whatever the limit is, no window has more requests than it, the memory is bounded, and
+// nearly all of the limit is used.
+func TestHistory(t *testing.T) {
+	for _, limit := range []int64{1, 2, 1000, 1023, 1024, 1025, 3000, 100_000} {
+		begin := time.Now()
+		h := history{begin: begin}
+		var passed []time.Duration
+		now, window := begin, time.Minute
+		for range 4*limit - limit/50 {
+			if at, ok := h.room(limit, window); ok && at.After(now) {
+				now = at
+			}
+			p := h.pass(now)
+			passed = append(passed, now.Sub(begin))
+			h.answered(p, now, false)
+			h.count(limit)
+		}
+		if got := int64(fullest(passed, window)); got > limit || len(h.at) > places || cap(h.at) > 2*places {
+			t.Errorf("limit %d: %d in a window, %d places", limit, got, cap(h.at))
+		}
+		if took := now.Sub(begin); took > 3*window+window/20 {
+			t.Errorf("limit %d: took %v", limit, took)
+		}
+		h.count(1 << 50)
+		if _, ok := h.room(1<<50, window); ok {
+			t.Errorf("limit %d: the history was not forgotten", limit)
+		}
+	}
 }
 
 // TestPaceWithoutWindow: without a window, what remains is spread until the reset.
@@ -310,7 +350,7 @@ func TestPaceQueueCounts(t *testing.T) {
 		synctest.Wait()
 		_, err := tr.RoundTrip(get(t.Context(), t)) //nolint:bodyclose // there is no response
 		wg.Wait()
-		// The third in the queue waits for 30.3 s, and then has no 10.5 s left.
+		// The third in the queue waits for 30.03 s, and then has no 10.5 s left.
 		var wait *WaitError
 		if !errors.As(err, &wait) || wait.Wait != 10500*time.Millisecond || len(srv.calls) != 4 {
 			t.Errorf("got %v after %d requests, want a wait of 10.5s after 4", err, len(srv.calls))
@@ -381,7 +421,7 @@ func TestPaceQueue(t *testing.T) {
 			synctest.Wait()
 		}
 		wg.Wait()
-		const each = 10100 * time.Millisecond
+		const each = (time.Minute + time.Minute/slackShare + leastSlack) / 6
 		if want := []time.Duration{4 * each, 4 * each, 4 * each}; !slices.Equal(waits, want) || len(srv.all) != 4 {
 			t.Errorf("refused with %v after %d requests, want %v after 4", waits, len(srv.all), want)
 		}
@@ -425,6 +465,28 @@ func TestPaceKeys(t *testing.T) {
 			t.Error("the key that was used least recently is kept")
 		}
 	})
+}
+
+// TestPaceOneHost: the spellings of one host are one key.
+func TestPaceOneHost(t *testing.T) {
+	tr := &Transport{Pace: time.Second}
+	var first *lane
+	for _, host := range []string{"api.example", "API.example", "api.example:80"} {
+		req := get(t.Context(), t)
+		req.URL.Host = host
+		l := tr.enter(req)
+		if first == nil {
+			first = l
+		}
+		if l != first {
+			t.Errorf("%s is another key than api.example", host)
+		}
+	}
+	req := get(t.Context(), t)
+	req.URL.Host = "api.example:443"
+	if tr.enter(req) == first {
+		t.Error("another port is the same key")
+	}
 }
 
 // TestPaceAllKeysInUse: a request beyond the bound is sent without pacing.

@@ -99,7 +99,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer l.leave()
 	send := req
 	for retry := 0; ; retry++ {
-		held, err := l.wait(ctx, b)
+		passed, held, err := l.wait(ctx, b)
 		if err == nil && held {
 			err = t.takeRetry(ctx, b)
 		}
@@ -107,7 +107,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			closeBody(send)
 			return nil, err
 		}
-		begin := time.Now()
 		resp, err := base.RoundTrip(send)
 		if err != nil {
 			return resp, err
@@ -118,7 +117,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		wait := told + t.jitter(retry, told, isTold)
 		// A server that tells its quota but no wait says that no wait helps.
 		inVain := !isTold && a.quota
-		l.learn(a, time.Since(begin), denied && !inVain, wait, t.Pace, resp.StatusCode)
+		l.learn(a, passed, denied && !inVain, wait, resp.StatusCode)
 		if !denied || inVain || retry >= orDefault(t.MaxRetries, defaultMaxRetries) || !repeatable(req) {
 			return resp, nil
 		}
@@ -261,6 +260,9 @@ func closeBody(req *http.Request) {
 
 // drain reads the rest of a small body, so that the connection can be used again, and closes it.
 func drain(body io.ReadCloser) {
+	if body == nil {
+		return // http.Client allows it
+	}
 	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer timer.Stop()
 	// If reading fails, the connection is closed.

@@ -445,6 +445,27 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
+// TestOddBases: a denial without a body, as in tests of programs, and a request without a URL.
+func TestOddBases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		tr := &Transport{Pace: time.Second, Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+			if req.URL == nil {
+				return nil, errors.New("no URL")
+			}
+			calls++
+			return &http.Response{StatusCode: http.StatusTooManyRequests + calls - 1, Header: header("Retry-After: 1")}, nil
+		})}
+		resp, err := tr.RoundTrip(get(t.Context(), t)) //nolint:bodyclose // it has none
+		if err != nil || resp.StatusCode != http.StatusTooManyRequests+1 {
+			t.Errorf("got %v, %v", resp, err)
+		}
+		if _, err := tr.RoundTrip(&http.Request{Method: http.MethodGet}); err == nil || err.Error() != "no URL" { //nolint:bodyclose // there is no response
+			t.Errorf("without a URL: %v", err)
+		}
+	})
+}
+
 // TestRequestIsNotModified: a RoundTripper must not change the request.
 func TestRequestIsNotModified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,14 +1,17 @@
 package limiter
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Decision is the answer to a request. It is a value of its own: no later request changes it.
+// A Decision is the answer to a request. It is a value of its own: no later request changes it. If
+// rules limit requests in flight, call Release when the request has ended.
 type Decision struct {
 	// Allowed is true if the request may pass.
 	Allowed bool
@@ -31,6 +34,8 @@ type Decision struct {
 	strictest          []int                // of each descriptor; nil: there is one limit, of one descriptor
 	styles             []string             // of the domain
 	headers            *answer.Renderer
+	limiter            *Limiter // if the request is counted as one in flight
+	stream             window.StreamID
 }
 
 // A Header is one header field of an answer, with its name in lower case.
@@ -40,10 +45,10 @@ type Header struct{ Name, Value string }
 type LimitStatus struct {
 	// Rule is the name of the rule, and Name that of the limit. They differ if the rule has several.
 	Rule, Name string
-	// Policy is sliding, token_bucket, fixed, calendar or sliding_counter.
+	// Policy is sliding, token_bucket, fixed, calendar, sliding_counter or in_flight.
 	Policy string
 	// Hits is the size of the limit, and Window the time that it is for. The window of a bucket is
-	// the time in which an empty one fills.
+	// the time in which an empty one fills, and that of in_flight is zero.
 	Hits   uint64
 	Window time.Duration
 	// Remaining is the cost that can still be spent now.
@@ -87,6 +92,16 @@ func (l *LimitStatus) set(s *policy.LimitStatus) {
 	if !s.Decision.Allowed && !s.Decision.Never {
 		l.RetryAfter = s.Told(s.Wait())
 	}
+}
+
+// Release says that the request has ended, so that it counts as one in flight no more. It does nothing
+// if no limit of requests in flight allowed it, or if it was released before, also by a copy of d. After
+// an error the request counts until its hold expires. Release is safe for concurrent use.
+func (d *Decision) Release(ctx context.Context) error {
+	if d.limiter == nil {
+		return nil
+	}
+	return d.limiter.release(ctx, d.stream)
 }
 
 // Limits returns all limits of the request, in the order of its descriptors. It allocates.

@@ -6,17 +6,18 @@ import (
 	"testing"
 )
 
-// TestDependencies: a program gets only what it imports. Envoy's protos, gRPC and Prometheus never
-// come with the library, and the client of Redis only with redislimit.
+// TestDependencies: a program gets only what it imports. Envoy's protos and Prometheus never come with
+// the library, gRPC only with grpclimit, and the client of Redis only with redislimit.
 func TestDependencies(t *testing.T) {
-	never := []string{"github.com/envoyproxy/", "google.golang.org/", "github.com/prometheus/", "go.opentelemetry.io/", "github.com/jackc/", "github.com/spf13/"}
+	never := []string{"github.com/envoyproxy/", "github.com/prometheus/", "go.opentelemetry.io/", "github.com/jackc/", "github.com/spf13/"}
 	const module = "github.com/slidegate/slidegate/pkg/"
 	for _, tt := range []struct {
 		packages []string
 		without  []string
 	}{
-		{[]string{"limiter", "window/memstore", "limiter/httplimit"}, append(never, "github.com/redis/", "github.com/fsnotify/")},
-		{[]string{"limiter/redislimit"}, never},
+		{[]string{"limiter", "window/memstore", "limiter/httplimit"}, append(never, "google.golang.org/", "github.com/redis/", "github.com/fsnotify/")},
+		{[]string{"limiter/redislimit"}, append(never, "google.golang.org/")},
+		{[]string{"limiter/grpclimit"}, append(never, "github.com/redis/", "github.com/fsnotify/")},
 	} {
 		args := []string{"list", "-deps"}
 		for _, p := range tt.packages {

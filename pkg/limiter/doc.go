@@ -2,13 +2,13 @@
 // same decisions and in the same logs as the service rls.
 //
 //	rules, err := limiter.ReadRules("rules.yaml")
-//	store := memstore.New(memstore.Options{})
+//	store := memstore.New(memstore.Options{MaxBytes: 256 << 20})
 //	l, err := limiter.New(store, rules)
 //	d, err := l.Allow(ctx, limiter.One("shop", "api_key", key))
 //	if !d.Allowed { … d.Limit.RetryAfter … }
 //
-// Package httplimit has the middleware for net/http. Package redislimit has the store in Redis.
-// docs/library.md of the project is the guide.
+// Package httplimit has the middleware for net/http, and grpclimit the interceptors for gRPC. Package
+// redislimit has the store in Redis. docs/library.md of the project is the guide.
 //
 // # Rules
 //
@@ -27,6 +27,11 @@
 // could decide. If the store fails, each rule's on_store_error decides, and [Decision.Degraded] is
 // true: see [Limiter.Allow]. [Decision.AppendHeaders] and [Decision.Body] make what a client reads.
 //
+// # Requests in flight
+//
+// A request that meets a limit with the policy in_flight counts until [Decision.Release], and at most
+// for its hold. The middleware calls Release.
+//
 // # API keys
 //
 // The caller gives the API key itself, in an entry whose key is among secrets.entries: api_key,
@@ -35,12 +40,11 @@
 //
 // # What it leaves out
 //
-// Limits of requests in flight, and tiers in Redis, in PostgreSQL or behind HTTP. A request that
-// meets a limit in flight gets [ErrInFlight], and [Rules.Warnings] names the rule.
+// Tiers in Redis, in PostgreSQL or behind HTTP, and rules over xDS.
 //
 // # Stability
 //
-// The exported names of this package, of httplimit and of redislimit follow semantic versioning:
-// before version 1.0.0 a minor version may change them, and the changelog says so. Afterwards only a
-// major version may. Names and bytes of logs are those of the service of the same version.
+// The exported names follow semantic versioning: before version 1.0.0 a minor version may change them,
+// and the changelog says so. Afterwards only a major version may. Names and bytes of logs are those of
+// the service of the same version. docs/library.md has the promise in full.
 package limiter

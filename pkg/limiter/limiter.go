@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/reuse"
@@ -24,8 +25,9 @@ const (
 
 // Errors of [Limiter.Allow]. Nothing was charged.
 var (
-	// ErrInFlight: the request meets a limit of requests in flight.
-	ErrInFlight = errors.New("limiter: the library cannot count requests in flight: let rls and Envoy limit them, or use another policy")
+	// ErrInFlight: the request meets a limit of requests in flight, and the store is not a
+	// [window.Ender], so it cannot count them. The stores of this module are.
+	ErrInFlight = errors.New("limiter: the store cannot count requests in flight: it has no End")
 	// ErrBadRequest: the request has no domain or no descriptors, or too many descriptors, entries or
 	// limits. The error that wraps it says which.
 	ErrBadRequest = errors.New("limiter: bad request")
@@ -66,9 +68,11 @@ type Fallback interface {
 	Local() window.Store
 }
 
-// A Limiter decides requests. It starts no goroutine, and is safe for concurrent use.
+// A Limiter decides requests. Make it with [New]: the zero value is not usable. It starts no
+// goroutine, and is safe for concurrent use.
 type Limiter struct {
 	decider *policy.Decider
+	endless bool      // the store cannot count requests in flight
 	calls   sync.Pool // of *call
 	swaps   sync.Mutex
 	active  atomic.Pointer[Rules]
@@ -78,20 +82,24 @@ type Limiter struct {
 // another one that keeps the contract of [window.Store]. The caller closes the store, after the
 // last call of Allow. If the rules belong to another Limiter already, New returns an error.
 func New(store window.Store, rules *Rules) (*Limiter, error) {
-	if store == nil || rules == nil {
-		return nil, errors.New("limiter: New needs a store and rules")
+	switch {
+	case store == nil:
+		return nil, errors.New("limiter: New needs a store")
+	case rules.empty():
+		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
 	if err := rules.take(); err != nil {
 		return nil, err
 	}
-	o := policy.Options{Store: store, Meters: uncounted{}, NearLimit: 1}
+	o := policy.Options{Store: store, NearLimit: 1}
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock = true, m.Now
 	}
 	if f, ok := store.(Fallback); ok {
 		o.Local = f.Local()
 	}
-	l := &Limiter{decider: policy.NewDecider(rules.generation.Rules, o)}
+	_, ends := store.(window.Ender)
+	l := &Limiter{decider: policy.NewDecider(rules.generation.Rules, o), endless: !ends}
 	l.calls.New = func() any { return new(call) }
 	l.active.Store(rules)
 	return l, nil
@@ -104,21 +112,24 @@ func (l *Limiter) Swap(rules *Rules) error {
 	l.swaps.Lock()
 	defer l.swaps.Unlock()
 	switch {
-	case rules == nil:
-		return errors.New("limiter: Swap needs rules")
+	case rules.empty():
+		return errors.New("limiter: Swap needs rules that were read")
 	case !rules.sameSecrets(l.active.Load()):
 		return errors.New("limiter: the new rules digest API keys in another way: keep the settings in secrets, or make a new Limiter")
 	}
 	if err := rules.take(); err != nil {
 		return err
 	}
-	l.decider.Swap(rules.generation.Rules)
 	l.active.Store(rules)
+	l.decider.Swap(rules.generation.Rules)
 	return nil
 }
 
 // Rules returns the active rules.
 func (l *Limiter) Rules() *Rules { return l.active.Load() }
+
+// empty reports whether there are no rules, or those of the zero value.
+func (r *Rules) empty() bool { return r == nil || r.generation == nil }
 
 // take marks the rules as those of a Limiter.
 func (r *Rules) take() error {
@@ -138,6 +149,9 @@ func (r *Rules) take() error {
 //   - allow and deny: the request passes, or is denied without a look at its limits.
 //   - report: Allow returns the error of the store, and the caller decides.
 //
+// If the request meets a limit of requests in flight, it counts until [Decision.Release], and at most
+// until its hold expires.
+//
 // ctx and the store's own time limit bound the wait. If ctx ends first, Allow returns an error, and
 // it is unknown whether the request was charged. With an error the decision is zero.
 func (l *Limiter) Allow(ctx context.Context, req Request) (d Decision, err error) {
@@ -152,13 +166,32 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 	rules := l.active.Load()
 	err := c.read(req, rules)
 	if err == nil {
-		l.decider.Begin(&c.policy, policy.Request{Domain: req.Domain, Descriptors: c.descriptors, Endless: true})
+		var stream window.StreamID
+		if rules.holds {
+			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
+		}
+		l.decider.Begin(&c.policy, policy.Request{Domain: req.Domain, Descriptors: c.descriptors, Stream: stream, Endless: l.endless})
 		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
-			d.set(c.policy.Verdict(), rules.headers)
+			v := c.policy.Verdict()
+			d.set(v, rules.headers)
+			if stream != 0 && v.Allowed && slices.ContainsFunc(v.Limits, func(s policy.LimitStatus) bool { return s.Limit.Policy == window.InFlight }) {
+				d.limiter, d.stream = l, stream
+			}
 		}
 	}
 	c.forget()
 	return asError(err)
+}
+
+// release gives back what a stream holds.
+func (l *Limiter) release(ctx context.Context, stream window.StreamID) error {
+	c := l.calls.Get().(*call)
+	c.descriptors = append(c.descriptors, policy.Descriptor{Ends: true})
+	l.decider.Begin(&c.policy, policy.Request{Descriptors: c.descriptors, Stream: stream, Ending: policy.EndedInOrder})
+	_, err := c.policy.Decide(ctx, window.MayWait)
+	c.forget()
+	l.calls.Put(c)
+	return err
 }
 
 // asError returns the error of Allow for one of policy.
@@ -231,13 +264,3 @@ func (c *call) forget() {
 	c.policy.Forget()
 	c.descriptors, c.entries = reuse.Slice(c.descriptors), reuse.Slice(c.entries)
 }
-
-// uncounted is a policy.Meters that counts nothing.
-type uncounted struct{}
-
-func (uncounted) Meter(string, string) policy.Meter           { return uncounted{} }
-func (uncounted) UnknownDomain()                              {}
-func (uncounted) Count(policy.Outcome)                        {}
-func (uncounted) Near(uint64, uint64)                         {}
-func (uncounted) Denied(string, window.Policy, time.Duration) {}
-func (uncounted) Detail([]byte, policy.Outcome)               {}

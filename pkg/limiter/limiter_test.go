@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -190,15 +192,97 @@ func TestErrorsOfRequests(t *testing.T) {
 		"descriptors":    {limiter.Request{Domain: "shop", Descriptors: make([]limiter.Descriptor, 257)}, limiter.ErrBadRequest, "257 descriptors"},
 		"entries":        {limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: make([]limiter.Entry, 4097)}}}, limiter.ErrBadRequest, "4097 entries"},
 		"ask and cost":   {limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Ask: true, Cost: 1}}}, limiter.ErrBadRequest, "descriptor 0 asks"},
-		"in flight":      {limiter.One("shop", "upload", "x"), limiter.ErrInFlight, "upload"},
 	} {
 		d, err := l.Allow(t.Context(), tt.req)
 		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.text) || d.Allowed {
 			t.Errorf("%s: got %v, %v", name, d.Allowed, err)
 		}
 	}
-	if w := l.Rules().Warnings(); len(w) != 1 || w[0].Line != 11 || !strings.Contains(w[0].Message, "in flight") {
-		t.Errorf("warnings %v, want one for the rule in flight", w)
+	without, err := limiter.New(broken{}, parse(t, shop))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := without.Allow(t.Context(), limiter.One("shop", "upload", "x")); !errors.Is(err, limiter.ErrInFlight) || !strings.Contains(err.Error(), "upload") {
+		t.Errorf("in flight on a store without ends: %v", err)
+	}
+}
+
+// TestInFlight: a place is free after its release, which counts once, or when its hold expires.
+func TestInFlight(t *testing.T) {
+	l, c := newLimiter(t, parse(t, shop))
+	upload := limiter.One("shop", "upload", "x")
+	var held []limiter.Decision
+	for range 3 {
+		held = append(held, allow(t, l, upload))
+	}
+	full := func(when string, want bool) {
+		t.Helper()
+		ask := upload
+		ask.Descriptors = []limiter.Descriptor{{Entries: upload.Descriptors[0].Entries, Ask: true}}
+		if d := allow(t, l, ask); (d.Limit.Remaining == 0) != want {
+			t.Errorf("%s: %d remaining, full is wanted: %v", when, d.Limit.Remaining, want)
+		}
+	}
+	denied := allow(t, l, upload)
+	if denied.Allowed || denied.Limit.Policy != "in_flight" || denied.Limit.Hits != 3 || denied.Limit.Window != 0 || denied.Limit.RetryAfter <= 0 {
+		t.Errorf("the fourth: %+v", denied.Limit)
+	}
+	for _, d := range []limiter.Decision{denied, {}, allow(t, l, limiter.One("shop", "api_key", "k"))} {
+		if err := d.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	full("after releases that hold nothing", true)
+	copied := held[0]
+	for range 2 {
+		if err := errors.Join(held[0].Release(t.Context()), copied.Release(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+	if !allow(t, l, upload).Allowed || allow(t, l, upload).Allowed {
+		t.Error("one release frees one place")
+	}
+	full("after one came", true)
+	c.now += time.Minute
+	full("after the hold", false)
+	if err := held[1].Release(t.Context()); err != nil {
+		t.Errorf("after the hold: %v", err)
+	}
+}
+
+// TestInFlightConcurrent: never more are in flight than the limit, and none stays.
+func TestInFlightConcurrent(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	var now, most atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				d, err := l.Allow(t.Context(), limiter.One("shop", "upload", "x"))
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					for n := now.Add(1); n > most.Load(); {
+						most.Store(n)
+					}
+					runtime.Gosched()
+					now.Add(-1)
+				}
+				if err := d.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > 3 || most.Load() == 0 {
+		t.Errorf("%d were in flight at a time, want 3 at most", most.Load())
+	}
+	for range 3 {
+		if !allow(t, l, limiter.One("shop", "upload", "x")).Allowed {
+			t.Error("a place is still held")
+		}
 	}
 }
 
@@ -284,6 +368,22 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// TestUnread: rules and a file system that do not exist are errors, not panics.
+func TestUnread(t *testing.T) {
+	l, _ := newLimiter(t, parse(t, shop))
+	_, asNew := limiter.New(memstore.New(memstore.Options{SweepInterval: -1}), new(limiter.Rules))
+	_, asFS := limiter.ReadFS(nil, "*.yaml")
+	_, asPath := limiter.ReadRules("-")
+	for want, err := range map[string]error{
+		"limiter: New needs rules": asNew, "limiter: Swap needs rules": l.Swap(new(limiter.Rules)),
+		"ReadFS needs a file system": asFS, "does not read standard input": asPath,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 // TestConcurrent asks, and swaps meanwhile: no more is admitted than the limit.
 func TestConcurrent(t *testing.T) {
 	text := strings.Replace(shop, "requests_per_unit: 2", "requests_per_unit: 100", 1)
@@ -354,6 +454,7 @@ func TestMadeRules(t *testing.T) {
 		{Key: "s", RateLimit: &limiter.RateLimit{Name: "s", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 5, Window: 90 * time.Second}}}}},
 		{Key: "b", RateLimit: &limiter.RateLimit{Name: "b", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "token_bucket", Rate: "1/s", Burst: 7}}}}},
 		{Key: "c", RateLimit: &limiter.RateLimit{Name: "c", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "calendar", Unit: "month", Requests: 9, TimeZone: "Europe/Berlin"}}}}},
+		{Key: "f", RateLimit: &limiter.RateLimit{Name: "f", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "in_flight", Max: 4, Hold: time.Minute}}}}},
 		{Key: "none", RateLimit: &limiter.RateLimit{Name: "none", Terms: limiter.Terms{Limits: []limiter.Limit{{Window: time.Second}}}}},
 		{Key: "free", RateLimit: &limiter.RateLimit{Name: "free", Terms: limiter.Terms{Unlimited: true}}},
 		{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\"", RateLimit: &limiter.RateLimit{Name: "odd", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 3, Window: time.Second}}}}},
@@ -370,6 +471,7 @@ func TestMadeRules(t *testing.T) {
 		{[]limiter.Entry{{Key: "s", Value: "v"}}, "sliding 5 1m30s"},
 		{[]limiter.Entry{{Key: "b", Value: "v"}}, "token_bucket 7 7s"},
 		{[]limiter.Entry{{Key: "c", Value: "v"}}, "calendar 9 720h0m0s"},
+		{[]limiter.Entry{{Key: "f", Value: "v"}}, "in_flight 4 0s"},
 		{[]limiter.Entry{{Key: "none", Value: "v"}}, "sliding 0 1s"},
 		{[]limiter.Entry{{Key: "free", Value: "v"}}, " 0 0s"},
 		{[]limiter.Entry{{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\""}}, "sliding 3 1s"},

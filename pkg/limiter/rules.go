@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,13 +40,14 @@ type Text struct {
 	Data []byte
 }
 
-// Rules say what is limited. They belong to one [Limiter]: read them again for another one. The
-// methods are safe for concurrent use.
+// Rules say what is limited. They belong to one [Limiter]: read them again for another one. The zero
+// value is not usable. The methods are safe for concurrent use.
 type Rules struct {
 	generation *config.Generation
 	settings   settings.Settings
 	headers    *answer.Renderer
 	warnings   []Problem
+	holds      bool // a rule limits requests in flight
 	used       atomic.Bool
 }
 
@@ -55,6 +57,9 @@ func ReadRules(paths ...string) (*Rules, error) { return Source{Paths: paths}.Re
 // ReadFS reads the rules files in a file system, such as an embedded one, that match a pattern of
 // [fs.Glob].
 func ReadFS(fsys fs.FS, pattern string) (*Rules, error) {
+	if fsys == nil {
+		return nil, Problems{{Message: "ReadFS needs a file system"}}
+	}
 	names, err := fs.Glob(fsys, pattern)
 	if err != nil {
 		return nil, Problems{{Message: "the pattern " + strict.Quote(pattern) + " of rules files is malformed: " + err.Error()}}
@@ -88,6 +93,9 @@ func MakeRules(domains ...Domain) (*Rules, error) { return Source{Domains: domai
 
 // Read reads and checks everything that s names. The error is [Problems].
 func (s Source) Read() (*Rules, error) {
+	if slices.Contains(s.Paths, "-") {
+		return nil, Problems{{File: "-", Message: "the library does not read standard input: give the text to ParseRules"}}
+	}
 	in, err := config.NewInput(s.Paths, strings.NewReader(""))
 	if err != nil {
 		return nil, problemsOf(err)
@@ -119,7 +127,8 @@ func (s Source) Read() (*Rules, error) {
 	}
 	r := &Rules{generation: g, settings: given}
 	r.headers = answer.NewRenderer(given.Headers.Styles...).Named(answer.ReferenceNames(given.Headers.Reference))
-	r.warnings = append(withoutLines(problemsOf(strict.Problems(g.Warnings)), made), r.inFlight()...)
+	r.warnings = withoutLines(problemsOf(strict.Problems(g.Warnings)), made)
+	r.holds = slices.ContainsFunc(g.Rules.All(), inFlight)
 	return r, nil
 }
 
@@ -147,27 +156,17 @@ func check(in *config.Input, s *settings.Settings) error {
 	return nil
 }
 
-// inFlight returns a warning for each rule that counts requests in flight.
-func (r *Rules) inFlight() (warnings []Problem) {
-	holds := func(t *policy.Terms) bool {
-		for i := range t.Limits {
-			if t.Limits[i].Policy == window.InFlight {
-				return true
-			}
-		}
-		return false
+// inFlight reports whether a rule limits requests in flight.
+func inFlight(rule *policy.Rule) bool {
+	holds := func(t policy.Terms) bool {
+		return slices.ContainsFunc(t.Limits, func(l policy.Limit) bool { return l.Policy == window.InFlight })
 	}
-	for i, rule := range r.generation.Rules.All() {
-		in := holds(&rule.Terms)
-		for _, t := range rule.ByTier {
-			in = in || holds(&t)
-		}
-		if in {
-			at := r.generation.Places[i]
-			warnings = append(warnings, Problem{File: at.File, Line: at.Line, Path: rule.String(), Message: ErrInFlight.Error()})
+	for _, t := range rule.ByTier {
+		if holds(t) {
+			return true
 		}
 	}
-	return warnings
+	return holds(rule.Terms)
 }
 
 // Warnings say what is right but unwise, each with its place. Nil: nothing.
@@ -286,7 +285,7 @@ type RateLimit struct {
 
 // A Limit is one limit in the notation of its policy.
 type Limit struct {
-	// Policy is sliding, token_bucket, fixed, calendar or sliding_counter. Empty: sliding.
+	// Policy is sliding, token_bucket, fixed, calendar, sliding_counter or in_flight. Empty: sliding.
 	Policy string
 	// Requests is how many hits Window holds, or one Unit of a calendar.
 	Requests uint64
@@ -297,6 +296,10 @@ type Limit struct {
 	Burst uint64
 	// Unit and TimeZone are of a calendar: hour, day, week, month, quarter or year.
 	Unit, TimeZone string
+	// Max and Hold are of in_flight: how many requests at a time, and when one that is never released
+	// counts no more.
+	Max  uint64
+	Hold time.Duration
 }
 
 // MarshalJSON writes the keys of a rules file. It writes each field that is set, so that the reader
@@ -312,6 +315,13 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	text("rate", l.Rate)
 	text("unit", l.Unit)
 	text("time_zone", l.TimeZone)
+	flight := l.Max != 0 || l.Hold != 0
+	if flight {
+		m["max"] = l.Max
+	}
+	if l.Hold != 0 {
+		m["hold"] = l.Hold.String()
+	}
 	bucket := l.Rate != "" || l.Burst != 0
 	if bucket {
 		m["burst"] = l.Burst
@@ -322,7 +332,7 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	switch {
 	case l.Unit != "":
 		m["requests_per_unit"] = l.Requests
-	case l.Requests != 0 || !bucket:
+	case l.Requests != 0 || !bucket && !flight:
 		m["requests"] = l.Requests
 	}
 	return json.Marshal(m)

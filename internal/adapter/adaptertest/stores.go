@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -47,24 +46,3 @@ type PanickingStore struct{ window.Store }
 func (PanickingStore) Take(context.Context, bool, []window.Check, []window.Decision) (decided bool, err error) {
 	panic("Take")
 }
-
-// NoMeters is a policy.Meters that counts nothing.
-type NoMeters struct{}
-
-// Meter implements [policy.Meters].
-func (NoMeters) Meter(string, string) policy.Meter { return NoMeters{} }
-
-// UnknownDomain implements [policy.Meters].
-func (NoMeters) UnknownDomain() {}
-
-// Detail implements [policy.Meter].
-func (NoMeters) Detail([]byte, policy.Outcome) {}
-
-// Count implements [policy.Meter].
-func (NoMeters) Count(policy.Outcome) {}
-
-// Near implements [policy.Meter].
-func (NoMeters) Near(uint64, uint64) {}
-
-// Denied implements [policy.Meter].
-func (NoMeters) Denied(string, window.Policy, time.Duration) {}

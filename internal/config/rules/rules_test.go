@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -246,22 +245,12 @@ func decide(t *testing.T, rules *policy.Rules, keys ...string) *policy.Verdict {
 		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: k, Value: "v"}}, Cost: 1})
 	}
 	var c policy.Call
-	policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()}).Begin(&c, req)
+	policy.NewDecider(rules, policy.Options{Store: store, Log: zap.NewNop()}).Begin(&c, req)
 	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
 		t.Fatal(err)
 	}
 	return c.Verdict()
 }
-
-// noMeters counts nothing.
-type noMeters struct{}
-
-func (noMeters) Meter(_, _ string) policy.Meter              { return noMeters{} }
-func (noMeters) UnknownDomain()                              {}
-func (noMeters) Count(policy.Outcome)                        {}
-func (noMeters) Near(uint64, uint64)                         {}
-func (noMeters) Denied(string, window.Policy, time.Duration) {}
-func (noMeters) Detail([]byte, policy.Outcome)               {}
 
 // TestRulesInDocs: what the page of the rule language shows loads and is valid.
 func TestRulesInDocs(t *testing.T) {

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"reflect"
 	"regexp"
@@ -185,6 +186,11 @@ type Memory struct {
 	MaxKeys  uint64 `yaml:"max_keys" range:"0 1_099_511_627_776" doc:"memory store: most logs, one for each key and window; 0: no bound"`
 	MaxBytes uint64 `yaml:"max_bytes" range:"0 1_048_576 1_125_899_906_842_624" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
 	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
+}
+
+// Bounds returns the bounds as a memory store has them, also on 32-bit machines.
+func (m *Memory) Bounds() (maxKeys int, maxBytes int64) {
+	return int(min(m.MaxKeys, math.MaxInt)), int64(min(m.MaxBytes, math.MaxInt64))
 }
 
 // RedisStore is the redis store.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/limiter"
 	"github.com/slidegate/slidegate/pkg/limiter/httplimit"
+	"github.com/slidegate/slidegate/pkg/limiter/middleware/middlewaretest"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -28,10 +30,14 @@ descriptors:
     rate_limit: {name: per-key, unit: minute, requests_per_unit: 2, charge: allowed}
   - key: remote_address
     rate_limit: {name: per-address, unit: minute, requests_per_unit: 100}
+  - key: masked_remote_address
+    rate_limit: {name: per-network, unit: minute, requests_per_unit: 100}
   - key: route
     descriptors:
       - key: remote_address
         rate_limit: {name: per-route, unit: minute, requests_per_unit: 50}
+  - key: all
+    rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
   - key: teapot
     rate_limit: {name: teapot, unit: minute, requests_per_unit: 0, body: no tea, content_type: text/x-tea}
 `
@@ -63,6 +69,24 @@ func middleware(t *testing.T, l *limiter.Limiter, o httplimit.Options) http.Hand
 		t.Fatal(err)
 	}
 	return limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) }))
+}
+
+// TestSuite runs the suite of all frameworks, behind a mux of net/http.
+func TestSuite(t *testing.T) {
+	middlewaretest.Run(t, `"GET /items/{id}"`, func(t *testing.T, s middlewaretest.Setup) string {
+		limit, err := httplimit.New(s.Limiter, httplimit.Options{
+			Domain: middlewaretest.Domain, Observe: s.Observe, DenyOnError: s.DenyOnError,
+			Descriptors: [][]httplimit.Key{byKey[0], {httplimit.Route("route"), httplimit.Address("remote_address", s.Trusted...)}, {httplimit.Value("all", "x")}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("GET /items/{id}", limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) })))
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		return server.URL
+	})
 }
 
 // get asks h, and returns the answer without the fields of net/http.
@@ -160,6 +184,42 @@ func TestKeys(t *testing.T) {
 	} {
 		if got := rules(tt.descriptors, tt.change); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestHeaderTwice: a client does not get another log by a second field of the same name. Handlers
+// read the first one.
+func TestHeaderTwice(t *testing.T) {
+	h := middleware(t, newLimiter(t, nil), httplimit.Options{Descriptors: byKey})
+	for i, want := range []int{200, 200, 429, 429} {
+		w := get(h, func(r *http.Request) { r.Header["X-Api-Key"] = []string{"k", strconv.Itoa(i)} })
+		if w.Code != want {
+			t.Errorf("request %d: got %d, want %d", i, w.Code, want)
+		}
+	}
+}
+
+// TestNetwork: the addresses of one network share a log.
+func TestNetwork(t *testing.T) {
+	for _, tt := range []struct {
+		remote, forwarded, want string
+	}{
+		{"192.0.2.77:1", "", "192.0.2.0/24"},
+		{"[2001:db8:1:2:3:4:5:6]:1", "", "2001:db8:1:2::/64"},
+		{"[::ffff:192.0.2.77]:1", "", "192.0.2.0/24"},
+		{"10.0.0.1:1", "2001:db8::9", "2001:db8::/64"},
+		{"@", "", ""},
+	} {
+		names := new(naming)
+		h := middleware(t, newLimiter(t, names), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Network("masked_remote_address", 24, 64, "10.0.0.0/8")}}})
+		get(h, func(r *http.Request) {
+			r.RemoteAddr = tt.remote
+			r.Header.Set("X-Forwarded-For", tt.forwarded)
+		})
+		want := "{" + strings.NewReplacer(":", "%3A", "/", "%2F").Replace(tt.want) + "}"
+		if tt.want == "" && names.key != "" || tt.want != "" && !strings.HasPrefix(names.key, want) {
+			t.Errorf("%+v: asked for the log %q", tt, names.key)
 		}
 	}
 }
@@ -275,6 +335,28 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// TestPanic: a handler that panics gives back its place.
+func TestPanic(t *testing.T) {
+	limit, err := httplimit.New(newLimiter(t, nil), httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		served++
+		panic(http.ErrAbortHandler)
+	}))
+	for range 3 {
+		func() {
+			defer func() { _ = recover() }()
+			get(h, nil)
+		}()
+	}
+	if served != 3 {
+		t.Errorf("%d requests were served, want 3", served)
+	}
+}
+
 func TestObserve(t *testing.T) {
 	denied := 0
 	h := middleware(t, newLimiter(t, nil), httplimit.Options{Descriptors: byKey, Observe: true, Decided: func(_ *http.Request, d limiter.Decision, _ error) {
@@ -335,7 +417,8 @@ func TestProblems(t *testing.T) {
 			{httplimit.Header("a", "")},
 			{httplimit.Func("f", nil)},
 			{httplimit.Address("a", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "fe80::1%eth0")},
-		}}, []string{"descriptor 0 has no keys", "key 0 of descriptor 1", "key 0 of descriptor 2", "the header has no name", "key 0 of descriptor 4", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "%eth0"}},
+			{httplimit.Network("n", 33, 129), httplimit.Network("n", -1, 0)},
+		}}, []string{"33 of 32 bits", "129 of 128 bits", "-1 of 32 bits", "descriptor 0 has no keys", "key 0 of descriptor 1", "key 0 of descriptor 2", "the field has no name", "key 0 of descriptor 4", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "%eth0"}},
 	} {
 		_, err := httplimit.New(tt.l, tt.o)
 		for _, want := range tt.want {

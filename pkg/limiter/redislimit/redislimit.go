@@ -14,19 +14,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/limiter"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
@@ -50,14 +46,14 @@ type Options struct {
 	Changed func(server string, err error)
 }
 
-// A Store keeps logs in Redis. It is a [limiter.Fallback]; its methods are safe for concurrent use.
+// A Store keeps logs in Redis. Make it with [Open]: the zero value is not usable. It is a
+// [limiter.Fallback]; its methods are safe for concurrent use.
 type Store struct {
-	redis   *redisstore.Store
-	ahead   *local.Store // in front of redis
-	shares  *local.Shares
-	client  redis.UniversalClient
+	stores  *redisclient.Stores
 	stop    context.CancelFunc
 	watched sync.WaitGroup
+	closing sync.Once
+	closed  error // of Close
 }
 
 var _ limiter.Fallback = (*Store)(nil)
@@ -69,20 +65,16 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := new(Store)
-	if r.client, err = redisclient.New(redisclient.Options{
-		Redis: s.Store.Redis.Redis, Section: "store.redis", Timeout: s.Store.Timeout, Log: zap.NewNop(),
-	}); err != nil {
+	stores, err := redisclient.OpenStores(s.Store, redisclient.StoresOptions{Log: zap.NewNop(), Store: redisstore.Options{Changed: o.changed()}})
+	if err != nil {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	if err = r.open(&s.Store, o.Changed); err != nil {
-		return nil, errors.Join(fmt.Errorf("redislimit: %w", err), r.client.Close())
-	}
+	r := &Store{stores: stores}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.watched.Go(func() {
 		// Without the channel, denials are remembered for seconds only. Nothing else depends on it.
-		_ = r.redis.Watch(ctx, redisstore.Heard{Refunded: r.ahead.Forget, Removed: r.reset, Missed: r.ahead.ForgetAll})
+		_ = stores.Hear(ctx)
 	})
 	return r, nil
 }
@@ -114,87 +106,44 @@ func (o *Options) settings() (settings.Settings, error) {
 	return s, nil
 }
 
-// open makes the stores. The client is made.
-func (r *Store) open(s *settings.Store, changed func(string, error)) (err error) {
-	prefix := s.Redis.KeyPrefix
-	name := ""
-	if s.Redis.URL.Topology == settings.RedisSentinel {
-		name = "master " + s.Redis.URL.Master // whose address changes
+// changed returns what the store calls if a server changes, or nil.
+func (o *Options) changed() func(redisstore.Change) {
+	told := o.Changed
+	if told == nil {
+		return nil
 	}
-	r.redis = redisstore.New(r.client, redisstore.Options{
-		Name: name, Prefix: prefix, Timeout: s.Timeout,
-		Failures: s.Redis.Breaker.Failures, ProbeInterval: s.Redis.Breaker.ProbeInterval,
-		Refunds: prefix + redisstore.RefundsChannel,
-		Changed: func(c redisstore.Change) {
-			stopped := c.Open || c.Refuses
-			if !stopped && r.ahead != nil {
-				r.ahead.ForgetAll() // the server may have lost the logs behind the remembered denials
-			}
-			switch {
-			case changed == nil:
-			case stopped && c.Err == nil:
-				changed(c.Node, errors.New("the server does not decide"))
-			default:
-				changed(c.Node, c.Err)
-			}
-		},
-	})
-	keys := s.LocalKeys
-	if keys == 0 {
-		keys = -1 // local.New: remember no denials
+	return func(c redisstore.Change) {
+		if (c.Open || c.Refuses) && c.Err == nil {
+			c.Err = errors.New("the server does not decide")
+		}
+		told(c.Node, c.Err)
 	}
-	if r.ahead, err = local.New(r.redis, local.Options{Keys: keys, Reserver: r.redis}); err != nil {
-		return errors.Join(err, r.redis.Close())
-	}
-	r.shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Replicas, Settler: settler{r.ahead, r.redis}, Timeout: s.Timeout,
-		Memory: memstore.Options{MaxKeys: int(min(s.Memory.MaxKeys, math.MaxInt)), MaxBytes: int64(min(s.Memory.MaxBytes, math.MaxInt64))},
-	})
-	if err != nil {
-		return errors.Join(err, r.ahead.Close())
-	}
-	return nil
 }
 
 // Take implements [window.Store].
 func (r *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	return r.ahead.Take(ctx, wait, checks, decisions)
+	return r.stores.Local.Take(ctx, wait, checks, decisions)
+}
+
+// End implements [window.Ender].
+func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+	return r.stores.Local.End(ctx, stream, deny)
 }
 
 // Local returns the store that decides by this process's share of each limit.
-func (r *Store) Local() window.Store { return r.shares }
+func (r *Store) Local() window.Store { return r.stores.Shares }
 
 // Ping asks Redis to load the scripts, and returns the error. A program need not call it: Take does
 // the same when it must.
-func (r *Store) Ping(ctx context.Context) error { return r.redis.Load(ctx) }
-
-// reset forgets what this process knows of a log that was removed from Redis.
-func (r *Store) reset(id window.LogID) {
-	r.ahead.Reset(id)
-	r.shares.Reset(id)
-}
+func (r *Store) Ping(ctx context.Context) error { return r.stores.Load(ctx) }
 
 // Close gives back the hits that are reserved, and closes the connections. Call it after the last
-// decision.
+// decision. A second call does nothing, and returns the same error.
 func (r *Store) Close() error {
-	r.stop()
-	r.watched.Wait()
-	return errors.Join(r.shares.Close(), r.ahead.Close(), r.client.Close()) // shares may still charge the store
-}
-
-// settler charges Redis for hits that this process admitted without it.
-type settler struct {
-	*local.Store
-	redis *redisstore.Store
-}
-
-// Doubt implements local.Settler.
-func (settler) Doubt(err error) (local.Doubt, bool) {
-	d, known := redisstore.DoubtOf(err)
-	return local.Doubt(d), known
-}
-
-// Read implements local.Settler.
-func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
-	return s.redis.Bytes(ctx, id)
+	r.closing.Do(func() {
+		r.stop()
+		r.watched.Wait()
+		r.closed = r.stores.Close()
+	})
+	return r.closed
 }

@@ -29,6 +29,8 @@ func newLimiter(t testing.TB, o redislimit.Options) (*limiter.Limiter, *redislim
 	})
 	rules, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{{
 		Key: "api_key", RateLimit: &limiter.RateLimit{Name: "per-key", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 10, Window: time.Hour}}}},
+	}, {
+		Key: "upload", RateLimit: &limiter.RateLimit{Name: "upload", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "in_flight", Max: 2, Hold: time.Minute}}}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +69,48 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	if keys, err := redis.Do("KEYS", "apart:*"); err != nil || keys == "" || strings.Contains(keys, "slidegate:") {
 		t.Errorf("keys %q, %v", keys, err)
+	}
+}
+
+// TestInFlight: two processes share what is in flight.
+func TestInFlight(t *testing.T) {
+	redis := servers.StartRedis(t)
+	o := redislimit.Options{URL: "redis://" + redis.Addr(), Timeout: 5 * time.Second}
+	one, _ := newLimiter(t, o)
+	two, _ := newLimiter(t, o)
+	upload := limiter.One("shop", "upload", "x")
+	allow := func(l *limiter.Limiter) limiter.Decision {
+		t.Helper()
+		d, err := l.Allow(t.Context(), upload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	first, second := allow(one), allow(two)
+	if !first.Allowed || !second.Allowed || allow(one).Allowed {
+		t.Error("two are in flight, and a third is allowed or one of them is not")
+	}
+	for range 2 {
+		if err := first.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if !allow(two).Allowed || allow(one).Allowed {
+		t.Error("a release does not free one place for the other process")
+	}
+}
+
+// TestCloseTwice: a second Close does nothing.
+func TestCloseTwice(t *testing.T) {
+	store, err := redislimit.Open(redislimit.Options{URL: "redis://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,0 +1,148 @@
+package fiberlimit_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gofiber/fiber/v3"
+
+	"github.com/slidegate/slidegate/contrib/fiberlimit"
+	"github.com/slidegate/slidegate/pkg/limiter"
+	"github.com/slidegate/slidegate/pkg/limiter/middleware/middlewaretest"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+func served(c fiber.Ctx) error { return c.SendString("served") }
+
+// TestSuite runs the suite of all frameworks.
+func TestSuite(t *testing.T) {
+	middlewaretest.Run(t, "/items/:id", func(t *testing.T, s middlewaretest.Setup) string {
+		limit, err := fiberlimit.New(s.Limiter, fiberlimit.Options{
+			Domain: middlewaretest.Domain, Observe: s.Observe, DenyOnError: s.DenyOnError,
+			Descriptors: [][]fiberlimit.Key{
+				{fiberlimit.Header("api_key", "X-API-Key")},
+				{fiberlimit.Route("route"), fiberlimit.Address("remote_address", s.Trusted...)},
+				{fiberlimit.Value("all", "x")},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		app := fiber.New()
+		app.Get("/items/:id", limit, served)
+		at, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- app.Listener(at, fiber.ListenConfig{DisableStartupMessage: true}) }()
+		t.Cleanup(func() {
+			if err := app.Shutdown(); err != nil {
+				t.Error(err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		return "http://" + at.Addr().String()
+	})
+}
+
+// ask sends a request to a server without a port.
+func ask(app *fiber.App, field string) (status int, body string, err error) {
+	r := httptest.NewRequest(http.MethodGet, "/items/7", http.NoBody)
+	if name, value, ok := strings.Cut(field, ": "); ok {
+		r.Header.Set(name, value)
+	}
+	resp, err := app.Test(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
+}
+
+// newLimiter returns a Limiter with two requests a minute for each value of each entry.
+func newLimiter(fatal func(...any), entries ...string) *limiter.Limiter {
+	text := "domain: shop\ndescriptors:\n"
+	for _, e := range entries {
+		text += "  - {key: " + e + ", rate_limit: {name: " + e + ", unit: minute, requests_per_unit: 2}}\n"
+	}
+	rules, err := limiter.ParseRules("rules.yaml", []byte(text))
+	if err != nil {
+		fatal(err)
+	}
+	l, err := limiter.New(memstore.New(memstore.Options{MaxBytes: 256 << 20}), rules)
+	if err != nil {
+		fatal(err)
+	}
+	return l
+}
+
+// TestMemory: Fiber uses the memory of a request for the next one, and each value still has its own log.
+func TestMemory(t *testing.T) {
+	own := fiberlimit.Func("own", func(c fiber.Ctx) (string, bool) { return c.Get("X-Own"), true })
+	limit, err := fiberlimit.New(newLimiter(t.Fatal, "own"), fiberlimit.Options{Domain: "shop", Descriptors: [][]fiberlimit.Key{{own}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	app.Get("/items/:id", limit, served)
+	for i, want := range []int{200, 200, 200, 200, 429, 429} {
+		status, _, err := ask(app, fmt.Sprintf("X-Own: value-%d", i%2))
+		if err != nil || status != want {
+			t.Errorf("request %d: %d, %v, want %d", i, status, err, want)
+		}
+	}
+}
+
+// TestKeys: the keys that the suite does not have, and mistakes.
+func TestKeys(t *testing.T) {
+	limit, err := fiberlimit.New(newLimiter(t.Fatal, "network", "all"), fiberlimit.Options{Domain: "shop", Descriptors: [][]fiberlimit.Key{
+		{fiberlimit.Network("network", 8, 64, "0.0.0.0")}, // the peer of app.Test
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	app.Use(limit)
+	app.Get("/items/:id", served)
+	for i, want := range []int{200, 200, 429} {
+		if status, _, err := ask(app, fmt.Sprintf("X-Forwarded-For: 203.0.113.%d", i)); err != nil || status != want {
+			t.Errorf("request %d: %d, %v, want %d", i, status, err, want)
+		}
+	}
+	_, err = fiberlimit.New(nil, fiberlimit.Options{Descriptors: [][]fiberlimit.Key{{fiberlimit.Func("f", nil), fiberlimit.Header("h", "")}}})
+	for _, want := range []string{"fiberlimit: New needs a Limiter", "the function is nil", "the field has no name"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+}
+
+// Two requests a minute.
+func ExampleNew() {
+	limit, err := fiberlimit.New(newLimiter(log.Fatal, "all"), fiberlimit.Options{
+		Domain: "shop", Descriptors: [][]fiberlimit.Key{{fiberlimit.Value("all", "x")}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	app := fiber.New()
+	app.Get("/items/:id", limit, served)
+	for range 3 {
+		status, _, err := ask(app, "")
+		fmt.Println(status, err)
+	}
+	// Output:
+	// 200 <nil>
+	// 200 <nil>
+	// 429 <nil>
+}

@@ -1,0 +1,175 @@
+// Package middlewaretest is the suite that the HTTP middleware of every framework must pass, on a real
+// server of that framework. Only tests import it.
+package middlewaretest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/limiter"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// A Setup says what a server does with GET /items/{id}. It asks three descriptors of the domain shop:
+// api_key from the field X-API-Key, route with remote_address, behind Trusted, and all with the value
+// x, of which one is in flight. Requests that pass get the status 200 and the body "served".
+type Setup struct {
+	Limiter              *limiter.Limiter
+	Observe, DenyOnError bool
+	Trusted              []string
+}
+
+// Domain is that of the rules.
+const Domain = "shop"
+
+const rules = `
+domain: shop
+descriptors:
+  - key: api_key
+    rate_limit: {name: per-key, unit: minute, requests_per_unit: 2}
+  - key: route
+    value: %s
+    descriptors:
+      - key: remote_address
+        rate_limit: {name: per-route, unit: minute, requests_per_unit: 9}
+  - key: all
+    rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
+`
+
+// Run runs the suite. route is the pattern of GET /items/{id} in the notation of the framework. serve
+// starts a server, which ends with t, and returns its URL.
+func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url string)) {
+	client := &http.Client{Transport: new(http.Transport)}
+	t.Cleanup(client.CloseIdleConnections)
+	start := func(t *testing.T, store window.Store, s Setup) (ask func(id string, fields ...string) *answer) {
+		t.Helper()
+		s.Limiter = newLimiter(t, route, store)
+		url := serve(t, s)
+		return func(id string, fields ...string) *answer { return get(t, client, url+"/items/"+id, fields) }
+	}
+	t.Run("Key", func(t *testing.T) {
+		ask := start(t, nil, Setup{})
+		ask("1", "X-API-Key: k").want(t, 200, `"per-key";r=1;t=60`)
+		ask("2", "X-API-Key: Bearer k").want(t, 200, `"per-key";r=0;t=60`)
+		// Neither another path nor a second field helps, and the field may have any case.
+		denied := ask("3", "x-api-key: k", "X-API-Key: other")
+		denied.want(t, 429, `"per-key";r=0;t=60`)
+		var problem struct {
+			Rule       string
+			RetryAfter int `json:"retry_after"`
+		}
+		if err := json.Unmarshal(denied.body, &problem); err != nil || problem.Rule != "per-key" || problem.RetryAfter != 60 {
+			t.Errorf("body %s: %v", denied.body, err)
+		}
+		for name, want := range map[string]string{"Retry-After": "60", "Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff"} {
+			if got := denied.header.Get(name); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		ask("1", "X-API-Key: other").want(t, 200, `"per-key";r=1;t=60`)
+	})
+	t.Run("Route", func(t *testing.T) {
+		ask := start(t, nil, Setup{})
+		for i := range 9 {
+			// The peer is no proxy, so it cannot choose its address.
+			ask(fmt.Sprint(i), fmt.Sprint("X-Forwarded-For: 203.0.113.", i)).want(t, 200, fmt.Sprintf(`"per-route";r=%d;t=60`, 8-i))
+		}
+		ask("10").want(t, 429, `"per-route";r=0;t=60`)
+	})
+	t.Run("Proxy", func(t *testing.T) {
+		ask := start(t, nil, Setup{Trusted: []string{"127.0.0.1", "10.0.0.0/8"}})
+		ask("1", "X-Forwarded-For: 203.0.113.9, 10.0.0.1").want(t, 200, `"per-route";r=8;t=60`)
+		ask("1", "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.9").want(t, 200, `"per-route";r=7;t=60`)
+		ask("1", "X-Forwarded-For: 203.0.113.10").want(t, 200, `"per-route";r=8;t=60`)
+	})
+	t.Run("Observe", func(t *testing.T) {
+		ask := start(t, nil, Setup{Observe: true})
+		for range 5 {
+			ask("1", "X-API-Key: k").want(t, 200, "")
+		}
+	})
+	t.Run("StoreFails", func(t *testing.T) {
+		start(t, failing{}, Setup{})("1", "X-API-Key: k").want(t, 200, "")
+		a := start(t, failing{}, Setup{DenyOnError: true})("1", "X-API-Key: k")
+		a.want(t, 503, "")
+		if got := a.header.Get("Content-Type"); got != "application/problem+json" || strings.Contains(string(a.body), "10.1.2.3") {
+			t.Errorf("%s: %s", got, a.body)
+		}
+	})
+}
+
+// newLimiter returns a Limiter in memory whose clock stands still, unless there is a store.
+func newLimiter(t *testing.T, route string, store window.Store) *limiter.Limiter {
+	t.Helper()
+	read, err := limiter.ParseRules("rules.yaml", fmt.Appendf(nil, rules, route))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if store == nil {
+		m := memstore.New(memstore.Options{Clock: func() time.Duration { return 1_790_000_000 * time.Second }})
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		store = m
+	}
+	l, err := limiter.New(store, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// An answer is one response.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// get sends a request with fields "Name: value".
+func get(t *testing.T, client *http.Client, url string, fields []string) *answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		req.Header.Add(name, value)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // the body is read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &answer{resp.StatusCode, resp.Header, body}
+}
+
+// want fails the test unless the answer has this status and this RateLimit.
+func (a *answer) want(t *testing.T, status int, limit string) {
+	t.Helper()
+	if got := a.header.Get("RateLimit"); a.status != status || got != limit || status == 200 && string(a.body) != "served" {
+		t.Errorf("got %d, %q, %s; want %d, %q", a.status, got, a.body, status, limit)
+	}
+}
+
+// failing is a store that fails.
+type failing struct{ window.Store }
+
+func (failing) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+	return true, errors.New("no route to 10.1.2.3")
+}
