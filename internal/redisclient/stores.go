@@ -114,6 +114,9 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	return st, nil
 }
 
+// farCalls is how many calls a server of another scope has under way at most. It may be far away.
+const farCalls = 8
+
 // openStore returns the store of one scope and its client, without those that all have in common.
 func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, error) {
 	at, section := s.RedisOf(scope)
@@ -125,6 +128,9 @@ func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, 
 	to, changed := o.Store, o.Store.Changed
 	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
 	to.Failures, to.ProbeInterval, to.MaxWaiting = at.Breaker.Failures, at.Breaker.ProbeInterval, at.MaxWaiting
+	if scope != window.Region {
+		to.Calls = farCalls
+	}
 	to.Refunds = to.Prefix + redisstore.RefundsChannel
 	to.Changed = func(c redisstore.Change) {
 		if !c.Open && !c.Refuses && st.Local != nil {
