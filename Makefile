@@ -257,6 +257,11 @@ bench: build test-servers envoy ## measure speed and memory as ratios: to a bare
 bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 windows of a limit, through Envoy; about 7 minutes
 	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x -timeout 20m ./test
 
+.PHONY: bench-regions
+bench-regions: BENCH ?= Regions|Decision
+bench-regions: envoy test-servers ## measure global limits 40 and 80 ms away, with and without leases, and timeouts through Envoy; about 12 minutes
+	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 40m ./test ./test/regions
+
 .PHONY: bench-before
 bench-before: BEFORE ?= HEAD~1
 bench-before: BENCH ?= -only '^before/'

@@ -20,7 +20,7 @@ import (
 // update says to write the generated parts of docs/.
 var update = configtest.Update
 
-func read(t *testing.T, path string) string {
+func read(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", path))
 	if err != nil {

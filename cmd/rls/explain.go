@@ -61,7 +61,10 @@ func (e explainCmd) Run(c *cli) error {
 	}
 	var inRedis func(window.LogID) string
 	if s.Store.Type == settings.StoreRedis {
-		inRedis = func(id window.LogID) string { return redisstore.KeyName(s.Store.Redis.KeyPrefix, id) }
+		inRedis = func(id window.LogID) string {
+			at, _ := s.Store.RedisOf(id.Scope)
+			return redisstore.KeyName(at.KeyPrefix, id)
+		}
 	}
 	lines, err := e.explain(g, inRedis)
 	if err != nil {

@@ -5,11 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/redislog"
 )
 
 type inspectCmd struct {
 	Key     string
+	Scope   string
 	Entries int
 }
 
@@ -30,6 +32,7 @@ func inspect(c *cli) *cobra.Command {
 			return i.Run(c)
 		}),
 	}
+	cmd.Flags().StringVar(&i.Scope, "scope", settings.ScopeRegion, "the scope of the log: region, or a name in store.scopes")
 	cmd.Flags().IntVar(&i.Entries, "entries", 40, "how many of the newest entries to print, or of the holds that end last; -1 prints all")
 	return cmd
 }
@@ -40,5 +43,5 @@ func (i inspectCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	return redislog.Print(context.Background(), s.Settings, i.Key, i.Entries, &stdout)
+	return redislog.Print(context.Background(), s.Settings, i.Scope, i.Key, i.Entries, &stdout)
 }

@@ -347,6 +347,9 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	if l.Values != "" {
 		parts = append(parts, terminal.Plain(l.Values))
 	}
+	if l.Scope != "" {
+		parts = append(parts, "scope "+l.Scope)
+	}
 	if l.Tier != "" && l.Tier != tier {
 		parts = append(parts, "limit of tier "+terminal.Plain(l.Tier))
 	}

@@ -371,9 +371,7 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Report:       &l.report,
 		Warn:         &l.warn,
 	}
-	if s.Store.Type == settings.StoreRedis {
-		o.MaxLogSlots = s.Store.Redis.MaxLogSlots
-	}
+	o.Scopes = scopesOf(&s.Store)
 	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
 	switch {
 	case !l.served:
@@ -392,6 +390,19 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 	default:
 		return rules.ReadDomains(o, l.sent.Domains)
 	}
+}
+
+// scopesOf returns the stores that rules can name.
+func scopesOf(s *settings.Store) []rules.Scope {
+	if s.Type != settings.StoreRedis {
+		return nil
+	}
+	all := []rules.Scope{{Name: settings.ScopeRegion, MaxLogSlots: s.Redis.MaxLogSlots, Section: "store.redis"}}
+	for i := range s.Scopes {
+		one := &s.Scopes[i]
+		all = append(all, rules.Scope{Name: one.Name, MaxLogSlots: one.Redis.MaxLogSlots, Section: "store.scopes." + one.Name + ".redis"})
+	}
+	return all
 }
 
 // digest returns the digest of the content. It includes the lengths of the files, so that

@@ -74,7 +74,7 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 		Store: store, Subjects: p.subjects.resolver(), Wait: p.settings.Tiers.Wait, DenyUnresolved: p.settings.Tiers.OnError == settings.OnErrorDeny,
 	}
 	if p.settings.Store.Type == settings.StoreRedis {
-		o.InRedis = func(id window.LogID) string { return redisstore.KeyName(p.settings.Store.Redis.KeyPrefix, id) }
+		o.InRedis = func(id window.LogID) string { return keyName(&p.settings.Store, id) }
 	}
 	e, err := g.Rules.Explain(ctx, *req, o)
 	if err != nil {
@@ -87,6 +87,12 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 		}
 	}
 	return answer, nil
+}
+
+// keyName returns the name of a log in the Redis of its scope.
+func keyName(s *settings.Store, id window.LogID) string {
+	at, _ := s.RedisOf(id.Scope)
+	return redisstore.KeyName(at.KeyPrefix, id)
 }
 
 // refuseKeys refuses a request that has an API key where the rules expect none, because an

@@ -219,14 +219,14 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 func (p *process) makeServers() {
 	s := p.settings
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
-		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
+		Store: p.store.decides, Local: p.store.local, Scopes: p.store.scopes, Subjects: p.subjects.resolver(),
 		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Tracer: p.decisions(), Log: p.sampledLog, Unknown: p.rareLog, Learned: p.log, Clock: p.store.clock,
 		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(), Recorder: p.recorder(),
 		Streams: p.metrics, Patience: policy.DefaultPatience,
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
-	p.generations.remote = p.remote
+	p.generations.remote, p.generations.holds = p.remote, p.store.holds
 	headers := p.headers
 	if s.Reference.Answers {
 		headers = headers.Quiet()

@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // generations keeps the active generation of rules and tiers and replaces it.
@@ -28,6 +29,9 @@ type generations struct {
 	metrics  *metrics.Metrics
 	stats    *stats.Stats // nil: off
 	log      *zap.Logger
+	// holds hears in which scopes rules count requests in flight, before they are active. Nil:
+	// there is one scope.
+	holds func([]window.Scope)
 
 	loading sync.Mutex // held while a generation is made; locked before mu
 
@@ -57,6 +61,7 @@ func newGenerations(s settings.Settings, first *config.Generation, d *policy.Dec
 func (gs *generations) start() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
+	gs.tellHolds(gs.active)
 	for range gs.remote.refusedEarly() {
 		gs.metrics.Refused()
 		gs.stats.Refused()
@@ -67,6 +72,13 @@ func (gs *generations) start() {
 		return
 	}
 	gs.log.Info("rules active", gs.fields(gs.active)...)
+}
+
+// tellHolds tells the store in which scopes requests in flight may hold something.
+func (gs *generations) tellHolds(g *config.Generation) {
+	if gs.holds != nil {
+		gs.holds(g.Rules.HoldScopes())
+	}
 }
 
 // take makes g the active generation in metrics and pages. The caller holds gs.mu.
@@ -164,6 +176,7 @@ func (gs *generations) replace(from origin, g *config.Generation, err error) {
 		return
 	}
 	first := gs.active.Rules.Missing()
+	gs.tellHolds(g)
 	gs.decider.Swap(g.Rules)
 	gs.take(g)
 	switch {

@@ -27,7 +27,7 @@ import (
 func TestWhyUnhealthy(t *testing.T) {
 	const rules, store, drain = settings.UnhealthyRules, settings.UnhealthyStore, settings.UnhealthyDrain
 	node := func(reason string) func() storeState {
-		return func() storeState { return storeState{[]nodeState{{"a", reason, ""}}, true} }
+		return func() storeState { return storeState{Nodes: []nodeState{{"a", reason, ""}}, Reached: true} }
 	}
 	for _, c := range []struct {
 		what      string

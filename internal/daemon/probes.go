@@ -28,6 +28,22 @@ type storeState struct {
 	Nodes []nodeState // by name
 	// Reached says that a server has answered since the start.
 	Reached bool
+	// Scope is the name of the scope, if it is one of Further.
+	Scope string
+	// Further has the states of the other scopes.
+	Further []storeState
+}
+
+// all returns the servers of all scopes. Names of those of other scopes begin with the scope.
+func (s storeState) all() []nodeState {
+	nodes := slices.Clip(s.Nodes)
+	for _, f := range s.Further {
+		for _, n := range f.Nodes {
+			n.Name = f.Scope + " " + n.Name
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
 }
 
 // probes answers /healthcheck and /readyz.
@@ -83,7 +99,7 @@ func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 	}
 	states := []admin.State{{Of: "store", Text: p.storeText()}}
 	if p.state != nil {
-		for _, s := range p.state().Nodes {
+		for _, s := range p.state().all() {
 			if s.Evicts != "" {
 				states = append(states, admin.State{Of: "warning", Text: fmt.Sprintf(
 					"%s has the maxmemory-policy %s: when its memory is full, it evicts logs, which resets their limits; set noeviction", s.Name, s.Evicts)})
@@ -107,6 +123,16 @@ func (p *probes) storeText() string {
 		return p.store
 	}
 	state := p.state()
+	text := p.store + ", " + state.text()
+	for _, f := range state.Further {
+		text += "; scope " + f.Scope + ": " + f.text()
+	}
+	return text
+}
+
+// text describes the servers of one scope.
+func (s storeState) text() string {
+	state := s
 	var away []string
 	for _, s := range state.Nodes {
 		if s.Reason != "" {
@@ -115,11 +141,11 @@ func (p *probes) storeText() string {
 	}
 	switch {
 	case len(away) > 0:
-		return fmt.Sprintf("%s, %d of %d nodes decide; degraded: %s", p.store, len(state.Nodes)-len(away), len(state.Nodes), strings.Join(away, ", "))
+		return fmt.Sprintf("%d of %d nodes decide; degraded: %s", len(state.Nodes)-len(away), len(state.Nodes), strings.Join(away, ", "))
 	case !state.Reached:
-		return p.store + ", not reached yet"
+		return "not reached yet"
 	default:
-		return fmt.Sprintf("%s, %d of %d nodes decide", p.store, len(state.Nodes), len(state.Nodes))
+		return fmt.Sprintf("%d of %d nodes decide", len(state.Nodes), len(state.Nodes))
 	}
 }
 
@@ -146,8 +172,9 @@ func (p *probes) notReady() string {
 	return p.storeAway()
 }
 
-// storeAway returns why the store decides no request, or the empty string if it decides some.
-// The memory store always does.
+// storeAway returns why the store of the region decides no request, or the empty string if it
+// decides some. The memory store always does. Other scopes do not count: while one is away, the
+// limits of the region are still decided.
 func (p *probes) storeAway() string {
 	if p.state == nil {
 		return ""

@@ -50,7 +50,7 @@ func TestProbes(t *testing.T) {
 		p.draining.Store(c.drain)
 		if c.nodes != nil {
 			p.store = settings.StoreRedis
-			p.state = func() storeState { return storeState{c.nodes, c.reached} }
+			p.state = func() storeState { return storeState{Nodes: c.nodes, Reached: c.reached} }
 		}
 		w := httptest.NewRecorder()
 		p.healthcheck(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))

@@ -23,12 +23,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// redisStore is a store in Redis with its client, and with the stores of this process in
-// front of it.
+// redisStore is the store of one scope in Redis, with its client, and with the stores of this
+// process in front of it, which all scopes share.
 type redisStore struct {
 	*redisclient.Stores
+	name    string // of the scope; empty: there is one
+	section string // of the settings
 	metrics *metrics.Metrics
 	log     *zap.Logger
+
+	others []*redisStore // those of the other scopes; only that of the region has them
 
 	missing error           // why Redis did not answer at the start; nil if it answered
 	reached atomic.Bool     // a server has answered since the start
@@ -40,15 +44,15 @@ type redisStore struct {
 	evicts  map[string]bool // servers that may evict logs
 }
 
+// all returns the stores of all scopes, by their numbers.
+func (r *redisStore) all() []*redisStore { return append([]*redisStore{r}, r.others...) }
+
 // asStore returns r as the store of the process.
 func (r *redisStore) asStore(registry prometheus.Registerer) *store {
-	metrics.Store(registry, r.Stats)
-	metrics.Pool(registry, r.poolStats)
 	metrics.Local(registry, r.localStats)
 	s := &store{
-		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.state, setReplicas: r.Shares.SetReplicas,
-		parts: []part{r.reach, r.Hear}, measure: r.measure,
-		leases: r.leases, deaf: r.isDeaf.Load,
+		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states, setReplicas: r.Shares.SetReplicas,
+		measure: r.measure, leases: r.leases, deaf: r.anyDeaf,
 		close: func() error {
 			if err := r.Close(); err != nil {
 				return fmt.Errorf("closing the store: %w", err)
@@ -56,27 +60,80 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			return nil
 		},
 	}
+	for _, one := range r.all() {
+		own := registry
+		if one.name != "" {
+			own = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
+		}
+		metrics.Store(own, one.Stats)
+		metrics.Pool(own, one.poolStats)
+		s.parts = append(s.parts, one.reach, one.Hear)
+	}
+	if r.Scopes != nil {
+		s.scopes = r.Scopes
+		s.holds = func(in []window.Scope) {
+			for _, scope := range in {
+				r.Scopes.Holds(scope)
+			}
+		}
+	}
 	if r.pings {
 		s.parts = append(s.parts, r.keepPinging)
 		s.connected = func() bool { return !r.silent.Load() }
 	}
 	if r.missing != nil {
-		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + redisAdvice
+		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + r.advice()
 	}
 	return s
 }
 
-// openRedis returns a store in Redis. Redis need not answer yet. Messages about single
-// requests go to sampledLog.
+// openRedis returns the store of the region in Redis, with those of the other scopes. Redis need
+// not answer yet. Messages about single requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	r := &redisStore{
-		metrics: m, log: sampledLog, evicts: make(map[string]bool),
-		pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
+	names := s.Store.Scopes.Names()
+	all := make([]*redisStore, len(names))
+	for i, name := range names {
+		_, section := s.Store.RedisOf(window.Scope(i))
+		one := &redisStore{
+			section: section, metrics: m, log: sampledLog, evicts: make(map[string]bool),
+			pings: i == 0 && slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
+		}
+		if len(names) > 1 {
+			one.name, one.log = name, sampledLog.With(zap.String("scope", name))
+		}
+		all[i] = one
 	}
-	prefix := s.Store.Redis.KeyPrefix
+	r := all[0]
 	var err error
-	r.Stores, err = redisclient.OpenStores(s.Store, redisclient.StoresOptions{
+	r.Stores, err = redisclient.OpenScopes(s.Store, func(scope window.Scope) redisclient.StoresOptions {
+		return all[scope].options(s.Store, log, sampledLog, answered)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.others = all[1:]
+	for i, one := range r.others {
+		one.Stores = r.Others[i]
+	}
+	m.StoreDown(r.isDown)
+	var load sync.WaitGroup
+	for _, one := range all {
+		load.Go(func() { one.greet(ctx, s, log) })
+	}
+	load.Wait()
+	return r, nil
+}
+
+// options say what r wants to hear of its store.
+func (r *redisStore) options(s settings.Store, log, sampledLog *zap.Logger, answered func(context.Context, int)) redisclient.StoresOptions {
+	prefix := s.Redis.KeyPrefix
+	for i := range s.Scopes {
+		if s.Scopes[i].Name == r.name {
+			prefix = s.Scopes[i].Redis.KeyPrefix
+		}
+	}
+	return redisclient.StoresOptions{
 		Log: log,
 		Connected: func() {
 			r.made.Add(1)
@@ -85,26 +142,31 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		Store: redisstore.Options{
 			Changed: r.changed, Deaf: r.deaf, Answered: answered, Policy: r.policy,
 			Foreign: func(win time.Duration) {
-				m.ForeignValue()
-				sampledLog.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under store.redis.key_prefix",
+				r.metrics.ForeignValue()
+				r.log.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under "+r.section+".key_prefix",
 					zap.String("prefix", prefix), zap.Duration("window", win))
 			},
 		},
-		Wrap: func(s *redisstore.Store) window.Store { return &reporting{Store: s, log: sampledLog} },
-	})
-	if err != nil {
-		return nil, err
+		Wrap: func(s redisclient.Shared) window.Store { return &reporting{Store: s, log: sampledLog} },
 	}
-	m.StoreDown(r.isDown)
-	if r.missing = r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); r.missing != nil {
-		log.Warn("Redis cannot be reached; until it answers, on_store_error decides every request, or store.on_error for rules without it; "+redisAdvice,
-			zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing))
-	}
-	return r, nil
 }
 
-// redisAdvice tells the operator what to check if Redis does not answer.
-const redisAdvice = "check that Redis runs, that store.redis.url is its address, and that user and password are right"
+// greet sends the scripts to Redis, and warns if it does not answer.
+func (r *redisStore) greet(ctx context.Context, s settings.Settings, log *zap.Logger) {
+	at, _ := s.Store.RedisOf(r.Scope)
+	if r.missing = r.load(ctx, at.DialTimeout+s.Store.TimeoutOf(r.Scope)); r.missing != nil {
+		fields := []zap.Field{zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing)}
+		if r.name != "" {
+			fields = append(fields, zap.String("scope", r.name))
+		}
+		log.Warn("Redis cannot be reached; until it answers, on_store_error decides every request, or store.on_error for rules without it; "+r.advice(), fields...)
+	}
+}
+
+// advice tells the operator what to check if Redis does not answer.
+func (r *redisStore) advice() string {
+	return "check that Redis runs, that " + r.section + ".url is its address, and that user and password are right"
+}
 
 // changed logs once when a server stops deciding, and once when it decides again.
 func (r *redisStore) changed(c redisstore.Change) {
@@ -221,13 +283,23 @@ func (r *redisStore) answers(ctx context.Context) bool {
 	return answered.Load()
 }
 
-// redisKeeper is the keeper of the logs in Redis. What this instance knows of a removed log
+// redisKeeper is the keeper of the logs of all scopes in Redis. What this instance knows of a removed log
 // goes with it, also if the instance hears no messages.
 type redisKeeper struct{ *redisStore }
 
+// Read implements window.Keeper.
+func (k redisKeeper) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	return k.Shared.Read(ctx, ids)
+}
+
+// List implements window.Keeper.
+func (k redisKeeper) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+	return k.Shared.List(ctx, m, cursor)
+}
+
 // Remove implements window.Keeper.
 func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	readings, err := k.redisStore.Remove(ctx, ids)
+	readings, err := k.Shared.Remove(ctx, ids)
 	for i := range readings {
 		k.Reset(readings[i].ID)
 	}
@@ -241,7 +313,23 @@ func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.R
 	return readings, err
 }
 
-// state returns the last known state of the servers. It does not call them.
+// states returns the last known state of the servers of all scopes. It does not call them.
+func (r *redisStore) states() storeState {
+	state := r.state()
+	for _, one := range r.others {
+		further := one.state()
+		further.Scope = one.name
+		state.Further = append(state.Further, further)
+	}
+	return state
+}
+
+// anyDeaf reports whether messages of other instances do not arrive, in any scope.
+func (r *redisStore) anyDeaf() bool {
+	return slices.ContainsFunc(r.all(), func(one *redisStore) bool { return one.isDeaf.Load() })
+}
+
+// state returns the last known state of the servers of this scope. It does not call them.
 func (r *redisStore) state() storeState {
 	var state storeState
 	for _, n := range r.Stats().Nodes {
@@ -262,9 +350,9 @@ func (r *redisStore) state() storeState {
 	return state
 }
 
-// isDown reports whether a server does not decide, or only denies.
+// isDown reports whether a server of any scope does not decide, or only denies.
 func (r *redisStore) isDown() bool {
-	return slices.ContainsFunc(r.state().Nodes, func(n nodeState) bool { return n.Reason != "" })
+	return slices.ContainsFunc(r.states().all(), func(n nodeState) bool { return n.Reason != "" })
 }
 
 // poolStats returns the counts of the connection pool; for a cluster, the sums over its

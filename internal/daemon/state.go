@@ -194,7 +194,7 @@ func (p *process) state() insight.State {
 	p.sampler.fill(&s)
 	s.Latency.Deadline = p.settings.Store.Timeout.Seconds()
 	if p.store.state != nil {
-		for _, n := range p.store.state().Nodes {
+		for _, n := range p.store.state().all() {
 			s.Store.Servers = append(s.Store.Servers, insight.Server{Address: n.Name, Reason: n.Reason, Evicts: n.Evicts})
 		}
 	}
@@ -233,6 +233,11 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 	}
 	away := p.probes.storeAway()
 	add(away != "", levelError, "operate.md#redis-is-slow-or-away", "The store does not decide: %s. Each rule's on_store_error decides.", away)
+	if p.store.state != nil {
+		for _, f := range p.store.state().Further {
+			add(!f.Reached, levelError, "operate.md#failures-one-by-one", "The store of the scope %s has not been reached yet. Each rule's on_store_error decides its limits.", f.Scope)
+		}
+	}
 	for _, n := range s.Store.Servers {
 		add(n.Reason != "" && away == "", levelError, "operate.md#failures-one-by-one", "The server %s of the store does not decide: %s.", n.Address, n.Reason)
 	}

@@ -227,7 +227,7 @@ func hasLog(l *policy.AccountLimit) bool {
 func limitUsage(l *policy.AccountLimit, r *window.Reading) LimitUsage {
 	u := LimitUsage{
 		Domain: l.Rule.Domain, Rule: l.Rule.Name, Path: l.Rule.String(), Values: strings.Join(l.Values, ", "),
-		Tier: l.Tier, Override: l.Own, Shadow: l.Observed, ObserveOverride: l.OwnObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
+		Scope: l.Rule.Scope, Tier: l.Tier, Override: l.Own, Shadow: l.Observed, ObserveOverride: l.OwnObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
 	}
 	if u.Path == "" { // of a limit that came with requests
 		u.Path = l.Rule.Domain

@@ -63,6 +63,8 @@ type LimitUsage struct {
 	// Subject is whose log it is, in a list of logs of all parties. Empty: the log is not that of
 	// a subject.
 	Subject string `json:"subject,omitempty"`
+	// Scope is the store in which the limit counts, if that is not the store of the region.
+	Scope string `json:"scope,omitempty"`
 	// Values are the values that the log belongs to, besides the party: route=search.
 	Values string `json:"values,omitempty"`
 	// Tier is the tier whose limit it is. Override is true if it is the subject's own.

@@ -208,6 +208,6 @@ func (w *walk) seen(rule int) bool {
 func hashOf(id window.LogID) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id.Key))
-	_, _ = h.Write(binary.BigEndian.AppendUint64([]byte{byte(id.Policy)}, uint64(id.Window)))
+	_, _ = h.Write(binary.BigEndian.AppendUint64([]byte{byte(id.Policy) | byte(id.Scope)<<4}, uint64(id.Window)))
 	return max(h.Sum64(), 1)
 }

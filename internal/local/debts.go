@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -232,13 +233,52 @@ func (s *Shares) TakeOwed(ctx context.Context, checks []window.Check, decisions 
 	return true, nil
 }
 
+// Owed returns the scopes in which a log of a group has a debt, each with [window.ErrOwed]. It
+// returns nil if there is none, or if the group has a refund: only the shared store can refund.
+func (s *Shares) Owed(checks []window.Check) (failed *window.PartError) {
+	if !s.Owing() {
+		return nil
+	}
+	s.debts.mu.Lock()
+	defer s.debts.mu.Unlock()
+	now := s.clock()
+	for i := range checks {
+		if checks[i].Mode == window.Refund {
+			return nil
+		}
+		if log := s.debts.logs[checks[i].Log()]; log != nil && log.until > now {
+			if failed == nil {
+				failed = new(window.PartError)
+			}
+			failed.Failed[checks[i].Scope] = window.ErrOwed
+		}
+	}
+	return failed
+}
+
 // TakeAfter decides a group after its call to the shared store has failed with cause. If the
-// store may or may not have charged the call, the group owes its cost.
+// store may or may not have charged the call, the group owes its cost. If cause is a
+// [window.PartError], the group has only the checks of the scopes that have failed.
 func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error {
 	if s.debts == nil {
 		return s.take(ctx, checks, decisions)
 	}
-	doubt, known := s.debts.store.Doubt(cause)
+	var (
+		doubts [window.MaxScope + 1]*Doubt
+		known  bool
+	)
+	for i := range checks {
+		scope := checks[i].Scope
+		switch failed := window.FailedIn(cause, scope); {
+		case failed == nil:
+		case errors.Is(failed, window.ErrOwed):
+			doubts[scope], known = &Doubt{math.MaxInt64, math.MaxInt64}, true
+		default:
+			if doubt, ok := s.debts.store.Doubt(failed); ok {
+				doubts[scope], known = &doubt, true
+			}
+		}
+	}
 	if !known {
 		return s.take(ctx, checks, decisions)
 	}
@@ -251,8 +291,34 @@ func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Che
 	if err := s.take(ctx, checks, decisions); err != nil {
 		return err
 	}
-	s.debts.owe(checks, decisions, doubt, s.clock()+s.debts.within)
+	until := s.clock() + s.debts.within
+	allowed := window.GroupAllowed(checks, decisions)
+	for i := range checks {
+		c := &checks[i]
+		doubt := doubts[c.Scope]
+		if doubt == nil || !charges(c, allowed, &decisions[i]) {
+			continue
+		}
+		if own := s.debts.until(checks, c.Scope); *doubt == uncharged && own > 0 {
+			s.debts.add(c, *doubt, own)
+		} else {
+			s.debts.add(c, *doubt, until)
+		}
+	}
 	return nil
+}
+
+// until returns until when the debts of a group in a scope last, and zero if it has none. The
+// caller holds the lock.
+func (d *debts) until(checks []window.Check, scope window.Scope) (until time.Duration) {
+	for i := range checks {
+		if checks[i].Scope == scope {
+			if log := d.logs[checks[i].Log()]; log != nil {
+				until = max(until, log.until)
+			}
+		}
+	}
+	return until
 }
 
 // Recheck looks again at a group that the shared store has allowed. The store may have
@@ -455,7 +521,8 @@ func (d *debts) charge(id window.LogID, log, o *debt) (again bool) {
 	}
 	// From now on the store's answers count this cost, so the log of this process must not.
 	d.shares.learn(&checks[0], &decisions[0], true)
-	checks[0].Limit = shareLimit(c.Limit, max(c.Limit.Hits/uint64(d.shares.Replicas()), 1), uint64(d.shares.Replicas()))
+	replicas := d.shares.replicasOf(c.Scope)
+	checks[0].Limit = shareLimit(c.Limit, max(c.Limit.Hits/replicas, 1), replicas)
 	checks[0].Mode, checks[0].Cost = window.Refund, window.AddSaturating(c.Cost, o.paid)
 	_, _ = d.shares.store.Take(ctx, window.MayWait, checks[:], decisions[:]) // if it fails, less is admitted here until the hits expire
 	*o = debt{}

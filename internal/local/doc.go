@@ -175,6 +175,14 @@
 // decide, or if 1,024 other logs have a debt. It never owes refunds. If an operator removes the
 // log ([Shares.Reset]), the debt is dropped.
 //
+// # Scopes
+//
+// The shared store may be a [window.Scoped]. Records, leases, shares and debts belong to the log of
+// one scope. If some scopes fail, what was spent of leases stays spent until the caller takes the
+// rest back ([window.PartError.GiveBack]). Shares divide each limit by the number of processes of
+// its scope. Only a scope whose call was late gets debts, and only that scope is not asked
+// ([Shares.Owed]).
+//
 // # Cost
 //
 // A denial from memory takes one look-up for each check and allocates nothing. An allowed

@@ -421,12 +421,20 @@ func (l *lease) gone() bool {
 	return l.account.resets != l.resets
 }
 
-// endAll ends all leases.
-func (ls *leases) endAll() {
+// endAll ends all leases of some logs.
+func (ls *leases) endAll(of func(window.LogID) bool) {
 	ls.mu.Lock()
-	all := ls.ends
-	ls.ends = nil
-	clear(ls.byLog)
+	var all, others ends
+	for _, l := range ls.ends {
+		if of(l.log) {
+			all = append(all, l)
+			delete(ls.byLog, l.log)
+		} else {
+			others = append(others, l)
+		}
+	}
+	heap.Init(&others)
+	ls.ends = others
 	ls.mu.Unlock()
 	for _, l := range all {
 		ls.endOf(l)
@@ -536,7 +544,7 @@ func (ls *leases) give(ctx context.Context, s surplus) {
 func (ls *leases) close() {
 	close(ls.done)
 	ls.wg.Wait()
-	ls.endAll()
+	ls.endAll(func(window.LogID) bool { return true })
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, s := range ls.takePending() {

@@ -20,6 +20,9 @@ type ShareOptions struct {
 	// Replicas is the number of processes that share the limits. Zero or less means one.
 	// SetReplicas changes it.
 	Replicas int
+	// ScopeReplicas is the number of processes that share the limits of each further scope, beside
+	// [window.Region].
+	ScopeReplicas []int
 	// Keys is the largest number of logs whose last known use is kept. Zero or less means
 	// DefaultKeys.
 	Keys int
@@ -28,7 +31,7 @@ type ShareOptions struct {
 	// Settler is charged afterwards if a call to it failed and it may not have charged
 	// the call. Nil: nothing is charged afterwards.
 	Settler Settler
-	// Timeout is the longest time that a call to the shared store takes.
+	// Timeout is the longest time that a call to the shared store takes, in any scope.
 	Timeout time.Duration
 	// SettleTime is the time after which a debt that cannot be settled is given up. Zero or
 	// less means a second.
@@ -38,9 +41,9 @@ type ShareOptions struct {
 // Shares decides by this process's share of each limit while the shared store cannot
 // decide. Create it with [NewShares]. Its methods are safe for concurrent use.
 type Shares struct {
-	replicas atomic.Uint64
+	replicas [window.MaxScope + 1]atomic.Uint64
 	clock    func() time.Duration
-	store    *memstore.Store
+	store    ownLogs
 	known    *otter.Cache[window.LogID, *used]
 	span     int64  // in nanoseconds; see used
 	debts    *debts // nil: nothing is charged afterwards
@@ -125,6 +128,9 @@ func (u *used) last() (hits uint64, until time.Duration) {
 func NewShares(o ShareOptions) (*Shares, error) {
 	s := &Shares{span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock}
 	s.SetReplicas(o.Replicas)
+	for i, n := range o.ScopeReplicas {
+		s.replicas[i+1].Store(uint64(max(n, 1)))
+	}
 	if s.clock == nil {
 		s.clock = epoch()
 		o.Memory.Clock = s.clock
@@ -141,20 +147,23 @@ func NewShares(o ShareOptions) (*Shares, error) {
 		return nil, fmt.Errorf("local: %w", err)
 	}
 	s.known = known
-	s.store = memstore.New(o.Memory)
+	s.store = ownLogs{memstore.New(o.Memory)}
 	if o.Settler != nil {
 		s.debts = newDebts(s, &o)
 	}
 	return s, nil
 }
 
-// SetReplicas changes the number of processes that share the limits, from the next call on. Zero
+// SetReplicas changes the number of processes that share the limits of [window.Region], from the next call on. Zero
 // or less means one. What this process has admitted still counts, so a larger share has room
 // only for the difference.
-func (s *Shares) SetReplicas(n int) { s.replicas.Store(uint64(max(n, 1))) }
+func (s *Shares) SetReplicas(n int) { s.replicas[window.Region].Store(uint64(max(n, 1))) }
 
-// Replicas returns the number of processes that share the limits.
-func (s *Shares) Replicas() int { return int(s.replicas.Load()) }
+// Replicas returns the number of processes that share the limits of [window.Region].
+func (s *Shares) Replicas() int { return int(s.replicasOf(window.Region)) }
+
+// replicasOf returns the number of processes that share the limits of a scope.
+func (s *Shares) replicasOf(scope window.Scope) uint64 { return max(s.replicas[scope].Load(), 1) }
 
 // Close waits until all debts are charged or given up, for about ShareOptions.SettleTime at
 // most. Then it ends the goroutine that sweeps the logs. The Settler must still be open.
@@ -294,7 +303,7 @@ type part struct {
 // part returns what this process may admit of a check's limit.
 func (s *Shares) part(c *window.Check, now time.Duration) part {
 	limit := c.Limit.Hits
-	replicas := s.replicas.Load()
+	replicas := s.replicasOf(c.Scope)
 	if limit == 0 || limit == window.MaxHits {
 		return part{hits: limit, later: limit, share: limit, replicas: replicas}
 	}

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -19,6 +20,8 @@ type load struct {
 	rate      float64 // requests a second, over all processes, at random times
 	limit     float64 // of the rate
 	processes int
+	roundTrip time.Duration // to the store and back; zero: 400 µs
+	window    time.Duration // of the limit; zero: 1 s
 }
 
 // An outcome is the result of a load.
@@ -38,7 +41,7 @@ func TestSimulation(t *testing.T) {
 	for _, rate := range []float64{5000, 500, 50} {
 		for _, limit := range []float64{2, 1, 0.5} {
 			for _, processes := range []int{1, 4, 8} {
-				l := load{rate, limit, processes}
+				l := load{rate: rate, limit: limit, processes: processes}
 				exact := simulate(t, l, seconds, false, 0)
 				denials := simulate(t, l, seconds, true, 0)
 				leased := simulate(t, l, seconds, true, length)
@@ -60,12 +63,42 @@ func TestSimulation(t *testing.T) {
 	t.Log(table.String())
 }
 
+// TestSimulationFar measures the same where the store is a long line away, with one process in
+// each of three regions. A lease that is not much longer than the round trip is over when it
+// arrives. The figures are in docs/regions.md.
+func TestSimulationFar(t *testing.T) {
+	const seconds = 20
+	var table strings.Builder
+	table.WriteString("\n| round trip | lease | requests/s | calls for 1,000 requests | the same, limit at 90 % of the requests | admitted of exact |\n|---|---|---|---|---|---|\n")
+	for _, roundTrip := range []time.Duration{40 * time.Millisecond, 80 * time.Millisecond} {
+		for _, lease := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+			for _, rate := range []float64{1000, 100, 10} {
+				roomy := load{rate: rate, limit: 2, processes: 3, roundTrip: roundTrip, window: 10 * time.Second}
+				tight := roomy
+				tight.limit = 0.9
+				saves, full, exact := simulate(t, roomy, seconds, true, lease), simulate(t, tight, seconds, true, lease), simulate(t, tight, seconds, false, 0)
+				share := full.admitted / exact.admitted
+				fmt.Fprintf(&table, "| %v | %v | %.0f | %.0f | %.0f | %.3f |\n", roundTrip, lease, rate, 1000*saves.calls/saves.asked, 1000*full.calls/full.asked, share)
+				if share < 0.95 || share > 1.02 {
+					t.Errorf("round trip %v, lease %v, %.0f requests a second: leases admit %.3f of what the store would", roundTrip, lease, rate, share)
+				}
+				if got := saves.calls / saves.asked; lease == time.Second && rate == 1000 && got > 0.2 {
+					t.Errorf("round trip %v: %.3f calls a request with a lease of a second, want few", roundTrip, got)
+				}
+			}
+		}
+	}
+	t.Log(table.String())
+}
+
 // simulate runs a load. If locally is false, every request asks the store. If length is
 // zero, there are no leases.
 func simulate(t *testing.T, l load, seconds float64, locally bool, length time.Duration) (out outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		s.slow(200*time.Microsecond, 200*time.Microsecond)
+		way := cmp.Or(l.roundTrip, 400*time.Microsecond) / 2
+		s.slow(way, way)
+		span := cmp.Or(l.window, time.Second)
 		processes := make([]window.Store, l.processes)
 		for i := range processes {
 			processes[i] = s
@@ -79,7 +112,7 @@ func simulate(t *testing.T, l load, seconds float64, locally bool, length time.D
 			processes[i] = p
 		}
 		check := window.Check{
-			Key: "k", Cost: 1, Limit: window.Limit{Hits: uint64(l.rate * l.limit), Window: time.Second},
+			Key: "k", Cost: 1, Limit: window.Limit{Hits: uint64(l.rate * l.limit * span.Seconds()), Window: span},
 			Lease: window.Lease{Length: length},
 		}
 		r := rand.New(rand.NewPCG(1, 2))

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -157,7 +158,18 @@ func (s *Store) ForgetAll() {
 		s.memory.forgetAll()
 	}
 	if s.leases != nil {
-		s.leases.endAll()
+		s.leases.endAll(func(window.LogID) bool { return true })
+	}
+}
+
+// ForgetScope is ForgetAll for the logs of one scope. Store asks the shared store once more for
+// those of the others, and their leases go on.
+func (s *Store) ForgetScope(scope window.Scope) {
+	if s.memory != nil {
+		s.memory.forgetAll()
+	}
+	if s.leases != nil {
+		s.leases.endAll(func(id window.LogID) bool { return id.Scope == scope })
 	}
 }
 
@@ -275,7 +287,7 @@ func (s *Store) takeLeased(ctx context.Context, wait bool, checks []window.Check
 	default:
 		g := group{checks: checks, decisions: decisions, leases: slices.Clone(found), plain: plain}
 		if decided, allowed, err = s.takeRest(ctx, wait, &g, now); !allowed {
-			s.putBack(&g, now)
+			s.putBackAfter(err, &g, now)
 		}
 	}
 	if decided && !wait {
@@ -343,6 +355,21 @@ func (s *Store) putBack(g *group, now time.Duration) {
 	}
 }
 
+// putBackAfter is putBack for a group that is not allowed. If some scopes have failed, the caller
+// may still allow it: then the leases are put back when it takes the rest back.
+func (s *Store) putBackAfter(err error, g *group, now time.Duration) {
+	var part *window.PartError
+	if !errors.As(err, &part) || part.Undo == nil {
+		s.putBack(g, now)
+		return
+	}
+	undo := part.Undo
+	part.Undo = func(ctx context.Context) {
+		undo(ctx)
+		s.putBack(g, now)
+	}
+}
+
 // takeRest decides the checks that leases do not answer, and reports whether they are
 // allowed. On an error, allowed is false.
 func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Duration) (decided, allowed bool, err error) {
@@ -367,10 +394,15 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 		if made {
 			return s.takeRest(ctx, wait, g, now)
 		}
-		if err == nil {
+		var part *window.PartError
+		switch scoped, ok := s.store.(window.Scoped); {
+		case err == nil:
 			err = s.ask(ctx, rest, decisions, remembered, now)
+		case errors.As(err, &part) && ok:
+			err = scoped.TakeBut(ctx, part, rest, decisions)
 		}
 		if err != nil {
+			g.takePart(err, decisions, at)
 			return true, false, err
 		}
 	}
@@ -381,6 +413,27 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 		}
 	}
 	return true, window.GroupAllowed(rest, decisions), nil
+}
+
+// takePart takes the decisions of the scopes that have not failed, now and after they were taken
+// back.
+func (g *group) takePart(err error, decisions []window.Decision, at []int) {
+	var part *window.PartError
+	if !errors.As(err, &part) {
+		return
+	}
+	take := func() {
+		for i, to := range at {
+			g.decisions[to] = decisions[i]
+		}
+	}
+	take()
+	if undo := part.Undo; undo != nil {
+		part.Undo = func(ctx context.Context) {
+			undo(ctx)
+			take()
+		}
+	}
 }
 
 // reserve makes a lease for the first check of the rest with enough demand. A group gets
@@ -403,6 +456,11 @@ func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at [
 		g.leases[at[i]] = l
 		if l != nil {
 			s.memory.forget(c.Key) // the reservation has changed what remains
+		}
+		if err != nil && !window.OneScope(g.checks) {
+			failed := new(window.PartError)
+			failed.Failed[c.Scope] = err
+			err = failed
 		}
 		return l != nil, err
 	}

@@ -29,7 +29,7 @@ func all(t *testing.T) *prometheus.Registry {
 	m := New(registry, Options{Version: "v0"})
 	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
 	Store(registry, func() redisstore.Stats {
-		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
+		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
 	})
 	Pool(registry, func() PoolStats { return PoolStats{} })
 	Local(registry, func() LocalStats { return LocalStats{} })
@@ -413,6 +413,7 @@ func TestStore(t *testing.T) {
 		return redisstore.Stats{
 			Calls: 100, Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
 			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
+			Refused:  map[window.Priority]uint64{window.PriorityLow: 8, window.PriorityHigh: 9},
 			Nodes: []redisstore.NodeStats{
 				{Address: "10.0.0.1:6379", Refuses: true, Policy: "allkeys-lru", Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
 				{Address: "10.0.0.2:6379", Open: true, ClockOffset: time.Hour},
@@ -473,7 +474,11 @@ slidegate_store_node_refuses{node="10.0.0.2:6379"} 0
 # HELP slidegate_store_not_taken_back_total Hits that could not be taken back. They count until they expire.
 # TYPE slidegate_store_not_taken_back_total counter
 slidegate_store_not_taken_back_total 12
-# HELP slidegate_store_taken_back_total Hits charged in one server of a Cluster and taken back because another server denied the request.
+# HELP slidegate_store_refused_total Store calls not sent because too many waited for the server, by the priority of their rules. on_store_error decides them.
+# TYPE slidegate_store_refused_total counter
+slidegate_store_refused_total{priority="high"} 9
+slidegate_store_refused_total{priority="low"} 8
+# HELP slidegate_store_taken_back_total Hits charged in one server of a Cluster, or in one scope, and taken back because another one denied the request.
 # TYPE slidegate_store_taken_back_total counter
 slidegate_store_taken_back_total 11
 `

@@ -13,10 +13,10 @@ var batchBounds = []float64{1, 2, 4, 8, 16, 32, 64}
 type storeCollector struct {
 	stats func() redisstore.Stats
 
-	batchCalls, calls, errors, late, dropped *prometheus.Desc
-	takenBack, notTakenBack                  *prometheus.Desc
-	open, refuses, evicts, queued, inFlight  *prometheus.Desc
-	clockOffset, clockError                  *prometheus.Desc
+	batchCalls, calls, errors, late, dropped, refused *prometheus.Desc
+	takenBack, notTakenBack                           *prometheus.Desc
+	open, refuses, evicts, queued, inFlight           *prometheus.Desc
+	clockOffset, clockError                           *prometheus.Desc
 }
 
 // Store registers the metrics of a store in Redis. stats is called at each scrape.
@@ -31,7 +31,8 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 		errors:       desc("slidegate_store_errors_total", "Store calls that Redis did not decide, by class.", "class"),
 		late:         desc("slidegate_store_late_total", "Store calls that reached Redis after their deadline. Redis did not charge them."),
 		dropped:      desc("slidegate_store_dropped_total", "Store calls not sent because their caller gave up while they waited."),
-		takenBack:    desc("slidegate_store_taken_back_total", "Hits charged in one server of a Cluster and taken back because another server denied the request."),
+		refused:      desc("slidegate_store_refused_total", "Store calls not sent because too many waited for the server, by the priority of their rules. on_store_error decides them.", "priority"),
+		takenBack:    desc("slidegate_store_taken_back_total", "Hits charged in one server of a Cluster, or in one scope, and taken back because another one denied the request."),
 		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits that could not be taken back. They count until they expire."),
 		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often in a row.", "node"),
 		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write, so it can decide denials only.", "node"),
@@ -45,7 +46,7 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 
 // Describe implements prometheus.Collector.
 func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.takenBack, c.notTakenBack, c.open, c.refuses, c.evicts, c.queued, c.inFlight, c.clockOffset, c.clockError} {
+	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.refused, c.takenBack, c.notTakenBack, c.open, c.refuses, c.evicts, c.queued, c.inFlight, c.clockOffset, c.clockError} {
 		to <- d
 	}
 }
@@ -59,6 +60,9 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 	counter(c.calls, s.Calls)
 	counter(c.late, s.Late)
 	counter(c.dropped, s.Dropped)
+	for priority, n := range s.Refused {
+		counter(c.refused, n, priority.String())
+	}
 	counter(c.takenBack, s.TakenBack)
 	counter(c.notTakenBack, s.NotTakenBack)
 	for class, n := range s.Failures {

@@ -44,7 +44,7 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 	}
 	for _, l := range p.limits(p.probe(r, &m, known)) {
 		switch {
-		case l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy:
+		case l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope:
 			continue
 		case exact && l.Log.Key != id.Key:
 			return l, 0, false

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,7 +34,8 @@ type Call struct {
 	detail    []byte
 	own       []Limit
 	stream    streamState
-	clock     time.Duration // Options.Clock when the checks were made; 0: not read yet
+	owed      *window.PartError // scopes that are not asked; nil: all are asked
+	clock     time.Duration     // Options.Clock when the checks were made; 0: not read yet
 
 	// Subjects of keys, while the request is prepared.
 	ctx      context.Context //nolint:containedctx // only while prepare runs
@@ -143,7 +145,7 @@ func (c *Call) Forget() {
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.reset(len(c.req.Descriptors))
 	c.checks, c.names, c.differs, c.clock = reuse.Slice(c.checks), reuse.Slice(c.names), false, 0
-	c.stream = streamState{}
+	c.stream, c.owed = streamState{}, nil
 	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
 		return true
 	}
@@ -202,31 +204,68 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	}
 	c.countUnlimited()
 	if err != nil && ctx.Err() != nil {
+		window.GiveBack(ctx, err)
 		return true, err // the caller has left, which is no failure of the store
 	}
 	if withoutStore || err != nil {
-		c.countErrors()
-		c.countUndecided(err)
-		if err != nil {
-			err = c.degrade(ctx, err)
-		}
-		if err != nil {
-			return true, err
-		}
-		c.recordReports(ctx, window.MayWait, c.decider.opts.Local)
-		c.answerQuestions()
-		c.verdict.Degraded = true
-		c.verdict.fold(c.decisions, c.rules.shadow)
-		c.countDegraded()
-	} else {
-		c.verdict.Degraded = c.tellLocal(ctx, wait)
-		c.answerQuestions()
-		c.verdict.fold(c.decisions, c.rules.shadow)
-		c.countLimits()
+		return true, c.decideWithout(ctx, err)
 	}
+	c.verdict.Degraded = c.tellLocal(ctx, wait)
+	c.answerQuestions()
+	c.verdict.fold(c.decisions, c.rules.shadow)
+	c.countLimits()
 	c.spread()
 	c.record()
 	return true, nil
+}
+
+// decideWithout makes the verdict of a request that the store did not decide, as a whole or in some
+// scopes. cause is why; nil: the store was not asked, and the decisions are made.
+func (c *Call) decideWithout(ctx context.Context, cause error) error {
+	some := c.markUndecided(cause)
+	c.countErrors()
+	c.countUndecided(cause)
+	if cause != nil {
+		if err := c.degrade(ctx, cause); err != nil {
+			return err
+		}
+	}
+	v := &c.verdict
+	c.recordReports(ctx, window.MayWait, c.decider.opts.Local, true)
+	if some {
+		c.recordReports(ctx, window.MayWait, c.decider.opts.Store, false)
+	}
+	c.answerQuestions()
+	v.fold(c.decisions, c.rules.shadow)
+	v.Degraded = v.Allowed || v.Decisive < 0 || v.Limits[v.Decisive].undecided
+	if some {
+		c.teach()
+		c.countLimits()
+	}
+	c.countDegraded()
+	c.spread()
+	c.record()
+	return nil
+}
+
+// markUndecided marks the limits that the store has not decided, because of cause. It reports
+// whether it has decided some.
+func (c *Call) markUndecided(cause error) (some bool) {
+	for i := range c.verdict.Limits {
+		s := &c.verdict.Limits[i]
+		s.undecided = true
+		if cause == nil {
+			continue
+		}
+		var part *window.PartError
+		if _, without := window.WithoutLog(&c.checks[i]); without && errors.As(cause, &part) {
+			s.undecided = false // it needs no store
+		} else {
+			s.undecided = window.FailedIn(cause, c.checks[i].Scope) != nil
+		}
+		some = some || !s.undecided
+	}
+	return some
 }
 
 // take makes the store call of the request. It reports false if wait is false and the
@@ -235,16 +274,19 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	o := &c.decider.opts
 	ends := c.decider.places.ends.Load()
 	apart := c.rules.shadow && c.mixed()
-	if apart && !wait {
+	if (apart || c.owed != nil) && !wait {
 		return false, nil // the first of two calls could charge, and the second could have to wait
 	}
 	var start time.Time
 	if o.StoreSeconds != nil || o.Tracer != nil {
 		start = time.Now()
 	}
-	if apart {
+	switch {
+	case apart:
 		decided, err = true, c.takeApart(ctx)
-	} else {
+	case c.owed != nil:
+		decided, err = true, o.Scopes.TakeBut(ctx, c.owed, c.checks, c.decisions)
+	default:
 		decided, err = o.Store.Take(ctx, wait, c.checks, c.decisions)
 	}
 	if !decided && err == nil {
@@ -266,7 +308,7 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if err != nil {
 		return true, fmt.Errorf("the store could not decide: %w", err)
 	}
-	return c.recordReports(ctx, wait, o.Store), nil
+	return c.recordReports(ctx, wait, o.Store, false), nil
 }
 
 // remembered reports whether a denial was repeated from memory, so that there was no store call.
@@ -301,6 +343,10 @@ func (c *Call) takeApart(ctx context.Context) error {
 			}
 		}
 		if err := c.takePart(ctx, c.decider.opts.Store); err != nil {
+			var part *window.PartError
+			if unconditional && errors.As(err, &part) {
+				return errors.Join(part.Unwrap()...) // no scope has decided the others
+			}
 			return err
 		}
 	}
@@ -313,11 +359,13 @@ func (c *Call) takePart(ctx context.Context, store window.Store) error {
 		return nil
 	}
 	decisions := make([]window.Decision, len(c.part))
-	if _, err := store.Take(ctx, window.MayWait, c.part, decisions); err != nil {
+	_, err := store.Take(ctx, window.MayWait, c.part, decisions)
+	var part *window.PartError
+	if err != nil && !errors.As(err, &part) {
 		return err
 	}
 	for i, at := range c.partAt {
 		c.decisions[at] = decisions[i]
 	}
-	return nil
+	return err
 }

@@ -113,8 +113,8 @@ func (c *Call) addChecks(i int) {
 }
 
 // addOverride adds the check for the limit that came with descriptor i, unless it sets
-// mustWait. The limit replaces that of the rule, and the rule's factor and charging
-// remain. It is neither a quota limit nor observed because the rule is, as in
+// mustWait. The limit replaces that of the rule, and the rule's factor, its charging and
+// what divides its limits remain. It is neither a quota limit nor observed because the rule is, as in
 // envoyproxy/ratelimit.
 func (c *Call) addOverride(i int) {
 	desc, m := &c.req.Descriptors[i], &c.verdict.Matches[i]
@@ -126,9 +126,10 @@ func (c *Call) addOverride(i int) {
 	if rule == nil {
 		rule = c.domain.override
 	}
+	limit := Part(*desc.Override, rule.Divide)
 	status := LimitStatus{
 		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow, ShadowAll: c.rules.shadow,
-		Limit: Limit{Limit: *desc.Override, Precision: precisionOf(*desc.Override), Name: rule.Name},
+		Limit: Limit{Limit: limit, Precision: precisionOf(limit), Name: rule.Name},
 	}
 	if rule.Always {
 		status.Mode = window.Always
@@ -151,7 +152,7 @@ func (c *Call) ownTerms(rule *Rule, terms *Terms, o *tier.Override) (own Terms, 
 	if !o.Limited() {
 		return *terms, true
 	}
-	c.own, ok = ownLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
+	c.own, ok = ownLimits(reuse.Slice(c.own), terms.Limits, rule.Divide, o.Limits)
 	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
 
@@ -178,7 +179,8 @@ func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subje
 		s.Mode = window.Any
 	}
 	check.Key, check.Limit, check.Cost = key, s.Limit.Limit, s.Cost
-	check.Mode, check.Precision, check.Lease = s.Mode, s.Limit.Precision, s.Limit.Lease
+	check.Mode, check.Scope, check.Priority = s.Mode, s.Rule.in, s.Rule.Priority
+	check.Precision, check.Lease = s.Limit.Precision, s.Limit.Lease
 	switch s.Limit.Policy {
 	case window.InFlight:
 		s.usage = usagePlain // what is held is no usage

@@ -81,6 +81,9 @@ type Options struct {
 	// block. Nil: these rules count as StoreErrorReported. It may be a [Learner] and a
 	// [Debtor].
 	Local window.Store
+	// Scopes decides requests whose limits are in several scopes, without what Store has in memory.
+	// Nil: there is one scope.
+	Scopes window.Scoped
 	// Subjects finds the subject of an API key. Nil: the directory of the rules does.
 	Subjects tier.Resolver
 	// Wait is how long one request waits for Subjects at most.
@@ -138,12 +141,16 @@ type Learner interface {
 type Debtor interface {
 	// Owing reports whether there may be such logs. It is cheap.
 	Owing() bool
+	// Owed returns the scopes of such logs of a group, each with [window.ErrOwed]. Nil: the group
+	// has none.
+	Owed([]window.Check) *window.PartError
 	// TakeOwed decides a group if one of its logs is such a log.
 	TakeOwed(context.Context, []window.Check, []window.Decision) (decided bool, err error)
 	// Recheck is called with a group that Options.Store has allowed. It decides the
 	// group again if that decision could not count what is still to be charged.
 	Recheck(context.Context, []window.Check, []window.Decision) (decided bool, err error)
-	// TakeAfter decides a group after Options.Store has failed with cause.
+	// TakeAfter decides a group after Options.Store has failed with cause. Of a
+	// [window.PartError], the group has the checks of the scopes that have failed.
 	TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error
 }
 

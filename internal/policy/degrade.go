@@ -33,14 +33,50 @@ func (c *Call) denyUnresolved() (denied bool) {
 }
 
 // takeOwed has the local store decide, if one of its logs is still to be charged to the
-// store. It reports whether the local store has decided.
+// store. It reports whether the local store has decided. If such logs are in some scopes of the
+// request only, the others are asked, and takeOwed notes which are not.
 func (c *Call) takeOwed(ctx context.Context) (ok bool) {
-	debtor := c.decider.debtor
-	if debtor == nil || !debtor.Owing() || !c.onlyLocal() {
+	d := c.decider
+	if d.debtor == nil || !d.debtor.Owing() {
 		return false
 	}
-	ok, err := debtor.TakeOwed(ctx, c.checks, c.decisions)
+	if d.opts.Scopes != nil && !window.OneScope(c.checks) {
+		if c.owed = d.debtor.Owed(c.checks); c.owed == nil || c.rules.shadow {
+			c.owed = nil
+			return false
+		}
+		some := false
+		for i := range c.checks {
+			switch scope := c.checks[i].Scope; {
+			case c.owed.Failed[scope] == nil:
+				some = true
+			case c.verdict.Limits[i].Rule.storeError != StoreErrorLocal:
+				c.owed = nil // the store decides
+				return false
+			}
+		}
+		if some {
+			return false
+		}
+		c.owed = nil
+	}
+	if !c.onlyLocal(false) {
+		return false
+	}
+	ok, err := d.debtor.TakeOwed(ctx, c.checks, c.decisions)
 	return ok && err == nil
+}
+
+// teach tells the local store what the store has decided.
+func (c *Call) teach() {
+	if c.decider.learner == nil {
+		return
+	}
+	for i := range c.verdict.Limits {
+		if s := &c.verdict.Limits[i]; s.Rule.storeError == StoreErrorLocal && !s.undecided {
+			c.decider.learner.Learn(&c.checks[i], &c.decisions[i])
+		}
+	}
 }
 
 // tellLocal tells the local store what the store has decided. It reports whether the
@@ -49,89 +85,117 @@ func (c *Call) tellLocal(ctx context.Context, wait bool) (again bool) {
 	d := c.decider
 	allowed := window.GroupAllowed(c.checks, c.decisions)
 	// Without waiting, a store denies only by repeating a denial that Learn has seen.
-	if d.learner != nil && (allowed || wait) {
-		for i := range c.verdict.Limits {
-			if c.verdict.Limits[i].Rule.storeError == StoreErrorLocal {
-				d.learner.Learn(&c.checks[i], &c.decisions[i])
-			}
-		}
+	if allowed || wait {
+		c.teach()
 	}
-	if d.debtor == nil || !allowed || !wait || !d.debtor.Owing() || !c.onlyLocal() {
+	if d.debtor == nil || !allowed || !wait || !d.debtor.Owing() || !c.onlyLocal(false) {
 		return false
 	}
 	again, err := d.debtor.Recheck(ctx, c.checks, c.decisions)
 	return again && err == nil
 }
 
-// onlyLocal reports whether the local store can decide the whole request, and may deny
-// it.
-func (c *Call) onlyLocal() bool {
+// onlyLocal reports whether the local store can decide the whole request, or all of it that the
+// store has not decided, and may deny it.
+func (c *Call) onlyLocal(undecided bool) bool {
 	for i := range c.verdict.Limits {
-		if c.verdict.Limits[i].Rule.storeError != StoreErrorLocal {
+		if s := &c.verdict.Limits[i]; (s.undecided || !undecided) && s.Rule.storeError != StoreErrorLocal {
 			return false
 		}
 	}
 	return !c.rules.shadow
 }
 
-// degrade decides a request by the choices of its rules, after the store has failed with
-// cause. The strictest choice counts: StoreErrorDeny denies the request, else
-// StoreErrorReported makes degrade return cause, else the local logs decide.
+// degrade decides the limits that the store has not decided by the choices of their rules, after
+// it has failed with cause. The strictest choice counts: StoreErrorDeny denies the request, else
+// StoreErrorReported makes degrade return cause, else the local logs decide. If the request is not
+// allowed, degrade takes back what the other scopes have charged.
 func (c *Call) degrade(ctx context.Context, cause error) error {
 	if errors.Is(cause, window.ErrBadCheck) {
 		return cause // a bug here, not a failure of the store
 	}
 	v := &c.verdict
 	var group window.Verdict
-	report := false
+	report, room := false, false
 	c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		choice := s.Rule.storeError
-		if choice == StoreErrorLocal && c.decider.opts.Local == nil {
-			choice = StoreErrorReported
+		if !s.undecided {
+			group.Add(s.Mode, c.decisions[i].Allowed)
+			room = room || s.Mode == window.Any && c.decisions[i].Allowed
+			continue
 		}
-		if choice == StoreErrorReported && s.Observed {
-			choice = StoreErrorAllow // an observed limit must not deny, and a report may
-		}
-		c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
-		switch choice {
-		case StoreErrorAllow:
-			s.Unknown = true
-		case StoreErrorDeny:
-			if s.Mode != window.Refund { // a refund is lost, and never denied
-				c.decisions[i] = window.Decision{RetryAfter: s.Rule.storeErrorRetry()}
-				s.Blind = true
-			}
-		case StoreErrorLocal:
-			c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)
-		default:
-			s.Unknown = true
-			report = true
-		}
+		report = c.choose(i) || report
 		group.Add(s.Mode, c.decisions[i].Allowed)
 	}
 	if !group.Allowed() {
 		for _, at := range c.partAt {
 			v.Limits[at].Unknown = true // the local store is not asked
 		}
+		window.GiveBack(ctx, cause)
 		return nil
 	}
 	if report {
+		window.GiveBack(ctx, cause)
 		return cause
 	}
+	for i := range c.part {
+		if room && c.part[i].Mode == window.Any {
+			c.part[i].Mode = window.Observe // another alternative passes anyway
+		}
+	}
 	if err := c.takeLocal(ctx, cause); err != nil {
+		window.GiveBack(ctx, cause)
 		return fmt.Errorf("%w; the local store could not decide either: %w", cause, err)
+	}
+	if !window.GroupAllowed(c.checks, c.decisions) {
+		window.GiveBack(ctx, cause)
 	}
 	return nil
 }
 
-// takeLocal asks the local store for the checks in part. If these are the whole request,
-// the store may be charged later with what the local store admits.
+// choose applies the choice of the rule of a limit that the store has not decided. It reports
+// whether that is StoreErrorReported.
+func (c *Call) choose(i int) (report bool) {
+	s := &c.verdict.Limits[i]
+	choice := s.Rule.storeError
+	if choice == StoreErrorLocal && c.decider.opts.Local == nil {
+		choice = StoreErrorReported
+	}
+	if choice == StoreErrorReported && s.Observed {
+		choice = StoreErrorAllow // an observed limit must not deny, and a report may
+	}
+	c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
+	switch choice {
+	case StoreErrorAllow:
+		s.Unknown = true
+	case StoreErrorDeny:
+		if s.Mode != window.Refund { // a refund is lost, and never denied
+			c.decisions[i] = window.Decision{RetryAfter: s.Rule.storeErrorRetry()}
+			s.Blind = true
+		}
+	case StoreErrorLocal:
+		c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)
+	default:
+		s.Unknown = true
+		report = true
+	}
+	return report
+}
+
+// takeLocal asks the local store for the checks in part. If these are all that the store has not
+// decided, the store may be charged later with what the local store admits.
 func (c *Call) takeLocal(ctx context.Context, cause error) error {
 	d := c.decider
-	if d.debtor != nil && len(c.part) > 0 && c.onlyLocal() {
-		return d.debtor.TakeAfter(ctx, cause, c.checks, c.decisions)
+	if d.debtor == nil || len(c.part) == 0 || !c.onlyLocal(true) {
+		return c.takePart(ctx, d.opts.Local)
 	}
-	return c.takePart(ctx, d.opts.Local)
+	decisions := make([]window.Decision, len(c.part))
+	if err := d.debtor.TakeAfter(ctx, cause, c.part, decisions); err != nil {
+		return err
+	}
+	for i, at := range c.partAt {
+		c.decisions[at] = decisions[i]
+	}
+	return nil
 }

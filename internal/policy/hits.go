@@ -83,11 +83,8 @@ func (c *Call) countUndecided(failed error) {
 	if failed != nil {
 		c.decider.opts.Hits.StoreFailed()
 	}
-	limits := c.verdict.Limits
-	for i := range limits {
-		if i == 0 || limits[i].Descriptor != limits[i-1].Descriptor {
-			c.addHits(&limits[i], Hits{Total: limits[i].Cost})
-		}
+	for s := range c.undecided {
+		c.addHits(s, Hits{Total: s.Cost})
 	}
 }
 
@@ -98,7 +95,7 @@ func (c *Call) countDegraded() {
 	}
 	c.countShadowed()
 	for _, at := range c.verdict.Strictest {
-		if at < 0 {
+		if at < 0 || !c.verdict.Limits[at].undecided {
 			continue
 		}
 		s := &c.verdict.Limits[at]

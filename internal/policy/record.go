@@ -47,15 +47,25 @@ func (c *Call) countUnlimited() {
 
 // countErrors counts that the store could not decide, once for each descriptor.
 func (c *Call) countErrors() {
-	limits := c.verdict.Limits
-	for i := range limits {
-		if i == 0 || limits[i].Descriptor != limits[i-1].Descriptor {
-			limits[i].Rule.meter.Count(OutcomeError)
+	for s := range c.undecided {
+		s.Rule.meter.Count(OutcomeError)
+	}
+}
+
+// undecided yields the first limit of each descriptor that the store of its scope did not decide.
+func (c *Call) undecided(yield func(*LimitStatus) bool) {
+	last := -1
+	for i := range c.verdict.Limits {
+		s := &c.verdict.Limits[i]
+		if s.undecided && s.Descriptor != last {
+			if last = s.Descriptor; !yield(s) {
+				return
+			}
 		}
 	}
 }
 
-// countLimits counts the strictest limit of each descriptor.
+// countLimits counts the strictest limit of each descriptor that the store has decided.
 func (c *Call) countLimits() {
 	if !c.decider.counts {
 		return
@@ -65,7 +75,7 @@ func (c *Call) countLimits() {
 		c.countShadowed()
 	}
 	for i, at := range v.Strictest {
-		if at < 0 {
+		if at < 0 || v.Limits[at].undecided {
 			continue
 		}
 		s := &v.Limits[at]

@@ -76,8 +76,9 @@ func (s *LimitStatus) ask(check *window.Check) {
 // recordReports records usage that a store has decided and not charged. It reports false if
 // wait is false and the store has to wait. The store has charged nothing then.
 //
-// If recording fails, the answer stays: what is denied is denied. The usage is lost.
-func (c *Call) recordReports(ctx context.Context, wait bool, store window.Store) (decided bool) {
+// If recording fails, the answer stays: what is denied is denied. The usage is lost. It is for
+// the limits that the store has decided, or for the others if undecided is true.
+func (c *Call) recordReports(ctx context.Context, wait bool, store window.Store, undecided bool) (decided bool) {
 	if !c.differs {
 		return true
 	}
@@ -85,7 +86,7 @@ func (c *Call) recordReports(ctx context.Context, wait bool, store window.Store)
 	allowed := window.GroupAllowed(c.checks, c.decisions)
 	for i := range c.verdict.Limits {
 		s, d := &c.verdict.Limits[i], &c.decisions[i]
-		if s.Unknown || s.Blind || !s.uncharged(allowed, d) {
+		if s.Unknown || s.Blind || s.undecided != undecided || !s.uncharged(allowed, d) {
 			continue
 		}
 		check := c.checks[i]

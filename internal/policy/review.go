@@ -265,12 +265,15 @@ func (r *Rule) Traits() []string {
 			parts = append(parts, text)
 		}
 	}
+	add(r.Scope != "", "scope="+r.Scope)
+	add(r.Priority != window.PriorityNormal, "priority="+r.Priority.String())
 	add(r.Quota, "quota")
 	add(slices.Contains(r.Share, true), "share_threshold")
 	add(r.Always, "charge=always")
 	add(r.AllowedOnly, "charge=allowed")
 	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
 	add(r.Once.Entry != "", fmt.Sprintf("charge_once=%q", r.Once))
+	add(r.Divide > 1, fmt.Sprintf("divide=%d", r.Divide))
 	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
 	choice := "on_store_error=" + r.OnStoreError.String()
 	if r.StoreErrorRetry > 0 {

@@ -155,9 +155,18 @@ type Rule struct {
 	Factor uint64
 	// Once makes requests with one idempotency key charge once.
 	Once ChargeOnce
+	// Divide is how many regions have a fixed part of each limit. Terms and ByTier have this
+	// region's parts already. The limits of subjects, and those that come with a request, are
+	// divided when they replace these: see [Part]. Zero and 1: nothing is divided.
+	Divide uint64
 	// Replaces are names of rules, as the file writes them, that do not apply if this
 	// rule matches in the same request.
 	Replaces []string
+	// Scope is the name of the store in which the limits count; see [Rules.SetScopes]. Empty: that
+	// of the region.
+	Scope string
+	// Priority says whether the store decides requests of the rule before others that wait.
+	Priority window.Priority
 	// OnStoreError is the rule's own choice. [Rule.StoreError] returns the one that
 	// applies.
 	OnStoreError OnStoreError
@@ -182,6 +191,7 @@ type Rule struct {
 	given      string       // the name in the file
 	shown      string       // given, or Name if given is no text for a header
 	storeError OnStoreError // never StoreErrorUnset
+	in         window.Scope // the number of Scope
 	identity   []identityPart
 	subject    int    // index of the subject's entry in the path; -1: not in the path
 	hasSubject bool   // an entry of the path or of the request names the subject
@@ -273,6 +283,8 @@ type Rules struct {
 	domains map[string]*domain
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
+	// scopes are the names of the stores that rules can name, by their numbers.
+	scopes []string
 	// jitter is the share of limits that come with a request, if no rule matches.
 	jitter  float64
 	jitters bool // this share or that of a rule is set
@@ -320,6 +332,9 @@ type Identity struct {
 	Elsewhere bool
 }
 
+// RegionScope is the name of the store of the region.
+const RegionScope = "region"
+
 // NewRules returns a generation without rules.
 func NewRules(who Identity) *Rules {
 	return &Rules{
@@ -331,7 +346,30 @@ func NewRules(who Identity) *Rules {
 		domains: make(map[string]*domain),
 
 		storeError: StoreErrorReported,
+		scopes:     []string{RegionScope},
 	}
+}
+
+// SetScopes sets the names of the stores that rules can name, by their numbers. The first is that
+// of the region, and the only one if SetScopes is not called. It must be called before rules are
+// added.
+func (rs *Rules) SetScopes(names []string) { rs.scopes = names }
+
+// Scopes returns the names of the stores that rules can name, by their numbers.
+func (rs *Rules) Scopes() []string { return rs.scopes }
+
+// HoldScopes returns the numbers of the scopes in which requests in flight may hold something.
+func (rs *Rules) HoldScopes() (all []window.Scope) {
+	for _, r := range rs.rules {
+		holds := r.Terms.inFlight()
+		for _, t := range r.byTier {
+			holds = holds || t.inFlight()
+		}
+		if holds && !slices.Contains(all, r.in) {
+			all = append(all, r.in)
+		}
+	}
+	return all
 }
 
 // SetOnStoreError sets the choice of rules that have none, and of limits that come with
@@ -396,6 +434,15 @@ func (rs *Rules) Add(r Rule) error {
 	}
 	r.Path = slices.Clone(r.Path)
 	r.storeError = cmp.Or(r.OnStoreError, rs.storeError)
+	if r.Scope != "" {
+		in := slices.Index(rs.scopes, r.Scope)
+		if in < 0 {
+			return fmt.Errorf("unknown scope %q, expected one of %q", r.Scope, rs.scopes)
+		}
+		if r.in = window.Scope(in); r.in == window.Region {
+			r.Scope = ""
+		}
+	}
 	for i, n := range r.Path {
 		switch {
 		case n.AnyValue:
@@ -566,6 +613,9 @@ func (rs *Rules) checkFlags(r *Rule) error {
 	}
 	if !(r.RetryJitter >= 0 && r.RetryJitter <= 1) {
 		return fmt.Errorf("a retry jitter of %v is not from 0 to 1", r.RetryJitter)
+	}
+	if r.Divide > MaxDivide {
+		return fmt.Errorf("limits divided by %d, more than %d", r.Divide, MaxDivide)
 	}
 	if r.Always && r.AllowedOnly {
 		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")

@@ -104,7 +104,7 @@ func (rs *Rules) Log(ctx context.Context, subjects tier.Resolver, id window.LogI
 	p := Account{rules: rs, query: AccountQuery{Subjects: subjects}, left: keyWait}
 	s := p.holderOfLog(ctx, place, name, &h)
 	for _, l := range rs.Sample(place, s) {
-		if l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy {
+		if l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope {
 			continue
 		}
 		l.Log, l.Shown = id, p.shown(place, id.Key)

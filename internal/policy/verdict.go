@@ -29,6 +29,9 @@ type LimitStatus struct {
 	// policy.
 	Period window.Period
 
+	// undecided is true if the store of the limit's scope did not decide.
+	undecided bool
+
 	ownDay   bool   // Limit.Calendar starts on the day of the subject's label
 	recorded bool   // recordReports has recorded the cost
 	room     uint64 // what remained before that
@@ -149,7 +152,8 @@ type Verdict struct {
 	// Allowed is true if the request may pass. The modes of the limits say what was
 	// charged.
 	Allowed bool
-	// Degraded is true if the store did not decide, and the rules' own choices did.
+	// Degraded is true if the store did not decide, and the rules' own choices did. If the stores
+	// of some scopes have decided and one of their limits denies, it is false.
 	Degraded bool
 	// Limits has each limit that was checked, in the order of the descriptors.
 	Limits []LimitStatus
@@ -239,7 +243,7 @@ func (v *Verdict) DegradedBy() OnStoreError {
 		return StoreErrorDeny
 	}
 	for i := range v.Limits {
-		if v.Limits[i].Rule.storeError == StoreErrorLocal {
+		if s := &v.Limits[i]; s.undecided && s.Rule.storeError == StoreErrorLocal {
 			return StoreErrorLocal
 		}
 	}

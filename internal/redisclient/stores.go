@@ -3,6 +3,7 @@ package redisclient
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
@@ -14,13 +15,29 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// Stores are the store in Redis with its client, the store of this process in front of it, and the
-// shares of this process beside it.
+// Stores are the store of one scope in Redis with its client, and the store of this process in front
+// of it and the shares beside it, which all scopes have in common.
 type Stores struct {
 	*redisstore.Store
 	Client redis.UniversalClient
+	Scope  window.Scope
 	Local  *local.Store
 	Shares *local.Shares
+
+	// Only those of the region have the following. Shared is the store of all scopes. Scopes is the
+	// same, and nil if there is one scope. Others are the stores of the other scopes.
+	Shared Shared
+	Scopes *redisstore.Scopes
+	Others []*Stores
+}
+
+// Shared is the store in Redis, of one scope or of several.
+type Shared interface {
+	window.Ender
+	window.Keeper
+	window.Store
+	local.Reserver
+	Bytes(context.Context, window.LogID) ([]byte, error)
 }
 
 // StoresOptions say what a process wants to hear of its stores. Log is required.
@@ -30,66 +47,136 @@ type StoresOptions struct {
 	Connected func()
 	// Store has functions that the store calls. OpenStores sets its other fields.
 	Store redisstore.Options
-	// Wrap returns the store that Local asks. Nil: the store in Redis itself.
-	Wrap func(*redisstore.Store) window.Store
+	// Wrap returns the store that Local asks, from that of all scopes. Nil: that store itself. Only
+	// the options of the region have it.
+	Wrap func(Shared) window.Store
 }
 
-// OpenStores returns the stores for a section store. Redis need not answer yet.
+// OpenStores returns the stores of the region for a section store, without other scopes. Redis need
+// not answer yet.
 func OpenStores(s settings.Store, o StoresOptions) (*Stores, error) {
-	client, err := New(Options{Redis: s.Redis.Redis, Section: "store.redis", Timeout: s.Timeout, Connected: o.Connected, Log: o.Log})
+	s.Scopes = nil
+	return OpenScopes(s, func(window.Scope) StoresOptions { return o })
+}
+
+// OpenScopes returns the stores of the region, with those of the other scopes of the section. of
+// returns the options of each. Redis need not answer yet.
+func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores, error) {
+	names := s.Scopes.Names()
+	var (
+		all      []*Stores
+		stores   []*redisstore.Store
+		replicas []int
+		timeout  time.Duration
+	)
+	for i := range names {
+		one, err := openStore(s, window.Scope(i), of(window.Scope(i)))
+		if err != nil {
+			for _, opened := range all {
+				err = errors.Join(err, opened.close())
+			}
+			return nil, err
+		}
+		all, stores = append(all, one), append(stores, one.Store)
+		timeout = max(timeout, s.TimeoutOf(one.Scope))
+		if i > 0 {
+			replicas = append(replicas, s.Scopes[i-1].Replicas)
+		}
+	}
+	st := all[0]
+	st.Others, st.Shared = all[1:], st.Store
+	if len(st.Others) > 0 {
+		st.Scopes = redisstore.NewScopes(names, stores)
+		st.Shared = st.Scopes
+	}
+	var asked window.Store = st.Shared
+	if wrap := of(window.Region).Wrap; wrap != nil {
+		asked = wrap(st.Shared)
+	}
+	keys := s.LocalKeys
+	if keys == 0 {
+		keys = -1 // local.New: remember no denials
+	}
+	var err error
+	if st.Local, err = local.New(asked, local.Options{Keys: keys, Reserver: st.Shared}); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	maxKeys, maxBytes := s.Memory.Bounds()
+	st.Shares, err = local.NewShares(local.ShareOptions{
+		Replicas: s.Replicas, ScopeReplicas: replicas, Memory: memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes}, Settler: st.Settler(), Timeout: timeout,
+	})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	for _, one := range st.Others {
+		one.Local, one.Shares = st.Local, st.Shares
+	}
+	return st, nil
+}
+
+// farCalls is how many calls a server of another scope has under way at most. It may be far away.
+const farCalls = 8
+
+// openStore returns the store of one scope and its client, without those that all have in common.
+func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, error) {
+	at, section := s.RedisOf(scope)
+	client, err := New(Options{Redis: at.Redis, Section: section, Timeout: s.TimeoutOf(scope), Connected: o.Connected, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	st := &Stores{Client: client}
+	st := &Stores{Client: client, Scope: scope}
 	to, changed := o.Store, o.Store.Changed
-	to.Name, to.Prefix, to.Timeout = masterName(&s.Redis.URL), s.Redis.KeyPrefix, s.Timeout
-	to.Failures, to.ProbeInterval = s.Redis.Breaker.Failures, s.Redis.Breaker.ProbeInterval
+	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
+	to.Failures, to.ProbeInterval, to.MaxWaiting = at.Breaker.Failures, at.Breaker.ProbeInterval, at.MaxWaiting
+	if scope != window.Region {
+		to.Calls = farCalls
+	}
 	to.Refunds = to.Prefix + redisstore.RefundsChannel
 	to.Changed = func(c redisstore.Change) {
 		if !c.Open && !c.Refuses && st.Local != nil {
-			st.Local.ForgetAll() // the server may have lost the logs behind the remembered denials
+			st.Local.ForgetScope(scope) // the server may have lost the logs behind the remembered denials
 		}
 		if changed != nil {
 			changed(c)
 		}
 	}
 	st.Store = redisstore.New(client, to)
-	var asked window.Store = st.Store
-	if o.Wrap != nil {
-		asked = o.Wrap(st.Store)
-	}
-	keys := s.LocalKeys
-	if keys == 0 {
-		keys = -1 // local.New: remember no denials
-	}
-	if st.Local, err = local.New(asked, local.Options{Keys: keys, Reserver: st.Store}); err != nil {
-		return nil, errors.Join(err, st.Close())
-	}
-	maxKeys, maxBytes := s.Memory.Bounds()
-	st.Shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Replicas, Memory: memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes}, Settler: st.Settler(), Timeout: s.Timeout,
-	})
-	if err != nil {
-		return nil, errors.Join(err, st.Close())
-	}
 	return st, nil
 }
 
-// Close gives back the hits that are reserved, and closes the stores and the client. Call it once.
+// close closes the store of one scope and its client.
+func (s *Stores) close() error { return errors.Join(s.Store.Close(), s.Client.Close()) }
+
+// Close gives back the hits that are reserved, and closes the stores of all scopes and their
+// clients. Call it once, and only for the region.
 func (s *Stores) Close() error {
-	if s.Local == nil {
-		return errors.Join(s.Store.Close(), s.Client.Close())
-	}
 	var err error
 	if s.Shares != nil {
 		err = s.Shares.Close() // before the store, which it may still charge
 	}
-	return errors.Join(err, s.Local.Close(), s.Client.Close())
+	if s.Local != nil {
+		err = errors.Join(err, s.Local.Close())
+	}
+	for _, one := range append([]*Stores{s}, s.Others...) {
+		err = errors.Join(err, one.close())
+	}
+	return err
 }
 
-// Hear forgets remembered denials when another process refunds or removes their logs, until ctx ends.
+// Hear forgets remembered denials when another process refunds or removes their logs in the scope,
+// until ctx ends.
 func (s *Stores) Hear(ctx context.Context) error {
-	return s.Watch(ctx, redisstore.Heard{Refunded: s.Local.Forget, Removed: s.Reset, Missed: s.Local.ForgetAll})
+	return s.Watch(ctx, redisstore.Heard{
+		Refunded: func(id window.LogID) {
+			id.Scope = s.Scope
+			s.Local.Forget(id)
+		},
+		Removed: func(id window.LogID) {
+			id.Scope = s.Scope
+			s.Reset(id)
+		},
+		Missed: func() { s.Local.ForgetScope(s.Scope) },
+	})
 }
 
 // Reset forgets what this process knows of a log that was removed from Redis.
@@ -99,11 +186,11 @@ func (s *Stores) Reset(id window.LogID) {
 }
 
 // Settler returns what charges Redis for hits that this process admitted without it.
-func (s *Stores) Settler() local.Settler { return settler{s.Local, s.Store} }
+func (s *Stores) Settler() local.Settler { return settler{s.Local, s.Shared} }
 
 type settler struct {
 	*local.Store
-	redis *redisstore.Store
+	redis Shared
 }
 
 // Doubt implements local.Settler.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,17 +24,23 @@ import (
 // timeout bounds Print. A person waits for it.
 const timeout = 5 * time.Second
 
-// Print writes to w the content of a log in the Redis of the settings. key is the whole name
+// Print writes to w the content of a log in the Redis of a scope of the settings. key is the whole name
 // of the log, as SCAN prints it. Print writes the newest entries, oldest first, or the holds that
 // end last, at most as many as entries says. A negative number means all.
-func Print(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
+func Print(ctx context.Context, s settings.Settings, scope, key string, entries int, w io.Writer) error {
 	if s.Store.Type != settings.StoreRedis {
 		return fmt.Errorf("store.type is %s in these settings, but rls inspect reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables", s.Store.Type)
 	}
-	s.Store.Redis.DialTimeout = timeout
+	names := s.Store.Scopes.Names()
+	number := slices.Index(names, scope)
+	if number < 0 {
+		return fmt.Errorf("--scope: %s", strict.NotOneOf(scope, names))
+	}
+	at, section := s.Store.RedisOf(window.Scope(number))
+	at.DialTimeout = timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis.Redis, Section: "store.redis", Timeout: timeout, Log: zap.NewNop()})
+	client, err := redisclient.New(redisclient.Options{Redis: at.Redis, Section: section, Timeout: timeout, Log: zap.NewNop()})
 	if err != nil {
 		return err
 	}
@@ -48,11 +55,11 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
-		return fmt.Errorf("no key %q in Redis; names begin with store.redis.key_prefix, here %q, and Redis deletes idle logs", key, s.Store.Redis.KeyPrefix)
+		return fmt.Errorf("no key %q in Redis; names begin with %s.key_prefix, here %q, and Redis deletes idle logs", key, section, at.KeyPrefix)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("the value of %q is not a log: it is not a string", key)
 	case err != nil:
-		return fmt.Errorf("store.redis.url: Redis does not answer as expected: %w", err)
+		return fmt.Errorf("%s.url: Redis does not answer as expected: %w", section, err)
 	}
 	log, err := window.Decode([]byte(value.Val()))
 	if err != nil {

@@ -84,7 +84,7 @@ func TestPrint(t *testing.T) {
 		{"list", -1, nil, `the value of "list" is not a log: it is not a string`},
 	} {
 		var out strings.Builder
-		err := Print(t.Context(), s, tt.key, tt.entries, &out)
+		err := Print(t.Context(), s, settings.ScopeRegion, tt.key, tt.entries, &out)
 		if tt.wantErr == "" && err != nil || tt.wantErr != "" && !strings.Contains(fmt.Sprint(err), tt.wantErr) {
 			t.Errorf("%s: error %v, want %q", tt.key, err, tt.wantErr)
 		}
@@ -107,11 +107,20 @@ func TestPrint(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Store.Redis.URL = redisURL(t, "redis://support:pw@"+addr)
-	if err := Print(t.Context(), s, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
+	if err := Print(t.Context(), s, settings.ScopeRegion, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
 		t.Errorf("as the user of the docs: %v", err)
 	}
+	// Another scope has a Redis of its own.
+	if err := Print(t.Context(), s, "globe", "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), `--scope: "globe" is not one of region`) {
+		t.Errorf("an unknown scope: %v", err)
+	}
+	s.Store.Scopes = settings.Scopes{{Name: "global", ScopeStore: settings.ScopeStore{Redis: s.Store.Redis}}}
+	s.Store.Scopes[0].Redis.KeyPrefix = "g:"
+	if err := Print(t.Context(), s, "global", "slidegate:k:1", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), `store.scopes.global.redis.key_prefix, here "g:"`) {
+		t.Errorf("a scope without the log: %v", err)
+	}
 	s.Store.Type = settings.StoreMemory
-	if err := Print(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory in these settings") || !strings.Contains(err.Error(), "--config") {
+	if err := Print(t.Context(), s, settings.ScopeRegion, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory in these settings") || !strings.Contains(err.Error(), "--config") {
 		t.Errorf("with the embedded store: %v, want a reason", err)
 	}
 }

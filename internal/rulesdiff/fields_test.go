@@ -59,6 +59,7 @@ func (g *generation) build(t *testing.T) Set {
 		t.Fatal(err)
 	}
 	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: d})
+	rs.SetScopes([]string{policy.RegionScope, "global"})
 	other := policy.Rule{Domain: "d", Path: []descriptors.Node{{Key: "other", AnyValue: true}}, Name: "other", Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}}}}}
 	for _, r := range []policy.Rule{g.rule, other} {
 		if err := rs.Add(r); err != nil {
@@ -75,6 +76,8 @@ var fieldCases = map[string]struct {
 	what           string
 }{
 	"Rule.Name":            {nil, func(_ *testing.T, g *generation) { g.rule.Name = "n" }, "name"},
+	"Rule.Scope":           {nil, func(_ *testing.T, g *generation) { g.rule.Scope = "global" }, "scope"},
+	"Rule.Priority":        {nil, func(_ *testing.T, g *generation) { g.rule.Priority = window.PriorityHigh }, "priority"},
 	"Rule.Subject":         {nil, func(_ *testing.T, g *generation) { g.rule.Subject = "route" }, "subject"},
 	"Rule.ByTier":          {nil, func(_ *testing.T, g *generation) { g.rule.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }, "limits"},
 	"Rule.Terms":           {nil, func(_ *testing.T, g *generation) { g.rule.Terms = policy.Terms{} }, "limits"},
@@ -87,6 +90,7 @@ var fieldCases = map[string]struct {
 	"ChargeOnce.Entry":     {once1, func(_ *testing.T, g *generation) { g.rule.Once.Entry = "other" }, "charge_once"},
 	"ChargeOnce.For":       {once1, func(_ *testing.T, g *generation) { g.rule.Once.For = time.Hour }, "charge_once"},
 	"ChargeOnce.Retries":   {once1, func(_ *testing.T, g *generation) { g.rule.Once.Retries = 2 }, "charge_once"},
+	"Rule.Divide":          {nil, func(_ *testing.T, g *generation) { g.rule.Divide = 2 }, "divide"},
 	"Rule.Replaces":        {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
 	"Rule.OnStoreError":    {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorLocal }, "on_store_error"},
 	"Rule.StoreErrorRetry": {func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorDeny }, func(_ *testing.T, g *generation) { g.rule.StoreErrorRetry = time.Hour }, "on_store_error"},
@@ -151,7 +155,7 @@ var meaningless = map[string]string{
 }
 
 // made are the fields of a rule that Rules.Add makes of the others.
-var made = []string{"owner", "id", "label", "given", "shown", "storeError", "identity", "subject", "hasSubject", "detail", "hidden", "byTier", "meter", "hits", "learns", "reports", "asked"}
+var made = []string{"owner", "id", "label", "given", "shown", "storeError", "in", "identity", "subject", "hasSubject", "detail", "hidden", "byTier", "meter", "hits", "learns", "reports", "asked"}
 
 // TestEveryFieldIsCompared: each field of what a set holds is compared, or says here why it is not.
 func TestEveryFieldIsCompared(t *testing.T) {

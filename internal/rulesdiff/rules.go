@@ -42,7 +42,15 @@ var parts = []part{
 		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
 	}},
 	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Once.String() }, verdict: chargeOnce},
+	{fields: []string{"Divide"}, what: "divide", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Divide, 1)) }, verdict: ordered(func(r *policy.Rule) int { return int(max(r.Divide, 1)) })},
 	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
+	// Another store has another log, so what was used counts no more there.
+	{fields: []string{"Scope"}, what: "scope", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return cmp.Or(r.Scope, policy.RegionScope)
+	}, verdict: incomparable},
+	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return r.Priority.String()
+	}, verdict: incomparable},
 	{fields: []string{"OnStoreError", "StoreErrorRetry"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
 	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return fmt.Sprintf("%.4g%%", 100*r.RetryJitter)

@@ -95,6 +95,13 @@
 // Decisions describe the log after the call. What remains, and the waits, count what
 // the call has recorded.
 //
+// # Scopes
+//
+// A [Check] has a [Scope], which says which of several stores has its log. A store of one scope
+// ignores it. A [Scoped] store keeps the contract across its scopes, with these differences. Checks
+// of mode Always and Refund are recorded in each scope by itself, so they stay if another scope
+// fails. A failure of some scopes is a [PartError].
+//
 // # Policies
 //
 // The contract above is that of [Sliding]. A limit may name another [Policy]; points 2 to 4

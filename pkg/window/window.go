@@ -59,12 +59,13 @@ func (l Limit) Valid() error {
 	return l.validPolicy()
 }
 
-// A LogID names one log: a key, its policy and the length of its window. A log of
-// [InFlight] has no window, so another hold time keeps the log.
+// A LogID names one log: a key, its policy, the length of its window, and the scope whose
+// store has it. A log of [InFlight] has no window, so another hold time keeps the log.
 type LogID struct {
 	Key    string
 	Window time.Duration
 	Policy Policy
+	Scope  Scope
 }
 
 // A Check asks one log for a cost under a limit.
@@ -79,6 +80,12 @@ type Check struct {
 	// Mode says whether the check can deny its group, and when it is charged. The zero
 	// value is [Enforce].
 	Mode Mode
+	// Scope says which store has the log.
+	Scope Scope
+	// Priority says whether the store decides the check's group before others that wait for it,
+	// and which it refuses if too many wait. The highest of a group counts. A store without a
+	// queue ignores it.
+	Priority Priority
 	// Times are rounded up to a multiple of Precision, which is from 0 to the window.
 	// Zero is exact. A fraction of the log's [Unit] counts as a whole unit. A log holds
 	// at most window/Precision + 2 entries. A hit may count up to one Precision too
@@ -121,6 +128,7 @@ type Reservation struct {
 	// Log is the store's own name of the log, and Window the length of its window.
 	Log    string
 	Window time.Duration
+	Scope  Scope
 	// Instant is when the cost was recorded, in the store's own unit.
 	Instant int64
 	// Cost is the number of hits that were reserved.
@@ -130,9 +138,9 @@ type Reservation struct {
 // Log returns the log that c names.
 func (c Check) Log() LogID {
 	if c.Limit.Policy == InFlight {
-		return LogID{Key: c.Key, Policy: InFlight}
+		return LogID{Key: c.Key, Policy: InFlight, Scope: c.Scope}
 	}
-	return LogID{c.Key, c.Limit.Window, c.Limit.Policy}
+	return LogID{c.Key, c.Limit.Window, c.Limit.Policy, c.Scope}
 }
 
 // A Decision answers one check. Whether anything was charged depends on the
@@ -208,7 +216,7 @@ type Store interface {
 
 // Validate returns an error that wraps [ErrBadCheck] if the arguments of [Store.Take]
 // break the contract. The cases are: decisions of another length than checks, an empty
-// key, a limit that is not [Limit.Valid], an unknown mode, a precision outside 0 to the
+// key, a limit that is not [Limit.Valid], an unknown mode, a scope above [MaxScope], a precision outside 0 to the
 // window, a precision, lease, period or stream that does not belong to the policy or is
 // missing, a [Check.Once] out of bounds or beside what cannot have a receipt, two different
 // streams, and two modes for one log that exclude each other. Stores call it before they change
@@ -242,6 +250,10 @@ func (c *Check) validTerms() error {
 	switch {
 	case c.Mode > Refund:
 		return fmt.Errorf("%v is not a mode", c.Mode)
+	case c.Priority < PriorityLow || c.Priority > PriorityHigh:
+		return fmt.Errorf("%v is not a priority", c.Priority)
+	case c.Scope > MaxScope:
+		return fmt.Errorf("scope %d is above %d", c.Scope, MaxScope)
 	case c.Precision < 0:
 		return fmt.Errorf("precision %v is below zero", c.Precision)
 	case c.Precision > c.Limit.Window:
@@ -346,7 +358,7 @@ func namesTwiceInMany(checks []Check) bool {
 }
 
 func sameLog(a, b *Check) bool {
-	return a.Limit.Policy == b.Limit.Policy && (a.Limit.Window == b.Limit.Window || a.Limit.Policy == InFlight) && a.Key == b.Key
+	return a.Scope == b.Scope && a.Limit.Policy == b.Limit.Policy && (a.Limit.Window == b.Limit.Window || a.Limit.Policy == InFlight) && a.Key == b.Key
 }
 
 // mixesStreams finds two checks of different streams.

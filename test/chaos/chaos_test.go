@@ -103,6 +103,7 @@ func TestLedger(t *testing.T) {
 		fault:   span{at(100), at(200)},
 		moments: []span{{at(100), at(101)}},
 		unasked: []span{{at(120), at(190)}},
+		settles: settleWithin(storeTimeout),
 	}
 	losing := h
 	losing.lostBefore = at(50)
@@ -135,6 +136,7 @@ func TestLedger(t *testing.T) {
 		{"after an exact one", []answer{exact(0, 10), exact(50, 60)}, one(5, 20, 55), h, ledger{charges: 3, exact: 2, late: 1, double: 1}},
 		{"charged afterwards", []answer{local(130, 145)}, one(160), h, ledger{charges: 1, settled: 1}},
 		{"several charged afterwards, during a call", []answer{local(130, 145), local(146, 147), local(160, 170)}, []charge{{at(161), 2}}, h, ledger{charges: 2, settled: 2}},
+		{"charged afterwards, with a call", []answer{local(130, 145), local(146, 147), exact(160, 170), exact(180, 190)}, []charge{{at(165), 2}, {at(185), 1}}, h, ledger{charges: 3, exact: 2, settled: 1}},
 		{"charged and settled", []answer{local(102, 110)}, one(103, 125), h, ledger{charges: 2, late: 1, double: 1, ghosts: ghosts{unnoticed: 1}}},
 		{"settled too late", []answer{local(102, 110)}, one(1400), h, ledger{charges: 1, late: 1, ghosts: ghosts{unnoticed: 1}}},
 	} {
@@ -170,6 +172,7 @@ func TestJudge(t *testing.T) {
 		{"an error", func(r *result) { r.answers[0][0].code = codes.Unknown; r.answers[0][0].degraded = true }, "Unknown"},
 		{"no fault", func(r *result) { r.answers[0][0].degraded = false }, "has not happened"},
 		{"no recovery", func(r *result) { r.answers[0][1].degraded = true }, "no exact answer"},
+		{"a limit of the region", func(r *result) { r.region = [][]answer{{{sent: at(2), received: at(3), degraded: true}}} }, "only the store of the region"},
 		{"no answer afterwards", func(r *result) { r.answers[0] = r.answers[0][:1] }, "no exact answer"},
 		{"double", func(r *result) { r.ledger.double = 1 }, "no call explains"},
 		{"late", func(r *result) { r.ledger.late = 1 }, "after their callers"},

@@ -128,7 +128,7 @@ func (r *resharded) run(t process.TB, o *options) error {
 	c := servers.StartCluster(t)
 	var addresses []string
 	for range services {
-		addresses = append(addresses, startService(t, o.rls, hotRules, clusterURL(c)).GRPC())
+		addresses = append(addresses, startService(t, o.rls, hotRules, clusterURL(c), "").GRPC())
 	}
 	questions, logs := kindsOfRequests(o.callers)
 	r.logs = logs

@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 // scenarios are all faults.
 func scenarios() []scenario {
-	return slices.Concat(singleScenarios(), sentinelScenarios(), clusterScenarios())
+	return slices.Concat(singleScenarios(), sentinelScenarios(), clusterScenarios(), regionScenarios())
 }
 
 // measured is the results of all scenarios.

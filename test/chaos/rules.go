@@ -15,12 +15,22 @@ const (
 	largeWindow = time.Hour
 )
 
-func rulesFile(rules []string) string {
+// near is the key of a rule whose limit is the region's own.
+const near = "near"
+
+// rulesFile returns the rules of the callers. If they are of all regions, there is one more for
+// the region.
+func rulesFile(rules []string, far bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain: %s\ndescriptors:\n", domain)
+	scope := ""
+	if far {
+		scope = ", scope: global"
+		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {name: %[1]s, window: 1s, requests: 1000000}\n", near)
+	}
 	for _, choice := range rules {
-		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {name: %s, window: %s, requests: %d, precision: 0s, on_store_error: %s}\n",
-			choice, choice, largeWindow, largeLimit, choice)
+		fmt.Fprintf(&b, "  - key: %s\n    rate_limit: {name: %s, window: %s, requests: %d, precision: 0s, on_store_error: %s%s}\n",
+			choice, choice, largeWindow, largeLimit, choice, scope)
 	}
 	return b.String()
 }

@@ -33,6 +33,9 @@ type scenario struct {
 // A testbed is the servers of a scenario, and the fault.
 type testbed struct {
 	url string
+	// near is the URL of the region's own store. url is then that of a store that all regions
+	// share. Empty: there is only one store.
+	near string
 	// masters returns the addresses of the servers with the logs.
 	masters func() []string
 	// fault makes the fault and removes it, and reports the times to f. It runs in the
@@ -111,6 +114,10 @@ type result struct {
 	history
 	// last is when the last degraded answer was received.
 	last time.Time
+	// far says that the store is that of all regions. region are then the answers of callers who
+	// need only the region's own.
+	far    bool
+	region [][]answer
 	// noticed is how long after its beginning the service stopped asking a server;
 	// negative: it did not.
 	noticed  time.Duration
@@ -167,7 +174,7 @@ func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
 func (r *result) run(t process.TB, o *options, s scenario) error {
 	ctx := t.Context()
 	bed := s.start(t)
-	service := startService(t, o.rls, rulesFile(o.rules), bed.url)
+	service := startService(t, o.rls, rulesFile(o.rules, bed.near != ""), bed.url, bed.near)
 	if err := r.meet(t, o, bed, service); err != nil {
 		return err
 	}
@@ -226,6 +233,15 @@ func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSS
 		return err
 	}
 	t.Cleanup(free.close)
+	var ofRegion []*rlsv3.RateLimitRequest
+	if bed.near != "" {
+		ofRegion = slices.Repeat([]*rlsv3.RateLimitRequest{question(near, "x")}, controlCallers)
+	}
+	region, err := newLoad([]string{service.GRPC()}, ofRegion, o.interval())
+	if err != nil {
+		return err
+	}
+	t.Cleanup(region.close)
 
 	// The warm service is the state that it must return to.
 	warm := time.Now()
@@ -243,18 +259,26 @@ func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSS
 	}
 	l.start(ctx)
 	free.start(ctx)
+	region.start(ctx)
 	program.Pause(ctx, o.warmUp)
 	bed.fault(f)
 	program.Pause(ctx, o.recovery)
 	r.end = time.Now()
 	l.end()
 	free.end()
+	region.end()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 
-	r.answers, r.control = l.answers(), free.answers()
-	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost}
+	r.answers, r.control, r.region = l.answers(), free.answers(), region.answers()
+	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost, settles: settleWithin(bed.timeout())}
+	r.far = bed.near != ""
+	if r.far {
+		q := quantilesOf(r.region, r.met(), nil)
+		f.note("%d answers under a limit of the region: p50 %s ms, p99.9 %s ms, slowest %s ms; %d of them degraded",
+			q.count, millis(q.p50), millis(q.p999), millis(q.slowest), r.degradedInRegion())
+	}
 	r.notes = f.notes
 	return nil
 }
@@ -283,7 +307,7 @@ func (r *result) fail(format string, args ...any) {
 func (r *result) judge(s scenario) {
 	refused := make(map[codes.Code]int)
 	degraded, exactAfter := 0, 0
-	for _, calls := range slices.Concat(r.answers, r.control) {
+	for _, calls := range slices.Concat(r.answers, r.control, r.region) {
 		for i := range calls {
 			a := &calls[i]
 			switch {
@@ -301,6 +325,9 @@ func (r *result) judge(s scenario) {
 	}
 	if s.degrades && degraded == 0 {
 		r.fail("nothing was degraded: the fault has not happened")
+	}
+	if n := r.degradedInRegion(); n > 0 && r.machine() <= stall {
+		r.fail("%d answers that need only the store of the region were degraded", n)
 	}
 	if exactAfter == 0 {
 		r.fail("no exact answer after the fault")
@@ -320,6 +347,19 @@ func (r *result) judge(s scenario) {
 	if err := grown(r.after, r.before); err != nil {
 		r.fail("the service does not return to where it was: %v", err)
 	}
+}
+
+// degradedInRegion counts the degraded answers under a limit of the region. A busy machine can
+// cause some.
+func (r *result) degradedInRegion() (n int) {
+	for _, calls := range r.region {
+		for i := range calls {
+			if calls[i].degraded {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // met returns when calls may have met the fault: from its beginning to the last

@@ -14,18 +14,36 @@ const (
 	keyPrefix = "chaos:"
 	// storeTimeout is the default of the service.
 	storeTimeout = 15 * time.Millisecond
+	// farTimeout is that of a store in another region, and farAway the round trip to it.
+	farTimeout = 150 * time.Millisecond
+	farAway    = 40 * time.Millisecond
 )
 
-// startService starts rls on the Redis at a URL.
-func startService(t process.TB, binary, rules, url string) *edge.RLSServer {
+// startService starts rls on the Redis at a URL. With near, that is the scope global, and near is
+// the store of the region.
+func startService(t process.TB, binary, rules, url, near string) *edge.RLSServer {
 	t.Helper()
-	return edge.StartRLS(t, edge.RLSOptions{Binary: binary, Rules: rules, Env: map[string]string{
+	env := map[string]string{
 		"SLIDEGATE_STORE_TYPE":             "redis",
 		"SLIDEGATE_STORE_REDIS_URL":        url,
 		"SLIDEGATE_STORE_TIMEOUT":          storeTimeout.String(),
 		"SLIDEGATE_STORE_REDIS_KEY_PREFIX": keyPrefix,
 		"SLIDEGATE_TIERS_SOURCE":           "none",
-	}})
+	}
+	if near != "" {
+		const scope = "SLIDEGATE_STORE_SCOPES_GLOBAL_"
+		env["SLIDEGATE_STORE_REDIS_URL"] = near
+		env[scope+"REDIS_URL"], env[scope+"REDIS_KEY_PREFIX"], env[scope+"TIMEOUT"] = url, keyPrefix, farTimeout.String()
+	}
+	return edge.StartRLS(t, edge.RLSOptions{Binary: binary, Rules: rules, Env: env})
+}
+
+// timeout returns the timeout of the store that fails.
+func (b *testbed) timeout() time.Duration {
+	if b.near != "" {
+		return farTimeout
+	}
+	return storeTimeout
 }
 
 // Log messages of the service: it stops calling a server, and calls it again.

@@ -31,12 +31,13 @@ func direct(t process.TB, args []string, do func(s *servers.RedisServer, f *faul
 	}
 }
 
-// proxied is a testbed on a single Redis behind a proxy: on makes a fault of it, and
-// off removes it.
-func proxied(on, off func(p *servers.Proxy)) func(t process.TB) *testbed {
+// proxied is a testbed on a single Redis behind a proxy that is a round trip away: on makes a
+// fault of it, and off removes it.
+func proxied(on, off func(p *servers.Proxy), away time.Duration) func(t process.TB) *testbed {
 	return func(t process.TB) *testbed {
 		s := servers.StartRedis(t)
 		p := servers.StartProxy(t, s.Addr())
+		p.Distance(away)
 		return &testbed{
 			url:     redisURL(p.Addr()),
 			masters: func() []string { return []string{s.Addr()} },
@@ -51,7 +52,7 @@ func proxied(on, off func(p *servers.Proxy)) func(t process.TB) *testbed {
 }
 
 func latency(d time.Duration) func(t process.TB) *testbed {
-	return proxied(func(p *servers.Proxy) { p.Latency(d) }, func(p *servers.Proxy) { p.Latency(0) })
+	return proxied(func(p *servers.Proxy) { p.Latency(d) }, func(p *servers.Proxy) { p.Latency(0) }, 0)
 }
 
 // admin sends a command to a server. An error fails the scenario.
@@ -142,13 +143,13 @@ func singleScenarios() []scenario {
 		{name: "replies 50 ms late", degrades: true, start: latency(50 * time.Millisecond)},
 		{name: "replies 500 ms late", degrades: true, start: latency(500 * time.Millisecond)},
 		{name: "half-open connections", degrades: true, start: proxied(
-			func(p *servers.Proxy) { p.Blackhole(true) }, func(p *servers.Proxy) { p.Blackhole(false) },
+			func(p *servers.Proxy) { p.Blackhole(true) }, func(p *servers.Proxy) { p.Blackhole(false) }, 0,
 		)},
 		{name: "replies dropped", degrades: true, start: proxied(
-			func(p *servers.Proxy) { p.DropReplies(true) }, func(p *servers.Proxy) { p.DropReplies(false) },
+			func(p *servers.Proxy) { p.DropReplies(true) }, func(p *servers.Proxy) { p.DropReplies(false) }, 0,
 		)},
 		{name: "closed in mid-reply", degrades: true, start: proxied(
-			func(p *servers.Proxy) { p.CutAfter(cutBytes) }, func(p *servers.Proxy) { p.CutAfter(-1) },
+			func(p *servers.Proxy) { p.CutAfter(cutBytes) }, func(p *servers.Proxy) { p.CutAfter(-1) }, 0,
 		)},
 		{name: "SCRIPT FLUSH, every 5 ms", start: repeated(flushEvery, "SCRIPT", "FLUSH")},
 		{name: "CLIENT KILL, every 20 ms", start: repeated(killEvery, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},

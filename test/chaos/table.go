@@ -68,7 +68,7 @@ func writeTables(w io.Writer, results []*result) {
 			after = fmt.Sprintf("not within %d", r.end.Sub(r.fault.to).Milliseconds())
 		}
 		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s | %s, %s | %d | %d | %s | %s | %s |\n",
-			r.scenario, q.count, millis(q.p50), millis(q.p99), millis(q.p999), met(q.p999 <= slowTarget), millis(q.slowest),
+			r.scenario, q.count, millis(q.p50), millis(q.p99), millis(q.p999), r.soon(q.p999), millis(q.slowest),
 			millis(c.p999), millis(c.slowest), n.errors, n.allowed+n.denied, noticed, after, met(known && again <= recoverTarget))
 	}
 
@@ -95,6 +95,14 @@ func writeTables(w io.Writer, results []*result) {
 			fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %s | %s |\n", r.scenario, rule, n.exact, n.allowed, n.denied, millis(q.p999), millis(q.slowest))
 		}
 	}
+}
+
+// soon says whether a time is within the target of a store in the same region.
+func (r *result) soon(d time.Duration) string {
+	if r.far {
+		return "–"
+	}
+	return met(d <= slowTarget)
 }
 
 // counts are numbers of answers; allowed and denied are degraded ones.

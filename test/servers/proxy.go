@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -11,8 +12,8 @@ import (
 
 const (
 	proxyBuffer = 32 << 10
-	// proxyQueue bounds how many pieces of replies wait on one connection. While it is
-	// full, the proxy does not read from the server.
+	// proxyQueue bounds how many pieces wait on one connection in one direction. While it
+	// is full, the proxy does not read from the sender.
 	proxyQueue = 1024
 )
 
@@ -31,14 +32,21 @@ type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	links   map[*link]struct{}
+	mu     sync.Mutex
+	closed bool
+	links  map[*link]struct{}
+	there  direction // from clients to the server
+	back   direction
+	flows  chan struct{} // closed while bytes may pass; see Blackhole
+	drop   bool
+	cut    int // negative: not
+	refuse bool
+}
+
+// A direction is what the proxy does to bytes on one way, and how many have passed.
+type direction struct {
 	latency time.Duration
-	flows   chan struct{} // closed while bytes may pass; see Blackhole
-	drop    bool
-	cut     int // negative: not
-	refuse  bool
+	bytes   int64
 }
 
 // A link is one connection of a client and its connection to the server.
@@ -99,7 +107,22 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 func (p *Proxy) Latency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.latency = d
+	p.there.latency, p.back.latency = 0, d
+}
+
+// Distance adds d to each round trip, half of it on each way, as a long line does. It replaces
+// Latency. Zero switches it off for later bytes.
+func (p *Proxy) Distance(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.there.latency, p.back.latency = d/2, d/2
+}
+
+// Passed returns how many bytes have come from clients and from the server.
+func (p *Proxy) Passed() (there, back int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.there.bytes, p.back.bytes
 }
 
 // Blackhole makes connections half-open: both sides can connect and send, and nothing
@@ -207,10 +230,8 @@ func (p *Proxy) connect(client net.Conn) {
 	p.mu.Unlock()
 
 	var serving sync.WaitGroup
-	replies := make(chan reply, proxyQueue)
-	serving.Go(func() { p.requests(l) })
-	serving.Go(func() { p.receive(l, replies) })
-	serving.Go(func() { p.replies(l, replies) })
+	serving.Go(func() { p.carry(l, client, server, &p.there, nil) })
+	serving.Go(func() { p.carry(l, server, client, &p.back, p.mangle) })
 	serving.Wait()
 
 	p.mu.Lock()
@@ -218,60 +239,19 @@ func (p *Proxy) connect(client net.Conn) {
 	delete(p.links, l)
 }
 
-// requests takes bytes to the server until the client closes.
-func (p *Proxy) requests(l *link) {
-	defer l.end()
-	buffer := make([]byte, proxyBuffer)
-	for {
-		n, err := l.client.Read(buffer)
-		if n > 0 {
-			if !p.pass(l) {
-				return
-			}
-			if _, err := l.server.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			p.pass(l) // the black hole holds back the end of a connection too
-			return
-		}
-	}
-}
-
-// reply is the bytes of one read from the server.
-type reply struct {
+// A piece is the bytes of one read.
+type piece struct {
 	data []byte
 	due  time.Time
 }
 
-// receive reads replies. It notes when each is due, even while earlier replies are
-// delayed.
-func (p *Proxy) receive(l *link, replies chan<- reply) {
-	defer close(replies)
-	for {
-		buffer := make([]byte, proxyBuffer)
-		n, err := l.server.Read(buffer)
-		if n > 0 {
-			p.mu.Lock()
-			due := time.Now().Add(p.latency)
-			p.mu.Unlock()
-			select {
-			case replies <- reply{buffer[:n], due}:
-			case <-l.over:
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// replies takes bytes to the client until the server has closed and all is sent.
-func (p *Proxy) replies(l *link, replies <-chan reply) {
+// carry takes bytes on one way until the sender has closed and all is sent. mangle is for
+// faults; nil: none.
+func (p *Proxy) carry(l *link, from, to net.Conn, d *direction, mangle func(*link, []byte) ([]byte, bool)) {
+	pieces := make(chan piece, proxyQueue)
+	p.running.Go(func() { p.receive(l, from, d, pieces) })
 	defer l.end()
-	for r := range replies {
+	for r := range pieces {
 		if wait := time.Until(r.due); wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
@@ -284,12 +264,38 @@ func (p *Proxy) replies(l *link, replies <-chan reply) {
 		if !p.pass(l) {
 			return
 		}
-		data, last := p.mangle(l, r.data)
-		if _, err := l.client.Write(data); err != nil || last {
+		last := false
+		if mangle != nil {
+			r.data, last = mangle(l, r.data)
+		}
+		if _, err := to.Write(r.data); err != nil || last {
 			return
 		}
 	}
-	p.pass(l)
+	p.pass(l) // the black hole holds back the end of a connection too
+}
+
+// receive reads pieces. It notes when each is due, even while earlier ones are delayed.
+func (p *Proxy) receive(l *link, from net.Conn, d *direction, pieces chan<- piece) {
+	defer close(pieces)
+	buffer := make([]byte, proxyBuffer)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			p.mu.Lock()
+			due := time.Now().Add(d.latency)
+			d.bytes += int64(n)
+			p.mu.Unlock()
+			select {
+			case pieces <- piece{bytes.Clone(buffer[:n]), due}:
+			case <-l.over:
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 // pass waits while there is a black hole. It returns false if the link has ended.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,31 @@ func TestProxyLatency(t *testing.T) {
 	until(t, s, "3", "GET", "k")
 	p.Latency(0)
 	wantReply(t, dial(t, p.Addr()), "INCR k", ":4")
+}
+
+// TestProxyDistance: a request arrives half a round trip after it was sent, and the reply as much
+// later. The proxy counts the bytes of both ways.
+func TestProxyDistance(t *testing.T) {
+	const far = 200 * time.Millisecond
+	s := StartRedis(t)
+	p := StartProxy(t, s.Addr())
+	conn := dial(t, p.Addr())
+	wantReply(t, conn, "SET near 1", "+OK")
+	there, back := p.Passed()
+	if there != int64(len("SET near 1\r\n")) || back != int64(len("+OK\r\n")) {
+		t.Errorf("%d and %d bytes have passed", there, back)
+	}
+	p.Distance(far)
+	begin := time.Now()
+	reply, err := through(t, conn, process.Timeout, `EVAL "local t = redis.call('TIME') return t[1] * 1000000 + t[2]" 0`)
+	took := time.Since(begin)
+	micros, bad := strconv.ParseInt(strings.TrimPrefix(reply, ":"), 10, 64)
+	if err != nil || bad != nil {
+		t.Fatalf("got %q, %v, %v", reply, err, bad)
+	}
+	if arrived := time.UnixMicro(micros).Sub(begin); arrived < far/2 || took < arrived+far/2 {
+		t.Errorf("the request arrived after %v and the reply after %v, want each way to take %v", arrived, took, far/2)
+	}
 }
 
 func TestProxyBlackhole(t *testing.T) {

@@ -27,6 +27,9 @@ func describe(section reflect.Value, prefix string) (all []Setting) {
 			continue
 		}
 		env := "SLIDEGATE_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct && !strict.IsText(v.Type().Elem()) {
+			env += "_NAME_…" // sections by name
+		}
 		all = append(all, Setting{Path: path, Env: env, Default: TextOf(v), Doc: k.Field.Tag.Get("doc")})
 	}
 	return all

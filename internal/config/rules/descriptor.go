@@ -253,6 +253,9 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	v := rl.Value
 	rule.Name = string(v.Name.Value)
 	rule.Subject = v.Subject.Value
+	rule.Scope = r.scopeOf(&v.Scope)
+	rule.Priority = r.priorityOf(&v.Priority)
+	rule.Divide = r.divideOf(&v.Divide)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
 		// The same as with a tier beside default.
@@ -323,6 +326,72 @@ func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]
 		r.decoder.Problem(f.Spot, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
 	}
 	rule.Once = once
+}
+
+// divideOf reads how many regions divide the limits of the rule.
+func (r *rulesReader) divideOf(f *strict.Field[uint64]) uint64 {
+	r.divide = *f
+	if f.Set && r.scope.Name != settings.ScopeRegion {
+		r.decoder.Problem(f.Spot, "divide is a part for each region, but the scope %s is one log for all of them: remove divide or scope", r.scope.Name)
+	}
+	if strict.Given(f) && (f.Value == 0 || f.Value > policy.MaxDivide) {
+		r.decoder.Problem(f.Spot, "%d is not from 1 to %d: write how many regions share the limits", f.Value, policy.MaxDivide)
+		r.divide.Value = 0
+	}
+	return r.divide.Value
+}
+
+// part replaces a limit at a spot by the part that one region has. It returns false if nothing is
+// left.
+func (r *rulesReader) part(l *window.Limit, at strict.Spot) (ok bool) {
+	part := policy.Part(*l, r.divide.Value)
+	if l.Hits > 0 && part.Hits == 0 {
+		r.decoder.Problem(at, "divide %d%s leaves nothing of %s for each region: raise the limit, or divide it by less", r.divide.Value, onLine(r.divide.Line), policy.FormatLimit(*l))
+		return false
+	}
+	*l = part
+	return true
+}
+
+// scopeOf reads scope, and notes which store the limits of the rule are for.
+func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
+	r.scope = r.Scopes[0]
+	if !strict.Given(f) {
+		return ""
+	}
+	for _, s := range r.Scopes {
+		if s.Name == f.Value {
+			r.scope = s
+			return s.Name
+		}
+	}
+	names := make([]string, len(r.Scopes))
+	for i := range r.Scopes {
+		names[i] = r.Scopes[i].Name
+	}
+	r.decoder.Problem(f.Spot, "%s; store.scopes of the settings has the others", strict.NotOneOf(f.Value, names))
+	return ""
+}
+
+// priorityOf reads priority.
+func (r *rulesReader) priorityOf(f *strict.Field[string]) window.Priority {
+	if !strict.Given(f) {
+		return window.PriorityNormal
+	}
+	for _, p := range window.Priorities {
+		if f.Value == p.String() {
+			return p
+		}
+	}
+	r.oneOf(f, priorityNames()...)
+	return window.PriorityNormal
+}
+
+func priorityNames() (names []string) {
+	for _, p := range window.Priorities {
+		names = append(names, p.String())
+	}
+	return names
 }
 
 // Bounds on the wait in Retry-After while the store cannot decide.

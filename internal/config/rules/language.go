@@ -82,7 +82,10 @@ type rateLimit struct {
 	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit. Without it: allowed, until the rule was asked with a cost of 0"`
 	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
 	ChargeOnce   strict.Field[*chargeOnce]                         `yaml:"charge_once" doc:"requests with the same idempotency key are charged once, and answered as the first one was"`
+	Divide       strict.Field[uint64]                              `yaml:"divide" doc:"how many regions have a fixed part of each limit of the rule, from 1 to 1000: this region admits its part, rounded down, without asking the others"`
 	OnStoreError strict.Field[storeError]                          `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; or a mapping with the choice and what belongs to it; the default is store.on_error"`
+	Scope        strict.Field[string]                              `yaml:"scope" doc:"the store in which the limits count: region, or a name in store.scopes of the settings, such as global; without it region"`
+	Priority     strict.Field[string]                              `yaml:"priority" doc:"low, normal or high: of the requests that wait for the store, it decides those of high first; if too many wait, on_store_error decides those of low at once; of several rules the highest counts; without it normal"`
 	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are told waits that are longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%: waits are told as they are; the default is rules.retry_jitter"`
 	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body"`

@@ -350,12 +350,14 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 		out.Limit, ok = r.inFlight(l, how.hold, how.policy.byKeys, bad)
 		if ok {
 			r.offers.take(window.InFlight, how.hold.Spot)
+			ok = r.part(&out.Limit, at)
 		}
 		return out, ok
 	case window.Calendar:
 		out, ok = r.calendar(l, how, at, bad)
 		if ok {
 			r.offers.take(window.Calendar, how.timeZone.Spot, how.starts.Spot, how.startsLabel.Spot)
+			ok = r.part(&out.Limit, at)
 		}
 		return out, ok
 	default:
@@ -367,6 +369,9 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 		return out, false
 	}
 	r.offers.take(out.Policy, how.precisionAt, how.leaseAt)
+	if !r.part(&out.Limit, at) {
+		return out, false
+	}
 	if out.Policy == window.Sliding {
 		out.Precision = r.precisionOf(out.Limit, l, how.precision, at)
 		out.Lease = r.leaseOf(out.Limit, l, how.lease, at)
@@ -434,22 +439,23 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, a
 // the topic "longest" of test/windowbench.
 const slotsAMillisecond = 12_500
 
-// boundLog refuses a limit whose log needs more slots than store.redis.max_log_slots: Redis
+// boundLog refuses a limit whose log needs more slots than max_log_slots of its scope: Redis
 // does nothing else while it moves them. Only a chosen precision can need so many.
 func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at strict.Spot) {
 	check := window.Check{Limit: l, Precision: p.exact}
 	slots := window.LogSlots(&check)
-	if r.MaxLogSlots == 0 || slots <= r.MaxLogSlots {
+	most := r.scope.MaxLogSlots
+	if most == 0 || slots <= most {
 		return
 	}
 	if !p.inherited {
 		at = p.Spot
 	}
-	parts := time.Duration(r.MaxLogSlots - 2)
+	parts := time.Duration(most - 2)
 	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
 	r.decoder.Problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
-		"give precision auto or at least %v, or let store.redis.max_log_slots, now %d, allow it",
-		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.MaxLogSlots)
+		"give precision auto or at least %v, or let %s.max_log_slots, now %d, allow it",
+		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.scope.Section, most)
 }
 
 // noLease is the value of lease for a limit that must not inherit the rule's lease.

@@ -56,12 +56,22 @@ type Options struct {
 	UsageReports bool
 	// LastWildcard makes * a character in values that do not end with one.
 	LastWildcard bool
-	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
-	MaxLogSlots int
+	// Scopes are the stores that rules can name. The first is that of the region. Nil: there is no
+	// other one.
+	Scopes []Scope
 	// Headers are the names of the headers of the style reference.
 	Headers settings.ReferenceHeaders
 	// Report takes the problems, and Warn the warnings.
 	Report, Warn *strict.Report
+}
+
+// A Scope is a store that rules can name.
+type Scope struct {
+	Name string
+	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
+	MaxLogSlots int
+	// Section is the section of the settings that sets it.
+	Section string
 }
 
 // Read reads files into one set of rules, and returns the place of each rule in the
@@ -76,12 +86,20 @@ func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
 }
 
 func newReader(o Options) *rulesReader {
+	if len(o.Scopes) == 0 {
+		o.Scopes = []Scope{{Name: settings.ScopeRegion}}
+	}
 	r := &rulesReader{
 		Options: o,
 		rules:   policy.NewRules(o.Identity),
 		domains: make(map[string]*domainReader),
 		keys:    make(map[string]bool),
 	}
+	names := make([]string, len(o.Scopes))
+	for i := range o.Scopes {
+		names[i] = o.Scopes[i].Name
+	}
+	r.rules.SetScopes(names)
 	if o.OnStoreError != policy.StoreErrorUnset {
 		r.rules.SetOnStoreError(o.OnStoreError)
 	}
@@ -108,11 +126,13 @@ type rulesReader struct {
 	order   []*domainReader
 	keys    map[string]bool // whether a descriptor key is suspect; see suspect
 
-	decoder  *strict.Decoder // of what is being read
-	domain   *domainReader   // whose rules are being read
-	noFile   bool            // it is a Domain
-	fallback policyChoice    // of limits that name no policy
-	offers   offers          // of the rule that is being read
+	decoder  *strict.Decoder      // of what is being read
+	domain   *domainReader        // whose rules are being read
+	noFile   bool                 // it is a Domain
+	fallback policyChoice         // of limits that name no policy
+	offers   offers               // of the rule that is being read
+	divide   strict.Field[uint64] // of the rule that is being read
+	scope    Scope                // of the rule that is being read
 }
 
 // domainReader is the state of one domain across its files.

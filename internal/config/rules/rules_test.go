@@ -264,6 +264,7 @@ func TestRulesInDocs(t *testing.T) {
 	}
 	for _, e := range examples {
 		s := settings.Default()
+		s.Store.Type, s.Store.Scopes = settings.StoreRedis, settings.Scopes{{Name: "global"}}
 		s.Rules.Path = configtest.Write(t, "rules.yaml", string(e[1]))
 		if _, err := config.Load(s); err != nil {
 			t.Errorf("%s\n%s", e[1], err)
@@ -281,6 +282,9 @@ func loadFile(t *testing.T, file string) error {
 	case "rules":
 	case "redis": // with logs in Redis
 		s.Store.Type = settings.StoreRedis
+	case "scoped": // with a store that all regions share
+		s.Store.Type = settings.StoreRedis
+		s.Store.Scopes = settings.Scopes{{Name: "global"}}
 	case "untiered":
 		s.Tiers.Source = settings.TiersNone
 	default:

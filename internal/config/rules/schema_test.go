@@ -75,6 +75,7 @@ func fieldSchemas() map[string]configtest.Object {
 		"lease":             {"anyOf": []any{configtest.Object{"enum": []any{noLease}}, configtest.Duration, configtest.Object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"observe":           {"anyOf": []any{configtest.Object{"type": "boolean"}, configtest.Words, configtest.Object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"charge":            {"enum": []any{"allowed", "always"}},
+		"priority":          {"enum": asAny(priorityNames())},
 		"choice":            {"enum": []any{"local", "allow", "deny", "report"}},
 		"retry_after":       configtest.Duration,
 		"limits":            {"minItems": 1, "maxItems": window.MaxChecks},

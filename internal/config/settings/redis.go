@@ -323,7 +323,7 @@ func checkURLOptions(path, query string, socket bool) error {
 	if err != nil {
 		return errBadQuery
 	}
-	section, _, _ := strings.Cut(path, ".")
+	section := path[:max(strings.LastIndexByte(path, '.'), 0)]
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if socket && name == "db" && len(values[name]) == 1 {
 			continue
@@ -465,6 +465,9 @@ func (l *settingsLoader) clientTLS(path string, t ClientTLS) {
 // refuse reports settings of a section that do not have their default.
 func (l *settingsLoader) refuse(section string, names []string, format string, args ...any) {
 	d := Default()
+	for i := range l.settings.Store.Scopes {
+		d.Store.Scopes = append(d.Store.Scopes, newScope(l.settings.Store.Scopes[i].Name))
+	}
 	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) {
 		name, ok := strings.CutPrefix(path, section+".")
 		if ok && slices.Contains(names, name) && !reflect.DeepEqual(l.values[path].Interface(), v.Interface()) {

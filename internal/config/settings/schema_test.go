@@ -23,7 +23,7 @@ func TestSettingsSchema(t *testing.T) {
 func TestSettingsAgainstSchema(t *testing.T) {
 	configtest.FilesAgainstSchema(t, settingsSchema, []string{"testdata/good/settings-*.yaml", "settings.full.yaml"}, "testdata/bad/settings-*.yaml", []string{
 		// One value beside another.
-		"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
+		"settings-same-address", "settings-scopes-memory", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
 		// A value that another file or another setting excludes.
 		"settings-secret-file-missing", "settings-secret-file-short",
 		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*", "settings-rules-*", "settings-xds*",
@@ -58,6 +58,14 @@ func makeSettingsSchema() configtest.Object {
 		properties := configtest.Object{}
 		for _, k := range strict.KeysOf(v.Type()) {
 			f, value, path := k.Field, v.FieldByIndex(k.Field.Index), prefix+k.Name
+			if f.Type == reflect.TypeFor[Scopes]() {
+				one := newScope("name")
+				properties[k.Name] = configtest.Object{
+					"type": []any{"object", "null"}, "description": f.Tag.Get("doc"), "propertyNames": configtest.Object{"pattern": scopeName.String()},
+					"additionalProperties": section(reflect.ValueOf(&one.ScopeStore).Elem(), "store.scopes.name."),
+				}
+				continue
+			}
 			if isSection(f.Type) {
 				properties[k.Name] = section(value, path+".")
 				continue

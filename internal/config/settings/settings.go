@@ -178,6 +178,7 @@ type Store struct {
 	LocalKeys     int           `yaml:"local_keys" range:"0 100_000_000" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
 	Memory        Memory        `yaml:"memory"`
 	Redis         RedisStore    `yaml:"redis"`
+	Scopes        Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout, replicas and redis with the settings of store.redis"`
 }
 
 // Memory is the memory store.
@@ -195,6 +196,7 @@ func (m *Memory) Bounds() (maxKeys int, maxBytes int64) {
 // RedisStore is the redis store.
 type RedisStore struct {
 	Redis
+	MaxWaiting int `yaml:"max_waiting" range:"0 1_000_000" doc:"most requests that wait for one server; if one more comes, on_store_error decides the newest of the lowest priority at once. 0: any number"`
 	// MaxLogSlots is at least window.ExactHits + 2, which a rule without a precision needs.
 	MaxLogSlots int     `yaml:"max_log_slots" range:"10_002 50_000_000" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
 	Breaker     Breaker `yaml:"breaker"`
@@ -339,6 +341,7 @@ func Default() Settings {
 			Memory:        Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
 			Redis: RedisStore{
 				Redis:       localRedis("slidegate:"),
+				MaxWaiting:  10_000,
 				MaxLogSlots: 20_000,
 				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
 			},
@@ -384,6 +387,12 @@ const EnvAdminToken = EnvPrefix + "ADMIN_TOKEN"
 func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
 	for _, k := range strict.KeysOf(v.Type()) {
 		path, value := prefix+k.Name, v.FieldByIndex(k.Field.Index)
+		if scopes, ok := value.Addr().Interface().(*Scopes); ok {
+			for i := range *scopes {
+				eachSetting(reflect.ValueOf(&(*scopes)[i].ScopeStore).Elem(), path+"."+(*scopes)[i].Name+".", visit)
+			}
+			continue
+		}
 		if isSection(value.Type()) {
 			eachSetting(value, path+".", visit)
 			continue
@@ -456,7 +465,7 @@ func parse(r *strict.Report, file string, data []byte, environ []string, given [
 		report: r, settings: Default(),
 		values: make(map[string]reflect.Value), places: make(map[string]place), bad: make(map[string]bool),
 	}
-	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) { l.values[path] = v })
+	l.index()
 	if file != "" {
 		r.File(file)
 	}
@@ -467,6 +476,8 @@ func parse(r *strict.Report, file string, data []byte, environ []string, given [
 	if len(data) > 0 {
 		l.readFile(file, data)
 	}
+	l.scopesOf(environ)
+	l.index()
 	l.readEnviron(environ)
 	l.validate()
 	return l.settings, l.origins(), r.Err()
@@ -485,6 +496,11 @@ type place struct {
 	file string
 	line int
 	path string
+}
+
+// index finds all settings by their paths.
+func (l *settingsLoader) index() {
+	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) { l.values[path] = v })
 }
 
 func (l *settingsLoader) readFile(file string, data []byte) {
@@ -622,6 +638,7 @@ func (l *settingsLoader) validate() {
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
+	l.scopes()
 	l.peers()
 	l.rulesSource()
 	l.compare()

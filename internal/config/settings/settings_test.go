@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,9 @@ func TestDescribe(t *testing.T) {
 func TestDefaultsReadBack(t *testing.T) {
 	var environ []string
 	for _, s := range configtest.Describe(Default()) {
+		if s.Path == "store.scopes" {
+			continue // sections by name
+		}
 		environ = append(environ, s.Env+"="+s.Default)
 	}
 	got, _, err := Load("", environ)
@@ -289,4 +293,30 @@ func FuzzSettings(f *testing.F) {
 			t.Errorf("invalid settings were accepted: %+v", s)
 		}
 	})
+}
+
+// TestScopesByVariables: variables set scopes of the file, and make scopes of their own.
+func TestScopesByVariables(t *testing.T) {
+	got, _, err := Parse("s.yaml", []byte("store:\n  type: redis\n  scopes:\n    global: {timeout: 50ms, redis: {url: redis://a}}\n"), []string{
+		"SLIDEGATE_STORE_SCOPES_GLOBAL_REPLICAS=7",
+		"SLIDEGATE_STORE_SCOPES_EU_WEST_REDIS_URL=rediss://user:hush@b:1/2",
+		"SLIDEGATE_STORE_SCOPES_EU_WEST_REDIS_DIAL_TIMEOUT=1s",
+		"SLIDEGATE_STORE_SCOPES_EU_WEST_TIMEOUT=20ms",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	west, global := newScope("eu_west"), newScope("global")
+	west.Timeout, west.Redis.DialTimeout = 20*time.Millisecond, time.Second
+	west.Redis.URL = RedisURL{"rediss://user:hush@b:1/2", RedisServers{TLS: true, Addresses: []string{"b:1"}, Database: 2, Username: "user", Password: "hush"}}
+	global.Timeout, global.Replicas = 50*time.Millisecond, 7
+	global.Redis.URL = RedisURL{"redis://a", RedisServers{Addresses: []string{"a:6379"}}}
+	configtest.Diff(t, Scopes{west, global}, got.Store.Scopes, "scopes")
+	if names := got.Store.Scopes.Names(); !slices.Equal(names, []string{"region", "eu_west", "global"}) {
+		t.Errorf("the names are %q", names)
+	}
+	_, _, err = Parse("s.yaml", []byte("store: {type: redis}"), []string{"SLIDEGATE_STORE_SCOPES_A_REDIS_UR=x", "SLIDEGATE_STORE_SCOPES_REGION_TIMEOUT=1s"})
+	if err == nil || !strings.Contains(err.Error(), "SLIDEGATE_STORE_SCOPES_A_REDIS_UR: unknown variable") || !strings.Contains(err.Error(), "SLIDEGATE_STORE_SCOPES_REGION_TIMEOUT: unknown variable") {
+		t.Errorf("got error %v, want two unknown variables", err)
+	}
 }

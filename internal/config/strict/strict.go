@@ -208,6 +208,9 @@ func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
+// Node is a part of a document, for packages that only hand it on.
+type Node = yaml.Node
+
 // located is a value that keeps its place. It reads the node before an alias is followed.
 type located interface {
 	ReadLocated(d *Decoder, n *yaml.Node, p *Path)

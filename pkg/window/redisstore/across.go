@@ -25,15 +25,27 @@ func reserved(key string, c *window.Check, d *window.Decision, clock int64) wind
 	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / window.Unit(c.Limit.Window).Microseconds(), Cost: c.Cost}
 }
 
-// A piece is one check of a request whose checks are on several slots.
+// A side is one store of a request whose checks are on several slots or in several stores.
+type side struct {
+	store    *Store
+	ctx      context.Context //nolint:containedctx // until the store's time for the request is over
+	ended    uint32          // of the messages
+	deadline int64           // of the local clock; 0: none
+	priority window.Priority // of the request
+	begun    int64           // the local time of the call, if its error is to tell a doubt; 0: it is not
+	asked    int             // how many rounds were asked
+	err      error           // why the store does not decide
+}
+
+// A piece is one check of a request whose checks are on several slots or in several stores.
 type piece struct {
+	side     *side
 	check    *window.Check
 	decision *window.Decision
 	held     window.Reservation // Cost is what was charged; the other fields are those of a sliding log
 	ends     int64              // when the period of the charge ends, by the server's clock in microseconds; 0: there is none
-	ended    uint32             // of the message
 	receipt  held               // what was recorded in its receipt
-	err      error
+	of       *window.Decision   // the piece asks for the present state of a log, for this decision
 }
 
 // recorded reports whether the piece has recorded something that may have to be taken back.
@@ -63,37 +75,51 @@ func (p *piece) charged(key string, clock int64, made bool) {
 // takeAcross decides a request whose logs are on several slots. It charges every check by
 // itself, in all slots at once. If a check denies the request, it takes back the charges.
 func (s *Store) takeAcross(ctx context.Context, deadline int64, ended uint32, checks []window.Check, decisions []window.Decision) error {
-	if deadline == 0 {
-		return s.takePieces(ctx, ended, checks, decisions)
+	one := side{store: s, ctx: ctx, ended: ended, deadline: deadline}
+	if deadline != 0 {
+		bounded, cancel := context.WithTimeout(ctx, time.Duration(deadline-now()))
+		defer cancel()
+		one.ctx = bounded
 	}
-	bounded, cancel := context.WithTimeout(ctx, time.Duration(deadline-now()))
-	defer cancel()
-	err := s.takePieces(bounded, ended, checks, decisions)
-	if ClassOf(err) == ClassGone && ctx.Err() == nil {
-		err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded} // the caller has not left
-	}
-	return err
+	p := newPieces(checks, decisions, func(*window.Check) *side { return &one })
+	p.decide(ctx, []*side{&one})
+	return one.failure(ctx)
 }
 
-// takePieces is takeAcross until ctx is done.
-func (s *Store) takePieces(ctx context.Context, ended uint32, checks []window.Check, decisions []window.Decision) error {
+// failure returns why a side has not decided. ctx is that of the caller.
+func (s *side) failure(ctx context.Context) error {
+	if ClassOf(s.err) == ClassGone && ctx.Err() == nil {
+		return &Error{Class: ClassTimeout, Err: context.DeadlineExceeded} // the caller has not left
+	}
+	return s.err
+}
+
+// pieces are a request that is decided check by check.
+type pieces struct {
+	rounds    [3][]*piece // refunds, checks of mode Always, and the others: a store decides in this order
+	verdict   window.Verdict
+	denied    bool // a check denies the group whatever the others say
+	folded    []window.Decision
+	answer    []int // see window.Fold
+	decisions []window.Decision
+}
+
+// newPieces returns the pieces of a request. of tells the side of a check.
+func newPieces(checks []window.Check, decisions []window.Decision, of func(*window.Check) *side) *pieces {
 	folded, answer := window.Fold(checks)
-	to := decisions
+	p := &pieces{folded: decisions, answer: answer, decisions: decisions}
+	priority := window.PriorityLow
+	for i := range folded {
+		priority = max(priority, folded[i].Priority)
+	}
 	if answer != nil {
-		to = make([]window.Decision, len(folded))
+		p.folded = make([]window.Decision, len(folded))
 	}
-	var verdict window.Verdict
-	denied := false // a check denies the group whatever the others say
-	judge := func(c *window.Check, d *window.Decision) {
-		verdict.Add(c.Mode, d.Allowed)
-		denied = denied || !d.Allowed && (c.Mode == window.Enforce || c.Mode == window.Always)
-	}
-	var rounds [3][]*piece // refunds, checks of mode Always, and the others: a store decides in this order
 	for i := range folded {
 		c := &folded[i]
 		if d, ok := window.WithoutLog(c); ok {
-			to[i] = d
-			judge(c, &d)
+			p.folded[i] = d
+			p.judge(c, &d)
 			continue
 		}
 		round := 2
@@ -103,58 +129,144 @@ func (s *Store) takePieces(ctx context.Context, ended uint32, checks []window.Ch
 		case window.Always:
 			round = 1
 		}
-		rounds[round] = append(rounds[round], &piece{check: c, decision: &to[i], ended: ended})
+		s := of(c)
+		s.priority = priority
+		p.rounds[round] = append(p.rounds[round], &piece{side: s, check: c, decision: &p.folded[i]})
 	}
-	for _, pieces := range rounds {
-		if err := s.askable(ctx, pieces); err != nil {
-			return err
-		}
-		s.askAll(ctx, pieces, denied)
-		var err error
-		for _, p := range pieces {
-			if p.err != nil {
-				err = p.err
-				continue
-			}
-			judge(p.check, p.decision)
-		}
-		if err != nil {
-			// The failed checks may have been charged too, but only known charges can be
-			// taken back.
-			s.giveBack(pieces)
-			return err
-		}
-	}
-	if !verdict.Allowed() {
-		s.settle(ctx, rounds[2])
-	}
-	// Decisions describe the logs after the call, also if an earlier round asked the same
-	// log.
-	for i := range rounds[:2] {
-		for _, p := range rounds[i] {
-			for _, later := range slices.Concat(rounds[i+1:]...) {
-				if later.check.Log() == p.check.Log() && later.check.Limit == p.check.Limit {
-					p.decision.Remaining, p.decision.UnitAfter, p.decision.ResetAfter = later.decision.Remaining, later.decision.UnitAfter, later.decision.ResetAfter
-				}
-			}
-		}
-	}
-	for i, j := range answer {
-		decisions[i] = to[j]
-	}
-	return nil
+	return p
 }
 
-// askable returns an error if the breaker of one of the servers is open. So the others need
-// not charge and take back.
-func (s *Store) askable(ctx context.Context, pieces []*piece) error {
-	if len(pieces) < 2 {
-		return nil
+// judge adds the decision on a check to the verdict.
+func (p *pieces) judge(c *window.Check, d *window.Decision) {
+	p.verdict.Add(c.Mode, d.Allowed)
+	p.denied = p.denied || !d.Allowed && (c.Mode == window.Enforce || c.Mode == window.Always)
+}
+
+// decide asks all sides at once, round by round. It takes back what the sides have charged that
+// fail. If the request is denied, it takes back what the others have charged, and waits for that
+// as long as ctx allows. If a side has failed and no other check denies the request, the charges
+// stay: see giveBack.
+func (p *pieces) decide(ctx context.Context, sides []*side) {
+	failed := false
+	for _, round := range p.rounds {
+		p.ask(sides, round)
+		for _, one := range round {
+			if one.side.err == nil {
+				p.judge(one.check, one.decision)
+			}
+		}
+	}
+	for _, round := range p.rounds {
+		for _, one := range round {
+			if one.side.err != nil {
+				failed = true
+				// The failed checks may have been charged too, but only known charges can be
+				// taken back.
+				one.abandon()
+			}
+		}
+	}
+	if p.denied || !failed && !p.verdict.Allowed() {
+		until := now()
+		for _, s := range sides {
+			if s.deadline == 0 {
+				until = now() + int64(longest)
+			}
+			until = max(until, s.deadline)
+		}
+		p.settle(ctx, until)
+	}
+	p.look(sides, p.rounds[0], slices.Concat(p.rounds[1], p.rounds[2]))
+	p.look(sides, p.rounds[1], p.rounds[2])
+	p.finish()
+}
+
+// giveBack takes back what the sides have charged that have decided.
+func (p *pieces) giveBack(ctx context.Context) {
+	until := now() + int64(takeBackTimeout)
+	if d, ok := ctx.Deadline(); ok {
+		left := at(d) - now()
+		until = min(until, now()+left-max(int64(answerTime), left/answerPart))
+	}
+	p.settle(ctx, until)
+	p.finish()
+}
+
+// finish fills in the decisions of checks that were folded.
+func (p *pieces) finish() {
+	for i, j := range p.answer {
+		p.decisions[i] = p.folded[j]
+	}
+}
+
+// look updates the decisions of a round of which a later round has asked the same log. Decisions
+// describe the logs after the call.
+func (p *pieces) look(sides []*side, round []*piece, after []*piece) {
+	var again []*piece
+	for _, one := range round {
+		if one.side.err != nil {
+			continue
+		}
+		for _, later := range after {
+			switch d := one.decision; {
+			case later.check.Log() != one.check.Log():
+			case later.check.Limit == one.check.Limit:
+				l := later.decision
+				d.Remaining, d.UnitAfter, d.ResetAfter = l.Remaining, l.UnitAfter, l.ResetAfter
+			default:
+				// Under another limit, the log has to be asked again.
+				question := *one.check
+				question.Mode, question.Cost, question.Once = window.Refund, 0, window.Once{}
+				again = append(again, &piece{side: one.side, check: &question, decision: new(window.Decision), of: d})
+			}
+		}
+	}
+	if len(again) == 0 {
+		return
+	}
+	p.ask(sides, again)
+	for _, one := range again {
+		if l := one.decision; one.side.err == nil {
+			one.of.Remaining, one.of.UnitAfter, one.of.ResetAfter = l.Remaining, l.UnitAfter, l.ResetAfter
+		}
+	}
+	for _, one := range again {
+		one.side.err = nil // the request is decided without the question
+	}
+}
+
+// ask asks every piece of a round by itself, on all sides at once. If the request is already
+// denied, the pieces are judged and not charged.
+func (p *pieces) ask(sides []*side, round []*piece) {
+	var all sync.WaitGroup
+	for i, s := range sides {
+		var own []*piece
+		for _, one := range round {
+			if one.side == s && s.err == nil {
+				own = append(own, one)
+			}
+		}
+		switch {
+		case len(own) == 0:
+		case i == len(sides)-1:
+			s.ask(own, p.denied)
+		default:
+			all.Go(func() { s.ask(own, p.denied) })
+		}
+	}
+	all.Wait()
+}
+
+// askable returns an error if the breaker of one of the servers is open. So the others need not
+// charge and take back.
+func (s *side) askable(own []*piece) error {
+	if s.store.single != nil || len(own) < 2 {
+		return nil // the only server refuses the messages itself
 	}
 	var key []byte
-	for _, p := range pieces {
-		key = appendKey(key[:0], s.opts.Prefix, p.check.Log())
-		n, err := s.nodeFor(ctx, string(key), 0)
+	for _, p := range own {
+		key = appendKey(key[:0], s.store.opts.Prefix, p.check.Log())
+		n, err := s.store.nodeFor(s.ctx, string(key), s.deadline)
 		if err != nil {
 			return err
 		}
@@ -165,112 +277,147 @@ func (s *Store) askable(ctx context.Context, pieces []*piece) error {
 	return nil
 }
 
-// askAll asks every piece by itself, all at once. If the request is already denied, the
-// pieces are judged and not charged.
-func (s *Store) askAll(ctx context.Context, pieces []*piece, denied bool) {
-	var all sync.WaitGroup
-	for i, p := range pieces {
-		if i == len(pieces)-1 {
-			s.askOne(ctx, p, denied)
-			break
-		}
-		all.Go(func() { s.askOne(ctx, p, denied) })
+// ask asks the servers of a side. The pieces for one server share a call.
+func (s *side) ask(own []*piece, denied bool) {
+	s.asked++
+	if s.err = s.askable(own); s.err != nil {
+		return
 	}
-	all.Wait()
+	messages := make([]*message, len(own))
+	keys := make([][]string, len(own)) // as they were sent
+	to := make(map[*node][]*message, 1)
+	for i, p := range own {
+		m := newMessage()
+		m.addCheck(p.check, p.decision)
+		group := byte(groupEnds)
+		if !p.check.Mode.Unconditional() {
+			m.flags = modeReserves | modeAsks
+			if denied {
+				group |= groupDenied
+			}
+		}
+		m.deadline, m.ended, m.priority = s.deadline, s.ended, s.priority
+		m.pack(s.store.opts.Prefix, group)
+		n := s.store.single
+		if n == nil {
+			m.route()
+			var err error
+			if n, err = s.store.nodeFor(s.ctx, m.keys[0], m.deadline); err != nil {
+				m.free()
+				s.err = err
+				continue
+			}
+		}
+		messages[i], keys[i] = m, slices.Clone(m.keys)
+		to[n] = append(to[n], m)
+	}
+	for n, those := range to {
+		if err := n.queueAll(those); err != nil {
+			s.err = err
+			for i, m := range messages {
+				if slices.Contains(those, m) {
+					messages[i] = nil
+					m.free()
+				}
+			}
+		}
+	}
+	for i, m := range messages {
+		if m == nil {
+			continue
+		}
+		if err := s.store.wait(s.ctx, m); err != nil {
+			s.err = err
+			continue
+		}
+		if err := s.take(own[i], m, keys[i], denied); err != nil {
+			s.err = err
+		}
+	}
+	held := slices.ContainsFunc(own, (*piece).recorded)
+	for n := range to {
+		// With one call, all pieces have one doubt.
+		if s.begun != 0 && s.asked == 1 && len(to) == 1 && !held {
+			s.err = n.inDoubt(s.err, s.begun, s.deadline)
+		}
+	}
 }
 
-func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
-	m := newMessage()
-	m.addCheck(p.check, p.decision)
-	group := byte(groupEnds)
-	if !p.check.Mode.Unconditional() {
-		m.flags = modeReserves | modeAsks
-		if denied {
-			group |= groupDenied
-		}
-	}
-	s.limit(ctx, m)
-	m.ended = p.ended
-	m.pack(s.opts.Prefix, group)
-	m.route()
-	n, err := s.nodeFor(ctx, m.keys[0], m.deadline)
-	if err != nil {
-		m.free()
-		p.err = err
-		return
-	}
-	last := len(m.keys) - 1 // the log; before it may be its receipt
-	key, first := m.keys[last], m.keys[0]
-	if p.err = n.ask(ctx, m); p.err != nil {
-		return
-	}
+// take takes the answer to a piece. keys has the names of its log and, before it, of its receipt
+// if it has one.
+func (s *side) take(p *piece, m *message, keys []string, denied bool) error {
 	defer m.free()
-	if s.opts.Answered != nil {
-		s.opts.Answered(ctx, m.batch)
+	if s.store.opts.Answered != nil {
+		s.store.opts.Answered(s.ctx, m.batch)
 	}
-	if err := m.answer(s.opts.Foreign); err != nil {
-		p.err = &Error{Class: ClassReply, Err: err}
-		return
+	if err := m.answer(s.store.opts.Foreign); err != nil {
+		return &Error{Class: ClassReply, Err: err}
 	}
 	if denied || p.check.Mode.Unconditional() || !p.decision.Allowed || p.check.Cost == 0 {
-		return
+		return nil
 	}
+	last := len(keys) - 1
 	if last > 0 {
-		p.receipt.key = first
+		p.receipt.key = keys[0]
 		p.receipt.did, p.receipt.ends = m.receipt(0)
 	}
 	if !p.decision.Repeated {
-		p.charged(key, m.clock, m.logChecks[last].made)
+		p.charged(keys[last], m.clock, m.logChecks[last].made)
 	}
+	return nil
 }
 
-// giveBack takes back the charges of pieces, in the background.
-func (s *Store) giveBack(pieces []*piece) {
-	for _, p := range pieces {
-		if p.recorded() {
-			s.background(func() {
-				if charged, err := s.undo(p); err != nil || !charged {
-					return // an error is counted there
-				}
-				if p.check.Limit.Policy == window.Sliding {
-					_, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) // counted there
-				} else {
-					_, _ = s.restore(context.Background(), p) // counted there
-				}
-			})
+// abandon takes back the charge of a piece whose side has failed, in the background.
+func (p *piece) abandon() {
+	if !p.recorded() {
+		return
+	}
+	s := p.side.store
+	s.background(func() {
+		if charged, err := s.undo(p); err != nil || !charged {
+			return // an error is counted there
 		}
-	}
+		if p.check.Limit.Policy == window.Sliding {
+			_, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) // counted there
+		} else {
+			_, _ = s.restore(context.Background(), p) // counted there
+		}
+	})
 }
 
-// settle takes back the charges of pieces, and updates their decisions. It waits for that as
-// long as the caller does.
-func (s *Store) settle(ctx context.Context, pieces []*piece) {
-	done := make(chan func(), len(pieces)) // each updates a decision
+// settle takes back the charges of the sides that have decided, and updates their decisions. It
+// waits for that until an instant of the local clock, and no longer than ctx allows.
+func (p *pieces) settle(ctx context.Context, until int64) {
+	done := make(chan func(), len(p.rounds[2])) // each updates a decision
 	waiting := 0
-	for _, p := range pieces {
-		if !p.recorded() {
+	for _, one := range p.rounds[2] {
+		if !one.recorded() || one.side.err != nil {
 			continue
 		}
 		waiting++
-		p.decision.Unsettled = true // until it is known to be taken back
-		s.background(func() { done <- s.settleOne(p) })
+		one.decision.Unsettled = true // until it is known to be taken back
+		one.side.store.background(func() { done <- one.settle() })
 	}
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
+	if waiting == 0 {
+		return
+	}
+	timer := time.NewTimer(time.Duration(until - now()))
+	defer timer.Stop()
 	for range waiting {
 		select {
 		case update := <-done:
 			update()
+		case <-timer.C:
+			return
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// settleOne takes back the charge of a piece, and returns the function that updates its
-// decision.
-func (s *Store) settleOne(p *piece) (update func()) {
-	d := p.decision
+// settle takes back the charge of a piece, and returns the function that updates its decision.
+func (p *piece) settle() (update func()) {
+	d, s := p.decision, p.side.store
 	switch charged, err := s.undo(p); {
 	case err != nil:
 		return func() {}
@@ -316,7 +463,7 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 	refund.Mode, refund.Once = window.Refund, window.Once{}
 	m := newMessage()
 	m.addCheck(&refund, &left)
-	m.flags, m.restores = modeRestores, p.ends
+	m.flags, m.restores, m.priority = modeRestores, p.ends, window.PriorityHigh
 	m.pack(s.opts.Prefix, groupEnds)
 	n := s.single
 	if n == nil {

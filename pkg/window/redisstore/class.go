@@ -25,6 +25,7 @@ const (
 	ClassConnect     Class = "connect"     // no connection: refused, unreachable, no such host, no master known
 	ClassClosed      Class = "closed"      // the connection ended before the reply; the call may have been charged
 	ClassOpen        Class = "open"        // the breaker is open: the node has failed before
+	ClassOverload    Class = "overload"    // too many calls wait for the node; the call was not sent
 	ClassReadOnly    Class = "readonly"    // READONLY: a replica
 	ClassLoading     Class = "loading"     // LOADING: it reads its data
 	ClassMasterDown  Class = "masterdown"  // MASTERDOWN: a replica without its master
@@ -44,8 +45,8 @@ const (
 
 // Classes are all of them.
 var Classes = []Class{
-	ClassTimeout, ClassLate, ClassGone, ClassConnect, ClassClosed, ClassOpen, ClassReadOnly, ClassLoading,
-	ClassMasterDown, ClassClusterDown, ClassMoved, ClassMemory, ClassReplicas, ClassDisk, ClassPermission,
+	ClassTimeout, ClassLate, ClassGone, ClassConnect, ClassClosed, ClassOpen, ClassOverload, ClassReadOnly,
+	ClassLoading, ClassMasterDown, ClassClusterDown, ClassMoved, ClassMemory, ClassReplicas, ClassDisk, ClassPermission,
 	ClassAuth, ClassClients, ClassBusy, ClassPeriod, ClassReply, ClassOther,
 }
 
@@ -146,7 +147,7 @@ func (c Class) ofTheNode() bool {
 	switch c {
 	case ClassMemory, ClassReplicas, ClassDisk: // it still answers denials
 		return false
-	case ClassLate, ClassGone, ClassMoved, ClassPeriod, ClassReply:
+	case ClassLate, ClassGone, ClassOverload, ClassMoved, ClassPeriod, ClassReply:
 		return false
 	}
 	return true

@@ -53,9 +53,9 @@
 //
 // # Sending
 //
-// A server has at most two calls of the script in flight. If there are fewer, a request
-// is sent at once. Otherwise it waits and shares the next call, which holds up to 48
-// requests. There is no timer: no request waits for a batch to fill. On a cluster every
+// A server has at most two calls of the script in flight, or Options.Calls. If there are
+// fewer, a request is sent at once. Otherwise it waits and shares the next call, which holds
+// up to 48 requests. There is no timer: no request waits for a batch to fill. On a cluster every
 // server has its own queue, and requests on different slots are several EVALSHA in one
 // pipeline.
 //
@@ -125,6 +125,13 @@
 //
 // While a slot moves, the keys of a request may be on two servers. The store then decides
 // the request in the same way.
+//
+// # Scopes
+//
+// [Scopes] decides requests whose logs are in several stores, such as one of a region and one of
+// all regions. It charges every check by itself, in all stores at once, and takes back what was
+// charged if one denies. The checks for one server share a call. If a store fails, the others keep
+// their charges, until the caller of Take has decided for the failed one: see [window.PartError].
 //
 // # Requests in flight
 //

@@ -32,7 +32,7 @@ func (n *node) inDoubt(err error, begun, deadline int64) error {
 	}
 	noted := *e // other messages of the same call may share e
 	switch e.Class {
-	case ClassLate:
+	case ClassLate, ClassOverload:
 		noted.doubt = &Doubt{Never, Never}
 	case ClassTimeout, ClassClosed:
 		noted.doubt = &Doubt{Never, Never} // without the clock nothing is sent

@@ -94,6 +94,7 @@ func NewWithClock(t testing.TB, client Client, o Options, clockKey string) *Stor
 	s := New(client, o)
 	clock := fmt.Sprintf("redis.call('GET', '%s')", clockKey)
 	s.script = withClock(t, clock)
+	s.takeBack = withTime(t, takeBackScript, clock)
 	s.keeper = withTime(t, keeperScript, clock)
 	s.ends = withTime(t, streamsScript, clock)
 	return s

@@ -52,15 +52,16 @@ type message struct {
 	keys      []string
 	checks    []byte // packed, without the soonest deadline
 	scratch   []byte
-	slot      uint16 // on a cluster
-	deadline  int64  // of the local clock, 0: none
-	patient   bool   // the deadline is the store's timeout, not an earlier one
-	charges   bool   // it charges something if it is allowed
-	inFlight  bool   // it has a check in flight
-	ahead     uint32 // microseconds
-	ended     uint32 // on a cluster: for how many milliseconds more its stream is denied
-	restores  int64  // with modeRestores: when the period of the charge ends, in microseconds
-	flags     byte   // added to the mode of every check
+	slot      uint16          // on a cluster
+	deadline  int64           // of the local clock, 0: none
+	patient   bool            // the deadline is the store's timeout, not an earlier one
+	charges   bool            // it charges something if it is allowed
+	inFlight  bool            // it has a check in flight
+	ahead     uint32          // microseconds
+	ended     uint32          // on a cluster: for how many milliseconds more its stream is denied
+	restores  int64           // with modeRestores: when the period of the charge ends, in microseconds
+	flags     byte            // added to the mode of every check
+	priority  window.Priority // the highest of its request
 
 	// The result. The sender writes it before it sends to done.
 	reply string // the answers to its checks
@@ -92,7 +93,7 @@ type logCheck struct {
 // A same says that the decision at to equals the one at from: their checks were folded.
 type same struct{ from, to *window.Decision }
 
-var messages = sync.Pool{New: func() any { return &message{done: make(chan struct{}, 1)} }}
+var messages = sync.Pool{New: func() any { return &message{priority: window.PriorityLow, done: make(chan struct{}, 1)} }}
 
 func newMessage() *message { return messages.Get().(*message) }
 
@@ -103,6 +104,7 @@ func (m *message) free() {
 	clear(m.keys)
 	m.logChecks, m.same, m.keys, m.checks = m.logChecks[:0], m.same[:0], m.keys[:0], m.checks[:0]
 	m.slot, m.deadline, m.patient, m.charges, m.inFlight, m.ahead, m.restores, m.flags = 0, 0, false, false, false, 0, 0, 0
+	m.priority = window.PriorityLow
 	m.reply, m.clock, m.err, m.again, m.batch, m.ended = "", 0, nil, false, 0, 0
 	m.state.Store(queued)
 	messages.Put(m)
@@ -176,6 +178,7 @@ func (m *message) addOf(mode window.Mode, checks []window.Check, decisions []win
 // addCheck adds a check. If the check needs no log, it decides it and returns the flags that
 // it adds to its group.
 func (m *message) addCheck(c *window.Check, d *window.Decision) (group byte) {
+	m.priority = max(m.priority, c.Priority)
 	answer, ok := window.WithoutLog(c)
 	if !ok {
 		if c.Receipts() {

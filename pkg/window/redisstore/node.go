@@ -19,8 +19,8 @@ const (
 	// the bound of requests.
 	maxRequests = window.MaxChecks
 
-	// maxInFlight is the most calls of the script that a node has at once: one that it runs,
-	// and one that waits in its socket.
+	// maxInFlight is the default of [Options.Calls]: one that the server runs, and one that waits
+	// in its socket.
 	maxInFlight = 2
 
 	// forgetAfter is how long the store keeps a node of a cluster that it does not ask.
@@ -46,7 +46,7 @@ type node struct {
 	policy  atomic.Pointer[string] // its maxmemory-policy; empty: cannot be read; nil: not read yet
 
 	mu       sync.Mutex
-	queue    []*message
+	queue    queue
 	inFlight int
 }
 
@@ -112,28 +112,68 @@ func (n *node) ask(ctx context.Context, m *message) error {
 	// before the call ends, another goroutine makes it.
 	n.mu.Lock()
 	switch {
-	case n.inFlight < maxInFlight && m.patient:
+	case n.inFlight < n.store.opts.Calls && m.patient:
 		n.inFlight++
 		n.mu.Unlock()
 		one := [1]*message{m}
 		n.send(one[:])
 		n.next()
-	case n.inFlight < maxInFlight:
+	case n.inFlight < n.store.opts.Calls:
 		n.inFlight++
-		n.queue = append(n.queue, m)
+		n.queue.push(m, 0)
 		n.mu.Unlock()
 		n.store.background(n.work)
 	default:
-		n.queue = append(n.queue, m)
+		removed := n.queue.push(m, n.store.opts.MaxWaiting)
 		n.mu.Unlock()
+		if removed != nil {
+			n.refuse(removed)
+		}
 	}
 	return n.store.wait(ctx, m)
+}
+
+// queueAll queues messages, so that they share the next call if it has room for them. It returns
+// an error if the server is not asked. The caller keeps the messages then.
+func (n *node) queueAll(those []*message) error {
+	n.lastAsked.Store(now())
+	if n.open.Load() {
+		return n.refused()
+	}
+	var removed []*message
+	n.mu.Lock()
+	for _, m := range those {
+		if r := n.queue.push(m, n.store.opts.MaxWaiting); r != nil {
+			removed = append(removed, r)
+		}
+	}
+	if n.inFlight < n.store.opts.Calls {
+		n.inFlight++
+		n.store.background(n.work)
+	}
+	n.mu.Unlock()
+	for _, m := range removed {
+		n.refuse(m)
+	}
+	return nil
+}
+
+// refuse hands a message back to its caller, because too many wait.
+func (n *node) refuse(m *message) {
+	p := m.priority
+	if !m.begin() { // its caller has left
+		n.store.counts.dropped.Add(1)
+		m.free()
+		return
+	}
+	n.store.counts.refused[p-window.PriorityLow].Add(1)
+	m.finish("", 0, &Error{Class: ClassOverload, Err: fmt.Errorf("too many requests wait for the server; this one has the priority %v", p)})
 }
 
 // next starts another call for the queue after a call has ended.
 func (n *node) next() {
 	n.mu.Lock()
-	more := len(n.queue) > 0
+	more := n.queue.count > 0
 	if !more {
 		n.inFlight--
 	}
@@ -148,32 +188,15 @@ func (n *node) work() {
 	var batch [maxRequests]*message
 	for {
 		n.mu.Lock()
-		count := copy(batch[:], n.queue[:n.fit()])
+		count := n.queue.take(batch[:])
 		if count == 0 {
 			n.inFlight--
 			n.mu.Unlock()
 			return
 		}
-		rest := copy(n.queue, n.queue[count:])
-		clear(n.queue[rest:])
-		n.queue = n.queue[:rest]
 		n.mu.Unlock()
 		n.send(batch[:count])
 	}
-}
-
-// fit returns how many messages of the queue go into the next call of the script. A call has
-// at most window.MaxChecks checks, or one message. The caller holds the lock.
-func (n *node) fit() (count int) {
-	checks := 0
-	for count < min(len(n.queue), maxRequests) {
-		checks += len(n.queue[count].keys)
-		if checks > window.MaxChecks && count > 0 {
-			break
-		}
-		count++
-	}
-	return count
 }
 
 // failed returns err with its class, and records it as the cause if it is of the node.

@@ -47,37 +47,43 @@ func (g *gate) Process(ctx context.Context, cmd redis.Cmder) error {
 	return g.Client.Process(ctx, cmd)
 }
 
-// TestSharedCalls proves that two calls are in flight at most, and that what comes
-// meanwhile shares the next ones, 64 to a call.
+// TestSharedCalls proves that two calls are in flight at most, or as many as Options.Calls says,
+// and that what comes meanwhile shares the next ones.
 func TestSharedCalls(t *testing.T) {
+	testSharedCalls(t, 0, 2)
+	testSharedCalls(t, 8, 8)
+}
+
+func testSharedCalls(t *testing.T, option, calls int) {
+	t.Helper()
 	g := newGate(newClient(t, servers.Redis(t)))
-	s := redisstore.New(g, redisstore.Options{Timeout: patient})
+	s := redisstore.New(g, redisstore.Options{Timeout: patient, Calls: option})
 	defer s.Close()
 	take(t, s, check("k", 1000, 1)) // the script and the clock are known
 	g.calls.Store(0)
 	g.close()
 	before := s.Stats()
 
-	const callers = 2 + redisstore.MaxRequests + 10
+	callers := calls + redisstore.MaxRequests + 10
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() { take(t, s, check("k", 1000, 1)) })
 	}
-	eventually(t, "all but two to wait", func() bool {
+	eventually(t, "all but these to wait", func() bool {
 		n := s.Stats().Nodes[0]
-		return n.InFlight == 2 && n.Queued == callers-2
+		return n.InFlight == calls && n.Queued == callers-calls
 	})
-	if got := g.calls.Load(); got != 2 {
-		t.Errorf("%d calls in flight, want 2", got)
+	if got := g.calls.Load(); got != int64(calls) {
+		t.Errorf("%d calls in flight, want %d", got, calls)
 	}
 	close(*g.open.Load())
 	all.Wait()
-	if got := g.calls.Load(); got != 4 {
-		t.Errorf("%d calls for %d requests, want 4", got, callers)
+	if got := g.calls.Load(); got != int64(calls+2) {
+		t.Errorf("%d calls for %d requests, want %d", got, callers, calls+2)
 	}
 	stats := s.Stats()
-	if got := [2]uint64{stats.Calls - before.Calls, stats.Batches - before.Batches}; got != [2]uint64{callers, 4} {
-		t.Errorf("counted %d requests in %d calls, want %d in 4", got[0], got[1], callers)
+	if got := [2]uint64{stats.Calls - before.Calls, stats.Batches - before.Batches}; got != [2]uint64{uint64(callers), uint64(calls + 2)} {
+		t.Errorf("counted %d requests in %d calls, want %d in %d", got[0], got[1], callers, calls+2)
 	}
 	if got, want := take(t, s, check("k", 1000, 0))[0].Remaining, uint64(1000-1-callers); got != want {
 		t.Errorf("remaining: got %d, want %d", got, want)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Stats count what a store has done since it was made, and describe its servers.
@@ -22,6 +24,9 @@ type Stats struct {
 	Probes uint64
 	// Dropped counts the requests that were not sent because their callers had left.
 	Dropped uint64
+	// Refused counts the requests that were not sent because too many waited for the server, by
+	// priority. They are failures of [ClassOverload].
+	Refused map[window.Priority]uint64
 	// TakenBack counts the hits that were reserved and given back. NotTakenBack counts
 	// those for which that failed, so they count until they expire.
 	TakenBack, NotTakenBack uint64
@@ -61,6 +66,7 @@ type counts struct {
 
 	sizes    [7]atomic.Uint64
 	failures map[Class]*atomic.Uint64
+	refused  [window.PriorityHigh - window.PriorityLow + 1]atomic.Uint64 // by priority, the lowest first
 }
 
 func (c *counts) init() {
@@ -89,6 +95,10 @@ func (s *Store) Stats() Stats {
 		Probes: c.probes.Load(), Late: c.late.Load(), Dropped: c.dropped.Load(),
 		TakenBack: c.takenBack.Load(), NotTakenBack: c.notTakenBack.Load(),
 		Failures: make(map[Class]uint64, len(c.failures)),
+		Refused:  make(map[window.Priority]uint64, len(window.Priorities)),
+	}
+	for i, p := range window.Priorities {
+		stats.Refused[p] = c.refused[i].Load()
 	}
 	for i := range c.sizes {
 		stats.BatchSizes[i] = c.sizes[i].Load()
@@ -143,7 +153,7 @@ func (n *node) stats() NodeStats {
 		s.Policy = *policy
 	}
 	n.mu.Lock()
-	s.Queued, s.InFlight = len(n.queue), n.inFlight
+	s.Queued, s.InFlight = n.queue.count, n.inFlight
 	n.mu.Unlock()
 	s.ClockOffset, s.ClockError, s.ClockKnown = n.clock.bounds()
 	return s

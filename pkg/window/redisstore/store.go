@@ -48,9 +48,16 @@ type Options struct {
 	// Timeout bounds one Take, whatever its context says, and with it every call
 	// to a server. Zero: only the context bounds a Take.
 	Timeout time.Duration
+	// Calls is how many calls of the script a server has under way at most. Requests that come
+	// meanwhile share the next one. Zero: two, which keep a server of the same region busy. More
+	// are for a server far away: otherwise a request waits up to half a round trip for its call.
+	Calls int
 	// Failures is how many calls to a server must fail in a row to open its breaker.
 	// Zero: DefaultFailures.
 	Failures int
+	// MaxWaiting is how many requests may wait for one server. If one more comes, the newest of
+	// the lowest [window.Priority] fails at once with [ClassOverload]. Zero: any number.
+	MaxWaiting int
 	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
 	ProbeInterval time.Duration
@@ -130,6 +137,9 @@ func newScript(text string) script {
 func New(client Client, o Options) *Store {
 	if o.Failures == 0 {
 		o.Failures = DefaultFailures
+	}
+	if o.Calls == 0 {
+		o.Calls = maxInFlight
 	}
 	if o.ProbeInterval == 0 {
 		o.ProbeInterval = DefaultProbeInterval
@@ -317,19 +327,26 @@ func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 
 // limit sets the deadline of a message. It returns the local time at which it was called.
 func (s *Store) limit(ctx context.Context, m *message) (begun int64) {
+	begun, m.deadline, m.patient = s.deadline(ctx)
+	return begun
+}
+
+// deadline returns the local time, and the time until which a call may take. It is zero if nothing
+// bounds the call. patient says that it is the store's timeout.
+func (s *Store) deadline(ctx context.Context) (begun, deadline int64, patient bool) {
 	begun = now()
 	if s.opts.Timeout > 0 {
-		m.deadline, m.patient = begun+int64(s.opts.Timeout), true
+		deadline, patient = begun+int64(s.opts.Timeout), true
 	}
 	if d, ok := ctx.Deadline(); ok {
 		// The caller needs some time to answer without the store.
 		own := at(d)
 		own = max(own-max(int64(answerTime), (own-begun)/answerPart), 1)
-		if m.deadline == 0 || own < m.deadline {
-			m.deadline, m.patient = own, false
+		if deadline == 0 || own < deadline {
+			deadline, patient = own, false
 		}
 	}
-	return begun
+	return begun, deadline, patient
 }
 
 // The part of a caller's time that is left to answer without the store: one in answerPart,

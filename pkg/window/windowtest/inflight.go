@@ -44,6 +44,8 @@ func RunInFlight(t *testing.T, o Options, open func(t *testing.T) InFlightHarnes
 	o.Steps = o.steps(t)
 	if !o.RealClock {
 		t.Run("Steps", func(t *testing.T) { runFlightSteps(t, open) })
+	}
+	if !o.RealClock && !o.Pieces {
 		t.Run("Random", func(t *testing.T) { runFlightRandom(t, open, o.Steps) })
 	}
 	t.Run("Groups", func(t *testing.T) { runFlightGroups(t, open(t)) })

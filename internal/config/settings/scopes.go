@@ -1,0 +1,200 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// ScopeRegion is the scope of the store of the region, which rules without a scope have.
+const ScopeRegion = policy.RegionScope
+
+// Scopes are the stores that rules can name besides that of the region, in the order of their
+// names.
+type Scopes []Scope
+
+// A Scope is one further store. It is always a Redis.
+type Scope struct {
+	Name string
+	ScopeStore
+}
+
+// ScopeStore says how to ask the store of a scope.
+type ScopeStore struct {
+	// A charge is taken back while its log says that this may happen: for a second at least.
+	Timeout  time.Duration `yaml:"timeout" range:"1ms 700ms" doc:"time limit of one decision, including the connection"`
+	Replicas int           `yaml:"replicas" range:"1 100_000" doc:"how many instances in all regions share the limits"`
+	Redis    RedisStore    `yaml:"redis"`
+}
+
+// maxScopeTimeout is the most that store.timeout may be beside scopes.
+const maxScopeTimeout = 700 * time.Millisecond
+
+// newScope returns a scope with its defaults.
+func newScope(name string) Scope {
+	redis := Default().Store.Redis
+	redis.URL = RedisURL{}
+	return Scope{name, ScopeStore{Timeout: 100 * time.Millisecond, Replicas: 1, Redis: redis}}
+}
+
+// scopeNode reads the settings of one scope over its defaults.
+type scopeNode ScopeStore
+
+// ReadNode reads a node.
+func (s *scopeNode) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
+	*s = scopeNode(newScope("").ScopeStore)
+	d.Object(n, reflect.ValueOf((*ScopeStore)(s)).Elem(), p)
+}
+
+// ReadNode reads a node.
+func (s *Scopes) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
+	var all strict.Ordered[scopeNode]
+	all.ReadNode(d, n, p)
+	for i := range all {
+		switch name := all[i].Key; {
+		case name == ScopeRegion:
+			d.Problem(all[i].Spot, "%s is the scope of store.redis: choose another name", ScopeRegion)
+		case !scopeName.MatchString(name):
+			d.Problem(all[i].Spot, "the name of a scope has up to 32 lower-case letters, digits and _, and begins with a letter")
+		default:
+			*s = append(*s, Scope{name, ScopeStore(all[i].Value)})
+		}
+	}
+}
+
+var scopeName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+// Names returns the names that rules can use.
+func (s Scopes) Names() []string {
+	names := []string{ScopeRegion}
+	for i := range s {
+		names = append(names, s[i].Name)
+	}
+	return names
+}
+
+// RedisOf returns the Redis of a scope, and its section of the settings.
+func (s *Store) RedisOf(scope window.Scope) (r *RedisStore, section string) {
+	if scope == window.Region {
+		return &s.Redis, "store.redis"
+	}
+	one := &s.Scopes[scope-1]
+	return &one.Redis, "store.scopes." + one.Name + ".redis"
+}
+
+// TimeoutOf returns the time limit of one decision in a scope.
+func (s *Store) TimeoutOf(scope window.Scope) time.Duration {
+	if scope == window.Region {
+		return s.Timeout
+	}
+	return s.Scopes[scope-1].Timeout
+}
+
+// envScopes begins the variables of all scopes.
+const envScopes = EnvPrefix + "STORE_SCOPES_"
+
+// scopesOf adds the scopes that only variables name.
+func (l *settingsLoader) scopesOf(environ []string) {
+	var ends []string
+	one := newScope("")
+	eachSetting(reflect.ValueOf(&one.ScopeStore).Elem(), "", func(path string, _ reflect.StructField, _ reflect.Value) {
+		ends = append(ends, strings.TrimPrefix(envName("_"+path), EnvPrefix))
+	})
+	// _REDIS_DIAL_TIMEOUT goes before _TIMEOUT.
+	slices.SortFunc(ends, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	all := &l.settings.Store.Scopes
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		rest, ok := strings.CutPrefix(name, envScopes)
+		if !ok {
+			continue
+		}
+		for _, end := range ends {
+			scope, found := strings.CutSuffix(rest, end)
+			if !found {
+				continue
+			}
+			scope = strings.ToLower(scope)
+			known := slices.ContainsFunc(*all, func(s Scope) bool { return s.Name == scope })
+			if !known && scope != ScopeRegion && scopeName.MatchString(scope) {
+				*all = append(*all, newScope(scope))
+			}
+			break
+		}
+	}
+	slices.SortFunc(*all, func(a, b Scope) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// scopes checks the stores of all scopes.
+func (l *settingsLoader) scopes() {
+	s := &l.settings.Store
+	if len(s.Scopes) == 0 {
+		return
+	}
+	if s.Type != StoreRedis {
+		l.problem("store.type", "store.scopes needs store.type %s: a request can meet limits of several scopes, and only Redis can take back what one of them has charged", StoreRedis)
+	}
+	if len(s.Scopes) > window.MaxScope {
+		l.problem("store.scopes", "%d scopes, and there can be %d besides %s", len(s.Scopes), window.MaxScope, ScopeRegion)
+	}
+	if s.Timeout > maxScopeTimeout {
+		l.problem("store.timeout", "%v is above %v, the most beside store.scopes: what one scope has charged is taken back if another one denies, and it must be known soon", s.Timeout, maxScopeTimeout)
+	}
+	others := []struct {
+		path  string
+		redis *RedisStore
+	}{{"store.redis", &s.Redis}}
+	for i := range s.Scopes {
+		one := &s.Scopes[i]
+		path := "store.scopes." + one.Name + ".redis"
+		if one.Redis.URL.URL == "" {
+			l.placeNear(path+".url", "store.scopes."+one.Name+".")
+			l.problem(path+".url", "a scope needs the URL of its Redis, such as %s", schemes["redis"].form)
+			continue
+		}
+		l.redisConnection(path, &one.Redis.Redis)
+		for _, o := range others {
+			if one.Redis.KeyPrefix == o.redis.KeyPrefix && one.Redis.URL.same(&o.redis.URL) {
+				l.problem(path+".url", "%s has the same servers and the same key_prefix, so both scopes would have the same logs", o.path)
+				break
+			}
+		}
+		others = append(others, struct {
+			path  string
+			redis *RedisStore
+		}{path, &one.Redis})
+	}
+}
+
+// placeNear gives a setting that is missing the place of the first setting of its section.
+func (l *settingsLoader) placeNear(path, section string) {
+	var near place
+	for other, at := range l.places {
+		if strings.HasPrefix(other, section) && at.line > 0 && (near.line == 0 || at.line < near.line) {
+			near = at
+		}
+	}
+	if near.line > 0 {
+		near.path = path
+		l.places[path] = near
+	}
+}
+
+// same reports whether two URLs name the same servers and database.
+func (u *RedisURL) same(o *RedisURL) bool {
+	place := func(s RedisServers) string {
+		slices.Sort(s.Addresses)
+		return fmt.Sprint(s.Topology, s.Socket, s.Addresses, s.Master, s.Database)
+	}
+	a, b := u.RedisServers, o.RedisServers
+	a.Addresses, b.Addresses = slices.Clone(a.Addresses), slices.Clone(b.Addresses)
+	return place(a) == place(b)
+}

@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// halfStore is a store of two scopes, of which the second can fail.
+type halfStore struct {
+	window.Store
+	fails error
+	backs int // how often the charges of a group were taken back
+}
+
+func (h *halfStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	return true, h.TakeBut(ctx, nil, checks, decisions)
+}
+
+func (h *halfStore) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
+	if failed == nil && h.fails != nil {
+		failed = new(window.PartError)
+		failed.Failed[1] = h.fails
+	}
+	part := new(window.PartError)
+	var own []window.Check
+	var at []int
+	for i, c := range checks {
+		if failed != nil && failed.Failed[c.Scope] != nil {
+			part.Failed[c.Scope] = failed.Failed[c.Scope]
+			continue
+		}
+		own, at = append(own, c), append(at, i)
+	}
+	answers := make([]window.Decision, len(own))
+	if _, err := h.Store.Take(ctx, window.MayWait, own, answers); err != nil {
+		return err
+	}
+	for i, to := range at {
+		decisions[to] = answers[i]
+	}
+	if len(own) == len(checks) {
+		return nil
+	}
+	if window.GroupAllowed(own, answers) {
+		part.Undo = func(context.Context) {
+			h.backs++
+			for i, c := range own {
+				c.Mode = window.Refund
+				_, _ = h.Store.Take(ctx, window.MayWait, []window.Check{c}, answers[i:i+1])
+				decisions[at[i]] = answers[i]
+			}
+		}
+	}
+	return part
+}
+
+// scopedRules are a rule of the region and one that has a choice, in the scope global.
+func scopedRules(t *testing.T, region uint64, choice OnStoreError) *Rules {
+	t.Helper()
+	rs := NewRules(Identity{Secrets: tier.NewSecrets(nil, nil)})
+	rs.SetScopes([]string{RegionScope, "global"})
+	for _, r := range []Rule{
+		{Domain: "edge", Path: []descriptors.Node{anyOf("a")}, Name: "near", Terms: per(region, time.Minute)},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("b")}, Name: "far", Scope: "global", OnStoreError: choice, Terms: per(1, time.Minute)},
+	} {
+		if err := rs.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rs
+}
+
+// TestAScopeFails: the choice of a rule decides for it alone, the limits of the other scope are
+// decided by their store, and a denial takes back what they have charged.
+func TestAScopeFails(t *testing.T) {
+	boom := errors.New("boom")
+	for _, c := range []struct {
+		choice OnStoreError
+		region uint64 // the limit of the region
+		used   uint64 // of this process's log for the scope
+		want   string // of the second request
+	}{
+		{StoreErrorAllow, 5, 0, "allowed, degraded, 3 of the region remain, taken back 0 times"},
+		{StoreErrorAllow, 1, 0, "denied, 0 of the region remain, taken back 0 times"},
+		{StoreErrorDeny, 5, 0, "denied, degraded, 5 of the region remain, taken back 2 times"},
+		{StoreErrorReported, 5, 0, "error, 5 of the region remain, taken back 2 times"},
+		{StoreErrorReported, 0, 0, "denied, 0 of the region remain, taken back 0 times"},
+		{StoreErrorLocal, 5, 0, "denied, degraded, 4 of the region remain, taken back 1 times"}, // the limit is one
+		{StoreErrorLocal, 1, 0, "denied, 0 of the region remain, taken back 0 times"},
+	} {
+		t.Run(fmt.Sprintf("%v of %d", c.choice, c.region), func(t *testing.T) {
+			shared, own := memstore.New(memstore.Options{SweepInterval: -1}), memstore.New(memstore.Options{SweepInterval: -1})
+			h := &halfStore{Store: shared, fails: boom}
+			counted := counts{}
+			dec := NewDecider(scopedRules(t, c.region, c.choice), Options{Store: h, Scopes: h, Local: own, Meters: counted})
+			var v Verdict
+			var err error
+			for range 2 {
+				v, err = decideErr(t.Context(), dec, request("a=x", "b=y"))
+			}
+			var got []string
+			switch {
+			case err != nil:
+				got = append(got, "error")
+				if !errors.Is(err, boom) {
+					t.Errorf("got error %v, want that of the scope", err)
+				}
+			case v.Allowed:
+				got = append(got, "allowed")
+			default:
+				got = append(got, "denied")
+			}
+			if v.Degraded {
+				got = append(got, "degraded")
+			}
+			h.fails = nil
+			left, err := decideErr(t.Context(), dec, &Request{Domain: "edge", Descriptors: []Descriptor{{Entries: d("a=x").Entries, Cost: 0}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%d of the region remain", left.Limits[0].Decision.Remaining), fmt.Sprintf("taken back %d times", h.backs))
+			if text := strings.Join(got, ", "); text != c.want {
+				t.Errorf("got %s\nwant %s", text, c.want)
+			}
+			if counted["edge/far error"] != 2 || counted["edge/near error"] != 0 {
+				t.Errorf("errors are counted as %v, want two of the rule far", counted)
+			}
+		})
+	}
+}
+
+// TestScopesOfRules: rules name scopes that there are, and their checks have the numbers.
+func TestScopesOfRules(t *testing.T) {
+	rs := scopedRules(t, 1, StoreErrorUnset)
+	bad := Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Scope: "globe", Terms: per(1, time.Minute)}
+	if err := rs.Add(bad); err == nil || !strings.Contains(err.Error(), `unknown scope "globe"`) {
+		t.Errorf("an unknown scope: got error %v", err)
+	}
+	store := &recordingStore{}
+	dec, _ := newDecider(t, rs, store)
+	decide(t, dec, request("a=x", "b=y"))
+	var scopes []window.Scope
+	for _, c := range store.checks {
+		scopes = append(scopes, c.Scope)
+	}
+	if want := []window.Scope{window.Region, 1}; !slices.Equal(scopes, want) {
+		t.Errorf("the checks have the scopes %v, want %v", scopes, want)
+	}
+	if got := rs.HoldScopes(); len(got) != 0 {
+		t.Errorf("requests in flight hold something in %v, want nothing", got)
+	}
+	flying := Rule{Domain: "edge", Path: []descriptors.Node{anyOf("c")}, Scope: "global"}
+	flying.Terms.Limits = []Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}}
+	if err := rs.Add(flying); err != nil {
+		t.Fatal(err)
+	}
+	if got := rs.HoldScopes(); !slices.Equal(got, []window.Scope{1}) {
+		t.Errorf("requests in flight hold something in %v, want the scope 1", got)
+	}
+}

@@ -1,0 +1,288 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Scopes decides requests whose limits are in several stores. Create it with NewScopes; its
+// methods are safe for concurrent use.
+//
+// A request with one scope goes to that store as usual. Otherwise every check is charged by
+// itself, in all stores at once, with one call to each server. If a check denies the request, what
+// the others have charged is taken back, as on several slots of a cluster. Refunds, and checks of
+// mode Always, take a round trip before that of the other checks.
+//
+// Each store has its own timeout, and a request waits for the stores that it meets alone. If some
+// of them do not decide, the error is a [window.PartError].
+type Scopes struct {
+	names  []string
+	stores []*Store
+	holds  [window.MaxScope + 1]atomic.Bool
+}
+
+var (
+	_ window.Scoped = (*Scopes)(nil)
+	_ window.Ender  = (*Scopes)(nil)
+	_ window.Keeper = (*Scopes)(nil)
+)
+
+// NewScopes returns the store of several scopes. stores has them by their numbers, and names what
+// errors call them: at most [window.MaxScope] besides [window.Region]. The caller closes the
+// stores.
+func NewScopes(names []string, stores []*Store) *Scopes {
+	s := &Scopes{names: names, stores: stores}
+	s.holds[window.Region].Store(true)
+	return s
+}
+
+// Holds says that streams may hold something in the store of a scope. [Scopes.End] tells it of
+// ends from then on. It always tells that of [window.Region].
+func (s *Scopes) Holds(scope window.Scope) { s.holds[scope].Store(true) }
+
+// Close implements [window.Store]. It closes all stores.
+func (s *Scopes) Close() error {
+	var errs []error
+	for _, one := range s.stores {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// named adds the name of a scope to an error.
+func (s *Scopes) named(scope window.Scope, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("scope %s: %w", s.names[scope], err)
+}
+
+// Take implements [window.Store].
+func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	if !wait {
+		return false, nil
+	}
+	return true, s.TakeBut(ctx, nil, checks, decisions)
+}
+
+// TakeBut implements [window.Scoped].
+func (s *Scopes) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
+	if err := window.Validate(checks, decisions); err != nil {
+		return fmt.Errorf("redisstore: %w", err)
+	}
+	for i := range checks {
+		if int(checks[i].Scope) >= len(s.stores) {
+			return fmt.Errorf("redisstore: %w: check %d has the scope %d, and there are %d", window.ErrBadCheck, i, checks[i].Scope, len(s.stores))
+		}
+	}
+	if failed == nil && window.OneScope(checks) {
+		if len(checks) == 0 {
+			return nil
+		}
+		scope := checks[0].Scope
+		return s.named(scope, s.stores[scope].take(ctx, checks, decisions))
+	}
+	return s.takeMixed(ctx, failed, checks, decisions)
+}
+
+// takeMixed decides a request of several scopes.
+func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
+	var (
+		of    [window.MaxScope + 1]*side
+		sides []*side
+		part  window.PartError
+		all   sync.WaitGroup
+	)
+	for i := range checks {
+		scope := checks[i].Scope
+		if of[scope] != nil {
+			continue
+		}
+		store := s.stores[scope]
+		one := &side{store: store}
+		of[scope] = one
+		if failed != nil && failed.Failed[scope] != nil {
+			one.err = failed.Failed[scope]
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return store.count(&Error{Class: ClassGone, Err: err})
+		}
+		store.counts.calls.Add(1)
+		one.begun, one.deadline, _ = store.deadline(ctx)
+		one.ctx = ctx
+		if one.deadline != 0 {
+			bounded, cancel := context.WithTimeout(ctx, time.Duration(one.deadline-now()))
+			defer cancel()
+			one.ctx = bounded
+		}
+		sides = append(sides, one)
+		if store.cluster != nil {
+			all.Go(func() { one.noteStream(scope, checks) })
+		}
+	}
+	all.Wait()
+	p := newPieces(checks, decisions, func(c *window.Check) *side { return of[c.Scope] })
+	p.decide(ctx, sides)
+	fails := false
+	for scope, one := range of {
+		if one == nil || one.err == nil {
+			continue
+		}
+		fails = true
+		if part.Failed[scope] = one.err; one.ctx != nil {
+			part.Failed[scope] = s.named(window.Scope(scope), one.store.count(one.failure(ctx)))
+		}
+	}
+	if !fails {
+		return nil
+	}
+	if !p.denied {
+		part.Undo = p.giveBack
+	}
+	return &part
+}
+
+// noteStream notes, on a cluster, in which of its logs the stream of a request may soon hold
+// something.
+func (s *side) noteStream(scope window.Scope, checks []window.Check) {
+	var own []window.Check
+	for i := range checks {
+		if checks[i].Scope == scope && checks[i].Stream != 0 {
+			own = append(own, checks[i])
+		}
+	}
+	if len(own) == 0 {
+		return
+	}
+	m := newMessage()
+	defer m.free()
+	m.add(s.store.opts.Prefix, own, make([]window.Decision, len(own)))
+	m.deadline = s.deadline
+	s.err = s.store.noteStream(s.ctx, m)
+	s.ended = m.ended
+}
+
+// End implements [window.Ender]. It tells all scopes in which streams may hold something at once:
+// see [Scopes.Holds]. If one of them fails, the others are told all the same.
+func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+	var (
+		mu   sync.Mutex
+		errs []error
+		all  sync.WaitGroup
+	)
+	for i, one := range s.stores {
+		if !s.holds[i].Load() {
+			continue
+		}
+		all.Go(func() {
+			was, err := one.End(ctx, stream, deny)
+			mu.Lock()
+			defer mu.Unlock()
+			held = held || was
+			errs = append(errs, s.named(window.Scope(i), err))
+		})
+	}
+	all.Wait()
+	return held, errors.Join(errs...)
+}
+
+// Bytes is [Store.Bytes] of the log's scope.
+func (s *Scopes) Bytes(ctx context.Context, id window.LogID) ([]byte, error) {
+	b, err := s.stores[id.Scope].Bytes(ctx, id)
+	return b, s.named(id.Scope, err)
+}
+
+// Reserve is [Store.Reserve] of the check's scope.
+func (s *Scopes) Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, window.Reservation, error) {
+	d, r, err := s.stores[c.Scope].Reserve(ctx, c, ahead)
+	r.Scope = c.Scope
+	return d, r, s.named(c.Scope, err)
+}
+
+// Return is [Store.Return] of the reservation's scope.
+func (s *Scopes) Return(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, err error) {
+	taken, err = s.stores[r.Scope].Return(ctx, r, cost)
+	return taken, s.named(r.Scope, err)
+}
+
+// Read implements [window.Keeper].
+func (s *Scopes) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	return s.keep(ids, func(one *Store, own []window.LogID) ([]window.Reading, error) { return one.Read(ctx, own) })
+}
+
+// Remove implements [window.Keeper].
+func (s *Scopes) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	return s.keep(ids, func(one *Store, own []window.LogID) ([]window.Reading, error) { return one.Remove(ctx, own) })
+}
+
+// keep asks each scope for its logs, all at once, and returns the readings in the order of ids.
+// If some cannot be read, the error is the first.
+func (s *Scopes) keep(ids []window.LogID, ask func(*Store, []window.LogID) ([]window.Reading, error)) ([]window.Reading, error) {
+	var (
+		own      [window.MaxScope + 1][]window.LogID
+		readings [window.MaxScope + 1][]window.Reading
+		errs     [window.MaxScope + 1]error
+		all      sync.WaitGroup
+	)
+	for _, id := range ids {
+		own[id.Scope] = append(own[id.Scope], id)
+	}
+	for i, one := range s.stores {
+		if len(own[i]) > 0 {
+			all.Go(func() {
+				got, err := ask(one, own[i])
+				readings[i], errs[i] = got, s.named(window.Scope(i), err)
+			})
+		}
+	}
+	all.Wait()
+	merged := make([]window.Reading, 0, len(ids))
+	for _, id := range ids {
+		// The readings of a scope are in the order of its ids, and some may be missing.
+		if rest := readings[id.Scope]; len(rest) > 0 && rest[0].ID == id {
+			merged, readings[id.Scope] = append(merged, rest[0]), rest[1:]
+		}
+	}
+	return merged, errors.Join(errs[:]...)
+}
+
+// List implements [window.Keeper] for one scope after the other. If one cannot be asked, the list
+// ends with its error.
+func (s *Scopes) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+	scope := 0
+	if number, inner, ok := strings.Cut(cursor, scopeMark); ok {
+		scope, err = strconv.Atoi(number)
+		cursor = inner
+		if err != nil || scope < 0 || scope >= len(s.stores) {
+			return nil, "", fmt.Errorf("redisstore: %w", window.ErrCursor)
+		}
+	} else if cursor != "" {
+		return nil, "", fmt.Errorf("redisstore: %w", window.ErrCursor)
+	}
+	ids, next, err = s.stores[scope].List(ctx, m, cursor)
+	if err != nil {
+		return nil, "", s.named(window.Scope(scope), err)
+	}
+	for i := range ids {
+		ids[i].Scope = window.Scope(scope)
+	}
+	if next == "" {
+		scope++
+	}
+	if scope == len(s.stores) {
+		return ids, "", nil
+	}
+	return ids, strconv.Itoa(scope) + scopeMark + next, nil
+}
+
+// scopeMark ends the number of a scope in a cursor.
+const scopeMark = "|"

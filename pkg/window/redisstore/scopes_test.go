@@ -1,0 +1,365 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// scoped gives the checks of a store their scopes: the scope of each key is the same in every
+// call. Ids have no scopes outside.
+type scoped struct {
+	*redisstore.Scopes
+	of func(key string) window.Scope
+}
+
+func (s scoped) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	checks = slices.Clone(checks)
+	for i := range checks {
+		checks[i].Scope = s.of(checks[i].Key)
+	}
+	decided, err := s.Scopes.Take(ctx, wait, checks, decisions)
+	window.GiveBack(ctx, err)
+	if !window.OneScope(checks) {
+		for i := range decisions {
+			if checks[i].Limit.Policy != window.InFlight {
+				decisions[i].Unsettled = false // a mixed group marks its logs for a second or two
+			}
+		}
+	}
+	return decided, err
+}
+
+// spread is a scope of three for each key.
+func spread(key string) window.Scope {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return window.Scope(h.Sum32() % 3)
+}
+
+// second is the same scope for all keys.
+func second(string) window.Scope { return 1 }
+
+// openScopes returns a function that makes a store of three scopes on one server each, whose
+// clocks are set together.
+func openScopes(t *testing.T, of func(string) window.Scope) func(t *testing.T) windowtest.Harness {
+	var clients [3]redisstore.Client
+	var sets [3]func(t testing.TB, key string, now time.Duration)
+	for i := range clients {
+		c := newClient(t, servers.Redis(t))
+		clients[i] = c
+		sets[i] = func(t testing.TB, key string, now time.Duration) { setClock(t, c, key, now) }
+	}
+	n := 0
+	return func(t *testing.T) windowtest.Harness {
+		n++
+		clockKey := fmt.Sprintf("clock%d", n)
+		var stores []*redisstore.Store
+		for _, c := range clients {
+			stores = append(stores, redisstore.NewWithClock(t, c, redisstore.Options{Prefix: fmt.Sprintf("test%d:", n)}, clockKey))
+		}
+		s := redisstore.NewScopes([]string{"region", "one", "two"}, stores)
+		s.Holds(1)
+		s.Holds(2)
+		t.Cleanup(func() { _ = s.Close() })
+		return windowtest.Harness{
+			Store: scoped{s, of},
+			SetNow: func(now time.Duration) {
+				for _, set := range sets {
+					set(t, clockKey, now)
+				}
+			},
+			Epoch: epoch,
+		}
+	}
+}
+
+// TestScopesContract runs the suite on a store of several scopes: with all checks in one, and
+// mixed.
+func TestScopesContract(t *testing.T) {
+	t.Run("OneScope", func(t *testing.T) {
+		open := openScopes(t, second)
+		windowtest.RunPolicies(t, windowtest.Options{Steps: 2000}, open)
+		windowtest.Run(t, windowtest.Options{Steps: 2000}, open)
+	})
+	t.Run("Mixed", func(t *testing.T) {
+		open := openScopes(t, spread)
+		windowtest.RunPolicies(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
+		windowtest.Run(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
+	})
+}
+
+// TestScopesInFlight: an end reaches every scope in which the stream may hold something.
+func TestScopesInFlight(t *testing.T) {
+	open := openScopes(t, spread)
+	windowtest.RunInFlight(t, windowtest.Options{Pieces: true}, func(t *testing.T) windowtest.InFlightHarness {
+		h := open(t)
+		return windowtest.InFlightHarness{Stores: []window.Store{h.Store}, SetNow: h.SetNow, Epoch: h.Epoch}
+	})
+}
+
+// hour is check with a window that no test outlives.
+func hour(key string, hits, cost uint64) window.Check {
+	c := check(key, hits, cost)
+	c.Limit.Window = time.Hour
+	return c
+}
+
+// in puts a check into a scope.
+func in(scope window.Scope, c window.Check) window.Check {
+	c.Scope = scope
+	return c
+}
+
+// openPair returns the store of a region and of one more scope, each on a server of its own.
+func openPair(t *testing.T, global redisstore.Client) (s *redisstore.Scopes, stores []*redisstore.Store) {
+	t.Helper()
+	stores = []*redisstore.Store{
+		redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Prefix: t.Name(), Timeout: patient}),
+		redisstore.New(global, redisstore.Options{Prefix: t.Name(), Timeout: 200 * time.Millisecond, Failures: 3}),
+	}
+	s = redisstore.NewScopes([]string{"region", "global"}, stores)
+	t.Cleanup(func() { _ = s.Close() })
+	return s, stores
+}
+
+// TestScopesCluster: a scope can be a cluster, on which the checks are on several slots.
+func TestScopesCluster(t *testing.T) {
+	c := startCluster(t)
+	s, stores := openPair(t, newClusterClient(t, c))
+	keys := onSlotsOf(c)
+	group := []window.Check{hour("r", 10, 1), in(1, hour(keys[0], 10, 1)), in(1, hour(keys[1], 2, 1)), in(1, hour(keys[2], 10, 1))}
+	for i, want := range []string{"9 9 1 9", "8 8 0 8", "8 8 0 8"} {
+		got := take(t, s, group...)
+		text := fmt.Sprint(got[0].Remaining, got[1].Remaining, got[2].Remaining, got[3].Remaining)
+		if text != want {
+			t.Errorf("call %d: what remains is %s, want %s", i, text, want)
+		}
+	}
+	for i, one := range stores {
+		if n := one.Stats().NotTakenBack; n != 0 {
+			t.Errorf("scope %d: %d hits were not taken back", i, n)
+		}
+	}
+}
+
+// TestScopeFails: the error of a call has why a scope has failed. The other scope has decided, and
+// what it has charged can be taken back.
+func TestScopeFails(t *testing.T) {
+	server := servers.StartRedis(t)
+	s, _ := openPair(t, newClient(t, server.Addr()))
+	region, global := hour("k", 10, 1), in(1, hour("k", 10, 1))
+	take(t, s, region, global)
+	for _, fault := range []struct {
+		name         string
+		begin, after func()
+	}{
+		{"frozen", server.Pause, server.Resume},
+		{"stopped", server.Stop, server.Start},
+	} {
+		before := take(t, s, region)[0].Remaining
+		fault.begin()
+		for i := range 8 { // past the opening of the breaker
+			decisions := make([]window.Decision, 2)
+			err := s.TakeBut(t.Context(), nil, []window.Check{region, global}, decisions)
+			var part *window.PartError
+			if !errors.As(err, &part) || part.Failed[0] != nil || redisstore.ClassOf(part.Failed[1]) == "" {
+				t.Fatalf("%s, call %d: got error %v, want one of the scope global", fault.name, i, err)
+			}
+			if !decisions[0].Allowed || decisions[0].Remaining != before-1 {
+				t.Errorf("%s, call %d: the region answers %+v, want %d remaining", fault.name, i, decisions[0], before-1)
+			}
+			part.GiveBack(t.Context())
+			if decisions[0].Remaining != before {
+				t.Errorf("%s, call %d: %d remain after the charge was taken back, want %d", fault.name, i, decisions[0].Remaining, before)
+			}
+			part.GiveBack(t.Context()) // does nothing
+		}
+		if got := take(t, s, region)[0].Remaining; got != before-1 {
+			t.Errorf("%s: %d remain in the region, want %d", fault.name, got, before-1)
+		}
+		fault.after()
+		for {
+			decisions := make([]window.Decision, 1)
+			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{global}, decisions); err == nil {
+				break
+			}
+		}
+	}
+}
+
+// TestScopeDenies: if one scope denies, what the other has charged is taken back, whichever fails
+// or denies.
+func TestScopeDenies(t *testing.T) {
+	s, _ := openPair(t, newClient(t, servers.Redis(t)))
+	few, many := in(1, hour("few", 2, 1)), hour("many", 100, 1)
+	for i := range 10 {
+		got := take(t, s, many, few)
+		if want := i < 2; windowtest.Allowed(got) != want {
+			t.Errorf("call %d: allowed is %t, want %t", i, !want, want)
+		}
+		if got[0].Remaining != uint64(99-min(i, 1)) && i < 2 || got[0].Remaining != 98 && i >= 2 {
+			t.Errorf("call %d: %d remain in the region", i, got[0].Remaining)
+		}
+	}
+	// A scope that is left out has failed with the caller's error.
+	out := errors.New("left out")
+	left := &window.PartError{}
+	left.Failed[1] = out
+	decisions := make([]window.Decision, 2)
+	err := s.TakeBut(t.Context(), left, []window.Check{many, few}, decisions)
+	if !errors.Is(err, out) || !decisions[0].Allowed || decisions[0].Remaining != 97 {
+		t.Errorf("without a scope: got %+v, error %v", decisions[0], err)
+	}
+}
+
+// TestScopesKeep: logs are read, listed and removed in the store of their scope.
+func TestScopesKeep(t *testing.T) {
+	s, _ := openPair(t, newClient(t, servers.Redis(t)))
+	region, global := hour("{a}k", 10, 1), in(1, hour("{a}k", 10, 2))
+	take(t, s, region, global)
+	ids := []window.LogID{global.Log(), region.Log()}
+	used := func(readings []window.Reading, err error) (all []uint64) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range readings {
+			if r.ID != ids[i] {
+				t.Errorf("reading %d is of %+v, want %+v", i, r.ID, ids[i])
+			}
+			sum := uint64(0)
+			for _, e := range r.Contents.Entries {
+				sum += uint64(e.Cost)
+			}
+			all = append(all, sum)
+		}
+		return all
+	}
+	if got := used(s.Read(t.Context(), ids)); !slices.Equal(got, []uint64{2, 1}) {
+		t.Errorf("read %v, want 2 in the global log and 1 in that of the region", got)
+	}
+	var listed []window.LogID
+	for cursor, more := "", true; more; more = cursor != "" {
+		some, next, err := s.List(t.Context(), window.Match{Tag: "a"}, cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed, cursor = append(listed, some...), next
+	}
+	if want := []window.LogID{region.Log(), global.Log()}; !slices.Equal(listed, want) {
+		t.Errorf("listed %+v, want %+v", listed, want)
+	}
+	for _, cursor := range []string{"5|", "x|0", "-1|", "0"} {
+		if _, _, err := s.List(t.Context(), window.Match{}, cursor); !errors.Is(err, window.ErrCursor) {
+			t.Errorf("cursor %q: got error %v", cursor, err)
+		}
+	}
+	used(s.Remove(t.Context(), ids[:1]))
+	if got := used(s.Read(t.Context(), ids)); !slices.Equal(got, []uint64{0, 1}) {
+		t.Errorf("after the global log was removed: read %v", got)
+	}
+}
+
+// TestScopesUnderFaults lets many callers meet on few logs while the line to one scope is slow,
+// silent and cut. At rest, the log of the region has what was allowed and no more, and no log is
+// over its limit.
+func TestScopesUnderFaults(t *testing.T) {
+	proxy := servers.StartProxy(t, servers.Redis(t))
+	s, stores := openPair(t, newClient(t, proxy.Addr()))
+	const callers, each, limit = 16, 60, 300
+	region := func(k int) window.Check { return hour(fmt.Sprintf("near%d", k), limit, 1) }
+	global := func(k int) window.Check { return in(1, hour(fmt.Sprintf("far%d", k), limit/2, 1)) }
+	var allowed, far [2]atomic.Int64
+	stop := make(chan struct{})
+	var faults sync.WaitGroup
+	faults.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				proxy.Latency(0)
+				proxy.Blackhole(false)
+				return
+			default:
+			}
+			switch i % 4 {
+			case 0:
+				proxy.Latency(5 * time.Millisecond)
+			case 1:
+				proxy.Blackhole(true)
+			case 2:
+				proxy.Blackhole(false)
+				proxy.CloseAll()
+			case 3:
+				proxy.Latency(0)
+			}
+			_ = stores[0].Load(t.Context()) // some round trips of time
+			_ = stores[1].Load(t.Context())
+		}
+	})
+	var all sync.WaitGroup
+	for n := range callers {
+		all.Go(func() {
+			for i := range each {
+				k := (n + i) % 2
+				checks := []window.Check{region(k), global(k)}
+				decisions := make([]window.Decision, 2)
+				_, err := s.Take(t.Context(), window.MayWait, checks, decisions)
+				var part *window.PartError
+				switch {
+				case err == nil && windowtest.Allowed(decisions):
+					allowed[k].Add(1)
+					far[k].Add(1)
+				case err == nil:
+				case !errors.As(err, &part):
+					t.Errorf("got error %v", err)
+				case part.Failed[0] != nil || i%2 == 0 || !decisions[0].Allowed:
+					part.GiveBack(t.Context())
+				default:
+					allowed[k].Add(1) // by the choice of its rule
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	faults.Wait()
+	for _, one := range stores {
+		if err := one.Close(); err != nil { // waits for what is taken back
+			t.Fatal(err)
+		}
+	}
+	fresh := redisstore.New(newClient(t, proxy.Addr()), redisstore.Options{Prefix: t.Name()})
+	for k := range 2 {
+		readings, err := stores[0].Read(t.Context(), []window.LogID{region(k).Log()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used := readings[0].Used(region(k).Limit); int64(used) != allowed[k].Load() || used > limit {
+			t.Errorf("log %d of the region: %d hits are charged, want %d", k, used, allowed[k].Load())
+		}
+		for {
+			if readings, err = fresh.Read(t.Context(), []window.LogID{global(k).Log()}); err == nil {
+				break
+			}
+		}
+		if used := int64(readings[0].Used(global(k).Limit)); used < far[k].Load() || used > limit/2 {
+			t.Errorf("log %d of the other scope: %d hits are charged, want from %d to %d", k, used, far[k].Load(), limit/2)
+		}
+	}
+	_ = fresh.Close()
+	if allowed[0].Load() == far[0].Load() || far[0].Load() == 0 {
+		t.Errorf("%d requests were allowed and %d charged everywhere: the faults did not matter", allowed[0].Load(), far[0].Load())
+	}
+}
