@@ -22,7 +22,9 @@ func RunOnce(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Run("Steps", func(t *testing.T) { runOnceSteps(t, open) })
 	t.Run("BadCheck", func(t *testing.T) { runBadOnce(t, open(t)) })
 	t.Run("Groups", func(t *testing.T) { runOnceGroups(t, open(t)) })
-	t.Run("Random", func(t *testing.T) { runRandom(t, open, attempts(o.ShortWindows), o.Steps) })
+	if !o.Pieces {
+		t.Run("Random", func(t *testing.T) { runRandom(t, open, attempts(o.ShortWindows), o.Steps) })
+	}
 	t.Run("Concurrent", func(t *testing.T) { RunOnceAtOnce(t, open(t)) })
 }
 
