@@ -8,7 +8,7 @@ var (
 
 const (
 	// asked counts the decisions of rules that count, without those that another rule denied.
-	asked  = `slidegate_decisions_total{@,outcome=~"allowed|not_charged|denied|never"}`
+	asked  = `slidegate_decisions_total{@,outcome=~"allowed|not_charged|repeated|denied|never"}`
 	denied = `slidegate_decisions_total{@,outcome=~"denied|never"}`
 	calls  = `{@,method=~".*(ShouldRateLimit|Authorization/Check)"}`
 )
@@ -98,7 +98,7 @@ var rules = board{
 			{title: "Decisions by rule", about: "Descriptors decided in a second.", unit: "reqps", stacked: true, queries: []query{{`topk(20, sum by (domain, rule) (rate(slidegate_decisions_total{` + chosen + `}[r])))`, "{{domain}} {{rule}}"}}},
 			{title: "Decisions by outcome", about: "All chosen rules together. docs/operate.md explains the outcomes.", unit: "reqps", stacked: true, queries: []query{{`sum by (outcome) (rate(slidegate_decisions_total{` + chosen + `}[r]))`, "{{outcome}}"}}},
 			{title: "Denials by rule", about: "Descriptors denied in a second. never: the cost is above the limit, so waiting does not help.", unit: "reqps", queries: []query{{orNone(`sum by (rule, outcome) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"denied|never"}[r]))`, "rule"), "{{rule}} {{outcome}}"}}},
-			{title: "Denied share", about: "Share of a rule's decisions that deny. Above the line the alert SlidegateManyDenials fires.", unit: "percentunit", warn: .2, queries: []query{{orNone(`sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"denied|never"}[r])) / sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"allowed|not_charged|denied|never"}[r]))`, "rule"), "{{rule}}"}}},
+			{title: "Denied share", about: "Share of a rule's decisions that deny. Above the line the alert SlidegateManyDenials fires.", unit: "percentunit", warn: .2, queries: []query{{orNone(`sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"denied|never"}[r])) / sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"allowed|not_charged|repeated|denied|never"}[r]))`, "rule"), "{{rule}}"}}},
 			{title: "Denials by limit", about: "The ten limits that deny most: a rule can have several windows, and limits by tier.", unit: "reqps", queries: []query{{orNone(`topk(10, sum by (rule, tier, window) (rate(slidegate_limit_denials_total{`+chosen+`}[r])))`, "rule"), "{{rule}} {{tier}} {{window}}"}}},
 			{title: "Near the limit", about: "Hits that had room above metrics.near_limit_ratio (80 %) of their limit, for each request that the rule allowed. The line is that of the alert SlidegateNearLimit.", unit: "percentunit", warn: .5, queries: []query{{orNone(`sum by (rule) (rate(slidegate_near_limit_total{`+chosen+`}[r])) / (sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome="allowed"}[r])) > 0)`, "rule"), "{{rule}}"}}},
 			{title: "The store could not decide", about: "Decisions by on_store_error, because the store could not decide.", unit: "reqps", warn: .001, queries: []query{{orNone(`sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome="error"}[r]))`, "rule"), "{{rule}}"}}},
@@ -140,6 +140,7 @@ var store = board{
 				{orNone(`sum(rate(slidegate_store_calls_total{@}[r]))`, ""), "calls"},
 				{orNone(`sum(rate(slidegate_store_late_total{@}[r]))`, ""), "late"},
 				{orNone(`sum(rate(slidegate_store_dropped_total{@}[r]))`, ""), "not sent"},
+				{orNone(`sum by (priority) (rate(slidegate_store_refused_total{@}[r]))`, "priority"), "refused: {{priority}}"},
 			}},
 			{title: "Errors by class", about: "Requests that Redis did not decide. docs/operate.md explains the classes.", unit: "reqps", warn: .001, queries: []query{{orNone(`sum by (class) (rate(slidegate_store_errors_total{@}[r]))`, "class"), "{{class}}"}}},
 			{title: "Servers that do not decide", about: "1 while an instance does not ask a server, or the server refuses to write.", unit: "short", bad: 1, queries: []query{
