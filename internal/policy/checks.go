@@ -17,6 +17,9 @@ func (c *Call) match() {
 		// Without an ending, a client may have sent the value that ends streams in a header.
 		if !req.Descriptors[i].Ends || req.Ending == "" {
 			v.Matches[i].Rule, _ = c.domain.tree.Match(req.Descriptors[i].Entries)
+			if v.Matches[i].Rule == nil {
+				v.Matches[i].Rule = c.domain.matchWithoutAttempt(&req.Descriptors[i])
+			}
 		}
 	}
 	if !c.domain.replaces {

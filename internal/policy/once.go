@@ -94,6 +94,27 @@ func (dom *domain) addOnce(r *Rule) error {
 	return nil
 }
 
+// matchWithoutAttempt matches a descriptor without its last entry, if a rule of the domain takes
+// that entry for an idempotency key, and removes the entry then. Envoy sends the entry for all rules.
+// Without this a client could send a key to pass a rule that does not charge once.
+func (dom *domain) matchWithoutAttempt(d *Descriptor) *Rule {
+	last := len(d.Entries) - 1
+	if last < 1 || len(dom.once) == 0 {
+		return nil
+	}
+	for _, r := range dom.once {
+		if r.Once.Entry == d.Entries[last].Key {
+			rule, ok := dom.tree.Match(d.Entries[:last])
+			if !ok || rule.Once.Entry != "" {
+				return nil
+			}
+			d.Entries = d.Entries[:last]
+			return rule
+		}
+	}
+	return nil
+}
+
 // freeOfOnce refuses a rule whose path goes through the entry of a rule that charges once.
 func (dom *domain) freeOfOnce(r *Rule) error {
 	if len(dom.once) == 0 {

@@ -103,8 +103,8 @@ func TestOnceChecks(t *testing.T) {
 	if one.Key != two.Key || one.Once.ID == two.Once.ID || one.Once.ID == 0 {
 		t.Errorf("with limits of their own: %+v and %+v, want one log and two attempts", one, two)
 	}
-	// No rule takes the entry without charge_once, or twice.
-	for _, text := range []string{"plain=k attempt=1", "api_key=k attempt=1 attempt=2", "attempt=1 api_key=k", "api_key=k other=1"} {
+	// No rule takes the entry twice.
+	for _, text := range []string{"api_key=k attempt=1 attempt=2", "attempt=1 api_key=k", "api_key=k other=1"} {
 		decide(t, decider, &Request{Domain: "edge", Descriptors: []Descriptor{d(text)}})
 		if len(store.checks) != 0 {
 			t.Errorf("%s is limited: %+v", text, store.checks)

@@ -83,6 +83,15 @@ func (s *Store) takeAcross(ctx context.Context, deadline int64, ended uint32, ch
 	}
 	p := newPieces(checks, decisions, func(*window.Check) *side { return &one })
 	p.decide(ctx, []*side{&one})
+	if ClassOf(one.err) == ClassMoved && slices.ContainsFunc(checks, func(c window.Check) bool { return c.Receipts() }) {
+		// While a slot moves, no server takes a log together with a new receipt. So the request is charged
+		// without receipts.
+		plain := slices.Clone(checks)
+		for i := range plain {
+			plain[i].Once = window.Once{}
+		}
+		return s.takeAcross(ctx, deadline, ended, plain, decisions)
+	}
 	return one.failure(ctx)
 }
 
@@ -107,6 +116,9 @@ type pieces struct {
 // newPieces returns the pieces of a request. of tells the side of a check.
 func newPieces(checks []window.Check, decisions []window.Decision, of func(*window.Check) *side) *pieces {
 	folded, answer := window.Fold(checks)
+	if answer == nil {
+		folded = slices.Clone(checks) // charges are taken back after the caller has got its checks back
+	}
 	p := &pieces{folded: decisions, answer: answer, decisions: decisions}
 	priority := window.PriorityLow
 	for i := range folded {
@@ -322,22 +334,23 @@ func (s *side) ask(own []*piece, denied bool) {
 			}
 		}
 	}
+	alike := true // all pieces have failed, and in the same way
 	for i, m := range messages {
 		if m == nil {
 			continue
 		}
-		if err := s.store.wait(s.ctx, m); err != nil {
-			s.err = err
-			continue
+		err := s.store.wait(s.ctx, m)
+		if err == nil {
+			err = s.take(own[i], m, keys[i], denied)
 		}
-		if err := s.take(own[i], m, keys[i], denied); err != nil {
+		alike = alike && err != nil && (i == 0 || ClassOf(err) == ClassOf(s.err))
+		if err != nil {
 			s.err = err
 		}
 	}
-	held := slices.ContainsFunc(own, (*piece).recorded)
 	for n := range to {
-		// With one call, all pieces have one doubt.
-		if s.begun != 0 && s.asked == 1 && len(to) == 1 && !held {
+		// With one call, all pieces have one doubt, unless the queue refused some of them.
+		if s.begun != 0 && s.asked == 1 && len(to) == 1 && alike {
 			s.err = n.inDoubt(s.err, s.begun, s.deadline)
 		}
 	}

@@ -142,8 +142,12 @@ func (n *node) queueAll(those []*message) error {
 	}
 	var removed []*message
 	n.mu.Lock()
+	most := n.store.opts.MaxWaiting
+	if n.inFlight < n.store.opts.Calls {
+		most = 0 // they are sent at once
+	}
 	for _, m := range those {
-		if r := n.queue.push(m, n.store.opts.MaxWaiting); r != nil {
+		if r := n.queue.push(m, most); r != nil {
 			removed = append(removed, r)
 		}
 	}

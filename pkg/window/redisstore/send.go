@@ -193,7 +193,11 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		text = text[len(own):]
 		switch why := skippedFor(own); {
 		case why == wasJudged:
-			if m.charges && own[0] == outcomeAllowed {
+			first := own
+			if m.logChecks[0].receipt {
+				first = own[answerBytes:] // a receipt has room also if its request is denied
+			}
+			if m.charges && first[0] == outcomeAllowed {
 				n.writesAgain()
 			}
 			m.finish(own, told, nil)
