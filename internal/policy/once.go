@@ -95,8 +95,8 @@ func (dom *domain) addOnce(r *Rule) error {
 }
 
 // matchWithoutAttempt matches a descriptor without its last entry, if a rule of the domain takes
-// that entry for an idempotency key, and removes the entry then. Envoy sends the entry for all rules.
-// Without this a client could send a key to pass a rule that does not charge once.
+// that entry for an idempotency key. It removes the entry if a rule matches that does not charge
+// once. Envoy sends the entry for all rules, so a client could pass such a rule by sending a key.
 func (dom *domain) matchWithoutAttempt(d *Descriptor) *Rule {
 	last := len(d.Entries) - 1
 	if last < 1 || len(dom.once) == 0 {

@@ -84,8 +84,8 @@ func (s *Store) takeAcross(ctx context.Context, deadline int64, ended uint32, ch
 	p := newPieces(checks, decisions, func(*window.Check) *side { return &one })
 	p.decide(ctx, []*side{&one})
 	if ClassOf(one.err) == ClassMoved && slices.ContainsFunc(checks, func(c window.Check) bool { return c.Receipts() }) {
-		// While a slot moves, no server takes a log together with a new receipt. So the request is charged
-		// without receipts.
+		// While a slot moves, no server takes a log together with a new receipt. So the request
+		// is charged without receipts.
 		plain := slices.Clone(checks)
 		for i := range plain {
 			plain[i].Once = window.Once{}

@@ -101,6 +101,9 @@ func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks
 		part  window.PartError
 		all   sync.WaitGroup
 	)
+	if err := ctx.Err(); err != nil {
+		return s.stores[checks[0].Scope].count(&Error{Class: ClassGone, Err: err})
+	}
 	for i := range checks {
 		scope := checks[i].Scope
 		if of[scope] != nil {
@@ -112,9 +115,6 @@ func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks
 		if failed != nil && failed.Failed[scope] != nil {
 			one.err = failed.Failed[scope]
 			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return store.count(&Error{Class: ClassGone, Err: err})
 		}
 		store.counts.calls.Add(1)
 		one.begun, one.deadline, _ = store.deadline(ctx)

@@ -284,6 +284,11 @@ func TestScopesUnderFaults(t *testing.T) {
 	region := func(k int) window.Check { return hour(fmt.Sprintf("near%d", k), limit, 1) }
 	global := func(k int) window.Check { return in(1, hour(fmt.Sprintf("far%d", k), limit/2, 1)) }
 	var allowed, far [2]atomic.Int64
+	for k := range 2 { // before the faults
+		take(t, s, region(k), global(k))
+		allowed[k].Add(1)
+		far[k].Add(1)
+	}
 	stop := make(chan struct{})
 	var faults sync.WaitGroup
 	faults.Go(func() {
@@ -348,8 +353,10 @@ func TestScopesUnderFaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if used := readings[0].Used(region(k).Limit); int64(used) != allowed[k].Load() || used > limit {
-			t.Errorf("log %d of the region: %d hits are charged, want %d", k, used, allowed[k].Load())
+		// On a busy machine a hit may not be given back in time: the store counts it.
+		most := min(allowed[k].Load()+int64(stores[0].Stats().NotTakenBack), limit)
+		if used := int64(readings[0].Used(region(k).Limit)); used < allowed[k].Load() || used > most {
+			t.Errorf("log %d of the region: %d hits are charged, want from %d to %d", k, used, allowed[k].Load(), most)
 		}
 		for {
 			if readings, err = fresh.Read(t.Context(), []window.LogID{global(k).Log()}); err == nil {
@@ -361,7 +368,7 @@ func TestScopesUnderFaults(t *testing.T) {
 		}
 	}
 	_ = fresh.Close()
-	if allowed[0].Load() == far[0].Load() || far[0].Load() == 0 {
-		t.Errorf("%d requests were allowed and %d charged everywhere: the faults did not matter", allowed[0].Load(), far[0].Load())
+	if allowed[0].Load() == far[0].Load() {
+		t.Errorf("%d requests were allowed, and all of them charged everywhere: the faults did not matter", allowed[0].Load())
 	}
 }
