@@ -369,7 +369,16 @@ func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
 	for i := range r.Scopes {
 		names[i] = r.Scopes[i].Name
 	}
-	r.decoder.Problem(f.Spot, "%s; store.scopes of the settings has the others", strict.NotOneOf(f.Value, names))
+	if f.Value == "" || strict.DidYouMean(f.Value, names) != "" {
+		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
+		return ""
+	}
+	have := "only region"
+	if len(names) > 1 {
+		have = strings.Join(names, ", ")
+	}
+	r.decoder.Problem(f.Spot, "the settings have no scope %s, but %s: set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope",
+		strict.Quote(f.Value), have)
 	return ""
 }
 
