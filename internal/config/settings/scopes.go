@@ -67,7 +67,7 @@ func (s *Scopes) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
 			d.Problem(all[i].Spot, "the name of a scope has up to 32 lower-case letters, digits and _, and begins with a letter")
 		default:
 			*s = append(*s, Scope{name, ScopeStore(all[i].Value)})
-			d.Lines[d.Render(p)+"."+name] = all[i].Spot.Line
+			d.Lines[d.Render(p)+"."+name] = all[i].Line
 		}
 	}
 }

@@ -408,7 +408,7 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		"nothing": {nil, httplimit.Options{}, []string{"a Limiter", "Domain is empty", "set Descriptors or Request"}},
-		"domain":  {l, httplimit.Options{Domain: "shopp", Descriptors: byKey}, []string{`no domain "shopp"`}},
+		"domain":  {l, httplimit.Options{Domain: "shopp", Descriptors: byKey}, []string{`no domain "shopp", only shop`}},
 		"both":    {l, httplimit.Options{Domain: "shop", Descriptors: byKey, Request: func(*http.Request) (limiter.Request, bool) { return limiter.Request{}, false }}, []string{"only one"}},
 		"keys": {l, httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{
 			{},

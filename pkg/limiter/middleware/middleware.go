@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/slidegate/slidegate/pkg/limiter"
 )
@@ -67,7 +68,9 @@ func New[R any](name string, l *limiter.Limiter, o Options[R]) (*Limit[R], error
 	}
 	wrong(l == nil, "New needs a Limiter")
 	wrong(o.Domain == "", "Domain is empty: name the domain of the rules")
-	wrong(l != nil && o.Domain != "" && !l.Rules().HasDomain(o.Domain), "the rules have no domain %q", o.Domain)
+	if l != nil && o.Domain != "" {
+		wrong(!l.Rules().HasDomain(o.Domain), "the rules have no domain %q, only %s", o.Domain, strings.Join(l.Rules().Domains(), ", "))
+	}
 	wrong(len(o.Descriptors) == 0 && o.Request == nil, "set Descriptors or Request")
 	wrong(len(o.Descriptors) > 0 && o.Request != nil, "set only one of Descriptors and Request")
 	for i, keys := range o.Descriptors {

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/limiter"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -100,23 +101,28 @@ func Open(o Options) (*Store, error) {
 
 // settings returns the settings that o stands for.
 func (o *Options) settings() (settings.Settings, error) {
-	environ := append([]string(nil), o.Environ...)
-	set := func(name, value string) { environ = append(environ, settings.EnvPrefix+name+"="+value) }
-	set("STORE_TYPE", settings.StoreRedis)
-	if o.URL != "" {
-		set("STORE_REDIS_URL", o.URL)
+	environ := append(slices.Clone(o.Environ), settings.EnvPrefix+"STORE_TYPE="+settings.StoreRedis)
+	fields := make(map[string]string) // of o, by their variables
+	set := func(is bool, field, name, value string) {
+		if is {
+			name = settings.EnvPrefix + name
+			environ, fields[name] = append(environ, name+"="+value), "Options."+field
+		}
 	}
-	if o.KeyPrefix != "" {
-		set("STORE_REDIS_KEY_PREFIX", o.KeyPrefix)
-	}
-	if o.Timeout != 0 {
-		set("STORE_TIMEOUT", o.Timeout.String())
-	}
-	if o.Replicas != 0 {
-		set("STORE_REPLICAS", fmt.Sprint(o.Replicas))
-	}
+	set(o.URL != "", "URL", "STORE_REDIS_URL", o.URL)
+	set(o.KeyPrefix != "", "KeyPrefix", "STORE_REDIS_KEY_PREFIX", o.KeyPrefix)
+	set(o.Timeout != 0, "Timeout", "STORE_TIMEOUT", o.Timeout.String())
+	set(o.Replicas != 0, "Replicas", "STORE_REPLICAS", fmt.Sprint(o.Replicas))
 	s, _, err := settings.Load(o.Settings, environ)
 	if err != nil {
+		var problems strict.Problems
+		if errors.As(err, &problems) {
+			for i := range problems {
+				if p := &problems[i]; fields[p.Path] != "" {
+					p.File, p.Path = "", fields[p.Path]
+				}
+			}
+		}
 		return s, fmt.Errorf("redislimit: %w", err)
 	}
 	if s.Store.Peers != "" {

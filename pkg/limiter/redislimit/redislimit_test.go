@@ -330,8 +330,8 @@ func TestOptions(t *testing.T) {
 		o    redislimit.Options
 		want []string
 	}{
-		{redislimit.Options{URL: "redis://:hunter2@", Timeout: time.Hour}, []string{"SLIDEGATE_STORE_REDIS_URL", "SLIDEGATE_STORE_TIMEOUT"}},
-		{redislimit.Options{Replicas: -1}, []string{"SLIDEGATE_STORE_REPLICAS"}},
+		{redislimit.Options{URL: "redis://:hunter2@", Timeout: time.Hour}, []string{"redislimit: Options.Timeout: 1h0m0s is not", "\nOptions.URL: the URL has no host"}},
+		{redislimit.Options{Replicas: -1}, []string{"redislimit: Options.Replicas: "}},
 		{redislimit.Options{Settings: "/nonexistent/settings.yaml"}, []string{"/nonexistent/settings.yaml"}},
 		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_PEERS=rls.example"}}, []string{"store.peers"}},
 		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_REDIS_PASSWORD_FILE=/nonexistent/password"}}, []string{"/nonexistent/password"}},
