@@ -13,8 +13,8 @@ import (
 type Options[R any] struct {
 	// Domain is that of the rules. The rules must have it when New is called.
 	Domain string
-	// Descriptors are asked together. A descriptor without one of its keys in a request is left out.
-	// If none is left, the request is not limited.
+	// Descriptors are asked together. A descriptor without one of its keys in a request is left out,
+	// unless the key is [Key.Optional]. If none is left, the request is not limited.
 	Descriptors [][]Key[R]
 	// Request makes the question instead of Descriptors. If ok is false, the request is not limited.
 	// An empty domain is that of the options.
@@ -138,15 +138,18 @@ func (m *Limit[R]) read(r R) (req limiter.Request, ok bool) {
 	return req, len(req.Descriptors) > 0
 }
 
-// entriesOf reports false if a key finds nothing.
+// entriesOf reports false if a key finds nothing that is not optional, or if no key finds anything.
 func entriesOf[R any](r R, keys []Key[R]) ([]limiter.Entry, bool) {
 	entries := make([]limiter.Entry, 0, len(keys))
 	for i := range keys {
 		value, ok := keys[i].value(r)
-		if !ok {
+		switch {
+		case !ok && keys[i].optional:
+			continue
+		case !ok:
 			return nil, false
 		}
 		entries = append(entries, limiter.Entry{Key: keys[i].entry, Value: value})
 	}
-	return entries, true
+	return entries, len(entries) > 0
 }
