@@ -45,6 +45,7 @@ func write(t *testing.T, rules string) string {
 func TestScopesWithoutSettings(t *testing.T) {
 	rules := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1, scope: global}\n")
 	memory := write(t, "store:\n  scopes:\n    global: {redis: {url: redis://h}}\n")
+	other := write(t, "store:\n  type: redis\n  scopes:\n    sales: {redis: {url: redis://h}}\n")
 	redis := write(t, "store:\n  type: redis\n  scopes:\n    global: {redis: {url: redis://h}}\n")
 	const (
 		missing = `the settings have no scope "global", but only region: set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope`
@@ -58,6 +59,7 @@ func TestScopesWithoutSettings(t *testing.T) {
 		{[]string{"validate", rules}, rules + ":4: " + scope + missing},
 		{[]string{"diff", rules, rules}, rules + ":4: " + scope + missing},
 		{[]string{"validate", rules, memory}, memory + store},
+		{[]string{"validate", rules, other}, rules + ":4: " + scope + `the settings have no scope "global", but region, sales: set its redis.url in store.scopes of the settings, or remove scope`},
 		{[]string{"validate", rules, redis}, ""},
 		{[]string{"validate", "--config", redis, rules}, ""},
 		{[]string{"diff", "--config", redis, rules, rules}, ""},

@@ -373,12 +373,11 @@ func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
 		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
 		return ""
 	}
-	have := "only region"
+	have, todo := "only region", "set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope"
 	if len(names) > 1 {
-		have = strings.Join(names, ", ")
+		have, todo = strings.Join(names, ", "), "set its redis.url in store.scopes of the settings, or remove scope"
 	}
-	r.decoder.Problem(f.Spot, "the settings have no scope %s, but %s: set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope",
-		strict.Quote(f.Value), have)
+	r.decoder.Problem(f.Spot, "the settings have no scope %s, but %s: %s", strict.Quote(f.Value), have, todo)
 	return ""
 }
 

@@ -48,7 +48,7 @@ type Options struct {
 	// Environ has SLIDEGATE_ variables, in the form of os.Environ. Nil: none.
 	Environ []string
 	// Changed is called when a server of Redis stops deciding, with the reason, and when it decides
-	// again, with nil. If there are several scopes, their names come first: "global: host:6379". It must
+	// again, with nil. If there are several scopes, their names come first: "global host:6379". It must
 	// be quick and must not call the store. Nil: no call.
 	Changed func(server string, err error)
 }
@@ -80,7 +80,7 @@ func Open(o Options) (*Store, error) {
 	stores, err := redisclient.OpenScopes(s.Store, func(scope window.Scope) redisclient.StoresOptions {
 		var of string
 		if len(scopes) > 1 {
-			of = scopes[scope] + ": "
+			of = scopes[scope] + " "
 		}
 		return redisclient.StoresOptions{Log: zap.NewNop(), Store: redisstore.Options{Changed: o.changed(of)}}
 	})

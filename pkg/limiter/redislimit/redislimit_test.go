@@ -228,7 +228,7 @@ func TestScopeAway(t *testing.T) {
 			t.Errorf("request %d, %s: allowed and degraded %s, want %s: %v", i, tt.key, got, tt.want, err)
 		}
 	}
-	if server := <-heard; server != "global: 127.0.0.1:1" {
+	if server := <-heard; server != "global 127.0.0.1:1" {
 		t.Errorf("the program heard of %q", server)
 	}
 }
