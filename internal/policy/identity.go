@@ -188,7 +188,7 @@ func (c *Call) unknown() subject {
 
 // ruleKey names the log of a rule. The tag is the subject if the log belongs to one,
 // else the last open value, else the rule.
-func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who subject) string {
+func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject) string {
 	c.identity = reuse.Slice(c.identity)
 	tag := ""
 	if rule.hasSubject && rule.subject < 0 {

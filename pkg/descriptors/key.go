@@ -73,32 +73,39 @@ func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
 	default:
 		dst = appendDigest(append(dst, '|'), string(rule))
 	}
+	tagEnd := len(dst)
 	dst = append(dst, '}', ':')
 	dst = append(dst, rule...)
 	var tail hash.Hash // digests what is cut off; nil if nothing is
-	cut := func() {
-		if tail == nil {
-			tail = sha256.New()
-		}
-		tail.Write(dst[start+keptKey:])
-		dst = dst[:start+keptKey]
-	}
 	for i, part := range identity {
 		if len(dst)-start > MaxKey {
-			cut() // keep dst short: a client may have sent thousands of parts
+			dst, tail = cut(dst, start, tail) // keep dst short: a client may have sent thousands of parts
 		}
 		if i == 0 {
 			dst = append(dst, ':')
 		} else {
 			dst = append(dst, ',')
 		}
-		dst = appendPart(dst, part)
+		if part == tag && part != "" {
+			dst = append(dst, dst[start+1:tagEnd]...) // as most are
+		} else {
+			dst = appendPart(dst, part)
+		}
 	}
 	if tail == nil && len(dst)-start <= MaxKey {
 		return dst
 	}
-	cut()
+	dst, tail = cut(dst, start, tail)
 	return hex.AppendEncode(append(dst, '!'), tail.Sum(nil))
+}
+
+// cut removes the end of a key that begins at dst[start:], and digests it. tail is nil at first.
+func cut(dst []byte, start int, tail hash.Hash) ([]byte, hash.Hash) {
+	if tail == nil {
+		tail = sha256.New()
+	}
+	tail.Write(dst[start+keptKey:])
+	return dst[:start+keptKey], tail
 }
 
 // appendPart appends one escaped part.
