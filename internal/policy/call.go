@@ -8,6 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -28,7 +29,7 @@ type Call struct {
 	differs   bool              // a limit has a usage other than usagePlain
 	part      []window.Check    // the checks of one of several store calls
 	partAt    []int             // their indexes in checks
-	identity  []string
+	identity  []descriptors.Text
 	key       []byte
 	names     []byte // of logs, with Options.CopiesNames
 	detail    []byte

@@ -17,9 +17,9 @@ import (
 type subject struct {
 	known      *tier.Subject // nil: an unknown one
 	tier       string
-	log        string // names its log
-	key        string // the digest of an API key without a subject
-	unresolved bool   // the source could not answer
+	log        descriptors.Text // names its log
+	key        string           // the digest of an API key without a subject
+	unresolved bool             // the source could not answer
 }
 
 // id is the subject's id, empty if it is not known.
@@ -166,15 +166,15 @@ func (c *Call) identify(e descriptors.Entry) (s subject) {
 	a := c.resolve(e.Value, !secret)
 	switch known := a.Subject; {
 	case known != nil && !known.Disabled:
-		return subject{known: known, tier: rs.TierOf(known), log: "id." + known.ID}
+		return subject{known: known, tier: rs.TierOf(known), log: descriptors.Text{Prefix: "id.", Value: known.ID}}
 	case secret && rs.share:
 		s = c.unknown()
 		s.key = tier.FingerprintDigest(e.Value)
 	case secret:
 		digest := tier.FingerprintDigest(e.Value)
-		s = subject{tier: rs.TierOf(nil), log: "key." + digest, key: digest}
+		s = subject{tier: rs.TierOf(nil), log: descriptors.Text{Prefix: "key.", Value: digest}, key: digest}
 	default:
-		s = subject{tier: rs.TierOf(nil), log: "id." + e.Value}
+		s = subject{tier: rs.TierOf(nil), log: descriptors.Text{Prefix: "id.", Value: e.Value}}
 	}
 	s.unresolved = a.Unavailable
 	return s
@@ -183,20 +183,20 @@ func (c *Call) identify(e descriptors.Entry) (s subject) {
 // unknown returns the subject that all requests without a known key share if they come
 // from the same address.
 func (c *Call) unknown() subject {
-	return subject{tier: c.rules.TierOf(nil), log: "addr." + clientAddress(&c.req)}
+	return subject{tier: c.rules.TierOf(nil), log: descriptors.Text{Prefix: "addr.", Value: clientAddress(&c.req)}}
 }
 
 // ruleKey names the log of a rule. The tag is the subject if the log belongs to one,
 // else the last open value, else the rule.
 func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject) string {
 	c.identity = reuse.Slice(c.identity)
-	tag := ""
+	var tag descriptors.Text
 	if rule.hasSubject && rule.subject < 0 {
 		tag = who.log
 		c.identity = append(c.identity, who.log)
 	}
 	for _, part := range rule.identity {
-		var value string
+		var value descriptors.Text
 		switch {
 		case rule.hasSubject && part.entry == rule.subject:
 			value = who.log
@@ -204,7 +204,7 @@ func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject)
 		case part.secret:
 			value = c.identify(entries[part.entry]).log
 		default:
-			value = entries[part.entry].Value
+			value.Value = entries[part.entry].Value
 		}
 		c.identity = append(c.identity, value)
 	}
@@ -215,9 +215,9 @@ func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject)
 // and all entries, so that it does not matter which rule matched.
 func (c *Call) overrideKey(entries descriptors.Descriptor) string {
 	c.identity = slices.Grow(reuse.Slice(c.identity), 2*len(entries))
-	tag := ""
+	var tag descriptors.Text
 	for _, e := range entries {
-		value := e.Value
+		value := descriptors.Text{Value: e.Value}
 		if c.rules.secrets.Is(e.Key) {
 			who := c.identify(e)
 			value = who.log
@@ -225,15 +225,15 @@ func (c *Call) overrideKey(entries descriptors.Descriptor) string {
 			c.verdict.meet(&who)
 			tag = value
 		}
-		c.identity = append(c.identity, e.Key, value)
+		c.identity = append(c.identity, descriptors.Text{Value: e.Key}, value)
 	}
 	return c.logKey(tag, c.domain.override)
 }
 
 // logKey names the log of a rule for the values in identity. An empty tag stands for the
 // last of them.
-func (c *Call) logKey(tag string, rule *Rule) string {
-	if tag == "" && len(c.identity) > 0 {
+func (c *Call) logKey(tag descriptors.Text, rule *Rule) string {
+	if tag == (descriptors.Text{}) && len(c.identity) > 0 {
 		tag = c.identity[len(c.identity)-1]
 	}
 	if c.decider.opts.CopiesNames {

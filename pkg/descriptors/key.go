@@ -30,21 +30,25 @@ type RuleID string
 
 // NewRuleID returns domain|key=value/key*=pattern/key/..., with every part escaped.
 func NewRuleID(domain string, path []Node) RuleID {
-	id := append(appendPart(nil, domain), '|')
+	id := append(appendPart(nil, Text{Value: domain}), '|')
 	for i, n := range path {
 		if i > 0 {
 			id = append(id, '/')
 		}
-		id = appendPart(id, n.Key)
+		id = appendPart(id, Text{Value: n.Key})
 		if n.Pattern {
 			id = append(id, '*')
 		}
 		if !n.AnyValue {
-			id = appendPart(append(id, '='), n.Value)
+			id = appendPart(append(id, '='), Text{Value: n.Value})
 		}
 	}
 	return RuleID(id)
 }
+
+// A Text is a part of the name of a log: Prefix and Value, as one text. The caller need not join
+// them in memory of their own.
+type Text struct{ Prefix, Value string }
 
 // AppendKey appends the name of a log to dst and returns it:
 //
@@ -62,16 +66,16 @@ func NewRuleID(domain string, path []Node) RuleID {
 //     "!" and the SHA-256 of the rest in hex follow. No part contains a "!", so no shorter
 //     key is the same.
 //   - A rule longer than 384 bytes becomes "|~" and its SHA-256 in hex as a tag.
-func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
+func AppendKey(dst []byte, tag Text, rule RuleID, identity ...Text) []byte {
 	start := len(dst)
 	dst = append(dst, '{')
 	switch {
-	case tag != "":
+	case tag != Text{}:
 		dst = appendPart(dst, tag)
 	case len(rule) <= maxTag:
 		dst = append(dst, rule...)
 	default:
-		dst = appendDigest(append(dst, '|'), string(rule))
+		dst = appendDigest(append(dst, '|'), Text{Value: string(rule)})
 	}
 	tagEnd := len(dst)
 	dst = append(dst, '}', ':')
@@ -86,8 +90,8 @@ func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
 		} else {
 			dst = append(dst, ',')
 		}
-		if part == tag && part != "" {
-			dst = append(dst, dst[start+1:tagEnd]...) // as most are
+		if part == tag && part != (Text{}) {
+			dst = append(dst, dst[start+1:tagEnd]...) // the usual case: it is escaped already
 		} else {
 			dst = appendPart(dst, part)
 		}
@@ -109,10 +113,15 @@ func cut(dst []byte, start int, tail hash.Hash) ([]byte, hash.Hash) {
 }
 
 // appendPart appends one escaped part.
-func appendPart(dst []byte, part string) []byte {
-	if len(part) > maxPart {
+func appendPart(dst []byte, part Text) []byte {
+	if len(part.Prefix)+len(part.Value) > maxPart {
 		return appendDigest(dst, part)
 	}
+	return appendEscaped(appendEscaped(dst, part.Prefix), part.Value)
+}
+
+// appendEscaped is appendPart for a piece of a part that is short enough.
+func appendEscaped(dst []byte, part string) []byte {
 	done := 0
 	for i := range len(part) {
 		if c := part[i]; !plain[c] {
@@ -125,19 +134,21 @@ func appendPart(dst []byte, part string) []byte {
 }
 
 // appendDigest appends the digest of a part.
-func appendDigest(dst []byte, part string) []byte {
+func appendDigest(dst []byte, part Text) []byte {
 	dst = append(dst, '~')
 	var memory [1024]byte
-	if len(part) <= len(memory) {
-		sum := sha256.Sum256(append(memory[:0], part...))
+	if len(part.Prefix)+len(part.Value) <= len(memory) {
+		sum := sha256.Sum256(append(append(memory[:0], part.Prefix...), part.Value...))
 		return hex.AppendEncode(dst, sum[:])
 	}
 	// Digest in pieces: a long part as a whole would be copied.
 	h, piece := sha256.New(), make([]byte, 4<<10)
-	for part != "" {
-		n := copy(piece, part)
-		h.Write(piece[:n])
-		part = part[n:]
+	for _, rest := range []string{part.Prefix, part.Value} {
+		for rest != "" {
+			n := copy(piece, rest)
+			h.Write(piece[:n])
+			rest = rest[n:]
+		}
 	}
 	return hex.AppendEncode(dst, h.Sum(nil))
 }
