@@ -157,9 +157,9 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.Headers = c.domain.headers
 	for i := range c.req.Descriptors {
 		// Rules match these forms, so that one client has one log.
-		for j := range c.req.Descriptors[i].Entries {
-			e := &c.req.Descriptors[i].Entries[j]
-			e.Value = Canonical(*e)
+		entries := c.req.Descriptors[i].Entries
+		for j := range entries {
+			entries[j].Value = Canonical(entries[j])
 		}
 	}
 	c.match()

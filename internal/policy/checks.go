@@ -15,10 +15,9 @@ func (c *Call) match() {
 	req, v := &c.req, &c.verdict
 	for i := range req.Descriptors {
 		// Without an ending, a client may have sent the value that ends streams in a header.
-		if !req.Descriptors[i].Ends || req.Ending == "" {
-			v.Matches[i].Rule, _ = c.domain.tree.Match(req.Descriptors[i].Entries)
-			if v.Matches[i].Rule == nil {
-				v.Matches[i].Rule = c.domain.matchWithoutAttempt(&req.Descriptors[i])
+		if desc, m := &req.Descriptors[i], &v.Matches[i]; !desc.Ends || req.Ending == "" {
+			if m.Rule, _ = c.domain.tree.Match(desc.Entries); m.Rule == nil {
+				m.Rule = c.domain.matchWithoutAttempt(desc)
 			}
 		}
 	}
@@ -217,7 +216,7 @@ func (r *Rule) manyLogs() bool {
 // share. All logs of a subject under a rule do, or none.
 func (c *Call) observes(rule *Rule, share float64, who *subject, key string) bool {
 	if share > 0 && share < 1 && rule.manyLogs() {
-		c.key = descriptors.AppendKey(reuse.Slice(c.key), who.log, rule.id, who.log)
+		c.key = descriptors.AppendKey(reuse.Slice(c.key), &who.log, rule.id, who.log)
 		key = string(c.key)
 	}
 	return observed(share, key)

@@ -190,9 +190,9 @@ func (c *Call) unknown() subject {
 // else the last open value, else the rule.
 func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject) string {
 	c.identity = reuse.Slice(c.identity)
-	var tag descriptors.Text
+	tag := -1
 	if rule.hasSubject && rule.subject < 0 {
-		tag = who.log
+		tag = 0
 		c.identity = append(c.identity, who.log)
 	}
 	for _, part := range rule.identity {
@@ -200,7 +200,7 @@ func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject)
 		switch {
 		case rule.hasSubject && part.entry == rule.subject:
 			value = who.log
-			tag = who.log
+			tag = len(c.identity)
 		case part.secret:
 			value = c.identify(entries[part.entry]).log
 		default:
@@ -215,7 +215,7 @@ func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject)
 // and all entries, so that it does not matter which rule matched.
 func (c *Call) overrideKey(entries descriptors.Descriptor) string {
 	c.identity = slices.Grow(reuse.Slice(c.identity), 2*len(entries))
-	var tag descriptors.Text
+	tag := -1
 	for _, e := range entries {
 		value := descriptors.Text{Value: e.Value}
 		if c.rules.secrets.Is(e.Key) {
@@ -223,18 +223,22 @@ func (c *Call) overrideKey(entries descriptors.Descriptor) string {
 			value = who.log
 			who.tier = "" // it does not count
 			c.verdict.meet(&who)
-			tag = value
+			tag = len(c.identity) + 1
 		}
 		c.identity = append(c.identity, descriptors.Text{Value: e.Key}, value)
 	}
 	return c.logKey(tag, c.domain.override)
 }
 
-// logKey names the log of a rule for the values in identity. An empty tag stands for the
-// last of them.
-func (c *Call) logKey(tag descriptors.Text, rule *Rule) string {
-	if tag == (descriptors.Text{}) && len(c.identity) > 0 {
-		tag = c.identity[len(c.identity)-1]
+// logKey names the log of a rule for the values in identity. at is the index of the tag, or -1 for
+// the last of them.
+func (c *Call) logKey(at int, rule *Rule) string {
+	var tag *descriptors.Text
+	if at < 0 {
+		at = len(c.identity) - 1
+	}
+	if at >= 0 {
+		tag = &c.identity[at]
 	}
 	if c.decider.opts.CopiesNames {
 		// The name stays where it is: if names grows, the older ones stay in the memory before.

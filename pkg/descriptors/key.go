@@ -30,17 +30,17 @@ type RuleID string
 
 // NewRuleID returns domain|key=value/key*=pattern/key/..., with every part escaped.
 func NewRuleID(domain string, path []Node) RuleID {
-	id := append(appendPart(nil, Text{Value: domain}), '|')
+	id := append(appendPart(nil, &Text{Value: domain}), '|')
 	for i, n := range path {
 		if i > 0 {
 			id = append(id, '/')
 		}
-		id = appendPart(id, Text{Value: n.Key})
+		id = appendPart(id, &Text{Value: n.Key})
 		if n.Pattern {
 			id = append(id, '*')
 		}
 		if !n.AnyValue {
-			id = appendPart(append(id, '='), Text{Value: n.Value})
+			id = appendPart(append(id, '='), &Text{Value: n.Value})
 		}
 	}
 	return RuleID(id)
@@ -55,8 +55,9 @@ type Text struct{ Prefix, Value string }
 //	{tag}:rule:identity[,identity...]
 //
 // The braces make tag the hash tag of Redis Cluster, so keys with one tag share a slot. If
-// tag is empty, the rule is the tag, so rules without identity spread over the slots. A rule
-// contains a "|", so it differs from every other tag.
+// tag is nil or empty, the rule is the tag, so rules without identity spread over the slots. A rule
+// contains a "|", so it differs from every other tag. A tag that points into identity is escaped
+// once.
 //
 // Two different inputs never give the same key, whatever bytes they contain:
 //
@@ -66,22 +67,22 @@ type Text struct{ Prefix, Value string }
 //     "!" and the SHA-256 of the rest in hex follow. No part contains a "!", so no shorter
 //     key is the same.
 //   - A rule longer than 384 bytes becomes "|~" and its SHA-256 in hex as a tag.
-func AppendKey(dst []byte, tag Text, rule RuleID, identity ...Text) []byte {
+func AppendKey(dst []byte, tag *Text, rule RuleID, identity ...Text) []byte {
 	start := len(dst)
 	dst = append(dst, '{')
 	switch {
-	case tag != Text{}:
+	case tag != nil && *tag != Text{}:
 		dst = appendPart(dst, tag)
 	case len(rule) <= maxTag:
 		dst = append(dst, rule...)
 	default:
-		dst = appendDigest(append(dst, '|'), Text{Value: string(rule)})
+		dst = appendDigest(append(dst, '|'), &Text{Value: string(rule)})
 	}
 	tagEnd := len(dst)
 	dst = append(dst, '}', ':')
 	dst = append(dst, rule...)
 	var tail hash.Hash // digests what is cut off; nil if nothing is
-	for i, part := range identity {
+	for i := range identity {
 		if len(dst)-start > MaxKey {
 			dst, tail = cut(dst, start, tail) // keep dst short: a client may have sent thousands of parts
 		}
@@ -90,10 +91,10 @@ func AppendKey(dst []byte, tag Text, rule RuleID, identity ...Text) []byte {
 		} else {
 			dst = append(dst, ',')
 		}
-		if part == tag && part != (Text{}) {
-			dst = append(dst, dst[start+1:tagEnd]...) // the usual case: it is escaped already
-		} else {
+		if part := &identity[i]; part != tag {
 			dst = appendPart(dst, part)
+		} else if *tag != (Text{}) {
+			dst = append(dst, dst[start+1:tagEnd]...) // it is escaped already
 		}
 	}
 	if tail == nil && len(dst)-start <= MaxKey {
@@ -113,28 +114,34 @@ func cut(dst []byte, start int, tail hash.Hash) ([]byte, hash.Hash) {
 }
 
 // appendPart appends one escaped part.
-func appendPart(dst []byte, part Text) []byte {
+func appendPart(dst []byte, part *Text) []byte {
 	if len(part.Prefix)+len(part.Value) > maxPart {
 		return appendDigest(dst, part)
 	}
-	return appendEscaped(appendEscaped(dst, part.Prefix), part.Value)
+	if part.Prefix != "" {
+		dst = appendEscaped(dst, part.Prefix)
+	}
+	return appendEscaped(dst, part.Value)
 }
 
 // appendEscaped is appendPart for a piece of a part that is short enough.
 func appendEscaped(dst []byte, part string) []byte {
-	done := 0
-	for i := range len(part) {
-		if c := part[i]; !plain[c] {
-			dst = append(dst, part[done:i]...)
-			dst = append(dst, '%', hexDigits[c>>4], hexDigits[c&0xf])
-			done = i + 1
+	for {
+		n := 0
+		for n < len(part) && plain[part[n]] {
+			n++
 		}
+		dst = append(dst, part[:n]...)
+		if n == len(part) {
+			return dst
+		}
+		dst = append(dst, '%', hexDigits[part[n]>>4], hexDigits[part[n]&0xf])
+		part = part[n+1:]
 	}
-	return append(dst, part[done:]...)
 }
 
 // appendDigest appends the digest of a part.
-func appendDigest(dst []byte, part Text) []byte {
+func appendDigest(dst []byte, part *Text) []byte {
 	dst = append(dst, '~')
 	var memory [1024]byte
 	if len(part.Prefix)+len(part.Value) <= len(memory) {

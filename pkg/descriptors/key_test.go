@@ -6,17 +6,24 @@ import (
 	"testing"
 )
 
-// nameOf returns the name of a log. It fails if a text with a prefix makes another name than the
-// same text without.
+// nameOf returns the name of a log. It fails if it matters whether a text has a prefix, or whether
+// the tag is a part of the identity in memory.
 func nameOf(t *testing.T, tag string, rule RuleID, identity ...string) string {
 	t.Helper()
 	whole, cut := make([]Text, len(identity)), make([]Text, len(identity))
+	inside := &Text{"", tag}
 	for i, part := range identity {
 		whole[i], cut[i] = Text{"", part}, Text{part[:len(part)/3], part[len(part)/3:]}
+		if part == tag {
+			inside = &cut[i]
+		}
 	}
-	name := string(AppendKey(nil, Text{"", tag}, rule, whole...))
-	if other := string(AppendKey([]byte("before"), Text{tag, ""}, rule, cut...)); other != "before"+name {
+	name := string(AppendKey(nil, &Text{tag, ""}, rule, whole...))
+	if other := string(AppendKey([]byte("before"), inside, rule, cut...)); other != "before"+name {
 		t.Errorf("the names %q and %q of one log", name, other)
+	}
+	if none := string(AppendKey(nil, nil, rule, whole...)); tag == "" && none != name {
+		t.Errorf("the names %q and %q of one log", name, none)
 	}
 	return name
 }
@@ -86,8 +93,8 @@ func TestLongKeysAreDigested(t *testing.T) {
 		{"thousands", "t", "d|k", parts(4096, 120), "t", true},
 		{"escaped", strings.Repeat("}", 128), "d|k", []string{strings.Repeat("}", 128)}, strings.Repeat("%7D", 128), true},
 		{"a long rule", "t", long, parts(1, 128), "t", true},
-		{"a long rule that is the tag", "", long, nil, "|" + string(appendDigest(nil, Text{Value: string(long)})), false},
-		{"a tag like it", string(long), long, nil, string(appendDigest(nil, Text{Value: string(long)})), false},
+		{"a long rule that is the tag", "", long, nil, "|" + string(appendDigest(nil, &Text{Value: string(long)})), false},
+		{"a tag like it", string(long), long, nil, string(appendDigest(nil, &Text{Value: string(long)})), false},
 		{"a rule of the longest tag", "", long[:maxTag], nil, string(long[:maxTag]), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -111,10 +118,10 @@ func TestLongKeysAreDigested(t *testing.T) {
 func TestKeysTakeNoMemory(t *testing.T) {
 	dst := make([]byte, 0, 2*MaxKey)
 	short, long := []Text{{"id.", "acme"}, {"", "search"}}, slices.Repeat([]Text{{"", strings.Repeat("v", 100)}}, 4096)
-	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, short[0], "edge|api_key/route", short...) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, &short[0], "edge|api_key/route", short...) }); n != 0 {
 		t.Errorf("a short key takes %v allocations, want none", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, short[0], "edge|api_key/route", long...) }); n > 4 {
+	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, &short[0], "edge|api_key/route", long...) }); n > 4 {
 		t.Errorf("a key of %d parts takes %v allocations, want a digest's", len(long), n)
 	}
 }

@@ -96,7 +96,7 @@ func (n Name) write() string {
 	case len(n.Rule) <= maxTag:
 		b.WriteString(string(n.Rule))
 	default:
-		b.Write(appendDigest([]byte("|"), Text{Value: string(n.Rule)}))
+		b.Write(appendDigest([]byte("|"), &Text{Value: string(n.Rule)}))
 	}
 	b.WriteString("}:" + string(n.Rule))
 	for i, p := range n.Identity {
