@@ -11,7 +11,7 @@ const MaxBytes = 32 << 10
 // shortens a slice must clear the part that it cuts off.
 func Slice[T any](s []T) []T {
 	var item T
-	if uintptr(cap(s))*unsafe.Sizeof(item) > MaxBytes {
+	if uintptr(cap(s)) > MaxBytes/unsafe.Sizeof(item) {
 		return nil
 	}
 	switch len(s) {
