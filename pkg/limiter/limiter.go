@@ -213,7 +213,8 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 		if rules.holds {
 			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 		}
-		l.decider.Begin(&c.policy, policy.Request{Domain: req.Domain, Descriptors: c.descriptors, Stream: stream, Endless: l.endless})
+		r := l.decider.Start(&c.policy)
+		r.Domain, r.Descriptors, r.Stream, r.Endless = req.Domain, c.descriptors, stream, l.endless
 		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
 			v := c.policy.Verdict()
 			d.set(v, rules.headers)
@@ -287,17 +288,18 @@ func (c *call) read(req *Request, rules *Rules) error {
 			return fmt.Errorf("%w: descriptor %d asks, and has a cost", ErrBadRequest, i)
 		}
 		begin := len(c.entries)
-		for _, e := range d.Entries {
-			if secrets.Is(e.Key) {
+		c.entries = append(c.entries, d.Entries...)
+		c.descriptors = reuse.Grow(c.descriptors)
+		into := &c.descriptors[i]
+		into.Entries, into.Cost, into.Refund = c.entries[begin:len(c.entries):len(c.entries)], d.Cost, d.Refund
+		if d.Cost == 0 && !d.Ask {
+			into.Cost = 1
+		}
+		for j := range into.Entries {
+			if e := &into.Entries[j]; secrets.Is(e.Key) {
 				e.Value = secrets.Fingerprint(e.Value)
 			}
-			c.entries = append(c.entries, e)
 		}
-		one := policy.Descriptor{Entries: c.entries[begin:len(c.entries):len(c.entries)], Cost: d.Cost, Refund: d.Refund}
-		if one.Cost == 0 && !d.Ask {
-			one.Cost = 1
-		}
-		c.descriptors = append(c.descriptors, one)
 	}
 	return nil
 }

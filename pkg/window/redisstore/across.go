@@ -42,10 +42,12 @@ type piece struct {
 	side     *side
 	check    *window.Check
 	decision *window.Decision
-	held     window.Reservation // Cost is what was charged; the other fields are those of a sliding log
-	ends     int64              // when the period of the charge ends, by the server's clock in microseconds; 0: there is none
-	receipt  held               // what was recorded in its receipt
-	of       *window.Decision   // the piece asks for the present state of a log, for this decision
+	// held is the charge: Cost is zero if there is none. Instant is its place: of a sliding log, as
+	// of a reservation; of others when the period of the charge ends, by the server's clock in
+	// microseconds, or 0 if there is none.
+	held    window.Reservation
+	receipt held             // what was recorded in its receipt
+	of      *window.Decision // the piece asks for the present state of a log, for this decision
 }
 
 // recorded reports whether the piece has recorded something that may have to be taken back.
@@ -53,23 +55,22 @@ func (p *piece) recorded() bool { return p.held.Cost > 0 || p.receipt.did != 0 }
 
 // charged notes what the allowed check of a piece has charged at a server's clock. made says
 // that its stream holds the cost since now.
-func (p *piece) charged(key string, clock int64, made bool) {
+func (p *piece) charged(clock int64, made bool) {
 	reset := clock + p.decision.ResetAfter.Microseconds()
 	switch p.check.Limit.Policy {
 	case window.Sliding:
-		p.held = reserved(key, p.check, p.decision, clock)
-		return
+		p.held = reserved(p.held.Log, p.check, p.decision, clock)
 	case window.Fixed, window.Calendar:
-		p.ends = reset
+		p.held.Instant = reset
 	case window.SlidingCounter:
-		p.ends = reset - p.check.Limit.Window.Microseconds() // it counts in the next window too
+		p.held.Instant = reset - p.check.Limit.Window.Microseconds() // it counts in the next window too
 	case window.InFlight:
 		if !made {
 			return // an earlier request of the stream holds it
 		}
 	default:
 	}
-	p.held = window.Reservation{Log: key, Window: p.check.Limit.Window, Cost: p.check.Cost}
+	p.held.Cost = p.check.Cost
 }
 
 // takeAcross decides a request whose logs are on several slots. It charges every check by
@@ -370,12 +371,13 @@ func (s *side) take(p *piece, m *message, keys []string, denied bool) error {
 		return nil
 	}
 	last := len(keys) - 1
+	p.held.Log, p.held.Window = keys[last], p.check.Limit.Window
 	if last > 0 {
 		p.receipt.key = keys[0]
 		p.receipt.did, p.receipt.ends = m.receipt(0)
 	}
 	if !p.decision.Repeated {
-		p.charged(keys[last], m.clock, m.logChecks[last].made)
+		p.charged(m.clock, m.logChecks[last].made)
 	}
 	return nil
 }
@@ -391,7 +393,7 @@ func (p *piece) abandon() {
 			return // an error is counted there
 		}
 		if p.check.Limit.Policy == window.Sliding {
-			_, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) // counted there
+			_, _, _ = p.takeBack() // counted there
 		} else {
 			_, _ = s.restore(context.Background(), p) // counted there
 		}
@@ -408,8 +410,9 @@ func (p *pieces) settle(ctx context.Context, until int64) {
 			continue
 		}
 		waiting++
+		was := one.decision.Unsettled
 		one.decision.Unsettled = true // until it is known to be taken back
-		one.side.store.background(func() { done <- one.settle() })
+		one.side.store.background(func() { done <- one.settle(was) })
 	}
 	if waiting == 0 {
 		return
@@ -428,14 +431,15 @@ func (p *pieces) settle(ctx context.Context, until int64) {
 	}
 }
 
-// settle takes back the charge of a piece, and returns the function that updates its decision.
-func (p *piece) settle() (update func()) {
+// settle takes back the charge of a piece, and returns the function that updates its decision. was
+// says whether the decision was unsettled before.
+func (p *piece) settle(was bool) (update func()) {
 	d, s := p.decision, p.side.store
 	switch charged, err := s.undo(p); {
 	case err != nil:
 		return func() {}
 	case !charged:
-		return func() { d.Unsettled = false } // nothing was charged, or it stays
+		return func() { d.Unsettled = was } // another request holds the charge
 	}
 	if p.check.Limit.Policy != window.Sliding {
 		now, err := s.restore(context.Background(), p)
@@ -446,7 +450,7 @@ func (p *piece) settle() (update func()) {
 			d.Remaining, d.UnitAfter, d.ResetAfter, d.Unsettled = now.Remaining, now.UnitAfter, now.ResetAfter, false
 		}
 	}
-	taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.Cost)
+	taken, reset, err := p.takeBack()
 	if err != nil || taken == 0 {
 		return func() {}
 	}
@@ -473,10 +477,10 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 		}
 	}()
 	refund := *p.check
-	refund.Mode, refund.Once = window.Refund, window.Once{}
+	refund.Mode, refund.Once, refund.Cost = window.Refund, window.Once{}, p.held.Cost
 	m := newMessage()
 	m.addCheck(&refund, &left)
-	m.flags, m.restores, m.priority = modeRestores, p.ends, window.PriorityHigh
+	m.flags, m.restores, m.priority = modeRestores, p.held.Instant, window.PriorityHigh
 	m.pack(s.opts.Prefix, groupEnds)
 	n := s.single
 	if n == nil {
@@ -496,9 +500,19 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 	return left, nil
 }
 
+// takeBack takes back the charge of a piece from a sliding log. A repeat may do that long after the
+// charge has marked the log. So it tells those who remember denials, as after a refund.
+func (p *piece) takeBack() (taken uint64, reset time.Duration, err error) {
+	s, channel := p.side.store, ""
+	if p.receipt.did == receiptRepeated {
+		channel = s.opts.Refunds
+	}
+	return s.takeBackOf(context.Background(), p.held, p.held.Cost, channel)
+}
+
 // takeBackOf takes back up to cost of a reservation, at most once. It returns how much it
-// took, and the wait until the log is empty.
-func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, reset time.Duration, err error) {
+// took, and the wait until the log is empty. It is told on the channel, unless that is empty.
+func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint64, channel string) (taken uint64, reset time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
 	defer func() {
@@ -532,7 +546,7 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 	packed = appendInstant(packed, r.Instant)
 	packed = append(packed, byte(cost>>32))
 	packed = binary.BigEndian.AppendUint32(packed, uint32(cost))
-	args := []any{"evalsha", s.takeBack.sha, 1, r.Log, string(packed)}
+	args := []any{"evalsha", s.takeBack.sha, 1, r.Log, string(packed), channel}
 	cmd := newOnce(ctx, args)
 	err = s.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -612,7 +626,7 @@ func (s *Store) Return(ctx context.Context, r window.Reservation, cost uint64) (
 	if cost = min(cost, r.Cost); cost == 0 {
 		return 0, nil
 	}
-	taken, _, err = s.takeBackOf(ctx, r, cost)
+	taken, _, err = s.takeBackOf(ctx, r, cost, "")
 	if err != nil {
 		return 0, s.count(err)
 	}

@@ -315,7 +315,7 @@ func TestRestores(t *testing.T) {
 			c := check(5)
 			got := r.run(begin, one(c))[0]
 			p := piece{check: c, decision: &got.decision}
-			p.charged("k", begin, true)
+			p.charged(begin, true)
 			r.run(begin+tt.others, one(check(2)))
 
 			refund := check(5)
@@ -323,7 +323,7 @@ func TestRestores(t *testing.T) {
 			keys, argv := arguments([]request{{asks: []ask{{Check: refund, flags: modeRestores}}}}, "")
 			packed := []byte(argv[0])
 			if tt.policy != window.TokenBucket {
-				putRestores(packed[instantBytes:], p.ends)
+				putRestores(packed[instantBytes:], p.held.Instant)
 			}
 			cmd := r.evalsha(r.script, begin+tt.wait, keys, []string{string(packed)})
 			if err := r.client.Process(t.Context(), cmd); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -100,13 +101,23 @@ func NewWithClock(t testing.TB, client Client, o Options, clockKey string) *Stor
 	return s
 }
 
-// UndoReceipt takes back what was recorded in a receipt, as for a request that was denied on
-// another slot.
-func (s *Store) UndoReceipt(key string, repeat bool, ends int64) (charged bool) {
-	p := piece{receipt: held{key: key, did: receiptMade, ends: ends}}
-	if repeat {
-		p.receipt.did = receiptRepeated
+// A Pending is a check of a request on several slots. It is decided, and another slot may still deny
+// the request.
+type Pending struct{ of *pieces }
+
+// TakePending decides a check as one of several.
+func (s *Store) TakePending(t testing.TB, c window.Check) (*Pending, window.Decision) {
+	t.Helper()
+	one := &side{store: s, ctx: t.Context()}
+	p := newPieces([]window.Check{c}, make([]window.Decision, 1), func(*window.Check) *side { return one })
+	if p.ask([]*side{one}, p.rounds[2]); one.err != nil {
+		t.Fatalf("%+v: %v", c, one.err)
 	}
-	charged, err := s.undo(&p)
-	return charged && err == nil
+	return &Pending{p}, p.decisions[0]
+}
+
+// Deny takes back what the check has recorded. It returns the decision as it is then.
+func (p *Pending) Deny() window.Decision {
+	p.of.settle(context.Background(), now()+int64(time.Minute))
+	return p.of.decisions[0]
 }

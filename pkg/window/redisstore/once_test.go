@@ -97,6 +97,7 @@ func TestForeignReceipt(t *testing.T) {
 	for i, put := range []func(context.Context) error{
 		func(ctx context.Context) error { return client.Set(ctx, name, "7", 0).Err() },
 		func(ctx context.Context) error { return client.Set(ctx, name, bytes+"x", 0).Err() },
+		func(ctx context.Context) error { return client.Set(ctx, name, bytes+strings.Repeat("x", 12), 0).Err() },
 		func(ctx context.Context) error { return client.Set(ctx, name, "\xa0"+bytes[1:], 0).Err() },
 		func(ctx context.Context) error { return client.Set(ctx, name, strings.Repeat("x", 100_000), 0).Err() },
 		func(ctx context.Context) error { return client.RPush(ctx, name, "a").Err() },
@@ -121,50 +122,6 @@ func TestForeignReceipt(t *testing.T) {
 	}
 	if d := take(t, s, c)[0]; d.Repeated || !d.Allowed {
 		t.Errorf("all repeats are used: got %+v", d)
-	}
-}
-
-// TestUndoReceipt takes a receipt back, and what repeats of it leave.
-func TestUndoReceipt(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	s := redisstore.New(client, redisstore.Options{Timeout: patient})
-	defer s.Close()
-	c := tagged("a", 9, 1, 1)
-	take(t, s, c)
-	name, r := receiptOf(t, client)
-	repeats := func(what string, want uint8, there bool) {
-		t.Helper()
-		if got, now := receiptOf(t, client); (got != "") != there || now.Repeats != want {
-			t.Fatalf("%s: got %q, %+v; want %d repeats, there %v", what, got, now, want, there)
-		}
-	}
-	if !s.UndoReceipt(name, false, r.Ends+1) {
-		t.Error("the receipt of another charge: the own charge stays")
-	}
-	repeats("the receipt of another charge", 0, true)
-	take(t, s, c)
-	if s.UndoReceipt(name, false, r.Ends) {
-		t.Error("another request has repeated it, and the charge is taken back")
-	}
-	repeats("another request has repeated it", 1, true)
-	if s.UndoReceipt(name, true, r.Ends+1) || s.UndoReceipt(name, true, r.Ends) {
-		t.Error("a repeat is taken back with a charge")
-	}
-	repeats("the repeat is back", 0, true)
-	s.UndoReceipt(name, true, r.Ends)
-	repeats("twice", 0, true)
-	if !s.UndoReceipt(name, false, r.Ends) {
-		t.Error("no request has repeated it, and the charge stays")
-	}
-	repeats("the charge is back", 0, false)
-	if !s.UndoReceipt(name, false, r.Ends) {
-		t.Error("the receipt has gone, and the charge stays")
-	}
-	if err := client.RPush(t.Context(), name, "a").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if !s.UndoReceipt(name, false, r.Ends) || s.UndoReceipt(name, true, r.Ends) {
-		t.Error("a list in place of a receipt")
 	}
 }
 
