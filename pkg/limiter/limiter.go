@@ -49,9 +49,9 @@ type Descriptor struct {
 	Entries []Entry
 	// Cost is the number of hits to spend. Zero means 1, unless Ask is set.
 	Cost uint64
-	// Ask spends nothing: the decision tells what remains. Cost must be zero. As in the service, the
-	// costs of a rule that was asked so count as usage reports from then on, which are recorded even
-	// if they do not fit, unless the rule has charge: allowed.
+	// Ask spends nothing: the decision tells what remains. It is denied if that is nothing. Cost must
+	// be zero. As in the service, the costs of a rule that was asked so count as usage reports from
+	// then on, which are recorded even if they do not fit, unless the rule has charge: allowed.
 	Ask bool
 	// Refund gives Cost back, the newest hits first. It is always allowed.
 	Refund bool

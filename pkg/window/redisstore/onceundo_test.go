@@ -91,7 +91,7 @@ func TestUndoOfAll(t *testing.T) {
 					t.Errorf("%v, denied in the order %v: the receipt lives for %v, want an hour", p, order, ttl)
 				}
 			}
-			// A charge covers so many repeats, whoever was denied.
+			// A charge covers two repeats besides the first request that was not denied.
 			for n := range 3 {
 				repeated := len(order) < 3 && n < len(order) || len(order) == 3 && n > 0
 				if d := take(t, s, slow(p, key, 9, 2, 1))[0]; d.Repeated != repeated {
