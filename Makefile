@@ -253,6 +253,15 @@ bench: build test-servers envoy ## measure speed and memory as ratios: to a bare
 	go run ./test/windowbench
 	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
+# Each line is a package and its benchmarks, of calls, tiers, Redis and rls replay.
+PROFILED = internal/daemon:Call$$/^unary$$ internal/extauthz:Check pkg/window/redisstore:Take internal/replay:Engine$$/^decide$$ internal/replay/accesslog:Read
+
+.PHONY: profile
+profile: test-servers ## profile the hot paths for the compiler, into cmd/rls/default.pgo; about 3 minutes
+	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; for each in $(PROFILED); do package=$${each%%:*}; \
+	  go test -run '^$$' -bench "^Benchmark$${each#*:}" -benchtime 3s -cpuprofile $$dir/$${package//\//-}.prof -o $$dir/test ./$$package || exit 1; done; \
+	go tool pprof -proto $$dir/*.prof >cmd/rls/default.pgo
+
 .PHONY: bench-clients
 bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 windows of a limit, through Envoy; about 7 minutes
 	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x -timeout 20m ./test
