@@ -63,6 +63,9 @@ func TestChargeOnce(t *testing.T) {
 			t.Errorf("the retry has RateLimit %q, want what remains now: 4", got)
 		}
 		left("a retry is free", "k", 4)
+		if got := s.get("/", "x-api-key", "k", "Idempotency-Key", secret, "Idempotency-Key", "second").header.Get("ratelimit"); !strings.Contains(got, "r=4") {
+			t.Errorf("with a second value of the header, the retry has RateLimit %q, want 4", got)
+		}
 		send("another caller", "other", secret, 200)
 		left("it has keys of its own", "other", 4)
 		send("another key", "k", "two", 200)
@@ -74,7 +77,6 @@ func TestChargeOnce(t *testing.T) {
 		send("no key", "k", "-", 429)
 		send("a new key", "k", "three", 429)
 		send("it has no receipt", "k", "three", 429)
-		send("the second retry", "k", secret, 200)
 		send("the third retry", "k", secret, 200)
 		send("the fourth would be charged", "k", secret, 429)
 		send("the long key", "k", strings.Repeat("x", 8000), 200)

@@ -216,8 +216,8 @@ func TestClientRecipes(t *testing.T) {
 			if _, err := exec.LookPath(recipe.name); err != nil {
 				process.Missing(t, recipe.name, recipe.hint)
 			}
-			run := func(s *stack) (string, string, int) {
-				command := recipe.command(s.envoy.URL() + "/")
+			start := func(command []string) (string, string, int) {
+				t.Helper()
 				cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 				cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 				var stdout, stderr strings.Builder
@@ -227,6 +227,11 @@ func TestClientRecipes(t *testing.T) {
 				}
 				return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 			}
+			whole := recipe.command("URL")
+			if out, errs, code := start(whole[:slices.Index(whole, "URL")]); out != "" || !strings.Contains(errs, "usage: ") || strings.Count(errs, "\n") != 1 || code == 0 {
+				t.Errorf("without a URL: got %q, %q and code %d", out, errs, code)
+			}
+			run := func(s *stack) (string, string, int) { return start(recipe.command(s.envoy.URL() + "/")) }
 			passes := func(s *stack) {
 				t.Helper()
 				if out, errs, code := run(s); out != appBody || errs != "" || code != 0 {

@@ -165,6 +165,41 @@ func TestLibrarySharesLimits(t *testing.T) {
 	}
 }
 
+// TestLibrarySharesScopes asks a program in one region and rls in another in turn. They share the
+// limit of the scope global, and not that of the region.
+func TestLibrarySharesScopes(t *testing.T) {
+	t.Parallel()
+	env := onRedis(servers.Redis(t))
+	env[envStoreTimeout] = "700ms"
+	env["SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL"] = "redis://" + servers.Redis(t)
+	env["SLIDEGATE_STORE_SCOPES_GLOBAL_TIMEOUT"] = "700ms"
+	rls := edge.RLS(t, edge.RLSOptions{Rules: twoScopes, Tiers: libraryTiers, Env: env})
+	env["SLIDEGATE_STORE_REDIS_URL"] = "redis://" + servers.Redis(t)
+	l := startLibrary(t, rls, env)
+	key := lib.Descriptor{Entries: []lib.Entry{{Key: "api_key", Value: "shared"}}}
+	address := lib.Descriptor{Entries: []lib.Entry{{Key: "route", Value: "login"}, {Key: "remote_address", Value: "192.0.2.7"}}}
+	for i := range 20 {
+		var got string
+		if i%2 == 0 {
+			got = headerOf(l.ask(key), "ratelimit")
+		} else {
+			got = askRLS(t, rls, key).header.Get("ratelimit")
+		}
+		if remaining := fmt.Sprintf(";r=%d", 19-i); !strings.Contains(got, remaining) {
+			t.Errorf("request %d of the key: %q, want %s", i, got, remaining)
+		}
+	}
+	if l.ask(key).Allowed || askRLS(t, rls, key).status != http.StatusTooManyRequests {
+		t.Error("the global limit admits more than 20")
+	}
+	for i := range 5 {
+		remaining := fmt.Sprintf(";r=%d", 4-i)
+		if lib, service := headerOf(l.ask(address), "ratelimit"), askRLS(t, rls, address).header.Get("ratelimit"); !strings.Contains(lib, remaining) || !strings.Contains(service, remaining) {
+			t.Errorf("request %d of the address: %q and %q, want %s", i, lib, service, remaining)
+		}
+	}
+}
+
 // TestLibraryWithoutRedis stops Redis: the library decides by its share, and exactly again
 // afterwards, with what it admitted meanwhile.
 func TestLibraryWithoutRedis(t *testing.T) {

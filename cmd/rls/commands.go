@@ -23,12 +23,16 @@ import (
 )
 
 // invalid returns an error with each problem on a line of its own, so that editors find the
-// places.
+// places. A problem that several errors have is in it once.
 func invalid(errs ...error) error {
 	paint := coloursOf(os.Stderr)
 	var lines []string
+	told := make(map[strict.Problem]bool)
 	for _, p := range problems(errs...) {
-		lines = append(lines, problemLine(paint, p))
+		if !told[p] {
+			told[p] = true
+			lines = append(lines, problemLine(paint, p))
+		}
 	}
 	return fmt.Errorf("the configuration is not valid:\n%s", strings.Join(lines, "\n"))
 }

@@ -40,6 +40,37 @@ func write(t *testing.T, rules string) string {
 	return path
 }
 
+// TestScopesWithoutSettings: each command on rules with a scope says what to do if the settings are not
+// given, and reports what is wrong with the settings once.
+func TestScopesWithoutSettings(t *testing.T) {
+	rules := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1, scope: global}\n")
+	memory := write(t, "store:\n  scopes:\n    global: {redis: {url: redis://h}}\n")
+	other := write(t, "store:\n  type: redis\n  scopes:\n    sales: {redis: {url: redis://h}}\n")
+	redis := write(t, "store:\n  type: redis\n  scopes:\n    global: {redis: {url: redis://h}}\n")
+	const (
+		missing = `the settings have no scope "global", but only region: set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope`
+		scope   = `descriptors[a].rate_limit.scope: `
+		store   = `:2: store.scopes: store.scopes needs store.type redis`
+	)
+	for _, tt := range []struct {
+		args   []string
+		stderr string // empty: no error
+	}{
+		{[]string{"validate", rules}, rules + ":4: " + scope + missing},
+		{[]string{"diff", rules, rules}, rules + ":4: " + scope + missing},
+		{[]string{"validate", rules, memory}, memory + store},
+		{[]string{"validate", rules, other}, rules + ":4: " + scope + `the settings have no scope "global", but region, sales: set its redis.url in store.scopes of the settings, or remove scope`},
+		{[]string{"validate", rules, redis}, ""},
+		{[]string{"validate", "--config", redis, rules}, ""},
+		{[]string{"diff", "--config", redis, rules, rules}, ""},
+	} {
+		code, _, stderr := command(t, "", tt.args...)
+		if (code != 0) != (tt.stderr != "") || !strings.Contains(stderr, tt.stderr) || tt.args[len(tt.args)-1] == memory && strings.Contains(stderr, scope) || strings.Count(stderr, missing) > 1 {
+			t.Errorf("rls %v: %d, %s", tt.args, code, stderr)
+		}
+	}
+}
+
 func TestValidateTellsWhatRulesMean(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = write(t, reviewedRules)

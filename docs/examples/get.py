@@ -52,6 +52,8 @@ def get(url, headers, max_wait=60, max_retries=4):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: get.py URL [API key]")
     try:
         body = get(sys.argv[1], {"x-api-key": sys.argv[2]} if len(sys.argv) > 2 else {})
     except (WaitTooLong, urllib.error.URLError) as error:

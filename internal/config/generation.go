@@ -394,10 +394,10 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 
 // scopesOf returns the stores that rules can name.
 func scopesOf(s *settings.Store) []rules.Scope {
-	if s.Type != settings.StoreRedis {
-		return nil
+	all := []rules.Scope{{Name: settings.ScopeRegion, Section: "store.redis"}}
+	if s.Type == settings.StoreRedis {
+		all[0].MaxLogSlots = s.Redis.MaxLogSlots
 	}
-	all := []rules.Scope{{Name: settings.ScopeRegion, MaxLogSlots: s.Redis.MaxLogSlots, Section: "store.redis"}}
 	for i := range s.Scopes {
 		one := &s.Scopes[i]
 		all = append(all, rules.Scope{Name: one.Name, MaxLogSlots: one.Redis.MaxLogSlots, Section: "store.scopes." + one.Name + ".redis"})

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap/zapcore"
 
@@ -101,4 +103,21 @@ func TestReadyWhenRedisAppears(t *testing.T) {
 		t.Errorf("/healthcheck: %d %q", code, body)
 	}
 	r.wantMetrics("slidegate_store_pool_connections 1")
+}
+
+// TestScopeMissingAtStart: if only the Redis of a scope does not answer, the greeting and the log say
+// so, and that it concerns the keys of that scope.
+func TestScopeMissingAtStart(t *testing.T) {
+	s := testSettings(t)
+	onRedis(t, &s, servers.StartRedis(t).Addr())
+	world := s.Store.Redis
+	world.URL = redisURL(t, "redis://127.0.0.1:1")
+	s.Store.Scopes = settings.Scopes{{Name: "global", ScopeStore: settings.ScopeStore{Timeout: 50 * time.Millisecond, Replicas: 1, Redis: world}}}
+	r := start(t, s)
+	const want = "on_store_error decides for its keys"
+	for what, got := range map[string]string{"the greeting": r.StoreMissing, "the log": fmt.Sprint(r.logs.FilterMessageSnippet("Redis cannot be reached").All())} {
+		if !strings.Contains(got, want) || !strings.Contains(got, "store.scopes.global.redis.url") || strings.Contains(got, "store.redis.url") {
+			t.Errorf("%s tells %q", what, got)
+		}
+	}
 }

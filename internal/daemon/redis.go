@@ -81,8 +81,10 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 		s.parts = append(s.parts, r.keepPinging)
 		s.connected = func() bool { return !r.silent.Load() }
 	}
-	if r.missing != nil {
-		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + r.advice()
+	for _, one := range r.all() {
+		if one.missing != nil && s.missing == "" {
+			s.missing = "Redis does not answer; until it does, on_store_error decides for its keys; " + one.advice()
+		}
 	}
 	return s
 }
@@ -159,7 +161,7 @@ func (r *redisStore) greet(ctx context.Context, s settings.Settings, log *zap.Lo
 		if r.name != "" {
 			fields = append(fields, zap.String("scope", r.name))
 		}
-		log.Warn("Redis cannot be reached; until it answers, on_store_error decides every request, or store.on_error for rules without it; "+r.advice(), fields...)
+		log.Warn("Redis cannot be reached; until it answers, on_store_error decides for its keys, or store.on_error for rules without it; "+r.advice(), fields...)
 	}
 }
 

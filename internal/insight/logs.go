@@ -1,7 +1,6 @@
 package insight
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -98,19 +97,16 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 	default:
 		return false, fmt.Errorf("the %s store cannot list its logs (%s)", i.opts.Store, causeOf(err))
 	}
-	slices.SortFunc(ids, func(a, b window.LogID) int { return cmp.Compare(hashOf(a), hashOf(b)) })
 	var limits []policy.AccountLimit
 	holders := make(map[window.LogID]policy.Holder)
 	whole := true
-	for _, id := range slices.Compact(ids) {
-		if at.After > 0 && hashOf(id) <= at.After {
-			continue
-		}
+	for _, found := range after(ids, at.After) {
 		if len(limits)+len(out.Logs) >= pageLimits {
 			whole = false // the next call lists the rest again
 			break
 		}
-		at.After = hashOf(id)
+		id := found.id
+		at.After = found.hash
 		l, h, ok := rules.Log(ctx, i.opts.Subjects, id)
 		if !ok || len(q.Rules) > 0 && !slices.ContainsFunc(q.Rules, func(name string) bool { return named(l.Rule, name) }) {
 			continue

@@ -7,9 +7,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"hash/fnv"
 	"slices"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -130,16 +131,12 @@ func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLim
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(ids, func(a, b window.LogID) int { return cmp.Compare(hashOf(a), hashOf(b)) })
-	for _, id := range ids {
-		if w.After > 0 && hashOf(id) <= w.After {
-			continue
-		}
+	for _, found := range after(ids, w.After) {
 		if len(limits) >= room {
 			return limits, nil // the next call lists the rest again
 		}
-		w.After = hashOf(id)
-		l, rule, ok := w.party.Log(ctx, id)
+		w.After = found.hash
+		l, rule, ok := w.party.Log(ctx, found.id)
 		if !ok {
 			continue
 		}
@@ -204,10 +201,28 @@ func (w *walk) seen(rule int) bool {
 	return rule/8 < len(w.Seen) && w.Seen[rule/8]&(1<<(rule%8)) != 0
 }
 
-// hashOf returns a number that is never zero.
+// A listed log is one that a store has listed. Its hash is never zero.
+type listed struct {
+	hash uint64
+	id   window.LogID
+}
+
+// after returns the logs whose hashes are above one, each log once, in the order of their hashes.
+func after(ids []window.LogID, hash uint64) []listed {
+	rest := make([]listed, 0, len(ids))
+	for _, id := range ids {
+		if l := (listed{hashOf(id), id}); l.hash > hash {
+			rest = append(rest, l)
+		}
+	}
+	slices.SortFunc(rest, func(a, b listed) int { return cmp.Compare(a.hash, b.hash) })
+	return slices.CompactFunc(rest, func(a, b listed) bool { return a.hash == b.hash })
+}
+
 func hashOf(id window.LogID) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id.Key))
+	var h xxhash.Digest
+	h.Reset()
+	_, _ = h.WriteString(id.Key) // never fails
 	_, _ = h.Write(binary.BigEndian.AppendUint64([]byte{byte(id.Policy) | byte(id.Scope)<<4}, uint64(id.Window)))
 	return max(h.Sum64(), 1)
 }

@@ -325,7 +325,7 @@ func (p *Account) probe(rule *Rule, m *meeting, known answers) *Call {
 		req.Descriptors = append(req.Descriptors, Descriptor{Entries: m.more, Cost: 1})
 	}
 	c := &Call{decider: &Decider{opts: Options{Subjects: known}}, rules: p.rules, req: req, domain: p.rules.domains[rule.Domain]}
-	c.verdict.reset(len(req.Descriptors))
+	c.verdict.begin(len(req.Descriptors))
 	c.verdict.Matches[0].Rule = rule
 	c.beginLookups(context.Background(), window.MayWait) // known answers at once
 	c.addChecks(0)

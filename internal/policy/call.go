@@ -8,6 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -28,7 +29,7 @@ type Call struct {
 	differs   bool              // a limit has a usage other than usagePlain
 	part      []window.Check    // the checks of one of several store calls
 	partAt    []int             // their indexes in checks
-	identity  []string
+	identity  []descriptors.Text
 	key       []byte
 	names     []byte // of logs, with Options.CopiesNames
 	detail    []byte
@@ -71,6 +72,8 @@ func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) 
 			return false, nil
 		}
 		if settles, err := c.endStream(ctx); !settles {
+			c.verdict.begin(len(c.req.Descriptors))
+			c.verdict.Allowed = true
 			c.finish(ctx, err)
 		}
 	}
@@ -128,33 +131,35 @@ func (c *Call) Checks() []window.Check { return c.checks }
 // Forget removes all of the request from c, and keeps memory for the next one. Without
 // it c keeps the texts of the request in memory.
 func (c *Call) Forget() {
-	v := &c.verdict
-	limits, strictest, matches := reuse.Slice(v.Limits), reuse.Slice(v.Strictest), reuse.Slice(v.Matches)
-	checks, decisions, part, partAt := reuse.Slice(c.checks), reuse.Slice(c.decisions), reuse.Slice(c.part), reuse.Slice(c.partAt)
-	identity, key, names, detail := reuse.Slice(c.identity), reuse.Slice(c.key), reuse.Slice(c.names), reuse.Slice(c.detail)
-	own, lookups := reuse.Slice(c.own), reuse.Slice(c.lookups)
-	*c = Call{} // a value that has parts of c would be made elsewhere and copied
-	v.Limits, v.Strictest, v.Matches = limits, strictest, matches
-	c.checks, c.decisions, c.part, c.partAt = checks, decisions, part, partAt
-	c.identity, c.key, c.names, c.detail = identity, key, names, detail
-	c.own, c.lookups = own, lookups
+	c.unprepare()
+	c.req = Request{}
+	c.decider, c.rules, c.step, c.err = nil, nil, isBegun, nil
+	c.decisions, c.part, c.partAt = reuse.Slice(c.decisions), reuse.Slice(c.part), reuse.Slice(c.partAt)
+	c.identity, c.key, c.detail = reuse.Slice(c.identity), reuse.Slice(c.key), reuse.Slice(c.detail)
+	c.own, c.lookups, c.owed = reuse.Slice(c.own), reuse.Slice(c.lookups), nil
+	c.resolver, c.left, c.mustWait = nil, 0, false
+}
+
+// unprepare forgets what prepare has made, but for the subjects that it has found.
+func (c *Call) unprepare() {
+	c.verdict.forget()
+	c.domain, c.checks, c.names = nil, reuse.Slice(c.checks), reuse.Slice(c.names)
+	c.differs, c.clock, c.stream = false, 0, streamState{}
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is
 // missing and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
-	c.verdict.reset(len(c.req.Descriptors))
-	c.checks, c.names, c.differs, c.clock = reuse.Slice(c.checks), reuse.Slice(c.names), false, 0
-	c.stream, c.owed = streamState{}, nil
+	c.verdict.begin(len(c.req.Descriptors))
 	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
 		return true
 	}
 	c.verdict.Headers = c.domain.headers
 	for i := range c.req.Descriptors {
 		// Rules match these forms, so that one client has one log.
-		for j := range c.req.Descriptors[i].Entries {
-			e := &c.req.Descriptors[i].Entries[j]
-			e.Value = Canonical(*e)
+		entries := c.req.Descriptors[i].Entries
+		for j := range entries {
+			entries[j].Value = Canonical(entries[j])
 		}
 	}
 	c.match()
@@ -166,13 +171,16 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	}
 	c.ctx = nil
 	if c.mustWait {
+		c.unprepare()
 		return false
 	}
 	if len(c.checks) > window.MaxChecks {
 		return true // decide refuses the request
 	}
 	c.settleQuota()
-	c.settleModes()
+	if len(c.checks) > 1 {
+		c.settleModes()
+	}
 	if n := len(c.checks); n <= cap(c.decisions) {
 		c.decisions = c.decisions[:n]
 	} else {

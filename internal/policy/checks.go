@@ -15,10 +15,9 @@ func (c *Call) match() {
 	req, v := &c.req, &c.verdict
 	for i := range req.Descriptors {
 		// Without an ending, a client may have sent the value that ends streams in a header.
-		if !req.Descriptors[i].Ends || req.Ending == "" {
-			v.Matches[i].Rule, _ = c.domain.tree.Match(req.Descriptors[i].Entries)
-			if v.Matches[i].Rule == nil {
-				v.Matches[i].Rule = c.domain.matchWithoutAttempt(&req.Descriptors[i])
+		if desc, m := &req.Descriptors[i], &v.Matches[i]; !desc.Ends || req.Ending == "" {
+			if m.Rule, _ = c.domain.tree.Match(desc.Entries); m.Rule == nil {
+				m.Rule = c.domain.matchWithoutAttempt(desc)
 			}
 		}
 	}
@@ -53,25 +52,21 @@ func (c *Call) addChecks(i int) {
 	}
 	rule := m.Rule
 	terms := &rule.Terms
-	status := LimitStatus{Rule: rule, Descriptor: i}
 	var who subject
 	if rule.hasSubject {
 		if who = c.subjectOf(rule, desc.Entries); c.mustWait {
 			return
 		}
-		status.Subject = who.id()
-		status.Unresolved = who.unresolved
 		v.Unresolved = v.Unresolved || who.unresolved
 		if rs.tiers != nil {
 			if c.req.Tier != "" {
 				who.tier = c.req.Tier
 			}
-			status.Tier = who.tier
 			terms = rule.TermsOf(who.tier)
 		}
 		v.meet(&who)
 	}
-	own, observe := Terms{}, tier.ObserveByRule
+	own, isOwn, observe := Terms{}, false, tier.ObserveByRule
 	if who.known != nil && c.req.Tier == "" {
 		if o, ok := who.known.Override(rule.Name); ok {
 			if ok = rs.mayOverride(rule, &o); ok {
@@ -79,39 +74,36 @@ func (c *Call) addChecks(i int) {
 			}
 			c.tellOverride(rule, terms, own.Limits, who.known, who.tier, &o, ok)
 			if ok {
-				terms, observe, status.Own = &own, o.Observe, o.Limited()
+				terms, observe, isOwn = &own, o.Observe, o.Limited()
 			}
 		}
 	}
 	if terms.Unlimited {
-		m.Unlimited, m.UnlimitedTier = true, status.Tier
+		m.Unlimited, m.UnlimitedTier = true, who.tier
 		if terms == &own {
-			m.UnlimitedSubject = status.Subject
+			m.UnlimitedSubject = who.id()
 		}
 		return
 	}
 	if len(terms.Limits) == 0 {
 		return
 	}
-	key := c.ruleKey(rule, desc.Entries, who)
+	key := c.ruleKey(rule, desc.Entries, &who)
 	if c.mustWait {
 		return
 	}
-	status.Cost = rule.cost(desc.Cost)
-	status.Quota = rule.Quota || rs.quota
-	status.Observed = c.observes(rule, terms.Observe, who, key)
+	observed, ownObserve := c.observes(rule, terms.Observe, &who, key), false
 	if observe != tier.ObserveByRule && !rule.Always {
-		status.Observed, status.OwnObserve = observe == tier.ObserveOnly, !rs.shadow
+		observed, ownObserve = observe == tier.ObserveOnly, !rs.shadow
 	}
-	status.ShadowAll = rs.shadow && !status.Observed
-	status.Observed = status.Observed || rs.shadow
-	if rule.Always {
-		status.Mode = window.Always
-	}
-	status.usage = c.usageOf(rule, desc)
+	usage := c.usageOf(rule, desc)
 	for j := range terms.Limits {
-		status.Limit = terms.Limits[j]
-		c.addCheck(&status, key, desc.Refund, who.known)
+		s := v.addLimit(rule, i)
+		s.Limit, s.Cost = terms.Limits[j], rule.cost(desc.Cost)
+		s.Subject, s.Tier, s.Unresolved = who.id(), who.tier, who.unresolved
+		s.Quota, s.Own, s.usage = rule.Quota || rs.quota, isOwn, usage
+		s.Observed, s.ShadowAll, s.OwnObserve = observed || rs.shadow, rs.shadow && !observed, ownObserve
+		c.addCheck(s, key, desc.Refund, who.known)
 	}
 }
 
@@ -130,16 +122,11 @@ func (c *Call) addOverride(i int) {
 		rule = c.domain.override
 	}
 	limit := Part(*desc.Override, rule.Divide)
-	status := LimitStatus{
-		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow, ShadowAll: c.rules.shadow,
-		Limit: Limit{Limit: limit, Precision: precisionOf(limit), Name: rule.Name},
-	}
-	if rule.Always {
-		status.Mode = window.Always
-	}
 	if key := c.overrideKey(m.Limited(desc.Entries)); !c.mustWait {
-		status.usage = c.usageOf(rule, desc)
-		c.addCheck(&status, key, desc.Refund, nil)
+		s := c.verdict.addLimit(rule, i)
+		s.Limit, s.Cost = Limit{Limit: limit, Precision: precisionOf(limit), Name: rule.Name}, rule.cost(desc.Cost)
+		s.Quota, s.Observed, s.ShadowAll, s.usage = c.rules.quota, c.rules.shadow, c.rules.shadow, c.usageOf(rule, desc)
+		c.addCheck(s, key, desc.Refund, nil)
 	}
 }
 
@@ -159,23 +146,29 @@ func (c *Call) ownTerms(rule *Rule, terms *Terms, o *tier.Override) (own Terms, 
 	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
 
-// addCheck adds a limit with its check. of is the subject, nil if it is not known. The limit in is
-// copied, and stays as it is.
-func (c *Call) addCheck(in *LimitStatus, key string, refund bool, of *tier.Subject) {
-	at := len(c.verdict.Limits)
-	c.verdict.Limits = append(c.verdict.Limits, *in)
-	s := &c.verdict.Limits[at]
-	// The check is made where it stays: a copy of it is slow so soon after it is written.
-	c.checks = append(c.checks, window.Check{})
-	check := &c.checks[len(c.checks)-1]
+// addLimit adds a limit of a descriptor. It is made where it stays: a copy of it is slow so soon
+// after it is written.
+func (v *Verdict) addLimit(rule *Rule, descriptor int) *LimitStatus {
+	v.Limits = reuse.Grow(v.Limits)
+	s := &v.Limits[len(v.Limits)-1]
+	s.Rule, s.Descriptor = rule, descriptor
+	return s
+}
+
+// addCheck adds the check of the last limit of the verdict, or removes the limit. of is the subject,
+// nil if it is not known.
+func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subject) {
+	c.checks = reuse.Grow(c.checks)
+	at := len(c.checks) - 1
+	check := &c.checks[at]
 	switch {
 	case refund:
 		s.Mode, s.Quota = window.Refund, false
 	case c.req.Ending != "":
 		// The stream has ended, so the cost has been spent.
 		s.Mode, s.Quota = window.Always, false
-	case s.Mode == window.Always:
-		// It is recorded even where it is observed or one of several alternatives.
+	case s.Rule.Always:
+		s.Mode = window.Always // even where it is observed or one of several alternatives
 	case s.Observed:
 		s.Mode = window.Observe
 	case s.Quota:
@@ -221,9 +214,9 @@ func (r *Rule) manyLogs() bool {
 
 // observes reports whether a rule only observes a share of its subjects, and a log belongs to that
 // share. All logs of a subject under a rule do, or none.
-func (c *Call) observes(rule *Rule, share float64, who subject, key string) bool {
+func (c *Call) observes(rule *Rule, share float64, who *subject, key string) bool {
 	if share > 0 && share < 1 && rule.manyLogs() {
-		c.key = descriptors.AppendKey(reuse.Slice(c.key), who.log, rule.id, who.log)
+		c.key = descriptors.AppendKey(reuse.Slice(c.key), &who.log, rule.id, who.log)
 		key = string(c.key)
 	}
 	return observed(share, key)

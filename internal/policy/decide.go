@@ -205,9 +205,13 @@ func (d *Decider) Rules() *Rules { return d.rules.Load() }
 
 // Begin puts a request into c, to be decided by the rules that are active now. It
 // forgets the request that c had. The slices of req belong to c until [Call.Forget].
-func (d *Decider) Begin(c *Call, req Request) {
+func (d *Decider) Begin(c *Call, req Request) { *d.Start(c) = req }
+
+// Start is Begin for a caller that then fills the request in, so that it is not copied.
+func (d *Decider) Start(c *Call) *Request {
 	if c.decider != nil {
 		c.Forget()
 	}
-	c.decider, c.rules, c.req = d, d.rules.Load(), req
+	c.decider, c.rules = d, d.rules.Load()
+	return &c.req
 }

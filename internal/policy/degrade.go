@@ -83,6 +83,9 @@ func (c *Call) teach() {
 // local store has decided the request again.
 func (c *Call) tellLocal(ctx context.Context, wait bool) (again bool) {
 	d := c.decider
+	if d.learner == nil && d.debtor == nil {
+		return false
+	}
 	allowed := window.GroupAllowed(c.checks, c.decisions)
 	// Without waiting, a store denies only by repeating a denial that Learn has seen.
 	if allowed || wait {

@@ -17,9 +17,9 @@ import (
 type subject struct {
 	known      *tier.Subject // nil: an unknown one
 	tier       string
-	log        string // names its log
-	key        string // the digest of an API key without a subject
-	unresolved bool   // the source could not answer
+	log        descriptors.Text // names its log
+	key        string           // the digest of an API key without a subject
+	unresolved bool             // the source could not answer
 }
 
 // id is the subject's id, empty if it is not known.
@@ -166,15 +166,15 @@ func (c *Call) identify(e descriptors.Entry) (s subject) {
 	a := c.resolve(e.Value, !secret)
 	switch known := a.Subject; {
 	case known != nil && !known.Disabled:
-		return subject{known: known, tier: rs.TierOf(known), log: "id." + known.ID}
+		return subject{known: known, tier: rs.TierOf(known), log: descriptors.Text{Prefix: "id.", Value: known.ID}}
 	case secret && rs.share:
 		s = c.unknown()
 		s.key = tier.FingerprintDigest(e.Value)
 	case secret:
 		digest := tier.FingerprintDigest(e.Value)
-		s = subject{tier: rs.TierOf(nil), log: "key." + digest, key: digest}
+		s = subject{tier: rs.TierOf(nil), log: descriptors.Text{Prefix: "key.", Value: digest}, key: digest}
 	default:
-		s = subject{tier: rs.TierOf(nil), log: "id." + e.Value}
+		s = subject{tier: rs.TierOf(nil), log: descriptors.Text{Prefix: "id.", Value: e.Value}}
 	}
 	s.unresolved = a.Unavailable
 	return s
@@ -183,28 +183,28 @@ func (c *Call) identify(e descriptors.Entry) (s subject) {
 // unknown returns the subject that all requests without a known key share if they come
 // from the same address.
 func (c *Call) unknown() subject {
-	return subject{tier: c.rules.TierOf(nil), log: "addr." + clientAddress(&c.req)}
+	return subject{tier: c.rules.TierOf(nil), log: descriptors.Text{Prefix: "addr.", Value: clientAddress(&c.req)}}
 }
 
 // ruleKey names the log of a rule. The tag is the subject if the log belongs to one,
 // else the last open value, else the rule.
-func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who subject) string {
+func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject) string {
 	c.identity = reuse.Slice(c.identity)
-	tag := ""
+	tag := -1
 	if rule.hasSubject && rule.subject < 0 {
-		tag = who.log
+		tag = 0
 		c.identity = append(c.identity, who.log)
 	}
 	for _, part := range rule.identity {
-		var value string
+		var value descriptors.Text
 		switch {
 		case rule.hasSubject && part.entry == rule.subject:
 			value = who.log
-			tag = who.log
+			tag = len(c.identity)
 		case part.secret:
 			value = c.identify(entries[part.entry]).log
 		default:
-			value = entries[part.entry].Value
+			value.Value = entries[part.entry].Value
 		}
 		c.identity = append(c.identity, value)
 	}
@@ -215,26 +215,30 @@ func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who subject) 
 // and all entries, so that it does not matter which rule matched.
 func (c *Call) overrideKey(entries descriptors.Descriptor) string {
 	c.identity = slices.Grow(reuse.Slice(c.identity), 2*len(entries))
-	tag := ""
+	tag := -1
 	for _, e := range entries {
-		value := e.Value
+		value := descriptors.Text{Value: e.Value}
 		if c.rules.secrets.Is(e.Key) {
 			who := c.identify(e)
 			value = who.log
 			who.tier = "" // it does not count
 			c.verdict.meet(&who)
-			tag = value
+			tag = len(c.identity) + 1
 		}
-		c.identity = append(c.identity, e.Key, value)
+		c.identity = append(c.identity, descriptors.Text{Value: e.Key}, value)
 	}
 	return c.logKey(tag, c.domain.override)
 }
 
-// logKey names the log of a rule for the values in identity. An empty tag stands for the
-// last of them.
-func (c *Call) logKey(tag string, rule *Rule) string {
-	if tag == "" && len(c.identity) > 0 {
-		tag = c.identity[len(c.identity)-1]
+// logKey names the log of a rule for the values in identity. at is the index of the tag, or -1 for
+// the last of them.
+func (c *Call) logKey(at int, rule *Rule) string {
+	var tag *descriptors.Text
+	if at < 0 {
+		at = len(c.identity) - 1
+	}
+	if at >= 0 {
+		tag = &c.identity[at]
 	}
 	if c.decider.opts.CopiesNames {
 		// The name stays where it is: if names grows, the older ones stay in the memory before.

@@ -156,8 +156,6 @@ func (r *Request) ends() bool {
 // the request is to be charged.
 func (c *Call) endStream(ctx context.Context) (settles bool, err error) {
 	d := c.decider
-	c.verdict.reset(len(c.req.Descriptors))
-	c.verdict.Allowed = true
 	deny := tombstone
 	if c.req.Ending == endedByLimit || c.req.Ending == EndedInOrder {
 		deny = 0
@@ -228,6 +226,9 @@ func (c *Call) countMisuses() {
 		case c.req.Stream == 0:
 			c.stream.misused[misuseEndWithoutStream] = true
 		}
+	}
+	if c.stream.misused == [len(Misuses)]bool{} {
+		return
 	}
 	for m, yes := range c.stream.misused {
 		if !yes {

@@ -293,17 +293,20 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// reset clears the verdict but keeps its memory. The request is not allowed until it is
-// decided.
-func (v *Verdict) reset(descriptors int) {
-	limits, strictest, matches := reuse.Slice(v.Limits), reuse.Slice(v.Strictest), reuse.Slice(v.Matches)
-	*v = Verdict{} // a value that has parts of v would be made elsewhere and copied
+// begin makes the zero verdict that of a request. The request is not allowed until it is decided.
+func (v *Verdict) begin(descriptors int) {
 	v.Decisive, v.Shadowed = -1, -1
-	v.Limits, v.Strictest, v.Matches = limits, strictest, matches
 	for range descriptors {
 		v.Strictest = append(v.Strictest, -1)
-		v.Matches = append(v.Matches, Match{})
+		v.Matches = reuse.Grow(v.Matches)
 	}
+}
+
+// forget makes v the zero Verdict but keeps its memory.
+func (v *Verdict) forget() {
+	limits, strictest, matches := reuse.Slice(v.Limits), reuse.Slice(v.Strictest), reuse.Slice(v.Matches)
+	*v = Verdict{} // a value that has parts of v would be made elsewhere and copied
+	v.Limits, v.Strictest, v.Matches = limits, strictest, matches
 }
 
 // fold makes the verdict of one decision for each limit. With shadow it allows the

@@ -51,7 +51,7 @@ func TestForget(t *testing.T) {
 
 func TestForgetGivesMemoryBack(t *testing.T) {
 	c := new(Call)
-	c.verdict.reset(reuse.MaxBytes)
+	c.verdict.begin(reuse.MaxBytes)
 	c.Forget()
 	if n := cap(c.verdict.Matches); n != 0 {
 		t.Errorf("memory for %d matches is kept, want none", n)

@@ -5,6 +5,6 @@
 // certificates again for new connections when their files change. It never sends a command
 // twice that may have run.
 //
-// [New] makes a client. Clients are safe for concurrent use. [OpenStores] makes the stores of a process
-// on one: rls and pkg/limiter/redislimit have the same.
+// [New] makes a client. Clients are safe for concurrent use. [OpenScopes] makes the stores of a process
+// on Redis: rls and pkg/limiter/redislimit have the same.
 package redisclient

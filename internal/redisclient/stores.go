@@ -45,18 +45,11 @@ type StoresOptions struct {
 	Log *zap.Logger
 	// Connected is that of [Options].
 	Connected func()
-	// Store has functions that the store calls. OpenStores sets its other fields.
+	// Store has functions that the store calls. OpenScopes sets its other fields.
 	Store redisstore.Options
 	// Wrap returns the store that Local asks, from that of all scopes. Nil: that store itself. Only
 	// the options of the region have it.
 	Wrap func(Shared) window.Store
-}
-
-// OpenStores returns the stores of the region for a section store, without other scopes. Redis need
-// not answer yet.
-func OpenStores(s settings.Store, o StoresOptions) (*Stores, error) {
-	s.Scopes = nil
-	return OpenScopes(s, func(window.Scope) StoresOptions { return o })
 }
 
 // OpenScopes returns the stores of the region, with those of the other scopes of the section. of
@@ -147,6 +140,9 @@ func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, 
 // close closes the store of one scope and its client.
 func (s *Stores) close() error { return errors.Join(s.Store.Close(), s.Client.Close()) }
 
+// All returns the stores of all scopes, by their numbers. Only those of the region have them.
+func (s *Stores) All() []*Stores { return append([]*Stores{s}, s.Others...) }
+
 // Close gives back the hits that are reserved, and closes the stores of all scopes and their
 // clients. Call it once, and only for the region.
 func (s *Stores) Close() error {
@@ -157,7 +153,7 @@ func (s *Stores) Close() error {
 	if s.Local != nil {
 		err = errors.Join(err, s.Local.Close())
 	}
-	for _, one := range append([]*Stores{s}, s.Others...) {
+	for _, one := range s.All() {
 		err = errors.Join(err, one.close())
 	}
 	return err

@@ -11,9 +11,24 @@ const MaxBytes = 32 << 10
 // shortens a slice must clear the part that it cuts off.
 func Slice[T any](s []T) []T {
 	var item T
-	if uintptr(cap(s))*unsafe.Sizeof(item) > MaxBytes {
+	if uintptr(cap(s)) > MaxBytes/unsafe.Sizeof(item) {
 		return nil
 	}
-	clear(s)
+	switch len(s) {
+	case 0: // as most are
+	case 1:
+		s[0] = item // without a call
+	default:
+		clear(s)
+	}
 	return s[:0]
+}
+
+// Grow returns s with one more item, which is zero if the memory behind the end of s is.
+func Grow[T any](s []T) []T {
+	if n := len(s); n < cap(s) {
+		return s[:n+1]
+	}
+	var item T
+	return append(s, item)
 }

@@ -30,29 +30,34 @@ type RuleID string
 
 // NewRuleID returns domain|key=value/key*=pattern/key/..., with every part escaped.
 func NewRuleID(domain string, path []Node) RuleID {
-	id := append(appendPart(nil, domain), '|')
+	id := append(appendPart(nil, &Text{Value: domain}), '|')
 	for i, n := range path {
 		if i > 0 {
 			id = append(id, '/')
 		}
-		id = appendPart(id, n.Key)
+		id = appendPart(id, &Text{Value: n.Key})
 		if n.Pattern {
 			id = append(id, '*')
 		}
 		if !n.AnyValue {
-			id = appendPart(append(id, '='), n.Value)
+			id = appendPart(append(id, '='), &Text{Value: n.Value})
 		}
 	}
 	return RuleID(id)
 }
+
+// A Text is a part of the name of a log: Prefix and Value, as one text. The caller need not join
+// them in memory of their own.
+type Text struct{ Prefix, Value string }
 
 // AppendKey appends the name of a log to dst and returns it:
 //
 //	{tag}:rule:identity[,identity...]
 //
 // The braces make tag the hash tag of Redis Cluster, so keys with one tag share a slot. If
-// tag is empty, the rule is the tag, so rules without identity spread over the slots. A rule
-// contains a "|", so it differs from every other tag.
+// tag is nil or empty, the rule is the tag, so rules without identity spread over the slots. A rule
+// contains a "|", so it differs from every other tag. A tag that points into identity is escaped
+// once.
 //
 // Two different inputs never give the same key, whatever bytes they contain:
 //
@@ -62,75 +67,95 @@ func NewRuleID(domain string, path []Node) RuleID {
 //     "!" and the SHA-256 of the rest in hex follow. No part contains a "!", so no shorter
 //     key is the same.
 //   - A rule longer than 384 bytes becomes "|~" and its SHA-256 in hex as a tag.
-func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
+func AppendKey(dst []byte, tag *Text, rule RuleID, identity ...Text) []byte {
 	start := len(dst)
 	dst = append(dst, '{')
 	switch {
-	case tag != "":
+	case tag != nil && *tag != Text{}:
 		dst = appendPart(dst, tag)
 	case len(rule) <= maxTag:
 		dst = append(dst, rule...)
 	default:
-		dst = appendDigest(append(dst, '|'), string(rule))
+		dst = appendDigest(append(dst, '|'), &Text{Value: string(rule)})
 	}
+	tagEnd := len(dst)
 	dst = append(dst, '}', ':')
 	dst = append(dst, rule...)
 	var tail hash.Hash // digests what is cut off; nil if nothing is
-	cut := func() {
-		if tail == nil {
-			tail = sha256.New()
-		}
-		tail.Write(dst[start+keptKey:])
-		dst = dst[:start+keptKey]
-	}
-	for i, part := range identity {
+	for i := range identity {
 		if len(dst)-start > MaxKey {
-			cut() // keep dst short: a client may have sent thousands of parts
+			dst, tail = cut(dst, start, tail) // keep dst short: a client may have sent thousands of parts
 		}
 		if i == 0 {
 			dst = append(dst, ':')
 		} else {
 			dst = append(dst, ',')
 		}
-		dst = appendPart(dst, part)
+		if part := &identity[i]; part != tag {
+			dst = appendPart(dst, part)
+		} else if *tag != (Text{}) {
+			dst = append(dst, dst[start+1:tagEnd]...) // it is escaped already
+		}
 	}
 	if tail == nil && len(dst)-start <= MaxKey {
 		return dst
 	}
-	cut()
+	dst, tail = cut(dst, start, tail)
 	return hex.AppendEncode(append(dst, '!'), tail.Sum(nil))
 }
 
+// cut removes the end of a key that begins at dst[start:], and digests it. tail is nil at first.
+func cut(dst []byte, start int, tail hash.Hash) ([]byte, hash.Hash) {
+	if tail == nil {
+		tail = sha256.New()
+	}
+	tail.Write(dst[start+keptKey:])
+	return dst[:start+keptKey], tail
+}
+
 // appendPart appends one escaped part.
-func appendPart(dst []byte, part string) []byte {
-	if len(part) > maxPart {
+func appendPart(dst []byte, part *Text) []byte {
+	if len(part.Prefix)+len(part.Value) > maxPart {
 		return appendDigest(dst, part)
 	}
-	done := 0
-	for i := range len(part) {
-		if c := part[i]; !plain[c] {
-			dst = append(dst, part[done:i]...)
-			dst = append(dst, '%', hexDigits[c>>4], hexDigits[c&0xf])
-			done = i + 1
-		}
+	if part.Prefix != "" {
+		dst = appendEscaped(dst, part.Prefix)
 	}
-	return append(dst, part[done:]...)
+	return appendEscaped(dst, part.Value)
+}
+
+// appendEscaped is appendPart for a piece of a part that is short enough.
+func appendEscaped(dst []byte, part string) []byte {
+	for {
+		n := 0
+		for n < len(part) && plain[part[n]] {
+			n++
+		}
+		dst = append(dst, part[:n]...)
+		if n == len(part) {
+			return dst
+		}
+		dst = append(dst, '%', hexDigits[part[n]>>4], hexDigits[part[n]&0xf])
+		part = part[n+1:]
+	}
 }
 
 // appendDigest appends the digest of a part.
-func appendDigest(dst []byte, part string) []byte {
+func appendDigest(dst []byte, part *Text) []byte {
 	dst = append(dst, '~')
 	var memory [1024]byte
-	if len(part) <= len(memory) {
-		sum := sha256.Sum256(append(memory[:0], part...))
+	if len(part.Prefix)+len(part.Value) <= len(memory) {
+		sum := sha256.Sum256(append(append(memory[:0], part.Prefix...), part.Value...))
 		return hex.AppendEncode(dst, sum[:])
 	}
 	// Digest in pieces: a long part as a whole would be copied.
 	h, piece := sha256.New(), make([]byte, 4<<10)
-	for part != "" {
-		n := copy(piece, part)
-		h.Write(piece[:n])
-		part = part[n:]
+	for _, rest := range []string{part.Prefix, part.Value} {
+		for rest != "" {
+			n := copy(piece, rest)
+			h.Write(piece[:n])
+			rest = rest[n:]
+		}
 	}
 	return hex.AppendEncode(dst, h.Sum(nil))
 }

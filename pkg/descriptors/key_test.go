@@ -6,6 +6,28 @@ import (
 	"testing"
 )
 
+// nameOf returns the name of a log. It fails if it matters whether a text has a prefix, or whether
+// the tag is a part of the identity in memory.
+func nameOf(t *testing.T, tag string, rule RuleID, identity ...string) string {
+	t.Helper()
+	whole, cut := make([]Text, len(identity)), make([]Text, len(identity))
+	inside := &Text{"", tag}
+	for i, part := range identity {
+		whole[i], cut[i] = Text{"", part}, Text{part[:len(part)/3], part[len(part)/3:]}
+		if part == tag {
+			inside = &cut[i]
+		}
+	}
+	name := string(AppendKey(nil, &Text{tag, ""}, rule, whole...))
+	if other := string(AppendKey([]byte("before"), inside, rule, cut...)); other != "before"+name {
+		t.Errorf("the names %q and %q of one log", name, other)
+	}
+	if none := string(AppendKey(nil, nil, rule, whole...)); tag == "" && none != name {
+		t.Errorf("the names %q and %q of one log", name, none)
+	}
+	return name
+}
+
 func TestAppendKey(t *testing.T) {
 	rule := NewRuleID("edge", path("route=search", "api_key"))
 	tests := []struct {
@@ -23,7 +45,7 @@ func TestAppendKey(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := string(AppendKey(nil, tt.tag, rule, tt.identity...)); got != tt.want {
+			if got := nameOf(t, tt.tag, rule, tt.identity...); got != tt.want {
 				t.Errorf("AppendKey = %q, want %q", got, tt.want)
 			}
 		})
@@ -32,16 +54,16 @@ func TestAppendKey(t *testing.T) {
 
 func TestLongPartsAreDigested(t *testing.T) {
 	long := strings.Repeat("x", maxPart+1)
-	got := string(AppendKey(nil, "t", "r", long))
+	got := nameOf(t, "t", "r", long)
 	if len(got) > 100 || !strings.Contains(got, "~") {
 		t.Errorf("AppendKey of a part of %d bytes = %q, want a digest", len(long), got)
 	}
-	other := string(AppendKey(nil, "t", "r", long+"x"))
+	other := nameOf(t, "t", "r", long+"x")
 	if got == other {
 		t.Errorf("two long parts share the key %q", got)
 	}
 	digest := got[strings.IndexByte(got, '~'):]
-	if literal := string(AppendKey(nil, "t", "r", digest)); literal == got {
+	if literal := nameOf(t, "t", "r", digest); literal == got {
 		t.Errorf("the text of a digest shares the key %q with what it digests", got)
 	}
 }
@@ -71,13 +93,12 @@ func TestLongKeysAreDigested(t *testing.T) {
 		{"thousands", "t", "d|k", parts(4096, 120), "t", true},
 		{"escaped", strings.Repeat("}", 128), "d|k", []string{strings.Repeat("}", 128)}, strings.Repeat("%7D", 128), true},
 		{"a long rule", "t", long, parts(1, 128), "t", true},
-		{"a long rule that is the tag", "", long, nil, "|" + string(appendDigest(nil, string(long))), false},
-		{"a tag like it", string(long), long, nil, string(appendDigest(nil, string(long))), false},
+		{"a long rule that is the tag", "", long, nil, "|" + string(appendDigest(nil, &Text{Value: string(long)})), false},
+		{"a tag like it", string(long), long, nil, string(appendDigest(nil, &Text{Value: string(long)})), false},
 		{"a rule of the longest tag", "", long[:maxTag], nil, string(long[:maxTag]), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			key := string(AppendKey([]byte("before"), tt.tag, tt.rule, tt.identity...))
-			key = strings.TrimPrefix(key, "before")
+			key := nameOf(t, tt.tag, tt.rule, tt.identity...)
 			if len(key) > MaxKey || strings.Contains(key, "!") != tt.digested {
 				t.Errorf("key %q of %d bytes, want at most %d, the rest digested: %v", key, len(key), MaxKey, tt.digested)
 			}
@@ -96,11 +117,11 @@ func TestLongKeysAreDigested(t *testing.T) {
 // than a few.
 func TestKeysTakeNoMemory(t *testing.T) {
 	dst := make([]byte, 0, 2*MaxKey)
-	short, long := []string{"id.acme", "search"}, slices.Repeat([]string{strings.Repeat("v", 100)}, 4096)
-	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, "id.acme", "edge|api_key/route", short...) }); n != 0 {
+	short, long := []Text{{"id.", "acme"}, {"", "search"}}, slices.Repeat([]Text{{"", strings.Repeat("v", 100)}}, 4096)
+	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, &short[0], "edge|api_key/route", short...) }); n != 0 {
 		t.Errorf("a short key takes %v allocations, want none", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, "id.acme", "edge|api_key/route", long...) }); n > 4 {
+	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, &short[0], "edge|api_key/route", long...) }); n > 4 {
 		t.Errorf("a key of %d parts takes %v allocations, want a digest's", len(long), n)
 	}
 }
@@ -139,8 +160,8 @@ func FuzzKey(f *testing.F) {
 	f.Add("t", "k", commas, commas[:100], commas, "t", "k", commas, commas, commas[:100])
 	f.Add("", strings.Repeat("k", 1000), "v", "a", "b", strings.Repeat("k", 1000), strings.Repeat("k", 1000), "v", "a", "b")
 	f.Fuzz(func(t *testing.T, tag1, key1, value1, a1, b1, tag2, key2, value2, a2, b2 string) {
-		one := string(AppendKey(nil, tag1, NewRuleID("d", []Node{{Key: key1, Value: value1}}), a1, b1))
-		two := string(AppendKey(nil, tag2, NewRuleID("d", []Node{{Key: key2, Value: value2}}), a2, b2))
+		one := nameOf(t, tag1, NewRuleID("d", []Node{{Key: key1, Value: value1}}), a1, b1)
+		two := nameOf(t, tag2, NewRuleID("d", []Node{{Key: key2, Value: value2}}), a2, b2)
 		same := slices.Equal([]string{tag1, key1, value1, a1, b1}, []string{tag2, key2, value2, a2, b2})
 		if (one == two) != same {
 			t.Errorf("%q %q %q %q %q\n%q %q %q %q %q\ngive %q and %q", tag1, key1, value1, a1, b1, tag2, key2, value2, a2, b2, one, two)

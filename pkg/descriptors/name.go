@@ -40,7 +40,7 @@ func (p Part) String() string {
 
 // EscapePart returns a tag or a part of an identity as [AppendKey] writes it. It is how
 // names of logs are searched for a text.
-func EscapePart(part string) string { return string(appendPart(nil, part)) }
+func EscapePart(part string) string { return string(appendPart(nil, &Text{Value: part})) }
 
 // ParseKey parses the name of a log. It is the inverse of [AppendKey], except for what was
 // too long: digests stand in its place, and [Name] says so. For any other text, ParseKey
@@ -105,7 +105,7 @@ func (n *Name) parseTag(tag, rule string, cut bool) (ok bool) {
 	digest, isDigested := strings.CutPrefix(tag, "|~")
 	switch {
 	case isDigested && isDigest(digest):
-		return cut || len(rule) > maxTag && tag == "|"+string(appendDigest(nil, rule))
+		return cut || len(rule) > maxTag && tag == "|"+string(appendDigest(nil, &Text{Value: rule}))
 	case len(tag) > maxTag:
 		return false
 	case cut:

@@ -34,7 +34,7 @@ func TestParseKey(t *testing.T) {
 		{"a cut rule that is the tag", "", rule + RuleID(strings.Repeat("r", 500)), nil, Name{Cut: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			key := string(AppendKey(nil, tt.tag, tt.rule, tt.identity...))
+			key := nameOf(t, tt.tag, tt.rule, tt.identity...)
 			got, err := ParseKey(key)
 			if err != nil {
 				t.Fatalf("ParseKey(%q): %v", key, err)
@@ -64,7 +64,7 @@ func FuzzParseKey(f *testing.F) {
 	f.Add("", "e:d", "", "%2C", strings.Repeat("v", 400), "~", "{a|b}:a|b!")
 	f.Fuzz(func(t *testing.T, tag, domain, key, value, first, second, text string) {
 		rule := NewRuleID(domain, []Node{{Key: key, Value: value}, {Key: key, AnyValue: true}})
-		name := string(AppendKey(nil, tag, rule, first, second))
+		name := nameOf(t, tag, rule, first, second)
 		n, err := ParseKey(name)
 		if err != nil {
 			t.Fatalf("ParseKey(%q): %v", name, err)
@@ -96,7 +96,7 @@ func (n Name) write() string {
 	case len(n.Rule) <= maxTag:
 		b.WriteString(string(n.Rule))
 	default:
-		b.Write(appendDigest([]byte("|"), string(n.Rule)))
+		b.Write(appendDigest([]byte("|"), &Text{Value: string(n.Rule)}))
 	}
 	b.WriteString("}:" + string(n.Rule))
 	for i, p := range n.Identity {

@@ -63,10 +63,15 @@ type Tree[R any] struct{ root level[R] }
 // does not depend on their number. It tries the patterns of a key one after the other.
 type level[R any] struct {
 	keys map[string]*keyNode[R]
+	few  []*keyNode[R] // all of keys if they are few: comparing takes less time than a hash
 }
+
+// fewKeys is the most keys of level.few.
+const fewKeys = 4
 
 // keyNode holds the child nodes with one key.
 type keyNode[R any] struct {
+	key      string
 	values   map[string]*node[R]
 	patterns []patternNode[R]    // in the order in which they were added
 	known    map[string]*node[R] // the nodes of patterns by their text
@@ -114,11 +119,14 @@ func (t *Tree[R]) Add(path []Node, rule R) error {
 func (l *level[R]) child(p Node) *node[R] {
 	k := l.keys[p.Key]
 	if k == nil {
-		k = new(keyNode[R])
+		k = &keyNode[R]{key: p.Key}
 		if l.keys == nil {
 			l.keys = make(map[string]*keyNode[R])
 		}
 		l.keys[p.Key] = k
+		if l.few = append(l.few, k); len(l.keys) > fewKeys {
+			l.few = nil
+		}
 	}
 	if !p.AnyValue && !p.Pattern {
 		n := k.values[p.Value]
@@ -179,12 +187,23 @@ func (l *level[R]) known(p Node) *node[R] {
 
 // find returns the node that an entry takes, or nil.
 func (l *level[R]) find(e *Entry) *node[R] {
-	k := l.keys[e.Key]
+	var k *keyNode[R]
+	if len(l.keys) > fewKeys {
+		k = l.keys[e.Key]
+	}
+	for _, one := range l.few {
+		if one.key == e.Key {
+			k = one
+			break
+		}
+	}
 	if k == nil {
 		return nil
 	}
-	if n := k.values[e.Value]; n != nil {
-		return n
+	if len(k.values) > 0 {
+		if n := k.values[e.Value]; n != nil {
+			return n
+		}
 	}
 	for i := range k.patterns {
 		if k.patterns[i].match(e.Value) {

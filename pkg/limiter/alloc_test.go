@@ -26,7 +26,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, most := range map[string]float64{"remote_address": 0, "api_key": 2} {
+	for key, most := range map[string]float64{"remote_address": 0, "api_key": 1} {
 		c := new(call)
 		req := One("shop", key, "192.0.2.1")
 		n := testing.AllocsPerRun(100, func() {

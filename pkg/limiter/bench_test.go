@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"crypto/sha256"
 	"testing"
 	"time"
 
@@ -10,8 +11,13 @@ import (
 )
 
 // BenchmarkAllow decides requests that are allowed, in memory: by an address, by an API key, and
-// without a limit. "policy" is the decision without the library, and "store" the call of the store
-// alone. Compare the figures of one run.
+// without a limit. Each is a whole decision, as a program gets it: the request is read, an API key
+// digested, the rule matched, the log named, found and charged by the clock of now, and the
+// [Decision] made with all that headers need. Headers themselves are not made.
+//
+// "policy" is the decision of the same address without the library, and "store" the call of the
+// store alone. "sha256" digests 32 bytes, so that figures of two machines can be compared as ratios.
+// Compare the figures of one run only.
 func BenchmarkAllow(b *testing.B) {
 	rules, err := ParseRules("rules.yaml", []byte(`
 domain: shop
@@ -65,6 +71,13 @@ descriptors:
 			if _, err := store.Take(ctx, window.MayWait, checks, decisions); err != nil {
 				b.Fatal(err)
 			}
+		}
+	})
+	b.Run("sha256", func(b *testing.B) {
+		var text [32]byte
+		for b.Loop() {
+			sum := sha256.Sum256(text[:])
+			text[0] = sum[0]
 		}
 	})
 }

@@ -83,12 +83,12 @@ func (d *Decision) set(v *policy.Verdict, headers *answer.Renderer) {
 	}
 }
 
+// set fills in l, which is zero.
 func (l *LimitStatus) set(s *policy.LimitStatus) {
-	span, _ := s.Span()
-	*l = LimitStatus{
-		Rule: s.Rule.Name, Name: s.Limit.Name, Policy: s.Limit.Policy.String(), Hits: s.Limit.Hits, Window: span,
-		Remaining: s.Decision.Remaining, ResetAfter: s.Told(s.Reset()), Never: s.Decision.Never, Denies: s.Over(),
-	}
+	l.Rule, l.Name, l.Policy, l.Hits = s.Rule.Name, s.Limit.Name, s.Limit.Policy.String(), s.Limit.Hits
+	l.Window, _ = s.Span()
+	l.Remaining, l.ResetAfter = s.Decision.Remaining, s.Told(s.Reset())
+	l.Never, l.Denies = s.Decision.Never, s.Over()
 	if !s.Decision.Allowed && !s.Decision.Never {
 		l.RetryAfter = s.Told(s.Wait())
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -48,9 +49,9 @@ type Descriptor struct {
 	Entries []Entry
 	// Cost is the number of hits to spend. Zero means 1, unless Ask is set.
 	Cost uint64
-	// Ask spends nothing: the decision tells what remains. Cost must be zero. As in the service, the
-	// costs of a rule that was asked so count as usage reports from then on, which are recorded even
-	// if they do not fit, unless the rule has charge: allowed.
+	// Ask spends nothing: the decision tells what remains. It is denied if that is nothing. Cost must
+	// be zero. As in the service, the costs of a rule that was asked so count as usage reports from
+	// then on, which are recorded even if they do not fit, unless the rule has charge: allowed.
 	Ask bool
 	// Refund gives Cost back, the newest hits first. It is always allowed.
 	Refund bool
@@ -68,11 +69,22 @@ type Fallback interface {
 	Local() window.Store
 }
 
+// A Scoped is a store of several scopes: see store.scopes of the settings. redislimit.Store is one.
+type Scoped interface {
+	window.Scoped
+	// Scopes returns the names of the scopes by their numbers. The first is region.
+	Scopes() []string
+	// Holds says that requests in flight may hold something in a scope from now on.
+	Holds(window.Scope)
+}
+
 // A Limiter decides requests. Make it with [New]: the zero value is not usable. It starts no
 // goroutine, and is safe for concurrent use.
 type Limiter struct {
 	decider *policy.Decider
-	endless bool      // the store cannot count requests in flight
+	endless bool     // the store cannot count requests in flight
+	scopes  []string // of the store, by their numbers; nil: it has one log for all of them
+	holds   func(window.Scope)
 	calls   sync.Pool // of *call
 	swaps   sync.Mutex
 	active  atomic.Pointer[Rules]
@@ -80,7 +92,8 @@ type Limiter struct {
 
 // New returns a Limiter that keeps its logs in a store: a [memstore.Store], a redislimit.Store, or
 // another one that keeps the contract of [window.Store]. The caller closes the store, after the
-// last call of Allow. If the rules belong to another Limiter already, New returns an error.
+// last call of Allow. If the rules belong to another Limiter already, or name a scope that the store
+// does not have, New returns an error. A memory store counts the limits of all scopes.
 func New(store window.Store, rules *Rules) (*Limiter, error) {
 	switch {
 	case store == nil:
@@ -88,18 +101,25 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	case rules.empty():
 		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
-	if err := rules.take(); err != nil {
-		return nil, err
-	}
 	o := policy.Options{Store: store, NearLimit: 1}
+	l := &Limiter{scopes: []string{policy.RegionScope}}
 	if m, ok := store.(*memstore.Store); ok {
-		o.CopiesNames, o.Clock = true, m.Now
+		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil
+	}
+	if s, ok := store.(Scoped); ok {
+		if l.scopes, l.holds = s.Scopes(), s.Holds; len(l.scopes) > 1 {
+			o.Scopes = s
+		}
 	}
 	if f, ok := store.(Fallback); ok {
 		o.Local = f.Local()
 	}
 	_, ends := store.(window.Ender)
-	l := &Limiter{decider: policy.NewDecider(rules.generation.Rules, o), endless: !ends}
+	l.endless = !ends
+	if err := l.take(rules); err != nil {
+		return nil, err
+	}
+	l.decider = policy.NewDecider(rules.generation.Rules, o)
 	l.calls.New = func() any { return new(call) }
 	l.active.Store(rules)
 	return l, nil
@@ -117,7 +137,7 @@ func (l *Limiter) Swap(rules *Rules) error {
 	case !rules.sameSecrets(l.active.Load()):
 		return errors.New("limiter: the new rules digest API keys in another way: keep the settings in secrets, or make a new Limiter")
 	}
-	if err := rules.take(); err != nil {
+	if err := l.take(rules); err != nil {
 		return err
 	}
 	l.active.Store(rules)
@@ -131,12 +151,35 @@ func (l *Limiter) Rules() *Rules { return l.active.Load() }
 // empty reports whether there are no rules, or those of the zero value.
 func (r *Rules) empty() bool { return r == nil || r.generation == nil }
 
-// take marks the rules as those of a Limiter.
-func (r *Rules) take() error {
-	if !r.used.CompareAndSwap(false, true) {
+// take marks the rules as those of l, and tells its store where they hold requests in flight.
+func (l *Limiter) take(rules *Rules) error {
+	all := rules.generation.Rules
+	for _, rule := range all.All() {
+		if rule.Scope == "" || l.scopes == nil {
+			continue
+		}
+		if at := slices.Index(all.Scopes(), rule.Scope); at >= len(l.scopes) || l.scopes[at] != rule.Scope {
+			return fmt.Errorf("limiter: rule %s counts in the scope %s, and the store has %s: open the store with the settings of the rules, which have the scopes %s",
+				rule.Name, rule.Scope, only(l.scopes), strings.Join(all.Scopes(), ", "))
+		}
+	}
+	if !rules.used.CompareAndSwap(false, true) {
 		return errors.New("limiter: these rules are in use already: read them again")
 	}
+	if l.holds != nil {
+		for _, scope := range all.HoldScopes() {
+			l.holds(scope)
+		}
+	}
 	return nil
+}
+
+// only returns a list of names as text.
+func only(names []string) string {
+	if len(names) == 1 {
+		return "only " + names[0]
+	}
+	return strings.Join(names, ", ")
 }
 
 // Allow decides a request, and charges it if it is allowed. A request that no rule limits is
@@ -170,7 +213,8 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 		if rules.holds {
 			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 		}
-		l.decider.Begin(&c.policy, policy.Request{Domain: req.Domain, Descriptors: c.descriptors, Stream: stream, Endless: l.endless})
+		r := l.decider.Start(&c.policy)
+		r.Domain, r.Descriptors, r.Stream, r.Endless = req.Domain, c.descriptors, stream, l.endless
 		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
 			v := c.policy.Verdict()
 			d.set(v, rules.headers)
@@ -244,17 +288,18 @@ func (c *call) read(req *Request, rules *Rules) error {
 			return fmt.Errorf("%w: descriptor %d asks, and has a cost", ErrBadRequest, i)
 		}
 		begin := len(c.entries)
-		for _, e := range d.Entries {
-			if secrets.Is(e.Key) {
+		c.entries = append(c.entries, d.Entries...)
+		c.descriptors = reuse.Grow(c.descriptors)
+		into := &c.descriptors[i]
+		into.Entries, into.Cost, into.Refund = c.entries[begin:len(c.entries):len(c.entries)], d.Cost, d.Refund
+		if d.Cost == 0 && !d.Ask {
+			into.Cost = 1
+		}
+		for j := range into.Entries {
+			if e := &into.Entries[j]; secrets.Is(e.Key) {
 				e.Value = secrets.Fingerprint(e.Value)
 			}
-			c.entries = append(c.entries, e)
 		}
-		one := policy.Descriptor{Entries: c.entries[begin:len(c.entries):len(c.entries)], Cost: d.Cost, Refund: d.Refund}
-		if one.Cost == 0 && !d.Ask {
-			one.Cost = 1
-		}
-		c.descriptors = append(c.descriptors, one)
 	}
 	return nil
 }

@@ -431,6 +431,7 @@ func TestProblems(t *testing.T) {
 		"no file": {limiter.Source{Paths: []string{"/nonexistent/rules.yaml"}}, []string{"/nonexistent/rules.yaml"}},
 		"setting": {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}}, Environ: []string{"SLIDEGATE_STORE_TYPE=disk"}}, []string{"SLIDEGATE_STORE_TYPE"}},
 		"source":  {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}}, Environ: []string{"SLIDEGATE_TIERS_SOURCE=http", "SLIDEGATE_TIERS_HTTP_URL=http://127.0.0.1:1/"}}, []string{"tiers.source"}},
+		"no name": {limiter.Source{Domains: []limiter.Domain{{}}}, []string{"domain without a name: domain: a domain needs a name"}},
 		"UTF-8":   {limiter.Source{Domains: []limiter.Domain{{Name: "a\xff"}}}, []string{"not UTF-8"}},
 		"twice":   {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}, {Name: "s", Data: []byte(shop)}}}, []string{"s:2", "a second domain"}},
 	} {

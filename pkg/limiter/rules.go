@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -172,6 +173,9 @@ func inFlight(rule *policy.Rule) bool {
 // Warnings say what is right but unwise, each with its place. Nil: nothing.
 func (r *Rules) Warnings() []Problem { return r.warnings }
 
+// Domains returns the names of the domains, in their order as texts.
+func (r *Rules) Domains() []string { return r.generation.Rules.Domains() }
+
 // HasDomain reports whether there are rules for a domain. A request for another one is not limited.
 func (r *Rules) HasDomain(name string) bool { return r.generation.Rules.HasDomain(name) }
 
@@ -340,7 +344,7 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 
 // file returns the domain as a rules file: JSON is YAML.
 func (d *Domain) file() (files.File, error) {
-	name := "domain " + d.Name
+	name := "domain " + cmp.Or(d.Name, "without a name")
 	data, err := json.Marshal(d)
 	if err != nil {
 		return files.File{}, Problems{{File: name, Message: err.Error()}}

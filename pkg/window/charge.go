@@ -92,7 +92,10 @@ func (v *View) stamp(c *Check, ahead time.Duration) int64 {
 	if micros <= 1 && v.unit == 1 {
 		return at
 	}
-	units := max((micros+v.unit-1)/v.unit, 1)
+	units := micros
+	if v.unit != 1 {
+		units = max((micros+v.unit-1)/v.unit, 1)
+	}
 	step := units * v.unit
 	return (at + step - 1) / step * units
 }

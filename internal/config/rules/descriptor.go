@@ -369,7 +369,15 @@ func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
 	for i := range r.Scopes {
 		names[i] = r.Scopes[i].Name
 	}
-	r.decoder.Problem(f.Spot, "%s; store.scopes of the settings has the others", strict.NotOneOf(f.Value, names))
+	if f.Value == "" || strict.DidYouMean(f.Value, names) != "" {
+		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
+		return ""
+	}
+	have, todo := "only region", "set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope"
+	if len(names) > 1 {
+		have, todo = strings.Join(names, ", "), "set its redis.url in store.scopes of the settings, or remove scope"
+	}
+	r.decoder.Problem(f.Spot, "the settings have no scope %s, but %s: %s", strict.Quote(f.Value), have, todo)
 	return ""
 }
 

@@ -23,7 +23,7 @@ func TestSettingsSchema(t *testing.T) {
 func TestSettingsAgainstSchema(t *testing.T) {
 	configtest.FilesAgainstSchema(t, settingsSchema, []string{"testdata/good/settings-*.yaml", "settings.full.yaml"}, "testdata/bad/settings-*.yaml", []string{
 		// One value beside another.
-		"settings-same-address", "settings-scopes-memory", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
+		"settings-same-address", "settings-scopes-memory", "settings-scopes-default", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
 		// A value that another file or another setting excludes.
 		"settings-secret-file-missing", "settings-secret-file-short",
 		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*", "settings-rules-*", "settings-xds*",

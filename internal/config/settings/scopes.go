@@ -58,6 +58,7 @@ func (s *scopeNode) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) 
 func (s *Scopes) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
 	var all strict.Ordered[scopeNode]
 	all.ReadNode(d, n, p)
+	d.Lines[d.Render(p)] = d.Spot(n, p).Line
 	for i := range all {
 		switch name := all[i].Key; {
 		case name == ScopeRegion:
@@ -66,6 +67,7 @@ func (s *Scopes) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
 			d.Problem(all[i].Spot, "the name of a scope has up to 32 lower-case letters, digits and _, and begins with a letter")
 		default:
 			*s = append(*s, Scope{name, ScopeStore(all[i].Value)})
+			d.Lines[d.Render(p)+"."+name] = all[i].Line
 		}
 	}
 }
@@ -140,7 +142,7 @@ func (l *settingsLoader) scopes() {
 		return
 	}
 	if s.Type != StoreRedis {
-		l.problem("store.type", "store.scopes needs store.type %s: a request can meet limits of several scopes, and only Redis can take back what one of them has charged", StoreRedis)
+		l.problem(l.given("store.type", "store.scopes"), "store.scopes needs store.type %s: a request can meet limits of several scopes, and only Redis can take back what one of them has charged", StoreRedis)
 	}
 	if len(s.Scopes) > window.MaxScope {
 		l.problem("store.scopes", "%d scopes, and there can be %d besides %s", len(s.Scopes), window.MaxScope, ScopeRegion)
@@ -156,14 +158,13 @@ func (l *settingsLoader) scopes() {
 		one := &s.Scopes[i]
 		path := "store.scopes." + one.Name + ".redis"
 		if one.Redis.URL.URL == "" {
-			l.placeNear(path+".url", "store.scopes."+one.Name+".")
 			l.problem(path+".url", "a scope needs the URL of its Redis, such as %s", schemes["redis"].form)
 			continue
 		}
 		l.redisConnection(path, &one.Redis.Redis)
 		for _, o := range others {
 			if one.Redis.KeyPrefix == o.redis.KeyPrefix && one.Redis.URL.same(&o.redis.URL) {
-				l.problem(path+".url", "%s has the same servers and the same key_prefix, so both scopes would have the same logs", o.path)
+				l.problem(path+".url", "%s has the same servers and the same key_prefix, so both scopes would have the same logs: set another url or key_prefix", o.path)
 				break
 			}
 		}
@@ -171,20 +172,6 @@ func (l *settingsLoader) scopes() {
 			path  string
 			redis *RedisStore
 		}{path, &one.Redis})
-	}
-}
-
-// placeNear gives a setting that is missing the place of the first setting of its section.
-func (l *settingsLoader) placeNear(path, section string) {
-	var near place
-	for other, at := range l.places {
-		if strings.HasPrefix(other, section) && at.line > 0 && (near.line == 0 || at.line < near.line) {
-			near = at
-		}
-	}
-	if near.line > 0 {
-		near.path = path
-		l.places[path] = near
 	}
 }
 

@@ -563,12 +563,22 @@ func (l *settingsLoader) set(path, text, name string) {
 	}
 }
 
-// problem reports a problem with the value of a setting, at the place that sets it.
+// problem reports a problem with the value of a setting, at the place that sets it. A setting that is
+// missing gets the place of its scope.
 func (l *settingsLoader) problem(path, format string, args ...any) {
 	if l.bad[path] {
 		return
 	}
 	at, ok := l.places[path]
+	for section := path; !ok; {
+		end := strings.LastIndexByte(section, '.')
+		if end < 0 {
+			break
+		}
+		section = section[:end]
+		at, ok = l.places[section]
+		at.path = path
+	}
 	if !ok {
 		at = place{path: path}
 	}

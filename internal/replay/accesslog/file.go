@@ -18,8 +18,8 @@ import (
 
 const (
 	sampleBytes = 256 << 10 // of a file, to find out its format
-	blockBytes  = 128 << 10 // read at once
-	batchBytes  = 128 << 10
+	blockBytes  = 256 << 10 // read at once
+	batchBytes  = 256 << 10
 	batchDepth  = 4
 	maxWindow   = 128 << 20 // of zstd, as zstd --long has it
 	// maxJump is how far a line may be ahead of the last ones before a second line must confirm it:

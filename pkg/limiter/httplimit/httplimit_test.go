@@ -38,6 +38,8 @@ descriptors:
         rate_limit: {name: per-route, unit: minute, requests_per_unit: 50}
   - key: all
     rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
+  - key: client
+    rate_limit: {name: per-client, unit: minute, requests_per_unit: 2, charge_once: {entry: idempotency_key, retries: 2}}
   - key: teapot
     rate_limit: {name: teapot, unit: minute, requests_per_unit: 0, body: no tea, content_type: text/x-tea}
 `
@@ -399,6 +401,28 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestOptional: a request without an optional key has the descriptor without its entry, so it is limited
+// and charged. With the key, its repeats are free. A descriptor whose keys are all missing is left out.
+func TestOptional(t *testing.T) {
+	idempotency := httplimit.Header("idempotency_key", "Idempotency-Key").Optional()
+	h := middleware(t, newLimiter(t, nil), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Header("client", "X-Client"), idempotency}, {idempotency}}})
+	for i, tt := range []struct {
+		idempotency string
+		want        int
+		remaining   string
+	}{{"a", 200, "r=1"}, {"a", 200, "r=1"}, {"", 200, "r=0"}, {"", 429, "r=0"}, {"a", 200, "r=0"}, {"b", 429, "r=0"}} {
+		got := get(h, func(r *http.Request) {
+			r.Header.Set("X-Client", "c")
+			if tt.idempotency != "" {
+				r.Header.Set("Idempotency-Key", tt.idempotency)
+			}
+		})
+		if got.Code != tt.want || !strings.Contains(got.Header().Get("Ratelimit"), tt.remaining) {
+			t.Errorf("request %d with %q: %d %q, want %d and %s", i, tt.idempotency, got.Code, got.Header().Get("Ratelimit"), tt.want, tt.remaining)
+		}
+	}
+}
+
 // TestProblems: everything that is wrong at once.
 func TestProblems(t *testing.T) {
 	l := newLimiter(t, nil)
@@ -408,7 +432,7 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		"nothing": {nil, httplimit.Options{}, []string{"a Limiter", "Domain is empty", "set Descriptors or Request"}},
-		"domain":  {l, httplimit.Options{Domain: "shopp", Descriptors: byKey}, []string{`no domain "shopp"`}},
+		"domain":  {l, httplimit.Options{Domain: "shopp", Descriptors: byKey}, []string{`no domain "shopp", only shop`}},
 		"both":    {l, httplimit.Options{Domain: "shop", Descriptors: byKey, Request: func(*http.Request) (limiter.Request, bool) { return limiter.Request{}, false }}, []string{"only one"}},
 		"keys": {l, httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{
 			{},

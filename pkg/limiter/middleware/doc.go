@@ -14,5 +14,5 @@
 //
 // A [Key] makes one entry from a request. Each list of keys makes one descriptor, as an Envoy rate
 // limit with its actions does. If a key finds nothing in a request, the request has no such
-// descriptor.
+// descriptor, unless the key is [Key.Optional].
 package middleware

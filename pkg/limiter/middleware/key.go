@@ -10,9 +10,18 @@ import (
 // A Key makes one entry of a descriptor from a request. [Func], [Field], [Value], [Address] and
 // [Network] make one.
 type Key[R any] struct {
-	entry string
-	value func(R) (value string, ok bool)
-	err   error // New reports it
+	entry    string
+	value    func(R) (value string, ok bool)
+	optional bool
+	err      error // New reports it
+}
+
+// Optional returns the key, so that a request in which it finds nothing loses only its entry, and not
+// the whole descriptor. The idempotency key of charge_once needs it: without it, requests that have
+// no such key would not be limited.
+func (k Key[R]) Optional() Key[R] {
+	k.optional = true
+	return k
 }
 
 // check returns what is wrong with a key.

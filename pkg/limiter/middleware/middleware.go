@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/slidegate/slidegate/pkg/limiter"
 )
@@ -12,8 +13,8 @@ import (
 type Options[R any] struct {
 	// Domain is that of the rules. The rules must have it when New is called.
 	Domain string
-	// Descriptors are asked together. A descriptor without one of its keys in a request is left out.
-	// If none is left, the request is not limited.
+	// Descriptors are asked together. A descriptor without one of its keys in a request is left out,
+	// unless the key is [Key.Optional]. If none is left, the request is not limited.
 	Descriptors [][]Key[R]
 	// Request makes the question instead of Descriptors. If ok is false, the request is not limited.
 	// An empty domain is that of the options.
@@ -67,7 +68,9 @@ func New[R any](name string, l *limiter.Limiter, o Options[R]) (*Limit[R], error
 	}
 	wrong(l == nil, "New needs a Limiter")
 	wrong(o.Domain == "", "Domain is empty: name the domain of the rules")
-	wrong(l != nil && o.Domain != "" && !l.Rules().HasDomain(o.Domain), "the rules have no domain %q", o.Domain)
+	if l != nil && o.Domain != "" {
+		wrong(!l.Rules().HasDomain(o.Domain), "the rules have no domain %q, only %s", o.Domain, strings.Join(l.Rules().Domains(), ", "))
+	}
 	wrong(len(o.Descriptors) == 0 && o.Request == nil, "set Descriptors or Request")
 	wrong(len(o.Descriptors) > 0 && o.Request != nil, "set only one of Descriptors and Request")
 	for i, keys := range o.Descriptors {
@@ -135,15 +138,18 @@ func (m *Limit[R]) read(r R) (req limiter.Request, ok bool) {
 	return req, len(req.Descriptors) > 0
 }
 
-// entriesOf reports false if a key finds nothing.
+// entriesOf reports false if a key finds nothing that is not optional, or if no key finds anything.
 func entriesOf[R any](r R, keys []Key[R]) ([]limiter.Entry, bool) {
 	entries := make([]limiter.Entry, 0, len(keys))
 	for i := range keys {
 		value, ok := keys[i].value(r)
-		if !ok {
+		switch {
+		case !ok && keys[i].optional:
+			continue
+		case !ok:
 			return nil, false
 		}
 		entries = append(entries, limiter.Entry{Key: keys[i].entry, Value: value})
 	}
-	return entries, true
+	return entries, len(entries) > 0
 }

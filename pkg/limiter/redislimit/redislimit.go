@@ -8,18 +8,23 @@
 // In front of Redis, a [Store] remembers denials and spends leases as the service does. Beside it
 // is this process's share of each limit, for rules with on_store_error local. Its size is the limit
 // divided by store.replicas: count the program's processes there, too.
+//
+// If rules count in other scopes than the region, name their Redis in store.scopes of [Options.Settings]
+// or [Options.Environ], as for rls.
 package redislimit
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/limiter"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -35,28 +40,34 @@ type Options struct {
 	KeyPrefix string
 	// Timeout bounds one decision. Zero: store.timeout of the settings, 15 ms.
 	Timeout time.Duration
-	// Replicas is how many processes share the limits. Zero: store.replicas of the settings, 1.
+	// Replicas is how many processes share the limits of the region. Zero: store.replicas of the
+	// settings, 1. Another scope has replicas in store.scopes.
 	Replicas int
 	// Settings is the settings file of the service. Its section store counts. Empty: none.
 	Settings string
 	// Environ has SLIDEGATE_ variables, in the form of os.Environ. Nil: none.
 	Environ []string
 	// Changed is called when a server of Redis stops deciding, with the reason, and when it decides
-	// again, with nil. It must be quick and must not call the store. Nil: no call.
+	// again, with nil. If there are several scopes, their names come first: "global host:6379". It must
+	// be quick and must not call the store. Nil: no call.
 	Changed func(server string, err error)
 }
 
 // A Store keeps logs in Redis. Make it with [Open]: the zero value is not usable. It is a
-// [limiter.Fallback]; its methods are safe for concurrent use.
+// [limiter.Fallback] and [limiter.Scoped]; its methods are safe for concurrent use.
 type Store struct {
 	stores  *redisclient.Stores
+	scopes  []string
 	stop    context.CancelFunc
 	watched sync.WaitGroup
 	closing sync.Once
 	closed  error // of Close
 }
 
-var _ limiter.Fallback = (*Store)(nil)
+var (
+	_ limiter.Fallback = (*Store)(nil)
+	_ limiter.Scoped   = (*Store)(nil)
+)
 
 // Open returns a Store. Redis need not answer yet: until it does, on_store_error decides. The error
 // names every mistake in o.
@@ -65,39 +76,53 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	stores, err := redisclient.OpenStores(s.Store, redisclient.StoresOptions{Log: zap.NewNop(), Store: redisstore.Options{Changed: o.changed()}})
+	scopes := s.Store.Scopes.Names()
+	stores, err := redisclient.OpenScopes(s.Store, func(scope window.Scope) redisclient.StoresOptions {
+		var of string
+		if len(scopes) > 1 {
+			of = scopes[scope] + " "
+		}
+		return redisclient.StoresOptions{Log: zap.NewNop(), Store: redisstore.Options{Changed: o.changed(of)}}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	r := &Store{stores: stores}
+	r := &Store{stores: stores, scopes: scopes}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	r.watched.Go(func() {
-		// Without the channel, denials are remembered for seconds only. Nothing else depends on it.
-		_ = stores.Hear(ctx)
-	})
+	for _, one := range stores.All() {
+		r.watched.Go(func() {
+			// Without the channel, denials are remembered for seconds only. Nothing else depends on it.
+			_ = one.Hear(ctx)
+		})
+	}
 	return r, nil
 }
 
 // settings returns the settings that o stands for.
 func (o *Options) settings() (settings.Settings, error) {
-	environ := append([]string(nil), o.Environ...)
-	set := func(name, value string) { environ = append(environ, settings.EnvPrefix+name+"="+value) }
-	set("STORE_TYPE", settings.StoreRedis)
-	if o.URL != "" {
-		set("STORE_REDIS_URL", o.URL)
+	environ := append(slices.Clone(o.Environ), settings.EnvPrefix+"STORE_TYPE="+settings.StoreRedis)
+	fields := make(map[string]string) // of o, by their variables
+	set := func(is bool, field, name, value string) {
+		if is {
+			name = settings.EnvPrefix + name
+			environ, fields[name] = append(environ, name+"="+value), "Options."+field
+		}
 	}
-	if o.KeyPrefix != "" {
-		set("STORE_REDIS_KEY_PREFIX", o.KeyPrefix)
-	}
-	if o.Timeout != 0 {
-		set("STORE_TIMEOUT", o.Timeout.String())
-	}
-	if o.Replicas != 0 {
-		set("STORE_REPLICAS", fmt.Sprint(o.Replicas))
-	}
+	set(o.URL != "", "URL", "STORE_REDIS_URL", o.URL)
+	set(o.KeyPrefix != "", "KeyPrefix", "STORE_REDIS_KEY_PREFIX", o.KeyPrefix)
+	set(o.Timeout != 0, "Timeout", "STORE_TIMEOUT", o.Timeout.String())
+	set(o.Replicas != 0, "Replicas", "STORE_REPLICAS", fmt.Sprint(o.Replicas))
 	s, _, err := settings.Load(o.Settings, environ)
 	if err != nil {
+		var problems strict.Problems
+		if errors.As(err, &problems) {
+			for i := range problems {
+				if p := &problems[i]; fields[p.Path] != "" {
+					p.File, p.Path = "", fields[p.Path]
+				}
+			}
+		}
 		return s, fmt.Errorf("redislimit: %w", err)
 	}
 	if s.Store.Peers != "" {
@@ -106,8 +131,9 @@ func (o *Options) settings() (settings.Settings, error) {
 	return s, nil
 }
 
-// changed returns what the store calls if a server changes, or nil.
-func (o *Options) changed() func(redisstore.Change) {
+// changed returns what the store of a scope calls if a server changes, or nil. of begins the names of
+// its servers.
+func (o *Options) changed(of string) func(redisstore.Change) {
 	told := o.Changed
 	if told == nil {
 		return nil
@@ -116,13 +142,32 @@ func (o *Options) changed() func(redisstore.Change) {
 		if (c.Open || c.Refuses) && c.Err == nil {
 			c.Err = errors.New("the server does not decide")
 		}
-		told(c.Node, c.Err)
+		told(of+c.Node, c.Err)
 	}
 }
 
 // Take implements [window.Store].
 func (r *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	return r.stores.Local.Take(ctx, wait, checks, decisions)
+}
+
+// TakeBut implements [window.Scoped].
+func (r *Store) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
+	if r.stores.Scopes == nil {
+		_, err := r.Take(ctx, window.MayWait, checks, decisions)
+		return err
+	}
+	return r.stores.Scopes.TakeBut(ctx, failed, checks, decisions)
+}
+
+// Scopes implements [limiter.Scoped].
+func (r *Store) Scopes() []string { return slices.Clone(r.scopes) }
+
+// Holds implements [limiter.Scoped].
+func (r *Store) Holds(scope window.Scope) {
+	if r.stores.Scopes != nil {
+		r.stores.Scopes.Holds(scope)
+	}
 }
 
 // End implements [window.Ender].
@@ -133,9 +178,19 @@ func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Durat
 // Local returns the store that decides by this process's share of each limit.
 func (r *Store) Local() window.Store { return r.stores.Shares }
 
-// Ping asks Redis to load the scripts, and returns the error. A program need not call it: Take does
-// the same when it must.
-func (r *Store) Ping(ctx context.Context) error { return r.stores.Load(ctx) }
+// Ping asks the Redis of each scope to load the scripts, and returns the errors. A program need not
+// call it: Take does the same when it must.
+func (r *Store) Ping(ctx context.Context) error {
+	var errs []error
+	for i, one := range r.stores.All() {
+		err := one.Load(ctx)
+		if err != nil && len(r.scopes) > 1 {
+			err = fmt.Errorf("scope %s: %w", r.scopes[i], err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // Close gives back the hits that are reserved, and closes the connections. Call it after the last
 // decision. A second call does nothing, and returns the same error.
