@@ -193,3 +193,58 @@ descriptors:
 		t.Errorf("%v remain in the global log, want none", left)
 	}
 }
+
+// TestChargeOnceInAllRegions: requests with one idempotency key come to three regions at once. Each
+// region denies all of them or none, and the global limit is charged once if one is allowed, and
+// otherwise not at all.
+func TestChargeOnceInAllRegions(t *testing.T) {
+	t.Parallel()
+	r := startRegions(t, `
+domain: edge
+descriptors:
+  - key: world
+    rate_limit: {name: world, scope: global, window: 1h, requests: 90, charge_once: {entry: idempotency_key, retries: 50}}
+  - key: here
+    rate_limit: {name: here, window: 1h, requests: 10}
+`, nil)
+	exact := 0
+	for round := range 20 {
+		denying := round % (len(r.all) + 1) // so many regions deny
+		world, here := fmt.Sprint("world=", round), fmt.Sprint("here=", round)
+		for _, one := range r.all[:denying] {
+			if got := one.ask(10, here); !got.allowed {
+				t.Fatalf("round %d: %+v", round, got)
+			}
+		}
+		var allowed, degraded atomic.Int64
+		concurrently(t, 9, func(i int) error {
+			got := r.all[i%len(r.all)].ask(1, world+",idempotency_key=k", here)
+			if got.degraded {
+				degraded.Add(1)
+			}
+			if got.allowed {
+				allowed.Add(1)
+			}
+			return got.err
+		})
+		if degraded.Load() > 0 {
+			continue // the machine has stopped for most of a second
+		}
+		exact++
+		if want := int64(3 * (len(r.all) - denying)); allowed.Load() != want {
+			t.Errorf("round %d: %d were allowed, want %d", round, allowed.Load(), want)
+		}
+		left := uint32(89)
+		if denying == len(r.all) {
+			left = 90
+		}
+		// A region that is far away takes its charge back after it has answered.
+		eventually(t, fmt.Sprintf("%d hits to remain in round %d", left, round), func() bool {
+			got := r.all[0].ask(0, world).remaining
+			return len(got) == 1 && got[0] == left
+		})
+	}
+	if exact < 10 {
+		t.Errorf("the global store has decided all requests of %d rounds, want at least 10 of 20", exact)
+	}
+}

@@ -107,10 +107,14 @@ func TestDebtsOfScopes(t *testing.T) {
 	})
 }
 
+// returned is what remains in the logs of partly after charges were taken back.
+const returned = 77
+
 // partly is a store of two scopes, of which the second fails.
 type partly struct {
 	*ahead
 	backs int
+	far   bool // the second scope decides, unless the caller says that it has failed
 }
 
 func (p *partly) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
@@ -120,10 +124,14 @@ func (p *partly) Take(ctx context.Context, wait bool, checks []window.Check, dec
 	return true, p.TakeBut(ctx, nil, checks, decisions)
 }
 
-func (p *partly) TakeBut(ctx context.Context, _ *window.PartError, checks []window.Check, decisions []window.Decision) error {
+func (p *partly) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
 	part := new(window.PartError)
 	for i, c := range checks {
-		if c.Scope > 0 {
+		if failed != nil && failed.Failed[c.Scope] != nil {
+			part.Failed[c.Scope] = failed.Failed[c.Scope]
+			continue
+		}
+		if c.Scope > 0 && !p.far {
 			part.Failed[c.Scope] = errors.New("away")
 			continue
 		}
@@ -134,7 +142,12 @@ func (p *partly) TakeBut(ctx context.Context, _ *window.PartError, checks []wind
 	if len(part.Unwrap()) == 0 {
 		return nil
 	}
-	part.Undo = func(context.Context) { p.backs++ }
+	part.Undo = func(context.Context) {
+		p.backs++
+		for i := range decisions {
+			decisions[i].Remaining = returned
+		}
+	}
 	return part
 }
 
@@ -174,6 +187,67 @@ func TestLeaseBesideAFailedScope(t *testing.T) {
 		_ = group() // stays
 		if got := left(); got != first-3 {
 			t.Errorf("after a request that stays, %d remain, want %d", got, first-3)
+		}
+	})
+}
+
+// TestGiveBackReachesTheCaller: what remains after charges were taken back is told for the checks that
+// the store has decided, and not for those that a lease has.
+func TestGiveBackReachesTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &partly{ahead: newAhead()}
+		p, err := local.New(s, local.Options{Reserver: s.ahead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		k, near, far := hot("k", 100, 1), ask("near", 8, 1), of(1, ask("far", 8, 1))
+		warm(t, p, k)
+		d := make([]window.Decision, 3)
+		_, err = p.Take(t.Context(), window.MayWait, []window.Check{k, near, far}, d)
+		if left := d[0].Remaining; d[1].Remaining != 7 || left == returned {
+			t.Fatalf("got %+v, error %v", d, err)
+		}
+		window.GiveBack(t.Context(), err)
+		if d[0].Remaining == returned || d[1].Remaining != returned {
+			t.Errorf("after the charges were taken back: %+v, want %d of the log near", d, returned)
+		}
+	})
+}
+
+// refusing is a reserver that fails.
+type refusing struct {
+	*ahead
+	err error // nil: it does not
+}
+
+func (r *refusing) Reserve(ctx context.Context, c window.Check, length time.Duration) (window.Decision, window.Reservation, error) {
+	if r.err != nil {
+		return window.Decision{}, window.Reservation{}, r.err
+	}
+	return r.ahead.Reserve(ctx, c, length)
+}
+
+// TestLeaseThatFailsInAScope: if a scope does not reserve, it has failed for the request, and the
+// other scope decides.
+func TestLeaseThatFailsInAScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &partly{ahead: newAhead(), far: true}
+		r := &refusing{ahead: s.ahead}
+		p, err := local.New(s, local.Options{Reserver: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		near, far := ask("near", 8, 1), of(1, hot("far", 100, 1))
+		for range 3 {
+			take(t, p, far)
+		}
+		r.err = errors.New("no reservations")
+		d := make([]window.Decision, 2)
+		_, err = p.Take(t.Context(), window.MayWait, []window.Check{near, far}, d)
+		if window.FailedIn(err, 0) != nil || !errors.Is(window.FailedIn(err, 1), r.err) || !d[0].Allowed || d[0].Remaining != 7 {
+			t.Errorf("got %+v, error %v, want one of the scope 1 alone", d, err)
 		}
 	})
 }

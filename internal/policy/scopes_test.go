@@ -20,6 +20,8 @@ type halfStore struct {
 	window.Store
 	fails error
 	backs int // how often the charges of a group were taken back
+	// decided, if not nil, is called at the end of a call.
+	decided func()
 }
 
 func (h *halfStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
@@ -33,6 +35,9 @@ func (h *halfStore) TakeBut(ctx context.Context, failed *window.PartError, check
 	if failed == nil && h.fails != nil {
 		failed = new(window.PartError)
 		failed.Failed[1] = h.fails
+	}
+	if h.decided != nil {
+		defer h.decided()
 	}
 	part := new(window.PartError)
 	var own []window.Check
@@ -139,6 +144,55 @@ func TestAScopeFails(t *testing.T) {
 				t.Errorf("errors are counted as %v, want two of the rule far", counted)
 			}
 		})
+	}
+}
+
+// TestNothingStaysOfAnUndecidedRequest: if a scope has failed and the request gets no decision, what
+// the other scope has charged is taken back.
+func TestNothingStaysOfAnUndecidedRequest(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		own   error // of the local store
+		leave bool  // the caller leaves during the call
+	}{
+		"the local store fails too": {own: errors.New("full")},
+		"the caller has left":       {leave: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &halfStore{Store: memstore.New(memstore.Options{SweepInterval: -1}), fails: boom}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.leave {
+				h.decided = cancel
+			}
+			dec := NewDecider(scopedRules(t, 5, StoreErrorLocal), Options{Store: h, Scopes: h, Local: &recordingStore{err: c.own}, Meters: counts{}})
+			_, err := decideErr(ctx, dec, request("a=x", "b=y"))
+			if !errors.Is(err, boom) || c.own != nil && !strings.Contains(err.Error(), c.own.Error()) {
+				t.Errorf("got error %v, want that of the scope and of the local store", err)
+			}
+			if h.backs != 1 {
+				t.Errorf("the charges were taken back %d times, want once", h.backs)
+			}
+		})
+	}
+}
+
+// TestAReportFailsWhileAllIsObserved: while all rules are only observed, reports go before the other
+// limits. If a scope does not take them, no scope has decided the others.
+func TestAReportFailsWhileAllIsObserved(t *testing.T) {
+	h := &halfStore{Store: memstore.New(memstore.Options{SweepInterval: -1}), fails: errors.New("boom")}
+	rs := scopedRules(t, 5, StoreErrorAllow)
+	rs.ObserveAll()
+	counted := counts{}
+	dec := NewDecider(rs, Options{Store: h, Scopes: h, Meters: counted})
+	req := request("a=x", "b=y")
+	req.Descriptors[1].Refund = true
+	v, err := decideErr(t.Context(), dec, req)
+	if err != nil || !v.Allowed || !v.Limits[0].Unknown || !v.Limits[1].Unknown {
+		t.Errorf("got %+v, error %v; want nothing to be known of both limits", v, err)
+	}
+	if counted["edge/far error"] != 1 || counted["edge/near error"] != 1 {
+		t.Errorf("errors are counted as %v, want one of each rule", counted)
 	}
 }
 

@@ -276,3 +276,34 @@ func TestPoliciesAcrossSlots(t *testing.T) {
 		t.Errorf("%d hits could not be taken back, want none", got)
 	}
 }
+
+// TestAcrossSlotsOneFails: if one server of a request does not answer, what another one has charged is
+// taken back, with its receipt.
+func TestAcrossSlotsOneFails(t *testing.T) {
+	c := startCluster(t)
+	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: time.Second, Failures: 100})
+	t.Cleanup(func() { _ = s.Close() })
+	keys := onSlotsOf(c)
+	silent := c.MasterOf(keys[1])
+	for i, one := range []window.Check{hour(keys[0], 9, 2), tagged(keys[0], 9, 2, 1)} {
+		other := hour(keys[1], 9, 1)
+		ask := one
+		ask.Cost, ask.Once = 0, window.Once{}
+		eventually(t, "both servers to decide", func() bool {
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{ask, hour(keys[1], 9, 0)}, make([]window.Decision, 2))
+			return err == nil
+		})
+		silent.Pause()
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{one, other}, make([]window.Decision, 2))
+		if redisstore.ClassOf(err) != redisstore.ClassTimeout {
+			t.Errorf("request %d: got error %v, want the class %s", i, err, redisstore.ClassTimeout)
+		}
+		silent.Resume()
+		c.WaitOK()
+		eventually(t, "the charge to be taken back", func() bool {
+			got := make([]window.Decision, 1)
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{ask}, got)
+			return err == nil && got[0].Remaining == 9
+		})
+	}
+}

@@ -226,6 +226,76 @@ func TestScopeDenies(t *testing.T) {
 	}
 }
 
+// TestGivenBackOnce: if the limits that have decided deny a request, they have taken back what they
+// charged. The caller cannot take it back again, which would be a charge of another request.
+func TestGivenBackOnce(t *testing.T) {
+	s, _ := openPair(t, newClient(t, servers.Redis(t)))
+	bucket, full, far := hour("bucket", 10, 1), hour("full", 1, 1), in(1, hour("far", 10, 1))
+	bucket.Limit.Policy, bucket.Limit.Rate = window.TokenBucket, 1
+	bucket.Cost = 5
+	take(t, s, bucket)
+	bucket.Cost = 1
+	take(t, s, full)
+	failed := &window.PartError{}
+	failed.Failed[1] = errors.New("left out")
+	decisions := make([]window.Decision, 3)
+	err := s.TakeBut(t.Context(), failed, []window.Check{bucket, full, far}, decisions)
+	window.GiveBack(t.Context(), err)
+	if decisions[1].Allowed || decisions[0].Remaining != 5 || !errors.Is(err, failed.Failed[1]) {
+		t.Errorf("got %+v, error %v, want a denial and 5 remaining", decisions, err)
+	}
+	bucket.Cost = 0
+	if got := take(t, s, bucket)[0].Remaining; got != 5 {
+		t.Errorf("%d remain in the bucket, want the 5 of before", got)
+	}
+}
+
+// TestScopesReserve: a reservation is made in the scope of its check, and returned there.
+func TestScopesReserve(t *testing.T) {
+	s, stores := openPair(t, newClient(t, servers.Redis(t)))
+	d, r, err := s.Reserve(t.Context(), in(1, hour("k", 10, 4)), time.Second)
+	if err != nil || !d.Allowed || r.Scope != 1 {
+		t.Fatalf("got %+v, %+v, error %v, want a reservation in the scope 1", d, r, err)
+	}
+	if taken, err := s.Return(t.Context(), r, 3); taken != 3 || err != nil {
+		t.Errorf("%d hits were returned, error %v, want 3", taken, err)
+	}
+	if near, far := take(t, stores[0], hour("k", 10, 0))[0].Remaining, take(t, stores[1], hour("k", 10, 0))[0].Remaining; near != 10 || far != 9 {
+		t.Errorf("%d and %d remain, want 10 in the region and 9 in the scope", near, far)
+	}
+}
+
+// TestScopesInFlightOnACluster: the end of a stream reaches its logs in a scope that is a cluster,
+// where the stream and its logs are on several servers.
+func TestScopesInFlightOnACluster(t *testing.T) {
+	c := startCluster(t)
+	stores := []*redisstore.Store{
+		redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient}),
+		redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient}),
+	}
+	s := redisstore.NewScopes([]string{"region", "global"}, stores)
+	t.Cleanup(func() { _ = s.Close() })
+	s.Holds(1)
+	for i, key := range onSlotsOf(c) {
+		flight := in(1, window.Check{Key: key, Limit: window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight}, Cost: 1, Stream: window.StreamID(1 + i)})
+		near := hour("near", 100, 1)
+		if got := take(t, s, near, flight); !windowtest.Allowed(got) {
+			t.Fatalf("%s: got %+v", key, got)
+		}
+		other := flight
+		other.Stream += 100
+		if got := take(t, s, near, other); got[1].Allowed {
+			t.Errorf("%s: two streams hold one place: %+v", key, got)
+		}
+		if held, err := s.End(t.Context(), flight.Stream, time.Minute); !held || err != nil {
+			t.Errorf("%s: the end found a place %v, error %v", key, held, err)
+		}
+		if got := take(t, s, near, other); !windowtest.Allowed(got) {
+			t.Errorf("%s: the place was not given back: %+v", key, got)
+		}
+	}
+}
+
 // TestScopesKeep: logs are read, listed and removed in the store of their scope.
 func TestScopesKeep(t *testing.T) {
 	s, _ := openPair(t, newClient(t, servers.Redis(t)))
