@@ -259,7 +259,7 @@ PROFILED = internal/daemon:Call$$/^unary$$ internal/extauthz:Check pkg/window/re
 .PHONY: profile
 profile: test-servers ## profile the hot paths for the compiler, into cmd/rls/default.pgo; about 3 minutes
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; for each in $(PROFILED); do package=$${each%%:*}; \
-	  go test -run '^$$' -bench "^Benchmark$${each#*:}" -benchtime 3s -cpuprofile $$dir/$${package//\//-}.prof -o $$dir/test ./$$package || exit 1; done; \
+	  go test -trimpath -run '^$$' -bench "^Benchmark$${each#*:}" -benchtime 3s -cpuprofile $$dir/$${package//\//-}.prof -o $$dir/test ./$$package || exit 1; done; \
 	go tool pprof -proto $$dir/*.prof >cmd/rls/default.pgo
 
 .PHONY: bench-clients
