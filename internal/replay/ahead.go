@@ -18,6 +18,18 @@ const ahead = 32
 type asking struct {
 	questions []Question
 	asked     []policy.Request // the same as the policy takes them
+	// was are those for the rules to compare with, whose descriptors are copies: rules remove an
+	// idempotency key that they do not know from a descriptor.
+	was    []policy.Request
+	copies []policy.Descriptor
+}
+
+// of returns what a side decides.
+func (a *asking) of(e *Engine, s *side) []policy.Request {
+	if s == e.was {
+		return a.was
+	}
+	return a.asked
 }
 
 // batch returns the next records of a source.
@@ -40,6 +52,15 @@ func (e *Engine) describe(r *accesslog.Record, n int) {
 	for i := range a.questions {
 		q := &a.questions[i]
 		a.asked = append(a.asked, policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number + uint64(n) + 1)})
+	}
+	if e.was == nil {
+		return
+	}
+	a.was, a.copies = append(a.was[:0], a.asked...), a.copies[:0]
+	for i := range a.was {
+		begin := len(a.copies)
+		a.copies = append(a.copies, a.was[i].Descriptors...) // if it grows, the older ones stay in the memory before
+		a.was[i].Descriptors = a.copies[begin:]
 	}
 }
 
@@ -86,7 +107,7 @@ func (e *Engine) prepareOne(ctx context.Context, s *side, place int) bool {
 	if slices.ContainsFunc(a.questions, Question.dependent) {
 		return false
 	}
-	checks, ok := s.timeline.prepare(ctx, &a.asked[0], s.caller(&a.questions[0]), place)
+	checks, ok := s.timeline.prepare(ctx, &a.of(e, s)[0], s.caller(&a.questions[0]), place)
 	for i := range checks {
 		e.touched = append(e.touched, &checks[i])
 	}

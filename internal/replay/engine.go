@@ -454,7 +454,7 @@ func (s *side) caller(q *Question) *tier.Subject {
 // it does ask at the end what the filter that denied asks then.
 func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, counts bool) (o outcome, err error) {
 	o.allowed = true
-	missing := false
+	missing, asked := false, e.of(e, s)
 	for i := range e.questions {
 		q := &e.questions[i]
 		if q.AtEnd {
@@ -472,11 +472,11 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			s.best = *o.limit
 			o.limit = &s.best
 		}
-		v, err := s.timeline.decide(ctx, r.At, &e.asked[i], caller, e.place)
+		v, err := s.timeline.decide(ctx, r.At, &asked[i], caller, e.place)
 		if err != nil {
 			return o, err
 		}
-		if err := s.count(ctx, e, r, &e.asked[i], v, &o); err != nil {
+		if err := s.count(ctx, e, r, &asked[i], v, &o); err != nil {
 			return o, err
 		}
 	}
