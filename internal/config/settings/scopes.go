@@ -128,6 +128,7 @@ func (l *settingsLoader) scopesOf(environ []string) {
 			known := slices.ContainsFunc(*all, func(s Scope) bool { return s.Name == scope })
 			if !known && scope != ScopeRegion && scopeName.MatchString(scope) {
 				*all = append(*all, newScope(scope))
+				l.places["store.scopes."+scope] = place{file: environment, path: name}
 			}
 			break
 		}

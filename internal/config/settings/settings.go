@@ -564,7 +564,7 @@ func (l *settingsLoader) set(path, text, name string) {
 }
 
 // problem reports a problem with the value of a setting, at the place that sets it. A setting that is
-// missing gets the place of its scope.
+// missing gets the place of its scope. If only variables name the scope, that is its own variable.
 func (l *settingsLoader) problem(path, format string, args ...any) {
 	if l.bad[path] {
 		return
@@ -576,8 +576,11 @@ func (l *settingsLoader) problem(path, format string, args ...any) {
 			break
 		}
 		section = section[:end]
-		at, ok = l.places[section]
-		at.path = path
+		if at, ok = l.places[section]; at.file == environment {
+			at.path = envName(path)
+		} else {
+			at.path = path
+		}
 	}
 	if !ok {
 		at = place{path: path}

@@ -295,6 +295,13 @@ func FuzzSettings(f *testing.F) {
 	})
 }
 
+// TestScopeThatOnlyAVariableNames: a mistyped name of a scope makes another scope, and what is said
+// of it leads to the variable.
+func TestScopeThatOnlyAVariableNames(t *testing.T) {
+	_, _, err := Parse("s.yaml", []byte("store:\n  type: redis\n  scopes:\n    global: {redis: {url: redis://a}}\n"), []string{"SLIDEGATE_STORE_SCOPES_GLOBL_TIMEOUT=50ms"})
+	configtest.Problems(t, err, "environment: SLIDEGATE_STORE_SCOPES_GLOBL_REDIS_URL: a scope needs the URL of its Redis, such as redis://host:port/db\n")
+}
+
 // TestScopesByVariables: variables set scopes of the file, and make scopes of their own.
 func TestScopesByVariables(t *testing.T) {
 	got, _, err := Parse("s.yaml", []byte("store:\n  type: redis\n  scopes:\n    global: {timeout: 50ms, redis: {url: redis://a}}\n"), []string{
