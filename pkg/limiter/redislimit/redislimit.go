@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,6 +107,8 @@ func (o *Options) settings() (settings.Settings, error) {
 	set := func(is bool, field, name, value string) {
 		if is {
 			name = settings.EnvPrefix + name
+			// A variable that the field replaces does not count, so that what is said of the field is true.
+			environ = slices.DeleteFunc(environ, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 			environ, fields[name] = append(environ, name+"="+value), "Options."+field
 		}
 	}

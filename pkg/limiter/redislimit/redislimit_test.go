@@ -332,6 +332,8 @@ func TestOptions(t *testing.T) {
 	}{
 		{redislimit.Options{URL: "redis://:hunter2@", Timeout: time.Hour}, []string{"redislimit: Options.Timeout: 1h0m0s is not", "\nOptions.URL: the URL has no host"}},
 		{redislimit.Options{Replicas: -1}, []string{"redislimit: Options.Replicas: "}},
+		{redislimit.Options{Timeout: time.Hour, Environ: []string{"SLIDEGATE_STORE_TIMEOUT=5x"}}, []string{"redislimit: Options.Timeout: 1h0m0s is not"}},
+		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_SCOPES_GLOBL_TIMEOUT=50ms"}}, []string{"SLIDEGATE_STORE_SCOPES_GLOBL_REDIS_URL: a scope needs"}},
 		{redislimit.Options{Settings: "/nonexistent/settings.yaml"}, []string{"/nonexistent/settings.yaml"}},
 		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_PEERS=rls.example"}}, []string{"store.peers"}},
 		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_REDIS_PASSWORD_FILE=/nonexistent/password"}}, []string{"/nonexistent/password"}},
