@@ -10,14 +10,14 @@ import (
 // FuzzUsage asks for any party, and continues at any cursor. No answer and no error has the API
 // key of a subject.
 func FuzzUsage(f *testing.F) {
-	f.Add("acme", "", "", "", "", "", 0, 0, "", uint64(0))
-	f.Add("", "192.0.2.0/24", "", "", "per-key", "bm8", 1, 3, "0", uint64(1))
-	f.Add("", "", strings.Repeat("a", 64), "", "", "e30", 2, -1, "100000000", uint64(1<<63))
-	f.Add("", "", "", `edge/route=a\,b,api_key=`+plantedKey, "", "", 1, 0, "ffffffffffffffff", uint64(0))
-	f.Add(plantedKey, "", "", "", "", "", 0, 0, "", uint64(0))
-	f.Add("%73k_planted_acme_0123456789", "", "", "", "", "", 3, 0, "", uint64(0))
+	f.Add("acme", "", "", "", "", "", 0, 0, "", []byte(nil))
+	f.Add("", "192.0.2.0/24", "", "", "per-key", "bm8", 1, 3, "0", []byte{1})
+	f.Add("", "", strings.Repeat("a", 64), "", "", "e30", 2, -1, "100000000", []byte(strings.Repeat("\x80", 16)))
+	f.Add("", "", "", `edge/route=a\,b,api_key=`+plantedKey, "", "", 1, 0, "ffffffffffffffff", []byte(nil))
+	f.Add(plantedKey, "", "", "", "", "", 0, 0, "", []byte(nil))
+	f.Add("%73k_planted_acme_0123456789", "", "", "", "", "", 3, 0, "", []byte(nil))
 	c := newCounted(f, nil)
-	f.Fuzz(func(t *testing.T, subject, address, digest, descriptor, rule, cursor string, stage, at int, list string, after uint64) {
+	f.Fuzz(func(t *testing.T, subject, address, digest, descriptor, rule, cursor string, stage, at int, list string, after []byte) {
 		q := Query{Subject: subject, Address: address, Digest: digest, Descriptor: descriptor, Rule: rule, Cursor: cursor}
 		p, err := c.party(t.Context(), q)
 		if err == nil && len(cursor)%2 == 0 {

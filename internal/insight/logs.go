@@ -39,10 +39,10 @@ type Logs struct {
 
 // A logsCursor is where a list of logs has come to.
 type logsCursor struct {
-	// List is the cursor of the store's list. The logs of the call with it whose hash is at most
-	// After are told already.
+	// List is the cursor of the store's list. The logs of the call with it whose digest is at
+	// most After are told already.
 	List  string `json:"l,omitempty"`
-	After uint64 `json:"n,omitempty"`
+	After []byte `json:"n,omitempty"`
 }
 
 var errLogsCursor = &InvalidError{"cursor: the list cannot continue from it; begin again without it"}
@@ -106,7 +106,7 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 			break
 		}
 		id := found.id
-		at.After = found.hash
+		at.After = found.digest[:]
 		l, h, ok := rules.Log(ctx, i.opts.Subjects, id)
 		if !ok || len(q.Rules) > 0 && !slices.ContainsFunc(q.Rules, func(name string) bool { return named(l.Rule, name) }) {
 			continue
@@ -125,7 +125,7 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 		holders[id] = h
 	}
 	if whole {
-		at.List, at.After = next, 0
+		at.List, at.After = next, nil
 	}
 	if err := i.readLogs(ctx, limits, holders, out); err != nil {
 		return false, err

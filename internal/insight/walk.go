@@ -1,16 +1,15 @@
 package insight
 
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -25,17 +24,17 @@ const (
 )
 
 // A walk goes over the limits of a party. Its fields are the cursor of a page. They have no
-// value of a request: a log is known by its hash.
+// value of a request: a log is known by its digest.
 type walk struct {
 	// Identity is that of the party; see [party.identity].
 	Identity uint64 `json:"i"`
 	Stage    int    `json:"s"`
 	// At is the next rule, or the current search.
 	At int `json:"a"`
-	// List is the cursor of the store's list. The logs of the call with it whose hash is at
+	// List is the cursor of the store's list. The logs of the call with it whose digest is at
 	// most After are told already.
 	List  string `json:"l,omitempty"`
-	After uint64 `json:"n,omitempty"`
+	After []byte `json:"n,omitempty"`
 	// Local is true once the store did not answer, so that this process's own logs are listed.
 	Local bool `json:"o,omitempty"`
 	// Seen has a bit for each rule of which a log was found.
@@ -135,7 +134,7 @@ func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLim
 		if len(limits) >= room {
 			return limits, nil // the next call lists the rest again
 		}
-		w.After = found.hash
+		w.After = found.digest[:]
 		l, rule, ok := w.party.Log(ctx, found.id)
 		if !ok {
 			continue
@@ -145,7 +144,7 @@ func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLim
 			limits = append(limits, l)
 		}
 	}
-	w.List, w.After = next, 0
+	w.List, w.After = next, nil
 	if next == "" {
 		w.At++
 	}
@@ -168,7 +167,7 @@ func (w *walk) list(ctx context.Context, m window.Match) (ids []window.LogID, ne
 			return nil, "", errCursor
 		}
 		w.problem = err
-		w.Local, w.List, w.After, w.At = true, "", 0, 0
+		w.Local, w.List, w.After, w.At = true, "", nil, 0
 	}
 	if w.problem == nil {
 		w.problem = errEarlier
@@ -201,28 +200,25 @@ func (w *walk) seen(rule int) bool {
 	return rule/8 < len(w.Seen) && w.Seen[rule/8]&(1<<(rule%8)) != 0
 }
 
-// A listed log is one that a store has listed. Its hash is never zero.
+// A listed log is one that a store has listed, with its digest: clients choose the values in names of
+// logs, and could make two of them with one hash, of which one would hide the other.
 type listed struct {
-	hash uint64
-	id   window.LogID
+	digest [16]byte
+	id     window.LogID
 }
 
-// after returns the logs whose hashes are above one, each log once, in the order of their hashes.
-func after(ids []window.LogID, hash uint64) []listed {
+// after returns the logs whose digests are above one, each log once, in the order of their digests.
+func after(ids []window.LogID, digest []byte) []listed {
 	rest := make([]listed, 0, len(ids))
+	var text []byte
 	for _, id := range ids {
-		if l := (listed{hashOf(id), id}); l.hash > hash {
-			rest = append(rest, l)
+		text = append(text[:0], byte(id.Policy)|byte(id.Scope)<<4)
+		text = append(binary.BigEndian.AppendUint64(text, uint64(id.Window)), id.Key...)
+		sum := sha256.Sum256(text)
+		if bytes.Compare(sum[:len(listed{}.digest)], digest) > 0 {
+			rest = append(rest, listed{[16]byte(sum[:]), id})
 		}
 	}
-	slices.SortFunc(rest, func(a, b listed) int { return cmp.Compare(a.hash, b.hash) })
-	return slices.CompactFunc(rest, func(a, b listed) bool { return a.hash == b.hash })
-}
-
-func hashOf(id window.LogID) uint64 {
-	var h xxhash.Digest
-	h.Reset()
-	_, _ = h.WriteString(id.Key) // never fails
-	_, _ = h.Write(binary.BigEndian.AppendUint64([]byte{byte(id.Policy) | byte(id.Scope)<<4}, uint64(id.Window)))
-	return max(h.Sum64(), 1)
+	slices.SortFunc(rest, func(a, b listed) int { return bytes.Compare(a.digest[:], b.digest[:]) })
+	return slices.CompactFunc(rest, func(a, b listed) bool { return a.digest == b.digest })
 }
