@@ -1,6 +1,9 @@
 package insight
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // BenchmarkDenied measures a denial that is recorded, and one that the sample leaves out.
 func BenchmarkDenied(b *testing.B) {
@@ -31,4 +34,21 @@ func BenchmarkDenied(b *testing.B) {
 			}
 		})
 	})
+}
+
+// BenchmarkLogs lists a page of 100 logs of a store in memory.
+func BenchmarkLogs(b *testing.B) {
+	c := newCounted(b, nil)
+	for n := range 100_000 {
+		c.ask(1, fmt.Sprintf("remote_address=10.%d.%d.%d", n>>16, n>>8&255, n&255))
+	}
+	var q LogsQuery
+	b.ReportAllocs()
+	for b.Loop() {
+		l, err := c.Logs(b.Context(), q)
+		if err != nil {
+			b.Fatal(err)
+		}
+		q.Cursor = l.Next // of the last page: the first one
+	}
 }
