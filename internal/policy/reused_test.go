@@ -164,7 +164,7 @@ func TestReusedEqualsFresh(t *testing.T) {
 				if step.fails {
 					s.store.err = errors.New("boom")
 				}
-				got[i] = decideStep(rt, c, s.Decider, &step)
+				got[i] = decideStep(c, s.Decider, &step)
 			}
 			if diff := cmp.Diff(got[1], got[0]); diff != "" {
 				rt.Fatalf("%+v: a fresh call and one that is used again (-fresh +reused):\n%s", step.request(), diff)
@@ -179,7 +179,7 @@ func TestReusedEqualsFresh(t *testing.T) {
 }
 
 // decideStep does a step, and returns all that the call says then.
-func decideStep(t *rapid.T, c *Call, decider *Decider, step *drawn) string {
+func decideStep(c *Call, decider *Decider, step *drawn) string {
 	decider.Begin(c, step.request())
 	out := ""
 	if step.prepares {
