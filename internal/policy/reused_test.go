@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,8 +124,9 @@ func (s *failingStore) End(ctx context.Context, id window.StreamID, deny time.Du
 // past does, and keeps nothing of them.
 func TestReusedEqualsFresh(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		now := 1_790_000_000 * time.Second
-		clock := memstore.Options{Clock: func() time.Duration { return now }}
+		var now atomic.Int64 // the stores sweep beside the test
+		now.Store(int64(1_790_000_000 * time.Second))
+		clock := memstore.Options{Clock: func() time.Duration { return time.Duration(now.Load()) }}
 		type side struct {
 			*Decider
 			store  *failingStore
@@ -173,7 +175,7 @@ func TestReusedEqualsFresh(t *testing.T) {
 				reused.Forget()
 				policytest.NothingIn(rt, "call", reflect.ValueOf(reused).Elem())
 			}
-			now += rapid.SampledFrom([]time.Duration{0, time.Millisecond, 10 * time.Second, time.Minute}).Draw(rt, "later")
+			now.Add(int64(rapid.SampledFrom([]time.Duration{0, time.Millisecond, 10 * time.Second, time.Minute}).Draw(rt, "later")))
 		}
 	})
 }
