@@ -7,10 +7,11 @@
 // # What a log does not tell
 //
 // Describer.Untold lists it, with the number of requests concerned. A header that the log does not
-// have counts as absent, so a descriptor with it is left out. There is one exception: an API key is
-// in no log. If the log has the subject, a value made of the subject's id stands for its keys, and
-// Question.Subject names the subject. All keys of a subject then count as one. The log has the first
-// digits of the digest of a key without a subject, and a value that begins with them stands for it.
+// have counts as absent, so the request does not have a descriptor with it. API keys are the
+// exception, because no log should have them. If the log has the subject, a value made of the
+// subject's id stands for its keys, and Question.Subject names the subject. All keys of a subject
+// then count as one. The log has the first digits of the digest of a key without a subject, and a
+// value that begins with them stands for it.
 //
 // # Secrets
 //
