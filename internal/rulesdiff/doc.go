@@ -3,13 +3,13 @@
 //
 // # What is compared
 //
-//   - The rules of one place, which is a domain and a path, by what they mean: how they are
-//     written, in which file and in which order makes no difference. [Change] has one part of a
+//   - The rules of one place, which is a domain and a path, by what they mean. How they are
+//     written, in which file and in which order, makes no difference. [Change] has one part of a
 //     rule that is different.
 //   - Which rule a descriptor gets. [Compare] walks the trees of both sets at once. At each level
-//     it tries the values that the trees tell apart: each value, one value for each pattern, one
-//     for each way in which two patterns fit the same value, and one that neither tree has. So if a
-//     rule takes descriptors from another one, there is an example for this pair.
+//     it tries the values that the trees tell apart. These are each value, one value for each
+//     pattern, one for each way in which two patterns fit the same value, and one that neither tree
+//     has. So if a rule takes descriptors from another one, there is an example for this pair.
 //   - The tiers, their subjects, the limits of these, and how many API keys there are, but never a
 //     key.
 //

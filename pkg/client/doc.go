@@ -30,15 +30,15 @@
 // # Pacing
 //
 // With Transport.Pace, the requests of one key go one after the other, as far apart as the limit
-// allows in the long run: 100 requests in 60 s are 0.6 s apart. A window is stretched by 1/1000 and
-// 1 ms, because clocks differ. The Transport remembers when the last requests were answered. So
-// none is sent before the window has room, also if some were slow on their way. If no other client
-// uses the limit and each request costs 1, only requests before the first answer can be denied. If
-// a limit is above 1023, one request stands for several in this memory. The limit and window come
-// from RateLimit-Policy, RateLimit-Limit or X-RateLimit-Limit with w. If there is no window, the
-// reset is divided by what remains. The Transport does not space requests before the first answer.
-// Each request counts as 1, whatever it costs. If one response tells a wait, all requests of the
-// key wait. A request that may not wait so long gets a WaitError, and is not sent.
+// allows. With 100 requests in 60 s they are 0.6 s apart. A window is stretched by 1/1000 and 1 ms,
+// because clocks differ. The Transport remembers when the last requests were answered. So none is
+// sent before the window has room, also if some were slow on their way. If no other client uses the
+// limit and each request costs 1, only requests before the first answer can be denied. If a limit
+// is above 1023, one request stands for several in this memory. The limit and window come from
+// RateLimit-Policy, RateLimit-Limit or X-RateLimit-Limit with w. If there is no window, the reset
+// is divided by what remains. The Transport does not space requests before the first answer. Each
+// request counts as 1, whatever it costs. If one response tells a wait, all requests of the key
+// wait. A request that may not wait so long gets a WaitError, and is not sent.
 //
 // Clients that share a limit without sharing a Transport do not know of each other. They reach the
 // limit, and then the random parts of their waits spread them.

@@ -105,8 +105,9 @@
 // # Policies
 //
 // The contract above is that of [Sliding]. A limit may name another [Policy]; points 2 to 4 and 6
-// to 12 hold for each, and the modes mean the same. The comment on each policy says what it admits.
-// A log of another policy is a short value, and [State] is the arithmetic of a log of any policy.
+// to 13 hold for each, except that [InFlight] has no receipts. The modes mean the same. The comment
+// on each policy says what it admits. A log of another policy is a short value, and [State] is the
+// arithmetic of a log of any policy.
 //
 //   - The clock of every store counts from 1970, because windows of the clock and periods of
 //     a calendar begin at fixed times.

@@ -40,7 +40,7 @@
 // waits until the log has a line that is Options.Reorder later. Several files are read together:
 // the next line is always of the file that has come least far in time. A record that comes after
 // its turn keeps its own time, and counts as late. A line that is more than an hour ahead has no
-// effect on the order until a second line is as far: one wrong time makes no other record late.
+// effect on the order until a second line is as far. So one wrong time makes no other record late.
 //
 // # Bounds
 //

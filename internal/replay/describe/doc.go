@@ -1,8 +1,8 @@
 // Package describe makes the questions that Envoy asks about the requests of an access log.
 //
-// [New] compiles Envoy's configuration, and [NewMap] a mapping file. Both give a Describer. It finds
-// the virtual host and the route of a request, evaluates their actions on the attributes that the
-// log has, and drops a descriptor as Envoy does if an action has no value.
+// [New] compiles Envoy's configuration, and [NewMap] a mapping file. Both give a Describer. It
+// finds the virtual host and the route of a request, and evaluates their actions on the attributes
+// that the log has. If an action has no value, it drops the descriptor, as Envoy does.
 //
 // # What a log does not tell
 //
@@ -16,5 +16,5 @@
 // # Secrets
 //
 // The values of secret entries are digests. A bounded cache maps a keyed hash of a value to its
-// digest, so that a key which comes again costs no digest, and the cache holds no key.
+// digest. So a key that comes again costs no digest, and the cache holds no key.
 package describe
