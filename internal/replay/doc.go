@@ -18,25 +18,25 @@
 //
 // The result is a [Report]. A [Condition] is a bound on one figure of it.
 //
-// Run takes up to 32 records at once. It describes and prepares all of them, and lets the store read
-// their logs together, before it decides them in their order. From the first request on that depends
-// on those before it in another way than by its logs, it prepares none: a limit in flight, a period
-// of a calendar, a cost of 0 or a question at the end.
+// Run takes up to 32 records at once. It describes and prepares all of them, and lets the store
+// read their logs together, before it decides them in their order. Some requests depend on those
+// before them by more than their logs: those with a limit in flight, a period of a calendar, a cost
+// of 0 or a question at the end. From the first such request on, Run prepares none.
 //
 // # Memory
 //
 // A timeline sweeps its store by its own clock: it holds about twice the logs in which something
-// counts. All else has a bound. Above 3 million logs the figures about logs are taken from a share
-// of them, which their hashes choose; the report says which share. The list of denied callers is
-// a sketch.
+// counts. Everything else has a bound. Above 3 million logs the figures about logs are taken from a
+// share of them, which their hashes choose; the report says which share. The list of denied callers
+// is a sketch.
 //
 // # What if
 //
 // The arithmetic of a what-if is that of the stores, package window. One pass over the requests
-// decides for about a dozen limits at once, because all limits that decided alike for a caller
-// share one log. Only a caller that is denied has logs of its own for some limits. Above
-// a bound of all these logs in bytes, a what-if counts for a share of the callers, which their
-// hashes choose; the report says which share.
+// decides for about a dozen limits at once. All limits that have decided the same for a caller
+// share one log. Only a caller that is denied has logs of its own for some limits. If all these
+// logs need more bytes than a bound, a what-if counts for a share of the callers. Their hashes
+// choose it, and the report says which share.
 //
 // Further passes search the smallest limit that denies less than a share of the requests. If all
 // requests have one cost, a larger limit never denies more, so the search is exact. Without a search

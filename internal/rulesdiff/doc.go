@@ -3,16 +3,17 @@
 //
 // # What is compared
 //
-//   - The rules of one place, which is a domain and a path, by what they mean: how they are
-//     written, in which file and in which order makes no difference. [Change] has one part of a
+//   - The rules of one place, which is a domain and a path, by what they mean. How they are
+//     written, in which file and in which order, makes no difference. [Change] has one part of a
 //     rule that is different.
 //   - Which rule a descriptor gets. [Compare] walks the trees of both sets at once. At each level
-//     it tries the values that the trees tell apart: each value, one value for each pattern, one
-//     for each way in which two patterns fit the same value, and one that is nowhere. So it has
-//     one example for each pair of rules of which the second takes a descriptor from the first.
-//   - Whom the tiers have: tiers, subjects, their limits, and how many API keys, but never a key.
+//     it tries the values that the trees tell apart. These are each value, one value for each
+//     pattern, one for each way in which two patterns fit the same value, and one that neither tree
+//     has. So if a rule takes descriptors from another one, there is an example for this pair.
+//   - The tiers, their subjects, the limits of these, and how many API keys there are, but never a
+//     key.
 //
-// # Whose history is kept
+// # Which history is kept
 //
 // A log has a name, and a request that names another log finds it empty. [Compare] asks package
 // policy for the names of the logs of both sets, and says for each changed limit whether they are
@@ -27,6 +28,6 @@
 //
 // # A running service
 //
-// [Report.AddLive] adds who would be denied, by the logs of a running service. What a log of one
-// policy says of a limit of another one is a range.
+// [Report.AddLive] adds the callers that would be denied, by the logs of a running service. What a
+// log of one policy says of a limit of another one is a range.
 package rulesdiff

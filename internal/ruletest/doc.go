@@ -9,6 +9,6 @@
 // has the results of several files, and writes them as text, TAP or JUnit. Names of tests and of
 // rules may be hostile: no control character of them gets into a report.
 //
-// A test fails if it expects nothing, unless [Runner.Verbose] is set: then its answers are read by a
-// person. It also fails if the store did not answer, whatever on_store_error of the rules says.
+// A test fails if it expects nothing, unless [Runner.Verbose] is set: then a person reads its
+// answers. It also fails if the store did not answer, whatever on_store_error of the rules says.
 package ruletest

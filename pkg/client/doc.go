@@ -22,28 +22,28 @@
 // of the wait and at least up to 1 s. The retry n+1 adds up to 1 s × 2^n instead, and at most
 // 1 min: exponential backoff with full jitter. A 429 that tells nothing gets this backoff alone.
 //
-// Transport.MaxWait bounds the sum of all waits of one request. If a wait would be longer, or
-// would end after the deadline of the context, RoundTrip does not begin it. It returns a
-// [WaitError] at once, with the wait and the status of the response. This differs from other
-// RoundTrippers, which return every response, and is what stops a batch.
+// Transport.MaxWait bounds the sum of all waits of one request. If a wait would be longer, or would
+// end after the deadline of the context, RoundTrip does not begin it. It returns a [WaitError] at
+// once, with the wait and the status of the response. Other RoundTrippers return every response.
+// With this error a batch can stop.
 //
 // # Pacing
 //
-// With Transport.Pace, the requests of one key go one after the other, as far apart as the
-// limit allows in the long run: 100 requests in 60 s are 0.6 s apart. A window is stretched by
-// 1/1000 and 1 ms, because clocks differ. The Transport remembers when the last requests were
-// answered. So none is sent before the window has room, also if some were slow on their way, and a
-// client that is alone on its limit is not denied. If a limit is above 1023, one request stands
-// for several in this memory. The limit and window come from RateLimit-Policy, RateLimit-Limit or
-// X-RateLimit-Limit with w. If there is no window, the reset is divided by what remains. Requests
-// before the first answer are not spaced. Each request counts as 1, whatever it costs. If one
-// response tells a wait, all requests of the key wait, and those that may not wait so long get a
-// WaitError without being sent.
+// With Transport.Pace, the requests of one key go one after the other, as far apart as the limit
+// allows. With 100 requests in 60 s they are 0.6 s apart. A window is stretched by 1/1000 and 1 ms,
+// because clocks differ. The Transport remembers when the last requests were answered. So none is
+// sent before the window has room, also if some were slow on their way. If no other client uses the
+// limit and each request costs 1, only requests before the first answer can be denied. If a limit
+// is above 1023, one request stands for several in this memory. The limit and window come from
+// RateLimit-Policy, RateLimit-Limit or X-RateLimit-Limit with w. If there is no window, the reset
+// is divided by what remains. The Transport does not space requests before the first answer. Each
+// request counts as 1, whatever it costs. If one response tells a wait, all requests of the key
+// wait. A request that may not wait so long gets a WaitError, and is not sent.
 //
-// Clients that share a limit without sharing a Transport do not know of each other. They reach
-// the limit, and are spread by the random parts of their waits.
+// Clients that share a limit without sharing a Transport do not know of each other. They reach the
+// limit, and then the random parts of their waits spread them.
 //
-// # Servers that tell nonsense
+// # Invalid fields
 //
 // Numbers must not be negative; fractions are rounded up. Every other text is ignored, and so is
 // a field of more than 4 KiB. If a field is sent twice, the stricter value counts. Times are cut

@@ -1,5 +1,5 @@
-// Package limiter limits requests inside a Go program, without Envoy: by the same rules, with the
-// same decisions and in the same logs as the service rls.
+// Package limiter limits requests inside a Go program, without Envoy. Rules, decisions and logs are
+// those of the service rls.
 //
 //	rules, err := limiter.ReadRules("rules.yaml")
 //	store := memstore.New(memstore.Options{MaxBytes: 256 << 20})

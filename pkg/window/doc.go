@@ -60,11 +60,11 @@
 //     limit. The clock itself is not rounded. Windows above six days keep times in
 //     milliseconds, rounded up in the same way.
 //
-//  13. A check with [Check.Once] is a repeat if the store has a receipt that covers it: of a charge of
-//     the same log with the same ID, that has not ended, has repeats left, and cost as much.
-//     A repeat has room and charges nothing. A charge that is no repeat leaves a receipt, unless
-//     one with its ID lives. A denied group makes no receipt, and uses no repeat. A store
-//     with bounds may drop receipts.
+//  13. A check with [Check.Once] is a repeat if the store has a receipt that covers it. This is the
+//     receipt of a charge of the same log, with the same ID and no lower cost. It has not ended
+//     and has repeats left. A repeat has room and charges nothing. A charge that is no repeat
+//     leaves a receipt, unless the store has one with its ID. A denied group makes no receipt, and
+//     uses no repeat. A store with bounds may drop receipts.
 //
 // A store that is called without wait keeps the same contract for the groups that it
 // decides. Groups that it does not decide leave no trace.
@@ -104,10 +104,10 @@
 //
 // # Policies
 //
-// The contract above is that of [Sliding]. A limit may name another [Policy]; points 2 to 4
-// and 6 to 12 hold for each, and the modes mean the same. What it admits is written at its
-// name. A log of another policy is a short value, and [State] is the arithmetic of a log of
-// any policy.
+// The contract above is that of [Sliding]. A limit may name another [Policy]; points 2 to 4 and 6
+// to 13 hold for each, except that [InFlight] has no receipts. The modes mean the same. The comment
+// on each policy says what it admits. A log of another policy is a short value, and [State] is the
+// arithmetic of a log of any policy.
 //
 //   - The clock of every store counts from 1970, because windows of the clock and periods of
 //     a calendar begin at fixed times.

@@ -1,9 +1,9 @@
 // Package accesslog reads access logs: which requests came, when, and what is known of each.
 //
-// A log says what its format lets it say. An [Attribute] names one property of a request, in the
-// words of Envoy's own access log formats, for example REQ(x-tenant) or PATH(NQ). The caller says
-// which attributes it wants. A [Record] has a value for each of them, and the value says whether
-// the request had none, or whether the format cannot tell.
+// An [Attribute] names one property of a request, in the words of Envoy's own access log formats,
+// for example REQ(x-tenant) or PATH(NQ). The caller says which attributes it wants. A [Record] has
+// a value for each of them, and the value says whether the request had none, or whether the format
+// cannot tell.
 //
 //	r, err := accesslog.Open(accesslog.Options{Paths: []string{"access.log.gz"}, Want: []accesslog.Attribute{accesslog.PathOnly}})
 //	for {
@@ -20,8 +20,8 @@
 // header. The parser of JSON accepts and refuses the lines that encoding/json does, but it keeps
 // bytes that are not UTF-8.
 //
-// In text, a client may send a header with the very text that separates values. A line that can
-// be read in two ways is broken.
+// In text, a client may send a header with the text that separates values. If a line can be read in
+// two ways, it is broken.
 //
 // Logs write an absent value as -, as null or as nothing. So a header that is empty, or is a single
 // -, counts as absent. A field that a line of JSON lacks is [Absent] if an earlier line of the file
@@ -37,16 +37,16 @@
 // without the duration. If the log has no duration, the time is the end, and [Stats] counts it.
 //
 // Lines are written at the end of requests, so they are not in the order of the starts. A record
-// waits until the log is Options.Reorder further. Several files are read side by side, the one
-// that is least far first. A file is opened when its turn comes. A record that comes later than
-// that keeps its own time, and is counted as late. A line that is more than an hour ahead moves
-// nothing on until a second line is as far: one wrong time makes no other record late.
+// waits until the log has a line that is Options.Reorder later. Several files are read together:
+// the next line is always of the file that has come least far in time. A record that comes after
+// its turn keeps its own time, and counts as late. A line that is more than an hour ahead has no
+// effect on the order until a second line is as far. So one wrong time makes no other record late.
 //
 // # Bounds
 //
-// Options.MaxHeld bounds what waits. A line has at most 1 MiB. Times are from 1970 to 2100. What
-// breaks one of these bounds is a broken line; the first ten are kept, with the reason. A reason
-// quotes nothing of the line, because lines may have API keys.
+// Options.MaxHeld bounds what waits. A line has at most 1 MiB. Times are from 1970 to 2100. A line
+// beyond these bounds is broken. The first ten broken lines are kept, each with the reason. A
+// reason quotes nothing of the line, because lines may have API keys.
 //
 // # Goroutines
 //

@@ -1,19 +1,20 @@
 // Package describe makes the questions that Envoy asks about the requests of an access log.
 //
-// [New] compiles Envoy's configuration, and [NewMap] a mapping file. Both give a Describer. It finds
-// the virtual host and the route of a request, evaluates their actions on the attributes that the
-// log has, and drops a descriptor as Envoy does if an action has no value.
+// [New] compiles Envoy's configuration, and [NewMap] a mapping file. Both give a Describer. It
+// finds the virtual host and the route of a request, and evaluates their actions on the attributes
+// that the log has. If an action has no value, it drops the descriptor, as Envoy does.
 //
 // # What a log does not tell
 //
 // Describer.Untold lists it, with the number of requests concerned. A header that the log does not
-// have counts as absent, so a descriptor with it is left out. There is one exception: an API key is
-// in no log. If the log has the subject, a value made of the subject's id stands for its keys, and
-// Question.Subject names the subject. All keys of a subject then count as one. The log has the first
-// digits of the digest of a key without a subject, and a value that begins with them stands for it.
+// have counts as absent, so the request does not have a descriptor with it. API keys are the
+// exception, because no log should have them. If the log has the subject, a value made of the
+// subject's id stands for its keys, and Question.Subject names the subject. All keys of a subject
+// then count as one. The log has the first digits of the digest of a key without a subject, and a
+// value that begins with them stands for it.
 //
 // # Secrets
 //
 // The values of secret entries are digests. A bounded cache maps a keyed hash of a value to its
-// digest, so that a key which comes again costs no digest, and the cache holds no key.
+// digest. So a key that comes again costs no digest, and the cache holds no key.
 package describe

@@ -2,6 +2,6 @@
 // file.
 //
 // The HTML file is for people who do not run the command. It has its own style sheet and its own
-// charts, no script, and refers to nothing elsewhere. Text of a log is escaped in each form, and
-// characters that would be obeyed or not be seen are spelled out.
+// charts, no script, and loads nothing from elsewhere. Text of a log is escaped in each form:
+// control characters and invisible characters are written as their codes.
 package report

@@ -6,14 +6,14 @@
 //	})
 //	http.ListenAndServe(":8080", limit(handler))
 //
-// A [Key] makes one entry from a request: from a header, the address of the client, the pattern of
-// the route, a constant or a function. Each list of keys makes one descriptor, as an Envoy rate
-// limit with its actions does. If a key finds nothing in a request, the request has no such
-// descriptor.
+// A [Key] makes one entry from a request: a header, the address of the client, the pattern of the
+// route, a constant or the result of a function. Each list of keys makes one descriptor, as an
+// Envoy rate limit with its actions does. If a key finds nothing in a request, the request has no
+// such descriptor.
 //
-// A denied request gets the status 429, the headers of the domain's styles with Retry-After, and a
-// problem document (RFC 9457) or the rule's own body. Other requests reach the handler, with the
-// same headers on their answers.
+// A denied request gets the status 429, and the headers of the domain's styles with Retry-After.
+// Its body is a problem document (RFC 9457) or the rule's own. Other requests reach the handler,
+// with the same headers on their answers.
 //
 // A client that closes its connection does not end the decision. So the store must bound its calls
 // by itself, as memstore and redislimit do.

@@ -1,4 +1,4 @@
-// Package redislimit keeps the logs of package limiter in Redis, exactly as the service rls does:
+// Package redislimit keeps the logs of package limiter in Redis, as the service rls does. So
 // programs and instances of rls on one Redis share their limits.
 //
 // They share a log if they have the same key prefix, the same rules (domain, path and window), the
