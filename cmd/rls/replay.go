@@ -363,7 +363,7 @@ func (j *replayJob) run(ctx context.Context) (*replay.Report, error) {
 	if failed != nil && j.stats.Lines == 0 && ctx.Err() == nil {
 		return nil, failed
 	}
-	for n := 2; failed == nil && j.searches(); n++ {
+	for n, searches := 2, failed == nil && j.searches(); searches; n++ {
 		more, err := j.engine.Search(ctx)
 		if err != nil {
 			return nil, err
@@ -391,13 +391,15 @@ func (j *replayJob) run(ctx context.Context) (*replay.Report, error) {
 	return result, failed
 }
 
-// searches reports whether the smallest limits are searched. Standard input and pipes can be read only once.
+// searches reports whether the smallest limits are searched. Standard input and pipes can be read
+// only once, so searches then prints that they are not.
 func (j *replayJob) searches() bool {
 	if j.cmd.WhatIf == whatIfNone || j.cmd.WhatIf == whatIfTable {
 		return false
 	}
 	for _, path := range j.cmd.Logs {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.Mode().IsRegular() {
+			fmt.Fprintf(os.Stderr, "rls: --what-if %s: the smallest limits are not searched: %q is no file, so it can be read only once\n", j.cmd.WhatIf, path)
 			return false
 		}
 	}

@@ -77,7 +77,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("text: exit %d: %s", code, out)
 	}
 	text := readAll(t, log)
-	if code, out, errs := command(t, text, line("--json", "--what-if", "all", "-")...); code != 0 || !strings.Contains(out, `"exact": false`) {
+	if code, out, errs := command(t, text, line("--json", "--what-if", "all", "-")...); code != 0 || !strings.Contains(out, `"exact": false`) || !strings.Contains(errs, `not searched: "-" is no file`) {
 		t.Errorf("standard input: exit %d: %s%s", code, out, errs)
 	}
 }
