@@ -151,7 +151,7 @@ func (c *Call) unprepare() {
 // missing and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.begin(len(c.req.Descriptors))
-	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
+	if c.domain = c.rules.domainOf(c.req.Domain); c.domain == nil {
 		return true
 	}
 	c.verdict.Headers = c.domain.headers

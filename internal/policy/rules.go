@@ -281,6 +281,7 @@ type Rules struct {
 	reports bool            // usage reports count as in envoyproxy/ratelimit
 	missing bool            // no rules were loaded yet
 	domains map[string]*domain
+	first   *domain // that was added; most rules have only one, which is found sooner so
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
 	// scopes are the names of the stores that rules can name, by their numbers.
@@ -296,6 +297,7 @@ type Rules struct {
 
 // domain is the rules of one domain.
 type domain struct {
+	name string
 	tree descriptors.Tree[*Rule]
 	// headers are the styles of headers. Nil: those of the service.
 	headers []string
@@ -415,14 +417,23 @@ func (rs *Rules) AddDomain(name string) error {
 		return fmt.Errorf("a domain needs a name")
 	}
 	if rs.domains[name] == nil {
-		rs.domains[name] = &domain{override: &Rule{
+		d := &domain{name: name, override: &Rule{
 			owner: rs, Domain: name, Name: OverrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
 			RetryJitter: rs.jitter,
 			// No file can say charge: allowed for it.
 			learns: rs.reports, reports: rs.reports, asked: new(atomic.Bool),
 		}}
+		rs.domains[name], rs.first = d, cmp.Or(rs.first, d)
 	}
 	return nil
+}
+
+// domainOf returns a domain by its name, or nil.
+func (rs *Rules) domainOf(name string) *domain {
+	if d := rs.first; d != nil && d.name == name {
+		return d
+	}
+	return rs.domains[name]
 }
 
 // Add adds a rule to its domain. It refuses an invalid name or limit, an unknown tier, a
