@@ -50,7 +50,7 @@ func TestScopesWithoutSettings(t *testing.T) {
 	const (
 		missing = `the settings have no scope "global", but only region: set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope`
 		scope   = `descriptors[a].rate_limit.scope: `
-		store   = `:2: store.scopes: store.scopes needs store.type redis`
+		store   = `:2: store.scopes: scopes need store.type redis`
 	)
 	for _, tt := range []struct {
 		args   []string

@@ -128,7 +128,11 @@ func (l *settingsLoader) scopesOf(environ []string) {
 			known := slices.ContainsFunc(*all, func(s Scope) bool { return s.Name == scope })
 			if !known && scope != ScopeRegion && scopeName.MatchString(scope) {
 				*all = append(*all, newScope(scope))
-				l.places["store.scopes."+scope] = place{file: environment, path: name}
+				at := place{file: environment, path: name}
+				l.places["store.scopes."+scope] = at
+				if _, ok := l.places["store.scopes"]; !ok {
+					l.places["store.scopes"] = at
+				}
 			}
 			break
 		}
@@ -143,7 +147,7 @@ func (l *settingsLoader) scopes() {
 		return
 	}
 	if s.Type != StoreRedis {
-		l.problem(l.given("store.type", "store.scopes"), "store.scopes needs store.type %s: a request can meet limits of several scopes, and only Redis can take back what one of them has charged", StoreRedis)
+		l.problem(l.given("store.type", "store.scopes"), "scopes need store.type %s: a request can meet limits of several scopes, and only Redis can take back what one of them has charged", StoreRedis)
 	}
 	if len(s.Scopes) > window.MaxScope {
 		l.problem("store.scopes", "%d scopes, and there can be %d besides %s", len(s.Scopes), window.MaxScope, ScopeRegion)

@@ -300,6 +300,8 @@ func FuzzSettings(f *testing.F) {
 func TestScopeThatOnlyAVariableNames(t *testing.T) {
 	_, _, err := Parse("s.yaml", []byte("store:\n  type: redis\n  scopes:\n    global: {redis: {url: redis://a}}\n"), []string{"SLIDEGATE_STORE_SCOPES_GLOBL_TIMEOUT=50ms"})
 	configtest.Problems(t, err, "environment: SLIDEGATE_STORE_SCOPES_GLOBL_REDIS_URL: a scope needs the URL of its Redis, such as redis://host:port/db\n")
+	_, _, err = Parse("s.yaml", nil, []string{"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL=redis://a"})
+	configtest.Problems(t, err, "environment: SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL: scopes need store.type redis: a request can meet limits of several scopes, and only Redis can take back what one of them has charged\n")
 }
 
 // TestScopesByVariables: variables set scopes of the file, and make scopes of their own.
