@@ -33,8 +33,12 @@ func (s scoped) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	window.GiveBack(ctx, err)
 	if !window.OneScope(checks) {
 		for i := range decisions {
-			if checks[i].Limit.Policy != window.InFlight {
-				decisions[i].Unsettled = false // a mixed group marks its logs for a second or two
+			d := &decisions[i]
+			switch {
+			case checks[i].Limit.Policy != window.InFlight:
+				d.Unsettled = false // a mixed group marks its logs for a second or two
+			case checks[i].Mode.Unconditional():
+				d.Unsettled = !d.Never && (!d.Allowed || d.Remaining == 0) // answered before the group's other checks
 			}
 		}
 	}

@@ -45,8 +45,8 @@ func RunInFlight(t *testing.T, o Options, open func(t *testing.T) InFlightHarnes
 	if !o.RealClock {
 		t.Run("Steps", func(t *testing.T) { runFlightSteps(t, open) })
 	}
-	if !o.RealClock && !o.Pieces {
-		t.Run("Random", func(t *testing.T) { runFlightRandom(t, open, o.Steps) })
+	if !o.RealClock {
+		t.Run("Random", func(t *testing.T) { runFlightRandom(t, open, o) })
 	}
 	t.Run("Groups", func(t *testing.T) { runFlightGroups(t, open(t)) })
 	t.Run("BadCheck", func(t *testing.T) { runFlightBadChecks(t, open(t)) })
@@ -529,14 +529,14 @@ func (l *flightLog) wait(clock time.Duration, good func(used uint64) bool) time.
 
 // runFlightRandom compares the stores with the oracle over random histories of charges and
 // ends: ends that come before their charges, twice, and after the hold has expired.
-func runFlightRandom(t *testing.T, open func(*testing.T) InFlightHarness, steps int) {
+func runFlightRandom(t *testing.T, open func(*testing.T) InFlightHarness, o Options) {
 	seed := seedOf(t)
 	const each = 120
-	for done := 0; done < steps && !t.Failed(); done += perHarness {
+	for done := 0; done < o.Steps && !t.Failed(); done += perHarness {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			h := open(t)
-			for n := 0; n < min(perHarness, steps-done); n += each {
-				runFlightHistory(t, &h, seed, each)
+			for n := 0; n < min(perHarness, o.Steps-done); n += each {
+				runFlightHistory(t, &h, seed, each, o.Pieces)
 				if t.Failed() {
 					t.Fatalf("repeat this history with %s=%d", seedVariable, seed)
 				}
@@ -546,7 +546,7 @@ func runFlightRandom(t *testing.T, open func(*testing.T) InFlightHarness, steps 
 	}
 }
 
-func runFlightHistory(t *testing.T, h *InFlightHarness, seed uint64, steps int) {
+func runFlightHistory(t *testing.T, h *InFlightHarness, seed uint64, steps int, forward bool) {
 	var (
 		r      = rand.New(rand.NewPCG(seed, 20))
 		f      = &flight{epoch: h.Epoch, logs: map[string]*flightLog{}, ended: map[window.StreamID]time.Duration{}}
@@ -564,7 +564,9 @@ func runFlightHistory(t *testing.T, h *InFlightHarness, seed uint64, steps int) 
 		case 0:
 			now += upTo(r, flightHold)
 		case 1:
-			now = max(now-upTo(r, 3*time.Second), 0)
+			if !forward {
+				now = max(now-upTo(r, 3*time.Second), 0)
+			}
 		case 2:
 			now += flightHold + pick(r, -micro, 0, milli, time.Hour)
 		case 3, 4, 5:

@@ -22,9 +22,7 @@ func RunOnce(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Run("Steps", func(t *testing.T) { runOnceSteps(t, open) })
 	t.Run("BadCheck", func(t *testing.T) { runBadOnce(t, open(t)) })
 	t.Run("Groups", func(t *testing.T) { runOnceGroups(t, open(t)) })
-	if !o.Pieces {
-		t.Run("Random", func(t *testing.T) { runRandom(t, open, attempts(o.ShortWindows), o.Steps) })
-	}
+	t.Run("Random", func(t *testing.T) { runRandom(t, open, attempts(o.ShortWindows, o.Pieces), o.Steps) })
 	t.Run("Concurrent", func(t *testing.T) { RunOnceAtOnce(t, open(t)) })
 }
 
@@ -214,8 +212,8 @@ func runOnceGroups(t *testing.T, h Harness) {
 
 // attempts makes histories of all policies in which some checks have receipts. Calls repeat
 // few IDs, also in one group. Times are those of the other policies, and the ends of receipts.
-func attempts(shortWindows bool) generator {
-	inner := policies(shortWindows)
+func attempts(shortWindows, steady bool) generator {
+	inner := policies(shortWindows, steady)
 	return generator{steps: inner.steps, repeats: true, start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
 		c, now := inner.start(r, h)
 		return &attemptCaller{caller: c, ids: 1 + r.Uint64N(3), life: pick(r, win, win+micro, time.Minute, day)}, now

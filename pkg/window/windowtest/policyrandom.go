@@ -11,7 +11,10 @@ import (
 // policies makes short histories that mix all policies in one call. Almost every call is at
 // an edge. Limits and rates are small or very large, and change from call to call; so do the
 // anchors of calendars. The clock stands still, steps back, and leaves years out.
-func policies(shortWindows bool) generator {
+//
+// If steady is true, each log keeps its limit and its anchor, callers know the store's clock, and it
+// does not step back.
+func policies(shortWindows, steady bool) generator {
 	windows := []time.Duration{win, win, time.Minute, time.Hour + micro, day, 30 * day, 365 * day, window.MaxWindow}
 	if shortWindows {
 		windows = append(windows, window.MinWindow, window.MinWindow+micro, second, second)
@@ -28,6 +31,9 @@ func policies(shortWindows bool) generator {
 				limits: []uint64{0, 1, 2, 3, 3, 4, 5},
 			}
 			p.anchors = []int64{p.cycle.anyAnchor(r), p.cycle.anyAnchor(r)}
+			if steady {
+				p.anchors[1], p.kept = p.anchors[0], make(map[window.LogID]window.Limit)
+			}
 			switch r.IntN(6) {
 			case 0:
 				p.limits = []uint64{7, 12, 13, 14, 15, 25}
@@ -77,7 +83,8 @@ type policyCaller struct {
 	rates        []uint32
 	cycle        cycle
 	anchors      []int64
-	only         window.Policy // zero: all
+	only         window.Policy                 // zero: all
+	kept         map[window.LogID]window.Limit // nil: limits change from call to call, and the clock steps back
 }
 
 // begin picks the time at which a history begins: at least two years after the store's clock
@@ -102,6 +109,7 @@ func (p *policyCaller) next(r *rand.Rand, past *history) (time.Duration, []windo
 	for i := range checks {
 		checks[i] = p.check(r, past.prefix+pick(r, "a", "a", "a", "b"))
 		c := &checks[i]
+		p.keep(c)
 		c.Mode = pick(r, usual, usual, usual, window.Enforce, window.Any, window.Observe)
 		switch r.IntN(12) {
 		case 0:
@@ -122,6 +130,9 @@ func (p *policyCaller) next(r *rand.Rand, past *history) (time.Duration, []windo
 		}
 	}
 	at := p.at(r, past)
+	if p.kept != nil {
+		at = max(at, past.now)
+	}
 	for i := range checks {
 		if checks[i].Limit.Policy == window.Calendar {
 			checks[i].Period = p.period(r, at+p.epoch)
@@ -130,11 +141,24 @@ func (p *policyCaller) next(r *rand.Rand, past *history) (time.Duration, []windo
 	return at, checks
 }
 
+// keep gives a check the limit that its log had before, if logs keep theirs.
+func (p *policyCaller) keep(c *window.Check) {
+	if p.kept == nil {
+		return
+	}
+	if l, ok := p.kept[c.Log()]; ok {
+		c.Limit = l
+	}
+	p.kept[c.Log()] = c.Limit
+}
+
 // period returns the period of a time, or now and then one of an earlier or later time: the
 // caller's clock may differ from the store's.
 func (p *policyCaller) period(r *rand.Rand, clock time.Duration) window.Period {
 	off := pick(r, 0, 0, 0, 0, 0, 0, -second, second, -early, early)
-	if r.IntN(60) == 0 {
+	if p.kept != nil {
+		off = 0
+	} else if r.IntN(60) == 0 {
 		off = pick[time.Duration](r, -1, 1) * pick(r, time.Hour, p.cycle.nominal, 2*p.cycle.nominal, 3*p.cycle.nominal)
 	}
 	return p.cycle.in(min(max(clock+off, p.epoch+year), lastClock), pick(r, p.anchors[0], p.anchors[0], p.anchors[0], p.anchors[1]))

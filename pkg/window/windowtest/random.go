@@ -41,6 +41,23 @@ type caller interface {
 	next(r *rand.Rand, past *history) (time.Duration, []window.Check)
 }
 
+// forward returns g with a clock that is never set back.
+func forward(g generator) generator {
+	start := g.start
+	g.start = func(r *rand.Rand, h *Harness) (caller, time.Duration) {
+		c, at := start(r, h)
+		return forwardCaller{c}, at
+	}
+	return g
+}
+
+type forwardCaller struct{ caller }
+
+func (f forwardCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
+	at, checks := f.caller.next(r, past)
+	return max(at, past.now), checks
+}
+
 // A history is what has happened on some keys of its own.
 type history struct {
 	oracle *oracle
