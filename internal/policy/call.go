@@ -27,6 +27,7 @@ type Call struct {
 	checks    []window.Check    // one for each limit of the verdict
 	decisions []window.Decision // one for each check
 	differs   bool              // a limit has a usage other than usagePlain
+	quota     bool              // a limit is one of several alternatives
 	part      []window.Check    // the checks of one of several store calls
 	partAt    []int             // their indexes in checks
 	identity  []descriptors.Text
@@ -114,6 +115,9 @@ func (c *Call) Prepare(ctx context.Context) (checks []window.Check, ok bool) {
 // finish notes that the request is decided.
 func (c *Call) finish(ctx context.Context, err error) {
 	c.step, c.err = isDecided, err
+	if err == nil && c.decider.opts.Recorder != nil {
+		c.record()
+	}
 	c.countMisuses()
 	if t := c.decider.opts.Tracer; t != nil {
 		t.Decided(ctx, &c.req, &c.verdict, err)
@@ -134,17 +138,25 @@ func (c *Call) Forget() {
 	c.unprepare()
 	c.req = Request{}
 	c.decider, c.rules, c.step, c.err = nil, nil, isBegun, nil
-	c.decisions, c.part, c.partAt = reuse.Slice(c.decisions), reuse.Slice(c.part), reuse.Slice(c.partAt)
-	c.identity, c.key, c.detail = reuse.Slice(c.identity), reuse.Slice(c.key), reuse.Slice(c.detail)
-	c.own, c.lookups, c.owed = reuse.Slice(c.own), reuse.Slice(c.lookups), nil
+	reuse.Reset(&c.decisions)
+	reuse.Reset(&c.part)
+	reuse.Reset(&c.partAt)
+	reuse.Reset(&c.identity)
+	reuse.Reset(&c.key)
+	reuse.Reset(&c.detail)
+	reuse.Reset(&c.own)
+	reuse.Reset(&c.lookups)
+	c.owed = nil
 	c.resolver, c.left, c.mustWait = nil, 0, false
 }
 
 // unprepare forgets what prepare has made, but for the subjects that it has found.
 func (c *Call) unprepare() {
 	c.verdict.forget()
-	c.domain, c.checks, c.names = nil, reuse.Slice(c.checks), reuse.Slice(c.names)
-	c.differs, c.clock, c.stream = false, 0, streamState{}
+	reuse.Reset(&c.checks)
+	reuse.Reset(&c.names)
+	c.domain = nil
+	c.differs, c.quota, c.clock, c.stream = false, false, 0, streamState{}
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is
@@ -163,7 +175,9 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 		}
 	}
 	c.match()
-	c.beginLookups(ctx, wait)
+	if c.rules.tiers != nil {
+		c.beginLookups(ctx, wait)
+	}
 	for i := range c.req.Descriptors {
 		if c.addChecks(i); c.mustWait {
 			break
@@ -177,7 +191,9 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	if len(c.checks) > window.MaxChecks {
 		return true // decide refuses the request
 	}
-	c.settleQuota()
+	if c.quota {
+		c.settleQuota()
+	}
 	if len(c.checks) > 1 {
 		c.settleModes()
 	}
@@ -204,13 +220,15 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	case n > window.MaxChecks:
 		return true, &TooManyLimitsError{n}
 	}
-	withoutStore := c.denyUnresolved() || c.takeOwed(ctx)
+	withoutStore := c.verdict.Unresolved && c.denyUnresolved() || c.decider.debtor != nil && c.takeOwed(ctx)
 	if !withoutStore {
 		if decided, err = c.take(ctx, wait); !decided {
 			return false, nil
 		}
 	}
-	c.countUnlimited()
+	if c.decider.counts {
+		c.countUnlimited()
+	}
 	if err != nil && ctx.Err() != nil {
 		window.GiveBack(ctx, err)
 		return true, err // the caller has left, which is no failure of the store
@@ -218,12 +236,13 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	if withoutStore || err != nil {
 		return true, c.decideWithout(ctx, err)
 	}
-	c.verdict.Degraded = c.tellLocal(ctx, wait)
-	c.answerQuestions()
-	c.verdict.fold(c.decisions, c.rules.shadow)
-	c.countLimits()
-	c.spread()
-	c.record()
+	if c.decider.opts.Local != nil {
+		c.verdict.Degraded = c.tellLocal(ctx, wait)
+	}
+	c.fold()
+	if c.decider.counts {
+		c.countLimits()
+	}
 	return true, nil
 }
 
@@ -239,21 +258,33 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 		}
 	}
 	v := &c.verdict
-	c.recordReports(ctx, window.MayWait, c.decider.opts.Local, true)
-	if some {
-		c.recordReports(ctx, window.MayWait, c.decider.opts.Store, false)
+	if c.differs {
+		c.recordReports(ctx, window.MayWait, c.decider.opts.Local, true)
+		if some {
+			c.recordReports(ctx, window.MayWait, c.decider.opts.Store, false)
+		}
 	}
-	c.answerQuestions()
-	v.fold(c.decisions, c.rules.shadow)
+	c.fold()
 	v.Degraded = v.Allowed || v.Decisive < 0 || v.Limits[v.Decisive].undecided
 	if some {
 		c.teach()
-		c.countLimits()
+		if c.decider.counts {
+			c.countLimits()
+		}
 	}
 	c.countDegraded()
-	c.spread()
-	c.record()
 	return nil
+}
+
+// fold makes the verdict of the decisions.
+func (c *Call) fold() {
+	if c.differs {
+		c.answerQuestions()
+	}
+	c.verdict.fold(c.decisions, c.rules.shadow)
+	if c.rules.jitters {
+		c.spread()
+	}
 }
 
 // markUndecided marks the limits that the store has not decided, because of cause. It reports
@@ -306,17 +337,17 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if o.Tracer != nil {
 		o.Tracer.Stored(ctx, start, time.Since(start), err)
 	}
-	if full := c.full(err); full != nil {
-		if wait {
+	if c.stream.holds {
+		if full := c.full(err); full != nil && wait {
 			err = c.await(ctx, full, ends)
-		} else if !c.decider.places.crowded(full.Key, full.Limit.Hits) {
+		} else if full != nil && !c.decider.places.crowded(full.Key, full.Limit.Hits) {
 			return false, nil // it may wait for a place
 		}
 	}
 	if err != nil {
 		return true, fmt.Errorf("the store could not decide: %w", err)
 	}
-	return c.recordReports(ctx, wait, o.Store, false), nil
+	return !c.differs || c.recordReports(ctx, wait, o.Store, false), nil
 }
 
 // remembered reports whether a denial was repeated from memory, so that there was no store call.
@@ -344,7 +375,8 @@ func (c *Call) mixed() bool {
 // and the others would not be charged although the request passes.
 func (c *Call) takeApart(ctx context.Context) error {
 	for _, unconditional := range []bool{true, false} {
-		c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
+		reuse.Reset(&c.part)
+		reuse.Reset(&c.partAt)
 		for i := range c.checks {
 			if c.checks[i].Mode.Unconditional() == unconditional {
 				c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)

@@ -92,7 +92,7 @@ func (c *Call) addChecks(i int) {
 	if c.mustWait {
 		return
 	}
-	observed, ownObserve := c.observes(rule, terms.Observe, &who, key), false
+	observed, ownObserve := terms.Observe > 0 && c.observes(rule, terms.Observe, &who, key), false
 	if observe != tier.ObserveByRule && !rule.Always {
 		observed, ownObserve = observe == tier.ObserveOnly, !rs.shadow
 	}
@@ -172,7 +172,7 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	case s.Observed:
 		s.Mode = window.Observe
 	case s.Quota:
-		s.Mode = window.Any
+		s.Mode, c.quota = window.Any, true
 	}
 	check.Key, check.Limit, check.Cost = key, s.Limit.Limit, s.Cost
 	check.Mode, check.Scope, check.Priority = s.Mode, s.Rule.in, s.Rule.Priority
@@ -237,16 +237,11 @@ func observed(share float64, key string) bool {
 // one too.
 func (c *Call) settleQuota() {
 	v := &c.verdict
-	quota, passes := false, false
+	all, passes := c.rules.quota, false
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		quota = quota || s.Mode == window.Any
 		passes = passes || s.Quota && s.Mode == window.Observe
 	}
-	if !quota {
-		return
-	}
-	all := c.rules.quota
 	for i := range v.Matches {
 		m := &v.Matches[i]
 		passes = passes || m.Unlimited && (all || m.Rule.Quota) || all && !v.limits(i)

@@ -13,7 +13,7 @@ import (
 // and a limit that may deny has no resolved subject.
 func (c *Call) denyUnresolved() (denied bool) {
 	v := &c.verdict
-	if !c.decider.opts.DenyUnresolved || !v.Unresolved {
+	if !c.decider.opts.DenyUnresolved {
 		return false
 	}
 	for i := range v.Limits {
@@ -34,10 +34,11 @@ func (c *Call) denyUnresolved() (denied bool) {
 
 // takeOwed has the local store decide, if one of its logs is still to be charged to the
 // store. It reports whether the local store has decided. If such logs are in some scopes of the
-// request only, the others are asked, and takeOwed notes which are not.
+// request only, the others are asked, and takeOwed notes which are not. Options.Local must be a
+// [Debtor].
 func (c *Call) takeOwed(ctx context.Context) (ok bool) {
 	d := c.decider
-	if d.debtor == nil || !d.debtor.Owing() {
+	if !d.debtor.Owing() {
 		return false
 	}
 	if d.opts.Scopes != nil && !window.OneScope(c.checks) {
@@ -120,7 +121,8 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 	v := &c.verdict
 	var group window.Verdict
 	report, room := false, false
-	c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
+	reuse.Reset(&c.part)
+	reuse.Reset(&c.partAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		if !s.undecided {

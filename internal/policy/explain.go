@@ -78,14 +78,12 @@ func (c *Call) decideUncounted(ctx context.Context) error {
 	case n > window.MaxChecks:
 		return &TooManyLimitsError{n}
 	}
-	if !c.denyUnresolved() {
+	if !c.verdict.Unresolved || !c.denyUnresolved() {
 		if _, err := c.take(ctx, window.MayWait); err != nil {
 			return err
 		}
 	}
-	c.answerQuestions()
-	c.verdict.fold(c.decisions, c.rules.shadow)
-	c.spread()
+	c.fold()
 	return nil
 }
 

@@ -88,12 +88,11 @@ type lookup struct {
 
 // beginLookups lets resolve work until the end of prepare.
 func (c *Call) beginLookups(ctx context.Context, wait bool) {
-	c.ctx, c.resolver, c.left, c.mustWait = ctx, nil, 0, false
+	c.ctx, c.mustWait = ctx, false
 	o := &c.decider.opts
 	switch {
-	case c.rules.tiers == nil:
 	case o.Subjects == nil:
-		c.resolver = c.rules.tiers
+		c.resolver, c.left = c.rules.tiers, 0
 	case wait:
 		c.resolver, c.left = o.Subjects, o.Wait
 	default:
@@ -189,7 +188,7 @@ func (c *Call) unknown() subject {
 // ruleKey names the log of a rule. The tag is the subject if the log belongs to one,
 // else the last open value, else the rule.
 func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who *subject) string {
-	c.identity = reuse.Slice(c.identity)
+	reuse.Reset(&c.identity)
 	tag := -1
 	if rule.hasSubject && rule.subject < 0 {
 		tag = 0

@@ -67,9 +67,6 @@ func (c *Call) undecided(yield func(*LimitStatus) bool) {
 
 // countLimits counts the strictest limit of each descriptor that the store has decided.
 func (c *Call) countLimits() {
-	if !c.decider.counts {
-		return
-	}
 	v := &c.verdict
 	if c.decider.opts.Hits != nil {
 		c.countShadowed()

@@ -16,9 +16,6 @@ type Recorder interface {
 // record tells the Recorder about a request that is decided.
 func (c *Call) record() {
 	r, v := c.decider.opts.Recorder, &c.verdict
-	if r == nil || v.Decisive < 0 && v.Shadowed < 0 {
-		return
-	}
 	switch {
 	case !v.Allowed && v.Decisive >= 0:
 		r.Denied(&c.req, v, &v.Limits[v.Decisive])

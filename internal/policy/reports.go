@@ -79,10 +79,8 @@ func (s *LimitStatus) ask(check *window.Check) {
 // If recording fails, the answer stays: what is denied is denied. The usage is lost. It is for
 // the limits that the store has decided, or for the others if undecided is true.
 func (c *Call) recordReports(ctx context.Context, wait bool, store window.Store, undecided bool) (decided bool) {
-	if !c.differs {
-		return true
-	}
-	c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
+	reuse.Reset(&c.part)
+	reuse.Reset(&c.partAt)
 	allowed := window.GroupAllowed(c.checks, c.decisions)
 	for i := range c.verdict.Limits {
 		s, d := &c.verdict.Limits[i], &c.decisions[i]
@@ -136,9 +134,6 @@ func (s *LimitStatus) uncharged(allowed bool, d *window.Decision) bool {
 // answerQuestions corrects what remains in the decisions on questions, which were asked under
 // a larger limit.
 func (c *Call) answerQuestions() {
-	if !c.differs {
-		return
-	}
 	for i := range c.verdict.Limits {
 		s, check := &c.verdict.Limits[i], &c.checks[i]
 		if s.usage != usageQuestion || s.Unknown || c.decisions[i].Remaining == 0 {

@@ -28,9 +28,6 @@ func seconds(d time.Duration) int64 { return int64((d-1)/time.Second) + 1 }
 // same, whatever it asks. Without a subject it is that of all logs of the request: clients who
 // share the log that denies, but no other, are told different waits too.
 func (c *Call) spread() {
-	if !c.rules.jitters {
-		return
-	}
 	v := &c.verdict
 	subject := ""
 	if k := c.req.Caller; k != nil && k.Answer.Subject != nil {

@@ -24,20 +24,19 @@ type LimitStatus struct {
 	Unresolved bool // the source of tiers did not answer, so the limits of unknown keys apply
 	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
 	Blind      bool // the limit denies because the store or the source of tiers did not answer
-	Decision   window.Decision
+
+	undecided bool // the store of the limit's scope did not decide
+	ownDay    bool // Limit.Calendar starts on the day of the subject's label
+	recorded  bool // recordReports has recorded the cost
+	usage     usage
+
+	Decision window.Decision
 	// Period is the period of a calendar in which this process's clock is; zero for any other
 	// policy.
 	Period window.Period
 
-	// undecided is true if the store of the limit's scope did not decide.
-	undecided bool
-
-	ownDay   bool   // Limit.Calendar starts on the day of the subject's label
-	recorded bool   // recordReports has recorded the cost
-	room     uint64 // what remained before that
-
-	usage usage
 	place float64 // see Told
+	room  uint64  // what remained before recordReports has recorded the cost
 }
 
 // Over reports whether the limit had no room and is not only observed.

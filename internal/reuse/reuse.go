@@ -32,3 +32,10 @@ func Grow[T any](s []T) []T {
 	var item T
 	return append(s, item)
 }
+
+// Reset is Slice for a variable: it does nothing to an empty one.
+func Reset[T any](s *[]T) {
+	if len(*s) > 0 {
+		*s = Slice(*s)
+	}
+}
