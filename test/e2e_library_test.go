@@ -144,7 +144,7 @@ func TestLibrarySharesLimits(t *testing.T) {
 				}
 			}
 			if d := l.ask(lib.Descriptor{Entries: tt.entries}); d.Allowed || d.Degraded {
-				t.Errorf("the library admits one more: %+v", d.Limit)
+				t.Errorf("the library admits one more: %+v", d.Limit())
 			}
 			if got := askRLS(t, rls, lib.Descriptor{Entries: tt.spelled}); got.status != http.StatusTooManyRequests {
 				t.Errorf("rls admits one more: %d", got.status)

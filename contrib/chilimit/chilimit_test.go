@@ -84,7 +84,7 @@ func TestRoute(t *testing.T) {
 		see := func(to *string) func(http.Handler) http.Handler {
 			limit, err := httplimit.New(newLimiter(t), httplimit.Options{
 				Domain: "shop", Descriptors: [][]httplimit.Key{{chilimit.Route("route")}},
-				Decided: func(_ *http.Request, d limiter.Decision, _ error) { *to = routes[d.Limit.Name] },
+				Decided: func(_ *http.Request, d limiter.Decision, _ error) { *to = routes[d.Limit().Name] },
 			})
 			if err != nil {
 				t.Fatal(err)

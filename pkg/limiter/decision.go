@@ -15,14 +15,10 @@ import (
 type Decision struct {
 	// Allowed is true if the request may pass.
 	Allowed bool
-	// Limited is true if a limit was checked that could have denied the request. Limit is zero
-	// without.
+	// Limited is true if a limit was checked that could have denied the request.
 	Limited bool
 	// Degraded is true if the store did not decide, and the rules' on_store_error did.
 	Degraded bool
-	// Limit is the decisive limit: of the limits that deny, the one with the longest wait, and
-	// otherwise the one with the smallest share remaining.
-	Limit LimitStatus
 	// Observed is the name of a rule that had no room but is only observed. Empty: none.
 	Observed string
 	// Subject and Tier say who asked. Empty: unknown.
@@ -77,10 +73,7 @@ func (d *Decision) set(v *policy.Verdict, headers *answer.Renderer) {
 	if v.Shadowed >= 0 {
 		d.Observed = v.Limits[v.Shadowed].Rule.Name
 	}
-	if v.Decisive >= 0 {
-		d.Limited = true
-		d.Limit.set(&v.Limits[v.Decisive])
-	}
+	d.Limited = v.Decisive >= 0
 }
 
 // set fills in l, which is zero.
@@ -102,6 +95,19 @@ func (d *Decision) Release(ctx context.Context) error {
 		return nil
 	}
 	return d.limiter.release(ctx, d.stream)
+}
+
+// Limit returns the decisive limit: of the limits that deny, the one with the longest wait, and
+// otherwise the one with the smallest share remaining. If d.Limited is false, it is zero.
+func (d *Decision) Limit() (l LimitStatus) {
+	switch {
+	case !d.Limited:
+	case d.one.Rule != nil:
+		l.set(&d.one)
+	default:
+		l.set(&d.all[d.decisive])
+	}
+	return l
 }
 
 // Limits returns all limits of the request, in the order of its descriptors. It allocates.

@@ -5,7 +5,7 @@
 //	store := memstore.New(memstore.Options{MaxBytes: 256 << 20})
 //	l, err := limiter.New(store, rules)
 //	d, err := l.Allow(ctx, limiter.One("shop", "api_key", key))
-//	if !d.Allowed { … d.Limit.RetryAfter … }
+//	if !d.Allowed { … d.Limit().RetryAfter … }
 //
 // Package httplimit has the middleware for net/http, and grpclimit the interceptors for gRPC. Package
 // redislimit has the store in Redis. docs/library.md of the project is the guide.

@@ -29,7 +29,7 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(d.Allowed, d.Limit.Remaining)
+		fmt.Println(d.Allowed, d.Limit().Remaining)
 	}
 	// Output:
 	// true 1
@@ -136,7 +136,7 @@ func ExampleLimiter_Allow() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(d.Allowed, d.Limit.Remaining)
+		fmt.Println(d.Allowed, d.Limit().Remaining)
 	}
 	// Output:
 	// true 100
@@ -189,7 +189,7 @@ func ExampleLimiter_Swap() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(d.Allowed, d.Limit.Remaining)
+		fmt.Println(d.Allowed, d.Limit().Remaining)
 	}
 	ask()
 	if err := l.Swap(read(10)); err != nil {

@@ -119,7 +119,7 @@ func TestAllow(t *testing.T) {
 		if d.Limited != (step.want.Rule != "") {
 			t.Errorf("step %d: limited %v", i, d.Limited)
 		}
-		if diff := cmp.Diff(step.want, d.Limit); diff != "" {
+		if diff := cmp.Diff(step.want, d.Limit()); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
 		}
 	}
@@ -219,13 +219,13 @@ func TestInFlight(t *testing.T) {
 		t.Helper()
 		ask := upload
 		ask.Descriptors = []limiter.Descriptor{{Entries: upload.Descriptors[0].Entries, Ask: true}}
-		if d := allow(t, l, ask); (d.Limit.Remaining == 0) != want {
-			t.Errorf("%s: %d remaining, full is wanted: %v", when, d.Limit.Remaining, want)
+		if d := allow(t, l, ask); (d.Limit().Remaining == 0) != want {
+			t.Errorf("%s: %d remaining, full is wanted: %v", when, d.Limit().Remaining, want)
 		}
 	}
 	denied := allow(t, l, upload)
-	if denied.Allowed || denied.Limit.Policy != "in_flight" || denied.Limit.Hits != 3 || denied.Limit.Window != 0 || denied.Limit.RetryAfter <= 0 {
-		t.Errorf("the fourth: %+v", denied.Limit)
+	if denied.Allowed || denied.Limit().Policy != "in_flight" || denied.Limit().Hits != 3 || denied.Limit().Window != 0 || denied.Limit().RetryAfter <= 0 {
+		t.Errorf("the fourth: %+v", denied.Limit())
 	}
 	for _, d := range []limiter.Decision{denied, {}, allow(t, l, limiter.One("shop", "api_key", "k"))} {
 		if err := d.Release(t.Context()); err != nil {
@@ -331,7 +331,7 @@ func TestStoreError(t *testing.T) {
 			t.Fatal(err)
 		}
 		d, err := l.Allow(t.Context(), limiter.One("d", "k", "v"))
-		if d.Allowed != tt.allowed || !errors.Is(err, tt.err) || d.Degraded != (err == nil) || d.Limit.RetryAfter != tt.retry {
+		if d.Allowed != tt.allowed || !errors.Is(err, tt.err) || d.Degraded != (err == nil) || d.Limit().RetryAfter != tt.retry {
 			t.Errorf("%s: got %+v, %v", tt.choice, d, err)
 		}
 	}
@@ -347,8 +347,8 @@ func TestSwap(t *testing.T) {
 	if err := l.Swap(more); err != nil {
 		t.Fatal(err)
 	}
-	if d := allow(t, l, key); !d.Allowed || d.Limit.Hits != 10 || d.Limit.Remaining != 7 {
-		t.Errorf("after the swap: %+v", d.Limit)
+	if d := allow(t, l, key); !d.Allowed || d.Limit().Hits != 10 || d.Limit().Remaining != 7 {
+		t.Errorf("after the swap: %+v", d.Limit())
 	}
 	if err := l.Swap(more); err == nil || !strings.Contains(err.Error(), "in use already") {
 		t.Errorf("the same rules again: %v", err)
@@ -479,7 +479,7 @@ func TestMadeRules(t *testing.T) {
 		{[]limiter.Entry{{Key: "up", Value: "abc"}, {Key: "down", Value: "v"}}, "fixed 1 1s"},
 	} {
 		d := allow(t, l, limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: tt.entries}}})
-		if got := fmt.Sprint(d.Limit.Policy, " ", d.Limit.Hits, " ", d.Limit.Window); got != tt.want {
+		if got := fmt.Sprint(d.Limit().Policy, " ", d.Limit().Hits, " ", d.Limit().Window); got != tt.want {
 			t.Errorf("%v: got %q, want %q", tt.entries, got, tt.want)
 		}
 	}

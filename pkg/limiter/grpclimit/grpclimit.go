@@ -126,7 +126,7 @@ func (l *Limit) ask(c *Call, d *limiter.Decision) (header, trailer metadata.MD, 
 		// The text of the error may have addresses.
 		return nil, nil, status.Error(codes.Unavailable, "the limits cannot be checked now")
 	case middleware.Deny:
-		return nil, fields(d), denial(&d.Limit)
+		return nil, fields(d), denial(d.Limit())
 	case middleware.Tell:
 		return fields(d), nil, nil
 	case middleware.Pass:
@@ -146,7 +146,7 @@ func fields(d *limiter.Decision) metadata.MD {
 }
 
 // denial returns the status of a denied call.
-func denial(l *limiter.LimitStatus) error {
+func denial(l limiter.LimitStatus) error {
 	text := fmt.Sprintf("no room under limit %s", l.Name)
 	switch {
 	case l.Name == "":

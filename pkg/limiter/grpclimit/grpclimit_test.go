@@ -381,8 +381,8 @@ func TestKeys(t *testing.T) {
 		var got limiter.Decision
 		limit := newLimit(t, nil, grpclimit.Options{Descriptors: [][]grpclimit.Key{{tt.key}}, Decided: func(_ *grpclimit.Call, d limiter.Decision, _ error) { got = d }})
 		_, err := limit.Unary(tt.ctx, new(testv1.Empty), &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) { return "served", nil })
-		if err != nil || got.Limit.Rule != tt.want {
-			t.Errorf("%s: met %q, want %q, %v", name, got.Limit.Rule, tt.want, err)
+		if err != nil || got.Limit().Rule != tt.want {
+			t.Errorf("%s: met %q, want %q, %v", name, got.Limit().Rule, tt.want, err)
 		}
 	}
 }

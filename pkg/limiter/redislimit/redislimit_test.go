@@ -64,8 +64,8 @@ func TestTwoProcesses(t *testing.T) {
 		if l == apart {
 			want = 9
 		}
-		if d.Limit.Remaining != want || d.Degraded {
-			t.Errorf("request %d: remaining %d, want %d", i, d.Limit.Remaining, want)
+		if d.Limit().Remaining != want || d.Degraded {
+			t.Errorf("request %d: remaining %d, want %d", i, d.Limit().Remaining, want)
 		}
 	}
 	if keys, err := redis.Do("KEYS", "apart:*"); err != nil || keys == "" || strings.Contains(keys, "slidegate:") {
@@ -177,8 +177,8 @@ func TestScopes(t *testing.T) {
 		{1, route, 0, ""},
 	} {
 		d := allow(tt.region, tt.req)
-		if d.Allowed != (tt.denies == "") || d.Limit.Remaining != tt.remaining || !d.Allowed && d.Limit.Rule != tt.denies {
-			t.Errorf("region %d, %+v: allowed %v, %+v", tt.region, tt.req, d.Allowed, d.Limit)
+		if d.Allowed != (tt.denies == "") || d.Limit().Remaining != tt.remaining || !d.Allowed && d.Limit().Rule != tt.denies {
+			t.Errorf("region %d, %+v: allowed %v, %+v", tt.region, tt.req, d.Allowed, d.Limit())
 		}
 	}
 	upload := limiter.One("shop", "upload", "x")
