@@ -109,7 +109,7 @@ func TestScopesContract(t *testing.T) {
 // TestScopesInFlight: an end reaches every scope in which the stream may hold something.
 func TestScopesInFlight(t *testing.T) {
 	open := openScopes(t, spread)
-	windowtest.RunInFlight(t, windowtest.Options{Pieces: true}, func(t *testing.T) windowtest.InFlightHarness {
+	windowtest.RunInFlight(t, windowtest.Options{Steps: 2000, Pieces: true}, func(t *testing.T) windowtest.InFlightHarness {
 		h := open(t)
 		return windowtest.InFlightHarness{Stores: []window.Store{h.Store}, SetNow: h.SetNow, Epoch: h.Epoch}
 	})
