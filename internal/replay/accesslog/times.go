@@ -348,6 +348,9 @@ func (l *timeLayout) read(b []byte) (at int64, n int, ok bool) {
 		}
 		rest = rest[width:]
 	}
+	if ofYear > 0 {
+		m.month, m.day = 1, 1
+	}
 	at, ok = m.nanoseconds()
 	if ok && ofYear > 0 {
 		at += int64(ofYear-1) * 86400 * int64(time.Second)
@@ -389,7 +392,7 @@ func (m *moment) take(s timeStep, b []byte, ofYear *int) int {
 	case 'e':
 		if len(b) > 1 && b[0] == ' ' {
 			b = b[1:]
-			return 1 + number(&m.day, 1)
+			return 2 * number(&m.day, 1)
 		}
 		return number(&m.day, 2)
 	case 'j':
@@ -422,7 +425,8 @@ func (m *moment) takeWord(s timeStep, b []byte) int {
 	switch s.conversion {
 	case 's':
 		n := 0
-		for n < len(b) && n < 12 && b[n] >= '0' && b[n] <= '9' {
+		// The seconds have at most ten digits until the year 2286. Parts of a second can follow at once.
+		for n < len(b) && n < 10 && b[n] >= '0' && b[n] <= '9' {
 			m.epoch = m.epoch*10 + int64(b[n]-'0')
 			n++
 		}
