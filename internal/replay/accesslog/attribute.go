@@ -68,6 +68,46 @@ const (
 	maxOperatorsOfText           = 256
 )
 
+// CutOperator cuts a log format around its first operator, which it returns without percent signs.
+// Two percent signs in the text before are one in before. An argument in parentheses can have
+// percent signs and parentheses. operator is empty if there is none, and ok is false if the operator
+// has no end.
+func CutOperator(format string) (before, operator, rest string, ok bool) {
+	for {
+		text, after, found := strings.Cut(format, "%")
+		before += text
+		if !found {
+			return before, "", "", true
+		}
+		if !strings.HasPrefix(after, "%") {
+			length := operatorLength(after)
+			if length < 0 {
+				return before, "", "", false
+			}
+			return before, after[:length], after[length+1:], true
+		}
+		before, format = before+"%", after[1:]
+	}
+}
+
+// operatorLength returns the length of the operator at the start of a text, or -1.
+func operatorLength(text string) int {
+	depth := 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(':
+			depth++
+		case ')':
+			depth = max(0, depth-1)
+		case '%':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
 // Parse returns the attribute of an operator, with or without its percent signs. Operators that
 // mean the same give the same attribute: %REQUEST_HEADER(X-Tenant)% is REQ(x-tenant), and
 // %PATH(WQ:PATH)% is REQ(:path).
