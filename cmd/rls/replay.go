@@ -146,7 +146,7 @@ func (r *replayCmd) Run(c *cli) error {
 	default:
 		o.WhatIf = func(rule string) bool { return rule == r.WhatIf }
 	}
-	decisions, page, err := r.outputs(l)
+	decisions, page, err := r.outputs(c, l)
 	if err != nil {
 		return err
 	}
