@@ -13,7 +13,6 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -405,7 +404,6 @@ type side struct {
 
 	allowed, denied, unlimited, unknown uint64
 
-	one [1]policy.Descriptor // ends a stream
 	// best is the limit of an outcome, if another question was decided after it.
 	best policy.LimitStatus
 }
@@ -557,8 +555,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	}
 	if len(q.Descriptors) == 0 {
 		// The filter of the log's Envoy need not end streams: the end of the request is known.
-		s.one[0] = policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true}
-		req.Descriptors, req.Ending = s.one[:], endOfLog
+		req.Descriptors, req.Ending = []policy.Descriptor{policy.EndOfStream()}, endOfLog
 	}
 	if s.whatIf != nil && s.whatIf.search {
 		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)

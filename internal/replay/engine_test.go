@@ -268,7 +268,7 @@ type settling struct{ fields }
 func (s *settling) Describe(dst []Question, r *accesslog.Record) []Question {
 	dst = s.fields.Describe(dst, r)
 	return append(dst, Question{Domain: "edge", AtEnd: true, Descriptors: []policy.Descriptor{
-		{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true},
+		policy.EndOfStream(),
 		{Entries: descriptors.Descriptor{{Key: "bytes", Value: "all"}}, Cost: 5},
 	}})
 }

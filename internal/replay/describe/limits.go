@@ -234,16 +234,9 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 	for _, u := range l.always {
 		d.count(u)
 	}
-	// EndKey of package ratelimit: rls takes this descriptor for the end of the stream.
-	one.Ends = len(one.Entries) == 1 && one.Entries[0].Key == endKey && one.Entries[0].Value == endValue
+	one.Ends = policy.IsEndOfStream(one.Entries)
 	d.list = append(d.list, one)
 }
-
-// The descriptor that tells rls the end of a stream.
-const (
-	endKey   = "slidegate"
-	endValue = "end"
-)
 
 // costOf returns the number of hits in a value, as Envoy reads it.
 func costOf(v *accesslog.Value) (uint64, bool) {
