@@ -600,7 +600,7 @@ func TestCondition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range Figures {
+	for _, f := range figures {
 		row := fmt.Sprintf("| `%s` | %s | %s|", f.Name, f.Means, map[bool]string{true: "yes "}[f.OfRule])
 		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/replay.md has no row %s", row)
