@@ -34,6 +34,9 @@ const (
 	Rule      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:rule)"
 )
 
+// OriginalOrPath is the path that a rate limit sees, before Envoy rewrites it.
+const OriginalOrPath Attribute = "REQ(x-envoy-original-path?:path)"
+
 // Header returns the attribute of a request header.
 func Header(name string) Attribute { return Attribute("REQ(" + strings.ToLower(name) + ")") }
 
@@ -54,7 +57,6 @@ const (
 // The paths as Envoy's operators give them. Limits apply before Envoy rewrites the path, so the
 // original path is the one that [Path] and [PathOnly] mean.
 const (
-	originalOrPath     Attribute = "REQ(x-envoy-original-path?:path)"
 	originalPath       Attribute = "REQ(x-envoy-original-path)"
 	rewrittenPathOnly  Attribute = "PATH(NQ:PATH)"
 	originalPathOnly   Attribute = "PATH(NQ:ORIG)"
@@ -147,7 +149,7 @@ func canonical(name, argument, after string, hasArgument bool) Attribute {
 		return Attribute("RESP(" + strings.ToLower(argument) + ")" + after)
 	case "REQ_WITHOUT_QUERY":
 		switch header := strings.ToLower(argument); Attribute("REQ(" + header + ")") {
-		case originalOrPath:
+		case OriginalOrPath:
 			return PathOnly + Attribute(after)
 		case Path:
 			return rewrittenPathOnly + Attribute(after)
@@ -184,7 +186,7 @@ func pathOperator(form, from string) Attribute {
 	}
 	switch from {
 	case "", "ORIG_OR_PATH":
-		return originalOrPath
+		return OriginalOrPath
 	case "ORIG":
 		return originalPath
 	default:

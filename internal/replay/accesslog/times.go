@@ -53,14 +53,14 @@ type moment struct {
 	offset               int64 // of the zone, in seconds east
 	epoch                int64 // seconds since 1970, instead of a date
 	isEpoch              bool
-	noon, isPM           bool // a 12-hour clock
+	is12Hour, isPM       bool
 }
 
 // nanoseconds returns the time since 1970 in nanoseconds.
 func (m *moment) nanoseconds() (int64, bool) {
 	seconds := m.epoch
 	if !m.isEpoch {
-		if m.noon {
+		if m.is12Hour {
 			if m.hour < 1 || m.hour > 12 {
 				return 0, false
 			}
@@ -404,7 +404,7 @@ func (m *moment) take(s timeStep, b []byte, ofYear *int) int {
 	case 'H':
 		return number(&m.hour, 2)
 	case 'I':
-		m.noon = true
+		m.is12Hour = true
 		return number(&m.hour, 2)
 	case 'M':
 		return number(&m.minute, 2)

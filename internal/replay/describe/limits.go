@@ -94,13 +94,10 @@ func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, chang
 	return l
 }
 
-// original is the path as the rate limit sees it, before Envoy rewrites it.
-const original accesslog.Attribute = "REQ(x-envoy-original-path?:path)"
-
 // pathOf returns the attribute with the path that a limit sees.
 func pathOf(in *envoyfile.RateLimit, route *envoyfile.Route) accesslog.Attribute {
 	if route.Rewrites && !in.AtEnd {
-		return original
+		return accesslog.OriginalOrPath
 	}
 	return accesslog.Path
 }
