@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,4 +139,25 @@ func FuzzExplain(f *testing.F) {
 			t.Errorf("explain %q %q: %q", first, second, lines)
 		}
 	})
+}
+
+// TestWatched: rls test --watch runs the tests again if a file of tests, the settings, the rules or the
+// tiers change.
+func TestWatched(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	set, rules := file("rls.yaml", "secrets: {entries: [token]}\n"), file("rules.yaml", "domain: d\ndescriptors: [{key: a, rate_limit: {window: 1m, requests: 5}}]\n")
+	tests := file("a_test.yaml", "rules: rules.yaml\ntests: [{name: a, request: {descriptors: [\"a=1\"]}, steps: [{expect: {allowed: true}}]}]\n")
+	got := (&testCmd{Paths: []string{tests}}).watched(&cli{Config: set})
+	for _, want := range []string{tests, set, rules} {
+		if !slices.Contains(got, want) {
+			t.Errorf("watched: %q, without %s", got, want)
+		}
+	}
 }

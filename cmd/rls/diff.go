@@ -121,6 +121,8 @@ func (d *diffCmd) load(c *cli, path, tiers string) (set rulesdiff.Set, secrets s
 		return set, secrets, usageError{err}
 	case in.Settings != "":
 		return set, secrets, usage("%s is a settings file: name rules or tiers, and give --config for settings", path)
+	case len(in.Tests) > 0:
+		return set, secrets, usage("%s is a file of tests: name rules or tiers", path)
 	case in.Tiers != "" && tiers != "":
 		return set, secrets, usage("%s and %s are both tiers files: give one", path, tiers)
 	case tiers != "":

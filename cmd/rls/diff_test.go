@@ -47,6 +47,7 @@ func TestDiffExitCodes(t *testing.T) {
 	broken := put("broken.yaml", "domain: d\ndescriptors: [{key: api_key, rate_limit: {window: 1m}}]\n")
 	worse := put("worse.yaml", "domain: d\ndescriptors: [{kei: api_key}]\n")
 	set := put("settings.yaml", "grpc: {address: 127.0.0.1:0}\n")
+	tests := put("tests.yaml", "rules: new.yaml\ntests: [{name: a, request: {descriptors: [\"api_key=k\"]}, steps: [{expect: {allowed: true}}]}]\n")
 	strict := put("strict.yaml", "rules: {policy: fixed, retry_jitter: 20%, quota_mode: true}\nstore: {on_error: deny}\n")
 	observed := put("observed.yaml", "rules: {shadow_mode: true}\n")
 	digests := put("digests.yaml", "secrets: {entries: [token]}\n")
@@ -68,6 +69,7 @@ func TestDiffExitCodes(t *testing.T) {
 		{name: "one argument", args: []string{old}, code: 2, stderr: "rls diff OLD NEW"},
 		{name: "standard input twice", args: []string{"-", "-"}, code: 2, stderr: "both standard input"},
 		{name: "settings", args: []string{set, now}, code: 2, stderr: "is a settings file"},
+		{name: "a file of tests", args: []string{tests, now}, code: 2, stderr: "tests.yaml is a file of tests: name rules or tiers"},
 		{name: "two formats", args: []string{old, now, "--json", "--markdown"}, code: 2, stderr: "give one"},
 		{name: "an address without --live", args: []string{old, now, "--admin", "localhost:1"}, code: 2, stderr: "are for --live"},
 		{name: "tiers twice", args: []string{exampleTiers, exampleTiers, "--tiers", exampleTiers}, code: 2, stderr: "are both tiers files"},

@@ -146,7 +146,7 @@ func (r *replayCmd) Run(c *cli) error {
 	default:
 		o.WhatIf = func(rule string) bool { return rule == r.WhatIf }
 	}
-	decisions, page, err := r.outputs(l)
+	decisions, page, err := r.outputs(c, l)
 	if err != nil {
 		return err
 	}
@@ -208,22 +208,22 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		}
 	}
 	if r.Reorder == 0 {
-		r.Reorder = -1 // the reader's word for it
+		r.Reorder = -1 // the reader takes 0 for its default
 	}
 	return conditions, nil
 }
 
 // checkNames returns an error for a rule that a flag names and the rules do not have.
 func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Condition) error {
-	var names []string
-	for _, rule := range rules.All() {
-		if !slices.Contains(names, rule.Name) {
-			names = append(names, rule.Name)
-		}
-	}
 	known := func(flag, name string) error {
-		if slices.Contains(names, name) {
+		if slices.ContainsFunc(rules.All(), func(rule *policy.Rule) bool { return rule.Name == name }) {
 			return nil
+		}
+		var names []string
+		for _, rule := range rules.All() {
+			if !slices.Contains(names, rule.Name) {
+				names = append(names, rule.Name)
+			}
 		}
 		return usage("%s: there is no rule %q, only %s", flag, name, strings.Join(names, ", "))
 	}
@@ -308,7 +308,8 @@ func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*d
 	return d, nil
 }
 
-// needEnvoy says what makes descriptors of the requests of the logs.
+// needEnvoy returns the error of a command line without --envoy and --map. It recognises a log of
+// Envoy, for which only --envoy is advised.
 func (r *replayCmd) needEnvoy() error {
 	first := r.Logs[0]
 	if first != "-" {
@@ -411,7 +412,7 @@ func (j *replayJob) read() replay.Logs {
 	s := &j.stats
 	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd}
 	for _, f := range s.Faults {
-		logs.Errors = append(logs.Errors, replay.BrokenLine{File: f.File, Line: f.Line, Reason: f.Reason})
+		logs.Errors = append(logs.Errors, replay.BrokenLine(f))
 	}
 	return logs
 }

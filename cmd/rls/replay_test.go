@@ -196,7 +196,19 @@ func TestReplayHTML(t *testing.T) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
+	dir := t.TempDir()
+	set, below := filepath.Join(dir, "rls.yaml"), filepath.Join(dir, "rules", "below", "rules.yaml")
+	if err := os.MkdirAll(filepath.Dir(below), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string]string{set: "{}\n", below: readAll(t, flags[1])} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for more, want := range map[string]string{
+		"--config " + set + " --html " + set:                          "is one of the files that are read",
+		"--rules " + filepath.Join(dir, "rules") + " --html " + below: "is one of the files that are read",
 		"--html -":           "--html: name a file; standard output has the report",
 		"--html " + log:      "is one of the files that are read, and would be overwritten",
 		"--html " + flags[1]: "is one of the files that are read",

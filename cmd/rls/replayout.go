@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // An output is a file that a flag names. What it had before is there until the first byte is
@@ -18,8 +19,8 @@ type output struct {
 }
 
 // outputs creates the files of --decisions and --html.
-func (r *replayCmd) outputs(l loaded) (decisions, page *output, err error) {
-	inputs := slices.Concat(r.Logs, r.Envoy, []string{r.Map, r.Rules, r.Tiers, r.Against, r.AgainstTiers, l.Rules.Path, l.Tiers.Path})
+func (r *replayCmd) outputs(c *cli, l loaded) (decisions, page *output, err error) {
+	inputs := slices.Concat(r.Logs, r.Envoy, []string{c.Config, r.Map, r.Rules, r.Tiers, r.Against, r.AgainstTiers, l.Rules.Path, l.Tiers.Path})
 	if decisions, err = createOutput("--decisions", r.Decisions, inputs); err != nil {
 		return nil, nil, err
 	}
@@ -75,13 +76,33 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// isOf reports whether a file is one of those that are read if a directory is named.
+// isOf reports whether a file is one of those that are read if a directory is named: of rules also
+// those in the directories below it.
 func isOf(path, dir string) bool {
 	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() || !sameFile(filepath.Dir(path), dir) {
+	if err != nil || !info.IsDir() {
 		return false
 	}
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
+	above, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err == nil {
+		above, err = filepath.Abs(above)
+	}
+	if err != nil {
+		return false
+	}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".json": // of Envoy
+		return sameFile(above, dir)
+	case ".yaml", ".yml":
+		for !sameFile(above, dir) {
+			if above == filepath.Dir(above) {
+				return false
+			}
+			above = filepath.Dir(above)
+		}
+		return true
+	}
+	return false
 }
 
 // Write implements [io.Writer].
@@ -92,7 +113,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.file.Write(b)
 }
 
-// begin removes what the file had before.
+// begin removes the former content of the file before the first byte is written.
 func (o *output) begin() error {
 	if o.begun {
 		return nil
@@ -104,13 +125,13 @@ func (o *output) begin() error {
 	return nil
 }
 
-// close ends a file that is complete.
+// close closes a file that is complete.
 func (o *output) close() error {
 	o.ended = true
 	return errors.Join(o.begin(), o.file.Close())
 }
 
-// drop ends a file that may not be complete. A new file to which nothing was written goes.
+// drop closes a file that may not be complete. It removes a new file to which nothing was written.
 func (o *output) drop() {
 	if o == nil || o.ended {
 		return

@@ -300,7 +300,7 @@ func TestSeveralInstances(t *testing.T) {
 		t.Errorf("top:\n%s", out)
 	}
 	// The list of the first port is full. So a name that it lacks may have 7 there.
-	a.top.Entries = append(a.top.Entries, make([]insight.TopEntry, sumOf-2)...)
+	a.top.Entries = append(a.top.Entries, make([]insight.TopEntry, askedOfEach-2)...)
 	for n := range a.top.Entries[2:] {
 		a.top.Entries[n+2] = insight.TopEntry{Name: fmt.Sprint("filler-", n), Count: 7}
 	}

@@ -139,6 +139,9 @@ func (t *testCmd) check() (err error) {
 // watched returns the files that decide how the tests end, as far as they can be read.
 func (t *testCmd) watched(c *cli) []string {
 	paths := slices.Clone(t.Paths)
+	if c.Config != "" {
+		paths = append(paths, c.Config)
+	}
 	names, _ := t.names() // once reports the errors
 	ofCommand, _ := t.load(c)
 	for _, name := range names {

@@ -64,7 +64,7 @@ func (t *topCmd) Run(c *cli) error {
 	several := len(caller.instances) > 1
 	limit := t.Limit
 	if several {
-		limit = max(limit, sumOf) // a sum needs more of each list than it shows, or is too large
+		limit = max(limit, askedOfEach) // a sum needs more of each list than it shows, or is too large
 	}
 	values := url.Values{"by": {t.By}, "order": {t.Order}, "minutes": {strconv.Itoa(t.Minutes)}, "limit": {strconv.Itoa(limit)}}
 	all := askAll(context.Background(), caller.instances, func(ctx context.Context, to instance) (*insight.Top, error) {
@@ -87,8 +87,8 @@ func (t *topCmd) Run(c *cli) error {
 	return failed(all)
 }
 
-// sumOf is how long the lists of instances are of which rls makes one.
-const sumOf = 1000
+// askedOfEach is how many entries rls asks of each of several instances, at least.
+const askedOfEach = 1000
 
 // summed adds tops, of which each has at most limit entries. An entry that an instance does not list
 // counts with what it may have there, so that no count is smaller than the true one. Error is the

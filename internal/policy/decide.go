@@ -63,6 +63,22 @@ type Descriptor struct {
 	Ends bool
 }
 
+// EndOfStream returns the descriptor that says that the stream of the request has ended. Envoy's
+// configuration has its key and its value, so no client can send them.
+func EndOfStream() Descriptor {
+	return Descriptor{Entries: descriptors.Descriptor{{Key: endKey, Value: endValue}}, Ends: true}
+}
+
+// IsEndOfStream reports whether entries are those of [EndOfStream].
+func IsEndOfStream(entries descriptors.Descriptor) bool {
+	return len(entries) == 1 && entries[0].Key == endKey && entries[0].Value == endValue
+}
+
+const (
+	endKey   = "slidegate"
+	endValue = "end"
+)
+
 // Options of a [Decider]. Store is required.
 type Options struct {
 	// Store bounds its calls by itself, in addition to the deadline of the caller.

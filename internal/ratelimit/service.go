@@ -18,7 +18,6 @@ import (
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/unary"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -114,12 +113,6 @@ func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer [
 	}
 	return s.door.Handle(ctx, wait, c, answer)
 }
-
-// EndKey and EndValue are the only entry of the descriptor that ends a stream.
-const (
-	EndKey   = "slidegate"
-	EndValue = "end"
-)
 
 // call is one request and its verdict. The next request reuses its memory.
 type call struct {
@@ -238,12 +231,6 @@ func storeStatus(err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
-// ends reports whether a descriptor says that the stream has ended. Envoy's configuration has
-// both texts, so no client can send them.
-func ends(entries []descriptors.Entry) bool {
-	return len(entries) == 1 && entries[0].Key == EndKey && entries[0].Value == EndValue
-}
-
 // read turns the message into plain values and replaces each API key by its fingerprint.
 // If keepKeys is set, it keeps the keys for the source of tiers. It returns the number of
 // invalid limits in the message.
@@ -272,7 +259,7 @@ func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 	for i := range c.in.descriptors {
 		d := &c.in.descriptors[i]
 		n := d.entries
-		one := policy.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund, Ends: ends(rest[:n])}
+		one := policy.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund, Ends: policy.IsEndOfStream(rest[:n])}
 		rest = rest[n:]
 		if limit, ok := d.limit.asLimit(); d.limited && ok {
 			c.limits = append(c.limits, limit)

@@ -21,9 +21,9 @@ type Condition struct {
 	share    bool
 }
 
-// Figures are what a [Condition] can be about. Those with true can be about one rule. docs/replay.md
+// figures are what a [Condition] can be about. Those with true can be about one rule. docs/replay.md
 // lists them.
-var Figures = []struct {
+var figures = []struct {
 	Name, Means string
 	OfRule      bool
 }{
@@ -59,29 +59,29 @@ func ParseCondition(text string) (c Condition, err error) {
 		return c, fmt.Errorf("%q: expected a number such as 100 or 0.1%% after %s, not %q", text, c.operator, right)
 	}
 	if rest, ok := strings.CutPrefix(left, "rule:"); ok {
-		for _, f := range Figures {
+		for _, f := range figures {
 			if name, ok := strings.CutSuffix(rest, "."+f.Name); ok && f.OfRule && len(f.Name) > len(c.figure) {
 				c.rule, c.figure = name, f.Name
 			}
 		}
 		if c.rule == "" {
-			return c, fmt.Errorf("%q: expected rule:NAME.FIGURE with one of the figures %s", text, figures(true))
+			return c, fmt.Errorf("%q: expected rule:NAME.FIGURE with one of the figures %s", text, figureNames(true))
 		}
 		return c, nil
 	}
-	for _, f := range Figures {
+	for _, f := range figures {
 		if left == f.Name {
 			c.figure = f.Name
 			return c, nil
 		}
 	}
-	return c, fmt.Errorf("%q: there is no figure %q: expected one of %s, or rule:NAME. and one of %s", text, left, figures(false), figures(true))
+	return c, fmt.Errorf("%q: there is no figure %q: expected one of %s, or rule:NAME. and one of %s", text, left, figureNames(false), figureNames(true))
 }
 
-// figures lists the names of the figures, or of those that can be about one rule.
-func figures(ofRule bool) string {
+// figureNames lists the names of the figures, or of those that can be about one rule.
+func figureNames(ofRule bool) string {
 	var names []string
-	for _, f := range Figures {
+	for _, f := range figures {
 		if f.OfRule || !ofRule {
 			names = append(names, f.Name)
 		}

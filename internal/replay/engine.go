@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -289,7 +289,7 @@ const maxEnds = 1 << 18
 
 // endFirst decides what Envoy asks at the end that comes next.
 func (e *Engine) endFirst(ctx context.Context) error {
-	end := e.ends.pop()
+	end := heap.Pop(&e.ends).(*pending)
 	for i, s := range []*side{e.now, e.was} {
 		if s == nil || end.sides&(1<<i) == 0 {
 			continue
@@ -312,7 +312,7 @@ func (e *Engine) later(ctx context.Context, r *accesslog.Record, q *Question, s 
 		e.endless.last = e.number
 		e.endless.Requests++
 	}
-	e.ends.push(pending{at: r.At + after, number: e.number, sides: side, question: cloned(q)})
+	heap.Push(&e.ends, &pending{at: r.At + after, number: e.number, sides: side, question: cloned(q)})
 	if len(e.ends) > maxEnds {
 		return e.endFirst(ctx)
 	}
@@ -405,7 +405,6 @@ type side struct {
 
 	allowed, denied, unlimited, unknown uint64
 
-	one [1]policy.Descriptor // ends a stream
 	// best is the limit of an outcome, if another question was decided after it.
 	best policy.LimitStatus
 }
@@ -557,8 +556,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	}
 	if len(q.Descriptors) == 0 {
 		// The filter of the log's Envoy need not end streams: the end of the request is known.
-		s.one[0] = policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true}
-		req.Descriptors, req.Ending = s.one[:], endOfLog
+		req.Descriptors, req.Ending = []policy.Descriptor{policy.EndOfStream()}, endOfLog
 	}
 	if s.whatIf != nil && s.whatIf.search {
 		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)
@@ -590,43 +588,19 @@ type pending struct {
 	question Question
 }
 
-// ends is a heap of them, the earliest first.
+// ends is a heap of them, the earliest first; see [heap.Interface].
 type ends []*pending
 
-func (h ends) before(i, j int) bool {
+func (h ends) Len() int      { return len(h) }
+func (h ends) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h ends) Less(i, j int) bool {
 	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].number < h[j].number
 }
-
-func (h *ends) push(p pending) {
-	*h = append(*h, &p)
-	for i := len(*h) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !h.before(i, up) {
-			return
-		}
-		(*h)[i], (*h)[up] = (*h)[up], (*h)[i]
-		i = up
-	}
-}
-
-func (h *ends) pop() *pending {
-	s := *h
-	first, last := s[0], len(s)-1
-	s[0], s[last] = s[last], nil
-	s = s[:last]
-	for i := 0; ; {
-		least := i
-		for _, down := range [...]int{2*i + 1, 2*i + 2} {
-			if down < len(s) && s.before(down, least) {
-				least = down
-			}
-		}
-		if least == i {
-			break
-		}
-		s[i], s[least] = s[least], s[i]
-		i = least
-	}
-	*h = s
-	return first
+func (h *ends) Push(p any) { *h = append(*h, p.(*pending)) }
+func (h *ends) Pop() any {
+	last := len(*h) - 1
+	p := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return p
 }

@@ -240,6 +240,27 @@ func TestEngineDuration(t *testing.T) {
 	}
 }
 
+// TestWhatIfNeverFits: a cost above every limit is denied by every limit of a what-if, also the largest
+// cost there is.
+func TestWhatIfNeverFits(t *testing.T) {
+	from := new(records)
+	for i := range 4 {
+		from.add(time.Duration(i)*time.Second, "a")
+	}
+	rule := limited("tenant", per(5, time.Minute))
+	rule.Factor = 2
+	describer := &fields{keys: []string{"tenant"}, costs: []uint64{1, 1 << 63}}
+	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, rule), Describer: describer, WhatIf: func(string) bool { return true }}, from)
+	for _, row := range r.Rules[0].WhatIf.Rows {
+		if row.Denied < 2 || row.Limit >= 4 && row.Denied > 2 {
+			t.Errorf("limit %d: %d denied, and two requests fit no limit", row.Limit, row.Denied)
+		}
+	}
+	if r.Denied != 2 {
+		t.Errorf("%d denied, want 2", r.Denied)
+	}
+}
+
 // settling asks in flight, and at the end gives the place back and reports a cost, as
 // envoy/in-flight.yaml does.
 type settling struct{ fields }
@@ -247,7 +268,7 @@ type settling struct{ fields }
 func (s *settling) Describe(dst []Question, r *accesslog.Record) []Question {
 	dst = s.fields.Describe(dst, r)
 	return append(dst, Question{Domain: "edge", AtEnd: true, Descriptors: []policy.Descriptor{
-		{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true},
+		policy.EndOfStream(),
 		{Entries: descriptors.Descriptor{{Key: "bytes", Value: "all"}}, Cost: 5},
 	}})
 }
@@ -579,7 +600,7 @@ func TestCondition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range Figures {
+	for _, f := range figures {
 		row := fmt.Sprintf("| `%s` | %s | %s|", f.Name, f.Means, map[bool]string{true: "yes "}[f.OfRule])
 		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/replay.md has no row %s", row)

@@ -9,9 +9,9 @@ import (
 // denied.
 const maxVariedBytes = 256 << 20
 
-// A memory bounds what the variants of one what-if hold: logs, and denied callers. Above its bound, the variants with the
-// most bytes keep only the logs whose hashes end with one more zero, as a [logTable] does. What the
-// kept logs count then stands for the others too.
+// A memory bounds what the variants of one what-if hold: logs, and denied callers. Above its bound,
+// the variants with the most bytes keep only the logs whose hashes end with one more zero, as a
+// [logTable] does. What the kept logs count then stands for the others too.
 type memory struct {
 	held, most int // bytes
 	all        []*variants

@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -420,9 +421,12 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 	last := len(g.limits) - 1
 	c.Limit.Hits = g.limits[last]
 	used, _ := window.Weigh(l.log, now, c.Log(), c.Limit.Hits)
-	need := used + max(c.Cost, 1)
-	if c.Mode == window.Refund {
+	need, carry := bits.Add64(used, max(c.Cost, 1), 0)
+	switch {
+	case c.Mode == window.Refund:
 		need = 0
+	case carry > 0:
+		need = math.MaxUint64
 	}
 	if need <= g.limits[0] && len(l.apart) == 0 {
 		g.take(&l.log, c, g.limits[last], now)

@@ -99,16 +99,16 @@ func (c *carried) past(logs []insight.LimitUsage, into time.Duration) past {
 	}
 	p := past{u: best, policy: policy.ParsePolicy(best.Policy), window: windowOf(best), debts: c.debts}
 	left := time.Duration(best.NextFree * float64(time.Second))
-	switch p.policy {
-	case window.Fixed:
-		p.short, p.long = max(p.window-left-rounded, 0), p.window-left+rounded
-	case window.Calendar: // a month has 28 to 31 days, a day 23 to 25 hours
-		p.short, p.long = max(p.window*9/10-left, 0), p.window*10/9-left
-	case window.SlidingCounter:
-		p.readCounter(time.Duration(best.Empty * float64(time.Second)))
-	}
-	if best.Used == 0 && p.policy != window.Sliding {
+	switch {
+	case p.policy == window.Sliding: // its history has the times
+	case best.Used == 0:
 		p.short, p.long = 0, p.window
+	case p.policy == window.Fixed:
+		p.short, p.long = max(p.window-left-rounded, 0), p.window-left+rounded
+	case p.policy == window.Calendar: // a month has 28 to 31 days, a day 23 to 25 hours
+		p.short, p.long = max(p.window*9/10-left, 0), p.window*10/9-left
+	case p.policy == window.SlidingCounter:
+		p.readCounter(time.Duration(best.Empty * float64(time.Second)))
 	}
 	return p
 }

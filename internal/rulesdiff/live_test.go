@@ -330,3 +330,22 @@ func TestLiveTexts(t *testing.T) {
 		}
 	}
 }
+
+// TestLiveOfAnEmptyLog: a log denies nothing for certain if its last hit expires while it is read.
+func TestLiveOfAnEmptyLog(t *testing.T) {
+	for _, policy := range []string{"sliding_counter", "fixed", "sliding"} {
+		was := mustLoad(t, liveTiers(), liveRule("policy: "+policy+", window: 1m, requests: 10"))
+		is := mustLoad(t, liveTiers(), liveRule("window: 2m, requests: 5"))
+		s := newService(t, was)
+		s.ask(was.Rules, "k0")
+		logs := s.logs()
+		logs[0].Used, logs[0].Remaining, logs[0].NextFree, logs[0].Empty, logs[0].History = 0, 10, 0, 0, nil
+		r := rulesdiff.Compare(was, is)
+		r.AddLive(was, is, [][]insight.LimitUsage{logs}, time.Unix(0, int64(s.clock)), nil)
+		for _, l := range r.Live.Limits {
+			if l.Denied > 0 {
+				t.Errorf("%s: %+v", policy, l)
+			}
+		}
+	}
+}

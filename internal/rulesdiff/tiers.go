@@ -41,34 +41,20 @@ func orEmpty(d *tier.Directory) *tier.Directory {
 
 // tier adds a change of tiers, with the limits of each. An empty tier has none.
 func (c *comparison) tier(t TierChange, before, after string) {
-	t.Verdict = Neither
-	t.Changes = []Change{}
-	add := func(one Change) {
-		if len(t.Changes) < MaxChanges {
-			t.Changes = append(t.Changes, one)
-		} else {
-			t.LeftOut++
-		}
-	}
+	var all move
 	switch t.What {
 	case "default":
-		all := c.moved(before, after, nil)
-		t.Verdict, t.Changes, t.LeftOut = all.verdict, all.changes, all.leftOut
+		all = c.moved(before, after, nil)
 	case "added":
-		for _, r := range c.new.Rules.All() {
-			if _, ok := r.ByTier[after]; ok {
-				limits := sample(c.new.Rules, r, after)
-				add(Change{What: "limits", Rule: r.Name, New: textOf(limits), Verdict: Neither, Worst: worst(limits)})
-			}
-		}
+		all = limitsOfTier(c.new.Rules, after)
 	default:
-		for _, r := range c.old.Rules.All() {
-			if _, ok := r.ByTier[before]; ok {
-				limits := sample(c.old.Rules, r, before)
-				add(Change{What: "limits", Rule: r.Name, Old: textOf(limits), Verdict: Neither, Worst: worst(limits)})
-			}
+		all = limitsOfTier(c.old.Rules, before)
+		for i := range all.changes {
+			one := &all.changes[i]
+			one.Old, one.New = one.New, ""
 		}
 	}
+	t.Verdict, t.Changes, t.LeftOut = all.verdict, all.changes, all.leftOut
 	c.report.Tiers = append(c.report.Tiers, t)
 	c.report.Verdict = join(c.report.Verdict, t.Verdict)
 }
@@ -99,6 +85,19 @@ func (c *comparison) moved(before, after string, except []string) move {
 	return m
 }
 
+// limitsOfTier returns the limits of a tier under the rules that name it, as new ones.
+func limitsOfTier(rs *policy.Rules, name string) move {
+	m := move{verdict: Neither, changes: []Change{}}
+	for _, r := range rs.All() {
+		if _, ok := r.ByTier[name]; ok {
+			limits := sample(rs, r, name)
+			m.add(r, []Change{{What: "limits", New: textOf(limits), Verdict: Neither, Worst: worst(limits)}})
+		}
+	}
+	return m
+}
+
+// add adds the changes of a rule, up to the bound of the list.
 func (m *move) add(r *policy.Rule, all []Change) {
 	for _, one := range all {
 		one.Rule = r.Name

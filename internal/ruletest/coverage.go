@@ -170,7 +170,8 @@ func (r *Report) Add(results []Result, parts []Part, notRun int) {
 // mostOverrides bounds how many overrides that no test reached are listed.
 const mostOverrides = 20
 
-// Untested returns a line for each part that no test reached, and none if tests were chosen by their names.
+// Untested returns a line for each part that no test reached, and none if tests were chosen by their
+// names.
 func (r *Report) Untested() (lines []string) {
 	overrides := 0
 	for i := range r.Parts {

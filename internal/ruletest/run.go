@@ -18,7 +18,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // A Result is how a test went.
@@ -226,7 +225,7 @@ func (r *Runner) request(test string, q *ruletests.Request) (req policy.Request,
 	}
 	if q.End != "" {
 		// What Envoy sends at the end of a stream, before the costs that are known only then.
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: "slidegate", Value: "end"}}, Ends: true})
+		req.Descriptors = append(req.Descriptors, policy.EndOfStream())
 	}
 	for _, d := range q.Descriptors {
 		entries := slices.Clone(d.Entries)

@@ -57,7 +57,7 @@ func (v *virtual) decide(ctx context.Context, at time.Duration, key string) (all
 		Domain: domain, Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{entry}, Cost: 1}},
 	}, nil)
 	if err != nil || verdict.Allowed {
-		return verdict != nil && err == nil, 0, err
+		return err == nil, 0, err
 	}
 	for _, h := range v.render.Append(nil, verdict, time.Now) {
 		if h.Name == "retry-after" {

@@ -9,9 +9,10 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// AppendVerdict appends the entries of a Struct that describe v, in ascending order of
-// their names. It names the policy of the decisive limit if that is not sliding. It does not append the caller: see [AppendSubject]. echo, unless it is
-// nil, appends entries whose names are between "degraded_by" and "limit".
+// AppendVerdict appends the entries of a Struct that describe v, in ascending order of their names.
+// It names the policy of the decisive limit if that is not sliding. It does not append the caller:
+// see [AppendSubject]. echo, unless it is nil, appends entries whose names are between "degraded_by"
+// and "limit".
 func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte {
 	if v.Unresolved {
 		b = wire.AppendBoolEntry(b, "caller_unresolved", true)

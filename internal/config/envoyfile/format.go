@@ -12,57 +12,24 @@ import (
 
 // Parse reads a format of Envoy's access logs: text with operators in percent signs. %% is one
 // percent sign. An error is a sentence that says what is wrong.
-func Parse(format string) ([]Part, error) {
-	var parts []Part
-	text := func(s string) {
-		if n := len(parts); n > 0 && parts[n-1].Attribute == "" {
-			parts[n-1].Text += s
-		} else if s != "" {
-			parts = append(parts, Part{Text: s})
-		}
-	}
-	for rest := format; rest != ""; {
-		before, after, found := strings.Cut(rest, "%")
-		text(before)
-		if !found {
-			break
-		}
-		if strings.HasPrefix(after, "%") {
-			text("%")
-			rest = after[1:]
-			continue
-		}
-		length := operatorLength(after)
-		if length < 0 {
+func Parse(format string) (parts []Part, err error) {
+	for {
+		before, text, rest, ok := accesslog.CutOperator(format)
+		if !ok {
 			return nil, errors.New("a percent sign opens an operator that no other one closes; write %% for a percent sign")
 		}
-		part, err := operator(after[:length])
+		if before != "" {
+			parts = append(parts, Part{Text: before})
+		}
+		if text == "" {
+			return parts, nil
+		}
+		part, err := operator(text)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, part)
-		rest = after[length+1:]
+		parts, format = append(parts, part), rest
 	}
-	return parts, nil
-}
-
-// operatorLength returns the length of the operator at the start of a text, or -1. Its argument
-// may have percent signs and brackets.
-func operatorLength(text string) int {
-	depth := 0
-	for i := range len(text) {
-		switch text[i] {
-		case '(':
-			depth++
-		case ')':
-			depth = max(0, depth-1)
-		case '%':
-			if depth == 0 {
-				return i
-			}
-		}
-	}
-	return -1
 }
 
 // operator reads an operator without its percent signs.

@@ -72,11 +72,9 @@ func (r *reader) files(paths []string) (names []string) {
 }
 
 type reader struct {
-	report *strict.Report
-	config *Config
-	// named are the route configurations by their names, and loose those that no manager has.
-	named   map[string]*Routes
-	loose   []*Routes
+	report  *strict.Report
+	config  *Config
+	loose   []*Routes // the route configurations that no manager has
 	waiting []waiting
 	d       *strict.Decoder // of the current document
 	aliased int             // the values of it that were found through aliases
@@ -281,12 +279,12 @@ func snake(camel string) string {
 
 // finish connects the managers with the routes that they name.
 func (r *reader) finish(paths []string) {
-	r.named = make(map[string]*Routes)
+	named := make(map[string]*Routes)
 	for _, l := range r.loose {
-		r.named[l.Name] = l
+		named[l.Name] = l
 	}
 	for _, w := range r.waiting {
-		if w.manager.Routes = r.named[w.name]; w.manager.Routes == nil {
+		if w.manager.Routes = named[w.name]; w.manager.Routes == nil {
 			w.d.Problem(w.spot, "the files have no route configuration %s: add its file, or give a dump of Envoy's /config_dump", strict.Quote(w.name))
 		}
 	}

@@ -34,6 +34,9 @@ const (
 	Rule      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:rule)"
 )
 
+// OriginalOrPath is the path that a rate limit sees, before Envoy rewrites it.
+const OriginalOrPath Attribute = "REQ(x-envoy-original-path?:path)"
+
 // Header returns the attribute of a request header.
 func Header(name string) Attribute { return Attribute("REQ(" + strings.ToLower(name) + ")") }
 
@@ -54,7 +57,6 @@ const (
 // The paths as Envoy's operators give them. Limits apply before Envoy rewrites the path, so the
 // original path is the one that [Path] and [PathOnly] mean.
 const (
-	originalOrPath     Attribute = "REQ(x-envoy-original-path?:path)"
 	originalPath       Attribute = "REQ(x-envoy-original-path)"
 	rewrittenPathOnly  Attribute = "PATH(NQ:PATH)"
 	originalPathOnly   Attribute = "PATH(NQ:ORIG)"
@@ -67,6 +69,46 @@ const (
 	maxOperatorLength            = 1 << 10
 	maxOperatorsOfText           = 256
 )
+
+// CutOperator cuts a log format around its first operator, which it returns without percent signs.
+// Two percent signs in the text before are one in before. An argument in parentheses can have
+// percent signs and parentheses. operator is empty if there is none, and ok is false if the operator
+// has no end.
+func CutOperator(format string) (before, operator, rest string, ok bool) {
+	for {
+		text, after, found := strings.Cut(format, "%")
+		before += text
+		if !found {
+			return before, "", "", true
+		}
+		if !strings.HasPrefix(after, "%") {
+			length := operatorLength(after)
+			if length < 0 {
+				return before, "", "", false
+			}
+			return before, after[:length], after[length+1:], true
+		}
+		before, format = before+"%", after[1:]
+	}
+}
+
+// operatorLength returns the length of the operator at the start of a text, or -1.
+func operatorLength(text string) int {
+	depth := 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(':
+			depth++
+		case ')':
+			depth = max(0, depth-1)
+		case '%':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
 
 // Parse returns the attribute of an operator, with or without its percent signs. Operators that
 // mean the same give the same attribute: %REQUEST_HEADER(X-Tenant)% is REQ(x-tenant), and
@@ -107,7 +149,7 @@ func canonical(name, argument, after string, hasArgument bool) Attribute {
 		return Attribute("RESP(" + strings.ToLower(argument) + ")" + after)
 	case "REQ_WITHOUT_QUERY":
 		switch header := strings.ToLower(argument); Attribute("REQ(" + header + ")") {
-		case originalOrPath:
+		case OriginalOrPath:
 			return PathOnly + Attribute(after)
 		case Path:
 			return rewrittenPathOnly + Attribute(after)
@@ -144,7 +186,7 @@ func pathOperator(form, from string) Attribute {
 	}
 	switch from {
 	case "", "ORIG_OR_PATH":
-		return originalOrPath
+		return OriginalOrPath
 	case "ORIG":
 		return originalPath
 	default:

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,9 @@ const (
 	// one line with a wrong time must not make all others late.
 	maxJump = int64(time.Hour)
 )
+
+// tooLong says what is wrong with a line above maxLine.
+var tooLong = fmt.Sprintf("has more than %d bytes", maxLine)
 
 // A file is one log.
 type file struct {
@@ -243,7 +247,7 @@ func (f *file) closeRaw() {
 // as the format needs, because more may come late. rest reports whether the file has more.
 func (f *file) sample(regular bool, formats []*format) (sample []byte, rest bool, err error) {
 	sample = make([]byte, 0, 4<<10)
-	for len(sample) < sampleBytes {
+	for len(sample) < sampleBytes || len(sample) <= maxLine && bytes.IndexByte(sample, '\n') < 0 {
 		if len(sample) == cap(sample) {
 			sample = append(sample, make([]byte, len(sample))...)[:len(sample)]
 		}
@@ -305,15 +309,16 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 		}
 		good, told, mark := 0, 0, int64(0)
 		for line := range bytes.Lines(withoutMark(sample)) {
-			if line = trimLine(line); len(line) == 0 || len(line) > maxLine {
+			if line = trimLine(line); len(line) == 0 {
 				continue
 			}
-			at, is, reason, _ := d.decode(line)
+			at, is, reason := int64(0), isBroken, tooLong
+			if len(line) <= maxLine {
+				at, is, reason, _ = d.decode(line)
+			}
 			switch {
 			case is == isBroken:
-				if fault == "" {
-					fault = reason
-				}
+				fault = cmp.Or(fault, reason)
 				continue
 			case is == isRequest && (mark == 0 || at < mark):
 				mark = at
@@ -438,7 +443,7 @@ func (f *file) run() {
 			line = withoutMark(line)
 		}
 		if long {
-			b.fault(f, number, fmt.Sprintf("has more than %d bytes", maxLine))
+			b.fault(f, number, tooLong)
 			continue
 		}
 		if line = trimLine(line); len(line) > 0 {

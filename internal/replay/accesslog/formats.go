@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// EnvoyDefault is the text format that Envoy writes if its configuration has none.
-const EnvoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% ` +
+// envoyDefault is the text format that Envoy writes if its configuration has none.
+const envoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% ` +
 	`%RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% ` +
 	`"%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
 
@@ -77,8 +77,8 @@ func NameOf(a Attribute) string {
 var meshes = []field{
 	{"start_time", StartTime},
 	{"method", Method},
-	{"path", originalOrPath},
-	{"x-envoy-origin-path", originalOrPath},
+	{"path", OriginalOrPath},
+	{"x-envoy-origin-path", OriginalOrPath},
 	{"protocol", Protocol},
 	{"response_code", Status},
 	{"response_flags", Flags},
@@ -145,7 +145,7 @@ func caddyFormat(want []Attribute) *format {
 		}
 		for _, header := range strings.Split(strings.TrimSuffix(inner, ")"), "?") {
 			if header != "" && header[0] != ':' && !strings.Contains(header, ")") {
-				fields = append(fields, field{"request.headers." + textproto.CanonicalMIMEHeaderKey(header), Header(header)})
+				fields = append(fields, field{caddyHeaders + textproto.CanonicalMIMEHeaderKey(header), Header(header)})
 			}
 		}
 	}
@@ -172,11 +172,11 @@ func candidates(o *Options) ([]*format, error) {
 	}
 	switch o.Format {
 	case "":
-		return slices.Concat(writtenFormats(o.Written), ours, []*format{caddyFormat(o.Want), text("envoy", EnvoyDefault)}, nginx), nil
+		return slices.Concat(writtenFormats(o.Written), ours, []*format{caddyFormat(o.Want), text("envoy", envoyDefault)}, nginx), nil
 	case "json":
 		return ours, nil
 	case "envoy":
-		return []*format{text("envoy", EnvoyDefault)}, nil
+		return []*format{text("envoy", envoyDefault)}, nil
 	case "nginx":
 		return nginx, nil
 	case "caddy":

@@ -120,8 +120,8 @@ func TestMappedFields(t *testing.T) {
 // TestParse lists operators that mean the same.
 func TestParse(t *testing.T) {
 	for operator, want := range map[string]Attribute{
-		"%REQ(X-Tenant)%": Header("x-tenant"), "%REQUEST_HEADER(:METHOD)%": Method, "REQ(:PATH)": Path, "%PATH%": originalOrPath, "%PATH(WQ)%": originalOrPath,
-		"%PATH(WQ:ORIG_OR_PATH)%": originalOrPath, "%PATH(WQ:PATH)%": Path, "%PATH(WQ:ORIG)%": originalPath, "%PATH(NQ)%": PathOnly, "%PATH(NQ:ORIG_OR_PATH)%": PathOnly,
+		"%REQ(X-Tenant)%": Header("x-tenant"), "%REQUEST_HEADER(:METHOD)%": Method, "REQ(:PATH)": Path, "%PATH%": OriginalOrPath, "%PATH(WQ)%": OriginalOrPath,
+		"%PATH(WQ:ORIG_OR_PATH)%": OriginalOrPath, "%PATH(WQ:PATH)%": Path, "%PATH(WQ:ORIG)%": originalPath, "%PATH(NQ)%": PathOnly, "%PATH(NQ:ORIG_OR_PATH)%": PathOnly,
 		"%PATH(NQ:PATH)%": rewrittenPathOnly, "%REQ_WITHOUT_QUERY(:PATH)%": rewrittenPathOnly, "%REQ_WITHOUT_QUERY(X-ENVOY-ORIGINAL-PATH?:PATH)%": PathOnly,
 		"%REQ(X):10%": "REQ(x):10", "%METADATA(DYNAMIC:a:b)%": Metadata("a", "b"), "%START_TIME(%s)%": "START_TIME(%s)", "%DURATION%": Duration, "%RESPONSE_CODE_DETAILS(ALLOW_WHITESPACES)%": Details,
 	} {

@@ -74,6 +74,21 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestLongFirstLine recognises the format of a file that begins with a line of nearly the largest size.
+func TestLongFirstLine(t *testing.T) {
+	content := jsonAt(1, "/"+strings.Repeat("a", 900<<10)) + jsonAt(2, "/b")
+	for _, o := range []accesslog.Options{{Paths: []string{write(t, "log", content)}}, {Paths: []string{"-"}, Stdin: strings.NewReader(content)}} {
+		o.Want = onlyPath
+		if got, stats, err := all(t, o); err != nil || len(got) != 2 || got[1] != "2s /b" || stats.Broken != 0 {
+			t.Errorf("%s: %d requests, %+v, %v", o.Paths, len(got), stats, err)
+		}
+	}
+	long := write(t, "log", jsonAt(1, "/"+strings.Repeat("a", 1<<20)))
+	if _, _, err := all(t, accesslog.Options{Paths: []string{long}, Format: "envoy"}); err == nil || !strings.Contains(err.Error(), "the first one has more than 1048576 bytes") {
+		t.Errorf("a line that is too long: %v", err)
+	}
+}
+
 // TestEndMissing reads packed files without their ends: what was read until there is kept.
 func TestEndMissing(t *testing.T) {
 	var content strings.Builder

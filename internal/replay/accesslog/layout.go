@@ -55,12 +55,12 @@ type source struct {
 // sourcesOf returns from what an attribute can be had without loss, the best source first.
 func sourcesOf(want Attribute) []source {
 	switch want {
-	case Path, originalOrPath:
-		return []source{{originalOrPath, asIs}, {originalPath, asIs}, {Path, asIs}, {RequestLine, pathOfLine}}
+	case Path, OriginalOrPath:
+		return []source{{OriginalOrPath, asIs}, {originalPath, asIs}, {Path, asIs}, {RequestLine, pathOfLine}}
 	case PathOnly:
 		return []source{
 			{PathOnly, asIs},
-			{originalOrPath, withoutQuery},
+			{OriginalOrPath, withoutQuery},
 			{originalPathOnly, asIs},
 			{originalPath, withoutQuery},
 			{rewrittenPathOnly, asIs},
@@ -181,31 +181,23 @@ func portOf(address []byte) []byte {
 
 // secondsOf reads a decimal number of seconds as nanoseconds.
 func secondsOf(b []byte) (int64, bool) {
-	n := skipDigits(b, 0)
-	if n == 0 || n > 9 {
-		f, err := strconv.ParseFloat(string(b), 64)
-		if err != nil || !(f >= 0 && f < 1e9) {
-			return 0, false
+	if n := skipDigits(b, 0); n > 0 && n <= 9 {
+		var whole int64
+		for _, c := range b[:n] {
+			whole = whole*10 + int64(c-'0')
 		}
-		return int64(f * 1e9), true
+		if n == len(b) {
+			return whole * 1e9, true
+		}
+		if nanos, width := fraction(b[n+1:]); b[n] == '.' && n+1+width == len(b) {
+			return whole*1e9 + nanos, true
+		}
 	}
-	var whole int64
-	for _, c := range b[:n] {
-		whole = whole*10 + int64(c-'0')
+	f, err := strconv.ParseFloat(string(b), 64)
+	if err != nil || !(f >= 0 && f < 1e9) {
+		return 0, false
 	}
-	if n == len(b) {
-		return whole * 1e9, true
-	}
-	if b[n] != '.' {
-		f, err := strconv.ParseFloat(string(b), 64)
-		return int64(f * 1e9), err == nil && f >= 0 && f < 1e9
-	}
-	nanos, width := fraction(b[n+1:])
-	if n+1+width != len(b) {
-		f, err := strconv.ParseFloat(string(b), 64)
-		return int64(f * 1e9), err == nil && f >= 0 && f < 1e9
-	}
-	return whole*1e9 + nanos, true
+	return int64(f * 1e9), true
 }
 
 // partOfLine returns a part of a line such as GET /a?b HTTP/1.1. A line of another form is no

@@ -252,6 +252,36 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// TestTimeLayouts reads times in formats of START_TIME. Zero: the text is no time of the format.
+func TestTimeLayouts(t *testing.T) {
+	for _, c := range []struct {
+		format, text string
+		want         int64
+	}{
+		{"%s", "1795427313", 1795427313e9},
+		{"%s.%3f", "1795427313.759", 1795427313759e6},
+		{"%s%3f", "1795427313759", 1795427313759e6},
+		{"%s%9f", "1795427313759000001", 1795427313759000001},
+		{"%Y-%m-%d %H:%M", "2024-02-29 00:30", 1709166600e9},
+		{"%Y-%j %H:%M", "2024-060 00:30", 1709166600e9},
+		{"%Y-%m-%d (%j) %H:%M", "2024-02-29 (060) 00:30", 1709166600e9},
+		{"%e %b %Y %H", "29 Feb 2024 00", 1709164800e9},
+		{"%e %b %Y %H", " 1 Mar 2024 00", 1709251200e9},
+		{"%e %b %Y %H", "  Mar 2024 00", 0},
+		{"%e %b %Y %I %p", "29 Feb 2024 12 AM", 1709164800e9},
+		{"%d %B %Y %H %z", "29 february 2024 02 +0200", 1709164800e9},
+	} {
+		l, err := newTimeLayout(c.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, n, ok := l.read([]byte(c.text))
+		if ok = ok && n == len(c.text); ok != (c.want > 0) || ok && got != c.want {
+			t.Errorf("%s: %q is %d (%v), want %d", c.format, c.text, got, ok, c.want)
+		}
+	}
+}
+
 var benchLines = []struct{ name, line string }{
 	{"json", `{"client":"10.0.1.2","degraded":null,"details":"via_upstream","duration_ms":3,"flags":"-","grpc_status":null,"limit":100,"method":"GET","path":"/search/1","protocol":"HTTP/1.1","remaining":97,"request_id":"f97a48a4-320f-45ea-8f00-8df8d2cc9563","retry_after":null,"rule":"per-key","shadowed":null,"status":200,"subject":"customer-1","tier":"gold","time":"2026-11-23T09:48:33.759Z","upstream":"127.0.0.1:8080"}`},
 	{"envoy", textSeeds[0]},

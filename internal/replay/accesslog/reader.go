@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Defaults of [Options].
-const (
-	DefaultReorder       = time.Minute
-	DefaultMaxHeld int64 = 256 << 20
-)
+// DefaultReorder is the default of Options.Reorder.
+const DefaultReorder = time.Minute
+
+// defaultMaxHeld is the default of Options.MaxHeld.
+const defaultMaxHeld = 256 << 20
 
 // maxLine is the longest line that is read, in bytes. A longer one is broken.
 const maxLine = 1 << 20
@@ -111,7 +111,7 @@ func Open(o Options) (*Reader, error) {
 		r.reorder = 0
 	}
 	if r.maxHeld <= 0 {
-		r.maxHeld = DefaultMaxHeld
+		r.maxHeld = defaultMaxHeld
 	}
 	r.wants = len(o.Want)
 	if o.Stdin == nil {

@@ -75,6 +75,18 @@ func TestShippedJSON(t *testing.T) {
 	}
 }
 
+// TestOperators reads a text whose format has an operator with percent signs and parentheses in its
+// argument, and percent signs that are text.
+func TestOperators(t *testing.T) {
+	o := accesslog.Options{
+		Paths: []string{write(t, "a.log", "%100% 1970-01-01T00:00:01Z 1 /a%\n")}, Want: onlyPath,
+		Format: "%%100%% %START_TIME% %CEL((size(request.path) + 1) % 2)% %PATH(NQ)%%%\\n",
+	}
+	if got, _, err := all(t, o); err != nil || len(got) != 1 || got[0] != "1s /a" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 // TestWritten: of the formats of Envoy's configuration that one counts by which the file says most,
 // and a known format if it reads more lines.
 func TestWritten(t *testing.T) {

@@ -137,25 +137,20 @@ func newTextFormat(name, text string) (*format, error) {
 	} else {
 		f.text.escapes = true
 	}
-	for literal := ""; ; {
-		before, op, rest, err := split(text)
+	for {
+		literal, op, rest, err := split(text)
 		if err != nil {
 			return nil, err
 		}
-		literal += before
-		if op.attribute == "" && rest == "" {
+		if op.attribute == "" {
 			f.text.setEnd(literal)
 			break
-		}
-		text = rest
-		if op.attribute == "" {
-			continue
 		}
 		if err := f.text.add(literal, op); err != nil {
 			return nil, err
 		}
 		f.slots = append(f.slots, op.attribute)
-		literal = ""
+		text = rest
 	}
 	if len(f.slots) == 0 {
 		return nil, fmt.Errorf("the log format has no %%OPERATORS%% of Envoy and no $variables of nginx")
@@ -191,29 +186,15 @@ func (f *textFormat) add(literal string, op textOp) error {
 // nextOperator splits off the first operator of a format of Envoy. The operator has no attribute if
 // there is none.
 func nextOperator(text string) (before string, op textOp, rest string, err error) {
-	before, rest, found := strings.Cut(text, "%")
-	if !found {
-		return text, op, "", nil
-	}
-	if strings.HasPrefix(rest, "%") {
-		if rest = rest[1:]; rest == "" {
-			return before + "%", op, "", nil
-		}
-		return before + "%", op, rest, nil
-	}
-	end := strings.IndexAny(rest, "%(")
-	if end >= 0 && rest[end] == '(' {
-		if closing := strings.IndexByte(rest, ')'); closing > 0 {
-			if end = strings.IndexByte(rest[closing:], '%'); end >= 0 {
-				end += closing
-			}
-		}
-	}
-	if end < 0 || rest[end] != '%' {
+	before, operator, rest, ok := CutOperator(text)
+	switch {
+	case !ok:
 		return "", op, "", fmt.Errorf("the log format has a %% that begins no operator, behind %q; write %%%% for a percent sign", before)
+	case operator == "":
+		return before, op, "", nil
 	}
-	op.written = "%" + rest[:end] + "%"
-	if op.attribute, err = Parse(rest[:end]); err != nil {
+	op.written = "%" + operator + "%"
+	if op.attribute, err = Parse(operator); err != nil {
 		return "", op, "", fmt.Errorf("the log format: %w", err)
 	}
 	layout, kind, err := timeOf(op.attribute)
@@ -226,7 +207,7 @@ func nextOperator(text string) (before string, op textOp, rest string, err error
 			op.time = layout.read
 		}
 	}
-	return before, op, rest[end+1:], nil
+	return before, op, rest, nil
 }
 
 // variables are the variables of nginx that are known as operators of Envoy.

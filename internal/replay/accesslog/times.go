@@ -53,14 +53,14 @@ type moment struct {
 	offset               int64 // of the zone, in seconds east
 	epoch                int64 // seconds since 1970, instead of a date
 	isEpoch              bool
-	noon, isPM           bool // a 12-hour clock
+	is12Hour, isPM       bool
 }
 
 // nanoseconds returns the time since 1970 in nanoseconds.
 func (m *moment) nanoseconds() (int64, bool) {
 	seconds := m.epoch
 	if !m.isEpoch {
-		if m.noon {
+		if m.is12Hour {
 			if m.hour < 1 || m.hour > 12 {
 				return 0, false
 			}
@@ -348,6 +348,9 @@ func (l *timeLayout) read(b []byte) (at int64, n int, ok bool) {
 		}
 		rest = rest[width:]
 	}
+	if ofYear > 0 {
+		m.month, m.day = 1, 1
+	}
 	at, ok = m.nanoseconds()
 	if ok && ofYear > 0 {
 		at += int64(ofYear-1) * 86400 * int64(time.Second)
@@ -389,7 +392,7 @@ func (m *moment) take(s timeStep, b []byte, ofYear *int) int {
 	case 'e':
 		if len(b) > 1 && b[0] == ' ' {
 			b = b[1:]
-			return 1 + number(&m.day, 1)
+			return 2 * number(&m.day, 1)
 		}
 		return number(&m.day, 2)
 	case 'j':
@@ -401,7 +404,7 @@ func (m *moment) take(s timeStep, b []byte, ofYear *int) int {
 	case 'H':
 		return number(&m.hour, 2)
 	case 'I':
-		m.noon = true
+		m.is12Hour = true
 		return number(&m.hour, 2)
 	case 'M':
 		return number(&m.minute, 2)
@@ -422,7 +425,8 @@ func (m *moment) takeWord(s timeStep, b []byte) int {
 	switch s.conversion {
 	case 's':
 		n := 0
-		for n < len(b) && n < 12 && b[n] >= '0' && b[n] <= '9' {
+		// The seconds have at most ten digits until the year 2286. Parts of a second can follow at once.
+		for n < len(b) && n < 10 && b[n] >= '0' && b[n] <= '9' {
 			m.epoch = m.epoch*10 + int64(b[n]-'0')
 			n++
 		}

@@ -94,13 +94,10 @@ func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, chang
 	return l
 }
 
-// original is the path as the rate limit sees it, before Envoy rewrites it.
-const original accesslog.Attribute = "REQ(x-envoy-original-path?:path)"
-
 // pathOf returns the attribute with the path that a limit sees.
 func pathOf(in *envoyfile.RateLimit, route *envoyfile.Route) accesslog.Attribute {
 	if route.Rewrites && !in.AtEnd {
-		return original
+		return accesslog.OriginalOrPath
 	}
 	return accesslog.Path
 }
@@ -234,16 +231,9 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 	for _, u := range l.always {
 		d.count(u)
 	}
-	// EndKey of package ratelimit: rls takes this descriptor for the end of the stream.
-	one.Ends = len(one.Entries) == 1 && one.Entries[0].Key == endKey && one.Entries[0].Value == endValue
+	one.Ends = policy.IsEndOfStream(one.Entries)
 	d.list = append(d.list, one)
 }
-
-// The descriptor that tells rls the end of a stream.
-const (
-	endKey   = "slidegate"
-	endValue = "end"
-)
 
 // costOf returns the number of hits in a value, as Envoy reads it.
 func costOf(v *accesslog.Value) (uint64, bool) {
