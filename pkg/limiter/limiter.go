@@ -69,12 +69,11 @@ type Fallback interface {
 	Local() window.Store
 }
 
-// A Scoped is a store of several scopes: see store.scopes of the settings. redislimit.Store is one.
-type Scoped interface {
+// scoped is a store of several scopes: redislimit.Store. It is not exported, because
+// [window.Scoped] may change in any version.
+type scoped interface {
 	window.Scoped
-	// Scopes returns the names of the scopes by their numbers. The first is region.
 	Scopes() []string
-	// Holds says that requests in flight may hold something in a scope from now on.
 	Holds(window.Scope)
 }
 
@@ -107,7 +106,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil
 	}
-	if s, ok := store.(Scoped); ok {
+	if s, ok := store.(scoped); ok {
 		if l.scopes, l.holds = s.Scopes(), s.Holds; len(l.scopes) > 1 {
 			o.Scopes = s
 		}
