@@ -73,6 +73,9 @@ func exported(t *testing.T, dir string) string {
 		for _, decl := range file.Decls {
 			switch d := decl.(type) {
 			case *ast.FuncDecl:
+				if d.Recv != nil && !ast.IsExported(receiver(d)) {
+					continue
+				}
 				d.Body = nil
 			case *ast.GenDecl:
 				if d.Tok == token.IMPORT {
@@ -88,4 +91,16 @@ func exported(t *testing.T, dir string) string {
 	}
 	slices.Sort(decls)
 	return strings.Join(decls, "")
+}
+
+// receiver returns the name of the type of a method.
+func receiver(d *ast.FuncDecl) string {
+	typ := d.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	if generic, ok := typ.(*ast.IndexExpr); ok {
+		typ = generic.X
+	}
+	return typ.(*ast.Ident).Name
 }

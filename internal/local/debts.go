@@ -99,8 +99,8 @@ var uncharged = Doubt{math.MaxInt64, math.MaxInt64}
 // moment at which the store could charge them.
 func (o *debt) find(log []byte, then []owed) (found uint64) {
 	contents, err := window.Decode(log)
-	// Otherwise the policy keeps no single charges, the end of the log is missing, or charges are not recorded at their own
-	// time, or the value is not a log and the next charge replaces it.
+	// Otherwise the policy keeps no single charges, the end of the log is missing, charges are not
+	// recorded at their own time, or the value is not a log and the next charge replaces it.
 	exact := err == nil && o.check.Limit.Policy == window.Sliding && o.check.Lease.Length == 0 && o.check.Precision <= contents.Unit
 	// One entry of the log is the charge of one call. In this order, the calls find as many
 	// entries as possible.

@@ -154,9 +154,9 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	return s, nil
 }
 
-// SetReplicas changes the number of processes that share the limits of [window.Region], from the next call on. Zero
-// or less means one. What this process has admitted still counts, so a larger share has room
-// only for the difference.
+// SetReplicas changes the number of processes that share the limits of [window.Region], from the
+// next call on. Zero or less means one. What this process has admitted still counts, so a larger
+// share has room only for the difference.
 func (s *Shares) SetReplicas(n int) { s.replicas[window.Region].Store(uint64(max(n, 1))) }
 
 // Replicas returns the number of processes that share the limits of [window.Region].

@@ -29,7 +29,7 @@ const (
 type advice struct {
 	retryAfter, reset       time.Duration
 	hasRetryAfter, hasReset bool
-	// limit requests pass in a window; both are 0 if unknown.
+	// limit requests pass in a window. If window is 0, it is unknown, and limit has no meaning.
 	limit  int64
 	window time.Duration
 	// remaining is -1 if unknown.
@@ -82,7 +82,7 @@ func retryAfter(value string, now time.Time) (time.Duration, bool) {
 // readRateLimit reads RateLimit and RateLimit-Policy. If several limits are described, the one
 // with the fewest requests remaining counts, and of equals the one with the longest reset.
 func (a *advice) readRateLimit(limits, policies []string) {
-	var name string
+	var name string // of the member that counts
 	for _, m := range members(limits) {
 		r, hasR := m.number("r", "remaining")
 		t, hasT := m.number("t", "reset")
@@ -101,16 +101,15 @@ func (a *advice) readRateLimit(limits, policies []string) {
 			a.remaining = r
 		}
 	}
-	all := members(policies)
+	all, quota := members(policies), a.limit
 	for _, m := range all {
-		if m.name != name && len(all) > 1 {
-			continue
-		}
 		limit, ok := m.number("q")
 		if !ok {
-			limit, ok = number(m.name)
+			limit, ok = number(m.name) // before 08 a policy has no name
 		}
-		a.readPolicy(m, limit, ok)
+		if len(all) == 1 || m.name == name || quota > 0 && limit == quota {
+			a.readPolicy(m, limit, ok)
+		}
 	}
 }
 
@@ -125,9 +124,11 @@ func (a *advice) readMember(m member) {
 	case "limit":
 		a.limit = n
 	case "remaining":
-		a.remaining = n
+		if a.remaining < 0 || n < a.remaining {
+			a.remaining = n
+		}
 	case "reset":
-		a.reset, a.hasReset = seconds(n), true
+		a.reset, a.hasReset = max(a.reset, seconds(n)), true
 	default:
 		return
 	}

@@ -90,6 +90,14 @@ func TestReadAdvice(t *testing.T) {
 		{"draft 10: a window of 0", header(`RateLimit-Policy: "a";q=5;w=0`, `RateLimit: "a";r=5;t=0`), advice{remaining: 5, hasReset: true, quota: true}},
 		{"draft 10: a quota of 0", header(`RateLimit-Policy: "a";q=0;w=5`, `RateLimit: "a";r=0`), advice{remaining: 0, quota: true}},
 		{"draft 7", header("RateLimit: limit=100, remaining=50, reset=5", "RateLimit-Policy: 100;w=10"), quota(100, 10*time.Second, 50, 5*time.Second)},
+		{
+			"draft 7: several policies", header("RateLimit: limit=1000, remaining=7, reset=13", "RateLimit-Policy: 10;w=1, 1000;w=86400"),
+			quota(1000, 24*time.Hour, 7, 13*time.Second),
+		},
+		{
+			"draft 7: two lines", header("RateLimit: limit=10, remaining=0, reset=60", "RateLimit: limit=10, remaining=5, reset=1", "RateLimit-Policy: 10;w=60"),
+			quota(10, time.Minute, 0, time.Minute),
+		},
 		{"draft 3", header("RateLimit-Limit: 100, 100;w=60", "RateLimit-Remaining: 7", "RateLimit-Reset: 13"), quota(100, time.Minute, 7, 13*time.Second)},
 		{
 			"draft 3: several policies", header("RateLimit-Limit: 1000, 10;w=1, 1000;w=86400", "RateLimit-Remaining: 7", "RateLimit-Reset: 13"),

@@ -8,9 +8,9 @@ import (
 // places bounds what a history keeps: 8 KiB.
 const places = 1024
 
-// A history has the times at which the last requests of a lane were counted at the latest: when they
-// were answered, or while they are on their way, when they passed. So it tells when a window has room
-// again. Times are since begin.
+// A history keeps one time for each of the last requests of a lane: that of the answer, because the
+// server has counted the request by then, or until it arrives, that of the sending. So it tells when a
+// window has room again. Times are since begin.
 type history struct {
 	begin time.Time
 	at    []time.Duration // in order
@@ -26,10 +26,10 @@ func (h *history) count(limit int64) {
 	}
 }
 
-// unkept is the pass of a request that another one stands for.
+// unkept is what pass returns for a request whose time is not kept, because another one stands for it.
 const unkept = time.Duration(-1)
 
-// pass notes a request that passes. The result is for answered.
+// pass notes a request that is sent. The caller gives the result to answered.
 func (h *history) pass(now time.Time) time.Duration {
 	if h.until > 0 {
 		h.until--

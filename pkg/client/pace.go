@@ -113,9 +113,9 @@ func (l *lane) leave() {
 }
 
 // wait blocks until the request may be sent. It returns a *WaitError at once if that takes
-// longer than the request may wait. passed is that of the history. held says that
-// a told wait held the request back, and that no spacing keeps it apart from the others that were
-// held back.
+// longer than the request may wait. The caller gives passed to learn. held is true if a wait that a
+// response told held the request back, and the limit is unknown. Then nothing keeps the requests apart
+// that were held back together.
 func (l *lane) wait(ctx context.Context, b *budget) (passed time.Duration, held bool, err error) {
 	if l == nil {
 		return 0, false, nil
@@ -197,8 +197,8 @@ func (l *lane) next() (passed, wait time.Duration, status int) {
 	return l.history.pass(now), 0, 0
 }
 
-// learn takes what the response to a request said that has passed. wait is that of a denial, with its
-// random part.
+// learn takes the advice of a response. passed is what wait returned for its request. denied says that
+// the response is a denial, and wait is how long, with the random part.
 func (l *lane) learn(a advice, passed time.Duration, denied bool, wait time.Duration, status int) {
 	if l == nil {
 		return

@@ -108,8 +108,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		resp, err := base.RoundTrip(send)
-		if err != nil {
-			return resp, err
+		if err != nil || resp == nil {
+			return resp, err // http.Client reports a Base that returns neither
 		}
 		a := readAdvice(resp.Header, time.Now())
 		told, isTold := a.wait()

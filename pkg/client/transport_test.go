@@ -445,7 +445,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestOddBases: a denial without a body, as in tests of programs, and a request without a URL.
+// TestOddBases: a denial without a body, as in tests of programs, a request without a URL, and no
+// response.
 func TestOddBases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
@@ -462,6 +463,10 @@ func TestOddBases(t *testing.T) {
 		}
 		if _, err := tr.RoundTrip(&http.Request{Method: http.MethodGet}); err == nil || err.Error() != "no URL" { //nolint:bodyclose // there is no response
 			t.Errorf("without a URL: %v", err)
+		}
+		tr.Base = roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil })
+		if _, err := (&http.Client{Transport: tr}).Do(get(t.Context(), t)); err == nil { //nolint:bodyclose // there is no response
+			t.Error("no response is no error")
 		}
 	})
 }

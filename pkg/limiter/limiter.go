@@ -69,12 +69,11 @@ type Fallback interface {
 	Local() window.Store
 }
 
-// A Scoped is a store of several scopes: see store.scopes of the settings. redislimit.Store is one.
-type Scoped interface {
+// scoped is a store of several scopes: redislimit.Store. It is not exported, because
+// [window.Scoped] may change in any version.
+type scoped interface {
 	window.Scoped
-	// Scopes returns the names of the scopes by their numbers. The first is region.
 	Scopes() []string
-	// Holds says that requests in flight may hold something in a scope from now on.
 	Holds(window.Scope)
 }
 
@@ -85,7 +84,8 @@ type Limiter struct {
 	endless bool     // the store cannot count requests in flight
 	scopes  []string // of the store, by their numbers; nil: it has one log for all of them
 	holds   func(window.Scope)
-	calls   sync.Pool // of *call
+	streams atomic.Bool // some of the rules so far limit requests in flight
+	calls   sync.Pool   // of *call
 	swaps   sync.Mutex
 	active  atomic.Pointer[Rules]
 }
@@ -106,7 +106,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil
 	}
-	if s, ok := store.(Scoped); ok {
+	if s, ok := store.(scoped); ok {
 		if l.scopes, l.holds = s.Scopes(), s.Holds; len(l.scopes) > 1 {
 			o.Scopes = s
 		}
@@ -166,8 +166,9 @@ func (l *Limiter) take(rules *Rules) error {
 	if !rules.used.CompareAndSwap(false, true) {
 		return errors.New("limiter: these rules are in use already: read them again")
 	}
-	if l.holds != nil {
-		for _, scope := range all.HoldScopes() {
+	for _, scope := range all.HoldScopes() {
+		l.streams.Store(true)
+		if l.holds != nil {
 			l.holds(scope)
 		}
 	}
@@ -209,11 +210,11 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 	rules := l.active.Load()
 	err := c.read(req, rules)
 	if err == nil {
+		r := l.decider.Start(&c.policy)
 		var stream window.StreamID
-		if rules.holds {
+		if l.streams.Load() { // after Start: a Swap may come between
 			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 		}
-		r := l.decider.Start(&c.policy)
 		r.Domain, r.Descriptors, r.Stream, r.Endless = req.Domain, c.descriptors, stream, l.endless
 		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
 			v := c.policy.Verdict()

@@ -286,6 +286,36 @@ func TestInFlightConcurrent(t *testing.T) {
 	}
 }
 
+// TestInFlightSwap: a request that begins before a Swap, and is decided by the new rules, gives its place
+// back.
+func TestInFlightSwap(t *testing.T) {
+	upload := limiter.One("shop", "upload", "x").Descriptors
+	// The digest of a large key takes so long that the Swap comes before the decision.
+	slow := limiter.Request{Domain: "shop", Descriptors: append(limiter.One("", "api_key", strings.Repeat("k", 32<<20)).Descriptors, upload...)}
+	before, after, _ := strings.Cut(shop, "  - key: upload")
+	for range 5 {
+		l, _ := newLimiter(t, parse(t, before))
+		with := parse(t, before+"  - key: upload"+after)
+		begun, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			close(begun)
+			d, err := l.Allow(t.Context(), slow)
+			if err := errors.Join(err, d.Release(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}()
+		<-begun
+		if err := l.Swap(with); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		if d := allow(t, l, limiter.Request{Domain: "shop", Descriptors: upload}); d.Limit().Remaining != 2 {
+			t.Fatalf("%d places remain, want 2: a released one is still held", d.Limit().Remaining)
+		}
+	}
+}
+
 // broken is a store that fails.
 type broken struct{ window.Store }
 

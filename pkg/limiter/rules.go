@@ -18,8 +18,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // A Source says where rules come from. Everything in it is one set of rules.
@@ -48,7 +46,6 @@ type Rules struct {
 	settings   settings.Settings
 	headers    *answer.Renderer
 	warnings   []Problem
-	holds      bool // a rule limits requests in flight
 	used       atomic.Bool
 }
 
@@ -129,7 +126,6 @@ func (s Source) Read() (*Rules, error) {
 	r := &Rules{generation: g, settings: given}
 	r.headers = answer.NewRenderer(given.Headers.Styles...).Named(answer.ReferenceNames(given.Headers.Reference))
 	r.warnings = withoutLines(problemsOf(strict.Problems(g.Warnings)), made)
-	r.holds = slices.ContainsFunc(g.Rules.All(), inFlight)
 	return r, nil
 }
 
@@ -155,19 +151,6 @@ func check(in *config.Input, s *settings.Settings) error {
 		return problems
 	}
 	return nil
-}
-
-// inFlight reports whether a rule limits requests in flight.
-func inFlight(rule *policy.Rule) bool {
-	holds := func(t policy.Terms) bool {
-		return slices.ContainsFunc(t.Limits, func(l policy.Limit) bool { return l.Policy == window.InFlight })
-	}
-	for _, t := range rule.ByTier {
-		if holds(t) {
-			return true
-		}
-	}
-	return holds(rule.Terms)
 }
 
 // Warnings say what is right but unwise, each with its place. Nil: nothing.
@@ -276,7 +259,7 @@ type RateLimit struct {
 	Subject string `json:"subject,omitempty"`
 	// ByTier has the limits of each tier, instead of Terms.
 	ByTier map[string]Terms `json:"by_tier,omitempty"`
-	// Charge is "allowed" or "always". Empty: "allowed".
+	// Charge is "allowed" or "always". Empty: "allowed", but see Ask of [Descriptor].
 	Charge string `json:"charge,omitempty"`
 	// OnStoreError is local, allow, deny or report. Empty: store.on_error of the settings, local.
 	OnStoreError string `json:"on_store_error,omitempty"`

@@ -161,7 +161,7 @@ func millions(bytes float64) string { return fmt.Sprintf("%.1f", bytes/1e6) }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
 
-// row simulates a line to each of some servers, and writes a row.
+// row returns the cells of a table for what was counted.
 func (s seen) row() string {
 	if s.behind {
 		return fmt.Sprintf("%.1f | %.0f %% | never | never |", s.batch, 100*s.busy)

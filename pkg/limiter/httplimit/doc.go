@@ -17,4 +17,8 @@
 //
 // A client that closes its connection does not end the decision. So the store must bound its calls
 // by itself, as memstore and redislimit do.
+//
+// The handler gets the ResponseWriter of the server itself, so Flush, Hijack and other protocols work
+// as without the middleware. A request counts as in flight until the handler returns, also if it has
+// taken the connection over.
 package httplimit

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/limiter"
 	"github.com/slidegate/slidegate/pkg/limiter/httplimit"
+	shared "github.com/slidegate/slidegate/pkg/limiter/middleware"
 	"github.com/slidegate/slidegate/pkg/limiter/middleware/middlewaretest"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -442,7 +443,8 @@ func TestProblems(t *testing.T) {
 			{httplimit.Func("f", nil)},
 			{httplimit.Address("a", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "fe80::1%eth0")},
 			{httplimit.Network("n", 33, 129), httplimit.Network("n", -1, 0)},
-		}}, []string{"33 of 32 bits", "129 of 128 bits", "-1 of 32 bits", "descriptor 0 has no keys", "key 0 of descriptor 1", "key 0 of descriptor 2", "the field has no name", "key 0 of descriptor 4", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "%eth0"}},
+			{shared.Field[*http.Request]("f", "x", nil), shared.Address[*http.Request]("a", nil), shared.Network[*http.Request]("n", 24, 64, nil)},
+		}}, []string{"key 0 of descriptor 7: the function is nil", "key 1 of descriptor 7: the function is nil", "key 2 of descriptor 7: the function is nil", "33 of 32 bits", "129 of 128 bits", "-1 of 32 bits", "descriptor 0 has no keys", "key 0 of descriptor 1", "key 0 of descriptor 2", "the field has no name", "key 0 of descriptor 4", "10.0.0.0/33", "localhost", "::ffff:10.0.0.0/104", "%eth0"}},
 	} {
 		_, err := httplimit.New(tt.l, tt.o)
 		for _, want := range tt.want {

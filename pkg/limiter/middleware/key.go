@@ -47,6 +47,9 @@ func Func[R any](entry string, value func(R) (value string, ok bool)) Key[R] {
 // values of the field. The first one counts, because handlers read that one. So a client gains nothing
 // with a second one.
 func Field[R any](entry, name string, values func(r R, name string) []string) Key[R] {
+	if values == nil {
+		return Func[R](entry, nil) // New refuses it
+	}
 	k := Func(entry, func(r R) (string, bool) {
 		if all := values(r, name); len(all) > 0 {
 			return all[0], true
@@ -99,6 +102,9 @@ func Network[R any](entry string, bits4, bits6 int, peer func(R) (address string
 }
 
 func address[R any](entry string, peer func(R) (string, []string), trusted []string, text func(netip.Addr) string) Key[R] {
+	if peer == nil {
+		return Func[R](entry, nil) // New refuses it
+	}
 	var p proxies
 	var err error
 	for _, t := range trusted {

@@ -11,7 +11,7 @@ import (
 
 // Options say what the middleware asks. Domain, and Descriptors or Request, are required.
 type Options[R any] struct {
-	// Domain is that of the rules. The rules must have it when New is called.
+	// Domain is the domain of the rules that limit requests. The rules must have it when New is called.
 	Domain string
 	// Descriptors are asked together. A descriptor without one of its keys in a request is left out,
 	// unless the key is [Key.Optional]. If none is left, the request is not limited.
@@ -19,8 +19,9 @@ type Options[R any] struct {
 	// Request makes the question instead of Descriptors. If ok is false, the request is not limited.
 	// An empty domain is that of the options.
 	Request func(R) (req limiter.Request, ok bool)
-	// Cost returns the cost of a request, for every descriptor. Zero only asks what remains. Nil: 1.
-	// It has no effect with Request.
+	// Cost returns the cost of a request, for every descriptor. Nil: 1. Zero asks what remains, and
+	// changes how the rule counts from then on: see Ask of [limiter.Descriptor]. So do not let clients
+	// choose a cost of zero. Cost has no effect with Request.
 	Cost func(R) uint64
 	// Observe lets every request pass, and adds no headers. Requests are decided and charged, and
 	// Decided gets the denials. A denial charges nothing.

@@ -55,7 +55,8 @@ type Options struct {
 }
 
 // A Store keeps logs in Redis. Make it with [Open]: the zero value is not usable. It is a
-// [limiter.Fallback] and [limiter.Scoped]; its methods are safe for concurrent use.
+// [limiter.Fallback], and its methods are safe for concurrent use. Programs call Ping and Close, and
+// the Limiter calls the others.
 type Store struct {
 	stores  *redisclient.Stores
 	scopes  []string
@@ -67,7 +68,8 @@ type Store struct {
 
 var (
 	_ limiter.Fallback = (*Store)(nil)
-	_ limiter.Scoped   = (*Store)(nil)
+	_ window.Scoped    = (*Store)(nil)
+	_ window.Ender     = (*Store)(nil)
 )
 
 // Open returns a Store. Redis need not answer yet: until it does, on_store_error decides. The error
@@ -163,10 +165,10 @@ func (r *Store) TakeBut(ctx context.Context, failed *window.PartError, checks []
 	return r.stores.Scopes.TakeBut(ctx, failed, checks, decisions)
 }
 
-// Scopes implements [limiter.Scoped].
+// Scopes returns the names of the scopes by their numbers. The first is region.
 func (r *Store) Scopes() []string { return slices.Clone(r.scopes) }
 
-// Holds implements [limiter.Scoped].
+// Holds says that requests in flight may hold something in a scope from now on.
 func (r *Store) Holds(scope window.Scope) {
 	if r.stores.Scopes != nil {
 		r.stores.Scopes.Holds(scope)

@@ -10,8 +10,9 @@ import (
 // # Receipts
 //
 // The store keeps a [window.Receipt] as one more log: its policy is receipts, and its key is that of
-// the log that was charged. Its window is a digest of the rest of that log's name and of the id. So the bounds, the sweeper and the snapshot apply to it as to any log. It is
-// never limiting, and the first to be dropped when room is short. Its retry is charged then.
+// the log that was charged. Its window is a digest of the rest of that log's name and of the id. So
+// the bounds, the sweeper and the snapshot apply to it as to any log. It is never limiting, and the
+// first to be dropped when room is short. Its retry is charged then.
 //
 // A group locks the shards of its receipts with those of its logs.
 const receipts = streams + 1

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -311,15 +309,12 @@ func (s *side) ask(own []*piece, denied bool) {
 		}
 		m.deadline, m.ended, m.priority = s.deadline, s.ended, s.priority
 		m.pack(s.store.opts.Prefix, group)
-		n := s.store.single
-		if n == nil {
-			m.route()
-			var err error
-			if n, err = s.store.nodeFor(s.ctx, m.keys[0], m.deadline); err != nil {
-				m.free()
-				s.err = err
-				continue
-			}
+		m.route()
+		n, err := s.store.nodeFor(s.ctx, m.keys[0], m.deadline)
+		if err != nil {
+			m.free()
+			s.err = err
+			continue
 		}
 		messages[i], keys[i] = m, slices.Clone(m.keys)
 		to[n] = append(to[n], m)
@@ -482,13 +477,11 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 	m.addCheck(&refund, &left)
 	m.flags, m.restores, m.priority = modeRestores, p.held.Instant, window.PriorityHigh
 	m.pack(s.opts.Prefix, groupEnds)
-	n := s.single
-	if n == nil {
-		m.route()
-		if n, err = s.nodeFor(ctx, p.held.Log, now()+int64(takeBackTimeout)); err != nil {
-			m.free()
-			return left, err
-		}
+	m.route()
+	n, err := s.nodeFor(ctx, p.held.Log, now()+int64(takeBackTimeout))
+	if err != nil {
+		m.free()
+		return left, err
 	}
 	if err := n.ask(ctx, m); err != nil {
 		return left, err
@@ -521,45 +514,21 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 	}()
 	// A server whose breaker is open is not asked for this either: waiting for it would
 	// delay what other servers can take back.
-	n := s.single
-	if n == nil {
-		if n, err = s.nodeFor(ctx, r.Log, now()+int64(takeBackTimeout)); err != nil {
-			return 0, 0, err
-		}
-	}
-	if n.open.Load() {
-		return 0, 0, n.refused()
-	}
-	done, err := n.breaker.Allow()
+	n, err := s.nodeFor(ctx, r.Log, now()+int64(takeBackTimeout))
 	if err != nil {
-		return 0, 0, n.refused()
+		return 0, 0, err
 	}
-	defer func() {
-		if c := ClassOf(err); c != "" && c.ofTheNode() {
-			done(err)
-		} else {
-			done(nil)
-		}
-	}()
 	packed := binary.BigEndian.AppendUint16(nil, uint16(window.Unit(r.Window).Microseconds()))
 	packed = appendUint48(packed, uint64(r.Window.Microseconds()))
 	packed = appendInstant(packed, r.Instant)
 	packed = append(packed, byte(cost>>32))
 	packed = binary.BigEndian.AppendUint32(packed, uint32(cost))
-	args := []any{"evalsha", s.takeBack.sha, 1, r.Log, string(packed), channel}
-	cmd := newOnce(ctx, args)
-	err = s.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", s.takeBack.text
-		cmd = newOnce(ctx, args)
-		err = s.client.Process(ctx, cmd)
-	}
+	text, err := runOn[string](ctx, s, n, &s.takeBack, r.Log, string(packed), channel)
 	if err != nil {
-		return 0, 0, n.failed(ctx, err)
+		return 0, 0, err
 	}
-	text, ok := cmd.Val().(string)
-	if !ok || len(text) != takenBytes {
-		return 0, 0, &Error{Class: ClassReply, Err: fmt.Errorf("reply is %T of %d bytes, want a string of %d", cmd.Val(), len(text), takenBytes)}
+	if len(text) != takenBytes {
+		return 0, 0, &Error{Class: ClassReply, Err: fmt.Errorf("reply has %d bytes, want %d", len(text), takenBytes)}
 	}
 	micros := bigEndian(text[5:])
 	if taken = bigEndian(text[:5]); taken > cost || micros > maxMicros {
@@ -596,13 +565,11 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	m.ahead = uint32(ahead.Microseconds())
 	begun := s.limit(ctx, m)
 	m.pack(s.opts.Prefix, groupEnds)
-	n := s.single
-	if n == nil {
-		m.route()
-		if n, err = s.nodeFor(ctx, m.keys[0], m.deadline); err != nil {
-			m.free()
-			return d, r, s.count(err)
-		}
+	m.route()
+	n, err := s.nodeFor(ctx, m.keys[0], m.deadline)
+	if err != nil {
+		m.free()
+		return d, r, s.count(err)
 	}
 	s.counts.calls.Add(1)
 	key, deadline := m.keys[0], m.deadline

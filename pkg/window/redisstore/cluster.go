@@ -31,9 +31,12 @@ type topology struct {
 	failed  error         // of the last try
 }
 
-// nodeFor returns the node that has a key. It waits for the topology until deadline, a
+// nodeFor returns the node that has a key. On a cluster it waits for the topology until deadline, a
 // local instant; 0: until ctx is done.
 func (s *Store) nodeFor(ctx context.Context, key string, deadline int64) (*node, error) {
+	if s.single != nil {
+		return s.single, nil
+	}
 	if err := s.learnTopology(ctx, deadline); err != nil {
 		return nil, err
 	}

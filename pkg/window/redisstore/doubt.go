@@ -66,31 +66,19 @@ func (s *Store) Bytes(ctx context.Context, id window.LogID) ([]byte, error) {
 	defer cancel()
 	begun := now()
 	key := KeyName(s.opts.Prefix, id)
-	n := s.single
-	if n == nil {
-		var err error
-		if n, err = s.nodeFor(ctx, key, 0); err != nil {
-			return nil, err
-		}
-	}
-	if n.open.Load() {
-		return nil, n.refused()
-	}
-	done, err := n.breaker.Allow()
+	n, err := s.nodeFor(ctx, key, 0)
 	if err != nil {
-		return nil, n.refused()
+		return nil, err
 	}
 	cmd := redis.NewStringCmd(ctx, "getrange", key, 0, maxBytes-1)
-	err = s.client.Process(ctx, cmd)
-	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		failed := n.failed(ctx, err)
-		if failed.Class.ofTheNode() {
-			done(failed)
-		} else {
-			done(nil)
+	err = n.guarded(ctx, func() error {
+		if err := s.client.Process(ctx, cmd); !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
 		}
-		return nil, n.inDoubt(failed, begun, begun)
+		return nil
+	})
+	if err != nil {
+		return nil, n.inDoubt(err, begun, begun)
 	}
-	done(nil)
 	return []byte(cmd.Val()), nil // empty if the value is not a string
 }

@@ -45,12 +45,9 @@ func (s *Store) TakeAll(ctx context.Context, requests []Request) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	n := s.single
-	if n == nil {
-		var err error
-		if n, err = s.nodeFor(ctx, batch[0].keys[0], batch[0].deadline); err != nil {
-			return err
-		}
+	n, err := s.nodeFor(ctx, batch[0].keys[0], batch[0].deadline)
+	if err != nil {
+		return err
 	}
 	waiting := append([]*message(nil), batch...) // send changes batch
 	s.background(func() { n.send(batch) })

@@ -123,13 +123,10 @@ func (k *keeping) route(ctx context.Context) map[*node][]lot {
 	}
 	lots := make(map[*node][]lot)
 	for _, tag := range tags {
-		n := k.store.single
-		if n == nil {
-			var err error
-			if n, err = k.store.nodeFor(ctx, k.keys[byTag[tag][0]], 0); err != nil {
-				k.fail(err)
-				continue
-			}
+		n, err := k.store.nodeFor(ctx, k.keys[byTag[tag][0]], 0)
+		if err != nil {
+			k.fail(err)
+			continue
 		}
 		for l := range slices.Chunk(byTag[tag], maxKept) {
 			last := len(lots[n]) - 1

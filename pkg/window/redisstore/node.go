@@ -86,6 +86,28 @@ func (n *node) refused() error {
 	return err
 }
 
+// guarded makes a call to the server, unless its breaker is open. The breaker counts how it ends.
+func (n *node) guarded(ctx context.Context, call func() error) error {
+	if n.open.Load() {
+		return n.refused()
+	}
+	done, err := n.breaker.Allow()
+	if err != nil {
+		return n.refused()
+	}
+	if err := call(); err != nil {
+		failed := n.failed(ctx, err)
+		if failed.Class.ofTheNode() {
+			done(failed)
+		} else {
+			done(nil)
+		}
+		return failed
+	}
+	done(nil)
+	return nil
+}
+
 // refusesWrites reports to Options.Changed, once, that the server decides only denials.
 func (n *node) refusesWrites(cause *Error) {
 	if n.refuses.CompareAndSwap(nil, cause) {

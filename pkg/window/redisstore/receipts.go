@@ -28,11 +28,9 @@ func (s *Store) undo(p *piece) (charged bool, err error) {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), takeBackTimeout)
 	defer cancel()
-	n := s.single
-	if n == nil {
-		if n, err = s.nodeFor(ctx, h.key, now()+int64(takeBackTimeout)); err != nil {
-			return false, err
-		}
+	n, err := s.nodeFor(ctx, h.key, now()+int64(takeBackTimeout))
+	if err != nil {
+		return false, err
 	}
 	charge := make([]byte, 0, chargeBytes)
 	if h.did == receiptMade {

@@ -171,7 +171,7 @@ func (s *side) noteStream(scope window.Scope, checks []window.Check) {
 	s.ended = m.ended
 }
 
-// End implements [window.Ender]. It tells all scopes in which streams may hold something at once:
+// End implements [window.Ender]. It tells, at once, all scopes in which streams may hold something:
 // see [Scopes.Holds]. If one of them fails, the others are told all the same.
 func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
 	var (
@@ -225,7 +225,7 @@ func (s *Scopes) Remove(ctx context.Context, ids []window.LogID) ([]window.Readi
 }
 
 // keep asks each scope for its logs, all at once, and returns the readings in the order of ids.
-// If some cannot be read, the error is the first.
+// The error names every scope that could not be asked.
 func (s *Scopes) keep(ids []window.LogID, ask func(*Store, []window.LogID) ([]window.Reading, error)) ([]window.Reading, error) {
 	var (
 		own      [window.MaxScope + 1][]window.LogID

@@ -103,12 +103,12 @@ func (s *Store) held(reply int64, replyErr error) (held bool, err error) {
 	return reply%2 == 1, replyErr
 }
 
-// newStream is for how many milliseconds a stream is denied of which nothing was known. It is
-// not denied. Then the script need not look for what it holds: see holds.lua.
+// newStream is the answer of note for a stream of which nothing was known. Such a stream is not
+// denied and holds nothing, so the script need not look for what it holds: see holds.lua.
 const newStream = math.MaxUint32
 
 // note records, on a cluster, that a stream may soon hold something in logs. It returns for how
-// many milliseconds the stream is denied; zero if it is not, or newStream.
+// many milliseconds the stream is denied, zero if it is not, or newStream.
 func (s *Store) note(ctx context.Context, id window.StreamID, hold time.Duration, logs []string) (denied uint32, err error) {
 	name := s.streamName(id)
 	n, err := s.nodeFor(ctx, name, 0)
@@ -176,30 +176,19 @@ func runFor[T any](ctx context.Context, s *Store, n *node, key, verb string, id 
 
 // runOn calls a script for one key of a server, unless the server's breaker is open.
 func runOn[T any](ctx context.Context, s *Store, n *node, of *script, key string, argv ...any) (result T, err error) {
-	if n.open.Load() {
-		return result, n.refused()
-	}
-	done, err := n.breaker.Allow()
-	if err != nil {
-		return result, n.refused()
-	}
-	defer func() {
-		if c := ClassOf(err); c != "" && c.ofTheNode() {
-			done(err)
-		} else {
-			done(nil)
-		}
-	}()
 	args := append([]any{"evalsha", of.sha, 1, key}, argv...)
 	cmd := newOnce(ctx, args)
-	err = s.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", of.text
-		cmd = newOnce(ctx, args)
-		err = s.client.Process(ctx, cmd)
-	}
+	err = n.guarded(ctx, func() error {
+		err := s.client.Process(ctx, cmd)
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			args[0], args[1] = "eval", of.text
+			cmd = newOnce(ctx, args)
+			err = s.client.Process(ctx, cmd)
+		}
+		return err
+	})
 	if err != nil {
-		return result, n.failed(ctx, err)
+		return result, err
 	}
 	result, ok := cmd.Val().(T)
 	if !ok {
