@@ -125,6 +125,9 @@ type Options struct {
 	// labels that are no days. Wrap it to sample them. Nil disables
 	// them.
 	Log *zap.Logger
+	// NeverLearns says that a cost of 0 only asks: no rule learns from it that its costs are usage
+	// reports.
+	NeverLearns bool
 	// Learned gets a line for each rule that learns that its costs are usage reports. Nil
 	// disables the lines.
 	Learned *zap.Logger
@@ -182,8 +185,6 @@ type Decider struct {
 	ender, localEnder window.Ender
 	places            places
 	rules             atomic.Pointer[Rules]
-	// explains is true if the decider belongs to [Rules.Explain], so that rules learn nothing.
-	explains bool
 }
 
 // NewDecider returns a Decider with rules as its first generation.

@@ -34,7 +34,7 @@ type ExplainOptions struct {
 // explanation has no values of API keys. Explain returns the errors of Decide, and one for a
 // domain without rules, which Decide allows. It is safe for concurrent use.
 func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*Explanation, error) {
-	d := &Decider{explains: true, opts: Options{Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved}}
+	d := &Decider{opts: Options{NeverLearns: true, Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved}}
 	c := Call{decider: d, rules: rs, req: req}
 	if err := c.decideUncounted(ctx); err != nil {
 		return nil, err

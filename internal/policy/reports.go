@@ -47,7 +47,7 @@ func (c *Call) usageOf(rule *Rule, desc *Descriptor) usage {
 
 // learn notes that a rule was asked with a cost of 0, and logs it the first time.
 func (c *Call) learn(rule *Rule) {
-	if rule.asked.Load() || c.decider.explains || !rule.asked.CompareAndSwap(false, true) {
+	if rule.asked.Load() || c.decider.opts.NeverLearns || !rule.asked.CompareAndSwap(false, true) {
 		return
 	}
 	if log := c.decider.opts.Learned; log != nil {

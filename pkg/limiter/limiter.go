@@ -50,8 +50,8 @@ type Descriptor struct {
 	// Cost is the number of hits to spend. Zero means 1, unless Ask is set.
 	Cost uint64
 	// Ask spends nothing: the decision tells what remains. It is denied if that is nothing. Cost must
-	// be zero. As in the service, the costs of a rule that was asked so count as usage reports from
-	// then on, which are recorded even if they do not fit, unless the rule has charge: allowed.
+	// be zero. Unlike in the service, later costs of the rule do not become usage reports: charge: always
+	// makes them so.
 	Ask bool
 	// Refund gives Cost back, the newest hits first. It is always allowed.
 	Refund bool
@@ -101,7 +101,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	case rules.empty():
 		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
-	o := policy.Options{Store: store, NearLimit: 1}
+	o := policy.Options{Store: store, NearLimit: 1, NeverLearns: true}
 	l := &Limiter{scopes: []string{policy.RegionScope}}
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil

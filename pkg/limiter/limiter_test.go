@@ -91,6 +91,8 @@ func TestAllow(t *testing.T) {
 	}
 	never := per(0, 0, 0)
 	never.Never, never.Denies = true, true
+	later := never
+	later.Remaining = 2
 	for i, step := range []struct {
 		at      time.Duration
 		req     limiter.Request
@@ -107,6 +109,8 @@ func TestAllow(t *testing.T) {
 		{30 * time.Second, address, true, limiter.LimitStatus{
 			Rule: "per-address", Name: "per-address-1s", Policy: "sliding", Hits: 5, Window: time.Second, Remaining: 4, ResetAfter: time.Second,
 		}},
+		{60 * time.Second, ask, true, per(2, 0, 0)},
+		{60 * time.Second, large, false, later}, // a question makes no usage reports of later costs
 		{60 * time.Second, ask, true, per(2, 0, 0)},
 		{60 * time.Second, limiter.One("shop", "unknown", "x"), true, limiter.LimitStatus{}},
 		{60 * time.Second, limiter.One("other", "api_key", "x"), true, limiter.LimitStatus{}},

@@ -259,7 +259,7 @@ type RateLimit struct {
 	Subject string `json:"subject,omitempty"`
 	// ByTier has the limits of each tier, instead of Terms.
 	ByTier map[string]Terms `json:"by_tier,omitempty"`
-	// Charge is "allowed" or "always". Empty: "allowed", but see Ask of [Descriptor].
+	// Charge is "allowed" or "always". Empty: "allowed".
 	Charge string `json:"charge,omitempty"`
 	// OnStoreError is local, allow, deny or report. Empty: store.on_error of the settings, local.
 	OnStoreError string `json:"on_store_error,omitempty"`

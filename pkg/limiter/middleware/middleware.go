@@ -19,9 +19,8 @@ type Options[R any] struct {
 	// Request makes the question instead of Descriptors. If ok is false, the request is not limited.
 	// An empty domain is that of the options.
 	Request func(R) (req limiter.Request, ok bool)
-	// Cost returns the cost of a request, for every descriptor. Nil: 1. Zero asks what remains, and
-	// changes how the rule counts from then on: see Ask of [limiter.Descriptor]. So do not let clients
-	// choose a cost of zero. Cost has no effect with Request.
+	// Cost returns the cost of a request, for every descriptor. Nil: 1. Zero only asks what
+	// remains. Cost has no effect with Request.
 	Cost func(R) uint64
 	// Observe lets every request pass, and adds no headers. Requests are decided and charged, and
 	// Decided gets the denials. A denial charges nothing.
