@@ -58,6 +58,9 @@ func ParseCondition(text string) (c Condition, err error) {
 	if err != nil || !(c.number >= 0 && c.number <= 1e18) || strings.Trim(right, "0123456789.") != "" {
 		return c, fmt.Errorf("%q: expected a number such as 100 or 0.1%% after %s, not %q", text, c.operator, right)
 	}
+	if c.share && c.number > 100 {
+		return c, fmt.Errorf("%q: a share is at most 100%%", text)
+	}
 	if rest, ok := strings.CutPrefix(left, "rule:"); ok {
 		for _, f := range figures {
 			if name, ok := strings.CutSuffix(rest, "."+f.Name); ok && f.OfRule && len(f.Name) > len(c.figure) {

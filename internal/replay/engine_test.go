@@ -606,7 +606,7 @@ func TestCondition(t *testing.T) {
 			t.Errorf("docs/replay.md has no row %s", row)
 		}
 	}
-	for _, text := range []string{"", "denied", "denied>", "rule:x.requests<1", "denied>x", "denied>1e3", "denied>-1", "denied>NaN", "denide>1", "rule:x>1", "rule:.denied>1", "rule:x.freed>0", "denied=1", "denied>1%%", ">1"} {
+	for _, text := range []string{"", "denied", "denied>", "rule:x.requests<1", "denied>x", "denied>1e3", "denied>-1", "denied>NaN", "denide>1", "rule:x>1", "rule:.denied>1", "rule:x.freed>0", "denied=1", "denied>1%%", "denied>100.1%", ">1"} {
 		if _, err := ParseCondition(text); err == nil || !strings.HasPrefix(err.Error(), strconv.Quote(text)) {
 			t.Errorf("%q: got the error %v", text, err)
 		}
