@@ -56,6 +56,6 @@ if __name__ == "__main__":
         sys.exit("usage: get.py URL [API key]")
     try:
         body = get(sys.argv[1], {"x-api-key": sys.argv[2]} if len(sys.argv) > 2 else {})
-    except (WaitTooLong, urllib.error.URLError) as error:
+    except (WaitTooLong, ValueError, urllib.error.URLError) as error:
         sys.exit(f"{sys.argv[1]}: {error}")
     sys.stdout.buffer.write(body)

@@ -3,12 +3,16 @@
 #
 #   MAX_WAIT=60 ./get.sh URL [options of curl]
 #
-# It prints the body. Exit codes: 0 for a status below 400; 22 for another status; 75 if it would
-# have to wait for more than MAX_WAIT seconds in all; otherwise that of curl.
+# It prints the body. Exit codes: 0 for a status below 400; 2 for a wrong command line; 22 for
+# another status; 75 if it would have to wait for more than MAX_WAIT seconds in all; otherwise that of
+# curl.
 set -eu
-url=${1:?usage: get.sh URL [options of curl]}
+usage() { echo 'usage: MAX_WAIT=seconds get.sh URL [options of curl]' >&2; exit 2; }
+[ $# -gt 0 ] || usage
+case ${MAX_WAIT:=60} in *[!0-9]* | 0?*) usage ;; esac
+url=$1
 shift
-left=$((${MAX_WAIT:-60} * 1000)) # milliseconds
+left=$((MAX_WAIT * 1000)) # milliseconds
 files=$(mktemp -d)
 trap 'rm -rf "$files"' EXIT
 
