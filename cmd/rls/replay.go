@@ -260,6 +260,13 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 		if err != nil {
 			return nil, invalid(err)
 		}
+		if s.Tiers.Source == settings.TiersFile && s.Tiers.Path == "" { // only the built-in example is left
+			for _, rule := range g.Rules.All() {
+				if len(rule.ByTier) > 0 {
+					return nil, usage("the rule %s has limits by tier, and no tiers are named: give them with --tiers, or set tiers.path", rule.Name)
+				}
+			}
+		}
 		return g, nil
 	}
 	if now, err = load(r.Rules, r.Tiers); err != nil || r.Against == "" {
@@ -410,7 +417,7 @@ func (j *replayJob) searches() bool {
 // read says what was read in the first run.
 func (j *replayJob) read() replay.Logs {
 	s := &j.stats
-	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd}
+	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd, WholeSeconds: s.WholeSeconds}
 	for _, f := range s.Faults {
 		logs.Errors = append(logs.Errors, replay.BrokenLine(f))
 	}

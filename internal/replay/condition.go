@@ -143,6 +143,10 @@ func (c Condition) value(r *Report) (value, of uint64) {
 			return r.Against.Freed, r.Requests
 		}
 		return r.Against.NewlyDenied, r.Requests
+	case "near":
+		if c.rule == "" {
+			return r.Near, r.Requests
+		}
 	case "unlimited":
 		return r.Unlimited, r.Requests
 	case "broken":
@@ -150,8 +154,8 @@ func (c Condition) value(r *Report) (value, of uint64) {
 	case "late":
 		return r.Logs.Late, r.Logs.Lines
 	}
-	for i := range r.Rules {
-		p := &r.Rules[i]
+	for i := range r.Totals {
+		p := &r.Totals[i]
 		if c.rule != "" && p.Rule != c.rule || c.rule == "" && p.Observed {
 			continue // what is only observed denies no request
 		}

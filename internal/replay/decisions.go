@@ -80,13 +80,13 @@ func (d *Decisions) add(r *accesslog.Record, got, was *outcome, compared bool) e
 
 // whose returns whom the limit of an outcome counts.
 func (d *Decisions) whose(o *outcome) string {
-	name, known := d.names[o.meeting.hash]
+	name, known := d.names[o.meeting.caller]
 	if !known {
 		if len(d.names) >= maxNames {
 			clear(d.names)
 		}
 		name = whose(o.limit, o.req)
-		d.names[o.meeting.hash] = name
+		d.names[o.meeting.caller] = name
 	}
 	return name
 }

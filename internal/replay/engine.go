@@ -54,7 +54,6 @@ type Engine struct {
 		Untold
 		last uint64 // the request that was counted last
 	}
-	fine bool // a request came between two seconds
 
 	asking    // what is asked about the request
 	slots     [ahead]asking
@@ -226,7 +225,7 @@ func (e *Engine) decide(ctx context.Context, r *accesslog.Record, place int) err
 	if e.report.Requests == 0 || r.At < e.from {
 		e.from = r.At
 	}
-	e.to, e.fine = max(e.to, r.At), e.fine || r.At%time.Second != 0
+	e.to = max(e.to, r.At)
 	e.report.Requests++
 	if len(e.questions) == 0 {
 		e.report.NoQuestion++
@@ -257,10 +256,10 @@ func (e *Engine) compare(got, was *outcome, t time.Duration) {
 	case got.allowed == was.allowed:
 	case was.allowed:
 		c.NewlyDenied++
-		e.newly.add(got.meeting.hash, t, got.subject)
+		e.newly.add(mix(got.meeting.caller), t, got.subject)
 	default:
 		c.Freed++
-		e.freed.add(was.meeting.hash, t, was.subject)
+		e.freed.add(mix(was.meeting.caller), t, was.subject)
 	}
 }
 
@@ -371,7 +370,6 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	}
 	r, n := &e.report, e.now
 	r.Logs = logs
-	r.Logs.WholeSeconds = !e.fine && r.Requests > 1
 	r.Logs.Sampled = e.o.Sampled
 	if e.o.Sampled == 0 {
 		r.Logs.Sampled = 1
@@ -385,7 +383,8 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	}
 	r.Allowed, r.Denied, r.Unlimited, r.UnknownSubjects, r.Evicted = n.allowed, n.denied, n.unlimited, n.unknown, n.timeline.Evicted()
 	r.LogsShare = 1 / float64(n.tally.logs.times())
-	r.Rules = n.tally.report(places)
+	r.Rules, r.Totals = n.tally.report(places)
+	r.Near = n.tally.near.n
 	r.Subjects = n.tally.top.rows()
 	if e.was != nil {
 		c := r.Against
@@ -432,7 +431,7 @@ func (s *side) sum(o *outcome, t time.Duration) {
 	case !o.allowed:
 		s.denied++
 		if o.limit != nil {
-			s.tally.top.add(o.meeting.hash, t, o.subject)
+			s.tally.top.add(mix(o.meeting.caller), t, o.subject)
 		}
 		return
 	case o.limit == nil:
@@ -499,7 +498,7 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 	for i := range v.Limits {
 		l := &v.Limits[i]
 		m := s.tally.meet(req, l, &checks[i], i)
-		s.tally.count(m, v, l, false)
+		s.tally.count(m, v, l, e.number, false)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], r.At, false)
 		}
@@ -510,7 +509,9 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 	}
 	for i := range v.Matches {
 		if m := &v.Matches[i]; m.Unlimited && m.ReplacedBy == nil {
-			s.tally.unlimited(m.Rule, m.UnlimitedTier).requests++
+			p := s.tally.unlimited(m.Rule, m.UnlimitedTier)
+			p.requests++
+			p.total.requests.once(e.number)
 		}
 	}
 	if inFlight && !slices.ContainsFunc(e.questions, Question.ends) {
@@ -569,7 +570,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	for i := range v.Limits {
 		l := &v.Limits[i]
 		m := s.tally.meet(req, l, &checks[i], i)
-		s.tally.count(m, v, l, true)
+		s.tally.count(m, v, l, end.number, true)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], end.at, true)
 		}

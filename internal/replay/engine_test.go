@@ -167,8 +167,37 @@ func TestEngine(t *testing.T) {
 	if diff := cmp.Diff(subjects, r.Subjects); diff != "" {
 		t.Errorf("subjects (-want +got):\n%s", diff)
 	}
-	if !r.From.Equal(when) || !r.To.Equal(when.Add(13*time.Second)) || !r.Logs.WholeSeconds {
-		t.Errorf("from %v to %v, whole seconds: %v", r.From, r.To, r.Logs.WholeSeconds)
+	if !r.From.Equal(when) || !r.To.Equal(when.Add(13*time.Second)) {
+		t.Errorf("from %v to %v", r.From, r.To)
+	}
+}
+
+// TestTotals: a request that meets two limits of a rule counts once for the rule, and so does its
+// caller, who has a log for each limit.
+func TestTotals(t *testing.T) {
+	from := new(records)
+	// The limit of a second denies the second request, and that of a minute the last three.
+	for _, ms := range []int{0, 200, 1500, 3000, 4000, 4100} {
+		from.add(time.Duration(ms)*time.Millisecond, "acme", "0")
+	}
+	from.add(5*time.Second, "zoo", "0")
+	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(1, time.Second), per(2, time.Minute))), Describer: &fields{keys: []string{"tenant"}}, Places: []string{"rules.yaml:3"}}, from)
+	if diff := cmp.Diff([]RuleTotal{{Rule: "tenant", Requests: 7, Denied: 4, Near: 3, Logs: 2, DeniedLogs: 1}}, r.Totals); diff != "" {
+		t.Errorf("totals (-want +got):\n%s", diff)
+	}
+	if r.Near != 3 {
+		t.Errorf("%d requests were near a limit, want 3", r.Near)
+	}
+	if len(r.Subjects) != 1 || r.Subjects[0].Denied != 4 || r.Subjects[0].Seconds != 3 {
+		t.Errorf("subjects %+v, want one with 4 denials in 3 seconds", r.Subjects)
+	}
+}
+
+func TestUnmix(t *testing.T) {
+	for h := uint64(1); h < 1<<60; h = h*3 + 1 {
+		if got := unmix(mix(h)); got != h {
+			t.Fatalf("unmix(mix(%d)) = %d", h, got)
+		}
 	}
 }
 
@@ -576,14 +605,13 @@ func TestEngineAllocations(t *testing.T) {
 
 // TestCondition holds conditions to a report.
 func TestCondition(t *testing.T) {
-	r := &Report{Requests: 1000, Denied: 10, Unlimited: 5, Logs: Logs{Lines: 1010, Broken: 10}, Against: &Comparison{NewlyDenied: 3}, Rules: []RuleReport{
-		{Rule: "per.key", Tier: "free", Requests: 400, Denied: 8, Near: 4, Logs: 20, DeniedLogs: 2},
-		{Rule: "per.key", Tier: "pro", Requests: 400, Denied: 2, Logs: 20, DeniedLogs: 1},
+	r := &Report{Requests: 1000, Denied: 10, Unlimited: 5, Logs: Logs{Lines: 1010, Broken: 10}, Against: &Comparison{NewlyDenied: 3}, Near: 4, Totals: []RuleTotal{
+		{Rule: "per.key", Requests: 800, Denied: 10, Near: 4, Logs: 40, DeniedLogs: 3},
 		{Rule: "seen", Observed: true, Requests: 100, Denied: 50, Logs: 10, DeniedLogs: 5},
 	}}
 	for text, want := range map[string]bool{
 		"denied>0.1%": true, "denied>1%": false, "denied>=1%": true, "denied > 9": true, "denied<10": false, "denied<=10": true,
-		"rule:per.key.denied>1%": true, "rule:per.key.denied>1.25%": false, "rule:per.key.near>3": true, "rule:seen.denied>49": true,
+		"rule:per.key.denied>1%": true, "rule:per.key.denied>1.25%": false, "rule:per.key.near>3": true, "near>0.3%": true, "near>0.4%": false, "rule:seen.denied>49": true,
 		"subjects.denied>2": true, "subjects.denied>3": false, "rule:per.key.subjects.denied>7%": true,
 		"newly_denied>0": true, "freed>0": false, "unlimited>=5": true, "broken>0.9%": true, "late>0": false, "requests<1001": true, "requests<1000": false,
 	} {
@@ -617,7 +645,7 @@ func FuzzCondition(f *testing.F) {
 	for _, text := range []string{"denied>0.1%", "rule:per-key.denied>=1%", "subjects.denied<5", "rule:a.b.near <= 1.5 %", "newly_denied>0"} {
 		f.Add(text)
 	}
-	r := &Report{Rules: []RuleReport{{Rule: "a"}}}
+	r := &Report{Totals: []RuleTotal{{Rule: "a"}}}
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseCondition(text)
 		if err != nil {

@@ -8,6 +8,8 @@ type Report struct {
 	Requests uint64 `json:"requests"`
 	Allowed  uint64 `json:"allowed"`
 	Denied   uint64 `json:"denied"`
+	// Near counts admitted requests after which at most a tenth of a limit remained that is enforced.
+	Near uint64 `json:"near"`
 	// Unlimited counts allowed requests that no rule limited.
 	Unlimited uint64 `json:"unlimited"`
 	// NoQuestion counts allowed requests about which Envoy asks nothing. They count as unlimited
@@ -29,6 +31,7 @@ type Report struct {
 	Logs     Logs            `json:"logs"`
 	Untold   []Untold        `json:"untold,omitempty"`
 	Rules    []RuleReport    `json:"rules"`
+	Totals   []RuleTotal     `json:"rule_totals"`
 	Subjects []DeniedSubject `json:"subjects"` // who was denied most, at most 20
 	Against  *Comparison     `json:"against,omitempty"`
 }
@@ -47,7 +50,7 @@ type Logs struct {
 	// figure is scaled by it: what a limit does depends on requests that are close together, so all
 	// counts are those of the requests that the log has, and denials are lower bounds.
 	Sampled float64 `json:"sampled"`
-	// WholeSeconds is true if the logs have no times between two seconds.
+	// WholeSeconds is true if a log has times in whole seconds.
 	WholeSeconds bool `json:"whole_seconds,omitempty"`
 }
 
@@ -79,6 +82,18 @@ type RuleReport struct {
 	// Peaks are shares of the limit: the highest use of the logs at these percentiles of them.
 	Peaks  []Peak  `json:"peaks,omitempty"`
 	WhatIf *WhatIf `json:"what_if,omitempty"`
+}
+
+// A RuleTotal is what all limits of the rules of one name did together, in all tiers. It counts each
+// request and each caller once. Logs and DeniedLogs are estimates if Report.LogsShare is below 1.
+type RuleTotal struct {
+	Rule       string `json:"rule"`
+	Observed   bool   `json:"observed,omitempty"`
+	Requests   uint64 `json:"requests"`
+	Denied     uint64 `json:"denied"`
+	Near       uint64 `json:"near"`
+	Logs       uint64 `json:"logs"` // the callers, as this rule tells them apart
+	DeniedLogs uint64 `json:"denied_logs"`
 }
 
 // A Peak is a percentile of the highest use of each log.

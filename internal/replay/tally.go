@@ -26,9 +26,29 @@ type part struct {
 	order    int // of the rule in its file
 	index    uint32
 
+	total                  *total
 	requests, denied, near uint64
 	sim                    *simulation // nil: no what-if yet
 	fixed                  bool        // there will be none
+}
+
+// A total is what all limits of the rules of one name did together. It counts each request once.
+type total struct{ requests, denied, near counter }
+
+// A totalKey names a total. A rule can be enforced for one request and only observed for another.
+type totalKey struct {
+	rule     string
+	observed bool
+}
+
+// A counter counts requests.
+type counter struct{ n, last uint64 }
+
+// once counts a request by its number, which is not zero, unless it was the last one.
+func (c *counter) once(number uint64) {
+	if c.last != number {
+		c.n, c.last = c.n+1, number
+	}
 }
 
 // A partKey names a part whose limit is not in the rules.
@@ -47,6 +67,8 @@ type tally struct {
 	parts  []*part
 	byRule map[*policy.Rule][]*part
 	own    map[partKey]*part
+	totals map[totalKey]*total
+	near   counter // of limits that are enforced
 	// recent are the parts of the limits of the last verdict, by their places in it: most requests
 	// meet the same ones.
 	recent [4]*part
@@ -57,7 +79,7 @@ type tally struct {
 
 func newTally(rules *policy.Rules) *tally {
 	t := &tally{
-		rules: rules, byRule: make(map[*policy.Rule][]*part), own: make(map[partKey]*part), order: make(map[*policy.Rule]int),
+		rules: rules, byRule: make(map[*policy.Rule][]*part), own: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*policy.Rule]int),
 		logs: newLogTable(maxTable), top: newTops(),
 	}
 	for i, r := range rules.All() {
@@ -119,6 +141,11 @@ func (t *tally) add(p part) *part {
 	}
 	p.order, p.index = at, uint32(len(t.parts))
 	p.tier = strings.Clone(p.tier) // it can be a text of a log
+	key := totalKey{p.rule.Name, p.observed}
+	if p.total = t.totals[key]; p.total == nil {
+		p.total = new(total)
+		t.totals[key] = p.total
+	}
 	t.parts = append(t.parts, &p)
 	return &p
 }
@@ -126,7 +153,8 @@ func (t *tally) add(p part) *part {
 // A meeting is one limit that a request met.
 type meeting struct {
 	*part
-	hash uint64 // of the log
+	hash   uint64 // of the log
+	caller uint64 // a hash of the rule and the caller, who has a log for each limit of the rule
 }
 
 // meet returns the part and the log of the i-th limit of a verdict.
@@ -137,8 +165,12 @@ func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check
 		p = t.partOf(s, own)
 		*recent = p
 	}
-	return meeting{p, mix(xxhash.Sum64String(c.Key) + uint64(p.index)*golden)}
+	caller := xxhash.Sum64String(c.Key)
+	return meeting{p, mix(caller + uint64(p.index)*golden), caller}
 }
+
+// callerOf returns the caller of a log in the table.
+func callerOf(hash, index uint64) uint64 { return unmix(hash) - index*golden }
 
 // golden is 2^64 divided by the golden ratio.
 const golden = 0x9e3779b97f4a7c15
@@ -152,23 +184,40 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
+// unmix is the inverse of mix.
+func unmix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0x9cb4b2f8129337db
+	h ^= h >> 33
+	h *= 0x4f74430c22a54005
+	h ^= h >> 33
+	return h
+}
+
 // A log in the table is its highest use above, and below it the index of its part and a bit.
 const (
 	usedBits  = 32
 	deniedBit = 1 << (usedBits - 1)
 )
 
-// count counts a limit of a verdict. If atEnd is true, the request was counted when it began.
-func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, atEnd bool) {
+// count counts a limit of a verdict on a request, by the request's number. If atEnd is true, the
+// request was counted when it began.
+func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, number uint64, atEnd bool) {
 	p, d := m.part, &s.Decision
 	denied := s.Mode != window.Refund && !d.Allowed && (s.Observed || !v.Allowed)
 	hits := s.Limit.Hits
 	if !atEnd {
 		p.requests++
+		p.total.requests.once(number)
 		if denied {
 			p.denied++
+			p.total.denied.once(number)
 		} else if v.Allowed && d.Allowed && s.Cost > 0 && hits != window.MaxHits && d.Remaining <= hits/10 {
 			p.near++
+			p.total.near.once(number)
+			if !p.observed {
+				t.near.once(number)
+			}
 		}
 	}
 	if value := t.logs.at(m.hash); value != nil {
@@ -213,16 +262,20 @@ func (t *tally) addUnmet() {
 	}
 }
 
-// report returns what each part did, in the order of the rules.
-func (t *tally) report(places map[*policy.Rule]string) []RuleReport {
+// report returns what each part did, in the order of the rules, and what each rule did.
+func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, totals []RuleTotal) {
 	t.addUnmet()
 	uses := make([][]uint32, len(t.parts))
 	denied := make([]uint64, len(t.parts))
-	t.logs.each(func(_, value uint64) {
+	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
+	t.logs.each(func(hash, value uint64) {
 		at := value & (deniedBit - 1)
+		of, caller := t.parts[at].total, callerOf(hash, at)
 		uses[at] = append(uses[at], uint32(value>>usedBits))
+		callers[of] = append(callers[of], caller)
 		if value&deniedBit != 0 {
 			denied[at]++
+			deniedCallers[of] = append(deniedCallers[of], caller)
 		}
 	})
 	parts := slices.Clone(t.parts)
@@ -230,8 +283,16 @@ func (t *tally) report(places map[*policy.Rule]string) []RuleReport {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), before(a.own, b.own), before(a.nothing, b.nothing),
 			cmp.Compare(a.limit.Window, b.limit.Window), cmp.Compare(a.limit.Policy, b.limit.Policy), cmp.Compare(a.limit.Hits, b.limit.Hits), cmp.Compare(a.index, b.index))
 	})
-	reports := make([]RuleReport, 0, len(parts))
+	reports, totals = make([]RuleReport, 0, len(parts)), make([]RuleTotal, 0, len(t.totals))
+	seen := make(map[*total]bool)
 	for _, p := range parts {
+		if all := p.total; !seen[all] {
+			seen[all] = true
+			totals = append(totals, RuleTotal{
+				Rule: p.rule.Name, Observed: p.observed, Requests: all.requests.n, Denied: all.denied.n, Near: all.near.n,
+				Logs: different(callers[all]) * t.logs.times(), DeniedLogs: different(deniedCallers[all]) * t.logs.times(),
+			})
+		}
 		r := RuleReport{
 			Rule: p.rule.Name, Place: places[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.own,
 			Requests: p.requests, Denied: p.denied, Near: p.near,
@@ -245,7 +306,13 @@ func (t *tally) report(places map[*policy.Rule]string) []RuleReport {
 		}
 		reports = append(reports, r)
 	}
-	return reports
+	return reports, totals
+}
+
+// different returns how many different numbers there are. It sorts them.
+func different(numbers []uint64) uint64 {
+	slices.Sort(numbers)
+	return uint64(len(slices.Compact(numbers)))
 }
 
 // before orders false before true.

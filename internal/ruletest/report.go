@@ -87,10 +87,11 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteTAP writes the results in version 14 of the Test Anything Protocol.
+// WriteTAP writes the results in version 13 of the Test Anything Protocol. Of a
+// higher version, prove of Perl reads nothing.
 func (r *Report) WriteTAP(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "TAP version 14\n1..%d\n", len(r.Results))
+	fmt.Fprintf(&b, "TAP version 13\n1..%d\n", len(r.Results))
 	// A "#" begins a directive.
 	escape := strings.NewReplacer(`\`, `\\`, "#", `\#`)
 	for i := range r.Results {

@@ -30,6 +30,7 @@ type decoder struct {
 	method, path derivation
 	scratch      []byte
 	isEnd        bool // the last record has the time of its end
+	isWhole      bool // the time in its line has no parts of a second
 }
 
 // A timeSlot is a slot with a time.
@@ -177,9 +178,11 @@ func (d *decoder) isSilent() bool {
 func (d *decoder) time() (at int64, fault string) {
 	d.isEnd = false
 	if at, ok := d.read(d.start); ok {
+		d.isWhole = at%int64(time.Second) == 0
 		return at, ""
 	}
 	at, ok := d.read(d.emit)
+	d.isWhole = at%int64(time.Second) == 0
 	if !ok {
 		return 0, "has no time that can be read; times are from 1970 to 2100"
 	}

@@ -48,6 +48,8 @@ type file struct {
 
 	// mark is the time up to which the file has been read; ahead is the time of a line that jumped.
 	mark, ahead int64
+	records     int
+	fine        bool // a record has parts of a second
 	ended       bool
 	err         error
 
@@ -67,6 +69,7 @@ type batch struct {
 	broken    uint64
 	noRequest uint64
 	atEnd     uint64
+	fine      bool // a record has parts of a second
 	faults    []Fault
 }
 
@@ -470,6 +473,7 @@ func (f *file) add(b *batch, line []byte, number int64) {
 		if f.decoder.isEnd {
 			b.atEnd++
 		}
+		b.fine = b.fine || !f.decoder.isWhole
 	}
 	b.lines++
 }

@@ -113,3 +113,24 @@ func TestLogs(t *testing.T) {
 		})
 	}
 }
+
+// TestWholeSeconds: the times in the lines of each file say whether they have parts of a second,
+// and not the starts that follow from them.
+func TestWholeSeconds(t *testing.T) {
+	whole := `10.0.0.1 - - [23/Nov/2026:09:48:33 +0100] "GET /a HTTP/1.1" 200 12 "-" "curl" 0.250` + "\n"
+	const fine = "testdata/envoy-default.log"
+	for name, c := range map[string]struct {
+		paths []string
+		want  bool
+	}{
+		"with durations": {[]string{write(t, "log", whole+whole)}, true},
+		"fine":           {[]string{fine}, false},
+		"one line":       {[]string{write(t, "log", whole)}, false},
+		"one of two":     {[]string{fine, write(t, "log", whole+whole)}, true},
+	} {
+		_, stats, err := all(t, accesslog.Options{Paths: c.paths, Want: []accesslog.Attribute{accesslog.Path}})
+		if err != nil || stats.WholeSeconds != c.want {
+			t.Errorf("%s: whole seconds %v, %+v, %v", name, stats.WholeSeconds, stats, err)
+		}
+	}
+}

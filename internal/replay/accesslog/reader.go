@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -66,6 +67,8 @@ type Stats struct {
 	// AtEnd counts records whose line tells only when the request ended, and not how long it lasted.
 	// Their time is the end.
 	AtEnd uint64
+	// WholeSeconds is true if a file with several records has times in whole seconds.
+	WholeSeconds bool
 }
 
 // A Fault is a broken line.
@@ -220,6 +223,7 @@ func (r *Reader) fill(f *file) {
 		f.see(b.times[i])
 		start = end
 	}
+	f.records, f.fine = f.records+len(b.ends), f.fine || b.fine
 	r.stats.Lines += b.lines
 	r.stats.Broken += b.broken
 	r.stats.NoRequest += b.noRequest
@@ -233,7 +237,11 @@ func (r *Reader) fill(f *file) {
 }
 
 // Stats returns what was read until the last record.
-func (r *Reader) Stats() Stats { return r.stats }
+func (r *Reader) Stats() Stats {
+	s := r.stats
+	s.WholeSeconds = slices.ContainsFunc(r.files, func(f *file) bool { return f.records > 1 && !f.fine })
+	return s
+}
 
 // Format returns the format of a file, by its index in the options. It is empty for an empty file.
 func (r *Reader) Format(file int) string {

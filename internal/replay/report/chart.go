@@ -193,15 +193,15 @@ func curveOf(one *replay.RuleReport) *curve {
 	b.WriteString(`</svg></div>`)
 	c.SVG = template.HTML(b.String()) //nolint:gosec // numbers and words of this package
 	for _, s := range one.WhatIf.Smallest {
-		v := smallestView{Text: "Less than " + percent(s.Share) + " denied from", Limit: count(s.Limit)}
+		v := smallestView{Text: "The smallest limit that denies less than " + percent(s.Share) + ":", Limit: count(s.Limit)}
 		switch {
 		case s.Limit == 0:
 			v.Limit = "a higher limit"
 		case s.Exact:
 		case s.Above > 0:
-			v.Limit = count(s.Above+1) + " to " + v.Limit
+			v.Limit = "above " + count(s.Above) + ", at most " + v.Limit
 		default:
-			v.Limit += " or less"
+			v.Limit = "at most " + v.Limit
 		}
 		c.Smallest = append(c.Smallest, v)
 	}

@@ -28,7 +28,7 @@ func WriteJSON(w io.Writer, r *replay.Report) error {
 func complete(r *replay.Report) *replay.Report {
 	full := *r
 	full.Times.Requests, full.Times.Denied = list(r.Times.Requests), list(r.Times.Denied)
-	full.Rules, full.Subjects = list(r.Rules), list(r.Subjects)
+	full.Rules, full.Totals, full.Subjects = list(r.Rules), list(r.Totals), list(r.Subjects)
 	full.Rules = append([]replay.RuleReport{}, full.Rules...)
 	for i := range full.Rules {
 		if what := full.Rules[i].WhatIf; what != nil {

@@ -254,10 +254,6 @@ func (t *text) whatIf(one *replay.RuleReport) {
 		terminal.Column{}, terminal.Column{Title: "LIMIT", Right: true}, terminal.Column{Title: "DENIED", Right: true}, terminal.Column{Title: "SHARE", Right: true},
 		terminal.Column{Title: "", Want: 16, Least: 4, Drop: 2}, terminal.Column{Title: "CALLERS", Right: true}, terminal.Column{Title: "SHARE", Right: true, Drop: 1},
 	)
-	most := 0.0
-	for _, row := range one.WhatIf.Rows {
-		most = max(most, row.DeniedShare)
-	}
 	for i, row := range one.WhatIf.Rows {
 		if !telling(one.WhatIf.Rows, i) {
 			continue
@@ -266,12 +262,8 @@ func (t *text) whatIf(one *replay.RuleReport) {
 		if row.Current {
 			mark, paint = "now", t.Bold
 		}
-		bar := 0.0
-		if most > 0 {
-			bar = row.DeniedShare / most
-		}
 		out.Add(terminal.Cell{Text: mark, Paint: paint}, terminal.Cell{Text: count(row.Limit), Paint: paint}, terminal.Cell{Text: count(row.Denied), Paint: paint},
-			terminal.Cell{Text: percent(row.DeniedShare), Paint: paint}, terminal.Cell{Draw: terminal.Bar(bar)},
+			terminal.Cell{Text: percent(row.DeniedShare), Paint: paint}, terminal.Cell{Draw: terminal.Bar(row.DeniedShare)},
 			terminal.Cell{Text: count(row.DeniedLogs), Paint: paint}, terminal.Cell{Text: percent(row.LogsShare), Paint: paint})
 	}
 	out.Write(t)

@@ -191,7 +191,7 @@ func notes(r *replay.Report) (all []string) {
 	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
-	add(l.WholeSeconds, "The logs have times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
+	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
 	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
 	return all
 }

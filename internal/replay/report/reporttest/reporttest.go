@@ -94,6 +94,13 @@ func rules() []replay.RuleReport {
 	}
 }
 
+func totals() []replay.RuleTotal {
+	return []replay.RuleTotal{
+		{Rule: "per-key", Requests: 4_812_334, Denied: 22_101, Near: 61_204, Logs: 18_402, DeniedLogs: 211},
+		{Rule: "per-address", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
+	}
+}
+
 func subjects() []replay.DeniedSubject {
 	at := func(day, hour, minute int) time.Time { return time.Date(2026, 11, day, hour, minute, 11, 0, time.UTC) }
 	return []replay.DeniedSubject{
@@ -107,7 +114,7 @@ func subjects() []replay.DeniedSubject {
 func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
-		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Subjects: all,
+		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: totals(), Subjects: all,
 		Logs: replay.Logs{Lines: 8_120_452, Broken: 11, Late: 31, Sampled: 1, Errors: []replay.BrokenLine{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
