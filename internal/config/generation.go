@@ -256,6 +256,7 @@ func (l *loader) readRulesFiles() {
 func (l *loader) generation() (*Generation, error) {
 	t := l.readTiers()
 	l.warnOfIdleSource()
+	l.warnOfFewReplicas()
 	read, places := l.readRules(t.secrets, t.file)
 	if !l.noRules && !read.Missing() {
 		t.file.CheckSubjects(read, &l.warn)
@@ -356,6 +357,18 @@ func (l *loader) warnOfIdleSource() {
 	}
 }
 
+// warnOfFewReplicas warns of a scope that counts fewer instances than its region has. All regions
+// share it, so its number is at least that of one region.
+func (l *loader) warnOfFewReplicas() {
+	s := &l.settings.Store
+	for i := range s.Scopes {
+		if one := &s.Scopes[i]; one.Replicas < s.Replicas {
+			l.warn.Addf("settings", 0, "store.scopes."+one.Name+".replicas",
+				"is %d, below store.replicas (%d): while the store of the scope is away, each instance admits its limits divided by %d; set the number of instances in all regions", one.Replicas, s.Replicas, one.Replicas)
+		}
+	}
+}
+
 // readRules reads the rules for the tiers of a file.
 func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rules, []rules.Place) {
 	s := &l.settings
@@ -400,7 +413,7 @@ func scopesOf(s *settings.Store) []rules.Scope {
 	}
 	for i := range s.Scopes {
 		one := &s.Scopes[i]
-		all = append(all, rules.Scope{Name: one.Name, MaxLogSlots: one.Redis.MaxLogSlots, Section: "store.scopes." + one.Name + ".redis"})
+		all = append(all, rules.Scope{Name: one.Name, MaxLogSlots: one.Redis.MaxLogSlots, Timeout: one.Timeout, Section: "store.scopes." + one.Name + ".redis"})
 	}
 	return all
 }

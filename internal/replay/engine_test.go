@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -405,6 +406,35 @@ func TestEngineAgainstOnce(t *testing.T) {
 		if a := r.Against; r.Denied != 20 || a.Denied != 0 || a.NewlyDenied != 20 {
 			t.Errorf("prepared together %v: %d are denied, and %+v, want 20 that are newly denied", together, r.Denied, a)
 		}
+	}
+}
+
+// TestEngineRegions tells which limits are of one region, of all regions, and free for retries.
+func TestEngineRegions(t *testing.T) {
+	part, all, plain := limited("part", per(2, time.Minute)), limited("all", per(2, time.Minute)), limited("plain", per(2, time.Minute))
+	part.Divide, all.Scope, plain.Scope = 3, "global", policy.RegionScope
+	all.Once = policy.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
+	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets(nil, nil)})
+	rules.SetScopes([]string{policy.RegionScope, "global"})
+	for _, r := range []policy.Rule{part, all, plain} {
+		if err := rules.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from := new(records)
+	from.add(0, "a")
+	r := replayed(t, EngineOptions{Rules: rules, Describer: &fields{keys: []string{"part"}}}, from)
+	var got []string
+	for _, one := range r.Rules {
+		got = append(got, fmt.Sprintf("%s: %s, divide %d, scope %q, once %t", one.Rule, one.Limit, one.Divide, one.Scope, one.ChargeOnce))
+	}
+	want := []string{
+		`part: 2 per 1m (1/3), divide 3, scope "", once false`,
+		`all: 2 per 1m, divide 0, scope "global", once true`,
+		`plain: 2 per 1m, divide 0, scope "", once false`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
 }
 

@@ -63,11 +63,18 @@ type BrokenLine struct {
 
 // A RuleReport is what one limit of a rule did, for one tier.
 type RuleReport struct {
-	Rule     string `json:"rule"`
-	Place    string `json:"place"`          // file:line
-	Tier     string `json:"tier,omitempty"` // empty if the rule has no subject
-	Limit    string `json:"limit"`          // in plain words
-	Observed bool   `json:"observed,omitempty"`
+	Rule  string `json:"rule"`
+	Place string `json:"place"`          // file:line
+	Tier  string `json:"tier,omitempty"` // empty if the rule has no subject
+	Limit string `json:"limit"`          // in plain words
+	// Divide is how many regions have a part of the limit. Limit is the part of one. Zero: the limit
+	// is not divided.
+	Divide uint64 `json:"divide,omitempty"`
+	// Scope is the store in which the limit counts, for all regions. Empty: that of one region.
+	Scope string `json:"scope,omitempty"`
+	// ChargeOnce is true if retries of a request can be free. WhatIf charges each of them.
+	ChargeOnce bool `json:"charge_once,omitempty"`
+	Observed   bool `json:"observed,omitempty"`
 	// Own is true for limits of subjects, or of requests, in place of those of the rule.
 	Own      bool   `json:"own,omitempty"`
 	Requests uint64 `json:"requests"`

@@ -59,7 +59,7 @@ func (g *generation) build(t *testing.T) Set {
 		t.Fatal(err)
 	}
 	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: d})
-	rs.SetScopes([]string{policy.RegionScope, "global"})
+	rs.SetScopes([]string{policy.RegionScope, "global", "other"})
 	other := policy.Rule{Domain: "d", Path: []descriptors.Node{{Key: "other", AnyValue: true}}, Name: "other", Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}}}}}
 	for _, r := range []policy.Rule{g.rule, other} {
 		if err := rs.Add(r); err != nil {

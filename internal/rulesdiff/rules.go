@@ -44,10 +44,9 @@ var parts = []part{
 	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Once.String() }, verdict: chargeOnce},
 	{fields: []string{"Divide"}, what: "divide", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Divide, 1)) }, verdict: ordered(func(r *policy.Rule) int { return int(max(r.Divide, 1)) })},
 	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
-	// Another store has another log, so what was used counts no more there.
-	{fields: []string{"Scope"}, what: "scope", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
-		return cmp.Or(r.Scope, policy.RegionScope)
-	}, verdict: incomparable},
+	{fields: []string{"Scope"}, what: scopePart, text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return scopeOf(r)
+	}, verdict: otherScope},
 	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return r.Priority.String()
 	}, verdict: incomparable},
@@ -74,6 +73,25 @@ func chargeOnce(before, after *policy.Rule) Verdict {
 		return Both
 	}
 	return rising(longer + more)
+}
+
+// scopePart is the part whose change [Change.Consequences] explains.
+const scopePart = "scope"
+
+func scopeOf(r *policy.Rule) string { return cmp.Or(r.Scope, policy.RegionScope) }
+
+// otherScope: the scope region has a log in each region, so several regions together admit the limit
+// several times. Any other scope has one log for all regions. What two of those admit cannot be
+// compared: other instances may use them.
+func otherScope(before, after *policy.Rule) Verdict {
+	switch policy.RegionScope {
+	case scopeOf(before):
+		return Stricter
+	case scopeOf(after):
+		return Looser
+	default:
+		return Both
+	}
 }
 
 func incomparable(_, _ *policy.Rule) Verdict { return Both }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/policy"
 )
 
 // Title says in a line whether anything changes.
@@ -44,10 +46,25 @@ func (c *Change) Consequences() string {
 	if c.Worst != "" && c.Old != "" && c.New != "" {
 		parts = append(parts, "at worst "+c.Worst)
 	}
+	if c.What == scopePart {
+		parts = append(parts, scopeWords(c.Old, c.New))
+	}
 	if words := historyWords[c.History]; words != "" {
 		parts = append(parts, words)
 	}
 	return strings.Join(parts, "; ")
+}
+
+// scopeWords say what another scope of a rule means.
+func scopeWords(before, after string) string {
+	switch policy.RegionScope {
+	case before:
+		return "the limit is now for all regions together, no longer for each"
+	case after:
+		return "each region now admits the limit, no longer all regions together"
+	default:
+		return "another log for all regions"
+	}
 }
 
 var historyWords = map[string]string{

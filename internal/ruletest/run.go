@@ -280,6 +280,9 @@ func (o *outcome) last(renderer *answer.Renderer, v *policy.Verdict, at time.Dur
 	}
 }
 
+// noLimit is what a request got that no limit decided.
+const noLimit = "no limit"
+
 // String describes the last request in one line.
 func (o *outcome) String() string {
 	word := "allowed"
@@ -287,7 +290,7 @@ func (o *outcome) String() string {
 		word = "denied"
 	}
 	if !o.limited {
-		return word + ", no limit" + o.observed()
+		return word + ", " + noLimit + o.observed()
 	}
 	text := fmt.Sprintf("%s by the rule %s, limit %d, remaining %d", word, o.rule, o.limit, o.remaining)
 	if o.tier != "" {
@@ -372,7 +375,11 @@ func (o *outcome) differences(s *ruletests.Step) (wrong []string) {
 	text("subject", o.subject, e.Subject)
 	text("shadow", o.shadow, e.Shadow)
 	number := func(what string, got uint64, want *uint64) {
-		if want != nil && got != *want {
+		switch {
+		case want == nil:
+		case !o.limited && *want > 0:
+			differs(what, noLimit, *want)
+		case got != *want:
 			differs(what, got, *want)
 		}
 	}
@@ -384,7 +391,11 @@ func (o *outcome) differences(s *ruletests.Step) (wrong []string) {
 		}
 	}
 	wait("retry_after", o.retryAfter, e.RetryAfter)
-	wait("reset", o.reset, e.Reset)
+	if e.Reset != nil && *e.Reset > 0 && !o.limited {
+		differs("reset", noLimit, strict.FormatDuration(*e.Reset))
+	} else {
+		wait("reset", o.reset, e.Reset)
+	}
 	for _, h := range e.Headers {
 		got := ""
 		if i := slices.IndexFunc(o.headers, func(g answer.Header) bool { return g.Name == h.Name }); i >= 0 {

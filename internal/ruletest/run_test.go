@@ -197,6 +197,27 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestNoLimitWanted expects figures of a limit for a request that no rule limits.
+func TestNoLimitWanted(t *testing.T) {
+	report, err := run(t, "tests: [{name: a, steps: [{descriptors: [nobody=a], expect: {allowed: 1, limit: 60, remaining: 57, reset: 1m}}]}]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	want := `FAIL a
+    x_test.yaml:1: step 1: limit: got no limit, want 60
+    x_test.yaml:1: step 1: remaining: got no limit, want 57
+    x_test.yaml:1: step 1: reset: got no limit, want 1m
+    the last request of step 1, at 0s, is allowed, no limit
+`
+	if !strings.HasPrefix(text.String(), want) {
+		t.Errorf("got\n%s\nwant\n%s", text.String(), want)
+	}
+}
+
 // TestTimesAsInFiles prints times of days as the files of tests have them.
 func TestTimesAsInFiles(t *testing.T) {
 	report, err := run(t, `tests:

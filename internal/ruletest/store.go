@@ -2,7 +2,6 @@ package ruletest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,22 +20,28 @@ func InMemory(rules *policy.Rules) func() (Decide, func() error, error) {
 	}
 }
 
-// A KeepingStore can remove the logs of a test.
-type KeepingStore interface {
+// A ClearableStore can remove what a test has left: logs, and receipts of charges, which would make
+// requests of the next test free.
+type ClearableStore interface {
 	window.Store
-	window.Keeper
+	RemoveAll(ctx context.Context) error
 }
 
 // InStore returns a [Runner.Begin] that decides on a store with a clock of its own. A request
-// waits until its time has come, counted from the first request of the test. The logs are removed
-// before and after each test, so nothing else may use the store.
-func InStore(rules *policy.Rules, store KeepingStore) func() (Decide, func() error, error) {
+// waits until its time has come, counted from the first request of the test. All that the
+// store keeps is removed before and after each test, so nothing else may use the store.
+func InStore(rules *policy.Rules, store ClearableStore) func() (Decide, func() error, error) {
 	return func() (Decide, func() error, error) {
-		if err := empty(context.Background(), store); err != nil {
-			return nil, nil, err
+		if err := store.RemoveAll(context.Background()); err != nil {
+			return nil, nil, fmt.Errorf("looking for logs of other tests: %w", err)
 		}
 		l := &live{decider: replay.NewLive(rules, store)}
-		return l.decide, func() error { return empty(context.Background(), store) }, nil
+		return l.decide, func() error {
+			if err := store.RemoveAll(context.Background()); err != nil {
+				return fmt.Errorf("removing the logs of a test: %w", err)
+			}
+			return nil
+		}, nil
 	}
 }
 
@@ -59,21 +64,4 @@ func (l *live) decide(ctx context.Context, at time.Duration, req policy.Request,
 	case <-wait.C:
 	}
 	return l.decider.Decide(ctx, req, caller)
-}
-
-// empty removes all logs of a store.
-func empty(ctx context.Context, store KeepingStore) error {
-	cursor := ""
-	for {
-		ids, next, err := store.List(ctx, window.Match{}, cursor)
-		if err != nil {
-			return fmt.Errorf("looking for logs of other tests: %w", err)
-		}
-		if _, err := store.Remove(ctx, ids); err != nil && !errors.Is(err, window.ErrNotTold) {
-			return fmt.Errorf("removing the logs of a test: %w", err)
-		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
-	}
 }

@@ -515,6 +515,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 			r.littleLease(given, strict.Quoteless(given.text), l.Hits)
 			return window.Lease{}
 		}
+		r.shortLease(given, min(policy.LeaseLength, most))
 		return window.Lease{Length: min(policy.LeaseLength, most), Hits: hits}
 	case given.length == 0:
 		return window.Lease{}
@@ -523,6 +524,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 			r.littleLease(given, "a tenth", l.Hits)
 			return window.Lease{}
 		}
+		r.shortLease(given, given.length)
 		return window.Lease{Length: given.length}
 	default:
 		r.tooLong("lease", given.option, "a tenth of the window", l, written, at)
@@ -535,6 +537,22 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
 	if !given.inherited {
 		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so the lease has no effect", part, hits, uint64(window.MinLeaseHits))
+	}
+}
+
+// shortLease warns of a lease in a scope whose store may answer after the lease has ended. Limits
+// with the lease of their rule have one warning together.
+func (r *rulesReader) shortLease(given lease, length time.Duration) {
+	if length >= r.scope.Timeout {
+		return
+	}
+	warning := strict.Problem{
+		File: r.decoder.File, Line: given.Line, Path: r.decoder.Render(given.Path),
+		Message: fmt.Sprintf("the lease lasts %s, and a reservation in the scope %s may take %s (store.scopes.%s.timeout): a lease that has ended before it arrives has no effect; write a lease much longer than the round trip, such as 1s, or none",
+			strict.FormatDuration(length), r.scope.Name, strict.FormatDuration(r.scope.Timeout), r.scope.Name),
+	}
+	if !r.Warn.Has(func(p strict.Problem) bool { return p == warning }) {
+		r.Warn.Add(warning)
 	}
 }
 

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"go.yaml.in/yaml/v4"
@@ -70,6 +71,8 @@ type Scope struct {
 	Name string
 	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	MaxLogSlots int
+	// Timeout is how long a reservation may take. A shorter lease gets a warning. Zero: no warning.
+	Timeout time.Duration
 	// Section is the section of the settings that sets it.
 	Section string
 }

@@ -134,7 +134,7 @@ const (
 // curveOf returns the curve of the limits of a rule, which has at least two.
 func curveOf(one *replay.RuleReport) *curve {
 	rows := one.WhatIf.Rows
-	c := &curve{Note: estimated(one.WhatIf)}
+	c := &curve{Note: caveat(one)}
 	most := 0.0
 	for i := range rows {
 		most = math.Max(most, math.Max(rows[i].DeniedShare, rows[i].LogsShare))

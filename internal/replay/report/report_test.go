@@ -3,11 +3,13 @@ package report
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"html"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -151,6 +153,33 @@ func TestSchema(t *testing.T) {
 			t.Errorf("%s: a terminal obeys something in the JSON", state)
 		}
 		configtest.Valid(t, file, configtest.Write(t, "report.json", b.String()), true)
+	}
+}
+
+// TestRegions says for which rules the logs of all regions are needed, and which tables charge retries.
+func TestRegions(t *testing.T) {
+	r := reporttest.New("usual")
+	one := &r.Rules[0]
+	if strings.Contains(strings.Join(notes(r), " "), "region") || caveat(one) != "" {
+		t.Errorf("got the notes %q and %q, want nothing of regions and retries", notes(r), caveat(one))
+	}
+	one.Scope, one.ChargeOnce = "global", true
+	last := &r.Rules[len(r.Rules)-1]
+	last.Divide = 3
+	want := []string{
+		"The limits of these rules count for all regions (scope): " + one.Rule + ". For them, give the logs of all regions. For the other rules, give the logs of one region.",
+		"The limits of these rules are the part of one region (divide): " + last.Rule + ". For them, give the logs of one region.",
+	}
+	if got := notes(r); !slices.Equal(got[len(got)-2:], want) {
+		t.Errorf("got %q, want at the end %q", got, want)
+	}
+	const retries = "The table charges retries that charge_once makes free, so its denials may be more than those above."
+	var text, page strings.Builder
+	if err := errors.Join(WriteText(&text, r, terminal.Unbounded, terminal.Colours(false)), WriteHTML(&page, r)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), retries) || !strings.Contains(page.String(), retries) {
+		t.Errorf("the text or the page does not say: %s", retries)
 	}
 }
 

@@ -270,7 +270,7 @@ func (t *text) whatIf(one *replay.RuleReport) {
 	for _, s := range one.WhatIf.Smallest {
 		t.line(terminal.Gap, smallest(s), nil)
 	}
-	if note := estimated(one.WhatIf); note != "" {
+	if note := caveat(one); note != "" {
 		t.line(terminal.Gap, note, nil)
 	}
 }

@@ -153,6 +153,48 @@ func estimated(w *replay.WhatIf) string {
 	return "There were too many callers to remember each. The denials are estimates from " + percent(w.LogsShare) + " of them."
 }
 
+// caveat says why the figures of a table are not those of the report, if they are not.
+func caveat(one *replay.RuleReport) string {
+	all := []string{estimated(one.WhatIf)}
+	if one.ChargeOnce {
+		all = append(all, "The table charges retries that charge_once makes free, so its denials may be more than those above.")
+	}
+	return strings.TrimSpace(strings.Join(all, " "))
+}
+
+// mostNames bounds the rules that a note names.
+const mostNames = 5
+
+// rulesWith names the rules of which is is true, or returns "" if there are none.
+func rulesWith(r *replay.Report, is func(*replay.RuleReport) bool) string {
+	var names []string
+	for i := range r.Rules {
+		if one := &r.Rules[i]; is(one) && !slices.Contains(names, one.Rule) {
+			names = append(names, one.Rule)
+		}
+	}
+	if more := len(names) - mostNames; more > 0 {
+		names = append(names[:mostNames], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// regions says of which regions the logs should be.
+func regions(r *replay.Report) (all []string) {
+	shared := func(one *replay.RuleReport) bool { return one.Scope != "" }
+	if names := rulesWith(r, shared); names != "" {
+		note := "The limits of these rules count for all regions (scope): " + names + ". For them, give the logs of all regions."
+		if slices.ContainsFunc(r.Rules, func(one replay.RuleReport) bool { return !shared(&one) }) {
+			note += " For the other rules, give the logs of one region."
+		}
+		all = append(all, note)
+	}
+	if names := rulesWith(r, func(one *replay.RuleReport) bool { return one.Divide > 1 }); names != "" {
+		all = append(all, "The limits of these rules are the part of one region (divide): "+names+". For them, give the logs of one region.")
+	}
+	return all
+}
+
 // telling reports whether a limit of a table says what those before it do not: of the limits that
 // deny nothing, the smallest and the one of now.
 func telling(rows []replay.WhatIfRow, i int) bool {
@@ -193,7 +235,7 @@ func notes(r *replay.Report) (all []string) {
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
 	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
-	return all
+	return append(all, regions(r)...)
 }
 
 func were(n uint64) string {

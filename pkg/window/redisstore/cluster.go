@@ -79,6 +79,11 @@ func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
 	case <-ctx.Done():
 		return &Error{Class: ClassGone, Err: ctx.Err()}
 	case <-expired:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.failed != nil { // since this call began
+			return &Error{Class: ClassConnect, Err: t.failed}
+		}
 		return &Error{Class: ClassConnect, Err: errors.New("no node of the cluster has answered yet which node has which slot")}
 	}
 }

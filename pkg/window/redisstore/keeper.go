@@ -123,7 +123,7 @@ func (k *keeping) route(ctx context.Context) map[*node][]lot {
 	}
 	lots := make(map[*node][]lot)
 	for _, tag := range tags {
-		n, err := k.store.nodeFor(ctx, k.keys[byTag[tag][0]], 0)
+		n, err := k.store.nodeFor(ctx, k.keys[byTag[tag][0]], k.store.patience())
 		if err != nil {
 			k.fail(err)
 			continue
@@ -163,6 +163,9 @@ func (k *keeping) fail(err error) {
 func (s *Store) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(s.opts.Timeout, keeperTimeout))
 }
+
+// patience returns the local instant until which a call for a person waits for the topology.
+func (s *Store) patience() int64 { return now() + int64(max(s.opts.Timeout, keeperTimeout)) }
 
 // kept returns the error of a call for a person.
 func kept(ctx context.Context, err error) error {
@@ -350,6 +353,50 @@ func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []
 	return ids, at.cursor(m.Tag != ""), nil
 }
 
+// RemoveAll removes every key with the prefix of the store: logs, receipts of charges, and whatever
+// else begins with the prefix. So the prefix must be unique. It publishes nothing. All errors have
+// a [Class]. While a server's breaker is open, the server is not asked.
+func (s *Store) RemoveAll(ctx context.Context) error {
+	servers := []*node{s.single}
+	if s.cluster != nil {
+		var err error
+		if servers, err = s.masters(ctx); err != nil {
+			return err
+		}
+	}
+	for _, n := range servers {
+		if n.open.Load() {
+			return n.refused()
+		}
+		for position := uint64(0); ; {
+			keys, next, err := n.scan(ctx, s.pattern(window.Match{}), position)
+			if err != nil {
+				return err
+			}
+			if err := n.unlink(ctx, keys); err != nil {
+				return err
+			}
+			if position = next; position == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// unlink removes keys. Each has a command of its own, because they may be on several slots.
+func (n *node) unlink(ctx context.Context, keys []string) error {
+	for _, key := range keys {
+		ctx, cancel := n.store.patiently(ctx)
+		err := n.client.Process(ctx, redis.NewIntCmd(ctx, "unlink", key))
+		cancel()
+		if err != nil {
+			return kept(ctx, err)
+		}
+	}
+	return nil
+}
+
 // scan calls SCAN once.
 func (n *node) scan(ctx context.Context, pattern string, position uint64) ([]string, uint64, error) {
 	ctx, cancel := n.store.patiently(ctx)
@@ -436,7 +483,7 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 // address of the server that it moves to. SCAN does not tell that a slot is elsewhere, so
 // holders asks for the key first.
 func (s *Store) holders(ctx context.Context, key string) (n *node, next string, err error) {
-	if n, err = s.nodeFor(ctx, key, 0); err != nil {
+	if n, err = s.nodeFor(ctx, key, s.patience()); err != nil {
 		return nil, "", err
 	}
 	for range maxHops {
@@ -467,7 +514,7 @@ func (n *node) peek(ctx context.Context, key string) error {
 
 // masters returns the masters of a cluster in the order of their addresses.
 func (s *Store) masters(ctx context.Context) ([]*node, error) {
-	if err := s.learnTopology(ctx, 0); err != nil {
+	if err := s.learnTopology(ctx, s.patience()); err != nil {
 		return nil, err
 	}
 	var (

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -341,5 +342,69 @@ func TestKeeperOfPolicies(t *testing.T) {
 				t.Errorf("a second Remove: got %+v, %v, want nothing used", left, err)
 			}
 		})
+	}
+}
+
+// TestRemoveAll removes logs and receipts of one prefix, on one server and on a cluster.
+func TestRemoveAll(t *testing.T) {
+	fill := func(t *testing.T, client redis.UniversalClient) {
+		t.Helper()
+		mine := redisstore.New(client, redisstore.Options{Prefix: "a*:", Timeout: patient})
+		defer mine.Close()
+		other := redisstore.New(client, redisstore.Options{Prefix: "ab:", Timeout: patient})
+		defer other.Close()
+		for i := range 20 {
+			take(t, mine, tagged(fmt.Sprint(i), 9, 1, uint64(i)+1))
+		}
+		take(t, other, tagged("a", 9, 1, 1))
+		if err := mine.RemoveAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(listAll(t, mine, window.Match{})); got != 0 {
+			t.Errorf("%d logs are left", got)
+		}
+		if got := len(listAll(t, other, window.Match{})); got != 1 {
+			t.Errorf("another prefix has %d logs, want 1", got)
+		}
+	}
+	t.Run("server", func(t *testing.T) {
+		client := newClient(t, servers.StartRedis(t).Addr())
+		fill(t, client)
+		if keys := client.Keys(t.Context(), "*").Val(); len(keys) != 2 {
+			t.Errorf("the keys %q are left, want the log and the receipt of the other store", keys)
+		}
+	})
+	t.Run("cluster", func(t *testing.T) {
+		client := newClusterClient(t, startCluster(t))
+		fill(t, client)
+		err := client.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
+			if keys := c.Keys(ctx, `a\*:*`).Val(); len(keys) > 0 {
+				t.Errorf("the keys %q are left", keys)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestListWithoutCluster: a call for a person fails soon, with the address that does not answer.
+func TestListWithoutCluster(t *testing.T) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: true, DisableRoutingPolicies: true})
+	defer client.Close()
+	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: time.Second})
+	defer s.Close()
+	for what, call := range map[string]func() error{
+		"List":      func() error { _, _, err := s.List(t.Context(), window.Match{}, ""); return err },
+		"RemoveAll": func() error { return s.RemoveAll(t.Context()) },
+		"Read": func() error {
+			_, err := s.Read(t.Context(), []window.LogID{{Key: "a", Window: time.Second}})
+			return err
+		},
+	} {
+		if err := call(); redisstore.ClassOf(err) != redisstore.ClassConnect || !strings.Contains(err.Error(), "127.0.0.1:1") {
+			t.Errorf("%s: got %v, want an error that names the address", what, err)
+		}
 	}
 }
