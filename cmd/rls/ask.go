@@ -95,16 +95,33 @@ func (a askCmd) Run(c *cli) error {
 func (a askCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
 	defer cancel()
-	denied, limits, err := ratelimit.Ask(ctx, conn, a.Domain, sent, a.Hits)
+	r, err := ratelimit.Ask(ctx, conn, a.Domain, sent, a.Hits)
 	if err != nil {
 		return false, err
 	}
-	code := "OK"
-	if denied {
+	fmt.Fprintln(&stdout, lineOf(&r))
+	return r.Denied, nil
+}
+
+// lineOf returns an answer as a line. A denial says how long to wait, as far as that is known.
+func lineOf(r *ratelimit.Reply) string {
+	code, parts := "OK", r.Limits
+	if r.Denied {
 		code = "OVER_LIMIT"
 	}
-	fmt.Fprintf(&stdout, "%s  %s\n", code, strings.Join(limits, "; "))
-	return denied, nil
+	switch {
+	case r.Never && r.Rule != "" && len(r.Limits) > 1:
+		parts = append(parts, "the cost is above the limit of "+r.Rule)
+	case r.Never:
+		parts = append(parts, "the cost is above the limit")
+	case r.Wait > 0:
+		parts = append(parts, "retry after "+wait(r.Wait.Seconds()))
+	}
+	line := code + "  " + strings.Join(parts, "; ")
+	if r.Degraded {
+		line += " (degraded)"
+	}
+	return line
 }
 
 // way returns the address and the credentials for calling the service.
