@@ -1,6 +1,9 @@
 package main
 
 import (
+	"net"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +27,42 @@ func TestAskLines(t *testing.T) {
 	} {
 		if got := lineOf(&tt.reply); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// TestAskNothing asks addresses on which nothing listens, and one that never answers.
+func TestAskNothing(t *testing.T) {
+	quiet, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	defer quiet.Close()
+	socket := "unix://" + filepath.Join(t.TempDir(), "s")
+	args := func(more ...string) []string {
+		return append([]string{"ask", "--domain", "d", "--descriptor", "a=b", "--timeout", "200ms"}, more...)
+	}
+	for _, tt := range []struct {
+		own  string // SLIDEGATE_GRPC_ADDRESS
+		args []string
+		want string
+	}{
+		{gone.Addr().String(), args(), "rls: ask: nothing listens on " + gone.Addr().String() + ": start rls, or give --address\n"},
+		{"", args("--address", gone.Addr().String()), "rls: ask: nothing listens on " + gone.Addr().String() + ": start rls there, or give another --address\n"},
+		{socket, args(), "rls: ask: nothing listens on " + socket + ": start rls, or give --address\n"},
+		{quiet.Addr().String(), args(), "DeadlineExceeded"},
+	} {
+		if tt.own != "" {
+			t.Setenv("SLIDEGATE_GRPC_ADDRESS", tt.own)
+		}
+		code, out, fails := command(t, "", tt.args...)
+		if code != 1 || out != "" || !strings.Contains(fails, tt.want) {
+			t.Errorf("%q: got exit code %d, %q and %q, want 1 and %q", tt.args, code, out, fails, tt.want)
 		}
 	}
 }
