@@ -359,6 +359,13 @@ func TestResets(t *testing.T) {
 	if diff := cmp.Diff([]insight.ResetRequest{{Subject: "acme", Rule: "per-key", Reason: "they paid"}}, port.resets); diff != "" {
 		t.Errorf("sent (-want +got):\n%s", diff)
 	}
+	port.reset.Removed[1].Scope = "global"
+	if _, out, _ := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", port.URL); strings.Count(out, "scope ") != 1 || !strings.Contains(out, "17000\n  scope global\n") {
+		t.Errorf("the reset does not name the scope of the second log alone:\n%s", out)
+	}
+	if _, out, _ := command(t, "", "reset", "--help"); !strings.Contains(strings.Join(strings.Fields(out), " "), "A limit that counts in a region has a log in each region: reset in each of them.") {
+		t.Errorf("the help does not say that each region needs its own reset:\n%s", out)
+	}
 	port.reset.Problem = "one server is away"
 	if code, _, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", port.URL); code != 3 || !strings.Contains(fails, "one server is away") {
 		t.Errorf("partial reset: exit code %d, %s", code, fails)
