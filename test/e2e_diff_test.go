@@ -31,11 +31,11 @@ func TestDiffLive(t *testing.T) {
 			rls := edge.RLS(t, edge.RLSOptions{Rules: rules("window: 1h, requests: 100"), Tiers: diffTiers, Env: env})
 			ask := func(key string) bool {
 				t.Helper()
-				denied, _, err := ratelimit.Ask(t.Context(), dial(t, rls), "edge", []descriptors.Descriptor{{{Key: "api_key", Value: key}}}, 1)
+				r, err := ratelimit.Ask(t.Context(), dial(t, rls), "edge", []descriptors.Descriptor{{{Key: "api_key", Value: key}}}, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
-				return denied
+				return r.Denied
 			}
 			for range 12 {
 				ask("key-acme")

@@ -449,7 +449,8 @@ func testAsk(t *testing.T, probe edge.RLSOptions) {
 		want string // in what it prints
 	}{
 		{"--domain edge --descriptor api_key=asked", 0, "OK  per-key: "},
-		{"--domain edge --descriptor api_key=asked --until-denied 1000", 0, "OVER_LIMIT  per-key: 0 of "},
+		{"--domain edge --descriptor api_key=asked --until-denied 1000", 0, " remaining; retry after "},
+		{"--domain edge --descriptor api_key=large --hits 1000000", 0, " remaining; the cost is above the limit\n"},
 		{"--domain edge --descriptor unknown=x --until-denied 2", 1, "denied none of 2 requests"},
 		{"--domain edge --descriptor unknown=x", 0, "OK  no limit"},
 		{"--domain edge --descriptor unknown=x --descriptor api_key=several", 0, "OK  no limit; per-key: "},

@@ -61,11 +61,11 @@ func supportInOneCommand(t *testing.T, instances int, env map[string]string) {
 	}
 	ask := func(i int) bool {
 		t.Helper()
-		denied, _, err := ratelimit.Ask(t.Context(), dial(t, all[i]), "edge", []descriptors.Descriptor{{{Key: "api_key", Value: "x"}}}, 1)
+		r, err := ratelimit.Ask(t.Context(), dial(t, all[i]), "edge", []descriptors.Descriptor{{{Key: "api_key", Value: "x"}}}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return denied
+		return r.Denied
 	}
 	for range 3 {
 		ask(0)

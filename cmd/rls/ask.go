@@ -8,12 +8,14 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/ratelimit"
@@ -78,6 +80,9 @@ func (a askCmd) Run(c *cli) error {
 	defer conn.Close()
 	for range max(a.UntilDenied, 1) {
 		denied, err := a.once(conn, sent)
+		if silent(err) {
+			return fmt.Errorf("ask: nothing listens on %s: %s", address, a.remedy())
+		}
 		if err != nil {
 			return fmt.Errorf("ask: %s: %w", address, err)
 		}
@@ -95,16 +100,48 @@ func (a askCmd) Run(c *cli) error {
 func (a askCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
 	defer cancel()
-	denied, limits, err := ratelimit.Ask(ctx, conn, a.Domain, sent, a.Hits)
+	r, err := ratelimit.Ask(ctx, conn, a.Domain, sent, a.Hits)
 	if err != nil {
 		return false, err
 	}
-	code := "OK"
-	if denied {
+	fmt.Fprintln(&stdout, lineOf(&r))
+	return r.Denied, nil
+}
+
+// silent reports whether an error of a call says that nothing listens on the address. grpc-go keeps
+// only the text of the cause.
+func silent(err error) bool {
+	text := status.Convert(err).Message()
+	return err != nil && (strings.HasSuffix(text, syscall.ECONNREFUSED.Error()+`"`) || strings.HasSuffix(text, syscall.ENOENT.Error()+`"`))
+}
+
+// remedy says what to do if nothing listens on the address.
+func (a askCmd) remedy() string {
+	if a.Address != "" {
+		return "start rls there, or give another --address"
+	}
+	return "start rls, or give --address"
+}
+
+// lineOf returns an answer as a line. A denial says how long to wait, as far as that is known.
+func lineOf(r *ratelimit.Reply) string {
+	code, parts := "OK", r.Limits
+	if r.Denied {
 		code = "OVER_LIMIT"
 	}
-	fmt.Fprintf(&stdout, "%s  %s\n", code, strings.Join(limits, "; "))
-	return denied, nil
+	switch {
+	case r.Never && r.Rule != "" && len(r.Limits) > 1:
+		parts = append(parts, "the cost is above the limit of "+r.Rule)
+	case r.Never:
+		parts = append(parts, "the cost is above the limit")
+	case r.Wait > 0:
+		parts = append(parts, "retry after "+wait(r.Wait.Seconds()))
+	}
+	line := code + "  " + strings.Join(parts, "; ")
+	if r.Degraded {
+		line += " (degraded)"
+	}
+	return line
 }
 
 // way returns the address and the credentials for calling the service.

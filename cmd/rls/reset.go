@@ -33,7 +33,8 @@ func reset(c *cli) *cobra.Command {
 		Short: "Let a subject, an address or a key begin anew: remove what it has used of its limits.",
 		Long: "Let a subject, an address or a key begin anew: remove what it has used of its limits.\n\n" +
 			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
-			"With the store memory, each instance counts for itself: name all of them in --admin. With Redis, one instance removes the logs for all.",
+			"With the store memory, each instance counts for itself: name all of them in --admin. With Redis, one instance removes the logs for all instances that share it. " +
+			"A limit that counts in a region has a log in each region: reset in each of them. The logs of further scopes are removed for all regions that share those.",
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),
 	}
 	r.party.flags(cmd)
@@ -175,6 +176,9 @@ func writeReset(w io.Writer, r *insight.Reset, p page) {
 			limit = l.Amount()
 		}
 		t.Add(terminal.Text(l.Rule), terminal.Text(l.Values), terminal.Text(limit), terminal.Text(fmt.Sprint(l.Used)))
+		if l.Scope != "" {
+			t.Note("scope " + terminal.Plain(l.Scope))
+		}
 	}
 	t.Write(w)
 	if n := r.Logs - len(r.Removed); n > 0 {

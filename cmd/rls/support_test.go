@@ -345,6 +345,38 @@ func TestUsedUp(t *testing.T) {
 	}
 }
 
+// TestUsageAway names the stores that are away.
+func TestUsageAway(t *testing.T) {
+	contract, search := insight.LimitUsage{Rule: "contract", Scope: "global", Limit: 300, Used: 10, Window: 3600}, insight.LimitUsage{Rule: "search", Limit: 40, Used: 1, Remaining: 39, Window: 60}
+	local := func(l insight.LimitUsage) insight.LimitUsage {
+		l.Local = true
+		return l
+	}
+	plain := search
+	plain.Rule = "plain"
+	for _, tt := range []struct {
+		limits []insight.LimitUsage
+		want   string
+	}{
+		{[]insight.LimitUsage{local(contract), search}, "counted in Redis, but the store of the scope global is away; counted by pod-1 meanwhile"},
+		{[]insight.LimitUsage{contract, local(search)}, "counted in Redis, but the store of the region is away; counted by pod-1 meanwhile"},
+		{[]insight.LimitUsage{local(contract), local(search)}, "x · the store of the region is away, the store of the scope global is away; counted by pod-1 meanwhile"},
+		{[]insight.LimitUsage{local(search), local(plain)}, "x · the store is away; counted by pod-1 meanwhile"},
+		{[]insight.LimitUsage{local(search), plain}, "counted in Redis, but a part of the store is away; counted by pod-1 meanwhile"},
+		{[]insight.LimitUsage{local(contract)}, "contract: the share of this instance of 300 per 1h is used up. The next hit is free in 9s."},
+		{[]insight.LimitUsage{local(contract)}, "scope global · share of this instance"},
+	} {
+		for i := range tt.limits {
+			tt.limits[i].NextFree = 9
+		}
+		var b strings.Builder
+		writeUsage(&b, &insight.Usage{Query: insight.Query{Subject: "x"}, Known: true, Source: "local", Limits: tt.limits}, page{width: 200, from: "pod-1"})
+		if !strings.Contains(b.String(), tt.want+"\n") {
+			t.Errorf("the usage has no %q:\n%s", tt.want, b.String())
+		}
+	}
+}
+
 // TestResets prints what was removed, and sends what was asked.
 func TestResets(t *testing.T) {
 	port := newPort(t)
@@ -358,6 +390,13 @@ func TestResets(t *testing.T) {
 	golden(t, "reset-80.txt", out)
 	if diff := cmp.Diff([]insight.ResetRequest{{Subject: "acme", Rule: "per-key", Reason: "they paid"}}, port.resets); diff != "" {
 		t.Errorf("sent (-want +got):\n%s", diff)
+	}
+	port.reset.Removed[1].Scope = "global"
+	if _, out, _ := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", port.URL); strings.Count(out, "scope ") != 1 || !strings.Contains(out, "17000\n  scope global\n") {
+		t.Errorf("the reset does not name the scope of the second log alone:\n%s", out)
+	}
+	if _, out, _ := command(t, "", "reset", "--help"); !strings.Contains(strings.Join(strings.Fields(out), " "), "A limit that counts in a region has a log in each region: reset in each of them.") {
+		t.Errorf("the help does not say that each region needs its own reset:\n%s", out)
 	}
 	port.reset.Problem = "one server is away"
 	if code, _, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", port.URL); code != 3 || !strings.Contains(fails, "one server is away") {

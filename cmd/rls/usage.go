@@ -128,7 +128,7 @@ func usageOf(c *cli) *cobra.Command {
 		Short: "Print what a subject, an address or a key has used of each of its limits, and when it may go on.",
 		Long: "Print what a subject, an address or a key has used of each of its limits, and when it may go on.\n\n" +
 			"It charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
-			"With Redis they share their counts, and rls prints the first answer. If the store is away, rls prints what the instances have counted meanwhile, says so, and exits with 3.",
+			"With Redis they share their counts, and rls prints the first answer. If a store is away, rls prints what the instances have counted meanwhile and what their shares have left, says so, and exits with 3.",
 		RunE: begin(func(args []string) error { return u.Run(c, args) }),
 	}
 	u.party.flags(cmd)
@@ -279,7 +279,7 @@ func writeUsage(w io.Writer, u *insight.Usage, p page) {
 func countedIn(u *insight.Usage, p page) string {
 	switch {
 	case u.Source == "local":
-		return "the store is away; counted by " + p.from + " meanwhile"
+		return away(u) + "; counted by " + p.from + " meanwhile"
 	case u.Source != sourceRedis:
 		return "counted by " + p.from
 	case p.several:
@@ -287,6 +287,43 @@ func countedIn(u *insight.Usage, p page) string {
 	default:
 		return "counted in Redis"
 	}
+}
+
+// away says which store did not answer. The limits of the others are counted in Redis.
+func away(u *insight.Usage) string {
+	var scopes []string // without a log from the store; empty: that of the region
+	read, scoped := false, false
+	for i := range u.Limits {
+		l := &u.Limits[i]
+		switch {
+		case l.Unlimited || l.NoLog:
+		case l.Local:
+			scopes = append(scopes, l.Scope)
+		default:
+			read = true
+		}
+		scoped = scoped || l.Scope != ""
+	}
+	slices.Sort(scopes)
+	scopes = slices.Compact(scopes)
+	if len(scopes) == 0 || !read && !scoped {
+		return "the store is away"
+	}
+	for i, name := range scopes {
+		switch {
+		case name != "":
+			scopes[i] = "the store of the scope " + terminal.Plain(name) + " is away"
+		case scoped:
+			scopes[i] = "the store of the region is away"
+		default:
+			scopes[i] = "a part of the store is away"
+		}
+	}
+	text := strings.Join(scopes, ", ")
+	if read {
+		text = "counted in Redis, but " + text
+	}
+	return text
 }
 
 // line writes a line, which may wrap.
@@ -350,6 +387,9 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	if l.Scope != "" {
 		parts = append(parts, "scope "+l.Scope)
 	}
+	if l.Local {
+		parts = append(parts, "share of this instance")
+	}
 	if l.Tier != "" && l.Tier != tier {
 		parts = append(parts, "limit of tier "+terminal.Plain(l.Tier))
 	}
@@ -407,6 +447,9 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 
 // spent says what is used of a limit.
 func spent(l *insight.LimitUsage) string {
+	if l.Local {
+		return fmt.Sprintf("the share of this instance of %s is used up", l.Amount())
+	}
 	switch policy.ParsePolicy(l.Policy) {
 	case window.TokenBucket:
 		come := "come"

@@ -20,7 +20,7 @@ func (p *process) openInsight() (err error) {
 		Instance: host,
 		Rules:    func() *policy.Rules { return p.decider.Rules() },
 		Subjects: p.subjects.resolver(),
-		Keeper:   p.store.keeper, Store: p.settings.Store.Type, Local: p.store.localKeeper,
+		Keeper:   p.store.keeper, Store: p.settings.Store.Type, Local: p.store.localKeeper, Shares: p.store.local,
 		Denials: s.Denials, PerSecond: s.PerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
 	})
 	if err == nil {

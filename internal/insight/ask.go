@@ -135,12 +135,20 @@ func (i *Insight) read(ctx context.Context, u *Usage, limits []policy.AccountLim
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	var own map[window.LogID]bool // counted by this process
 	if err != nil || listed != nil {
-		u.Problem = join(u.Problem, i.readLocal(ctx, u, ids, readings, err, listed))
+		var problem string
+		readings, own, problem = i.readLocal(ctx, u, ids, readings, err, listed)
+		u.Problem = join(u.Problem, problem)
 	}
 	for n := range limits {
 		l := &limits[n]
-		u.Limits = append(u.Limits, limitUsage(l, readings[l.Log]))
+		one := limitUsage(l, readings[l.Log])
+		if own[l.Log] {
+			one.Local = true
+			i.share(ctx, l, &one)
+		}
+		u.Limits = append(u.Limits, one)
 	}
 	return nil
 }
@@ -164,9 +172,29 @@ func byLog(readings []window.Reading) map[window.LogID]*window.Reading {
 	return m
 }
 
-// readLocal adds to readings what this process has counted in the logs that the store did not
-// return, and returns a sentence about that.
-func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*window.Reading, read, listed error) string {
+// share tells what this process's share of a limit has left, because that decides while the store is
+// away. If the share does not answer, the usage is that of the whole limit.
+func (i *Insight) share(ctx context.Context, l *policy.AccountLimit, u *LimitUsage) {
+	if i.opts.Shares == nil || l.Sent {
+		return
+	}
+	c := window.Check{Key: l.Log.Key, Limit: l.Limit.Limit, Scope: l.Log.Scope, Precision: l.Limit.Precision}
+	if l.Limit.Calendar != nil {
+		c.Period = l.Limit.Calendar.Period(i.now())
+	}
+	if c.Log() != l.Log { // an old window of the log
+		return
+	}
+	var d [1]window.Decision
+	if _, err := i.opts.Shares.Take(ctx, window.MayWait, []window.Check{c}, d[:]); err != nil {
+		return
+	}
+	u.Remaining, u.NextFree, u.Empty = d[0].Remaining, d[0].UnitAfter.Seconds(), d[0].ResetAfter.Seconds()
+}
+
+// readLocal returns readings with what this process has counted in the logs that the store did not
+// return, which are own, and a sentence about that.
+func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*window.Reading, read, listed error) (all map[window.LogID]*window.Reading, own map[window.LogID]bool, problem string) {
 	var missing []window.LogID
 	for _, id := range ids {
 		if readings[id] == nil {
@@ -186,22 +214,26 @@ func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, r
 	}
 	what += " (" + causeOf(cause) + ")"
 	if len(missing) == 0 && len(ids) > 0 {
-		return what
+		return readings, nil, what
 	}
 	if i.opts.Local == nil {
 		u.Source = sourceNone
-		return what + ": what is used is not known"
+		return readings, nil, what + ": what is used is not known"
 	}
 	local, err := i.opts.Local.Read(ctx, missing)
 	if err != nil {
 		u.Source = sourceNone
-		return what + ": what is used is not known"
+		return readings, nil, what + ": what is used is not known"
 	}
+	if readings == nil {
+		readings = make(map[window.LogID]*window.Reading)
+	}
+	own = make(map[window.LogID]bool)
 	for n := range local {
-		readings[local[n].ID] = &local[n]
+		readings[local[n].ID], own[local[n].ID] = &local[n], true
 	}
 	u.Source = sourceLocal
-	return what + ": the numbers are what this instance has counted by itself since then, and other instances count their own"
+	return readings, own, what + ": the numbers are what this instance has counted by itself since then, and other instances count their own"
 }
 
 // causeOf returns an error on one line, cut to a bound.

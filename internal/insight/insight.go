@@ -25,6 +25,9 @@ type Options struct {
 	// Local reads and removes what this process counts while the store is away. Nil:
 	// nothing.
 	Local window.Keeper
+	// Shares says what this process's share of a limit has left while the store is away. It is asked
+	// with a cost of 0. Nil: what the whole limit has left is told instead.
+	Shares window.Store
 	// Denials is the number of denials that are kept, and PerSecond how many a second are
 	// recorded; above that a part is.
 	Denials, PerSecond int

@@ -39,8 +39,8 @@ type Usage struct {
 	// Next is the cursor of the next page. Empty: this page is the last. A page may have no
 	// limits although another one follows.
 	Next string `json:"next,omitempty"`
-	// Source is where the numbers are from: memory, redis, local if the store is away and this
-	// process counts by itself, or none.
+	// Source is where the numbers are from: memory, redis, local if a store is away and this
+	// process counts by itself, or none. If it is local, [LimitUsage.Local] says for which limits.
 	Source string `json:"source"`
 	// Problem says why Source is local, or what is missing.
 	Problem string `json:"problem,omitempty"`
@@ -84,6 +84,9 @@ type LimitUsage struct {
 	// NoLog is true if the rule has a log for each value of another entry, and the party has
 	// none yet. Only Policy, Limit, Remaining and Window are set then.
 	NoLog bool `json:"no_log,omitempty"`
+	// Local is true if the store did not return the log. Used is what this process has counted by
+	// itself, and Remaining what its share of the limit has left.
+	Local bool `json:"local,omitempty"`
 	// Policy is how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or
 	// in_flight.
 	Policy string `json:"policy,omitempty"`

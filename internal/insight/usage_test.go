@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"pgregory.net/rapid"
 
+	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -428,6 +429,44 @@ func (k *brokenKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window
 	}
 	all, _ := k.Keeper.Remove(ctx, ids[:min(k.most, len(ids))])
 	return all, k.remove
+}
+
+// TestSharesWhileAway tells what the share of this process has left, and only of the logs that the
+// store did not return. It charges nothing.
+func TestSharesWhileAway(t *testing.T) {
+	clock := 1000 * time.Hour
+	shares, err := local.NewShares(local.ShareOptions{Replicas: 2, Memory: memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shares.Close()
+	broken := &brokenKeeper{read: errors.New("connection refused")}
+	a := newCounted(t, func(o *Options) {
+		broken.Keeper = o.Keeper
+		o.Keeper, o.Local, o.Shares, o.Store = broken, shares, shares, "redis"
+	})
+	a.ask(1, "api_key="+plantedKey) // per-key has 5 in a minute and 20 in an hour
+	a.decider = policy.NewDecider(a.rules, policy.Options{Store: shares, Log: zap.NewNop()})
+	a.ask(1, "api_key="+plantedKey)
+	for range 2 { // the first answer has charged nothing
+		u := a.pages(Query{Subject: "acme", Rule: "per-key"})
+		all := u.of("per-key")
+		if len(all) != 2 || !all[0].Local || !all[1].Local || all[0].Used != 1 || all[0].Remaining != 1 || all[1].Remaining != 9 {
+			t.Errorf("got %+v", all)
+		}
+	}
+	// The store has told a use of 18 of 20, so each process has one of the two hits that remain.
+	id := a.pages(Query{Subject: "acme", Rule: "per-key"}).of("per-key")[1]
+	c := window.Check{Key: id.Log, Limit: window.Limit{Hits: 20, Window: time.Hour}, Cost: 1}
+	shares.Learn(&c, &window.Decision{Allowed: true, Remaining: 2, ResetAfter: time.Hour})
+	if l := a.pages(Query{Subject: "acme", Rule: "per-key"}).of("per-key")[1]; l.Remaining != 0 || l.NextFree <= 0 {
+		t.Errorf("after a use that the store has told: %+v", l)
+	}
+	broken.most = 1
+	all := a.pages(Query{Subject: "acme", Rule: "per-key"}).of("per-key")
+	if all[0].Local || all[0].Used != 1 || all[0].Remaining != 4 || !all[1].Local {
+		t.Errorf("with the first log of the store: %+v", all)
+	}
 }
 
 func TestStoreAway(t *testing.T) {

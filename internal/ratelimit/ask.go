@@ -3,7 +3,10 @@ package ratelimit
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
+	"time"
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -13,11 +16,27 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
+// A Reply is what a running service says to a request.
+type Reply struct {
+	// Denied is true if the service denies the request.
+	Denied bool
+	// Limits describe the limit of each descriptor.
+	Limits []string
+	// Never is true if the request is denied however long the caller waits: its cost is above the
+	// limit. Rule is the name of that limit, if the service tells it.
+	Never bool
+	Rule  string
+	// Wait is the time until a denied request has room, in whole seconds. Zero: the service does not
+	// tell it.
+	Wait time.Duration
+	// Degraded is true if the service says that a store could not decide.
+	Degraded bool
+}
+
 // Ask sends one request with some descriptors to a running service, as Envoy does. It charges hits.
-// If the service cannot be reached, Ask tries again until ctx ends. It returns whether the service
-// denies the request, and what it says of the limit of each descriptor. The error says that the
-// service did not decide.
-func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent []descriptors.Descriptor, hits uint32) (denied bool, limits []string, err error) {
+// If the service cannot be reached, Ask tries again until ctx ends. The error says that the service
+// did not decide.
+func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent []descriptors.Descriptor, hits uint32) (Reply, error) {
 	in := &rlsv3.RateLimitRequest{Domain: domain, HitsAddend: hits}
 	for _, entries := range sent {
 		d := new(ratelimitcommonv3.RateLimitDescriptor)
@@ -28,9 +47,43 @@ func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent
 	}
 	answer, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, in, grpc.WaitForReady(true))
 	if err != nil {
-		return false, nil, err
+		return Reply{}, err
 	}
-	return answer.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT, limitTexts(answer), nil
+	r := Reply{
+		Denied: answer.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT, Limits: limitTexts(answer),
+		Degraded: answer.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue(),
+	}
+	if r.Denied {
+		r.describe(answer, max(hits, 1)) // the service takes 0 as 1
+	}
+	return r, nil
+}
+
+// describe says how long the caller of a denied request has to wait. The metadata and the header
+// retry-after tell the wait of the limit that denies longest. In the form of envoyproxy/ratelimit
+// an answer may have neither. Then the statuses tell it, and a cost above the limit shows only by
+// its number.
+func (r *Reply) describe(answer *rlsv3.RateLimitResponse, cost uint32) {
+	decisive := answer.GetDynamicMetadata().GetFields()
+	r.Rule = decisive["rule"].GetStringValue()
+	seconds := int64(min(decisive["retry_after"].GetNumberValue(), math.MaxInt32))
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		if told, err := strconv.ParseInt(h.GetValue(), 10, 32); h.GetKey() == "retry-after" && err == nil && seconds <= 0 {
+			seconds = told
+		}
+	}
+	if seconds <= 0 {
+		r.Never = r.Rule != ""
+		for _, s := range answer.GetStatuses() {
+			if limit := s.GetCurrentLimit(); limit != nil && s.GetCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+				r.Never = r.Never || cost > limit.GetRequestsPerUnit()
+				seconds = max(seconds, min(s.GetDurationUntilReset().GetSeconds(), math.MaxInt32))
+			}
+		}
+	}
+	if !r.Never {
+		r.Wait = time.Duration(max(seconds, 0)) * time.Second
+	}
 }
 
 // limitTexts describes the limit of each descriptor in an answer. The status of requests in flight

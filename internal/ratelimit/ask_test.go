@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -21,11 +24,16 @@ type verdictConn struct {
 	grpc.ClientConnInterface
 	verdict *policy.Verdict
 	fields  []answer.Header
+	answer  *rlsv3.RateLimitResponse // instead of that of the verdict
 	asked   *rlsv3.RateLimitRequest
 }
 
 func (c *verdictConn) Invoke(_ context.Context, _ string, in, out any, _ ...grpc.CallOption) error {
 	c.asked = in.(*rlsv3.RateLimitRequest)
+	if c.answer != nil {
+		proto.Merge(out.(proto.Message), c.answer)
+		return nil
+	}
 	return proto.Unmarshal(appendAnswer(nil, c.verdict, c.fields, nil), out.(proto.Message))
 }
 
@@ -69,12 +77,12 @@ func TestAsk(t *testing.T) {
 		}
 		v.Matches = make([]policy.Match, len(sent))
 		conn := &verdictConn{verdict: v, fields: tt.fields}
-		denied, limits, err := Ask(t.Context(), conn, "edge", sent, 7)
+		r, err := Ask(t.Context(), conn, "edge", sent, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := strings.Join(limits, "; ")
-		if denied {
+		got := strings.Join(r.Limits, "; ")
+		if r.Denied {
 			got = "denied " + got
 		}
 		if got != tt.want {
@@ -82,6 +90,52 @@ func TestAsk(t *testing.T) {
 		}
 		if n := len(conn.asked.GetDescriptors()); n != len(sent) || conn.asked.GetHitsAddend() != 7 || len(conn.asked.GetDescriptors()[0].GetEntries()) != len(sent[0]) {
 			t.Errorf("%s: asked %v", name, conn.asked)
+		}
+	}
+}
+
+// TestAskDenied tells how long a denial lasts, also if the answer has only statuses.
+func TestAskDenied(t *testing.T) {
+	of := func(name string, wait time.Duration) policy.LimitStatus {
+		return limited(name, 40, time.Hour, window.Decision{RetryAfter: wait, UnitAfter: wait, ResetAfter: wait, Never: wait == 0})
+	}
+	status := func(limit uint32, seconds int64) *rlsv3.RateLimitResponse_DescriptorStatus {
+		return &rlsv3.RateLimitResponse_DescriptorStatus{
+			Code: rlsv3.RateLimitResponse_OVER_LIMIT, CurrentLimit: &rlsv3.RateLimitResponse_RateLimit{RequestsPerUnit: limit},
+			DurationUntilReset: &durationpb.Duration{Seconds: seconds},
+		}
+	}
+	for name, tt := range map[string]struct {
+		answer *rlsv3.RateLimitResponse // instead of that of the verdict
+		limit  policy.LimitStatus
+		hits   uint32
+		want   Reply
+	}{
+		"a wait":                  {limit: of("a", 3598*time.Second+1), hits: 1, want: Reply{Rule: "a", Wait: 3599 * time.Second}},
+		"above the limit":         {limit: of("a", 0), hits: 41, want: Reply{Rule: "a", Never: true}},
+		"statuses":                {answer: &rlsv3.RateLimitResponse{Statuses: []*rlsv3.RateLimitResponse_DescriptorStatus{status(9, 5), status(9, 8), {}}}, hits: 1, want: Reply{Wait: 8 * time.Second}},
+		"statuses, above a limit": {answer: &rlsv3.RateLimitResponse{Statuses: []*rlsv3.RateLimitResponse_DescriptorStatus{status(9, 5), status(3, 8)}}, hits: 4, want: Reply{Never: true}},
+		"a limit of 0":            {answer: &rlsv3.RateLimitResponse{Statuses: []*rlsv3.RateLimitResponse_DescriptorStatus{status(0, 60)}}, want: Reply{Never: true}},
+		"a header": {answer: &rlsv3.RateLimitResponse{
+			Statuses:             []*rlsv3.RateLimitResponse_DescriptorStatus{status(9, 5)},
+			ResponseHeadersToAdd: []*corev3.HeaderValue{{Key: "retry-after", Value: "70"}},
+		}, hits: 1, want: Reply{Wait: 70 * time.Second}},
+		"nothing":  {answer: new(rlsv3.RateLimitResponse), hits: 1},
+		"degraded": {limit: of("a", time.Minute), hits: 1, want: Reply{Rule: "a", Wait: time.Minute, Degraded: true}},
+	} {
+		v := &policy.Verdict{Limits: []policy.LimitStatus{tt.limit}, Strictest: []int{0}, Shadowed: -1, Matches: make([]policy.Match, 1), Degraded: tt.want.Degraded}
+		conn := &verdictConn{verdict: v}
+		if tt.answer != nil {
+			tt.answer.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
+			conn.answer = tt.answer
+		}
+		got, err := Ask(t.Context(), conn, "edge", []descriptors.Descriptor{{{Key: "a"}}}, tt.hits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Limits, tt.want.Denied = nil, true
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
