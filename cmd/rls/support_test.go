@@ -352,6 +352,8 @@ func TestUsageAway(t *testing.T) {
 		l.Local = true
 		return l
 	}
+	open := local(contract)
+	open.OnStoreError = "allow"
 	plain := search
 	plain.Rule = "plain"
 	for _, tt := range []struct {
@@ -365,6 +367,8 @@ func TestUsageAway(t *testing.T) {
 		{[]insight.LimitUsage{local(search), plain}, "counted in Redis, but a part of the store is away; counted by pod-1 meanwhile"},
 		{[]insight.LimitUsage{local(contract)}, "contract: the share of this instance of 300 per 1h is used up. The next hit is free in 9s."},
 		{[]insight.LimitUsage{local(contract)}, "scope global · share of this instance"},
+		{[]insight.LimitUsage{open}, "scope global · the store is away: on_store_error allow decides"},
+		{[]insight.LimitUsage{open}, "No limit is used up."},
 	} {
 		for i := range tt.limits {
 			tt.limits[i].NextFree = 9

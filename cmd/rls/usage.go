@@ -354,8 +354,12 @@ func usageTable(u *insight.Usage, p page) *terminal.Table {
 		if slices.Max(append(l.History, 0)) > 0 {
 			history.Draw = terminal.Spark(l.History)
 		}
-		if l.Sent { // no share of the limit is known
-			t.Add(terminal.Text(l.Rule), terminal.Text(l.Per()), terminal.Text(fmt.Sprint(l.Used)), terminal.Cell{}, terminal.Text("-"), terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty)), history)
+		if l.Sent || aside(l) { // what remains is not known
+			limit := l.Amount()
+			if l.Sent {
+				limit = l.Per()
+			}
+			t.Add(terminal.Text(l.Rule), terminal.Text(limit), terminal.Text(fmt.Sprint(l.Used)), terminal.Cell{}, terminal.Text("-"), terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty)), history)
 			t.Note(noteOf(l, u.Tier))
 			continue
 		}
@@ -378,6 +382,11 @@ func usageTable(u *insight.Usage, p page) *terminal.Table {
 	return t
 }
 
+// aside reports whether a choice of the rule decides because the store is away, and not the limit.
+func aside(l *insight.LimitUsage) bool {
+	return l.Local && l.OnStoreError != "" && l.OnStoreError != policy.StoreErrorLocal.String()
+}
+
 // noteOf returns what else there is to know of a limit of a subject of a tier.
 func noteOf(l *insight.LimitUsage, tier string) string {
 	var parts []string
@@ -387,7 +396,10 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	if l.Scope != "" {
 		parts = append(parts, "scope "+l.Scope)
 	}
-	if l.Local {
+	switch {
+	case aside(l):
+		parts = append(parts, "the store is away: on_store_error "+terminal.Plain(l.OnStoreError)+" decides")
+	case l.Local:
 		parts = append(parts, "share of this instance")
 	}
 	if l.Tier != "" && l.Tier != tier {
@@ -423,7 +435,7 @@ const maxNamed = 60
 func conclusion(u *insight.Usage, paint terminal.Colours) string {
 	var full []*insight.LimitUsage
 	for i := range u.Limits {
-		if l := &u.Limits[i]; !l.Unlimited && !l.Shadow && !l.Sent && l.Remaining == 0 {
+		if l := &u.Limits[i]; !l.Unlimited && !l.Shadow && !l.Sent && !aside(l) && l.Remaining == 0 {
 			full = append(full, l)
 		}
 	}

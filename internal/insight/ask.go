@@ -145,7 +145,7 @@ func (i *Insight) read(ctx context.Context, u *Usage, limits []policy.AccountLim
 		l := &limits[n]
 		one := limitUsage(l, readings[l.Log])
 		if own[l.Log] {
-			one.Local = true
+			one.Local, one.OnStoreError = true, l.Rule.StoreError().String()
 			i.share(ctx, l, &one)
 		}
 		u.Limits = append(u.Limits, one)
@@ -175,7 +175,7 @@ func byLog(readings []window.Reading) map[window.LogID]*window.Reading {
 // share tells what this process's share of a limit has left, because that decides while the store is
 // away. If the share does not answer, the usage is that of the whole limit.
 func (i *Insight) share(ctx context.Context, l *policy.AccountLimit, u *LimitUsage) {
-	if i.opts.Shares == nil || l.Sent {
+	if i.opts.Shares == nil || l.Sent || l.Rule.StoreError() != policy.StoreErrorLocal {
 		return
 	}
 	c := window.Check{Key: l.Log.Key, Limit: l.Limit.Limit, Scope: l.Log.Scope, Precision: l.Limit.Precision}

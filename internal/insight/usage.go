@@ -85,8 +85,10 @@ type LimitUsage struct {
 	// none yet. Only Policy, Limit, Remaining and Window are set then.
 	NoLog bool `json:"no_log,omitempty"`
 	// Local is true if the store did not return the log. Used is what this process has counted by
-	// itself, and Remaining what its share of the limit has left.
-	Local bool `json:"local,omitempty"`
+	// itself. OnStoreError is what decides then: allow, deny, report or local. With local, Remaining is
+	// what the share of this process has left.
+	Local        bool   `json:"local,omitempty"`
+	OnStoreError string `json:"on_store_error,omitempty"`
 	// Policy is how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or
 	// in_flight.
 	Policy string `json:"policy,omitempty"`

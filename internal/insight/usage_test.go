@@ -81,7 +81,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 	}
 	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
 	for _, r := range []policy.Rule{
-		{Name: "per-key", Path: pathOf("api_key"), ByTier: map[string]policy.Terms{
+		{Name: "per-key", Path: pathOf("api_key"), OnStoreError: policy.StoreErrorLocal, ByTier: map[string]policy.Terms{
 			"free": {Limits: []policy.Limit{limitOf(3, time.Minute)}},
 			"pro":  {Limits: []policy.Limit{limitOf(5, time.Minute), limitOf(20, time.Hour)}},
 		}},
