@@ -94,7 +94,7 @@ func unbroken(root string, chosen []mutant) error {
 
 // test runs the tests of packages.
 func test(root string, flags, packages []string) ([]byte, error) {
-	args := append([]string{"test", "-count=1", "-failfast", "-timeout=180s"}, flags...)
+	args := append([]string{"test", "-count=1", "-failfast", "-timeout=6m"}, flags...)
 	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Dir = root
 	return cmd.CombinedOutput()
