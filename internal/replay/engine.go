@@ -256,10 +256,10 @@ func (e *Engine) compare(got, was *outcome, t time.Duration) {
 	case got.allowed == was.allowed:
 	case was.allowed:
 		c.NewlyDenied++
-		e.newly.add(mix(got.meeting.caller), t, got.subject)
+		e.newly.add(got.meeting.caller, t, got.subject)
 	default:
 		c.Freed++
-		e.freed.add(mix(was.meeting.caller), t, was.subject)
+		e.freed.add(was.meeting.caller, t, was.subject)
 	}
 }
 
@@ -431,7 +431,7 @@ func (s *side) sum(o *outcome, t time.Duration) {
 	case !o.allowed:
 		s.denied++
 		if o.limit != nil {
-			s.tally.top.add(mix(o.meeting.caller), t, o.subject)
+			s.tally.top.add(o.meeting.caller, t, o.subject)
 		}
 		return
 	case o.limit == nil:
