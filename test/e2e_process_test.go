@@ -435,7 +435,7 @@ func TestCommands(t *testing.T) {
 	}
 	testAsk(t, probe)
 	rls.Kill()
-	if got := run(t, probe, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, rls.GRPC()) {
+	if got := run(t, probe, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, "nothing listens on "+rls.GRPC()) {
 		t.Errorf("rls healthcheck of one that is gone: got exit code %d and %q, want 1 and its address", got.code, got.stderr)
 	}
 }

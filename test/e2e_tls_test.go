@@ -258,14 +258,15 @@ func testHealthcheckOverTLS(t *testing.T, way edge.Way) {
 	if got := run(t, both, "", "healthcheck"); got.code != 0 {
 		t.Errorf("of an rls whose sockets have TLS too: got exit code %d and %q, want 0", got.code, got.stderr)
 	}
+	if err := a.RenewServer(); err != nil {
+		t.Fatal(err)
+	}
 	tcp.Env["SLIDEGATE_GRPC_TLS_CLIENT_SAN"] = "other.example"
-	tcp.Env[envGRPCAddress] = "127.0.0.1:1"
 	if got := run(t, tcp, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, "have the name grpc.tls.client_san") {
 		t.Errorf("with a name for clients: got exit code %d and %q, want 1 and what to do", got.code, got.stderr)
 	}
-	tcp.Env[envGRPCAddress] = rls.GRPC()
 	rls.Kill()
-	if got := run(t, tcp, "", "healthcheck"); got.code != 1 {
+	if got := run(t, tcp, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, "nothing listens on "+rls.GRPC()) {
 		t.Errorf("of one that is gone: got exit code %d and %q, want 1", got.code, got.stderr)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -132,12 +133,14 @@ func (h healthcheckCmd) Run(c *cli) error {
 	defer conn.Close()
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	switch {
+	case silent(err):
+		return fmt.Errorf("healthcheck: nothing listens on %s: start rls, or set grpc.address", address)
 	case err != nil && s.GRPC.TLS.ClientCAFile != "" && s.GRPC.TLS.Covers(address):
 		// A refused certificate often looks like a broken pipe: in TLS 1.3 the client writes
 		// before it learns of the refusal.
-		return fmt.Errorf("healthcheck: %s: %w (%s, or grpc.address must have a unix socket in plain text)", address, err, forClients(s.GRPC.TLS))
+		return fmt.Errorf("healthcheck: %s: %s (%s, or grpc.address must have a unix socket in plain text)", address, status.Convert(err).Message(), forClients(s.GRPC.TLS))
 	case err != nil:
-		return fmt.Errorf("healthcheck: %s: %w", address, err)
+		return fmt.Errorf("healthcheck: %s: %s", address, status.Convert(err).Message())
 	}
 	if out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		return fmt.Errorf("healthcheck: %s answers %s", address, out.GetStatus())

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -85,7 +86,7 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
 	f.StringVar(&r.WhatIf, "what-if", whatIfTable, "vary the limits of `RULES`: none, table (of all rules), all (also search the smallest limits, which reads the logs some times more), or the name of a rule (also searches)")
 	f.StringArrayVar(&r.FailIf, "fail-if", nil, "exit 2 if this `CONDITION` is true of the report, for example 'denied>0.1%' or 'rule:per-key.denied>100'; can be repeated")
-	f.Float64Var(&r.Sampled, "sampled", 1, "the `SHARE` of all requests that the logs have, if they were sampled; the report says what that means")
+	f.Func("sampled", "the `SHARE` of all requests that the logs have, such as 0.1 or 10%, if they were sampled; the report says what that means", r.readSampled)
 	f.DurationVar(&r.Reorder, "reorder", accesslog.DefaultReorder, "how much later than a request that started after it a line may come")
 	completeWords(cmd, "format", "json", "envoy", "nginx", "caddy")
 	completeWords(cmd, "what-if", whatIfNone, whatIfTable, whatIfAll)
@@ -193,8 +194,6 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		conditions = append(conditions, c)
 	}
 	switch {
-	case !(r.Sampled > 0 && r.Sampled <= 1):
-		return nil, usage("--sampled: expected a share above 0 and up to 1, such as 0.1, not %v", r.Sampled)
 	case r.Reorder < 0:
 		return nil, usage("--reorder: expected a time such as 1m, or 0 if the lines are in the order of the requests, not %v", r.Reorder)
 	case r.AgainstTiers != "" && r.Against == "":
@@ -211,6 +210,19 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		r.Reorder = -1 // the reader takes 0 for its default
 	}
 	return conditions, nil
+}
+
+// readSampled reads the value of --sampled.
+func (r *replayCmd) readSampled(text string) (err error) {
+	number, percent := strings.CutSuffix(text, "%")
+	r.Sampled, err = strconv.ParseFloat(number, 64)
+	if percent {
+		r.Sampled /= 100
+	}
+	if err != nil || !(r.Sampled > 0 && r.Sampled <= 1) {
+		return errors.New("expected a share above 0 and up to 1, such as 0.1 or 10%")
+	}
+	return nil
 }
 
 // checkNames returns an error for a rule that a flag names and the rules do not have.
