@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -515,6 +517,62 @@ func TestMadeRules(t *testing.T) {
 		d := allow(t, l, limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: tt.entries}}})
 		if got := fmt.Sprint(d.Limit().Policy, " ", d.Limit().Hits, " ", d.Limit().Window); got != tt.want {
 			t.Errorf("%v: got %q, want %q", tt.entries, got, tt.want)
+		}
+	}
+}
+
+// TestMadeRulesOfRegions: rules that are made in Go say in which store they count, which part of the
+// limits a region has, and which requests are charged once.
+func TestMadeRulesOfRegions(t *testing.T) {
+	terms := limiter.Terms{Limits: []limiter.Limit{{Requests: 10, Window: time.Hour, Lease: "10%"}}}
+	rules := []limiter.Rule{
+		{Key: "parts", RateLimit: &limiter.RateLimit{Name: "parts", Terms: terms, Divide: 3, Priority: "high"}},
+		{Key: "once", RateLimit: &limiter.RateLimit{Name: "once", Terms: terms, ChargeOnce: &limiter.ChargeOnce{Entry: "idempotency_key", For: time.Minute, Retries: 1}}},
+		{Key: "default", RateLimit: &limiter.RateLimit{Name: "default", Terms: terms, ChargeOnce: &limiter.ChargeOnce{Entry: "idempotency_key"}}},
+	}
+	made, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := newLimiter(t, made)
+	if d := allow(t, l, limiter.One("shop", "parts", "v")); d.Limit().Hits != 3 {
+		t.Errorf("a third of 10: got %d hits", d.Limit().Hits)
+	}
+	for _, tt := range []struct {
+		key       string
+		remaining []uint64
+	}{{"once", []uint64{9, 9, 8}}, {"default", []uint64{9, 9, 9, 9, 8}}} {
+		for i, want := range tt.remaining {
+			r := limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: []limiter.Entry{{Key: tt.key, Value: "v"}, {Key: "idempotency_key", Value: "a"}}}}}
+			if d := allow(t, l, r); d.Limit().Remaining != want {
+				t.Errorf("%s, attempt %d: %d remain, want %d", tt.key, i+1, d.Limit().Remaining, want)
+			}
+		}
+	}
+	regions := filepath.Join(t.TempDir(), "settings.yaml")
+	if err := os.WriteFile(regions, []byte("store: {type: redis, scopes: {global: {redis: {url: redis://127.0.0.1:1}}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	global := limiter.Domain{Name: "shop", Rules: []limiter.Rule{{Key: "k", RateLimit: &limiter.RateLimit{Scope: "global", Terms: terms}}}}
+	shared, err := limiter.Source{Paths: []string{regions}, Domains: []limiter.Domain{global}}.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ = newLimiter(t, shared)
+	if d := allow(t, l, limiter.One("shop", "k", "v")); d.Limit().Remaining != 9 {
+		t.Errorf("the scope global: %d remain, want 9", d.Limit().Remaining)
+	}
+	for name, wrong := range map[string]limiter.RateLimit{
+		"rate_limit.scope":                    {Scope: "global", Terms: terms},
+		"rate_limit.divide":                   {Divide: 1001, Terms: terms},
+		"rate_limit.priority":                 {Priority: "urgent", Terms: terms},
+		"rate_limit.charge_once.entry":        {ChargeOnce: &limiter.ChargeOnce{}, Terms: terms},
+		"rate_limit.charge_once.for":          {ChargeOnce: &limiter.ChargeOnce{Entry: "e", For: time.Millisecond}, Terms: terms},
+		"rate_limit.charge_once.retries":      {ChargeOnce: &limiter.ChargeOnce{Entry: "e", Retries: 101}, Terms: terms},
+		"descriptors[k].rate_limit.limits[0]": {Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second, Lease: "much"}}}},
+	} {
+		if _, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{{Key: "k", RateLimit: &wrong}}}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v, want a problem there", name, err)
 		}
 	}
 }

@@ -265,9 +265,41 @@ type RateLimit struct {
 	OnStoreError string `json:"on_store_error,omitempty"`
 	// RetryJitter is a percentage such as "10%" by which clients are told longer waits.
 	RetryJitter string `json:"retry_jitter,omitempty"`
+	// Scope is the store in which the limits count: region, or a name in store.scopes of the settings.
+	// Empty: region.
+	Scope string `json:"scope,omitempty"`
+	// Divide is how many regions have a fixed part of each limit. Zero: the region has all of it.
+	Divide uint64 `json:"divide,omitempty"`
+	// Priority is low, normal or high: which requests Redis decides first if many wait. Empty: normal.
+	Priority string `json:"priority,omitempty"`
+	// ChargeOnce charges requests with the same idempotency key once. Nil: each is charged.
+	ChargeOnce *ChargeOnce `json:"charge_once,omitempty"`
 	// Body replaces the problem document of a denial, with ContentType.
 	Body        string `json:"body,omitempty"`
 	ContentType string `json:"content_type,omitempty"`
+}
+
+// ChargeOnce says which requests are one: docs/charge-once.md describes it.
+type ChargeOnce struct {
+	// Entry is the key of the entry with the idempotency key. The entry comes last in the descriptor,
+	// and may be missing.
+	Entry string
+	// For is how long one charge covers retries. Zero: 10 minutes.
+	For time.Duration
+	// Retries is how many retries one charge covers. Zero: 3.
+	Retries uint64
+}
+
+// MarshalJSON writes the keys of a rules file.
+func (c ChargeOnce) MarshalJSON() ([]byte, error) {
+	m := map[string]any{"entry": c.Entry}
+	if c.For != 0 {
+		m["for"] = c.For.String()
+	}
+	if c.Retries != 0 {
+		m["retries"] = c.Retries
+	}
+	return json.Marshal(m)
 }
 
 // A Limit is one limit in the notation of its policy.
@@ -277,6 +309,9 @@ type Limit struct {
 	// Requests is how many hits Window holds, or one Unit of a calendar.
 	Requests uint64
 	Window   time.Duration
+	// Lease is what a program may reserve ahead in Redis on a key that is asked for often: a time such
+	// as "50ms", a percentage of the limit, or "none". Empty: what the settings say.
+	Lease string
 	// Rate and Burst are of a token bucket: how many hits come back in which time, such as "10/s", and
 	// the most at once.
 	Rate  string
@@ -302,6 +337,7 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	text("rate", l.Rate)
 	text("unit", l.Unit)
 	text("time_zone", l.TimeZone)
+	text("lease", l.Lease)
 	flight := l.Max != 0 || l.Hold != 0
 	if flight {
 		m["max"] = l.Max
