@@ -194,11 +194,12 @@ func (r *reader) mapped(f *strict.Field[mappedDescriptor]) *RateLimit {
 			continue
 		}
 		key, value, ok := strings.Cut(e.Value, "=")
+		key, optional := strings.CutSuffix(key, "?")
 		if !ok || key == "" || value == "" {
 			r.d.Problem(e.Spot, "expected key=value, such as api_key=%%REQ(x-api-key)%%")
 			continue
 		}
-		a := Action{Place: r.at(e.Spot), Kind: Format, Key: key, Parts: r.format(e.Spot, value)}
+		a := Action{Place: r.at(e.Spot), Kind: Format, Key: key, Parts: r.format(e.Spot, value), SkipIfAbsent: optional}
 		if len(a.Parts) == 1 && a.Parts[0].Attribute == "" {
 			a.Kind, a.Value, a.Parts = Text, a.Parts[0].Text, nil
 		}

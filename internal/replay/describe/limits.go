@@ -119,7 +119,11 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 	case envoyfile.QueryMatch:
 		a.matches = d.matchers(in.Query, false, path, nil)
 	case envoyfile.QueryParameter:
-		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors with "+in.Key+" were left out.", "")
+		effect := ": descriptors with " + in.Key + " were left out."
+		if in.SkipIfAbsent {
+			effect = ": descriptors have no entry " + in.Key + "."
+		}
+		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent"+effect, "")
 		a.parts = []part{{value: d.want(path), none: none}}
 	case envoyfile.AddressMatch:
 		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
@@ -178,6 +182,9 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 		d.common.keyDigest = d.want(accesslog.KeyDigest)
 	}
 	effect, name := "Descriptors with "+in.Key+" were left out, as if it were absent.", nameOf(p.Attribute)
+	if in.SkipIfAbsent {
+		effect = "Descriptors have no entry " + in.Key + ", as if it were absent."
+	}
 	switch {
 	case out.subject:
 		effect, name = "All keys of a subject counted as one.", ""

@@ -208,6 +208,14 @@ func TestUntold(t *testing.T) {
 			"The query parameter q counted as absent: descriptors with q were left out.",
 		},
 		{
+			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{request_headers: {header_name: x-once, descriptor_key: once, skip_if_absent: true}}"), "REQ(x-once)",
+			`Descriptors have no entry once, as if it were absent. To tell it, add "once": "%REQ(x-once)%" to json_format.`,
+		},
+		{
+			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{query_parameters: {query_parameter_name: q, descriptor_key: q, skip_if_absent: true}}"), "REQ(:path)",
+			"The query parameter q counted as absent: descriptors have no entry q.",
+		},
+		{
 			"  - match: {prefix: /}\n" + fmt.Sprintf(limits, "{metadata: {descriptor_key: plan, default_value: free, metadata_key: {key: ns, path: [{key: plan}]}}}"), "DYNAMIC_METADATA(ns:plan)",
 			`Descriptors with plan had the default value. To tell it, add "plan": "%DYNAMIC_METADATA(ns:plan)%" to json_format.`,
 		},
@@ -331,6 +339,7 @@ descriptors:
 - {entries: [b=1], when: {path_regex: "/s.*|/t"}, cost: 0, at_end: true, refund: true}
 - {entries: [c=1], when: {host: Api.example}}
 - {entries: [d=1], when: {path: /search}}
+- [e=1, once?=%REQ(x-once)%]
 `)
 	base := values{accesslog.PathOnly: "/search?x", accesslog.Method: "GET", accesslog.Authority: "api.EXAMPLE", "REQ(x-a)": "A", "REQ(x-b)": "bcd", "REQ(x-cost)": "4", "REQ(x-api-key)": "demo"}
 	key := secrets().Digest("demo")
@@ -338,9 +347,9 @@ descriptors:
 		change values
 		want   string
 	}{
-		{nil, "edge: [api_key=" + key + "] [route=search,who=A/bc] [a=100%]x4 [c=1] [d=1]\nedge end: [b=1]x0-\n"},
-		{values{accesslog.PathOnly: "/T", "REQ(x-b)": absent, accesslog.Authority: "other"}, "edge: [api_key=" + key + "]\n"},
-		{values{accesslog.PathOnly: "/searches", accesslog.Method: "PUT", "REQ(x-api-key)": absent}, "edge: [route=search,who=A/bc] [c=1]\nedge end: [b=1]x0-\n"},
+		{nil, "edge: [api_key=" + key + "] [route=search,who=A/bc] [a=100%]x4 [c=1] [d=1] [e=1]\nedge end: [b=1]x0-\n"},
+		{values{accesslog.PathOnly: "/T", "REQ(x-b)": absent, accesslog.Authority: "other", "REQ(x-once)": absent}, "edge: [api_key=" + key + "] [e=1]\n"},
+		{values{accesslog.PathOnly: "/searches", accesslog.Method: "PUT", "REQ(x-api-key)": absent, "REQ(x-once)": "o"}, "edge: [route=search,who=A/bc] [c=1] [e=1,once=o]\nedge end: [b=1]x0-\n"},
 	} {
 		v := values{}
 		for _, from := range []values{base, c.change} {
@@ -353,8 +362,8 @@ descriptors:
 		}
 	}
 	d.Describe(nil, record(d, values{}))
-	if got := len(d.Untold()); got != 4 {
-		t.Errorf("got %d untold, want 4: %+v", got, d.Untold())
+	if got := len(d.Untold()); got != 5 {
+		t.Errorf("got %d untold, want 5: %+v", got, d.Untold())
 	}
 	for _, u := range d.Untold() {
 		if u.Requests > 0 && (!strings.HasSuffix(u.Effect, "If the log has it, say where: in fields for JSON, with --format for text.") || strings.Contains(u.Effect, "json_format")) {
