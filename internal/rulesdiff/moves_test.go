@@ -38,7 +38,7 @@ func moveTiers(t *testing.T) *tier.Directory {
 
 // randomLimit returns limits of which many can be compared.
 func randomLimit(rnd *rand.Rand) policy.Limit {
-	l := window.Limit{Hits: 1 + uint64(rnd.IntN(3)), Window: []time.Duration{2, 4, 8}[rnd.IntN(3)] * time.Second}
+	l := window.Limit{Hits: 1 + uint64(rnd.IntN(6)), Window: []time.Duration{2, 3, 4, 8}[rnd.IntN(4)] * time.Second}
 	switch rnd.IntN(6) {
 	case 0:
 		l.Policy = window.Fixed
@@ -167,6 +167,40 @@ func passing(t *testing.T, rs *policy.Rules, all []hit) (passed []hit) {
 		}
 	}
 	return passed
+}
+
+// TestImplies: if one limit implies another of any policy, dense hits that pass it pass the other.
+func TestImplies(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	implied := make(map[[2]window.Policy]int)
+	for range 10_000 {
+		a, b := randomLimit(rnd), randomLimit(rnd)
+		if !implies(&a, &b) {
+			continue
+		}
+		implied[[2]window.Policy{a.Policy, b.Policy}]++
+		rule := func(l policy.Limit) *policy.Rules {
+			path := []descriptors.Node{{Key: "k", AnyValue: true}}
+			return build(t, nil, []policy.Rule{{Domain: "d", Path: path, Terms: policy.Terms{Limits: []policy.Limit{l}}}})
+		}
+		var hits []hit
+		for at := 1_700_000_000 * time.Second; len(hits) < 150; {
+			at += time.Duration(rnd.IntN(3)/2*rnd.IntN(9)) * 500 * time.Millisecond
+			hits = append(hits, hit{at, descriptors.Descriptor{{Key: "k", Value: "v"}}})
+		}
+		hits = passing(t, rule(a), hits)
+		if again := passing(t, rule(b), hits); len(again) != len(hits) {
+			t.Fatalf("seed %d: of %d hits that pass %+v only %d pass %+v", seed, len(hits), a, len(again), b)
+		}
+	}
+	for _, a := range []window.Policy{window.Sliding, window.Fixed, window.TokenBucket} {
+		for _, b := range []window.Policy{window.Sliding, window.Fixed, window.TokenBucket} {
+			if implied[[2]window.Policy{a, b}] < 10 {
+				t.Errorf("%v implied %v %d times", a, b, implied[[2]window.Policy{a, b}])
+			}
+		}
+	}
 }
 
 // TestVerdictsAreCertain: if a report says that nothing becomes looser, every pattern of hits that

@@ -2,6 +2,8 @@ package rulesdiff
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -47,8 +49,7 @@ func implies(a, b *policy.Limit) bool {
 		return true
 	}
 	if a.Policy != b.Policy {
-		// A sliding window bounds every window, also those of the clock.
-		return a.Policy == window.Sliding && b.Policy == window.Fixed && bounds(a, b)
+		return impliesOther(a, b)
 	}
 	switch a.Policy {
 	case window.Sliding:
@@ -64,6 +65,38 @@ func implies(a, b *policy.Limit) bool {
 	default:
 		return a.Hits <= b.Hits && a.Window == b.Window
 	}
+}
+
+// impliesOther compares limits of two policies: the most hits that a admits in an interval of any
+// length with those for which b has room.
+func impliesOther(a, b *policy.Limit) bool {
+	length := b.Window + b.Precision // how long a hit counts, at most
+	switch {
+	case a.Policy == window.Sliding && b.Policy == window.Fixed:
+		return bounds(a, b) // it bounds every window, also those of the clock
+	case a.Policy == window.Sliding && b.Policy == window.TokenBucket:
+		// The burst has room for the first window, and the tokens that come back for each further one.
+		return a.Hits <= b.Hits && a.Hits <= tokens(b.Limit, a.Window)
+	case a.Policy == window.Fixed && b.Policy == window.TokenBucket:
+		// The same, with two windows of the clock at the start.
+		return a.Hits <= b.Hits/2 && a.Hits <= tokens(b.Limit, a.Window)
+	case a.Policy == window.Fixed && b.Policy == window.Sliding:
+		return a.Hits <= b.Hits/uint64((length+a.Window-1)/a.Window+1)
+	case a.Policy == window.TokenBucket && (b.Policy == window.Sliding || b.Policy == window.Fixed):
+		return a.Hits <= b.Hits && tokens(a.Limit, length) <= b.Hits-a.Hits
+	default:
+		return false
+	}
+}
+
+// tokens returns how many whole tokens come back to a bucket in a time.
+func tokens(l window.Limit, in time.Duration) uint64 {
+	high, low := bits.Mul64(uint64(l.Rate), uint64(in))
+	if high >= uint64(l.Window) {
+		return math.MaxUint64
+	}
+	n, _ := bits.Div64(high, low, uint64(l.Window))
+	return n
 }
 
 // bounds reports whether a sliding window a bounds the windows of b.
