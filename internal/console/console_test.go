@@ -326,6 +326,19 @@ func TestKeysAreNotRepeated(t *testing.T) {
 	}
 }
 
+// TestStoreOfAScopeAway: the page names the limits whose store is away.
+func TestStoreOfAScopeAway(t *testing.T) {
+	got := ask(t, newConsole("degraded"), "/subject?id=acme", nil, "").body
+	for _, want := range []string{"A store is away.", ">scope <", ">counted by this process</span>"} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("%q is there %d times, want once, at the limit per-key", want, strings.Count(got, want))
+		}
+	}
+	if usual := ask(t, newConsole("usual"), "/subject?id=acme", nil, "").body; !strings.Contains(usual, "exact, from redis at") || strings.Contains(usual, "counted by this process") {
+		t.Error("with all stores, the numbers are not told to be exact")
+	}
+}
+
 // TestFind types into the search box.
 func TestFind(t *testing.T) {
 	c := newConsole("usual")

@@ -341,6 +341,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 		}
 		u.Next = "100"
 	case "degraded":
+		u.Limits[0].Scope, u.Limits[0].Local = "global", true
 		u.Source, u.Problem = "local", "The server 10.2.0.12:6379 does not answer: "+errAway.Error()
 	case "hostile":
 		u.Problem = Hostile[0]
