@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -132,15 +134,19 @@ func (h healthcheckCmd) Run(c *cli) error {
 	}
 	defer conn.Close()
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
-	switch {
+	cause := status.Convert(err)
+	switch reason := cmp.Or(cause.Message(), cause.Code().String()); {
+	case err == nil:
 	case silent(err):
 		return fmt.Errorf("healthcheck: nothing listens on %s: start rls, or set grpc.address", address)
-	case err != nil && s.GRPC.TLS.ClientCAFile != "" && s.GRPC.TLS.Covers(address):
+	case cause.Code() == codes.DeadlineExceeded:
+		return fmt.Errorf("healthcheck: %s: no answer within %v", address, h.Timeout)
+	case s.GRPC.TLS.ClientCAFile != "" && s.GRPC.TLS.Covers(address):
 		// A refused certificate often looks like a broken pipe: in TLS 1.3 the client writes
 		// before it learns of the refusal.
-		return fmt.Errorf("healthcheck: %s: %s (%s, or grpc.address must have a unix socket in plain text)", address, status.Convert(err).Message(), forClients(s.GRPC.TLS))
-	case err != nil:
-		return fmt.Errorf("healthcheck: %s: %s", address, status.Convert(err).Message())
+		return fmt.Errorf("healthcheck: %s: %s (%s, or grpc.address must have a unix socket in plain text)", address, reason, forClients(s.GRPC.TLS))
+	default:
+		return fmt.Errorf("healthcheck: %s: %s", address, reason)
 	}
 	if out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		return fmt.Errorf("healthcheck: %s answers %s", address, out.GetStatus())

@@ -216,6 +216,17 @@ func (s *LimitStatus) countsHow() string {
 	}
 }
 
+// Rounding returns the time to a multiple of which a sliding log rounds up the times of hits: the
+// precision in whole units of the log. So a hit counts for less than Window and Rounding together.
+// Zero: times are exact.
+func (l *Limit) Rounding() time.Duration {
+	unit := window.Unit(l.Window)
+	if l.Policy != window.Sliding || unit == time.Microsecond && l.Precision <= unit {
+		return 0
+	}
+	return max((l.Precision+unit-1)/unit, 1) * unit
+}
+
 // WorstCase returns the most hits that a limit admits in any interval of its window's length,
 // with any callers. For a token bucket it is the most in the time in which Rate hits come back.
 // A lease, a precision and usage reports do not change it: reports add debt.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -217,7 +216,7 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 		if !always { // otherwise a report may exceed both limits
 			lr.Pointless = pointless(t.Limits, i)
 		}
-		if p := max(l.Precision, window.Unit(l.Window)); p > time.Microsecond && l.Policy == window.Sliding {
+		if p := l.Rounding(); p > 0 {
 			lr.Precision = p.String()
 		}
 		lr.Lease = FormatLease(l.Lease)
@@ -251,9 +250,9 @@ func implies(o, l *Limit) bool {
 	return o.Hits <= l.Hits/covering(o, l)
 }
 
-// covering returns how many windows of o cover one window of l with its precision.
+// covering returns how many windows of o cover the longest time that a hit counts in l.
 func covering(o, l *Limit) uint64 {
-	return uint64((l.Window + l.Precision + o.Window - 1) / o.Window)
+	return uint64((l.Window + l.Rounding() + o.Window - 1) / o.Window)
 }
 
 // Traits lists the options of a rule other than its limits. Of a denial's body and of

@@ -174,9 +174,19 @@ func TestImplies(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	implied := make(map[[2]window.Policy]int)
-	for range 10_000 {
+	for range 20_000 {
 		a, b := randomLimit(rnd), randomLimit(rnd)
-		if !implies(&a, &b) {
+		scale := time.Duration(1)
+		if rnd.IntN(2) == 0 {
+			scale = 100_000 // the logs of the longest windows have milliseconds
+		}
+		for _, l := range []*policy.Limit{&a, &b} {
+			if l.Policy == window.Sliding {
+				l.Precision = []time.Duration{0, 0, 300 * time.Millisecond, 700 * time.Millisecond, time.Second}[rnd.IntN(5)] * scale
+			}
+			l.Window *= scale
+		}
+		if !implies(&a, &b, false) {
 			continue
 		}
 		implied[[2]window.Policy{a.Policy, b.Policy}]++
@@ -186,7 +196,16 @@ func TestImplies(t *testing.T) {
 		}
 		var hits []hit
 		for at := 1_700_000_000 * time.Second; len(hits) < 150; {
-			at += time.Duration(rnd.IntN(3)/2*rnd.IntN(9)) * 500 * time.Millisecond
+			switch rnd.IntN(9) {
+			case 0:
+				at += time.Duration(rnd.IntN(41)) * 100 * time.Millisecond * scale
+			case 1:
+				at += a.Window // its hits expire
+			case 2:
+				at += max(b.Window-a.Window, 0)
+			case 3:
+				at += time.Duration(rnd.IntN(1000)) * time.Microsecond
+			}
 			hits = append(hits, hit{at, descriptors.Descriptor{{Key: "k", Value: "v"}}})
 		}
 		hits = passing(t, rule(a), hits)

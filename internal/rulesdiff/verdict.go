@@ -33,7 +33,9 @@ func within(a, b []policy.AccountLimit) bool {
 		if !limits(&b[i]) {
 			continue
 		}
-		if !slices.ContainsFunc(a, func(l policy.AccountLimit) bool { return limits(&l) && implies(&l.Limit, &b[i].Limit) }) {
+		if !slices.ContainsFunc(a, func(l policy.AccountLimit) bool {
+			return limits(&l) && implies(&l.Limit, &b[i].Limit, always(&l) || always(&b[i]))
+		}) {
 			return false
 		}
 	}
@@ -43,21 +45,25 @@ func within(a, b []policy.AccountLimit) bool {
 // limits reports whether a limit can deny.
 func limits(l *policy.AccountLimit) bool { return !l.Unlimited && l.Limit.Hits != window.MaxHits }
 
-// implies reports whether a surely admits nothing that b denies.
-func implies(a, b *policy.Limit) bool {
+// always reports whether reports may exceed a limit.
+func always(l *policy.AccountLimit) bool { return l.Rule != nil && l.Rule.Always }
+
+// implies reports whether a surely admits nothing that b denies. debts is true if reports may exceed
+// the limits. Then a must count each hit for as long as b does.
+func implies(a, b *policy.Limit, debts bool) bool {
 	if a.Hits == 0 {
 		return true
 	}
 	if a.Policy != b.Policy {
-		return impliesOther(a, b)
+		return impliesOther(a, b, debts)
 	}
 	switch a.Policy {
 	case window.Sliding:
-		return bounds(a, b)
+		return bounds(a, b, debts)
 	case window.TokenBucket:
 		return a.Hits <= b.Hits && slower(a.Limit, b.Limit)
 	case window.Fixed:
-		return a.Hits <= b.Hits && a.Window%b.Window == 0 || b.Window%a.Window == 0 && a.Hits <= b.Hits/uint64(b.Window/a.Window)
+		return a.Hits <= b.Hits && a.Window%b.Window == 0 || !debts && b.Window%a.Window == 0 && a.Hits <= b.Hits/uint64(b.Window/a.Window)
 	case window.Calendar:
 		return a.Hits <= b.Hits && sameCalendar(a, b)
 	case window.InFlight:
@@ -69,11 +75,12 @@ func implies(a, b *policy.Limit) bool {
 
 // impliesOther compares limits of two policies: the most hits that a admits in an interval of any
 // length with those for which b has room.
-func impliesOther(a, b *policy.Limit) bool {
-	length := b.Window + b.Precision // how long a hit counts, at most
+func impliesOther(a, b *policy.Limit, debts bool) bool {
 	switch {
 	case a.Policy == window.Sliding && b.Policy == window.Fixed:
-		return bounds(a, b) // it bounds every window, also those of the clock
+		return bounds(a, b, debts) // it bounds every window, also those of the clock
+	case debts:
+		return false // a bucket pays a debt back with its tokens, and a window forgets it
 	case a.Policy == window.Sliding && b.Policy == window.TokenBucket:
 		// The burst has room for the first window, and the tokens that come back for each further one.
 		return a.Hits <= b.Hits && a.Hits <= tokens(b.Limit, a.Window)
@@ -81,9 +88,9 @@ func impliesOther(a, b *policy.Limit) bool {
 		// The same, with two windows of the clock at the start.
 		return a.Hits <= b.Hits/2 && a.Hits <= tokens(b.Limit, a.Window)
 	case a.Policy == window.Fixed && b.Policy == window.Sliding:
-		return a.Hits <= b.Hits/uint64((length+a.Window-1)/a.Window+1)
+		return a.Hits <= b.Hits/(windows(a, b)+1)
 	case a.Policy == window.TokenBucket && (b.Policy == window.Sliding || b.Policy == window.Fixed):
-		return a.Hits <= b.Hits && tokens(a.Limit, length) <= b.Hits-a.Hits
+		return a.Hits <= b.Hits && tokens(a.Limit, b.Window+b.Rounding()) <= b.Hits-a.Hits
 	default:
 		return false
 	}
@@ -100,12 +107,22 @@ func tokens(l window.Limit, in time.Duration) uint64 {
 }
 
 // bounds reports whether a sliding window a bounds the windows of b.
-func bounds(a, b *policy.Limit) bool {
-	if a.Window >= b.Window && a.Window+a.Precision >= b.Window+b.Precision {
+func bounds(a, b *policy.Limit, debts bool) bool {
+	if longer(a, b) {
 		return a.Hits <= b.Hits
 	}
-	windows := uint64((b.Window + b.Precision + a.Window - 1) / a.Window)
-	return a.Hits <= b.Hits/windows
+	return !debts && a.Hits <= b.Hits/windows(a, b)
+}
+
+// longer reports whether a sliding window a counts each hit for as long as b does.
+func longer(a, b *policy.Limit) bool {
+	as, bs := a.Rounding(), b.Rounding()
+	return a.Window >= b.Window+bs || a.Window >= b.Window && as > 0 && as%bs == 0
+}
+
+// windows returns how many windows of a cover the longest time that a hit counts in b.
+func windows(a, b *policy.Limit) uint64 {
+	return uint64((b.Window + b.Rounding() + a.Window - 1) / a.Window)
 }
 
 // slower reports whether no more tokens come back to a bucket a in any time.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -562,7 +563,11 @@ func TestMadeRulesOfRegions(t *testing.T) {
 	if d := allow(t, l, limiter.One("shop", "k", "v")); d.Limit().Remaining != 9 {
 		t.Errorf("the scope global: %d remain, want 9", d.Limit().Remaining)
 	}
+	two := limiter.Terms{Limits: slices.Repeat(terms.Limits, 2)}
 	for name, wrong := range map[string]limiter.RateLimit{
+		"divide 11 in this rule leaves nothing of 10 per 1h":            {Divide: 11, Terms: terms},
+		"charge always in this rule cannot be combined with a lease":    {Charge: "always", Terms: terms},
+		"a second limit for the same window, the first is in this rule": {Terms: two},
 		"rate_limit.scope":                    {Scope: "global", Terms: terms},
 		"rate_limit.divide":                   {Divide: 1001, Terms: terms},
 		"rate_limit.priority":                 {Priority: "urgent", Terms: terms},

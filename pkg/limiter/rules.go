@@ -208,11 +208,13 @@ func problemsOf(err error) (problems Problems) {
 	return problems
 }
 
-// withoutLines removes the lines from problems of domains that are made in Go.
+// withoutLines removes the lines from problems of domains that are made in Go. Their text is one line,
+// which messages may name.
 func withoutLines(problems Problems, made map[string]bool) Problems {
 	for i := range problems {
 		if made[problems[i].File] {
 			problems[i].Line, problems[i].Column = 0, 0
+			problems[i].Message = strings.ReplaceAll(problems[i].Message, " on line 1", " in this rule")
 		}
 	}
 	return problems

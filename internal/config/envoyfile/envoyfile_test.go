@@ -266,7 +266,7 @@ func TestDocumentedMap(t *testing.T) {
 func TestSchema(t *testing.T) {
 	const file = "../../../docs/replay-map.schema.json"
 	operator := configtest.Object{"type": "string", "pattern": "^%.+%$"}
-	entries := configtest.Object{"type": "array", "minItems": 1, "items": configtest.Object{"type": "string", "pattern": "^[^=]+=.+$"}}
+	entries := configtest.Object{"type": "array", "minItems": 1, "items": configtest.Object{"type": "string", "pattern": "^([^=?]|[?][^=])[^=]*=.+$"}}
 	s := configtest.Schemas{
 		Fields: map[string]configtest.Object{
 			"entries": entries, "descriptors": {"minItems": 1}, "domain": {"minLength": 1},

@@ -188,9 +188,13 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 	switch {
 	case out.subject:
 		effect, name = "All keys of a subject counted as one.", ""
+		without := "descriptors with " + in.Key + " were left out, and their limits were not tried."
+		if in.SkipIfAbsent {
+			without = "descriptors have no entry " + in.Key + "."
+		}
 		out.noKeys = d.missing(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.", "key_digest")
 		out.noSubject = d.missing(accesslog.Subject, in.Place,
-			"The log has neither the key nor its subject: descriptors with "+in.Key+" were left out, and their limits were not tried.", nameOf(accesslog.Subject))
+			"The log has neither the key nor its subject: "+without, nameOf(accesslog.Subject))
 	case isHeader && d.secrets.Hides(header):
 		name = ""
 	case in.Kind == envoyfile.Metadata && in.Value != "":

@@ -124,6 +124,14 @@ func TestNeitherKeyNorSubject(t *testing.T) {
 	if untold := d.Untold(); len(untold) != 1 || untold[0].Attribute != accesslog.Subject || untold[0].Requests != 1 || untold[0].Effect != want {
 		t.Errorf("untold: got %+v", untold)
 	}
+	// An entry that may be missing takes nothing else with it.
+	d = mapped(t, "domain: edge\ndescriptors: [[a=1, api_key?=%REQ(x-api-key)%]]\n")
+	if got := write(d.Describe(nil, record(d, v))); got != "edge: [a=1]\n" {
+		t.Errorf("got %q", got)
+	}
+	if untold := d.Untold(); len(untold) != 1 || !strings.Contains(untold[0].Effect, "nor its subject: descriptors have no entry api_key. ") {
+		t.Errorf("untold: got %+v", untold)
+	}
 }
 
 // TestRefusedByAuthorization: a request that rls refused by its key asked for no limits.
