@@ -34,7 +34,7 @@ func reset(c *cli) *cobra.Command {
 		Long: "Let a subject, an address or a key begin anew: remove what it has used of its limits.\n\n" +
 			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
 			"With the store memory, each instance counts for itself: name all of them in --admin. With Redis, one instance removes the logs for all instances that share it. " +
-			"A limit that counts in a region has a log in each region: reset in each of them. The logs of further scopes are removed for all regions that share those.",
+			"A limit that counts in a region has a log in each region: name an instance of each of them. The logs of further scopes are removed for all regions that share those.",
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),
 	}
 	r.party.flags(cmd)
@@ -62,9 +62,8 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 		return err
 	}
 	// The usage says who shares a store, and what the reset will remove.
-	before := askAll(context.Background(), caller.instances, func(ctx context.Context, to instance) (*insight.Usage, error) {
-		return caller.usage(ctx, to, q)
-	})
+	usage := func(ctx context.Context, to instance) (*insight.Usage, error) { return caller.usage(ctx, to, q) }
+	before := askAll(context.Background(), caller.instances, usage)
 	if len(answered(before)) == 0 {
 		return failed(before)
 	}
@@ -77,7 +76,7 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	all := resetAll(before, func(to instance) (*insight.Reset, error) {
+	all := resetAll(before, usage, func(to instance) (*insight.Reset, error) {
 		out := new(insight.Reset)
 		return out, caller.call(context.Background(), to, http.MethodPost, "/v1/reset", body, out)
 	})
@@ -88,7 +87,8 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	} else {
 		for _, a := range answered(all) {
 			ownMemory := slices.ContainsFunc(answered(before), func(b answer[insight.Usage]) bool { return b.from == a.from && b.value.Source != sourceRedis })
-			writeReset(&stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), ownMemory && len(caller.instances) > 1, a.from.name})
+			named := len(answered(all)) > 1 || ownMemory && len(caller.instances) > 1
+			writeReset(&stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), named, a.from.name})
 		}
 	}
 	for _, a := range answered(all) {
@@ -100,8 +100,9 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 }
 
 // resetAll resets in each instance that counts in its own memory, and in the first one that
-// answers of those that share a store. An instance whose usage is not known is an error.
-func resetAll(before []answer[insight.Usage], do func(instance) (*insight.Reset, error)) (all []answer[insight.Reset]) {
+// answers of those that share a store. A later one that still has the use of before has another
+// store, such as that of another region. An instance whose usage is not known is an error.
+func resetAll(before []answer[insight.Usage], usage func(context.Context, instance) (*insight.Usage, error), do func(instance) (*insight.Reset, error)) (all []answer[insight.Reset]) {
 	var sharedDone bool
 	var sharedFailed []answer[insight.Reset]
 	for _, b := range before {
@@ -119,12 +120,29 @@ func resetAll(before []answer[insight.Usage], do func(instance) (*insight.Reset,
 				continue
 			}
 			all = append(all, one)
+		default:
+			now, err := usage(context.Background(), b.from)
+			if err != nil {
+				all = append(all, answer[insight.Reset]{from: b.from, err: err})
+			} else if stillUsed(b.value, now) {
+				value, err := do(b.from)
+				all = append(all, answer[insight.Reset]{b.from, value, err})
+			}
 		}
 	}
 	if !sharedDone {
 		all = append(all, sharedFailed...)
 	}
 	return all
+}
+
+// stillUsed reports whether a log has at least the use that it had before a reset.
+func stillUsed(before, now *insight.Usage) bool {
+	return slices.ContainsFunc(before.Limits, func(was insight.LimitUsage) bool {
+		return was.Used > 0 && slices.ContainsFunc(now.Limits, func(is insight.LimitUsage) bool {
+			return is.Log == was.Log && is.Policy == was.Policy && is.Window == was.Window && is.Used >= was.Used
+		})
+	})
 }
 
 // confirmed asks the operator on a terminal. Elsewhere it says yes.

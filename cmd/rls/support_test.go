@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,7 @@ type fakePort struct {
 	*httptest.Server
 	mu      sync.Mutex
 	usage   []insight.Usage // its pages
+	sharing []*fakePort     // whose logs a reset removes, too
 	resets  []insight.ResetRequest
 	reset   insight.Reset
 	denials insight.Denials
@@ -74,6 +76,15 @@ func (p *fakePort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var request insight.ResetRequest
 		_ = json.NewDecoder(r.Body).Decode(&request)
 		p.resets = append(p.resets, request)
+		for _, one := range append(p.sharing, p) {
+			for i := range one.usage {
+				limits := slices.Clone(one.usage[i].Limits)
+				for j := range limits {
+					limits[j].Used = 0
+				}
+				one.usage[i].Limits = limits
+			}
+		}
 		answer(p.reset)
 	case "/v1/denials":
 		answer(p.denials)
@@ -308,8 +319,15 @@ func TestSeveralInstances(t *testing.T) {
 	if _, out, _ := command(t, "", "top", "--admin", both, "--limit", "2"); !strings.Contains(out, "1  only-1       37") || !strings.Contains(out, "2  acme         18") || !strings.Contains(out, "up to 9 too large") {
 		t.Errorf("top of a full list:\n%s", out)
 	}
+	used := a.usage[0].Limits
+	a.sharing = []*fakePort{b}
 	if code, _, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", gone.address()+","+both); code != 3 || len(a.resets)+len(b.resets) != 1 {
 		t.Errorf("reset of a shared store: exit code %d, %d and %d resets, %s", code, len(a.resets), len(b.resets), fails)
+	}
+	// Two regions: the first reset leaves the use of the second.
+	a.usage[0].Limits, b.usage[0].Limits, a.sharing, a.resets, b.resets = used, used, nil, nil, nil
+	if code, out, fails := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", both); code != 0 || len(a.resets) != 1 || len(b.resets) != 1 || !strings.Contains(out, b.address()) {
+		t.Errorf("reset of two regions: exit code %d, %d and %d resets\n%s%s", code, len(a.resets), len(b.resets), out, fails)
 	}
 	for _, p := range []*fakePort{a, b} {
 		p.usage[0].Source, p.resets = "memory", nil
@@ -399,7 +417,7 @@ func TestResets(t *testing.T) {
 	if _, out, _ := command(t, "", "reset", "acme", "--reason", "they paid", "--admin", port.URL); strings.Count(out, "scope ") != 1 || !strings.Contains(out, "17000\n  scope global\n") {
 		t.Errorf("the reset does not name the scope of the second log alone:\n%s", out)
 	}
-	if _, out, _ := command(t, "", "reset", "--help"); !strings.Contains(strings.Join(strings.Fields(out), " "), "A limit that counts in a region has a log in each region: reset in each of them.") {
+	if _, out, _ := command(t, "", "reset", "--help"); !strings.Contains(strings.Join(strings.Fields(out), " "), "A limit that counts in a region has a log in each region: name an instance of each of them.") {
 		t.Errorf("the help does not say that each region needs its own reset:\n%s", out)
 	}
 	port.reset.Problem = "one server is away"

@@ -422,10 +422,17 @@ func TestEngineRegions(t *testing.T) {
 		}
 	}
 	from := new(records)
-	from.add(0, "a")
-	r := replayed(t, EngineOptions{Rules: rules, Describer: &fields{keys: []string{"part"}}}, from)
+	for range 5 {
+		from.add(0, "a", "a", "a")
+	}
+	r := replayed(t, EngineOptions{Rules: rules, Describer: &fields{keys: []string{"part", "all", "plain"}}, WhatIf: func(string) bool { return true }}, from)
 	var got []string
 	for _, one := range r.Rules {
+		for _, s := range one.WhatIf.Smallest {
+			if told := s.Exact || s.Above > 0; told == one.ChargeOnce {
+				t.Errorf("%s: the smallest limit %+v; one below is ruled out only if each retry is charged", one.Rule, s)
+			}
+		}
 		got = append(got, fmt.Sprintf("%s: %s, divide %d, scope %q, once %t", one.Rule, one.Limit, one.Divide, one.Scope, one.ChargeOnce))
 	}
 	want := []string{

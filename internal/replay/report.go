@@ -138,11 +138,18 @@ type Smallest struct {
 	Share float64 `json:"share"` // 0.001 or 0.01
 	Limit uint64  `json:"limit"` // the smallest of those tried; 0: none of them does
 	// Above is a limit that denies the share or more, so the smallest limit of all is above it, and
-	// at most Limit. It is 0 if none is known for certain: the requests have several costs, or
-	// WhatIf.LogsShare is below 1.
+	// at most Limit. It is 0 if none is known for certain: the requests have several costs, retries may
+	// be free, or WhatIf.LogsShare is below 1.
 	Above uint64 `json:"above,omitempty"`
 	// Exact is true if Limit is the smallest of all limits.
 	Exact bool `json:"exact"`
+}
+
+// atMost makes the smallest limits bounds from above.
+func (w *WhatIf) atMost() {
+	for i := range w.Smallest {
+		w.Smallest[i].Above, w.Smallest[i].Exact = 0, false
+	}
 }
 
 // A DeniedSubject is a caller that was denied.

@@ -313,6 +313,9 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 		}
 		if p.sim != nil {
 			r.WhatIf = p.sim.report(&p.limit, r.Logs)
+			if r.ChargeOnce && r.WhatIf != nil {
+				r.WhatIf.atMost() // it charges retries that may be free
+			}
 		}
 		reports = append(reports, r)
 	}

@@ -267,8 +267,8 @@ type RateLimit struct {
 	OnStoreError string `json:"on_store_error,omitempty"`
 	// RetryJitter is a percentage such as "10%" by which clients are told longer waits.
 	RetryJitter string `json:"retry_jitter,omitempty"`
-	// Scope is the store in which the limits count: region, or a name in store.scopes of the settings.
-	// Empty: region.
+	// Scope is the store in which the limits count: region, or a name in store.scopes of the settings,
+	// which are then among the Paths of the [Source]. Empty: region.
 	Scope string `json:"scope,omitempty"`
 	// Divide is how many regions have a fixed part of each limit. Zero: the region has all of it.
 	Divide uint64 `json:"divide,omitempty"`

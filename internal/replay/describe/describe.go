@@ -32,6 +32,7 @@ type Describer struct {
 	managers []*manager
 	mapped   []question // of a mapping file
 	isMap    bool
+	isText   bool // Envoy writes text, not JSON
 	port     int // index of the attribute, -1: there is one manager
 	noPort   *untold
 	common   common
@@ -82,6 +83,7 @@ type manager struct {
 func New(c *envoyfile.Config, o Options) (*Describer, error) {
 	d := newDescriber(o)
 	d.cluster = c.Cluster
+	d.isText = len(c.Logs) > 0 && !slices.ContainsFunc(c.Logs, func(w accesslog.Written) bool { return len(w.Fields) > 0 })
 	managers, err := chosen(c, o)
 	if err != nil {
 		return nil, err
@@ -184,6 +186,8 @@ func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Place, effect, n
 	case name == "":
 	case d.isMap:
 		effect += " If the log has it, say where: in fields for JSON, with --format for text."
+	case d.isText:
+		effect += fmt.Sprintf(" To tell it, write %s into the text format of the log.", a.String())
 	default:
 		effect += fmt.Sprintf(" To tell it, add %q: %q to json_format.", name, a.String())
 	}

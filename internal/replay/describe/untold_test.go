@@ -259,6 +259,28 @@ func TestUntold(t *testing.T) {
 	}
 }
 
+// TestUntoldOfText: the advice for a log of text is not one for JSON.
+func TestUntoldOfText(t *testing.T) {
+	c, err := envoyfile.Read("../../../envoy/ratelimit.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Logs = []accesslog.Written{{Name: "envoy.yaml:1", Text: "%START_TIME%"}}
+	d, err := New(c, Options{Secrets: secrets()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Describe(nil, record(d, values{accesslog.PathOnly: "/", accesslog.Flags: absent}))
+	for _, u := range d.Untold() {
+		if strings.Contains(u.Effect, "json_format") || u.Attribute == accesslog.Client && !strings.Contains(u.Effect, "write %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% into the text format of the log.") {
+			t.Errorf("got %+v", u)
+		}
+	}
+	if len(d.Untold()) == 0 {
+		t.Error("nothing is untold")
+	}
+}
+
 // TestNoDomain: a file with routes alone has no domain.
 func TestNoDomain(t *testing.T) {
 	if _, err := envoy(t, Options{}, "  - {match: {prefix: /}, route: {cluster: a}}\n"); err == nil || !strings.Contains(err.Error(), "name the domain") {

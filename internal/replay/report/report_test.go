@@ -173,7 +173,7 @@ func TestRegions(t *testing.T) {
 	if got := notes(r); !slices.Equal(got[len(got)-2:], want) {
 		t.Errorf("got %q, want at the end %q", got, want)
 	}
-	const retries = "The table charges retries that charge_once makes free, so its denials may be more than those above."
+	const retries = "The table charges retries that charge_once makes free, so its denials may be more than those above. A smaller limit than those named may do."
 	var text, page strings.Builder
 	if err := errors.Join(WriteText(&text, r, terminal.Unbounded, terminal.Colours(false)), WriteHTML(&page, r)); err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func estimated(w *replay.WhatIf) string {
 func caveat(one *replay.RuleReport) string {
 	all := []string{estimated(one.WhatIf)}
 	if one.ChargeOnce {
-		all = append(all, "The table charges retries that charge_once makes free, so its denials may be more than those above.")
+		all = append(all, "The table charges retries that charge_once makes free, so its denials may be more than those above. A smaller limit than those named may do.")
 	}
 	return strings.TrimSpace(strings.Join(all, " "))
 }

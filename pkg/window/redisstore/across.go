@@ -26,7 +26,7 @@ func reserved(key string, c *window.Check, d *window.Decision, clock int64) wind
 // A side is one store of a request whose checks are on several slots or in several stores.
 type side struct {
 	store    *Store
-	ctx      context.Context //nolint:containedctx // until the store's time for the request is over
+	ctx      context.Context //nolint:containedctx // of the caller
 	ended    uint32          // of the messages
 	deadline int64           // of the local clock; 0: none
 	priority window.Priority // of the request
@@ -75,11 +75,6 @@ func (p *piece) charged(clock int64, made bool) {
 // itself, in all slots at once. If a check denies the request, it takes back the charges.
 func (s *Store) takeAcross(ctx context.Context, deadline int64, ended uint32, checks []window.Check, decisions []window.Decision) error {
 	one := side{store: s, ctx: ctx, ended: ended, deadline: deadline}
-	if deadline != 0 {
-		bounded, cancel := context.WithTimeout(ctx, time.Duration(deadline-now()))
-		defer cancel()
-		one.ctx = bounded
-	}
 	p := newPieces(checks, decisions, func(*window.Check) *side { return &one })
 	p.decide(ctx, []*side{&one})
 	if ClassOf(one.err) == ClassMoved && slices.ContainsFunc(checks, func(c window.Check) bool { return c.Receipts() }) {
@@ -91,15 +86,7 @@ func (s *Store) takeAcross(ctx context.Context, deadline int64, ended uint32, ch
 		}
 		return s.takeAcross(ctx, deadline, ended, plain, decisions)
 	}
-	return one.failure(ctx)
-}
-
-// failure returns why a side has not decided. ctx is that of the caller.
-func (s *side) failure(ctx context.Context) error {
-	if ClassOf(s.err) == ClassGone && ctx.Err() == nil {
-		return &Error{Class: ClassTimeout, Err: context.DeadlineExceeded} // the caller has not left
-	}
-	return s.err
+	return one.err
 }
 
 // pieces are a request that is decided check by check.

@@ -119,11 +119,6 @@ func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks
 		store.counts.calls.Add(1)
 		one.begun, one.deadline, _ = store.deadline(ctx)
 		one.ctx = ctx
-		if one.deadline != 0 {
-			bounded, cancel := context.WithTimeout(ctx, time.Duration(one.deadline-now()))
-			defer cancel()
-			one.ctx = bounded
-		}
 		sides = append(sides, one)
 		if store.cluster != nil {
 			all.Go(func() { one.noteStream(scope, checks) })
@@ -139,7 +134,7 @@ func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks
 		}
 		fails = true
 		if part.Failed[scope] = one.err; one.ctx != nil {
-			part.Failed[scope] = s.named(window.Scope(scope), one.store.count(one.failure(ctx)))
+			part.Failed[scope] = s.named(window.Scope(scope), one.store.count(one.err))
 		}
 	}
 	if !fails {

@@ -183,6 +183,10 @@ func TestScopeFails(t *testing.T) {
 			if !errors.As(err, &part) || part.Failed[0] != nil || redisstore.ClassOf(part.Failed[1]) == "" {
 				t.Fatalf("%s, call %d: got error %v, want one of the scope global", fault.name, i, err)
 			}
+			// Without a doubt, what the share of the instance admits of a late call is never charged.
+			if _, known := redisstore.DoubtOf(part.Failed[1]); redisstore.ClassOf(part.Failed[1]) == redisstore.ClassTimeout && !known {
+				t.Errorf("%s, call %d: %v does not tell when it may have been charged", fault.name, i, part.Failed[1])
+			}
 			if !decisions[0].Allowed || decisions[0].Remaining != before-1 {
 				t.Errorf("%s, call %d: the region answers %+v, want %d remaining", fault.name, i, decisions[0], before-1)
 			}
