@@ -43,11 +43,12 @@ func TestReplayOfTheDocs(t *testing.T) {
 	runPage(t, "docs/replay.md", dir, 7)
 	// The other page names files of the reader.
 	for name, text := range map[string]string{
-		"envoy.yaml": read(t, "envoy/ratelimit.yaml"),
-		"rules.yaml": read(t, "docs/examples/rules.yaml"),
-		"tiers.yaml": read(t, "docs/examples/tiers.yaml"),
-		"access.log": read(t, "docs/examples/access.log"),
-		"app.log":    `{"@timestamp":"2026-11-23T12:00:00.125Z","http":{"path":"/items"},"source":{"ip":"192.0.2.7"},"customer":"hobby","took":3}` + "\n",
+		"envoy.yaml":  read(t, "envoy/ratelimit.yaml"),
+		"rules.yaml":  read(t, "docs/examples/rules.yaml"),
+		"tiers.yaml":  read(t, "docs/examples/tiers.yaml"),
+		"access.log":  read(t, "docs/examples/access.log"),
+		"app.log":     `{"@timestamp":"2026-11-23T12:00:00.125Z","http":{"path":"/items"},"source":{"ip":"192.0.2.7"},"customer":"hobby","took":3}` + "\n",
+		"default.log": `[2026-11-23T12:00:00.125Z] "GET /items HTTP/1.1" 200 - 0 2 3 2 "192.0.2.7" "curl/8" "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10" "localhost" "127.0.0.1:8000"` + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
