@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -208,13 +209,15 @@ func problemsOf(err error) (problems Problems) {
 	return problems
 }
 
-// withoutLines removes the lines from problems of domains that are made in Go. Their text is one line,
-// which messages may name.
+// lineOne is the only line of a domain that is made in Go.
+var lineOne = regexp.MustCompile(` on line 1\b`)
+
+// withoutLines removes the lines from problems of domains that are made in Go.
 func withoutLines(problems Problems, made map[string]bool) Problems {
 	for i := range problems {
 		if made[problems[i].File] {
 			problems[i].Line, problems[i].Column = 0, 0
-			problems[i].Message = strings.ReplaceAll(problems[i].Message, " on line 1", " in this rule")
+			problems[i].Message = lineOne.ReplaceAllString(problems[i].Message, " in this rule")
 		}
 	}
 	return problems
