@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -190,16 +191,21 @@ func TestSpanOfTheStore(t *testing.T) { onEachTransport(t, testSpanOfTheStore) }
 
 func testSpanOfTheStore(t *testing.T, s settings.Settings) {
 	receiver := traced(t)
-	onRedis(t, &s, servers.StartRedis(t).Addr())
-	s.Store.Timeout = time.Second // a span of a store that fails says nothing of sharing
+	redis := servers.StartRedis(t)
+	onRedis(t, &s, redis.Addr())
+	s.Store.Timeout = 30 * time.Second // a span of a store that fails says nothing of sharing
 	r := start(t, s)
 	client := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0]))
 	in := new(rlsv3.RateLimitRequest)
 	if err := protojson.Unmarshal([]byte(demo), in); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := client.ShouldRateLimit(t.Context(), in); err != nil { // the script is loaded
+		t.Fatal(err)
+	}
 	const calls = 40
 	var all sync.WaitGroup
+	redis.Pause() // so that calls wait for others, which go to Redis together
 	for range calls {
 		all.Go(func() {
 			if _, err := client.ShouldRateLimit(t.Context(), in); err != nil {
@@ -207,6 +213,11 @@ func testSpanOfTheStore(t *testing.T, s settings.Settings) {
 			}
 		})
 	}
+	waitFor(t, "calls to wait", func() bool {
+		_, page := get(t, "http://"+r.Admin+"/metrics")
+		return regexp.MustCompile(`(?m)^slidegate_store_node_queued\S* ([2-9]|\d\d)$`).MatchString(page)
+	})
+	redis.Resume()
 	all.Wait()
 	waitFor(t, "all spans", func() bool {
 		n := 0
@@ -215,7 +226,7 @@ func testSpanOfTheStore(t *testing.T, s settings.Settings) {
 				n++
 			}
 		}
-		return n == calls
+		return n == calls+1
 	})
 	most, stores := int64(0), 0
 	parents := make(map[string]string)
