@@ -33,7 +33,7 @@ type Describer struct {
 	mapped   []question // of a mapping file
 	isMap    bool
 	isText   bool // Envoy writes text, not JSON
-	port     int // index of the attribute, -1: there is one manager
+	port     int  // index of the attribute, -1: there is one manager
 	noPort   *untold
 	common   common
 	untold   []*untold
