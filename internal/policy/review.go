@@ -233,7 +233,7 @@ func pointless(limits []Limit, i int) string {
 		if j == i || !implies(o, l) || i < j && implies(l, o) {
 			continue // if two imply each other, the second is pointless
 		}
-		return fmt.Sprintf("%s never lets more than %d through in %s", FormatLimit(o.Limit), o.Hits*covering(o, l), FormatWindow(l.Window))
+		return fmt.Sprintf("%s never lets more than %d through in %s", FormatLimit(o.Limit), o.Hits*Covering(o, l), FormatWindow(l.Window))
 	}
 	return ""
 }
@@ -247,11 +247,11 @@ func implies(o, l *Limit) bool {
 	default:
 		return false
 	}
-	return o.Hits <= l.Hits/covering(o, l)
+	return o.Hits <= l.Hits/Covering(o, l)
 }
 
-// covering returns how many windows of o cover the longest time that a hit counts in l.
-func covering(o, l *Limit) uint64 {
+// Covering returns how many windows of o cover the longest time that a hit counts in l.
+func Covering(o, l *Limit) uint64 {
 	return uint64((l.Window + l.Rounding() + o.Window - 1) / o.Window)
 }
 

@@ -88,7 +88,7 @@ func impliesOther(a, b *policy.Limit, debts bool) bool {
 		// The same, with two windows of the clock at the start.
 		return a.Hits <= b.Hits/2 && a.Hits <= tokens(b.Limit, a.Window)
 	case a.Policy == window.Fixed && b.Policy == window.Sliding:
-		return a.Hits <= b.Hits/(windows(a, b)+1)
+		return a.Hits <= b.Hits/(policy.Covering(a, b)+1)
 	case a.Policy == window.TokenBucket && (b.Policy == window.Sliding || b.Policy == window.Fixed):
 		return a.Hits <= b.Hits && tokens(a.Limit, b.Window+b.Rounding()) <= b.Hits-a.Hits
 	default:
@@ -111,18 +111,13 @@ func bounds(a, b *policy.Limit, debts bool) bool {
 	if longer(a, b) {
 		return a.Hits <= b.Hits
 	}
-	return !debts && a.Hits <= b.Hits/windows(a, b)
+	return !debts && a.Hits <= b.Hits/policy.Covering(a, b)
 }
 
 // longer reports whether a sliding window a counts each hit for as long as b does.
 func longer(a, b *policy.Limit) bool {
 	as, bs := a.Rounding(), b.Rounding()
 	return a.Window >= b.Window+bs || a.Window >= b.Window && as > 0 && as%bs == 0
-}
-
-// windows returns how many windows of a cover the longest time that a hit counts in b.
-func windows(a, b *policy.Limit) uint64 {
-	return uint64((b.Window + b.Rounding() + a.Window - 1) / a.Window)
 }
 
 // slower reports whether no more tokens come back to a bucket a in any time.

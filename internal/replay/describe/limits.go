@@ -119,11 +119,7 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 	case envoyfile.QueryMatch:
 		a.matches = d.matchers(in.Query, false, path, nil)
 	case envoyfile.QueryParameter:
-		effect := ": descriptors with " + in.Key + " were left out."
-		if in.SkipIfAbsent {
-			effect = ": descriptors have no entry " + in.Key + "."
-		}
-		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent"+effect, "")
+		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors "+without(in)+".", "")
 		a.parts = []part{{value: d.want(path), none: none}}
 	case envoyfile.AddressMatch:
 		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
@@ -167,6 +163,14 @@ func metadataText(m map[string]any, path []string) (string, bool) {
 	return s, ok && s != ""
 }
 
+// without says what descriptors are like if an action finds no value.
+func without(in *envoyfile.Action) string {
+	if in.SkipIfAbsent {
+		return "have no entry " + in.Key
+	}
+	return "with " + in.Key + " were left out"
+}
+
 // laterValue says why a header of a log does not count.
 const laterValue = "Envoy changes this header after the rate limit, so the log has a later value. "
 
@@ -181,20 +185,17 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 		d.common.subject, d.common.authSubject = d.want(accesslog.Subject), d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject"))
 		d.common.keyDigest = d.want(accesslog.KeyDigest)
 	}
-	effect, name := "Descriptors with "+in.Key+" were left out, as if it were absent.", nameOf(p.Attribute)
-	if in.SkipIfAbsent {
-		effect = "Descriptors have no entry " + in.Key + ", as if it were absent."
-	}
+	effect, name := "Descriptors "+without(in)+", as if it were absent.", nameOf(p.Attribute)
 	switch {
 	case out.subject:
 		effect, name = "All keys of a subject counted as one.", ""
-		without := "descriptors with " + in.Key + " were left out, and their limits were not tried."
+		untried := ", and their limits were not tried."
 		if in.SkipIfAbsent {
-			without = "descriptors have no entry " + in.Key + "."
+			untried = "."
 		}
 		out.noKeys = d.missing(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.", "key_digest")
 		out.noSubject = d.missing(accesslog.Subject, in.Place,
-			"The log has neither the key nor its subject: "+without, nameOf(accesslog.Subject))
+			"The log has neither the key nor its subject: descriptors "+without(in)+untried, nameOf(accesslog.Subject))
 	case isHeader && d.secrets.Hides(header):
 		name = ""
 	case in.Kind == envoyfile.Metadata && in.Value != "":
