@@ -380,7 +380,6 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Headers:    s.Headers.Reference,
 
 		UsageReports: s.Reference.UsageReports,
-		LastWildcard: s.Reference.Answers,
 		Report:       &l.report,
 		Warn:         &l.warn,
 	}

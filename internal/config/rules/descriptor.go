@@ -117,12 +117,6 @@ func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
 func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	key, value := e.Key.Value, string(e.Value.Value)
 	n := descriptors.Node{Key: key, Value: value, AnyValue: value == "", Pattern: strings.Contains(value, descriptors.Wildcard)}
-	if n.Pattern && r.LastWildcard && !strings.HasSuffix(value, descriptors.Wildcard) {
-		n.Pattern = false
-		if !r.noFile {
-			r.decoder.Warning(e.Value.Spot, "* is a character here, not a wildcard, as in envoyproxy/ratelimit (reference.answers): only one at the end of a value is a wildcard")
-		}
-	}
 	ok := e.Key.Set && !e.Key.Bad && !e.Value.Bad
 	if e.Key.Set && !e.Key.Bad && key == "" {
 		r.decoder.Problem(e.Key.Spot, "a descriptor key cannot be empty")

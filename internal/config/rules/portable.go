@@ -216,18 +216,18 @@ func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level compo
 
 // descriptor checks the key and the value of a descriptor.
 func (c *portableCheck) descriptor(at *strict.Path, keyNode, valueNode *yaml.Node, key, value string) {
+	if strings.Contains(key, descriptors.Wildcard) {
+		c.problem(strict.Spot{Line: keyNode.Line, Path: &strict.Path{Parent: at, Name: "key"}}, "envoyproxy/ratelimit takes a * in a key for a wildcard, rls for a character")
+	}
 	if value == "" {
-		if strings.HasSuffix(key, descriptors.Wildcard) {
-			c.problem(strict.Spot{Line: keyNode.Line, Path: &strict.Path{Parent: at, Name: "key"}}, "envoyproxy/ratelimit takes the * at the end of a key without a value for a wildcard, rls for a character")
-		}
 		return
 	}
 	spot := strict.Spot{Line: valueNode.Line, Path: &strict.Path{Parent: at, Name: "value"}}
 	plain := policy.Canonical(descriptors.Entry{Key: key, Value: value})
-	first := strings.Index(value, descriptors.Wildcard)
+	if first := strings.Index(value, descriptors.Wildcard); first >= 0 && first != len(value)-1 {
+		c.decoder.Warning(spot, "envoyproxy/ratelimit from before March 2026 takes only one * at the end of a value for a wildcard")
+	}
 	switch {
-	case first >= 0 && first != len(value)-1:
-		c.problem(spot, "envoyproxy/ratelimit takes only one * at the end of a value for a wildcard, and every other one for a character")
 	case plain == value:
 	case c.decoder.Hides(key):
 		c.problem(spot, "envoyproxy/ratelimit compares bytes, so white space at the ends of a value counts there: remove it")

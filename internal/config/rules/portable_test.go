@@ -72,6 +72,33 @@ c.conf: rls skips this file, which is not .yaml or .yml, and envoyproxy/ratelimi
 `, strings.ReplaceAll(got, "in a.yaml", "in "+dir+"/a.yaml"), "problems")
 }
 
+// TestPortableWarns: what only newer builds of envoyproxy/ratelimit read as rls does has a warning.
+func TestPortableWarns(t *testing.T) {
+	s := settings.Default()
+	s.Tiers.Source = settings.TiersNone
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
+descriptors:
+- {key: a, value: "x*", rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: a, value: "*", metadata: {x: 1}, rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: b, value: "x*y", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}
+- {key: c, value: "*x*", rate_limit: {unit: day, requests_per_unit: 5}}
+`)
+	in := config.Input{Portable: true}
+	g, err := in.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range g.Warnings {
+		got = append(got, strings.ReplaceAll(w.String(), s.Rules.Path, "rules.yaml"))
+	}
+	configtest.Diff(t, []string{
+		"rules.yaml:4: descriptors[a=*].metadata: envoyproxy/ratelimit from before May 2026 does not know this key and refuses the file",
+		"rules.yaml:5: descriptors[b=x*y].value: envoyproxy/ratelimit from before March 2026 takes only one * at the end of a value for a wildcard",
+		"rules.yaml:6: descriptors[c=*x*].value: envoyproxy/ratelimit from before March 2026 takes only one * at the end of a value for a wildcard",
+	}, got, "warnings")
+}
+
 // TestPortableOnceAKey: a key that rls refuses too has one problem.
 func TestPortableOnceAKey(t *testing.T) {
 	s := settings.Default()

@@ -55,8 +55,6 @@ type Options struct {
 	TiersKnown bool
 	// UsageReports is [policy.Rules.ReportUsage].
 	UsageReports bool
-	// LastWildcard makes * a character in values that do not end with one.
-	LastWildcard bool
 	// Scopes are the stores that rules can name. The first is that of the region. Nil: there is no
 	// other one.
 	Scopes []Scope

@@ -381,35 +381,6 @@ func TestNamesOfOneRoute(t *testing.T) {
 	}
 }
 
-// TestLastWildcard has values that envoyproxy/ratelimit takes for texts with the character *.
-func TestLastWildcard(t *testing.T) {
-	s := settings.Default()
-	s.Tiers.Source = settings.TiersNone
-	s.Rules.Path = configtest.Write(t, "rules.yaml", `
-domain: d
-descriptors:
-  - {key: a, value: "x*y", rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: a, value: "*z", rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: a, value: "b*", rate_limit: {unit: hour, requests_per_unit: 1}}
-`)
-	for _, reference := range []bool{false, true} {
-		s.Reference.Answers = reference
-		g := mustLoad(t, s)
-		warned := 0
-		if reference {
-			warned = 2
-		}
-		if len(g.Warnings) != warned {
-			t.Errorf("reference.answers %t: got the warnings %v, want %d", reference, g.Warnings, warned)
-		}
-		for i, r := range g.Rules.All() {
-			if want := !reference || i == 2; r.Path[0].Pattern != want {
-				t.Errorf("reference.answers %t: %s: a pattern: %t, want %t", reference, r, r.Path[0].Pattern, want)
-			}
-		}
-	}
-}
-
 // TestPolicyOfAllRules: rules.policy is that of limits that name none, and no wider.
 func TestPolicyOfAllRules(t *testing.T) {
 	s := settings.Default()

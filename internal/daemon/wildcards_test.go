@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// wildcardRules are YAML, and what a server sends as JSON. %s is share_threshold, which only files
+// have.
+const wildcardRules = `{"name": "d", "domain": "d", "descriptors": [
+	{"key": "path", "value": "/api/exact/action", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 3}},
+	{"key": "path", "value": "/api/*/action", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 2}},
+	{"key": "path", "value": "/api/*", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 4}},
+	{"key": "path", "value": "*.php", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 0}},
+	{"key": "path", "value": "/a*b*c", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 1}},
+	{"key": "path", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 5}},
+	{"key": "host", "value": "*.example.com", "descriptors": [
+		{"key": "path", "value": "/v*/users", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 1}}
+	]},
+	{"key": "file", "value": "v*.tar", %s "rate_limit": {"unit": "MINUTE", "requests_per_unit": 2}}
+]}`
+
+// TestWildcards: a * stands anywhere in a value, for rules of files and of a server, with answers of
+// rls and with those of envoyproxy/ratelimit. That service has the same meaning since its commit
+// 6bcd4d2 of March 2026. The build that other tests compare with is older, so what is wanted here
+// comes from the source of that commit.
+func TestWildcards(t *testing.T) {
+	asked := []struct {
+		entries string // key=value,key=value
+		allowed int    // of the first requests; -1: all
+	}{
+		{"path=/api/123/action", 2},
+		{"path=/api//action", 2}, // another value has another log
+		{"path=/api/1/2/action", 2},
+		{"path=/api/exact/action", 3}, // the exact value comes first
+		{"path=/api/action", 4},       // too short for the first wildcard, so the next takes it
+		{"path=/api/x/action/", 4},
+		{"path=/index.php", 0},
+		{"path=/api/x.php", 4}, // the first that fits, in the order of the rules
+		{"path=/abc", 1},
+		{"path=/a-b-b-c", 1},
+		{"path=/acb", 5}, // the key alone comes last
+		{"host=a.example.com,path=/v1/users", 1},
+		{"host=.example.com,path=/v/users", 1},
+		{"host=example.com,path=/v1/users", -1},
+		{"host=a.example.com,path=/v1/user", -1},
+		{"file=v1.tar", 2},
+	}
+	for _, reference := range []bool{false, true} {
+		for _, source := range []string{"files", "xds"} {
+			t.Run(fmt.Sprintf("reference=%t/%s", reference, source), func(t *testing.T) {
+				var s settings.Settings
+				if source == "xds" {
+					rules := new(ratelimitv3.RateLimitConfig)
+					if err := protojson.Unmarshal(fmt.Appendf(nil, wildcardRules, ""), rules); err != nil {
+						t.Fatal(err)
+					}
+					m := servers.StartManagement(t)
+					m.Set(node, rules)
+					s = fromManagement(t, m.Address())
+				} else {
+					s = testSettings(t)
+					s.Tiers.Source = settings.TiersNone
+					s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
+					text := fmt.Sprintf(wildcardRules, `"share_threshold": true,`)
+					if err := os.WriteFile(s.Rules.Path, []byte(strings.Replace(text, `"name": "d", `, "", 1)), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.Reference.Answers = reference
+				r := start(t, s)
+				for _, a := range asked {
+					r.wantAllowed(a.entries, a.allowed)
+				}
+				shared := 0
+				if source == "xds" {
+					shared = 2
+				}
+				r.wantAllowed("file=v2.tar", shared)
+			})
+		}
+	}
+}
+
+// wantAllowed asks six times. It wants the first so many to pass, or all of them if allowed is
+// negative.
+func (r *testRun) wantAllowed(entries string, allowed int) {
+	r.t.Helper()
+	var parts []string
+	for part := range strings.SplitSeq(entries, ",") {
+		key, value, _ := strings.Cut(part, "=")
+		parts = append(parts, fmt.Sprintf(`{"key": %q, "value": %q}`, key, value))
+	}
+	for i := range 6 {
+		out, err := r.ask(`{"domain": "d", "descriptors": [{"entries": [` + strings.Join(parts, ",") + `]}]}`)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		want := rlsv3.RateLimitResponse_OVER_LIMIT
+		if allowed < 0 || i < allowed {
+			want = rlsv3.RateLimitResponse_OK
+		}
+		if got := out.GetOverallCode(); got != want {
+			r.t.Errorf("%s, request %d: %s, want %s", entries, i+1, got, want)
+		}
+	}
+}
