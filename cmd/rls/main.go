@@ -17,12 +17,9 @@ import (
 
 // Exit codes.
 const (
-	exitFailure = 1 // the command failed, or the configuration is not valid
+	exitFailure = 1 // the command failed, the configuration is not valid, or a condition that the caller set holds
 	exitUsage   = 2 // the command line or standard input is wrong
-	exitPartial = 3 // the output is not complete: an instance or the store did not answer
-	// exitCondition is that of a --fail-if that holds. A wrong command line of replay is a failure,
-	// so that 2 has one meaning there.
-	exitCondition = 2
+	exitPartial = 3 // the output is not complete: an instance or the store did not answer, or a part of a log was not read
 )
 
 func main() {
@@ -52,9 +49,6 @@ func run(root *cobra.Command, args []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).Red("rls:"), err)
-	if errors.Is(err, errCondition) {
-		return exitCondition
-	}
 	// Errors that are not a failure come from cobra, which checks the command line first.
 	begun := new(failure)
 	if errors.As(err, new(partial)) {
@@ -67,9 +61,6 @@ func run(root *cobra.Command, args []string) int {
 		cmd = root // name the help that lists the commands
 	}
 	fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
-	if cmd.Name() == replayName {
-		return exitFailure
-	}
 	return exitUsage
 }
 

@@ -35,7 +35,7 @@ func writeMan(w io.Writer, root *cobra.Command, b build) error {
 	m.commands(root)
 	m.linef(".SH ENVIRONMENT\nEvery setting is a variable too: the setting\n.B rules.path\nis\n.BR SLIDEGATE_RULES_PATH .")
 	m.linef("If\n.B NO_COLOR\nis set,\n.B rls\nwrites no colours.")
-	m.linef(".SH EXIT STATUS\n.TP\n.B 0\nThe command succeeded.\n.TP\n.B %d\nThe command failed, or the configuration is not valid.\n.TP\n.B %d\nThe command line or standard input is wrong.\n.TP\n.B %d\nThe output is not complete, because an instance or the store did not answer.", exitFailure, exitUsage, exitPartial)
+	m.linef(".SH EXIT STATUS\n.TP\n.B 0\nThe command succeeded.\n.TP\n.B %d\nThe command failed, the configuration is not valid, or a condition that you set holds.\n.TP\n.B %d\nThe command line or standard input is wrong.\n.TP\n.B %d\nThe output is not complete, because an instance or the store did not answer, or a log was read in part.", exitFailure, exitUsage, exitPartial)
 	m.linef(".SH FILES\n.TP\n.I /etc/slidegate/slidegate.yaml\nThe settings of the service, if a package installed it.")
 	m.linef(".SH SEE ALSO\nhttps://github.com/slidegate/slidegate/tree/main/docs")
 	return m.err

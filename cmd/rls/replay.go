@@ -46,20 +46,16 @@ type replayCmd struct {
 	Reorder      time.Duration
 }
 
-// replayName is the command's name. Its exit code 2 says that a --fail-if holds, so its wrong command
-// lines have the code of a failure.
-const replayName = "replay"
-
 func replayOf(c *cli) *cobra.Command {
 	r := replayCmd{Sampled: 1}
 	cmd := &cobra.Command{
-		Use:   replayName + " LOG...",
+		Use:   "replay LOG...",
 		Short: "Decide the requests of access logs, and report what the rules would have done.",
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
 			"LOG is an access log of Envoy, nginx or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. " +
 			"It calls nothing. docs/replay.md describes the logs and the report.\n\n" +
-			"Exit codes: 0, the report is complete; 1, an error; 2, a --fail-if holds; 3, the report is of a part of the requests.",
+			"Exit codes: 0, the report is complete; 1, there is no report, or a --fail-if holds; 2, the command line is wrong; 3, the report is of a part of the requests.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name an access log, or - for standard input")
@@ -85,7 +81,7 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.Against, "against", "", "also decide by the rules of this `PATH`, those of now, and report who is newly denied and who is freed")
 	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
 	f.StringVar(&r.WhatIf, "what-if", whatIfTable, "vary the limits of `RULES`: none, table (of all rules), all (also search the smallest limits, which reads the logs some times more), or the name of a rule (also searches)")
-	f.StringArrayVar(&r.FailIf, "fail-if", nil, "exit 2 if this `CONDITION` is true of the report, for example 'denied>0.1%' or 'rule:per-key.denied>100'; can be repeated")
+	f.StringArrayVar(&r.FailIf, "fail-if", nil, "exit 1 if this `CONDITION` is true of the report, for example 'denied>0.1%' or 'rule:per-key.denied>100'; can be repeated")
 	f.Func("sampled", "the `SHARE` of all requests that the logs have, such as 0.1 or 10%, if they were sampled; the report says what that means", r.readSampled)
 	f.DurationVar(&r.Reorder, "reorder", accesslog.DefaultReorder, "how much later than a request that started after it a line may come")
 	completeWords(cmd, "format", "json", "envoy", "nginx", "caddy")
