@@ -1,11 +1,12 @@
 package compat
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,11 +118,27 @@ func (r *reader) timeout() {
 	r.give("store.redis.dial_timeout", d.String(), name)
 }
 
+// A login is a user and a password. Either may be empty.
+type login struct{ user, password string }
+
+// loginOf reads REDIS_AUTH or REDIS_SENTINEL_AUTH: password, or user:password.
+func loginOf(auth string) login {
+	if user, password, ok := strings.Cut(auth, ":"); ok {
+		return login{user, password}
+	}
+	return login{password: auth}
+}
+
+// or returns l with what it lacks from other.
+func (l login) or(other login) login {
+	return login{cmp.Or(l.user, other.user), cmp.Or(l.password, other.password)}
+}
+
 // connection is what REDIS_URL and its companions say.
 type connection struct {
-	url            string // without user and password
-	user, password string
-	sentinel, tls  bool
+	url   string // without user and password
+	login login  // in REDIS_URL: of the sentinels if there are any, else of Redis
+	tls   bool
 }
 
 // server reads where Redis is, and gives the URL, its credentials and TLS.
@@ -133,7 +150,8 @@ func (r *reader) server() {
 	}
 	c := &connection{tls: r.truth("REDIS_TLS")}
 	var err error
-	switch strings.ToLower(r.text(kind)) {
+	topology := strings.ToLower(r.text(kind))
+	switch topology {
 	case "single":
 		switch r.text(network) {
 		case "tcp":
@@ -160,52 +178,40 @@ func (r *reader) server() {
 		return
 	}
 	r.give("store.redis.url", c.url, address, kind, network, "REDIS_TLS")
-	r.credentials(c)
+	r.credentials(c.login, topology == "sentinel")
 	r.redisTLS(c)
 }
 
-// credentials gives the users and the passwords. Those of REDIS_AUTH count more than those of
-// the URL, as in the reference.
-func (r *reader) credentials(c *connection) {
-	from := "REDIS_URL"
-	if auth := r.text("REDIS_AUTH"); auth != "" {
-		from = "REDIS_AUTH"
-		if user, password, ok := strings.Cut(auth, ":"); ok {
-			c.user, c.password = user, password
-		} else {
-			c.password = auth
-		}
+// credentials gives the users and the passwords. As in the reference, REDIS_AUTH counts more than
+// the URL. The URL of sentinels has their credentials, not those of Redis.
+func (r *reader) credentials(url login, sentinel bool) {
+	const forRedis, forSentinels = "REDIS_AUTH", "REDIS_SENTINEL_AUTH"
+	redis, sentinels := loginOf(r.text(forRedis)), loginOf(r.text(forSentinels))
+	if sentinel {
+		sentinels = sentinels.or(url)
+		r.credential("store.redis.sentinel_", sentinels, forSentinels)
+	} else {
+		redis = redis.or(url)
+		r.noEffect("REDIS_TYPE is not sentinel", forSentinels)
 	}
-	if r.origin("store.redis.password_file") == "" {
-		r.credential("store.redis", c.user, c.password, from)
-	}
-	const sentinel = "REDIS_SENTINEL_AUTH"
-	auth := r.text(sentinel)
-	switch {
-	case auth == "":
-	case !c.sentinel:
-		r.noEffect("REDIS_TYPE is not sentinel", sentinel)
-	case r.origin("store.redis.sentinel_password_file") == "":
-		user, password, ok := strings.Cut(auth, ":")
-		if !ok {
-			user, password = "", auth
-		}
-		r.credential("store.redis.sentinel", user, password, sentinel)
-	}
+	r.credential("store.redis.", redis, forRedis)
 }
 
-// credential gives a user and a password, if there are any. section ends at the name of the
-// setting: store.redis or store.redis.sentinel.
-func (r *reader) credential(section, user, password, from string) {
-	separator := "."
-	if strings.HasSuffix(section, "sentinel") {
-		separator = "_"
+// credential gives a user and a password, if there are any and no password file is set. prefix and
+// username are the name of a setting.
+func (r *reader) credential(prefix string, l login, auth string) {
+	if r.origin(prefix+"password_file") != "" {
+		return
 	}
-	if user != "" {
-		r.giveSecret(section+separator+"username", user, from)
+	from := "REDIS_URL"
+	if r.text(auth) != "" {
+		from = auth
 	}
-	if password != "" {
-		r.giveSecret(section+separator+"password", password, from)
+	if l.user != "" {
+		r.giveSecret(prefix+"username", l.user, from)
+	}
+	if l.password != "" {
+		r.giveSecret(prefix+"password", l.password, from)
 	}
 }
 
@@ -221,13 +227,17 @@ func (r *reader) redisTLS(c *connection) {
 
 // The errors of REDIS_URL do not repeat it, because it may hold a password.
 var (
-	errHost      = errors.New("expected host:port, or redis://user:password@host:port/db")
-	errSocket    = errors.New("is not the absolute path of a unix socket; for host:port set REDIS_SOCKET_TYPE=tcp")
-	errSocketTLS = errors.New("rls does not use TLS on a unix socket: set it to false")
-	errDatabase  = errors.New("the database must be a number from 0 to 65535")
-	errSentinels = errors.New("expected master,host:port,host:port: what the sentinels call the master, then the sentinels")
-	errCluster   = errors.New("expected host:port,host:port: nodes of the cluster")
-	errSecure    = errors.New("envoyproxy/ratelimit does not know rediss://: write redis:// and set REDIS_TLS=true")
+	errHost        = errors.New("expected host:port, or redis://user:password@host:port/db with %2F for a / in the password, %23 for # and %40 for @")
+	errSeveral     = errors.New("names several servers: set REDIS_TYPE to cluster or sentinel, or name one")
+	errSocket      = errors.New("is not the path of a unix socket; for host:port set REDIS_SOCKET_TYPE=tcp")
+	errSocketTLS   = errors.New("rls does not use TLS on a unix socket: set it to false")
+	errDatabase    = errors.New("the database must be a number from 0 to 65535")
+	errOneDatabase = errors.New("a cluster has only database 0: remove the other from the URL")
+	errSentinelDB  = errors.New("sentinels have no databases, and envoyproxy/ratelimit uses database 0 behind them: remove it from the URL, or set SLIDEGATE_STORE_REDIS_URL=redis-sentinel://host:port/master/db")
+	errSentinels   = errors.New("expected master,host:port,host:port: what the sentinels call the master, then the sentinels")
+	errCluster     = errors.New("expected host:port,host:port: nodes of the cluster")
+	errLogins      = errors.New("the servers have different users or passwords: give all of them one")
+	errSecure      = errors.New("envoyproxy/ratelimit does not know rediss://: write redis:// and set REDIS_TLS=true")
 )
 
 // scheme returns the scheme of a URL for rls.
@@ -238,95 +248,134 @@ func (c *connection) scheme(kind string) string {
 	return "redis" + kind + "://"
 }
 
-// single reads the address of one server. In the URL of the reference a part before the ?
-// counts more than an option behind it.
+// single reads the address of one server.
 func (c *connection) single(given string) error {
-	if strings.HasPrefix(given, "rediss://") {
-		return errSecure
+	n, err := nodeOf(given, "6379")
+	if errors.Is(err, errHost) && strings.Contains(given, ",") {
+		return errSeveral
+	} else if err != nil {
+		return err
 	}
-	if !strings.HasPrefix(given, "redis://") {
-		if !isAddress(given) {
-			return errHost
-		}
-		c.url = c.scheme("") + given
-		return nil
-	}
-	u, err := url.Parse(given)
-	if err != nil {
-		return errHost
-	}
-	query := u.Query()
-	c.user, c.password = query.Get("username"), query.Get("password")
-	if name := u.User.Username(); name != "" {
-		c.user = name
-	}
-	if password, ok := u.User.Password(); ok {
-		c.password = password
-	}
-	database := query.Get("db")
-	if u.Path != "" && u.Path != "/" {
-		database = u.Path[1:]
-	}
-	host := u.Host
-	if u.Port() == "" {
-		host = net.JoinHostPort(u.Hostname(), "6379")
-	}
-	if !isAddress(host) {
-		return errHost
-	}
-	c.url = c.scheme("") + host
-	if database != "" {
-		n, err := strconv.ParseUint(database, 10, 16)
-		if err != nil {
-			return errDatabase
-		}
-		c.url += fmt.Sprintf("/%d", n)
+	c.url, c.login = c.scheme("")+n.host, n.login
+	if n.database != "" {
+		c.url += "/" + n.database
 	}
 	return nil
 }
 
 func (c *connection) socket(given string) error {
+	path, err := filepath.Abs(given)
 	switch {
-	case !filepath.IsAbs(given):
+	case err != nil, isAddress(given), strings.Contains(given, "://"), strings.HasPrefix(given, "@"), strings.HasSuffix(given, "/"):
 		return errSocket
 	case c.tls:
 		return errSocketTLS
 	}
-	c.url = "unix://" + strings.ReplaceAll((&url.URL{Path: given}).EscapedPath(), "@", "%40")
+	c.url = "unix://" + strings.ReplaceAll((&url.URL{Path: path}).EscapedPath(), "@", "%40")
 	return nil
 }
 
 func (c *connection) sentinels(given string) error {
 	master, rest, ok := strings.Cut(given, ",")
-	hosts, err := hostsOf(rest)
-	if master == "" || !ok || err != nil || isAddress(master) {
+	if master == "" || !ok || isAddress(master) || strings.Contains(master, "://") {
 		return errSentinels
 	}
-	c.sentinel = true
+	hosts, err := c.nodes(rest, "26379", errSentinels, errSentinelDB)
 	c.url = c.scheme("-sentinel") + hosts + "/" + strings.ReplaceAll(url.PathEscape(master), "@", "%40")
-	return nil
+	return err
 }
 
 func (c *connection) cluster(given string) error {
-	hosts, err := hostsOf(given)
-	if err != nil {
-		return errCluster
-	}
+	hosts, err := c.nodes(given, "6379", errCluster, errOneDatabase)
 	c.url = c.scheme("-cluster") + hosts
-	return nil
+	return err
 }
 
-// hostsOf reads host:port,host:port, each also as redis://host:port.
-func hostsOf(given string) (string, error) {
+// nodes reads servers with commas between them, each in a form of [nodeOf], and their login. As in
+// the reference, an extra comma and a server that is listed twice change nothing. It returns
+// malformed if it cannot read a server or finds none, and database if one has another than 0.
+func (c *connection) nodes(given, port string, malformed, database error) (string, error) {
 	var hosts []string
-	for host := range strings.SplitSeq(given, ",") {
-		host = strings.TrimPrefix(strings.TrimSpace(host), "redis://")
-		if !isAddress(host) {
-			return "", errHost
+	for text := range strings.SplitSeq(given, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
 		}
-		hosts = append(hosts, host)
+		n, err := nodeOf(text, port)
+		switch {
+		case errors.Is(err, errHost):
+			return "", malformed
+		case err != nil:
+			return "", err
+		case n.database != "" && n.database != "0":
+			return "", database
+		case n.login != login{} && c.login != login{} && n.login != c.login:
+			return "", errLogins
+		}
+		c.login = c.login.or(n.login)
+		if !slices.Contains(hosts, n.host) {
+			hosts = append(hosts, n.host)
+		}
+	}
+	if len(hosts) == 0 {
+		return "", malformed
 	}
 	return strings.Join(hosts, ","), nil
+}
+
+// A node is one server in REDIS_URL.
+type node struct {
+	host     string // host:port
+	database string // a number; empty: none is named
+	login    login
+}
+
+// nodeOf reads host:port, or a URL, in which a part before the ? counts more than an option behind
+// it. A URL without a port has the usual one. Without a host it is this machine.
+func nodeOf(given, port string) (n node, err error) {
+	switch {
+	case strings.HasPrefix(given, "rediss://"):
+		return n, errSecure
+	case !strings.HasPrefix(given, "redis://"):
+		n.host = local(given)
+	default:
+		u, err := url.Parse(given)
+		if err != nil {
+			return n, errHost
+		}
+		query := u.Query()
+		n.login.user = cmp.Or(u.User.Username(), query.Get("username"))
+		n.login.password = query.Get("password")
+		if password, ok := u.User.Password(); ok {
+			n.login.password = password
+		}
+		n.database = query.Get("db")
+		if u.Path != "" && u.Path != "/" {
+			n.database = u.Path[1:]
+		}
+		n.host = local(u.Host)
+		if u.Port() == "" && u.Hostname() != "" {
+			n.host = net.JoinHostPort(u.Hostname(), port)
+		}
+	}
+	if !isAddress(n.host) {
+		return n, errHost
+	}
+	if n.database != "" {
+		number, err := strconv.ParseUint(n.database, 10, 16)
+		if err != nil {
+			return n, errDatabase
+		}
+		n.database = strconv.FormatUint(number, 10)
+	}
+	return n, nil
+}
+
+// local names this machine in an address that has only a port.
+func local(address string) string {
+	if strings.HasPrefix(address, ":") {
+		return "localhost" + address
+	}
+	return address
 }
 
 // isAddress reports whether a text is host:port, so that a URL with it has no other parts.

@@ -170,10 +170,25 @@ var rowTests = []rowTest{
 	{"REDIS_URL", "", "refused", "redis://u:pw@h:7?db=1", "store.redis.url = redis://h:7/1, store.redis.username = ***, store.redis.password = ***", "h/x:7", "expected host:port"},
 	{"REDIS_URL", "", "refused", "redis://h:7?username=u&password=pw", "store.redis.url = redis://h:7, store.redis.username = ***, store.redis.password = ***", "/var/run/nutcracker/ratelimit.sock", "twemproxy"},
 	{"REDIS_URL", sentinel, "refused", "main,s1:26379", "store.redis.url = redis-sentinel://s1:26379/main", "s1:26379,s2:26379", "expected master,host:port"},
-	{"REDIS_URL", " REDIS_TYPE=cluster", "refused", "a:1,redis://b:2", "store.redis.url = redis-cluster://a:1,b:2", "a:1,,b:2", "expected host:port,host:port: nodes"},
+	{"REDIS_URL", " REDIS_TYPE=cluster", "refused", "a:1,redis://b:2", "store.redis.url = redis-cluster://a:1,b:2", "a:1,b/2", "expected host:port,host:port: nodes"},
+	{"REDIS_URL", " REDIS_TYPE=cluster", "refused", ",a:1,,redis://b:2/0,a:1,redis://b:2/0?db=7,", "store.redis.url = redis-cluster://a:1,b:2", ",,", "expected host:port,host:port: nodes"},
+	{"REDIS_URL", " REDIS_TYPE=cluster", "refused", "redis://u:p%2F%40@a:1,redis://u:p%2f%40@b,c:3,:4", "store.redis.url = redis-cluster://a:1,b:6379,c:3,localhost:4, store.redis.username = ***, store.redis.password = ***", "redis://a:1/1", "only database 0"},
+	{"REDIS_URL", " REDIS_TYPE=cluster", "refused", "a:1", "store.redis.url = redis-cluster://a:1", "redis://:p@a:1,redis://:q@b:1", "different users or passwords"},
+	{"REDIS_URL", " REDIS_TYPE=cluster", "refused", "[::1]:1", "store.redis.url = redis-cluster://[::1]:1", "a:1,rediss://b:1", "does not know rediss"},
+	{"REDIS_URL", " REDIS_TYPE=sentinel", "refused", "mymaster,redis://:spw@127.0.0.1:26379", "store.redis.url = redis-sentinel://127.0.0.1:26379/mymaster, store.redis.sentinel_password = ***", "main,redis://s:1/1", "sentinels have no databases"},
+	{"REDIS_URL", sentinel, "refused", "main,s1:1", "store.redis.url = redis-sentinel://s1:1/main", "main,", "expected master,host:port"},
+	{"REDIS_URL", sentinel, "refused", "main,,redis://s1?username=u&password=pw,s2:2,s2:2,", "store.redis.url = redis-sentinel://s1:26379,s2:2/main, store.redis.sentinel_username = ***, store.redis.sentinel_password = ***", "redis://s1:1,s2:2", "expected master,host:port"},
+	{"REDIS_URL", sentinel + " REDIS_AUTH=pw REDIS_SENTINEL_AUTH=spw", "refused", "main,redis://u:x@s1:1/0", "store.redis.url = redis-sentinel://s1:1/main", "main,redis://s1:1,redis://:p@s2:x", "expected master,host:port"},
+	{"REDIS_URL", "", "refused", "redis://:6379", "store.redis.url = redis://localhost:6379", "a:1,b:2", "set REDIS_TYPE to cluster"},
+	{"REDIS_URL", "", "refused", ":6379", "store.redis.url = redis://localhost:6379", "redis://:p/w@h:1", "%2F for a /"},
+	{"REDIS_URL", "", "refused", "redis://h", "store.redis.url = redis://h:6379", "redis://u@h:1", "a user needs a password"},
+	{"REDIS_URL", " REDIS_SOCKET_TYPE=unix", "refused", "redis.sock", "store.redis.url = unix://WORKDIR/redis.sock", "@redis", "is not the path of a unix socket"},
+	{"REDIS_URL", " REDIS_SOCKET_TYPE=unix", "refused", "/run/r.sock", "store.redis.url = unix:///run/r.sock", "redis://h:1", "set REDIS_SOCKET_TYPE=tcp"},
 	{"REDIS_URL", " REDIS_SOCKET_TYPE=unix", "refused", "/run/a b.sock", "store.redis.url = unix:///run/a%20b.sock", "redis:6379", "set REDIS_SOCKET_TYPE=tcp"},
 	{"REDIS_AUTH", "", "", "secretword", "store.redis.password = ***", "", ""},
-	{"REDIS_AUTH", " REDIS_URL=redis://u:p@h:7", "", "v:secret:word", "store.redis.username = ***, store.redis.password = ***", "user:", "a user needs a password"},
+	{"REDIS_AUTH", " REDIS_URL=redis://u:p@h:7", "", "v:secret:word", "store.redis.username = ***, store.redis.password = ***", "", ""},
+	{"REDIS_AUTH", "", "", "secret", "store.redis.password = ***", "user:", "a user needs a password"},
+	{"REDIS_AUTH", " REDIS_TYPE=sentinel REDIS_URL=main,redis://:spw@s:1", "", "pw", "store.redis.password = ***", "", ""},
 	{"REDIS_SENTINEL_AUTH", sentinel, "", "user:pw", "store.redis.sentinel_username = ***, store.redis.sentinel_password = ***", "", ""},
 	{"REDIS_SENTINEL_AUTH", "", "", "pw", noEffect + "REDIS_TYPE is not sentinel", "", ""},
 	{"REDIS_TLS", "", "store.redis.url = redis://redis:6379", "true", "store.redis.url = rediss://redis:6379", "on", notTrue},
@@ -278,6 +293,10 @@ func TestEveryVariable(t *testing.T) {
 	if err := os.WriteFile(mapper, []byte("mappings: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	workdir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range rowTests {
 		tested[tt.name] = true
 		// Files have short names in the table.
@@ -289,6 +308,7 @@ func TestEveryVariable(t *testing.T) {
 			return text
 		}
 		wanted := func(text string) string {
+			text = strings.ReplaceAll(text, "WORKDIR", workdir)
 			for _, name := range []string{"ROOT", "CERT", "KEY", "CA", "MAPPER"} {
 				for _, end := range []string{"", "/", ",", ";"} {
 					if end == "" {
