@@ -450,6 +450,8 @@ func testAsk(t *testing.T, probe edge.RLSOptions) {
 	}{
 		{"--domain edge --descriptor api_key=asked", 0, "OK  per-key: "},
 		{"--domain edge --descriptor api_key=asked --until-denied 1000", 0, " remaining; retry after "},
+		{"--domain edge --descriptor api_key=reader --hits 0", 0, "OK  per-key: 100 of 100 remaining\n"},
+		{"--domain edge --descriptor api_key=reader --hits 0 --until-denied 2", 1, "OK  per-key: 100 of 100 remaining\n"},
 		{"--domain edge --descriptor api_key=large --hits 1000000", 0, " remaining; the cost is above the limit\n"},
 		{"--domain edge --descriptor unknown=x --until-denied 2", 1, "denied none of 2 requests"},
 		{"--domain edge --descriptor unknown=x", 0, "OK  no limit"},

@@ -37,7 +37,7 @@ func ask(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&a.Domain, "domain", "", "the `NAME` of the request's domain")
 	descriptorFlag(f, &a.Descriptor)
-	f.Uint32Var(&a.Hits, "hits", 1, "cost of the request")
+	f.Uint32Var(&a.Hits, "hits", 1, "cost of the request; 0 only asks and charges nothing")
 	f.IntVar(&a.UntilDenied, "until-denied", 0, "send it up to `N` times, until it is denied; exit 1 if it never is")
 	f.StringVar(&a.Address, "address", "", "the `HOST:PORT` of a service on another machine, instead of the service of these settings")
 	f.StringVar(&a.CAFile, "ca-file", "", "with --address and grpc.tls: the `FILE` of the CA certificates to trust, instead of those of the system")

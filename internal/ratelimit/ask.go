@@ -11,6 +11,7 @@ import (
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -33,7 +34,8 @@ type Reply struct {
 	Degraded bool
 }
 
-// Ask sends one request with some descriptors to a running service, as Envoy does. It charges hits.
+// Ask sends one request with some descriptors to a running service, as Envoy does. It charges hits;
+// with 0 it only asks.
 // If the service cannot be reached, Ask tries again until ctx ends. The error says that the service
 // did not decide.
 func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent []descriptors.Descriptor, hits uint32) (Reply, error) {
@@ -42,6 +44,9 @@ func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent
 		d := new(ratelimitcommonv3.RateLimitDescriptor)
 		for _, e := range entries {
 			d.Entries = append(d.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
+		}
+		if hits == 0 {
+			d.HitsAddend = wrapperspb.UInt64(0) // the request's hits_addend of 0 would mean 1
 		}
 		in.Descriptors = append(in.Descriptors, d)
 	}
@@ -54,7 +59,7 @@ func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent
 		Degraded: answer.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue(),
 	}
 	if r.Denied {
-		r.describe(answer, max(hits, 1)) // the service takes 0 as 1
+		r.describe(answer, max(hits, 1)) // a limit of 0 never has room, not even for 0
 	}
 	return r, nil
 }

@@ -92,6 +92,17 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%s: asked %v", name, conn.asked)
 		}
 	}
+
+	// A question of 0 says so in each descriptor: in the request, 0 would mean 1.
+	conn := &verdictConn{verdict: &policy.Verdict{Allowed: true, Decisive: -1, Shadowed: -1, Strictest: []int{-1, -1}, Matches: make([]policy.Match, 2)}}
+	if _, err := Ask(t.Context(), conn, "edge", []descriptors.Descriptor{{{Key: "a"}}, {{Key: "b"}}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range conn.asked.GetDescriptors() {
+		if d.GetHitsAddend() == nil || d.GetHitsAddend().GetValue() != 0 {
+			t.Errorf("asked with 0: got %v", conn.asked)
+		}
+	}
 }
 
 // TestAskDenied tells how long a denial lasts, also if the answer has only statuses.
