@@ -16,6 +16,9 @@ domain: edge
 descriptors:
   - key: api_key
     rate_limit: {name: per-key, window: 1h, requests: 5, charge_once: {entry: idempotency_key, for: 10m, retries: 3}}
+  - key: remote_address
+    value: 127.0.0.9
+    rate_limit: {name: address, window: 1h, requests: 3}
 `
 
 // onceChange puts the actions of docs/charge-once.md into the routes of envoy/ratelimit.yaml.
@@ -31,7 +34,10 @@ func onceChange(t *testing.T) map[string]string {
 	for line := range strings.Lines(actions[1]) {
 		own += indent + line
 	}
-	return map[string]string{plain: own}
+	// The limit of an address gets the entry too, and first.
+	const address = indent + "- actions:\n" + indent + "  - remote_address: {}\n"
+	lines := strings.SplitAfter(actions[1], "\n")
+	return map[string]string{plain: own, address: indent + "- actions:\n" + indent + lines[1] + indent + "  - remote_address: {}\n"}
 }
 
 // TestChargeOnce: through Envoy, a client that retries with the same Idempotency-Key is charged
@@ -80,6 +86,30 @@ func TestChargeOnce(t *testing.T) {
 		send("the third retry", "k", secret, 200)
 		send("the fourth would be charged", "k", secret, 429)
 		send("the long key", "k", strings.Repeat("x", 8000), 200)
+
+		// A limit without charge_once counts each request, whatever the client does with its key.
+		client := s.from("127.0.0.9")
+		for i, header := range [][]string{{"Idempotency-Key", "a"}, {"Idempotency-Key", "a", "Idempotency-Key", "b"}, {"Idempotency-Key", ""}} {
+			if got := client.get("/", header...); got.status != 200 {
+				t.Errorf("request %d of the address: got %d, want 200", i, got.status)
+			}
+		}
+		denied := func(when string) {
+			t.Helper()
+			for _, header := range [][]string{{"Idempotency-Key", "c"}, {"Idempotency-Key", "a,b"}, {"X-Idempotency-Key", "c", "Idempotency-Key", "d"}, nil} {
+				if got := client.get("/", header...); got.status != 429 {
+					t.Errorf("%s, a request of the address with %q: got %d, want 429", when, header, got.status)
+				}
+			}
+		}
+		denied("used up")
+		// A second name of the entry is refused, and the old rules stay.
+		if err := s.rls.WriteRules(onceRules + "  - {key: user, rate_limit: {window: 1h, requests: 5, charge_once: {entry: idempotency-key}}}\n"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the second name to be refused", func() bool { return metric(t, s.rls, "slidegate_config_broken") == "1" })
+		eventually(t, "rls to say why", func() bool { return strings.Contains(s.rls.Output(), "use one entry in all rules of a domain") })
+		denied("with the old rules")
 		s.wantAllDecided()
 
 		if n := metric(t, s.rls, `slidegate_decisions_total{domain="edge",outcome="repeated",rule="per-key"}`); n != "4" {

@@ -60,12 +60,16 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 		c.entries = make([]descriptors.Entry, 0, total)
 	}
 	c.request.Domain = domain
+	attempt := s.opts.Decider.Rules().AttemptEntry(domain)
 	for _, d := range t {
 		first := len(c.entries)
 		for i := range d {
 			value, ok := s.value(c, &d[i])
 			if c.spent > maxValues {
 				return errValues
+			}
+			if !ok && (d[i].optional || d[i].key == attempt) {
+				continue
 			}
 			if !ok {
 				clear(c.entries[first:])

@@ -98,7 +98,8 @@ func (unmetered) DegradedAnswer(policy.OnStoreError) {}
 // %REQ(header)%, %CONTEXT(name)% and %LABEL(name)%. An entry NAME has a default value if
 // NAME is api_key, subject, tier, remote_address, masked_remote_address, method, path or
 // host. The value of any other NAME is the text of that name in the context. If the
-// request does not have a value, the descriptor is left out, as Envoy does.
+// request does not have a value, the descriptor is left out, as Envoy does. Only the entry is left
+// out if it is NAME?=VALUE or NAME?, or has the idempotency keys of charge_once in the domain.
 //
 // Addresses have the form that Envoy's rate limit filter sends under the same names, so
 // both share one log. remote_address is the whole address. masked_remote_address has a

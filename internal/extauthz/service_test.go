@@ -106,6 +106,11 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 			Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(1, time.Minute),
 			Denial: policy.Denial{Body: "<p>Slow down.", ContentType: "text/html"},
 		},
+		{
+			Domain: "once", Name: "orders", Path: []descriptors.Node{{Key: "user", AnyValue: true}}, Terms: limit(1, time.Minute),
+			Once: policy.ChargeOnce{Entry: "idem", For: time.Minute, Retries: 1},
+		},
+		{Domain: "once", Name: "search", Path: []descriptors.Node{{Key: "search", AnyValue: true}}, Terms: limit(1, time.Minute)},
 		{Domain: "flight", Name: "backend", Path: []descriptors.Node{{Key: "in_flight", AnyValue: true}}, Terms: policy.Terms{
 			Limits: []policy.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}},
 		}},

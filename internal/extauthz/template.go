@@ -26,10 +26,11 @@ type template [][]entry
 
 // entry is one entry of a descriptor.
 type entry struct {
-	key    string
-	secret bool // a fingerprint replaces the value
-	value  source
-	text   string // the text of fromText, or the name in parentheses
+	key      string
+	secret   bool // a fingerprint replaces the value
+	optional bool // without a value, the descriptor loses only the entry
+	value    source
+	text     string // the text of fromText, or the name in parentheses
 }
 
 // source is the source of a value.
@@ -105,6 +106,7 @@ func parseTemplate(text string, secrets *tier.Secrets) (template, error) {
 
 func parseEntry(text string) (e entry, err error) {
 	name, value, ok := strings.Cut(text, "=")
+	name, e.optional = strings.CutSuffix(name, "?")
 	switch {
 	case name == "":
 		return e, errors.New("there is no name")

@@ -57,6 +57,9 @@ func TestTemplate(t *testing.T) {
 		{"texts", "a=x y,b=,c=%2C%3B%3D%25é", known, []string{"a=x y,b=,c=,;=%é"}},
 		{"spaces around", " a = 1 ;\n b=2 , c=3 ", known, []string{"a = 1", "b=2,c=3"}},
 		{"a missing value leaves out its descriptor", "a=1,x=%REQ(x-absent)%;b=2,y=%CONTEXT(absent)%;c=3;d=%LABEL(absent)%", known, []string{"c=3"}},
+		{"an optional entry", "idem?=%REQ(x-absent)%,a=1;a=2,idem?=%REQ(x-absent)%;route?,a=3;none?,a=4;x?=%REQ(x-user)%;y?=%LABEL(absent)%;a=%REQ(x-absent)%,b?=1", known, []string{
+			"a=1", "a=2", "route=orders,a=3", "a=4", "x=u1",
+		}},
 		{"missing for an anonymous client", "a=%KEY%;b=%LABEL(region)%;c=%SUBJECT%;d=%TIER%", nil, []string{"c=ip:192.0.2.7", "d=free"}},
 		{"an empty value is not missing", "a=%REQ(x-none)%;b=%CONTEXT(empty)%", known, []string{"a=", "b="}},
 		{"under a secret key", "api_key=%REQ(x-user)%;authorization=lit;Api_Key=%KEY%;api_key=%CONTEXT(route)%", known, []string{
@@ -169,6 +172,26 @@ func TestWhiteSpaceAroundTakenValues(t *testing.T) {
 	}
 }
 
+// TestAttemptsInTemplates: the second request of a client meets the limit of 1, whether and how it
+// sends an idempotency key.
+func TestAttemptsInTemplates(t *testing.T) {
+	for _, template := range []string{
+		"user=u,idem=%REQ(idempotency-key)%", "idem=%REQ(idempotency-key)%,user=u", "user=u,idem?=%REQ(idempotency-key)%", "user=u,idem",
+		"search=u,idem=%REQ(idempotency-key)%", "idem?=%REQ(idempotency-key)%,search=u",
+	} {
+		for _, fields := range [][]string{nil, {"idempotency-key: "}, {"idempotency-key: 2"}, {"idempotency-key: 2,3"}} {
+			s := newService(t, nil, nil)
+			for _, fields := range [][]string{{"idempotency-key: 1"}, fields} {
+				clear(s.meters.results)
+				s.check(t, ask("/", map[string]string{"anonymous": "true", "domain": "once", "descriptors": template}, fields...))
+			}
+			if s.meters.results[Limited] != 1 {
+				t.Errorf("%s with %q: got %v, want %v", template, fields, s.meters.results, Limited)
+			}
+		}
+	}
+}
+
 func TestBadTemplates(t *testing.T) {
 	secrets := tier.NewSecrets(nil, nil)
 	for template, want := range map[string]string{
@@ -176,6 +199,7 @@ func TestBadTemplates(t *testing.T) {
 		"a=1;":                            "descriptor 2, entry 1: there is no name",
 		"a=1;b=2,,c=3":                    "descriptor 2, entry 2: there is no name",
 		"=x":                              "there is no name",
+		"?=x":                             "there is no name",
 		"%KEY%":                           "was a = meant",
 		"a=b=c":                           "a second =",
 		"a=%NAME%":                        `unknown substitution "NAME"`,

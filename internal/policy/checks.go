@@ -16,9 +16,8 @@ func (c *Call) match() {
 	for i := range req.Descriptors {
 		// Without an ending, a client may have sent the value that ends streams in a header.
 		if desc, m := &req.Descriptors[i], &v.Matches[i]; !desc.Ends || req.Ending == "" {
-			if m.Rule, _ = c.domain.tree.Match(desc.Entries); m.Rule == nil {
-				m.Rule = c.domain.matchWithoutAttempt(desc)
-			}
+			m.attempts = c.domain.countAttempts(desc.Entries)
+			m.Rule, _ = c.domain.tree.Match(m.Limited(desc.Entries))
 		}
 	}
 	if !c.domain.replaces {

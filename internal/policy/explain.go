@@ -95,13 +95,10 @@ func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor, m *
 	if o := desc.Override; o != nil {
 		e.addf("  has its own limit, which replaces those of any rule: %s", FormatLimit(*o))
 	}
-	steps := dom.tree.Trace(desc.Entries)
-	for i, s := range steps {
+	entries := m.Limited(desc.Entries)
+	steps := dom.tree.Trace(entries)
+	for _, s := range steps {
 		entry := s.Entry
-		if m.Rule != nil && i == len(m.Rule.Path) {
-			e.addf("  %s=*** names the attempt, and not the log: %s", entry.Key, m.Rule.Once)
-			break
-		}
 		if rs.secrets.Hides(entry.Key) {
 			entry.Value = "***"
 		}
@@ -119,9 +116,20 @@ func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor, m *
 			e.addf("  %s=%s matches this value", entry.Key, entry.Value)
 		}
 	}
-	if _, ok := dom.tree.Match(desc.Entries); !ok && len(steps) == len(desc.Entries) && steps[len(steps)-1].Taken.Key != "" {
+	if _, ok := dom.tree.Match(entries); !ok && len(steps) > 0 && len(steps) == len(entries) && steps[len(steps)-1].Taken.Key != "" {
 		e.addf("  no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it")
 	}
+	if m.attempts == 0 {
+		return
+	}
+	how := "this rule charges each request"
+	switch {
+	case m.Rule == nil:
+		how = "no rule matches the other entries"
+	case m.Rule.Once.Entry != "":
+		how = m.Rule.Once.String()
+	}
+	e.addf("  %s=*** names the attempt, and not the log: %s", dom.once.Once.Entry, how)
 }
 
 func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis func(window.LogID) string) {

@@ -15,8 +15,9 @@ import (
 // ChargeOnce makes requests with one idempotency key charge the logs of a rule once
 // (charge_once). The zero value charges every request. docs/charge-once.md has the semantics.
 type ChargeOnce struct {
-	// Entry is the key of the descriptor entry that has the idempotency key. It comes directly
-	// after the entries of the rule's path, and is not part of the name of a log.
+	// Entry is the key of the descriptor entries that have idempotency keys. All rules of a domain
+	// have one such key. It is removed from each descriptor of the domain, wherever it is, before a
+	// rule is matched or a log is named.
 	Entry string
 	// For is how long a charge covers repeats: window.MinOnce to window.MaxOnce.
 	For time.Duration
@@ -29,9 +30,6 @@ const (
 	DefaultOnceFor     = 10 * time.Minute
 	DefaultOnceRetries = 3
 )
-
-// node is where the rule matches with its entry.
-func (o *ChargeOnce) node() descriptors.Node { return descriptors.Node{Key: o.Entry, AnyValue: true} }
 
 // String describes o, or returns an empty text for the zero value.
 func (o ChargeOnce) String() string {
@@ -50,8 +48,11 @@ func (rs *Rules) checkOnce(r *Rule) error {
 	if rs.secrets.Is(o.Entry) {
 		return fmt.Errorf("the entry %s of charge_once holds API keys, so it names no attempt", o.Entry)
 	}
-	if r.Subject == o.Entry || slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == o.Entry }) {
-		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in an entry of its own, behind those of the rule", o.Entry)
+	if r.uses(o.Entry) {
+		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in another entry", o.Entry)
+	}
+	if o.Entry == rs.trusted || isAddressKey(o.Entry) {
+		return fmt.Errorf("the entry %s of charge_once also says who is limited: send the idempotency key in another entry", o.Entry)
 	}
 	if r.Always {
 		return fmt.Errorf("a rule that always charges cannot charge once: what is reported has happened each time")
@@ -75,79 +76,79 @@ func (rs *Rules) checkOnce(r *Rule) error {
 	return nil
 }
 
-// addOnce lets a rule that was added match with its entry too. No other rule may want this entry
-// there.
-func (dom *domain) addOnce(r *Rule) error {
+// AttemptEntry returns the key of the entries that have idempotency keys in a domain. It is empty if
+// no rule of the domain charges once.
+func (rs *Rules) AttemptEntry(domain string) string {
+	if dom := rs.domainOf(domain); dom != nil && dom.once != nil {
+		return dom.once.Once.Entry
+	}
+	return ""
+}
+
+// uses reports whether a key is in the path of the rule or names its subject.
+func (r *Rule) uses(key string) bool {
+	return r.Subject == key || slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == key })
+}
+
+// takeOnce refuses a rule that the idempotency keys of the domain contradict: a second name of
+// their entry, and a rule that uses the entry, whichever of the rules came first.
+func (dom *domain) takeOnce(r *Rule, others []*Rule) error {
+	if of := dom.once; of != nil {
+		switch entry := of.Once.Entry; {
+		case r.uses(entry):
+			return fmt.Errorf("the entry %s has the idempotency keys of charge_once of the rule %s, so no rule of the domain can use it: rename one of the two", entry, of.label)
+		case r.Once.Entry != "" && r.Once.Entry != entry:
+			return fmt.Errorf("charge_once has the entry %s, and that of the rule %s has %s: use one entry in all rules of a domain, and send the idempotency key in it", r.Once.Entry, of.label, entry)
+		}
+		return nil
+	}
 	if r.Once.Entry == "" {
 		return nil
 	}
-	if dom.tree.Leads(r.Path, r.Once.Entry) {
-		return fmt.Errorf("charge_once takes the entry %s, and a rule below %s uses it too: rename one of the two", r.Once.Entry, r.label)
+	for _, other := range others {
+		if other.Domain == r.Domain && other.uses(r.Once.Entry) {
+			return fmt.Errorf("charge_once takes the entry %s, and the rule %s uses it too: rename one of the two", r.Once.Entry, other.label)
+		}
 	}
-	if err := dom.tree.Add(append(slices.Clip(r.Path), r.Once.node()), r); err != nil {
-		return err
-	}
+	dom.once = r
+	return nil
+}
+
+// countAttempts moves the entries with idempotency keys behind the other entries of a descriptor,
+// whose order stays, and returns how many there are.
+func (dom *domain) countAttempts(entries descriptors.Descriptor) int {
 	if dom.once == nil {
-		dom.once = make(map[descriptors.RuleID]*Rule)
+		return 0
 	}
-	dom.once[r.id] = r
-	return nil
-}
-
-// matchWithoutAttempt matches a descriptor without its last entry, if a rule of the domain takes
-// that entry for an idempotency key. It removes the entry if a rule matches that does not charge
-// once. Envoy sends the entry for all rules, so a client could pass such a rule by sending a key.
-func (dom *domain) matchWithoutAttempt(d *Descriptor) *Rule {
-	last := len(d.Entries) - 1
-	if last < 1 || len(dom.once) == 0 {
-		return nil
-	}
-	for _, r := range dom.once {
-		if r.Once.Entry == d.Entries[last].Key {
-			rule, ok := dom.tree.Match(d.Entries[:last])
-			if !ok || rule.Once.Entry != "" {
-				return nil
-			}
-			d.Entries = d.Entries[:last]
-			return rule
+	n := 0
+	for i := range entries {
+		if entries[i].Key != dom.once.Once.Entry {
+			entries[n], entries[i] = entries[i], entries[n]
+			n++
 		}
 	}
-	return nil
+	return len(entries) - n
 }
 
-// freeOfOnce refuses a rule whose path goes through the entry of a rule that charges once.
-func (dom *domain) freeOfOnce(r *Rule) error {
-	if len(dom.once) == 0 {
-		return nil
-	}
-	for i := 1; i < len(r.Path); i++ {
-		if above := dom.once[descriptors.NewRuleID(r.Domain, r.Path[:i])]; above != nil && above.Once.Entry == r.Path[i].Key {
-			return fmt.Errorf("the entry %s is that of charge_once of the rule %s, so no rule below it can use it: rename one of the two", above.Once.Entry, above.label)
-		}
-	}
-	return nil
-}
-
-// attemptOf returns the idempotency key in a descriptor that the rule matches, or an empty text.
-func (r *Rule) attemptOf(entries descriptors.Descriptor) string {
-	if r.Once.Entry == "" || len(entries) == len(r.Path) {
-		return ""
-	}
-	return entries[len(r.Path)].Value
-}
-
-// Limited returns the entries of a descriptor without an idempotency key that the rule takes.
+// Limited returns the entries of a descriptor without idempotency keys.
 func (m *Match) Limited(entries descriptors.Descriptor) descriptors.Descriptor {
-	if m.Rule == nil || m.Rule.Once.Entry == "" {
-		return entries
+	return entries[:len(entries)-m.attempts]
+}
+
+// attempt returns the idempotency key in a descriptor, or an empty text.
+func (m *Match) attempt(entries descriptors.Descriptor) string {
+	for _, e := range entries[len(entries)-m.attempts:] {
+		if e.Value != "" {
+			return e.Value
+		}
 	}
-	return entries[:min(len(entries), len(m.Rule.Path))]
+	return ""
 }
 
 // once makes a check one of an attempt, if its descriptor has an idempotency key.
 func (c *Call) once(s *LimitStatus, check *window.Check) {
 	o := &s.Rule.Once
-	attempt := s.Rule.attemptOf(c.req.Descriptors[s.Descriptor].Entries)
+	attempt := c.verdict.Matches[s.Descriptor].attempt(c.req.Descriptors[s.Descriptor].Entries)
 	switch {
 	case attempt == "":
 	case s.Mode == window.Refund:

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,12 +104,109 @@ func TestOnceChecks(t *testing.T) {
 	if one.Key != two.Key || one.Once.ID == two.Once.ID || one.Once.ID == 0 {
 		t.Errorf("with limits of their own: %+v and %+v, want one log and two attempts", one, two)
 	}
-	// No rule takes the entry twice.
-	for _, text := range []string{"api_key=k attempt=1 attempt=2", "attempt=1 api_key=k", "api_key=k other=1"} {
-		decide(t, decider, &Request{Domain: "edge", Descriptors: []Descriptor{d(text)}})
-		if len(store.checks) != 0 {
-			t.Errorf("%s is limited: %+v", text, store.checks)
-			store.checks = store.checks[:0]
+	decide(t, decider, &Request{Domain: "edge", Descriptors: []Descriptor{d("api_key=k other=1")}})
+	if len(store.checks) != 0 {
+		t.Errorf("another entry is limited: %+v", store.checks)
+	}
+}
+
+// TestOnceNeverHides: whatever a client does with its idempotency key, each descriptor has the rule
+// and the log that it has without the entry.
+func TestOnceNeverHides(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	for _, r := range []Rule{
+		with(rule("orders", per(5, time.Hour), one("route", "orders"), anyOf("user")), once),
+		rule("search", per(5, time.Hour), one("route", "search"), anyOf("user")),
+		rule("all", per(5, time.Hour), anyOf("user")),
+		with(rule("usage", per(5, time.Hour), anyOf("usage")), func(r *Rule) { r.Always = true }),
+		rule("places", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 5, Window: time.Minute, Policy: window.InFlight}}}}, anyOf("place")),
+	} {
+		addOnce(t, rs, r)
+	}
+	store := &recordingStore{}
+	decider, _ := newDecider(t, rs, store)
+	limit := &window.Limit{Hits: 2, Window: time.Minute}
+	checks := func(text string, override *window.Limit) []window.Check {
+		t.Helper()
+		req := &Request{Domain: "edge", Stream: 1}
+		for one := range strings.SplitSeq(text, " ; ") {
+			desc := d(one)
+			desc.Override = override
+			for i := range desc.Entries {
+				desc.Entries[i].Value = strings.ReplaceAll(desc.Entries[i].Value, "HUGE", strings.Repeat("x", 60_000))
+			}
+			req.Descriptors = append(req.Descriptors, desc)
+		}
+		store.checks = nil
+		decide(t, decider, req)
+		return store.checks
+	}
+	for _, tt := range []struct{ sent, without, attempts string }{
+		{"route=orders user=k attempt=1", "route=orders user=k", "1"},
+		{"attempt=1 route=orders user=k", "route=orders user=k", "1"},
+		{"route=orders attempt=1 user=k", "route=orders user=k", "1"},
+		{"attempt=1 route=orders attempt=2 user=k", "route=orders user=k", "1"},
+		{"route=orders user=k attempt=", "route=orders user=k", ""},
+		{"attempt= route=orders user=k attempt=2", "route=orders user=k", "1"},
+		{"route=orders user=k attempt=HUGE", "route=orders user=k", "1"},
+		{"route=orders user=k attempt=1,2,3", "route=orders user=k", "1"},
+		{"route=search user=k attempt=1", "route=search user=k", ""},
+		{"attempt=1 user=k", "user=k", ""},
+		{"user=k attempt=1 attempt=2", "user=k", ""},
+		{"usage=k attempt=1", "usage=k", ""},
+		{"place=k attempt=1", "place=k", ""},
+		{"route=orders user=k attempt=1 ; user=k attempt=1", "route=orders user=k ; user=k", "10"},
+		{"route=orders user=k attempt=1 ; user=k", "route=orders user=k ; user=k", "10"},
+		{"attempt=1 ; user=k attempt=2", "user=k", ""},
+	} {
+		for name, override := range map[string]*window.Limit{"": nil, "with a limit of its own: ": limit} {
+			if override != nil && strings.HasPrefix(tt.sent, "attempt=1 ;") {
+				continue // a limit of a descriptor without entries
+			}
+			want := checks(tt.without, override)
+			got := checks(tt.sent, override)
+			for i := range want {
+				attempt := i < len(tt.attempts) && tt.attempts[i] == '1'
+				switch {
+				case len(got) != len(want) || got[i].Key != want[i].Key || got[i].Mode != want[i].Mode:
+					t.Errorf("%s%s: got the checks %+v, want those of %s: %+v", name, tt.sent, got, tt.without, want)
+				case (got[i].Once.ID != 0) != attempt:
+					t.Errorf("%s%s: check %d has the attempt %+v, want one: %v", name, tt.sent, i, got[i].Once, attempt)
+				default:
+					continue
+				}
+				break
+			}
+			if len(want) == 0 {
+				t.Errorf("%s%s has no limit", name, tt.without)
+			}
+		}
+	}
+	// A limit that comes with a descriptor that no rule matches.
+	for _, others := range []string{"other=k ", ""} {
+		one, two := checks(others+"attempt=1", limit), checks(others+"attempt=2", limit)
+		if len(one) != 1 || len(two) != 1 || one[0].Key != two[0].Key {
+			t.Errorf("two attempts have the checks %+v and %+v, want one log", one, two)
+		}
+	}
+}
+
+// TestOnceInAccounts: usage and resets by a descriptor find the log of its other entries.
+func TestOnceInAccounts(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	addOnce(t, rs, with(rule("orders", per(5, time.Hour), anyOf("user")), once))
+	addOnce(t, rs, rule("search", per(5, time.Hour), one("route", "search"), anyOf("user")))
+	logs := func(text string) (all []window.LogID) {
+		p := rs.AccountOf(t.Context(), AccountQuery{Domain: "edge", Entries: d(text).Entries})
+		limits, _ := p.Rule(0)
+		for i := range limits {
+			all = append(all, limits[i].Log)
+		}
+		return all
+	}
+	for sent, without := range map[string]string{"attempt=1 user=k": "user=k", "route=search attempt=1 user=k": "route=search user=k"} {
+		if got, want := logs(sent), logs(without); len(want) != 1 || !slices.Equal(got, want) {
+			t.Errorf("%s has the logs %v, want %v", sent, got, want)
 		}
 	}
 }
@@ -165,10 +263,12 @@ func TestOnceRefused(t *testing.T) {
 		rules []Rule
 		want  string
 	}{
-		{[]Rule{keys, rule("below", per(1, time.Hour), anyOf("api_key"), anyOf("attempt"))}, "is that of charge_once of the rule edge|api_key"},
-		{[]Rule{rule("below", per(1, time.Hour), anyOf("api_key"), one("attempt", "1")), keys}, "a rule below edge|api_key uses it too"},
-		{[]Rule{rule("deep", per(1, time.Hour), anyOf("api_key"), one("attempt", "1*"), anyOf("x")), keys}, "a rule below edge|api_key uses it too"},
-		{[]Rule{keys, rule("deep", per(1, time.Hour), anyOf("api_key"), one("attempt", "1"), anyOf("x"))}, "is that of charge_once"},
+		{[]Rule{keys, rule("below", per(1, time.Hour), anyOf("api_key"), anyOf("attempt"))}, "has the idempotency keys of charge_once of the rule edge|api_key"},
+		{[]Rule{rule("below", per(1, time.Hour), anyOf("api_key"), one("attempt", "1")), keys}, "the rule edge|api_key/attempt=1 uses it too"},
+		{[]Rule{rule("elsewhere", per(1, time.Hour), anyOf("attempt"), anyOf("x")), keys}, "the rule edge|attempt/x uses it too"},
+		{[]Rule{keys, with(rule("subject", per(1, time.Hour), anyOf("x")), func(r *Rule) { r.Subject = "attempt" })}, "has the idempotency keys of charge_once"},
+		{[]Rule{keys, with(rule("other", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Once.Entry = "atempt" })}, "charge_once has the entry atempt, and that of the rule edge|api_key has attempt"},
+		{[]Rule{with(keys, func(r *Rule) { r.Once.Entry = "masked_remote_address" })}, "who is limited"},
 		{[]Rule{with(keys, func(r *Rule) { r.Always = true })}, "always charges cannot charge once"},
 		{[]Rule{with(keys, func(r *Rule) { r.Once.Entry = "api_key" })}, "holds API keys"},
 		{[]Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Once.Entry = "user" })}, "which log is charged"},
@@ -188,13 +288,18 @@ func TestOnceRefused(t *testing.T) {
 			t.Errorf("%s: got error %v, want one with %q", tt.rules[len(tt.rules)-1].Name, err, tt.want)
 		}
 	}
-	// Rules elsewhere may use the entry.
+	// Rules of another domain may use the entry, or another one.
 	rs := NewRules(Identity{Secrets: secrets})
 	for _, r := range []Rule{
-		keys, rule("attempts", per(1, time.Hour), anyOf("attempt")), rule("a", per(1, time.Hour), one("api_key", "x"), anyOf("attempt")),
-		with(rule("below", per(1, time.Hour), anyOf("api_key"), anyOf("route")), once), with(rule("all", per(1, time.Hour), anyOf("user")), once),
+		keys, with(rule("below", per(1, time.Hour), anyOf("api_key"), anyOf("route")), once), with(rule("all", per(1, time.Hour), anyOf("user")), once),
 	} {
 		addOnce(t, rs, r)
+	}
+	for _, r := range []Rule{rule("attempts", per(1, time.Hour), anyOf("attempt")), with(rule("other", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Once.Entry = "other" })} {
+		r.Domain = "other"
+		if err := rs.Add(r); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -303,8 +303,8 @@ type domain struct {
 	headers []string
 	// replaces is true if a rule has Replaces.
 	replaces bool
-	// once are the rules with Once. Nil: there are none.
-	once map[descriptors.RuleID]*Rule
+	// once is the first rule with Once, whose entry is that of all of them. Nil: there are none.
+	once *Rule
 	// unruled counts descriptors that no rule of the domain limits.
 	unruled Meter
 	// override is the rule of limits that come with a descriptor.
@@ -506,13 +506,10 @@ func (rs *Rules) Add(r Rule) error {
 	rs.setIdentity(&r)
 	rs.jitters = rs.jitters || r.RetryJitter > 0
 	dom := rs.domains[r.Domain]
-	if err := dom.freeOfOnce(&r); err != nil {
+	if err := dom.takeOnce(&r, rs.rules); err != nil {
 		return err
 	}
 	if err := dom.tree.Add(r.Path, &r); err != nil {
-		return err
-	}
-	if err := dom.addOnce(&r); err != nil {
 		return err
 	}
 	dom.replaces = dom.replaces || len(r.Replaces) > 0

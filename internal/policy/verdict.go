@@ -199,6 +199,8 @@ type Match struct {
 	ReplacedBy *Rule
 	// Overridden: a limit that came with the descriptor replaces those of Rule.
 	Overridden bool
+
+	attempts int // entries with idempotency keys, which are the last ones; see [Match.Limited]
 }
 
 // meet notes whom a limit of the request is for.

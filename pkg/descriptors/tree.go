@@ -157,34 +157,6 @@ func (l *level[R]) child(p Node) *node[R] {
 	return n
 }
 
-// Leads reports whether nodes with a key follow on path. It creates no nodes.
-func (t *Tree[R]) Leads(path []Node, key string) bool {
-	at := &t.root
-	for _, p := range path {
-		n := at.known(p)
-		if n == nil {
-			return false
-		}
-		at = &n.children
-	}
-	return at.keys[key] != nil
-}
-
-// known returns the node for p in l, or nil.
-func (l *level[R]) known(p Node) *node[R] {
-	k := l.keys[p.Key]
-	switch {
-	case k == nil:
-		return nil
-	case p.AnyValue:
-		return k.alone
-	case p.Pattern:
-		return k.known[p.Value]
-	default:
-		return k.values[p.Value]
-	}
-}
-
 // find returns the node that an entry takes, or nil.
 func (l *level[R]) find(e *Entry) *node[R] {
 	var k *keyNode[R]

@@ -286,8 +286,8 @@ type RateLimit struct {
 
 // ChargeOnce says which requests are one: docs/charge-once.md describes it.
 type ChargeOnce struct {
-	// Entry is the key of the entry with the idempotency key. The entry comes last in the descriptor,
-	// and may be missing.
+	// Entry is the key of the entry with the idempotency key, one for all rules of a domain. The entry
+	// decides no rule and no log, and may be missing.
 	Entry string
 	// For is how long one charge covers retries. Zero: 10 minutes.
 	For time.Duration

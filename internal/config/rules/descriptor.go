@@ -310,8 +310,14 @@ func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]
 			once.Retries = uint8(n)
 		}
 	}
-	if r.Identity.Secrets.Is(once.Entry) {
+	switch d := r.domain; {
+	case r.Identity.Secrets.Is(once.Entry):
 		r.decoder.Problem(v.Entry.Spot, "%s holds API keys, and an attempt needs a key of its own: send the idempotency key in another entry", strict.Quoteless(once.Entry))
+	case once.Entry == "":
+	case d.attempt == "":
+		d.attempt, d.once = once.Entry, Place{r.decoder.File, f.Line}
+	case d.attempt != once.Entry:
+		r.decoder.Problem(v.Entry.Spot, "charge_once %s has the entry %s: use one entry in all rules of a domain, and send the idempotency key in it", d.once.from(r.decoder.File), strict.Quoteless(d.attempt))
 	}
 	switch {
 	case rule.Always:

@@ -94,7 +94,7 @@ type rateLimit struct {
 
 // chargeOnce says which requests are one attempt.
 type chargeOnce struct {
-	Entry   strict.Field[string] `yaml:"entry,required" doc:"the key of the entry with the idempotency key; it comes last in the descriptor, and may be missing"`
+	Entry   strict.Field[string] `yaml:"entry,required" doc:"the key of the entry with the idempotency key, one for all rules of the domain; it decides no rule and no log, and may be missing"`
 	For     strict.Field[string] `yaml:"for" doc:"how long a charge covers retries, 1s to 1d; the default is 10m"`
 	Retries strict.Field[int]    `yaml:"retries" doc:"how many retries one charge covers, 1 to 100, and each further one is charged; the default is 3"`
 }

@@ -143,6 +143,8 @@ type domainReader struct {
 	filled  bool // it has descriptors
 	at      Place
 	headers Place // zero: none were given
+	once    Place // of the first charge_once; zero: there is none
+	attempt string
 	paths   map[descriptors.RuleID]Place
 	names   map[string]Place // by the name that headers and metrics show
 	named   map[string]bool  // names that replaces can mean
