@@ -27,10 +27,13 @@ const wildcardRules = `{"name": "d", "domain": "d", "descriptors": [
 	{"key": "host", "value": "*.example.com", "descriptors": [
 		{"key": "path", "value": "/v*/users", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 1}}
 	]},
+	{"key": "remote_address", "value": "2001:DB8:0::1", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 0}},
+	{"key": "remote_address", "value": "2001:DB8:F*", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 1}},
+	{"key": "masked_remote_address", "value": "2001:DB8::/32", "rate_limit": {"unit": "MINUTE", "requests_per_unit": 0}},
 	{"key": "file", "value": "v*.tar", %s "rate_limit": {"unit": "MINUTE", "requests_per_unit": 2}}
 ]}`
 
-// TestWildcards: a * stands anywhere in a value, for rules of files and of a server, with answers of
+// TestWildcards: a * stands anywhere in a value, and an address has any spelling, for rules of files and of a server, with answers of
 // rls and with those of envoyproxy/ratelimit. That service has the same meaning since its commit
 // 6bcd4d2 of March 2026. The build that other tests compare with is older, so what is wanted here
 // comes from the source of that commit.
@@ -55,6 +58,12 @@ func TestWildcards(t *testing.T) {
 		{"host=example.com,path=/v1/users", -1},
 		{"host=a.example.com,path=/v1/user", -1},
 		{"file=v1.tar", 2},
+		{"remote_address=2001:db8::1", 0},
+		{"remote_address=2001:0DB8::0001", 0},
+		{"remote_address=2001:db8::2", -1},
+		{"remote_address=2001:db8:f::2", 1},
+		{"remote_address=2001:DB8:F::2", 0}, // the same
+		{"masked_remote_address=2001:db8::/32", 0},
 	}
 	for _, reference := range []bool{false, true} {
 		for _, source := range []string{"files", "xds"} {

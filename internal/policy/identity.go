@@ -2,9 +2,7 @@ package policy
 
 import (
 	"context"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -249,11 +247,6 @@ func (c *Call) logKey(at int, rule *Rule) string {
 	return string(c.key)
 }
 
-const (
-	keyAddress       = "remote_address"
-	keyMaskedAddress = "masked_remote_address"
-)
-
 // clientAddress returns the client's address from the first descriptor of the request
 // that has it, or an empty text.
 func clientAddress(req *Request) string {
@@ -269,26 +262,4 @@ func clientAddress(req *Request) string {
 		}
 	}
 	return masked
-}
-
-// Canonical returns the value of an entry in the form that rules and logs use: without spaces
-// and tabs at its ends, and a client address without a zone and with IPv4 not mapped into
-// IPv6. Envoy forwards the other forms from a trusted X-Forwarded-For, and a client must not
-// have one log for each.
-func Canonical(e descriptors.Entry) string {
-	e.Value = descriptors.Trim(e.Value)
-	switch e.Key {
-	case keyAddress:
-		if strings.IndexByte(e.Value, ':') < 0 {
-			return e.Value // not IPv6
-		}
-		if a, err := netip.ParseAddr(e.Value); err == nil && (a.Is4In6() || a.Zone() != "") {
-			return a.Unmap().WithZone("").String()
-		}
-	case keyMaskedAddress:
-		if p, err := netip.ParsePrefix(e.Value); err == nil && p.Addr().Is4In6() && p.Bits() >= 96 {
-			return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).String()
-		}
-	}
-	return e.Value
 }

@@ -241,23 +241,3 @@ func (p *Account) overlaps(text string) bool {
 	other, ok := ParseAddress(text)
 	return ok && p.query.Address.Overlaps(other)
 }
-
-// ParseAddress parses an address or a network, in the form that [Canonical] gives it.
-func ParseAddress(text string) (netip.Prefix, bool) {
-	if strings.Contains(text, "/") {
-		a, err := netip.ParsePrefix(Canonical(descriptors.Entry{Key: keyMaskedAddress, Value: text}))
-		return a.Masked(), err == nil
-	}
-	a, err := netip.ParseAddr(Canonical(descriptors.Entry{Key: keyAddress, Value: text}))
-	if err != nil || a.Zone() != "" {
-		return netip.Prefix{}, false
-	}
-	return netip.PrefixFrom(a, a.BitLen()), true
-}
-
-func isAddress(text string) bool {
-	_, ok := ParseAddress(text)
-	return ok
-}
-
-func isAddressKey(key string) bool { return key == keyAddress || key == keyMaskedAddress }

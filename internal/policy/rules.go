@@ -459,11 +459,11 @@ func (rs *Rules) Add(r Rule) error {
 		case n.AnyValue:
 		case !n.Pattern:
 			// Requests have digests, and addresses in one form. So the tree has both too.
-			r.Path[i].Value = rs.secrets.Value(n.Key, Canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
+			r.Path[i].Value = rs.secrets.Value(n.Key, CanonicalNode(n))
 		case rs.secrets.Is(n.Key) && strings.Trim(n.Value, descriptors.Wildcard) != "":
 			return fmt.Errorf("%s holds API keys, of which only digests are kept: a wildcard cannot match a part of one", n.Key)
 		default:
-			r.Path[i].Value = descriptors.Trim(n.Value)
+			r.Path[i].Value = CanonicalNode(n)
 		}
 	}
 	r.label = labelOf(rs.secrets, r.Domain, r.Path)

@@ -496,6 +496,7 @@ func TestMadeRules(t *testing.T) {
 		{Key: "none", RateLimit: &limiter.RateLimit{Name: "none", Terms: limiter.Terms{Limits: []limiter.Limit{{Window: time.Second}}}}},
 		{Key: "free", RateLimit: &limiter.RateLimit{Name: "free", Terms: limiter.Terms{Unlimited: true}}},
 		{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\"", RateLimit: &limiter.RateLimit{Name: "odd", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 3, Window: time.Second}}}}},
+		{Key: "remote_address", Value: "2001:DB8:0::1", RateLimit: &limiter.RateLimit{Name: "address", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 0, Window: time.Minute}}}}},
 		{Key: "up", Value: "a*", Rules: []limiter.Rule{{Key: "down", RateLimit: &limiter.RateLimit{Name: "down", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second, Policy: "fixed"}}}}}}},
 	}})
 	if err != nil {
@@ -513,6 +514,7 @@ func TestMadeRules(t *testing.T) {
 		{[]limiter.Entry{{Key: "none", Value: "v"}}, "sliding 0 1s"},
 		{[]limiter.Entry{{Key: "free", Value: "v"}}, " 0 0s"},
 		{[]limiter.Entry{{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\""}}, "sliding 3 1s"},
+		{[]limiter.Entry{{Key: "remote_address", Value: "2001:db8::1"}}, "sliding 0 1m0s"},
 		{[]limiter.Entry{{Key: "up", Value: "abc"}, {Key: "down", Value: "v"}}, "fixed 1 1s"},
 	} {
 		d := allow(t, l, limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: tt.entries}}})

@@ -98,7 +98,7 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
 	cloned := false
 	for i, n := range path {
-		value := policy.Canonical(descriptors.Entry{Key: n.Key, Value: n.Value})
+		value := policy.CanonicalNode(n)
 		if !n.Open() {
 			value = r.Identity.Secrets.Value(n.Key, value)
 		}
@@ -144,6 +144,9 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 		}
 	case secret && value != "":
 		r.decoder.Warning(e.Value.Spot, "an API key in plain text: add it to a subject of the tiers file, and give its tier a limit")
+	}
+	if problem := policy.AddressProblem(n); problem != "" && !secret {
+		r.decoder.Warning(e.Value.Spot, "%s", problem)
 	}
 	if bool(e.ShareThreshold.Value) && !n.Pattern && !e.Value.Bad {
 		r.decoder.Problem(e.ShareThreshold.Spot, "share_threshold needs a value with a wildcard (*)")

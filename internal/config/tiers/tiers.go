@@ -184,6 +184,9 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	if s.ID.Set && !s.ID.Bad && s.ID.Value == "" {
 		d.Problem(s.ID.Spot, "a subject needs an id")
 	}
+	if canonical := policy.CanonicalAddress(s.ID.Value); canonical != s.ID.Value {
+		d.Warning(s.ID.Spot, "no request has this subject: requests have the address %s", canonical)
+	}
 	if s.Tier.Set && !s.Tier.Bad && s.Tier.Value == "" {
 		d.Problem(s.Tier.Spot, "a tier needs a name; remove the key for the default tier")
 	}

@@ -27,6 +27,15 @@ func readTiers(data []byte) (file *File, problems, warnings *strict.Report) {
 	return Read(o, files.File{Name: "fuzz.yaml", Data: data}), problems, warnings
 }
 
+// TestAddressesAsIDs: a subject whose id is an address is found by the address that requests have.
+func TestAddressesAsIDs(t *testing.T) {
+	_, _, warnings := readTiers([]byte("tiers: [a]\ndefault: a\nsubjects:\n- {id: 2001:DB8::1}\n- {id: 2001:db8::2}\n- {id: ::ffff:10.0.0.0/104}\n- {id: 10.0.0.1}\n- {id: acme}\n"))
+	configtest.Diff(t, []string{
+		"fuzz.yaml:4: subjects[0].id: no request has this subject: requests have the address 2001:db8::1",
+		"fuzz.yaml:6: subjects[2].id: no request has this subject: requests have the address 10.0.0.0/8",
+	}, configtest.Texts(warnings.Sorted(), ""), "warnings")
+}
+
 // FuzzTiers reads any bytes as a tiers file, which gives problems or a directory,
 // never a panic.
 func FuzzTiers(f *testing.F) {
