@@ -40,10 +40,17 @@ const (
 	titleDenied = `"Too Many Requests"`
 	titleNever  = `"The Cost Is Above The Limit"`
 	titleBlind  = `"The Limit Cannot Be Checked"`
+	titleBeyond = `"The Request Is Too Large"`
 )
+
+// detailBeyond is about a request that exceeds a bound of the service.
+const detailBeyond = "The request is too large for its limits to be checked."
 
 // DenialType returns the content type of the body that [AppendDenial] writes.
 func DenialType(v *policy.Verdict) string {
+	if v.Decisive < 0 {
+		return ContentTypeProblem
+	}
 	s := &v.Limits[v.Decisive]
 	d := &s.Rule.Denial
 	switch {
@@ -59,6 +66,9 @@ func DenialType(v *policy.Verdict) string {
 // AppendDenial appends the body of a denial to dst: the body of the rule that denied, or a
 // problem document. v must be a denial.
 func AppendDenial(dst []byte, v *policy.Verdict) []byte {
+	if v.Decisive < 0 {
+		return append(dst, `{"type":"`+reducedCapacity+`","title":`+titleBeyond+`,"status":429,"detail":"`+detailBeyond+`"}`...)
+	}
 	s := &v.Limits[v.Decisive]
 	if hasBody(s) {
 		return append(dst, s.Rule.Denial.Body...)
@@ -67,7 +77,7 @@ func AppendDenial(dst []byte, v *policy.Verdict) []byte {
 }
 
 // HasOwnBody reports whether [AppendDenial] appends the body of the rule. v must be a denial.
-func HasOwnBody(v *policy.Verdict) bool { return hasBody(&v.Limits[v.Decisive]) }
+func HasOwnBody(v *policy.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.Limits[v.Decisive]) }
 
 // hasBody reports whether the rule's own body is used. If the limit could not be checked,
 // it is not, because it describes an exceeded limit.
@@ -84,7 +94,11 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 	case s.Blind:
 		dst = append(dst, reducedCapacity...)
 		dst = append(dst, `","title":`...)
-		dst = append(dst, titleBlind...)
+		title := titleBlind
+		if s.Decision.Never {
+			title = titleBeyond
+		}
+		dst = append(dst, title...)
 	case s.Decision.Never:
 		dst = append(dst, costAboveLimit...)
 		dst = append(dst, `","title":`...)
@@ -106,10 +120,12 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 		dst = append(dst, '"')
 	}
 	dst = appendSpan(dst, s)
-	if s.Decision.Never {
+	switch {
+	case s.Decision.Never && s.Blind:
+	case s.Decision.Never:
 		dst = append(dst, `,"cost":`...)
 		dst = strconv.AppendUint(dst, s.Cost, 10)
-	} else {
+	default:
 		dst = append(dst, `,"retry_after":`...)
 		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
 	}
@@ -139,6 +155,8 @@ func appendSpan(dst []byte, s *policy.LimitStatus) []byte {
 // appendDetail appends the sentence about the denial that a person reads.
 func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
 	switch {
+	case s.Blind && s.Decision.Never:
+		return append(dst, detailBeyond...)
 	case s.Blind:
 		dst = append(dst, "Rule "...)
 	case s.Decision.Never && s.Limit.Hits == 0:

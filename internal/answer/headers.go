@@ -232,7 +232,7 @@ func (f *fields) appendTo(dst []Header, text string) []Header {
 // Retryable reports whether v is a denial that ends if the caller waits. A cost above the
 // limit is denied for ever.
 func Retryable(v *policy.Verdict) bool {
-	return !v.Allowed && !v.Limits[v.Decisive].Decision.Never
+	return !v.Allowed && v.Decisive >= 0 && !v.Limits[v.Decisive].Decision.Never
 }
 
 // RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.

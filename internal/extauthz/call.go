@@ -276,11 +276,6 @@ func (c *call) describe() {
 func (s *Service) limit(c *call, err error) {
 	if err != nil {
 		c.result = Undecided
-		if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
-			s.opts.Log.Error("the descriptors of a route meet too many limits, so its requests are answered with an error",
-				zap.String("domain", c.request.Domain[:min(len(c.request.Domain), maxShown)]), zap.Error(err))
-			c.result = Misconfigured
-		}
 		if endless := new(policy.EndlessError); errors.As(err, &endless) {
 			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
 				zap.String("domain", c.request.Domain[:min(len(c.request.Domain), maxShown)]), zap.Error(err))

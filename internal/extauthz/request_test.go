@@ -269,18 +269,19 @@ func TestMasked(t *testing.T) {
 	}
 }
 
-// TestTooManyLimits proves that a request with too many limits is misconfigured.
+// TestTooManyLimits proves that a request with too many limits is denied.
 func TestTooManyLimits(t *testing.T) {
 	s := newService(t, nil, nil)
 	for _, n := range []int{window.MaxChecks, window.MaxChecks + 1} {
 		context := map[string]string{"anonymous": "true", "domain": "edge", "descriptors": strings.TrimSuffix(strings.Repeat("route=login;", n), ";")}
 		out := s.check(t, ask("/", context))
-		if refused := out.GetErrorResponse().GetStatus().GetCode() == 500; refused != (n > window.MaxChecks) {
+		denial := out.GetDeniedResponse()
+		if denial.GetStatus().GetCode() != 429 || strings.Contains(denial.GetBody(), "too large") != (n > window.MaxChecks) {
 			t.Errorf("%d limits: answer = %v", n, out)
 		}
 	}
-	if got := s.meters.results[Misconfigured]; got != 1 {
-		t.Errorf("%d checks count as misconfigured, want 1", got)
+	if got := s.meters.results[Limited]; got != 2 {
+		t.Errorf("%d checks count as limited, want 2", got)
 	}
 }
 

@@ -36,6 +36,7 @@ type Call struct {
 	detail    []byte
 	own       []Limit
 	stream    streamState
+	exceeds   string            // see exceed
 	owed      *window.PartError // scopes that are not asked; nil: all are asked
 	clock     time.Duration     // Options.Clock when the checks were made; 0: not read yet
 
@@ -62,8 +63,9 @@ const (
 //
 // Once the request is decided, Decide returns the same result again and charges nothing.
 // An error means that neither the store nor the rules could decide. It is unknown then
-// whether the store has charged the request, except after [ErrMissing] and a
-// [TooManyLimitsError], which Decide returns before it asks the store.
+// whether the store has charged the request, except after [ErrMissing], which Decide returns
+// before it asks the store. A request that exceeds a bound is no error: its rules decide it
+// without the store.
 //
 // With wait, Decide blocks until the source of tiers and the store answer. ctx bounds both,
 // and Options.Wait bounds the wait for the source.
@@ -156,13 +158,14 @@ func (c *Call) unprepare() {
 	reuse.Reset(&c.checks)
 	reuse.Reset(&c.names)
 	c.domain = nil
-	c.differs, c.quota, c.clock, c.stream = false, false, 0, streamState{}
+	c.differs, c.quota, c.clock, c.stream, c.exceeds = false, false, 0, streamState{}, ""
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is
 // missing and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.begin(len(c.req.Descriptors))
+	c.exceeds = c.req.Exceeds
 	if c.domain = c.rules.domainOf(c.req.Domain); c.domain == nil {
 		return true
 	}
@@ -188,13 +191,10 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 		c.unprepare()
 		return false
 	}
-	if len(c.checks) > window.MaxChecks {
-		return true // decide refuses the request
-	}
 	if c.quota {
 		c.settleQuota()
 	}
-	if len(c.checks) > 1 {
+	if n := len(c.checks); n > 1 && n <= window.MaxChecks {
 		c.settleModes()
 	}
 	if n := len(c.checks); n <= cap(c.decisions) {
@@ -208,17 +208,18 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 // decide makes the verdict of a request that is prepared, if that needs no waiting or
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
-	switch n := len(c.checks); {
+	switch n, what := len(c.checks), c.beyond(); {
 	case c.stream.endless != nil:
 		return true, &EndlessError{c.stream.endless}
 	case n == 0 && c.rules.missing:
 		return true, ErrMissing
+	case what != "":
+		c.decideBeyond(what)
+		return true, nil
 	case n == 0:
 		c.verdict.Allowed = true
 		c.countUnlimited()
 		return true, nil
-	case n > window.MaxChecks:
-		return true, &TooManyLimitsError{n}
 	}
 	withoutStore := c.verdict.Unresolved && c.denyUnresolved() || c.decider.debtor != nil && c.takeOwed(ctx)
 	if !withoutStore {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/reuse"
@@ -196,14 +195,6 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 		c.differs = c.differs || s.usage != usagePlain
 	}
 	s.Period = check.Period
-}
-
-// A TooManyLimitsError says that the descriptors of a request meet more limits than
-// [window.MaxChecks]. The rules and Envoy's routes decide that number, not the client.
-type TooManyLimitsError struct{ Limits int }
-
-func (e *TooManyLimitsError) Error() string {
-	return fmt.Sprintf("the descriptors of the request meet %d limits, more than %d: send fewer descriptors in one request, or give their rules fewer limits", e.Limits, window.MaxChecks)
 }
 
 // manyLogs reports whether a subject can have several logs under the rule.

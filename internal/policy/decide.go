@@ -30,6 +30,9 @@ type Request struct {
 	// Ending says how the stream has ended. It is empty while the stream is open. Every cost of
 	// a stream that has ended is a usage report, whatever its rule says.
 	Ending string
+	// Exceeds says which bound the message of the request exceeds, and what to do, so that
+	// Descriptors has only a part of it. Then Domain may be empty. Empty: none.
+	Exceeds string
 	// Endless is true if the adapter never hears of the ends of streams.
 	Endless bool
 	// ID is the id of the client's request, if Envoy sends it, and Route the route that an

@@ -16,7 +16,6 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 var secrets = tier.NewSecrets([]string{"api_key"}, nil)
@@ -667,46 +666,5 @@ func TestUnknownDomainIsLogged(t *testing.T) {
 	req.Domain = "edge"
 	if decide(t, decider, req); logs.Len() != 0 {
 		t.Errorf("a domain with rules: %v", logs.All())
-	}
-}
-
-// TestTooManyLimits proves that a request with more limits than window.MaxChecks is
-// refused before the store is asked. The limits are those of many descriptors or of one
-// rule.
-func TestTooManyLimits(t *testing.T) {
-	// A descriptor of the tier starter has two limits, one of the tier free has one.
-	for _, tt := range []struct{ two, one, limits int }{
-		{0, window.MaxChecks, window.MaxChecks},
-		{0, window.MaxChecks + 1, window.MaxChecks + 1},
-		{window.MaxChecks / 2, 0, window.MaxChecks},
-		{window.MaxChecks / 2, 1, window.MaxChecks + 1},
-		{window.MaxChecks, 0, 2 * window.MaxChecks},
-	} {
-		req := request()
-		for range tt.two {
-			req.Descriptors = append(req.Descriptors, d("api_key=acme-key"))
-		}
-		for i := range tt.one {
-			req.Descriptors = append(req.Descriptors, d(fmt.Sprint("remote_address=192.0.2.", i)))
-		}
-		store := &waitingStore{Store: memstore.New(memstore.Options{})}
-		defer store.Close()
-		decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
-		refused := tt.limits > window.MaxChecks
-		for _, wait := range []bool{window.MayWait, window.NoWait} {
-			var c Call
-			decider.Begin(&c, *req)
-			decided, err := c.Decide(t.Context(), wait)
-			if !decided {
-				t.Errorf("%+v, wait %t: it is not decided", tt, wait)
-			}
-			tooMany := new(TooManyLimitsError)
-			if errors.As(err, &tooMany) != refused || refused && tooMany.Limits != tt.limits || !refused && err != nil {
-				t.Errorf("%+v: got the error %v", tt, err)
-			}
-		}
-		if asked := store.calls > 0; asked == refused {
-			t.Errorf("%+v: the store was asked %d times", tt, store.calls)
-		}
 	}
 }

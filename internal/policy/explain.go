@@ -62,6 +62,9 @@ func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*E
 			}
 		}
 	}
+	if what := c.beyond(); what != "" {
+		e.addf("the request exceeds a bound, so on_store_error decides it: only allow lets it pass: %s", what)
+	}
 	e.explainVerdict()
 	return e, nil
 }
@@ -72,11 +75,12 @@ func (c *Call) decideUncounted(ctx context.Context) error {
 	switch n := len(c.checks); {
 	case n == 0 && c.rules.missing:
 		return ErrMissing
+	case c.beyond() != "":
+		c.judgeBeyond()
+		return nil
 	case n == 0:
 		c.verdict.Allowed = true
 		return nil
-	case n > window.MaxChecks:
-		return &TooManyLimitsError{n}
 	}
 	if !c.verdict.Unresolved || !c.denyUnresolved() {
 		if _, err := c.take(ctx, window.MayWait); err != nil {

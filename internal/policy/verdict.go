@@ -234,12 +234,13 @@ func (v *Verdict) settleCaller() {
 }
 
 // DegradedBy returns the choice that decided a request without the store. For a denial
-// it is the choice of the decisive rule. Else it is StoreErrorLocal if a rule has that,
-// and StoreErrorAllow if not. The verdict must be degraded.
+// it is the choice of the decisive rule, and StoreErrorDeny if the limit was not checked or is
+// not known. Else it is StoreErrorLocal if a rule has that, and StoreErrorAllow if not. The
+// verdict must be degraded.
 func (v *Verdict) DegradedBy() OnStoreError {
-	if !v.Allowed && v.Decisive >= 0 {
-		if s := &v.Limits[v.Decisive]; !s.Blind {
-			return s.Rule.storeError
+	if !v.Allowed {
+		if v.Decisive >= 0 && !v.Limits[v.Decisive].Blind {
+			return v.Limits[v.Decisive].Rule.storeError
 		}
 		return StoreErrorDeny
 	}

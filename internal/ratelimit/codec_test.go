@@ -142,11 +142,11 @@ func TestBoundsOfAMessage(t *testing.T) {
 		descriptors, entries int // the numbers that are kept
 	}{
 		{"descriptors", repeat(requestDescriptors, 0, maxDescriptors), "", maxDescriptors, 0},
-		{"too many descriptors", repeat(requestDescriptors, 0, maxDescriptors+1), "the request has more than 256 descriptors", maxDescriptors, 0},
-		{"what follows too many descriptors is not read", append(repeat(requestDescriptors, 0, maxDescriptors+1), 0xff), "the request has more than 256 descriptors", maxDescriptors, 0},
+		{"too many descriptors", repeat(requestDescriptors, 0, maxDescriptors+1), "it has more than 256 descriptors: send fewer in one request", maxDescriptors, 0},
+		{"what follows too many descriptors is not read", append(repeat(requestDescriptors, 0, maxDescriptors+1), 0xff), "it has more than 256 descriptors: send fewer in one request", maxDescriptors, 0},
 		{"entries", entries(maxEntries), "", 1, maxEntries},
-		{"too many entries", entries(1_000_000), "the descriptors of the request have more than 4096 entries together", 0, maxEntries},
-		{"too many entries of several descriptors", append(entries(maxEntries), entries(1)...), "the descriptors of the request have more than 4096 entries together", 1, maxEntries},
+		{"too many entries", entries(1_000_000), "its descriptors have more than 4096 entries together: send fewer in one request", 0, maxEntries},
+		{"too many entries of several descriptors", append(entries(maxEntries), entries(1)...), "its descriptors have more than 4096 entries together: send fewer in one request", 1, maxEntries},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := unmarshal(t, tt.message)

@@ -19,8 +19,8 @@ import (
 type message struct {
 	domain     string
 	hitsAddend uint32
-	// over names the bound that the message exceeds. Reading ends there, and the request
-	// is refused. Empty if the message exceeds none.
+	// over names the bound that the message exceeds, and says what to do. Reading ends there, and
+	// on_store_error decides the request. Empty if the message exceeds none.
 	over        string
 	fields      int // the number of fields read
 	encoded     string
@@ -107,7 +107,7 @@ func (m *message) decode(in wire.Message) error {
 
 func (m *message) decodeDescriptor(in wire.Message) error {
 	if len(m.descriptors) == maxDescriptors {
-		m.over = fmt.Sprintf("the request has more than %d descriptors", maxDescriptors)
+		m.over = fmt.Sprintf("it has more than %d descriptors: send fewer in one request", maxDescriptors)
 		return errOver
 	}
 	var d described
@@ -120,7 +120,7 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 		switch f.Tag {
 		case descriptorEntries:
 			if len(m.entries) == maxEntries {
-				m.over = fmt.Sprintf("the descriptors of the request have more than %d entries together", maxEntries)
+				m.over = fmt.Sprintf("its descriptors have more than %d entries together: send fewer in one request", maxEntries)
 				return errOver
 			}
 			if n := len(m.entries); n == cap(m.entries) {

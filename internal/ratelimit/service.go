@@ -102,8 +102,7 @@ func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(serve
 
 // Handle is the unary.Handler of ShouldRateLimit. Its errors are:
 //
-//   - INVALID_ARGUMENT: the request has no domain or no descriptors, or too many
-//     descriptors, entries or limits.
+//   - INVALID_ARGUMENT: the request has no domain or no descriptors.
 //   - UNAVAILABLE: the store could not decide in time.
 //   - UNKNOWN: no rules were loaded yet. envoyproxy/ratelimit answers so.
 //   - The error of grpc-go: the request cannot be read.
@@ -186,7 +185,7 @@ func (s *Service) compare(ctx context.Context, c *call, err error) {
 func (s *Service) begin(c *call) error {
 	switch {
 	case c.in.over != "":
-		return status.Error(codes.InvalidArgument, c.in.over)
+		c.request.Exceeds = c.in.over // the message was not read to its end
 	case c.in.domain == "":
 		return status.Error(codes.InvalidArgument, "the request has no domain")
 	case len(c.in.descriptors) == 0:
@@ -219,9 +218,6 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 // storeStatus returns the status that Envoy gets for a request that could not be decided.
 // It hides the text of a store's error, which may contain addresses.
 func storeStatus(err error) error {
-	if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
-		return status.Error(codes.InvalidArgument, tooMany.Error())
-	}
 	if errors.Is(err, policy.ErrMissing) {
 		return status.Error(codes.Unknown, policy.ErrMissing.Error())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -196,26 +197,46 @@ func TestOverride(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	s := newService(t, nil)
-	many := &rlsv3.RateLimitRequest{Domain: "edge"}
-	for range maxDescriptors + 1 {
-		many.Descriptors = append(many.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{})
-	}
-	limits := &rlsv3.RateLimitRequest{Domain: "edge"}
-	for range window.MaxChecks + 1 {
-		limits.Descriptors = append(limits.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{
-			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
-			Limit:   &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_MINUTE},
-		})
-	}
 	for name, in := range map[string]*rlsv3.RateLimitRequest{
-		"no domain":            fromJSON(t, `{"descriptors":[{}]}`),
-		"no descriptors":       fromJSON(t, `{"domain":"edge"}`),
-		"nothing":              {},
-		"too many descriptors": many,
-		"too many limits":      limits,
+		"no domain":      fromJSON(t, `{"descriptors":[{}]}`),
+		"no descriptors": fromJSON(t, `{"domain":"edge"}`),
+		"nothing":        {},
 	} {
 		if _, err := s.exchange(t.Context(), in); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: error = %v, want INVALID_ARGUMENT", name, err)
+		}
+	}
+}
+
+// TestBeyondBounds proves that a request beyond a bound is an answer in both forms, OVER_LIMIT here:
+// Envoy lets a request pass that gets an error.
+func TestBeyondBounds(t *testing.T) {
+	one := func(text string, n int) string {
+		return strings.TrimSuffix(strings.Repeat(text+",", n), ",")
+	}
+	const limited = `{"entries":[{"key":"k","value":"v"}],"limit":{"requests_per_unit":5,"unit":"MINUTE"}}`
+	for _, reference := range []bool{false, true} {
+		s, meters := setup{rules: []policy.Rule{rule("free", "free", 1, time.Minute)}, reference: reference}.serve(t)
+		for _, tt := range []struct{ name, descriptors string }{
+			{"descriptors", one(`{}`, maxDescriptors+1)},
+			{"entries", `{"entries":[` + one(`{"key":"k"}`, maxEntries+1) + `]}`},
+			{"limits", one(limited, window.MaxChecks+1)},
+		} {
+			out, err := s.exchange(t.Context(), fromJSON(t, `{"domain":"edge","descriptors":[`+tt.descriptors+`]}`))
+			if err != nil || out.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+				t.Errorf("too many %s, reference %t: %v, %v; want OVER_LIMIT", tt.name, reference, out.GetOverallCode(), err)
+			}
+			if body := string(out.GetRawBody()); !reference && !strings.Contains(body, "too large for its limits") {
+				t.Errorf("too many %s: body %s", tt.name, body)
+			}
+			for _, h := range out.GetResponseHeadersToAdd() {
+				if h.GetKey() == "retry-after" {
+					t.Errorf("too many %s: %s: %s, but no wait helps", tt.name, h.GetKey(), h.GetValue())
+				}
+			}
+		}
+		if got := meters.counts[fmt.Sprintf("degraded by %d", policy.StoreErrorDeny)]; got != 3 {
+			t.Errorf("%d degraded answers, want 3", got)
 		}
 	}
 }
@@ -358,7 +379,7 @@ func TestJSON(t *testing.T) {
 		"as long as may be":      {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-17), http.StatusBadRequest, "the request has no descriptors"},
 		"a byte longer":          {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-16), http.StatusRequestEntityTooLarge, "262144 bytes"},
 		"as many as may be":      {many(maxEntries), http.StatusOK, ""},
-		"an entry more":          {many(maxEntries + 1), http.StatusBadRequest, "more than 4096 entries"},
+		"an entry more":          {many(maxEntries + 1), http.StatusTooManyRequests, "OVER_LIMIT"},
 		"nothing but braces":     {many(80_000), http.StatusBadRequest, "objects, more than 4609"},
 		"braces that do not end": {strings.Repeat("{", 100_000), http.StatusBadRequest, "objects, more than 4609"},
 		"brackets":               {`{"descriptors":` + strings.Repeat("[", 100_000), http.StatusBadRequest, "not a RateLimitRequest"},

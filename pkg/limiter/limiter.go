@@ -245,12 +245,8 @@ func asError(err error) error {
 		return nil
 	}
 	var endless *policy.EndlessError
-	var tooMany *policy.TooManyLimitsError
-	switch {
-	case errors.As(err, &endless):
+	if errors.As(err, &endless) {
 		return fmt.Errorf("%w (rule %s)", ErrInFlight, endless.Rule)
-	case errors.As(err, &tooMany):
-		return fmt.Errorf("%w: %w", ErrBadRequest, tooMany)
 	}
 	return err
 }
