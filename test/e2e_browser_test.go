@@ -30,7 +30,7 @@ Promise.all([
 
 // TestWebPages opens pages in a real browser that can reach rls.
 func TestWebPages(t *testing.T) {
-	rls := edge.RLS(t, edge.RLSOptions{})
+	rls := edge.RLS(t, edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN_FILE": ""}})
 	const (
 		entries = `"entries":[{"key":"api_key","value":"demo-free"}]`
 		hit     = `{"domain":"edge","descriptors":[{` + entries + `}]}`

@@ -2,8 +2,6 @@ package test
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,18 +65,10 @@ var comparedLine = regexp.MustCompile(`(?m)^slidegate_compare_(total|differences
 // slidegate_compare_differences_total by their reasons.
 func (c *comparison) counts() map[string]int {
 	c.t.Helper()
-	resp, err := http.Get(c.rls.Admin() + "/metrics")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	metrics := page(c.t, c.rls.Admin()+"/metrics")
 	counts := make(map[string]int)
 	label := regexp.MustCompile(`(ours|theirs|reason)="([^"]*)"`)
-	for _, m := range comparedLine.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range comparedLine.FindAllStringSubmatch(metrics, -1) {
 		var names []string
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
 			names = append(names, l[2])

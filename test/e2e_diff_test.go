@@ -43,8 +43,9 @@ func TestDiffLive(t *testing.T) {
 			ask("key-globex")
 			tiers := fileOf(t, "tiers.yaml", diffTiers)
 			old, now := fileOf(t, "old.yaml", rules("window: 1h, requests: 100")), fileOf(t, "new.yaml", rules("window: 60m, requests: 5"))
+			asked := edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN": edge.ActToken}}
 			args := []string{"diff", old, now, "--tiers", tiers, "--live", "--admin", rls.Admin()}
-			got := run(t, edge.RLSOptions{}, "", args...)
+			got := run(t, asked, "", args...)
 			want := "by what the service has counted\n" +
 				"  per-key: 100 per 1h → 5 per 1h: would be denied now: 1 of 2\n" +
 				"    acme (used 12 of 5 new, 100 old)\n"
@@ -56,7 +57,7 @@ func TestDiffLive(t *testing.T) {
 			}
 			// A shorter window: all hits are in the last part of the history.
 			short := fileOf(t, "short.yaml", rules("window: 30m, requests: 5"))
-			got = run(t, edge.RLSOptions{}, "", "diff", old, short, "--tiers", tiers, "--live", "--json", "--admin", rls.Admin())
+			got = run(t, asked, "", "diff", old, short, "--tiers", tiers, "--live", "--json", "--admin", rls.Admin())
 			var r rulesdiff.Report
 			if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || r.Live == nil || len(r.Live.Limits) != 1 {
 				t.Fatalf("got %+v, %v", got, err)
@@ -64,7 +65,7 @@ func TestDiffLive(t *testing.T) {
 			if l := r.Live.Limits[0]; l.Denied != 1 || l.Maybe != 0 || l.History != rulesdiff.Anew || l.Parties[0].Used != 12 || l.Parties[0].Who != "acme" {
 				t.Errorf("got %+v", l)
 			}
-			gone := run(t, edge.RLSOptions{}, "", append(args[:len(args)-1], rls.Admin()+",127.0.0.1:1")...)
+			gone := run(t, asked, "", append(args[:len(args)-1], rls.Admin()+",127.0.0.1:1")...)
 			if gone.code != 3 || !strings.Contains(gone.stdout, "would be denied now: 1 of 2") || !strings.Contains(gone.stdout, "not complete: 127.0.0.1:1") {
 				t.Errorf("with an instance that is away: %+v", gone)
 			}

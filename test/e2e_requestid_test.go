@@ -42,13 +42,8 @@ descriptors:
 			if err != nil {
 				t.Fatal(err)
 			}
-			response, err := http.Get(st.rls.Admin() + "/v1/denials")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer response.Body.Close()
 			var got insight.Denials
-			if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
+			if err := json.Unmarshal([]byte(page(t, st.rls.Admin()+"/v1/denials")), &got); err != nil {
 				t.Fatal(err)
 			}
 			if len(got.Denials) != 1 || got.Denials[0].RequestID == "" || got.Denials[0].RequestID != entry["request_id"] {

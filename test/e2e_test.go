@@ -304,7 +304,7 @@ func connect(t *testing.T, target string, options ...grpc.DialOption) *grpc.Clie
 func page(t *testing.T, url string) string {
 	t.Helper()
 	base, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
-	got := newClient(t, "http://"+base, "127.0.0.1").get("/" + path)
+	got := newClient(t, "http://"+base, "127.0.0.1").get("/"+path, "Authorization", "Bearer "+edge.ActToken)
 	if got.status != http.StatusOK {
 		t.Fatalf("GET %s: got %d, want 200", url, got.status)
 	}

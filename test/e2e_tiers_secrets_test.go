@@ -213,7 +213,7 @@ func (h *customerSource) wantNoTrace(store string) {
 	}
 	e.recordPages(t, rls)
 	for _, key := range []string{acme.keys[0], p.at("a disabled customer's")} {
-		got := run(t, edge.RLSOptions{}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
+		got := run(t, edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN": edge.ActToken}}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
 		e.add("rls tiers lookup", got.stdout, got.stderr)
 	}
 	e.recordLog(t, rls)
@@ -566,7 +566,7 @@ func sendKeysOverHTTP(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evide
 	e.recordRaw(t, address, "GET /authz/ HTTP/1.1\r\nHost: a\r\nX-Api-Key "+p.at("a broken header")+"\r\n\r\n")
 	for _, target := range []string{"/v1/tiers/lookup?digest=", "/v1/tiers/lookup?key="} {
 		// An operator may put a key in the place of a digest. The answer must not repeat it.
-		e.recordRaw(t, strings.TrimPrefix(rls.Admin(), "http://"), "GET "+target+url.QueryEscape(p.at("a lookup"))+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		e.recordRaw(t, strings.TrimPrefix(rls.Admin(), "http://"), "GET "+target+url.QueryEscape(p.at("a lookup"))+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+edge.ActToken+"\r\nConnection: close\r\n\r\n")
 	}
 	for _, body := range []string{`{"digest":"%s"}`, `{"key":"%s"}`, `"%s"`, `%s`, `{"%s":`} {
 		e.recordPost(t, rls.Admin()+"/v1/tiers/invalidate", strings.Replace(body, "%s", p.at("an invalidation"), 1))

@@ -311,6 +311,7 @@ func (e *evidence) follow(t *testing.T, rls *edge.RLSServer, p plantedKeys) (end
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+edge.ActToken)
 	refused := req.Clone(ctx)
 	refused.Header.Set("Last-Event-ID", p.at("an id of an event"))
 	e.send(refused)
@@ -338,6 +339,7 @@ func (e *evidence) recordViews(t *testing.T, rls *edge.RLSServer) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		req.Header.Set("Authorization", "Bearer "+edge.ActToken)
 		req.Header.Set("Accept", accept)
 		got, err := direct.Do(req)
 		if err != nil {

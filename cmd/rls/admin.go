@@ -105,10 +105,12 @@ func (a *adminPorts) caller(c *cli) (*caller, error) {
 		}
 	}
 	var err error
-	if out.token, err = readToken(tokenFile); err != nil && !own {
+	switch out.token, err = readToken(tokenFile); {
+	case err != nil && own:
+		return nil, usage("admin.token_file: %w; name a file with your token in --token-file, or set %s", err, settings.EnvAdminToken)
+	case err != nil:
 		return nil, usage("--token-file: %w", err)
 	}
-	// The file of the settings may be for the service alone. Reads on loopback need no token.
 	return out, nil
 }
 

@@ -35,7 +35,7 @@ type Pages struct {
 	// Console serves the pages for people, and asks Access itself who may see them, because its
 	// login needs no token. Nil: "/" is a list of the pages.
 	Console http.Handler
-	// Access decides who may use the pages. Nil: reads on loopback addresses, and nothing else.
+	// Access decides who may use the pages. Nil: this machine reads, and does nothing else.
 	Access *Access
 	// Tiers answers lookups of keys. Nil disables the pages about tiers.
 	Tiers Tiers
@@ -60,7 +60,7 @@ func index(a *api) http.HandlerFunc {
 	for _, r := range a.routes() {
 		entries = append(entries, indexed[r.path])
 	}
-	entries = append(entries, Entry{"/debug/pprof/", "profiles of this process", true})
+	entries = append(entries, Entry{"/debug/pprof/", "profiles of this process; needs a token that may act", true})
 	return Index("Slidegate: admin port", entries, "This port also serves gRPC without TLS: reflection, and health including Watch.")
 }
 
@@ -85,7 +85,7 @@ var indexed = map[string]Entry{
 // Handler returns the handler of the admin port.
 func Handler(p Pages) http.Handler {
 	if p.Access == nil {
-		p.Access = NewAccess(AccessOptions{Loopback: true})
+		p.Access = NewAccess(AccessOptions{FreeReads: true})
 	}
 	mux := http.NewServeMux()
 	read := func(pattern string, h http.Handler) { mux.Handle(pattern, p.Access.Readers(h)) }
@@ -107,12 +107,13 @@ func Handler(p Pages) http.Handler {
 	read("GET /rlconfig", rulesPage(p.Active))
 	read("GET /stats", http.HandlerFunc(pages.Stats))
 	a.serve(mux)
-	read("GET /debug/pprof/", http.HandlerFunc(pprof.Index))
-	read("GET /debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
-	read("GET /debug/pprof/profile", http.HandlerFunc(pprof.Profile))
-	read("GET /debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
-	read("POST /debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
-	read("GET /debug/pprof/trace", http.HandlerFunc(pprof.Trace))
+	// Profiles show memory and take work.
+	for pattern, h := range map[string]http.HandlerFunc{
+		"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline, "GET /debug/pprof/profile": pprof.Profile,
+		"GET /debug/pprof/symbol": pprof.Symbol, "POST /debug/pprof/symbol": pprof.Symbol, "GET /debug/pprof/trace": pprof.Trace,
+	} {
+		mux.Handle(pattern, p.Access.Actors(h))
+	}
 	guarded := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(mux)))
 	if p.GRPC == nil {
 		return guarded

@@ -46,8 +46,9 @@ func (c Caller) By() string {
 
 // AccessOptions of [NewAccess].
 type AccessOptions struct {
-	// Loopback is true if only this machine reaches the listener. Reads need no token then.
-	Loopback bool
+	// FreeReads lets this machine read without a token. Set it only if the listener is on loopback,
+	// and neither admin.token_file nor admin.hosts is set.
+	FreeReads bool
 	// Tokens returns the tokens that are valid now. Nil: there are none.
 	Tokens func() []settings.Token
 	// Log gets a warning for each refused request. Wrap it to sample them. Nil disables the
@@ -57,9 +58,9 @@ type AccessOptions struct {
 	Now func() time.Time
 }
 
-// An Access decides who may use the admin port. Reads on loopback are free. All else needs a
-// token of admin.token_file: in the header Authorization, or in the cookie that
-// [Access.LogIn] sets. It is safe for concurrent use.
+// An Access decides who may use the admin port. All requests need a token of admin.token_file, but
+// for reads of this machine if [AccessOptions.FreeReads] is set. The token is in the header
+// Authorization, or the cookie of [Access.LogIn] stands for it. It is safe for concurrent use.
 type Access struct {
 	o   AccessOptions
 	key [sha256.Size]byte // of the cookies of this process
@@ -123,7 +124,7 @@ func (a *Access) Caller(r *http.Request) Caller {
 // caller is Caller that also returns why a token is not accepted, or nil if there is none.
 func (a *Access) caller(r *http.Request) (Caller, error) {
 	from := peer(r)
-	c := Caller{Address: from.String(), Read: a.o.Loopback && from.IsLoopback()}
+	c := Caller{Address: from.String(), Read: a.o.FreeReads && local(r)}
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		t, err := a.find(from, strings.TrimSpace(token))
 		if err == nil {
@@ -145,6 +146,23 @@ func peer(r *http.Request) netip.Addr {
 		return netip.IPv6Unspecified() // a test, or a listener without addresses
 	}
 	return ip.Unmap().WithZone("")
+}
+
+// local reports whether a program of this machine sends a request for itself. A proxy of this
+// machine sends the requests of others: it adds header fields, or keeps the Host of its client.
+func local(r *http.Request) bool {
+	if !peer(r).IsLoopback() {
+		return false
+	}
+	for name := range r.Header {
+		switch name = strings.ToLower(strings.ReplaceAll(name, "_", "-")); {
+		case name == "forwarded", name == "via", name == "x-real-ip", strings.HasPrefix(name, "x-forwarded"):
+			return false
+		}
+	}
+	host, ok := hostName(r.Host)
+	ip, err := netip.ParseAddr(host)
+	return ok && (host == "" || host == "localhost" || err == nil && ip.Unmap().IsLoopback())
 }
 
 // find returns the token of a text. It compares all tokens, in constant time.
@@ -336,7 +354,7 @@ func (a *Access) Readers(next http.Handler) http.Handler {
 
 // Actors lets only requests pass that may change something.
 func (a *Access) Actors(next http.Handler) http.Handler {
-	return a.only(next, func(c Caller) bool { return c.Act }, "This changes something, so it needs a token of a line \"act TOKEN\". The token of this request is of a line \"read TOKEN\".")
+	return a.only(next, func(c Caller) bool { return c.Act }, "This changes something or shows memory, so it needs a token of a line \"act TOKEN\". The token of this request is of a line \"read TOKEN\".")
 }
 
 // only lets requests pass whose caller may. denied is the answer to a token that is valid.

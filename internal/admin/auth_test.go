@@ -29,13 +29,14 @@ func testTokens() []settings.Token {
 	}
 }
 
-func testAccess(loopback bool) *Access {
-	return NewAccess(AccessOptions{Loopback: loopback, Tokens: testTokens})
+func testAccess(free bool) *Access {
+	return NewAccess(AccessOptions{FreeReads: free, Tokens: testTokens})
 }
 
 // call is a request of a test.
 type call struct {
 	method, path, from, token, cookie, body string
+	header                                  http.Header
 }
 
 func (c call) send(t *testing.T, h http.Handler) *httptest.ResponseRecorder {
@@ -44,6 +45,11 @@ func (c call) send(t *testing.T, h http.Handler) *httptest.ResponseRecorder {
 	r.Host, r.RemoteAddr = "localhost", c.from
 	if r.RemoteAddr == "" {
 		r.RemoteAddr = "127.0.0.1:1000"
+	}
+	for name, values := range c.header {
+		if r.Header[name] = values; name == "Host" {
+			r.Host = values[0]
+		}
 	}
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
@@ -64,35 +70,41 @@ func TestAccess(t *testing.T) {
 	const far = "192.0.2.9:1000"
 	invalidate := call{method: "POST", path: "/v1/tiers/invalidate", body: `{"all":true}`}
 	for _, tt := range []struct {
-		name             string
-		loopback, tokens bool
-		from, token      string
-		read, write      int
+		name         string
+		free, tokens bool
+		from, token  string
+		read, act    int
 	}{
-		{"loopback", true, true, "", "", 200, 401},
-		{"loopback, IPv6", true, true, "[::1]:1", "", 200, 401},
-		{"loopback, mapped", true, true, "[::ffff:127.0.0.1]:1", "", 200, 401},
-		{"loopback without tokens", true, false, "", "", 200, 403},
-		{"loopback without tokens, with one", true, false, "", actToken, 200, 403},
-		{"loopback, read", true, true, "", readToken, 200, 403},
-		{"loopback, act", true, true, "", actToken, 200, 204},
-		{"loopback, wrong", true, true, "", "wrong-0123456789abcdef", 200, 401},
-		{"loopback from elsewhere", true, true, far, "", 401, 401},
-		{"network", false, true, far, "", 401, 401},
-		{"network from loopback", false, true, "", "", 401, 401},
-		{"network without tokens", false, false, far, "", 403, 403},
-		{"network, wrong", false, true, far, "wrong-0123456789abcdef", 401, 401},
-		{"network, beginning of a token", false, true, far, actToken[:16], 401, 401},
-		{"network, read", false, true, far, readToken, 200, 403},
-		{"network, act", false, true, far, actToken, 200, 204},
+		{"free", true, true, "", "", 200, 401},
+		{"free, IPv6", true, true, "[::1]:1", "", 200, 401},
+		{"free, mapped", true, true, "[::ffff:127.0.0.1]:1", "", 200, 401},
+		{"free without tokens", true, false, "", "", 200, 403},
+		{"free without tokens, with one", true, false, "", actToken, 200, 403},
+		{"free, read", true, true, "", readToken, 200, 403},
+		{"free, act", true, true, "", actToken, 200, 204},
+		{"free, wrong", true, true, "", "wrong-0123456789abcdef", 200, 401},
+		{"free from elsewhere", true, true, far, "", 401, 401},
+		{"tokens", false, true, far, "", 401, 401},
+		{"tokens from loopback", false, true, "", "", 401, 401},
+		{"no tokens", false, false, far, "", 403, 403},
+		{"no tokens from loopback", false, false, "", "", 403, 403},
+		{"tokens, wrong", false, true, far, "wrong-0123456789abcdef", 401, 401},
+		{"tokens, beginning of a token", false, true, far, actToken[:16], 401, 401},
+		{"tokens, read", false, true, far, readToken, 200, 403},
+		{"tokens, act", false, true, far, actToken, 200, 204},
 	} {
 		core, logs := observer.New(zap.DebugLevel)
-		o := AccessOptions{Loopback: tt.loopback, Log: zap.New(core)}
+		o := AccessOptions{FreeReads: tt.free, Log: zap.New(core)}
 		if tt.tokens {
 			o.Tokens = testTokens
 		}
 		h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: NewAccess(o)})
-		for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/debug/pprof/", "/debug/pprof/cmdline", "/v1/rules", "/v1/openapi.yaml", "/v1/tiers/lookup?id=a"} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/symbol"} {
+			if got := (call{method: "GET", path: path, from: tt.from, token: tt.token}).send(t, h).Code; got != tt.act && (got != 200 || tt.act != 204) {
+				t.Errorf("%s: GET %s is %d, want %d", tt.name, path, got, tt.act)
+			}
+		}
+		for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/v1/rules", "/v1/openapi.yaml", "/v1/tiers/lookup?id=a"} {
 			if got := (call{method: "GET", path: path, from: tt.from, token: tt.token}).send(t, h).Code; got != tt.read {
 				t.Errorf("%s: GET %s is %d, want %d", tt.name, path, got, tt.read)
 			}
@@ -100,15 +112,15 @@ func TestAccess(t *testing.T) {
 		write := invalidate
 		write.from, write.token = tt.from, tt.token
 		got := write.send(t, h)
-		if got.Code != tt.write {
-			t.Errorf("%s: a write is %d, want %d: %s", tt.name, got.Code, tt.write, got.Body)
+		if got.Code != tt.act {
+			t.Errorf("%s: a write is %d, want %d: %s", tt.name, got.Code, tt.act, got.Body)
 		}
-		if asks := got.Header().Get("WWW-Authenticate") != ""; asks != (tt.write == 401) {
-			t.Errorf("%s: a write that is %d has WWW-Authenticate: %v", tt.name, tt.write, asks)
+		if asks := got.Header().Get("WWW-Authenticate") != ""; asks != (tt.act == 401) {
+			t.Errorf("%s: a write that is %d has WWW-Authenticate: %v", tt.name, tt.act, asks)
 		}
-		if tt.write >= 400 {
+		if tt.act >= 400 {
 			var p Problem
-			if err := json.Unmarshal(got.Body.Bytes(), &p); err != nil || p.Status != tt.write || p.Type != "about:blank" || p.Detail == "" {
+			if err := json.Unmarshal(got.Body.Bytes(), &p); err != nil || p.Status != tt.act || p.Type != "about:blank" || p.Detail == "" {
 				t.Errorf("%s: the problem is %s, %v", tt.name, got.Body, err)
 			}
 			if logs.FilterMessage("a request to the admin port was refused").Len() == 0 {
@@ -120,6 +132,27 @@ func TestAccess(t *testing.T) {
 				if tt.token != "" && strings.Contains(f.String, tt.token) {
 					t.Errorf("%s: the log has the token", tt.name)
 				}
+			}
+		}
+	}
+}
+
+// TestProxyIsNotLoopback reads as a program of this machine, and as a proxy on it does, which sends
+// the requests of others.
+func TestProxyIsNotLoopback(t *testing.T) {
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: new(fakeTiers), Access: NewAccess(AccessOptions{FreeReads: true})})
+	for line, want := range map[string]int{
+		"Accept: */*": 200, "Host: localhost:6070": 200, "Host: LOCALHOST.": 200, "Host: 127.0.0.9:1": 200, "Host: [::1]:6070": 200, "Host: ": 200,
+		"Host: [::ffff:127.0.0.1]": 200, "Host: 192.0.2.1": 403, "Host: [2001:db8::1]:6070": 403, "Host: evil.example": 421, "Host: localhost:x": 421,
+		"X-Forwarded-For: 127.0.0.1": 403, "X-Forwarded-For: ": 403, "X_forwarded_for: 127.0.0.1": 403, "x-forwarded-for: ::1": 403,
+		"X-Forwarded-Proto: http": 403, "X-Forwarded: for=::1": 403, "X-Real-Ip: 127.0.0.1": 403,
+		"Forwarded: for=127.0.0.1": 403, "Forwarded: ": 403, "FORWARDED: x": 403, "Via: 1.1 proxy": 403, "Via: ": 403, "vIA: x": 403,
+	} {
+		name, value, _ := strings.Cut(line, ": ")
+		for _, path := range []string{"/stats", "/v1/tiers/lookup?id=a"} {
+			got := call{method: "GET", path: path, header: http.Header{name: {value}}}.send(t, h)
+			if got.Code != want {
+				t.Errorf("GET %s with %q: %d, want %d", path, line, got.Code, want)
 			}
 		}
 	}

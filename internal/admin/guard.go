@@ -47,20 +47,23 @@ func (g Guard) accepts(host string) bool {
 	if host == "" {
 		return true
 	}
+	host, ok := hostName(host)
+	_, err := netip.ParseAddr(host)
+	return ok && (err == nil || host == "localhost" || slices.Contains(g.Hosts, host))
+}
+
+// hostName returns the name or address of a Host in lower case, without a port, brackets and a dot
+// at the end. ok is false if its port is no number.
+func hostName(host string) (name string, ok bool) {
 	if name, port, err := net.SplitHostPort(host); err == nil {
 		if strings.Trim(port, "0123456789") != "" {
-			return false
+			return "", false
 		}
 		host = name
 	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		host = host[1 : len(host)-1]
 	}
-	host = strings.TrimSuffix(host, ".")
-	if _, err := netip.ParseAddr(host); err == nil {
-		return true
-	}
-	host = strings.ToLower(host)
-	return host == "localhost" || slices.Contains(g.Hosts, host)
+	return strings.ToLower(strings.TrimSuffix(host, ".")), true
 }
 
 // CheckOrigin refuses with 403 a request of a page of another origin that may change

@@ -178,7 +178,7 @@ func TestHealthOfSeveral(t *testing.T) {
 // TestConsoleForBrowsers requests "/" as browsers and scripts do. Only browsers get the console.
 func TestConsoleForBrowsers(t *testing.T) {
 	h := Handler(Pages{
-		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Access: NewAccess(AccessOptions{Loopback: true}),
+		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Access: NewAccess(AccessOptions{FreeReads: true}),
 		Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("the console at " + r.URL.Path)) }),
 	})
 	for _, tt := range []struct{ target, accept, want string }{

@@ -138,7 +138,7 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request, query url.Values) {
 // ofConsole reports whether a page of the console asks: of a person who is logged in, or in a browser
 // on this machine. Browsers do not let pages of other origins send such a request.
 func (a *api) ofConsole(r *http.Request) bool {
-	return a.Access.Caller(r).LoggedIn || peer(r).IsLoopback() && r.Header.Get("Sec-Fetch-Site") == "same-origin"
+	return a.Access.Caller(r).LoggedIn || local(r) && r.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
 // newest returns the id of the newest denial that the process has, or 0.

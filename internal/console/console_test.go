@@ -43,7 +43,7 @@ func ask(t *testing.T, c http.Handler, target string, form url.Values, token str
 		r = httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(form.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	r.RemoteAddr = "127.0.0.1:4711"
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4711"
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -28,7 +28,9 @@ func openAccess(s settings.Admin, l net.Listener, log, rareLog *zap.Logger) (*ad
 	if err != nil {
 		return nil, err
 	}
-	return admin.NewAccess(admin.AccessOptions{Loopback: onLoopback(l), Tokens: tokens, Log: rareLog}), nil
+	// A host name means a proxy on this machine, which makes every client loopback.
+	free := onLoopback(l) && s.TokenFile == "" && len(s.Hosts) == 0
+	return admin.NewAccess(admin.AccessOptions{FreeReads: free, Tokens: tokens, Log: rareLog}), nil
 }
 
 // onLoopback reports whether only this machine can reach a listener. The name localhost may be

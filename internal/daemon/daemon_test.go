@@ -181,9 +181,10 @@ func askAt(t *testing.T, address, text string) (*rlsv3.RateLimitResponse, error)
 	return rlsv3.NewRateLimitServiceClient(dial(t, address)).ShouldRateLimit(t.Context(), in)
 }
 
+// get sends a request with the token of usageSettings.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	code, _, body := exchange(t, http.MethodGet, url, "")
+	code, _, body := exchange(t, http.MethodGet, url, "", "Authorization", "Bearer a-token-that-may-reset-limits")
 	return code, body
 }
 
@@ -234,7 +235,6 @@ func testServesTheBuiltInExample(t *testing.T, s settings.Settings) {
 		{r.HTTP + "/readyz", "ready\n"},
 		{r.Admin + "/", "/metrics"},
 		{r.Admin + "/rlconfig", "edge|api_key  name=per-key"},
-		{r.Admin + "/debug/pprof/", "goroutine"},
 		{r.Admin + "/metrics", `slidegate_decisions_total{domain="edge",outcome="denied",rule="per-key"} 1`},
 		{r.Admin + "/metrics", `slidegate_build_info{commit=`},
 		{r.Admin + "/metrics", "slidegate_store_seconds_count 101"},

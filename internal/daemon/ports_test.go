@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -236,9 +237,42 @@ func TestPagesCannotEmbed(t *testing.T) {
 		{"Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script\r\n", 403},
 		{"Sec-Fetch-Site: cross-site\r\nOrigin: https://evil.example\r\n", 403},
 	} {
-		for _, path := range []string{"/v1/tiers/lookup?id=x", "/debug/pprof/cmdline", "/metrics", "/rlconfig"} {
+		for _, path := range []string{"/v1/tiers/lookup?id=x", "/stats", "/metrics", "/rlconfig"} {
 			if status, body := raw(t, r.Admin, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n"+tt.lines+"Connection: close\r\n\r\n"); status != tt.status {
 				t.Errorf("GET %s with %q is %d %q, want %d", path, tt.lines, status, body, tt.status)
+			}
+		}
+	}
+}
+
+// TestTokensOnLoopback reads the admin port on loopback. With tokens, or with a name by which a
+// proxy may serve the port, a read needs a token too.
+func TestTokensOnLoopback(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("read 0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		admin settings.Admin
+		want  int
+	}{
+		"nothing set": {settings.Admin{}, 200},
+		"tokens":      {settings.Admin{TokenFile: tokens}, 401},
+		"a name":      {settings.Admin{Hosts: []string{"rls.example"}}, 403},
+		"both":        {settings.Admin{TokenFile: tokens, Hosts: []string{"rls.example"}}, 401},
+	} {
+		s := testSettings(t)
+		s.Admin.TokenFile, s.Admin.Hosts = tt.admin.TokenFile, tt.admin.Hosts
+		r := start(t, s)
+		for _, path := range []string{"/v1/usage?subject=x", "/v1/logs", "/metrics", "/rlconfig", "/stats"} {
+			for token, want := range map[string]int{"": tt.want, "Authorization: Bearer 0123456789abcdef\r\n": 200} {
+				if s.Admin.TokenFile == "" {
+					want = tt.want
+				}
+				got, body := raw(t, r.Admin, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n"+token+"Connection: close\r\n\r\n")
+				if got != want {
+					t.Errorf("%s: GET %s with %q is %d %.200q, want %d", name, path, token, got, body, want)
+				}
 			}
 		}
 	}

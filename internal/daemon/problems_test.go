@@ -157,6 +157,7 @@ func TestStreamDoesNotHoldUpTheStop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			req.Header.Set("Authorization", "Bearer a-token-that-may-reset-limits")
 			resp, err := (&http.Client{Transport: transport}).Do(req)
 			if err != nil {
 				t.Fatal(err)

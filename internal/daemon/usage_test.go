@@ -170,7 +170,8 @@ func TestExplanationsHaveNoKey(t *testing.T) {
 // explain has a request explained over the admin port.
 func (r *testRun) explain(request string) (code int, body string) {
 	r.t.Helper()
-	code, _, body = exchange(r.t, http.MethodPost, "http://"+r.Admin+"/v1/explain", request, "Content-Type", "application/json")
+	code, _, body = exchange(r.t, http.MethodPost, "http://"+r.Admin+"/v1/explain", request, "Content-Type", "application/json",
+		"Authorization", "Bearer a-token-that-may-reset-limits")
 	return code, body
 }
 

@@ -151,8 +151,9 @@ func (s *RLSServer) live(t process.TB, err error) *RLSServer {
 	return s
 }
 
-// ActToken may use every page of the admin port of an rls that [StartRLS] starts.
-const ActToken = "act-0123456789abcdef"
+// ActToken may use every page of the admin port of an rls that [StartRLS] starts, unless its
+// environment names another file of tokens, or none.
+const ActToken = "act-0123456789abcdef0123456789abcdef" // long, so that wrong tokens of a test do not refuse it
 
 func newRLS(o RLSOptions) (*RLSServer, error) {
 	dir, err := os.MkdirTemp("", "rls")
@@ -165,7 +166,8 @@ func newRLS(o RLSOptions) (*RLSServer, error) {
 	}
 	s := &RLSServer{options: o, dir: dir}
 	s.options.Env = env
-	if tokens := envPrefix + "ADMIN_TOKEN_FILE"; env[tokens] == "" && o.Binary == "" { // a given program may be older
+	tokens := envPrefix + "ADMIN_TOKEN_FILE"
+	if _, given := env[tokens]; !given {
 		env[tokens] = filepath.Join(dir, "tokens")
 		if err := os.WriteFile(env[tokens], []byte("act "+ActToken+" test\n"), 0o600); err != nil {
 			s.Close()

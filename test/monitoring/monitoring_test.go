@@ -105,13 +105,15 @@ func newScene(t *testing.T) *scene {
 	}
 	s.management.Set("small", manyOf("full", ratelimitv3.RateLimitUnit_SECOND, 1), manyOf("roomy", ratelimitv3.RateLimitUnit_HOUR, 1_000_000))
 	s.rls = edge.RLS(t, edge.RLSOptions{Rules: rulesText, Tiers: tiersText, Way: edge.Way{Transport: edge.Unary, Listen: edge.TCP}, Env: map[string]string{
-		"SLIDEGATE_STORE_TYPE": "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "3s",
+		"SLIDEGATE_ADMIN_TOKEN_FILE": "",
+		"SLIDEGATE_STORE_TYPE":       "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "3s",
 		"SLIDEGATE_TIERS_SOURCE": "postgres", "SLIDEGATE_TIERS_POSTGRES_URL": s.postgres.URL(),
 		"SLIDEGATE_TIERS_TIMEOUT": "2s", "SLIDEGATE_TIERS_WAIT": "1s", "SLIDEGATE_AUTHZ_WAIT": "1s",
 		"SLIDEGATE_TIERS_CACHE_TTL": "500ms", "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL": "500ms", "SLIDEGATE_TIERS_LOOKUPS_PER_SECOND": "40",
 	}})
 	s.small = edge.RLS(t, edge.RLSOptions{Way: edge.Way{Transport: edge.Unary, Listen: edge.TCP}, Env: map[string]string{
-		"SLIDEGATE_STORE_TYPE": "memory", "SLIDEGATE_STORE_MEMORY_MAX_KEYS": "20", "SLIDEGATE_TIERS_SOURCE": "none",
+		"SLIDEGATE_ADMIN_TOKEN_FILE": "",
+		"SLIDEGATE_STORE_TYPE":       "memory", "SLIDEGATE_STORE_MEMORY_MAX_KEYS": "20", "SLIDEGATE_TIERS_SOURCE": "none",
 		"SLIDEGATE_RULES_SOURCE": "xds", "SLIDEGATE_RULES_XDS_ADDRESS": s.management.Address(), "SLIDEGATE_RULES_XDS_NODE_ID": "small",
 		"SLIDEGATE_RULES_XDS_INITIAL_BACKOFF": "10ms", "SLIDEGATE_RULES_XDS_MAX_BACKOFF": "100ms",
 		"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.Start(t).HTTP,

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // A State is what a Go process reports about itself on /metrics.
@@ -118,6 +120,7 @@ func get(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	request.Close = true
+	request.Header.Set("Authorization", "Bearer "+edge.ActToken)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err

@@ -88,7 +88,7 @@ type Admin struct {
 	Address Address  `yaml:"address" doc:"the address of the console, /v1, /metrics, /rlconfig and pprof: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
 	// TokenFile has a line for each token: read TOKEN or act TOKEN.
-	TokenFile string `yaml:"token_file" doc:"a file with the tokens of the admin port, one a line: read TOKEN or act TOKEN. Reads on loopback need none. Required if the address is not on loopback"`
+	TokenFile string `yaml:"token_file" doc:"a file with the tokens of the admin port, one a line: read TOKEN or act TOKEN. Without it and admin.hosts, reads on loopback need none. Required if the address is not on loopback"`
 	Pages     string `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name, and no /metrics. They only read, so a network may reach them"`
 }
 

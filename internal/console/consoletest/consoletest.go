@@ -98,7 +98,7 @@ func New(o Options) *Console {
 			Removed: []insight.LimitUsage{{Rule: "per-key", Limit: 500, Used: 500, Window: 60}, {Rule: "search", Values: "route=search", Limit: 50, Used: 37, Window: 10}},
 		}}
 	}
-	access := admin.NewAccess(admin.AccessOptions{Loopback: true, Now: o.Now, Tokens: func() []settings.Token {
+	access := admin.NewAccess(admin.AccessOptions{FreeReads: true, Now: o.Now, Tokens: func() []settings.Token {
 		return []settings.Token{{Name: "read-1", Digest: sha256.Sum256([]byte(ReadToken))}, {Name: "act-1", Digest: sha256.Sum256([]byte(ActToken)), Act: true}}
 	}})
 	rules := policy.NewRules(policy.Identity{Secrets: s.secrets})
