@@ -83,15 +83,19 @@ run: build ## build and serve: embedded store, built-in example rules, ready for
 
 # RLS and APP are host:port of rls and of the application; by default the application is the
 # HTTP port of rls. ENVOY_CONFIG is another file of envoy/, and ENVOY_BIN another Envoy to use.
+# ENVOY_PORT and ENVOY_ADMIN_PORT are the ports of Envoy.
 ENVOY_BIN ?= $(TOOLS)/envoy-$(ENVOY)/bin/envoy
 RLS ?= 127.0.0.1:8081
 APP ?= 127.0.0.1:8080
 ENVOY_CONFIG ?= envoy/ratelimit.yaml
+ENVOY_PORT ?= 10000
+ENVOY_ADMIN_PORT ?= 9901
 .PHONY: envoy-run
-envoy-run: $(ENVOY_BIN) ## run Envoy with ENVOY_CONFIG, envoy/ratelimit.yaml by default, on :10000, in front of what make run serves
+envoy-run: $(ENVOY_BIN) ## run Envoy with ENVOY_CONFIG, envoy/ratelimit.yaml by default, on ENVOY_PORT, 10000, in front of what make run serves
 	@at() { host=$${1%:*}; host=$${host#[}; echo "address: \"$${host%]}\", port_value: $${1##*:}"; }; \
 	  exec '$(ENVOY_BIN)' --disable-hot-restart --log-level warn --config-yaml "$$(sed \
-	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" '$(ENVOY_CONFIG)')"
+	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" \
+	    -e 's/port_value: 10000/port_value: $(ENVOY_PORT)/' -e 's/port_value: 9901/port_value: $(ENVOY_ADMIN_PORT)/' '$(ENVOY_CONFIG)')"
 
 .PHONY: demo
 demo: build envoy ## show a burst over a window's edge, through Envoy, as table, time line and SVG; draw all policies
@@ -238,10 +242,10 @@ vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## check for known vulnerabil
 .PHONY: fuzz
 fuzz: FUZZSTEPS ?= 10000000
 fuzz: test-servers ## run long random runs against the oracle (FUZZSTEPS, 10 million), then every fuzz target for FUZZTIME (30s)
-	WINDOW_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -v -run '^TestRandom' ./pkg/window
-	WINDOWTEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestRandom' ./pkg/window/windowtest
-	WINDOWTEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
-	WINDOWTEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
+	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -v -run '^TestRandom' ./pkg/window
+	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestRandom' ./pkg/window/windowtest
+	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
+	SLIDEGATE_TEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
 	@for pkg in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 

@@ -3,8 +3,8 @@ package test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,10 +14,11 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 )
 
-// TestTheGreetingWorksAsItIs runs the lines that rls prints at its start. They put
-// Envoy in front of rls. The 101st request through Envoy is denied.
+// TestTheGreetingWorksAsItIs runs the lines that rls prints at its start, with another port for
+// Envoy. They put Envoy in front of rls. The 101st request through Envoy is denied.
 func TestTheGreetingWorksAsItIs(t *testing.T) {
 	for _, program := range []string{"make", "bash", "curl"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -29,10 +30,9 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The port of envoy/ratelimit.yaml.
-	if l, err := net.Listen("tcp", "127.0.0.1:10000"); err != nil {
-		t.Fatalf("the port of envoy/ratelimit.yaml has to be free: %v", err)
-	} else if err := l.Close(); err != nil {
+	// Another program may have the ports of envoy/ratelimit.yaml.
+	port, err := process.FreePort(1)
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 	}
 
 	envoy := typed(ctx, toType[0])
-	envoy.Env = append(os.Environ(), "ENVOY_BIN="+program)
+	envoy.Env = append(os.Environ(), "ENVOY_BIN="+program, fmt.Sprintf("ENVOY_PORT=%d", port), fmt.Sprintf("ENVOY_ADMIN_PORT=%d", port+1))
 	var said strings.Builder
 	envoy.Stdout, envoy.Stderr = &said, &said
 	if err := envoy.Start(); err != nil {
@@ -84,14 +84,14 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 			t.Fatalf("%s: it ended, and said\n%s", toType[0], said.String())
 		default:
 		}
-		response, err := http.Get("http://localhost:10000/healthcheck")
+		response, err := http.Get(fmt.Sprintf("http://localhost:%d/healthcheck", port))
 		if err != nil {
 			return false
 		}
 		_ = response.Body.Close()
 		return response.Header.Get("RateLimit") != ""
 	})
-	out, err := typed(ctx, toType[1]).CombinedOutput()
+	out, err := typed(ctx, strings.ReplaceAll(toType[1], "localhost:10000", fmt.Sprintf("localhost:%d", port))).CombinedOutput()
 	if want := strings.Repeat("200 ", 100) + "429 \n"; err != nil || string(out) != want {
 		t.Errorf("%s: got %q, %v, want %q", toType[1], out, err, want)
 	}

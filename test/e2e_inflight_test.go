@@ -21,6 +21,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -357,7 +358,7 @@ func TestEveryEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		f := startInFlight(t, "5m", settings)
 		clients := []*http.Client{inFlightClient(t, false), inFlightClient(t, true)}
-		seed := rand.Uint64()
+		seed := random.Seed(t)
 		t.Logf("seed %d", seed)
 		var statuses sync.Map
 		concurrently(t, 50, func(i int) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -163,7 +164,7 @@ func (l *lateCase) all(every int) {
 		}
 		for _, key := range []string{"one", "two"} {
 			for _, wait := range []bool{false, true} {
-				seed := rand.Uint64()
+				seed := random.Seed(l.t)
 				random := rand.New(rand.NewPCG(seed, 0))
 				l.run(fmt.Sprintf("%s-%s-seed-%d-%t", name, key, seed, wait), key, hold, func(call int) bool { return call > 97 && call < 104 || random.IntN(12) == 0 }, wait)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // An oracle is a simple store. Its logs have the window win. No group may name a log twice.
@@ -105,7 +106,7 @@ func (o oracle) answer(c *window.Check, now time.Duration, room bool) window.Dec
 // TestWaits proves that answers from memory have the waits of the store, for all costs,
 // limits and modes. Only one process spends. Some calls are asked without waiting first.
 func TestWaits(t *testing.T) {
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	calls, early, late, locally := 0, 0, 0, uint64(0)
 	for range 200 {
@@ -185,7 +186,7 @@ func randomGroup(r *rand.Rand) []window.Check {
 // TestWaitsBesideLeases proves that a process with leases tells the waits of the store. A
 // denied group charges nothing, so the test asks the store about the same group.
 func TestWaitsBesideLeases(t *testing.T) {
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	denials, leases := uint64(0), uint64(0)
 	for range 100 {

@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/rulesdiff"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 const tiers = "tiers: [free, pro]\ndefault: free\nsubjects:\n  - {id: acme, tier: pro, keys: [{plain: k1}]}\n  - {id: hobby, tier: free, keys: [{plain: k2}], overrides: {r0: {window: 1m, requests: 7}}}\n"
@@ -73,7 +74,7 @@ var ways = [][2]string{
 // TestSameMeaning: the order of rules, the files that have them and the way in which limits are
 // written are no change.
 func TestSameMeaning(t *testing.T) {
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 150 {
 		var one, two []string

@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // A service is what a running service has: rules, a store with a clock, and an Insight.
@@ -92,7 +93,7 @@ func liveRule(limit string) string {
 // same store, and of no other party. Where the new window is another one, the use that is
 // told contains the true one.
 func TestLiveIsWhatTheNewRulesDecide(t *testing.T) {
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	denied := 0
 	for n := range 60 {
@@ -170,7 +171,7 @@ func TestLiveUnderAnotherPolicy(t *testing.T) {
 		"policy: sliding_counter, window: 30s, requests: %d", "policy: sliding_counter, window: 50s, requests: %d", "policy: token_bucket, rate: 30/m, burst: %d", "policy: token_bucket, rate: 1/s, burst: %d",
 		"policy: token_bucket, rate: 60/30s, burst: %d", "policy: calendar, unit: hour, requests_per_unit: %d", "policy: in_flight, max: %d, hold: 30s",
 	}
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	certain, open, held := 0, 0, 0
 	for _, from := range limits {

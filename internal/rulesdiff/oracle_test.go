@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // randomRules adds random rules of few keys and values to a set, so that many of them meet.
@@ -76,7 +77,7 @@ func (nothing) Take(context.Context, bool, []window.Check, []window.Decision) (b
 // TestEveryDescriptorWithAnotherLimitIsTold: whatever two random sets are, a random descriptor
 // that gets another rule, or a rule that means something else, is told.
 func TestEveryDescriptorWithAnotherLimitIsTold(t *testing.T) {
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	moved, changed := 0, 0
 	for range 3000 {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // TestCoversAndOverlap compares Covers and Overlap with matching all values of up to six
@@ -19,7 +21,7 @@ func TestCoversAndOverlap(t *testing.T) {
 			values = append(values, string(b))
 		}
 	}
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	random := func() string {
 		return strings.ReplaceAll(randomText(rnd, "01*"), "**", "*") + Wildcard + randomText(rnd, "01")

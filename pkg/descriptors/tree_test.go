@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // path returns the path of nodes such as "route=search", "file=a*" and "api_key".
@@ -115,7 +117,7 @@ func TestAddRefuses(t *testing.T) {
 
 // TestMatchEqualsNaive compares Match with a matcher that searches a list.
 func TestMatchEqualsNaive(t *testing.T) {
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 3000 {
 		rules := randomRules(rnd)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // TestAhead has the edges of charges that are recorded ahead. The window is 100 us.
@@ -92,13 +94,8 @@ func TestAhead(t *testing.T) {
 // times until its end: no window ever holds more than the limit. It looks at what
 // was spent only, not at the log.
 func TestAheadNeverTooMany(t *testing.T) {
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
 	full := 0
 	for range 300 {
 		var (

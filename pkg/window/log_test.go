@@ -4,21 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// seedVariable names the environment variable that repeats a failed random run,
-// stepsVariable the one that makes runs longer.
-const (
-	seedVariable  = "WINDOW_SEED"
-	stepsVariable = "WINDOW_STEPS"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // A naiveLog decides as the contract says: it keeps every charge and loops over
@@ -323,22 +316,9 @@ func (p *pair) edge(r *rand.Rand) int64 {
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
 // runRandom makes histories until the steps are used up.
-func runRandom(t *testing.T, steps int, h history) {
-	seed := rand.Uint64()
-	if s := os.Getenv(seedVariable); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
-	if s := os.Getenv(stepsVariable); s != "" {
-		var err error
-		if steps, err = strconv.Atoi(s); err != nil {
-			t.Fatalf("%s: %v", stepsVariable, err)
-		}
-	}
-	t.Logf("%s=%d", seedVariable, seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+func runRandom(t *testing.T, long int, h history) {
+	steps := random.Steps(t, long/8, long)
+	r := rand.New(rand.NewPCG(random.Seed(t), 0))
 	var sum pair
 	made := 0
 	for made < steps {
@@ -352,7 +332,7 @@ func runRandom(t *testing.T, steps int, h history) {
 		sum.refunds += p.refunds
 		sum.wraps += p.wraps
 		if t.Failed() {
-			t.Fatalf("repeat with %s=%d", seedVariable, seed)
+			t.FailNow()
 		}
 	}
 	t.Logf("%d steps: %d charged, %d refunded, %d as rings, %d grown, %d shrunk, %d small again, %d sums wrapped",

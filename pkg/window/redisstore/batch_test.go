@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -111,7 +112,7 @@ func TestBatchesLikeMemory(t *testing.T) {
 		t.Error("a value was taken for foreign")
 	}}, "clock")
 
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	outcomes := make(map[string]int)
 	for n := range batches {

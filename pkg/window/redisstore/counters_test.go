@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // counting are the policies that keep a few numbers instead of a log.
@@ -116,7 +117,7 @@ var counterSteps = flag.Int("counter-steps", 40_000, "how many steps TestCounter
 // values that are damaged.
 func TestCounters(t *testing.T) {
 	r := newRig(t)
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	met := make(map[string]int)

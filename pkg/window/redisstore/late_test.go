@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // TestDeadlines has the edges: a group is in time at its deadline and too late a
@@ -153,7 +154,7 @@ func TestLate(t *testing.T) {
 // come too late and would change both.
 func TestVectorsAmongLate(t *testing.T) {
 	r := newRig(t)
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -381,7 +382,7 @@ func (h *undoHistory) check() {
 // denies some of them, each charge stays as long as a request holds it that was not denied.
 func TestUndoHistories(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d", seed)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -141,7 +142,7 @@ func damage(r *rand.Rand, b []byte) []byte {
 // TestPlanted plants logs, damaged logs and noise.
 func TestPlanted(t *testing.T) {
 	r := newRig(t)
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	t.Cleanup(func() {
 		if t.Failed() {

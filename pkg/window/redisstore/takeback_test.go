@@ -12,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // A back is what is to be taken back from one log, and what came of it.
@@ -119,7 +120,7 @@ func instant(rnd *rand.Rand, log []byte, id window.LogID, clock int64) back {
 // compares with package window.
 func TestTakeBackLikeGo(t *testing.T) {
 	r := newBackRig(t)
-	seed := rand.Uint64()
+	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -42,7 +42,7 @@
 // The promise of precision is also tested without the oracle, with true times.
 //
 // A random history that fails prints its seed. To repeat it first, set the environment
-// variable WINDOWTEST_SEED to the seed. WINDOWTEST_STEPS makes random runs longer.
+// variable SLIDEGATE_TEST_SEED to the seed. SLIDEGATE_TEST_LONG makes random runs longer.
 //
 // The clock of a harness is not the real clock, but a store may also have expiries in real
 // time. So the suite uses only windows of at least ten seconds, and is done with a key long

@@ -14,6 +14,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // An InFlightHarness is fresh, empty stores that share their logs, and a clock that the test
@@ -530,7 +531,7 @@ func (l *flightLog) wait(clock time.Duration, good func(used uint64) bool) time.
 // runFlightRandom compares the stores with the oracle over random histories of charges and
 // ends: ends that come before their charges, twice, and after the hold has expired.
 func runFlightRandom(t *testing.T, open func(*testing.T) InFlightHarness, o Options) {
-	seed := seedOf(t)
+	seed := random.Seed(t)
 	const each = 120
 	for done := 0; done < o.Steps && !t.Failed(); done += perHarness {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -538,7 +539,7 @@ func runFlightRandom(t *testing.T, open func(*testing.T) InFlightHarness, o Opti
 			for n := 0; n < min(perHarness, o.Steps-done); n += each {
 				runFlightHistory(t, &h, seed, each, o.Pieces)
 				if t.Failed() {
-					t.Fatalf("repeat this history with %s=%d", seedVariable, seed)
+					t.Fatalf("repeat this history alone with %s=%d", random.SeedVariable, seed)
 				}
 				seed++
 			}

@@ -14,6 +14,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // RunKeeper runs the suite of [window.Keeper] as subtests of t. The stores that open makes
@@ -52,14 +53,13 @@ func (h *Harness) keeper(t *testing.T) window.Keeper {
 func runKeeperRandom(t *testing.T, h Harness) {
 	const steps = 3000
 	var (
-		seed = rand.Uint64()
+		seed = random.Seed(t)
 		r    = rand.New(rand.NewPCG(seed, 0))
 		o    = newOracle(h.Epoch)
 		k    = h.keeper(t)
 		now  = time.Hour
 		ids  []window.LogID
 	)
-	t.Logf("seed %d", seed)
 	for _, tag := range []string{"id.a", "id.b"} {
 		for i := range 4 {
 			for _, w := range []time.Duration{win, 3 * win, 10 * 24 * time.Hour} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // anyPolicy returns a check with the key, the window, the limit and the cost of c, and with a
@@ -44,7 +45,7 @@ type keeperCaller struct {
 // reading tells must be what the oracles answer.
 func runKeeperPolicies(t *testing.T, h Harness) {
 	const steps = 3000
-	seed := seedOf(t)
+	seed := random.Seed(t)
 	k := &keeperCaller{
 		h: h, r: rand.New(rand.NewPCG(seed, 21)), keeper: h.keeper(t), now: year,
 		counts: newOracle(h.Epoch),
@@ -70,7 +71,7 @@ func runKeeperPolicies(t *testing.T, h Harness) {
 			k.take(t)
 		}
 		if t.Failed() {
-			t.Fatalf("step %d; repeat this history with %s=%d", step, seedVariable, seed)
+			t.Fatalf("step %d; repeat this history alone with %s=%d", step, random.SeedVariable, seed)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,15 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
-const (
-	// seedVariable names the environment variable that repeats a failed history.
-	seedVariable = "WINDOWTEST_SEED"
-	// perHarness is the number of random calls after which another store is
-	// opened, so that long runs do not fill the memory.
-	perHarness = 100_000
-)
+// perHarness is the number of random calls after which another store is
+// opened, so that long runs do not fill the memory.
+const perHarness = 100_000
 
 // A generator makes random histories.
 type generator struct {
@@ -85,7 +81,7 @@ type tally struct {
 
 // runRandom compares every decision of random histories with the oracle's.
 func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps int) {
-	seed := seedOf(t)
+	seed := random.Seed(t)
 	var met tally
 	for met.calls < steps && !t.Failed() {
 		// Each history has a seed of its own, so that one can be repeated alone.
@@ -93,7 +89,7 @@ func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps i
 			h := open(t)
 			for end := min(met.calls+perHarness, steps); met.calls < end; seed++ {
 				if !runHistory(t, &h, g, seed, &met) {
-					t.Fatalf("repeat this history with %s=%d", seedVariable, seed)
+					t.Fatalf("repeat this history alone with %s=%d", random.SeedVariable, seed)
 				}
 			}
 		})
@@ -110,20 +106,6 @@ func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps i
 			t.Errorf("%d of %d calls have a repeat: the generator is lopsided", met.repeats, met.calls)
 		}
 	}
-}
-
-// seedOf returns the seed of the first history.
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	s := os.Getenv(seedVariable)
-	if s == "" {
-		return rand.Uint64()
-	}
-	seed, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", seedVariable, err)
-	}
-	return seed
 }
 
 // judge fails the test if the generator proves little: if nearly all groups are denied or

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // A backPair is a packed log and a ledger that it must agree with.
@@ -232,13 +231,7 @@ func randomBacks(t testing.TB, r *rand.Rand, met map[string]int) (steps int) {
 
 // TestRandomTakeBack compares with the ledger in random histories.
 func TestRandomTakeBack(t *testing.T) {
-	steps := 200_000
-	if s := os.Getenv(stepsVariable); s != "" {
-		var err error
-		if steps, err = strconv.Atoi(s); err != nil {
-			t.Fatalf("%s: %v", stepsVariable, err)
-		}
-	}
+	steps := random.Steps(t, 25_000, 200_000)
 	r := newRandom(t)
 	met := make(map[string]int)
 	for made := 0; made < steps; {
@@ -252,22 +245,10 @@ func TestRandomTakeBack(t *testing.T) {
 	}
 }
 
-// newRandom returns a source whose seed a failed test prints. WINDOWTEST_SEED chooses it.
+// newRandom returns a source whose seed a failed test prints.
 func newRandom(t *testing.T) *rand.Rand {
 	t.Helper()
-	seed := rand.Uint64()
-	if s := os.Getenv(seedVariable); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("repeat with %s=%d", seedVariable, seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(random.Seed(t), 0))
 }
 
 // TestTakeBackShapes takes slot after slot from logs of many lengths until they are

@@ -2,25 +2,23 @@ package windowtest
 
 import (
 	"cmp"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
-// DefaultSteps is the number of calls that each random generator makes.
+// DefaultSteps is the number of calls that each random generator makes in a long run.
 const DefaultSteps = 20_000
 
-// stepsVariable names the environment variable that makes random runs longer.
-const stepsVariable = "WINDOWTEST_STEPS"
+// quicker is the share of a long run's calls that make test makes.
+const quicker = 8
 
 // Options size a run. The zero value is usable.
 type Options struct {
-	// Steps is the number of calls that each of the random generators makes.
-	// Zero means DefaultSteps. The environment variable WINDOWTEST_STEPS, if it is
-	// set, is used instead.
+	// Steps is the number of calls that each of the random generators makes in a
+	// long run, see [random.Steps]. Other runs make an eighth. Zero means DefaultSteps.
 	Steps int
 	// ShortWindows says that the store drops nothing by real time. Random histories then
 	// have windows of less than ten seconds too.
@@ -38,15 +36,9 @@ type Options struct {
 // steps returns the number of calls that each random generator makes.
 func (o Options) steps(t *testing.T) int {
 	t.Helper()
-	s := os.Getenv(stepsVariable)
-	if s == "" {
-		return cmp.Or(o.Steps, DefaultSteps)
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		t.Fatalf("%s: %v", stepsVariable, err)
-	}
-	return n
+	t.Helper()
+	long := cmp.Or(o.Steps, DefaultSteps)
+	return random.Steps(t, long/quicker, long)
 }
 
 // A Harness is a fresh, empty store with a clock that the test sets.
