@@ -103,10 +103,15 @@ demo: build envoy ## show a burst over a window's edge, through Envoy, as table,
 	go run ./test/demo -policies docs/policies.svg
 
 .PHONY: test
-test: test-servers envoy reference $(TOOLS)/axe-$(AXE)/axe.min.js ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit
-	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
-	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' .ci/test; \
-	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
+test: test-servers envoy reference $(TOOLS)/axe-$(AXE)/axe.min.js ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit; PKG=folder RUN=regexp for some
+	@start=$$(date +%s); status=0; SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
+	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' go run ./test/suite || status=$$?; \
+	  echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
+
+# Before a release, and once a week.
+.PHONY: test-long
+test-long: export SLIDEGATE_TEST_LONG = 1
+test-long: test ## make test with long random histories, and with every combination of what it tries one by one
 
 # Test suites of other projects for the gRPC servers; part of make test.
 .PHONY: test-transport
@@ -251,7 +256,7 @@ fuzz: test-servers ## run long random runs against the oracle (FUZZSTEPS, 10 mil
 
 .PHONY: mutants
 mutants: test-servers ## break the window engine in many ways, one at a time, and check that a test notices each
-	go run ./test/mutants
+	SLIDEGATE_TEST_LONG=1 go run ./test/mutants
 
 .PHONY: bench
 bench: build test-servers envoy ## measure speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path

@@ -1,0 +1,137 @@
+// Command suite runs every test of the project with the race detector, on behalf of make test. It
+// ends with the slowest tests. If a test fails, the failed tests come first, each with its seed, the
+// load of the machine and the command that repeats it. Under CI=true a skipped test is a failure.
+//
+// The environment variables PKG and RUN choose one folder and the tests there, such as
+// PKG=internal/daemon RUN='^TestLeaks$'.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// flags are those of every go test. The tests of cmd/rls would compile every package once more with
+// the profile. Tests that run rls build it as it is released. With -trimpath both share what is
+// compiled, and so do clones. make lint vets, and no debugger reads these programs.
+var flags = []string{"-json", "-pgo=off", "-vet=off", "-trimpath", "-ldflags=-w", "-race", "-count=1", "-timeout=30m"}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	lanes, err := plan(os.Getenv("PKG"), os.Getenv("RUN"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(2)
+	}
+	var (
+		all   results
+		lines = make(chan event, 1024)
+		wg    sync.WaitGroup
+		errs  = make([]error, len(lanes))
+	)
+	for i, lane := range lanes {
+		wg.Go(func() { errs[i] = lane.run(ctx, lines) })
+	}
+	go func() {
+		wg.Wait()
+		close(lines)
+	}()
+	for e := range lines {
+		if line := all.add(e); line != "" {
+			fmt.Println(line)
+		}
+	}
+	err = errors.Join(errs...)
+	load, _ := os.ReadFile("/proc/loadavg") // Linux has it; elsewhere the load is not printed
+	all.print(os.Stdout, fmt.Sprintf("load %s, %d cores", cmp.Or(strings.TrimSpace(string(load)), "unknown"), runtime.NumCPU()))
+	if err != nil {
+		fmt.Println("suite:", err)
+	}
+	if err != nil || all.bad(os.Getenv("CI") == "true") {
+		stop()
+		os.Exit(1)
+	}
+}
+
+// A lane is calls of go test, one after the other.
+type lane []call
+
+// A call is a go test in a folder.
+type call struct {
+	dir  string
+	args []string
+}
+
+// plan returns the lanes that run beside each other: this module, and the modules below test and
+// contrib.
+func plan(pkg, run string) ([]lane, error) {
+	if pkg != "" {
+		return []lane{{{pkg, []string{"-run", cmp.Or(run, "."), "."}}}}, nil
+	}
+	modules, err := filepath.Glob("contrib/*")
+	if err != nil {
+		return nil, err
+	}
+	var others lane
+	for _, dir := range append([]string{"test/transport", "test/console"}, modules...) {
+		others = append(others, call{dir, []string{"./..."}})
+	}
+	// Those that take longest come first, so that none runs alone at the end. Tests wait for servers
+	// more than they compute.
+	own := []string{"-p", "3", "./test", "./internal/daemon", "./pkg/window/redisstore", "./..."}
+	return []lane{{{".", own}}, others}, nil
+}
+
+// run runs the calls and sends their events.
+func (l lane) run(ctx context.Context, events chan<- event) error {
+	var errs []error
+	for _, c := range l {
+		cmd := exec.CommandContext(ctx, "go", append(append([]string{"test", "-C", c.dir}, flags...), c.args...)...)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		decode(out, events)
+		var exit *exec.ExitError
+		// A test that failed is among the results.
+		if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+			errs = append(errs, fmt.Errorf("go test in %s: %w", c.dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// decode sends the events of a go test. Lines that are no events are what a build printed.
+func decode(out io.Reader, events chan<- event) {
+	in := bufio.NewReader(out)
+	for {
+		line, err := in.ReadString('\n')
+		if line != "" {
+			var e event
+			if json.Unmarshal([]byte(line), &e) != nil {
+				e = event{Action: "build-output", Output: line}
+			}
+			events <- e
+		}
+		if err != nil {
+			return
+		}
+	}
+}
