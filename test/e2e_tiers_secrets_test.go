@@ -1,14 +1,17 @@
 package test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -647,4 +650,33 @@ func redisTexts(t *testing.T, addr string) map[string]string {
 		}
 	}
 	return all
+}
+
+// monitor calls each for every command that a Redis gets from now on, in the form of
+// the command MONITOR. It returns when the Redis has agreed.
+func monitor(t *testing.T, addr string, each func(line string)) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 1<<20)
+	if !lines.Scan() || lines.Text() != "+OK" {
+		t.Fatalf("MONITOR: got %q, %v", lines.Text(), lines.Err())
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { conn.Close(); <-done })
+	go func() {
+		defer close(done)
+		for lines.Scan() {
+			each(lines.Text())
+		}
+		if errors.Is(lines.Err(), bufio.ErrTooLong) {
+			t.Errorf("MONITOR: %v", lines.Err())
+		}
+	}()
 }

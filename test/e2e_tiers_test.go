@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -31,7 +30,6 @@ const (
 	envTiersTTL        = "SLIDEGATE_TIERS_CACHE_TTL"
 	envTiersUnknownTTL = "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL"
 	envTiersOnError    = "SLIDEGATE_TIERS_ON_ERROR"
-	envTiersLookups    = "SLIDEGATE_TIERS_LOOKUPS_PER_SECOND"
 	envAuthzWait       = "SLIDEGATE_AUTHZ_WAIT"
 	envSecretsKey      = "SLIDEGATE_SECRETS_KEY"
 	envPreviousKey     = "SLIDEGATE_SECRETS_PREVIOUS_KEY"
@@ -46,7 +44,6 @@ const (
 	metricUnavailable = `slidegate_tiers_answers_total{from="unavailable"}`
 	metricBadRecords  = `slidegate_tiers_questions_total{outcome="bad_record"}`
 	metricTimeouts    = `slidegate_tiers_questions_total{outcome="timeout"}`
-	metricLimited     = `slidegate_tiers_questions_total{outcome="limited"}`
 	metricUnknownHeld = `slidegate_tiers_records{kind="unknown"}`
 )
 
@@ -107,11 +104,11 @@ type customerSource struct {
 	corrupt func(customer)
 	// repair makes the record well-formed again. Nil: put does.
 	repair func(customer)
+	// writeAll writes many customers with a key each at once, before an rls runs. Nil: put
+	// does.
+	writeAll func([]customer)
 	// rubbish makes the source answer every lookup with nonsense, or ends that.
 	rubbish func(on bool)
-	// asked begins to record the times of lookups, and returns a function that returns
-	// them in order.
-	asked func() func() []time.Time
 	// digest returns the name of a key in the source.
 	digest func(key string) string
 
@@ -132,6 +129,9 @@ func eachSource(t *testing.T, f func(t *testing.T, h *customerSource)) {
 			if h.digest == nil {
 				h.digest = digestOf
 			}
+			if h.writeAll == nil {
+				h.writeAll = func(all []customer) { h.put(all...) }
+			}
 			if h.repair == nil {
 				h.repair = func(c customer) { h.put(c) }
 			}
@@ -142,7 +142,7 @@ func eachSource(t *testing.T, f func(t *testing.T, h *customerSource)) {
 
 func postgresSource(t *testing.T) *customerSource {
 	t.Helper()
-	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "log_line_prefix=%n ", "max_connections=200"}})
+	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"max_connections=200"}})
 	exec := func(sql string, args ...any) {
 		t.Helper()
 		if err := s.Exec(sql, args...); err != nil {
@@ -166,13 +166,20 @@ func postgresSource(t *testing.T) *customerSource {
 			exec("INSERT INTO slidegate.keys (digest, subject) VALUES ($1, $2) ON CONFLICT DO NOTHING", h.digest(key), c.id)
 		}
 	}
+	h.writeAll = func(all []customer) {
+		var ids, tiers, digests []string
+		for _, c := range all {
+			ids, tiers, digests = append(ids, c.id), append(tiers, c.tier), append(digests, h.digest(c.keys[0]))
+		}
+		exec("INSERT INTO slidegate.subjects (id, tier) SELECT * FROM unnest($1::text[], $2::text[])", ids, tiers)
+		exec("INSERT INTO slidegate.keys (digest, subject) SELECT * FROM unnest($1::text[], $2::text[])", digests, ids)
+	}
 	h.revoke = func(key string) {
 		exec("UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1", h.digest(key))
 	}
 	h.corrupt = func(c customer) {
 		exec(`UPDATE slidegate.subjects SET overrides = '{"per-key": {"unit": "fortnight"}}' WHERE id = $1`, c.id)
 	}
-	h.asked = func() func() []time.Time { return func() []time.Time { return statements(s.Output()) } }
 	h.rubbish = func(on bool) {
 		if on {
 			// As after a failed migration: a column has another type.
@@ -207,6 +214,16 @@ func redisSource(t *testing.T) *customerSource {
 		do("SET", prefix+"ready", "1") // last: a killed server has lost its customers
 		do("PUBLISH", channel, `{"subject":"`+c.id+`"}`)
 	}
+	h.writeAll = func(all []customer) {
+		args := []string{"EVAL", `for i = 1, #ARGV, 3 do
+			redis.call("HSET", KEYS[1] .. "subject:" .. ARGV[i], "tier", ARGV[i + 1])
+			redis.call("HSET", KEYS[1] .. "key:" .. ARGV[i + 2], "subject", ARGV[i])
+		end`, "1", prefix}
+		for _, c := range all {
+			args = append(args, c.id, c.tier, h.digest(c.keys[0]))
+		}
+		do(args...)
+	}
 	h.revoke = func(key string) {
 		do("HSET", prefix+"key:"+h.digest(key), "revoked", "1")
 		do("PUBLISH", channel, h.digest(key))
@@ -219,7 +236,6 @@ func redisSource(t *testing.T) *customerSource {
 		do("DEL", prefix+"subject:"+c.id)
 		h.put(c)
 	}
-	h.asked = func() func() []time.Time { return hashReads(t, s.Addr(), prefix+"key:") }
 	h.rubbish = func(on bool) {
 		if on {
 			do("ACL", "SETUSER", "default", "-hmget") // as after a wrong change of the ACL
@@ -259,15 +275,6 @@ func httpSource(t *testing.T) *customerSource {
 			s.Put(h.digest(key), `{"subject": ["`+c.id+`"]}`)
 		}
 		h.tell(`{"subject":"` + c.id + `"}`)
-	}
-	h.asked = func() func() []time.Time {
-		return func() []time.Time {
-			var times []time.Time
-			for _, q := range s.Asked() {
-				times = append(times, q.At)
-			}
-			return times
-		}
 	}
 	h.rubbish = func(on bool) {
 		if on {
@@ -339,7 +346,6 @@ func (h *customerSource) serve(rules string, env map[string]string) *edge.RLSSer
 	h.t.Helper()
 	all := map[string]string{
 		envTiersTTL: "1h", envTiersUnknownTTL: "1h", envTiersTimeout: "20s", envTiersWait: "10s", envAuthzWait: "10s",
-		envTiersLookups: "100000",
 	}
 	maps.Copy(all, h.env)
 	maps.Copy(all, env)

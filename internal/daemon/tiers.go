@@ -46,24 +46,23 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 	}
 	sub := &subjects{rules: rules, source: t.Source, byKey: asksByKey(t), log: log}
 	sub.Cache, err = tier.NewCache(tier.CacheOptions{
-		Source:           source,
-		Timeout:          t.Timeout,
-		LookupsPerSecond: t.LookupsPerSecond,
-		Subjects:         t.Cache.Subjects,
-		Unknown:          t.Cache.Unknown,
-		TTL:              t.Cache.TTL,
-		UnknownTTL:       t.Cache.UnknownTTL,
-		Stale:            t.Cache.Stale,
-		Failures:         t.Breaker.Failures,
-		Retry:            t.Breaker.Retry,
-		PlainKeys:        sub.byKey,
-		Questions:        questions(t),
-		KnownTier:        sub.knowsTier,
-		KnownRule:        sub.knowsRule,
-		Panicked:         m.Panicked,
-		SourceSeconds:    metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious),
-		Log:              log,
-		SampledLog:       sampledLog,
+		Source:        source,
+		Timeout:       t.Timeout,
+		Subjects:      t.Cache.Subjects,
+		Unknown:       t.Cache.Unknown,
+		TTL:           t.Cache.TTL,
+		UnknownTTL:    t.Cache.UnknownTTL,
+		Stale:         t.Cache.Stale,
+		Failures:      t.Breaker.Failures,
+		Retry:         t.Breaker.Retry,
+		PlainKeys:     sub.byKey,
+		Questions:     questions(t),
+		KnownTier:     sub.knowsTier,
+		KnownRule:     sub.knowsRule,
+		Panicked:      m.Panicked,
+		SourceSeconds: metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious),
+		Log:           log,
+		SampledLog:    sampledLog,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("tiers: %w", err), source.Close())
@@ -123,16 +122,14 @@ func (s *subjects) knowsRule(name string) bool {
 	return slices.ContainsFunc(s.rules().All(), func(r *policy.Rule) bool { return r.Name == name })
 }
 
-// questionsPerConnection bounds the questions that wait for a connection to PostgreSQL. If
-// each takes 50 ms, none waits longer than the default of tiers.timeout. So a client that
-// invents keys cannot make the questions of other clients time out.
-const questionsPerConnection = 16
-
-// questions returns the largest number of questions in flight. Zero means the bound of the
-// cache.
+// questions returns how many questions are under way at most. Zero means the default of the
+// cache. Each question to PostgreSQL has a connection. One over HTTP is for one key only.
 func questions(t settings.Tiers) int {
-	if t.Source == settings.TiersInPostgres {
-		return questionsPerConnection * t.Postgres.PoolSize
+	switch t.Source {
+	case settings.TiersInPostgres:
+		return t.Postgres.PoolSize
+	case settings.TiersOverHTTP:
+		return httpsource.Connections
 	}
 	return 0
 }

@@ -33,7 +33,7 @@ func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previou
 		stats:        stats,
 		previous:     previous,
 		requests:     desc("slidegate_tiers_answers_total", "Answers about the subject of an API key. They come from a cached record (hit, hit_unknown for a key without a subject), from the source (asked), from an expired record because the source cannot answer (stale), or there is none (unavailable).", "from"),
-		questions:    desc("slidegate_tiers_questions_total", "Questions to the source of tiers, by outcome. The outcomes limited (lookups_per_second) and refused (the source has failed) count questions that were not sent.", "outcome"),
+		questions:    desc("slidegate_tiers_questions_total", "Look-ups in the source of tiers, by outcome. The outcomes limited (more keys wait than the source answers) and refused (the source has failed) count look-ups that were not sent.", "outcome"),
 		records:      desc("slidegate_tiers_records", "Cached records, of keys with a subject (known) and without one (unknown).", "kind"),
 		pushes:       desc("slidegate_tiers_pushes_total", "Changes that the source of tiers has announced."),
 		unknownTiers: desc("slidegate_tiers_unknown_tier_total", "Records with a tier that the rules do not define. The default tier applies to them."),
@@ -41,7 +41,7 @@ func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previou
 		byPrevious:   desc("slidegate_tiers_previous_secret_total", "API keys found only by their digest under the previous secret."),
 		open:         desc("slidegate_tiers_source_open", "1 while the source of tiers is not asked because it failed too often in a row."),
 		watching:     desc("slidegate_tiers_watching", "1 while the source of tiers announces changes."),
-		inFlight:     desc("slidegate_tiers_questions_in_flight", "Questions that the source of tiers has not answered yet."),
+		inFlight:     desc("slidegate_tiers_questions_in_flight", "Look-ups that wait for the source of tiers."),
 		last:         desc("slidegate_tiers_last_answer_timestamp_seconds", "Time of the last answer from the source of tiers."),
 		staleAge:     desc("slidegate_tiers_stale_age_seconds", "Age of the last answer that came from an expired record."),
 	})

@@ -186,7 +186,8 @@ func (p *Account) ofDigest(ctx context.Context) {
 	case a.Subject != nil && !a.Subject.Disabled:
 		p.ofID(a, a.Subject.ID)
 	default:
-		p.Subject, p.Unavailable, p.ByAddress = a.Subject, a.Unavailable, p.rules.share
+		p.Subject, p.Unavailable = a.Subject, a.Unavailable
+		p.ByAddress = p.rules.share && !a.Unavailable
 		p.secret = p.query.Digest
 		if !p.ByAddress {
 			p.log = "key." + p.query.Digest

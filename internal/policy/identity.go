@@ -164,7 +164,7 @@ func (c *Call) identify(e descriptors.Entry) (s subject) {
 	switch known := a.Subject; {
 	case known != nil && !known.Disabled:
 		return subject{known: known, tier: rs.TierOf(known), log: descriptors.Text{Prefix: "id.", Value: known.ID}}
-	case secret && rs.share:
+	case secret && rs.share && !a.Unavailable:
 		s = c.unknown()
 		s.key = tier.FingerprintDigest(e.Value)
 	case secret:

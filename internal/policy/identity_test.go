@@ -90,9 +90,9 @@ func TestSourcesOutside(t *testing.T) {
 			checks:  "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
 		},
 		{
-			name: "the source is away: the limits of unknown keys apply", answers: map[string]tier.Answer{key("k"): unavailable},
+			name: "the source is away: the key has a log by itself, with the limits of the default tier", answers: map[string]tier.Answer{key("k"): unavailable},
 			req:    request("api_key=k", "remote_address=192.0.2.7"),
-			checks: "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
+			checks: "{key." + key("k") + "}:edge|api_key:key." + key("k") + " 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
 		},
 		{
 			name: "the source is away: denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,

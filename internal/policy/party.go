@@ -44,7 +44,7 @@ func (s *LimitStatus) Party(req *Request) Party {
 		p.Subject = req.Caller.Answer.Subject.ID
 	}
 	if s.Rule.hasSubject && p.Subject == "" {
-		rs.name(&p, s.Rule, req)
+		rs.name(&p, s.Rule, req, s.Unresolved)
 	}
 	p.Route = strings.TrimSpace(req.Route)
 	if p.Route == "" {
@@ -92,15 +92,16 @@ func (s *LimitStatus) Values(req *Request) string {
 	return b.String()
 }
 
-// name sets the Subject, Digest or Address of a party that the tiers do not know.
-func (rs *Rules) name(p *Party, rule *Rule, req *Request) {
+// name sets the Subject, Digest or Address of a party that the tiers do not know. If the
+// source could not answer (unresolved), the party is an API key by itself.
+func (rs *Rules) name(p *Party, rule *Rule, req *Request, unresolved bool) {
 	for i := range req.Descriptors {
 		for _, e := range req.Descriptors[i].Entries {
 			if e.Key != rule.Subject {
 				continue
 			}
 			switch {
-			case rs.secrets.Is(e.Key) && !rs.share:
+			case rs.secrets.Is(e.Key) && (!rs.share || unresolved):
 				p.Digest = tier.FingerprintDigest(e.Value)
 			case rs.secrets.Hides(e.Key), rs.holdsKey(req, e.Value):
 			case strings.HasPrefix(e.Value, tier.AnonymousPrefix):

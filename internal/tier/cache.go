@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,6 @@ type CacheOptions struct {
 	Source Source
 	// Timeout bounds one question to the source.
 	Timeout time.Duration
-	// LookupsPerSecond is how many questions the cache asks in a second at most.
-	LookupsPerSecond int
 	// Subjects is how many records of known keys the cache holds at most, and Unknown
 	// how many of unknown keys.
 	Subjects, Unknown int
@@ -35,9 +34,8 @@ type CacheOptions struct {
 	// it tries one question.
 	Failures int
 	Retry    time.Duration
-	// Questions is how many questions are under way at most. A fifth of them is
-	// reserved for known keys. If the source answers fewer within Timeout, a flood of
-	// invalid keys makes questions time out. Zero: 1024.
+	// Questions is how many questions are under way at most. A quarter of them is
+	// reserved for keys with an earlier answer, and a quarter for all others. Zero: 4.
 	Questions int
 	// PlainKeys says that the source needs the API key itself. Without the key the
 	// cache does not ask it.
@@ -57,8 +55,13 @@ type CacheOptions struct {
 	Log, SampledLog *zap.Logger
 }
 
-// defaultQuestions is CacheOptions.Questions where that is zero.
-const defaultQuestions = 1024
+const (
+	// defaultQuestions is CacheOptions.Questions where that is zero.
+	defaultQuestions = 4
+	// maxWaiting is how many look-ups of each class wait at most. Each takes about
+	// 400 bytes.
+	maxWaiting = 1 << 15
+)
 
 // Cache is a [Resolver] in front of a [Source]. It is safe for concurrent use; make
 // one with [NewCache]. The package comment says how long requests wait and what they
@@ -77,12 +80,12 @@ type Cache struct {
 	changed    [stripes]atomic.Uint64
 	seed       maphash.Seed
 
-	mu        sync.Mutex // not held during a question or while a log line is written
-	closed    bool
-	flights   map[sum]*flight
-	questions share
-	pace      pace
-	tiers     map[string]string
+	mu      sync.Mutex // not held during a question or while a log line is written
+	closed  bool
+	flights map[sum]*flight
+	queue   queue
+	batch   int // the most keys of one question
+	tiers   map[string]string
 
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	open    atomic.Bool
@@ -114,11 +117,14 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		start:   time.Now(),
 		seed:    maphash.MakeSeed(),
 		flights: make(map[sum]*flight),
-		pace:    newPace(o.LookupsPerSecond),
+		batch:   1,
 		tiers:   make(map[string]string),
 	}
-	if c.opts.Questions == 0 {
-		c.opts.Questions = defaultQuestions
+	c.queue.places = cmp.Or(o.Questions, defaultQuestions)
+	known, unknown := min(o.Subjects, maxWaiting), min(o.Unknown, maxWaiting)
+	c.queue.most = [begun]int{ahead: known, first: unknown, again: unknown, expired: known}
+	if b, ok := o.Source.(Batcher); ok {
+		c.batch = max(1, b.Batch())
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
@@ -147,7 +153,6 @@ func (o *CacheOptions) validate() error {
 		value int64
 	}{
 		{"Timeout", int64(o.Timeout)},
-		{"LookupsPerSecond", int64(o.LookupsPerSecond)},
 		{"Subjects", int64(o.Subjects)},
 		{"Unknown", int64(o.Unknown)},
 		{"TTL", int64(o.TTL)},
@@ -186,7 +191,7 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answe
 	if a, ok = c.fromMemory(k, &s, h, now); ok || wait < 0 {
 		return a, ok
 	}
-	f, err := c.ask(k, &s, h)
+	f, err := c.ask(k, &s, h, first)
 	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {
 		wait = 0 // the breaker opened after the question began, and h is an answer
 	}
@@ -246,7 +251,7 @@ func (c *Cache) refresh(k Key, s *sum, h *held, now time.Duration) {
 		return
 	}
 	defer c.mu.Unlock()
-	_, _ = c.askLocked(k, s, h)
+	_, _ = c.askLocked(k, s, h, ahead)
 }
 
 // An Inspection is what a cache holds for a key.
@@ -289,7 +294,7 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	if c.lacksKey(k) {
 		return c.Look(k), errors.New("the source is asked by API keys themselves, and here is only a digest; ask for the subject by its id")
 	}
-	f, err := c.ask(k, &s, c.peek(&s))
+	f, err := c.ask(k, &s, c.peek(&s), again)
 	if err != nil {
 		return c.Look(k), err
 	}
@@ -310,6 +315,11 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	c.closed = true
+	for class := range begun {
+		for _, f := range c.queue.shiftAll(maxWaiting, class) {
+			c.end(f, nil, errClosed)
+		}
+	}
 	c.mu.Unlock()
 	c.cancel()
 	err := c.opts.Source.Close()

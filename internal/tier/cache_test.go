@@ -22,16 +22,15 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 
 func TestCacheOptions(t *testing.T) {
 	for name, change := range map[string]func(*CacheOptions){
-		"Source":           func(o *CacheOptions) { o.Source = nil },
-		"Timeout":          func(o *CacheOptions) { o.Timeout = 0 },
-		"LookupsPerSecond": func(o *CacheOptions) { o.LookupsPerSecond = 0 },
-		"Subjects":         func(o *CacheOptions) { o.Subjects = 0 },
-		"Unknown ":         func(o *CacheOptions) { o.Unknown = -1 },
-		"TTL":              func(o *CacheOptions) { o.TTL = 0 },
-		"UnknownTTL":       func(o *CacheOptions) { o.UnknownTTL = 0 },
-		"Stale":            func(o *CacheOptions) { o.Stale = -1 },
-		"Failures":         func(o *CacheOptions) { o.Failures = 0 },
-		"Retry":            func(o *CacheOptions) { o.Retry = 0 },
+		"Source":     func(o *CacheOptions) { o.Source = nil },
+		"Timeout":    func(o *CacheOptions) { o.Timeout = 0 },
+		"Subjects":   func(o *CacheOptions) { o.Subjects = 0 },
+		"Unknown ":   func(o *CacheOptions) { o.Unknown = -1 },
+		"TTL":        func(o *CacheOptions) { o.TTL = 0 },
+		"UnknownTTL": func(o *CacheOptions) { o.UnknownTTL = 0 },
+		"Stale":      func(o *CacheOptions) { o.Stale = -1 },
+		"Failures":   func(o *CacheOptions) { o.Failures = 0 },
+		"Retry":      func(o *CacheOptions) { o.Retry = 0 },
 	} {
 		o := options(newFake())
 		change(&o)
@@ -389,130 +388,6 @@ func TestCacheBadRecord(t *testing.T) {
 	}
 }
 
-// TestCachePace proves that the source gets no more questions per second than configured,
-// and that a part is reserved for known keys.
-func TestCachePace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const most, subjects = 100, 15
-		f := newFake()
-		for i := range subjects {
-			f.set(Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
-		}
-		l := cache(t, f, func(o *CacheOptions) {
-			o.LookupsPerSecond = most
-			o.TTL = 2 * time.Second
-		})
-		for i := range subjects {
-			l.is(t, key(fmt.Sprint(i)), "free", "")
-		}
-		made, stale := 0, 0
-		for range 10_000 {
-			time.Sleep(time.Millisecond)
-			made++
-			l.resolve(t, key(fmt.Sprint("made up ", made)))
-			if a := l.resolve(t, key(fmt.Sprint(made%subjects))); a.Stale {
-				stale++
-			} else if a.Subject == nil {
-				t.Fatalf("a known subject got %+v", a)
-			}
-		}
-		if stale != 0 {
-			t.Errorf("%d answers to known subjects are stale", stale)
-		}
-		if got := mostInASecond(f.asked); got > most || got < most*85/100 {
-			t.Errorf("%d questions in one second, want up to %d", got, most)
-		}
-		s := l.Stats()
-		if s.Limited == 0 || s.UnknownKeys > 100 || s.Subjects != subjects {
-			t.Errorf("%+v, want some limited, 100 unknown keys at most, %d subjects", s, subjects)
-		}
-		// The source has not failed: expired records are answers.
-		time.Sleep(5 * time.Second)
-		for i := range most {
-			l.resolve(t, key(fmt.Sprint("more ", i)))
-		}
-		for i := range subjects {
-			l.Invalidate(Change{ID: fmt.Sprint(i)})
-			l.is(t, key(fmt.Sprint(i)), "free", "")
-		}
-		stale = 0
-		for i := range subjects {
-			l.Invalidate(Change{ID: fmt.Sprint(i)})
-			if l.resolve(t, key(fmt.Sprint(i))).Stale {
-				stale++
-			}
-		}
-		if stale != 2*subjects-most/5 {
-			t.Errorf("%d stale, want those beyond the fifth that others leave", stale)
-		}
-	})
-}
-
-// jammed is a source that sees all questions of 900 ms together, at their end.
-type jammed struct{ *fake }
-
-func (j jammed) Lookup(ctx context.Context, k Key, last *Record) (*Record, error) {
-	const jam = 900 * time.Millisecond
-	time.Sleep(time.Until(time.Now().Truncate(jam).Add(jam)))
-	return j.fake.Lookup(ctx, k, last)
-}
-
-// TestCachePaceJammed proves that the source sees no more questions in a second if they
-// are delayed on their way.
-func TestCachePaceJammed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const most = 100
-		f := newFake()
-		l := cache(t, jammed{f}, func(o *CacheOptions) { o.LookupsPerSecond = most })
-		for i := range 10_000 {
-			time.Sleep(time.Millisecond)
-			l.Resolve(t.Context(), key(fmt.Sprint("made up ", i)), 0)
-		}
-		time.Sleep(time.Second)
-		if got := mostInASecond(f.asked); got > most || got < most*75/100 {
-			t.Errorf("%d questions in one second, want up to %d", got, most)
-		}
-	})
-}
-
-func mostInASecond(asked []question) (most int) {
-	first := 0
-	for i, q := range asked {
-		for q.at.Sub(asked[first].at) >= time.Second {
-			first++
-		}
-		most = max(most, i-first+1)
-	}
-	return most
-}
-
-// TestCacheManyUnderWay proves that the number of questions under way is bounded if the
-// source hangs.
-func TestCacheManyUnderWay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-		l := cache(t, f, func(o *CacheOptions) {
-			o.LookupsPerSecond = 1e6
-			o.Timeout = time.Minute
-		})
-		l.is(t, key("a"), "free", "")
-		f.do(func() { f.delay = time.Hour })
-		for i := range 2 * defaultQuestions {
-			l.Resolve(t.Context(), key(fmt.Sprint("k", i)), 0)
-		}
-		synctest.Wait()
-		if n := l.Stats().Questions; n != defaultQuestions*4/5 {
-			t.Errorf("%d questions under way, want %d", n, defaultQuestions*4/5)
-		}
-		l.Invalidate(Change{ID: "acme"})
-		l.is(t, key("a"), "free", "stale")
-		if n := l.Stats().Questions; n != defaultQuestions*4/5+1 {
-			t.Errorf("%d questions under way, want one for the known subject", n)
-		}
-	})
-}
-
 // TestCacheFlood proves that unknown keys evict unknown keys only.
 func TestCacheFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -522,7 +397,6 @@ func TestCacheFlood(t *testing.T) {
 			f.set(Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
 		}
 		l := cache(t, f, func(o *CacheOptions) {
-			o.LookupsPerSecond = 1e6
 			o.Unknown = 100
 		})
 		for i := range subjects {
@@ -635,7 +509,7 @@ func TestCachePlainKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const plain = "sk-test-distinctive"
 		f := newFake()
-		l := cache(t, f, func(o *CacheOptions) { o.LookupsPerSecond = 10 })
+		l := cache(t, f, nil)
 		k := Key{Digest: digest(plain), Plain: plain}
 		var texts []string
 		for _, err := range []error{
@@ -676,7 +550,7 @@ func TestCacheJustAnswered(t *testing.T) {
 		s, _ := sumOf(key("a"))
 		seen := l.peek(&s)
 		l.is(t, key("a"), "free", "")
-		q, err := l.ask(key("a"), &s, seen)
+		q, err := l.ask(key("a"), &s, seen, first)
 		if err != nil || !q.wait(t.Context(), 0) || q.held.subject.ID != "acme" {
 			t.Errorf("ask = %+v, %v, want what is held", q, err)
 		}
@@ -706,55 +580,6 @@ func TestCacheClose(t *testing.T) {
 			t.Errorf("%+v, log = %v %v, want no failure", s, l.states.All(), l.samples.All())
 		}
 	})
-}
-
-func TestPace(t *testing.T) {
-	for _, c := range []struct {
-		perSecond, unknown, known int // known: what is left for known keys
-	}{{1, 1, 0}, {2, 1, 1}, {5, 4, 1}, {10, 8, 2}, {1000, 800, 200}} {
-		p := newPace(c.perSecond)
-		now := time.Duration(0)
-		spend := func(known bool) (n int) {
-			for ; p.room(known, now); n++ {
-				p.take(known)
-			}
-			return n
-		}
-		end := func(known bool, n int) {
-			for range n {
-				p.end(known, now)
-			}
-		}
-		if got := spend(false); got != c.unknown {
-			t.Errorf("%d a second: %d strangers, want %d", c.perSecond, got, c.unknown)
-		}
-		if got := spend(true); got != c.known {
-			t.Errorf("%d a second: %d known after strangers, want %d", c.perSecond, got, c.known)
-		}
-		now += time.Hour
-		if got := spend(true); got != 0 {
-			t.Errorf("%d a second: %d while all are under way, want none", c.perSecond, got)
-		}
-		end(false, c.unknown)
-		end(true, c.known)
-		now += time.Second - 1
-		if got := spend(true); got != 0 {
-			t.Errorf("%d a second: %d before a second is over, want none", c.perSecond, got)
-		}
-		now++
-		if c.known > 0 {
-			p.take(true) // a question for a known key
-			end(true, 1)
-		}
-		if got := spend(false); got != c.unknown {
-			t.Errorf("%d a second: %d strangers in the next, want %d", c.perSecond, got, c.unknown)
-		}
-		end(false, c.unknown)
-		now += time.Second
-		if got := spend(true); got != c.perSecond {
-			t.Errorf("%d a second: %d known alone, want all", c.perSecond, got)
-		}
-	}
 }
 
 func TestCacheSeconds(t *testing.T) {
@@ -823,26 +648,6 @@ func TestCachePlainKeys(t *testing.T) {
 		if s := l.Stats(); s.Open || s.Refused+s.Errors != 0 {
 			t.Errorf("%+v, want no failure", s)
 		}
-	})
-}
-
-// TestCacheQuestions proves that unknown keys leave a part of the questions under way to
-// known keys.
-func TestCacheQuestions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-		l := cache(t, f, func(o *CacheOptions) { o.Questions = 10 })
-		l.is(t, key("a"), "free", "")
-		l.asks(t, f, 1)
-		time.Sleep(2 * time.Minute)
-		f.do(func() { f.delay = time.Hour })
-		for i := range 50 {
-			l.is(t, key(fmt.Sprint("made up ", i)), "unavailable", "")
-		}
-		l.asks(t, f, 8)
-		l.is(t, key("a"), "free", "stale")
-		l.asks(t, f, 1)
 	})
 }
 

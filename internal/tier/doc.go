@@ -56,18 +56,28 @@
 //
 //   - It has failed: Failures questions in a row got no answer in time. After Retry one
 //     question tries. A line in the log says when this begins and when it ends.
-//   - It has had LookupsPerSecond questions. The source sees no more in any second. A
-//     token bucket would admit its burst in addition to its rate. A question counts
-//     until one second after its end, so a slow source gets fewer questions. Only
-//     questions that the source sees after their Timeout come in addition.
-//   - 1024 questions are under way ([CacheOptions].Questions).
 //   - It has answered with a malformed record ([ErrBadRecord]). Then the cache does not
 //     ask for this key for UnknownTTL, or until the source reports a change. It still
 //     asks for all other keys.
 //
-// Of the second and the third, unknown keys may use four fifths. So a flood of invalid
-// keys does not stop questions for known ones. New keys compete with the flood: some of
-// them get Unavailable.
+// # Many keys at once
+//
+// Few questions are under way ([CacheOptions].Questions), whatever their rate. A [Batcher]
+// answers up to Batch keys with one question. Other look-ups wait in four classes:
+//
+//	expired   the record of a subject has expired
+//	again     no record of a subject, and a second request asked for the key
+//	first     no record of a subject
+//	ahead     the record is still valid
+//
+// Known subjects (expired) and all other keys (again, then first) each have a quarter of
+// the places for themselves, and take turns at the others. So invented keys do not stop
+// questions for known subjects, nor do refreshes stop those for new ones. The class ahead
+// gets places that no other class wants.
+//
+// Each class holds at most 32,768 look-ups, or fewer if the cache holds fewer records. The
+// next one drops the oldest, whose requests get what withoutSource returns. A client that
+// invents keys asks once for each, so under a flood a customer is found at the second call.
 //
 // # Changes
 //
@@ -97,5 +107,5 @@
 // 210 bytes in all. A hit takes about 90 ns and allocates nothing, if the record is in
 // the processor's cache (BenchmarkCache, BenchmarkCacheMemory).
 //
-// A cache starts a goroutine for each question. Close ends them.
+// A cache starts a goroutine for each question under way. Close ends them.
 package tier

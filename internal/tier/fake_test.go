@@ -142,7 +142,7 @@ const wait = 5 * time.Millisecond
 // options returns the options of most tests.
 func options(s Source) CacheOptions {
 	return CacheOptions{
-		Source: s, Timeout: time.Second, LookupsPerSecond: 1000,
+		Source: s, Timeout: time.Second, Questions: 1024,
 		Subjects: 1000, Unknown: 100,
 		TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: time.Hour,
 		Failures: 5, Retry: time.Second,

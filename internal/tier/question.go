@@ -14,12 +14,18 @@ import (
 )
 
 var (
-	errLimited = errors.New("the source is not asked: it has had lookups_per_second questions, or too many are under way")
+	errDropped = errors.New("the source is not asked: more keys wait for it than it answers")
 	errClosed  = errors.New("the cache is closed")
 )
 
-// A flight is a question that is under way. All requests for its key wait for it.
+// A flight is the look-up of a key, which waits for a question or is part of one. All
+// requests for its key wait for it.
 type flight struct {
+	key   Key
+	sum   sum
+	last  *held // the record that the cache had for the key, or nil
+	class class // mu is held
+
 	change uint64        // the number of the last change before the question
 	done   chan struct{} // closed once the rest is set
 	held   *held         // nil if there is an err
@@ -47,107 +53,154 @@ func (f *flight) wait(ctx context.Context, wait time.Duration) bool {
 	return false
 }
 
-// ask begins a question to the source, or returns the one for the same key that is under
-// way. seen is the record that the caller cannot use, or nil.
-func (c *Cache) ask(k Key, s *sum, seen *held) (*flight, error) {
+// ask asks the source for a key, or returns the flight for it that has not ended. seen is
+// the record that the caller cannot use, or nil. The look-up waits at least in class want.
+func (c *Cache) ask(k Key, s *sum, seen *held, want class) (*flight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.askLocked(k, s, seen)
+	return c.askLocked(k, s, seen, want)
 }
 
 // askLocked is ask with mu held.
-func (c *Cache) askLocked(k Key, s *sum, seen *held) (*flight, error) {
-	// The answer to a question from before a change may be from before it too.
-	if f := c.flights[*s]; f != nil && f.change >= c.required(nil, s) {
-		return f, nil
-	}
+func (c *Cache) askLocked(k Key, s *sum, seen *held, want class) (*flight, error) {
 	now, last := c.now(), c.peek(s)
-	if last != nil && last != seen && c.fresh(last, s, now) {
-		f := &flight{done: make(chan struct{}), held: last}
-		close(f.done) // another question has just ended
-		return f, nil
+	if want != ahead && last != nil && last.known() {
+		want = expired
 	}
-	known := last != nil && last.known()
-	done, err := c.admit(known, now)
-	if err != nil {
-		return nil, err
-	}
-	f := &flight{change: c.changes.Load(), done: make(chan struct{})}
-	c.flights[*s] = f
-	sum := *s
-	c.wg.Go(func() {
-		h, err := c.question(f, k, &sum, last)
-		if err != nil {
-			c.cause.Store(&err)
+	if f := c.flights[*s]; f != nil {
+		if f.class != begun {
+			c.drop(c.queue.promote(f, want))
+			return f, nil
 		}
-		done(err)
-		c.settle(f, &sum, h, err, known)
-		c.tell()
-	})
+		// The answer to a question from before a change may be from before it too.
+		if f.change >= c.required(nil, s) {
+			return f, nil
+		}
+	}
+	f := &flight{key: k, sum: *s, last: last, class: want, done: make(chan struct{})}
+	switch {
+	case last != nil && last != seen && c.fresh(last, s, now):
+		f.held = last // another question has just ended
+		close(f.done)
+		return f, nil
+	case c.closed:
+		return nil, errClosed
+	case c.breaker.State() == gobreaker.StateOpen:
+		return nil, c.refused()
+	}
+	f.key.ID, f.key.Plain = strings.Clone(k.ID), strings.Clone(k.Plain)
+	if k.Digest != "" {
+		f.key.Digest = hex.EncodeToString(s[:]) // in lower case
+	}
+	c.flights[*s] = f
+	c.drop(c.queue.push(f))
+	c.begin()
 	return f, nil
 }
 
-// admit admits one more question, or returns why it does not. The caller calls done with
-// the question's error, or nil. mu is held.
-func (c *Cache) admit(known bool, now time.Duration) (done func(error), err error) {
-	if c.closed {
-		return nil, errClosed
-	}
-	if !c.questions.room(c.opts.Questions, known) || !c.pace.room(known, now) {
+// drop ends a flight that has lost its turn. f may be nil. mu is held.
+func (c *Cache) drop(f *flight) {
+	if f != nil {
 		c.count.limited.Add(1)
-		return nil, errLimited
+		c.end(f, nil, errDropped)
 	}
-	if done, err = c.breaker.Allow(); err != nil {
-		c.count.refused.Add(1)
-		return nil, fmt.Errorf("the source is not asked, because it has failed: %w", *c.cause.Load())
-	}
-	c.questions.add(known, 1)
-	c.pace.take(known)
-	return done, nil
 }
 
-// question asks the source and makes the record to hold from its answer. Its error does
-// not contain the key.
-func (c *Cache) question(f *flight, k Key, s *sum, last *held) (*held, error) {
+// refused counts a look-up while the source is not asked, and returns why.
+func (c *Cache) refused() error {
+	c.count.refused.Add(1)
+	return fmt.Errorf("the source is not asked, because it has failed: %w", *c.cause.Load())
+}
+
+// begin begins questions for the flights that wait, while there are places. mu is held.
+func (c *Cache) begin() {
+	for {
+		batch, known := c.queue.take(c.batch)
+		if len(batch) == 0 {
+			return
+		}
+		done, err := c.breaker.Allow()
+		if err == nil {
+			for _, f := range batch {
+				f.change = c.changes.Load()
+			}
+			c.wg.Go(func() {
+				c.question(batch, known, done)
+				c.tell()
+			})
+			continue
+		}
+		for _, f := range batch {
+			c.end(f, nil, c.refused())
+		}
+		c.queue.count(known, -1)
+	}
+}
+
+// question asks the source for the keys of a batch, and settles their flights. done gets
+// the error of the source, or nil.
+func (c *Cache) question(batch []*flight, known bool, done func(error)) {
+	var failure error
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.Timeout)
 	defer cancel()
 	asked := c.now()
-	if k.Digest != "" {
-		k.Digest = hex.EncodeToString(s[:]) // in lower case
-	}
-	r, err := c.lookup(ctx, k, last.record())
+	results := c.lookup(ctx, batch)
 	if c.opts.SourceSeconds != nil {
 		c.opts.SourceSeconds((c.now() - asked).Seconds())
 	}
-	switch {
-	case err != nil:
-	case r == nil:
-		err = fmt.Errorf("%w: the source returned none", ErrBadRecord)
-	case r.Subject != nil && r.Subject.ID == "":
-		err = fmt.Errorf("%w: the subject has no id", ErrBadRecord)
+	records := make([]*held, len(batch))
+	for i, f := range batch {
+		r := &results[i]
+		if records[i], r.Err = f.read(r, asked, c); r.Err != nil {
+			c.failed(ctx, r.Err)
+			r.Err = hide(r.Err, f.key.Plain)
+			c.complain(r.Err)
+		}
+		if r.Err != nil && !errors.Is(r.Err, ErrBadRecord) {
+			failure = r.Err
+		}
 	}
-	if err != nil {
-		c.failed(ctx, err)
-		return nil, hide(err, k.Plain)
+	if failure != nil {
+		c.cause.Store(&failure)
+	}
+	done(failure)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, f := range batch {
+		c.settle(f, records[i], results[i].Err)
+	}
+	c.queue.count(known, -1)
+	c.begin()
+}
+
+// read makes the record to hold from the answer of the source.
+func (f *flight) read(r *Result, asked time.Duration, c *Cache) (*held, error) {
+	switch {
+	case r.Err != nil:
+		return nil, r.Err
+	case r.Record == nil:
+		return nil, fmt.Errorf("%w: the source returned none", ErrBadRecord)
+	case r.Record.Subject != nil && r.Record.Subject.ID == "":
+		return nil, fmt.Errorf("%w: the subject has no id", ErrBadRecord)
 	}
 	h := &held{asked: asked, change: f.change}
-	copy(h.verifier[:], s.verifier())
+	copy(h.verifier[:], f.sum.verifier())
 	ttl := c.opts.UnknownTTL
-	if r.Subject != nil {
+	if s := r.Record.Subject; s != nil {
 		ttl = c.opts.TTL
-		h.subject = *r.Subject
-		h.subject.ID = strings.Clone(r.Subject.ID) // it may be part of a longer text
+		h.subject = *s
+		h.subject.ID = strings.Clone(s.ID) // it may be part of a longer text
 	}
-	if r.Tag != "" {
-		h.extra = &heldExtra{tag: strings.Clone(r.Tag), maxAge: r.MaxAge}
+	if r.Record.Tag != "" {
+		h.extra = &heldExtra{tag: strings.Clone(r.Record.Tag), maxAge: r.Record.MaxAge}
 	}
-	h.until = asked + s.lifetime(ttl, r.MaxAge)
+	h.until = asked + f.sum.lifetime(ttl, r.Record.MaxAge)
 	c.answered(h)
 	return h, nil
 }
 
-// lookup asks the source. It turns a panic of the source into an error about the record.
-func (c *Cache) lookup(ctx context.Context, k Key, last *Record) (r *Record, err error) {
+// lookup asks the source. It turns a panic of the source into errors about the records.
+func (c *Cache) lookup(ctx context.Context, batch []*flight) (results []Result) {
 	defer func() {
 		if recover() == nil { // the value may contain a key, so it is not logged
 			return
@@ -155,10 +208,22 @@ func (c *Cache) lookup(ctx context.Context, k Key, last *Record) (r *Record, err
 		if c.opts.Panicked != nil {
 			c.opts.Panicked()
 		}
-		c.opts.Log.Error("a question to the source of tiers panicked; this is a bug, please report it", zap.ByteString("stack", debug.Stack()))
-		r, err = nil, fmt.Errorf("%w: reading it panicked", ErrBadRecord)
+		c.opts.SampledLog.Error("reading a record of a subject panicked; this is a bug, please report it", zap.ByteString("stack", debug.Stack()))
+		results = make([]Result, len(batch))
+		for i := range results {
+			results[i].Err = fmt.Errorf("%w: reading it panicked", ErrBadRecord)
+		}
 	}()
-	return c.opts.Source.Lookup(ctx, k, last)
+	if len(batch) == 1 {
+		f := batch[0]
+		r, err := c.opts.Source.Lookup(ctx, f.key, f.last.record())
+		return []Result{{r, err}}
+	}
+	keys := make([]Key, len(batch))
+	for i, f := range batch {
+		keys[i] = f.key
+	}
+	return c.opts.Source.(Batcher).LookupAll(ctx, keys)
 }
 
 // answered counts an answer of the source.
@@ -221,32 +286,38 @@ type hidden struct {
 func (h hidden) Error() string { return h.text }
 func (h hidden) Unwrap() error { return h.kind }
 
-// settle ends a flight. The cache keeps the record unless it holds one from after a later
-// change.
-func (c *Cache) settle(f *flight, s *sum, h *held, err error, known bool) {
+// complain logs why the source has no valid record of a key.
+func (c *Cache) complain(err error) {
 	switch {
 	case errors.Is(err, ErrBadRecord):
 		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts",
 			zap.Error(err))
-	case err != nil && c.ctx.Err() == nil && !c.open.Load():
+	case c.ctx.Err() == nil && !c.open.Load():
 		c.opts.SampledLog.Warn("the source of tiers has not answered a question", zap.Error(err))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.peek(s)
+}
+
+// settle ends a flight with its result. The cache keeps the record unless it holds one from
+// after a later change. mu is held.
+func (c *Cache) settle(f *flight, h *held, err error) {
+	now := c.peek(&f.sum)
 	switch {
 	case now != nil && now.change > f.change:
 	case err == nil:
 		h.subject.Tier = c.intern(h.subject.Tier)
-		c.put(s, h)
+		c.put(&f.sum, h)
 	case errors.Is(err, ErrBadRecord):
-		c.put(s, c.hold(now, f, s))
+		c.put(&f.sum, c.hold(now, f, &f.sum))
 	}
-	if c.flights[*s] == f {
-		delete(c.flights, *s)
+	c.end(f, h, err)
+}
+
+// end ends a flight. Its requests get h or err. mu is held.
+func (c *Cache) end(f *flight, h *held, err error) {
+	if c.flights[f.sum] == f {
+		delete(c.flights, f.sum)
 	}
-	c.questions.add(known, -1)
-	c.pace.end(known, c.now())
+	f.key = Key{} // it may have an API key
 	f.held, f.err = h, err
 	close(f.done)
 }

@@ -60,6 +60,22 @@ type Source interface {
 	Close() error
 }
 
+// A Batcher is a [Source] that looks up many keys in one round trip.
+type Batcher interface {
+	Source
+	// Batch returns the largest number of keys of one LookupAll. At 1 LookupAll is not
+	// called.
+	Batch() int
+	// LookupAll is Lookup for several keys. It returns a result for each, in their order.
+	LookupAll(ctx context.Context, keys []Key) []Result
+}
+
+// A Result is what [Source].Lookup returns for one key.
+type Result struct {
+	Record *Record
+	Err    error
+}
+
 // A Record is the answer of a source for one key.
 type Record struct {
 	// Subject is nil if the key is unknown. Its tier may be empty or unknown to the

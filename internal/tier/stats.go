@@ -14,9 +14,9 @@ type CacheStats struct {
 	Stale        uint64 // an expired record
 	Unavailable  uint64
 
-	// Results of questions. The source did not see the last two.
+	// Results of look-ups. The source did not see the last two.
 	Found, Unknown, BadRecords, Timeouts, Errors uint64
-	Limited                                      uint64 // LookupsPerSecond, or too many under way
+	Limited                                      uint64 // because too many keys waited
 	Refused                                      uint64 // because the source had failed
 
 	Pushes       uint64 // changes that the source reported
@@ -25,7 +25,7 @@ type CacheStats struct {
 
 	Subjects    int  // records of known keys
 	UnknownKeys int  // records of unknown keys
-	Questions   int  // under way
+	Questions   int  // look-ups that wait or are under way
 	Open        bool // the source has failed and is not asked
 	Watching    bool // the source reports changes
 
@@ -46,7 +46,7 @@ type counters struct {
 // Stats returns the counts. They are not all of one moment.
 func (c *Cache) Stats() CacheStats {
 	c.mu.Lock()
-	questions := c.questions.all
+	questions := len(c.flights)
 	c.mu.Unlock()
 	n := &c.count
 	s := CacheStats{

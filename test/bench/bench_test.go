@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -115,26 +114,6 @@ func TestServices(t *testing.T) {
 func TestRulesWithoutTiers(t *testing.T) {
 	if strings.Contains(rulesWithoutTiers, "by_tier") || strings.Count(rulesWithoutTiers, "name:") != strings.Count(rules, "name:") {
 		t.Errorf("the rules are %s", rulesWithoutTiers)
-	}
-}
-
-func TestCount(t *testing.T) {
-	start := time.Unix(1000, 0)
-	var times []time.Time
-	for _, ms := range []int{0, 900, 1000, 1500, 1899, 1900, 5000} {
-		times = append(times, start.Add(time.Duration(ms)*time.Millisecond))
-	}
-	for _, tt := range []struct{ from, to, all, most int }{
-		{0, 10_000, 7, 4}, // 900 to 1899, and 1000 to 1900
-		{0, 1000, 3, 2},
-		{1400, 1600, 1, 3}, // the second begins before
-		{2000, 4000, 0, 0},
-		{2000, 6000, 1, 1},
-	} {
-		at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-		if all, most := count(times, at(tt.from), at(tt.to)); all != tt.all || most != tt.most {
-			t.Errorf("from %d to %d: count = %d, %d, want %d, %d", tt.from, tt.to, all, most, tt.all, tt.most)
-		}
 	}
 }
 

@@ -109,7 +109,9 @@ func newScene(t *testing.T) *scene {
 		"SLIDEGATE_STORE_TYPE":       "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "3s",
 		"SLIDEGATE_TIERS_SOURCE": "postgres", "SLIDEGATE_TIERS_POSTGRES_URL": s.postgres.URL(),
 		"SLIDEGATE_TIERS_TIMEOUT": "2s", "SLIDEGATE_TIERS_WAIT": "1s", "SLIDEGATE_AUTHZ_WAIT": "1s",
-		"SLIDEGATE_TIERS_CACHE_TTL": "500ms", "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL": "500ms", "SLIDEGATE_TIERS_LOOKUPS_PER_SECOND": "40",
+		"SLIDEGATE_TIERS_CACHE_TTL": "500ms", "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL": "500ms",
+		// Few invented keys wait at once, and each takes the source long.
+		"SLIDEGATE_TIERS_CACHE_UNKNOWN": "5", "SLIDEGATE_TIERS_POSTGRES_QUERY": slowForUnknown,
 	}})
 	s.small = edge.RLS(t, edge.RLSOptions{Way: edge.Way{Transport: edge.Unary, Listen: edge.TCP}, Env: map[string]string{
 		"SLIDEGATE_ADMIN_TOKEN_FILE": "",
@@ -178,6 +180,7 @@ func (s *scene) load() {
 		running.Wait()
 		_ = conn.Close()
 	})
+	s.get(ctx, "/orders", "no customer's key") // Envoy counts a denial
 	repeat := func(f func()) {
 		running.Go(func() {
 			tick := time.NewTicker(pace)
@@ -199,6 +202,13 @@ func (s *scene) load() {
 	}
 }
 
+// slowForUnknown is the query of Slidegate's schema, but takes half a second for a key that
+// is not there.
+const slowForUnknown = `SELECT s.id AS subject, s.tier, s.disabled, s.overrides, s.labels
+FROM slidegate.keys k JOIN slidegate.subjects s ON s.id = k.subject WHERE k.digest = $1
+UNION ALL SELECT '', NULL, false, NULL, NULL
+WHERE CASE WHEN EXISTS (SELECT FROM slidegate.keys WHERE digest = $1) THEN false ELSE pg_sleep(0.5) IS NULL END`
+
 // call makes the next requests to Envoy. Answers do not matter: Prometheus sees what they are.
 func (s *scene) call(ctx context.Context, authz authv3.AuthorizationClient) {
 	n := s.number.Add(1)
@@ -217,7 +227,13 @@ func (s *scene) call(ctx context.Context, authz authv3.AuthorizationClient) {
 		}
 	}
 	if s.invent.Load() {
-		s.get(ctx, "/orders", fmt.Sprint("invented-", n))
+		brief, cancel := context.WithTimeout(ctx, pace)
+		_, _ = authz.Check(brief, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
+			Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
+				Method: http.MethodGet, Path: "/", Host: "api.example", Headers: map[string]string{"x-api-key": fmt.Sprint("invented-", n)},
+			}},
+		}})
+		cancel()
 	}
 	if s.otherDomain.Load() {
 		post(ctx, s.rls, `{"domain": "egde", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`)

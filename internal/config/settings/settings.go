@@ -541,7 +541,11 @@ func (l *settingsLoader) readEnviron(environ []string) {
 		}
 		path, ok := paths[name]
 		if !ok {
-			if !kubernetes.MatchString(variable) {
+			switch {
+			case kubernetes.MatchString(variable):
+			case name == envName(lookupsPerSecond):
+				l.report.Addf(environment, 0, name, "%s", lookupsGone)
+			default:
 				l.report.Addf(environment, 0, strict.Quoteless(name), "unknown variable%s", strict.DidYouMean(name, names))
 			}
 			continue

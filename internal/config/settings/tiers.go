@@ -38,19 +38,32 @@ const (
 
 // Tiers says where tiers and subjects come from.
 type Tiers struct {
-	Source           string        `yaml:"source" oneof:"none file header redis postgres http" doc:"where subjects are: none (no tiers, every API key is its own subject), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
-	Path             string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
-	UnknownKey       string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
-	TrustedEntry     string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
-	OnError          string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source is away: default_tier (treated as unknown keys) or deny (authorization fails, and Envoy's setting decides)"`
-	Wait             time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
-	Timeout          time.Duration `yaml:"timeout" range:"1ms 1m" doc:"time limit of one look-up"`
-	LookupsPerSecond int           `yaml:"lookups_per_second" range:"1 1_000_000" doc:"most look-ups in any second, also if clients invent keys"`
-	Cache            TiersCache    `yaml:"cache"`
-	Breaker          TiersBreaker  `yaml:"breaker"`
-	Redis            TiersRedis    `yaml:"redis"`
-	Postgres         TiersPostgres `yaml:"postgres"`
-	HTTP             TiersHTTP     `yaml:"http"`
+	Source       string        `yaml:"source" oneof:"none file header redis postgres http" doc:"where subjects are: none (no tiers, every API key is its own subject), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
+	Path         string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
+	UnknownKey   string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
+	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
+	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (each has the limits of the default tier by itself) or deny (authorization fails, and Envoy's setting decides)"`
+	Wait         time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
+	Timeout      time.Duration `yaml:"timeout" range:"1ms 1m" doc:"time limit of one look-up"`
+	Cache        TiersCache    `yaml:"cache"`
+	Breaker      TiersBreaker  `yaml:"breaker"`
+	Redis        TiersRedis    `yaml:"redis"`
+	Postgres     TiersPostgres `yaml:"postgres"`
+	HTTP         TiersHTTP     `yaml:"http"`
+}
+
+// lookupsPerSecond is a setting of earlier versions.
+const (
+	lookupsPerSecond = "tiers.lookups_per_second"
+	lookupsGone      = "no setting any more: look-ups are bounded by how many are under way; remove it"
+)
+
+// AdviseKey implements [strict.KeyAdviser].
+func (Tiers) AdviseKey(key string) (a strict.KeyAdvice) {
+	if "tiers."+key == lookupsPerSecond {
+		a.Message = key + ": " + lookupsGone
+	}
+	return a
 }
 
 // TiersCache bounds the cache of a source's answers.
@@ -148,12 +161,11 @@ type TiersHTTP struct {
 
 func defaultTiers() Tiers {
 	return Tiers{
-		Source:           TiersFile,
-		UnknownKey:       UnknownKeyShared,
-		OnError:          OnErrorDefaultTier,
-		Wait:             5 * time.Millisecond,
-		Timeout:          time.Second,
-		LookupsPerSecond: 1000,
+		Source:     TiersFile,
+		UnknownKey: UnknownKeyShared,
+		OnError:    OnErrorDefaultTier,
+		Wait:       5 * time.Millisecond,
+		Timeout:    time.Second,
 		Cache: TiersCache{
 			Subjects: 1_000_000, Unknown: 100_000,
 			TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: strict.Day,

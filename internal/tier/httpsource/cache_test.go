@@ -144,7 +144,7 @@ func TestCache(t *testing.T) {
 				source := newSource(t, Options{URL: parsed("http://customers.internal/tiers"), Timeout: time.Second})
 				source.transport.DialContext = network.dial
 				cache, err := tier.NewCache(tier.CacheOptions{
-					Source: source, Timeout: time.Second, LookupsPerSecond: 1000, Subjects: 100, Unknown: 100,
+					Source: source, Timeout: time.Second, Subjects: 100, Unknown: 100,
 					TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: time.Hour, Failures: 5, Retry: time.Second,
 				})
 				if err != nil {

@@ -27,10 +27,10 @@ const (
 	Post = "post"
 )
 
+// Connections is the maximum number of connections. If all are busy, a question waits.
+const Connections = 64
+
 const (
-	// connections is the maximum number of connections. If all are busy, a question
-	// waits.
-	connections = 64
 	// idleTimeout is shorter than the usual idle timeouts of servers and load balancers,
 	// which begin at 60 s.
 	idleTimeout = 50 * time.Second
@@ -99,8 +99,8 @@ func New(o Options) (*Source, error) {
 		DialContext:            s.bounded((&net.Dialer{}).DialContext),
 		DialTLSContext:         s.bounded(s.dialTLS),
 		DisableCompression:     true, // so that MaxBytes bounds the body as it arrives
-		MaxConnsPerHost:        connections,
-		MaxIdleConnsPerHost:    connections,
+		MaxConnsPerHost:        Connections,
+		MaxIdleConnsPerHost:    Connections,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxHeader,
 		Protocols:              new(http.Protocols),

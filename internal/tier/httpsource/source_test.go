@@ -461,7 +461,7 @@ func TestConnections(t *testing.T) {
 	var now, made atomic.Int32
 	full := make(chan struct{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if now.Add(1) == connections {
+		if now.Add(1) == Connections {
 			close(full)
 		}
 		<-full
@@ -475,7 +475,7 @@ func TestConnections(t *testing.T) {
 	server.Start()
 	defer stop(server)
 	s := newSource(t, Options{URL: parsed(server.URL)})
-	errs := make(chan error, 2*connections)
+	errs := make(chan error, 2*Connections)
 	for range cap(errs) {
 		go func() {
 			_, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
@@ -487,8 +487,8 @@ func TestConnections(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := made.Load(); n > connections {
-		t.Errorf("%d connections, want at most %d", n, connections)
+	if n := made.Load(); n > Connections {
+		t.Errorf("%d connections, want at most %d", n, Connections)
 	}
 }
 

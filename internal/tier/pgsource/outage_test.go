@@ -94,8 +94,8 @@ func warm(t *testing.T, s *Source) (pids []uint32) {
 	for _, r := range s.pool.AcquireAllIdle() {
 		conn := r.Value()
 		got, err := conn.Exec(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%slidegate.subjects%' AND name LIKE 'stmt\_%'`).ReadAll()
-		if err != nil || string(got[0].Rows[0][0]) != "2" {
-			t.Errorf("a new connection has read %v queries, %v, want 2", got, err)
+		if err != nil || string(got[0].Rows[0][0]) != "4" {
+			t.Errorf("a new connection has read %v queries, %v, want 4", got, err)
 		}
 		pids = append(pids, conn.PID())
 		release(r)

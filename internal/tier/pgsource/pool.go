@@ -54,10 +54,7 @@ func (s *Source) open(ctx context.Context) (*connection, error) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	for _, q := range []question{s.byDigest(""), s.byID("")} {
-		if q.sql == "" {
-			continue
-		}
+	for _, q := range s.questions() {
 		if _, err := s.prepare(ctx, c, q); err != nil && c.IsClosed() {
 			hangUp(pg)
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -13,16 +14,54 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// A question is a query with its parameter and the setting that has the query.
-type question struct{ setting, sql, parameter string }
+// A question is a query with its parameter and the setting that has the query. If many is
+// set, the parameter is an array.
+type question struct {
+	setting, sql, parameter string
+	many                    bool
+}
 
 func (s *Source) byDigest(digest string) question {
-	return question{"tiers.postgres.query", s.o.Query, digest}
+	return question{setting: "tiers.postgres.query", sql: s.o.Query, parameter: digest}
 }
 
 // byID returns a question without sql if no subject is known by id.
 func (s *Source) byID(id string) question {
-	return question{"tiers.postgres.query_by_id", s.o.QueryByID, id}
+	return question{setting: "tiers.postgres.query_by_id", sql: s.o.QueryByID, parameter: id}
+}
+
+// questions returns every question of the source with an empty parameter.
+func (s *Source) questions() (all []question) {
+	for _, q := range []question{s.byDigest(""), s.byID("")} {
+		if q.sql != "" {
+			all = append(all, q)
+		}
+	}
+	if s.Batch() > 1 {
+		all = append(all, manyDigests(nil), manyIDs(nil))
+	}
+	return all
+}
+
+func manyDigests(digests []string) question {
+	return question{"tiers.postgres.query", queryByDigests, array(digests), true}
+}
+
+func manyIDs(ids []string) question {
+	return question{"tiers.postgres.query_by_id", queryByIDs, array(ids), true}
+}
+
+// array returns texts as an array in PostgreSQL's text format.
+func array(texts []string) string {
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	b := []byte{'{'}
+	for i, text := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, '"'), quote.Replace(text)...), '"')
+	}
+	return string(append(b, '}'))
 }
 
 // errParameters is wrapped by errors about the parameters of a query.
@@ -34,7 +73,7 @@ func (s *Source) prepare(ctx context.Context, c *connection, q question) (*pgcon
 		return d, nil
 	}
 	d, err := c.Prepare(ctx, s.statement(q), q.sql, nil)
-	if err == nil {
+	if err == nil && !q.many {
 		err = checkParameters(d.ParamOIDs)
 	}
 	if err != nil {
@@ -77,9 +116,13 @@ func checkParameters(types []uint32) error {
 	return nil
 }
 
-// query runs a question on one connection. The subject is nil if the key is unknown. A
-// wrong query is an error for unknown keys too.
-func (s *Source) query(ctx context.Context, conn *connection, q question) (*tier.Subject, error) {
+// answers are the subjects of a question by its keys. A question for one key has only "".
+type answers map[string]tier.Result
+
+// query runs a question on one connection. It returns no answer for unknown keys. A wrong
+// query is an error for unknown keys too. If many is set, an error about one row is an
+// answer.
+func (s *Source) query(ctx context.Context, conn *connection, q question) (answers, error) {
 	statement, err := s.prepare(ctx, conn, q)
 	if err != nil {
 		return nil, err
@@ -92,14 +135,18 @@ func (s *Source) query(ctx context.Context, conn *connection, q question) (*tier
 	} else {
 		rows = conn.ExecParams(ctx, q.sql, parameters, nil, nil, nil)
 	}
-	var subject *tier.Subject
-	c, err := readColumns(rows.FieldDescriptions())
-	for n := 0; err == nil && rows.NextRow(); n++ {
-		if n > 0 {
-			err = fmt.Errorf("%w: more than one row is returned for one parameter", tier.ErrBadRecord)
+	found := make(answers)
+	c, err := readColumns(rows.FieldDescriptions(), q.many)
+	for err == nil && rows.NextRow() {
+		key, subject, bad := c.read(rows.Values(), s.o.Overrides)
+		if _, second := found[key]; second {
+			bad = fmt.Errorf("%w: more than one row is returned for one parameter", tier.ErrBadRecord)
+		}
+		if bad != nil && !q.many {
+			err = bad
 			break
 		}
-		subject, err = c.read(rows.Values(), s.o.Overrides)
+		found[key] = tier.Result{Record: &tier.Record{Subject: subject}, Err: bad}
 	}
 	if _, refused := rows.Close(); refused != nil && !errors.Is(err, tier.ErrBadRecord) {
 		err = refused
@@ -107,5 +154,5 @@ func (s *Source) query(ctx context.Context, conn *connection, q question) (*tier
 	if err != nil {
 		return nil, err
 	}
-	return subject, nil
+	return found, nil
 }

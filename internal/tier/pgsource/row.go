@@ -13,8 +13,9 @@ import (
 // errColumns is wrapped by errors about the columns of a query.
 var errColumns = errors.New("wrong columns")
 
-// columns are the places of the columns that a query may return, in any order.
-type columns struct{ subject, tier, disabled, overrides, labels int }
+// columns are the places of the columns that a query may return, in any order. Only the
+// queries for many keys return key.
+type columns struct{ subject, tier, disabled, overrides, labels, key int }
 
 // absent is the place of a column that a query does not return.
 const absent = -1
@@ -35,22 +36,24 @@ var (
 )
 
 // readColumns finds the columns. Its errors wrap errColumns.
-func readColumns(fields []pgconn.FieldDescription) (c columns, err error) {
-	c = columns{absent, absent, absent, absent, absent}
+func readColumns(fields []pgconn.FieldDescription, many bool) (c columns, err error) {
+	c = columns{absent, absent, absent, absent, absent, absent}
 	for i, f := range fields {
 		var place *int
 		var allowed []uint32
 		var want string
-		switch f.Name {
-		case "subject":
+		switch {
+		case f.Name == "key" && many:
+			place, allowed, want = &c.key, texts, "text"
+		case f.Name == "subject":
 			place, allowed, want = &c.subject, ids, "text, uuid or integer"
-		case "tier":
+		case f.Name == "tier":
 			place, allowed, want = &c.tier, texts, "text"
-		case "disabled":
+		case f.Name == "disabled":
 			place, allowed, want = &c.disabled, booleans, "boolean"
-		case "overrides":
+		case f.Name == "overrides":
 			place, allowed, want = &c.overrides, objects, "jsonb, json or text"
-		case "labels":
+		case f.Name == "labels":
 			place, allowed, want = &c.labels, objects, "jsonb, json or text"
 		default:
 			return c, fmt.Errorf("%w: number %d is %q: want subject, tier, disabled, overrides and labels; name it with AS", errColumns, i+1, f.Name)
@@ -97,20 +100,21 @@ func typeName(oid uint32) string {
 	return fmt.Sprintf("OID %d", oid)
 }
 
-// read makes a subject from a row. The values are in PostgreSQL's text format, and nil
-// for NULL. It keeps nothing of row.
-func (c columns) read(row [][]byte, overrides func([]byte) (map[string]tier.Override, error)) (*tier.Subject, error) {
+// read makes a subject from a row, and returns for which key. The values are in
+// PostgreSQL's text format, and nil for NULL. It keeps nothing of row.
+func (c columns) read(row [][]byte, overrides func([]byte) (map[string]tier.Override, error)) (key string, s *tier.Subject, err error) {
 	value := func(i int) []byte {
 		if i < 0 || i >= len(row) {
 			return nil
 		}
 		return row[i]
 	}
-	return tier.NewSubject(tier.Parts{
+	s, err = tier.NewSubject(tier.Parts{
 		ID:        string(value(c.subject)),
 		Tier:      string(value(c.tier)),
 		Disabled:  string(value(c.disabled)) == "t",
 		Overrides: value(c.overrides),
 		Labels:    value(c.labels),
 	}, overrides)
+	return string(value(c.key)), s, err
 }

@@ -130,7 +130,31 @@ func want(t *testing.T, f Fixture, k tier.Key, s *tier.Subject) *tier.Record {
 	if diff := cmp.Diff(s, r.Subject, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("Lookup(%+v): (-want +got)\n%s", k, diff)
 	}
+	together(t, f, k, r, nil)
 	return r
+}
+
+// together looks a key up together with others, if the source can, and compares the result
+// with that of Lookup.
+func together(t *testing.T, f Fixture, k tier.Key, r *tier.Record, err error) {
+	t.Helper()
+	b, ok := f.Source.(*closeOnce).Source.(tier.Batcher)
+	if !ok || b.Batch() == 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	others := []tier.Key{byDigest("nobody has this"), {ID: "nobody is this"}, {ID: "an \xff invalid id"}, byDigest("nor this")}
+	results := b.LookupAll(ctx, append(others[:len(others):len(others)], k))
+	for i := range others {
+		if got := results[i]; got.Err != nil || got.Record.Subject != nil {
+			t.Errorf("LookupAll(%+v) = %+v, want no subject", others[i], got)
+		}
+	}
+	got := results[len(others)]
+	if diff := cmp.Diff(r, got.Record, cmpopts.EquateEmpty()); diff != "" || errors.Is(err, tier.ErrBadRecord) != errors.Is(got.Err, tier.ErrBadRecord) || (err == nil) != (got.Err == nil) {
+		t.Errorf("LookupAll(%+v) = %+v, want as Lookup: %+v, %v", k, got, r, err)
+	}
 }
 
 // eventually waits until the source returns the subject again after an outage.
@@ -244,6 +268,7 @@ func runBadRecords(t *testing.T, f Fixture) {
 		} else if strings.Contains(err.Error(), planted) {
 			t.Errorf("%s: the error repeats what may be a key: %v", key, err)
 		}
+		together(t, f, byDigest(key), r, err)
 	}
 	// Other records are unaffected, and a corrected record is valid again.
 	want(t, f, byDigest("good"), &tier.Subject{ID: "good", Tier: "pro"})
