@@ -51,6 +51,8 @@ func (a Attribute) String() string { return "%" + string(a) + "%" }
 // Attributes that Envoy has no operators for, and that a mapping of fields may name.
 const (
 	Seconds     Attribute = "DURATION(s)"  // [Duration] in seconds, as nginx and Caddy write it
+	inMicros    Attribute = "DURATION(us)" // in microseconds, as Apache's %D
+	inNanos     Attribute = "DURATION(ns)"
 	RequestLine Attribute = "REQUEST_LINE" // such as GET /search?q=a HTTP/1.1
 )
 

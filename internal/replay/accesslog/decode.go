@@ -16,6 +16,8 @@ type format struct {
 	text  *textFormat // of a format that is not JSON
 	// written is true for a format of Envoy's configuration.
 	written bool
+	// looks reports whether a duration is written as in this format. Nil: each is.
+	looks func(duration []byte) bool
 }
 
 // A decoder makes records of the lines of one file.
@@ -25,12 +27,14 @@ type decoder struct {
 	seen         []bool // slots that a line of the file has had; nil: every line has all slots
 	headers      []int  // slots of headers, of which Caddy redacts some
 	wants        []derivation
+	addresses    []int // of the wants, those that should be addresses
 	start, emit  []timeSlot
 	duration     derivation
 	method, path derivation
 	scratch      []byte
-	isEnd        bool // the last record has the time of its end
-	isWhole      bool // the time in its line has no parts of a second
+	isEnd        bool  // the last record has the time of its end
+	isWhole      bool  // the time in its line has no parts of a second
+	written      int64 // the time in its line
 }
 
 // A timeSlot is a slot with a time.
@@ -51,8 +55,11 @@ func (f *format) newDecoder(want []Attribute) (*decoder, error) {
 		method:   derive(Method, slots),
 		path:     append(derive(PathOnly, slots), derive(Path, slots)...),
 	}
-	for _, a := range want {
+	for i, a := range want {
 		d.wants = append(d.wants, derive(a, slots))
+		if a == Client || a == Peer {
+			d.addresses = append(d.addresses, i)
+		}
 	}
 	for slot, a := range slots {
 		layout, kind, err := timeOf(a)
@@ -134,6 +141,7 @@ const (
 	isRequest outcome = iota
 	isNoRequest
 	isBroken
+	isPart // of a line that goes on in the next one
 )
 
 // decode reads a line. Its values stay valid until the next call. If the line is broken, fault says
@@ -178,11 +186,11 @@ func (d *decoder) isSilent() bool {
 func (d *decoder) time() (at int64, fault string) {
 	d.isEnd = false
 	if at, ok := d.read(d.start); ok {
-		d.isWhole = at%int64(time.Second) == 0
+		d.isWhole, d.written = at%int64(time.Second) == 0, at
 		return at, ""
 	}
 	at, ok := d.read(d.emit)
-	d.isWhole = at%int64(time.Second) == 0
+	d.isWhole, d.written = at%int64(time.Second) == 0, at
 	if !ok {
 		return 0, "has no time that can be read; times are from 1970 to 2100"
 	}
@@ -222,16 +230,33 @@ func (d *decoder) lasted() (int64, bool) {
 		if v.State != Present {
 			continue
 		}
-		nanos, ok := secondsOf(v.Text)
-		if !ok {
-			continue
+		if nanos, ok := durationOf(v.Text, s.how.unit()); ok {
+			return nanos, true
 		}
-		if s.how == asIs {
-			nanos /= 1000 // they were milliseconds
-		}
-		return nanos, true
 	}
 	return 0, false
+}
+
+// likely reports whether the last line says something of a request, and its values look as those of
+// the format.
+func (d *decoder) likely(looks func(duration []byte) bool) bool {
+	for _, s := range d.duration {
+		if v := d.line.values[s.slot]; looks != nil && v.State == Present && !looks(v.Text) {
+			return false
+		}
+	}
+	says := slices.ContainsFunc(d.wants, func(w derivation) bool { return w.of(d.line.values, &d.scratch).State == Present })
+	return says && !d.lacksAddress()
+}
+
+// lacksAddress reports whether a value that should be an address is another text.
+func (d *decoder) lacksAddress() bool {
+	for _, i := range d.addresses {
+		if v := d.wants[i].of(d.line.values, &d.scratch); v.State == Present && !isAddress(v.Text) {
+			return true
+		}
+	}
+	return false
 }
 
 const recordHead = 8 + 4 // the number of the line, the index of the file

@@ -31,10 +31,18 @@
 // but not the reverse. Limits apply before Envoy rewrites a path. So [Path] is the original path
 // if the log has it.
 //
+// # Prefixes
+//
+// Container runtimes, syslog and log shippers write something before each line, or put the line into
+// a field of JSON. A web server may write the virtual host first. The first lines of a file decide
+// which of the known prefixes its lines have. A line without it is broken. Lines that containerd,
+// CRI-O or Docker have split are joined.
+//
 // # Times
 //
 // Envoy writes when a request started. nginx and Caddy write when it ended: its start is the end
-// without the duration. If the log has no duration, the time is the end, and [Stats] counts it.
+// without the duration. If the log has no duration, the time is the end, and [Stats] counts it. A
+// number at the end of a known format is a duration only if it is written as nginx does.
 //
 // Lines are written at the end of requests, so they are not in the order of the starts. A record
 // waits until the log has a line that is Options.Reorder later. Several files are read together:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ const (
 	// maxJump is how far a line may be ahead of the last ones before a second line must confirm it:
 	// one line with a wrong time must not make all others late.
 	maxJump = int64(time.Hour)
+	// minEarly is how long a request may have lasted before the first line in any log.
+	minEarly = int64(time.Minute)
 )
 
 // tooLong says what is wrong with a line above maxLine.
@@ -36,6 +39,7 @@ type file struct {
 	path   string
 	index  int
 	format *format // nil: the file is empty
+	prefix *prefix
 	size   int64   // on disk; -1: not known
 	read   *atomic.Int64
 	o      *Options
@@ -48,6 +52,7 @@ type file struct {
 
 	// mark is the time up to which the file has been read; ahead is the time of a line that jumped.
 	mark, ahead int64
+	first       int64 // the time in the first line
 	records     int
 	fine        bool // a record has parts of a second
 	ended       bool
@@ -69,6 +74,8 @@ type batch struct {
 	broken    uint64
 	noRequest uint64
 	atEnd     uint64
+	noAddress uint64
+	tooEarly  uint64
 	fine      bool // a record has parts of a second
 	faults    []Fault
 }
@@ -285,8 +292,8 @@ func (f *file) broken(err error, lines int64) error {
 	return pathError(f.path, "%s after line %d, at byte %d of the file: %w", what, lines, f.count(), err)
 }
 
-// detect sets the format: the one by which most lines of the sample can be read. Of several formats
-// of Envoy's configuration it is the one by which they say most.
+// detect sets the format and the prefix: those by which most lines of the sample can be read. Of
+// several formats of Envoy's configuration it is the one by which they say most.
 func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 	if rest {
 		// The last line may go on.
@@ -294,8 +301,9 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 			sample = sample[:i+1]
 		}
 	}
+	sample = withoutMark(sample)
 	lines := 0
-	for line := range bytes.Lines(withoutMark(sample)) {
+	for line := range bytes.Lines(sample) {
 		if len(trimLine(line)) > 0 {
 			lines++
 		}
@@ -304,37 +312,18 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 		f.ended = true
 		return nil
 	}
-	most, richest, fault := 0, 0, ""
-	for _, candidate := range formats {
-		d, err := candidate.newDecoder(f.o.Want)
-		if err != nil {
-			return err
-		}
-		good, told, mark := 0, 0, int64(0)
-		for line := range bytes.Lines(withoutMark(sample)) {
-			if line = trimLine(line); len(line) == 0 {
-				continue
+	var best fit
+	fault := ""
+	for _, chain := range prefixesOf(sample) {
+		for _, candidate := range formats {
+			got, reason, err := candidate.fit(sample, chain, f.o.Want)
+			if err != nil {
+				return err
 			}
-			at, is, reason := int64(0), isBroken, tooLong
-			if len(line) <= maxLine {
-				at, is, reason, _ = d.decode(line)
+			fault = cmp.Or(fault, reason)
+			if got.better(best) || got.same(best) && candidate.written && got.told > best.told {
+				best, f.format, f.prefix, f.mark = got, candidate, newPrefix(chain), got.mark
 			}
-			switch {
-			case is == isBroken:
-				fault = cmp.Or(fault, reason)
-				continue
-			case is == isRequest && (mark == 0 || at < mark):
-				mark = at
-			}
-			good++
-			for i := range d.line.values {
-				if d.line.values[i].State == Present {
-					told++
-				}
-			}
-		}
-		if good > most || good == most && candidate.written && told > richest {
-			most, richest, f.format, f.mark = good, told, candidate, mark
 		}
 	}
 	if f.format == nil {
@@ -342,6 +331,58 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 	}
 	f.decoder, _ = f.format.newDecoder(f.o.Want)
 	return nil
+}
+
+// A fit says how well a format and a prefix fit a sample.
+type fit struct {
+	likely int // lines that say something of a request, whose client is an address
+	read   int // lines that can be read
+	told   int // values in them
+	mark   int64
+}
+
+func (a fit) better(b fit) bool { return a.likely > b.likely || a.likely == b.likely && a.read > b.read }
+func (a fit) same(b fit) bool   { return a.likely == b.likely && a.read == b.read }
+
+// fit reads a sample by the format, behind a prefix. fault says what is wrong with the first line
+// that cannot be read.
+func (c *format) fit(sample []byte, chain []int, want []Attribute) (got fit, fault string, err error) {
+	d, err := c.newDecoder(append(slices.Clone(want), Method, PathOnly, Client))
+	if err != nil {
+		return got, "", err
+	}
+	p := newPrefix(chain)
+	for line := range bytes.Lines(sample) {
+		line, is := p.strip(trimLine(line))
+		if is == isPart || is == isRequest && len(line) == 0 {
+			continue
+		}
+		at, reason := int64(0), noPrefix
+		switch {
+		case is == isBroken:
+		case len(line) > maxLine:
+			is, reason = isBroken, tooLong
+		default:
+			at, is, reason, _ = d.decode(line)
+		}
+		if is == isBroken {
+			fault = cmp.Or(fault, reason)
+			continue
+		}
+		if is == isRequest && (got.mark == 0 || at < got.mark) {
+			got.mark = at
+		}
+		got.read++
+		for i := range d.line.values {
+			if d.line.values[i].State == Present {
+				got.told++
+			}
+		}
+		if d.likely(c.looks) {
+			got.likely++
+		}
+	}
+	return got, fault, nil
 }
 
 // unreadable returns the error of a file of which no line can be read.
@@ -457,10 +498,21 @@ func (f *file) run() {
 
 // add adds a line to a batch.
 func (f *file) add(b *batch, line []byte, number int64) {
+	line, is := f.prefix.strip(line)
+	switch {
+	case is == isBroken:
+		b.fault(f, number, noPrefix)
+		return
+	case is == isPart || len(line) == 0:
+		return
+	case len(line) > maxLine:
+		b.fault(f, number, tooLong)
+		return
+	}
 	at, is, fault, place := f.decoder.decode(line)
 	switch is {
 	case isBroken:
-		if place > 0 {
+		if place > 0 && len(f.prefix.steps) == 0 {
 			fault = fmt.Sprintf("%s, at byte %d", fault, place+1)
 		}
 		b.fault(f, number, fault)
@@ -473,9 +525,25 @@ func (f *file) add(b *batch, line []byte, number int64) {
 		if f.decoder.isEnd {
 			b.atEnd++
 		}
+		if f.decoder.lacksAddress() {
+			b.noAddress++
+		}
+		if f.tooEarly(at, f.decoder.written) {
+			b.tooEarly++
+		}
 		b.fine = b.fine || !f.decoder.isWhole
 	}
 	b.lines++
+}
+
+// tooEarly reports whether a request started further before the first line than its own line is
+// behind it, by its duration.
+func (f *file) tooEarly(start, written int64) bool {
+	if f.first == 0 {
+		f.first = written
+	}
+	before := f.first - start
+	return start < written && before > minEarly && before > written-f.first
 }
 
 func (b *batch) fault(f *file, number int64, reason string) {

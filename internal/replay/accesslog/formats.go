@@ -14,10 +14,12 @@ const envoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?
 	`%RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% ` +
 	`"%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
 
-// The formats of nginx, Apache and Caddy.
+// The formats of nginx, Apache, Caddy and ingress-nginx.
 const (
 	commonFormat   = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent`
 	combinedFormat = commonFormat + ` "$http_referer" "$http_user_agent"`
+	ingressFormat  = combinedFormat + ` $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] ` +
+		`$upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id`
 )
 
 // A field is one name of JSON and what its value is.
@@ -115,7 +117,6 @@ const (
 // caddy are the names in the access log of Caddy, beside the headers of the requests.
 var caddy = []field{
 	{"ts", EmitTime},
-	{"duration", Seconds},
 	{"status", Status},
 	{"request.client_ip", Client},
 	{"request.remote_ip", Peer},
@@ -135,9 +136,21 @@ func jsonFormat(name string, fields []field) *format {
 	return f
 }
 
-// caddyFormat returns the format of Caddy, with the headers among the wanted attributes.
-func caddyFormat(want []Attribute) *format {
-	fields := slices.Clone(caddy)
+// caddyFormats returns the formats of Caddy, with the headers among the wanted attributes: with
+// durations in seconds, in nanoseconds and in milliseconds. The last two are whole numbers, which the
+// first is only by chance, and no request takes less than some microseconds.
+func caddyFormats(want []Attribute) []*format {
+	whole := func(b []byte) bool { return skipDigits(b, 0) == len(b) }
+	const leastNanos = len("10000")
+	return []*format{
+		caddyFormat(want, Seconds, func(b []byte) bool { return !whole(b) }),
+		caddyFormat(want, inNanos, func(b []byte) bool { return whole(b) && len(b) >= leastNanos }),
+		caddyFormat(want, Duration, func(b []byte) bool { return whole(b) && len(b) < leastNanos }),
+	}
+}
+
+func caddyFormat(want []Attribute, duration Attribute, looks func([]byte) bool) *format {
+	fields := append(slices.Clone(caddy), field{"duration", duration})
 	for _, a := range want {
 		inner, ok := strings.CutPrefix(string(a), "REQ(")
 		if !ok {
@@ -149,7 +162,16 @@ func caddyFormat(want []Attribute) *format {
 			}
 		}
 	}
-	return jsonFormat(caddyName, fields)
+	f := jsonFormat(caddyName, fields)
+	f.looks = looks
+	return f
+}
+
+// isNginxTime reports whether a duration is written as by nginx, such as 0.250. Other servers end
+// their lines with other numbers.
+func isNginxTime(b []byte) bool {
+	n := skipDigits(b, 0)
+	return n > 0 && len(b) == n+4 && b[n] == '.' && skipDigits(b, n+1) == len(b)
 }
 
 // candidates returns the formats that a file can have by the options, the likeliest first.
@@ -161,7 +183,11 @@ func candidates(o *Options) ([]*format, error) {
 		}
 		return f
 	}
-	nginx := []*format{text("nginx", combinedFormat), text("nginx", combinedFormat+" $request_time"), text("nginx", commonFormat)}
+	nginx := []*format{
+		text("nginx", combinedFormat), text("nginx", combinedFormat+" $request_time"), text("nginx", combinedFormat+` "$http_x_forwarded_for"`),
+		text("nginx", ingressFormat), text("nginx", combinedFormat+" $rest"), text("nginx", commonFormat), text("nginx", commonFormat+" $rest"),
+	}
+	nginx[1].looks = isNginxTime
 	ours := []*format{jsonFormat("json", shipped), jsonFormat("json", meshes)}
 	if o.Fields != nil {
 		if o.Format != "" && o.Format != "json" {
@@ -172,7 +198,7 @@ func candidates(o *Options) ([]*format, error) {
 	}
 	switch o.Format {
 	case "":
-		return slices.Concat(writtenFormats(o.Written), ours, []*format{caddyFormat(o.Want), text("envoy", envoyDefault)}, nginx), nil
+		return slices.Concat(writtenFormats(o.Written), ours, caddyFormats(o.Want), []*format{text("envoy", envoyDefault)}, nginx), nil
 	case "json":
 		return ours, nil
 	case "envoy":
@@ -180,7 +206,7 @@ func candidates(o *Options) ([]*format, error) {
 	case "nginx":
 		return nginx, nil
 	case "caddy":
-		return slices.Concat([]*format{caddyFormat(o.Want)}, nginx), nil
+		return slices.Concat(caddyFormats(o.Want), nginx), nil
 	}
 	if !strings.ContainsAny(o.Format, "%$") {
 		return nil, fmt.Errorf("the format %q is not known: use json, envoy, nginx, caddy, or the text of a log format of Envoy or nginx", o.Format)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A parser takes lines of one format apart.
@@ -39,7 +40,9 @@ const (
 	withoutQuery
 	withoutPort
 	portOnly
-	inMilliseconds // of seconds
+	ofSeconds // in milliseconds
+	ofMicros
+	ofNanos
 	methodOfLine
 	pathOfLine
 	pathOnlyOfLine
@@ -78,7 +81,7 @@ func sourcesOf(want Attribute) []source {
 	case LocalPort:
 		return []source{{LocalPort, asIs}, {localWithPort, portOnly}}
 	case Duration:
-		return []source{{Duration, asIs}, {Seconds, inMilliseconds}}
+		return []source{{Duration, asIs}, {Seconds, ofSeconds}, {inMicros, ofMicros}, {inNanos, ofNanos}}
 	}
 	return []source{{want, asIs}}
 }
@@ -139,13 +142,13 @@ func (t transform) of(v Value, scratch *[]byte) Value {
 		v.Text = hostOf(v.Text)
 	case portOnly:
 		v.Text = portOf(v.Text)
-	case inMilliseconds:
-		seconds, ok := secondsOf(v.Text)
+	case ofSeconds, ofMicros, ofNanos:
+		duration, ok := durationOf(v.Text, t.unit())
 		if !ok {
 			return Value{State: Absent}
 		}
 		start := len(*scratch)
-		*scratch = strconv.AppendInt(*scratch, seconds/1e6, 10)
+		*scratch = strconv.AppendInt(*scratch, duration/1e6, 10)
 		v.Text = slices.Clip((*scratch)[start:])
 	case methodOfLine, pathOfLine, pathOnlyOfLine, protocolOfLine:
 		return partOfLine(v.Text, t)
@@ -179,25 +182,58 @@ func portOf(address []byte) []byte {
 	return bytes.TrimPrefix(address[len(host):], []byte(":"))
 }
 
-// secondsOf reads a decimal number of seconds as nanoseconds.
-func secondsOf(b []byte) (int64, bool) {
+// unit returns how many nanoseconds the unit of a duration has.
+func (t transform) unit() int64 {
+	switch t {
+	case ofSeconds:
+		return 1e9
+	case ofMicros:
+		return 1e3
+	case ofNanos:
+		return 1
+	}
+	return 1e6
+}
+
+// durationOf returns a duration in nanoseconds: a decimal number of units, or a text with its own
+// units such as 1.5ms. nginx writes a duration for each upstream that it tried; their sum counts.
+func durationOf(b []byte, unit int64) (nanos int64, ok bool) {
 	if n := skipDigits(b, 0); n > 0 && n <= 9 {
 		var whole int64
 		for _, c := range b[:n] {
 			whole = whole*10 + int64(c-'0')
 		}
 		if n == len(b) {
-			return whole * 1e9, true
+			return whole * unit, true
 		}
-		if nanos, width := fraction(b[n+1:]); b[n] == '.' && n+1+width == len(b) {
-			return whole*1e9 + nanos, true
+		if part, width := fraction(b[n+1:]); b[n] == '.' && n+1+width == len(b) {
+			return whole*unit + part*unit/1e9, true
 		}
 	}
-	f, err := strconv.ParseFloat(string(b), 64)
-	if err != nil || !(f >= 0 && f < 1e9) {
+	const most = 1e18 // some thirty years
+	if f, err := strconv.ParseFloat(string(b), 64); err == nil {
+		f *= float64(unit)
+		return int64(f), f >= 0 && f < most
+	}
+	if d, err := time.ParseDuration(string(b)); err == nil {
+		return int64(d), d >= 0 && d < most
+	}
+	list := strings.FieldsFunc(string(b), func(r rune) bool { return r == ' ' || r == ',' || r == ':' })
+	if len(list) < 2 {
 		return 0, false
 	}
-	return int64(f * 1e9), true
+	for _, one := range list {
+		if one == "-" {
+			continue
+		}
+		part, fits := durationOf([]byte(one), unit)
+		nanos += part
+		if !fits || nanos >= most {
+			return 0, false
+		}
+		ok = true
+	}
+	return nanos, ok
 }
 
 // partOfLine returns a part of a line such as GET /a?b HTTP/1.1. A line of another form is no

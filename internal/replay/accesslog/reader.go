@@ -67,6 +67,11 @@ type Stats struct {
 	// AtEnd counts records whose line tells only when the request ended, and not how long it lasted.
 	// Their time is the end.
 	AtEnd uint64
+	// NoAddress counts records whose client or peer is wanted and is no IP address.
+	NoAddress uint64
+	// TooEarly counts records whose duration says that they started further before the first line of
+	// their file than their own line is behind it.
+	TooEarly uint64
 	// WholeSeconds is true if a file with several records has times in whole seconds.
 	WholeSeconds bool
 }
@@ -228,6 +233,8 @@ func (r *Reader) fill(f *file) {
 	r.stats.Broken += b.broken
 	r.stats.NoRequest += b.noRequest
 	r.stats.AtEnd += b.atEnd
+	r.stats.NoAddress += b.noAddress
+	r.stats.TooEarly += b.tooEarly
 	for _, fault := range b.faults {
 		if len(r.stats.Faults) < maxFaults {
 			r.stats.Faults = append(r.stats.Faults, fault)

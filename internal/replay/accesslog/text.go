@@ -9,7 +9,7 @@ import (
 
 // A textFormat is a format of lines of text: operators with text between them.
 type textFormat struct {
-	first   string // before the first operator
+	first   []byte // before the first operator
 	ops     []textOp
 	escapes bool // values have escapes such as \x22
 }
@@ -19,9 +19,10 @@ type textOp struct {
 	attribute Attribute
 	written   string // as the format has it
 	time      func(b []byte) (at int64, n int, ok bool)
-	end       string // the text behind it; empty: the end of the line
+	end       []byte // the text behind it; empty: the end of the line
 	fault     string // if the text behind it is not there
 	ambiguous string // if the text before it is in its value too
+	list      bool   // of the upstreams that nginx tried
 }
 
 // A textParser takes lines of a text format apart. It accepts a line only if there is one way to do
@@ -36,7 +37,7 @@ func newTextParser(f *textFormat) *textParser { return &textParser{textFormat: f
 // parse implements [parser].
 func (p *textParser) parse(line []byte, out *fields) string {
 	p.scratch = p.scratch[:0]
-	if !bytes.HasPrefix(line, []byte(p.first)) {
+	if !bytes.HasPrefix(line, p.first) {
 		return "does not begin as the format does"
 	}
 	i := len(p.first)
@@ -52,12 +53,16 @@ func (p *textParser) parse(line []byte, out *fields) string {
 				return "has no time where the format has one"
 			}
 			out.times[slot], n = at, width
-			if !bytes.HasPrefix(line[i+n:], []byte(op.end)) || (slot == len(p.ops)-1 && i+n+len(op.end) != len(line)) {
+			if !bytes.HasPrefix(line[i+n:], op.end) || (slot == len(p.ops)-1 && i+n+len(op.end) != len(line)) {
 				out.at = i + n
 				return op.fault
 			}
+		case op.list:
+			if n = listWidth(line[i:], op.end); !bytes.HasPrefix(line[i+n:], op.end) || slot == len(p.ops)-1 && i+n+len(op.end) != len(line) {
+				n = -1
+			}
 		case slot == len(p.ops)-1:
-			if bytes.HasSuffix(line[i:], []byte(op.end)) {
+			if bytes.HasSuffix(line[i:], op.end) {
 				n = len(line) - i - len(op.end)
 			}
 		default:
@@ -69,7 +74,7 @@ func (p *textParser) parse(line []byte, out *fields) string {
 		}
 		text := line[i : i+n]
 		// If the text before the value is in the value too, the line can be read in two ways.
-		if op.time == nil && before != "" && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
+		if op.time == nil && !op.list && len(before) > 0 && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
 			out.at = i
 			return op.ambiguous
 		}
@@ -83,12 +88,40 @@ func (p *textParser) parse(line []byte, out *fields) string {
 	return ""
 }
 
+// listWidth returns the length of a value such as 0.001, 0.004 : 0.002 at the start of b, which has
+// spaces only behind its commas and around its colons. end is the text behind the value.
+func listWidth(b, end []byte) int {
+	for n := 0; ; {
+		for n < len(b) && b[n] != ' ' && b[n] != ',' && (len(end) == 0 || b[n] != end[0]) {
+			n++
+		}
+		switch {
+		case bytes.HasPrefix(b[n:], []byte(", ")):
+			n += len(", ")
+		case bytes.HasPrefix(b[n:], []byte(" : ")):
+			n += len(" : ")
+		default:
+			return n
+		}
+	}
+}
+
+// isList reports whether a variable of nginx has a value for each upstream that was tried, and is
+// followed by a text that does not separate these values.
+func isList(attribute Attribute, end string) bool {
+	name, ok := strings.CutPrefix(string(attribute), "$upstream_")
+	for _, single := range []string{"http_", "trailer_", "cookie_", "cache_", "last_"} {
+		ok = ok && !strings.HasPrefix(name, single)
+	}
+	return ok && !strings.HasPrefix(end, ",") && !strings.HasPrefix(end, " :")
+}
+
 // indexText returns where text is in b, or -1.
-func indexText(b []byte, text string) int {
+func indexText(b, text []byte) int {
 	if len(text) == 1 {
 		return indexByte(b, text[0])
 	}
-	return bytes.Index(b, []byte(text))
+	return bytes.Index(b, text)
 }
 
 // unescape returns a value without the escapes that nginx and Apache write.
@@ -162,11 +195,11 @@ func newTextFormat(name, text string) (*format, error) {
 func (f *textFormat) setEnd(literal string) {
 	n := len(f.ops)
 	if n == 0 {
-		f.first = literal
+		f.first = []byte(literal)
 		return
 	}
 	op := &f.ops[n-1]
-	op.end = literal
+	op.end, op.list = []byte(literal), isList(op.attribute, literal)
 	op.fault = fmt.Sprintf("lacks the text that the format has behind %s", op.written)
 }
 

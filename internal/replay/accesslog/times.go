@@ -336,7 +336,7 @@ func (l *timeLayout) read(b []byte) (at int64, n int, ok bool) {
 	rest := b
 	for _, s := range l.steps {
 		if s.conversion == 0 {
-			if !bytes.HasPrefix(rest, []byte(s.text)) {
+			if len(rest) < len(s.text) || string(rest[:len(s.text)]) != s.text {
 				return 0, 0, false
 			}
 			rest = rest[len(s.text):]
