@@ -40,7 +40,7 @@ type file struct {
 	index  int
 	format *format // nil: the file is empty
 	prefix *prefix
-	size   int64   // on disk; -1: not known
+	size   int64 // on disk; -1: not known
 	read   *atomic.Int64
 	o      *Options
 
@@ -341,8 +341,10 @@ type fit struct {
 	mark   int64
 }
 
-func (a fit) better(b fit) bool { return a.likely > b.likely || a.likely == b.likely && a.read > b.read }
-func (a fit) same(b fit) bool   { return a.likely == b.likely && a.read == b.read }
+func (a fit) better(b fit) bool {
+	return a.likely > b.likely || a.likely == b.likely && a.read > b.read
+}
+func (a fit) same(b fit) bool { return a.likely == b.likely && a.read == b.read }
 
 // fit reads a sample by the format, behind a prefix. fault says what is wrong with the first line
 // that cannot be read.
