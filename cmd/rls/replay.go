@@ -425,7 +425,10 @@ func (j *replayJob) searches() bool {
 // read says what was read in the first run.
 func (j *replayJob) read() replay.Logs {
 	s := &j.stats
-	logs := replay.Logs{Lines: s.Lines, Broken: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd, WholeSeconds: s.WholeSeconds}
+	logs := replay.Logs{
+		Lines: s.Lines, Unreadable: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd,
+		NoAddress: s.NoAddress, Span: s.TooEarly, WholeSeconds: s.WholeSeconds,
+	}
 	for _, f := range s.Faults {
 		logs.Errors = append(logs.Errors, replay.BrokenLine(f))
 	}

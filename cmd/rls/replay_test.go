@@ -56,8 +56,8 @@ func TestReplay(t *testing.T) {
 		t.Fatalf("exit %d, %v: %s", code, err, errs)
 	}
 	// acme: 2 of 5. The address of the others: 4 of 5.
-	if r.Requests != 10 || r.Allowed != 6 || r.Denied != 4 || r.Logs.Broken != 1 || r.Partial {
-		t.Errorf("got %d requests, %d allowed, %d denied, %d broken", r.Requests, r.Allowed, r.Denied, r.Logs.Broken)
+	if r.Requests != 10 || r.Allowed != 6 || r.Denied != 4 || r.Logs.Unreadable != 1 || r.Partial {
+		t.Errorf("got %d requests, %d allowed, %d denied, %d unreadable", r.Requests, r.Allowed, r.Denied, r.Logs.Unreadable)
 	}
 	for _, p := range r.Rules {
 		if p.WhatIf == nil || len(p.WhatIf.Smallest) != 2 || p.WhatIf.Smallest[0].Limit != 5 || !p.WhatIf.Smallest[0].Exact {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -10,7 +11,8 @@ import (
 //
 //	["rule:" NAME "."] FIGURE (">=" | ">" | "<=" | "<") NUMBER ["%"]
 //
-// NAME is the name of a rule, which can have dots. With a percent sign the figure is a share: of
+// A figure that says why a report may mislead can stand alone: "span" is "span>0". NAME is the name
+// of a rule, which can have dots. With a percent sign the figure is a share: of
 // the requests, of the callers or of the lines.
 type Condition struct {
 	text     string
@@ -34,13 +36,18 @@ var figures = []struct {
 	{"newly_denied", "requests that `--against` allows and the rules deny", false},
 	{"freed", "requests that `--against` denies and the rules allow", false},
 	{"unlimited", "requests that no rule limits", false},
-	{"broken", "lines that are no request", false},
+	{"unreadable", "lines that could not be read", false},
+	{"no_address", "requests whose client is no IP address", false},
+	{"span", "requests that began long before the log, by their durations", false},
 	{"late", "requests that came too late in the log", false},
 }
 
 // ParseCondition parses a condition.
 func ParseCondition(text string) (c Condition, err error) {
 	c.text = text
+	if slices.Contains([]string{"unreadable", "no_address", "span"}, text) {
+		text += ">0"
+	}
 	at := strings.LastIndexAny(text, "<>")
 	if at < 0 {
 		return c, fmt.Errorf("%q: expected a comparison, such as denied>0.1%%", text)
@@ -149,8 +156,12 @@ func (c Condition) value(r *Report) (value, of uint64) {
 		}
 	case "unlimited":
 		return r.Unlimited, r.Requests
-	case "broken":
-		return r.Logs.Broken, r.Logs.Lines
+	case "unreadable":
+		return r.Logs.Unreadable, r.Logs.Lines
+	case "no_address":
+		return r.Logs.NoAddress, r.Requests
+	case "span":
+		return r.Logs.Span, r.Requests
 	case "late":
 		return r.Logs.Late, r.Logs.Lines
 	}

@@ -642,7 +642,7 @@ func TestEngineAllocations(t *testing.T) {
 
 // TestCondition holds conditions to a report.
 func TestCondition(t *testing.T) {
-	r := &Report{Requests: 1000, Denied: 10, Unlimited: 5, Logs: Logs{Lines: 1010, Broken: 10}, Against: &Comparison{NewlyDenied: 3}, Near: 4, Totals: []RuleTotal{
+	r := &Report{Requests: 1000, Denied: 10, Unlimited: 5, Logs: Logs{Lines: 1010, Unreadable: 10, NoAddress: 20}, Against: &Comparison{NewlyDenied: 3}, Near: 4, Totals: []RuleTotal{
 		{Rule: "per.key", Requests: 800, Denied: 10, Near: 4, Logs: 40, DeniedLogs: 3},
 		{Rule: "seen", Observed: true, Requests: 100, Denied: 50, Logs: 10, DeniedLogs: 5},
 	}}
@@ -650,7 +650,7 @@ func TestCondition(t *testing.T) {
 		"denied>0.1%": true, "denied>1%": false, "denied>=1%": true, "denied > 9": true, "denied<10": false, "denied<=10": true,
 		"rule:per.key.denied>1%": true, "rule:per.key.denied>1.25%": false, "rule:per.key.near>3": true, "near>0.3%": true, "near>0.4%": false, "rule:seen.denied>49": true,
 		"subjects.denied>2": true, "subjects.denied>3": false, "rule:per.key.subjects.denied>7%": true,
-		"newly_denied>0": true, "freed>0": false, "unlimited>=5": true, "broken>0.9%": true, "late>0": false, "requests<1001": true, "requests<1000": false,
+		"newly_denied>0": true, "freed>0": false, "unlimited>=5": true, "unreadable>0.9%": true, "unreadable": true, "no_address>1.9%": true, "no_address": true, "span>=0": true, "span": false, "late>0": false, "requests<1001": true, "requests<1000": false,
 	} {
 		c, err := ParseCondition(text)
 		if err != nil {

@@ -5,6 +5,9 @@ import "time"
 // A Report is what the rules would have done with the requests of logs. Its JSON form is an
 // interface: docs/replay.schema.json describes it.
 type Report struct {
+	// Misleading has a sentence for each reason why the report may be wrong as a whole. Package report
+	// writes them, so the engine leaves it empty.
+	Misleading []string `json:"misleading,omitempty"`
 	Requests uint64 `json:"requests"`
 	Allowed  uint64 `json:"allowed"`
 	Denied   uint64 `json:"denied"`
@@ -38,13 +41,19 @@ type Report struct {
 
 // Logs says what was read.
 type Logs struct {
-	Lines  uint64 `json:"lines"`
-	Broken uint64 `json:"broken"`
-	Late   uint64 `json:"late"` // started before a request that was already decided
+	Lines uint64 `json:"lines"`
+	// Unreadable counts lines that could not be read.
+	Unreadable uint64 `json:"unreadable"`
+	Late       uint64 `json:"late"` // started before a request that was already decided
 	// NoRequest counts lines without a method and a path: connections on which no request came.
 	NoRequest uint64 `json:"no_request,omitempty"`
 	// AtEnd counts requests whose line does not tell how long they lasted. Their time is the end.
-	AtEnd  uint64       `json:"at_end,omitempty"`
+	AtEnd uint64 `json:"at_end,omitempty"`
+	// NoAddress counts requests whose client is no IP address, if a descriptor has it.
+	NoAddress uint64 `json:"no_address,omitempty"`
+	// Span counts requests whose duration says that they began further before the first line of
+	// their file than their own line is behind it.
+	Span   uint64       `json:"span,omitempty"`
 	Errors []BrokenLine `json:"errors,omitempty"`
 	// Sampled is the share of the requests that the log has, as the operator states it; 1: all. No
 	// figure is scaled by it: what a limit does depends on requests that are close together, so all

@@ -36,6 +36,7 @@ type view struct {
 	Style       template.CSS
 	Title, Lead string
 	Period      string
+	Misleading  []string
 	Notes       []string
 	Late        string
 	Times       []timesChart
@@ -71,7 +72,7 @@ type smallestView struct{ Text, Limit string }
 func WriteHTML(w io.Writer, r *replay.Report) error {
 	sum := sha256.Sum256([]byte(style))
 	v := view{
-		R: r, Style: template.CSS(style), Title: title(r), Lead: lead(r), Period: period(r), Notes: notes(r), Late: late(r), //nolint:gosec // the style sheet of this package
+		R: r, Style: template.CSS(style), Title: title(r), Lead: lead(r), Period: period(r), Misleading: misleading(r), Notes: notes(r), Late: late(r), //nolint:gosec // the style sheet of this package
 		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
 		Times:  timesCharts(&r.Times),
 	}

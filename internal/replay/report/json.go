@@ -27,6 +27,7 @@ func WriteJSON(w io.Writer, r *replay.Report) error {
 // complete returns a report whose lists are there, and empty instead of null.
 func complete(r *replay.Report) *replay.Report {
 	full := *r
+	full.Misleading = misleading(r)
 	full.Times.Requests, full.Times.Denied = list(r.Times.Requests), list(r.Times.Denied)
 	full.Rules, full.Totals, full.Subjects = list(r.Rules), list(r.Totals), list(r.Subjects)
 	full.Rules = append([]replay.RuleReport{}, full.Rules...)

@@ -18,6 +18,9 @@ const mostTables = 8
 // WriteText writes a report for a terminal with a number of columns, or [terminal.Unbounded].
 func WriteText(w io.Writer, r *replay.Report, width int, colours terminal.Colours) error {
 	t := &text{width: width, Colours: colours}
+	for _, m := range misleading(r) {
+		t.line("", "Misleading: "+m, t.Red)
+	}
 	t.totals(r)
 	for _, note := range notes(r) {
 		t.WriteByte('\n')
@@ -305,9 +308,9 @@ func (t *text) doubts(r *replay.Report) {
 			t.line(terminal.Gap, u.Effect, nil)
 		}
 	}
-	if l := &r.Logs; l.Broken > 0 {
-		t.title("BROKEN LINES")
-		t.line("", fmt.Sprintf("%s of %s could not be read:", count(l.Broken), counted(l.Lines, "line")), t.Yellow)
+	if l := &r.Logs; l.Unreadable > 0 {
+		t.title("UNREADABLE LINES")
+		t.line("", fmt.Sprintf("%s of %s could not be read:", count(l.Unreadable), counted(l.Lines, "line")), t.Yellow)
 		for _, e := range l.Errors {
 			t.line(terminal.Gap, fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason), nil)
 		}

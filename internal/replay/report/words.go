@@ -215,6 +215,27 @@ func title(r *replay.Report) string {
 	}
 }
 
+// misleads is the share of the lines or requests from which on a fault makes a report misleading.
+const misleads = 0.01
+
+// misleading says why a report may be wrong as a whole, in a sentence for each reason.
+func misleading(r *replay.Report) (all []string) {
+	l := &r.Logs
+	for _, reason := range []struct {
+		part, of uint64
+		text     string
+	}{
+		{l.Unreadable, l.Lines, "%s of the lines could not be read, so their requests are missing."},
+		{l.NoAddress, r.Requests, "%s of the requests have a client that is no IP address. If the log has another text before the client, each of them counts as another caller. Give the format of the log with --format."},
+		{l.Span, r.Requests, "%s of the requests began long before the log, by their durations. If the unit of the durations is another one, give the format of the log with --format."},
+	} {
+		if ratio(reason.part, reason.of) >= misleads {
+			all = append(all, fmt.Sprintf(reason.text, share(reason.part, reason.of)))
+		}
+	}
+	return all
+}
+
 // notes say what the report cannot know, or may have wrong.
 func notes(r *replay.Report) (all []string) {
 	add := func(is bool, format string, args ...any) {

@@ -115,7 +115,7 @@ func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
 		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: totals(), Subjects: all,
-		Logs: replay.Logs{Lines: 8_120_452, Broken: 11, Late: 31, Sampled: 1, Errors: []replay.BrokenLine{
+		Logs: replay.Logs{Lines: 8_120_452, Unreadable: 11, Late: 31, Sampled: 1, Errors: []replay.BrokenLine{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
 		}},
@@ -182,6 +182,7 @@ func hostile() *replay.Report {
 		r.Untold[i].Attribute, r.Untold[i].Place, r.Untold[i].Effect = accesslog.Attribute("REQ("+Hostile+")"), long+Hostile, Hostile+long
 	}
 	r.Requests, r.Rules[0].Requests = math.MaxUint64, math.MaxUint64
+	r.Logs.Unreadable, r.Logs.NoAddress, r.Logs.Span = r.Logs.Lines, math.MaxUint64, math.MaxUint64
 	r.Rules[0].WhatIf.Rows[0] = replay.WhatIfRow{Limit: math.MaxUint64, Denied: math.MaxUint64, DeniedShare: 1, LogsShare: 1}
 	r.Rules[1].WhatIf.Rows = r.Rules[1].WhatIf.Rows[:1]
 	return r
