@@ -139,6 +139,65 @@ descriptors:
 	}
 }
 
+// TestReplayMisleading: a report that would mislead says so first, and --fail-if sees it.
+func TestReplayMisleading(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	flags := []string{
+		"replay", "--what-if", "none",
+		"--rules", write("rules.yaml", "domain: edge\ndescriptors:\n- {key: remote_address, rate_limit: {name: per-address, unit: minute, requests_per_unit: 3}}\n"),
+		"--map", write("map.yaml", "domain: edge\ndescriptors: [[remote_address=%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%]]\n"),
+	}
+	const timed = `$remote_addr - - [$time_local] "$request" $status $body_bytes_sent "-" "curl" $request_time`
+	for _, c := range []struct {
+		name, before, behind, format, figure string
+		denied                               bool
+	}{
+		{name: "plain", denied: true},
+		{name: "a known prefix", before: "2026-05-26T01:50:01.00000791%dZ stdout F ", denied: true},
+		{name: "an unknown prefix", before: "a %d b ", figure: "no_address"},
+		{name: "Apache's microseconds", behind: " %d00000", denied: true},
+		{name: "microseconds as seconds", behind: " %d00000", format: timed, figure: "span"},
+		{name: "another program", behind: "\nstarted worker %d", denied: true, figure: "unreadable"},
+	} {
+		var log strings.Builder
+		for i := range 9 {
+			line := fmt.Sprintf(`192.0.2.7 - - [23/Nov/2026:12:00:0%d +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`, i)
+			if c.before != "" {
+				line = fmt.Sprintf(c.before, i) + line
+			}
+			if c.behind != "" {
+				line += fmt.Sprintf(c.behind, i+1)
+			}
+			log.WriteString(line + "\n")
+		}
+		page := filepath.Join(dir, "report.html")
+		args := append(append([]string{}, flags...), write("log", log.String()), "--html", page)
+		if c.format != "" {
+			args = append(args, "--format", c.format)
+		}
+		_, text, errs := command(t, "", args...)
+		_, object, _ := command(t, "", append(args, "--json")...)
+		first, _, _ := strings.Cut(text, "\n")
+		if misleads := c.figure != ""; strings.HasPrefix(first, "Misleading: ") != misleads || strings.HasPrefix(object, "{\n  \"misleading\": ") != misleads ||
+			strings.Contains(readAll(t, page), ">Misleading: ") != misleads || strings.Contains(text, "denied 66.7 %") != c.denied {
+			t.Errorf("%s: %s%s", c.name, text, errs)
+		}
+		for _, figure := range []string{"unreadable", "no_address", "span"} {
+			code, _, errs := command(t, "", append(args, "--fail-if", figure)...)
+			if want := map[bool]int{true: 1}[figure == c.figure]; code != want {
+				t.Errorf("%s, --fail-if %s: exit %d: %s", c.name, figure, code, errs)
+			}
+		}
+	}
+}
+
 // TestReplayOwnLog: a JSON log with names of its own is read by the format in Envoy's configuration, or
 // by the fields of a mapping file beside it.
 func TestReplayOwnLog(t *testing.T) {

@@ -8,9 +8,9 @@ type Report struct {
 	// Misleading has a sentence for each reason why the report may be wrong as a whole. Package report
 	// writes them, so the engine leaves it empty.
 	Misleading []string `json:"misleading,omitempty"`
-	Requests uint64 `json:"requests"`
-	Allowed  uint64 `json:"allowed"`
-	Denied   uint64 `json:"denied"`
+	Requests   uint64   `json:"requests"`
+	Allowed    uint64   `json:"allowed"`
+	Denied     uint64   `json:"denied"`
 	// Near counts admitted requests after which at most a tenth of a limit remained that is enforced.
 	Near uint64 `json:"near"`
 	// Unlimited counts allowed requests that no rule limited.
