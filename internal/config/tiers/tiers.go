@@ -99,7 +99,7 @@ func (t *tiersReader) read(src files.File) {
 		t.Report.Addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
 		return
 	}
-	d := &strict.Decoder{File: t.file, Report: t.Report, HideValues: true}
+	d := &strict.Decoder{File: t.file, Report: t.Report, Warn: t.Warn, HideValues: true}
 	var doc tiersDoc
 	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&doc).Elem(), nil)
 	t.tiers(d, &doc)
