@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -189,6 +190,47 @@ func TestDeployments(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLastFileOfTheReference removes the last file of rules while rls runs in place of
+// envoyproxy/ratelimit: then no request is limited. A lock file of Emacs changes nothing.
+func TestLastFileOfTheReference(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	path := filepath.Join(root, "config.yaml")
+	lock := func() error { return os.Symlink("user@host.4711", filepath.Join(root, ".#config.yaml")) }
+	if err := errors.Join(lock(), os.WriteFile(path, []byte(dropInRules), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	d := startDropIn(t, asRatelimit(t), []string{"SLIDEGATE_STORE_TYPE=memory", "RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_IGNOREDOTFILES=false"})
+	client := rlsv3.NewRateLimitServiceClient(connect(t, process.Address(d.port+1), grpc.WithTransportCredentials(insecure.NewCredentials())))
+	until := func(what string, want rlsv3.RateLimitResponse_Code) {
+		t.Helper()
+		err := d.Until(func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			out, err := client.ShouldRateLimit(ctx, question(1, "api_key=alice"))
+			if got := out.GetOverallCode(); err == nil && got != want {
+				err = fmt.Errorf("got %v, want %v", got, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", what, err, d.Output())
+		}
+	}
+	until("with rules", rlsv3.RateLimitResponse_OVER_LIMIT)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	until("without a file", rlsv3.RateLimitResponse_OK)
+	if !strings.Contains(d.Output(), "rls limits no request, as envoyproxy/ratelimit does") {
+		t.Errorf("nothing is said of it:\n%s", d.Output())
+	}
+	if err := os.WriteFile(path, []byte(dropInRules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until("with rules again", rlsv3.RateLimitResponse_OVER_LIMIT)
 }
 
 // TestTheExampleIsNeverServedByMistake starts rls, not as ratelimit, with variables of

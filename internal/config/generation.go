@@ -106,7 +106,7 @@ func (l *loader) settled() bool {
 		return true
 	}
 	now := files.List(l.paths, l.settings.Rules.Which())
-	return slices.Equal(now.Files, l.listed.Files) &&
+	return slices.Equal(now.Files, l.listed.Files) && slices.Equal(now.Dangles, l.listed.Dangles) &&
 		slices.Equal(now.Skipped, l.listed.Skipped) && slices.Equal(now.Failed, l.listed.Failed)
 }
 
@@ -165,15 +165,22 @@ func (l *loader) readFiles() {
 	if info, err := os.Stat(s.Path); err == nil && !info.IsDir() && slices.Equal(l.paths, []string{s.Path}) {
 		l.noDirectory("rules.path is a file", false, s.Prefix != "")
 	}
-	listed := files.List(l.paths, l.settings.Rules.Which())
+	listed := files.List(l.paths, s.Which())
 	l.listed = *listed
-	if len(listed.Files)+len(listed.Failed) == 0 {
-		l.report.Addf(l.paths[0], 0, "", "the directory holds no %s", l.settings.Rules.Which())
+	switch {
+	case len(listed.Files)+len(listed.Failed) > 0:
+	case l.settings.Reference.Answers:
+		l.warn.Addf(l.paths[0], 0, "", "the directory holds no %s: rls limits no request, as envoyproxy/ratelimit does", s.Which())
+	default:
+		l.report.Addf(l.paths[0], 0, "", "the directory holds no %s", s.Which())
 	}
 	// Problems and warnings are in the order of the files.
-	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.Files, listed.Skipped))) {
+	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.Files, listed.Dangles, listed.Skipped))) {
 		l.report.File(file)
 		l.warn.File(file)
+	}
+	for _, link := range listed.Dangles {
+		l.warn.Addf(link, 0, "", "ignored: a symbolic link that leads nowhere")
 	}
 	for _, file := range listed.Skipped {
 		if l.portable {

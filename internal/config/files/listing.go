@@ -3,10 +3,12 @@ package files
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
@@ -18,6 +20,7 @@ const Stdin = "-"
 type Listing struct {
 	Files   []string         // of rules, sorted
 	Skipped []string         // regular files of other names, sorted
+	Dangles []string         // symbolic links in a directory that lead nowhere, in its order
 	Failed  []strict.Problem // paths and directories that cannot be read
 	Ways    []string         // directories, and links that lead nowhere: a change in them may change the rest
 }
@@ -172,12 +175,7 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 	if mode&os.ModeSymlink != 0 {
 		info, err := os.Stat(path)
 		if err != nil {
-			// The target is missing. If the link has the name of a rules file, it stays in the
-			// list, and reading it is a problem.
-			w.Ways = append(w.Ways, path)
-			if isRulesFile(path) {
-				w.Files = append(w.Files, path)
-			}
+			w.link(path, err)
 			return nil
 		}
 		mode, leadsTo = info.Mode().Type(), resolved(path)
@@ -202,6 +200,18 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 		w.Files = append(w.Files, path)
 	}
 	return nil
+}
+
+// link lists a link whose target cannot be looked at. One that leads nowhere has no rules: Emacs
+// locks a file with such a link. If rls may not see the target, reading it is a problem.
+func (w *walk) link(path string, err error) {
+	w.Ways = append(w.Ways, path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR):
+		w.Dangles = append(w.Dangles, path)
+	case w.All || isRulesFile(path):
+		w.Files = append(w.Files, path)
+	}
 }
 
 // resolved returns a path without symbolic links, or the absolute path if a link cannot be
