@@ -223,8 +223,8 @@ func observed(share float64, key string) bool {
 
 // settleQuota makes all quota limits observed if one alternative of the request passes
 // anyway, so that none of them can deny. Such an alternative is a quota rule that is
-// observed or unlimited. If every rule is a quota rule, a descriptor without a limit is
-// one too.
+// observed. If every rule is a quota rule, a descriptor without a rule is one too. An
+// unlimited descriptor has no quota, so it is no alternative.
 func (c *Call) settleQuota() {
 	v := &c.verdict
 	all, passes := c.rules.quota, false
@@ -233,8 +233,7 @@ func (c *Call) settleQuota() {
 		passes = passes || s.Quota && s.Mode == window.Observe
 	}
 	for i := range v.Matches {
-		m := &v.Matches[i]
-		passes = passes || m.Unlimited && (all || m.Rule.Quota) || all && !v.limits(i)
+		passes = passes || all && !v.Matches[i].Unlimited && !v.limits(i)
 	}
 	if !passes {
 		return

@@ -150,9 +150,20 @@ func TestModes(t *testing.T) {
 			{0, costs(request("b=x"), 2), "OK ok:0 by b"},
 			{0, request("a=x", "b=x"), "OK ok:0 over:0"},
 		}, nil},
-		{"so does an unlimited one", nil, []Rule{with(rule("a", Terms{Unlimited: true}, anyOf("a")), quota), with(b, quota)}, []ask{
-			{0, costs(request("b=x"), 2), "OK ok:0 by b"},
-			{0, request("a=x", "b=x"), "OK unlimited over:0"},
+		{"an unlimited one is no alternative", nil, []Rule{with(rule("a", Terms{Unlimited: true}, anyOf("a")), quota), with(rule("b", per(1, minute), anyOf("b")), quota)}, []ask{
+			{0, request("a=x", "b=x"), "OK unlimited ok:0 by b"},
+			{0, request("a=x", "b=x"), "OVER unlimited over:0 by b in 1m0s"},
+			{0, request("a=x"), "OK unlimited"},
+		}, nil},
+		{"nor is one that is unlimited for a tier", nil, []Rule{
+			with(Rule{Name: "k", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string]Terms{"starter": {Unlimited: true}}, Terms: per(1, minute)}, quota), with(rule("b", per(1, minute), anyOf("b")), quota),
+		}, []ask{
+			{0, request("api_key=acme-key", "b=x"), "OK unlimited ok:0 by b"},
+			{0, request("api_key=acme-key", "b=x"), "OVER unlimited over:0 by b in 1m0s"},
+		}, nil},
+		{"nor is one where all are quota rules", (*Rules).QuotaAll, []Rule{rule("a", Terms{Unlimited: true}, anyOf("a")), rule("b", per(1, minute), anyOf("b"))}, []ask{
+			{0, request("a=x", "b=x"), "OK unlimited ok:0 by b"},
+			{0, request("a=x", "b=x"), "OVER unlimited over:0 by b in 1m0s"},
 		}, nil},
 		{"all are quota rules by setting", (*Rules).QuotaAll, []Rule{a, b}, []ask{
 			{0, request("a=x", "b=x"), "OK ok:0 ok:1 by b"},

@@ -181,9 +181,8 @@ type Decision struct {
 }
 
 // MaxChecks is the most checks that one request of the service may have, with every
-// store. Redis does nothing else while it decides a request. A check that searches a log
-// of 10,000 slots three times takes about 0.1 ms, so one request takes less than 5 ms.
-const MaxChecks = 48
+// store: one for each descriptor of the largest request.
+const MaxChecks = 256
 
 // The values of the wait argument of [Store.Take].
 const (

@@ -233,6 +233,9 @@ func parsePercentage(text, what string) (float64, error) {
 	return share / 100, nil
 }
 
+// maxLimits bounds the limits of a rule, or of a tier in it.
+const maxLimits = 48
+
 // someLimits reads one limit or a list of them; see someTerms.
 func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad, arms bool) (limits []policy.Limit, given bool) {
 	keys := setKeys(&t.limit)
@@ -257,8 +260,8 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad, arms
 	if len(t.Limits.Value) == 0 && !t.Limits.Bad {
 		r.decoder.Problem(t.Limits.Spot, "the list is empty")
 	}
-	if n := len(t.Limits.Value); n > window.MaxChecks {
-		r.decoder.Problem(t.Limits.Spot, "%d limits, but one request may meet at most %d: give the rule fewer", n, window.MaxChecks)
+	if n := len(t.Limits.Value); n > maxLimits {
+		r.decoder.Problem(t.Limits.Spot, "%d limits, but a rule may have at most %d: give the rule fewer", n, maxLimits)
 		return nil, true
 	}
 	lines := make(map[window.LogID]int)

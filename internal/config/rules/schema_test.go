@@ -78,7 +78,7 @@ func fieldSchemas() map[string]configtest.Object {
 		"priority":          {"enum": asAny(priorityNames())},
 		"choice":            {"enum": []any{"local", "allow", "deny", "report"}},
 		"retry_after":       configtest.Duration,
-		"limits":            {"minItems": 1, "maxItems": window.MaxChecks},
+		"limits":            {"minItems": 1, "maxItems": maxLimits},
 		"by_tier":           {"minProperties": 1},
 		"body":              {"maxLength": maxBody, "minLength": 1},
 		"status_text":       {"maxLength": maxOneLiner, "minLength": 1},

@@ -42,7 +42,7 @@ const (
 
 	// maxStreamLogs is the most logs in which one stream holds something. In a further one it
 	// has no room.
-	maxStreamLogs = 4 * window.MaxChecks
+	maxStreamLogs = 192
 
 	// maxSpares is the most logs of streams that a shard keeps for the next streams, and
 	// maxSpareBytes the most bytes of one of them: a few kilobytes in all.

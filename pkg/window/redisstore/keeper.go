@@ -27,7 +27,7 @@ const (
 	// is shorter. A person waits for them, and no request does.
 	keeperTimeout = time.Second
 	// maxKept is how many logs one round trip to a server reads or removes at most.
-	maxKept = window.MaxChecks
+	maxKept = maxShared
 	// resetMark ends the message that a log was removed. A refund's message is the key alone,
 	// which ends in a digit. Versions that do not know the mark do not take it for a key.
 	resetMark = " reset"

@@ -165,6 +165,24 @@ func (m *message) add(prefix string, checks []window.Check, decisions []window.D
 	m.pack(prefix, group)
 }
 
+// smallLog is how many hits a sliding log has at most that the script reads as a whole.
+const smallLog = 13
+
+// tooLong reports whether the script could have to search more than maxShared logs of the message.
+func (m *message) tooLong() bool {
+	if len(m.logChecks) <= maxShared {
+		return false
+	}
+	searched := 0
+	for i := range m.logChecks {
+		l := &m.logChecks[i].check.Limit
+		if l.Policy == window.InFlight || l.Policy == window.Sliding && l.Hits > smallLog {
+			searched++
+		}
+	}
+	return searched > maxShared
+}
+
 // addOf adds the checks of a mode, and returns the flags that they add to their group.
 func (m *message) addOf(mode window.Mode, checks []window.Check, decisions []window.Decision) (group byte) {
 	for i := range checks {

@@ -33,7 +33,7 @@ func (q *queue) push(m *message, most int) (removed *message) {
 }
 
 // take moves the first messages into batch, and returns how many. They fit into one call of the
-// script: it has at most window.MaxChecks checks, or one message.
+// script: it has at most maxShared checks, or one message.
 func (q *queue) take(batch []*message) (count int) {
 	checks := 0
 	for i := len(q.of) - 1; i >= 0; i-- {
@@ -41,7 +41,7 @@ func (q *queue) take(batch []*message) (count int) {
 		taken := 0
 		for taken < len(of) && count < len(batch) {
 			checks += len(of[taken].keys)
-			if checks > window.MaxChecks && count > 0 {
+			if checks > maxShared && count > 0 {
 				break
 			}
 			batch[count] = of[taken]

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -108,7 +109,8 @@ type Store struct {
 	keeper   script
 	ends     script
 	undoes   script
-	streams  string // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
+	splits   atomic.Bool // a request has taken several calls because it was too long
+	streams  string      // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
 	nodes    sync.Map // on a cluster: *redis.Client -> *node
 	keeping  sync.Once
@@ -242,7 +244,8 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 
 // Take implements [window.Store] with one call to Redis. Other requests for the same server
 // may share the call. If no check needs a log, there is no call. On a cluster, checks on
-// several slots take one call each: see the package comment.
+// several slots take one call each: see the package comment. So do the checks of a request
+// whose script could run for more than 5 ms.
 //
 // If ctx is already done, Take sends nothing and returns an error. Take returns before the
 // deadline of ctx, by a fifth of the remaining time and at least 2 ms. So the caller can
@@ -270,8 +273,8 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		return s.count(&Error{Class: ClassGone, Err: err})
 	}
 	m := newMessage()
-	if s.cluster != nil {
-		m.flags = modeAsks // the store may take back charges of requests on several slots
+	if s.cluster != nil || s.splits.Load() {
+		m.flags = modeAsks // the store may take back charges of requests that take several calls
 	}
 	m.add(s.opts.Prefix, checks, decisions)
 	if len(m.keys) == 0 {
@@ -282,6 +285,11 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	s.counts.calls.Add(1)
 	begun := s.limit(ctx, m)
 	deadline := m.deadline
+	if s.cluster == nil && m.tooLong() {
+		m.free()
+		s.splits.Store(true)
+		return s.count(s.takeAcross(ctx, deadline, 0, checks, decisions))
+	}
 	if s.cluster == nil {
 		return s.count(s.single.inDoubt(s.decide(ctx, s.single, m), begun, deadline))
 	}
@@ -290,7 +298,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		return s.count(err)
 	}
 	ended := m.ended
-	if !m.route() {
+	if !m.route() || m.tooLong() {
 		m.free()
 		return s.count(s.takeAcross(ctx, deadline, ended, checks, decisions))
 	}
