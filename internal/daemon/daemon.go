@@ -91,6 +91,10 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	}
 	// 3. Open the listeners, the store and the source of tiers.
 	if err := p.openAll(ctx, o); err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			o.Log.Info("stopped")
+			return nil
+		}
 		return err
 	}
 	// 4. Make the decider, the services and their servers.
@@ -192,7 +196,13 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	if err = p.openTracer(ctx, o.Version); err != nil {
 		return err
 	}
-	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog, p.answered()); err != nil {
+	loaded := func() {}
+	if s.Store.Type == settings.StoreMemory && s.Store.Memory.Snapshot != "" {
+		loaded = p.listeners.answerWhileLoading(s.Reference.Answers, p.log)
+	}
+	p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog, p.answered())
+	loaded()
+	if err != nil {
 		return err
 	}
 	p.open.add(p.store.close)

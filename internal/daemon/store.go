@@ -56,7 +56,7 @@ type store struct {
 // single requests go to sampledLog. answered is redisstore.Options.Answered.
 func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*store, error) {
 	if s.Store.Type == settings.StoreMemory {
-		return openMemory(s.Store.Memory, registry, log, sampledLog)
+		return openMemory(ctx, s.Store.Memory, registry, log, sampledLog)
 	}
 	r, err := openRedis(ctx, s, m, log, sampledLog, answered)
 	if err != nil {
@@ -65,9 +65,12 @@ func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, reg
 	return r.asStore(registry), nil
 }
 
+// openSnapshot is [snapshot.Open]. Tests replace it.
+var openSnapshot = snapshot.Open
+
 // openMemory opens the memory store, with its snapshot if the settings name one.
-func openMemory(s settings.Memory, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*store, error) {
-	m, err := snapshot.Open(s.Snapshot, bounds(s), log)
+func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*store, error) {
+	m, err := openSnapshot(ctx, s.Snapshot, bounds(s), log)
 	if err != nil {
 		return nil, fmt.Errorf("store.memory.snapshot: %w", err)
 	}

@@ -22,7 +22,7 @@ import (
 // TestFullStoreSaysWhatToDo fills a memory store.
 func TestFullStoreSaysWhatToDo(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	s, err := openMemory(settings.Memory{MaxKeys: 1}, prometheus.NewRegistry(), zap.NewNop(), zap.New(core))
+	s, err := openMemory(t.Context(), settings.Memory{MaxKeys: 1}, prometheus.NewRegistry(), zap.NewNop(), zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}

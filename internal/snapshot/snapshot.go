@@ -2,11 +2,13 @@ package snapshot
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -24,8 +26,9 @@ type Store struct {
 
 // Open returns a store with the logs of file. If there is no file, the store is empty. If Open
 // cannot use the file, it renames the file, and the store is empty. Open returns an error if
-// Close could not write the file. An empty name means no file.
-func Open(file string, o memstore.Options, log *zap.Logger) (*Store, error) {
+// Close could not write the file. An empty name means no file. If ctx ends while Open reads the
+// file, it returns the error of ctx, and the file stays as it is.
+func Open(ctx context.Context, file string, o memstore.Options, log *zap.Logger) (*Store, error) {
 	s := &Store{log: log}
 	if file != "" {
 		err := CheckDirectory(file)
@@ -38,7 +41,13 @@ func Open(file string, o memstore.Options, log *zap.Logger) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.load(o)
+		s.load(ctx, o)
+		if err := ctx.Err(); err != nil {
+			if s.Store != nil {
+				_ = s.Store.Close() // of the store in memory alone, which writes nothing
+			}
+			return nil, err
+		}
 	}
 	if s.Store == nil {
 		s.Store = memstore.New(o)
@@ -110,7 +119,7 @@ func begin(path string) (*os.File, error) {
 }
 
 // load reads the file. It leaves s.Store nil if there is no file, or no usable one.
-func (s *Store) load(o memstore.Options) {
+func (s *Store) load(ctx context.Context, o memstore.Options) {
 	file := zap.String("file", s.file)
 	f, err := os.Open(s.file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,8 +128,11 @@ func (s *Store) load(o memstore.Options) {
 	}
 	var loaded memstore.Loaded
 	if err == nil {
-		s.Store, loaded, err = memstore.Load(f, o)
+		s.Store, loaded, err = memstore.Load(&reader{ctx: ctx, file: f, log: s.log}, o)
 		_ = f.Close() // it was only read
+	}
+	if ctx.Err() != nil {
+		return
 	}
 	if err != nil {
 		s.putAside(err)
@@ -133,6 +145,39 @@ func (s *Store) load(o memstore.Options) {
 		return
 	}
 	s.log.Info("snapshot loaded", fields...)
+}
+
+// progress is how often the log says how much of a snapshot is read. Tests replace it.
+var progress = 2 * time.Second
+
+// A reader reads a file until ctx ends, and logs its progress.
+type reader struct {
+	ctx  context.Context
+	file *os.File
+	log  *zap.Logger
+
+	began, logged time.Time
+	read          int64
+}
+
+// Read implements [io.Reader].
+func (r *reader) Read(b []byte) (n int, err error) {
+	now := time.Now()
+	switch {
+	case r.ctx.Err() != nil:
+		return 0, r.ctx.Err()
+	case r.began.IsZero():
+		r.began, r.logged = now, now
+	case now.Sub(r.logged) >= progress:
+		r.logged = now
+		if info, err := r.file.Stat(); err == nil && info.Size() > 0 {
+			r.log.Info("loading the snapshot: rls is not ready yet", zap.String("file", r.file.Name()),
+				zap.Int64("percent", 100*r.read/info.Size()), zap.Duration("after", now.Sub(r.began)))
+		}
+	}
+	n, err = r.file.Read(b)
+	r.read += int64(n)
+	return n, err
 }
 
 // putAside renames a file that cannot be used, so that Close does not replace it.

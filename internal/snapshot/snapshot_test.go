@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,7 +28,7 @@ func oneHit(key string) []window.Check {
 func openSnapshot(t *testing.T, path string) (*Store, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
-	m, err := Open(path, memstore.Options{}, zap.New(core))
+	m, err := Open(t.Context(), path, memstore.Options{}, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +145,7 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 		filepath.Join(dir, "no", "dir"): "the directory " + filepath.Join(dir, "no") + " does not exist; create it",
 		filepath.Join(dir, strings.Repeat("n", 250)): "cannot create a file in the directory " + dir + ": file name too long",
 	} {
-		if _, err := Open(path, memstore.Options{}, zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, err := Open(t.Context(), path, memstore.Options{}, zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Open = %v, want one line with %q", err, want)
 		}
 	}
@@ -170,7 +172,7 @@ func TestSnapshotThatDoesNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	small, err := Open(path, memstore.Options{MaxKeys: 4}, zap.New(core))
+	small, err := Open(t.Context(), path, memstore.Options{MaxKeys: 4}, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +222,7 @@ func TestSnapshotBehindLinks(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"round", "lost"} {
-		if _, err := Open(filepath.Join(dir, name), memstore.Options{}, zap.NewNop()); err == nil {
+		if _, err := Open(t.Context(), filepath.Join(dir, name), memstore.Options{}, zap.NewNop()); err == nil {
 			t.Errorf("%s: got error %v, want that it leads nowhere", name, err)
 		}
 	}
@@ -280,5 +282,55 @@ func TestSnapshotSaysWhatWasWritten(t *testing.T) {
 	}
 	if got := logs.FilterMessage("snapshot written").All(); len(got) != 1 || got[0].ContextMap()["logs"] != int64(1) {
 		t.Errorf("got %v, want one line that says that one log was written", logs.All())
+	}
+}
+
+// TestStoppedWhileLoading ends the context while the file is read. The file stays as it is,
+// and the log has shown the progress until then.
+func TestStoppedWhileLoading(t *testing.T) {
+	before := progress
+	progress = 0
+	t.Cleanup(func() { progress = before })
+	dir := t.TempDir()
+	path := filepath.Join(dir, "logs")
+	m, _ := openSnapshot(t, path)
+	for i := range 5000 {
+		spend(t, m, fmt.Sprint("key ", i))
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	core, logs := observer.New(zapcore.DebugLevel)
+	var percent []int64
+	log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		percent = append(percent, logs.All()[logs.Len()-1].ContextMap()["percent"].(int64))
+		if len(percent) == 2 {
+			stop()
+		}
+		return nil
+	}))
+	if m, err := Open(ctx, path, memstore.Options{}, log); !errors.Is(err, context.Canceled) || m != nil {
+		t.Errorf("Open = %v, %v, want the error of its context", m, err)
+	}
+	if len(percent) != 2 || percent[0] <= 0 || percent[0] >= percent[1] || percent[1] >= 100 {
+		t.Errorf("the log says %v percent, want two parts of it", percent)
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, file) {
+		t.Errorf("the file has changed: %v", err)
+	}
+	if names := namesIn(t, dir); len(names) != 1 {
+		t.Errorf("files %q, want the snapshot alone", names)
+	}
+	m, _ = openSnapshot(t, path)
+	if spend(t, m, "key 4999") {
+		t.Error("a log is lost")
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -144,7 +144,7 @@ func together(t *testing.T, f Fixture, k tier.Key, r *tier.Record, err error) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	others := []tier.Key{byDigest("nobody has this"), {ID: "nobody is this"}, {ID: "an \xff invalid id"}, byDigest("nor this")}
+	others := []tier.Key{byDigest("unknown"), {ID: "an unknown id"}, {ID: "an \xff invalid id"}, byDigest("also unknown")}
 	results := b.LookupAll(ctx, append(others[:len(others):len(others)], k))
 	for i := range others {
 		if got := results[i]; got.Err != nil || got.Record.Subject != nil {
