@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// reported are rules that say nothing of charge, for usage that Envoy reports.
+// reported are rules without charge, for usage that Envoy reports.
 const reported = `
 domain: edge
 descriptors:
@@ -21,17 +21,22 @@ descriptors:
 `
 
 // TestUsageReportsThroughEnvoy has the requests that pass until usage that Envoy reports
-// after the response denies the next. The numbers of the drop-in mode are those of
-// envoyproxy/ratelimit.
+// after the response denies the next.
 func TestUsageReportsThroughEnvoy(t *testing.T) {
 	for _, tt := range []struct {
 		mode   string
 		env    string
 		rules  string
-		passes map[string]int // by rule; 0 is not asked
+		free   bool           // a response without a cost comes first
+		passes map[string]int // by rule
+		open   string         // a rule that denies nothing after these
+		advice int            // rules that rls gives advice about
 	}{
-		{"drop-in", "true", reported, map[string]int{"large": 3, "small": 3, "spend": 1}},
-		{"native", "false", reported, map[string]int{"large": 3, "small": 2}},
+		// envoyproxy/ratelimit lets one request more of small pass, when nothing remains.
+		{"drop-in", "true", reported, false, map[string]int{"large": 3, "small": 2, "spend": 1}, "", 0},
+		{"charge always", "false", strings.ReplaceAll(reported, "unit: hour", "charge: always, unit: hour"), false, map[string]int{"large": 3, "small": 2, "spend": 1}, "", 0},
+		// A report of 10 does not fit into 1, and is lost. That a response has cost 0 changes nothing.
+		{"native", "false", reported, true, map[string]int{"large": 5, "small": 2, "spend": 9}, "large", 3},
 	} {
 		t.Run(tt.mode, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, settings map[string]string) {
@@ -43,19 +48,25 @@ func TestUsageReportsThroughEnvoy(t *testing.T) {
 					{"small", "/budget", "small", "1"},
 					{"spend", "/spend", "ann", "20"},
 				} {
-					passes := tt.passes[kind.rule]
-					for range passes {
+					spend := func(cost string) {
+						t.Helper()
 						before := s.decisions(kind.rule)
-						c.want(200, 1, kind.path, "x-user", kind.user, "x-spend", kind.spends)
+						c.want(200, 1, kind.path, "x-user", kind.user, "x-spend", cost)
 						// One decision before the request, and one after the response.
 						eventually(t, "the usage to be reported", func() bool { return s.decisions(kind.rule) == before+2 })
 					}
-					if passes > 0 {
+					if tt.free {
+						spend("0")
+					}
+					for range tt.passes[kind.rule] {
+						spend(kind.spends)
+					}
+					if kind.rule != tt.open {
 						c.want(429, 2, kind.path, "x-user", kind.user, "x-spend", kind.spends)
 					}
 				}
-				if n := strings.Count(s.rls.Output(), "was asked with a cost of 0"); n != 2 {
-					t.Errorf("%d log lines of rules that were asked with 0, want one for each of two rules:\n%s", n, s.rls.Output())
+				if n := strings.Count(s.rls.Output(), "does not say how it charges"); n != tt.advice {
+					t.Errorf("%d log lines of rules that do not say how they charge, want %d:\n%s", n, tt.advice, s.rls.Output())
 				}
 			})
 		})

@@ -208,7 +208,6 @@ func (p *Account) ofDescriptor(ctx context.Context) {
 	}
 	p.query.Entries = nil // it has API keys
 	req.Descriptors = []Descriptor{{Entries: entries, Cost: 1}}
-	// A cost of 0 would teach the rule that its costs are usage reports.
 	c := Call{decider: &Decider{opts: Options{Subjects: p.query.Subjects, Wait: p.left}}, rules: rs, req: req}
 	c.prepare(ctx, window.MayWait)
 	for _, l := range c.lookups {

@@ -333,7 +333,7 @@ func TestAccountLeavesRulesAlone(t *testing.T) {
 		logsOf(t, rs, q, nil)
 	}
 	for i, r := range rs.rules {
-		if r.asked.Load() || r.meter != meters[i] {
+		if r.asked.Load() != askedCosts || r.meter != meters[i] {
 			t.Errorf("the rule %s was changed", r.Name)
 		}
 	}

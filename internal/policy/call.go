@@ -26,7 +26,7 @@ type Call struct {
 
 	checks    []window.Check    // one for each limit of the verdict
 	decisions []window.Decision // one for each check
-	differs   bool              // a limit has a usage other than usagePlain
+	records   bool              // a limit has LimitStatus.records
 	quota     bool              // a limit is one of several alternatives
 	part      []window.Check    // the checks of one of several store calls
 	partAt    []int             // their indexes in checks
@@ -94,14 +94,8 @@ func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) 
 // Prepare does what [Call.Decide] does before it asks the store, and returns the checks. Decide then
 // goes on from there. So a caller that knows the next requests can prepare them ahead, in their
 // order, and decide later. Prepare returns false if that could change a verdict: it depends on the
-// time or on requests before, or it teaches the rules something. Such a request has to begin anew
-// when its turn comes.
+// time or on requests before. Such a request has to begin anew when its turn comes.
 func (c *Call) Prepare(ctx context.Context) (checks []window.Check, ok bool) {
-	for i := range c.req.Descriptors {
-		if c.req.Descriptors[i].Cost == 0 {
-			return nil, false // the rule may learn that its costs are usage reports
-		}
-	}
 	if c.step != isBegun || c.req.Ending != "" || !c.prepare(ctx, window.MayWait) {
 		return nil, false
 	}
@@ -158,7 +152,7 @@ func (c *Call) unprepare() {
 	reuse.Reset(&c.checks)
 	reuse.Reset(&c.names)
 	c.domain = nil
-	c.differs, c.quota, c.clock, c.stream, c.exceeds = false, false, 0, streamState{}, ""
+	c.records, c.quota, c.clock, c.stream, c.exceeds = false, false, 0, streamState{}, ""
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is
@@ -259,10 +253,10 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 		}
 	}
 	v := &c.verdict
-	if c.differs {
-		c.recordReports(ctx, window.MayWait, c.decider.opts.Local, true)
+	if c.records {
+		c.recordDenied(ctx, window.MayWait, c.decider.opts.Local, true)
 		if some {
-			c.recordReports(ctx, window.MayWait, c.decider.opts.Store, false)
+			c.recordDenied(ctx, window.MayWait, c.decider.opts.Store, false)
 		}
 	}
 	c.fold()
@@ -279,9 +273,6 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 
 // fold makes the verdict of the decisions.
 func (c *Call) fold() {
-	if c.differs {
-		c.answerQuestions()
-	}
 	c.verdict.fold(c.decisions, c.rules.shadow)
 	if c.rules.jitters {
 		c.spread()
@@ -348,7 +339,7 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if err != nil {
 		return true, fmt.Errorf("the store could not decide: %w", err)
 	}
-	return !c.differs || c.recordReports(ctx, wait, o.Store, false), nil
+	return !c.records || c.recordDenied(ctx, wait, o.Store, false), nil
 }
 
 // remembered reports whether a denial was repeated from memory, so that there was no store call.

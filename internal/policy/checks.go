@@ -94,12 +94,13 @@ func (c *Call) addChecks(i int) {
 	if observe != tier.ObserveByRule && !rule.Always {
 		observed, ownObserve = observe == tier.ObserveOnly, !rs.shadow
 	}
-	usage := c.usageOf(rule, desc)
+	c.noteAsked(rule, desc)
+	records := c.recordsDenied(rule, desc)
 	for j := range terms.Limits {
 		s := v.addLimit(rule, i)
 		s.Limit, s.Cost = terms.Limits[j], rule.cost(desc.Cost)
 		s.Subject, s.Tier, s.Unresolved = who.id(), who.tier, who.unresolved
-		s.Quota, s.Own, s.usage = rule.Quota || rs.quota, isOwn, usage
+		s.Quota, s.Own, s.records = rule.Quota || rs.quota, isOwn, records
 		s.Observed, s.ShadowAll, s.OwnObserve = observed || rs.shadow, rs.shadow && !observed, ownObserve
 		c.addCheck(s, key, desc.Refund, who.known)
 	}
@@ -123,7 +124,7 @@ func (c *Call) addOverride(i int) {
 	if key := c.overrideKey(m.Limited(desc.Entries)); !c.mustWait {
 		s := c.verdict.addLimit(rule, i)
 		s.Limit, s.Cost = Limit{Limit: limit, Precision: precisionOf(limit), Name: rule.Name}, rule.cost(desc.Cost)
-		s.Quota, s.Observed, s.ShadowAll, s.usage = c.rules.quota, c.rules.shadow, c.rules.shadow, c.usageOf(rule, desc)
+		s.Quota, s.Observed, s.ShadowAll, s.records = c.rules.quota, c.rules.shadow, c.rules.shadow, c.recordsDenied(rule, desc)
 		c.addCheck(s, key, desc.Refund, nil)
 	}
 }
@@ -177,7 +178,7 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	check.Precision, check.Lease = s.Limit.Precision, s.Limit.Lease
 	switch s.Limit.Policy {
 	case window.InFlight:
-		s.usage = usagePlain // what is held is no usage
+		s.records = false // a request that is active holds its cost, and spends nothing
 		if !c.hold(s.Rule, check, refund) {
 			*s, *check = LimitStatus{}, window.Check{}
 			c.verdict.Limits, c.checks = c.verdict.Limits[:at], c.checks[:len(c.checks)-1]
@@ -190,10 +191,8 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	if s.Rule.Once.Entry != "" {
 		c.once(s, check)
 	}
-	if s.usage != usagePlain {
-		s.ask(check)
-		c.differs = c.differs || s.usage != usagePlain
-	}
+	s.records = s.records && !s.Mode.Unconditional()
+	c.records = c.records || s.records
 	s.Period = check.Period
 }
 

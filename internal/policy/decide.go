@@ -128,12 +128,9 @@ type Options struct {
 	// labels that are no days. Wrap it to sample them. Nil disables
 	// them.
 	Log *zap.Logger
-	// NeverLearns says that a cost of 0 only asks: no rule learns from it that its costs are usage
-	// reports.
-	NeverLearns bool
-	// Learned gets a line for each rule that learns that its costs are usage reports. Nil
-	// disables the lines.
-	Learned *zap.Logger
+	// Advice gets a line for each rule that should say how it charges: it gets quota checks, which
+	// are costs of 0, and other costs. Nil disables the lines.
+	Advice *zap.Logger
 	// Unknown gets a warning for each request whose domain has no rules. Wrap it to
 	// sample them. Nil disables the warnings.
 	Unknown *zap.Logger
@@ -216,7 +213,7 @@ func (d *Decider) Swap(rules *Rules) {
 	if d.opts.Hits != nil {
 		rules.meterHits(d.opts.Hits)
 	}
-	rules.keepAsked(d.rules.Load())
+	rules.keepOverridden(d.rules.Load())
 	d.rules.Store(rules)
 }
 

@@ -51,13 +51,12 @@
 // another entry, the names of its logs are found in the store, parsed, and made again from the
 // values: only a log that a request would get counts.
 //
-// # Usage reports
+// # Usage updates
 //
 // Envoy may ask a rule before a request, with a cost of 0, and report the cost after the
-// response. So a rule without a choice of charge learns: once it was asked with 0, its costs
-// have the mode [window.Always]. One bit for each rule keeps that, in this process. With
-// [Rules.ReportUsage], a denied cost above 1 is recorded by a second call of the store if
-// something remained, and a question asks under a limit that is larger by one.
+// response. Such a cost is recorded even if it is denied if the rule says charge: always, or if
+// the call says that its stream has ended. No history decides that. With [Rules.ReportUsage], a
+// denied cost above 1 is recorded by a second call of the store if something remained.
 //
 // # Deny and error
 //

@@ -34,7 +34,7 @@ type ExplainOptions struct {
 // explanation has no values of API keys. Explain returns the errors of Decide, and one for a
 // domain without rules, which Decide allows. It is safe for concurrent use.
 func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*Explanation, error) {
-	d := &Decider{opts: Options{NeverLearns: true, Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved}}
+	d := &Decider{opts: Options{Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved}}
 	c := Call{decider: d, rules: rs, req: req}
 	if err := c.decideUncounted(ctx); err != nil {
 		return nil, err
@@ -164,10 +164,8 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 		mode = ", charged even if the request is denied"
 	case s.Quota:
 		mode = ", one of several quota rules"
-	case s.usage == usageLarge:
+	case s.records:
 		mode = ", recorded even if it does not fit while something remains"
-	case s.usage == usageQuestion:
-		mode = ", a question that passes at the limit"
 	}
 	e.addf("  rule %s%s: %s%s", s.Rule.Name, who, FormatLimit(s.Limit.Limit), mode)
 	if text := s.countsHow(); text != "" {
@@ -204,6 +202,9 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 		e.addf("    cost  %d, has room, %d remain", s.Cost, d.Remaining)
 	default:
 		e.addf("    cost  %d, has no room for %v", s.Cost, d.RetryAfter.Round(time.Millisecond))
+	}
+	if s.Cost == 0 && s.Rule.asked != nil && s.Mode != window.Refund {
+		e.addf("    a cost of 0 asks and charges nothing; if usage is reported after the response, the rule needs charge: always")
 	}
 	if share := s.Rule.RetryJitter; share > 0 && s.MayDeny() {
 		e.addf("    retry_jitter %.4g%%: a caller who must wait is told a wait that is longer by up to this share, and this caller by %.2g%%", 100*share, 100*share*s.place)

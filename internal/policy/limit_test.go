@@ -186,33 +186,6 @@ func TestOrderOfPolicies(t *testing.T) {
 	}
 }
 
-// TestQuestionsOfPolicies: with the usage reports of envoyproxy/ratelimit, a question asks under
-// a limit that is larger by one, but not of a bucket or of requests in flight. A rule that has
-// learned that its costs are reports does not force a hold.
-func TestQuestionsOfPolicies(t *testing.T) {
-	for _, tt := range []struct {
-		l     Limit
-		usage usage
-		hits  uint64
-		mode  window.Mode
-	}{
-		{slidingLimit, usageQuestion, 101, window.Enforce},
-		{fixedLimit, usageQuestion, 1001, window.Enforce},
-		{counterLimit, usageQuestion, 1_000_001, window.Enforce},
-		{bucketLimit, usageQuestion, 50, window.Enforce},
-		{inFlightLimit, usageQuestion, 20, window.Enforce},
-		{bucketLimit, usageReport, 50, window.Always},
-		{fixedLimit, usageReport, 1000, window.Always},
-		{inFlightLimit, usageReport, 20, window.Enforce},
-	} {
-		s := LimitStatus{Limit: tt.l, usage: tt.usage}
-		check := window.Check{Limit: tt.l.Limit}
-		if s.ask(&check); check.Limit.Hits != tt.hits || check.Mode != tt.mode || s.Mode != tt.mode {
-			t.Errorf("%v, usage %d: asks %d in the mode %v, want %d in %v", tt.l.Policy, tt.usage, check.Limit.Hits, check.Mode, tt.hits, tt.mode)
-		}
-	}
-}
-
 // TestExplainPolicies: an explanation says how a limit counts.
 func TestExplainPolicies(t *testing.T) {
 	month, err := calendar.New(calendar.Spec{Unit: "month", TimeZone: "Europe/Berlin"})

@@ -145,11 +145,10 @@ type Rule struct {
 	// that a request matches must have room. A quota rule has one limit.
 	Quota bool
 	// Always records the cost even over the limit and even if the request is denied: a
-	// usage report.
+	// usage update.
 	Always bool
-	// AllowedOnly keeps costs from ever being taken for usage reports: the file says
-	// "charge: allowed". Without it and without Always, costs are reports once the rule was
-	// asked with a cost of 0.
+	// AllowedOnly says that the file has "charge: allowed", which is the default but for
+	// [Rules.ReportUsage].
 	AllowedOnly bool
 	// Factor multiplies the cost of every request. Zero means 1.
 	Factor uint64
@@ -201,9 +200,8 @@ type Rule struct {
 	meter      Meter
 	hits       HitMeter // nil: hits are not counted
 
-	learns  bool         // the rule may learn that its costs are usage reports
-	reports bool         // Rules.ReportUsage, if learns
-	asked   *atomic.Bool // with a cost of 0
+	reports bool           // Rules.ReportUsage, if the file does not say how the rule charges
+	asked   *atomic.Uint32 // see Call.noteAsked; nil: no advice about charge is needed
 }
 
 // identityPart is one entry whose value is part of the name of the log.
@@ -393,10 +391,9 @@ func (rs *Rules) ObserveAll() { rs.shadow = true }
 // called before rules are added.
 func (rs *Rules) QuotaAll() { rs.quota = true }
 
-// ReportUsage makes rules without a choice of charge take usage reports as
+// ReportUsage makes rules without a choice of charge take usage updates as
 // envoyproxy/ratelimit does. A cost above 1 that does not fit while something remains is
-// recorded and denied. A question, which is a cost of 0, passes while the limit is not
-// exceeded. It must be called before domains and rules are added.
+// recorded and denied. It must be called before domains and rules are added.
 func (rs *Rules) ReportUsage() { rs.reports = true }
 
 // ErrMissing is the error of every request while the rules are [Rules.Missing].
@@ -422,8 +419,7 @@ func (rs *Rules) AddDomain(name string) error {
 		d := &domain{name: name, override: &Rule{
 			owner: rs, Domain: name, Name: OverrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
 			RetryJitter: rs.jitter,
-			// No file can say charge: allowed for it.
-			learns: rs.reports, reports: rs.reports, asked: new(atomic.Bool),
+			reports:     rs.reports,
 		}}
 		rs.domains[name], rs.first = d, cmp.Or(rs.first, d)
 	}
@@ -501,9 +497,11 @@ func (rs *Rules) Add(r Rule) error {
 		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
 	}
 	r.owner = rs
-	r.asked = new(atomic.Bool)
-	r.learns = !r.Always && !r.AllowedOnly && r.Once.Entry == ""
-	r.reports = r.learns && rs.reports
+	if !r.Always && !r.AllowedOnly && r.Once.Entry == "" {
+		if r.reports = rs.reports; !r.reports && !r.Terms.inFlight() {
+			r.asked = new(atomic.Uint32)
+		}
+	}
 	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
 	rs.jitters = rs.jitters || r.RetryJitter > 0

@@ -27,8 +27,8 @@ type LimitStatus struct {
 
 	undecided bool // the store of the limit's scope did not decide
 	ownDay    bool // Limit.Calendar starts on the day of the subject's label
-	recorded  bool // recordReports has recorded the cost
-	usage     usage
+	records   bool // a cost that is denied while something remains is recorded
+	recorded  bool // recordDenied has recorded the cost
 
 	Decision window.Decision
 	// Period is the period of a calendar in which this process's clock is; zero for any other
@@ -36,7 +36,7 @@ type LimitStatus struct {
 	Period window.Period
 
 	place float64 // see Told
-	room  uint64  // what remained before recordReports has recorded the cost
+	room  uint64  // what remained before recordDenied has recorded the cost
 }
 
 // Over reports whether the limit had no room and is not only observed.

@@ -101,7 +101,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	case rules.empty():
 		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
-	o := policy.Options{Store: store, NearLimit: 1, NeverLearns: true}
+	o := policy.Options{Store: store, NearLimit: 1}
 	l := &Limiter{scopes: []string{policy.RegionScope}}
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil

@@ -18,9 +18,8 @@
 //
 // A denied request records nothing here, so all of its cost is over the limit. envoyproxy/ratelimit
 // records it, and counts the part that still fitted as near_limit. So does Slidegate with
-// reference.usage_reports, unless the rule was asked with a cost of 0. A request that the store could
-// not decide adds to total_hits. It adds to within_limit or over_limit only if this process has
-// decided it.
+// reference.usage_reports. A request that the store could not decide adds to total_hits. It adds to
+// within_limit or over_limit only if this process has decided it.
 //
 // # Names
 //

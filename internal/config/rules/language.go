@@ -79,7 +79,7 @@ type rateLimit struct {
 	Replaces     strict.Field[[]strict.Field[replacement]]         `yaml:"replaces" doc:"names of rules that do not count where this one matches in the same request"`
 	Subject      strict.Field[string]                              `yaml:"subject" doc:"the key of the entry that says who is limited, and so whose tier counts"`
 	ByTier       strict.Field[strict.Ordered[strict.Field[terms]]] `yaml:"by_tier" doc:"limits for each tier; default is for every tier that is not named"`
-	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit. Without it: allowed, until the rule was asked with a cost of 0"`
+	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit, up to one limit more. The default is allowed"`
 	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
 	ChargeOnce   strict.Field[*chargeOnce]                         `yaml:"charge_once" doc:"requests with the same idempotency key are charged once, and answered as the first one was"`
 	Divide       strict.Field[uint64]                              `yaml:"divide" doc:"how many regions have a fixed part of each limit of the rule, from 1 to 1000: this region admits its part, rounded down, without asking the others"`

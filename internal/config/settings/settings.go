@@ -284,7 +284,7 @@ type Compare struct {
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
 	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method"`
-	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
+	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied"`
 	LocalCache   bool             `yaml:"local_cache" doc:"count denials that rls repeats from memory (store.local_keys) as over_limit_with_local_cache, besides over_limit"`
 	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd, and labels of reference.metrics: name=value, several separated by commas"`
 	Metrics      ReferenceMetrics `yaml:"metrics"`
