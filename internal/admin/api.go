@@ -188,50 +188,6 @@ func readBody(w http.ResponseWriter, r *http.Request, v any, example string) (ok
 	return true
 }
 
-// strictJSON decodes one JSON object. It refuses unknown fields and texts after the object.
-// Errors repeat no value of the text, which may be an API key.
-func strictJSON(data []byte, v any) error {
-	if !utf8.Valid(data) {
-		return errors.New("is not UTF-8")
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	err := d.Decode(v)
-	var wrongType *json.UnmarshalTypeError
-	var refused *badBodyError
-	switch {
-	case err == nil:
-		if _, err = d.Token(); !errors.Is(err, io.EOF) {
-			return errors.New("something follows the JSON object")
-		}
-		return nil
-	case errors.As(err, &refused):
-		return refused
-	case errors.As(err, &wrongType) && wrongType.Field != "":
-		return fmt.Errorf("%s is not of the right type: expected %s", wrongType.Field, jsonType(wrongType.Type.Kind().String()))
-	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return fmt.Errorf("unknown field %s", repeated(strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)))
-	default:
-		return errors.New("is not a JSON object of the right form")
-	}
-}
-
-func jsonType(kind string) string {
-	switch {
-	case strings.HasPrefix(kind, "uint"), strings.HasPrefix(kind, "int"):
-		return "a whole number that is not negative"
-	case kind == "string":
-		return "a string"
-	default:
-		return "another type"
-	}
-}
-
-// A badBodyError is a mistake in a body that its type finds.
-type badBodyError struct{ text string }
-
-func (e *badBodyError) Error() string { return e.text }
-
 // answer writes v as JSON.
 func answer(w http.ResponseWriter, v any) {
 	data, err := json.Marshal(v)
