@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -463,12 +464,48 @@ func TestClientsCannotForgeStreams(t *testing.T) {
 		cancel()
 		all.Wait()
 		f.wantPlaces(20)
+		f.oneAddressTakesFive()
 		for _, problem := range []string{"no_stream", "negative_hits", "charge_at_end", "end_at_request", "end_without_stream"} {
 			if n := metric(t, f.rls, `slidegate_in_flight_misuses_total{problem="`+problem+`"}`); n != "0" {
 				t.Errorf("%s calls with the problem %s", n, problem)
 			}
 		}
 	})
+}
+
+// oneAddressTakesFive has a client without a key start 20 uploads that do not end. It takes the 5
+// places of its address, and a customer at another address gets one of the others.
+func (f *inFlight) oneAddressTakesFive() {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.t.Context())
+	var all sync.WaitGroup
+	var denied atomic.Int64
+	attacker := inFlightClient(f.t, false)
+	attacker.Transport.(*http.Transport).DialContext = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).DialContext
+	for range 20 {
+		all.Go(func() {
+			body, client := io.Pipe() // the transport waits for the end of a body
+			context.AfterFunc(ctx, func() { client.CloseWithError(ctx.Err()) })
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.envoy.URL()+"/?does=hang", body)
+			if err != nil {
+				return
+			}
+			resp, err := attacker.Do(req)
+			if err != nil {
+				return
+			}
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusTooManyRequests {
+				denied.Add(1)
+			}
+		})
+	}
+	eventually(f.t, "15 uploads of the address to be denied", func() bool { return denied.Load() == 15 })
+	f.wantPlaces(15)
+	wantStatus(f.t, f.get("/", "x-api-key", "customer").status, http.StatusOK)
+	cancel()
+	all.Wait()
+	f.wantPlaces(20)
 }
 
 // TestEndsAreHeardByAnotherInstance charges with one instance of rls and ends with another one, on
