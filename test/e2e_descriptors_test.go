@@ -303,6 +303,20 @@ func descriptorsFor(t *testing.T) string {
 	}
 }
 
+// TestEnvoyAcceptsSpellings holds Envoy to the files whose spellings a replay reads as one.
+func TestEnvoyAcceptsSpellings(t *testing.T) {
+	t.Parallel()
+	if version := envoyVersion(t); version[0] == 1 && version[1] < 40 {
+		t.Skip("older versions do not know all of its fields")
+	}
+	for _, name := range []string{"plain", "spelled"} {
+		file := "../internal/config/envoyfile/testdata/protobuf/" + name + ".yaml"
+		if out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--mode", "validate", "--disable-hot-restart", "-c", file).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", file, err, out)
+		}
+	}
+}
+
 // TestReplayAsksAsEnvoyDoes sends requests of all kinds through Envoy, and compares what it asks
 // with what a replay of its access log asks.
 func TestReplayAsksAsEnvoyDoes(t *testing.T) {

@@ -39,11 +39,14 @@ func (r *reader) limits(list []strict.Field[rateLimit]) (out []*RateLimit) {
 	return out
 }
 
-// units are the units of limits that Envoy sends.
-var units = map[string]time.Duration{
-	"SECOND": time.Second, "MINUTE": time.Minute, "HOUR": time.Hour, "DAY": strict.Day,
-	"MONTH": 30 * strict.Day, "YEAR": 365 * strict.Day,
-}
+// units are the units of limits that Envoy sends, and unitNames their names by their numbers.
+var (
+	units = map[string]time.Duration{
+		"SECOND": time.Second, "MINUTE": time.Minute, "HOUR": time.Hour, "DAY": strict.Day,
+		"MONTH": 30 * strict.Day, "YEAR": 365 * strict.Day,
+	}
+	unitNames = []string{"UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"}
+)
 
 // UnitOf returns the length of a unit of a limit, or zero for an unknown one.
 func UnitOf(name string) time.Duration { return units[name] }
@@ -57,11 +60,7 @@ func (r *reader) limit(f *strict.Field[limitOverride], out *RateLimit) {
 		out.LimitFrom = metadataAttribute(&f.Value.Metadata.Value.Key.Value)
 	case 1:
 		fixed := &f.Value.Fixed.Value
-		length, ok := units[fixed.Unit.Value]
-		if !ok && fixed.Unit.Set && fixed.Unit.Value != "UNKNOWN" {
-			r.d.Problem(fixed.Unit.Spot, "%s", strict.NotOneOf(fixed.Unit.Value, []string{"SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"}))
-		}
-		if ok {
+		if length := units[unitNames[r.enum(&fixed.Unit, unitNames)]]; length > 0 {
 			out.Limit = &window.Limit{Hits: fixed.Requests.Value, Window: length}
 		}
 	}
@@ -150,13 +149,9 @@ func (r *reader) action(f *strict.Field[action]) Action {
 func (r *reader) metadataAction(out Action, m *metaAction) Action {
 	out.Kind, out.Key, out.Value, out.SkipIfAbsent = Metadata, m.Key, string(m.Default), m.Skip
 	out.Parts = []Part{{Attribute: metadataAttribute(&m.From.Value)}}
-	switch m.Source.Value {
-	case "", "DYNAMIC", "0":
-	case "ROUTE_ENTRY", "1":
+	if r.enum(&m.Source, []string{"DYNAMIC", "ROUTE_ENTRY"}) == 1 {
 		out.Kind, out.Parts = RouteMetadata, nil
 		out.Path = append([]string{m.From.Value.Key}, pathOf(&m.From.Value)...)
-	default:
-		r.d.Problem(m.Source.Spot, "%s", strict.NotOneOf(m.Source.Value, []string{"DYNAMIC", "ROUTE_ENTRY"}))
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package envoyfile
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -175,17 +176,7 @@ func (r *reader) perRoute(a *anything) *PerRoute {
 	var p perRoute
 	a.into(r.d, &p)
 	out := &PerRoute{Place: r.at(a.Spot), Domain: p.Domain, Limits: r.limits(p.Limits)}
-	options := []string{"OVERRIDE", "INCLUDE", "IGNORE"}
-	if p.VH.Set {
-		i := slices.Index(options, p.VH.Value)
-		if i < 0 {
-			i = slices.Index([]string{"0", "1", "2"}, p.VH.Value)
-		}
-		if i < 0 {
-			r.d.Problem(p.VH.Spot, "%s", strict.NotOneOf(p.VH.Value, options))
-		}
-		out.VH = VH(max(0, i))
-	}
+	out.VH = VH(r.enum(&p.VH, []string{"OVERRIDE", "INCLUDE", "IGNORE"}))
 	for i, l := range p.Limits {
 		if l.Value.Stage.Value != 0 || l.Value.DisableKey != "" {
 			r.d.Problem(p.Limits[i].Spot, "Envoy does not accept stage and disable_key here: remove them, or move the list below route")
@@ -384,6 +375,22 @@ func (r *reader) format(s strict.Spot, text string) []Part {
 		r.d.Problem(s, "%v", err)
 	}
 	return parts
+}
+
+// enum returns the number of an enum's value, 0 if it is not set or wrong. Envoy reads the number, and
+// the name in any case.
+func (r *reader) enum(f *strict.Field[string], names []string) int {
+	if !strict.Given(f) {
+		return 0
+	}
+	n := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, f.Value) })
+	if number, err := strconv.Atoi(f.Value); err == nil && number >= 0 && number < len(names) {
+		n = number
+	}
+	if n < 0 {
+		r.d.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
+	}
+	return max(n, 0)
 }
 
 func bits(r *reader, f *strict.Field[uint64], most int) int {

@@ -8,6 +8,9 @@
 // rate_limits. A key or a value that it does not know there is a problem, because a replay without
 // it would be wrong.
 //
+// Values have the spellings that Envoy accepts: those of protobuf in JSON, and those that its reader of
+// YAML adds.
+//
 // # What is not supported
 //
 // Scoped routes, virtual hosts from a management server, matcher trees in place of routes, limits

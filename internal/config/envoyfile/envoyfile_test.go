@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -72,6 +73,23 @@ func TestPlaces(t *testing.T) {
 	}
 	if _, err := Read("nowhere.yaml"); err == nil || !strings.Contains(err.Error(), "nowhere.yaml") {
 		t.Errorf("no file: got %v", err)
+	}
+}
+
+// TestProtobufSpellings reads one configuration in two spellings. Envoy accepts both, see
+// TestEnvoyAcceptsSpellings.
+func TestProtobufSpellings(t *testing.T) {
+	plain, err := Read("testdata/protobuf/plain.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spelled, err := Read("testdata/protobuf/spelled.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inPlain := cmp.Transformer("file", func(p Place) int { return p.Line })
+	if diff := cmp.Diff(plain, spelled, inPlain, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("(-plain +spelled)\n%s", diff)
 	}
 }
 

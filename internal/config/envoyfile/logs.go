@@ -10,7 +10,7 @@ import (
 // logs keeps the formats of the access logs of a manager. What cannot be read is left out: a log
 // format decides no descriptor.
 func (r *reader) logs(all []accessLog) {
-	quiet := &strict.Decoder{File: r.d.File, Report: &strict.Report{}, Warn: &strict.Report{}}
+	quiet := &strict.Decoder{File: r.d.File, Report: &strict.Report{}, Warn: &strict.Report{}, Proto: true}
 	for i := range all {
 		var l logger
 		all[i].Config.Value.into(quiet, &l)

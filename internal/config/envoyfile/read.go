@@ -99,7 +99,7 @@ func (r *reader) file(name string, data []byte) {
 		if root == nil {
 			continue
 		}
-		r.d = &strict.Decoder{File: name, Report: r.report, Warn: &strict.Report{}}
+		r.d = &strict.Decoder{File: name, Report: r.report, Warn: &strict.Report{}, Proto: true}
 		r.aliased = 0
 		r.snakes(root, 0)
 		r.walk(root, nil, place{})

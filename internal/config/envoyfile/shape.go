@@ -2,6 +2,7 @@ package envoyfile
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -39,7 +40,7 @@ func (a *anything) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
 		Value   strict.Field[anything] `yaml:"value"`
 	}{}
 	// What is wrong is reported when the node is read.
-	quiet := &strict.Decoder{File: d.File, Report: &strict.Report{}, Warn: &strict.Report{}}
+	quiet := &strict.Decoder{File: d.File, Report: &strict.Report{}, Warn: &strict.Report{}, Proto: true}
 	quiet.Decode(n, reflect.ValueOf(&peek).Elem(), p)
 	a.typ = shortType(peek.Type)
 	if strings.HasSuffix(a.typ, ".TypedStruct") {
@@ -233,12 +234,12 @@ type routeAction struct {
 	HostLiteral strict.Field[anything] `yaml:"host_rewrite_literal"`
 	HostHeader  strict.Field[anything] `yaml:"host_rewrite_header"`
 	HostPath    strict.Field[anything] `yaml:"host_rewrite_path_regex"`
-	HostAuto    strict.Field[anything] `yaml:"auto_host_rewrite"`
+	HostAuto    strict.Field[bool]     `yaml:"auto_host_rewrite"`
 }
 
 // rewritesHost reports whether Envoy changes the host after the rate limit.
 func (a *routeAction) rewritesHost() bool {
-	return a.Host.Set || a.HostLiteral.Set || a.HostHeader.Set || a.HostPath.Set || a.HostAuto.Set
+	return a.Host.Set || a.HostLiteral.Set || a.HostHeader.Set || a.HostPath.Set || a.HostAuto.Value
 }
 
 type weighted struct {
@@ -449,6 +450,9 @@ type whole int64
 // UnmarshalText reads a number.
 func (w *whole) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 64)
+	if f, inexact := strconv.ParseFloat(string(text), 64); err != nil && inexact == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		n, err = int64(f), nil // such as 5.0
+	}
 	if err != nil {
 		return fmt.Errorf("expected a whole number, got %s", strict.Quote(string(text)))
 	}

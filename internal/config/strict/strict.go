@@ -83,6 +83,10 @@ type Decoder struct {
 	// HideValues says that any value and any unknown key of the document may be secret.
 	// Problems then repeat none of them, and name places by index.
 	HideValues bool
+	// Proto says that the document is a message of protobuf in JSON, as Envoy reads it from YAML. A key
+	// with null is not set, quotes of numbers and truth values do not count, a number or a truth value
+	// can be the value of a message with the one key value, and a list can be its one item.
+	Proto bool
 	// Lines gets the line of every scalar and list by its path. Nil: no lines are kept.
 	Lines map[string]int
 
@@ -417,6 +421,9 @@ func (d *Decoder) Object(n *yaml.Node, v reflect.Value, p *Path) {
 			d.unknown(kv, v, keys, p)
 			continue
 		}
+		if target := follow(kv.value); d.Proto && target != nil && IsNull(target) {
+			continue
+		}
 		seen |= 1 << i
 		d.pair(kv, v.FieldByIndex(keys[i].Field.Index), d.below(kv, p))
 	}
@@ -488,6 +495,10 @@ func (d *Decoder) items(n *yaml.Node, v reflect.Value, p *Path) {
 		for i, c := range n.Content {
 			d.Decode(c, items.Index(i), &Path{Parent: p, Index: i, Item: c})
 		}
+		v.Set(items)
+	case d.Proto:
+		items := reflect.MakeSlice(v.Type(), 1, 1)
+		d.Decode(n, items.Index(0), &Path{Parent: p, Item: n})
 		v.Set(items)
 	case n.Kind == yaml.ScalarNode && isTextList(v.Type()):
 		d.scalar(n, v, p)
@@ -578,6 +589,15 @@ func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []pair {
 
 // scalar reads a single value.
 func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
+	if d.Proto && v.Kind() != reflect.String && n.Kind == yaml.MappingNode {
+		inner := unwrapped(n)
+		if len(n.Content) == 0 || inner != nil && IsNull(inner) {
+			return // the default
+		}
+		if inner != nil {
+			n = inner
+		}
+	}
 	if n.Kind != yaml.ScalarNode {
 		d.Problem(d.Spot(n, p), "expected %s, got %s", nameOfType(v.Type()), kindOf(n))
 		return
@@ -592,9 +612,17 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
 		d.badTag(n, p)
 		return
 	}
-	err := fits(n, tag, v)
-	if err == nil {
+	var err error
+	truth, isTruth := protoTruth(n.Value, tag)
+	switch isBool := v.Kind() == reflect.Bool; {
+	case d.Proto && isBool && isTruth:
+		v.SetBool(truth)
+	case d.Proto && !isBool:
 		err = SetText(v, n.Value)
+	default:
+		if err = fits(n, tag, v); err == nil {
+			err = SetText(v, n.Value)
+		}
 	}
 	switch {
 	case err == nil:
@@ -603,6 +631,14 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
 	default:
 		d.Problem(d.Spot(n, p), "%s", err)
 	}
+}
+
+// unwrapped returns the value of a message of protobuf that wraps one, or nil.
+func unwrapped(n *yaml.Node) *yaml.Node {
+	if len(n.Content) != 2 || n.Content[0].Value != "value" {
+		return nil
+	}
+	return follow(n.Content[1])
 }
 
 // badTag refuses a tag, without its text. A text that begins with ! and has no quotes is a tag,

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -41,6 +42,17 @@ func ParseTruth(text string) (value, ok bool) {
 	case "true", "yes", "on", "y":
 		return true, true
 	case "false", "no", "off", "n":
+		return false, true
+	}
+	return false, false
+}
+
+// protoTruth reads the words for true and false that Envoy accepts, in any case.
+func protoTruth(text, tag string) (value, ok bool) {
+	switch word := strings.ToLower(text); {
+	case slices.Contains([]string{"true", "t", "yes", "y", "on"}, word), word == "1" && tag == "!!str":
+		return true, true
+	case slices.Contains([]string{"false", "f", "no", "n", "off"}, word), word == "0" && tag == "!!str":
 		return false, true
 	}
 	return false, false
