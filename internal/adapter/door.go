@@ -26,6 +26,9 @@ type Call interface {
 	// ended, from the metadata of the gRPC call. Either may be empty. It is not called if both
 	// are.
 	SetStream(id, ending string)
+	// SetExceeds says that the message exceeds a bound of the transport, so that Decode got its
+	// beginning at most, and may have failed. what names the bound.
+	SetExceeds(what string)
 	// Forget removes the request and its result, API keys included, and keeps the memory.
 	Forget()
 }
@@ -71,9 +74,12 @@ func (d *Door[C]) Handle(ctx context.Context, wait bool, call *unary.Call, answe
 	c, begun := call.State.(C)
 	if !begun {
 		c = d.Get()
-		if err := c.Decode(call.Request); err != nil {
+		if err := c.Decode(call.Request); err != nil && call.Exceeds == "" {
 			d.Put(c)
 			return answer, true, wire.Unreadable(err)
+		}
+		if call.Exceeds != "" {
+			c.SetExceeds(call.Exceeds)
 		}
 		if call.RequestID != "" {
 			c.SetRequestID(call.RequestID)

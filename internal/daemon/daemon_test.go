@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -253,10 +254,29 @@ func testMessagesAreBounded(t *testing.T, s settings.Settings) {
 	s.GRPC.MaxMessageBytes = 1 << 20
 	r := start(t, s)
 	for size, want := range map[int]codes.Code{1 << 19: codes.OK, 1 << 21: codes.ResourceExhausted} {
-		_, err := r.ask(strings.Replace(demo, "demo-free", strings.Repeat("x", size), 1))
-		if status.Code(err) != want {
+		out, err := r.ask(strings.Replace(demo, "demo-free", strings.Repeat("x", size), 1))
+		if want != codes.OK && s.GRPC.Transport == settings.TransportUnary {
+			// An error would let the request pass.
+			if err != nil || out.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+				t.Errorf("a key of %d bytes: %v, %v, want OVER_LIMIT", size, out.GetOverallCode(), err)
+			}
+		} else if status.Code(err) != want {
 			t.Errorf("a key of %d bytes: %v, want %v", size, err, want)
 		}
+	}
+	if s.GRPC.Transport != settings.TransportUnary {
+		return
+	}
+	check := &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{
+		Http: &authv3.AttributeContext_HttpRequest{Body: strings.Repeat("x", 1<<21)},
+	}}}
+	out, err := authv3.NewAuthorizationClient(dial(t, r.GRPC[0])).Check(t.Context(), check)
+	if err != nil || out.GetDeniedResponse().GetStatus().GetCode() != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a check with a body of 2 MiB: %v, %v, want 431", out, err)
+	}
+	r.wantMetrics(`slidegate_degraded_answers_total{choice="deny"} 1`)
+	if lines := r.logs.FilterMessageSnippet("a request exceeds a bound").All(); len(lines) != 1 || lines[0].ContextMap()["domain"] != "edge" || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["bound"]), "grpc.max_message_bytes") {
+		t.Errorf("logged %v, want a line with the domain and what to do", lines)
 	}
 }
 

@@ -152,6 +152,7 @@ func (t transport) unary() *unary.Server {
 		Meters:            t.meters,
 		Mark:              t.mark,
 		Metadata:          fields,
+		Beyond:            true,
 		Log:               t.calls.log,
 	})
 }

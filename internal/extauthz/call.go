@@ -61,6 +61,9 @@ func (c *call) SetRequestID(id string) { c.request.ID = id }
 // SetStream implements [adapter.Call]. Envoy does not tell this service when a stream ends.
 func (c *call) SetStream(string, string) {}
 
+// SetExceeds implements [adapter.Call].
+func (c *call) SetExceeds(string) { c.in.oversized = true }
+
 // Forget implements [adapter.Call].
 func (c *call) Forget() {
 	c.in.forget()

@@ -389,9 +389,11 @@ ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
 ratelimit: "a";r=0;t=59
 retry-after: 59
 {"limit":1,"remaining":0,"retry_after":59,"rule":"a"}`},
-			// An unlimited quota rule always passes, so the others cannot deny.
+			// An unlimited quota rule is no alternative.
 			{time.Second, ask(descriptor("a=x"), descriptor("b=y"), descriptor("free=x")), `OK [OVER_LIMIT a 1/MINUTE left 0 reset 59] [OK b 2/MINUTE left 1 reset 60] [OK left 4294967295]
-{"metadata":{"backend":"b","only":{"b":null}}}`},
+ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
+ratelimit: "b";r=1;t=60
+{"limit":2,"metadata":{"backend":"b","only":{"b":null}},"remaining":1,"rule":"b"}`},
 		}, nil},
 		{"usage reports", setup{rules: []policy.Rule{perMinute("l", 5, always)}}, []step{
 			{0, ask(descriptor("l=x", costs(8))), `OVER_LIMIT [OVER_LIMIT l 5/MINUTE left 0 reset 0]

@@ -135,6 +135,13 @@ func (c *call) SetStream(id, ending string) {
 	c.request.Stream, c.request.Ending = policy.NewStreamID(id), ending
 }
 
+// SetExceeds implements [adapter.Call].
+func (c *call) SetExceeds(what string) {
+	if c.in.over == "" {
+		c.in.over = what + ": put fewer header values into descriptors, or raise grpc.max_message_bytes"
+	}
+}
+
 // Forget implements [adapter.Call].
 func (c *call) Forget() {
 	c.in.forget()

@@ -25,7 +25,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// complete handles a request that is whole. body is all of its DATA.
+// complete handles a request that is whole, or whose answer is known before. body is its DATA so
+// far.
 func (r *reader) complete(st *stream, body string) error {
 	q := &st.request
 	res := q.refusal
@@ -40,6 +41,12 @@ func (r *reader) complete(st *stream, body string) error {
 		if err := r.spend(n); err != nil {
 			return err
 		}
+	}
+	if res != nil && res.code == codes.ResourceExhausted && r.server.o.Beyond && st.method != nil && st.method.handler != nil {
+		q.exceeds, message, res = res.text, beginning(body), nil
+		l := r.shared.lock()
+		st.early = !q.ended
+		l.unlock()
 	}
 	if res == nil && !q.deadline.IsZero() && r.readAt.After(q.deadline) {
 		res = refusal(codes.DeadlineExceeded, "the deadline has passed")
@@ -93,6 +100,15 @@ func (r *reader) message(st *stream, body string) (string, *response) {
 	return r.decompress(message)
 }
 
+// beginning returns the beginning of a message whose request is not whole. It is empty if the
+// message is compressed.
+func beginning(body string) string {
+	if len(body) <= prefixLen || body[0] != 0 {
+		return ""
+	}
+	return body[prefixLen:]
+}
+
 // announced returns the length of the message that the prefix of a request announces.
 // The prefix must be whole.
 func announced(body string) uint32 {
@@ -131,7 +147,7 @@ func (r *reader) ask(st *stream, message string) {
 	r.call = Call{
 		Request: message, Begin: time.Now(),
 		Marked: st.request.marked, Metadata: st.request.kept, RequestID: st.request.requestID,
-		Stream: st.request.stream, Ending: st.request.ending,
+		Stream: st.request.stream, Ending: st.request.ending, Exceeds: st.request.exceeds,
 	}
 	answer, decided, err := handler(r.ctx, false, &r.call, append(r.memory[:0], 0, 0, 0, 0, 0))
 	if err == nil && !decided {

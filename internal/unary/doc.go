@@ -72,7 +72,8 @@
 //     compressed message as it is sent, which may unpack to 512 KiB, or to 64 times its
 //     length.
 //     Unfinished messages, and the metadata of calls without a Handler, may together take
-//     MaxMessageBytes and 1 MiB. Calls beyond are answered RESOURCE_EXHAUSTED.
+//     MaxMessageBytes and 1 MiB. Calls beyond are answered RESOURCE_EXHAUSTED, or as their
+//     Handler decides with Options.Beyond.
 //   - Options.MaxHeaderBytes for a header list (RESOURCE_EXHAUSTED), twice that for its
 //     encoding (the end of the connection). 4 KiB for the header table of either side.
 //   - 16 KiB for a frame; 64 KiB and 1 MiB for the windows of a stream and of the

@@ -87,6 +87,7 @@ type stream struct {
 
 	held       int                // bytes of request
 	cancel     context.CancelFunc // ends the context of the handler; nil: none was started
+	early      bool               // it is answered before its request has ended
 	handled    bool               // a handler runs, possibly after the stream is gone
 	waiting    *response          // waits for windows, with what is left of its message; nil: nothing waits
 	listed     bool               // the stream is or was in blocked
@@ -213,6 +214,7 @@ func (l *locked) answer(st *stream, res *response, ended bool) {
 	if l.streams[st.id] != st {
 		return
 	}
+	ended = ended && !st.early
 	l.forgiven = true
 	l.conn.earned.Add(earned)
 	l.encodeHeader(st, res)
@@ -233,7 +235,7 @@ func (l *locked) answer(st *stream, res *response, ended bool) {
 				l.dropUnblocked()
 			}
 			l.blocked = append(l.blocked, st)
-			return // a request with a message in its answer has ended
+			return
 		}
 	}
 	l.finish(st, res, ended)
@@ -313,7 +315,7 @@ func (l *locked) sendWaiting(st *stream) {
 		return
 	}
 	if res.message = l.sendData(st, res.message); len(res.message) == 0 {
-		l.finish(st, res, true)
+		l.finish(st, res, !st.early)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 
 // A request is what the client sends on a stream. Only the reading goroutine uses it.
 type request struct {
-	refusal    *response // the answer, known from the header; nil: a handler answers
+	refusal    *response // the answer, known before the request has ended; nil: a handler answers
+	exceeds    string    // the bound that the call exceeds; its handler is asked, and the rest is not read
 	metadata   callMetadata
 	deadline   time.Time
 	declared   int64 // content-length; below zero: none
@@ -30,8 +31,11 @@ type request struct {
 	ending     string          // as in Call
 }
 
-// drop releases the memory of a request that was read.
-func (q *request) drop() { *q = request{ended: q.ended} }
+// drop releases the memory of a request that was read. The rest of a request that exceeds a bound
+// may still come.
+func (q *request) drop() {
+	*q = request{ended: q.ended, exceeds: q.exceeds, declared: -1, recvWindow: q.recvWindow}
+}
 
 // callMetadata is what metadata for a standard handler is made of.
 type callMetadata struct {
@@ -207,7 +211,7 @@ func (r *reader) onTrailers(st *stream, ended bool) error {
 		return r.reset(st.id, http2.ErrCodeProtocol)
 	}
 	q.ended = true
-	if err := r.spend(1); err != nil {
+	if err := r.spend(1); err != nil || q.exceeds != "" {
 		return err
 	}
 	return r.complete(st, q.body.String())
@@ -231,12 +235,15 @@ func (r *reader) onData(f *http2.DataFrame) error {
 		return err
 	}
 	q := &st.request
+	if q.exceeds != "" {
+		return nil
+	}
 	if q.ended && q.body.Len() == 0 {
 		return r.complete(st, string(data)) // nearly every request is one frame
 	}
 	if res := r.collect(st, data); res != nil {
-		r.respond(st, res)
-		return nil
+		q.refusal = res
+		return r.complete(st, q.body.String())
 	}
 	if q.ended {
 		return r.complete(st, q.body.String())

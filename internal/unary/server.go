@@ -33,6 +33,9 @@ type Call struct {
 	State any
 	// Marked says that the header has a field with the name Options.Mark.
 	Marked bool
+	// Exceeds says which bound the call exceeds. Request is then the beginning of the message, if
+	// that is known. It is empty unless [Options.Beyond] is set.
+	Exceeds string
 	// Metadata has the header fields that Options.Metadata names. Nil: the call has none.
 	Metadata metadata.MD
 	// RequestID is the value of the header field x-request-id. It is empty if there is none, or
@@ -104,6 +107,10 @@ type Options struct {
 
 	// Metadata names header fields, in lower case, for Call.Metadata. Nil: none.
 	Metadata []string
+
+	// Beyond makes a Handler also decide calls that exceed a bound of the server. Otherwise, and
+	// without a Handler, they are answered RESOURCE_EXHAUSTED.
+	Beyond bool
 
 	// Meters counts connections. Nil: nothing is counted.
 	Meters Meters
