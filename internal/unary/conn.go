@@ -22,8 +22,10 @@ type conn struct {
 	peer   *peer.Peer
 	ctx    context.Context //nolint:containedctx // the parent of all contexts of calls; it ends with the connection
 	cancel context.CancelFunc
-	earned atomic.Int64 // tokens for answered calls that the reader has not taken yet
-	shared shared
+	// waiting is the part of Server.waiting that is of this connection.
+	waiting atomic.Int64
+	earned  atomic.Int64 // tokens for answered calls that the reader has not taken yet
+	shared  shared
 }
 
 // newConn returns a connection over nc, and its reader.

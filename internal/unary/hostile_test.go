@@ -651,6 +651,56 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// TestWaitingAnswersAreBounded has clients that leave the server no windows. The answers that wait
+// have a bound for all connections together. Beyond it the connection that holds the most ends, and
+// gives its memory back.
+func TestWaitingAnswersAreBounded(t *testing.T) {
+	withAttacker(t, unary.Options{}, onlyReading, func(t *testing.T, s *attackTest) {
+		const size = 60_000
+		modest := newClient(t, s.l.dial(t), onlyReading)
+		defer modest.close()
+		noWindow := func(w *frameWriter) { w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}) }
+		modest.send(noWindow)
+		first := modest.start("Bulk", value(strconv.Itoa(size)))
+		before := memoryInUse()
+		s.attacker.send(noWindow)
+		for i := 0; len(s.attacker.goAways()) == 0; i++ {
+			if i*size > 2*unary.MaxWaiting {
+				t.Fatalf("%d answers of %d bytes wait", i, size)
+			}
+			s.attacker.start("Bulk", value(strconv.Itoa(size)))
+			if i%16 == 0 {
+				synctest.Wait()
+				s.neighbour.mustEcho("Ready")
+			}
+		}
+		if g := s.attacker.goAway(); g.code != http2.ErrCodeEnhanceYourCalm {
+			t.Errorf("GOAWAY %v, want ENHANCE_YOUR_CALM", g.code)
+		}
+		synctest.Wait()
+		if grown := int64(memoryInUse()) - int64(before); grown > unary.MaxWaiting/4 {
+			t.Errorf("%d bytes are still in use", grown)
+		}
+		// The other client has its answer once there is a window.
+		modest.send(func(w *frameWriter) { w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 2 * size}) })
+		if a := modest.answer(first); a.last("grpc-status") != "0" || len(a.data) != size+9 {
+			t.Errorf("the other client: %d bytes, %v", len(a.data), a.last("grpc-status"))
+		}
+		time.Sleep(2 * time.Second) // the attacker has not gone
+		if got := s.meters.goAways(); got["slow"] != 1 {
+			t.Errorf("counted %v, want one connection that was slow", got)
+		}
+	})
+}
+
+// memoryInUse returns how many bytes of the heap are in use after a collection.
+func memoryInUse() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // TestWindows has clients that give the server small windows.
 func TestWindows(t *testing.T) {
 	t.Run("none", func(t *testing.T) {

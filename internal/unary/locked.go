@@ -89,6 +89,7 @@ type stream struct {
 	cancel     context.CancelFunc // ends the context of the handler; nil: none was started
 	early      bool               // it is answered before its request has ended
 	handled    bool               // a handler runs, possibly after the stream is gone
+	waits      int64              // what is counted for waiting, in bytes
 	waiting    *response          // waits for windows, with what is left of its message; nil: nothing waits
 	listed     bool               // the stream is or was in blocked
 	due        time.Duration      // when the request must be whole; for a waiting answer, when it must be sent
@@ -181,6 +182,7 @@ func (l *locked) remove(st *stream, byServer bool) {
 		st.cancel()
 	}
 	st.waiting = nil
+	l.endWaiting(st)
 	if st.handled {
 		l.orphans++
 	} else {
@@ -230,6 +232,7 @@ func (l *locked) answer(st *stream, res *response, ended bool) {
 		if rest := l.sendData(st, b); len(rest) > 0 {
 			res.message = slices.Clone(rest)
 			l.hold(st, -st.held)
+			l.keepWaiting(st, res.message)
 			st.waiting, st.listed, st.due = res, true, l.conn.server.now()+l.conn.server.o.WriteTimeout
 			if len(l.blocked) > 2*len(l.streams) {
 				l.dropUnblocked()

@@ -427,7 +427,7 @@ func (r *reader) end(err error) {
 	l := r.shared.lock()
 	l.enter(failed)
 	l.write(l.framer.WriteGoAway(l.lastID, e.code, []byte(e.text)))
-	clear(l.streams) // no answer follows the GOAWAY
+	l.dropWaiting() // no answer follows the GOAWAY
 	l.flush()
 	l.unlock()
 	r.cancel()
@@ -443,8 +443,7 @@ func (r *reader) close() {
 	l := r.shared.lock()
 	defer l.unlock()
 	l.hungUp = true
-	clear(l.streams)
-	l.blocked = nil
+	l.dropWaiting()
 	l.out.fail(net.ErrClosed)
 	r.traffic.Written += l.out.taken()
 	r.server.o.Meters.Traffic(r.traffic)

@@ -157,6 +157,9 @@ type Server struct {
 	start    time.Time
 	coarse   atomic.Int64 // the time since start, at the last tick
 
+	waiting   atomic.Int64 // bytes of answers that wait for windows
+	relieving atomic.Bool  // relieve runs
+
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}

@@ -1,0 +1,4 @@
+package unary
+
+// MaxWaiting is maxWaiting, for tests.
+const MaxWaiting = maxWaiting
