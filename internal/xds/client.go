@@ -236,7 +236,7 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 			return dialer.DialContext(ctx, network, address)
 		}),
 		grpc.WithKeepaliveParams(c.pings),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(min(int64(c.opts.Settings.MaxMessageBytes), math.MaxInt32)))),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.MaxCallRecvMsgSize(int(min(int64(c.opts.Settings.MaxMessageBytes), math.MaxInt32)))),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("slidegate"),
 	)

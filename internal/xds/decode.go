@@ -22,15 +22,24 @@ const typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 
 // Bounds on the resources of one response.
 const (
-	maxMessages = 1 << 21 // a descriptor is a message, and so is its rate_limit
-	maxDepth    = 100     // files of rules may nest half as deep
+	// maxMessages is how many messages a response may have whatever its length: a descriptor is a
+	// message, and so is its rate_limit. They take 64 MiB.
+	maxMessages = 1 << 18
+	// bytesAMessage is how many bytes a response has at least for each message beyond that. A
+	// message takes about 256 bytes, so a response takes ten times its length at most.
+	bytesAMessage = 25
+	maxDepth      = 100 // files of rules may nest half as deep
 )
 
 // Decode returns the rules in the resources of a response, in the order of their domains. The
 // error has each resource that cannot be decoded.
 func Decode(resources []*anypb.Any) ([]rules.Domain, error) {
 	domains := make([]rules.Domain, 0, min(len(resources), maxMessages))
-	count := counter{left: maxMessages}
+	total := 0
+	for _, resource := range resources {
+		total += len(resource.GetValue())
+	}
+	count := counter{left: max(maxMessages, total/bytesAMessage)}
 	var bad []string
 	for i, resource := range resources {
 		if resource.GetTypeUrl() != typeURL {
@@ -39,7 +48,7 @@ func Decode(resources []*anypb.Any) ([]rules.Domain, error) {
 		}
 		d, err := decode(resource.GetValue(), &count)
 		if errors.Is(err, errTooMany) {
-			return nil, err
+			return nil, fmt.Errorf("resource %d: %w", i, err)
 		}
 		if err != nil {
 			bad = append(bad, fmt.Sprintf("resource %d: %s", i, err))
@@ -60,7 +69,8 @@ func Decode(resources []*anypb.Any) ([]rules.Domain, error) {
 const maxReasons = 10
 
 var (
-	errTooMany   = fmt.Errorf("the response has more than %d descriptors, limits and values", maxMessages)
+	errTooMany   = fmt.Errorf("the response has more than %d descriptors, limits and values, of less than %d bytes each: send fewer rules", maxMessages, bytesAMessage)
+	errEmpty     = errors.New("a descriptor is empty: give it a key")
 	errTooDeep   = fmt.Errorf("nested deeper than %d levels", maxDepth)
 	errMalformed = errors.New("not an encoded RateLimitConfig whose texts are UTF-8")
 )
@@ -116,6 +126,9 @@ func (c *counter) message(encoded []byte, of protoreflect.MessageDescriptor, dep
 			continue
 		}
 		inner, _ := protowire.ConsumeBytes(value)
+		if len(inner) == 0 && field.Name() == "descriptors" {
+			return false, errEmpty
+		}
 		innerUnknown, err := c.message(inner, field.Message(), depth+1)
 		if err != nil {
 			return false, err
