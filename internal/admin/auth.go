@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
 )
@@ -140,12 +140,11 @@ func (a *Access) caller(r *http.Request) (Caller, error) {
 
 // peer returns the address of the other end.
 func peer(r *http.Request) netip.Addr {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
+	ip, ok := clientaddr.Parse(r.RemoteAddr)
+	if !ok {
 		return netip.IPv6Unspecified() // a test, or a listener without addresses
 	}
-	return ip.Unmap().WithZone("")
+	return ip
 }
 
 // local reports whether a program of this machine sends a request for itself. A proxy of this

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/insight"
 )
 
@@ -39,8 +40,8 @@ func filter(query url.Values, now time.Time) (f insight.Filter, err error) {
 
 func isNetwork(text string) bool {
 	_, err := netip.ParsePrefix(text)
-	_, err2 := netip.ParseAddr(text)
-	return err == nil || err2 == nil
+	_, ok := clientaddr.Parse(text)
+	return err == nil || ok
 }
 
 // since returns the time of the parameter since, or the zero time if there is none.

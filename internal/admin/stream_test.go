@@ -346,7 +346,7 @@ func TestLongList(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/denials?"+query, nil)
-		r.RemoteAddr = "127.0.0.1:4711"
+		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4711"
 		mux := http.NewServeMux()
 		s.serve(mux)
 		mux.ServeHTTP(w, r)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/tier"
 )
@@ -84,8 +85,8 @@ func clientAddress(text string) string {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return p.Masked().String()
 	}
-	if a, err := netip.ParseAddr(text); err == nil {
-		return a.Unmap().WithZone("").String()
+	if a, ok := clientaddr.Parse(text); ok {
+		return a.String()
 	}
 	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/reuse"
 )
 
@@ -164,18 +165,19 @@ func (r *request) address(rule AddressRule) netip.Addr {
 	switch rule.From {
 	case ExternalAddress:
 		if text, lines := r.fields.get(headerExternalAddress, ","); lines == 1 {
-			if a := parseAddress(text); a.IsValid() {
+			if a, ok := clientaddr.Parse(text); ok {
 				return a
 			}
 		}
 	case ForwardedFor:
 		if text, lines := r.fields.get(headerForwardedFor, ","); lines > 0 {
-			if a := parseAddress(entryFromRight(text, max(1, rule.Hops))); a.IsValid() {
+			if a, ok := clientaddr.Parse(entryFromRight(text, max(1, rule.Hops))); ok {
 				return a
 			}
 		}
 	}
-	return parseAddress(r.peer)
+	a, _ := clientaddr.Parse(r.peer)
+	return a
 }
 
 // entryFromRight returns the n-th entry of a list from its end, or "" if the list is
@@ -189,19 +191,4 @@ func entryFromRight(list string, n int) string {
 		list = list[:i]
 	}
 	return list[strings.LastIndexByte(list, ',')+1:]
-}
-
-// parseAddress reads an address, with or without a port. It drops a zone, and turns an IPv4
-// address in IPv6 into IPv4.
-func parseAddress(text string) netip.Addr {
-	text = strings.Trim(text, " \t")
-	a, err := netip.ParseAddr(text)
-	if err != nil {
-		ap, err := netip.ParseAddrPort(text)
-		if err != nil {
-			return netip.Addr{}
-		}
-		a = ap.Addr()
-	}
-	return a.Unmap().WithZone("")
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/policy"
 )
 
@@ -147,7 +148,7 @@ func (f *Filter) has(d *Denial) bool {
 
 // compile returns the filter with its texts in the form that denials have.
 func (f Filter) compile() Filter {
-	f.Rule, f.Subject, f.Route, f.Address = shown(f.Rule), shown(f.Subject), shown(f.Route), policy.MaskAddress(f.Address)
+	f.Rule, f.Subject, f.Route, f.Address = shown(f.Rule), shown(f.Subject), shown(f.Route), policy.MaskAddress(clientaddr.Host(f.Address))
 	return f
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -82,7 +83,7 @@ func (i *Insight) parse(ctx context.Context, rules *policy.Rules, q *Query) (pq 
 		q.Digest = pq.Digest
 	case q.Address != "":
 		var ok bool
-		if pq.Address, ok = policy.ParseAddress(q.Address); !ok {
+		if pq.Address, ok = policy.ParseAddress(clientaddr.Host(q.Address)); !ok {
 			return pq, badQuery("address: it is neither an IP address nor a network such as 192.0.2.0/24")
 		}
 		if least := leastBits(pq.Address.Addr().Is4()); pq.Address.Bits() < least {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/clientaddr"
 )
 
 // A parser takes lines of one format apart.
@@ -75,9 +77,9 @@ func sourcesOf(want Attribute) []source {
 	case Protocol:
 		return []source{{Protocol, asIs}, {RequestLine, protocolOfLine}}
 	case Client:
-		return []source{{Client, asIs}, {clientWithPort, withoutPort}}
+		return []source{{Client, withoutPort}, {clientWithPort, withoutPort}}
 	case Peer:
-		return []source{{Peer, asIs}, {peerWithPort, withoutPort}}
+		return []source{{Peer, withoutPort}, {peerWithPort, withoutPort}}
 	case LocalPort:
 		return []source{{LocalPort, asIs}, {localWithPort, portOnly}}
 	case Duration:
@@ -139,7 +141,7 @@ func (t transform) of(v Value, scratch *[]byte) Value {
 			v.Text = v.Text[:i]
 		}
 	case withoutPort:
-		v.Text = hostOf(v.Text)
+		v.Text = clientaddr.Host(v.Text)
 	case portOnly:
 		v.Text = portOf(v.Text)
 	case ofSeconds, ofMicros, ofNanos:
@@ -159,27 +161,12 @@ func (t transform) of(v Value, scratch *[]byte) Value {
 	return v
 }
 
-// hostOf returns an address without its port, and without the brackets of IPv6.
-func hostOf(address []byte) []byte {
-	if address[0] == '[' {
-		if end := indexByte(address, ']'); end > 0 {
-			return address[1:end]
-		}
-		return address
-	}
-	if i := indexByte(address, ':'); i >= 0 && i == bytes.LastIndexByte(address, ':') {
-		return address[:i]
-	}
-	return address
-}
-
 // portOf returns the port of an address, which is empty if the address has none.
-func portOf(address []byte) []byte {
-	host := hostOf(address)
-	if address[0] == '[' {
-		host = address[:min(len(host)+2, len(address))]
+func portOf(text []byte) []byte {
+	if at := bytes.LastIndexByte(text, ':'); at >= len(clientaddr.Host(text)) {
+		return text[at+1:]
 	}
-	return bytes.TrimPrefix(address[len(host):], []byte(":"))
+	return nil
 }
 
 // unit returns how many nanoseconds the unit of a duration has.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/netip"
 	"slices"
+
+	"github.com/slidegate/slidegate/internal/clientaddr"
 )
 
 // A prefix strips from lines what another program has put before or around them: a container
@@ -224,7 +226,7 @@ func virtualHost(_ *prefix, line []byte) ([]byte, bool) {
 	if !ok || len(word) == 0 || isAddress(word) || bytes.ContainsAny(word, `"{}|,;=`) {
 		return nil, false
 	}
-	host := hostOf(word)
+	host := clientaddr.Host(word)
 	port := portOf(word)
 	if len(port) > 0 && skipDigits(port, 0) == len(port) && len(host) > 0 {
 		return rest, true

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
@@ -451,8 +452,7 @@ func (d *Describer) client(p *part, r *accesslog.Record) (client netip.Addr, ok 
 	if v.State != accesslog.Present {
 		return client, false
 	}
-	client, err := netip.ParseAddr(d.text(v.Text))
-	return client, err == nil
+	return clientaddr.Parse(d.text(v.Text))
 }
 
 func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {

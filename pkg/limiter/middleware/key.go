@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/clientaddr"
 )
 
 // A Key makes one entry of a descriptor from a request. [Func], [Field], [Value], [Address] and
@@ -159,7 +161,7 @@ func (p *proxies) trust(a netip.Addr) bool {
 
 // client returns the address of the client.
 func (p *proxies) client(peer string, forwarded []string) (client netip.Addr, ok bool) {
-	client, ok = parseAddress(peer)
+	client, ok = clientaddr.Parse(peer)
 	if ok && !p.trust(client) || !ok && !p.unix {
 		return client, ok
 	}
@@ -170,7 +172,7 @@ func (p *proxies) client(peer string, forwarded []string) (client netip.Addr, ok
 			if more = at >= 0; more {
 				rest, text = rest[:at], rest[at+1:]
 			}
-			a, valid := parseAddress(strings.Trim(text, " \t"))
+			a, valid := clientaddr.Parse(text)
 			if !valid {
 				return client, ok
 			}
@@ -180,16 +182,4 @@ func (p *proxies) client(peer string, forwarded []string) (client netip.Addr, ok
 		}
 	}
 	return client, ok
-}
-
-// parseAddress reads an address, with a port or without.
-func parseAddress(text string) (netip.Addr, bool) {
-	if a, err := netip.ParseAddrPort(text); err == nil {
-		return a.Addr().Unmap().WithZone(""), true
-	}
-	if inner, ok := strings.CutPrefix(text, "["); ok {
-		text = strings.TrimSuffix(inner, "]")
-	}
-	a, err := netip.ParseAddr(text)
-	return a.Unmap().WithZone(""), err == nil
 }
