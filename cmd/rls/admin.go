@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
@@ -129,8 +130,11 @@ func readToken(path string) (string, error) {
 	}
 	defer func() { _ = f.Close() }() // only read
 	data, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
+	if err == nil {
+		data, err = files.Text(data)
+	}
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	var read string
 	for line := range strings.Lines(string(data)) {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -164,6 +165,9 @@ func (a askCmd) way(s settings.GRPC) (settings.Address, credentials.TransportCre
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, Certificates: own.Certificates}
 	if a.CAFile != "" {
 		pem, err := os.ReadFile(a.CAFile)
+		if err == nil {
+			pem, err = files.Text(pem)
+		}
 		if err != nil {
 			return "", nil, usage("--ca-file: %w", err)
 		}

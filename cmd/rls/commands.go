@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/terminal"
@@ -81,27 +83,46 @@ func (digestCmd) Run(c *cli) error {
 		return err
 	}
 	secrets := s.NewSecrets(s.Secrets.Key)
-	in := bufio.NewScanner(os.Stdin)
-	in.Buffer(nil, maxKeyBytes)
 	read := false
-	for line := 1; in.Scan(); line++ {
-		key := secrets.Key(in.Text())
+	for line, text := range keyLines(&err) {
+		key := secrets.Key(text)
 		if key == "" {
 			continue
 		}
 		read = true
 		fmt.Fprintln(&stdout, secrets.Digest(key))
-		if key != in.Text() {
+		if key != text {
 			fmt.Fprintf(os.Stderr, "rls: line %d: the digest is of the API key in the line, not of the whole line; a key ends at white space and does not include a scheme such as Bearer\n", line)
 		}
 	}
-	if err := in.Err(); err != nil {
+	if err != nil {
 		return fmt.Errorf("reading keys from standard input: %w", err)
 	}
 	if !read {
 		return usage(`digest: standard input holds no API key; write one a line: printf '%%s\n' "$KEY" | rls digest`)
 	}
 	return nil
+}
+
+// keyLines iterates over the lines of standard input, with numbers from 1. It sets err if standard
+// input cannot be read.
+func keyLines(err *error) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		in := bufio.NewScanner(os.Stdin)
+		in.Buffer(nil, maxKeyBytes)
+		for line := 1; in.Scan(); line++ {
+			text := in.Bytes()
+			if line == 1 {
+				if text, *err = files.Text(text); *err != nil {
+					return
+				}
+			}
+			if !yield(line, string(text)) {
+				return
+			}
+		}
+		*err = in.Err()
+	}
 }
 
 type healthcheckCmd struct {

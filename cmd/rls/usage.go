@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -79,15 +78,13 @@ func digestStdin(c *cli) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	in := bufio.NewScanner(os.Stdin)
-	in.Buffer(nil, maxKeyBytes)
 	secrets := s.NewSecrets(s.Secrets.Key)
-	for in.Scan() {
-		if key := secrets.Key(in.Text()); key != "" {
+	for _, text := range keyLines(&err) {
+		if key := secrets.Key(text); key != "" {
 			return secrets.Digest(key), nil
 		}
 	}
-	if err := in.Err(); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("reading the API key from standard input: %w", err)
 	}
 	return "", usage(`--key-stdin: standard input holds no API key: printf '%%s\n' "$KEY" | rls usage --key-stdin`)

@@ -70,6 +70,9 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	if path == files.Stdin {
 		data, err := io.ReadAll(io.LimitReader(stdin, max(maxTiersFile, maxRulesFile)+1))
+		if err == nil {
+			data, err = files.Text(data)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)
 		}

@@ -35,8 +35,8 @@ func Same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// Read reads a regular file of at most most bytes. Its errors do not name
-// the file.
+// Read reads a regular file of at most most bytes, without a byte-order mark. Its errors do not
+// name the file.
 func Read(name string, most int64) ([]byte, error) {
 	src, err := ReadFile(name, most)
 	return src.Data, err
@@ -64,7 +64,11 @@ func ReadFile(name string, most int64) (File, error) {
 	if int64(data.Len()) > most {
 		return File{}, TooLarge(most)
 	}
-	return File{name, data.Bytes(), info}, nil
+	text, err := Text(data.Bytes())
+	if err != nil {
+		return File{}, err
+	}
+	return File{name, text, info}, nil
 }
 
 // TooLarge is the error for a file above a bound in bytes.

@@ -103,12 +103,13 @@ func FuzzURL(f *testing.F) {
 
 func TestReadPassword(t *testing.T) {
 	for text, want := range map[string]string{
-		"pw":        "pw",
-		"pw\n":      "pw",
-		" p w \r\n": " p w ",
-		"\n":        "error: is empty",
-		"":          "error: is empty",
-		"pw\nx\n":   "error: has more than one line",
+		"pw":           "pw",
+		"pw\n":         "pw",
+		" p w \r\n":    " p w ",
+		"\n":           "error: is empty",
+		"\ufeffpw\r\n": "pw",
+		"":             "error: is empty",
+		"pw\nx\n":      "error: has more than one line",
 	} {
 		got, err := ReadPassword(configtest.Write(t, "password", text))
 		have := string(got.Reveal())

@@ -16,6 +16,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/slidegate/slidegate/internal/config/files"
 )
 
 const (
@@ -301,7 +303,10 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 			sample = sample[:i+1]
 		}
 	}
-	sample = withoutMark(sample)
+	sample, err := files.Text(sample)
+	if err != nil {
+		return pathError(f.path, "%w", err)
+	}
 	lines := 0
 	for line := range bytes.Lines(sample) {
 		if len(trimLine(line)) > 0 {
@@ -401,8 +406,13 @@ func (f *file) unreadable(lines int, formats []*format, fault string) error {
 	return pathError(f.path, "none of the first %d lines can be read in a format that is known (%s). Give the text of the log format (--format), or the fields of JSON (--map)", lines, strings.Join(names, ", "))
 }
 
-// withoutMark returns the beginning of a file without a byte order mark.
-func withoutMark(b []byte) []byte { return bytes.TrimPrefix(b, []byte("\xef\xbb\xbf")) }
+// withoutMark returns the beginning of a text without a byte-order mark.
+func withoutMark(b []byte) []byte {
+	if text, err := files.Text(b); err == nil {
+		return text
+	}
+	return b
+}
 
 // trimLine returns a line without its end.
 func trimLine(line []byte) []byte {

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -241,7 +242,10 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 	case len(body) > s.opts.MaxBytes:
 		return nil, fmt.Errorf("the answer has more than %d bytes", s.opts.MaxBytes)
 	}
-	subject, err := readAnswer(body, s.opts.Overrides)
+	var subject *tier.Subject
+	if body, err = files.Text(body); err == nil {
+		subject, err = readAnswer(body, s.opts.Overrides)
+	}
 	switch {
 	case resp.StatusCode == http.StatusNotFound && (err != nil || subject != nil):
 		return nil, statusError(resp.StatusCode) // the 404 is not from the endpoint
