@@ -42,6 +42,7 @@ type file struct {
 	index  int
 	format *format // nil: the file is empty
 	prefix *prefix
+	likely bool // by the sample, the format and the prefix are not a guess
 	size   int64 // on disk; -1: not known
 	read   *atomic.Int64
 	o      *Options
@@ -275,7 +276,7 @@ func (f *file) sample(regular bool, formats []*format) (sample []byte, rest bool
 			}
 			return nil, false, f.broken(err, 0)
 		}
-		if !regular && bytes.IndexByte(sample, '\n') >= 0 && f.detect(sample, formats, true) == nil {
+		if !regular && bytes.IndexByte(sample, '\n') >= 0 && f.detect(sample, formats, true) == nil && f.likely {
 			break
 		}
 	}
@@ -334,6 +335,7 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 	if f.format == nil {
 		return f.unreadable(lines, formats, fault)
 	}
+	f.likely = best.likely > 0
 	f.decoder, _ = f.format.newDecoder(f.o.Want)
 	return nil
 }

@@ -218,6 +218,27 @@ func TestTextOfAnyBytes(t *testing.T) {
 	}
 }
 
+// TestPrefixOfAnyBytes strips what looks like a prefix. A line is never longer than before.
+func TestPrefixOfAnyBytes(t *testing.T) {
+	seeds := []string{
+		"2026-05-26T01:50:01.000007919Z stdout P " + textSeeds[1], "<190>1 2026-05-26T01:50:01.003Z a nginx - ID47 [a@1 b=\"c\\]d\"] \ufeffx", "<30>May  6 01:50:01 a b[12]: x",
+		`{"log":"[pod/a/b] 2026-05-26T01:50:01Z x\n","stream":"stderr"}`, `{"message":"a-1  | www.example.com:443 192.0.2.7 -","logtag":"P"}`, "- [::1]:80 ::1 -", "a 192.0.2.7",
+	}
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		line := []byte(seeds[r.IntN(len(seeds))])
+		for range 10 {
+			for _, chain := range prefixesOf(line) {
+				p := newPrefix(chain)
+				if rest, _ := p.strip(line); len(rest) > len(line) {
+					t.Fatalf("%q: %q is longer", line, rest)
+				}
+			}
+			line = mutate(r, line, seeds)
+		}
+	}
+}
+
 // TestTimes compares parseTime with the time package.
 func TestTimes(t *testing.T) {
 	for _, layout := range []string{time.RFC3339, time.RFC3339Nano, "2006-01-02T15:04:05.000Z07:00", "02/Jan/2006:15:04:05 -0700", "2006-01-02 15:04:05.000-0700"} {

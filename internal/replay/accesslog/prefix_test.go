@@ -2,6 +2,7 @@ package accesslog_test
 
 import (
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,12 @@ func TestPartialLines(t *testing.T) {
 		if err != nil || len(got) != 2 || got[0] != got[1] || stats.Lines != 3 || stats.Broken != 1 {
 			t.Errorf("%s: %q, %+v, %v", name, got, stats, err)
 		}
+	}
+	// In a pipe, the first line alone could be read as JSON with a time and nothing else.
+	docker := `{"log":"starting\n","stream":"stdout","time":"2026-11-23T09:48:33Z"}` + "\n"
+	pipe := io.MultiReader(strings.NewReader(docker), strings.NewReader(`{"log":`+quoted(line+"\n")+`,"stream":"stdout","time":"2026-11-23T09:48:33Z"}`+"\n"))
+	if got, stats, err := all(t, accesslog.Options{Paths: []string{"-"}, Stdin: pipe, Want: []accesslog.Attribute{accesslog.Client}}); err != nil || len(got) != 1 || stats.Broken != 1 {
+		t.Errorf("a pipe: %q, %+v, %v", got, stats, err)
 	}
 	long := strings.Repeat(stamp+" stdout P "+strings.Repeat("a", 16<<10)+"\n", 80)
 	_, stats, err := all(t, accesslog.Options{Paths: []string{write(t, "log", stamp+" stdout F "+line+"\n"+long+stamp+" stdout F b\n")}})
