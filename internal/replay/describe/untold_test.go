@@ -345,7 +345,7 @@ func TestStreamEnds(t *testing.T) {
 		}
 	}
 	key := secrets().Digest("demo")
-	want := "edge: [in_flight=backend] [in_flight=key,api_key=" + key + "] [api_key=" + key + "] [budget=units,api_key=" + key + "]x0\nedge end: [slidegate=end] [budget=units,api_key=" + key + "]x7\n"
+	want := "edge: [in_flight=backend] [in_flight=address,masked_remote_address=10.0.0.1/32] [in_flight=key,api_key=" + key + "] [api_key=" + key + "] [budget=units,api_key=" + key + "]x0\nedge end: [slidegate=end] [budget=units,api_key=" + key + "]x7\n"
 	qs := d.Describe(nil, record(d, v))
 	if got := write(qs); got != want {
 		t.Errorf("got %s, want %s", got, want)
