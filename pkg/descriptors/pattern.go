@@ -27,12 +27,18 @@ func compile(value string) pattern {
 	return p
 }
 
-// match reports whether a value fits. It takes the first occurrence of each middle part,
-// which leaves the most for the parts after it. So it never has to go back.
-func (p *pattern) match(value string) bool {
-	if len(value) < p.shortest || !strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
-		return false
-	}
+// match reports whether a value fits.
+func (p *pattern) match(value string) bool { return p.ends(value) && p.between(value) }
+
+// ends reports whether the beginning and the end of a value fit, and whether it is long enough.
+func (p *pattern) ends(value string) bool {
+	return len(value) >= p.shortest && strings.HasPrefix(value, p.prefix) && strings.HasSuffix(value, p.suffix)
+}
+
+// between reports whether the rest of a value fits whose ends do. It takes the first occurrence of
+// each middle part, which leaves the most for the parts after it. So it never has to go back, and
+// reads the value once.
+func (p *pattern) between(value string) bool {
 	rest := value[len(p.prefix) : len(value)-len(p.suffix)]
 	for _, part := range p.middle {
 		at := strings.Index(rest, part)

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -157,8 +158,9 @@ func (l *level[R]) child(p Node) *node[R] {
 	return n
 }
 
-// find returns the node that an entry takes, or nil.
-func (l *level[R]) find(e *Entry) *node[R] {
+// find returns the node that an entry takes, or nil. It takes the cost of trying patterns from steps.
+// If that is negative afterwards, it has not tried all, and the result means nothing.
+func (l *level[R]) find(e *Entry, steps *int) *node[R] {
 	var k *keyNode[R]
 	if len(l.keys) > fewKeys {
 		k = l.keys[e.Key]
@@ -178,8 +180,17 @@ func (l *level[R]) find(e *Entry) *node[R] {
 		}
 	}
 	for i := range k.patterns {
-		if k.patterns[i].match(e.Value) {
-			return k.patterns[i].node
+		p := &k.patterns[i]
+		cost, fits := 1, p.ends(e.Value)
+		search := fits && len(p.middle) > 0
+		if search {
+			cost += len(e.Value)
+		}
+		if *steps -= cost; *steps < 0 {
+			return nil
+		}
+		if fits && (!search || p.between(e.Value)) {
+			return p.node
 		}
 	}
 	return k.alone
@@ -188,18 +199,27 @@ func (l *level[R]) find(e *Entry) *node[R] {
 // Match returns the rule that d ends on. A descriptor without entries matches no rule.
 // Match does not allocate.
 func (t *Tree[R]) Match(d Descriptor) (rule R, ok bool) {
+	rule, ok, _ = t.MatchWithin(d, math.MaxInt)
+	return rule, ok
+}
+
+// MatchWithin is Match with a bound on its work. Each pattern that is tried takes a step. A pattern
+// with text between two wildcards takes a step for each byte of the value too, if its beginning and
+// its end fit. A step takes about a nanosecond. left is what remains of steps. If it is negative, the
+// bound was reached, and nothing is known of the rule.
+func (t *Tree[R]) MatchWithin(d Descriptor, steps int) (rule R, ok bool, left int) {
 	at := &t.root
 	var n *node[R]
 	for i := range d {
-		if n = at.find(&d[i]); n == nil {
-			return rule, false
+		if n = at.find(&d[i], &steps); n == nil {
+			return rule, false, steps
 		}
 		at = &n.children
 	}
 	if n == nil || !n.hasRule {
-		return rule, false
+		return rule, false, steps
 	}
-	return n.rule, true
+	return n.rule, true, steps
 }
 
 // A Step describes how Match handles one entry of a descriptor.
@@ -271,7 +291,8 @@ func (p Place[R]) Next(e Entry) Place[R] {
 	if p.below == nil {
 		return p
 	}
-	n := p.below.find(&e)
+	steps := math.MaxInt
+	n := p.below.find(&e, &steps)
 	if n == nil {
 		return Place[R]{}
 	}

@@ -346,3 +346,38 @@ func BenchmarkMatch(b *testing.B) {
 		})
 	}
 }
+
+// TestMatchWithin compares a match that has a bound with one that has none. The bound holds for all
+// levels of a descriptor together.
+func TestMatchWithin(t *testing.T) {
+	var tree Tree[string]
+	for _, p := range []string{"v=*x*y*", "v=*x*", "v=a*z", "v=*end", "v", "w=*q*,v=*x*"} {
+		if err := tree.Add(path(strings.Split(p, ",")...), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := strings.Repeat("-", 1000)
+	for _, tt := range []struct {
+		d     Descriptor
+		want  string
+		steps int
+	}{
+		{Descriptor{{"v", "xy"}}, "v=*x*y*", 1 + 2},
+		{Descriptor{{"v", long + "x"}}, "v=*x*", 2 + 2*1001},
+		{Descriptor{{"v", "a" + long + "z"}}, "v=a*z", 3 + 2*1002},
+		{Descriptor{{"v", long + "end"}}, "v=*end", 4 + 2*1003},
+		{Descriptor{{"v", long}}, "v", 4 + 2*1000},
+		{Descriptor{{"v", ""}}, "v", 4}, // too short to search in
+		{Descriptor{{"w", "q"}, {"v", long + "x"}}, "w=*q*,v=*x*", 1 + 1 + 1 + 1001},
+		{Descriptor{{"w", long}, {"v", "x"}}, "", 1 + 1000},
+		{Descriptor{{"u", long}}, "", 0},
+	} {
+		got, ok, left := tree.MatchWithin(tt.d, tt.steps)
+		if got != tt.want || ok != (tt.want != "") || left != 0 {
+			t.Errorf("%.20q in %d steps: %q, %v, %d left, want %q and none", tt.d, tt.steps, got, ok, left, tt.want)
+		}
+		if _, ok, left := tree.MatchWithin(tt.d, tt.steps-1); ok || left >= 0 {
+			t.Errorf("%.20q in %d steps: found %v, %d left, want a bound that is reached", tt.d, tt.steps-1, ok, left)
+		}
+	}
+}
