@@ -156,7 +156,7 @@ func (c *Call) unprepare() {
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is
-// missing and wait is false. It counts nothing, because it may run again.
+// missing or matching takes long, and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.begin(len(c.req.Descriptors))
 	c.exceeds = c.req.Exceeds
@@ -171,7 +171,10 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 			entries[j].Value = Canonical(entries[j])
 		}
 	}
-	c.match()
+	if !c.match(wait) {
+		c.unprepare()
+		return false
+	}
 	if c.rules.tiers != nil {
 		c.beginLookups(ctx, wait)
 	}

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -329,25 +331,50 @@ func (rs *Rules) countsEachCaller(r *Rule) bool {
 	return r.hasSubject && (r.subject < 0 || r.Path[r.subject].Open() && !rs.secrets.Is(r.Subject))
 }
 
-// siblings has the patterns of each level of a domain's rules, in their order, by the
-// path above and the key.
-type siblings map[levelKey][]string
+// siblings has the patterns of each level of a domain's rules, by the path above and the key.
+type siblings map[levelKey]*patterns
 
 type levelKey struct {
 	above descriptors.RuleID
 	key   string
 }
 
-// mostPatterns bounds how many patterns of one level are compared with each other.
-const mostPatterns = 1000
+// patterns are those of one level, in their order.
+type patterns struct {
+	compared []descriptors.Pattern // the first, up to mostPatterns
+	known    map[string]bool       // all of them
+	searched int                   // how many are searched in a whole value
+	told     bool                  // a rule has the note about the cost
+}
+
+const (
+	// mostPatterns bounds how many patterns of one level others are compared with.
+	mostPatterns = 1000
+	// mostOverlaps bounds the notes about them of one rule.
+	mostOverlaps = 3
+)
 
 func (s siblings) add(r *Rule) {
 	for i, n := range r.Path {
-		if n.Pattern {
-			k := levelKey{descriptors.NewRuleID(r.Domain, r.Path[:i]), n.Key}
-			if all := s[k]; len(all) < mostPatterns && !slices.Contains(all, n.Value) {
-				s[k] = append(all, n.Value)
-			}
+		if !n.Pattern {
+			continue
+		}
+		k := levelKey{descriptors.NewRuleID(r.Domain, r.Path[:i]), n.Key}
+		level := s[k]
+		if level == nil {
+			level = &patterns{known: make(map[string]bool)}
+			s[k] = level
+		}
+		if level.known[n.Value] {
+			continue
+		}
+		level.known[n.Value] = true
+		p := descriptors.NewPattern(n.Value)
+		if p.Searches() {
+			level.searched++
+		}
+		if len(level.compared) < mostPatterns {
+			level.compared = append(level.compared, p)
 		}
 	}
 }
@@ -358,25 +385,67 @@ func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
 		if !n.Open() {
 			continue
 		}
-		for _, p := range s[levelKey{descriptors.NewRuleID(r.Domain, r.Path[:i]), n.Key}] {
-			before := descriptors.Node{Key: n.Key, Value: p, Pattern: true}
-			switch {
-			case n.AnyValue:
-				if descriptors.Covers(p, descriptors.Wildcard) {
-					return fmt.Sprintf("%v matches every value before %v", before, n), nil
-				}
-				continue
-			case p == n.Value:
-			case descriptors.Covers(p, n.Value):
-				return fmt.Sprintf("%v comes before %v and matches all of its values", before, n), nil
-			case descriptors.Overlap(p, n.Value):
-				notes = append(notes, fmt.Sprintf("%v comes before %v and matches the values that fit both", before, n))
-				continue
-			default:
-				continue
-			}
-			break // later patterns match nothing that this one matches
+		level := s[levelKey{descriptors.NewRuleID(r.Domain, r.Path[:i]), n.Key}]
+		if level == nil {
+			continue
+		}
+		unreachable, overlaps := level.before(n)
+		if unreachable != "" {
+			return unreachable, nil
+		}
+		notes = append(notes, overlaps...)
+		if note := level.cost(n.Key); note != "" {
+			notes = append(notes, note)
 		}
 	}
 	return "", notes
+}
+
+// before finds the patterns before a node that match all of its values, or some of them.
+func (l *patterns) before(n descriptors.Node) (unreachable string, notes []string) {
+	here, more := descriptors.NewPattern(cmp.Or(n.Value, descriptors.Wildcard)), 0
+	for i := range l.compared {
+		p := &l.compared[i]
+		before := descriptors.Node{Key: n.Key, Value: p.String(), Pattern: true}
+		switch {
+		case n.AnyValue:
+			if p.Covers(descriptors.Wildcard) {
+				return fmt.Sprintf("%v matches every value before %v", before, n), nil
+			}
+			continue
+		case p.String() == n.Value:
+		case p.Covers(n.Value):
+			return fmt.Sprintf("%v comes before %v and matches all of its values", before, n), nil
+		case p.Overlaps(&here) && len(notes) == mostOverlaps:
+			more++
+			continue
+		case p.Overlaps(&here):
+			notes = append(notes, fmt.Sprintf("%v comes before %v and matches the values that fit both", before, n))
+			continue
+		default:
+			continue
+		}
+		break // later patterns match nothing that this one matches
+	}
+	if more > 0 {
+		notes = append(notes, fmt.Sprintf("so do %s other wildcards", grouped(uint64(more))))
+	}
+	return "", notes
+}
+
+// cost says what the patterns of a level cost, once, if matching a value of 1 KiB takes so long that
+// the request leaves the goroutine that has read it.
+func (l *patterns) cost(key string) string {
+	const value = 1 << 10
+	n := len(l.known)
+	steps := n + l.searched*value
+	if l.told || steps <= fewSteps {
+		return ""
+	}
+	l.told = true
+	text := fmt.Sprintf("%s has %s wildcards here, which are tried one after the other: a value of 1 KiB may take %v", key, grouped(uint64(n)), (time.Duration(steps) * time.Nanosecond).Round(10*time.Microsecond))
+	if l.searched > 0 {
+		text += fmt.Sprintf("; text between two * is searched in the whole value, so on_store_error decides requests with more than %s bytes", grouped(uint64(max(0, mostSteps-n)/l.searched)))
+	}
+	return text
 }

@@ -259,3 +259,35 @@ func TestOpenToOneCaller(t *testing.T) {
 		}
 	}
 }
+
+// TestReviewOfManyWildcards: the review says what many wildcards cost, once for each level, and a rule
+// has few notes about the wildcards before it.
+func TestReviewOfManyWildcards(t *testing.T) {
+	var now time.Duration
+	all := []Rule{rule("few", per(1, time.Hour), one("a", "b"), fits("path", "*x*y*"))}
+	for i := range 1200 {
+		all = append(all, rule(fmt.Sprint("w", i), per(1, time.Hour), fits("path", fmt.Sprintf("*x%d-*y*", i))))
+	}
+	d, _ := newModes(t, nil, &now, all...)
+	notes := make(map[string][]string)
+	for _, r := range d.Rules().Review().Domains[0].Rules {
+		if notes[r.Name] = r.Notes; len(r.Notes) > mostOverlaps+1 {
+			t.Fatalf("rule %s has %d notes", r.Name, len(r.Notes))
+		}
+	}
+	for name, want := range map[string][]string{
+		"few": nil,
+		"w0":  {"path has 1,200 wildcards here, which are tried one after the other: a value of 1 KiB may take 1.23ms; text between two * is searched in the whole value, so on_store_error decides requests with more than 3,494 bytes"},
+		"w1":  {"path=*x0-*y* comes before path=*x1-*y* and matches the values that fit both"},
+		"w1199": {
+			"path=*x0-*y* comes before path=*x1199-*y* and matches the values that fit both",
+			"path=*x1-*y* comes before path=*x1199-*y* and matches the values that fit both",
+			"path=*x2-*y* comes before path=*x1199-*y* and matches the values that fit both",
+			"so do 997 other wildcards",
+		},
+	} {
+		if diff := cmp.Diff(want, notes[name]); diff != "" {
+			t.Errorf("rule %s: (-want +got)\n%s", name, diff)
+		}
+	}
+}

@@ -287,12 +287,13 @@ func (p *prefixes) has(pattern string) bool { return p.all[pattern] }
 // that it does from left, and stops at zero.
 func (p *prefixes) overlapping(pattern string, left *int) (all []string) {
 	prefix, _, _ := strings.Cut(pattern, descriptors.Wildcard)
+	compiled := descriptors.NewPattern(pattern)
 	add := func(prefix string) {
 		for _, o := range p.byPrefix[prefix] {
 			if *left -= 1; *left <= 0 {
 				return
 			}
-			if descriptors.Overlap(pattern, o) {
+			if other := descriptors.NewPattern(o); compiled.Overlaps(&other) {
 				all = append(all, o)
 			}
 		}

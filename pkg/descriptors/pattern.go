@@ -17,7 +17,7 @@ func compile(value string) pattern {
 	parts := strings.Split(value, Wildcard)
 	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1]}
 	p.shortest = len(p.prefix) + len(p.suffix)
-	for _, part := range parts[1 : len(parts)-1] {
+	for _, part := range parts[1:max(1, len(parts)-1)] {
 		// Adjacent wildcards mean the same as one.
 		if part != "" {
 			p.middle = append(p.middle, part)
@@ -50,23 +50,37 @@ func (p *pattern) between(value string) bool {
 	return true
 }
 
-// Covers reports whether every value that fits the pattern narrow also fits wide. If it
-// does and wide comes first, narrow never gets a request. If Covers reports false, some
-// values may still fit both; see [Overlap].
-func Covers(wide, narrow string) bool {
-	// Match narrow as if it were a value. Only a star of wide matches a star of narrow, so
+// A Pattern is a value with wildcards that is compared with others. The zero value fits every value.
+// A Pattern may be used concurrently.
+type Pattern struct {
+	text string
+	pattern
+}
+
+// NewPattern returns the pattern of a text, which has at least one wildcard.
+func NewPattern(text string) Pattern { return Pattern{text, compile(text)} }
+
+// String returns the text of the pattern.
+func (p *Pattern) String() string { return p.text }
+
+// Covers reports whether every value that fits narrow also fits p. If it does and p comes first,
+// narrow never gets a request. If Covers reports false, some values may still fit both; see Overlaps.
+func (p *Pattern) Covers(narrow string) bool {
+	// Match narrow as if it were a value. Only a star of p matches a star of narrow, so
 	// a match holds for every value of narrow.
-	p := compile(wide)
 	return p.match(narrow)
 }
 
-// Overlap reports whether some value fits both patterns. This is so if one prefix begins
+// Overlaps reports whether some value fits both patterns. This is so if one prefix begins
 // with the other, and one suffix ends with the other: the stars match everything between.
-func Overlap(a, b string) bool {
-	p, q := compile(a), compile(b)
+func (p *Pattern) Overlaps(q *Pattern) bool {
 	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&
 		(strings.HasSuffix(p.suffix, q.suffix) || strings.HasSuffix(q.suffix, p.suffix))
 }
+
+// Searches reports whether the pattern has text between two wildcards, so that Match reads a whole
+// value whose ends fit.
+func (p *Pattern) Searches() bool { return len(p.middle) > 0 }
 
 // Fits reports whether a value fits a pattern, in which each "*" stands for any number of
 // bytes.

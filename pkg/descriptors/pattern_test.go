@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/test/random"
 )
 
-// TestCoversAndOverlap compares Covers and Overlap with matching all values of up to six
+// TestCoversAndOverlap compares Covers and Overlaps with matching all values of up to six
 // letters.
 func TestCoversAndOverlap(t *testing.T) {
 	var values []string
@@ -29,21 +29,21 @@ func TestCoversAndOverlap(t *testing.T) {
 	covered, overlapped := 0, 0
 	for range 3000 {
 		a, b := random(), random()
-		p, q := compile(a), compile(b)
+		p, q := NewPattern(a), NewPattern(b)
 		covers, overlap := true, false
 		for _, v := range values {
 			inA, inB := p.match(v), q.match(v)
 			covers = covers && (inA || !inB)
 			overlap = overlap || inA && inB
 		}
-		if got := Covers(a, b); got && !covers {
+		if got := p.Covers(b); got && !covers {
 			t.Errorf("seed %d: Covers(%q, %q), but some value fits only the second", seed, a, b)
 		} else if got {
 			covered++
 		}
 		// Overlap may be true without a value in common here: it may have more than six
 		// letters.
-		if got := Overlap(a, b); !got && overlap {
+		if got := p.Overlaps(&q); !got && overlap {
 			t.Errorf("seed %d: Overlap(%q, %q) is false, but some value fits both", seed, a, b)
 		} else if got {
 			overlapped++
@@ -64,10 +64,11 @@ func TestCoversAndOverlap(t *testing.T) {
 		{"*a", "*b", false, false},
 		{"*x*", "*axb*", true, true},
 	} {
-		if got := Covers(tt.wide, tt.narrow); got != tt.covers {
+		p, q := NewPattern(tt.wide), NewPattern(tt.narrow)
+		if got := p.Covers(tt.narrow); got != tt.covers {
 			t.Errorf("Covers(%q, %q) = %v", tt.wide, tt.narrow, got)
 		}
-		if got := Overlap(tt.wide, tt.narrow); got != tt.overlap {
+		if got := p.Overlaps(&q); got != tt.overlap {
 			t.Errorf("Overlap(%q, %q) = %v", tt.wide, tt.narrow, got)
 		}
 	}
