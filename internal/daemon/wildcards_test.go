@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -123,4 +124,42 @@ func (r *testRun) wantAllowed(entries string, allowed int) {
 			r.t.Errorf("%s, request %d: %s, want %s", entries, i+1, got, want)
 		}
 	}
+}
+
+// TestLongValuesAndManyWildcards: a client gets past no limit with a value that is too long for the
+// wildcards of the rules. The call leaves the goroutine that reads the connection, and others on it are
+// decided as before.
+func TestLongValuesAndManyWildcards(t *testing.T) { onEachTransport(t, testLongValuesAndManyWildcards) }
+
+func testLongValuesAndManyWildcards(t *testing.T, s settings.Settings) {
+	var rules strings.Builder
+	rules.WriteString("domain: d\ndescriptors:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&rules, "- {key: path, value: \"*x%d-*y*\", rate_limit: {unit: hour, requests_per_unit: 1000}}\n", i)
+	}
+	rules.WriteString("- {key: path, value: \"*/admin/*\", rate_limit: {unit: hour, requests_per_unit: 0}}\n")
+	s.Tiers.Source = settings.TiersNone
+	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(s.Rules.Path, []byte(rules.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s)
+	client := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0]))
+	long := strings.Repeat("x9", 30_000)
+	for path, want := range map[string]rlsv3.RateLimitResponse_Code{
+		"/admin/":                     rlsv3.RateLimitResponse_OVER_LIMIT,
+		"/" + long[:1000] + "/admin/": rlsv3.RateLimitResponse_OVER_LIMIT,
+		"/" + long + "/admin/":        rlsv3.RateLimitResponse_OVER_LIMIT,
+		"/" + long:                    rlsv3.RateLimitResponse_OVER_LIMIT,
+		"/" + long[:1000]:             rlsv3.RateLimitResponse_OK,
+		"/other":                      rlsv3.RateLimitResponse_OK,
+	} {
+		out, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "d", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
+			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "path", Value: path}},
+		}}})
+		if err != nil || out.GetOverallCode() != want {
+			t.Errorf("%.20q of %d bytes: %v, %v, want %v", path, len(path), out.GetOverallCode(), err, want)
+		}
+	}
+	r.waitLog("a request exceeds a bound, so on_store_error has decided it; a further line for this domain comes after a minute")
 }
