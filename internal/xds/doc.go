@@ -32,6 +32,6 @@
 // # Bounds
 //
 // rules.xds.max_message_bytes bounds a message. Since two bytes of it can become hundreds in
-// memory, [Decode] counts before it decodes: at most 262,144 messages in one response, or one for each 25 bytes, at
-// most 100 levels deep.
+// memory, [Decode] counts before it decodes: at most 262,144 messages in one response, or one
+// for each 25 bytes of it, at most 100 levels deep. The codec of the stream counts resources.
 package xds
