@@ -233,7 +233,7 @@ func (b *bench) logRows() (all rowList) {
 			all.add(longestTopic, state+"/"+l.String(), b.longest(packed{}, state, l), b.longest(set, allExpire, l), bound)
 		}
 	}
-	for _, logs := range []int{1, searched, window.MaxChecks} {
+	for _, logs := range []int{1, searched} {
 		all.add(longestTopic, fmt.Sprintf("grow together/%d logs of %d", logs, window.ExactHits), b.longestTogether(logs), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
 	}
 	of := fmt.Sprintf("/%d logs of %d", searched, window.ExactHits)
