@@ -207,8 +207,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("the customer: got %v, error %v, want 49 remaining", out, err)
 	}
 	for name, want := range map[string]string{
-		"slidegate_store_memory_keys":          "97",
-		"slidegate_store_memory_evicted_total": "904",
+		"slidegate_store_memory_keys":          "88",
+		"slidegate_store_memory_evicted_total": "913",
 		"slidegate_store_memory_refused_total": "0",
 	} {
 		if got := metric(t, rls, name); got != want {

@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/snapshot"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -93,7 +94,7 @@ func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Regi
 // instance's shares of limits in Redis.
 func bounds(s settings.Memory) memstore.Options {
 	keys, bytes := s.Bounds()
-	return memstore.Options{MaxKeys: keys, MaxBytes: bytes}
+	return memstore.Options{MaxKeys: keys, MaxBytes: bytes, Owner: descriptors.RuleOfKey}
 }
 
 // reporting logs errors of single requests with what the operator can do. redisStore logs

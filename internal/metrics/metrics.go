@@ -137,7 +137,7 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 		func(s memstore.Stats) float64 { return float64(s.Bytes) })
 	counter("slidegate_store_memory_evicted_total", "Logs that the memory store dropped to make room, although hits in them still counted.",
 		func(s memstore.Stats) float64 { return float64(s.Evicted) })
-	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store was full and every log in it was denying requests.",
+	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part of it that one rule may fill, was full and every log in it was denying requests.",
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 

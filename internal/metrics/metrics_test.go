@@ -398,7 +398,7 @@ slidegate_store_memory_evicted_total 3
 # HELP slidegate_store_memory_keys Logs held by the memory store, one for each key and window.
 # TYPE slidegate_store_memory_keys gauge
 slidegate_store_memory_keys 1
-# HELP slidegate_store_memory_refused_total Store calls refused because the memory store was full and every log in it was denying requests.
+# HELP slidegate_store_memory_refused_total Store calls refused because the memory store, or the part of it that one rule may fill, was full and every log in it was denying requests.
 # TYPE slidegate_store_memory_refused_total counter
 slidegate_store_memory_refused_total 4
 `

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -96,7 +97,7 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	}
 	maxKeys, maxBytes := s.Memory.Bounds()
 	st.Shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Replicas, ScopeReplicas: replicas, Memory: memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes}, Settler: st.Settler(), Timeout: timeout,
+		Replicas: s.Replicas, ScopeReplicas: replicas, Memory: memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey}, Settler: st.Settler(), Timeout: timeout,
 	})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())

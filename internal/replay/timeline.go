@@ -7,6 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -40,7 +41,7 @@ type Options struct {
 func NewTimeline(rules *policy.Rules, o Options) *Timeline {
 	t := &Timeline{sweepAt: minSweep, look: lookEvery}
 	clock := func() time.Duration { return t.now }
-	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: -1, MaxKeys: o.MaxKeys, MaxBytes: o.MaxBytes})
+	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: -1, MaxKeys: o.MaxKeys, MaxBytes: o.MaxBytes, Owner: descriptors.RuleOfKey})
 	t.Live = newLive(rules, t.store, clock)
 	return t
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
+	"strings"
 )
 
 // maxPart is the longest part that a key contains unchanged, in bytes. A digest replaces a
@@ -102,6 +103,14 @@ func AppendKey(dst []byte, tag *Text, rule RuleID, identity ...Text) []byte {
 	}
 	dst, tail = cut(dst, start, tail)
 	return hex.AppendEncode(append(dst, '!'), tail.Sum(nil))
+}
+
+// RuleOfKey returns the rule in a key of [AppendKey], as it is there. Of another key it returns
+// any part.
+func RuleOfKey(key string) string {
+	_, rule, _ := strings.Cut(key, "}:")
+	rule, _, _ = strings.Cut(rule, ":")
+	return rule
 }
 
 // cut removes the end of a key that begins at dst[start:], and digests it. tail is nil at first.

@@ -48,6 +48,9 @@ func TestAppendKey(t *testing.T) {
 			if got := nameOf(t, tt.tag, rule, tt.identity...); got != tt.want {
 				t.Errorf("AppendKey = %q, want %q", got, tt.want)
 			}
+			if got := RuleOfKey(tt.want); got != string(rule) {
+				t.Errorf("RuleOfKey = %q, want %q", got, rule)
+			}
 		})
 	}
 }

@@ -164,18 +164,24 @@ func BenchmarkLargeLog(b *testing.B) {
 	}
 }
 
+// ofOne is an owner of all keys.
+func ofOne(string) string { return "edge|api_key" }
+
 // BenchmarkFull measures a store without room: each new key takes the place of
 // another one, or is refused.
 func BenchmarkFull(b *testing.B) {
 	for _, outcome := range []struct {
-		name string
-		hits uint64
+		name  string
+		hits  uint64
+		owner func(string) string
 	}{
-		{"another goes", 100},
-		{"refused", 1},
+		{"another goes", 100, nil},
+		{"refused", 1, nil},
+		{"another of the owner goes", 100, ofOne},
+		{"refused to the owner", 1, ofOne},
 	} {
 		b.Run(outcome.name, func(b *testing.B) {
-			s := memstore.New(memstore.Options{MaxKeys: 1_000_000, SweepInterval: -1})
+			s := memstore.New(memstore.Options{MaxKeys: 1_000_000, SweepInterval: -1, Owner: outcome.owner})
 			defer s.Close()
 			c := []window.Check{{Limit: window.Limit{Hits: outcome.hits, Window: time.Hour}, Cost: 1}}
 			d := make([]window.Decision, 1)

@@ -79,6 +79,13 @@
 //     gone, the call returns [ErrFull], and nothing of its group is charged. Such a call
 //     may have dropped other logs before.
 //
+// With [Options.Owner] the logs of one owner, such as a rule, take at most seven times as
+// much as is free in a shard. An owner at its bound makes a new log only in place of one of
+// its own that may be dropped: the best of the candidates, of its newest log, and of some
+// ten logs that a second hand meets. If there is none, the call returns [ErrFull]. So an
+// owner alone fills seven eighths of a shard, and its flood of limiting logs leaves room to
+// others. Owners are counted by a hash of 8 bits: owners with one hash share a bound.
+//
 // A log that grows needs room like a new log. A charge for which a log has to grow beyond
 // the bound is refused; a charge that fits into the log's bytes is not. The bound is hard
 // with one exception. A group that charges one log in two modes with two precisions may

@@ -76,7 +76,7 @@ func (a *checkState) most(c *window.Check) need {
 
 // fits reports whether there is room for the most that recording a check takes.
 func (a *checkState) fits(c *window.Check) bool {
-	return a.shard.within(a.shard.usual, a.most(c))
+	return a.shard.within(a.shard.easy, a.most(c))
 }
 
 // need returns what recording a check takes. look must have been called.
@@ -109,10 +109,10 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 	}
 	for ; touched != 0; touched &= touched - 1 {
 		sh := &s.shards[bits.TrailingZeros64(touched)]
-		if sh.within(sh.usual, most) {
+		if sh.within(sh.easy, most) {
 			continue
 		}
-		var n need
+		var n, exchanged need
 		if more != nil {
 			if n = more.needReceipts(checks, group, sh); sh == more.flight.shard {
 				n.add(streams)
@@ -124,9 +124,20 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 				if m.keys > 0 && named(checks[:j], group, &checks[j]) {
 					m.keys = 0
 				}
-				n.add(m)
+				if sh.owned == nil || m == (need{}) || !sh.over(sh.owned.owner(checks[j].Key), m) {
+					n.add(m)
+					continue
+				}
+				if err := sh.exchange(sh.owned.owner(checks[j].Key), m, now, group); err != nil {
+					return err
+				}
+				exchanged.add(m)
 			}
 		}
+		if n == (need{}) {
+			continue // as much is free as was
+		}
+		n.add(exchanged)
 		if err := sh.makeRoom(n, now, group); err != nil {
 			return err
 		}
@@ -168,6 +179,16 @@ func (sh *shard) own(group []checkState) need {
 		}
 	}
 	return n
+}
+
+// makeRoomOf is makeRoom for one log, of the key's owner.
+func (sh *shard) makeRoomOf(key string, n need, now int64, group []checkState) error {
+	if sh.owned != nil && n != (need{}) {
+		if owner := sh.owned.owner(key); sh.over(owner, n) {
+			return sh.exchange(owner, n, now, group)
+		}
+	}
+	return sh.makeRoom(n, now, group)
 }
 
 // makeRoom drops logs until there is room for n, which is always so for the zero need. It
@@ -238,6 +259,9 @@ func (sh *shard) offerNew(l *log, now int64) {
 	if !sh.near() {
 		sh.seen = 0
 		return
+	}
+	if sh.owned != nil && !l.ofStream() && sh.over(sh.owned.owner(l.key), need{1, l.size()}) {
+		sh.owned.newest = l
 	}
 	var c candidate
 	if c.judge(l, now) != limiting && !sh.candidates.offer(c) {

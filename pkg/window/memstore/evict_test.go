@@ -22,12 +22,16 @@ func verify(t testing.TB, s *Store) {
 			logs  int
 			bytes int64
 			known = make(map[*log]bool)
+			held  [owners]need
 		)
 		for b := range sh.buckets {
 			for l := *sh.bucket(b); l != nil; l = l.next {
 				logs++
 				bytes += logBytes + int64(len(l.key)) + int64(cap(l.packed))
 				known[l] = true
+				if sh.owned != nil && !l.ofStream() {
+					held[sh.owned.owner(l.key)].add(need{1, l.size()})
+				}
 				id := l.id()
 				if shard, hash := s.shardOf(id); int(shard) != i || hash != l.hash || sh.find(id, hash) != l {
 					t.Fatalf("shard %d: %v is where it is not found", i, id)
@@ -42,6 +46,12 @@ func verify(t testing.TB, s *Store) {
 		}
 		if int64(logs) > sh.limits.keys || bytes > sh.limits.bytes {
 			t.Fatalf("shard %d: %d logs and %d bytes, its share is %+v", i, logs, bytes, sh.limits)
+		}
+		if sh.owned != nil && held != sh.owned.held {
+			t.Fatalf("shard %d: counts of owners are wrong", i)
+		}
+		if sh.owned != nil && sh.owned.newest != nil && !known[sh.owned.newest] {
+			t.Fatalf("shard %d: the newest log of an owner is not in the table", i)
 		}
 		if n := len(sh.segments) * segmentBuckets; sh.buckets > n || sh.buckets <= n-segmentBuckets {
 			t.Fatalf("shard %d: %d buckets in %d segments", i, sh.buckets, len(sh.segments))

@@ -34,6 +34,9 @@ type shard struct {
 
 	evicted, refused uint64
 
+	owned *owned // nil: the logs have no owners
+	easy  limits // within it no call has to make room
+
 	// Logs of streams that have ended, for the next streams. They are linked by next.
 	spare  *log
 	spares int
@@ -51,6 +54,7 @@ func (sh *shard) add(id window.LogID, hash uint32) *log {
 // added counts a log that has come into the table, and makes the table larger if it is crowded.
 func (sh *shard) added(l *log) {
 	sh.bytes += l.size()
+	sh.count(l, need{1, l.size()})
 	if sh.crowded() {
 		// Logs that move to the last bucket must not count as seen if they were not. If
 		// the seen buckets reach back past bucket 0, the last bucket is one of them.
@@ -63,7 +67,10 @@ func (sh *shard) added(l *log) {
 
 // keep sets the bytes of a log.
 func (sh *shard) keep(l *log, packed []byte) {
-	sh.bytes += int64(cap(packed) - cap(l.packed))
+	if grown := int64(cap(packed) - cap(l.packed)); grown != 0 {
+		sh.bytes += grown
+		sh.count(l, need{0, grown})
+	}
 	l.packed = packed
 }
 
@@ -71,6 +78,10 @@ func (sh *shard) keep(l *log, packed []byte) {
 func (sh *shard) drop(link **log) {
 	l := *link
 	sh.bytes -= l.size()
+	sh.count(l, need{-1, -l.size()})
+	if sh.owned != nil && sh.owned.newest == l {
+		sh.owned.newest = nil
+	}
 	sh.candidates.forget(l)
 	sh.unlink(link)
 	if l.ofStream() {

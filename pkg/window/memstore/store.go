@@ -55,6 +55,10 @@ type Options struct {
 	// MaxBytes is the most memory that the logs take, in bytes: keys, histories and the
 	// structures around them, as the store counts them. Zero or less: no bound.
 	MaxBytes int64
+	// Owner returns what the logs of a key belong to: a part of the key, such as the rule in
+	// it. The logs of one owner take at most seven times as much memory as is free, so that
+	// its flood leaves room to others. Nil: there is no such bound.
+	Owner func(key string) string
 }
 
 // Store keeps logs in memory. Create it with New or Load; its methods are safe
@@ -108,6 +112,12 @@ func newStore(o Options) *Store {
 			bytes: share(size, i, len(s.shards)),
 		}
 		s.shards[i].usual = s.shards[i].limits.usual()
+		s.shards[i].easy = s.shards[i].usual
+		if o.Owner != nil {
+			l := s.shards[i].limits
+			s.shards[i].easy = limits{l.keys / (freePart + 1) * freePart, l.bytes / (freePart + 1) * freePart}
+			s.shards[i].owned = &owned{of: o.Owner, seed: s.seed}
+		}
 	}
 	return s
 }
@@ -238,7 +248,7 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 	a.charged = c.Mode.Charged(verdict.Allowed(), a.room)
 	if a.charged {
 		if !a.fits(c) {
-			if err := a.shard.makeRoom(a.need(c), now, group[:]); err != nil {
+			if err := a.shard.makeRoomOf(c.Key, a.need(c), now, group[:]); err != nil {
 				return err
 			}
 		}

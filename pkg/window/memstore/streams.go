@@ -281,9 +281,9 @@ func (st *streamState) fits(c *window.Check, a *checkState) bool {
 	mine, streams := a.most(c), need{1, logBytes + int64(streamBytes(atKeys+keySize+len(c.Key)))}
 	if a.shard == st.shard {
 		mine.add(streams)
-		return a.shard.within(a.shard.usual, mine)
+		return a.shard.within(a.shard.easy, mine)
 	}
-	return a.shard.within(a.shard.usual, mine) && st.shard.within(st.shard.usual, streams)
+	return a.shard.within(a.shard.easy, mine) && st.shard.within(st.shard.easy, streams)
 }
 
 // need returns what remembering the checks that are to be charged takes.
