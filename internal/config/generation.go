@@ -416,10 +416,14 @@ func scopesOf(s *settings.Store) []rules.Scope {
 	all := []rules.Scope{{Name: settings.ScopeRegion, Section: "store.redis"}}
 	if s.Type == settings.StoreRedis {
 		all[0].MaxLogSlots = s.Redis.MaxLogSlots
+		all[0].Cluster = s.Redis.URL.Topology == settings.RedisCluster
 	}
 	for i := range s.Scopes {
 		one := &s.Scopes[i]
-		all = append(all, rules.Scope{Name: one.Name, MaxLogSlots: one.Redis.MaxLogSlots, Timeout: one.Timeout, Section: "store.scopes." + one.Name + ".redis"})
+		all = append(all, rules.Scope{
+			Name: one.Name, MaxLogSlots: one.Redis.MaxLogSlots, Timeout: one.Timeout, Section: "store.scopes." + one.Name + ".redis",
+			Cluster: one.Redis.URL.Topology == settings.RedisCluster,
+		})
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -41,5 +42,44 @@ descriptors:
 	}, texts(with(2, 100*time.Millisecond)), "warnings")
 	if got := texts(with(3, 50*time.Millisecond)); len(got) != 0 {
 		t.Errorf("got the warnings %q, want none", got)
+	}
+}
+
+// TestChargeOnceOnSeveralServers: charge_once beside other rules of its domain needs logs on one
+// server.
+func TestChargeOnceOnSeveralServers(t *testing.T) {
+	const once, other, unlimited = "  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5, charge_once: {entry: idem}}}\n", "  - {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n", "  - {key: c, rate_limit: {unlimited: true}}\n"
+	scoped := func(rule string) string { return strings.Replace(rule, "unit: hour", "scope: global, unit: hour", 1) }
+	single := settings.RedisURL{RedisServers: settings.RedisServers{Topology: settings.RedisSingle}}
+	cluster := settings.RedisURL{RedisServers: settings.RedisServers{Topology: settings.RedisCluster}}
+	for _, tt := range []struct {
+		name, rules    string
+		region, global settings.RedisURL
+		want           string
+	}{
+		{"one Redis", once + other, single, single, ""},
+		{"one Redis, all in a scope", scoped(once) + scoped(other), single, single, ""},
+		{"several limits of one rule on a Cluster", strings.Replace(once, "unit: hour, requests_per_unit: 5", "limits: [{window: 1m, requests: 1}, {window: 1h, requests: 5}]", 1) + unlimited, cluster, single, ""},
+		{"another domain on a Cluster", once + "---\ndomain: e\ndescriptors:\n" + other, cluster, single, ""},
+		{"a Cluster that is not used", once + other, single, cluster, ""},
+		{"a Cluster", other + once, cluster, single, "store.redis.url is a Redis Cluster"},
+		{"a Cluster of a scope", scoped(once) + scoped(other), single, cluster, "store.scopes.global.redis.url is a Redis Cluster"},
+		{"two scopes", scoped(once) + other, single, single, "count in several scopes"},
+		{"two scopes, the other way", once + scoped(other), single, single, "count in several scopes"},
+	} {
+		s := settings.Default()
+		s.Tiers.Source, s.Store.Type, s.Store.Redis.URL = settings.TiersNone, settings.StoreRedis, tt.region
+		global := settings.Scope{Name: "global"}
+		global.Redis.URL, global.Replicas = tt.global, 1
+		s.Store.Scopes = settings.Scopes{global}
+		s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors:\n"+tt.rules)
+		_, err := Load(s)
+		if got := configtest.ProblemsOf(t, err); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+		s.Store.Type, s.Store.Scopes = settings.StoreMemory, nil
+		if _, err := Load(s); err != nil && !strings.Contains(tt.rules, "scope") {
+			t.Errorf("%s, in memory: %v", tt.name, err)
+		}
 	}
 }

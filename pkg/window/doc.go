@@ -64,7 +64,8 @@
 //     receipt of a charge of the same log, with the same ID and no lower cost. It has not ended
 //     and has repeats left. A repeat has room and charges nothing. A charge that is no repeat
 //     leaves a receipt, unless the store has one with its ID. A denied group makes no receipt, and
-//     uses no repeat. A store with bounds may drop receipts.
+//     uses no repeat. A store with bounds may drop receipts. A group on several servers or in
+//     several scopes has none: it is charged each time.
 //
 // A store that is called without wait keeps the same contract for the groups that it
 // decides. Groups that it does not decide leave no trace.

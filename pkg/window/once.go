@@ -53,8 +53,7 @@ func (c *Check) validOnce() error {
 
 // A Receipt is what a store keeps of a charge with [Check.Once]. The zero value is no receipt.
 //
-// Its bytes are the same in the memory of a process and in Redis, big-endian. In Redis, more may
-// follow: see undo.lua of package redisstore.
+// Its bytes are the same in the memory of a process and in Redis, big-endian.
 //
 //	0  kind     1  0xa8
 //	1  ends     7  the end of the receipt, microseconds

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"mime"
 	"slices"
@@ -329,6 +330,36 @@ func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]
 		r.decoder.Problem(f.Spot, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
 	}
 	rule.Once = once
+}
+
+// together refuses charge_once in a domain whose rules have logs on several servers: a request that
+// meets two of them has no receipt, and is charged each time.
+func (r *rulesReader) together(d *domainReader) {
+	if d.attempt == "" || d.void {
+		return
+	}
+	limiting, cluster := 0, ""
+	scopes := make(map[string]bool)
+	for _, rule := range r.rules.All() {
+		if rule.Domain != d.name || len(rule.Terms.Limits) == 0 && len(rule.ByTier) == 0 {
+			continue
+		}
+		limiting++
+		scopes[rule.Scope] = true
+		for _, s := range r.Scopes {
+			if s.Cluster && s.Name == cmp.Or(rule.Scope, settings.ScopeRegion) {
+				cluster = s.Section + ".url"
+			}
+		}
+	}
+	const instead = "put the rule into a domain of its own, and give Envoy a rate limit filter for that domain"
+	switch {
+	case limiting < 2:
+	case len(scopes) > 1:
+		r.Report.Addf(d.once.File, d.once.Line, "charge_once", "the rules of the domain count in several scopes, and a retry could meet two of them: %s, or remove scope", instead)
+	case cluster != "":
+		r.Report.Addf(d.once.File, d.once.Line, "charge_once", "the domain has other rules, and %s is a Redis Cluster, on which a retry could meet two slots: %s, or use one Redis", cluster, instead)
+	}
 }
 
 // divideOf reads how many regions divide the limits of the rule.

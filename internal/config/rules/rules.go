@@ -73,6 +73,8 @@ type Scope struct {
 	Timeout time.Duration
 	// Section is the section of the settings that sets it.
 	Section string
+	// Cluster is true for a Redis Cluster, on which the logs of two rules are on two slots.
+	Cluster bool
 }
 
 // Read reads files into one set of rules, and returns the place of each rule in the
@@ -251,6 +253,7 @@ func (r *rulesReader) finish() {
 			r.Warn.Addf(d.at.File, d.at.Line, "domain", "no descriptors, so nothing is limited in %s", strict.Quote(d.name))
 		}
 		r.replaced(d)
+		r.together(d)
 	}
 	for _, i := range r.rules.OpenToOneCaller() {
 		at := r.places[i]

@@ -43,13 +43,9 @@ type piece struct {
 	// held is the charge: Cost is zero if there is none. Instant is its place: of a sliding log, as
 	// of a reservation; of others when the period of the charge ends, by the server's clock in
 	// microseconds, or 0 if there is none.
-	held    window.Reservation
-	receipt held             // what was recorded in its receipt
-	of      *window.Decision // the piece asks for the present state of a log, for this decision
+	held window.Reservation
+	of   *window.Decision // the piece asks for the present state of a log, for this decision
 }
-
-// recorded reports whether the piece has recorded something that may have to be taken back.
-func (p *piece) recorded() bool { return p.held.Cost > 0 || p.receipt.did != 0 }
 
 // charged notes what the allowed check of a piece has charged at a server's clock. made says
 // that its stream holds the cost since now.
@@ -77,15 +73,6 @@ func (s *Store) takeAcross(ctx context.Context, deadline int64, ended uint32, ch
 	one := side{store: s, ctx: ctx, ended: ended, deadline: deadline}
 	p := newPieces(checks, decisions, func(*window.Check) *side { return &one })
 	p.decide(ctx, []*side{&one})
-	if ClassOf(one.err) == ClassMoved && slices.ContainsFunc(checks, func(c window.Check) bool { return c.Receipts() }) {
-		// While a slot moves, no server takes a log together with a new receipt. So the request
-		// is charged without receipts.
-		plain := slices.Clone(checks)
-		for i := range plain {
-			plain[i].Once = window.Once{}
-		}
-		return s.takeAcross(ctx, deadline, ended, plain, decisions)
-	}
 	return one.err
 }
 
@@ -99,7 +86,8 @@ type pieces struct {
 	decisions []window.Decision
 }
 
-// newPieces returns the pieces of a request. of tells the side of a check.
+// newPieces returns the pieces of a request. of tells the side of a check. The pieces have no
+// receipts: if another piece denied the request, its repeat would be free without a charge.
 func newPieces(checks []window.Check, decisions []window.Decision, of func(*window.Check) *side) *pieces {
 	folded, answer := window.Fold(checks)
 	if answer == nil {
@@ -115,6 +103,7 @@ func newPieces(checks []window.Check, decisions []window.Decision, of func(*wind
 	}
 	for i := range folded {
 		c := &folded[i]
+		c.Once = window.Once{}
 		if d, ok := window.WithoutLog(c); ok {
 			p.folded[i] = d
 			p.judge(c, &d)
@@ -214,7 +203,7 @@ func (p *pieces) look(sides []*side, round []*piece, after []*piece) {
 			default:
 				// Under another limit, the log has to be asked again.
 				question := *one.check
-				question.Mode, question.Cost, question.Once = window.Refund, 0, window.Once{}
+				question.Mode, question.Cost = window.Refund, 0
 				again = append(again, &piece{side: one.side, check: &question, decision: new(window.Decision), of: d})
 			}
 		}
@@ -282,7 +271,7 @@ func (s *side) ask(own []*piece, denied bool) {
 		return
 	}
 	messages := make([]*message, len(own))
-	keys := make([][]string, len(own)) // as they were sent
+	keys := make([]string, len(own)) // as they were sent
 	to := make(map[*node][]*message, 1)
 	for i, p := range own {
 		m := newMessage()
@@ -303,7 +292,7 @@ func (s *side) ask(own []*piece, denied bool) {
 			s.err = err
 			continue
 		}
-		messages[i], keys[i] = m, slices.Clone(m.keys)
+		messages[i], keys[i] = m, m.keys[0]
 		to[n] = append(to[n], m)
 	}
 	for n, those := range to {
@@ -339,9 +328,8 @@ func (s *side) ask(own []*piece, denied bool) {
 	}
 }
 
-// take takes the answer to a piece. keys has the names of its log and, before it, of its receipt
-// if it has one.
-func (s *side) take(p *piece, m *message, keys []string, denied bool) error {
+// take takes the answer to a piece. key is the name of its log.
+func (s *side) take(p *piece, m *message, key string, denied bool) error {
 	defer m.free()
 	if s.store.opts.Answered != nil {
 		s.store.opts.Answered(s.ctx, m.batch)
@@ -352,28 +340,18 @@ func (s *side) take(p *piece, m *message, keys []string, denied bool) error {
 	if denied || p.check.Mode.Unconditional() || !p.decision.Allowed || p.check.Cost == 0 {
 		return nil
 	}
-	last := len(keys) - 1
-	p.held.Log, p.held.Window = keys[last], p.check.Limit.Window
-	if last > 0 {
-		p.receipt.key = keys[0]
-		p.receipt.did, p.receipt.ends = m.receipt(0)
-	}
-	if !p.decision.Repeated {
-		p.charged(m.clock, m.logChecks[last].made)
-	}
+	p.held.Log, p.held.Window = key, p.check.Limit.Window
+	p.charged(m.clock, m.logChecks[0].made)
 	return nil
 }
 
 // abandon takes back the charge of a piece whose side has failed, in the background.
 func (p *piece) abandon() {
-	if !p.recorded() {
+	if p.held.Cost == 0 {
 		return
 	}
 	s := p.side.store
 	s.background(func() {
-		if charged, err := s.undo(p); err != nil || !charged {
-			return // an error is counted there
-		}
 		if p.check.Limit.Policy == window.Sliding {
 			_, _, _ = p.takeBack() // counted there
 		} else {
@@ -388,13 +366,12 @@ func (p *pieces) settle(ctx context.Context, until int64) {
 	done := make(chan func(), len(p.rounds[2])) // each updates a decision
 	waiting := 0
 	for _, one := range p.rounds[2] {
-		if !one.recorded() || one.side.err != nil {
+		if one.held.Cost == 0 || one.side.err != nil {
 			continue
 		}
 		waiting++
-		was := one.decision.Unsettled
 		one.decision.Unsettled = true // until it is known to be taken back
-		one.side.store.background(func() { done <- one.settle(was) })
+		one.side.store.background(func() { done <- one.settle() })
 	}
 	if waiting == 0 {
 		return
@@ -413,16 +390,9 @@ func (p *pieces) settle(ctx context.Context, until int64) {
 	}
 }
 
-// settle takes back the charge of a piece, and returns the function that updates its decision. was
-// says whether the decision was unsettled before.
-func (p *piece) settle(was bool) (update func()) {
+// settle takes back the charge of a piece, and returns the function that updates its decision.
+func (p *piece) settle() (update func()) {
 	d, s := p.decision, p.side.store
-	switch charged, err := s.undo(p); {
-	case err != nil:
-		return func() {}
-	case !charged:
-		return func() { d.Unsettled = was } // another request holds the charge
-	}
 	if p.check.Limit.Policy != window.Sliding {
 		now, err := s.restore(context.Background(), p)
 		if err != nil {
@@ -459,7 +429,7 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 		}
 	}()
 	refund := *p.check
-	refund.Mode, refund.Once, refund.Cost = window.Refund, window.Once{}, p.held.Cost
+	refund.Mode, refund.Cost = window.Refund, p.held.Cost
 	m := newMessage()
 	m.addCheck(&refund, &left)
 	m.flags, m.restores, m.priority = modeRestores, p.held.Instant, window.PriorityHigh
@@ -480,19 +450,14 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 	return left, nil
 }
 
-// takeBack takes back the charge of a piece from a sliding log. A repeat may do that long after the
-// charge has marked the log. So it tells those who remember denials, as after a refund.
+// takeBack takes back the charge of a piece from a sliding log.
 func (p *piece) takeBack() (taken uint64, reset time.Duration, err error) {
-	s, channel := p.side.store, ""
-	if p.receipt.did == receiptRepeated {
-		channel = s.opts.Refunds
-	}
-	return s.takeBackOf(context.Background(), p.held, p.held.Cost, channel)
+	return p.side.store.takeBackOf(context.Background(), p.held, p.held.Cost)
 }
 
 // takeBackOf takes back up to cost of a reservation, at most once. It returns how much it
-// took, and the wait until the log is empty. It is told on the channel, unless that is empty.
-func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint64, channel string) (taken uint64, reset time.Duration, err error) {
+// took, and the wait until the log is empty.
+func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, reset time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
 	defer func() {
@@ -510,7 +475,7 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 	packed = appendInstant(packed, r.Instant)
 	packed = append(packed, byte(cost>>32))
 	packed = binary.BigEndian.AppendUint32(packed, uint32(cost))
-	text, err := runOn[string](ctx, s, n, &s.takeBack, r.Log, string(packed), channel)
+	text, err := runOn[string](ctx, s, n, &s.takeBack, r.Log, string(packed))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -580,7 +545,7 @@ func (s *Store) Return(ctx context.Context, r window.Reservation, cost uint64) (
 	if cost = min(cost, r.Cost); cost == 0 {
 		return 0, nil
 	}
-	taken, _, err = s.takeBackOf(ctx, r, cost, "")
+	taken, _, err = s.takeBackOf(ctx, r, cost)
 	if err != nil {
 		return 0, s.count(err)
 	}

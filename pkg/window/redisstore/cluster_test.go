@@ -278,7 +278,7 @@ func TestPoliciesAcrossSlots(t *testing.T) {
 }
 
 // TestAcrossSlotsOneFails: if one server of a request does not answer, what another one has charged is
-// taken back, with its receipt.
+// taken back, also that of an attempt.
 func TestAcrossSlotsOneFails(t *testing.T) {
 	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: time.Second, Failures: 100})

@@ -150,9 +150,8 @@
 //
 // The receipt of a charge ([window.Check.Once]) is a string: the name of its log, then ":o" and 16
 // hex digits, so it is on the slot of the log. receipts.lua reads and writes it in the call that
-// decides the check. If a request has logs on several slots and one denies, undo.lua takes it out
-// of its receipts first. The charge stays as long as another request holds it, which made the
-// receipt or has repeated it. The last request that is denied takes it back.
+// decides the check. A request with logs on several slots or in several scopes has no receipts, and
+// is charged each time.
 //
 // # Reservations
 //

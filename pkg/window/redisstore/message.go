@@ -272,25 +272,16 @@ func (m *message) answer(foreign func(win time.Duration)) error {
 			l.answerHold()
 		}
 		if i > 0 && m.logChecks[i-1].receipt {
-			did, _ := m.receipt(i - 1)
-			m.logChecks[i].to.Repeated = did == receiptRepeated
+			m.logChecks[i].to.Repeated = m.repeats(i - 1)
 		}
 	}
 	m.fill()
 	return nil
 }
 
-// What the script did with a receipt.
-const (
-	receiptMade     = 1
-	receiptRepeated = 2
-)
-
-// receipt returns what the script did with a receipt, and when it ends, by the server's clock in
-// microseconds.
-func (m *message) receipt(i int) (did uint64, ends int64) {
-	reply := m.reply[i*answerBytes:][:answerBytes]
-	return bigEndian(reply[1:5]), m.clock + int64(bigEndian(reply[answerBytes-7:]))
+// repeats reports whether the check behind a receipt is a repeat.
+func (m *message) repeats(receipt int) bool {
+	return bigEndian(m.reply[receipt*answerBytes:][1:5]) != 0
 }
 
 // answerHold completes the answer to a check in flight.

@@ -5,28 +5,25 @@
 --   window  how long a receipt lives, in microseconds
 --   cost    of the other check
 --   most    how many repeats one charge covers
--- Its answer says under remaining: 1 if the receipt was made, 2 if the other check is a repeat, 0
--- otherwise; and under reset when the receipt ends.
+-- Its answer says under remaining: 1 if the other check is a repeat, 0 otherwise.
 --
 -- The format of a value is '>BI7I4B': kind 168; the end in microseconds; the cost; the repeats that
--- were let in. Behind it may be the 11 bytes of a charge: see undo.lua. A state also says: covers,
--- the other check is a repeat; stays, no other receipt may take its place; room_for_it, whether the
--- other check had room without being a repeat.
+-- were let in. A state also says: covers, the other check is a repeat; stays, no other receipt may
+-- take its place; room_for_it, whether the other check had room without being a repeat.
 receipts = {}
 
 function receipts.look(bytes, _, window, _, _, most, _, _, _, cost)
   local s = {room = true, stays = false, life = window, cost = cost, ends = 0, repeats = 0}
   if bytes ~= '' then
     local kind
-    if #bytes == 13 or #bytes == 24 then
+    if #bytes == 13 then
       kind, s.ends, s.held, s.repeats = read('>BI7I4B', bytes)
     end
     if kind ~= 168 then
       return nil
     end
-    -- A repeat that is denied after the end may still have to take back the charge.
-    s.stays = clock < s.ends + (#bytes == 24 and 1000000 or 0)
-    s.covers = clock < s.ends and cost <= s.held and s.repeats < most
+    s.stays = clock < s.ends
+    s.covers = s.stays and cost <= s.held and s.repeats < most
   end
   return 0, 0, s
 end
@@ -36,12 +33,10 @@ function receipts.charge(key, s)
     call('SETRANGE', key, '12', string.char(s.repeats + 1))
   elseif s.room_for_it and not s.stays then
     -- Redis keeps a second more than the receipt says.
-    s.made_receipt, s.ends = true, clock + s.life
-    call('SET', key, pack('>BI7I4B', 168, s.ends, s.cost, 0), 'PX', math.ceil(s.life / 1000) + 1000)
+    call('SET', key, pack('>BI7I4B', 168, clock + s.life, s.cost, 0), 'PX', math.ceil(s.life / 1000) + 1000)
   end
 end
 
 function receipts.rest(s)
-  local did = s.covers and 2 or s.made_receipt and 1 or 0
-  return did, 0, did > 0 and s.ends - clock or 0
+  return s.covers and 1 or 0, 0, 0
 end

@@ -102,7 +102,6 @@ func TestScopesContract(t *testing.T) {
 		open := openScopes(t, spread)
 		windowtest.RunPolicies(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
 		windowtest.Run(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
-		t.Run("Once", func(t *testing.T) { windowtest.RunOnce(t, windowtest.Options{Steps: 2000, Pieces: true}, open) })
 	})
 }
 

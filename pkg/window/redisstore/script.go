@@ -28,8 +28,6 @@ var (
 
 	//go:embed takeback.lua
 	takeBackScript string
-	//go:embed undo.lua
-	undoScript string
 )
 
 // takeScript is take.lua, with the files that it includes.

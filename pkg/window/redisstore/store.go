@@ -108,7 +108,6 @@ type Store struct {
 	takeBack script
 	keeper   script
 	ends     script
-	undoes   script
 	splits   atomic.Bool // a request has taken several calls because it was too long
 	streams  string      // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
@@ -158,7 +157,7 @@ func New(client Client, o Options) *Store {
 	if o.Deaf == nil {
 		o.Deaf = func(error) {}
 	}
-	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), undoes: newScript(undoScript), connected: make(chan struct{}, 1)}
+	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), connected: make(chan struct{}, 1)}
 	s.counts.init()
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if c, ok := client.(cluster); ok {

@@ -263,7 +263,7 @@ while i <= n do
       if not receipts then
         -- include receipts.lua
       end
-      policy, header = receipts, '24'
+      policy, header = receipts, '13'
     elseif unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
       -- include waits.lua
     end

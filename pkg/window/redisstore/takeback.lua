@@ -6,7 +6,6 @@
 --             window   in microseconds
 --             instant  that the charge was recorded at, in units
 --             cost     at most what was charged there
--- ARGV[2]   the channel on which to publish each key that something was taken from; empty: none
 --
 -- Reply: one string, for each key '>I5I7':
 --   taken  the cost that was removed from the log. It is zero if nothing counts at
@@ -102,9 +101,6 @@ for i = 1, #KEYS do
             .. sub(slots, 1, 9 * count) .. string.rep('\0', 9 * (capacity - count))
         end
         redis.call('SET', key, bytes, 'KEEPTTL')
-        if ARGV[2] ~= '' then
-          redis.pcall('PUBLISH', ARGV[2], key) -- without the permission, publish nothing
-        end
       end
     end
 

@@ -53,7 +53,7 @@ func (r *backRig) takeBack(clock int64, backs ...back) []back {
 		packed = appendInstant(packed, b.at/unit)
 		packed = append(packed, binary.BigEndian.AppendUint64(nil, b.cost)[3:]...)
 	}
-	cmd := r.evalsha(r.back, clock, keys, []string{string(packed), ""})
+	cmd := r.evalsha(r.back, clock, keys, []string{string(packed)})
 	if err := r.client.Process(r.t.Context(), cmd); err != nil {
 		r.t.Fatalf("%+v at %d: %v", backs, clock, err)
 	}
@@ -304,7 +304,7 @@ func TestTakeBackErrors(t *testing.T) {
 	t.Cleanup(func() { poor.Close() })
 	packed := append([]byte{0, 1, 0, 0, 0, 0x98, 0x96, 0x80}, appendInstant(nil, start)...)
 	packed = append(packed, 0, 0, 0, 0, 2)
-	cmd := r.evalsha(r.back, start, []string{"k:10000000"}, []string{string(packed), ""})
+	cmd := r.evalsha(r.back, start, []string{"k:10000000"}, []string{string(packed)})
 	if err := poor.Process(ctx, cmd); err == nil {
 		t.Errorf("a command that is not permitted: got %v, want an error", cmd.Val())
 	}
