@@ -292,7 +292,7 @@ func (v *value) read(given string) error {
 		if f, err = strconv.ParseFloat(given, 64); err == nil {
 			v.share = f
 		}
-		err = because(err, given, "a number")
+		err = because(err, given, oneShare)
 	case period:
 		var d time.Duration
 		if d, err = time.ParseDuration(given); err == nil {
@@ -310,6 +310,9 @@ func (v *value) read(given string) error {
 	}
 	return err
 }
+
+// oneShare is the form of a share.
+const oneShare = "a number from 0 to 1, such as 0.8"
 
 // because returns an error that says what was expected.
 func because(err error, given, expected string) error {

@@ -83,7 +83,7 @@ type rowTest struct {
 const (
 	notTrue   = "expected true or false, got"
 	notWhole  = "expected a whole number, got"
-	notNumber = "expected a number, got"
+	notNumber = "expected a number from 0 to 1, such as 0.8, got"
 	notTime   = "expected a time such as 10s, got"
 )
 
@@ -228,8 +228,10 @@ var rowTests = []rowTest{
 	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "", "", "1", noEffect + "one Redis for all limits", "x", notWhole},
 	{"EXPIRATION_JITTER_MAX_SECONDS", "", "", "0", noEffect + "logs expire by themselves", "x", notWhole},
 	{"LOCAL_CACHE_SIZE_IN_BYTES", "", "reference.local_cache = false", "1000000", "reference.local_cache = true", "1M", notWhole},
+	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "0.8", "metrics.near_limit_ratio = 0.8", "80", notNumber},
+	{"TRACING_SAMPLING_RATE", traces, "traces.sampling = 1", "0.8", "traces.sampling = 0.8", "2", notNumber},
 	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "0.5", "metrics.near_limit_ratio = 0.5", "50%", notNumber},
-	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "1e-1", "metrics.near_limit_ratio = 0.1", "1.5", "is not a share"},
+	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "1e-1", "metrics.near_limit_ratio = 0.1", "1.5", notNumber},
 	{"CACHE_KEY_PREFIX", "", "", "eg:rl:", "store.redis.key_prefix = eg:rl:", "a{b", "printable ASCII"},
 	{"CACHE_KEY_PREFIX", "", "", "", "the prefix of rls stays", "", ""},
 	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "", "", "false", noEffect + "a denied request never costs anything", "x", notTrue},

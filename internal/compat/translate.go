@@ -430,6 +430,10 @@ func (r *reader) tags() {
 
 // share gives a setting the share from 0 to 1 that a variable says.
 func (r *reader) share(path, name string) {
+	if f := r.by[name].share; !(f >= 0 && f <= 1) && !r.overridden(r.by[name].variable) {
+		r.refuse(name, "%s", because(errors.New("not a share"), r.text(name), oneShare))
+		return
+	}
 	r.give(path, strconv.FormatFloat(r.by[name].share, 'g', -1, 64), name)
 }
 

@@ -38,6 +38,9 @@ func ParseDuration(s string) (time.Duration, error) {
 		part, err := parsePart(number, unit)
 		switch {
 		case errors.Is(err, errNoUnit):
+			if _, err := ParseDuration(s + "s"); err != nil {
+				return 0, err
+			}
 			return 0, fmt.Errorf("%s has no unit: write %ss or %sms", Quote(s), Quoteless(s), Quoteless(s))
 		case errors.Is(err, errTooLong), err == nil && part > math.MaxInt64-total:
 			return 0, fmt.Errorf("%s is too long for a time", Quote(s))
