@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -298,5 +299,33 @@ func BenchmarkFiftyClients(b *testing.B) {
 		b.ReportMetric(float64(most), "denied-most")
 		b.ReportMetric(float64(sender.fullest(begin.Add(window), window/10)), "fullest-tenth")
 		b.ReportMetric(limit/10, "mean-tenth")
+	}
+}
+
+// TestShellRecipeReadsDates answers docs/examples/get.sh with dates in Retry-After, by the clock of
+// the server.
+func TestShellRecipeReadsDates(t *testing.T) {
+	t.Parallel()
+	for after, want := range map[string]int{
+		"Thu, 29 Feb 2024 00:00:00 GMT": 0, "Sun, 06 Nov 1994 08:49:37 GMT": 0, "Fri, 01 Mar 2024 00:00:00 GMT": 75, "Fri, 31 Dec 9999 23:59:59 GMT": 75,
+		"soon": 22, "Thu, 29 Xyz 2024 00:00:00 GMT": 22, "-5": 22,
+	} {
+		t.Run(after, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if asked.Add(1) == 1 {
+					w.Header().Set("Date", "Wed, 28 Feb 2024 23:59:59 GMT")
+					w.Header().Set("Retry-After", after)
+					w.WriteHeader(http.StatusTooManyRequests)
+				}
+			}))
+			defer s.Close()
+			cmd := exec.CommandContext(t.Context(), "sh", "../docs/examples/get.sh", s.URL)
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != want {
+				t.Errorf("got %v %s, want exit code %d", err, out, want)
+			}
+		})
 	}
 }

@@ -17,7 +17,7 @@ const (
 	// Numbers in a server's fields are cut off here.
 	maxNumber = int64(1e15)
 
-	// A reset in an X-RateLimit field is a delay below firstEpoch (31 years in seconds, or the
+	// A number in Retry-After or a reset field is a delay below firstEpoch (31 years in seconds, or the
 	// year 2001), Unix time in seconds from there on, and Unix time in milliseconds from
 	// firstMillis on (the year 5138 in seconds, or 1973 in milliseconds).
 	firstEpoch  = int64(1e9)
@@ -36,6 +36,9 @@ type advice struct {
 	remaining int64
 	// quota says that the response has a valid field about a quota.
 	quota bool
+	// inVain says that no wait helps, because the response has a quota but no wait: requests remain,
+	// and this one costs more, or the limit is 0. A wait that cannot be read may help.
+	inVain bool
 }
 
 // wait returns the time until a denied request has room. Retry-After takes precedence over a
@@ -56,27 +59,83 @@ func readAdvice(h http.Header, now time.Time) advice {
 		now = date
 	}
 	for _, v := range h["Retry-After"] {
-		if wait, ok := retryAfter(v, now); ok && len(v) <= maxField {
+		if wait, ok := retryAfter(v, now); ok {
 			a.retryAfter, a.hasRetryAfter = max(a.retryAfter, wait), true
 		}
 	}
 	a.readRateLimit(h["Ratelimit"], h["Ratelimit-Policy"])
+	unread := len(h["Retry-After"]) > 0
 	for _, prefix := range []string{"Ratelimit-", "X-Ratelimit-", "X-Rate-Limit-"} {
 		a.readTriple(h, prefix, now)
+		unread = unread || len(h[prefix+"Reset"]) > 0
 	}
+	for _, m := range members(h["Ratelimit"]) {
+		_, t := m.params["t"]
+		_, reset := m.params["reset"]
+		unread = unread || t || reset || strings.HasPrefix(m.name, "reset=")
+	}
+	_, told := a.wait()
+	a.inVain = a.quota && !told && !unread && (a.remaining > 0 || nothing(h))
 	return a
 }
 
-// retryAfter reads a delay in seconds or an HTTP date. A date in the past is a wait of 0.
-func retryAfter(value string, now time.Time) (time.Duration, bool) {
-	if n, ok := number(value); ok {
-		return seconds(n), true
+// nothing reports whether a field has a limit of 0.
+func nothing(h http.Header) bool {
+	for _, m := range members(h["Ratelimit-Policy"]) {
+		if q, ok := m.number("q"); ok && q == 0 {
+			return true
+		}
 	}
-	at, err := http.ParseTime(strings.TrimSpace(value))
+	for _, name := range []string{"Ratelimit-Limit", "X-Ratelimit-Limit", "X-Rate-Limit-Limit"} {
+		if all := members(h[name]); len(all) > 0 {
+			if n, ok := number(all[0].name); ok && n == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// retryAfter reads a delay in seconds, an HTTP date or Unix time, or a list of them, whose longest
+// wait counts: a proxy may have joined two fields. A date in the past is a wait of 0.
+func retryAfter(value string, now time.Time) (wait time.Duration, ok bool) {
+	if len(value) > maxField {
+		return 0, false
+	}
+	parts := strings.Split(value, ",")
+	for i, part := range parts {
+		d, valid := fromNow(part, now)
+		if !valid && i+1 < len(parts) {
+			d, valid = fromNow(part+","+parts[i+1], now) // a date has a comma
+		}
+		if valid {
+			wait, ok = max(wait, d), true
+		}
+	}
+	return wait, ok
+}
+
+// fromNow reads one member of Retry-After.
+func fromNow(text string, now time.Time) (time.Duration, bool) {
+	if n, ok := number(text); ok {
+		return delay(n, now), true
+	}
+	at, err := http.ParseTime(strings.TrimSpace(text))
 	if err != nil {
 		return 0, false
 	}
 	return bounded(at.Sub(now)), true
+}
+
+// delay returns the time that a number of seconds, or a Unix time, is away.
+func delay(n int64, now time.Time) time.Duration {
+	switch {
+	case n >= firstMillis:
+		return bounded(time.UnixMilli(n).Sub(now))
+	case n >= firstEpoch:
+		return bounded(time.Unix(n, 0).Sub(now))
+	}
+	return seconds(n)
 }
 
 // readRateLimit reads RateLimit and RateLimit-Policy. If several limits are described, the one
@@ -171,14 +230,7 @@ func (a *advice) readTriple(h http.Header, prefix string, now time.Time) {
 		if !ok {
 			continue
 		}
-		reset := seconds(n)
-		switch {
-		case n >= firstMillis:
-			reset = bounded(time.UnixMilli(n).Sub(now))
-		case n >= firstEpoch:
-			reset = bounded(time.Unix(n, 0).Sub(now))
-		}
-		a.reset, a.hasReset, a.quota = max(a.reset, reset), true, true
+		a.reset, a.hasReset, a.quota = max(a.reset, delay(n, now)), true, true
 	}
 }
 

@@ -52,6 +52,22 @@ func TestReadAdvice(t *testing.T) {
 		{"Retry-After: empty", header("Retry-After: "), advice{remaining: -1}},
 		{"Retry-After: only a point", header("Retry-After: ."), advice{remaining: -1}},
 		{"Retry-After: too long", header("Retry-After: " + strings.Repeat("0", maxField) + "5"), advice{remaining: -1}},
+		{"Retry-After: joined", header("Retry-After: 5, 9"), after(9 * time.Second)},
+		{"Retry-After: joined dates", header("Retry-After: Thu, 05 Nov 2026 12:00:30 GMT, Thu, 05 Nov 2026 12:00:40 GMT"), after(40 * time.Second)},
+		{"Retry-After: joined with what is no time", header("Retry-After: x, 5,, Thu, 05 Nov 2026 12:00:03 GMT"), after(5 * time.Second)},
+		{"Retry-After: Unix time", header("Retry-After: " + unix(13*time.Second)), after(13 * time.Second)},
+		{"Retry-After: Unix time in milliseconds", header("Retry-After: " + unix(13*time.Second) + "000"), after(13 * time.Second)},
+		{"Retry-After: Unix time in the past", header("Retry-After: " + unix(-time.Hour)), after(0)},
+		{"nothing remains, no reset", header("X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 0"), advice{remaining: 0, quota: true}},
+		{"nothing remains, draft 10 without t", header(`RateLimit: "a";r=0`), advice{remaining: 0, quota: true}},
+		{"nothing remains, a reset that cannot be read", header("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: soon"), advice{remaining: 0, quota: true}},
+		{"some remain, a reset that cannot be read", header("X-RateLimit-Remaining: 3", "X-RateLimit-Reset: -1"), advice{remaining: 3, quota: true}},
+		{"some remain, a Retry-After that cannot be read", header("X-RateLimit-Remaining: 3", "Retry-After: soon"), advice{remaining: 3, quota: true}},
+		{"some remain, a t that cannot be read", header(`RateLimit: "a";r=3;t=x`), advice{remaining: 3, quota: true}},
+		{"some remain, no reset", header("X-RateLimit-Remaining: 3"), advice{remaining: 3, quota: true, inVain: true}},
+		{"a limit of 0", header("X-RateLimit-Limit: 0", "X-RateLimit-Remaining: 0"), advice{remaining: 0, quota: true, inVain: true}},
+		{"only a policy", header("RateLimit-Policy: 10;w=60"), advice{limit: 10, window: time.Minute, remaining: -1, quota: true}},
+		{"joined", header("X-RateLimit-Remaining: 5, 0", "X-RateLimit-Reset: 3, 9"), advice{remaining: 0, reset: 9 * time.Second, hasReset: true, quota: true}},
 		{"Retry-After: twice", header("Retry-After: 5", "Retry-After: 9", "Retry-After: x"), after(9 * time.Second)},
 
 		{
@@ -73,7 +89,7 @@ func TestReadAdvice(t *testing.T) {
 		},
 		{
 			"draft 10: no wait helps", header(`RateLimit-Policy: "export";q=50;w=60`, `RateLimit: "export";r=50`),
-			advice{limit: 50, window: time.Minute, remaining: 50, quota: true},
+			advice{limit: 50, window: time.Minute, remaining: 50, quota: true, inVain: true},
 		},
 		{
 			"draft 10: another unit", header(`RateLimit-Policy: "open";q=5;qu="concurrent-requests"`, `RateLimit: "open";r=0;t=1`),
@@ -88,7 +104,7 @@ func TestReadAdvice(t *testing.T) {
 		{"draft 10: too long", header(`RateLimit: "` + strings.Repeat("a", maxField) + `";r=0;t=5`), advice{remaining: -1}},
 		{"draft 10: too many", header("RateLimit: " + strings.Repeat(`"a",`, maxMembers) + `"a";r=0;t=5`), advice{remaining: -1}},
 		{"draft 10: a window of 0", header(`RateLimit-Policy: "a";q=5;w=0`, `RateLimit: "a";r=5;t=0`), advice{remaining: 5, hasReset: true, quota: true}},
-		{"draft 10: a quota of 0", header(`RateLimit-Policy: "a";q=0;w=5`, `RateLimit: "a";r=0`), advice{remaining: 0, quota: true}},
+		{"draft 10: a quota of 0", header(`RateLimit-Policy: "a";q=0;w=5`, `RateLimit: "a";r=0`), advice{remaining: 0, quota: true, inVain: true}},
 		{"draft 7", header("RateLimit: limit=100, remaining=50, reset=5", "RateLimit-Policy: 100;w=10"), quota(100, 10*time.Second, 50, 5*time.Second)},
 		{
 			"draft 7: several policies", header("RateLimit: limit=1000, remaining=7, reset=13", "RateLimit-Policy: 10;w=1, 1000;w=86400"),

@@ -12,15 +12,16 @@
 // which [http.NewRequest] sets for bytes and strings. Other requests get the response as it is.
 // So do requests whose retries are used up.
 //
-// A 429 with a quota but without a wait is not repeated: no wait helps. Slidegate answers so if
-// the cost of a request is above its limit. Errors of the network are not repeated.
+// A 429 that has a quota with requests remaining, or a limit of 0, and no wait is not repeated: no
+// wait helps. Slidegate answers so if the cost of a request is above its limit. Errors of the network are not repeated.
 //
 // # How long it waits
 //
 // The wait is the first of these that is valid: Retry-After in seconds or as a date; the t of
 // RateLimit; RateLimit-Reset; X-RateLimit-Reset. The first retry adds a random time, up to 10 %
 // of the wait and at least up to 1 s. The retry n+1 adds up to 1 s × 2^n instead, and at most
-// 1 min: exponential backoff with full jitter. A 429 that tells nothing gets this backoff alone.
+// 1 min: exponential backoff with full jitter. A 429 whose wait is missing or cannot be read gets
+// this backoff alone.
 //
 // Transport.MaxWait bounds the sum of all waits of one request. If a wait would be longer, or would
 // end after the deadline of the context, RoundTrip does not begin it. It returns a [WaitError] at
@@ -46,10 +47,11 @@
 // # Invalid fields
 //
 // Numbers must not be negative; fractions are rounded up. Every other text is ignored, and so is
-// a field of more than 4 KiB. If a field is sent twice, the stricter value counts. Times are cut
+// a field of more than 4 KiB. If a field is sent twice, or a proxy has
+// joined two, the stricter value counts. Times are cut
 // off at 365 days. A date is compared with the Date of the response if it has one, so the clock
 // of the client need not be right. A date in the past is a wait of 0.
 //
-// A number in X-RateLimit-Reset or RateLimit-Reset below 10^9 is a delay in seconds. From 10^9
+// A number in Retry-After, X-RateLimit-Reset or RateLimit-Reset below 10^9 is a delay in seconds. From 10^9
 // on (the year 2001) it is Unix time in seconds, and from 10^11 on Unix time in milliseconds.
 package client

@@ -115,10 +115,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		told, isTold := a.wait()
 		denied := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && a.hasRetryAfter
 		wait := told + t.jitter(retry, told, isTold)
-		// A server that tells its quota but no wait says that no wait helps.
-		inVain := !isTold && a.quota
-		l.learn(a, passed, denied && !inVain, wait, resp.StatusCode)
-		if !denied || inVain || retry >= orDefault(t.MaxRetries, defaultMaxRetries) || !repeatable(req) {
+		l.learn(a, passed, denied && !a.inVain, wait, resp.StatusCode)
+		if !denied || a.inVain || retry >= orDefault(t.MaxRetries, defaultMaxRetries) || !repeatable(req) {
 			return resp, nil
 		}
 		if err := b.check(wait, resp.StatusCode); err != nil {
