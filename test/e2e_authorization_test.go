@@ -513,9 +513,14 @@ func TestWithoutRlsNobodyPasses(t *testing.T) {
 					change: map[string]string{"failure_mode_allow: false": "failure_mode_allow: " + tt.mode},
 				}.start(t)
 				c := s.from("127.0.0.1")
-				c.want(200, 3, "/", "x-api-key", "acme-old-key")
+				c.want(200, 2, "/", "x-api-key", "acme-old-key")
+				c.want(401, 20, "/", "x-api-key", "planted-unknown") // more are guesses
+				c.want(429, 5, "/", "x-api-key", "planted-unknown")
+				if got := c.get("/", "x-api-key", "planted-unknown"); got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "unknown API keys") {
+					t.Errorf("a guess: got %v %s, want Retry-After and the reason", got.header, got.body)
+				}
+				c.want(200, 1, "/", "x-api-key", "acme-old-key")
 				c.want(429, 1, "/", "x-api-key", "acme-old-key")
-				c.want(401, 1, "/", "x-api-key", "planted-unknown")
 
 				s.rls.Kill()
 				for _, key := range []string{"acme-old-key", "planted-unknown"} {

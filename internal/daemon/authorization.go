@@ -37,6 +37,9 @@ func valueOf[V any](values map[string]V, setting string) V {
 	return v
 }
 
+// maxUnknownKeys is how many unknown API keys an address may send in a minute.
+const maxUnknownKeys = 20
+
 // authorizationOptions returns o with the settings of the section authz.
 func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options {
 	for _, c := range a.Credentials {
@@ -52,6 +55,7 @@ func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options
 	o.RateLimitRule = a.RateLimitRule
 	o.Address = extauthz.AddressRule{From: valueOf(addressSources, a.Address), Hops: a.Hops}
 	o.IPv6Prefix = a.IPv6Prefix
+	o.MaxUnknown = maxUnknownKeys
 	return o
 }
 

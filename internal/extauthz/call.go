@@ -180,12 +180,22 @@ func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration)
 		if !start.IsZero() {
 			left = max(0, wait-time.Since(start))
 		}
+		var guesses time.Duration
+		if c.resolved == 0 {
+			if guesses = s.guesses(c); guesses > 0 {
+				left = tier.OnlyKnown
+			}
+		}
 		a, ok := s.opts.Secrets.Resolve(ctx, s.subjects(), fingerprint, plain, left)
 		switch {
+		case guesses > 0 && (!ok || a.Subject == nil && !a.Unavailable):
+			c.refuseGuess(guesses)
 		case !ok:
 			return false
 		case c.resolved == 0:
-			s.identify(c, a)
+			if s.identify(c, a); c.result == Unknown {
+				s.fail(c)
+			}
 		case a.Subject != nil && a.Subject.ID != c.id:
 			c.result = Ambiguous
 		case a.Subject == nil && a.Unavailable:

@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -43,6 +44,9 @@ type Options struct {
 	// Wait is the longest time that one request waits for Subjects, for all of its keys
 	// together.
 	Wait time.Duration
+	// MaxUnknown is how many unknown API keys one masked address may send in a minute. Further ones
+	// are denied with 429 without a look-up; known keys pass. Zero: any number.
+	MaxUnknown int
 	// PlainKeys gives Subjects the API keys themselves, and not only their digests.
 	PlainKeys bool
 
@@ -109,6 +113,7 @@ type Service struct {
 	opts      Options
 	replies   [len(results)]reply
 	templates templates
+	failures  failures
 	door      adapter.Door[*call]
 }
 
@@ -121,6 +126,7 @@ func NewService(o Options) *Service {
 		o.Log = zap.NewNop()
 	}
 	s := &Service{opts: o, replies: newReplies(o.Credentials, o.Realm)}
+	s.failures.most, s.failures.now, s.failures.addresses = o.MaxUnknown, time.Now, make(map[netip.Prefix]*failed)
 	s.door = adapter.Door[*call]{
 		Service: &authv3.Authorization_ServiceDesc, Method: "Check",
 		New: func() *call { return new(call) }, Decide: s.decide, Append: s.appendAnswer,

@@ -188,8 +188,14 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answe
 		return Answer{}, true // no source can know it
 	}
 	now, h := c.now(), c.get(&s)
-	if a, ok = c.fromMemory(k, &s, h, now); ok || wait < 0 {
-		return a, ok
+	a, ok = c.fromMemory(k, &s, h, now)
+	switch {
+	case ok:
+		return a, true
+	case wait == OnlyKnown && h != nil && h.known():
+		wait = 0
+	case wait < 0:
+		return a, false
 	}
 	f, err := c.ask(k, &s, h, first)
 	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {

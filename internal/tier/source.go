@@ -32,6 +32,10 @@ type Answer struct {
 // NoWait is a wait with which a [Resolver] answers from memory or not at all.
 const NoWait time.Duration = -1
 
+// OnlyKnown is [NoWait] with which a [Resolver] also answers by an expired record of a known key. It
+// never asks a source about an unknown key.
+const OnlyKnown time.Duration = -2
+
 // A Resolver finds the subject of a key: a [Directory] or a [Cache]. It is safe for
 // concurrent use.
 type Resolver interface {
