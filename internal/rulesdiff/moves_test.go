@@ -175,7 +175,7 @@ func TestImplies(t *testing.T) {
 	seed := random.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	implied := make(map[[2]window.Policy]int)
-	for range 20_000 {
+	for range random.Steps(t, 5000, 20_000) {
 		a, b := randomLimit(rnd), randomLimit(rnd)
 		scale := time.Duration(1)
 		if rnd.IntN(2) == 0 {
@@ -216,7 +216,7 @@ func TestImplies(t *testing.T) {
 	}
 	for _, a := range []window.Policy{window.Sliding, window.Fixed, window.TokenBucket} {
 		for _, b := range []window.Policy{window.Sliding, window.Fixed, window.TokenBucket} {
-			if implied[[2]window.Policy{a, b}] < 10 {
+			if implied[[2]window.Policy{a, b}] == 0 {
 				t.Errorf("%v implied %v %d times", a, b, implied[[2]window.Policy{a, b}])
 			}
 		}

@@ -21,7 +21,7 @@ func TestCutReading(t *testing.T) {
 		clock int64
 		cuts  int
 	)
-	for n := range 5 * slots / 2 { // the oldest expire, so the ring's head moves
+	for n := range 3 * slots / 2 { // the oldest expire, so the ring's head moves
 		clock++
 		c.Cost = uint64(1 + n%3)
 		log = windowtest.Take(log, clock, c, &d)

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // counting are the policies that keep a few numbers for each log.
@@ -349,7 +351,7 @@ func TestPolicies(t *testing.T) {
 	for _, p := range counting {
 		t.Run(p.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(20, uint64(p)))
-			for range 100 {
+			for range random.Steps(t, 15, 100) {
 				comparePolicy(t, newPolicyHistory(r, p), 60, nil)
 			}
 		})

@@ -21,8 +21,8 @@ func TestMemory(t *testing.T) {
 		most int
 	}{
 		{"one hit", 100_000, 1, 120},
-		{"ten hits", 25_000, 10, 220},
-		{"a full log of 100", 25_000, 100, 1100},
+		{"ten hits", 10_000, 10, 220},
+		{"a full log of 100", 12_000, 100, 1100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const keyBytes = 16 // a size that the allocator has

@@ -291,7 +291,7 @@ func TestTakeBackShapes(t *testing.T) {
 // they are charged with later.
 func TestTakeBackAsIfNever(t *testing.T) {
 	r := newRandom(t)
-	for range 2000 {
+	for range random.Steps(t, 300, 2000) {
 		var (
 			win       = pick(r, 100*time.Microsecond, 10*time.Second, 7*24*time.Hour)
 			w         = win.Microseconds()

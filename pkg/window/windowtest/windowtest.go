@@ -76,7 +76,13 @@ func Run(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Helper()
 	o.Steps = o.steps(t)
 	runTables(t, o, open)
-	t.Run("NoWait", func(t *testing.T) { runTables(t, o, unwaitedFirst(1, open)) })
+	runLongTables(t, open)
+	t.Run("NoWait", func(t *testing.T) {
+		runTables(t, o, unwaitedFirst(1, open))
+		if random.Long() {
+			runLongTables(t, unwaitedFirst(1, open))
+		}
+	})
 	open = unwaitedFirst(2, open)
 	random := []generator{dense(o.ShortWindows), long}
 	if o.Pieces {
@@ -100,6 +106,11 @@ func runTables(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Run("Context", func(t *testing.T) { runContext(t, open(t)) })
 	t.Run("Arguments", func(t *testing.T) { runArguments(t, open(t)) })
 	t.Run("Windows", func(t *testing.T) { runWindows(t, open(t), o.ShortWindows) })
+}
+
+// runLongTables runs tables that take many calls.
+func runLongTables(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
 	t.Run("Walk", func(t *testing.T) { runWalks(t, open(t)) })
 	t.Run("Large", func(t *testing.T) { runLarge(t, open(t)) })
 	t.Run("Precision", func(t *testing.T) { runPrecision(t, open(t)) })
