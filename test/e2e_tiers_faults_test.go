@@ -24,9 +24,9 @@ const (
 
 	// callers is how many callers send requests all the time, half of them each way.
 	// One in five sends made-up keys.
-	callers = 30
+	callers = 10
 	// callerPace is the pause of each caller, which leaves CPU time to the servers.
-	callerPace = 5 * time.Millisecond
+	callerPace = 20 * time.Millisecond
 )
 
 // fault is a fault of the source, and its end.

@@ -43,7 +43,7 @@ func TestManyCustomersAtOnce(t *testing.T) {
 			}
 			callers.Wait()
 		}
-		stop := workers(t, callers, callerPace, func(int, int) bool {
+		stop := workers(t, 30, 5*time.Millisecond, func(int, int) bool {
 			_, err := ask("api_key="+rand.Text(), "remote_address=192.0.2.1")
 			return err == nil || t.Context().Err() != nil || !t.Failed()
 		})

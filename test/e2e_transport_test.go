@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -76,7 +77,7 @@ type traffic struct {
 func (s *stack) sendUntilStopped() (seen *traffic, stop func()) {
 	seen = new(traffic)
 	start, clients := time.Now(), s.clients(8)
-	return seen, workers(s.t, len(clients), 4*time.Millisecond, func(i, _ int) bool {
+	return seen, workers(s.t, len(clients), 20*time.Millisecond, func(i, _ int) bool {
 		got, err := clients[i].try(s.t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
 		seen.add(got, err, time.Since(start))
 		return true
@@ -197,7 +198,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		su.startEnvoy(s)
 		seen, stop := s.sendUntilStopped()
 		both := []*edge.RLSServer{s.rls, s.others[0]}
-		for round := range 5 {
+		for round := range random.Steps(t, 2, 5) {
 			for i, rls := range both {
 				eventually(t, "Envoy to know of two healthy instances", func() bool {
 					return s.stat("cluster.rls.membership_healthy") == 2

@@ -25,6 +25,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // A hostileMessage costs as much as a client can make it cost.
@@ -265,7 +266,7 @@ func (m *hostileMessage) prefixed() []byte {
 func TestWhatACallTakes(t *testing.T) { onEachTransport(t, testWhatACallTakes) }
 
 func testWhatACallTakes(t *testing.T, s settings.Settings) {
-	const calls = 40 // at a time
+	calls := random.Steps(t, 8, 40) // at a time
 	r := start(t, s)
 	bound := 2 * uint64(s.GRPC.MaxMessageBytes)
 	if underRace() {
@@ -298,7 +299,7 @@ func testWhatACallTakes(t *testing.T, s settings.Settings) {
 			for round := 0; round < 4 && grown > bound; round++ {
 				before := allocatedSoFar()
 				all()
-				grown = min(grown, (allocatedSoFar()-before)/calls)
+				grown = min(grown, (allocatedSoFar()-before)/uint64(calls))
 			}
 			if grown > bound {
 				t.Errorf("a call of %d bytes takes %d kB, more than %d kB", len(body), grown>>10, bound>>10)

@@ -179,7 +179,7 @@ func (l *lateCase) all(every int) {
 // and on their way back. Exactly the limit passes, and exactly that is charged.
 func TestExactWhenCallsAreLate(t *testing.T) {
 	p := servers.StartProxy(t, servers.StartRedis(t).Addr())
-	newLateCase(t, "redis://"+p.Addr()+"/0", p).all(1)
+	newLateCase(t, "redis://"+p.Addr()+"/0", p).all(random.Steps(t, 4, 1))
 }
 
 // TestStallWithManyCallers stops Redis while many callers ask for one key at once, until
@@ -190,7 +190,7 @@ func TestStallWithManyCallers(t *testing.T) {
 	server := servers.StartRedis(t)
 	l := newLateCase(t, "redis://"+server.Addr()+"/0")
 	const atOnce = 20
-	for run := range 60 {
+	for run := range random.Steps(t, 15, 60) {
 		value := fmt.Sprintf("stall-%d", run)
 		var asked, allowed atomic.Int64
 		var paused atomic.Bool
@@ -247,5 +247,5 @@ func TestExactWhenCallsAreLateOnACluster(t *testing.T) {
 		}
 		proxies = append(proxies, p)
 	}
-	newLateCase(t, "redis-cluster://"+proxies[0].Addr(), proxies...).all(9)
+	newLateCase(t, "redis-cluster://"+proxies[0].Addr(), proxies...).all(random.Steps(t, 20, 9))
 }
