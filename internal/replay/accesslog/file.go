@@ -327,7 +327,7 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 				return err
 			}
 			fault = cmp.Or(fault, reason)
-			if got.better(best) || got.same(best) && candidate.written && got.told > best.told {
+			if got.better(best) || got.same(best) && candidate.written && got.values > best.values {
 				best, f.format, f.prefix, f.mark = got, candidate, newPrefix(chain), got.mark
 			}
 		}
@@ -344,7 +344,7 @@ func (f *file) detect(sample []byte, formats []*format, rest bool) error {
 type fit struct {
 	likely int // lines that say something of a request, whose client is an address
 	read   int // lines that can be read
-	told   int // values in them
+	values int // in them
 	mark   int64
 }
 
@@ -384,7 +384,7 @@ func (c *format) fit(sample []byte, chain []int, want []Attribute) (got fit, fau
 		got.read++
 		for i := range d.line.values {
 			if d.line.values[i].State == Present {
-				got.told++
+				got.values++
 			}
 		}
 		if d.likely(c.looks) {

@@ -217,6 +217,7 @@ func pod(_ *prefix, line []byte) ([]byte, bool) {
 func service(_ *prefix, line []byte) ([]byte, bool) {
 	name, rest, ok := bytes.Cut(line, []byte(" | "))
 	name = bytes.TrimRight(name, " ")
+	rest = bytes.TrimPrefix(rest, []byte("\x1b[0m")) // the end of the name's colour
 	return rest, ok && len(name) > 0 && indexByte(name, ' ') < 0 && !isAddress(name)
 }
 

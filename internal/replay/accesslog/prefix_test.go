@@ -51,6 +51,7 @@ func TestPrefixes(t *testing.T) {
 		"kubectl logs --prefix":            "[pod/nginx-7c5ddbdf54-x2x4z/nginx] ",
 		"kubectl logs --prefix and times":  "[pod/nginx-7c5ddbdf54-x2x4z/nginx] 2026-05-26T01:50:01.000007919Z ",
 		"docker compose logs":              "nginx-1  | ",
+		"docker compose logs, colours":     "\x1b[36mnginx-1  | \x1b[0m",
 		"docker compose logs --timestamps": "nginx-1  | 2026-05-26T01:50:01.000007919Z ",
 		"docker service logs":              "web.1.k3v9@node-1    | ",
 		"RFC 3164":                         "<190>May  6 01:50:01 web-1 nginx: ",
