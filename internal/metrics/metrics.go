@@ -28,6 +28,7 @@ type Metrics struct {
 	rules            *rules
 	unknownDomains   prometheus.Counter
 	ignoredOverrides prometheus.Counter
+	cutUpdates       prometheus.Counter
 	degraded         map[policy.OnStoreError]prometheus.Counter
 	storeSeconds     prometheus.Histogram
 	storeDown        atomic.Pointer[func() bool]
@@ -59,6 +60,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 	degraded := counters("slidegate_degraded_answers_total", "Requests decided while the store could not decide, by the on_store_error that decided.", "choice")
 	m := &Metrics{
 		rules:            newRules(o.MaxDetailSeries),
+		cutUpdates:       counter("slidegate_cut_updates_total", "Requests with a usage update that was recorded only in part: the debt of a limit is at most one limit more."),
 		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Descriptor limit overrides ignored as invalid; the rule's limit applied."),
 		degraded: map[policy.OnStoreError]prometheus.Counter{
 			policy.StoreErrorAllow: degraded.WithLabelValues("allow"),
@@ -157,6 +159,9 @@ func (m *Metrics) Meter(domain, rule string) policy.Meter { return m.rules.meter
 
 // UnknownDomain implements policy.Meters.
 func (m *Metrics) UnknownDomain() { m.unknownDomains.Inc() }
+
+// CutUpdate implements policy.Meters.
+func (m *Metrics) CutUpdate() { m.cutUpdates.Inc() }
 
 // IgnoredOverride implements ratelimit.Meters.
 func (m *Metrics) IgnoredOverride() { m.ignoredOverrides.Inc() }

@@ -83,6 +83,9 @@ type Meters interface {
 	// UnknownDomain counts a request for a domain that has no rules. The name is no
 	// label, because clients of the port can make names up.
 	UnknownDomain()
+	// CutUpdate counts a request with a usage update that was recorded only in part, because it
+	// is beyond one limit of debt.
+	CutUpdate()
 }
 
 // uncounted is Meters that count nothing.
@@ -90,6 +93,7 @@ type uncounted struct{}
 
 func (uncounted) Meter(string, string) Meter                  { return uncounted{} }
 func (uncounted) UnknownDomain()                              {}
+func (uncounted) CutUpdate()                                  {}
 func (uncounted) Count(Outcome)                               {}
 func (uncounted) Near(uint64, uint64)                         {}
 func (uncounted) Denied(string, window.Policy, time.Duration) {}

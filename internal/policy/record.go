@@ -87,6 +87,21 @@ func (c *Call) countLimits() {
 		}
 		c.countHits(s)
 	}
+	for i := range v.Limits {
+		if s := &v.Limits[i]; s.Decision.Cut {
+			c.countCut(s.Rule)
+			break
+		}
+	}
+}
+
+// countCut counts and logs a usage update that was recorded only in part.
+func (c *Call) countCut(rule *Rule) {
+	c.decider.opts.Meters.CutUpdate()
+	if log := c.decider.opts.Log; log != nil {
+		log.Warn("a usage update was recorded in part, because the debt of a limit is at most one limit more; check the cost that Envoy sends",
+			zap.Stringer("rule", rule), zap.String("name", rule.Name))
+	}
 }
 
 // countDenial counts which limit of the rule has denied. The configuration bounds the windows

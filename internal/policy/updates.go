@@ -77,6 +77,7 @@ func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, 
 			continue
 		}
 		// The first decision stays, and what remains is as it is now.
+		d.Cut = decisions[i].Cut
 		d.Remaining, d.UnitAfter, d.ResetAfter = decisions[i].Remaining, decisions[i].UnitAfter, decisions[i].ResetAfter
 	}
 	return true

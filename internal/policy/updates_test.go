@@ -88,8 +88,8 @@ func TestUsageReports(t *testing.T) {
 			{spend("a=x", 1), "OVER over:0 by a in 1h0m0s"},
 			// Nothing remains, so this is free.
 			{spend("a=x", 20), "OVER over:0 by a, never"},
-			{refund("a=x", 20), "OK ok:9"},
-			// The refund was of those 20 hits. One hit is left.
+			{refund("a=x", 19), "OK ok:9"},
+			// The debt was one limit: 19 of those 20 hits.
 		}},
 		{"the same natively: a cost that does not fit is free", nil, []Rule{l10}, []ask{
 			{spend("a=x", 1), "OK ok:9 by a"},
@@ -231,6 +231,34 @@ func TestAdviceAboutCharge(t *testing.T) {
 	}
 	if logs.Len() != 1 || logs.All()[0].ContextMap()["rule"] != "edge|b" || !strings.Contains(logs.All()[0].Message, "charge: always") {
 		t.Errorf("logged %v", logs.All())
+	}
+}
+
+// TestDebtIsOneLimit proves that usage updates add at most one limit of debt, whatever they say and
+// however many there are, and that what is beyond is counted.
+func TestDebtIsOneLimit(t *testing.T) {
+	for _, l := range []Limit{slidingLimit, fixedLimit, counterLimit, bucketLimit} {
+		for _, cost := range []uint64{math.MaxUint64, math.MaxUint32, 3 * l.Hits, l.Hits + 1, l.Hits/2 + 1} {
+			now := time.Hour
+			r := rule("a", Terms{Limits: []Limit{l}}, anyOf("a"))
+			r.Always = true
+			d, got := newModes(t, nil, &now, r)
+			for range 6 {
+				decide(t, d, spend("a=x", cost))
+			}
+			if got["cut update"] == 0 {
+				t.Errorf("%v, cost %d: nothing was counted", l.Policy, cost)
+			}
+			refund := spend("a=x", l.Hits)
+			refund.Descriptors[0].Refund = true
+			if v := decide(t, d, refund); v.Limits[0].Decision.Remaining != 0 {
+				t.Errorf("%v, cost %d: the debt is less than one limit", l.Policy, cost)
+			}
+			refund.Descriptors[0].Cost = 1
+			if v := decide(t, d, refund); v.Limits[0].Decision.Remaining != 1 {
+				t.Errorf("%v, cost %d: the debt is more than one limit", l.Policy, cost)
+			}
+		}
 	}
 }
 

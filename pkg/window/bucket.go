@@ -2,7 +2,6 @@ package window
 
 import (
 	"encoding/binary"
-	"math"
 	"math/bits"
 	"time"
 )
@@ -33,7 +32,7 @@ func (s *State) readBucket() bool {
 }
 
 // fill adds the tokens that have come back since the last write, at the rate of the check.
-// The bucket never has more than the check's burst, and never more debt than [maxDebt]. A
+// The bucket never has more than the check's burst, and never more debt than the burst. A
 // missing bucket is full.
 func (s *State) fill(c *Check, there bool) {
 	burst := int64(c.Limit.Hits)
@@ -43,8 +42,8 @@ func (s *State) fill(c *Check, there bool) {
 	}
 	if s.tokens < 0 {
 		// Before the tokens come back: the waits that an earlier answer promised stay true.
-		if least := -maxDebt(c.Limit); s.tokens < least {
-			s.tokens, s.fraction = least, 0
+		if s.tokens < -burst {
+			s.tokens, s.fraction = -burst, 0
 		}
 	}
 	win := uint64(s.view.win)
@@ -67,18 +66,8 @@ func (s *State) fill(c *Check, there bool) {
 	s.fraction = rest
 }
 
-// maxDebt returns the most tokens that a bucket owes: as many as come back in [MaxWindow],
-// and at most 2^32-1. So no wait is longer than twice MaxWindow.
-func maxDebt(l Limit) int64 {
-	most, _ := mulDiv(uint64(MaxWindow), uint64(l.Rate), uint64(l.Window))
-	return int64(min(most, math.MaxUint32))
-}
-
 func (s *State) chargeBucket(c *Check) {
-	cost := c.Cost
-	if s.tokens < 0 || cost > uint64(s.tokens) {
-		cost = min(cost, uint64(s.tokens+maxDebt(c.Limit)))
-	}
+	cost := s.Recordable(c)
 	if cost == 0 {
 		return
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Charge records the check's cost, whether or not it has room. It does not record what
-// the log cannot hold: 2^32-1 hits in all. Cost 0 records nothing. A charge removes the
+// Charge records the check's cost, whether or not it has room. It does not record what is
+// above twice the limit, or above the 2^32-1 hits that a log can hold. Cost 0 records nothing. A charge removes the
 // expired slots and updates v. It changes the log's bytes in place, or moves them:
 // [View.Log] returns them.
 func (v *View) Charge(c *Check) { v.Reserve(c, 0) }
@@ -19,7 +19,7 @@ func (v *View) Charge(c *Check) { v.Reserve(c, 0) }
 // slots are in the order of their times. ahead is rounded up to whole microseconds, and
 // limited to 0 to [MaxAhead].
 func (v *View) Reserve(c *Check, ahead time.Duration) {
-	cost := min(c.Cost, maxUsed-v.used)
+	cost := v.Recordable(c)
 	if cost == 0 {
 		return
 	}
@@ -35,6 +35,16 @@ func (v *View) Reserve(c *Check, ahead time.Duration) {
 	v.used += cost
 	putSum(v.log, v.slot(v.total-1), v.before+uint32(v.used))
 	v.touch()
+}
+
+// Recordable returns how much of the check's cost [View.Charge] records.
+func (v *View) Recordable(c *Check) uint64 { return min(c.withinDebt(v.used), maxUsed-v.used) }
+
+// withinDebt returns the check's cost, or as much of it as makes the debt one limit: twice the limit
+// is used then.
+func (c *Check) withinDebt(used uint64) uint64 {
+	most := 2 * c.Limit.Hits
+	return min(c.Cost, most-min(used, most))
 }
 
 // Refund gives the check's cost back, newest slots first, and never more than is used. It

@@ -54,7 +54,7 @@ func (s *State) weigh() {
 }
 
 func (s *State) chargeCounter(c *Check) {
-	cost := min(c.Cost, maxUsed-s.current)
+	cost := s.Recordable(c)
 	if cost == 0 {
 		return
 	}

@@ -51,8 +51,7 @@
 //  10. Idle logs disappear by themselves, at the latest when a window and a
 //     little slack have passed since the last charge.
 //
-//  11. A limit of 0 denies without a log, but [Always] and [Refund] are still
-//     recorded. A limit of [MaxHits] is unlimited: it allows, and records
+//  11. A limit of 0 denies without a log, but [Refund] is still recorded. A limit of [MaxHits] is unlimited: it allows, and records
 //     nothing. [WithoutLog] answers both.
 //
 //  12. A [Check] with a precision counts each entry up to one precision too long,
@@ -82,8 +81,9 @@
 //     check has room.
 //   - [Always] denies the group if the check has no room. The check is charged
 //     whatever the group decides, even over the limit. This debt denies later
-//     checks until enough of it has expired. A log holds 2^32-1 hits; a charge
-//     beyond that is lost.
+//     checks until enough of it has expired. It is at most one limit, whatever the
+//     costs are: of a charge beyond twice the limit, the rest is lost, and the
+//     decision says [Decision.Cut]. A log holds 2^32-1 hits at most.
 //   - [Refund] gives its cost back whatever the group decides, newest entries
 //     first and never below zero. It never denies. Its decision is allowed and says
 //     what remains afterwards. Entries older than the refunded ones stay.
@@ -115,7 +115,7 @@
 //   - A group with a [Check.Period] that contradicts the store's clock is refused with
 //     [ErrPeriod] and charges nothing: [Period.Covers].
 //   - A token bucket keeps its tokens if the limit changes, and never more than the new burst.
-//     Its debt is at most what comes back in [MaxWindow].
+//     Its debt is at most the burst.
 //   - A period that has begun never ends earlier because a calendar's anchor changes.
 //
 // # The log

@@ -111,14 +111,16 @@ func TestEdges(t *testing.T) {
 			{10, mode(Always, 5, 4), Decision{RetryAfter: 100 * us, UnitAfter: 90 * us, ResetAfter: 100 * us}},
 			{20, check(5, 1), Decision{RetryAfter: 80 * us, UnitAfter: 80 * us, ResetAfter: 90 * us}},
 			{20, mode(Always, 5, 0), Decision{RetryAfter: 80 * us, UnitAfter: 80 * us, ResetAfter: 90 * us}},
-			{20, mode(Always, 5, 6), Decision{Never: true, UnitAfter: 100 * us, ResetAfter: 100 * us}},
-			{110, check(6, 1), Decision{RetryAfter: 10 * us, UnitAfter: 10 * us, ResetAfter: 10 * us}},
-			{119, mode(Refund, 5, 3), Decision{Allowed: true, Remaining: 2, UnitAfter: us, ResetAfter: us}},
+			// Twice the limit is used at most: 3 of the 6 are recorded, and then nothing.
+			{20, mode(Always, 5, 6), Decision{Never: true, UnitAfter: 90 * us, ResetAfter: 100 * us, Cut: true}},
+			{30, mode(Always, 5, 1), Decision{RetryAfter: 80 * us, UnitAfter: 80 * us, ResetAfter: 90 * us, Cut: true}},
+			{110, check(6, 1), Decision{Allowed: true, Remaining: 2, UnitAfter: 10 * us, ResetAfter: 100 * us}},
+			{119, mode(Refund, 5, 3), Decision{Allowed: true, Remaining: 4, UnitAfter: us, ResetAfter: us}},
 		}},
 		{"debt ends at 2^32-1", []step{
-			{0, mode(Always, 5, MaxHits-3), Decision{Never: true, UnitAfter: 100 * us, ResetAfter: 100 * us}},
-			{10, mode(Always, 5, 100), Decision{Never: true, UnitAfter: 90 * us, ResetAfter: 100 * us}},
-			{20, mode(Always, 5, 1), Decision{RetryAfter: 80 * us, UnitAfter: 80 * us, ResetAfter: 90 * us}},
+			{0, mode(Always, MaxHits-1, MaxHits-3), Decision{Allowed: true, Remaining: 2, UnitAfter: 100 * us, ResetAfter: 100 * us}},
+			{10, mode(Always, MaxHits-1, 100), Decision{RetryAfter: 90 * us, UnitAfter: 90 * us, ResetAfter: 100 * us, Cut: true}},
+			{20, mode(Always, MaxHits-1, 1), Decision{RetryAfter: 80 * us, UnitAfter: 80 * us, ResetAfter: 90 * us, Cut: true}},
 			{100, check(5, 2), Decision{Allowed: true, UnitAfter: 10 * us, ResetAfter: 100 * us}},
 		}},
 		{"observe", []step{
@@ -130,7 +132,7 @@ func TestEdges(t *testing.T) {
 		var log []byte
 		for i, s := range tt.steps {
 			// Dirty: every field must be filled in.
-			got := Decision{true, true, 9, 9, 9, 9, true, true, true}
+			got := Decision{true, true, 9, 9, 9, 9, true, true, true, true}
 			log = take(log, s.at, &s.c, &got)
 			if diff := cmp.Diff(s.want, got); diff != "" {
 				t.Errorf("%s: step %d at %d, %v cost %d of %d: (-want +got)\n%s", tt.name, i, s.at, s.c.Mode, s.c.Cost, s.c.Limit.Hits, diff)

@@ -102,8 +102,7 @@ const (
 	// stays below 2^63.
 	maxClock = 1 << 52
 
-	// maxUsed is the most hits that a log can hold. Debt beyond it is not recorded: see
-	// [Always].
+	// maxUsed is the most hits that a log can hold. Debt beyond it is not recorded.
 	maxUsed = math.MaxUint32
 )
 

@@ -141,20 +141,23 @@ func (n *naiveLog) take(clock int64, c *Check, ahead time.Duration) Decision {
 	clock = max(clock, 0)
 	now := max(clock, n.clock)
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
-	room := total(n.counts(now))+need <= limit
+	room, cut := total(n.counts(now))+need <= limit, false
 	switch c.Mode {
 	case Refund:
 		room = true
 		n.refund(now, c.Cost)
 	case Always:
-		n.charge(now, ahead.Microseconds(), c.Cost, c.Precision)
+		used := total(n.counts(now))
+		cost := min(c.Cost, max(2*limit, used)-used) // the debt is at most one limit
+		cut = cost < c.Cost || cost > 1<<32-1-used
+		n.charge(now, ahead.Microseconds(), cost, c.Precision)
 	default:
 		if room {
 			n.charge(now, ahead.Microseconds(), c.Cost, c.Precision)
 		}
 	}
 
-	d := Decision{Allowed: room}
+	d := Decision{Allowed: room, Cut: cut}
 	counts := n.counts(now)
 	if used := total(counts); used < limit {
 		d.Remaining = limit - used

@@ -55,7 +55,7 @@ func (s *State) choosePeriod(next int64, there bool) {
 }
 
 func (s *State) chargePeriod(c *Check) {
-	cost := min(c.Cost, maxUsed-s.view.used)
+	cost := s.Recordable(c)
 	if cost == 0 {
 		return
 	}

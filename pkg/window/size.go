@@ -54,7 +54,7 @@ func LogBytes(c *Check) int {
 // not allocate, and takes O(1) steps. So a store that is short of memory can call it
 // before every charge.
 func (v *View) Growth(c *Check) int {
-	if min(c.Cost, maxUsed-v.used) == 0 {
+	if v.Recordable(c) == 0 {
 		return 0
 	}
 	need := v.total - v.live // slots, as Charge has it

@@ -186,8 +186,25 @@ func (s *State) Room(c *Check) bool {
 	return s.view.Room(c.Limit.Hits, c.Cost)
 }
 
+// Recordable returns how much of the check's cost [State.Charge] records: what fits into twice the
+// limit, and into a log of the policy. In flight it is all of it.
+func (s *State) Recordable(c *Check) uint64 {
+	switch s.policy {
+	case TokenBucket:
+		return c.withinDebt(uint64(int64(c.Limit.Hits) - s.tokens))
+	case Fixed, Calendar:
+		return min(c.withinDebt(s.view.used), maxUsed-s.view.used)
+	case SlidingCounter:
+		return min(c.withinDebt(s.view.used), maxUsed-s.current)
+	case InFlight:
+		return c.Cost
+	default:
+		return s.view.Recordable(c)
+	}
+}
+
 // Charge records the check's cost, whether or not it has room, and updates s. It does not
-// record what a log of the policy cannot hold. Cost 0 records nothing. Charge changes the
+// record more than [State.Recordable]. Cost 0 records nothing. Charge changes the
 // log's bytes in place, or moves them: [State.Log] returns them.
 func (s *State) Charge(c *Check) {
 	switch s.policy {
@@ -257,7 +274,7 @@ func (s *State) Growth(c *Check) int {
 	case InFlight:
 		return s.growthHold(c)
 	default:
-		if c.Cost == 0 || s.view.log != nil {
+		if s.view.log != nil || s.Recordable(c) == 0 {
 			return 0
 		}
 		return valueBytes(s.policy)

@@ -69,13 +69,11 @@ type naiveBucket struct {
 
 func rat(n uint64) *big.Rat { return new(big.Rat).SetInt(new(big.Int).SetUint64(n)) }
 
-func naiveMaxDebt(c *Check) *big.Int {
-	n := new(big.Int).Mul(big.NewInt(int64(MaxWindow)), big.NewInt(int64(c.Limit.Rate)))
-	n.Div(n, big.NewInt(int64(c.Limit.Window)))
-	if most := big.NewInt(math.MaxUint32); n.Cmp(most) > 0 {
-		return most
-	}
-	return n
+func naiveMaxDebt(c *Check) *big.Int { return new(big.Int).SetUint64(c.Limit.Hits) }
+
+// naiveCost is as much of a cost as makes the debt one limit.
+func naiveCost(c *Check, n naiveCount) uint64 {
+	return min(c.Cost, uint64(max(n.free(c)+int64(c.Limit.Hits), 0)))
 }
 
 func (n *naiveBucket) at(clock, _ int64, c *Check) {
@@ -147,7 +145,7 @@ func (n *naivePeriod) at(clock, given int64, c *Check) {
 func (n *naivePeriod) free(c *Check) int64 { return int64(c.Limit.Hits) - n.used }
 func (n *naivePeriod) empty(*Check) bool   { return n.used == 0 }
 func (n *naivePeriod) charge(c *Check) {
-	if cost := min(c.Cost, math.MaxUint32-uint64(n.used)); cost > 0 {
+	if cost := min(naiveCost(c, n), math.MaxUint32-uint64(n.used)); cost > 0 {
 		n.used, n.end = n.used+int64(cost), max(n.end, n.next)
 	}
 }
@@ -180,7 +178,7 @@ func (n *naiveCounter) free(c *Check) int64 {
 }
 func (n *naiveCounter) empty(*Check) bool { return n.hits[n.now()]+n.hits[n.now()-1] == 0 }
 func (n *naiveCounter) charge(c *Check) {
-	n.hits[n.now()] += int64(min(c.Cost, math.MaxUint32-uint64(n.hits[n.now()])))
+	n.hits[n.now()] += int64(min(naiveCost(c, n), math.MaxUint32-uint64(n.hits[n.now()])))
 }
 
 func (n *naiveCounter) refund(c *Check) {

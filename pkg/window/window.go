@@ -175,6 +175,9 @@ type Decision struct {
 	// Remembered is true if a store in front of a shared store repeats a denial from memory,
 	// without asking the shared store.
 	Remembered bool
+	// Cut is true if a part of the cost of an [Always] check was not recorded, because it would
+	// have used more than twice the limit.
+	Cut bool
 	// Repeated is true if the check is a repeat of a charge with the same [Check.Once]: it has room
 	// because that charge had it, and charges nothing.
 	Repeated bool

@@ -264,7 +264,6 @@ func TestWhoGoesFirst(t *testing.T) {
 		{"never one that limits", []held{{"a", 10, 10, 0, 0}, {"b", 10, 9, 0, 0}, {"c", 1, 1, 0, 0}}, s, "b"},
 		{"all limit", []held{{"a", 10, 10, 0, 0}, {"b", 3, 3, 0, 0}, {"c", 1, 1, 0, 0}}, s, ""},
 		{"debt limits", []held{{"a", 10, 12, 0, 0}, {"b", 10, 9, 0, 0}, {"c", 10, 30, 0, 0}}, s, "b"},
-		{"a limit of zero limits", []held{{"a", 0, 1, 0, 0}, {"b", 10, 9, 0, 0}, {"c", 0, 1, 0, 0}}, s, "b"},
 		{"all limit until the first has expired", []held{{"a", 1, 1, 0, 0}, {"b", 1, 1, 2 * s, 0}, {"c", 1, 1, s, 0}}, 10 * s, "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

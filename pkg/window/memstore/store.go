@@ -259,6 +259,7 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 	} else {
 		a.state.Answer(c, a.room, d)
 	}
+	d.Cut = a.cut
 	return nil
 }
 
@@ -386,7 +387,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision, mo
 		} else {
 			a.state.Answer(c, a.room, &decisions[i])
 		}
-		decisions[i].Repeated = a.paid
+		decisions[i].Repeated, decisions[i].Cut = a.paid, a.cut
 	}
 	return nil
 }
@@ -457,6 +458,7 @@ type checkState struct {
 	charged bool
 	fresh   bool  // the stream of the check holds nothing in the log
 	paid    bool  // the check is a repeat
+	cut     bool  // a part of the cost was not recorded
 	ended   int64 // until when the stream of the check is denied, in milliseconds; or 0
 	state   window.State
 }
@@ -520,6 +522,9 @@ func (a *checkState) record(c *window.Check, now int64) {
 		return
 	case c.Mode == window.Refund:
 		a.state.Refund(c)
+	case c.Mode == window.Always:
+		a.cut = a.state.Recordable(c) < c.Cost
+		a.state.Charge(c)
 	case c.Limit.Policy == window.Sliding:
 		a.state.View().Charge(c)
 	default:

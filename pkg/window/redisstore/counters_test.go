@@ -24,17 +24,19 @@ func takeState(value []byte, clock int64, c *window.Check) (after []byte, d wind
 	var s window.State
 	s.Look(value, clock, c)
 	foreign = s.Foreign()
-	room := s.Room(c)
+	room, cut := s.Room(c), false
 	if c.Mode == window.Refund {
 		s.Refund(c)
 	} else {
 		var group window.Verdict
 		group.Add(c.Mode, room)
 		if c.Mode.Charged(group.Allowed(), room) {
+			cut = s.Recordable(c) < c.Cost
 			s.Charge(c)
 		}
 	}
 	s.Answer(c, room, &d)
+	d.Cut = cut
 	return s.Log(), d, foreign
 }
 

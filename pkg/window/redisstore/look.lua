@@ -23,8 +23,8 @@ if unit == 2 then
     idle = held + life * 1000000
     idle = idle - idle % part + part
     -- Before the tokens come back: the waits that an earlier answer promised stay true.
-    if major < 0 and major < -max_debt(most, window) then
-      major, minor = -max_debt(most, window), 0
+    if major < -limit then
+      major, minor = -limit, 0
     end
     local passed = clock - held
     if passed > 0 and major < limit and not torn then

@@ -35,9 +35,10 @@ const (
 
 	outcomeAllowed   = 1
 	outcomeNever     = 2
-	outcomeUnjudged  = 3 // the group was neither judged nor charged
-	outcomeForeign   = 4 // added
-	outcomeUnsettled = 8 // added
+	outcomeUnjudged  = 3  // the group was neither judged nor charged
+	outcomeForeign   = 4  // added
+	outcomeUnsettled = 8  // added
+	outcomeCut       = 16 // added
 
 	// maxMicros is the longest wait that a time.Duration can hold.
 	maxMicros = math.MaxInt64 / 1000
@@ -457,7 +458,8 @@ func decode(answer string, d *window.Decision) (foreign bool, err error) {
 	outcome := answer[0]
 	unsettled := outcome&outcomeUnsettled != 0
 	foreign = outcome&outcomeForeign != 0
-	outcome &^= outcomeUnsettled | outcomeForeign
+	cut := outcome&outcomeCut != 0
+	outcome &^= outcomeUnsettled | outcomeForeign | outcomeCut
 	if outcome > outcomeNever || unsettled && outcome == outcomeNever {
 		return false, fmt.Errorf("the outcome is %d, which is unknown", answer[0])
 	}
@@ -477,6 +479,7 @@ func decode(answer string, d *window.Decision) (foreign bool, err error) {
 		UnitAfter:  waits[1],
 		ResetAfter: waits[2],
 		Unsettled:  unsettled,
+		Cut:        cut,
 	}
 	return foreign, nil
 }

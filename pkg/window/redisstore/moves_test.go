@@ -270,7 +270,7 @@ func TestDebtIsBounded(t *testing.T) {
 	for _, win := range []time.Duration{time.Second, 7*24*time.Hour + 1234567*time.Microsecond} {
 		clock := int64(1_000_000_000_000)
 		unit := window.Unit(win).Microseconds()
-		c := window.Check{Key: "debt", Limit: window.Limit{Hits: 10, Window: win}, Cost: 1, Mode: window.Always}
+		c := window.Check{Key: "debt", Limit: window.Limit{Hits: 9000, Window: win}, Cost: 1, Mode: window.Always}
 		var log []byte
 		var want window.Decision
 		for range window.ExactHits - 5 {

@@ -513,7 +513,7 @@ func TestStrictReply(t *testing.T) {
 		{"too short", good + good, 0, "reply has 52 bytes"},
 		{"too long", good + good + clock + "x", 0, "reply has 60 bytes"},
 		{"one of two is late", good + "\x03" + good[1:] + clock, 0, "reply to check 1: the outcome is 3"},
-		{"an unknown outcome", good + "\x10" + good[1:] + clock, 0, "reply to check 1: the outcome is 16"},
+		{"an unknown outcome", good + "\x20" + good[1:] + clock, 0, "reply to check 1: the outcome is 32"},
 		{"an unknown foreign outcome", "\x07" + good[1:] + good + clock, 0, "reply to check 0: the outcome is 7"},
 		{"unsettled, but never", good + "\x0a" + good[1:] + clock, 0, "reply to check 1: the outcome is 10"},
 		{"a wait without end", good + good[:5] + "\xff" + good[6:] + clock, 0, "reply to check 1: a wait of "},

@@ -1,5 +1,5 @@
 -- record.lua records a charge or a refund in a value that look.lua has read, and writes it.
--- It is a part of the loop of take.lua. Debt beyond what the value can hold is lost.
+-- It is a part of the loop of take.lua. What is beyond what the value can hold is lost.
 local value, until_idle -- nil: nothing changes
 if unit == 2 then
   if refund then
@@ -8,9 +8,6 @@ if unit == 2 then
       minor = 0
     end
   else
-    if charge > major then
-      charge = math.min(charge, major + max_debt(most, window))
-    end
     major = major - charge
   end
   if refund or charge > 0 then

@@ -38,7 +38,8 @@
 -- Reply: one string, for each check '>BI4I7I7I7':
 --   outcome    0 denied, 1 allowed, 2 never, 3 not judged. +4 if the value under the
 --              key was not a log and was removed. +8 if the check is denied, or
---              nothing remains, and the answer may count hits that are taken back
+--              nothing remains, and the answer may count hits that are taken back. +16 if
+--              a part of the cost was not recorded, because the debt is at most one limit
 --   remaining  hits. For a group that was not judged: 0 if it came after its deadline,
 --              1 if it was put off because too many full rings must move for it
 --   retry      microseconds until the cost has room. If a check in flight has room: 1 if its
@@ -190,7 +191,7 @@ local moved, most_moved = 0, 262144
 --           the wait until it has
 -- A state also says: room, whether the check has room, whatever is used (nil: what is used
 -- decides); made, whether the check holds something since now.
-local muldiv, max_debt, fills, weigh, falls
+local muldiv, fills, weigh, falls
 local run -- of rings that are written
 local holds, receipts
 local receipt_of -- the states of receipts, by the check whose charge they are about
@@ -203,7 +204,7 @@ local i, from, last = 1, 1, 1 -- the check, the first and the last of its group
 local several, settling
 local denied, any, any_room   -- what the checks of the group add up to
 local rooms, seen             -- of a group of several: what has room, and what was read
-local thrown                  -- the checks whose value was removed
+local thrown, cut             -- the checks whose value was removed, or cost recorded in part
 -- Of a group of several: its full rings and the bytes that they move; whether these are
 -- too many; whether the group is put off. A group that begins with checks that are
 -- recorded when they are judged is scouted first: judged, with nothing recorded.
@@ -418,7 +419,17 @@ while i <= n do
   elseif settling then
     -- It was recorded when it was judged.
   elseif mode == 3 then
-    charge = (policy or counts) and cost or math.min(cost, 4294967295 - used)
+    if policy then
+      charge = cost
+    else
+      -- The debt is at most one limit, and a value holds 2^32-1 hits. A bucket's has room for both.
+      local held = unit == 5 and major or unit == 2 and -2 ^ 32 or used
+      charge = math.max(math.min(cost, 2 * limit - used, 4294967295 - held), 0)
+      if cut or charge < cost then
+        cut = cut or {}
+        cut[i] = charge < cost
+      end
+    end
   elseif cost > 0 and used > 0 then
     refund = true
     if policy or counts then
@@ -650,6 +661,9 @@ while i <= n do
     end
     if thrown and thrown[i] then
       outcome = outcome + 4
+    end
+    if cut and cut[i] then
+      outcome = outcome + 16
     end
     if not torn then
       if remaining < 0 then

@@ -24,12 +24,6 @@ function muldiv(a, b, d)
 end
 
 if unit == 2 then
-  -- max_debt returns the most tokens that a bucket owes: as many as come back in the 400 days
-  -- that are the longest window.
-  function max_debt(rate, window)
-    return math.min(muldiv(400 * 86400 * 1000000, rate, window), 4294967295)
-  end
-
   -- fills returns the microseconds until a bucket that lacks so many tokens has them, of
   -- which it has a fraction already.
   function fills(lacks, fraction, window, rate)

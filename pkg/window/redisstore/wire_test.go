@@ -147,9 +147,9 @@ func (r *rig) answers(cmd *redis.Cmd, clock int64, n int) []answer {
 	for i := range all {
 		text := reply[i*each:][:each]
 		wait := func(at int) time.Duration { return time.Duration(number(text[at:at+7])) * time.Microsecond }
-		all[i] = answer{text[0], window.Decision{
+		all[i] = answer{text[0] &^ outcomeCut, window.Decision{
 			Allowed: text[0]%4 == 1, Never: text[0]%4 == 2, Remaining: number(text[1:5]),
-			RetryAfter: wait(5), UnitAfter: wait(12), ResetAfter: wait(19),
+			RetryAfter: wait(5), UnitAfter: wait(12), ResetAfter: wait(19), Cut: text[0]&outcomeCut != 0,
 		}}
 	}
 	return all

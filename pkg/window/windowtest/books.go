@@ -37,15 +37,6 @@ func ceil(r *big.Rat) *big.Int {
 	return new(big.Int).Neg(floor(new(big.Rat).Neg(r)))
 }
 
-// mostDebt is as much as a store can keep, and as comes back in the longest window.
-func mostDebt(l window.Limit) *big.Int {
-	debt := big.NewInt(math.MaxUint32)
-	if back := floor(refilled(l, window.MaxWindow)); back.Cmp(debt) < 0 {
-		return back
-	}
-	return debt
-}
-
 // at returns the tokens at a time, for the limit of the question.
 func (b *bucket) at(clock time.Duration, l window.Limit) *big.Rat {
 	burst := whole(l.Hits)
@@ -53,8 +44,8 @@ func (b *bucket) at(clock time.Duration, l window.Limit) *big.Rat {
 		return burst
 	}
 	level := b.level
-	if lowest := new(big.Rat).SetInt(new(big.Int).Neg(mostDebt(l))); level.Cmp(lowest) < 0 {
-		level = lowest // recorded at a faster rate
+	if lowest := new(big.Rat).Neg(burst); level.Cmp(lowest) < 0 {
+		level = lowest // recorded under a larger burst
 	}
 	level = new(big.Rat).Add(level, refilled(l, max(clock-b.wrote, 0)))
 	if level.Cmp(burst) > 0 {
@@ -76,16 +67,17 @@ func (b *bucket) hasRoom(clock time.Duration, c window.Check) bool {
 	return b.holds(clock, c.Limit, max(c.Cost, 1))
 }
 
-// charge takes tokens, up to the largest debt.
-func (b *bucket) charge(clock time.Duration, c window.Check) {
+// charge takes tokens, until a burst of them is owed.
+func (b *bucket) charge(clock time.Duration, c window.Check) uint64 {
 	level := b.at(clock, c.Limit)
 	cost := new(big.Int).SetUint64(c.Cost)
-	if most := new(big.Int).Add(floor(level), mostDebt(c.Limit)); cost.Cmp(most) > 0 {
+	if most := new(big.Int).Add(floor(level), new(big.Int).SetUint64(c.Limit.Hits)); cost.Cmp(most) > 0 {
 		cost = most
 	}
 	if cost.Sign() > 0 {
 		b.set(clock, new(big.Rat).Sub(level, new(big.Rat).SetInt(cost)))
 	}
+	return cost.Uint64()
 }
 
 func (b *bucket) refund(clock time.Duration, c window.Check) {
@@ -180,11 +172,13 @@ func (p *periods) write(clock time.Duration, c window.Check, used uint64) {
 	p.used, p.end, p.wrote = used, max(p.end, end), max(clock, p.wrote)
 }
 
-func (p *periods) charge(clock time.Duration, c window.Check) {
+func (p *periods) charge(clock time.Duration, c window.Check) uint64 {
 	used := p.counts(clock)
-	if cost := min(c.Cost, math.MaxUint32-used); cost > 0 {
+	cost := min(withinDebt(c, used), math.MaxUint32-used)
+	if cost > 0 {
 		p.write(clock, c, used+cost)
 	}
+	return cost
 }
 
 func (p *periods) refund(clock time.Duration, c window.Check) {
@@ -250,12 +244,14 @@ func (n *counter) add(clock time.Duration, start time.Duration, hits uint64) {
 	n.wrote = max(clock, n.wrote)
 }
 
-func (n *counter) charge(clock time.Duration, c window.Check) {
+func (n *counter) charge(clock time.Duration, c window.Check) uint64 {
 	now := max(clock, n.wrote)
 	start := now - now%c.Limit.Window
-	if cost := min(c.Cost, math.MaxUint32-n.hits[start]); cost > 0 {
+	cost := min(withinDebt(c, n.counts(clock, c.Limit.Window)), math.MaxUint32-n.hits[start])
+	if cost > 0 {
 		n.add(clock, start, n.hits[start]+cost)
 	}
+	return cost
 }
 
 func (n *counter) refund(clock time.Duration, c window.Check) {

@@ -238,7 +238,7 @@ func runConcurrentModes(t *testing.T, h Harness) {
 	}
 
 	expect("always, with room", all(always(ask("debt", 50, 1))), []int64{50, 50})
-	expect("always, charged", used("debt"), uint64(calls))
+	expect("always, charged", used("debt"), uint64(100)) // twice the limit
 	expect("refunds", all(giveBack(ask("debt", 50, 1)), giveBack(ask("none", 50, 1)), ask("asked", 2*calls, 1)), []int64{calls, calls, calls, calls})
 	expect("after as many refunds as charges", used("debt"), uint64(0))
 	expect("what was asked beside refunds", used("asked"), uint64(calls))

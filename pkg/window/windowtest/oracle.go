@@ -50,8 +50,8 @@ type book interface {
 	// hasRoom reports whether the cost of a check has room. The limit is neither zero nor
 	// unlimited.
 	hasRoom(clock time.Duration, c window.Check) bool
-	// charge records a cost, as far as the log can hold it.
-	charge(clock time.Duration, c window.Check)
+	// charge records a cost, until twice the limit is used.
+	charge(clock time.Duration, c window.Check) (recorded uint64)
 	// refund gives a cost back, as far as there is something to give back.
 	refund(clock time.Duration, c window.Check)
 	// answer answers a check as of after the call. The limit is not unlimited.
@@ -144,15 +144,16 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 		}
 	}
 	// What is always charged: judged, then charged, one after the other.
+	cut := make([]bool, len(checks))
 	for i, c := range asks {
 		if c.Mode == window.Always && isFirst(checks, i) {
-			has := o.hasRoom(clock, c)
+			has, short := o.hasRoom(clock, c), false
 			if c.Limit.Hits != window.MaxHits {
-				o.book(c.Log()).charge(clock, c)
+				short = o.book(c.Log()).charge(clock, c) < c.Cost
 			}
 			for j := range checks {
 				if sameAsk(checks[i], checks[j]) {
-					room[j] = has
+					room[j], cut[j] = has, short
 				}
 			}
 		}
@@ -187,7 +188,7 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 			decisions[i] = window.Decision{Never: true}
 		default:
 			decisions[i] = o.book(c.Log()).answer(clock, c, room[i])
-			decisions[i].Repeated = paid[i] != nil
+			decisions[i].Repeated, decisions[i].Cut = paid[i] != nil, cut[i]
 		}
 	}
 	return decisions, nil
@@ -302,12 +303,21 @@ func (l *ledger) hasRoom(clock time.Duration, c window.Check) bool {
 	return fits(l.used(clock), c.Cost, c.Limit.Hits)
 }
 
-// charge records a cost, up to what a log can hold.
-func (l *ledger) charge(clock time.Duration, c window.Check) {
+// withinDebt returns as much of a cost as leaves the use at twice the limit at most.
+func withinDebt(c window.Check, used uint64) uint64 {
+	if used >= 2*c.Limit.Hits {
+		return 0
+	}
+	return min(c.Cost, 2*c.Limit.Hits-used)
+}
+
+// charge records a cost, up to twice the limit and to what a log can hold. It returns what it has
+// recorded.
+func (l *ledger) charge(clock time.Duration, c window.Check) uint64 {
 	now := l.now(clock)
-	cost := min(c.Cost, math.MaxUint32-l.used(clock))
+	cost := min(withinDebt(c, l.used(clock)), math.MaxUint32-l.used(clock))
 	if cost == 0 {
-		return
+		return 0
 	}
 	at := now
 	if rest := now % l.step(c.Precision); rest != 0 {
@@ -320,6 +330,7 @@ func (l *ledger) charge(clock time.Duration, c window.Check) {
 	}
 	l.spent = append(l.spent, spent{at, cost})
 	l.wrote = now
+	return cost
 }
 
 // step is what times are rounded up to a multiple of.

@@ -18,7 +18,7 @@ func Take(log []byte, clock int64, c *window.Check, d *window.Decision) []byte {
 func TakeAhead(log []byte, clock int64, c *window.Check, ahead time.Duration, d *window.Decision) []byte {
 	var v window.View
 	v.Look(log, clock, c.Limit.Window)
-	room := true
+	room, cut := true, false
 	if c.Mode == window.Refund {
 		v.Refund(c)
 	} else {
@@ -26,10 +26,12 @@ func TakeAhead(log []byte, clock int64, c *window.Check, ahead time.Duration, d 
 		room = v.Room(c.Limit.Hits, c.Cost)
 		group.Add(c.Mode, room)
 		if c.Mode.Charged(group.Allowed(), room) {
+			cut = c.Mode == window.Always && v.Recordable(c) < c.Cost
 			v.Reserve(c, ahead)
 		}
 	}
 	v.Answer(c, room, d)
+	d.Cut = cut
 	return v.Log()
 }
 
