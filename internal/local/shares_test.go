@@ -34,6 +34,9 @@ func newShares(tb testing.TB, replicas int, c *clock) *local.Shares {
 	return s
 }
 
+// cut is an answer to a usage update of which a part was not recorded.
+func cut(d window.Decision) window.Decision { d.Cut = true; return d }
+
 func TestShares(t *testing.T) {
 	type (
 		checks = []window.Check
@@ -153,10 +156,10 @@ func TestShares(t *testing.T) {
 		}},
 		{"reports while nothing remains", 4, []step{
 			{0, nil, checks{in(window.Always, ask("a", 12, 1))}, answers(allowed(2, win))},
-			{second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{in(window.Always, ask("a", 12, 1))}, answers(denied(2*second, 2*second, win))},
-			// The report was recorded once.
-			{3 * second, nil, checks{in(window.Refund, ask("a", 12, 1))}, answers(allowed(2, 7*second))},
-			{3 * second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{ask("a", 12, 1)}, answers(denied(2*second, 2*second, 7*second))},
+			{second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{in(window.Always, ask("a", 12, 1))}, answers(cut(denied(2*second, 2*second, 9*second)))},
+			// Nothing of it was recorded: the use of the others is above twice the share.
+			{3 * second, nil, checks{in(window.Refund, ask("a", 12, 1))}, answers(allowed(3, 0))},
+			{3 * second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{ask("a", 12, 1)}, answers(denied(2*second, 2*second, 2*second))},
 		}},
 		{"refunds and reports", 4, []step{
 			{0, nil, checks{in(window.Always, ask("a", 8, 3))}, answers(last(win, win))},

@@ -52,6 +52,7 @@ func (o oracle) take(now time.Duration, checks []window.Check) []window.Decision
 	}
 	decisions := make([]window.Decision, len(checks))
 	for i, c := range checks {
+		cut := false
 		if answer, ok := window.WithoutLog(&c); ok {
 			decisions[i] = answer
 			continue
@@ -60,9 +61,14 @@ func (o oracle) take(now time.Duration, checks []window.Check) []window.Decision
 		case c.Mode == window.Refund:
 			o.refund(&c, now)
 		case c.Cost > 0 && c.Mode.Charged(group.Allowed(), room[i]):
-			o[c.Key] = append(o[c.Key], spent{now, c.Cost})
+			used := o.used(c.Key, now)
+			cost := min(c.Cost, max(2*c.Limit.Hits, used)-used) // the debt is at most one limit
+			if cut = cost < c.Cost; cost > 0 {
+				o[c.Key] = append(o[c.Key], spent{now, cost})
+			}
 		}
 		decisions[i] = o.answer(&c, now, room[i])
+		decisions[i].Cut = cut
 	}
 	return decisions
 }
