@@ -15,7 +15,7 @@ const (
 	// fewSteps is for the goroutine that reads a connection, so that one match does not delay the
 	// other calls: less than 0.1 ms.
 	fewSteps = 1 << 16
-	// mostSteps is for a goroutine of the call's own: about 4 ms, such as 1,000 wildcards that are
+	// mostSteps is for a separate goroutine: about 4 ms, such as 1,000 wildcards that are
 	// searched in a value of 4 KiB.
 	mostSteps = 1 << 22
 )

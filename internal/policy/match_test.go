@@ -11,7 +11,7 @@ import (
 )
 
 // TestMatchingIsBounded: a client cannot make matching take long by a long value, and gets past no
-// limit with one. What takes long waits for a goroutine of its own. What takes too long is decided by
+// limit with one. What takes long waits for a separate goroutine. What takes too long is decided by
 // on_store_error.
 func TestMatchingIsBounded(t *testing.T) {
 	decider := func(wildcards int, choice OnStoreError) *Decider {

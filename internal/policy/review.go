@@ -344,7 +344,7 @@ type patterns struct {
 	compared []descriptors.Pattern // the first, up to mostPatterns
 	known    map[string]bool       // all of them
 	searched int                   // how many are searched in a whole value
-	told     bool                  // a rule has the note about the cost
+	noted    bool                  // a rule has the note about the cost
 }
 
 const (
@@ -439,10 +439,10 @@ func (l *patterns) cost(key string) string {
 	const value = 1 << 10
 	n := len(l.known)
 	steps := n + l.searched*value
-	if l.told || steps <= fewSteps {
+	if l.noted || steps <= fewSteps {
 		return ""
 	}
-	l.told = true
+	l.noted = true
 	text := fmt.Sprintf("%s has %s wildcards here, which are tried one after the other: a value of 1 KiB may take %v", key, grouped(uint64(n)), (time.Duration(steps) * time.Nanosecond).Round(10*time.Microsecond))
 	if l.searched > 0 {
 		text += fmt.Sprintf("; text between two * is searched in the whole value, so on_store_error decides requests with more than %s bytes", grouped(uint64(max(0, mostSteps-n)/l.searched)))
