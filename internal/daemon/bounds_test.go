@@ -109,7 +109,7 @@ func hostileMessages(name string, most int) []hostileMessage {
 		{"a long value in each descriptor", check, template("remote_address=%CONTEXT(x)%", ";", strings.Repeat("v", room-8<<10), nil), false, "0"},
 		{"a short value in each descriptor", check, template("x", ";", "v", nil), false, "0"},
 		{"noise", limit, append(slices.Clone(domain), noisy(window.MaxChecks, room/window.MaxChecks-64, override)...), false, "0"},
-		{"noise again and again", limit, append(slices.Clone(domain), bytes.Repeat(noisy(2, 8000, override), window.MaxChecks/2)...), false, "0"},
+		{"noise again and again", limit, append(slices.Clone(domain), bytes.Repeat(noisy(2, room/window.MaxChecks-64, override), window.MaxChecks/2)...), false, "0"},
 		{"metadata", check, inside(1, inside(11, fill([]byte{0x0a, 0}))), false, "0"},
 	} {
 		all = append(all, m)
