@@ -35,7 +35,7 @@ var wrappers = []string{"log", "message", "MESSAGE", "textPayload", "line"}
 
 const (
 	maxSteps  = 4
-	maxTried  = 32 // lines of a sample in which prefixes are looked for
+	maxChains = 16 // prefixes that are tried
 	noPrefix  = "lacks what the first lines have before the request"
 	stdoutTag = " stdout "
 	stderrTag = " stderr "
@@ -46,16 +46,12 @@ func newPrefix(chain []int) *prefix {
 	return &prefix{steps: chain, json: newJSONParser(names), out: fields{values: make([]Value, len(names))}}
 }
 
-// prefixesOf returns the prefixes that the first lines of a sample may have, the longest first, and
-// at last none.
+// prefixesOf returns the prefixes that lines of a sample may have, the longest first, and at last none.
 func prefixesOf(sample []byte) (chains [][]int) {
-	n := 0
+	p := newPrefix(nil)
 	for line := range bytes.Lines(sample) {
-		if n++; n > maxTried {
-			break
-		}
-		line, p, chain := trimLine(line), newPrefix(nil), []int(nil)
-		for range maxSteps {
+		line, chain := trimLine(line), []int(nil)
+		for len(chain) < maxSteps && len(chains) < maxChains {
 			at := slices.IndexFunc(steps, func(step func(*prefix, []byte) ([]byte, bool)) bool {
 				rest, ok := step(p, line)
 				if ok {

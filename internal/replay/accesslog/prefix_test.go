@@ -78,7 +78,7 @@ func TestPrefixes(t *testing.T) {
 			}
 			content := strings.Repeat(payload.line+"\n", 3)
 			if with != nil {
-				content = "a line of another program\n" + strings.Repeat(with(payload.line)+"\n", 3)
+				content = strings.Repeat("a line of another program\n", 40) + strings.Repeat(with(payload.line)+"\n", 3)
 			}
 			got, stats, err := all(t, accesslog.Options{Paths: []string{write(t, "log", content)}, Want: []accesslog.Attribute{accesslog.Client, accesslog.PathOnly}})
 			want := slices.Repeat([]string{"498729h48m33s " + payload.client + " /a"}, 3)
