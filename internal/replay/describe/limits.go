@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
@@ -452,7 +451,8 @@ func (d *Describer) client(p *part, r *accesslog.Record) (client netip.Addr, ok 
 	if v.State != accesslog.Present {
 		return client, false
 	}
-	return clientaddr.Parse(d.text(v.Text))
+	client, err := netip.ParseAddr(d.text(v.Text)) // mapped addresses stay so, as in Envoy
+	return client, err == nil
 }
 
 func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
