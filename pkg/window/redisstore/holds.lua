@@ -172,8 +172,8 @@ function holds.known(key)
   local names, at = {}, 9
   while at <= #bytes do
     local length = #bytes - at >= 3 and read('>I4', bytes, at) or #bytes
-    if at + 3 + length > #bytes then
-      return 0, 0, {}
+    if at + 3 + length > #bytes or #names == most_logs then
+      return 0, 0, {} -- a value that is planted must not keep the server busy
     end
     names[#names + 1] = sub(bytes, at + 4, at + 3 + length)
     at = at + 4 + length
