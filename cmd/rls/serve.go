@@ -91,7 +91,7 @@ func (serveCmd) Run(c *cli) error {
 		}
 	}()
 
-	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Audit: audit, Reload: reload}
+	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Audit: audit, Reload: reload, LimitMemory: true}
 	if s.Log.Format == logConsole && l.Reading == nil {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}

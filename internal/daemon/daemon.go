@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
@@ -45,6 +46,9 @@ type Options struct {
 	Reload <-chan struct{}
 	// Resolver looks up store.peers. Nil: a resolver with the configuration of the system.
 	Resolver *net.Resolver
+	// LimitMemory sets the memory limit of the Go runtime from the container or from the
+	// settings, unless GOMEMLIMIT is set. It is for a process that runs nothing else.
+	LimitMemory bool
 	// Run calls Ready once, when every listener is open and before it serves. Ready may be
 	// nil.
 	Ready func(Running)
@@ -112,6 +116,9 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		o.Ready(running)
 	}
 	p.logStart(o.Version, running)
+	if o.LimitMemory {
+		limitMemory(s, os.DirFS("/"), o.Log)
+	}
 	p.generations.start()
 	p.remote.serve(p.generations)
 	// 7. Run until the first part ends, then close everything.
