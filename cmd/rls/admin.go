@@ -20,6 +20,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -102,7 +103,7 @@ func (a *adminPorts) caller(c *cli) (*caller, error) {
 			return nil, usage("--admin: %w", err)
 		}
 		if !slices.ContainsFunc(out.instances, func(i instance) bool { return i.base == base }) {
-			out.instances = append(out.instances, instance{terminal.Plain(strings.TrimSpace(address)), base})
+			out.instances = append(out.instances, instance{safetext.Text(strings.TrimSpace(address)), base})
 		}
 	}
 	var err error
@@ -221,9 +222,9 @@ func (c *caller) refusal(response *http.Response) error {
 			detail = problem.Title
 		}
 	}
-	out := "the admin port answers " + terminal.Plain(response.Status)
+	out := "the admin port answers " + safetext.Text(response.Status)
 	if detail != "" {
-		out += ": " + terminal.Plain(detail)
+		out += ": " + safetext.Text(detail)
 	}
 	switch code := response.StatusCode; {
 	case code == http.StatusNotFound && problem.Detail == "":

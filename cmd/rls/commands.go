@@ -24,6 +24,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -57,7 +58,7 @@ func problems(errs ...error) (all []strict.Problem) {
 
 // problemLine returns a problem as text, with its place in bold.
 func problemLine(paint terminal.Colours, p strict.Problem) string {
-	message := p.Message
+	message := safetext.Text(p.Message)
 	p.Message = ""
 	return paint.Bold(p.String()) + message
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/rulesdiff"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -269,12 +270,12 @@ func (t diffText) write(r *rulesdiff.Report) {
 	if r.Changed {
 		title = t.verdict(r.Verdict)
 	}
-	t.linef(0, "%s → %s: %s", terminal.Plain(r.Old.Path), terminal.Plain(r.New.Path), title)
+	t.linef(0, "%s → %s: %s", safetext.Text(r.Old.Path), safetext.Text(r.New.Path), title)
 	if r.Incomplete != "" {
 		t.linef(0, "%s %s", t.paint.Yellow("not complete:"), r.Incomplete)
 	}
 	for i := range r.Domains {
-		t.linef(0, "%s", terminal.Plain(r.Domains[i].String()))
+		t.linef(0, "%s", safetext.Text(r.Domains[i].String()))
 	}
 	t.rules(r.Rules)
 	t.matches(r)
@@ -298,10 +299,10 @@ func (t diffText) rules(all []rulesdiff.RuleChange) {
 		}
 		place := cmp.Or(c.NewPlace, c.OldPlace)
 		if place != "" {
-			place = "  (" + terminal.Plain(place) + ")"
+			place = "  (" + safetext.Text(place) + ")"
 		}
 		fmt.Fprintln(t.w)
-		t.linef(0, "%s %s  %s%s: %s", c.What, t.paint.Bold(terminal.Plain(c.Name)), terminal.Plain(c.Path), place, t.verdict(c.Verdict))
+		t.linef(0, "%s %s  %s%s: %s", c.What, t.paint.Bold(safetext.Text(c.Name)), safetext.Text(c.Path), place, t.verdict(c.Verdict))
 		if c.Note != "" {
 			t.linef(1, "%s", c.Note)
 		}
@@ -314,13 +315,13 @@ func (t diffText) rules(all []rulesdiff.RuleChange) {
 func (t diffText) changes(all []rulesdiff.Change, leftOut int, several bool) {
 	for i := range all {
 		c := &all[i]
-		text := terminal.Plain(c.String())
+		text := safetext.Text(c.String())
 		if several {
 			text += ": " + t.verdict(c.Verdict)
 		}
 		t.linef(1, "%s", text)
 		if more := c.Consequences(); more != "" {
-			t.linef(2, "%s", terminal.Plain(more))
+			t.linef(2, "%s", safetext.Text(more))
 		}
 	}
 	if leftOut > 0 {
@@ -340,8 +341,8 @@ func (t diffText) matches(r *rulesdiff.Report) {
 			t.linef(0, "%s", t.paint.Bold("descriptors that get another rule"))
 		}
 		if n++; n <= maxDiffLines {
-			t.linef(1, "%s: %s", terminal.Plain(m.String()), t.verdict(m.Verdict))
-			t.linef(2, "for example %s", terminal.Plain(m.Example))
+			t.linef(1, "%s: %s", safetext.Text(m.String()), t.verdict(m.Verdict))
+			t.linef(2, "for example %s", safetext.Text(m.Example))
 		}
 	}
 	t.more(n+r.MatchesLeftOut, min(n, maxDiffLines))
@@ -354,7 +355,7 @@ func (t diffText) tiers(r *rulesdiff.Report) {
 	}
 	for i := range r.Tiers {
 		one := &r.Tiers[i]
-		t.linef(1, "%s: %s", terminal.Plain(one.String()), t.verdict(one.Verdict))
+		t.linef(1, "%s: %s", safetext.Text(one.String()), t.verdict(one.Verdict))
 		t.changes(one.Changes, one.LeftOut, false)
 	}
 	for i := range r.Subjects {
@@ -362,7 +363,7 @@ func (t diffText) tiers(r *rulesdiff.Report) {
 		if i == maxDiffLines {
 			break
 		}
-		t.linef(1, "%s: %s", terminal.Plain(one.String()), t.verdict(one.Verdict))
+		t.linef(1, "%s: %s", safetext.Text(one.String()), t.verdict(one.Verdict))
 		t.changes(one.Changes, one.LeftOut, false)
 	}
 	t.more(len(r.Subjects), maxDiffLines)
@@ -372,19 +373,19 @@ func (t diffText) live(l *rulesdiff.Live) {
 	fmt.Fprintln(t.w)
 	t.linef(0, "%s", t.paint.Bold("by what the service has counted"))
 	for _, p := range l.Problems {
-		t.linef(1, "%s %s", t.paint.Yellow("not complete:"), terminal.Plain(p))
+		t.linef(1, "%s %s", t.paint.Yellow("not complete:"), safetext.Text(p))
 	}
 	if len(l.Limits) == 0 {
 		t.linef(1, "no log has another limit")
 	}
 	for i := range l.Limits {
 		one := &l.Limits[i]
-		t.linef(1, "%s: %s → %s: %s", t.paint.Bold(terminal.Plain(one.Rule)), terminal.Plain(one.Old), terminal.Plain(one.New), one.String())
+		t.linef(1, "%s: %s → %s: %s", t.paint.Bold(safetext.Text(one.Rule)), safetext.Text(one.Old), safetext.Text(one.New), one.String())
 		if note := one.Note(); note != "" {
 			t.linef(2, "%s", note)
 		}
 		for n := range one.Parties {
-			t.linef(2, "%s", terminal.Plain(one.Parties[n].String()))
+			t.linef(2, "%s", safetext.Text(one.Parties[n].String()))
 		}
 		if one.LeftOut > 0 {
 			t.linef(2, "and %d more", one.LeftOut)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -93,7 +94,7 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	}
 	for _, a := range answered(all) {
 		if a.value.Problem != "" && failed(all) == nil {
-			return partial{fmt.Errorf("%s: %s", a.from.name, terminal.Plain(a.value.Problem))}
+			return partial{fmt.Errorf("%s: %s", a.from.name, safetext.Text(a.value.Problem))}
 		}
 	}
 	return failed(all)
@@ -155,7 +156,7 @@ func (r *resetCmd) confirmed(q insight.Query, before []answer[insight.Usage]) (b
 	}
 	what := "all of its limits"
 	if q.Rule != "" {
-		what = "the rule " + terminal.Plain(q.Rule)
+		what = "the rule " + safetext.Text(q.Rule)
 	}
 	fmt.Fprintf(os.Stderr, "\nRemove what %s has used of %s? [y/N] ", nameOf(q), what)
 	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -195,7 +196,7 @@ func writeReset(w io.Writer, r *insight.Reset, p page) {
 		}
 		t.Add(terminal.Text(l.Rule), terminal.Text(l.Values), terminal.Text(limit), terminal.Text(fmt.Sprint(l.Used)))
 		if l.Scope != "" {
-			t.Note("scope " + terminal.Plain(l.Scope))
+			t.Note("scope " + safetext.Text(l.Scope))
 		}
 	}
 	t.Write(w)

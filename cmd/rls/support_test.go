@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -126,7 +127,7 @@ func safe(t *testing.T, text string, width int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		if terminal.Plain(line) != line {
+		if safetext.Text(line) != line {
 			t.Errorf("a line has a character that a terminal obeys: %q", line)
 		}
 		if n := terminal.Columns(line); width > 0 && n > width {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -94,13 +95,13 @@ func digestStdin(c *cli) (string, error) {
 func nameOf(q insight.Query) string {
 	switch {
 	case q.Subject != "":
-		return terminal.Plain(q.Subject)
+		return safetext.Text(q.Subject)
 	case q.Digest != "":
-		return "the key with the digest " + terminal.Plain(shortDigest(q.Digest))
+		return "the key with the digest " + safetext.Text(shortDigest(q.Digest))
 	case q.Address != "":
-		return "the address " + terminal.Plain(q.Address)
+		return "the address " + safetext.Text(q.Address)
 	default:
-		return terminal.Plain(q.Descriptor)
+		return safetext.Text(q.Descriptor)
 	}
 }
 
@@ -166,7 +167,7 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 func problemOf(all []answer[insight.Usage]) error {
 	for _, a := range answered(all) {
 		if a.value.Problem != "" {
-			return partial{fmt.Errorf("%s: %s", a.from.name, terminal.Plain(a.value.Problem))}
+			return partial{fmt.Errorf("%s: %s", a.from.name, safetext.Text(a.value.Problem))}
 		}
 	}
 	return nil
@@ -240,13 +241,13 @@ type page struct {
 func writeUsage(w io.Writer, u *insight.Usage, p page) {
 	head := []string{p.paint.Bold(nameOf(u.Query))}
 	if u.Subject != "" && u.Subject != u.Query.Subject {
-		head = append(head, "subject "+p.paint.Bold(terminal.Plain(u.Subject)))
+		head = append(head, "subject "+p.paint.Bold(safetext.Text(u.Subject)))
 	}
 	if !u.Known && u.Query.Subject != "" {
 		head = append(head, p.paint.Yellow("not in the tiers"))
 	}
 	if u.Tier != "" {
-		head = append(head, "tier "+terminal.Plain(u.Tier))
+		head = append(head, "tier "+safetext.Text(u.Tier))
 	}
 	if u.Disabled {
 		head = append(head, p.paint.Red("disabled"))
@@ -254,13 +255,13 @@ func writeUsage(w io.Writer, u *insight.Usage, p page) {
 	head = append(head, countedIn(u, p))
 	p.line(w, strings.Join(head, " · "))
 	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
-		p.line(w, fmt.Sprintf("%s%s=%s", terminal.Gap, terminal.Plain(name), terminal.Plain(u.Labels[name])))
+		p.line(w, fmt.Sprintf("%s%s=%s", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name])))
 	}
 	if u.Problem != "" {
-		p.line(w, p.paint.Yellow("not complete: "+terminal.Plain(u.Problem)))
+		p.line(w, p.paint.Yellow("not complete: "+safetext.Text(u.Problem)))
 	}
 	for _, note := range u.Notes {
-		p.line(w, p.paint.Yellow("note: "+terminal.Plain(note)))
+		p.line(w, p.paint.Yellow("note: "+safetext.Text(note)))
 	}
 	if len(u.Limits) == 0 {
 		p.line(w, "No limit applies.")
@@ -309,7 +310,7 @@ func away(u *insight.Usage) string {
 	for i, name := range scopes {
 		switch {
 		case name != "":
-			scopes[i] = "the store of the scope " + terminal.Plain(name) + " is away"
+			scopes[i] = "the store of the scope " + safetext.Text(name) + " is away"
 		case scoped:
 			scopes[i] = "the store of the region is away"
 		default:
@@ -388,19 +389,19 @@ func aside(l *insight.LimitUsage) bool {
 func noteOf(l *insight.LimitUsage, tier string) string {
 	var parts []string
 	if l.Values != "" {
-		parts = append(parts, terminal.Plain(l.Values))
+		parts = append(parts, safetext.Text(l.Values))
 	}
 	if l.Scope != "" {
 		parts = append(parts, "scope "+l.Scope)
 	}
 	switch {
 	case aside(l):
-		parts = append(parts, "the store is away: on_store_error "+terminal.Plain(l.OnStoreError)+" decides")
+		parts = append(parts, "the store is away: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
 	case l.Local:
 		parts = append(parts, "share of this instance")
 	}
 	if l.Tier != "" && l.Tier != tier {
-		parts = append(parts, "limit of tier "+terminal.Plain(l.Tier))
+		parts = append(parts, "limit of tier "+safetext.Text(l.Tier))
 	}
 	if l.Override {
 		parts = append(parts, "override of the subject")
@@ -420,7 +421,7 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 		parts = append(parts, "no log yet, for any value of its other entries")
 	}
 	if len(l.ReplacedBy) > 0 {
-		parts = append(parts, "not in requests that meet "+terminal.Plain(strings.Join(l.ReplacedBy, ", ")))
+		parts = append(parts, "not in requests that meet "+safetext.Text(strings.Join(l.ReplacedBy, ", ")))
 	}
 	return strings.Join(parts, " · ")
 }
@@ -449,7 +450,7 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(terminal.Plain(l.Rule), maxNamed), spent(l), room(l)))
+		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), spent(l), room(l)))
 	}
 	return paint.Red("Used up, so requests are denied:") + "\n" + terminal.Gap + strings.Join(lines, "\n"+terminal.Gap)
 }

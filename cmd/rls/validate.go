@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ruletest"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -216,7 +217,7 @@ func summarize(w io.Writer, paint terminal.Colours, c *checked) {
 	case c.Server != "":
 		what = fmt.Sprintf("settings and tiers (the rules come from the management server %s, which validate does not ask)", c.Server)
 	}
-	fmt.Fprintf(w, "%s: %s\n", what, paint.Green("valid"))
+	fmt.Fprintf(w, "%s: %s\n", safetext.Text(what), paint.Green("valid"))
 	if c.Tests > 0 {
 		fmt.Fprintf(w, "tests: %d\n", c.Tests)
 	}
@@ -227,16 +228,16 @@ func summarize(w io.Writer, paint terminal.Colours, c *checked) {
 		return // there are only tests
 	}
 	for _, d := range c.Summary.Domains {
-		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.Bold(d.Name), counted(len(d.Rules), "rule"))
+		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.Bold(safetext.Text(d.Name)), counted(len(d.Rules), "rule"))
 		for i := range d.Rules {
 			summarizeRule(w, paint, &d.Rules[i])
 		}
 	}
 	if t := c.Summary.TiersWithoutRule; len(t) > 0 {
-		fmt.Fprintf(w, "\ntiers that no by_tier names: %s\n", strings.Join(t, ", "))
+		fmt.Fprintf(w, "\ntiers that no by_tier names: %s\n", safetext.Text(strings.Join(t, ", ")))
 	}
 	if t := c.Summary.TiersWithoutSubject; len(t) > 0 {
-		fmt.Fprintf(w, "\ntiers that no subject has: %s\n", strings.Join(t, ", "))
+		fmt.Fprintf(w, "\ntiers that no subject has: %s\n", safetext.Text(strings.Join(t, ", ")))
 	}
 }
 
@@ -248,16 +249,16 @@ func counted(n int, what string) string {
 }
 
 func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
-	fmt.Fprintf(w, "  %s  %s", paint.Bold(r.Name), r.Path)
+	fmt.Fprintf(w, "  %s  %s", paint.Bold(safetext.Text(r.Name)), safetext.Text(r.Path))
 	if r.Place != "" {
-		fmt.Fprintf(w, "  (%s)", r.Place)
+		fmt.Fprintf(w, "  (%s)", safetext.Text(r.Place))
 	}
 	fmt.Fprintln(w)
 	if r.Unreachable != "" {
-		fmt.Fprintf(w, "    %s %s\n", paint.Yellow("UNREACHABLE:"), r.Unreachable)
+		fmt.Fprintf(w, "    %s %s\n", paint.Yellow("UNREACHABLE:"), safetext.Text(r.Unreachable))
 	}
 	if len(r.Traits) > 0 {
-		fmt.Fprintf(w, "    %s\n", strings.Join(r.Traits, ", "))
+		fmt.Fprintf(w, "    %s\n", safetext.Text(strings.Join(r.Traits, ", ")))
 	}
 	if len(r.Terms) == 0 {
 		fmt.Fprintf(w, "    limits nothing\n")
@@ -266,7 +267,7 @@ func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
 		t := &r.Terms[i]
 		who := ""
 		if t.Tier != "" {
-			who = t.Tier + ": "
+			who = safetext.Text(t.Tier) + ": "
 		} else if len(r.Terms) > 1 {
 			who = "others: "
 		}
@@ -277,7 +278,7 @@ func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
 			fmt.Fprintf(w, "    %s%s, %s\n", who, l.Limit, cost(&l))
 			for _, more := range []string{l.Calendar, l.Worst} {
 				if more != "" {
-					fmt.Fprintf(w, "      %s\n", more)
+					fmt.Fprintf(w, "      %s\n", safetext.Text(more))
 				}
 			}
 			if l.Lease != "" {
@@ -292,7 +293,7 @@ func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
 		}
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(w, "    note: %s\n", note)
+		fmt.Fprintf(w, "    note: %s\n", safetext.Text(note))
 	}
 }
 

@@ -205,3 +205,12 @@ func TestConsoleForBrowsers(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesPageIsSafe: a terminal obeys nothing in the text form of the active rules.
+func TestRulesPageIsSafe(t *testing.T) {
+	var b strings.Builder
+	Active{Files: []string{"\x1b[2Ja.yaml"}, Notes: []string{"n\x07"}, Refused: "r\x1b\ns\u202e"}.write(&b)
+	if text := b.String(); strings.ContainsAny(text, "\x1b\x07\u202e") || !strings.Contains(text, `\x1b[2Ja.yaml`) || !strings.Contains(text, "#   r\\x1b\n#   s\\u202e\n") {
+		t.Errorf("got %q", text)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // Active is the active configuration, with the errors in a newer one.
@@ -57,16 +59,19 @@ func rulesPage(active func() Active) http.HandlerFunc {
 func (a Active) write(w io.Writer) {
 	fmt.Fprintf(w, "# generation %s, loaded %s\n", a.Generation, a.Loaded.Format(time.RFC3339))
 	for _, f := range a.Files {
-		fmt.Fprintf(w, "# from %s\n", f)
+		fmt.Fprintf(w, "# from %s\n", safetext.Text(f))
 	}
 	for _, n := range a.Notes {
-		fmt.Fprintf(w, "# %s\n", n)
+		fmt.Fprintf(w, "# %s\n", safetext.Text(n))
 	}
 	if a.Refused != "" {
-		fmt.Fprintf(w, "# BROKEN: a newer configuration was refused:\n#   %s\n", strings.ReplaceAll(a.Refused, "\n", "\n#   "))
+		fmt.Fprintln(w, "# BROKEN: a newer configuration was refused:")
+		for line := range strings.SplitSeq(a.Refused, "\n") {
+			fmt.Fprintf(w, "#   %s\n", safetext.Text(line))
+		}
 	}
 	for _, r := range a.Rules {
-		fmt.Fprintln(w, r)
+		fmt.Fprintln(w, safetext.Text(r.String()))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -292,7 +293,7 @@ func parsePages() map[string]*template.Template {
 		"text": userText, "prose": prose, "count": count, "short": short, "length": length, "window": window, "per": per, "size": size,
 		"clock": clock, "ago": ago, "percent": percent, "digest": shortDigest, "address": address,
 		"spark": spark, "last": last, "usedBar": usedBar, "timeline": timeline, "shareBar": shareBar,
-		"visible": func(s string) string { return visible(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
+		"visible": func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
 		"count64": func(n int) string { return count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },
 		"lines": lines, "ruleNames": ruleNames,
 		"dict": func(pairs ...any) map[string]any {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -156,7 +157,7 @@ func (c *Console) ruleName(name string) string {
 func (c *Console) showParty(w http.ResponseWriter, r *http.Request, code int, p party) {
 	v := view{Page: "subject", Nav: "find", Title: "Find a customer", Data: p}
 	if !p.Empty && !p.Unrecognized {
-		v.Title, v.Refresh = visible(p.Name(), 60), 2
+		v.Title, v.Refresh = safetext.Runes(p.Name(), 60), 2
 	}
 	c.show(w, r, code, v)
 }
@@ -207,7 +208,7 @@ func (p *party) elsewhere(now time.Time, resets []insight.Reset) {
 		}
 		p.Elsewhere = &p.Denials[i]
 		if p.Level != "denied" {
-			p.Level, p.Headline = "near", "Its own limits have room, but "+visible(d.Rule, 60)+" denies it"
+			p.Level, p.Headline = "near", "Its own limits have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
 			p.Detail = "That limit belongs to something that it shares with others."
 		}
 		return
@@ -378,14 +379,14 @@ func (p *party) headline() {
 			}
 		}
 		p.Level = "denied"
-		p.Headline = "Denied now by " + visible(l.Rule, 60)
+		p.Headline = "Denied now by " + safetext.Runes(l.Rule, 60)
 		p.Detail = fmt.Sprintf("%s of %s used%s. %s", count(l.Used), count(l.Limit), l.when(), l.Passes)
 		if len(denied) > 1 {
 			p.Detail += fmt.Sprintf(" %d limits in all have no room.", len(denied))
 		}
 	case len(near) > 0:
 		p.Level = "near"
-		p.Headline = "Passes now, near the limit of " + visible(near[0].Rule, 60)
+		p.Headline = "Passes now, near the limit of " + safetext.Runes(near[0].Rule, 60)
 		p.Detail = fmt.Sprintf("%s remain of %s.", count(near[0].Remaining), near[0].Text())
 	case p.Usage.ByAddress:
 		p.Level, p.Headline = "near", "The address of the client decides"

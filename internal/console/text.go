@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // Bounds of shown text, in characters.
@@ -17,40 +18,19 @@ const (
 	maxTitle = 1024 // in the title of an element that was cut
 )
 
-// visible returns text in which every character can be seen: control characters, marks of
-// direction and bytes that are not UTF-8 are spelled out. It has at most most characters.
-func visible(text string, most int) string {
-	var b strings.Builder
-	n := 0
-	for i, r := range text {
-		if n++; n > most {
-			return b.String() + "…"
-		}
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\uFFFD"):
-			fmt.Fprintf(&b, `\x%02x`, text[i])
-		case unicode.Is(unicode.Cc, r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Zl, r), unicode.Is(unicode.Zp, r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
 // userText returns an element that shows text of a client or a file.
 func userText(text string) template.HTML {
 	title := ""
-	shown := visible(text, maxShown)
+	shown := safetext.Runes(text, maxShown)
 	if utf8.RuneCountInString(shown) > 16 {
-		title = ` title="` + template.HTMLEscapeString(visible(text, maxTitle)) + `"`
+		title = ` title="` + template.HTMLEscapeString(safetext.Runes(text, maxTitle)) + `"`
 	}
 	return template.HTML(`<bdi class="ut"` + title + `>` + template.HTMLEscapeString(shown) + `</bdi>`) //nolint:gosec // escaped above
 }
 
 // prose returns an element that shows a sentence, which may have the text of a client in it.
 func prose(text string) template.HTML {
-	return template.HTML(`<bdi>` + template.HTMLEscapeString(visible(text, 600)) + `</bdi>`) //nolint:gosec // escaped here
+	return template.HTML(`<bdi>` + template.HTMLEscapeString(safetext.Runes(text, 600)) + `</bdi>`) //nolint:gosec // escaped here
 }
 
 // shortDigest returns the first digits of a digest, which tell it from others.
@@ -202,7 +182,7 @@ func lines(text string) string {
 	rest := len(all) - most
 	all = all[:min(len(all), most)]
 	for i, line := range all {
-		all[i] = visible(line, 400)
+		all[i] = safetext.Runes(line, 400)
 	}
 	if rest > 0 {
 		all = append(all, fmt.Sprintf("… and %d more lines", rest))

@@ -5,11 +5,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 	"unsafe"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -202,40 +201,17 @@ func (r *recorder) copyOf(req *policy.Request, v *policy.Verdict, s *policy.Limi
 	return d
 }
 
-// shown returns a copy of a text as people can see it: at most maxText bytes and a mark, as
-// UTF-8, and with a replacement for each character that is not visible.
+// shown returns a copy of a text as people can see it: at most maxText bytes, and a mark if some are
+// missing.
 func shown(text string) string { return shownUpTo(text, maxText) }
 
 // shownUpTo is shown with a bound of its own.
 func shownUpTo(text string, most int) string {
-	short := text
-	if len(text) > most {
-		short = text[:most]
-		for len(short) > most-utf8.UTFMax && !utf8.RuneStart(text[len(short)]) {
-			short = short[:len(short)-1]
-		}
+	text, missing := safetext.Bytes(text, most)
+	if missing {
+		return text + cut
 	}
-	plain := strings.IndexFunc(short, func(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }) < 0
-	switch {
-	case plain && len(short) == len(text):
-		return strings.Clone(short)
-	case plain:
-		return short + cut
-	}
-	visible := make([]byte, 0, most)
-	for _, c := range short {
-		if !unicode.IsPrint(c) {
-			c = utf8.RuneError
-		}
-		if len(visible)+utf8.RuneLen(c) > most {
-			return string(append(visible, cut...))
-		}
-		visible = utf8.AppendRune(visible, c)
-	}
-	if len(short) < len(text) {
-		visible = append(visible, cut...)
-	}
-	return string(visible)
+	return text
 }
 
 // drain moves all events out of the queue.

@@ -99,7 +99,7 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return nil, err
 	}
-	reset := &Reset{By: printable(r.By, maxBy), Query: p.query, Reason: r.Reason, Instance: i.opts.Instance, Removed: []LimitUsage{}}
+	reset := &Reset{By: shownUpTo(r.By, maxBy), Query: p.query, Reason: r.Reason, Instance: i.opts.Instance, Removed: []LimitUsage{}}
 	removed, failed := i.remove(within, limits)
 	reset.Problem = join(problem, failed)
 	if len(limits) == 0 && p.ByAddress {
@@ -149,20 +149,6 @@ func (i *Insight) validReason(ctx context.Context, reason string) error {
 		return badQuery("reason: it has an API key; name the subject instead")
 	}
 	return nil
-}
-
-// printable returns a text as one line of at most so many bytes.
-func printable(text string, most int) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "")
-	}
-	return text
 }
 
 // logsOf returns all limits of a party whose logs have a name, and says what is missing.

@@ -538,7 +538,7 @@ func TestReset(t *testing.T) {
 	if u := a.pages(Query{Subject: "own"}); u.of("per-key")[0].Used != 6 {
 		t.Errorf("another subject was reset: %+v", u.of("per-key"))
 	}
-	if got := a.Audit(); len(got) != 2 || got[0].Reason != "a launch" || got[1].By != "a token" || got[0].Removed[0].History != nil {
+	if got := a.Audit(); len(got) != 2 || got[0].Reason != "a launch" || got[1].By != `a\ntoken` || got[0].Removed[0].History != nil {
 		t.Errorf("Audit = %+v", got)
 	}
 	if !slices.Equal(a.removed, []int{2, 2}) {

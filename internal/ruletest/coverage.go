@@ -8,6 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // A Coverage counts which rules, which of their tiers, and which overrides of subjects the requests
@@ -201,7 +202,7 @@ func (p *Part) String() string {
 	if p.Subject != "" {
 		text += ", override of the subject " + p.Subject
 	}
-	return plain(text)
+	return safetext.Text(text)
 }
 
 // counts says how many parts tests reached.

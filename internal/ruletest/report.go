@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // Failed counts the tests that did not pass.
@@ -41,19 +40,9 @@ func (r *Result) answers() []string { return plainAll(slices.Clone(r.Answers)) }
 
 func plainAll(lines []string) []string {
 	for i := range lines {
-		lines[i] = plain(lines[i])
+		lines[i] = safetext.Text(lines[i])
 	}
 	return lines
-}
-
-// plain replaces what a terminal or an XML file must not get.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, text)
 }
 
 // WriteText writes the failures, what no test reached, and a line with the counts. Of tests that
@@ -66,9 +55,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		requests += result.Requests
 		switch {
 		case !result.Passed():
-			fmt.Fprintf(&b, "FAIL %s\n", plain(result.Name))
+			fmt.Fprintf(&b, "FAIL %s\n", safetext.Text(result.Name))
 		case result.Answers != nil:
-			fmt.Fprintf(&b, "PASS %s\n", plain(result.Name))
+			fmt.Fprintf(&b, "PASS %s\n", safetext.Text(result.Name))
 		}
 		for _, line := range slices.Concat(result.answers(), result.lines()) {
 			fmt.Fprintf(&b, "    %s\n", line)
@@ -100,7 +89,7 @@ func (r *Report) WriteTAP(w io.Writer) error {
 		if !result.Passed() {
 			word = "not ok"
 		}
-		fmt.Fprintf(&b, "%s %d - %s\n", word, i+1, escape.Replace(plain(result.Name)))
+		fmt.Fprintf(&b, "%s %d - %s\n", word, i+1, escape.Replace(safetext.Text(result.Name)))
 		for _, line := range slices.Concat(result.answers(), result.lines()) {
 			fmt.Fprintf(&b, "# %s\n", line)
 		}
@@ -148,12 +137,12 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	all := junitSuites{Tests: len(r.Results), Failures: r.Failed()}
 	for i := range r.Results {
 		result := &r.Results[i]
-		file := plain(result.File)
+		file := safetext.Text(result.File)
 		if n := len(all.Suites); n == 0 || all.Suites[n-1].Name != file {
 			all.Suites = append(all.Suites, junitSuite{Name: file})
 		}
 		s := &all.Suites[len(all.Suites)-1]
-		c := junitCase{Class: file, Name: plain(result.Name), File: file, Line: result.Line, Time: seconds(result.Took), Answers: strings.Join(result.answers(), "\n")}
+		c := junitCase{Class: file, Name: safetext.Text(result.Name), File: file, Line: result.Line, Time: seconds(result.Took), Answers: strings.Join(result.answers(), "\n")}
 		if lines := result.lines(); len(lines) > 0 {
 			c.Failure = &junitFailure{Message: lines[0], Text: strings.Join(lines, "\n")}
 			s.Failures++

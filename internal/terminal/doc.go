@@ -1,6 +1,6 @@
 // Package terminal writes texts and tables for a terminal of any width.
 //
-// Text from anywhere goes through [Plain] first, so that a terminal obeys nothing in it. A [Table]
+// Text from anywhere goes through package safetext first, so that a terminal obeys nothing in it. A [Table]
 // fits its columns into a width: first it makes its pictures smaller, then it leaves out columns,
 // and then it cuts texts. [Colours] writes text in colour, or unchanged.
 package terminal

@@ -4,41 +4,18 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/text/width"
+
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // Unbounded is the width of an output that is not a terminal: no text is cut.
 const Unbounded = 0
-
-// Plain returns s without any character that a terminal would obey: control characters, and
-// those that are invisible or change the direction of text, are shown as Go escapes them.
-func Plain(s string) string {
-	if strings.IndexFunc(s, obeyed) < 0 && utf8.ValidString(s) {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case obeyed(r):
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		default:
-			b.WriteString(s[:n])
-		}
-		s = s[n:]
-	}
-	return b.String()
-}
-
-func obeyed(r rune) bool { return !unicode.IsPrint(r) }
 
 // JSON escapes the characters of JSON that a terminal would obey. They can only be in
 // strings.
@@ -46,7 +23,7 @@ func JSON(data []byte) string {
 	var b strings.Builder
 	for _, r := range string(data) {
 		switch {
-		case r == '\n' || !obeyed(r):
+		case r == '\n' || !safetext.Unsafe(r):
 			b.WriteRune(r)
 		case r > 0xFFFF:
 			high, low := utf16.EncodeRune(r)
@@ -109,7 +86,7 @@ type Cell struct {
 }
 
 // Text returns the cell of a text from anywhere.
-func Text(s string) Cell { return Cell{Text: Plain(s)} }
+func Text(s string) Cell { return Cell{Text: safetext.Text(s)} }
 
 // A Column is one column of a table.
 type Column struct {

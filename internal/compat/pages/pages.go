@@ -18,12 +18,11 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // list is what envoyproxy/ratelimit answers to every unknown path.
@@ -81,7 +80,7 @@ func Lines(rules *policy.Rules, hides func(key string) bool) []string {
 		key := fullKey(r, hides)
 		lines = appendTerms(lines, key+": ", r, &r.Terms)
 		for name, terms := range r.ByTier {
-			lines = appendTerms(lines, key+": tier="+printable(name)+" ", r, &terms)
+			lines = appendTerms(lines, key+": tier="+safetext.Text(name)+" ", r, &terms)
 		}
 	}
 	slices.Sort(lines)
@@ -114,16 +113,7 @@ func fullKey(r *policy.Rule, hides func(key string) bool) string {
 			b.WriteString("_" + n.Value)
 		}
 	}
-	return printable(b.String())
-}
-
-// printable returns a text that stays on its line.
-func printable(text string) string {
-	if !strings.ContainsFunc(text, unicode.IsControl) {
-		return text
-	}
-	quoted := strconv.Quote(text)
-	return quoted[1 : len(quoted)-1]
+	return safetext.Text(b.String())
 }
 
 // units are those of envoyproxy/ratelimit, longest first.

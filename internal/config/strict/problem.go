@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // A Problem is one mistake in a file or in the environment.
@@ -28,11 +30,11 @@ type Problem struct {
 
 // String returns file:line:column: path: message, without what is unknown.
 func (p Problem) String() string {
-	text := p.Message
+	text := safetext.Text(p.Message)
 	if p.Path != "" {
-		text = p.Path + ": " + text
+		text = safetext.Text(p.Path) + ": " + text
 	}
-	at := p.File
+	at := safetext.Text(p.File)
 	if at == "" {
 		return text
 	}

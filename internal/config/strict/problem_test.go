@@ -14,3 +14,12 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+// TestProblemIsSafe: a terminal obeys no part of a problem. Names of files and of xDS resources may
+// have any character.
+func TestProblemIsSafe(t *testing.T) {
+	p := Problem{File: "\x1b[2Ja.yaml", Line: 1, Path: "a\u202eb", Message: "c\u009bd"}
+	if got, want := (Problems{p}).Error(), `\x1b[2Ja.yaml:1: a\u202eb: c\u009bd`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -42,7 +42,7 @@ type file struct {
 	index  int
 	format *format // nil: the file is empty
 	prefix *prefix
-	likely bool // by the sample, the format and the prefix are not a guess
+	likely bool  // by the sample, the format and the prefix are not a guess
 	size   int64 // on disk; -1: not known
 	read   *atomic.Int64
 	o      *Options

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -102,7 +103,7 @@ func WriteHTML(w io.Writer, r *replay.Report) error {
 }
 
 func viewOf(one *replay.RuleReport) ruleView {
-	v := ruleView{RuleReport: one, Name: terminal.Fit(terminal.Plain(ofRule(one.Rule, one.Tier)), 80)}
+	v := ruleView{RuleReport: one, Name: terminal.Fit(safetext.Text(ofRule(one.Rule, one.Tier)), 80)}
 	if one.WhatIf != nil && len(one.WhatIf.Rows) > 1 {
 		v.Curve = curveOf(one)
 	}
@@ -151,13 +152,13 @@ func lead(r *replay.Report) string {
 		return counted(r.Requests, "request") + " of the logs were decided."
 	}
 	one := all[0]
-	return terminal.Plain(fmt.Sprintf("%s of %s. Most denials are of the rule %s: it denied %s of %s at least once.", count(r.Denied), counted(r.Requests, "request"),
+	return safetext.Text(fmt.Sprintf("%s of %s. Most denials are of the rule %s: it denied %s of %s at least once.", count(r.Denied), counted(r.Requests, "request"),
 		terminal.Fit(ofRule(one.Rule, one.Tier), 80), count(one.DeniedLogs), counted(one.Logs, "caller")))
 }
 
 // shown returns an element with a text from anywhere, in which every character can be seen.
 func shown(text string, most int) template.HTML {
-	plain := terminal.Plain(text)
+	plain := safetext.Text(text)
 	cut := terminal.Fit(plain, most)
 	title := ""
 	if cut != plain {

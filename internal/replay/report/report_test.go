@@ -19,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/replay"
 	"github.com/slidegate/slidegate/internal/replay/report/reporttest"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -50,7 +51,7 @@ func TestText(t *testing.T) {
 			}
 			for line := range strings.Lines(b.String()) {
 				line = strings.TrimSuffix(line, "\n")
-				if terminal.Plain(line) != line {
+				if safetext.Text(line) != line {
 					t.Errorf("%s: a line has a character that a terminal obeys: %q", state, line)
 				}
 				if n := terminal.Columns(line); width >= 80 && n > width {
@@ -115,7 +116,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("%s: the page has not the policy %s", state, want)
 		}
 		for _, line := range strings.Split(page, "\n") {
-			if terminal.Plain(line) != line {
+			if safetext.Text(line) != line {
 				t.Errorf("%s: a character cannot be seen: %q", state, line)
 			}
 		}

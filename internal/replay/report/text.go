@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -49,7 +50,7 @@ func (t *text) line(indent, s string, paint func(string) string) {
 		paint = func(s string) string { return s }
 	}
 	used, begun := 0, false
-	for _, word := range strings.Fields(terminal.Plain(s)) {
+	for _, word := range strings.Fields(safetext.Text(s)) {
 		n := terminal.Columns(word)
 		if t.width != terminal.Unbounded {
 			word = terminal.Fit(word, t.width-len(indent))
