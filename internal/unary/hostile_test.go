@@ -664,15 +664,9 @@ func TestWaitingAnswersAreBounded(t *testing.T) {
 		first := modest.start("Bulk", value(strconv.Itoa(size)))
 		before := memoryInUse()
 		s.attacker.send(noWindow)
-		for i := 0; len(s.attacker.goAways()) == 0; i++ {
-			if i*size > 2*unary.MaxWaiting {
-				t.Fatalf("%d answers of %d bytes wait", i, size)
-			}
-			s.attacker.start("Bulk", value(strconv.Itoa(size)))
-			if i%16 == 0 {
-				synctest.Wait()
-				s.neighbour.mustEcho("Ready")
-			}
+		const most = 2 * unary.MaxWaiting / size
+		if n := s.flood(most, 16, func(w *frameWriter, i int) { w.call(uint32(2*i+1), "Bulk", value(strconv.Itoa(size))) }); n == most {
+			t.Fatalf("%d answers of %d bytes wait", n, size)
 		}
 		if g := s.attacker.goAway(); g.code != http2.ErrCodeEnhanceYourCalm {
 			t.Errorf("GOAWAY %v, want ENHANCE_YOUR_CALM", g.code)
