@@ -3,7 +3,6 @@ package redisstore
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -112,19 +111,15 @@ func (r *countersRandom) advance(clock int64) int64 {
 	}
 }
 
-var counterSteps = flag.Int("counter-steps", 40_000, "how many steps TestCounters makes")
-
 // TestCounters proves that the script decides, answers and writes what package window does,
 // byte by byte, for every policy that counts without a log: in long histories, and with
 // values that are damaged.
 func TestCounters(t *testing.T) {
 	r := newRig(t)
-	seed := random.Seed(t)
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rnd := rand.New(rand.NewPCG(random.Seed(t), 1))
 	met := make(map[string]int)
 	const untouched = 200 * 365 * 24 * time.Hour // an expiry that the script does not set
-	for steps := 0; steps < *counterSteps; {
+	for steps, all := 0, random.Steps(t, 6000, 40_000); steps < all; {
 		cr := newCountersRandom(rnd, counting[rnd.IntN(len(counting))])
 		clock := start + rnd.Int64N(1_000_000*second)
 		var value []byte
@@ -153,7 +148,7 @@ func TestCounters(t *testing.T) {
 			}
 			after, want, foreign := takeState(bytes.Clone(value), clock, c)
 			got := r.take(clock, c, 0)
-			what := fmt.Sprintf("seed %d, step %d: %x, %+v at %d", seed, steps, value, *c, clock)
+			what := fmt.Sprintf("step %d: %x, %+v at %d", steps, value, *c, clock)
 			if diff := cmp.Diff(want, got.decision); diff != "" || foreign != got.foreign && len(value) > 0 {
 				t.Fatalf("%s: foreign %t, want %t (-want +got)\n%s", what, got.foreign, foreign, diff)
 			}

@@ -125,7 +125,7 @@ func RunPolicies(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Helper()
 	o.Steps = o.steps(t)
 	open = unwaitedFirst(2, open)
-	rounds := min(max(o.Steps/50, 100), 5000)
+	rounds := min(max(o.Steps/50, 40), 5000)
 	t.Run("PolicySteps", func(t *testing.T) { runPolicySteps(t, open) })
 	t.Run("BadPolicies", func(t *testing.T) { runBadPolicies(t, open(t)) })
 	if !o.Pieces {
