@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // clock is a time that tests set.
@@ -547,7 +548,8 @@ func TestHeldMostHolds(t *testing.T) {
 	}
 	near := ask(t, rs, "per-user", "user", "x")
 	longest := func(n int) string { return fmt.Sprintf("%0*d", maxText, n) }
-	for n := range 200_000 {
+	events := random.Steps(t, 60_000, 200_000)
+	for n := range events {
 		d := r.copyOf(&near.req, &near.v, &near.v.Limits[0], 1)
 		d.Subject, d.Rule, d.Route, d.Tier = longest(n), longest(n+1), longest(n+2), longest(n+3)
 		d.RequestID, d.Domain, d.Address = longest(n+4), longest(n+5), longest(n+6)
@@ -555,7 +557,7 @@ func TestHeldMostHolds(t *testing.T) {
 		r.mu.Lock()
 		r.move(event{Denial: d, near: n%3 == 2})
 		r.mu.Unlock()
-		if n%2000 == 0 {
+		if n%(events/100) == 0 {
 			c.add(36 * time.Second) // an hour in all, so that every bucket is in use
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // A drawn is what a step of TestReusedEqualsFresh does: it decides a request, or begins it only.
@@ -123,6 +124,7 @@ func (s *failingStore) End(ctx context.Context, id window.StreamID, deny time.Du
 // TestReusedEqualsFresh: a Call that has decided any requests decides the next one as a Call without a
 // past does, and keeps nothing of them.
 func TestReusedEqualsFresh(t *testing.T) {
+	most := random.Steps(t, 8, 25)
 	rapid.Check(t, func(rt *rapid.T) {
 		var now atomic.Int64 // the stores sweep beside the test
 		now.Store(int64(1_790_000_000 * time.Second))
@@ -151,7 +153,7 @@ func TestReusedEqualsFresh(t *testing.T) {
 			sides[i] = side{NewDecider(rules, o), store, source}
 		}
 		reused := new(Call)
-		for range rapid.IntRange(1, 25).Draw(rt, "requests") {
+		for range rapid.IntRange(1, most).Draw(rt, "requests") {
 			step := drawn{
 				request: drawRequest(rt), fails: rapid.IntRange(0, 5).Draw(rt, "fails") == 0, waits: rapid.Bool().Draw(rt, "waits"), begins: rapid.IntRange(0, 4).Draw(rt, "begins") == 0,
 				prepares: rapid.IntRange(0, 4).Draw(rt, "prepares") == 0, forgets: rapid.Bool().Draw(rt, "forgets"), unwaiting: make(map[string]bool),

@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // keeping is a describer whose questions stay valid.
@@ -99,9 +100,10 @@ func TestAhead(t *testing.T) {
 	} {
 		for _, against := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, against), func(t *testing.T) {
+				steps := random.Steps(t, 800, 3000)
 				random := rand.New(rand.NewPCG(7, uint64(len(name))))
 				from, at := new(records), time.Duration(0)
-				for range 3000 {
+				for range steps {
 					at += time.Duration(random.ExpFloat64() * float64(3*time.Second))
 					var values []string
 					for range len(f.keys) {

@@ -23,6 +23,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // begin is the time of the first request of a test.
@@ -604,7 +605,7 @@ func TestTimelineSweeps(t *testing.T) {
 	line := NewTimeline(rulesOf(t, nil, limited("tenant", per(2, time.Second))), Options{})
 	defer line.Close()
 	most := 0
-	for i := range 300_000 {
+	for i := range random.Steps(t, 60_000, 300_000) {
 		req := policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: "tenant", Value: strconv.Itoa(i)}}, Cost: 1}}}
 		if _, err := line.Decide(t.Context(), begin+time.Duration(i)*time.Millisecond, req, nil); err != nil {
 			t.Fatal(err)
