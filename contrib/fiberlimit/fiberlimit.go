@@ -15,6 +15,7 @@
 package fiberlimit
 
 import (
+	"context"
 	"strings"
 
 	"github.com/gofiber/fiber/v3"
@@ -38,7 +39,8 @@ func New(l *limiter.Limiter, o Options) (fiber.Handler, error) {
 	}
 	return func(c fiber.Ctx) error {
 		d, answer := limit.Ask(c.Context(), c)
-		defer middleware.Done(c.Context(), &d)
+		h := &held{d: &d}
+		defer h.handled(c)
 		switch answer {
 		case middleware.Fail:
 			return send(c, fiber.StatusServiceUnavailable, "application/problem+json", []byte(middleware.Unchecked))
@@ -52,6 +54,25 @@ func New(l *limiter.Limiter, o Options) (fiber.Handler, error) {
 		}
 		return c.Next()
 	}, nil
+}
+
+// held is a decision whose request may hold places of limits.
+type held struct{ d *limiter.Decision }
+
+// handled gives the places back, unless the response is written after the handlers have returned: a
+// stream, or a connection that a handler has taken over. Then Fiber closes the value at its end.
+func (h *held) handled(c fiber.Ctx) {
+	if r := c.RequestCtx(); r.Response.IsBodyStream() || r.Hijacked() {
+		r.SetUserValue(h, h)
+		return
+	}
+	_ = h.Close()
+}
+
+// Close implements [io.Closer].
+func (h *held) Close() error {
+	middleware.Done(context.Background(), h.d)
+	return nil
 }
 
 func setHeaders(c fiber.Ctx, d *limiter.Decision) {

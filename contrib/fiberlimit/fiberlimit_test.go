@@ -1,6 +1,7 @@
 package fiberlimit_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"log"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 
@@ -145,4 +147,69 @@ func ExampleNew() {
 	// 200 <nil>
 	// 200 <nil>
 	// 429 <nil>
+}
+
+// TestStreams: a response that Fiber writes after the handler has returned holds its place until it
+// ends.
+func TestStreams(t *testing.T) {
+	rules, err := limiter.ParseRules("rules.yaml", []byte("domain: shop\ndescriptors:\n  - {key: all, rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := limiter.New(memstore.New(memstore.Options{}), rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, err := fiberlimit.New(l, fiberlimit.Options{Domain: "shop", Descriptors: [][]fiberlimit.Key{{fiberlimit.Value("all", "x")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan struct{})
+	app := fiber.New()
+	app.Get("/stream", limit, func(c fiber.Ctx) error {
+		return c.SendStreamWriter(func(w *bufio.Writer) {
+			_, _ = w.WriteString("begin")
+			_ = w.Flush()
+			<-end
+		})
+	})
+	app.Get("/plain", limit, served)
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = app.Listener(at, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	t.Cleanup(func() { _ = app.Shutdown() })
+	get := func(path string) *http.Response {
+		t.Helper()
+		resp, err := http.Get("http://" + at.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp
+	}
+	passes := func() {
+		t.Helper()
+		for range 1000 {
+			if get("/plain").StatusCode == http.StatusOK {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatal("the place is not given back")
+	}
+	for round := range 2 {
+		stream := get("/stream")
+		for i, want := range []int{200, 429, 429} {
+			if i > 0 {
+				stream = get("/stream")
+			}
+			if stream.StatusCode != want {
+				t.Fatalf("round %d: stream %d is %d, want %d", round, i, stream.StatusCode, want)
+			}
+		}
+		end <- struct{}{}
+		passes()
+	}
 }
