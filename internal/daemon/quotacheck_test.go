@@ -107,7 +107,7 @@ descriptors:
 				ask(name, rows[name], name+" before")
 			}
 			for _, key := range []string{"a", "b", "month", "fixed", "counter", "bucket", "shadow", "q", "r", "update"} {
-				check := request(key+"=0", "someone")
+				check := request(key+"=0", "another")
 				if _, err := r.ask(check); err != nil {
 					t.Fatal(err)
 				}
