@@ -130,7 +130,7 @@ func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
 
 // descriptorFlag adds the flag --descriptor, which may be repeated.
 func descriptorFlag(f *pflag.FlagSet, to *[]string) {
-	f.StringArrayVar(to, "descriptor", nil, `a descriptor, such as 'route=search,api_key=k1'; write a comma or = in a value with a backslash before it; repeat the flag for each descriptor of the request (`+"`ENTRIES`"+`)`)
+	f.StringArrayVar(to, "descriptor", nil, "the `ENTRIES` of a descriptor, such as 'route=search,api_key=k1'; write a comma or = in a value with a backslash before it; repeat the flag for each descriptor of the request")
 }
 
 // parseDescriptors parses the values of --descriptor.

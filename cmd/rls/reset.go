@@ -39,7 +39,7 @@ func reset(c *cli) *cobra.Command {
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),
 	}
 	r.party.flags(cmd)
-	cmd.Flags().StringVar(&r.Reason, "reason", "", "why, for the audit log (`TEXT`)")
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "the `TEXT` for the audit log: why")
 	cmd.Flags().BoolVar(&r.Yes, "yes", false, "do not ask for confirmation")
 	r.adminPorts.flags(cmd, waitToReset)
 	completeParty(cmd, c, &r.adminPorts)

@@ -68,7 +68,7 @@ func testOf(c *cli) *cobra.Command {
 	f.StringVar(&t.Rules, "rules", "", "test the rules of this `PATH`, whatever the files of tests say")
 	f.StringVar(&t.Tiers, "tiers", "", "take the tiers of this `FILE`, whatever the files of tests say")
 	f.Var(&urlFlag{&t.Redis}, "redis", "decide on the Redis of this `URL`, in real time, under a key prefix of its own")
-	f.StringVar(&t.Format, "format", "text", "print the results as text, tap or junit (`FORMAT`)")
+	f.StringVar(&t.Format, "format", "text", "the `FORMAT` of the results: text, tap or junit")
 	f.StringVar(&t.Only, "run", "", "run only the tests whose name matches this `REGEXP`")
 	f.BoolVar(&t.Verbose, "verbose", false, "also print what each step got, as its expect may say it")
 	f.BoolVar(&t.Cover, "require-coverage", false, "also fail if no test reaches a rule or a tier of it")

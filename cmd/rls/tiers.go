@@ -38,7 +38,7 @@ type who struct {
 }
 
 func (w *who) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.Digest, "digest", "", "digest of an API key, as rls digest prints it (`HEX`)")
+	cmd.Flags().StringVar(&w.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
 	cmd.Flags().StringVar(&w.ID, "id", "", "`ID` of a subject")
 }
 

@@ -38,7 +38,7 @@ func (p *party) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.Subject, "subject", "", "`ID` of the subject, instead of the argument")
 	f.StringVar(&p.Address, "address", "", "a client's `IP` address")
-	f.StringVar(&p.Digest, "digest", "", "digest of an API key, as rls digest prints it (`HEX`)")
+	f.StringVar(&p.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
 	f.StringVar(&p.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
 	f.BoolVar(&p.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
 	f.StringVar(&p.Rule, "rule", "", "only the limits of the rule with this `NAME`")
