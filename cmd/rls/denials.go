@@ -41,7 +41,7 @@ func denials(c *cli) *cobra.Command {
 	f.StringVar(&d.Route, "route", "", "only those of this `ROUTE`")
 	f.StringVar(&d.Address, "address", "", "only those of a client's `IP` address, which is masked to its network")
 	f.StringVar(&d.Since, "since", "", "only those of this long ago or later, such as 10m, or since a `TIME` such as 2026-01-31T09:30:00Z")
-	f.StringVar(&d.Shadow, "shadow", "", "`only` those of limits that are only observed, or no such ones (no)")
+	f.StringVar(&d.Shadow, "shadow", "", "`WHICH` denials by limits that are only observed: only (these alone), or no (none of them)")
 	f.IntVar(&d.Limit, "limit", 50, "at most `N` of each instance")
 	f.BoolVarP(&d.Follow, "follow", "f", false, "go on with new ones")
 	d.flags(cmd, waitToRead)
