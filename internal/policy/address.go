@@ -64,8 +64,8 @@ func CanonicalNode(n descriptors.Node) string {
 // AddressProblem says why no request has a value that fits a node whose values are addresses of
 // clients, and what to write. It returns an empty text if requests may have one.
 func AddressProblem(n descriptors.Node) string {
-	if n.AnyValue || !isAddressKey(n.Key) {
-		return ""
+	if n.AnyValue || !isAddressKey(n.Key) || strings.HasPrefix(n.Value, "invert:") {
+		return "" // Envoy Gateway writes "invert:" and a network for the clients outside of it
 	}
 	value := CanonicalNode(n)
 	if n.Pattern {

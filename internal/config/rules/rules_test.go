@@ -419,6 +419,7 @@ func TestAddressesThatNoRequestHas(t *testing.T) {
 		{masked, "2001:DB8::1/32", never + "masked_remote_address: write 2001:db8::/32"},
 		{masked, "[2001:db8::]/32", never + "masked_remote_address: write 2001:db8::/32"},
 		{masked, "10.1.2.3", never + "masked_remote_address: write 10.1.2.3/32"},
+		{masked, "invert:10.0.0.0/8", ""}, // of Envoy Gateway
 		{masked, "10.0.0.0/33", never + "masked_remote_address, which is no address"},
 		{masked, "::ffff:10.1.2.3/64", never + "masked_remote_address: write ::/64"},
 		{single, "2001:0db8:*", "no request has a value of remote_address" + noWildcard},
