@@ -37,6 +37,13 @@ func TestSuite(t *testing.T) {
 			t.Fatal(err)
 		}
 		app := fiber.New()
+		if s.Outer != nil {
+			around, err := fiberlimit.New(s.Outer, fiberlimit.Options{Domain: middlewaretest.Domain, Descriptors: [][]fiberlimit.Key{{fiberlimit.Value("all", "x")}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			app.Use(around)
+		}
 		app.Get("/items/:id", limit, served)
 		at, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -46,10 +46,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
-// addHeaders sets the fields of a decision.
+// addHeaders sets the fields of a decision, beside those of another limit around it.
 func addHeaders(to http.Header, d *limiter.Decision) {
 	var room [12]limiter.Header
-	for _, f := range d.AppendHeaders(room[:0]) {
+	for _, f := range middleware.AppendHeaders(room[:0], d, to.Values) {
+		if f.Value == "" {
+			to.Del(f.Name)
+			continue
+		}
 		to.Set(f.Name, f.Value)
 	}
 }

@@ -84,8 +84,16 @@ func TestSuite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) }))
+		if s.Outer != nil {
+			around, err := httplimit.New(s.Outer, httplimit.Options{Domain: middlewaretest.Domain, Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h = around(h)
+		}
 		mux := http.NewServeMux()
-		mux.Handle("GET /items/{id}", limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) })))
+		mux.Handle("GET /items/{id}", h)
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		return server.URL
