@@ -103,7 +103,7 @@ var redisVariables = []variable{
 	{name: "BACKEND_TYPE", def: "redis", sets: sets("store.type"), doc: "`memcache` is refused: it cannot keep a log of hits. `SLIDEGATE_STORE_TYPE` decides instead of it"},
 	{name: "REDIS_SOCKET_TYPE", def: "unix", needed: true, sets: sets("store.redis.url"), doc: "`tcp` or `unix`"},
 	{name: "REDIS_TYPE", def: "SINGLE", needed: true, sets: sets("store.redis.url"), doc: "`single`, `sentinel` or `cluster`"},
-	{name: "REDIS_URL", def: "/var/run/nutcracker/ratelimit.sock", needed: true, sets: sets("store.redis.url", "store.redis.username", "store.redis.password", "store.redis.sentinel_username", "store.redis.sentinel_password"), doc: "every form of the reference, also `redis://user:password@host:port` for each node. In the URL of a sentinel they are the sentinel's. All nodes have the same. The default is refused: twemproxy cannot run scripts"},
+	{name: "REDIS_URL", def: "/var/run/nutcracker/ratelimit.sock", needed: true, sets: sets("store.redis.url", "store.redis.username", "store.redis.password", "store.redis.sentinel_username", "store.redis.sentinel_password"), doc: "each form of the reference ([above](#how-values-are-read))"},
 	{name: "REDIS_AUTH", secret: true, sets: sets("store.redis.username", "store.redis.password"), doc: "`password` or `user:password`"},
 	{name: "REDIS_SENTINEL_AUTH", secret: true, sets: sets("store.redis.sentinel_username", "store.redis.sentinel_password"), doc: "the same form"},
 	{name: "REDIS_TLS", kind: truth, def: "false", sets: sets("store.redis.url"), doc: "`rediss`. Refused with a unix socket"},

@@ -61,7 +61,7 @@ func (r *results) add(e event) string {
 		case "pass", "fail", "skip":
 			t.action, t.seconds = e.Action, e.Elapsed
 			if e.Action == "pass" {
-				t.output = strings.Builder{} // nobody reads it
+				t.output = strings.Builder{} // the output of a test that passed is not printed
 			}
 		}
 	case e.Action == "output":

@@ -46,7 +46,7 @@ type GRPC struct {
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS                  ServerTLS     `yaml:"tls"`
 	Transport            string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
-	MaxMessageBytes      int           `yaml:"max_message_bytes" range:"1024 67108864" doc:"largest message; a larger one is denied, and with grpc.transport standard it gets RESOURCE_EXHAUSTED, and Envoy lets the request pass. Keep it above the largest header that Envoy accepts, times the descriptors that hold it"`
+	MaxMessageBytes      int           `yaml:"max_message_bytes" range:"1024 67108864" doc:"largest message; a larger one is denied, and with grpc.transport standard RESOURCE_EXHAUSTED lets it pass Envoy. Keep it above Envoy's largest header, times the descriptors that hold it"`
 	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" range:"1 1048576" doc:"calls in flight on one connection"`
 	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" range:"1ms 24h" doc:"shortest time between two pings of a client; a client that pings more often is disconnected"`
 	KeepaliveTime        time.Duration `yaml:"keepalive_time" range:"1s 400d" doc:"how long a client may be silent before the server sends it a ping"`
