@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -142,7 +143,7 @@ func eachSource(t *testing.T, f func(t *testing.T, h *customerSource)) {
 
 func postgresSource(t *testing.T) *customerSource {
 	t.Helper()
-	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"max_connections=200"}})
+	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "max_connections=200"}})
 	exec := func(sql string, args ...any) {
 		t.Helper()
 		if err := s.Exec(sql, args...); err != nil {
@@ -427,11 +428,16 @@ func waysToAsk(t *testing.T, rls *edge.RLSServer) map[string]askFunc {
 	}
 }
 
-// checkOf returns Envoy's Check of a request with these headers.
+// checked counts the calls of checkOf.
+var checked atomic.Uint32
+
+// checkOf returns Envoy's Check of a request with these headers. Each request comes from another
+// address, because an address may send few unknown keys.
 func checkOf(headers map[string]string) *authv3.CheckRequest {
+	n := checked.Add(1)
 	return &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 		Source: &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
-			SocketAddress: &corev3.SocketAddress{Address: "192.0.2.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 4711}},
+			SocketAddress: &corev3.SocketAddress{Address: fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 4711}},
 		}}},
 		Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
 			Method: http.MethodGet, Path: "/orders?page=2", Host: "api.example", Headers: headers,

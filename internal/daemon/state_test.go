@@ -33,7 +33,7 @@ func TestSampler(t *testing.T) {
 	if len(r.Rules) != sampledRules || len(r.Decisions) != samplePoints || len(r.Rules[0].Decisions) != samplePoints {
 		t.Fatalf("%d rules, %d points, %d of a rule", len(r.Rules), len(r.Decisions), len(r.Rules[0].Decisions))
 	}
-	if r.Rules[0].Rule != "999" || last(r.Rules[0].Decisions) != 999.0/5 || math.Round(last(r.Denials)) != 2000 || last(r.Degraded) != 2 {
+	if r.Rules[0].Rule != "999" || last(r.Rules[0].Decisions) != 999.0/5 || math.Round(last(r.Denials)) != 200 || last(r.Degraded) != 2 {
 		t.Errorf("rule %s has %v, denials %v, degraded %v", r.Rules[0].Rule, last(r.Rules[0].Decisions), last(r.Denials), last(r.Degraded))
 	}
 }

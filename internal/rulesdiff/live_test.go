@@ -184,10 +184,11 @@ func TestLiveUnderAnotherPolicy(t *testing.T) {
 			was, is := mustLoad(t, liveTiers(), liveRule(old)), mustLoad(t, liveTiers(), liveRule(now))
 			s, then := newService(t, was), newService(t, is)
 			s.clock += time.Duration(rnd.IntN(60)) * time.Second
-			// A bucket decides; all others count the same requests, also over their limits.
+			// A bucket decides; all others count the same requests, also over their limits. At most
+			// twice a limit is counted, so they count with a large one.
 			counting := is
 			if !strings.Contains(to, "token_bucket") && !strings.Contains(to, "in_flight") {
-				counting = mustLoad(t, liveTiers(), liveRule(now+", charge: always"))
+				counting = mustLoad(t, liveTiers(), liveRule(fmt.Sprintf(to, 1000)+", charge: always"))
 			}
 			for range 250 {
 				key := fmt.Sprintf("k%d", min(int(rnd.ExpFloat64()*4), 9))

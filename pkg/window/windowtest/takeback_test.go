@@ -44,22 +44,24 @@ func (p *backPair) take(c window.Check, ahead time.Duration) {
 	l := p.ledger
 	used, room := l.used(p.clock), c.Mode == window.Refund || l.hasRoom(p.clock, c)
 	var got window.Decision
+	recorded := c.Cost
 	p.log = TakeAhead(p.log, p.clock.Microseconds(), &c, ahead, &got)
 	switch {
 	case c.Mode == window.Refund:
 		l.refund(p.clock, c)
 	case !room && c.Mode != window.Always:
 	case ahead == 0:
-		l.charge(p.clock, c)
+		recorded = l.charge(p.clock, c)
 	default:
-		// The answer tells where the charge was recorded.
-		if cost := min(c.Cost, math.MaxUint32-used); cost > 0 {
+		// The answer has the place of the charge.
+		if recorded = min(withinDebt(c, used), math.MaxUint32-used); recorded > 0 {
 			l.wrote = l.now(p.clock)
-			l.spent = append(l.spent, spent{p.clock + got.ResetAfter - p.win, cost})
+			l.spent = append(l.spent, spent{p.clock + got.ResetAfter - p.win, recorded})
 		}
 	}
 	p.steps = append(p.steps, fmt.Sprintf("%v: %v cost %d of %d precision %v ahead %v: %+v", p.clock, c.Mode, c.Cost, c.Limit.Hits, c.Precision, ahead, got))
-	if want := l.answer(p.clock, c, room); got != want {
+	want := l.answer(p.clock, c, room)
+	if want.Cut = c.Mode == window.Always && recorded < c.Cost; got != want {
 		p.fail("the decision differs: (-ledger +log)\n%s", cmp.Diff(want, got))
 	}
 }
@@ -231,7 +233,7 @@ func randomBacks(t testing.TB, r *rand.Rand, met map[string]int) (steps int) {
 
 // TestRandomTakeBack compares with the ledger in random histories.
 func TestRandomTakeBack(t *testing.T) {
-	steps := random.Steps(t, 25_000, 200_000)
+	steps := random.Steps(t, 30_000, 400_000)
 	r := newRandom(t)
 	met := make(map[string]int)
 	for made := 0; made < steps; {
@@ -239,7 +241,8 @@ func TestRandomTakeBack(t *testing.T) {
 	}
 	t.Logf("%v", met)
 	for _, what := range []string{"nothing", "in part", "all", "ring", "ring becomes small", "some expired", "empty", "not the newest"} {
-		if met[what] == 0 {
+		// A ring rarely becomes small at random. TestTakeBackShapes does it on purpose.
+		if met[what] == 0 && (what != "ring becomes small" || random.Long()) {
 			t.Errorf("no history has %q", what)
 		}
 	}
@@ -312,12 +315,13 @@ func TestTakeBackAsIfNever(t *testing.T) {
 				t.Fatalf("window %v, %d hits, precision %v, %+v at %d: (-without +with)\n%s", win, hits, precision, c, clock, cmp.Diff(want, d))
 			}
 		}
-		// Others charge whatever the limit says.
+		// Others charge. Their limit is large, because twice the limit is the most that a log holds:
+		// the charge that is taken back would leave less room for them.
 		charge := func(times int) {
 			for range times {
 				clock += r.Int64N(2*pace) * int64(r.IntN(2))
 				var d window.Decision
-				c := window.Check{Limit: window.Limit{Hits: 9, Window: win}, Cost: 1 + r.Uint64N(3), Mode: window.Always, Precision: precision}
+				c := window.Check{Limit: window.Limit{Hits: 1000, Window: win}, Cost: 1 + r.Uint64N(3), Mode: window.Always, Precision: precision}
 				with = Take(with, clock, &c, &d)
 				without = Take(without, clock, &c, &d)
 			}
