@@ -33,8 +33,8 @@ func (c *Call) beyond() string {
 }
 
 // decideBeyond decides a request that exceeds a bound, without the store. A limit denies the
-// request unless on_store_error of its rule is StoreErrorAllow. For limits that are not known,
-// the choice of the rules without one counts. No wait helps, and an error would let the request
+// request unless on_store_error of its rule is StoreErrorAllow. If not all limits are known, those
+// of any rule of the domain may be among them, or of any domain. No wait helps, and an error would let the request
 // pass: a client can cause one on purpose, other than a failure of the store.
 func (c *Call) decideBeyond(what string) {
 	c.judgeBeyond()
@@ -47,7 +47,7 @@ func (c *Call) decideBeyond(what string) {
 // judgeBeyond makes the verdict of decideBeyond, and counts nothing.
 func (c *Call) judgeBeyond() {
 	v := &c.verdict
-	denied := c.exceeds != "" && c.rules.storeError != StoreErrorAllow && !c.rules.shadow
+	denied := c.exceeds != "" && !c.rules.shadow && c.closed()
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		s.undecided = true
@@ -59,6 +59,28 @@ func (c *Call) judgeBeyond() {
 	}
 	c.fold()
 	v.Allowed, v.Degraded = v.Allowed && !denied, true
+}
+
+// closed reports whether a limit that is not known may deny the request.
+func (c *Call) closed() bool {
+	if d := c.domain; d != nil {
+		return d.closed || d.overridden.Load() && c.rules.storeError != StoreErrorAllow
+	}
+	for _, d := range c.rules.domains {
+		if d.closed {
+			return true
+		}
+	}
+	return c.rules.storeError != StoreErrorAllow
+}
+
+// closed reports whether the rule may deny while the store cannot decide.
+func (r *Rule) closed() bool {
+	denies := r.storeError != StoreErrorAllow && len(r.Terms.Limits) > 0 && r.Terms.Observe < 1
+	for _, t := range r.byTier {
+		denies = denies || r.storeError != StoreErrorAllow && len(t.Limits) > 0 && t.Observe < 1
+	}
+	return denies
 }
 
 // beyondEvery is how often a domain has a log line about requests that exceed a bound.

@@ -86,6 +86,8 @@ func TestBeyondABound(t *testing.T) {
 		with("watched", StoreErrorDeny, func(r *Rule) { r.Terms.Observe = 1 }),
 		with("quota", StoreErrorDeny, func(r *Rule) { r.Quota = true }),
 		with("open", StoreErrorAllow, func(r *Rule) { r.Quota = true }),
+		with("allow", StoreErrorAllow, func(r *Rule) { r.Domain = "open" }),
+		with("watched", StoreErrorUnset, func(r *Rule) { r.Domain, r.Terms.Observe = "open", 1 }),
 	}
 	for _, tt := range []struct {
 		name    string
@@ -122,12 +124,12 @@ func TestBeyondABound(t *testing.T) {
 			}
 			return req
 		}(), StoreErrorDeny, false, true},
-		{"cut off: the setting counts too", cut("edge", "allow=x"), StoreErrorDeny, false, false},
-		{"cut off: the setting allows", cut("edge", "allow=x"), StoreErrorAllow, false, true},
+		{"cut off: another rule could deny", cut("edge", "allow=x"), StoreErrorAllow, false, false},
+		{"cut off: every rule allows or only observes", cut("open", "allow=x"), StoreErrorDeny, false, true},
 		{"cut off: a rule denies", cut("edge", "deny=x"), StoreErrorAllow, false, false},
 		{"cut off: no rule is known", cut("edge"), StoreErrorLocal, false, false},
 		{"cut off: no domain is known", cut(""), StoreErrorLocal, false, false},
-		{"cut off: no domain is known, the setting allows", cut(""), StoreErrorAllow, false, true},
+		{"cut off: no domain is known, a rule denies", cut(""), StoreErrorAllow, false, false},
 		{"cut off: no domain is known, all only observed", cut(""), StoreErrorDeny, true, true},
 		{"cut off: a domain without rules", cut("nowhere", "deny=x"), StoreErrorDeny, false, true},
 	} {

@@ -25,7 +25,9 @@ func newModes(t *testing.T, prepare func(*Rules), now *time.Duration, rules ...R
 		prepare(rs)
 	}
 	for _, r := range rules {
-		r.Domain = "edge"
+		if r.Domain == "" {
+			r.Domain = "edge"
+		}
 		if err := rs.Add(r); err != nil {
 			t.Fatalf("Add(%s): %v", r.Name, err)
 		}

@@ -302,6 +302,8 @@ type domain struct {
 	headers []string
 	// replaces is true if a rule has Replaces.
 	replaces bool
+	// closed is true if a rule may deny while the store cannot decide.
+	closed bool
 	// once is the first rule with Once, whose entry is that of all of them. Nil: there are none.
 	once *Rule
 	// unruled counts descriptors that no rule of the domain limits.
@@ -512,7 +514,7 @@ func (rs *Rules) Add(r Rule) error {
 	if err := dom.tree.Add(r.Path, &r); err != nil {
 		return err
 	}
-	dom.replaces = dom.replaces || len(r.Replaces) > 0
+	dom.replaces, dom.closed = dom.replaces || len(r.Replaces) > 0, dom.closed || r.closed()
 	rs.rules = append(rs.rules, &r)
 	return nil
 }
