@@ -125,8 +125,10 @@ func TestWhoMayPass(t *testing.T) {
 	eachWay(t, func(t *testing.T, config string) {
 		s := setup{
 			rules: authorized, tiers: customersWith("starter"), config: config,
-			env: with(trustOwnTier, map[string]string{envLogLevel: "debug"}),
+			env: with(trustOwnTier, map[string]string{envLogLevel: "debug"}), change: allowPages,
 		}.start(t)
+		wantPages(t, s.envoy.Addr())
+		eventually(t, "the access log", func() bool { return len(s.envoy.AccessLog()) == 4 })
 		for _, tt := range []struct {
 			name, path      string
 			lines           []string
@@ -192,13 +194,48 @@ func TestWhoMayPass(t *testing.T) {
 				}
 			}
 		}
-		for name, want := range map[string]uint64{"ok": 5, "denied": 15, "error": 0} {
+		for name, want := range map[string]uint64{"ok": 5, "denied": 18, "error": 0} {
 			if n := s.stat("cluster.upstream.ext_authz." + name); n != want {
 				t.Errorf("Envoy's counter %s: got %d, want %d", name, n, want)
 			}
 		}
 		s.wantAllDecided()
 	})
+}
+
+// allowPages lets web pages of one origin in.
+var allowPages = map[string]string{"allow_origin_string_match: []": `allow_origin_string_match: [{exact: "https://app.example.com"}]`}
+
+// wantPages sends to a gateway what a browser sends for pages of an origin that may call, and of another
+// one. The gateway answers only the first one's preflight itself. A page that may call reads denials too.
+func wantPages(t *testing.T, gateway string) {
+	t.Helper()
+	const origin = "https://app.example.com"
+	for _, tt := range []struct {
+		name, method, origin string
+		preflight, passes    bool
+	}{
+		{"a preflight", "OPTIONS", origin, true, true},
+		{"a preflight of another origin", "OPTIONS", origin + ".evil.example", true, false},
+		{"OPTIONS", "OPTIONS", origin, false, false},
+		{"GET", "GET", origin, false, false},
+	} {
+		lines := []string{"Origin: " + tt.origin}
+		if tt.preflight {
+			lines = append(lines, "Access-Control-Request-Method: PUT", "Access-Control-Request-Headers: x-api-key")
+		}
+		got, _ := send(t, gateway, tt.method+strings.TrimPrefix(get11("/", lines...), "GET"))
+		allowed := ""
+		if tt.origin == origin {
+			allowed = origin
+		}
+		if to := got.header.Get("Access-Control-Allow-Origin"); got.status/100 == 2 != tt.passes || !tt.passes && got.status != 401 || to != allowed {
+			t.Errorf("%s: got %d for %q, want it for %q, and 401 unless it is the preflight", tt.name, got.status, to, allowed)
+		}
+		if headers := got.header.Get("Access-Control-Allow-Headers"); tt.passes && !strings.Contains(headers, "x-api-key") {
+			t.Errorf("%s: a page may send %q", tt.name, headers)
+		}
+	}
 }
 
 // TestOnlyRlsSaysWhoCalls sends headers that only rls may set, with and without

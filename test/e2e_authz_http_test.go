@@ -163,7 +163,8 @@ func (g gatewaySetup) wantLimited(t *testing.T, left uint32) (answer, int) {
 func TestNginxAsks(t *testing.T) {
 	t.Parallel()
 	// A busy machine may take longer.
-	g := newGateway(t, edge.Nginx, nginxConfig, map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""})
+	g := newGateway(t, edge.Nginx, nginxConfig, map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": "", `# "https://app.example.com"`: `"https://app.example.com"`})
+	wantPages(t, g.gateway.Addr())
 	got := g.wantPasses(t)
 	if h := got.header.Values("RateLimit"); len(h) != 1 || !strings.HasPrefix(h[0], `"per-key";r=5;`) {
 		t.Errorf("RateLimit: got %q, want one with 5 remaining of per-key", h)

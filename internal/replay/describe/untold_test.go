@@ -168,6 +168,11 @@ func TestAnsweredByEnvoy(t *testing.T) {
 		asked          bool
 	}{
 		{"ratelimit.yaml", "via_upstream", absent, true},
+		{"ratelimit.yaml", "cors_response", absent, false},
+		{"authorization.yaml", "cors_response", absent, false},
+		{"in-flight.yaml", "cors_response", absent, false},
+		{"sidecar-uds.yaml", "cors_response", absent, false},
+		{"tls.yaml", "cors_response", absent, false},
 		{"ratelimit.yaml", "request_rate_limited", "RL", true},
 		{"ratelimit.yaml", "rate_limiter_error", "RLSE", true},
 		{"ratelimit.yaml", "upstream_reset_before_response_started{connection_failure}", "UF", true},

@@ -128,6 +128,16 @@ static_resources:
             - name: app
               domains: ["*"]
               response_headers_to_remove: [ratelimit, ratelimit-policy]
+              # For web pages of other origins: name them, such as [{exact: "https://app.example.com"}]. Envoy then
+              # answers their preflights (OPTIONS) itself, without asking rls. Other origins get nothing.
+              typed_per_filter_config:
+                envoy.filters.http.cors:
+                  "@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy
+                  allow_origin_string_match: []
+                  allow_methods: "GET, HEAD, POST, PUT, PATCH, DELETE"
+                  allow_headers: "authorization, content-type, x-api-key"
+                  expose_headers: "ratelimit, ratelimit-policy, retry-after"
+                  max_age: "600"
               routes:
               # This line refuses (400) paths that an application may read in another way than Envoy;
               # ratelimit.yaml explains it. Remove it if your clients need such paths and your application
@@ -177,6 +187,10 @@ static_resources:
                       - remote_address: {}
 
           http_filters:
+          # Before all filters that ask rls: a browser sends preflights without a credential.
+          - name: envoy.filters.http.cors
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors
           - name: envoy.filters.http.ratelimit
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
