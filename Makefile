@@ -209,7 +209,7 @@ istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the c
 MODULES := test/transport test/console $(wildcard contrib/*)
 .PHONY: lint
 # With the profile, linters would get every package twice.
-lint: export GOFLAGS += -pgo=off
+lint: export GOFLAGS += -pgo=off -trimpath
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 bits, module drift, workflows, plain English, known vulnerabilities
 	$< run ./...
 	for module in $(MODULES); do (cd $$module && $< run ./...); done

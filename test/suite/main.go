@@ -24,8 +24,8 @@ import (
 )
 
 // flags are those of every go test. The tests of cmd/rls would compile every package once more with
-// the profile. Tests that run rls build it as it is released. With -trimpath both share what is
-// compiled, and so do clones. make lint vets, and no debugger reads these programs.
+// the profile. With -trimpath clones share what is compiled. make lint vets, and no debugger reads
+// these programs.
 var flags = []string{"-json", "-pgo=off", "-vet=off", "-trimpath", "-ldflags=-w", "-race", "-count=1", "-timeout=30m"}
 
 func main() {
