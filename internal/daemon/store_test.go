@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestFullStoreSaysWhatToDo fills a memory store.
+// TestFullStoreSaysWhatToDo fills a memory store. The log names the rule that has filled it.
 func TestFullStoreSaysWhatToDo(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	s, err := openMemory(t.Context(), settings.Memory{MaxKeys: 1}, prometheus.NewRegistry(), zap.NewNop(), zap.New(core))
@@ -32,14 +33,15 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 		_, err := s.decides.Take(t.Context(), window.MayWait, checks, make([]window.Decision, 1))
 		return err
 	}
-	if err := take("first"); err != nil {
+	if err := take("{1}:edge|per_ip:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := take("second"); !errors.Is(err, memstore.ErrFull) {
+	if err := take("{2}:edge|per_ip:2"); !errors.Is(err, memstore.ErrFull) {
 		t.Fatalf("got error %v, want %q", err, memstore.ErrFull)
 	}
-	if got := logs.FilterMessage("the store is full; raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {
-		t.Errorf("got %v, want a line that says what to do", logs.All())
+	lines := logs.FilterMessage("the store is full; raise store.memory.max_keys or store.memory.max_bytes").All()
+	if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["error"]), "the rule edge|per_ip ") {
+		t.Errorf("got %v, want a line that says what to do and names the rule", logs.All())
 	}
 }
 

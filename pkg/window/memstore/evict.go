@@ -128,7 +128,7 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 					n.add(m)
 					continue
 				}
-				if err := sh.exchange(sh.owned.owner(checks[j].Key), m, now, group); err != nil {
+				if err := sh.exchange(checks[j].Key, m, now, group); err != nil {
 					return err
 				}
 				exchanged.add(m)
@@ -184,8 +184,8 @@ func (sh *shard) own(group []checkState) need {
 // makeRoomOf is makeRoom for one log, of the key's owner.
 func (sh *shard) makeRoomOf(key string, n need, now int64, group []checkState) error {
 	if sh.owned != nil && n != (need{}) {
-		if owner := sh.owned.owner(key); sh.over(owner, n) {
-			return sh.exchange(owner, n, now, group)
+		if sh.over(sh.owned.owner(key), n) {
+			return sh.exchange(key, n, now, group)
 		}
 	}
 	return sh.makeRoom(n, now, group)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"strings"
 )
 
 // # The part of a rule
@@ -51,12 +52,20 @@ func (sh *shard) over(owner uint8, n need) bool {
 	return more(held.keys, n.keys, int64(sh.logs), sh.limits.keys) || more(held.bytes, n.bytes, sh.bytes, sh.limits.bytes)
 }
 
-// errOwner is the ErrFull of a rule that is over its part.
-var errOwner = fmt.Errorf("the logs of this rule have taken their part of the store, and all are limiting now: %w", ErrFull)
+// An ownerError is the ErrFull of a rule that is over its part.
+type ownerError struct{ rule string }
 
-// exchange drops logs of a rule that is over its part, until they have taken as much as n. It
-// returns an error that wraps ErrFull if it finds too few. It does not drop the logs of the group.
-func (sh *shard) exchange(owner uint8, n need, now int64, group []checkState) error {
+func (e *ownerError) Error() string {
+	return fmt.Sprintf("the logs of the rule %s have taken their part of the store, and all are limiting now: %v", e.rule, ErrFull)
+}
+
+func (e *ownerError) Unwrap() error { return ErrFull }
+
+// exchange drops logs of the rule of a key, which is over its part, until they have taken as much
+// as n. It returns an error that wraps ErrFull and names the rule if it finds too few. It does not
+// drop the logs of the group.
+func (sh *shard) exchange(key string, n need, now int64, group []checkState) error {
+	owner := sh.owned.owner(key)
 	var freed need
 	for range exchanges {
 		c := sh.leastUsed(owner, now, group)
@@ -76,7 +85,7 @@ func (sh *shard) exchange(owner uint8, n need, now int64, group []checkState) er
 		}
 	}
 	sh.refused++
-	return errOwner
+	return &ownerError{strings.Clone(sh.owned.of(key))}
 }
 
 // leastUsed returns the log of a rule that has used the smallest share of its limit: of those
