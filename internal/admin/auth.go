@@ -356,6 +356,12 @@ func (a *Access) Actors(next http.Handler) http.Handler {
 	return a.only(next, func(c Caller) bool { return c.Act }, "This changes something or shows memory, so it needs a token of a line \"act TOKEN\". The token of this request is of a line \"read TOKEN\".")
 }
 
+// The answer to a request that needs a token while there are none, and what a read can do without.
+const (
+	withoutTokens = "This needs a token, and this service has none: write a line \"act TOKEN NAME\" into a file, name the file in admin.token_file, and restart rls."
+	freeReads     = " To read without a token, ask localhost on the machine of rls, without a proxy, and leave admin.hosts empty."
+)
+
 // only lets requests pass whose caller may. denied is the answer to a token that is valid.
 func (a *Access) only(next http.Handler, may func(Caller) bool, denied string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -370,7 +376,10 @@ func (a *Access) only(next http.Handler, may func(Caller) bool, denied string) h
 			status, detail = http.StatusTooManyRequests, "Too many wrong tokens came from this address. Wait a minute."
 			w.Header().Set("Retry-After", "60")
 		case len(a.o.Tokens()) == 0:
-			status, detail = http.StatusForbidden, "This needs a token, and this service has none: write a line \"act TOKEN NAME\" into a file, name the file in admin.token_file, and restart rls."
+			status, detail = http.StatusForbidden, withoutTokens
+			if denied == "" {
+				detail = withoutTokens + freeReads
+			}
 		case c.Name != "":
 			status, detail = http.StatusForbidden, denied
 		case err != nil:

@@ -154,6 +154,9 @@ func TestProxyIsNotLoopback(t *testing.T) {
 			if got.Code != want {
 				t.Errorf("GET %s with %q: %d, want %d", path, line, got.Code, want)
 			}
+			if got.Code == 403 && !strings.Contains(got.Body.String(), "without a proxy") {
+				t.Errorf("GET %s with %q: %s, want how to read without a token", path, line, got.Body)
+			}
 		}
 	}
 }
