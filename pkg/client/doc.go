@@ -13,7 +13,8 @@
 // So do requests whose retries are used up.
 //
 // A 429 that has a quota with requests remaining, or a limit of 0, and no wait is not repeated: no
-// wait helps. Slidegate answers so if the cost of a request is above its limit. Errors of the network are not repeated.
+// wait helps. Slidegate answers so if the cost of a request is above its limit and the limit is not
+// used up. Errors of the network are not repeated.
 //
 // # How long it waits
 //
