@@ -182,13 +182,13 @@ func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration)
 		}
 		var guesses time.Duration
 		if c.resolved == 0 {
-			if guesses = s.guesses(c); guesses > 0 {
+			if guesses = s.guesses(c); guesses > 0 && !s.failures.again(fingerprint) {
 				left = tier.OnlyKnown
 			}
 		}
 		a, ok := s.opts.Secrets.Resolve(ctx, s.subjects(), fingerprint, plain, left)
 		switch {
-		case guesses > 0 && (!ok || a.Subject == nil && !a.Unavailable):
+		case guesses > 0 && (!ok && left == tier.OnlyKnown || ok && a.Subject == nil && !a.Unavailable):
 			c.refuseGuess(guesses)
 		case !ok:
 			return false

@@ -10,7 +10,8 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// asking is a source that knows one key. It counts the look-ups, and knows nothing from memory.
+// asking is a source that knows the key late-key. It counts the look-ups, and knows nothing from
+// memory.
 type asking struct{ asked int }
 
 func (a *asking) Resolve(_ context.Context, k tier.Key, wait time.Duration) (tier.Answer, bool) {
@@ -18,6 +19,9 @@ func (a *asking) Resolve(_ context.Context, k tier.Key, wait time.Duration) (tie
 		return tier.Answer{}, false
 	}
 	a.asked++
+	if k.Plain == "late-key" {
+		return tier.Answer{Subject: &tier.Subject{ID: "late"}}, true
+	}
 	return tier.Answer{}, true
 }
 
@@ -29,7 +33,7 @@ func TestGuesses(t *testing.T) {
 		s := newService(t, nil, func(o *Options) {
 			o.MaxUnknown, o.IPv6Prefix, o.Wait = 20, 64, time.Second
 			if source != nil {
-				o.Subjects = source
+				o.Subjects, o.PlainKeys = source, true
 			}
 		})
 		s.opts.Address = AddressRule{From: ForwardedFor} // absent in calls of Check
@@ -66,6 +70,13 @@ func TestGuesses(t *testing.T) {
 		} else if source.asked != 22 {
 			t.Errorf("the source was asked %d times, want 22", source.asked)
 		}
+		// A customer behind the address is locked out for one request, while another client guesses.
+		if source != nil {
+			check("2001:db8::1", "late-key", http.StatusTooManyRequests)
+			check("2001:db8::2", "guess-1000", http.StatusTooManyRequests)
+			check("2001:db8::1", "late-key", http.StatusOK)
+		}
+		check("2001:db8::2", "guess-119", http.StatusTooManyRequests)
 		// The same over HTTP, for a client behind the proxy.
 		w := s.get(t, "/authz", "X-Original-URI: /", "X-Api-Key: guess", "X-Forwarded-For: [2001:db8::7]")
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "60" {
@@ -73,6 +84,10 @@ func TestGuesses(t *testing.T) {
 		}
 		now = now.Add(time.Minute + time.Second)
 		check("2001:db8::1", "guess", http.StatusUnauthorized)
+		// A client that sends one revoked key again and again does not guess.
+		for range 30 {
+			check("192.0.2.9", "revoked", http.StatusUnauthorized)
+		}
 	}
 }
 
@@ -82,6 +97,7 @@ func TestManyGuessers(t *testing.T) {
 	for i := range maxAddresses + 10 {
 		c := new(call)
 		c.in.peer = fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
+		c.fingerprint = c.in.peer
 		s.fail(c)
 	}
 	if n := len(s.failures.addresses); n != maxAddresses {

@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"context"
+	"hash/maphash"
 	"net/netip"
 	"time"
 
@@ -45,7 +46,7 @@ type Options struct {
 	// together.
 	Wait time.Duration
 	// MaxUnknown is how many unknown API keys one masked address may send in a minute. Further ones
-	// are denied with 429 without a look-up; known keys pass. Zero: any number.
+	// are denied with 429, the first time without a look-up; known keys pass. Zero: any number.
 	MaxUnknown int
 	// PlainKeys gives Subjects the API keys themselves, and not only their digests.
 	PlainKeys bool
@@ -126,7 +127,7 @@ func NewService(o Options) *Service {
 		o.Log = zap.NewNop()
 	}
 	s := &Service{opts: o, replies: newReplies(o.Credentials, o.Realm)}
-	s.failures.most, s.failures.now, s.failures.addresses = o.MaxUnknown, time.Now, make(map[netip.Prefix]*failed)
+	s.failures = failures{most: o.MaxUnknown, now: time.Now, addresses: make(map[netip.Prefix]*failed), seed: maphash.MakeSeed()}
 	s.door = adapter.Door[*call]{
 		Service: &authv3.Authorization_ServiceDesc, Method: "Check",
 		New: func() *call { return new(call) }, Decide: s.decide, Append: s.appendAnswer,
