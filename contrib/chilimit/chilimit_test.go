@@ -25,19 +25,21 @@ func TestSuite(t *testing.T) {
 	for name, route := range map[string]func(r chi.Router, limit func(http.Handler) http.Handler){
 		"Use": func(r chi.Router, limit func(http.Handler) http.Handler) {
 			r.Use(limit)
-			r.Get("/items/{id}", served)
+			r.Get("/items/{id}", middlewaretest.Serve)
 		},
-		"With": func(r chi.Router, limit func(http.Handler) http.Handler) { r.With(limit).Get("/items/{id}", served) },
+		"With": func(r chi.Router, limit func(http.Handler) http.Handler) {
+			r.With(limit).Get("/items/{id}", middlewaretest.Serve)
+		},
 		"Route": func(r chi.Router, limit func(http.Handler) http.Handler) {
 			r.Route("/items", func(r chi.Router) {
 				r.Use(limit)
-				r.Get("/{id}", served)
+				r.Get("/{id}", middlewaretest.Serve)
 			})
 		},
 		"Mount": func(r chi.Router, limit func(http.Handler) http.Handler) {
 			r.Use(limit)
 			below := chi.NewRouter()
-			below.HandleFunc("/{id}", served)
+			below.HandleFunc("/{id}", middlewaretest.Serve)
 			r.Mount("/items", below)
 		},
 	} {

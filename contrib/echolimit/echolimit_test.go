@@ -23,9 +23,11 @@ func TestSuite(t *testing.T) {
 	for name, route := range map[string]func(e *echo.Echo, limit echo.MiddlewareFunc){
 		"Use": func(e *echo.Echo, limit echo.MiddlewareFunc) {
 			e.Use(limit)
-			e.GET("/items/:id", served)
+			e.GET("/items/:id", echo.WrapHandler(http.HandlerFunc(middlewaretest.Serve)))
 		},
-		"route": func(e *echo.Echo, limit echo.MiddlewareFunc) { e.GET("/items/:id", served, limit) },
+		"route": func(e *echo.Echo, limit echo.MiddlewareFunc) {
+			e.GET("/items/:id", echo.WrapHandler(http.HandlerFunc(middlewaretest.Serve)), limit)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			middlewaretest.Run(t, "/items/:id", func(t *testing.T, s middlewaretest.Setup) string {

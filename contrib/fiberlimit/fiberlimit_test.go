@@ -44,7 +44,13 @@ func TestSuite(t *testing.T) {
 			}
 			app.Use(around)
 		}
-		app.Get("/items/:id", limit, served)
+		app.Get("/items/:id", limit, func(c fiber.Ctx) error {
+			if c.Get("Upgrade") == "" {
+				return served(c)
+			}
+			c.RequestCtx().Hijack(middlewaretest.Talk)
+			return c.SendStatus(fiber.StatusSwitchingProtocols)
+		})
 		at, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

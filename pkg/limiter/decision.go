@@ -87,6 +87,10 @@ func (l *LimitStatus) set(s *policy.LimitStatus) {
 	}
 }
 
+// InFlight reports whether the request counts as one in flight until Release: a limit of requests in
+// flight allowed it.
+func (d *Decision) InFlight() bool { return d.limiter != nil }
+
 // Release says that the request has ended, so that it counts as one in flight no more. It does nothing
 // if no limit of requests in flight allowed it, or if it was released before, also by a copy of d. After
 // an error the request counts until its hold expires. Release is safe for concurrent use.

@@ -20,6 +20,7 @@
 // by itself, as memstore and redislimit do.
 //
 // The handler gets the ResponseWriter of the server itself, so Flush, Hijack and other protocols work
-// as without the middleware. A request counts as in flight until the handler returns, also if it has
-// taken the connection over.
+// as without the middleware. Under a limit of requests in flight it gets a ResponseWriter around that
+// one, with Unwrap. A request counts as in flight until the handler returns. A connection that the
+// handler has taken over counts until it is closed.
 package httplimit

@@ -29,7 +29,13 @@ type handler struct {
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d, what := h.limit.Ask(r.Context(), r)
-	defer middleware.Done(r.Context(), &d)
+	var t *taker
+	returned := false
+	defer func() {
+		if t == nil || !t.taken || !returned { // else the connection gives the place back
+			middleware.Done(r.Context(), &d)
+		}
+	}()
 	switch what {
 	case middleware.Fail:
 		answer(w, http.StatusServiceUnavailable, "application/problem+json", []byte(middleware.Unchecked))
@@ -43,7 +49,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		addHeaders(w.Header(), &d)
 	case middleware.Pass:
 	}
+	if hijack, ok := w.(http.Hijacker); ok && d.InFlight() {
+		t = &taker{ResponseWriter: w, hijack: hijack, d: &d}
+		w = t
+	}
 	h.next.ServeHTTP(w, r)
+	returned = true
 }
 
 // addHeaders sets the fields of a decision, beside those of another limit around it.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,7 +86,7 @@ func TestSuite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("served")) }))
+		h := limit(http.HandlerFunc(middlewaretest.Serve))
 		if s.Outer != nil {
 			around, err := httplimit.New(s.Outer, httplimit.Options{Domain: middlewaretest.Domain, Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
 			if err != nil {
@@ -356,6 +358,7 @@ func TestPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := 0
+	var taken atomic.Int32
 	h := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		served++
 		panic(http.ErrAbortHandler)
@@ -366,8 +369,29 @@ func TestPanic(t *testing.T) {
 			get(h, nil)
 		}()
 	}
-	if served != 3 {
-		t.Errorf("%d requests were served, want 3", served)
+	// So does one that has taken its connection over.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var conn net.Conn
+		defer func() { conn.Close() }() // the place is given back before
+		limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			taken.Add(1)
+			got, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+			}
+			conn = got.(interface{ NetConn() net.Conn }).NetConn()
+			panic(http.ErrAbortHandler)
+		})).ServeHTTP(w, r)
+	}))
+	for range 3 {
+		if resp, err := server.Client().Get(server.URL); err == nil {
+			resp.Body.Close()
+			t.Errorf("got %d", resp.StatusCode)
+		}
+	}
+	server.Close()
+	if served != 3 || taken.Load() != 3 {
+		t.Errorf("%d and %d requests were served, want 3 and 3", served, taken.Load())
 	}
 }
 

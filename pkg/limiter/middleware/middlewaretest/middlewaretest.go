@@ -3,12 +3,15 @@
 package middlewaretest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +23,7 @@ import (
 
 // A Setup says what a server does with GET /items/{id}. It asks three descriptors of the domain shop:
 // api_key from the field X-API-Key, route with remote_address, behind Trusted, and all with the value
-// x, of which one is in flight. Requests that pass get the status 200 and the body "served".
+// x, of which one is in flight. Requests that pass get what [Serve] answers.
 type Setup struct {
 	Limiter              *limiter.Limiter
 	Observe, DenyOnError bool
@@ -28,6 +31,28 @@ type Setup struct {
 	// Outer is that of a second middleware, around the first one. It asks all with the value x. Nil: there
 	// is no second one.
 	Outer *limiter.Limiter
+}
+
+// Serve answers with the status 200 and the body "served". If the request has the field Upgrade, it takes
+// the connection over, and returns while [Talk] goes on.
+func Serve(w http.ResponseWriter, r *http.Request) {
+	taker, ok := w.(http.Hijacker)
+	if !ok || r.Header.Get("Upgrade") == "" {
+		_, _ = io.WriteString(w, "served") // the client may have gone
+		return
+	}
+	conn, _, err := taker.Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	go Talk(conn)
+}
+
+// Talk reads until the client has gone, and closes the connection.
+func Talk(conn net.Conn) {
+	_, _ = io.Copy(io.Discard, conn)
+	_ = conn.Close()
 }
 
 // Domain is that of the rules.
@@ -123,6 +148,20 @@ func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url stri
 		}
 		ask("1", "X-API-Key: k").want(t, 429, `"outer";r=0;t=60`, "3", "0", "60")
 	})
+	t.Run("Taken", func(t *testing.T) {
+		s := Setup{Limiter: newLimiter(t, fmt.Sprintf(rules, route), nil)}
+		url := serve(t, s)
+		for range 2 {
+			conn := take(t, strings.TrimPrefix(url, "http://"))
+			get(t, client, url+"/items/1", nil).want(t, 429, `"all";r=0;t=1`)
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			for get(t, client, url+"/items/1", nil).status != http.StatusOK { // a denial charges nothing
+				runtime.Gosched()
+			}
+		}
+	})
 	t.Run("Observe", func(t *testing.T) {
 		ask := start(t, nil, Setup{Observe: true})
 		for range 5 {
@@ -160,6 +199,24 @@ func newLimiter(t *testing.T, rules string, store window.Store) *limiter.Limiter
 		t.Fatal(err)
 	}
 	return l
+}
+
+// take asks a server to hand its connection over, and returns it.
+func take(t *testing.T, server string) net.Conn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, "GET /items/1 HTTP/1.1\r\nHost: shop\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 101 ") {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	return conn
 }
 
 // An answer is one response.
