@@ -122,6 +122,7 @@ func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, 
 	to, changed := o.Store, o.Store.Changed
 	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
 	to.Failures, to.ProbeInterval, to.MaxWaiting = at.Breaker.Failures, at.Breaker.ProbeInterval, at.MaxWaiting
+	to.MaxLogSlots = at.MaxLogSlots
 	if scope != window.Region {
 		to.Calls = farCalls
 	}

@@ -37,7 +37,8 @@
 //
 // # Foreign values
 //
-// A value under one of the store's keys is foreign if it is not a log of the window. It
+// A value under one of the store's keys is foreign if it is not a log of the window, if its clock
+// is more than a day ahead of the server's, or if it has more slots than [Options.MaxLogSlots] allows. It
 // then has another type, version, unit or length. The script removes it at first sight
 // and decides with an empty log, and the store calls [Options.Foreign]. The script
 // notices a ring with a wrong length only when it reads or writes behind the header.

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,8 @@ func TestForeignStreams(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	const key = "p:{0000000000000007}:s"
 	good := "\xa6\x00\x01\xa2\x08\xaa\x04\x1a\x00\x00\x00\x03p:x"
+	until := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(time.Hour).UnixMilli()))
+	open := "\xa6" + string(until[1:])
 	set := func(value string) func(context.Context) error {
 		return func(ctx context.Context) error { return client.Set(ctx, key, value, 0).Err() }
 	}
@@ -216,8 +219,9 @@ func TestForeignStreams(t *testing.T) {
 		"a length too large":    set(good[:8] + "\xff\xff\xff\xff" + good[12:]),
 		"a name cut off":        set(good[:14]),
 		"something behind":      set(good + "x"),
-		"too many logs":         set("\xa6\x00\x03\x00\x00\x00\x00\x00" + strings.Repeat("\x00\x00\x00\x01x", 193)),
-		"many empty names":      set("\xa6\x00\x03\x00\x00\x00\x00\x00" + strings.Repeat("\x00\x00\x00\x00", 1<<18-2)),
+		"too many logs":         set(open + strings.Repeat("\x00\x00\x00\x01x", 193)),
+		"many empty names":      set(open + strings.Repeat("\x00\x00\x00\x00", 1<<18-2)),
+		"decades ahead":         set("\xa6\x00\x03\x00\x00\x00\x00\x00\x00\x00\x00\x03p:x"),
 		"a log that is missing": set(good),
 		"the value of a limit":  set("\xa1\x06`\xf1\xd8\x10\xa3\x19\x00\x01\x00\x00\x00\x08\x00\x00\x00\x00\x06\x99\x00\x00\x00x"),
 		"a list":                func(ctx context.Context) error { return client.RPush(ctx, key, "a").Err() },

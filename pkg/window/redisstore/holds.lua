@@ -10,14 +10,14 @@
 -- its name: '>BI7' (kind 166, or 167 after the end of the stream; until when, in milliseconds)
 -- and '>I4c0' for the name of each log in which the stream may hold something.
 --
--- It uses clock, call, pack and read of the script that includes it. The i-th hold of a log,
+-- It uses clock, latest_clock, call, pack and read of the script that includes it. The i-th hold of a log,
 -- counted from 1, begins at byte 17 * i - 3. The first 557 bytes are read first: 32 holds.
 
 holds = {}
 
 local find, sub = string.find, string.sub
 local most_holds, most_logs = 20000, 192
-local latest = 2 ^ 52 / 1000 + 400 * 86400 * 1000 + 1 -- the latest possible end
+local latest = latest_clock / 1000 + 400 * 86400 * 1000 + 1 -- the latest possible end
 
 -- own returns the number of a stream's hold, from the given hold on, or nil.
 local function own(bytes, stream, from)
@@ -53,7 +53,7 @@ function holds.head(key, bytes, stream)
   if s.total > 0 then
     s.last, pays = read('>I6I3', tail)
   end
-  if kind ~= 165 or held > 2 ^ 52 or s.last > latest then
+  if kind ~= 165 or held > latest_clock or s.last > latest then
     return nil
   end
   s.now, s.used = math.max(held, clock), sum
@@ -165,6 +165,9 @@ end
 -- milliseconds, and the names of its logs; nothing of a value that is something else.
 function holds.known(key)
   local bytes = redis.pcall('GETRANGE', key, '0', '1048575')
+  if type(bytes) == 'table' and string.find(bytes.err, 'WRONGTYPE', 1, true) then
+    call('UNLINK', key) -- SET would free what is there, however much it is, before it returns
+  end
   if type(bytes) == 'table' or #bytes < 8 then
     return 0, 0, {}
   end

@@ -16,7 +16,7 @@ if unit == 2 then
   if size == 24 then
     local life
     kind, held, mark, major, minor, life = read('>BI7BI5I6I4', bytes)
-    torn = kind ~= 161 or held > 2 ^ 52 or major == 0 or major >= 2 ^ 33 or minor >= window
+    torn = kind ~= 161 or held > latest_clock or major == 0 or major >= 2 ^ 33 or minor >= window
     major = major - 2 ^ 32
     -- Its key lives until the end of a part of the window, see record.lua.
     local part = math.ceil(window / 4000000) * 1000000
@@ -54,7 +54,7 @@ elseif unit == 5 then
   -- A sliding counter. A previous window counts by the share of it that is not over.
   if size == 17 then
     kind, held, mark, major, minor = read('>BI7BI4I4', bytes)
-    torn = kind ~= 164 or held > 2 ^ 52
+    torn = kind ~= 164 or held > latest_clock
     local began = held - held % window
     idle = began + (major > 0 and 2 or 1) * window
     if clock >= began + 2 * window then
@@ -76,7 +76,7 @@ else
   if size == 20 then
     local count
     kind, held, mark, count, idle = read('>BI7BI4I7', bytes)
-    torn = kind ~= 159 + unit or held > 2 ^ 52 or idle <= held or idle - held > (unit == 3 and window or 400 * 86400 * 1000000)
+    torn = kind ~= 159 + unit or held > latest_clock or idle <= held or idle - held > (unit == 3 and window or 400 * 86400 * 1000000)
     if idle > clock and not torn then
       used, major = count, idle
     end

@@ -19,7 +19,7 @@ function receipts.look(bytes, _, window, _, _, most, _, _, _, cost)
     if #bytes == 13 then
       kind, s.ends, s.held, s.repeats = read('>BI7I4B', bytes)
     end
-    if kind ~= 168 then
+    if kind ~= 168 or s.ends > latest_clock + 86400000000 then -- a receipt lives for a day at most
       return nil
     end
     s.stays = clock < s.ends

@@ -59,6 +59,10 @@ type Options struct {
 	// MaxWaiting is how many requests may wait for one server. If one more comes, the newest of
 	// the lowest [window.Priority] fails at once with [ClassOverload]. Zero: any number.
 	MaxWaiting int
+	// MaxLogSlots is how many slots a log may need, without debt: [window.LogSlots] of the largest
+	// limit that any store with this prefix has. A value that is much larger is corrupt, unless its
+	// check needs it. Zero: any number, so a program that can write to Redis can stop it by a value.
+	MaxLogSlots int
 	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
 	ProbeInterval time.Duration
@@ -157,7 +161,7 @@ func New(client Client, o Options) *Store {
 	if o.Deaf == nil {
 		o.Deaf = func(error) {}
 	}
-	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), connected: make(chan struct{}, 1)}
+	s := &Store{client: client, opts: o, script: newScript(takeScriptFor(o.MaxLogSlots)), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), connected: make(chan struct{}, 1)}
 	s.counts.init()
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if c, ok := client.(cluster); ok {

@@ -24,6 +24,7 @@
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
+local latest_clock = math.min(clock + 86400000000, 2 ^ 52) -- as in take.lua
 local call, pack, read = redis.call, struct.pack, struct.unpack
 local holds
 

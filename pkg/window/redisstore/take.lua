@@ -72,6 +72,11 @@
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
+-- The latest clock of a value that is not corrupt: a day ahead of this server's.
+local latest_clock = math.min(clock + 86400000000, 2 ^ 52)
+-- The most slots for which a ring has room, unless its check needs more: see ringSlots in script.go.
+local most_slots = 2 ^ 32
+
 -- search finds a slot in O(log n) steps, if the header does not have it. With edge, it
 -- finds the first slot that is later. With cost, it finds the first slot for which the
 -- slots from start up to and including it cost at least that. It begins at slot start;
@@ -298,7 +303,7 @@ while i <= n do
     local kind, held, base, low, sum, at, copied
     kind, held, base, expiry = read('>BI8I4I5', bytes)
     local small = unit == 1 and 144 or 146
-    torn = held > 2 ^ 52
+    torn = held > latest_clock
     if kind == small and size % 9 == 0 then
       total, at = (size - 18) / 9, 19
       copied = total
@@ -309,7 +314,7 @@ while i <= n do
       local head, count, capacity, skip, copies
       low, sum, head, count, capacity, skip, copies = read('>I5I4I4I4I4BB', bytes, 19)
       ring, full, total, at, copied = true, count == capacity, count + 1, 42 + 9 * skip, copies - skip
-      torn = torn or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
+      torn = torn or capacity > most_slots and capacity > 1.25 * most + 25005 or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
     else
       torn = true
     end
@@ -498,7 +503,11 @@ while i <= n do
     -- each charge.
     local life
     local ends = newest * unit + window
-    if ends > expiry * 1000000 and need > 0 then
+    local latest = latest_clock + ahead + step + window -- later only in a corrupt value
+    if ends > latest then
+      ends = latest
+    end
+    if need > 0 and (ends > expiry * 1000000 or expiry * 1000000 > latest + window / 4 + 2000000) then
       expiry = math.ceil(ends / 1000000) + math.ceil(window / 4000000)
       life = math.max(math.ceil((expiry * 1000000 - clock) / 1000), 1) -- an expiry in the past: bytes that only look like a log
     end

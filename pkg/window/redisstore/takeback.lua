@@ -27,6 +27,7 @@
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
+local latest_clock = math.min(clock + 86400000000, 2 ^ 52) -- as in take.lua
 
 local pack, read, sub = struct.pack, struct.unpack, string.sub
 local replies = {}
@@ -49,7 +50,7 @@ for i = 1, #KEYS do
   if size >= 18 then
     kind, held, base, expiry = read('>BI8I4I5', bytes)
   end
-  if not held or held > 2 ^ 52 then
+  if not held or held > latest_clock then
     slots = nil
   elseif kind == small and size % 9 == 0 and size <= 135 then
     slots = sub(bytes, 19)

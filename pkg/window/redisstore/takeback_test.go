@@ -359,3 +359,20 @@ func TestTakeBackForeign(t *testing.T) {
 		}
 	}
 }
+
+// TestTakeBackFromTheFuture: nothing is taken back from a log whose clock is ahead by more than a day.
+func TestTakeBackFromTheFuture(t *testing.T) {
+	r := &backRig{newRig(t), newScript(takeBackScript)}
+	if err := r.client.ScriptLoad(t.Context(), r.back.text).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := &window.Check{Key: "k", Cost: 1, Limit: window.Limit{Hits: 5, Window: 10 * time.Second}}
+	for ahead, want := range map[time.Duration]uint64{23 * time.Hour: 1, 25 * time.Hour: 0} {
+		at := time.Now().Add(ahead).UnixMicro()
+		var d window.Decision
+		r.plant(c.Log(), windowtest.Take(nil, at, c, &d))
+		if got := r.takeBack(0, back{id: c.Log(), at: at, cost: 1}); got[0].taken != want {
+			t.Errorf("%v ahead: %d hits were taken, want %d", ahead, got[0].taken, want)
+		}
+	}
+}
