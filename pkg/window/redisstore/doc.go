@@ -37,9 +37,10 @@
 //
 // # Foreign values
 //
-// A value under one of the store's keys is foreign if it is not a log of the window, if its clock
-// is more than a day ahead of the server's, or if it has more slots than [Options.MaxLogSlots] allows. It
-// then has another type, version, unit or length. The script removes it at first sight
+// A value under one of the store's keys is foreign if it is not a log of the window. It
+// then has another type, version, unit or length. So is a value whose clock is more than a
+// day ahead of the server's, and a log that is much larger than [Options.MaxLogSlots]
+// allows and its check needs. The script removes it at first sight
 // and decides with an empty log, and the store calls [Options.Foreign]. The script
 // notices a ring with a wrong length only when it reads or writes behind the header.
 // Until then it may answer a few denials from such a ring, or deny a usage report that it
@@ -50,7 +51,7 @@
 // The script reads the server's clock (TIME), so the clocks of the callers do not matter.
 // It decides all groups of one call at one instant. Within a log the clock never runs
 // backwards, whatever a failover or an operator does to it. The log is not seen from a
-// time before its last write.
+// time before its last write. If that is more than a day ahead, the log begins again.
 //
 // # Sending
 //
