@@ -39,7 +39,7 @@ func diff(c *cli) *cobra.Command {
 		Short: "Print what changes in meaning between two sets of rules and tiers.",
 		Long: "Print what changes in meaning between two sets of rules and tiers.\n\n" +
 			"OLD and NEW are each a file of rules or of tiers, or a directory of rules; one of them can be -, which is standard input. " +
-			"Where and in which order rules are written makes no difference. docs/diff.md describes the output.\n\n" +
+			"Where and in which order rules are written makes no difference. " + docsPage("diff.md") + " describes the output.\n\n" +
 			"With --live, rls also asks the running service what it has counted, and prints who would be denied now under the new limits. It charges nothing.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {

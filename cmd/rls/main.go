@@ -102,7 +102,7 @@ func root() *cobra.Command {
 	root.SetOut(&stdout)
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
-		"settings `FILE`; every setting is also an environment variable, see docs/configure.md")
+		"settings `FILE`; every setting is also an environment variable, see "+docsPage("configure.md"))
 	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), inspect(c), usageOf(c), reset(c), denials(c), top(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf(), manOf())
 	root.SetHelpCommand(helpOf(root))
 	root.InitDefaultCompletionCmd()

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/slidegate/slidegate/internal/docs"
 )
 
 // manOf returns the command that packagers call. It is hidden: for readers there are --help and
@@ -37,7 +39,7 @@ func writeMan(w io.Writer, root *cobra.Command, b build) error {
 	m.linef("If\n.B NO_COLOR\nis set,\n.B rls\nwrites no colours.")
 	m.linef(".SH EXIT STATUS\n.TP\n.B 0\nThe command succeeded.\n.TP\n.B %d\nThe command failed, the configuration is not valid, or a condition that you set holds.\n.TP\n.B %d\nThe command line or standard input is wrong.\n.TP\n.B %d\nThe output is not complete, because an instance or the store did not answer, or a log was read in part.", exitFailure, exitUsage, exitPartial)
 	m.linef(".SH FILES\n.TP\n.I /etc/slidegate/slidegate.yaml\nThe settings of the service, if a package installed it.")
-	m.linef(".SH SEE ALSO\nhttps://github.com/slidegate/slidegate/tree/main/docs")
+	m.linef(".SH SEE ALSO\n%s", docs.URL(b.Version, "start.md"))
 	return m.err
 }
 

@@ -54,7 +54,7 @@ func replayOf(c *cli) *cobra.Command {
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
 			"LOG is an access log of Envoy, nginx or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. " +
-			"It calls nothing. docs/replay.md describes the logs and the report.\n\n" +
+			"It calls nothing. " + docsPage("replay.md") + " describes the logs and the report.\n\n" +
 			"Exit codes: 0, the report is complete; 1, there is no report, or a --fail-if holds; 2, the command line is wrong; 3, the report is of a part of the requests.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -75,9 +75,9 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
 	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
 	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; without it rls recognises the named ones, and that of --envoy")
-	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; docs/replay.schema.json describes it")
+	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; "+docsPage("replay.schema.json")+" describes it")
 	f.StringVar(&r.HTML, "html", "", "also write the report to this `FILE`, as a page with charts that needs no other file")
-	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; docs/replay-decisions.schema.json describes it")
+	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; "+docsPage("replay-decisions.schema.json")+" describes it")
 	f.StringVar(&r.Against, "against", "", "also decide by the rules of this `PATH`, those of now, and report who is newly denied and who is freed")
 	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
 	f.StringVar(&r.WhatIf, "what-if", whatIfTable, "vary the limits of `RULES`: none, table (of all rules), all (also search the smallest limits, which reads the logs some times more), or the name of a rule (also searches)")

@@ -198,7 +198,7 @@ After a minute the key has its quota again. Now send requests through Envoy:
   for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' -H 'x-api-key: demo-free' localhost:10000/healthcheck; done; echo
 `, line)
 		}
-		fmt.Fprintln(w, "\nRead on in docs/start.md.")
+		fmt.Fprintf(w, "\nRead on in %s\n", docsPage("start.md"))
 	}
 	fmt.Fprintln(w)
 }

@@ -52,7 +52,7 @@ func testOf(c *cli) *cobra.Command {
 		Short: "Run tests of rules; exit 1 if one fails.",
 		Long: "Run tests of rules; exit 1 if one fails.\n\n" +
 			"PATH is a file of tests, or a directory: then all files named " + testFiles + " in it and below. " +
-			"Time is virtual, so a test of a month takes no longer than its requests. docs/testing.md describes the files.",
+			"Time is virtual, so a test of a month takes no longer than its requests. " + docsPage("testing.md") + " describes the files.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name a file of tests, or a directory with files named %s", testFiles)
@@ -227,7 +227,7 @@ func redisProblem(err error) error {
 	case class == redisstore.ClassAuth:
 		advice = "; write the user and the password into the URL: redis://user:password@host:port"
 	case class == redisstore.ClassPermission:
-		advice = "; the user needs the rights of the ACL in docs/operate.md, for the keys rls-test:*"
+		advice = "; the user needs these rights, for the keys rls-test:*: " + docsPage("operate.md#settings-of-redis-that-matter")
 	}
 	return fmt.Errorf("--redis: %w%s", err, advice)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/docs"
 )
 
 // These are set when the binary is linked. Empty: the go command's own record is used, which a
@@ -67,6 +69,9 @@ func recordOf(info *debug.BuildInfo) (b build) {
 	}
 	return b
 }
+
+// docsPage returns the address of a page of docs, for the version of this binary.
+func docsPage(name string) string { return docs.URL(this.Version, name) }
 
 func versionOf() *cobra.Command {
 	return leaf("version", "Print the version, the commit and its date.", func() error {

@@ -19,7 +19,7 @@ const (
 )
 
 // costAboveLimit is the problem type of a request that no wait helps: its cost is above the
-// limit. No type is registered for that.
+// limit. No type is registered for that. Clients compare it, so it is the same in every version.
 const costAboveLimit = "https://github.com/slidegate/slidegate/blob/main/docs/clients.md#cost-above-limit"
 
 // The content types of denials.

@@ -14,6 +14,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -123,7 +124,7 @@ func TestStateNamesProblems(t *testing.T) {
 				ask()
 				all := r.problems()
 				return !slices.ContainsFunc(f.help, func(help string) bool {
-					p, ok := all["operate.md#"+help]
+					p, ok := all[docs.URL("", "operate.md#"+help)]
 					return !ok || help == f.help[0] && !strings.Contains(p.Text, f.text)
 				})
 			})
@@ -138,7 +139,7 @@ func TestStateWithoutRules(t *testing.T) {
 	s := testSettings(t)
 	s.Rules.Source, s.Rules.XDS.Address, s.Rules.XDS.Wait = settings.RulesXDS, "127.0.0.1:1", false
 	r := start(t, s)
-	if p := r.problems()["operate.md#rules-of-a-management-server"]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
+	if p := r.problems()[docs.URL("", "operate.md#rules-of-a-management-server")]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
 		t.Errorf("got %+v", r.problems())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/metrics"
 )
@@ -223,12 +224,12 @@ const (
 	levelWarning = "warning"
 )
 
-// problems returns what an operator should look at, the worst first. Help is a section of docs.
+// problems returns what an operator should look at, the worst first. Its help is a section of docs.
 func (p *process) problems(s *insight.State) []insight.Problem {
 	all := []insight.Problem{}
 	add := func(is bool, level, help, format string, args ...any) {
 		if is {
-			all = append(all, insight.Problem{Level: level, Text: fmt.Sprintf(format, args...), Help: help})
+			all = append(all, insight.Problem{Level: level, Text: fmt.Sprintf(format, args...), Help: docs.URL(p.version, help)})
 		}
 	}
 	away := p.probes.storeAway()

@@ -27,7 +27,7 @@ type Problem struct {
 	// Level is warning or error.
 	Level string `json:"level"`
 	Text  string `json:"text"`
-	// Help is the section of the docs: operate.md#the-store-is-down.
+	// Help is the address of the section of the docs that says what to do.
 	Help string `json:"help,omitempty"`
 }
 

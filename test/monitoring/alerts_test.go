@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -48,8 +49,18 @@ func readAlerts(t *testing.T) []alert {
 }
 
 // TestCopies compares the alerts for the Prometheus operator and those of the chart with
-// deploy/prometheus/rules.yaml. With -update it writes them.
+// deploy/prometheus/rules.yaml. All link to the page of the chart's version. With -update it writes
+// them and the links.
 func TestCopies(t *testing.T) {
+	original := readText(t, alertsFile)
+	linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/operate\.md`).ReplaceAllString(original, page)
+	if *update {
+		if err := os.WriteFile(alertsFile, []byte(linked), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if linked != original {
+		t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", alertsFile, page)
+	}
 	_, groups, ok := strings.Cut(readText(t, alertsFile), "\ngroups:\n")
 	head, _, ok2 := strings.Cut(readText(t, operator), "\nspec:\n")
 	if !ok || !ok2 {

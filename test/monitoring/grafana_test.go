@@ -11,16 +11,29 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/docs"
 )
 
 var update = flag.Bool("update", false, "write the dashboards and the copies of the alerts")
 
 const (
 	grafana = "../../deploy/grafana/"
-	page    = "https://github.com/slidegate/slidegate/blob/main/docs/operate.md"
 	// columns is the width of Grafana's grid.
 	columns = 24
 )
+
+// page is docs/operate.md of the version that the manifests run.
+var page = docs.URL(chartVersion(), "operate.md")
+
+// chartVersion returns the version in Chart.yaml, which is that of the service too. Without one, the
+// pages would be those of main, and tests fail.
+func chartVersion() string {
+	text, _ := os.ReadFile("../../deploy/helm/slidegate/Chart.yaml")
+	_, version, _ := strings.Cut(string(text), "\nappVersion: ")
+	version, _, _ = strings.Cut(version, "\n")
+	return version
+}
 
 // A board is the description of a dashboard.
 type board struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/console"
+	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -237,9 +238,9 @@ func (s *service) state() insight.State {
 		st.Store.Degraded = 31_877
 		st.Latency.P99 = 0.0192
 		st.Problems = []insight.Problem{
-			{Level: "error", Text: "The store's server 10.2.0.12:6379 does not answer. Its share of the requests is decided by each instance alone.", Help: "operate.md#the-store-is-down"},
-			{Level: "error", Text: "A newer configuration was refused 14 min ago. The generation 51850eff4944 stays active.", Help: "operate.md#a-refused-configuration"},
-			{Level: "warning", Text: "The store's server 10.2.0.13:6379 evicts logs (allkeys-lru), so it may admit too much. Set maxmemory-policy to noeviction.", Help: "operate.md#eviction"},
+			{Level: "error", Text: "The store's server 10.2.0.12:6379 does not answer. Its share of the requests is decided by each instance alone.", Help: docs.URL("0.1.0", "operate.md#redis-is-slow-or-away")},
+			{Level: "error", Text: "A newer configuration was refused 14 min ago. The generation 51850eff4944 stays active.", Help: docs.URL("0.1.0", "operate.md#how-do-i-change-rules-safely")},
+			{Level: "warning", Text: "The store's server 10.2.0.13:6379 evicts logs (allkeys-lru), so it may admit too much. Set maxmemory-policy to noeviction.", Help: docs.URL("0.1.0", "operate.md#settings-of-redis-that-matter")},
 		}
 	case "hostile":
 		for i, h := range Hostile {

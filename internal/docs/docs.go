@@ -1,0 +1,17 @@
+// Package docs makes the addresses of the project's pages, for texts of rls. An image has no pages.
+package docs
+
+import "regexp"
+
+// tagged matches the versions that have a tag: 0.1.0 and 0.2.0-rc.1, and no build between tags.
+var tagged = regexp.MustCompile(`^\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
+
+// URL returns the address of a page as it was in a version without v. The page is a file of the
+// folder docs and can have an anchor: operate.md#traces. A version without a tag gets that of main.
+func URL(version, page string) string {
+	at := "main"
+	if tagged.MatchString(version) {
+		at = "v" + version
+	}
+	return "https://github.com/slidegate/slidegate/blob/" + at + "/docs/" + page
+}
