@@ -186,6 +186,13 @@ func TestStreams(t *testing.T) {
 			<-end
 		})
 	})
+	app.Get("/endless", limit, func(c fiber.Ctx) error {
+		return c.SendStreamWriter(func(w *bufio.Writer) {
+			for err := error(nil); err == nil; err = w.Flush() {
+				_, _ = w.WriteString("more")
+			}
+		})
+	})
 	app.Get("/plain", limit, served)
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -225,4 +232,11 @@ func TestStreams(t *testing.T) {
 		end <- struct{}{}
 		passes()
 	}
+	// A client that goes away in the middle gives the place back.
+	if stream := get("/endless"); stream.StatusCode != http.StatusOK {
+		t.Errorf("an endless stream is %d", stream.StatusCode)
+	} else if err := stream.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	passes()
 }

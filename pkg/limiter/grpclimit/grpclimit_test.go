@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -307,6 +308,40 @@ func TestInFlight(t *testing.T) {
 	}
 	if _, err := client.EmptyCall(t.Context(), new(testv1.Empty)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("beside an open stream: %v", err)
+	}
+	// A client that goes away in the middle gives it back.
+	cancel()
+	for {
+		_, err := client.EmptyCall(t.Context(), new(testv1.Empty))
+		if err == nil {
+			break
+		}
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	// So does a handler that panics.
+	for range 2 {
+		func() {
+			defer func() { _ = recover() }()
+			_, err := once.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/m"}, func(context.Context, any) (any, error) { panic("handler") })
+			t.Errorf("a handler that panics returned %v", err)
+		}()
+	}
+}
+
+// TestTwo: of two interceptors around each other, a client reads both limits.
+func TestTwo(t *testing.T) {
+	outer := newLimit(t, nil, grpclimit.Options{Descriptors: [][]grpclimit.Key{{grpclimit.Method("method")}}})
+	inner := newLimit(t, nil, grpclimit.Options{Descriptors: byKey})
+	client, _ := dial(t, grpc.ChainUnaryInterceptor(outer.Unary, inner.Unary))
+	var header metadata.MD
+	if _, err := client.EmptyCall(withKey(t, "k"), new(testv1.Empty), grpc.Header(&header)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{`"per-method";r=0;t=60`, `"per-key";r=1;t=60`}, header.Get("ratelimit")); diff != "" {
+		t.Errorf("ratelimit (-want +got):\n%s", diff)
 	}
 }
 

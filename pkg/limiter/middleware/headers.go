@@ -12,8 +12,8 @@ import (
 // field that the response already has, for example from middleware around this one:
 //
 //   - RateLimit and RateLimit-Policy keep them, and get those of the decision behind them.
-//   - The fields with one value, such as X-RateLimit-Limit, -Remaining and -Reset, describe the stricter
-//     limit: the one that denies, or the one with the smaller share remaining.
+//   - The fields with one value, such as X-RateLimit-Limit, describe the stricter limit. That is the
+//     one that denies, or the one with the smaller share remaining.
 //   - Retry-After is the longer wait.
 //
 // A field with an empty value is one to remove.
