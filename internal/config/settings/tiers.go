@@ -42,7 +42,7 @@ type Tiers struct {
 	Path         string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
 	UnknownKey   string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
 	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
-	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (each has the limits of the default tier by itself) or deny (429 with Retry-After). An authorization fails with either, and Envoy's setting decides"`
+	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (limits of the default tier, each by itself) or deny (429 with Retry-After). An authorization fails in either case"`
 	Wait         time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
 	Timeout      time.Duration `yaml:"timeout" range:"1ms 1m" doc:"time limit of one look-up"`
 	Cache        TiersCache    `yaml:"cache"`
