@@ -40,8 +40,12 @@ descriptors:
 	denials := func(entry string) []step {
 		return []step{
 			{entry + "=1000", "OVER 3"},
-			{entry + "=1", "OK 2"}, {entry + "=1", "OK 1"}, {entry + "=1", "OK 0"},
-			{entry + "=1", "OVER 0"}, {entry + "=2", "OVER 0"}, {entry + "=1", "OVER 0"},
+			{entry + "=1", "OK 2"},
+			{entry + "=1", "OK 1"},
+			{entry + "=1", "OK 0"},
+			{entry + "=1", "OVER 0"},
+			{entry + "=2", "OVER 0"},
+			{entry + "=1", "OVER 0"},
 			{entry + "=-3", "OK 3"},
 		}
 	}

@@ -307,7 +307,7 @@ func TestStoppedWhileLoading(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	core, logs := observer.New(zapcore.DebugLevel)
 	var percent []int64
-	log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+	log := zap.New(core, zap.Hooks(func(_ zapcore.Entry) error {
 		percent = append(percent, logs.All()[logs.Len()-1].ContextMap()["percent"].(int64))
 		if len(percent) == 2 {
 			stop()

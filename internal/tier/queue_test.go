@@ -16,7 +16,7 @@ type batched struct {
 
 func (*batched) Batch() int { return 100 }
 
-func (b *batched) LookupAll(ctx context.Context, keys []Key) []Result {
+func (b *batched) LookupAll(_ context.Context, keys []Key) []Result {
 	b.do(func() {
 		b.largest, b.under = max(b.largest, len(keys)), b.under+1
 		b.most = max(b.most, b.under)

@@ -29,7 +29,7 @@ func TestAdviceIsAccepted(t *testing.T) {
 		return "" // a problem of another setting
 	}
 	d := Default()
-	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) {
+	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) {
 		switch v.Interface().(type) {
 		case bool, int, uint64, time.Duration, Ratio, FileMode:
 		default:
