@@ -313,7 +313,7 @@ var withoutPanel = map[string]string{
 	"slidegate_almost_at_limit_total":               "the panel Near the limit has the same with the usual ratio",
 	"slidegate_compare_total":                       "for a migration alone: docs/migrate.md has the queries",
 	"slidegate_compare_differences_total":           "for a migration alone: docs/migrate.md has the queries",
-	"slidegate_cut_updates_total":                   "a log line has the rule; nothing to do while nobody is locked out",
+	"slidegate_cut_updates_total":                   "a log line has the rule; nothing to do while no caller is locked out",
 	"slidegate_grpc_bytes_total":                    "Envoy's panels show the connections to rls",
 	"slidegate_grpc_connections_total":              "Envoy's panels show the connections to rls",
 	"slidegate_grpc_goaways_total":                  "Envoy's panels show the connections to rls",
