@@ -302,7 +302,7 @@ func exampleOfRegions(t testing.TB) string {
 
 // TestExampleOfRegions serves the files of docs/regions.md in three regions, each behind an Envoy.
 func TestExampleOfRegions(t *testing.T) {
-	t.Parallel()
+	// Not beside other tests: a call that takes 700 ms is answered by the share of its region.
 	r := &regions{global: servers.StartRedis(t)}
 	for _, file := range []string{"docs/examples/regions-rules.yaml", "docs/examples/regions-settings.yaml"} {
 		if _, text, _ := strings.Cut(read(t, file), "\n"); !strings.Contains(read(t, "docs/regions.md"), "```yaml\n"+text+"```\n") {

@@ -17,8 +17,10 @@ import (
 
 const (
 	alertsFile = "../../deploy/prometheus/rules.yaml"
-	operator   = "../../deploy/kubernetes/shared/components/monitoring/prometheusrule.yaml"
-	chart      = "../../deploy/helm/slidegate/files/alerts.yaml"
+	// alertsTests are tests of them for promtool.
+	alertsTests = "testdata/alerts.yaml"
+	operator    = "../../deploy/kubernetes/shared/components/monitoring/prometheusrule.yaml"
+	chart       = "../../deploy/helm/slidegate/files/alerts.yaml"
 )
 
 // An alert is one of rules.yaml.
@@ -52,14 +54,16 @@ func readAlerts(t *testing.T) []alert {
 // deploy/prometheus/rules.yaml. All link to the page of the chart's version. With -update it writes
 // them and the links.
 func TestCopies(t *testing.T) {
-	original := readText(t, alertsFile)
-	linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/operate\.md`).ReplaceAllString(original, page)
-	if *update {
-		if err := os.WriteFile(alertsFile, []byte(linked), 0o600); err != nil {
-			t.Fatal(err)
+	for _, path := range []string{alertsFile, alertsTests} {
+		original := readText(t, path)
+		linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/operate\.md`).ReplaceAllString(original, page)
+		if *update {
+			if err := os.WriteFile(path, []byte(linked), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		} else if linked != original {
+			t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", path, page)
 		}
-	} else if linked != original {
-		t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", alertsFile, page)
 	}
 	_, groups, ok := strings.Cut(readText(t, alertsFile), "\ngroups:\n")
 	head, _, ok2 := strings.Cut(readText(t, operator), "\nspec:\n")
@@ -147,7 +151,7 @@ func TestPromtool(t *testing.T) {
 	}
 	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
 	promtool(t, "check", "rules", alertsFile)
-	promtool(t, "test", "rules", "testdata/alerts.yaml")
+	promtool(t, "test", "rules", alertsTests)
 	var file struct {
 		Tests []struct {
 			Cases []struct {
