@@ -91,7 +91,7 @@ func plan(pkg, run string) ([]lane, error) {
 	}
 	// Those that take longest come first, so that none runs alone at the end. Tests wait for servers
 	// more than they compute.
-	own := []string{"-p=3", "-parallel=4", "./test", "./internal/daemon", "./pkg/window/redisstore", "./..."}
+	own := []string{"-p=3", "-parallel=4", "./test", "./internal/daemon", "./test/monitoring", "./pkg/window/redisstore", "./test/load", "./..."}
 	return []lane{{{".", own}}, others}, nil
 }
 
