@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -103,7 +102,7 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 		if failure = err; err != nil && !errors.As(err, new(partial)) {
 			return err
 		}
-		report.AddLive(was, is, instances, time.Now(), problems)
+		report.AddLive(was, is, instances, problems)
 	}
 	if err := d.write(report); err != nil {
 		return err
@@ -381,9 +380,6 @@ func (t diffText) live(l *rulesdiff.Live) {
 	for i := range l.Limits {
 		one := &l.Limits[i]
 		t.linef(1, "%s: %s → %s: %s", t.paint.Bold(safetext.Text(one.Rule)), safetext.Text(one.Old), safetext.Text(one.New), one.String())
-		if note := one.Note(); note != "" {
-			t.linef(2, "%s", note)
-		}
 		for n := range one.Parties {
 			t.linef(2, "%s", safetext.Text(one.Parties[n].String()))
 		}

@@ -28,6 +28,6 @@
 //
 // # A running service
 //
-// [Report.AddLive] adds the callers that would be denied, by the logs of a running service. What a
-// log of one policy says of a limit of another one is a range.
+// [Report.AddLive] adds the callers that would be denied, by the logs of a running service. It
+// compares only limits that keep their logs.
 package rulesdiff

@@ -118,10 +118,10 @@ func TestOrderOfPatternsThatMeet(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	m := r.Matches[0]
-	if m.Descriptor != "k=a*b" || m.OldRule != "a" || m.NewRule != "b" || m.History != rulesdiff.Anew || m.Told() {
+	if m.Descriptor != "k=a*b" || m.OldRule != "a" || m.NewRule != "b" || m.History != rulesdiff.Empty || m.Told() {
 		t.Errorf("%+v", m)
 	}
-	want := "d: [k=a*b] matched a, now b; starts anew, with nothing used"
+	want := "d: [k=a*b] matched a, now b; starts empty"
 	if got := m.String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -136,25 +136,25 @@ func TestVerdictsAndHistory(t *testing.T) {
 	}{
 		{"fewer hits", "window: 1m, requests: 9", "window: 1m, requests: 5", rulesdiff.Stricter, rulesdiff.Kept, "9 in any 1m → 5 in any 1m"},
 		{"more hits", "window: 1m, requests: 5", "window: 1m, requests: 9", rulesdiff.Looser, rulesdiff.Kept, "5 in any 1m → 9 in any 1m"},
-		{"a longer window", "window: 1m, requests: 5", "window: 1h, requests: 5", rulesdiff.Stricter, rulesdiff.Anew, "5 in any 1m → 5 in any 1h"},
-		{"more in a longer window", "window: 1m, requests: 5", "window: 1h, requests: 50", rulesdiff.Both, rulesdiff.Anew, "5 in any 1m → 50 in any 1h"},
-		{"another policy", "window: 1m, requests: 5", "policy: fixed, window: 1m, requests: 5", rulesdiff.Looser, rulesdiff.Anew, "5 in any 1m → 10 in any 1m"},
-		{"a bucket with room for the window", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 60", rulesdiff.Looser, rulesdiff.Anew, "60 in any 1m → 61 in any 1s"},
-		{"a bucket that is too slow", "window: 1m, requests: 60", "policy: token_bucket, rate: 59/m, burst: 60", rulesdiff.Both, rulesdiff.Anew, "60 in any 1m → 119 in any 1m"},
-		{"a bucket that is too small", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 59", rulesdiff.Both, rulesdiff.Anew, "60 in any 1m → 60 in any 1s"},
-		{"a bucket inside the window", "window: 1m, requests: 60", "policy: token_bucket, rate: 50/m, burst: 10", rulesdiff.Stricter, rulesdiff.Anew, "60 in any 1m"},
-		{"a bucket beside a window of the clock", "policy: fixed, window: 1m, requests: 30", "policy: token_bucket, rate: 30/m, burst: 60", rulesdiff.Looser, rulesdiff.Anew, "60 in any 1m → 90 in any 1m"},
-		{"a sliding window around two of the clock", "policy: fixed, window: 1m, requests: 30", "window: 1m, requests: 60", rulesdiff.Looser, rulesdiff.Anew, "60 in any 1m"},
-		{"a bucket that pays back what reports owe", "policy: token_bucket, rate: 1/s, burst: 10, charge: always", "window: 10s, requests: 10, charge: always", rulesdiff.Both, rulesdiff.Anew, "11 in any 1s → 10 in any 10s"},
-		{"a shorter window, with reports", "window: 1m, requests: 10, charge: always", "window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Anew, "10 in any 1m → 5 in any 30s"},
-		{"a shorter window of the clock, with reports", "policy: fixed, window: 1m, requests: 10, charge: always", "policy: fixed, window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Anew, "20 in any 1m → 10 in any 30s"},
-		{"a longer window, with reports", "window: 1m, requests: 10, charge: always", "window: 1h, requests: 10, charge: always", rulesdiff.Stricter, rulesdiff.Anew, "10 in any 1m → 10 in any 1h"},
-		{"halves of a window", "window: 1m, requests: 10", "window: 30s, requests: 5", rulesdiff.Stricter, rulesdiff.Anew, "10 in any 1m → 5 in any 30s"},
-		{"halves of a window whose log has milliseconds", "window: 168h, requests: 10", "window: 84h, requests: 5", rulesdiff.Both, rulesdiff.Anew, "10 in any 1w → 5 in any 84h"},
+		{"a longer window", "window: 1m, requests: 5", "window: 1h, requests: 5", rulesdiff.Stricter, rulesdiff.Empty, "5 in any 1m → 5 in any 1h"},
+		{"more in a longer window", "window: 1m, requests: 5", "window: 1h, requests: 50", rulesdiff.Both, rulesdiff.Empty, "5 in any 1m → 50 in any 1h"},
+		{"another policy", "window: 1m, requests: 5", "policy: fixed, window: 1m, requests: 5", rulesdiff.Looser, rulesdiff.Empty, "5 in any 1m → 10 in any 1m"},
+		{"a bucket with room for the window", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 60", rulesdiff.Looser, rulesdiff.Empty, "60 in any 1m → 61 in any 1s"},
+		{"a bucket that is too slow", "window: 1m, requests: 60", "policy: token_bucket, rate: 59/m, burst: 60", rulesdiff.Both, rulesdiff.Empty, "60 in any 1m → 119 in any 1m"},
+		{"a bucket that is too small", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 59", rulesdiff.Both, rulesdiff.Empty, "60 in any 1m → 60 in any 1s"},
+		{"a bucket inside the window", "window: 1m, requests: 60", "policy: token_bucket, rate: 50/m, burst: 10", rulesdiff.Stricter, rulesdiff.Empty, "60 in any 1m"},
+		{"a bucket beside a window of the clock", "policy: fixed, window: 1m, requests: 30", "policy: token_bucket, rate: 30/m, burst: 60", rulesdiff.Looser, rulesdiff.Empty, "60 in any 1m → 90 in any 1m"},
+		{"a sliding window around two of the clock", "policy: fixed, window: 1m, requests: 30", "window: 1m, requests: 60", rulesdiff.Looser, rulesdiff.Empty, "60 in any 1m"},
+		{"a bucket that pays back what reports owe", "policy: token_bucket, rate: 1/s, burst: 10, charge: always", "window: 10s, requests: 10, charge: always", rulesdiff.Both, rulesdiff.Empty, "11 in any 1s → 10 in any 10s"},
+		{"a shorter window, with reports", "window: 1m, requests: 10, charge: always", "window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Empty, "10 in any 1m → 5 in any 30s"},
+		{"a shorter window of the clock, with reports", "policy: fixed, window: 1m, requests: 10, charge: always", "policy: fixed, window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Empty, "20 in any 1m → 10 in any 30s"},
+		{"a longer window, with reports", "window: 1m, requests: 10, charge: always", "window: 1h, requests: 10, charge: always", rulesdiff.Stricter, rulesdiff.Empty, "10 in any 1m → 10 in any 1h"},
+		{"halves of a window", "window: 1m, requests: 10", "window: 30s, requests: 5", rulesdiff.Stricter, rulesdiff.Empty, "10 in any 1m → 5 in any 30s"},
+		{"halves of a window whose log has milliseconds", "window: 168h, requests: 10", "window: 84h, requests: 5", rulesdiff.Both, rulesdiff.Empty, "10 in any 1w → 5 in any 84h"},
 		{"a precision that is no multiple", "window: 1m, requests: 10, precision: 7s", "window: 1m, requests: 10, precision: 10s", rulesdiff.Both, rulesdiff.Kept, ""},
 		{"a precision that is a multiple", "window: 1m, requests: 10, precision: 5s", "window: 1m, requests: 10, precision: 10s", rulesdiff.Stricter, rulesdiff.Kept, ""},
 		{"a larger bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/s, burst: 9", rulesdiff.Looser, rulesdiff.Kept, "6 in any 1s → 10 in any 1s"},
-		{"a slower bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/m, burst: 5", rulesdiff.Stricter, rulesdiff.Anew, "6 in any 1s → 6 in any 1m"},
+		{"a slower bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/m, burst: 5", rulesdiff.Stricter, rulesdiff.Empty, "6 in any 1s → 6 in any 1m"},
 		{"one more limit", "window: 1m, requests: 5", "limits: [{window: 1m, requests: 5}, {window: 1h, requests: 9}]", rulesdiff.Stricter, rulesdiff.Partly, "5 in any 1m → 5 in any 1m and 9 in any 1h"},
 		{"no limit", "window: 1m, requests: 5", "unlimited: true", rulesdiff.Looser, "", "5 in any 1m → any number"},
 		{"in flight", "policy: in_flight, max: 5, hold: 1m", "policy: in_flight, max: 3, hold: 2m", rulesdiff.Stricter, rulesdiff.Kept, "5 at the same time → 3 at the same time"},

@@ -27,23 +27,20 @@ type LiveLimit struct {
 	Path string `json:"path"`
 	Old  string `json:"old"`
 	New  string `json:"new"`
-	// Logs is how many logs the service has for it, each of a subject or another party.
+	// Logs is how many logs the service has under its rule, each of a subject or of other values.
 	Logs int `json:"logs"`
 	// Denied is how many of them would be denied the next request, and Already how many of
-	// these are denied by the old limit too. Maybe is how many may be denied, by what their logs
-	// tell. Unknown is how many cannot be told.
+	// these are denied by the old limit too. Unknown is how many subjects have limits that only the
+	// source of tiers has.
 	Denied  int `json:"denied"`
 	Already int `json:"already_denied"`
-	Maybe   int `json:"maybe"`
 	Unknown int `json:"unknown"`
-	// Why says what is missing to tell them. Empty: all are told.
-	Why string `json:"unknown_why,omitempty"`
 	// Observed is true if the new limit is only observed, so it denies nothing.
 	Observed bool `json:"observed"`
-	// History is kept if the new rules go on with the logs. If it is anew, the limit denies no
-	// request at first, and the numbers say what comes once the new logs are as old as their window.
+	// History is [Kept] if the new rules go on with the logs. If it is [Empty], the limit starts
+	// with nothing used, and the logs say nothing of it: Denied, Already and Unknown are 0.
 	History string `json:"history"`
-	// Parties are those who would or may be denied, at most [MaxSubjects], the most used first.
+	// Parties are those who would be denied, at most [MaxSubjects], the most used first.
 	Parties []LiveParty `json:"parties"`
 	LeftOut int         `json:"left_out"`
 }
@@ -53,13 +50,10 @@ type LiveParty struct {
 	// Who: the id of the subject, or the values that the log belongs to.
 	Who  string `json:"who"`
 	Tier string `json:"tier,omitempty"`
-	// Used is what surely counts in the new window, and UsedAtMost what may count.
-	Used       uint64 `json:"used"`
-	UsedAtMost uint64 `json:"used_at_most"`
-	Limit      uint64 `json:"limit"`
-	OldLimit   uint64 `json:"old_limit"`
-	// Certain is true if the next request would surely be denied.
-	Certain bool `json:"certain"`
+	// Used is what counts for the new limit.
+	Used     uint64 `json:"used"`
+	Limit    uint64 `json:"limit"`
+	OldLimit uint64 `json:"old_limit"`
 }
 
 // liveKey groups logs of one party under a rule.
@@ -69,9 +63,9 @@ type liveKey struct {
 }
 
 // AddLive adds to the report who would be denied, by the logs of instances that do not share
-// them. at is when they were asked, and problems say which instances did not answer.
-func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, at time.Time, problems []string) {
-	l := live{old: old, new: now, at: at, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
+// them. problems say which instances did not answer.
+func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problems []string) {
+	l := live{old: old, new: now, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
 	for _, rule := range now.Rules.All() {
 		l.byPath[rule.String()] = rule
 	}
@@ -100,7 +94,6 @@ func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, at time
 // live is the work of one AddLive.
 type live struct {
 	old, new Set
-	at       time.Time // of the logs
 	byPath   map[string]*policy.Rule
 	found    map[[4]string]*LiveLimit
 }
@@ -125,11 +118,10 @@ func (l *live) party(logs []insight.LimitUsage) {
 		if at >= 0 && !changed && logs[at].Amount() == policy.FormatLimit(limit.Limit.Limit) {
 			continue
 		}
-		was, oldHits, full := amounts(logs), logs[0].Limit, isFull(logs)
+		was, history := amounts(logs), Empty
 		if at >= 0 {
-			was, oldHits, full = logs[at].Amount(), logs[at].Limit, isFull(logs[at:at+1])
+			was = logs[at].Amount()
 		}
-		history := Anew
 		if at >= 0 && old != nil && slices.ContainsFunc(sampleOf(l.old.Rules, old, s), func(o policy.AccountLimit) bool { return o.Log == limit.Log }) {
 			history = Kept
 		}
@@ -139,17 +131,13 @@ func (l *live) party(logs []insight.LimitUsage) {
 		}
 		of := l.limit(rule, was, policy.FormatLimit(limit.Limit.Limit), history, observed)
 		of.Logs++
-		if !known {
-			of.untold("the source of tiers has the limits of their subjects, and is not asked")
-			continue
+		switch {
+		case history == Empty:
+		case !known:
+			of.Unknown++
+		default:
+			of.add(&logs[at], limit, max(rule.Factor, 1))
 		}
-		c := carried{limit: &limit.Limit, cost: max(rule.Factor, 1), at: l.at, debts: old == nil || old.Always}
-		least, most, why := c.used(logs)
-		if why != "" {
-			of.untold(why)
-			continue
-		}
-		of.add(LiveParty{Who: who(one), Tier: limit.Tier, Used: least, UsedAtMost: most, Limit: limit.Limit.Hits, OldLimit: oldHits}, c.cost, full)
 	}
 }
 
@@ -216,30 +204,20 @@ func (l *live) limit(r *policy.Rule, was, is, history string, observed bool) *Li
 	return l.found[key]
 }
 
-// add adds a party whose use is known.
-func (l *LiveLimit) add(p LiveParty, cost uint64, already bool) {
-	over := func(used uint64) bool { return used > p.Limit || p.Limit-used < cost }
-	p.Certain = over(p.Used)
-	switch {
-	case p.Certain:
-		l.Denied++
-		if already {
-			l.Already++
-		}
-	case over(p.UsedAtMost):
-		l.Maybe++
-	default:
+// add adds the party of a log if the new limit would deny its next request.
+func (l *LiveLimit) add(u *insight.LimitUsage, limit *policy.AccountLimit, cost uint64) {
+	p := LiveParty{Who: who(u), Tier: limit.Tier, Used: u.Used, Limit: limit.Limit.Hits, OldLimit: u.Limit}
+	if limit.Limit.Policy == window.TokenBucket { // its tokens stay, but not more than the burst
+		p.Used = p.Limit - min(u.Limit-min(u.Used, u.Limit), p.Limit) + max(u.Used, u.Limit) - u.Limit
+	}
+	if p.Used <= p.Limit && p.Limit-p.Used >= cost {
 		return
 	}
-	l.Parties = append(l.Parties, p)
-}
-
-// untold counts a party that cannot be told.
-func (l *LiveLimit) untold(why string) {
-	l.Unknown++
-	if !strings.Contains(l.Why, why) {
-		l.Why = strings.TrimPrefix(l.Why+"; "+why, "; ")
+	l.Denied++
+	if u.Remaining == 0 && !u.Shadow {
+		l.Already++
 	}
+	l.Parties = append(l.Parties, p)
 }
 
 // sorted returns the limits in a stable order, with a bounded number of parties.
@@ -247,7 +225,7 @@ func (l *live) sorted() []LiveLimit {
 	all := []LiveLimit{}
 	for _, one := range l.found {
 		slices.SortFunc(one.Parties, func(a, b LiveParty) int {
-			return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.UsedAtMost, a.UsedAtMost), strings.Compare(a.Who, b.Who))
+			return cmp.Or(cmp.Compare(b.Used, a.Used), strings.Compare(a.Who, b.Who))
 		})
 		if one.LeftOut = max(0, len(one.Parties)-MaxSubjects); one.LeftOut > 0 {
 			one.Parties = one.Parties[:MaxSubjects]

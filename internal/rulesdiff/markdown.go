@@ -148,9 +148,6 @@ func (m *markdown) live(l *Live) {
 	for i := range l.Limits {
 		one := &l.Limits[i]
 		m.printf("- %s %s: %s\n", code(one.Rule), text(change(one.Old, one.New)), text(one.String()))
-		if note := one.Note(); note != "" {
-			m.printf("  - %s\n", text(note))
-		}
 		for n := range one.Parties {
 			m.printf("  - %s\n", text(one.Parties[n].String()))
 		}

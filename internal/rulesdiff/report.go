@@ -40,7 +40,7 @@ func join(a, b Verdict) Verdict {
 // The values of [Change.History].
 const (
 	Kept   = "kept"   // all logs go on
-	Anew   = "anew"   // all logs start with nothing used
+	Empty  = "empty"  // all logs start with nothing used
 	Partly = "partly" // some limits have logs that start with nothing used
 )
 
@@ -117,7 +117,7 @@ type Change struct {
 	Verdict Verdict  `json:"verdict"`
 	// Worst is the most that the limits admit, before and after.
 	Worst string `json:"worst_case,omitempty"`
-	// History says whether what callers have used still counts: kept, anew or partly. Empty: the
+	// History says whether what callers have used still counts: kept, empty or partly. Empty: the
 	// change has nothing to do with it.
 	History string `json:"history,omitempty"`
 }
@@ -136,7 +136,7 @@ type MatchChange struct {
 	NewRule string  `json:"new_rule"`
 	NewPath string  `json:"new_path"`
 	Verdict Verdict `json:"verdict"`
-	// History is anew if the descriptors had a limit and still have one.
+	// History is empty if the descriptors had a limit and still have one.
 	History string `json:"history,omitempty"`
 	// Kinds is how many kinds of descriptors change in this way. Descriptor is one of them.
 	Kinds int `json:"kinds"`

@@ -314,7 +314,7 @@ func changesOf(before, after []policy.AccountLimit) (all []Change) {
 	was, is := textOf(before), textOf(after)
 	if was != is {
 		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: enforced(before, after, verdictOf(before, after)), Worst: worstOf(before, after), History: history})
-	} else if history == Anew || history == Partly {
+	} else if history == Empty || history == Partly {
 		all = append(all, Change{What: "log", Old: was, New: is, Verdict: Neither, History: history})
 	}
 	if !slices.EqualFunc(before, after, func(a, b policy.AccountLimit) bool {

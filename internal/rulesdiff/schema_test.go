@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/insight"
@@ -25,8 +24,8 @@ var words = map[string][]string{
 	"DomainChange.What":  {"added", "removed", "headers"},
 	"TierChange.What":    {"added", "removed", "default"},
 	"SubjectChange.What": {"added", "removed", "tier", "disabled", "enabled", "keys", "labels", "limits"},
-	"Change.History":     {rulesdiff.Kept, rulesdiff.Anew, rulesdiff.Partly},
-	"LiveLimit.History":  {rulesdiff.Kept, rulesdiff.Anew},
+	"Change.History":     {rulesdiff.Kept, rulesdiff.Empty, rulesdiff.Partly},
+	"LiveLimit.History":  {rulesdiff.Kept, rulesdiff.Empty},
 }
 
 // schemaOf returns the schema of a type, and adds those of structs to definitions.
@@ -87,7 +86,7 @@ func TestSchema(t *testing.T) {
 	people := strings.NewReplacer("tiers: [free, pro]", "tiers: [free, pro, gold]", "default: free", "default: gold", "id: acme, tier: pro", "id: acme, tier: gold", "requests: 7", "requests: 8").Replace(tiers)
 	old, is := mustLoad(t, tiers, rules), mustLoad(t, people, now)
 	r := rulesdiff.Compare(old, is)
-	r.AddLive(old, is, [][]insight.LimitUsage{{{Path: "d|api_key", Policy: "sliding", Limit: 5, Window: 60, Used: 5, Subject: "acme"}}}, time.Now(), []string{"one"})
+	r.AddLive(old, is, [][]insight.LimitUsage{{{Path: "d|api_key", Policy: "sliding", Limit: 5, Window: 60, Used: 5, Subject: "acme"}}}, []string{"one"})
 	for _, report := range []*rulesdiff.Report{r, rulesdiff.Compare(old, old)} {
 		data, err := json.MarshalIndent(report, "", " ")
 		if err != nil {

@@ -206,7 +206,7 @@ func historyOf(before, after []policy.AccountLimit) string {
 	case kept == all:
 		return Kept
 	case kept == 0:
-		return Anew
+		return Empty
 	default:
 		return Partly
 	}

@@ -69,8 +69,8 @@ func scopeWords(before, after string) string {
 
 var historyWords = map[string]string{
 	Kept:   "history kept",
-	Anew:   "starts anew, with nothing used",
-	Partly: "some logs start anew, with nothing used",
+	Empty:  "starts empty",
+	Partly: "some logs start empty",
 }
 
 // String says which rule the descriptors had, and which they get.
@@ -82,8 +82,8 @@ func (m *MatchChange) String() string {
 	if m.Kinds > 1 {
 		text += fmt.Sprintf(" (and %d more kinds of descriptors)", m.Kinds-1)
 	}
-	if m.History == Anew {
-		text += "; starts anew, with nothing used"
+	if m.History == Empty {
+		text += "; starts empty"
 	}
 	return text
 }
@@ -130,6 +130,9 @@ func (s *SubjectChange) String() string {
 
 // String says how many would be denied, and who.
 func (l *LiveLimit) String() string {
+	if l.History == Empty {
+		return "starts empty: not comparable"
+	}
 	text := fmt.Sprintf("would be denied now: %d of %d", l.Denied, l.Logs)
 	if l.Observed {
 		text = fmt.Sprintf("would be denied now if it were not only observed: %d of %d", l.Denied, l.Logs)
@@ -137,37 +140,13 @@ func (l *LiveLimit) String() string {
 	if l.Already > 0 {
 		text += fmt.Sprintf(", %d of them by the old limit too", l.Already)
 	}
-	if l.Maybe > 0 {
-		text += fmt.Sprintf("; may be denied: %d", l.Maybe)
-	}
 	if l.Unknown > 0 {
-		text += fmt.Sprintf("; cannot be told: %d, because %s", l.Unknown, l.Why)
+		text += fmt.Sprintf("; unknown: %d, because the source of tiers has the limits of their subjects, and is not asked", l.Unknown)
 	}
 	return text
-}
-
-// Note says what the numbers do not say by themselves. It may be empty.
-func (l *LiveLimit) Note() string {
-	if l.History == Anew {
-		return "its logs start anew, so the limit denies no request at first: this is what comes once they are as old as the window"
-	}
-	return ""
 }
 
 // String says what a party has used.
 func (p *LiveParty) String() string {
-	used := fmt.Sprint(p.Used)
-	switch {
-	case p.UsedAtMost == unknownMost:
-		used = "at least " + used
-	case p.Used == 0:
-		used = fmt.Sprintf("at most %d", p.UsedAtMost)
-	case p.UsedAtMost > p.Used:
-		used += fmt.Sprintf(" to %d", p.UsedAtMost)
-	}
-	text := fmt.Sprintf("%s (used %s of %d new, %d old)", p.Who, used, p.Limit, p.OldLimit)
-	if !p.Certain {
-		text += ", perhaps"
-	}
-	return text
+	return fmt.Sprintf("%s (used %d of %d new, %d old)", p.Who, p.Used, p.Limit, p.OldLimit)
 }
