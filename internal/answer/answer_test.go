@@ -194,8 +194,8 @@ func TestRetryAfterBesideReference(t *testing.T) {
 	}
 }
 
-// TestResetWithinTheWindow proves that a reset never exceeds the window, although a log may
-// keep hits a little longer. Retry-After is still the true wait.
+// TestResetWithinTheWindow proves that a reset never exceeds the window while something remains,
+// although a log may keep hits a little longer. Otherwise it is the true wait.
 func TestResetWithinTheWindow(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
@@ -220,16 +220,19 @@ func TestResetWithinTheWindow(t *testing.T) {
 		} {
 			s := status("per-key", 100, tt.window, d)
 			v := verdict(s)
-			left := strconv.FormatUint(d.Remaining, 10)
+			left, reset, until := strconv.FormatUint(d.Remaining, 10), tt.reset, tt.window
+			if d.Remaining == 0 {
+				reset, until = tt.retry, wait
+			}
 			want := []Header{
 				{"ratelimit-policy", `"per-key";q=100` + tt.policy},
-				{"ratelimit", `"per-key";r=` + left + `;t=` + tt.reset},
+				{"ratelimit", `"per-key";r=` + left + `;t=` + reset},
 				{"ratelimit-limit", "100, 100" + tt.policy},
 				{"ratelimit-remaining", left},
-				{"ratelimit-reset", tt.reset},
+				{"ratelimit-reset", reset},
 				{"x-ratelimit-limit", "100"},
 				{"x-ratelimit-remaining", left},
-				{"x-ratelimit-reset", tt.reset},
+				{"x-ratelimit-reset", reset},
 			}
 			if !d.Allowed {
 				want = append(want, Header{"retry-after", tt.retry})
@@ -241,7 +244,7 @@ func TestResetWithinTheWindow(t *testing.T) {
 				t.Errorf("%v, %s (-want +got):\n%s", wait, name, diff)
 			}
 			got := epoch.Append(nil, v, func() time.Time { return now })
-			if want := (Header{"x-ratelimit-reset", strconv.FormatInt(1_000_000+Seconds(tt.window), 10)}); got[2] != want {
+			if want := (Header{"x-ratelimit-reset", strconv.FormatInt(1_000_000+Seconds(until), 10)}); got[2] != want {
 				t.Errorf("%v, %s: got %v, want %v", wait, name, got[2], want)
 			}
 		}

@@ -17,9 +17,9 @@
 // The reset is the wait of the decisive limit. If the request was denied, it is the wait
 // until its cost has room. If nothing remains, it is the wait until one unit has room.
 // Otherwise it is the wait until nothing is used. The reset is rounded up to whole
-// seconds and never exceeds the window, which is rounded up too. The true wait can be a
-// little longer: a log may round times up, and a lease records hits ahead of time. Debt makes
-// it longer too.
+// seconds. While something remains it never exceeds the window, which is rounded up too. Otherwise
+// it is Retry-After, which can be a little longer: a log may round times up, and a lease records
+// hits ahead of time. Debt makes it longer too.
 //
 // # Windows
 //
@@ -36,7 +36,7 @@
 // The style reference describes the limit that envoyproxy/ratelimit would choose: that of the
 // last descriptor that denies, or else that of the first descriptor with the fewest hits
 // remaining, even if that limit is only observed. Its reset is that of
-// policy.LimitStatus.ReferenceReset.
+// [ReferenceReset].
 //
 // Retry-After (RFC 9110 §10.2.3) always has the true wait, in whole seconds, rounded up,
 // at least 1. Every denial has it, in every style, but for a cost above the limit. The draft
@@ -44,8 +44,7 @@
 // envoyproxy/ratelimit would.
 //
 // With the rule's retry_jitter, a client that has to wait is told a longer wait, in every field
-// that tells one and in the body and the metadata: see policy.LimitStatus.Told. A reset can exceed
-// the window then.
+// that tells one and in the body and the metadata: see policy.LimitStatus.RetryAfter.
 //
 // A cost above the limit is denied however long the caller waits. So its answer has neither
 // Retry-After nor a reset. Only the style reference has one, the window, as

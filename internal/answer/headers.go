@@ -130,7 +130,7 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 	if s.Blind {
 		return text
 	}
-	timeless := s.Timeless()
+	wait, resets := s.RetryAfter(), hasReset(s)
 	if styles.rateLimit {
 		text = appendPolicies(text, v)
 		f.end("ratelimit-policy", text)
@@ -142,8 +142,8 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 		f.end("ratelimit-limit", text)
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("ratelimit-remaining", text)
-		if !timeless {
-			text = strconv.AppendInt(text, Seconds(s.Told(s.Reset())), 10)
+		if resets {
+			text = strconv.AppendInt(text, Seconds(wait), 10)
 			f.end("ratelimit-reset", text)
 		}
 	}
@@ -152,11 +152,11 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 		f.end("x-ratelimit-limit", text)
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("x-ratelimit-remaining", text)
-		if !timeless {
-			reset := Seconds(s.Told(s.Reset()))
+		if resets {
+			reset := Seconds(wait)
 			if styles.epoch {
 				// The first whole second after the wait.
-				reset = ceilUnix(now().Add(s.Told(s.Reset())))
+				reset = ceilUnix(now().Add(wait))
 			}
 			text = strconv.AppendInt(text, reset, 10)
 			f.end("x-ratelimit-reset", text)
@@ -173,9 +173,9 @@ func (f *fields) reference(text []byte, v *policy.Verdict, names *ReferenceNames
 	}
 	text = strconv.AppendUint(text, s.Limit.Hits, 10)
 	f.end(names.Limit, text)
-	text = strconv.AppendUint(text, s.ReferenceRemaining(), 10)
+	text = strconv.AppendUint(text, ReferenceRemaining(s), 10)
 	f.end(names.Remaining, text)
-	text = strconv.AppendInt(text, Seconds(s.Told(s.ReferenceReset())), 10)
+	text = strconv.AppendInt(text, Seconds(ReferenceReset(s, s.RetryAfter())), 10)
 	f.end(names.Reset, text)
 	return text
 }
@@ -193,11 +193,37 @@ func ofReference(v *policy.Verdict) (chosen *policy.LimitStatus) {
 		if s.Limit.Policy == window.InFlight && !s.OverByRule() {
 			continue // it has no reset
 		}
-		if chosen == nil || s.OverByRule() && !s.Quota || s.ReferenceRemaining() < chosen.ReferenceRemaining() {
+		if chosen == nil || s.OverByRule() && !s.Quota || ReferenceRemaining(s) < ReferenceRemaining(chosen) {
 			chosen = s
 		}
 	}
 	return chosen
+}
+
+// ReferenceReset returns the reset as clients of envoyproxy/ratelimit understand it. If nothing
+// remains it is wait. Otherwise it is the wait until the oldest hit expires, so that it falls from
+// call to call. It never exceeds the span of the limit, and is all of it if there are no hits, or if
+// the cost is above the limit.
+func ReferenceReset(s *policy.LimitStatus, wait time.Duration) time.Duration {
+	if s.Limit.Policy == window.InFlight {
+		return wait
+	}
+	if s.Decision.Allowed {
+		wait = s.Decision.UnitAfter
+	}
+	if span, _ := s.Span(); wait <= 0 || wait > span {
+		return span
+	}
+	return wait
+}
+
+// ReferenceRemaining returns what remains as envoyproxy/ratelimit reports it: nothing if the
+// limit had no room for the cost, although a smaller cost may have room.
+func ReferenceRemaining(s *policy.LimitStatus) uint64 {
+	if !s.Decision.Allowed {
+		return 0
+	}
+	return s.Decision.Remaining
 }
 
 // maxFields is the number of fields of all styles together.
@@ -236,8 +262,7 @@ func Retryable(v *policy.Verdict) bool {
 }
 
 // RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.
-// Unlike a reset without jitter it may exceed the window.
-func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Told(s.Wait()))) }
+func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.RetryAfter())) }
 
 // Seconds rounds d up to whole seconds, at least zero. Envoy cuts off fractions, so a client
 // would come back too early.
@@ -249,16 +274,22 @@ func Seconds(d time.Duration) int64 {
 }
 
 // appendRateLimit writes "name";r=remaining;t=reset. t is optional, so appendRateLimit leaves
-// it out if the cost is above the limit, and if requests in flight leave room.
+// it out if no wait helps, and if requests in flight leave room.
 func appendRateLimit(b []byte, s *policy.LimitStatus) []byte {
 	b = appendName(b, s.Limit.Name)
 	b = append(b, ";r="...)
 	b = strconv.AppendUint(b, s.Decision.Remaining, 10)
-	if s.Timeless() {
+	if !hasReset(s) {
 		return b
 	}
 	b = append(b, ";t="...)
-	return strconv.AppendInt(b, Seconds(s.Told(s.Reset())), 10)
+	return strconv.AppendInt(b, Seconds(s.RetryAfter()), 10)
+}
+
+// hasReset reports whether fields give a reset: not if no wait helps, and not if requests in
+// flight leave room.
+func hasReset(s *policy.LimitStatus) bool {
+	return s.Wait() > 0 || !s.Decision.Never && s.Limit.Policy != window.InFlight
 }
 
 // appendPolicies writes "name";q=limit;w=window for each limit of v that could deny. A limit of

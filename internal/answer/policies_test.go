@@ -62,9 +62,9 @@ func TestFieldsOfPolicies(t *testing.T) {
 			s:        counted("b", bucket, window.Decision{RetryAfter: 1999 * time.Millisecond, UnitAfter: 100 * time.Millisecond, ResetAfter: 5 * sec}),
 			policies: `"b";q=50;w=5`, quota: "50, 50;w=5", rateLimit: `"b";r=0;t=2`, limit: "50", xRemaining: "0", reset: "2", retry: "2",
 		},
-		"a bucket with debt: no reset exceeds w, and Retry-After is true": {
+		"a bucket with debt: the wait may exceed w": {
 			s:        counted("b", bucket, window.Decision{RetryAfter: 8001 * time.Millisecond, UnitAfter: 8001 * time.Millisecond, ResetAfter: 13 * sec}),
-			policies: `"b";q=50;w=5`, quota: "50, 50;w=5", rateLimit: `"b";r=0;t=5`, limit: "50", xRemaining: "0", reset: "5", retry: "9",
+			policies: `"b";q=50;w=5`, quota: "50, 50;w=5", rateLimit: `"b";r=0;t=9`, limit: "50", xRemaining: "0", reset: "9", retry: "9",
 		},
 		"fixed ends with its window": {
 			s:        counted("f", fixed, full),
@@ -72,7 +72,7 @@ func TestFieldsOfPolicies(t *testing.T) {
 		},
 		"a counter may wait into the next window": {
 			s:        counted("c", counter, window.Decision{RetryAfter: 70 * sec, UnitAfter: 70 * sec, ResetAfter: 110 * sec}),
-			policies: `"c";q=100;w=60`, quota: "100, 100;w=60", rateLimit: `"c";r=0;t=60`, limit: "100", xRemaining: "0", reset: "60", retry: "70",
+			policies: `"c";q=100;w=60`, quota: "100, 100;w=60", rateLimit: `"c";r=0;t=70`, limit: "100", xRemaining: "0", reset: "70", retry: "70",
 		},
 		"calendar: w is the present period": {
 			s:        october(window.Decision{Allowed: true, Remaining: 9_999, UnitAfter: tenDays, ResetAfter: tenDays}),

@@ -278,7 +278,7 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 func (c *Call) fold() {
 	c.verdict.fold(c.decisions, c.rules.shadow)
 	if c.rules.jitters {
-		c.spread()
+		c.setJitter()
 	}
 }
 

@@ -559,26 +559,25 @@ func TestStoreSeconds(t *testing.T) {
 	}
 }
 
-func TestReset(t *testing.T) {
+func TestWait(t *testing.T) {
 	limit := Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}
 	const more = time.Minute + 6*time.Millisecond // times are rounded up, or hits are reserved ahead
-	tests := []struct {
-		name        string
-		d           window.Decision
-		wait, reset time.Duration
+	for _, tt := range []struct {
+		name string
+		d    window.Decision
+		wait time.Duration
 	}{
-		{"something remains", window.Decision{Allowed: true, Remaining: 1, ResetAfter: 40 * time.Second}, 40 * time.Second, 40 * time.Second},
-		{"nothing remains", window.Decision{Allowed: true, UnitAfter: 3 * time.Second, ResetAfter: time.Minute}, 3 * time.Second, 3 * time.Second},
-		{"denied", window.Decision{RetryAfter: 5 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}, 5 * time.Second, 5 * time.Second},
-		{"never", window.Decision{Never: true, Remaining: 10}, 0, 0},
-		{"something remains, for longer than a window", window.Decision{Allowed: true, Remaining: 1, ResetAfter: more}, more, time.Minute},
-		{"nothing remains, for longer than a window", window.Decision{Allowed: true, UnitAfter: more, ResetAfter: more}, more, time.Minute},
-		{"denied for longer than a window", window.Decision{RetryAfter: more, UnitAfter: more, ResetAfter: more}, more, time.Minute},
-	}
-	for _, tt := range tests {
+		{"something remains", window.Decision{Allowed: true, Remaining: 1, ResetAfter: 40 * time.Second}, 40 * time.Second},
+		{"nothing remains", window.Decision{Allowed: true, UnitAfter: 3 * time.Second, ResetAfter: time.Minute}, 3 * time.Second},
+		{"denied", window.Decision{RetryAfter: 5 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}, 5 * time.Second},
+		{"never", window.Decision{Never: true, Remaining: 10}, 0},
+		{"something remains, for longer than a window", window.Decision{Allowed: true, Remaining: 1, ResetAfter: more}, time.Minute},
+		{"nothing remains, for longer than a window", window.Decision{Allowed: true, UnitAfter: more, ResetAfter: more}, more},
+		{"denied for longer than a window", window.Decision{RetryAfter: more, UnitAfter: more, ResetAfter: more}, more},
+	} {
 		s := LimitStatus{Limit: limit, Decision: tt.d}
-		if wait, reset := s.Wait(), s.Reset(); wait != tt.wait || reset != tt.reset {
-			t.Errorf("%s: got Wait %v and Reset %v, want %v and %v", tt.name, wait, reset, tt.wait, tt.reset)
+		if wait := s.Wait(); wait != tt.wait {
+			t.Errorf("%s: %v, want %v", tt.name, wait, tt.wait)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 		e.addf("    a cost of 0 asks and charges nothing; if usage is reported after the response, the rule needs charge: always")
 	}
 	if share := s.Rule.RetryJitter; share > 0 && s.MayDeny() {
-		e.addf("    retry_jitter %.4g%%: a caller who must wait is told a wait that is longer by up to this share, and this caller by %.2g%%", 100*share, 100*share*s.place)
+		e.addf("    retry_jitter %.4g%%: a caller who must wait is asked to wait longer by up to this share, and this caller by %.2g%%", 100*share, 100*s.jitter)
 	}
 }
 

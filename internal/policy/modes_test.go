@@ -61,7 +61,7 @@ func say(v *Verdict) string {
 			if s := &v.Limits[v.Decisive]; s.Decision.Never {
 				b.WriteString(", never")
 			} else {
-				fmt.Fprintf(&b, " in %v", s.Reset())
+				fmt.Fprintf(&b, " in %v", s.Wait())
 			}
 		}
 	}

@@ -35,8 +35,8 @@ type LimitStatus struct {
 	// policy.
 	Period window.Period
 
-	place float64 // see Told
-	room  uint64  // what remained before recordDenied has recorded the cost
+	jitter float64 // the share of Wait by which RetryAfter is longer
+	room   uint64  // what remained before recordDenied has recorded the cost
 }
 
 // Over reports whether the limit had no room and is not only observed.
@@ -55,8 +55,8 @@ func (s *LimitStatus) MayDeny() bool {
 // Wait returns the wait until this cost has room, if it was denied; the wait until one
 // more unit can be spent, if nothing remains; else the wait until the limit is unused: the
 // window is empty, the bucket full, the period over. It is zero for a cost above the limit,
-// because no wait helps. Retry-After tells it. It may be longer than the window, by what times
-// are rounded up and by what is reserved ahead. A bucket with debt may need longer than Span.
+// because no wait helps. While something remains it is at most Span. Otherwise it may be longer,
+// by what times are rounded up and by what is reserved ahead, and for a bucket with debt.
 //
 // When requests in flight end is not known. So if they fill the limit, Wait returns
 // [inFlightRetry], and otherwise zero.
@@ -74,54 +74,19 @@ func (s *LimitStatus) Wait() time.Duration {
 	case d.Remaining == 0:
 		return d.UnitAfter
 	default:
-		return d.ResetAfter
+		span, _ := s.Span()
+		return min(d.ResetAfter, span)
 	}
 }
 
-// Timeless reports whether answers tell no reset for the limit: no wait helps, or nothing has to
-// be waited for because requests in flight leave room.
-func (s *LimitStatus) Timeless() bool {
-	return s.Decision.Never || s.Limit.Policy == window.InFlight && s.Wait() == 0
-}
-
-// Reset returns Wait, or the length of [LimitStatus.Span] if Wait is longer. Every answer that
-// tells the window beside the reset tells this, so that no reset exceeds its window. A limit in
-// flight has no window, and Reset returns Wait.
-func (s *LimitStatus) Reset() time.Duration {
+// RetryAfter returns the wait that answers give to clients: Wait, and with [Rule.RetryJitter] a
+// longer one for a client that has to wait. Operators, and Envoy in duration_until_reset, get Wait.
+func (s *LimitStatus) RetryAfter() time.Duration {
 	wait := s.Wait()
-	if s.Limit.Policy == window.InFlight {
+	if s.Decision.Allowed && s.Decision.Remaining > 0 {
 		return wait
 	}
-	span, _ := s.Span()
-	return min(wait, span)
-}
-
-// ReferenceReset returns the reset as clients of envoyproxy/ratelimit understand it. If the
-// limit had no room, it is the wait until this cost has room. Otherwise it is the wait until
-// the oldest hit expires, so that it falls from call to call. It never exceeds Span, and is all
-// of it if there are no hits, or if the cost is above the limit. For a limit in flight it is
-// Wait.
-func (s *LimitStatus) ReferenceReset() time.Duration {
-	if s.Limit.Policy == window.InFlight {
-		return s.Wait()
-	}
-	wait := s.Decision.UnitAfter
-	if !s.Decision.Allowed {
-		wait = s.Wait()
-	}
-	if span, _ := s.Span(); wait <= 0 || wait > span {
-		return span
-	}
-	return wait
-}
-
-// ReferenceRemaining returns what remains as envoyproxy/ratelimit reports it: nothing if the
-// limit had no room for the cost, although a smaller cost may have room.
-func (s *LimitStatus) ReferenceRemaining() uint64 {
-	if !s.Decision.Allowed {
-		return 0
-	}
-	return s.Decision.Remaining
+	return wait + time.Duration(s.jitter*float64(wait))
 }
 
 // stricter orders limits by how much they constrain the caller: denied before

@@ -49,7 +49,7 @@ func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, echo []by
 				return appendUnlimited(b, v.Matches[i].Unlimited)
 			}
 			s := &v.Limits[at]
-			return appendLimit(b, s, limitForm{!s.Over(), s.Rule.Name, s.Decision.Remaining, s.Reset()})
+			return appendLimit(b, s, limitForm{!s.Over(), s.Rule.Name, s.Decision.Remaining, s.Wait()})
 		})
 	}
 	for _, f := range fields {

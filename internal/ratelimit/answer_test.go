@@ -49,7 +49,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []answer.Header, asked *r
 				Code:               code(s.Decision.Allowed || s.Observed),
 				CurrentLimit:       limit,
 				LimitRemaining:     saturate(s.Decision.Remaining),
-				DurationUntilReset: &durationpb.Duration{Seconds: answer.Seconds(s.Reset())},
+				DurationUntilReset: &durationpb.Duration{Seconds: answer.Seconds(s.Wait())},
 			}
 		}
 		out.Statuses = append(out.Statuses, st)

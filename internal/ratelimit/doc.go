@@ -25,7 +25,7 @@
 //   - current_limit has a name only if the rules file gives one, and never for a limit that
 //     came with the descriptor.
 //   - A limit without room for the cost has 0 remaining.
-//   - duration_until_reset is policy.LimitStatus.ReferenceReset.
+//   - duration_until_reset is answer.ReferenceReset.
 //   - Under rules.shadow_mode the status of a limit without room is OVER_LIMIT, although the
 //     overall code is OK. A limit that its own rule observes is OK.
 //   - A denial has no body, unless the rule has one of its own.

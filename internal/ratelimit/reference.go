@@ -21,7 +21,7 @@ func appendReference(b []byte, v *policy.Verdict, fields []answer.Header, metada
 			if m.Overridden {
 				name = ""
 			}
-			return appendLimit(b, s, limitForm{!s.OverByRule(), name, s.ReferenceRemaining(), s.ReferenceReset()})
+			return appendLimit(b, s, limitForm{!s.OverByRule(), name, answer.ReferenceRemaining(s), answer.ReferenceReset(s, s.Wait())})
 		})
 	}
 	for _, f := range fields {

@@ -270,7 +270,7 @@ func (o *outcome) last(renderer *answer.Renderer, v *policy.Verdict, at time.Dur
 		s := &v.Limits[v.Decisive]
 		o.limited, o.rule, o.tier, o.subject = true, s.Rule.Name, s.Tier, s.Subject
 		o.limit, o.remaining = s.Limit.Hits, s.Decision.Remaining
-		o.reset = time.Duration(answer.Seconds(s.Told(s.Reset()))) * time.Second
+		o.reset = time.Duration(answer.Seconds(s.RetryAfter())) * time.Second
 		if answer.Retryable(v) {
 			o.retryAfter = time.Duration(answer.RetryAfter(s)) * time.Second
 		}

@@ -80,10 +80,10 @@ func (d *Decision) set(v *policy.Verdict, headers *answer.Renderer) {
 func (l *LimitStatus) set(s *policy.LimitStatus) {
 	l.Rule, l.Name, l.Policy, l.Hits = s.Rule.Name, s.Limit.Name, s.Limit.Policy.String(), s.Limit.Hits
 	l.Window, _ = s.Span()
-	l.Remaining, l.ResetAfter = s.Decision.Remaining, s.Told(s.Reset())
+	l.Remaining, l.ResetAfter = s.Decision.Remaining, s.RetryAfter()
 	l.Never, l.Denies = s.Decision.Never, s.Over()
 	if !s.Decision.Allowed && !s.Decision.Never {
-		l.RetryAfter = s.Told(s.Wait())
+		l.RetryAfter = s.RetryAfter()
 	}
 }
 
