@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,24 +36,19 @@ const watchedRules = `
         rate_limit: {name: per-route-and-key, unit: hour, requests_per_unit: 1}
 `
 
-// keySpellings are the ways in which clients write a key. The first ones have the key as a word,
-// or as a credential, so that rls recognizes it everywhere. The others are other texts: they are
-// secret only where keys are expected.
-func keySpellings(key string) (words, others []string) {
+// keySpellings are the ways in which clients write a key.
+func keySpellings(key string) []string {
 	percent := ""
 	for i := range len(key) {
 		percent += fmt.Sprintf("%%%02X", key[i])
 	}
 	pair := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
-	words = []string{
+	return []string{
 		key, " " + key + "\t", key + "," + key, "Bearer " + key, "BEARER\t" + key + ",", "ApiKey " + key, "Token " + key,
 		"/orders/" + key, "/orders?key=" + key, `"` + key + `"`, percent, "Bearer " + percent,
-	}
-	others = []string{
 		key + key, strings.ToLower(key), "bearer  " + strings.ToLower(key),
 		"Basic " + pair("user:"+key), "basic " + pair(key+":"), "BASIC " + pair(key),
 	}
-	return words, others
 }
 
 // TestViewsShowNoKey has everything on that shows what rls does: the log at debug level, traces,
@@ -117,15 +111,14 @@ subjects:
 	}
 }
 
-// sendSpellings sends keys in every spelling, in every part of a request. In entries that are not
-// for keys, only those of customers are recognized, and those that another part of the request has.
+// sendSpellings sends keys in every spelling, in every part of a request but in entries that a rule
+// names and that are not for keys.
 func sendSpellings(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
 	conn := dial(t, rls)
 	limits, authorization := rlsv3.NewRateLimitServiceClient(conn), authv3.NewAuthorizationClient(conn)
 	for _, place := range []string{"a customer's", "a stranger's in every spelling"} {
-		words, others := keySpellings(p.at(place))
-		for i, text := range slices.Concat(words, others) {
+		for _, text := range keySpellings(p.at(place)) {
 			in := &rlsv3.RateLimitRequest{Domain: "edge"}
 			add := func(entries ...string) {
 				d := new(ratelimitcommonv3.RateLimitDescriptor)
@@ -138,17 +131,11 @@ func sendSpellings(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence
 			add("route", "search", "api_key", text)
 			add("api_key", text)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			if i < len(words) {
-				ctx = metadata.AppendToOutgoingContext(ctx, "x-request-id", strings.TrimSpace(text), "x-forwarded-for", strings.TrimSpace(text))
-			}
-			if i < len(words) && place == "a customer's" {
-				for _, name := range []string{"customer", "route", "request_id", "x-request-id", "path", "generic_key"} {
-					add(name, text)
-				}
-				add("route", text, "api_key", text)
+			ctx = metadata.AppendToOutgoingContext(ctx, "x-request-id", strings.TrimSpace(text), "x-forwarded-for", strings.TrimSpace(text))
+			for _, name := range []string{"unnamed", "request_id", "x-request-id", "path", "generic_key"} {
+				add(name, text)
 			}
 			for range 3 {
-				// A request id that is a stranger's key is recognized only beside that key.
 				out, err := limits.ShouldRateLimit(t.Context(), question(1, "watched=here"))
 				e.add("answers of RateLimitService", prototext.Format(out), fmt.Sprint(err))
 				for _, d := range in.Descriptors {
@@ -163,9 +150,7 @@ func sendSpellings(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence
 			check.Attributes.Request.Http.Path = "/orders/" + url.PathEscape(text) + "?key=" + url.QueryEscape(text)
 			check.Attributes.Request.Http.HeaderMap = new(corev3.HeaderMap)
 			for _, name := range []string{"x-api-key", "authorization", "x-request-id", "x-forwarded-for", "cookie"} {
-				if i < len(words) || name != "x-request-id" {
-					check.Attributes.Request.Http.HeaderMap.Headers = append(check.Attributes.Request.Http.HeaderMap.Headers, &corev3.HeaderValue{Key: name, RawValue: []byte(text)})
-				}
+				check.Attributes.Request.Http.HeaderMap.Headers = append(check.Attributes.Request.Http.HeaderMap.Headers, &corev3.HeaderValue{Key: name, RawValue: []byte(text)})
 			}
 			check.Attributes.ContextExtensions = map[string]string{"domain": "edge", "anonymous": "true", "descriptors": "route=search,api_key=%KEY%;note=%REQ(x-api-key)%"}
 			for range 3 {
@@ -181,8 +166,7 @@ func sendSpellings(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence
 func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
 	for _, place := range []string{"a customer's", "a stranger's that an operator typed"} {
-		words, others := keySpellings(p.at(place))
-		for i, text := range slices.Concat(words, others) {
+		for i, text := range keySpellings(p.at(place)) {
 			typed := url.QueryEscape(text)
 			for path, names := range map[string][]string{
 				"/v1/usage":          {"subject", "address", "digest", "descriptor", "rule", "cursor"},
@@ -209,21 +193,19 @@ func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 				e.ask(t, rls, http.MethodGet, path+"?"+typed+"=1", "", "")
 				e.ask(t, rls, http.MethodGet, path+"?a=1%zz"+text[:4], "", "")
 			}
-			for _, d := range []string{"edge/api_key=", "edge/route=search,api_key=", "edge/authorization=", "nowhere/api_key=", ""} {
+			for _, d := range []string{"edge/api_key=", "edge/route=search,api_key=", "edge/authorization=", "edge/unnamed=", "nowhere/api_key=", ""} {
 				e.ask(t, rls, http.MethodGet, "/v1/usage?descriptor="+url.QueryEscape(d+descriptors.Escape(text)), "", "")
 			}
 			for _, path := range []string{"/v1/", "/", "/console/", "/subject/", "/debug/pprof/"} {
 				e.ask(t, rls, http.MethodGet, path+url.PathEscape(text), "", "")
 			}
 			quoted := fmt.Sprintf("%q", text)
-			for _, field := range []string{"subject", "address", "digest", "rule", "reason"} {
+			for _, field := range []string{"subject", "address", "digest", "rule"} {
 				body := map[string]string{"subject": `"acme"`, "reason": `"ticket"`}
 				if field == "address" || field == "digest" {
 					delete(body, "subject")
 				}
-				if body[field] = quoted; field == "reason" && (place != "a customer's" || i >= len(words)) {
-					continue // a reason is free text, in which only keys of customers are recognized
-				}
+				body[field] = quoted
 				e.ask(t, rls, http.MethodPost, "/v1/reset", "application/json", object(body))
 			}
 			for path, bodies := range map[string][]string{
@@ -232,9 +214,7 @@ func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 				"/v1/reload":           {`{}`},
 				"/v1/tiers/invalidate": {`{"subject": ` + quoted + `}`, `{"digest": ` + quoted + `}`},
 			} {
-				if place == "a customer's" && i < len(words) {
-					bodies = append(bodies, `{"descriptors": [`+quoted+`]}`, `{"descriptors": [{"entries": [{"key": "route", "value": `+quoted+`}, {"key": `+quoted+`, "value": "a"}]}]}`)
-				}
+				bodies = append(bodies, `{"descriptors": [`+quoted+`]}`, `{"descriptors": [{"entries": [{"key": "unnamed", "value": `+quoted+`}, {"key": `+quoted+`, "value": "a"}]}]}`)
 				for _, body := range append(bodies, `{`+quoted+`: 1}`, quoted, `{"reason": `+quoted, `{"subject": [`+quoted+`]}`) {
 					e.ask(t, rls, http.MethodPost, path, "application/json", body)
 				}

@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // An Insight answers questions about usage and denials: an [insight.Insight].
@@ -31,7 +32,7 @@ type Insight interface {
 	Top(insight.TopQuery) insight.Top
 }
 
-// Options of the console. Insight, State, Active, Secrets and Access are required. All functions are
+// Options of the console. Insight, State, Active, Secrets, Shown and Access are required. All functions are
 // safe for concurrent use.
 type Options struct {
 	Insight Insight
@@ -43,9 +44,8 @@ type Options struct {
 	Secrets *tier.Secrets
 	// Tiers finds subjects. Nil: there are none.
 	Tiers admin.Tiers
-	// HasKey reports whether a text is an API key of a subject, or has one as a part, so that no
-	// page repeats it. Nil: no text has one.
-	HasKey func(ctx context.Context, text string) bool
+	// Shown returns a typed entry as a page may repeat it, with *** for what it must not.
+	Shown func(descriptors.Entry) descriptors.Entry
 	// TierNames returns the names of the tiers. Nil: there are none.
 	TierNames func() []string
 	// Explain explains a request without a charge. Nil disables the page.

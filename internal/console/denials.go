@@ -41,7 +41,7 @@ func (c *Console) filter(ctx context.Context, get func(string) string) (p denial
 		p.Unmatched = p.Unmatched || p.Subject == ""
 	}
 	if v := get("route"); v != "" {
-		if !c.keyIn(ctx, v) && c.denied(func(d insight.Denial) bool { return d.Route == v }) {
+		if c.denied(func(d insight.Denial) bool { return d.Route == v }) {
 			p.Route = v
 		}
 		p.Unmatched = p.Unmatched || p.Route == ""

@@ -8,8 +8,8 @@
 // # Typed text
 //
 // A person may type an API key into any field. So the console repeats typed text only if it
-// recognizes it: the id of a known subject, an address, a digest, the name of a rule, a route
-// that was denied. Forms are sent with POST, and the answer redirects to an address with only
+// recognizes it: the id of a known subject, an address, a digest, the name of a rule, an
+// entry that a rule names, a route that was denied. Forms are sent with POST, and the answer redirects to an address with only
 // recognized text. An API key in the search box becomes its digest at once.
 //
 // # Text of clients

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -61,11 +60,9 @@ func (p rulePage) With(only string) string { p.Only = only; return p.address(0) 
 
 func (c *Console) rules(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
 	p := rulePage{Active: c.opts.Active(), Unmatched: q.Has("unmatched")}
 	p.choose(q.Get)
-	if p.Text != "" && (len(p.Text) > maxLinked || c.keyIn(ctx, p.Text) || !p.has(p.Text)) {
+	if p.Text != "" && (len(p.Text) > maxLinked || !p.has(p.Text)) {
 		p.Text, p.Unmatched = "", true
 	}
 	if p.Rule != "" && c.ruleName(p.Rule) == "" {
@@ -82,13 +79,11 @@ func (c *Console) filterRules(w http.ResponseWriter, r *http.Request) {
 	if !c.form(w, r) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
 	p := rulePage{Active: c.opts.Active()}
 	p.choose(r.PostForm.Get)
 	p.Rule = ""
 	target := p.address(0)
-	if p.Text != "" && (len(p.Text) > maxLinked || c.keyIn(ctx, p.Text) || !p.has(p.Text)) {
+	if p.Text != "" && (len(p.Text) > maxLinked || !p.has(p.Text)) {
 		target = "/rules?unmatched"
 	}
 	seeOther(w, target)

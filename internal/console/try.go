@@ -97,7 +97,7 @@ func (c *Console) explain(ctx context.Context, get func(string) string, p *trial
 			p.Wrong = fmt.Sprintf("Write at most %d descriptors.", maxDescriptors)
 			return
 		}
-		shown, err := c.showDescriptor(ctx, line, p)
+		shown, err := c.showDescriptor(line, p)
 		if err != nil {
 			p.Wrong = fmt.Sprintf("Line %d is not a descriptor. Write key=value, with a comma between entries, and a backslash before a comma within a value.", n+1)
 			continue
@@ -113,7 +113,7 @@ func (c *Console) explain(ctx context.Context, get func(string) string, p *trial
 	}
 	e, err := c.opts.Explain(ctx, t)
 	if err != nil {
-		p.Wrong = c.safe(ctx, err.Error(), t.Descriptors)
+		p.Wrong = err.Error()
 		return
 	}
 	p.Done, p.Allowed = true, e.Allowed
@@ -123,42 +123,20 @@ func (c *Console) explain(ctx context.Context, get func(string) string, p *trial
 	}
 }
 
-// showDescriptor returns a descriptor as the form repeats it: without API keys.
-func (c *Console) showDescriptor(ctx context.Context, line string, p *trialPage) (string, error) {
+// showDescriptor returns a descriptor as the form repeats it: without what may be an API key.
+func (c *Console) showDescriptor(line string, p *trialPage) (string, error) {
 	entries, err := descriptors.Parse(line)
 	if err != nil {
 		return "", err
 	}
 	parts := make([]string, len(entries))
 	for i, e := range entries {
-		value := descriptors.Escape(e.Value)
-		if c.opts.Secrets.Hides(e.Key) || c.keyIn(ctx, e.Value) {
-			value, p.Hidden = "", true
-		}
-		key := descriptors.Escape(e.Key)
-		if c.keyIn(ctx, e.Key) {
-			return "", fmt.Errorf("the key of an entry is an API key")
-		}
-		parts[i] = key + "=" + value
-		if e.Value == "" {
-			parts[i] = key
+		shown := c.opts.Shown(e)
+		p.Hidden = p.Hidden || shown != e
+		parts[i] = descriptors.Escape(shown.Key)
+		if e.Value != "" {
+			parts[i] += "=" + descriptors.Escape(shown.Value)
 		}
 	}
 	return strings.Join(parts, ","), nil
-}
-
-// safe returns the text of an error, unless it may repeat an API key of the request.
-func (c *Console) safe(ctx context.Context, text string, lines []admin.ExplainDescriptor) string {
-	for _, line := range lines {
-		entries, err := descriptors.Parse(line.Text)
-		if err != nil {
-			return "The request cannot be explained."
-		}
-		for _, e := range entries {
-			if e.Value != "" && strings.Contains(text, e.Value) && (c.opts.Secrets.Hides(e.Key) || c.keyIn(ctx, e.Value)) {
-				return "The request cannot be explained."
-			}
-		}
-	}
-	return text
 }

@@ -103,8 +103,3 @@ func (c *Console) denied(is func(insight.Denial) bool) bool {
 
 // maxSearched bounds the denials that are searched for typed text.
 const maxSearched = 10_000
-
-// keyIn reports whether a text is an API key of a known subject, or has one as a part.
-func (c *Console) keyIn(ctx context.Context, text string) bool {
-	return c.opts.HasKey != nil && c.opts.HasKey(ctx, text)
-}

@@ -15,7 +15,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -63,12 +62,9 @@ func (p *process) reloadNow(context.Context) error {
 // explain says what the active rules say to a request, with an empty store. It charges nothing.
 func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.Explained, error) {
 	g := p.generations.now()
-	req, err := explained(ctx, g, p.subjects.resolver(), q)
+	req, err := explained(g, q)
 	if err != nil {
 		return nil, &insight.InvalidError{Text: err.Error()}
-	}
-	if err := p.refuseKeys(ctx, g.Rules, req); err != nil {
-		return nil, err
 	}
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	defer func() { _ = store.Close() }() // the store is only for this answer
@@ -97,30 +93,9 @@ func keyName(s *settings.Store, id window.LogID) string {
 	return redisstore.KeyName(at.KeyPrefix, id)
 }
 
-// refuseKeys refuses a request that has an API key where the rules expect none, because an
-// explanation has such a value.
-func (p *process) refuseKeys(ctx context.Context, rules *policy.Rules, req *policy.Request) error {
-	subjects := p.subjects.resolver()
-	for i := range req.Descriptors {
-		for j, e := range req.Descriptors[i].Entries {
-			what := ""
-			switch {
-			case rules.HasKey(ctx, subjects, e.Key):
-				what = "the key"
-			case !rules.HidesEntry(e.Key) && rules.HasKey(ctx, subjects, e.Value):
-				what = "the value"
-			default:
-				continue
-			}
-			return &insight.InvalidError{Text: fmt.Sprintf("descriptors[%d]: %s of entry %d is an API key, and the rules do not treat it as one (secrets.entries)", i, what, j+1)}
-		}
-	}
-	return nil
-}
-
-// explained makes the request that q describes, as the RLS adapter would: API keys are digests.
-func explained(ctx context.Context, g *config.Generation, subjects tier.Resolver, q admin.ExplainRequest) (*policy.Request, error) {
-	hasKey := func(text string) bool { return g.Rules.HasKey(ctx, subjects, text) }
+// explained makes the request that q describes, as the RLS adapter would: API keys are digests, and
+// entries that no rule names are hidden.
+func explained(g *config.Generation, q admin.ExplainRequest) (*policy.Request, error) {
 	domains := g.Rules.Domains()
 	switch {
 	case q.Domain == "" && len(domains) == 1:
@@ -157,13 +132,10 @@ func explained(ctx context.Context, g *config.Generation, subjects tier.Resolver
 		if len(entries) == 0 || slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return e.Key == "" }) {
 			return nil, fmt.Errorf("descriptors[%d]: write entries with keys, such as route=search,api_key=k1", i)
 		}
-		if n := slices.IndexFunc(entries, func(e descriptors.Entry) bool {
-			return hasKey(e.Key) || !g.Secrets.Hides(e.Key) && hasKey(e.Value)
-		}); n >= 0 {
-			return nil, fmt.Errorf("descriptors[%d]: entry %d has an API key, but the rules do not treat its key as one (subjects.keys)", i, n+1)
-		}
-		for j := range entries {
-			entries[j].Value = g.Secrets.Value(entries[j].Key, entries[j].Value)
+		for j, e := range entries {
+			if entries[j].Value = g.Secrets.Value(e.Key, e.Value); !g.Rules.Names(e.Key) {
+				entries[j] = g.Rules.Shown(e) // no rule matches it either way
+			}
 		}
 		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: cost})
 	}

@@ -153,16 +153,16 @@ func letThrough(t *testing.T, one, other *testRun) {
 	one.wantMetrics("slidegate_resets_total 1", "slidegate_reset_logs_total 5")
 }
 
-// TestExplanationsHaveNoKey has API keys explained where the rules expect none, and where they do.
+// TestExplanationsHaveNoKey has API keys explained where the rules expect them, and in entries that
+// no rule names.
 func TestExplanationsHaveNoKey(t *testing.T) {
 	r := start(t, usageSettings(t))
-	for descriptor, want := range map[string]int{
-		"api_key=" + usageKey: 200, "route=" + usageKey: 400, "route=Bearer " + usageKey: 400, "route=a;" + usageKey: 400,
-		usageKey + "=x": 400, "route=search,api_key=" + usageKey: 200, "route=search": 200,
+	for _, descriptor := range []string{
+		"api_key=" + usageKey, "unnamed=" + usageKey, usageKey + "=x", "route=search,api_key=" + usageKey, "route=search,unnamed=" + usageKey,
 	} {
 		code, body := r.explain(`{"descriptors": ["` + descriptor + `"]}`)
-		if code != want || strings.Contains(body, usageKey) {
-			t.Errorf("%s: %d, want %d\n%s", descriptor, code, want, body)
+		if code != http.StatusOK || !strings.Contains(body, "***") || strings.Contains(body, usageKey) {
+			t.Errorf("%s: %d\n%s", descriptor, code, body)
 		}
 	}
 }

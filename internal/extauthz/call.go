@@ -279,9 +279,7 @@ func (c *call) describe() {
 			c.request.ID, first = line, false
 		}
 	})
-	if c.request.Route, _ = c.in.contextOf("route"); c.request.Route == "" {
-		c.request.Route = c.in.plainPath()
-	}
+	c.request.Route, _ = c.in.contextOf("route")
 }
 
 // limit sets the result of a request whose limits are decided, or could not be decided

@@ -62,14 +62,12 @@ func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 }
 
 const (
-	// maxRepeated is the length of the longest unrecognized id that an answer repeats, in bytes.
-	maxRepeated = 12
 	// unrecognized is the note of an answer that does not repeat an id.
 	unrecognized = "the tiers have no such subject, and it has used nothing and was not denied: the answer does not repeat the id, because it may be an API key"
 )
 
-// hide removes an unrecognized id from an answer, because it may be an API key that the tiers do
-// not have.
+// hide removes an id from an answer if the tiers do not have it and nothing is used, because it may
+// be an API key.
 func (i *Insight) hide(p *party, u *Usage) {
 	used := slices.ContainsFunc(u.Limits, func(l LimitUsage) bool { return l.Used > 0 })
 	if used || i.recognizes(p) {
@@ -85,7 +83,7 @@ func (i *Insight) hide(p *party, u *Usage) {
 // recognizes reports whether the id of a party may be repeated although it has used nothing.
 func (i *Insight) recognizes(p *party) bool {
 	id := p.query.Subject
-	return len(id) <= maxRepeated || p.Subject != nil || len(i.Denials(Filter{Subject: id, Limit: 1}).Denials) > 0
+	return id == "" || p.Subject != nil || len(i.Denials(Filter{Subject: id, Limit: 1}).Denials) > 0
 }
 
 // describe tells who the party is.

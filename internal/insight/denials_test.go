@@ -69,6 +69,7 @@ func rules(t testing.TB) *policy.Rules {
 		"per-key":   {{Key: "api_key", AnyValue: true}},
 		"per-user":  {{Key: "user", AnyValue: true}},
 		"per-route": {{Key: "route", AnyValue: true}},
+		"per-path":  {{Key: "path", AnyValue: true}},
 	} {
 		r := policy.Rule{Domain: "edge", Path: path, Name: name, Terms: limit}
 		if name == "per-user" {
@@ -120,13 +121,13 @@ func TestDenials(t *testing.T) {
 	c, rs := newClock(), rules(t)
 	i := open(t, c, nil)
 	a := ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.77", "method", "GET", "path", "/search?q=1")
-	a.req.ID = "r-1"
+	a.req.ID = "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"
 	a.v.Limits[0].Tier = "gold"
 	a.deny(i)
 	got := i.Denials(Filter{})
 	want := Denial{
 		ID: 1, At: c.now(), Domain: "edge", Rule: "per-user", Subject: "acme", Address: "192.0.2.0/24", Tier: "gold", Route: "/search",
-		RequestID: "r-1", Limit: 10, Used: 10, Cost: 1, Window: 60, Wait: 20, Reset: c.now().Add(20 * time.Second), Which: 1, Of: 1, Stands: 1,
+		RequestID: "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10", Limit: 10, Used: 10, Cost: 1, Window: 60, Wait: 20, Reset: c.now().Add(20 * time.Second), Which: 1, Of: 1, Stands: 1,
 	}
 	if len(got.Denials) != 1 || got.Denials[0] != want {
 		t.Fatalf("got  %+v\nwant %+v", got.Denials, want)
@@ -506,15 +507,15 @@ func waitForStreams(t *testing.T, i *Insight, want int) {
 func TestCopies(t *testing.T) {
 	c, rs := newClock(), rules(t)
 	i := open(t, c, nil)
-	memory := []byte("edge-acme-search-r1")
+	memory := []byte("edge-acme-search-3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10")
 	text := func(from, to int) string { return unsafeString(memory[from:to]) }
 	a := ask(t, rs, "per-user", "user", text(5, 9), "route", text(10, 16))
-	a.req.ID, a.v.Limits[0].Tier = text(17, 19), text(0, 4)
+	a.req.ID, a.v.Limits[0].Tier = text(17, 53), text(0, 4)
 	a.deny(i)
 	for k := range memory {
 		memory[k] = '#'
 	}
-	if d := i.Denials(Filter{}).Denials[0]; d.Subject != "acme" || d.Route != "search" || d.RequestID != "r1" || d.Tier != "edge" {
+	if d := i.Denials(Filter{}).Denials[0]; d.Subject != "acme" || d.Route != "search" || d.RequestID != "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10" || d.Tier != "edge" {
 		t.Errorf("got %+v", d)
 	}
 }

@@ -19,7 +19,7 @@ func TestLines(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	i := open(t, c, func(o *Options) { o.Log, o.LogPerSecond = zap.New(core), 2 })
 	a := ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.7", "route", "search")
-	a.req.ID = "r-1"
+	a.req.ID = "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"
 	for range 10 {
 		a.deny(i)
 	}
@@ -38,7 +38,7 @@ func TestLines(t *testing.T) {
 		t.Fatalf("got %v, want 3 lines", logs.All())
 	}
 	want := map[string]any{
-		"domain": "edge", "rule": "per-user", "subject": "acme", "address": "192.0.2.0/24", "route": "search", "request_id": "r-1",
+		"domain": "edge", "rule": "per-user", "subject": "acme", "address": "192.0.2.0/24", "route": "search", "request_id": "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10",
 		"limit": uint64(10), "window_seconds": 60.0, "used": uint64(10), "cost": uint64(1), "wait_seconds": 20.0,
 		"reset": "2026-03-01T12:00:20Z", "shadow": false, "degraded": false,
 	}

@@ -111,16 +111,6 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 		if !ok || len(q.Rules) > 0 && !slices.ContainsFunc(q.Rules, func(name string) bool { return named(l.Rule, name) }) {
 			continue
 		}
-		if h.Subject != "" && !h.Known && (rules.NamesSecret(h.Subject) || rules.HasKey(ctx, i.opts.Subjects, h.Subject)) {
-			h.Subject, l.Shown = hiddenValue, "" // an API key in the wrong place
-		}
-		for n, value := range h.Values {
-			key, text, _ := strings.Cut(value, "=")
-			// Only the tiers file is asked: a source would be asked for every part of every value.
-			if rules.NamesSecret(text) || rules.HasKey(ctx, nil, value) {
-				h.Values[n], l.Shown = key+"="+hiddenValue, ""
-			}
-		}
 		limits = append(limits, l)
 		holders[id] = h
 	}

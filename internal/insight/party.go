@@ -40,7 +40,7 @@ type party struct {
 // party finds the party of a query.
 func (i *Insight) party(ctx context.Context, q Query) (*party, error) {
 	rules := i.opts.Rules()
-	pq, err := i.parse(ctx, rules, &q)
+	pq, err := parse(rules, &q)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (i *Insight) party(ctx context.Context, q Query) (*party, error) {
 }
 
 // parse checks a query, and removes from it what must not be shown.
-func (i *Insight) parse(ctx context.Context, rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
+func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
 	set := 0
 	for _, text := range []string{q.Subject, q.Address, q.Digest, q.Descriptor} {
 		if text != "" {
@@ -68,11 +68,8 @@ func (i *Insight) parse(ctx context.Context, rules *policy.Rules, q *Query) (pq 
 	switch {
 	case q.Subject != "":
 		pq.Subject = descriptors.Trim(q.Subject)
-		switch {
-		case !utf8.ValidString(pq.Subject) || pq.Subject == "":
+		if !utf8.ValidString(pq.Subject) || pq.Subject == "" {
 			return pq, badQuery("subject: it is not an id: it is empty or not UTF-8")
-		case rules.HasKey(ctx, i.opts.Subjects, pq.Subject):
-			return pq, badQuery("subject: it is an API key, not an id; ask with its digest, which rls digest prints")
 		}
 		q.Subject = pq.Subject
 	case q.Digest != "":
@@ -93,7 +90,7 @@ func (i *Insight) parse(ctx context.Context, rules *policy.Rules, q *Query) (pq 
 			q.Address = pq.Address.Addr().String()
 		}
 	default:
-		err = i.parseDescriptor(ctx, rules, q, &pq)
+		err = parseDescriptor(rules, q, &pq)
 	}
 	return pq, err
 }
@@ -106,7 +103,7 @@ func leastBits(is4 bool) int {
 }
 
 // parseDescriptor parses a domain and the entries of a descriptor.
-func (i *Insight) parseDescriptor(ctx context.Context, rules *policy.Rules, q *Query, pq *policy.AccountQuery) (err error) {
+func parseDescriptor(rules *policy.Rules, q *Query, pq *policy.AccountQuery) (err error) {
 	text := q.Descriptor
 	q.Descriptor = ""
 	for at := 0; at < len(text) && text[at] != '='; at++ {
@@ -123,12 +120,7 @@ func (i *Insight) parseDescriptor(ctx context.Context, rules *policy.Rules, q *Q
 	}
 	shown := make([]string, len(pq.Entries))
 	for n, e := range pq.Entries {
-		switch {
-		case rules.HidesEntry(e.Key):
-			e.Value = hiddenValue
-		case rules.HasKey(ctx, i.opts.Subjects, e.Value):
-			return badQuery("descriptor: the value of entry %d is an API key, but the rules do not treat its key as one (subjects.keys)", n+1)
-		}
+		e = rules.Shown(e)
 		shown[n] = descriptors.Escape(e.Key) + "=" + descriptors.Escape(e.Value)
 	}
 	q.Descriptor = pq.Domain + "/" + strings.Join(shown, ",")

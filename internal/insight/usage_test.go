@@ -364,8 +364,6 @@ func TestBadQueries(t *testing.T) {
 		{Subject: "acme", Address: "192.0.2.7"},
 		{Subject: " "},
 		{Subject: "a\xff"},
-		{Subject: plantedKey},
-		{Subject: "Bearer " + plantedKey},
 		{Subject: strings.Repeat("a", maxQuery+1)},
 		{Subject: "acme", Rule: plantedKey},
 		{Digest: plantedKey},
@@ -377,7 +375,6 @@ func TestBadQueries(t *testing.T) {
 		{Descriptor: plantedKey},
 		{Descriptor: "nowhere/api_key=" + plantedKey},
 		{Descriptor: "edge/" + plantedKey},
-		{Descriptor: "edge/user=" + plantedKey},
 		{Descriptor: "edge/"},
 	} {
 		_, err := a.Usage(t.Context(), q)
@@ -391,7 +388,7 @@ func TestBadQueries(t *testing.T) {
 			t.Errorf("Reset(%+v) = %v, want an InvalidError", q, err)
 		}
 	}
-	for _, reason := range []string{"", " ", strings.Repeat("r", maxReason+1), "two\nlines", "\x1b[31m", "\xff", "key " + plantedKey, "api_key=" + plantedKey + ".", "(" + plantedKey + ")"} {
+	for _, reason := range []string{"", " ", strings.Repeat("r", maxReason+1), "two\nlines", "\x1b[31m", "\xff"} {
 		if _, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: reason}); !isBad(err) || strings.Contains(err.Error(), "planted") {
 			t.Errorf("reason %q: %v, want an InvalidError", reason, err)
 		}
@@ -619,10 +616,13 @@ func TestKeysAreNowhere(t *testing.T) {
 		{Descriptor: "edge/api_key=Bearer " + strangersKey},
 		{Descriptor: "edge/session_id=" + strangersKey + ",api_key=" + strangersKey},
 		{Descriptor: "edge/authorization=" + strangersKey},
+		{Descriptor: "edge/unnamed=" + plantedKey + "," + plantedKey + "=x"},
+		{Subject: plantedKey},
+		{Subject: "Bearer " + strangersKey},
 	} {
 		u := a.pages(q)
 		out = append(out, u)
-		if q.Descriptor == "" && q.Digest != a.digest(strangersKey) && len(u.of("sessions")) == 0 {
+		if q.Descriptor == "" && q.Digest != a.digest(strangersKey) && !strings.Contains(q.Subject, "planted") && len(u.of("sessions")) == 0 {
 			t.Errorf("%+v has no sessions: %+v", q, u.Limits)
 		}
 		r, err := a.Reset(t.Context(), ResetRequest{Subject: q.Subject, Address: q.Address, Digest: q.Digest, Descriptor: q.Descriptor, Reason: "r"})

@@ -120,29 +120,6 @@ func (rs *Rules) AccountOf(ctx context.Context, q AccountQuery) *Account {
 	return p
 }
 
-// keyWait bounds how long [Rules.HasKey] waits for a source of tiers.
-const keyWait = time.Second
-
-// HasKey reports whether a text is an API key of a subject, or has one as a part, so that it
-// must not be shown. It waits for a source of tiers, up to a second for the whole text. It does not
-// know a key that the source cannot find by its digest.
-func (rs *Rules) HasKey(ctx context.Context, subjects tier.Resolver, text string) bool {
-	if subjects == nil {
-		if rs.tiers == nil {
-			return false
-		}
-		subjects = rs.tiers
-	}
-	left := keyWait
-	is := func(text string) bool {
-		start := time.Now()
-		a, ok := rs.secrets.Resolve(ctx, subjects, rs.secrets.Fingerprint(text), "", left)
-		left = max(0, left-time.Since(start))
-		return ok && a.Subject != nil
-	}
-	return hasKey(text, is)
-}
-
 // HidesEntry reports whether the values of entries with this key must not be shown.
 func (rs *Rules) HidesEntry(key string) bool { return rs.secrets.Hides(key) }
 

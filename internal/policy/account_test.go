@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -365,25 +364,4 @@ func TestAccountOfSentLimits(t *testing.T) {
 	if l, _, ok := rs.AccountOf(t.Context(), AccountQuery{Subject: "acme"}).Log(t.Context(), log); ok {
 		t.Errorf("acme has the log of hobby: %+v", l)
 	}
-}
-
-// TestHasKeyAsksTheSource looks for keys that only a source of tiers knows, which has not been asked
-// for them yet.
-func TestHasKeyAsksTheSource(t *testing.T) {
-	const key = "planted-key-0123456789"
-	rs := NewRules(Identity{Secrets: secrets})
-	synctest.Test(t, func(t *testing.T) {
-		source := &tableResolver{
-			answers: map[string]tier.Answer{secrets.Digest(key): known(tier.Subject{ID: "acme"})}, takes: 300 * time.Millisecond,
-		}
-		for text, want := range map[string]bool{key: true, "they paid, see " + key + ".": true, "they paid": false, "": false} {
-			if got := rs.HasKey(t.Context(), source, text); got != want {
-				t.Errorf("%q has a key: %v, want %v", text, got, want)
-			}
-		}
-		start := time.Now()
-		if rs.HasKey(t.Context(), source, strings.Repeat("a-word-of-a-reason ", 100)) || time.Since(start) > keyWait {
-			t.Errorf("a long text took %v of the source's time, want at most %v", time.Since(start), keyWait)
-		}
-	})
 }

@@ -1,17 +1,15 @@
 package policy
 
 import (
-	"context"
-	"encoding/hex"
 	"net/netip"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // A Party is whom a limit counts, as people see it. Its texts are those of the request, so
-// they are valid as long as that, and they can be of any length. No text is an API key, or
-// has one as a part of it: see [LimitStatus.Party].
+// they are valid as long as that, and they can be of any length. See [LimitStatus.Party].
 type Party struct {
 	// Subject is the id of the subject, or of the caller that the adapter has found. If an
 	// entry that is no API key names a subject that the tiers do not have, it is that value.
@@ -25,14 +23,13 @@ type Party struct {
 	// the limit goes before the others. The method goes before a path, if the same descriptor
 	// has one. A query is cut off.
 	Route string
-	// RequestID is the id of the request: Request.ID, or else the value of the entry
-	// request_id or x-request-id.
+	// RequestID is the id of the request, if it is a UUID: Request.ID, or else the value of the
+	// entry request_id or x-request-id.
 	RequestID string
 }
 
-// Party returns whom the limit counts. It leaves a text out if the key of its entry may hold a
-// secret, if the text has an API key of the request as a part, or one that the directory of
-// tiers knows. It takes some microseconds, because it digests the texts.
+// Party returns whom the limit counts. Its texts are values of entries whose key the rules name and
+// that hold no secret, ids of subjects, and Request.Route. All other values are left out.
 func (s *LimitStatus) Party(req *Request) Party {
 	rs := s.Rule.owner
 	if rs == nil {
@@ -56,13 +53,11 @@ func (s *LimitStatus) Party(req *Request) Party {
 	p.RequestID = req.ID
 	for _, key := range requestIDKeys {
 		if p.RequestID == "" {
-			p.RequestID = rs.entryOf(req.Descriptors, key)
+			p.RequestID = entryOf(req.Descriptors, key)
 		}
 	}
-	for _, text := range []*string{&p.Route, &p.RequestID} {
-		if rs.holdsKey(req, *text) {
-			*text = ""
-		}
+	if !isUUID(p.RequestID) {
+		p.RequestID = ""
 	}
 	return p
 }
@@ -81,7 +76,7 @@ func (s *LimitStatus) Values(req *Request) string {
 			break // the limit came with a descriptor that no rule matches
 		}
 		e := entries[part.entry]
-		if rs.secrets.Hides(e.Key) || rs.holdsKey(req, e.Value) {
+		if rs.secrets.Hides(e.Key) {
 			continue
 		}
 		if b.Len() > 0 {
@@ -103,7 +98,7 @@ func (rs *Rules) name(p *Party, rule *Rule, req *Request, unresolved bool) {
 			switch {
 			case rs.secrets.Is(e.Key) && (!rs.share || unresolved):
 				p.Digest = tier.FingerprintDigest(e.Value)
-			case rs.secrets.Hides(e.Key), rs.holdsKey(req, e.Value):
+			case rs.secrets.Hides(e.Key):
 			case strings.HasPrefix(e.Value, tier.AnonymousPrefix):
 				p.Address = maskedAddress(strings.TrimPrefix(e.Value, tier.AnonymousPrefix))
 			default:
@@ -124,7 +119,7 @@ var (
 func (rs *Rules) routeOf(in []Descriptor) string {
 	for _, key := range routeKeys {
 		for i := range in {
-			value := rs.entryOf(in[i:i+1], key)
+			value := rs.shownEntry(in[i:i+1], key)
 			if value == "" {
 				continue
 			}
@@ -132,7 +127,7 @@ func (rs *Rules) routeOf(in []Descriptor) string {
 				value = value[:at]
 			}
 			for _, method := range methodKeys {
-				if m := rs.entryOf(in[i:i+1], method); m != "" && strings.HasPrefix(value, "/") {
+				if m := rs.shownEntry(in[i:i+1], method); m != "" && strings.HasPrefix(value, "/") {
 					return m + " " + value
 				}
 			}
@@ -142,12 +137,53 @@ func (rs *Rules) routeOf(in []Descriptor) string {
 	return ""
 }
 
-// entryOf returns the value of the first entry with a key, or an empty text. Values that may
-// be secret count as absent.
-func (rs *Rules) entryOf(in []Descriptor, key string) string {
-	if rs.secrets.Hides(key) {
+// shownEntry is entryOf if values of the key may be shown, else an empty text.
+func (rs *Rules) shownEntry(in []Descriptor, key string) string {
+	if !rs.Shows(key) {
 		return ""
 	}
+	return entryOf(in, key)
+}
+
+// Names reports whether a rule names the key of an entry.
+func (rs *Rules) Names(key string) bool { return rs.named[key] }
+
+// Shows reports whether values of entries with this key may be shown: a rule names the key, and it
+// holds no secret.
+func (rs *Rules) Shows(key string) bool { return rs.named[key] && !rs.secrets.Hides(key) }
+
+// Shown returns an entry that an operator typed as it may be shown: without a key that no rule names,
+// and without a value that [Rules.Shows] does not allow.
+func (rs *Rules) Shown(e descriptors.Entry) descriptors.Entry {
+	if !rs.Shows(e.Key) {
+		e.Value = hiddenValue
+	}
+	if !rs.named[e.Key] {
+		e.Key = hiddenValue
+	}
+	return e
+}
+
+// isUUID reports whether a text is a UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+func isUUID(text string) bool {
+	if len(text) != 36 {
+		return false
+	}
+	for i := range len(text) {
+		switch c := text[i]; {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return false
+			}
+		case (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f'):
+			return false
+		}
+	}
+	return true
+}
+
+// entryOf returns the value of the first entry with a key, or an empty text.
+func entryOf(in []Descriptor, key string) string {
 	for i := range in {
 		for _, e := range in[i].Entries {
 			if e.Key == key {
@@ -156,107 +192,6 @@ func (rs *Rules) entryOf(in []Descriptor, key string) string {
 		}
 	}
 	return ""
-}
-
-const (
-	// minSecret is the length of the shortest part that is taken for an API key, in bytes.
-	minSecret = 6
-	// maxSearched bounds the part of a text that is searched for API keys. A longer text is
-	// taken for one that has a key.
-	maxSearched = 512
-)
-
-// holdsKey reports whether a text is an API key or has one as a part: one of the request, or
-// one that the directory of tiers knows.
-func (rs *Rules) holdsKey(req *Request, text string) bool {
-	if text == "" {
-		return false
-	}
-	if len(text) > maxSearched {
-		return true
-	}
-	return hasKey(text, func(part string) bool { return rs.isKey(req, part) }) || rs.NamesSecret(text)
-}
-
-// NamesSecret reports whether a text has a pair whose name looks like that of a secret, such as
-// /search?api_key=k. The key may be one that the rules do not know.
-func (rs *Rules) NamesSecret(text string) bool {
-	if !strings.Contains(text, "=") {
-		return false
-	}
-	for part := range strings.FieldsFuncSeq(unescaped(text), func(r rune) bool { return strings.ContainsRune("/?&;, \t#\"'", r) }) {
-		if name, value, ok := strings.Cut(part, "="); ok && value != "" && rs.secrets.Hides(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasKey reports whether a text or a part of it is an API key, also if it is written with escapes.
-func hasKey(text string, is func(string) bool) bool {
-	return hasPlainKey(text, is) || strings.Contains(text, "%") && hasPlainKey(unescaped(text), is)
-}
-
-// hasPlainKey is hasKey for a text without escapes.
-func hasPlainKey(text string, is func(string) bool) bool {
-	if is(text) {
-		return true
-	}
-	for _, separators := range keySeparators {
-		for part := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
-			bare := strings.Trim(part, ".:!?=()[]{}<>")
-			if len(part) >= minSecret && (is(part) || bare != part && is(bare)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// keySeparators are what can be around an API key in a text. A key can have some of them in it,
-// so the text is split by each set.
-var keySeparators = [...]string{" \t?#&;,\"'", " \t?#&;,\"'/=:", " \t?#&;,\"'/=:._-~+@|()[]{}"}
-
-// unescaped returns a text with each byte that is written as % and two hexadecimal digits.
-func unescaped(text string) string {
-	plain := make([]byte, 0, len(text))
-	for i := 0; i < len(text); i++ {
-		if text[i] == '%' && i+2 < len(text) {
-			if b, err := hex.DecodeString(text[i+1 : i+3]); err == nil {
-				plain = append(plain, b[0])
-				i += 2
-				continue
-			}
-		}
-		plain = append(plain, text[i])
-	}
-	return string(plain)
-}
-
-// isKey reports whether a whole text is an API key, in any spelling that a credential has.
-func (rs *Rules) isKey(req *Request, text string) bool {
-	fingerprint := rs.secrets.Fingerprint(text)
-	digest := tier.FingerprintDigest(fingerprint)
-	for i := range req.Descriptors {
-		for _, e := range req.Descriptors[i].Entries {
-			if rs.secrets.Is(e.Key) && tier.FingerprintDigest(e.Value) == digest {
-				return true
-			}
-		}
-	}
-	if req.Caller != nil && tier.FingerprintDigest(req.Caller.Fingerprint) == digest {
-		return true
-	}
-	for i := range req.Plain {
-		if strings.Contains(text, req.Plain[i].Key) {
-			return true
-		}
-	}
-	if rs.tiers == nil {
-		return false
-	}
-	a, _ := rs.secrets.Resolve(context.Background(), rs.tiers, fingerprint, "", tier.NoWait)
-	return a.Subject != nil
 }
 
 // maskedAddress returns an address or prefix with 24 bits of IPv4 or 48 bits of IPv6, or an

@@ -279,6 +279,7 @@ type Rules struct {
 	reports bool            // usage reports count as in envoyproxy/ratelimit
 	missing bool            // no rules were loaded yet
 	domains map[string]*domain
+	named   map[string]bool // keys of entries in rules
 	first   *domain // that was added; most rules have only one, which is found sooner so
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
@@ -348,6 +349,7 @@ func NewRules(who Identity) *Rules {
 		away:    who.Elsewhere,
 		share:   who.Tiers != nil && !who.EachUnknownKey,
 		domains: make(map[string]*domain),
+		named:   make(map[string]bool),
 
 		storeError: StoreErrorReported,
 		scopes:     []string{RegionScope},
@@ -497,7 +499,9 @@ func (rs *Rules) Add(r Rule) error {
 	}
 	for _, n := range r.Path {
 		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
+		rs.named[n.Key] = true
 	}
+	rs.named[r.Subject], rs.named[r.Once.Entry] = true, true
 	r.owner = rs
 	if !r.Always && !r.AllowedOnly && r.Once.Entry == "" {
 		if r.reports = rs.reports; !r.reports && !r.Terms.inFlight() {

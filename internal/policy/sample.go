@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -86,6 +87,9 @@ type Holder struct {
 	Values []string
 }
 
+// logWait bounds how long [Rules.Log] waits for a source of tiers.
+const logWait = time.Second
+
 // Log returns the limit of a log of any party, and whose log it is. It asks subjects, or the
 // directory if that is nil, and waits for it as long as ctx allows. It reports false if no rule
 // has the log, or if the limit came with requests.
@@ -101,7 +105,7 @@ func (rs *Rules) Log(ctx context.Context, subjects tier.Resolver, id window.LogI
 	if subjects == nil && rs.tiers != nil {
 		subjects = rs.tiers
 	}
-	p := Account{rules: rs, query: AccountQuery{Subjects: subjects}, left: keyWait}
+	p := Account{rules: rs, query: AccountQuery{Subjects: subjects}, left: logWait}
 	s := p.holderOfLog(ctx, place, name, &h)
 	for _, l := range rs.Sample(place, s) {
 		if l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope {

@@ -21,8 +21,8 @@ import (
 	"github.com/slidegate/slidegate/internal/console"
 	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -102,11 +102,10 @@ func New(o Options) *Console {
 	access := admin.NewAccess(admin.AccessOptions{FreeReads: true, Now: o.Now, Tokens: func() []settings.Token {
 		return []settings.Token{{Name: "read-1", Digest: sha256.Sum256([]byte(ReadToken))}, {Name: "act-1", Digest: sha256.Sum256([]byte(ActToken)), Act: true}}
 	}})
-	rules := policy.NewRules(policy.Identity{Secrets: s.secrets})
 	tierNames := func() []string { return []string{"free", "pro", "enterprise"} }
 	return &Console{Access: access, Secrets: s.secrets, service: s, Console: console.New(console.Options{
 		Insight: s, State: s.state, Active: s.active, Secrets: s.secrets, Tiers: s, TierNames: tierNames,
-		HasKey: func(ctx context.Context, text string) bool { return rules.HasKey(ctx, s, text) }, Explain: s.explain, Access: access, Now: o.Now,
+		Shown: s.shown, Explain: s.explain, Access: access, Now: o.Now,
 	})}
 }
 
@@ -461,6 +460,17 @@ func (s *service) Top(q insight.TopQuery) insight.Top {
 		t.Entries = append(t.Entries, insight.TopEntry{Name: n, Count: uint64(4180*q.Minutes) / uint64(i*i+1), Peak: 1 - float64(i)/100})
 	}
 	return t
+}
+
+// shown hides what no made-up rule names, and API keys.
+func (s *service) shown(e descriptors.Entry) descriptors.Entry {
+	switch {
+	case e.Key == "route":
+		return e
+	case s.secrets.Hides(e.Key):
+		return descriptors.Entry{Key: e.Key, Value: "***"}
+	}
+	return descriptors.Entry{Key: "***", Value: "***"}
 }
 
 func (s *service) explain(_ context.Context, r admin.ExplainRequest) (*admin.Explained, error) {
