@@ -82,20 +82,19 @@ run: build ## build and serve: embedded store, built-in example rules, ready for
 	SLIDEGATE_LOG_FORMAT=$${SLIDEGATE_LOG_FORMAT:-console} exec bin/rls
 
 # RLS and APP are host:port of rls and of the application; by default the application is the
-# HTTP port of rls. ENVOY_CONFIG is another file of envoy/, and ENVOY_BIN another Envoy to use.
-# ENVOY_PORT and ENVOY_ADMIN_PORT are the ports of Envoy.
+# HTTP port of rls. SHAPE is another configuration of rls envoy-config, RLS_BIN another rls to print
+# it, and ENVOY_BIN another Envoy to use. ENVOY_PORT and ENVOY_ADMIN_PORT are the ports of Envoy.
 ENVOY_BIN ?= $(TOOLS)/envoy-$(ENVOY)/bin/envoy
+RLS_BIN ?= bin/rls
 RLS ?= 127.0.0.1:8081
 APP ?= 127.0.0.1:8080
-ENVOY_CONFIG ?= envoy/ratelimit.yaml
+SHAPE ?= ratelimit
 ENVOY_PORT ?= 10000
 ENVOY_ADMIN_PORT ?= 9901
 .PHONY: envoy-run
-envoy-run: $(ENVOY_BIN) ## run Envoy with ENVOY_CONFIG, envoy/ratelimit.yaml by default, on ENVOY_PORT, 10000, in front of what make run serves
-	@at() { host=$${1%:*}; host=$${host#[}; echo "address: \"$${host%]}\", port_value: $${1##*:}"; }; \
-	  exec '$(ENVOY_BIN)' --disable-hot-restart --log-level warn --config-yaml "$$(sed \
-	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" \
-	    -e 's/port_value: 10000/port_value: $(ENVOY_PORT)/' -e 's/port_value: 9901/port_value: $(ENVOY_ADMIN_PORT)/' '$(ENVOY_CONFIG)')"
+envoy-run: $(ENVOY_BIN) $(if $(wildcard $(RLS_BIN)),,build) ## run Envoy with the shape SHAPE of rls envoy-config, ratelimit by default, on ENVOY_PORT, 10000, in front of what make run serves
+	@config=$$('$(RLS_BIN)' envoy-config --shape '$(SHAPE)' --rls '$(RLS)' --upstream '$(APP)' --listener ':$(ENVOY_PORT)' --admin-listener ':$(ENVOY_ADMIN_PORT)') && \
+	  exec '$(ENVOY_BIN)' --disable-hot-restart --log-level warn --config-yaml "$$config"
 
 .PHONY: demo
 demo: build envoy ## show a burst over a window's edge, through Envoy, as table, time line and SVG; draw all policies

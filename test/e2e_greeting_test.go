@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -65,7 +64,7 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 	}
 
 	envoy := typed(ctx, toType[0])
-	envoy.Env = append(os.Environ(), "ENVOY_BIN="+program, fmt.Sprintf("ENVOY_PORT=%d", port), fmt.Sprintf("ENVOY_ADMIN_PORT=%d", port+1))
+	envoy.Env = append(userEnviron(), "ENVOY_BIN="+program, "RLS_BIN="+rls.Path, fmt.Sprintf("ENVOY_PORT=%d", port), fmt.Sprintf("ENVOY_ADMIN_PORT=%d", port+1))
 	var said strings.Builder
 	envoy.Stdout, envoy.Stderr = &said, &said
 	if err := envoy.Start(); err != nil {

@@ -16,11 +16,13 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/slidegate/slidegate/internal/envoyconfig"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestEnvoyAcceptsTheFiles validates the files of envoy/ without changes.
+// TestEnvoyAcceptsTheFiles validates the files of envoy/ without changes, and what rls envoy-config
+// makes of them.
 func TestEnvoyAcceptsTheFiles(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../envoy/*.yaml")
@@ -29,6 +31,22 @@ func TestEnvoyAcceptsTheFiles(t *testing.T) {
 	}
 	for _, file := range files {
 		if file == tlsConfig {
+			file = withCertificates(t, file)
+		}
+		edge.EnvoyAccepts(t, file)
+	}
+	for _, shape := range envoyconfig.Shapes {
+		address := "limits.example:9091"
+		if shape.Name == "sidecar" {
+			address = "unix:///srv/rls.sock"
+		}
+		got := run(t, rulesIn(t, strings.Replace(threeKinds, "domain: edge", "domain: shop", 1)), "",
+			"envoy-config", "--shape", shape.Name, "--rls", address, "--upstream", "unix:///srv/app.sock", "--listener", "[::]:80", "--admin-listener", "[::1]:90")
+		if got.code != 0 || !strings.Contains(got.stdout, `domain: "shop"`) {
+			t.Fatalf("rls envoy-config --shape %s: %+v", shape.Name, got)
+		}
+		file := fileOf(t, "envoy.yaml", got.stdout)
+		if shape.Name == "tls" {
 			file = withCertificates(t, file)
 		}
 		edge.EnvoyAccepts(t, file)

@@ -30,8 +30,8 @@ var layers = [][]string{
 	{"internal/config/envoyfile", "internal/answer", "internal/adapter", "internal/compat/pages", "internal/insight"},
 	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/calendar", "pkg/window/memstore", "pkg/window/redisstore", "pkg/window/calendar"},
-	{"pkg/client", "pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/terminal", "internal/clientaddr", "internal/config/strict"},
-	{"internal/safetext", "internal/docs"},
+	{"pkg/client", "pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/terminal", "internal/clientaddr", "internal/envoyconfig", "internal/config/strict"},
+	{"internal/safetext", "internal/docs", "envoy"},
 }
 
 // only lists prefixes of import paths and the packages that may import them.
@@ -45,7 +45,7 @@ var only = []struct {
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/compat/stats", "internal/daemon"}},
 	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", []string{"internal/compat/stats"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
-	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/ruletests", "internal/config/envoyfile", "internal/config/tiers"}},
+	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/ruletests", "internal/config/envoyfile", "internal/config/tiers", "internal/envoyconfig"}},
 	{"go.opentelemetry.io", "a span is made in one place", []string{"internal/tracing", "internal/daemon"}},
 	{"github.com/apache/datasketches-go", "what is counted for people has a bound", []string{"internal/insight", "internal/replay"}},
 	{"github.com/klauspost/compress", "only access logs are packed", []string{"internal/replay/accesslog"}},

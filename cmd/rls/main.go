@@ -103,7 +103,7 @@ func root() *cobra.Command {
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("configure.md"))
-	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), inspect(c), usageOf(c), reset(c), denials(c), top(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf(), manOf())
+	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), inspect(c), usageOf(c), reset(c), denials(c), top(c), tiers(c), healthcheck(c), ask(c), envoyConfig(c), env(c), versionOf(), manOf())
 	root.SetHelpCommand(helpOf(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

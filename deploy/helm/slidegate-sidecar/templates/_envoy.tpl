@@ -24,10 +24,14 @@ node:
   id: sidecar
   cluster: app
 
+# The admin interface can stop the proxy and print every secret of its configuration: open it on loopback
+# only.
 admin:
   address:
     socket_address: {address: 127.0.0.1, port_value: 9901}
 
+# Without a bound on client connections, a connection flood takes all file descriptors or memory of the proxy,
+# and the rate limits fail with it.
 overload_manager:
   resource_monitors:
   - name: envoy.resource_monitors.global_downstream_max_connections
@@ -40,6 +44,7 @@ static_resources:
   - name: ingress
     address:
       socket_address: {address: 0.0.0.0, port_value: {{ $v.envoy.port }}}
+    # With the default, 1 MiB, slow readers on many connections take the memory of the proxy.
     per_connection_buffer_limit_bytes: 65536
     filter_chains:
     - filters:
@@ -66,8 +71,12 @@ static_resources:
           path_with_escaped_slashes_action: REJECT_REQUEST
 
           common_http_protocol_options:
+            # Many applications read x_api_key and x-api-key as one header. The limits below know only the
+            # second.
             headers_with_underscores_action: REJECT_REQUEST
+            # With 0s, a connection that nobody uses stays for good.
             idle_timeout: 3600s
+          # Slow clients hold memory. So headers must arrive in time, and an idle stream ends.
           request_headers_timeout: 10s
           stream_idle_timeout: 300s
 
@@ -82,6 +91,7 @@ static_resources:
               # Some servers pass x.api.key to a CGI program or to PHP like x-api-key: they replace all
               # characters but letters and digits by "_".
               - remove_on_match: {key_matcher: {safe_regex: {regex: '.*[^a-z0-9_:-].*'}}}
+              # Only a trusted hop may set these headers. Here they come from the client.
               - remove: x-tier
               - remove: x-consumer-id
               # Some frameworks serve the path in these headers instead of the path that Envoy has matched.
@@ -127,6 +137,7 @@ static_resources:
             virtual_hosts:
             - name: app
               domains: ["*"]
+              # Without this line the headers about limits of the application are beside those of rls.
               response_headers_to_remove: [ratelimit, ratelimit-policy]
               # For web pages of other origins: name them, such as [{exact: "https://app.example.com"}]. Envoy then
               # answers their preflights (OPTIONS) itself, without asking rls. Other origins get nothing.
@@ -198,7 +209,9 @@ static_resources:
               # A unix socket needs no time for the network, but rls still waits for its store: keep this
               # above store.timeout (15 ms), as at the edge.
               timeout: 0.05s
+              # With `true` an outage of rls becomes an outage of the service. Now requests pass without a limit.
               failure_mode_deny: false
+              # gRPC clients get RESOURCE_EXHAUSTED. They would retry the default, UNAVAILABLE, at once.
               rate_limited_as_resource_exhausted: true
               # enable_x_ratelimit_headers and enable_retry_after_header stay off: rls sends these headers.
               rate_limit_service:
@@ -249,6 +262,8 @@ static_resources:
           http2_protocol_options:
             # A peer on a socket file cannot vanish without closing it, but it can hang.
             connection_keepalive: {interval: 30s, timeout: 5s}
+    # The default bound is 1024 calls in flight. If rls is slow for a moment, Envoy soon reaches it, and
+    # does not ask rls beyond it.
     circuit_breakers:
       thresholds:
       - priority: DEFAULT
@@ -256,10 +271,12 @@ static_resources:
         max_pending_requests: 8192
         max_requests: 16384
         track_remaining: true
+    # Without them Envoy goes on calling an instance that hangs or drains.
     health_checks:
     - grpc_health_check: {service_name: ""}
       timeout: 0.5s
       interval: 2s
+      # Without traffic Envoy would check only once a minute.
       no_traffic_interval: 2s
       unhealthy_threshold: 2
       healthy_threshold: 1
