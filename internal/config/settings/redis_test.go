@@ -192,7 +192,6 @@ func TestRedisFromFilesAndEnvironment(t *testing.T) {
 		"SLIDEGATE_STORE_REDIS_TLS_CA_FILE=" + cert,
 		"SLIDEGATE_STORE_REDIS_TLS_CERT_FILE=" + cert,
 		"SLIDEGATE_STORE_REDIS_TLS_KEY_FILE=" + key,
-		"SLIDEGATE_STORE_REDIS_BREAKER_PROBE_INTERVAL=1s",
 		"SLIDEGATE_STORE_REPLICAS=3",
 	})
 	if err != nil {
@@ -207,7 +206,6 @@ func TestRedisFromFilesAndEnvironment(t *testing.T) {
 	want.Store.Redis.PasswordFile = password
 	want.Store.Redis.SentinelPassword = "hush-hush"
 	want.Store.Redis.TLS = TLS{CAFile: cert, CertFile: cert, KeyFile: key}
-	want.Store.Redis.Breaker.ProbeInterval = time.Second
 	configtest.Diff(t, want, got, "settings")
 	if files := got.Store.Redis.TLS.Files(); len(files) != 3 {
 		t.Errorf("files: %v", files)

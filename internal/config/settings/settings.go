@@ -24,7 +24,7 @@ type Settings struct {
 	Admin    Admin    `yaml:"admin"`
 	Rules    Rules    `yaml:"rules"`
 	Tiers    Tiers    `yaml:"tiers"`
-	Reload   Reload   `yaml:"reload"`
+	Reload   Reload   `yaml:"-"` // yaml:"-": a fixed value that only tests change
 	Store    Store    `yaml:"store"`
 	Headers  Headers  `yaml:"headers"`
 	Metadata Metadata `yaml:"metadata"`
@@ -46,12 +46,12 @@ type GRPC struct {
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS                  ServerTLS     `yaml:"tls"`
 	Transport            string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
-	MaxMessageBytes      int           `yaml:"max_message_bytes" range:"1024 67108864" doc:"largest message; a larger one is denied, and with grpc.transport standard RESOURCE_EXHAUSTED lets it pass Envoy. Keep it above Envoy's largest header, times the descriptors that hold it"`
-	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" range:"1 1048576" doc:"calls in flight on one connection"`
-	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" range:"1ms 24h" doc:"shortest time between two pings of a client; a client that pings more often is disconnected"`
-	KeepaliveTime        time.Duration `yaml:"keepalive_time" range:"1s 400d" doc:"how long a client may be silent before the server sends it a ping"`
-	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" range:"100ms 24h" doc:"how long the answer to that ping may take; then the client is disconnected"`
-	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" range:"0 1s 400d" doc:"how long a connection without calls stays open; 0s: no bound"`
+	MaxMessageBytes      int           `yaml:"-"`
+	MaxConcurrentStreams int           `yaml:"-"`
+	KeepaliveMinTime     time.Duration `yaml:"-"`
+	KeepaliveTime        time.Duration `yaml:"-"`
+	KeepaliveTimeout     time.Duration `yaml:"-"`
+	MaxConnectionIdle    time.Duration `yaml:"-"`
 	MaxConnectionAge     time.Duration `yaml:"max_connection_age" range:"0 1s 400d" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
 }
 
@@ -94,8 +94,8 @@ type Admin struct {
 
 // Insight says what a process keeps of denials, for the admin port.
 type Insight struct {
-	Denials         int `yaml:"denials" range:"0 1 100_000" doc:"how many denials a process keeps for /v1/denials and the console; 0: none, and no tops"`
-	PerSecond       int `yaml:"per_second" range:"1 100_000" doc:"how many denials a second are recorded. Above that a sample is, which counts for the others"`
+	Denials         int `yaml:"-"`
+	PerSecond       int `yaml:"-"`
 	LoggedPerSecond int `yaml:"logged_per_second" range:"0 1 10_000" doc:"how many denials a second rls logs at level info; the next line says how many were left out. 0: none"`
 }
 
@@ -153,7 +153,7 @@ type ClientTLS struct {
 
 // Reload says how changes of files are noticed.
 type Reload struct {
-	Interval time.Duration `yaml:"interval" range:"0 10ms 24h" doc:"how often rls checks the files of rules and tiers, besides events of the file system; 0s: events only"`
+	Interval time.Duration `yaml:"-"`
 }
 
 // The stores.
@@ -175,7 +175,7 @@ type Store struct {
 	Replicas      int           `yaml:"replicas" range:"1 100_000" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit. With store.peers: the least number"`
 	Peers         string        `yaml:"peers" doc:"redis store: a DNS name with one address for each instance, such as a headless Service of Kubernetes; rls counts them. Empty: store.replicas is the number"`
 	PeersInterval time.Duration `yaml:"peers_interval" range:"1s 1h" doc:"how often rls counts the addresses of store.peers"`
-	LocalKeys     int           `yaml:"local_keys" range:"0 100_000_000" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
+	LocalKeys     int           `yaml:"-"`
 	Memory        Memory        `yaml:"memory"`
 	Redis         RedisStore    `yaml:"redis"`
 	Scopes        Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout, replicas and redis with the settings of store.redis"`
@@ -196,10 +196,10 @@ func (m *Memory) Bounds() (maxKeys int, maxBytes int64) {
 // RedisStore is the redis store.
 type RedisStore struct {
 	Redis
-	MaxWaiting int `yaml:"max_waiting" range:"0 1_000_000" doc:"most requests that wait for one server; if one more comes, on_store_error decides the newest of the lowest priority at once. 0: any number"`
+	MaxWaiting int `yaml:"-"`
 	// MaxLogSlots is at least window.ExactHits + 2, which a rule without a precision needs.
-	MaxLogSlots int     `yaml:"max_log_slots" range:"10_002 50_000_000" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
-	Breaker     Breaker `yaml:"breaker"`
+	MaxLogSlots int     `yaml:"-"`
+	Breaker     Breaker `yaml:"-"`
 }
 
 // Redis says how to connect to Redis.
@@ -219,8 +219,8 @@ type Redis struct {
 
 // Breaker stops asking a server that does not decide.
 type Breaker struct {
-	Failures      int           `yaml:"failures" range:"1 1000" doc:"failures in a row after which rls stops asking a server"`
-	ProbeInterval time.Duration `yaml:"probe_interval" range:"10ms 1m" doc:"how often rls then checks the server, until it answers again"`
+	Failures      int           `yaml:"-"`
+	ProbeInterval time.Duration `yaml:"-"`
 }
 
 // Metadata says what is in the dynamic metadata of answers, besides the verdict.
@@ -276,8 +276,8 @@ type Log struct {
 type Compare struct {
 	Address     string        `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
 	Share       Ratio         `yaml:"share" doc:"the share of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
-	Timeout     time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of its answer"`
-	MaxInFlight int           `yaml:"max_in_flight" range:"1 10_000" doc:"most calls that wait for its answer; further ones are not compared"`
+	Timeout     time.Duration `yaml:"-"`
+	MaxInFlight int           `yaml:"-"`
 	TLS         ClientTLS     `yaml:"tls"`
 }
 
@@ -498,8 +498,17 @@ type place struct {
 	path string
 }
 
+// tunable returns further values that variables can set. Nil, but in the build of rls for
+// end-to-end tests.
+var tunable func(*Settings) map[string]any
+
 // index finds all settings by their paths.
 func (l *settingsLoader) index() {
+	if tunable != nil {
+		for path, value := range tunable(&l.settings) {
+			l.values[path] = reflect.ValueOf(value).Elem()
+		}
+	}
 	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) { l.values[path] = v })
 }
 
@@ -516,7 +525,7 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 	if len(docs) == 0 || strict.Root(docs[0]) == nil {
 		return // all comments: everything at its default
 	}
-	d := &strict.Decoder{File: file, Report: l.report, Lines: make(map[string]int)}
+	d := &strict.Decoder{File: file, Report: l.report, Lines: make(map[string]int), Gone: adviceFor}
 	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&l.settings).Elem(), nil)
 	for path, line := range d.Lines {
 		l.places[path] = place{file, line, path}
@@ -543,9 +552,11 @@ func (l *settingsLoader) readEnviron(environ []string) {
 		if !ok {
 			switch {
 			case kubernetes.MatchString(variable):
-			case name == envName(lookupsPerSecond):
-				l.report.Addf(environment, 0, name, "%s", lookupsGone)
 			default:
+				if advice, gone := adviceForVariable(name); gone {
+					l.report.Addf(environment, 0, name, "%s", advice)
+					continue
+				}
 				l.report.Addf(environment, 0, strict.Quoteless(name), "unknown variable%s", strict.DidYouMean(name, names))
 			}
 			continue

@@ -115,7 +115,6 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 		"SLIDEGATE_HTTP_ADDRESS=",
 		"SLIDEGATE_SECRETS_ENTRIES= api_key , token ",
 		"SLIDEGATE_DRAIN_NOT_SERVING=true",
-		"SLIDEGATE_RELOAD_INTERVAL=0",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +127,6 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 	want.Headers.Styles = []string{StyleDraft03, StyleXRateLimit}
 	want.Secrets.Entries = []string{"api_key", "token"}
 	want.Drain.NotServing = true
-	want.Reload.Interval = 0
 	configtest.Diff(t, want, got, "settings")
 }
 
@@ -138,8 +136,8 @@ func TestLoadSettingsTellsAllProblemsOfFileAndEnvironment(t *testing.T) {
 		"SLIDEGATE_STORE_TIMOUT=1s",
 		"SLIDEGATE_STORE_TYPE=tape",
 		"SLIDEGATE_DRAIN_DELAY=15",
-		"SLIDEGATE_GRPC_MAX_MESSAGE_BYTES=-1",
-		"SLIDEGATE_GRPC_MAX_CONCURRENT_STREAMS=",
+		"SLIDEGATE_STORE_MEMORY_MAX_BYTES=-1",
+		"SLIDEGATE_METRICS_MAX_DETAIL_SERIES=",
 		"SLIDEGATE_DRAIN_NOT_SERVING=maybe",
 		"SLIDEGATE_SECRETS_KEY=hush",
 		"SLIDEGATE_GRPC_PORT=8081",
@@ -150,11 +148,11 @@ FILE:3: store.timeout: 1h0m0s is not between 1ms and 10s
 FILE:6: log.level: "loud" is not one of debug, info, warn, error
 environment: SLIDEGATE_STORE_TIMOUT: unknown variable, did you mean "SLIDEGATE_STORE_TIMEOUT"?
 environment: SLIDEGATE_DRAIN_DELAY: "15" has no unit: write 15s or 15ms
-environment: SLIDEGATE_GRPC_MAX_MESSAGE_BYTES: "-1" is negative
-environment: SLIDEGATE_GRPC_MAX_CONCURRENT_STREAMS: expected a whole number, got ""
+environment: SLIDEGATE_STORE_MEMORY_MAX_BYTES: "-1" is negative
+environment: SLIDEGATE_METRICS_MAX_DETAIL_SERIES: expected a whole number, got ""
 environment: SLIDEGATE_DRAIN_NOT_SERVING: expected true or false, got "maybe"
 environment: SLIDEGATE_GRPC_PORT: unknown variable, did you mean "SLIDEGATE_GRPC_TRANSPORT"?
-environment: SLIDEGATE_TIERS_LOOKUPS_PER_SECOND: no setting any more: look-ups are bounded by how many are under way; remove it
+environment: SLIDEGATE_TIERS_LOOKUPS_PER_SECOND: no setting any more: remove it: the number of look-ups under way is bounded
 environment: SLIDEGATE_STORE_TYPE: "tape" is not one of memory, redis
 environment: SLIDEGATE_SECRETS_KEY: the secret has fewer than 16 bytes
 `, "FILE", file)

@@ -44,41 +44,27 @@ type Tiers struct {
 	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
 	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (limits of the default tier, each by itself) or deny (429 with Retry-After). An authorization fails in either case"`
 	Wait         time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
-	Timeout      time.Duration `yaml:"timeout" range:"1ms 1m" doc:"time limit of one look-up"`
+	Timeout      time.Duration `yaml:"-"`
 	Cache        TiersCache    `yaml:"cache"`
-	Breaker      TiersBreaker  `yaml:"breaker"`
+	Breaker      TiersBreaker  `yaml:"-"`
 	Redis        TiersRedis    `yaml:"redis"`
 	Postgres     TiersPostgres `yaml:"postgres"`
 	HTTP         TiersHTTP     `yaml:"http"`
 }
 
-// lookupsPerSecond is a setting of earlier versions.
-const (
-	lookupsPerSecond = "tiers.lookups_per_second"
-	lookupsGone      = "no setting any more: look-ups are bounded by how many are under way; remove it"
-)
-
-// AdviseKey implements [strict.KeyAdviser].
-func (Tiers) AdviseKey(key string) (a strict.KeyAdvice) {
-	if "tiers."+key == lookupsPerSecond {
-		a.Message = key + ": " + lookupsGone
-	}
-	return a
-}
-
 // TiersCache bounds the cache of a source's answers.
 type TiersCache struct {
 	Subjects   int           `yaml:"subjects" range:"1 100_000_000" doc:"most remembered API keys with a subject"`
-	Unknown    int           `yaml:"unknown" range:"1 100_000_000" doc:"most remembered API keys without a subject"`
+	Unknown    int           `yaml:"-"`
 	TTL        time.Duration `yaml:"ttl" range:"10ms 24h" doc:"how long a remembered subject counts before rls asks again"`
-	UnknownTTL time.Duration `yaml:"unknown_ttl" range:"10ms 24h" doc:"how long rls remembers that an API key has no subject"`
+	UnknownTTL time.Duration `yaml:"-"`
 	Stale      time.Duration `yaml:"stale" range:"0 400d" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
 }
 
 // TiersBreaker stops asking a source that does not answer.
 type TiersBreaker struct {
-	Failures int           `yaml:"failures" range:"1 1000" doc:"failures in a row after which rls stops asking the source"`
-	Retry    time.Duration `yaml:"retry" range:"10ms 1h" doc:"the time until rls asks again"`
+	Failures int           `yaml:"-"`
+	Retry    time.Duration `yaml:"-"`
 }
 
 // TiersRedis is the Redis with the subjects. It may be another than that of the store.
@@ -155,7 +141,7 @@ type TiersHTTP struct {
 	Send      string  `yaml:"send" oneof:"digest key" doc:"digest, or key for the API key itself, which requires post and https"`
 	Token     Secret  `yaml:"token" doc:"sent as Authorization: Bearer"`
 	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again. Set only one of the two"`
-	MaxBytes  int     `yaml:"max_bytes" range:"1024 16_777_216" doc:"largest answer"`
+	MaxBytes  int     `yaml:"-"`
 	TLS       TLS     `yaml:"tls"`
 }
 
@@ -201,10 +187,8 @@ func (l *settingsLoader) tiers() {
 	switch {
 	case t.Wait < 0:
 		l.problem("tiers.wait", "%v is negative", t.Wait)
-	case t.Wait > t.Timeout && l.given("tiers.wait", "tiers.timeout") == "tiers.wait":
-		l.problem("tiers.wait", "%v is longer than tiers.timeout, %v", t.Wait, t.Timeout)
 	case t.Wait > t.Timeout:
-		l.problem("tiers.timeout", "%v is shorter than tiers.wait, %v", t.Timeout, t.Wait)
+		l.problem("tiers.wait", "%v is above %v, the time limit of a look-up", t.Wait, t.Timeout)
 	}
 
 	l.redisConnection("tiers.redis", &t.Redis.Redis)

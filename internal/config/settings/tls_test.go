@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
@@ -54,21 +53,4 @@ func TestServerTLS(t *testing.T) {
 			t.Errorf("%+v: got %d certificates, clients %v of %v, version %x", c.tls, len(got.Certificates), got.ClientAuth, got.ClientCAs, got.MinVersion)
 		}
 	}
-}
-
-// TestTransportAndKeepalive reads the settings of connections from the environment.
-func TestTransportAndKeepalive(t *testing.T) {
-	got, _, err := Load("", []string{
-		"SLIDEGATE_GRPC_TRANSPORT=unary",
-		"SLIDEGATE_GRPC_KEEPALIVE_TIME=1m",
-		"SLIDEGATE_GRPC_KEEPALIVE_TIMEOUT=5s",
-		"SLIDEGATE_GRPC_MAX_CONNECTION_IDLE=1h",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Default()
-	want.GRPC.Transport = TransportUnary
-	want.GRPC.KeepaliveTime, want.GRPC.KeepaliveTimeout, want.GRPC.MaxConnectionIdle = time.Minute, 5*time.Second, time.Hour
-	configtest.Diff(t, want, got, "settings")
 }

@@ -87,6 +87,8 @@ type Decoder struct {
 	// with null is not set, quotes of numbers and truth values do not count, a number or a truth value
 	// can be the value of a message with the one key value, and a list can be its one item.
 	Proto bool
+	// Gone returns what to do instead of a key of an earlier version, by its path. Nil: there is none.
+	Gone func(path string) (advice string, ok bool)
 	// Lines gets the line of every scalar and list by its path. Nil: no lines are kept.
 	Lines map[string]int
 
@@ -451,6 +453,12 @@ func (d *Decoder) unknown(kv pair, v reflect.Value, keys []Key, p *Path) {
 	names := make([]string, len(keys))
 	for i, k := range keys {
 		names[i] = k.Name
+	}
+	if d.Gone != nil {
+		if advice, gone := d.Gone(d.Render(d.below(kv, p))); gone {
+			d.keyProblem(kv.key, p, Quote(kv.name)+" is "+advice)
+			return
+		}
 	}
 	var advice KeyAdvice
 	if j, ok := v.Addr().Interface().(KeyAdviser); ok {
@@ -823,7 +831,7 @@ func KeysOf(t reflect.Type) []Key {
 	}
 	var all []Key
 	for _, f := range reflect.VisibleFields(t) {
-		if name, options, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" {
+		if name, options, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" && name != "-" {
 			all = append(all, Key{name, f, options == "required"})
 		}
 	}

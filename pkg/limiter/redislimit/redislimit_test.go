@@ -203,7 +203,7 @@ func TestScopeAway(t *testing.T) {
 	redis := servers.StartRedis(t)
 	settings := []string{
 		"SLIDEGATE_STORE_TYPE=redis", "SLIDEGATE_STORE_REDIS_URL=redis://" + redis.Addr(), "SLIDEGATE_STORE_TIMEOUT=700ms",
-		"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL=redis://127.0.0.1:1", "SLIDEGATE_STORE_SCOPES_GLOBAL_REPLICAS=3", "SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_BREAKER_FAILURES=1",
+		"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL=redis://127.0.0.1:1", "SLIDEGATE_STORE_SCOPES_GLOBAL_REPLICAS=3",
 	}
 	heard := make(chan string, 100)
 	store, err := redislimit.Open(redislimit.Options{Environ: settings, Changed: func(server string, _ error) { heard <- server }})
@@ -226,6 +226,11 @@ func TestScopeAway(t *testing.T) {
 		d, err := l.Allow(t.Context(), limiter.One("shop", tt.key, "k"))
 		if got := fmt.Sprint(d.Allowed, d.Degraded); err != nil || got != tt.want {
 			t.Errorf("request %d, %s: allowed and degraded %s, want %s: %v", i, tt.key, got, tt.want, err)
+		}
+	}
+	for range 5 { // as many failures open the breaker
+		if _, err := l.Allow(t.Context(), limiter.One("shop", "api_key", "k")); err != nil {
+			t.Error(err)
 		}
 	}
 	if server := <-heard; server != "global 127.0.0.1:1" {
@@ -296,7 +301,7 @@ func TestChanged(t *testing.T) {
 	redis := servers.StartRedis(t)
 	heard := make(chan error, 100)
 	l, _ := newLimiter(t, redislimit.Options{
-		URL: "redis://" + redis.Addr(), Environ: []string{"SLIDEGATE_STORE_REDIS_BREAKER_FAILURES=1", "SLIDEGATE_STORE_REDIS_BREAKER_PROBE_INTERVAL=10ms"},
+		URL:     "redis://" + redis.Addr(),
 		Timeout: time.Second, Replicas: 2, Changed: func(_ string, err error) { heard <- err },
 	})
 	redis.Stop()
