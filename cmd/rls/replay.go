@@ -465,10 +465,3 @@ func (c *sourceCount) Next() (*accesslog.Record, error) {
 	c.told.Add(1)
 	return c.reader.Next()
 }
-
-// Batch implements [replay.Batcher].
-func (c *sourceCount) Batch(most int) ([]accesslog.Record, error) {
-	records, err := c.reader.Batch(most)
-	c.told.Add(uint64(len(records)))
-	return records, err
-}

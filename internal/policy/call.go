@@ -91,23 +91,6 @@ func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) 
 	return c.step == isDecided, c.err
 }
 
-// Prepare does what [Call.Decide] does before it asks the store, and returns the checks. Decide then
-// goes on from there. So a caller that knows the next requests can prepare them ahead, in their
-// order, and decide later. Prepare returns false if that could change a verdict: it depends on the
-// time or on requests before. Such a request has to begin anew when its turn comes.
-func (c *Call) Prepare(ctx context.Context) (checks []window.Check, ok bool) {
-	if c.step != isBegun || c.req.Ending != "" || !c.prepare(ctx, window.MayWait) {
-		return nil, false
-	}
-	for i := range c.checks {
-		if c.checks[i].Limit.Policy == window.Calendar {
-			return nil, false // the period depends on the time
-		}
-	}
-	c.step = isPrepared
-	return c.checks, true
-}
-
 // finish notes that the request is decided.
 func (c *Call) finish(ctx context.Context, err error) {
 	c.step, c.err = isDecided, err

@@ -25,7 +25,6 @@ type drawn struct {
 	fails     bool // the store
 	waits     bool // Decide is called without waiting first
 	begins    bool // the request is left after that
-	prepares  bool // Prepare is called first
 	forgets   bool // the request is forgotten before the next one begins
 	unwaiting map[string]bool
 }
@@ -156,7 +155,7 @@ func TestReusedEqualsFresh(t *testing.T) {
 		for range rapid.IntRange(1, most).Draw(rt, "requests") {
 			step := drawn{
 				request: drawRequest(rt), fails: rapid.IntRange(0, 5).Draw(rt, "fails") == 0, waits: rapid.Bool().Draw(rt, "waits"), begins: rapid.IntRange(0, 4).Draw(rt, "begins") == 0,
-				prepares: rapid.IntRange(0, 4).Draw(rt, "prepares") == 0, forgets: rapid.Bool().Draw(rt, "forgets"), unwaiting: make(map[string]bool),
+				forgets: rapid.Bool().Draw(rt, "forgets"), unwaiting: make(map[string]bool),
 			}
 			for _, key := range []string{"acme-key", "hobby-key", "own-key"} {
 				step.unwaiting[secrets.Digest(key)] = rapid.Bool().Draw(rt, "held")
@@ -186,12 +185,6 @@ func TestReusedEqualsFresh(t *testing.T) {
 func decideStep(c *Call, decider *Decider, step *drawn) string {
 	decider.Begin(c, step.request())
 	out := ""
-	if step.prepares {
-		checks, ok := c.Prepare(context.Background())
-		if out += fmt.Sprint("prepared ", ok, " ", withoutStreams(checks), "\n"); !ok {
-			decider.Begin(c, step.request())
-		}
-	}
 	decided, err := c.Decide(context.Background(), window.NoWait)
 	out += fmt.Sprint("without waiting: ", decided, " ", err, "\n")
 	if decided || !step.begins {

@@ -18,11 +18,6 @@
 //
 // The result is a [Report]. A [Condition] is a bound on one figure of it.
 //
-// Run takes up to 32 records at once. It describes and prepares all of them, and lets the store
-// read their logs together, before it decides them in their order. Some requests depend on those
-// before them by more than their logs: those with a limit in flight, a period of a calendar, a cost
-// of 0 or a question at the end. From the first such request on, Run prepares none.
-//
 // # Memory
 //
 // A timeline sweeps its store by its own clock: it holds about twice the logs in which something

@@ -55,16 +55,14 @@ type Engine struct {
 		last uint64 // the request that was counted last
 	}
 
-	asking    // what is asked about the request
-	slots     [ahead]asking
-	place     int // of asking in slots, and of its calls
-	touched   []*window.Check
-	keeps     bool // questions stay valid while requests are prepared
-	dependent bool // a request depended on those before it, so no more are prepared
-	single    [1]accesslog.Record
-	newly     *tops
-	freed     *tops
-	whatIf    *whatIf // nil: no limits are varied
+	// What Envoy asks about the request, and the same as the policy takes it. before is for the rules
+	// to compare with, whose descriptors are copies: rules remove an idempotency key that they do not
+	// know from a descriptor.
+	questions     []Question
+	asked, before []policy.Request
+	copies        []policy.Descriptor
+	newly, freed  *tops
+	whatIf        *whatIf // nil: no limits are varied
 }
 
 // NewEngine returns an engine that has decided nothing.
@@ -81,10 +79,6 @@ func NewEngine(o EngineOptions) *Engine {
 	if o.WhatIf != nil {
 		e.whatIf = newWhatIf(o.Rules, e.now.tally, o.WhatIf)
 		e.now.whatIf = e.whatIf
-	}
-	if k, ok := o.Describer.(Keeper); ok {
-		k.Keep(ahead)
-		e.keeps = true
 	}
 	return e
 }
@@ -106,13 +100,6 @@ type Source interface {
 	Next() (*accesslog.Record, error)
 }
 
-// A Batcher is a source that gives several records at once.
-type Batcher interface {
-	Source
-	// Batch returns the next records, at least one and at most so many, valid until the next call.
-	Batch(most int) ([]accesslog.Record, error)
-}
-
 // cancelEvery is how many requests are decided between two looks at the context.
 const cancelEvery = 1024
 
@@ -127,20 +114,16 @@ func (e *Engine) Run(ctx context.Context, from Source) error {
 			}
 			looked = 0
 		}
-		records, err := e.batch(from)
+		r, err := from.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		looked += len(records)
-		e.prepare(deciding, records)
-		for i := range records {
-			r := &records[i]
-			if err := e.decide(deciding, r, i); err != nil {
-				return fmt.Errorf("%s: %w", e.placeOf(r), err)
-			}
+		looked++
+		if err := e.Add(deciding, r); err != nil {
+			return fmt.Errorf("%s: %w", e.placeOf(r), err)
 		}
 	}
 }
@@ -207,18 +190,11 @@ func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
 // Add decides a request. An error says why the rules cannot decide it, or that its decision cannot
 // be written.
 func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
-	e.unprepare()
-	e.describe(r, 0)
-	return e.decide(ctx, r, 0)
-}
-
-// decide decides a request that is described in a place.
-func (e *Engine) decide(ctx context.Context, r *accesslog.Record, place int) error {
 	if err := e.end(ctx, r.At); err != nil {
 		return err
 	}
 	e.number++
-	e.asking, e.place = e.slots[place], place
+	e.describe(r)
 	if e.whatIf != nil && e.whatIf.search {
 		return e.look(ctx, r)
 	}
@@ -248,6 +224,24 @@ func (e *Engine) decide(ctx context.Context, r *accesslog.Record, place int) err
 		return e.o.Decisions.add(r, &got, &was, e.was != nil)
 	}
 	return nil
+}
+
+// describe finds what Envoy asks about a request.
+func (e *Engine) describe(r *accesslog.Record) {
+	e.questions, e.asked = e.o.Describer.Describe(e.questions[:0], r), e.asked[:0]
+	for i := range e.questions {
+		q := &e.questions[i]
+		e.asked = append(e.asked, policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)})
+	}
+	if e.was == nil {
+		return
+	}
+	e.before, e.copies = append(e.before[:0], e.asked...), e.copies[:0]
+	for i := range e.before {
+		begin := len(e.copies)
+		e.copies = append(e.copies, e.before[i].Descriptors...) // if it grows, the older ones stay in the memory before
+		e.before[i].Descriptors = e.copies[begin:]
+	}
 }
 
 // compare counts a request that the two sides decide differently.
@@ -452,7 +446,10 @@ func (s *side) caller(q *Question) *tier.Subject {
 // it does ask at the end what the filter that denied asks then.
 func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, counts bool) (o outcome, err error) {
 	o.allowed = true
-	missing, asked := false, e.of(e, s)
+	missing, asked := false, e.asked
+	if s == e.was {
+		asked = e.before
+	}
 	for i := range e.questions {
 		q := &e.questions[i]
 		if q.AtEnd {
@@ -470,7 +467,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			s.best = *o.limit
 			o.limit = &s.best
 		}
-		v, err := s.timeline.decide(ctx, r.At, &asked[i], caller, e.place)
+		v, err := s.timeline.decide(ctx, r.At, &asked[i], caller)
 		if err != nil {
 			return o, err
 		}
@@ -562,7 +559,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	if s.whatIf != nil && s.whatIf.search {
 		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)
 	}
-	v, err := s.timeline.decide(ctx, end.at, req, s.caller(q), ahead)
+	v, err := s.timeline.decide(ctx, end.at, req, s.caller(q))
 	if err != nil {
 		return err
 	}

@@ -368,10 +368,8 @@ func TestEngineAgainst(t *testing.T) {
 	}
 }
 
-// attempts describes requests by a tenant and an idempotency key. Its questions stay valid.
+// attempts describes requests by a tenant and an idempotency key.
 type attempts struct{ fields }
-
-func (*attempts) Keep(int) {}
 
 func (f *attempts) Describe(dst []Question, r *accesslog.Record) []Question {
 	d := descriptors.Descriptor{{Key: "tenant", Value: string(r.Values[0].Text)}, {Key: "attempt", Value: string(r.Values[1].Text)}}
@@ -386,27 +384,13 @@ func TestEngineAgainstOnce(t *testing.T) {
 		return r
 	}
 	plain, other := limited("tenant", per(1, time.Minute)), once(limited("other", per(1, time.Minute)))
-	for _, together := range []bool{false, true} {
-		from := new(records)
-		for i := range 40 {
-			from.add(time.Duration(i)*time.Second, fmt.Sprint(i/2), "same")
-		}
-		e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, plain, other), Against: rulesOf(t, nil, once(plain), other), Describer: &attempts{fields{keys: []string{"tenant", "attempt"}}}})
-		defer e.Close()
-		var source Source = from
-		if together {
-			source = batched{from, rand.New(rand.NewPCG(7, 7))}
-		}
-		if err := e.Run(t.Context(), source); err != nil {
-			t.Fatal(err)
-		}
-		r, err := e.Report(t.Context(), Logs{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a := r.Against; r.Denied != 20 || a.Denied != 0 || a.NewlyDenied != 20 {
-			t.Errorf("prepared together %v: %d are denied, and %+v, want 20 that are newly denied", together, r.Denied, a)
-		}
+	from := new(records)
+	for i := range 40 {
+		from.add(time.Duration(i)*time.Second, fmt.Sprint(i/2), "same")
+	}
+	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, plain, other), Against: rulesOf(t, nil, once(plain), other), Describer: &attempts{fields{keys: []string{"tenant", "attempt"}}}}, from)
+	if a := r.Against; r.Denied != 20 || a.Denied != 0 || a.NewlyDenied != 20 {
+		t.Errorf("%d are denied, and %+v, want 20 that are newly denied", r.Denied, a)
 	}
 }
 

@@ -29,12 +29,6 @@ type Describer interface {
 	Untold() []Untold
 }
 
-// A Keeper is a Describer whose questions can stay valid longer.
-type Keeper interface {
-	// Keep makes the questions of the last so many requests valid.
-	Keep(requests int)
-}
-
 // An Untold is an attribute that decides descriptors, and that a log does not have.
 type Untold struct {
 	Attribute accesslog.Attribute `json:"attribute"`

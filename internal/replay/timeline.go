@@ -52,16 +52,15 @@ func (t *Timeline) Close() error { return t.store.Close() }
 // Decide decides a request at a time since 1970-01-01 UTC. If at is before the time of the last
 // request, the request is decided at the time of the last one. For the rest see [Live.Decide].
 func (t *Timeline) Decide(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
-	return t.decide(ctx, at, &req, caller, ahead)
+	return t.decide(ctx, at, &req, caller)
 }
 
-// decide decides a request that may be prepared in a place.
-func (t *Timeline) decide(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject, place int) (*policy.Verdict, error) {
+func (t *Timeline) decide(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
 	t.now = max(t.now, at)
 	if t.look--; t.look <= 0 {
 		t.sweep()
 	}
-	return t.Live.decide(ctx, req, caller, place)
+	return t.Live.decide(ctx, req, caller)
 }
 
 // sweep drops expired logs when the store has twice as many logs as after the last sweep. So the
@@ -84,12 +83,9 @@ func (t *Timeline) Evicted() uint64 { return t.store.Stats().Evicted }
 // nothing but hits. It is not safe for concurrent use.
 type Live struct {
 	decider *policy.Decider
-	// calls are those of the requests that are prepared, and one for all others.
-	calls    [ahead + 1]policy.Call
-	prepared [ahead + 1]bool
-	call     *policy.Call // of the last request
-	rules    *policy.Rules
-	caller   *tier.Subject // of the request that is decided; nil: its keys say who calls
+	call    policy.Call // of the last request
+	rules   *policy.Rules
+	caller  *tier.Subject // of the request that is decided; nil: its keys say who calls
 }
 
 // NewLive returns a Live of rules and a store.
@@ -114,27 +110,12 @@ func newLive(rules *policy.Rules, store window.Store, clock func() time.Duration
 // request. The verdict is valid until the next Decide. An error says why the rules could not
 // decide.
 func (l *Live) Decide(ctx context.Context, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
-	return l.decide(ctx, &req, caller, ahead)
+	return l.decide(ctx, &req, caller)
 }
 
-// prepare prepares a request in a place, to be decided there. It returns false if the request cannot
-// be prepared.
-func (l *Live) prepare(ctx context.Context, req *policy.Request, caller *tier.Subject, place int) (checks []window.Check, ok bool) {
+func (l *Live) decide(ctx context.Context, req *policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
 	l.caller = caller
-	l.decider.Begin(&l.calls[place], *req)
-	checks, ok = l.calls[place].Prepare(ctx)
-	l.prepared[place] = ok
-	return checks, ok
-}
-
-func (l *Live) decide(ctx context.Context, req *policy.Request, caller *tier.Subject, place int) (*policy.Verdict, error) {
-	l.call = &l.calls[place]
-	if l.prepared[place] {
-		l.prepared[place] = false
-	} else {
-		l.caller = caller
-		l.decider.Begin(l.call, *req)
-	}
+	l.decider.Begin(&l.call, *req)
 	if _, err := l.call.Decide(ctx, window.MayWait); err != nil {
 		return nil, fmt.Errorf("deciding a request of domain %s: %w", req.Domain, err)
 	}

@@ -468,15 +468,6 @@ func (f *file) run() {
 	defer close(f.gone)
 	defer close(f.batches)
 	l := &lines{r: f.stream}
-	if f.unpack != nil {
-		least := 1
-		if f.size >= 0 {
-			least = aheadBytes // a regular file does not wait
-		}
-		unpacked := newAhead(f.stream, least, f.done)
-		defer func() { <-unpacked.gone }() // nothing else reads the file then
-		l.r = unpacked
-	}
 	b := f.empty()
 	var number int64
 	for {

@@ -23,10 +23,7 @@ type jsonParser struct {
 }
 
 // A jsonLevel is what is wanted of one object.
-type jsonLevel struct {
-	fields   map[string]*jsonField
-	template jsonTemplate
-}
+type jsonLevel struct{ fields map[string]*jsonField }
 
 // A jsonField is what is wanted of the value of one name.
 type jsonField struct {
@@ -107,28 +104,7 @@ func (p *jsonParser) object(b []byte, i int, level *jsonLevel, depth int) int {
 	if depth > maxDepth {
 		return p.stop(i)
 	}
-	if level == nil {
-		return p.members(b, i, true, nil, nil, depth)
-	}
-	t := &level.template
-	if t.due() {
-		t.begin()
-		end := p.members(b, i, true, level, t, depth)
-		t.end(b, i, end)
-		return end
-	}
-	end, more := p.follow(b, i, t, depth)
-	if more {
-		end = p.members(b, end, end == i, level, nil, depth)
-	}
-	return end
-}
-
-// members reads the members of an object from i on, which is behind its brace if first is true, else
-// behind a value. It returns the index behind the object, or -1. The template, unless it is nil,
-// learns the members.
-func (p *jsonParser) members(b []byte, i int, first bool, level *jsonLevel, learns *jsonTemplate, depth int) int {
-	for ; ; first = false {
+	for first := true; ; first = false {
 		i = skipSpace(b, i)
 		switch {
 		case i >= len(b):
@@ -161,23 +137,15 @@ func (p *jsonParser) members(b []byte, i int, first bool, level *jsonLevel, lear
 		default:
 			field = level.fields[string(b[name:end-1])]
 		}
-		value := i
-		if i = p.value(b, i, field, depth); i < 0 {
+		if field == nil {
+			i = p.skip(b, i, depth)
+		} else {
+			i = p.keep(b, i, field, depth)
+		}
+		if i < 0 {
 			return -1
 		}
-		if learns != nil {
-			learns.learn(b, value, i, field)
-		}
 	}
-}
-
-// value reads the value of a member, of which nothing is wanted if field is nil. It returns the index
-// behind it, or -1.
-func (p *jsonParser) value(b []byte, i int, field *jsonField, depth int) int {
-	if field == nil {
-		return p.skip(b, i, depth)
-	}
-	return p.keep(b, i, field, depth)
 }
 
 // text finds the end of a string whose quote is before i. It returns the index behind the quote

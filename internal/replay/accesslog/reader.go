@@ -91,14 +91,13 @@ type Reader struct {
 	reorder int64
 	maxHeld int64
 
-	given   int64 // the time of the last record
-	records []Record
-	wants   int
-	stats   Stats
-	errs    []error
-	read    atomic.Int64
-	total   int64
-	closed  bool
+	given  int64 // the time of the last record
+	record Record
+	stats  Stats
+	errs   []error
+	read   atomic.Int64
+	total  int64
+	closed bool
 }
 
 // Open opens logs and finds out their formats. It reports everything that is wrong with them at
@@ -121,7 +120,7 @@ func Open(o Options) (*Reader, error) {
 	if r.maxHeld <= 0 {
 		r.maxHeld = defaultMaxHeld
 	}
-	r.wants = len(o.Want)
+	r.record.Values = make([]Value, len(o.Want))
 	if o.Stdin == nil {
 		o.Stdin = os.Stdin
 	}
@@ -150,22 +149,15 @@ func Open(o Options) (*Reader, error) {
 // Next returns the next record, io.EOF after the last one. If files could not be read to their
 // ends, the error after the last record says so instead. The record is valid until the next call.
 func (r *Reader) Next() (*Record, error) {
-	records, err := r.Batch(1)
-	if err != nil {
-		return nil, err
-	}
-	return &records[0], nil
-}
-
-// Batch returns the next records as Next does, at least one and at most so many. They are valid until
-// the next call.
-func (r *Reader) Batch(most int) ([]Record, error) {
-	for len(r.records) < most {
-		r.records = append(r.records, Record{Values: make([]Value, r.wants)})
-	}
 	for {
-		if n := r.take(most); n > 0 {
-			return r.records[:n], nil
+		if at, record, ok := r.order.take(); ok {
+			readRecord(&r.record, at, record)
+			if at < r.given {
+				r.stats.Late++
+			} else {
+				r.given = at
+			}
+			return &r.record, nil
 		}
 		f := r.earliest()
 		until := int64(math.MaxInt64)
@@ -182,23 +174,6 @@ func (r *Reader) Batch(most int) ([]Record, error) {
 			return nil, io.EOF
 		}
 	}
-}
-
-// take reads records that are in order, at most so many, and returns how many they are.
-func (r *Reader) take(most int) (n int) {
-	for ; n < most; n++ {
-		at, record, ok := r.order.take()
-		if !ok {
-			break
-		}
-		readRecord(&r.records[n], at, record)
-		if at < r.given {
-			r.stats.Late++
-		} else {
-			r.given = at
-		}
-	}
-	return n
 }
 
 // earliest returns the file that has been read least far, by the times in it; nil if all have ended.

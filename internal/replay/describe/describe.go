@@ -41,14 +41,8 @@ type Describer struct {
 	cluster  string   // of the sources of requests
 	request  uint64   // the number of the current one
 
-	digests digests
-	buffer  []byte
-	room           // of the questions of the current request
-	rooms   []room // of those of the requests before
-}
-
-// A room is the memory of the questions of one request.
-type room struct {
+	buffer []byte
+	// The memory of the questions of the current request.
 	memory  []byte
 	entries []descriptors.Entry
 	list    []policy.Descriptor
@@ -121,7 +115,6 @@ func newDescriber(o Options) *Describer {
 		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags), pathOnly: d.want(accesslog.PathOnly),
 		subject: -1, authSubject: -1, keyDigest: -1, reason: -1, routeName: -1, internal: -1,
 	}
-	d.digests.init(o.Secrets)
 	return d
 }
 
@@ -238,17 +231,10 @@ func nameOf(a accesslog.Attribute) string {
 	}, argument)
 }
 
-// Keep implements [replay.Keeper].
-func (d *Describer) Keep(requests int) { d.rooms = make([]room, requests-1) }
-
 // Describe appends the questions that Envoy asks about a request. They are valid until the next
 // call.
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
-	if n := uint64(len(d.rooms)); n > 0 {
-		// The room of the oldest request changes places with that of the last one.
-		d.room, d.rooms[d.request%n] = d.rooms[d.request%n], d.room
-	}
 	d.memory, d.entries, d.list = d.memory[:0], d.entries[:0], d.list[:0]
 	if d.isMap {
 		return d.ask(dst, d.mapped, r)

@@ -15,6 +15,5 @@
 //
 // # Secrets
 //
-// The values of secret entries are digests. A bounded cache maps a keyed hash of a value to its
-// digest. So a key that comes again costs no digest, and the cache holds no key.
+// The values of secret entries are digests.
 package describe

@@ -2,6 +2,7 @@ package describe
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"math"
 	"net/netip"
@@ -29,7 +30,6 @@ type limit struct {
 	// limitFrom is the index of the attribute with a limit, or -1.
 	limitFrom int
 	noLimit   *untold
-	limits    map[string]*window.Limit
 	when      *when     // nil: every request
 	always    []*untold // what holds for each request with this descriptor
 	atEnd     bool
@@ -80,7 +80,6 @@ func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, chang
 	if in.LimitFrom != "" {
 		l.limitFrom = d.want(in.LimitFrom)
 		l.noLimit = d.missing(in.LimitFrom, in.Place, "The descriptors had no limit of their own, so the rules counted.", nameOf(in.LimitFrom))
-		l.limits = make(map[string]*window.Limit)
 	}
 	if in.DisableKey != "" {
 		l.always = append(l.always, d.missing("", in.Place, "disable_key: the descriptor counted as enabled in the runtime.", ""))
@@ -238,7 +237,7 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 		if v.State == accesslog.Untold {
 			d.count(l.noLimit)
 		}
-		one.Override = l.limitOf(v)
+		one.Override = limitOf(v)
 	}
 	for _, u := range l.always {
 		d.count(u)
@@ -270,27 +269,20 @@ func costOf(v *accesslog.Value) (uint64, bool) {
 }
 
 // limitOf returns the limit in a value, or nil.
-func (l *limit) limitOf(v *accesslog.Value) *window.Limit {
+func limitOf(v *accesslog.Value) *window.Limit {
 	if v.State != accesslog.Present {
 		return nil
-	}
-	if limit, ok := l.limits[string(v.Text)]; ok {
-		return limit
 	}
 	var in struct {
 		Requests *float64 `json:"requests_per_unit"`
 		Unit     *string  `json:"unit"`
 	}
-	var limit *window.Limit
 	if json.Unmarshal(v.Text, &in) == nil && in.Requests != nil && in.Unit != nil {
 		if length := envoyfile.UnitOf(*in.Unit); length > 0 && *in.Requests >= 0 {
-			limit = &window.Limit{Hits: uint64(uint32(min(*in.Requests, math.MaxUint32))), Window: length}
+			return &window.Limit{Hits: uint64(uint32(min(*in.Requests, math.MaxUint32))), Window: length}
 		}
 	}
-	if len(l.limits) < maxCached {
-		l.limits[string(v.Text)] = limit
-	}
-	return limit
+	return nil
 }
 
 // act appends the entry of an action. It reports false if the descriptor is dropped.
@@ -346,7 +338,7 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		}
 		switch {
 		case state == accesslog.Present && a.secret:
-			return d.digests.fingerprint("", p.cut(v.Text)), true
+			return d.secrets.Fingerprint(string(p.cut(v.Text))), true
 		case state == accesslog.Present:
 			return d.text(p.cut(v.Text)), true
 		case state == accesslog.Untold && p.subject:
@@ -373,7 +365,7 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		d.memory = append(d.memory, p.cut(v.Text)...)
 	}
 	if a.secret {
-		return d.digests.fingerprint("", d.memory[from:]), true
+		return d.secrets.Fingerprint(string(d.memory[from:])), true
 	}
 	return d.written(from), true
 }
@@ -409,7 +401,7 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 			return "", false
 		}
 		*subject = d.text(v.Text)
-		return d.digests.fingerprint(subjectPrefix, v.Text), true
+		return d.secrets.Fingerprint(subjectPrefix + string(v.Text)), true
 	}
 	v := &r.Values[d.common.keyDigest]
 	switch {
@@ -423,7 +415,14 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 	if v.State != accesslog.Present || len(v.Text) == 0 {
 		return "", false
 	}
-	return d.digests.fingerprint(keyPrefix, v.Text), true
+	// A value that is the beginning of a digest stays the beginning, so that reports name the key as
+	// rls does.
+	value := string(v.Text)
+	digest := d.secrets.Fingerprint(keyPrefix + value)
+	if _, err := hex.DecodeString(value); err == nil && len(value) == len(tier.ShortDigest(digest)) {
+		digest = value + digest[len(value):]
+	}
+	return digest, true
 }
 
 func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
@@ -437,7 +436,7 @@ func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
 	case !ok:
 		return "", false
 	case a.secret:
-		return d.digests.fingerprint("", value), true
+		return d.secrets.Fingerprint(string(value)), true
 	}
 	return d.text(value), true
 }

@@ -1,33 +1,37 @@
 package describe
 
 import (
+	"bytes"
+
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
 )
 
-// when are compiled conditions of a mapping file: a virtual host with one route.
+// when are compiled conditions of a mapping file.
 type when struct {
-	host   *host
+	route  route
 	noPath *untold
 	any    bool // the path does not matter
 }
 
 func (d *Describer) when(in *envoyfile.Match) *when {
-	w := &when{host: newHost(1), any: in.Kind == envoyfile.AnyPath}
-	w.host.routes[0] = d.match(in)
-	w.host.compiled()
+	w := &when{route: d.match(in), any: in.Kind == envoyfile.AnyPath}
 	w.noPath = d.missing(accesslog.PathOnly, in.Place, "Descriptors with a condition on the path were left out.", "path")
 	return w
 }
 
 func (w *when) holds(d *Describer, r *accesslog.Record) bool {
-	one := &w.host.routes[0]
+	one := &w.route
 	if !w.any {
 		v := &r.Values[d.common.pathOnly]
 		if v.State == accesslog.Untold {
 			d.count(w.noPath)
 		}
-		if v.State != accesslog.Present || len(w.host.candidates(withoutQuery(v.Text))) == 0 {
+		if v.State != accesslog.Present {
+			return false
+		}
+		path := withoutQuery(v.Text)
+		if one.path.kind != envoyfile.Unknown && !one.path.takes(path, bytes.ToLower(path)) {
 			return false
 		}
 	}

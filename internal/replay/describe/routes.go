@@ -31,16 +31,7 @@ type host struct {
 	// byName has the routes that have names: nil for a name that is not unique.
 	byName map[string]*route
 	fold   bool // the case does not matter to a path matcher
-	// paths has the routes whose path matcher takes a path, up to the first one without other
-	// conditions, if it takes longer to find them again.
-	paths cache[string, []*route]
-	slow  bool
-	found []*route // for the path that was looked for last, unless slow is true
 }
-
-// fewRoutes are faster tried than remembered for each path, unless one of them has a regular
-// expression.
-const fewRoutes = 8
 
 // route is a compiled route.
 type route struct {
@@ -145,10 +136,11 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 }
 
 func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
-	h := newHost(len(v.Routes))
+	h := &host{routes: make([]route, len(v.Routes)), byName: make(map[string]*route)}
 	seen := make(map[string]int)
 	for i, in := range v.Routes {
 		h.routes[i] = d.route(m, v, in)
+		h.fold = h.fold || h.routes[i].path.fold
 		h.byName[in.Name] = &h.routes[i]
 		seen[in.Name]++
 	}
@@ -159,23 +151,7 @@ func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
 			d.common.routeName = d.want(accesslog.RouteName)
 		}
 	}
-	h.compiled()
 	return h
-}
-
-func newHost(routes int) *host {
-	h := &host{routes: make([]route, routes), byName: make(map[string]*route)}
-	h.paths.init()
-	return h
-}
-
-// compiled notes what all routes have in common. It is called when they are complete.
-func (h *host) compiled() {
-	h.slow = len(h.routes) > fewRoutes
-	for i := range h.routes {
-		p := &h.routes[i].path
-		h.slow, h.fold = h.slow || p.regex != nil, h.fold || p.fold
-	}
 }
 
 func (d *Describer) route(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Route) route {
@@ -276,15 +252,19 @@ func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 			path = path[:i]
 		}
 	}
-	for _, one := range h.candidates(path) {
-		if one.never != nil {
+	lower := path
+	if h.fold {
+		lower = bytes.ToLower(path)
+	}
+	for i := range h.routes {
+		switch one := &h.routes[i]; {
+		// No path matches a matcher that is not supported: its requests are only counted.
+		case one.path.kind != envoyfile.Unknown && !one.path.takes(path, lower):
+		case one.never != nil:
 			d.count(one.never)
-			continue
+		case one.plain || one.conditions(d, r):
+			return one
 		}
-		if !one.plain && !one.conditions(d, r) {
-			continue
-		}
-		return one
 	}
 	return nil
 }
@@ -297,45 +277,6 @@ func withoutQuery(path []byte) []byte {
 		}
 	}
 	return path
-}
-
-// candidates returns the routes whose path matcher takes a path. They are valid until the next call.
-func (h *host) candidates(path []byte) []*route {
-	if !h.slow {
-		h.found = h.match(h.found[:0], path)
-		return h.found
-	}
-	if c, ok := h.paths.young[string(path)]; ok {
-		return c
-	}
-	c, ok := h.paths.old[string(path)]
-	if !ok {
-		c = h.match(nil, path)
-	}
-	if len(path) <= maxText {
-		h.paths.put(string(path), c)
-	}
-	return c
-}
-
-// match appends the routes whose path matcher takes a path.
-func (h *host) match(c []*route, path []byte) []*route {
-	lower := path
-	if h.fold {
-		lower = bytes.ToLower(path)
-	}
-	for i := range h.routes {
-		one := &h.routes[i]
-		// No path matches a matcher that is not supported: it is in the list to be counted.
-		if one.path.kind != envoyfile.Unknown && !one.path.takes(path, lower) {
-			continue
-		}
-		c = append(c, one)
-		if one.plain && one.never == nil {
-			break
-		}
-	}
-	return c
 }
 
 // conditions reports whether the conditions other than the path hold.

@@ -70,8 +70,6 @@ type Store struct {
 	bits   int    // there are 2^bits shards
 	shards []shard
 
-	touched byte // what Touch has read, without a meaning
-
 	closing sync.Once
 	done    chan struct{} // closed by Close
 	sweeper sync.WaitGroup
