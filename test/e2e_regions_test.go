@@ -157,12 +157,9 @@ descriptors:
     rate_limit: {name: world, scope: global, window: 1h, requests: 90}
   - key: here
     rate_limit: {name: here, window: 1h, requests: 40}
-  - key: part
-    rate_limit: {name: part, window: 1h, requests: 100, divide: 3}
 `
 
-// TestRegions: a global limit is one log for all regions, a regional one is a log in each, and a
-// divided one has a part in each.
+// TestRegions: a global limit is one log for all regions, a regional one is a log in each.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regionRules, nil)
@@ -170,11 +167,6 @@ func TestRegions(t *testing.T) {
 	for i, c := range r.together(20, 60, "here=a") {
 		if c.allowed > 40 || c.allowed+c.degraded < 40 {
 			t.Errorf("region %d admitted %+v under a limit of its own, want 40", i, c)
-		}
-	}
-	for i, c := range r.together(20, 60, "part=a") {
-		if c.allowed > 33 || c.allowed+c.degraded < 33 {
-			t.Errorf("region %d admitted %+v of its part, want 33", i, c)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package answer
 
 import (
-	"encoding/json"
 	"strconv"
 	"unicode/utf8"
 
@@ -32,10 +31,9 @@ const (
 const (
 	maxBody        = 64 << 10
 	maxContentType = 256
-	maxStatusText  = 256
 )
 
-// The titles of the problems, as JSON. A rule can have its own.
+// The titles of the problems, as JSON.
 const (
 	titleDenied = `"Too Many Requests"`
 	titleNever  = `"The Cost Is Above The Limit"`
@@ -86,8 +84,7 @@ func hasBody(s *policy.LimitStatus) bool {
 	return body != "" && len(body) <= maxBody && utf8.ValidString(body) && !s.Blind
 }
 
-// appendProblem appends a problem document (RFC 9457). Only the title needs escapes: every
-// other string is a constant, a number or a name that policy.ValidName accepts.
+// appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that policy.ValidName accepts.
 func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 	dst = append(dst, `{"type":"`...)
 	switch {
@@ -102,11 +99,11 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 	case s.Decision.Never:
 		dst = append(dst, costAboveLimit...)
 		dst = append(dst, `","title":`...)
-		dst = appendTitle(dst, s.Rule.Denial.StatusText, titleNever)
+		dst = append(dst, titleNever...)
 	default:
 		dst = append(dst, quotaExceeded...)
 		dst = append(dst, `","title":`...)
-		dst = appendTitle(dst, s.Rule.Denial.StatusText, titleDenied)
+		dst = append(dst, titleDenied...)
 	}
 	dst = append(dst, `,"status":429,"detail":"`...)
 	dst = appendDetail(dst, s)
@@ -181,15 +178,4 @@ func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
 		dst = append(dst, " s"...)
 	}
 	return append(dst, '.')
-}
-
-// appendTitle appends the title of a problem as a JSON string: the rule's own, if it has one.
-func appendTitle(dst []byte, own, title string) []byte {
-	if own != "" && len(own) <= maxStatusText {
-		// Marshal replaces bytes that are not UTF-8.
-		if text, err := json.Marshal(own); err == nil {
-			return append(dst, text...)
-		}
-	}
-	return append(dst, title...)
 }

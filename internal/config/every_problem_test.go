@@ -68,7 +68,6 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"on_store_error: local", "on_store_error: pass"},
 			{"value: x", "value: y"},
 			{"domain: two", "domain: one"},
-			{"status_text: no", `status_text: ""`},
 			{"content_type: text/plain", "content_type: plain"},
 			{"cost: 2", "cost: 0"},
 			{"replaces: []", "replaces: [{name: l}]"},
@@ -213,7 +212,6 @@ descriptors:
       name: l # of y
       replaces: [{name: k}]
       lease: 5%
-      status_text: no
   - key: api_key
     rate_limit:
       cost: 2

@@ -133,8 +133,7 @@ func (c *Call) addChecks(i int) {
 }
 
 // addOverride adds the check for the limit that came with descriptor i, unless it sets
-// mustWait. The limit replaces that of the rule, and the rule's factor, its charging and
-// what divides its limits remain. It is neither a quota limit nor observed because the rule is, as in
+// mustWait. The limit replaces that of the rule, and the rule's factor and its charging remain. It is neither a quota limit nor observed because the rule is, as in
 // envoyproxy/ratelimit.
 func (c *Call) addOverride(i int) {
 	desc, m := &c.req.Descriptors[i], &c.verdict.Matches[i]
@@ -146,7 +145,7 @@ func (c *Call) addOverride(i int) {
 	if rule == nil {
 		rule = c.domain.override
 	}
-	limit := Part(*desc.Override, rule.Divide)
+	limit := *desc.Override
 	if key := c.overrideKey(m.Limited(desc.Entries)); !c.mustWait {
 		s := c.verdict.addLimit(rule, i)
 		s.Limit, s.Cost = Limit{Limit: limit, Precision: precisionOf(limit), Name: rule.Name}, rule.cost(desc.Cost)
@@ -167,7 +166,7 @@ func (c *Call) ownTerms(rule *Rule, terms *Terms, o *tier.Override) (own Terms, 
 	if !o.Limited() {
 		return *terms, true
 	}
-	c.own, ok = ownLimits(reuse.Slice(c.own), terms.Limits, rule.Divide, o.Limits)
+	c.own, ok = ownLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
 	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
 }
 

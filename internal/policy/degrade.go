@@ -20,7 +20,7 @@ func (c *Call) denyUnresolved() (denied bool) {
 		s := &v.Limits[i]
 		c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
 		if s.Blind = s.Unresolved && s.MayDeny(); s.Blind {
-			c.decisions[i] = window.Decision{RetryAfter: s.Rule.storeErrorRetry()}
+			c.decisions[i] = window.Decision{RetryAfter: StoreErrorRetry}
 			denied = true
 		}
 	}
@@ -176,7 +176,7 @@ func (c *Call) choose(i int) (report bool) {
 		s.Unknown = true
 	case StoreErrorDeny:
 		if s.Mode != window.Refund { // a refund is lost, and never denied
-			c.decisions[i] = window.Decision{RetryAfter: s.Rule.storeErrorRetry()}
+			c.decisions[i] = window.Decision{RetryAfter: StoreErrorRetry}
 			s.Blind = true
 		}
 	case StoreErrorLocal:

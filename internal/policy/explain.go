@@ -175,9 +175,6 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 		e.addf("    counted in the scope %s", s.Rule.Scope)
 	}
 	endless := s.Limit.Hits == window.MaxHits
-	if s.Rule.Divide > 1 && !endless {
-		e.addf("    divide %d: this is the part of one region, which no other region counts in", s.Rule.Divide)
-	}
 	if s.Limit.Precision > 0 && !endless {
 		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
 	}

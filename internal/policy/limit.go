@@ -14,32 +14,6 @@ import (
 // the shortest that they can tell: any of these requests may end at any time.
 const inFlightRetry = time.Second
 
-// MaxDivide is the largest [Rule.Divide].
-const MaxDivide = 1000
-
-// Part returns the part of a limit that one of n regions has. All n parts together never admit
-// more than the limit does:
-//
-//   - Hits, a burst and a maximum in flight are divided and rounded down. The remainder is for no
-//     region. So the part of fewer than n hits is 0, which denies everything.
-//   - A rate is divided exactly: the same hits come back in n times the time. If that is longer
-//     than [window.MaxWindow], the part is 0.
-//   - [window.MaxHits], which is unlimited, stays so.
-func Part(l window.Limit, n uint64) window.Limit {
-	if n <= 1 || l.Hits == window.MaxHits {
-		return l
-	}
-	l.Hits /= n
-	if l.Policy == window.TokenBucket {
-		if l.Window > window.MaxWindow/time.Duration(n) {
-			l.Hits = 0
-			return l
-		}
-		l.Window *= time.Duration(n)
-	}
-	return l
-}
-
 // fillTime returns how long an empty token bucket takes to fill. exact is false if that is not
 // a whole number of nanoseconds; it is then rounded up. The limit must be valid.
 func fillTime(l window.Limit) (fill time.Duration, exact bool) {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -227,38 +226,5 @@ func TestExplainPolicies(t *testing.T) {
 				t.Errorf("%v: no line %q in\n%s", tt.l.Policy, want, text)
 			}
 		}
-	}
-}
-
-// TestPart: the parts of all regions together admit at most what the limit admits, whatever the
-// limit is, and each part is a valid limit.
-func TestPart(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 5))
-	for range 20_000 {
-		l := window.Limit{Policy: window.Policy(r.IntN(int(window.InFlight) + 1)), Hits: r.Uint64N(1 << r.IntN(32)), Window: time.Duration(1+r.Int64N(int64(window.MaxWindow/time.Second))) * time.Second}
-		switch l.Policy {
-		case window.TokenBucket:
-			l.Rate = 1 + r.Uint32N(1<<r.IntN(31))
-		case window.InFlight:
-			l.Hits %= window.MaxInFlight + 1
-		}
-		n := 1 + r.Uint64N(MaxDivide)
-		if l.Valid() != nil {
-			continue
-		}
-		p := Part(l, n)
-		if err := p.Valid(); err != nil {
-			t.Fatalf("%+v divided by %d: %v", l, n, err)
-		}
-		if p.Hits*n > l.Hits || p.Hits > 0 && l.Hits-p.Hits*n >= n {
-			t.Fatalf("%+v divided by %d has %d hits", l, n, p.Hits)
-		}
-		if p.Policy != l.Policy || p.Rate != l.Rate || p.Hits > 0 && l.Policy == window.TokenBucket && p.Window != l.Window*time.Duration(n) || l.Policy != window.TokenBucket && p.Window != l.Window {
-			t.Fatalf("%+v divided by %d is %+v", l, n, p)
-		}
-	}
-	unlimited := window.Limit{Hits: window.MaxHits, Window: time.Minute}
-	if got := Part(unlimited, 3); got != unlimited {
-		t.Errorf("a part of no limit is %+v", got)
 	}
 }

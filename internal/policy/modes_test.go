@@ -363,12 +363,6 @@ func TestOnStoreError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	later := with(rule("later", per(1, time.Minute), anyOf("later")), func(r *Rule) {
-		r.Domain, r.OnStoreError, r.StoreErrorRetry = "edge", StoreErrorDeny, 5*time.Second
-	})
-	if err := rs.Add(later); err != nil {
-		t.Fatal(err)
-	}
 	watch := with(rule("watch", per(1, time.Minute), anyOf("watch")), func(r *Rule) { r.Domain, r.Terms.Observe = "edge", 1 })
 	if err := rs.Add(watch); err != nil {
 		t.Fatal(err)
@@ -392,8 +386,6 @@ func TestOnStoreError(t *testing.T) {
 		{request("report=x"), local, ""},
 		{request("allow=x"), local, "OK none"},
 		{request("deny=x"), local, "OVER over:0 by deny in 1s"},
-		{request("later=x"), local, "OVER over:0 by later in 5s"},
-		{request("deny=x", "later=x"), local, "OVER over:0 over:0 by later in 5s"},
 		{request("local=x"), local, "OK ok:0 by local"},
 		{request("local=x"), local, "OVER over:0 by local in 1m0s"},
 		{request("local=x"), nil, ""},
@@ -557,7 +549,6 @@ func TestFlagsThatContradict(t *testing.T) {
 		{Rule{Always: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "has no lease: what is reported"},
 		{Rule{Quota: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "a quota rule has no lease"},
 		{Rule{Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Second}}}}}, "a lease of 1s is not shorter than the window of 1s"},
-		{Rule{OnStoreError: StoreErrorAllow, StoreErrorRetry: time.Second, Terms: two}, "the rule does not deny then"},
 		{Rule{Quota: true, Always: true, Terms: per(1, time.Second)}, "cannot be a quota rule"},
 		{Rule{Always: true, Terms: Terms{Limits: per(1, time.Second).Limits, Observe: 0.5}}, "cannot be observed only"},
 		{Rule{Terms: Terms{Unlimited: true, Limits: two.Limits}}, "unlimited, but there are limits"},

@@ -26,14 +26,11 @@ import (
 //   - A maximum in flight replaces only limits in flight, and any other limit only others. So
 //     an override of one kind keeps the rule's limits of the other kind.
 //
-// If the rule divides its limits between regions, each limit of the override is divided too.
-//
 // It returns false if a limit of the override has no meaning under the rule. The override does
 // not apply then.
-func ownLimits(out, rule []Limit, divide uint64, override []window.Limit) (own []Limit, ok bool) {
+func ownLimits(out, rule []Limit, override []window.Limit) (own []Limit, ok bool) {
 	for _, l := range override {
 		one, ok := ownLimit(rule, l)
-		one.Limit = Part(one.Limit, divide)
 		one.Precision = precisionOf(one.Limit)
 		if !ok || slices.ContainsFunc(out, func(other Limit) bool { return other.log() == one.log() }) {
 			return out, false
@@ -133,15 +130,12 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 		return ""
 	}
 	rule := r.TermsOf(tierName).Limits
-	own, ok := ownLimits(nil, rule, r.Divide, o.Limits)
+	own, ok := ownLimits(nil, rule, o.Limits)
 	if !ok {
 		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
 	}
 	var lost []string
 	for i, l := range o.Limits {
-		if l.Hits > 0 && own[i].Hits == 0 {
-			return fmt.Sprintf("divide %d leaves nothing of %s for each region, so it denies every request: raise it, or write 0 if you want that", r.Divide, FormatLimit(l))
-		}
 		if isConverted(l, &own[i]) {
 			return fmt.Sprintf("the rule is a token bucket, so these hits count as %s: write rate and burst", FormatLimit(own[i].Limit))
 		}

@@ -54,7 +54,7 @@ func TestOwnLimits(t *testing.T) {
 			for _, l := range c.rule {
 				rule = append(rule, Limit{Limit: l})
 			}
-			own, ok := ownLimits(nil, rule, 0, c.override)
+			own, ok := ownLimits(nil, rule, c.override)
 			if ok != (c.want != nil) {
 				t.Fatalf("ownLimits reports %v", ok)
 			}
@@ -122,19 +122,10 @@ func TestOverrideNotes(t *testing.T) {
 			false,
 			"these keys have no meaning under the policies calendar and token_bucket: rls ignores this override",
 		},
-		"nothing is left of it": {
-			limits{day},
-			limits{{Hits: 2, Window: time.Minute}},
-			false,
-			"divide 3 leaves nothing of 2 per 1m for each region, so it denies every request: raise it, or write 0 if you want that",
-		},
 		"quota": {limits{sliding}, limits{sliding, day}, true, "a quota rule has one limit: rls ignores this override"},
 	} {
 		rs := NewRules(Identity{})
 		r := Rule{Quota: c.quota}
-		if name == "nothing is left of it" {
-			r.Divide = 3
-		}
 		for _, l := range c.rule {
 			r.Terms.Limits = append(r.Terms.Limits, Limit{Limit: l})
 		}

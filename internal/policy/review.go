@@ -274,13 +274,8 @@ func (r *Rule) Traits() []string {
 	add(r.AllowedOnly, "charge=allowed")
 	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
 	add(r.Once.Entry != "", fmt.Sprintf("charge_once=%q", r.Once))
-	add(r.Divide > 1, fmt.Sprintf("divide=%d", r.Divide))
 	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
-	choice := "on_store_error=" + r.OnStoreError.String()
-	if r.StoreErrorRetry > 0 {
-		choice += " in " + r.StoreErrorRetry.String()
-	}
-	add(r.OnStoreError != StoreErrorUnset, choice)
+	add(r.OnStoreError != StoreErrorUnset, "on_store_error="+r.OnStoreError.String())
 	add(r.RetryJitter > 0, fmt.Sprintf("retry_jitter=%.4g%%", 100*r.RetryJitter))
 	add(r.Detailed, "detailed_metric")
 	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")

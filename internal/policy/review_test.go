@@ -45,7 +45,7 @@ func TestReview(t *testing.T) {
 		with(rule("debt", limits(perSecond(2), perMinute(120)), anyOf("d")), func(r *Rule) { r.Always = true }),
 		rule("coarse", Terms{Limits: []Limit{{Limit: perSecond(2)}, {Limit: perMinute(120), Precision: time.Second}}}, anyOf("co")),
 		rule("leased", Terms{Limits: []Limit{{Limit: perSecond(200), Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 10}}}}, anyOf("le")),
-		with(rule("later", limits(perSecond(2)), anyOf("la")), func(r *Rule) { r.OnStoreError, r.StoreErrorRetry = StoreErrorDeny, 5*time.Second }),
+		with(rule("later", limits(perSecond(2)), anyOf("la")), func(r *Rule) { r.OnStoreError = StoreErrorDeny }),
 		rule("week", limits(window.Limit{Hits: 5, Window: 7 * 24 * time.Hour}), anyOf("w")),
 		with(rule("traits", limits(perSecond(2)), anyOf("t")), func(r *Rule) { r.Quota, r.Factor, r.Replaces, r.OnStoreError = true, 3, []string{"a"}, StoreErrorAllow }),
 		with(rule("costly", limits(perSecond(10), perMinute(20)), anyOf("ex")), func(r *Rule) {
@@ -99,7 +99,7 @@ func TestReview(t *testing.T) {
 	if got := got["leased"].Terms[0].Limits[0].Lease; got != "up to 10 for 50ms" {
 		t.Errorf("a lease is reviewed as %q", got)
 	}
-	if diff := cmp.Diff([]string{"on_store_error=deny in 5s"}, got["later"].Traits); diff != "" {
+	if diff := cmp.Diff([]string{"on_store_error=deny"}, got["later"].Traits); diff != "" {
 		t.Errorf("traits: (-want +got)\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"quota", "cost=3", `replaces=["a"]`, "on_store_error=allow"}, got["traits"].Traits); diff != "" {

@@ -107,9 +107,9 @@ func ParseOnStoreError(text string) (o OnStoreError, ok bool) {
 	return OnStoreError(max(i, 0)), i > 0
 }
 
-// DefaultStoreErrorRetry is the default Retry-After of StoreErrorDeny. It is a guess,
-// because the end of an outage is unknown.
-const DefaultStoreErrorRetry = time.Second
+// StoreErrorRetry is the Retry-After of StoreErrorDeny. It is a guess, because the end of an
+// outage is unknown.
+const StoreErrorRetry = time.Second
 
 // Denial is a rule's own body of a denial. The zero value is the service's problem
 // document.
@@ -117,8 +117,6 @@ type Denial struct {
 	// Body replaces the problem document, with ContentType.
 	Body        string
 	ContentType string
-	// StatusText replaces the title of the problem document.
-	StatusText string
 }
 
 // A Rule limits the descriptors that end on its path. The exported fields come from a
@@ -154,10 +152,6 @@ type Rule struct {
 	Factor uint64
 	// Once makes requests with one idempotency key charge once.
 	Once ChargeOnce
-	// Divide is how many regions have a fixed part of each limit. Terms and ByTier have this
-	// region's parts already. The limits of subjects, and those that come with a request, are
-	// divided when they replace these: see [Part]. Zero and 1: nothing is divided.
-	Divide uint64
 	// Replaces are names of rules, as the file writes them, that do not apply if this
 	// rule matches in the same request.
 	Replaces []string
@@ -169,11 +163,8 @@ type Rule struct {
 	// OnStoreError is the rule's own choice. [Rule.StoreError] returns the one that
 	// applies.
 	OnStoreError OnStoreError
-	// StoreErrorRetry is the Retry-After of StoreErrorDeny. Zero means
-	// DefaultStoreErrorRetry.
-	StoreErrorRetry time.Duration
-	// RetryJitter is the largest share, from 0 to 1, by which clients are told longer waits than
-	// there are; see [LimitStatus.Told].
+	// RetryJitter is the largest share, from 0 to 1, by which clients are asked to wait
+	// longer than they must; see [LimitStatus.RetryAfter].
 	RetryJitter float64
 	Denial      Denial
 	// Metadata is returned as dynamic metadata for descriptors that have room:
@@ -247,11 +238,6 @@ func (r *Rule) TermsOf(tierName string) *Terms {
 // StoreError returns the choice for the rule's requests while the store cannot decide:
 // the rule's own, or else the default of its generation.
 func (r *Rule) StoreError() OnStoreError { return r.storeError }
-
-// storeErrorRetry returns the Retry-After of StoreErrorDeny.
-func (r *Rule) storeErrorRetry() time.Duration {
-	return cmp.Or(r.StoreErrorRetry, DefaultStoreErrorRetry)
-}
 
 // cost returns the cost of a request times the rule's factor. If that overflows, it
 // returns the largest number.
@@ -622,14 +608,8 @@ func (rs *Rules) checkFlags(r *Rule) error {
 			return fmt.Errorf("a quota rule has no lease: which of the alternatives is charged is decided by the store")
 		}
 	}
-	if r.StoreErrorRetry != 0 && r.OnStoreError != StoreErrorDeny || r.StoreErrorRetry < 0 {
-		return fmt.Errorf("a wait of %v for when the store cannot decide, but the rule does not deny then", r.StoreErrorRetry)
-	}
 	if !(r.RetryJitter >= 0 && r.RetryJitter <= 1) {
 		return fmt.Errorf("a retry jitter of %v is not from 0 to 1", r.RetryJitter)
-	}
-	if r.Divide > MaxDivide {
-		return fmt.Errorf("limits divided by %d, more than %d", r.Divide, MaxDivide)
 	}
 	if r.Always && r.AllowedOnly {
 		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")

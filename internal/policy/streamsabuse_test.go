@@ -134,7 +134,7 @@ func TestTierChangesWhileHeld(t *testing.T) {
 // another log.
 func TestSubjectsOwnMaximum(t *testing.T) {
 	rule := []Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}, {Limit: window.Limit{Hits: 10, Window: time.Hour}}}
-	own, ok := ownLimits(nil, rule, 0, []window.Limit{{Hits: 5, Policy: window.InFlight}})
+	own, ok := ownLimits(nil, rule, []window.Limit{{Hits: 5, Policy: window.InFlight}})
 	if !ok || len(own) != 2 || own[0].Hits != 5 || own[0].Window != time.Minute || own[0].log() != rule[0].log() || own[1].Hits != 10 {
 		t.Errorf("got %+v, %v", own, ok)
 	}

@@ -196,7 +196,6 @@ func (r *Rule) options() []string {
 		}
 	}
 	add(r.Factor > 1, "each request costs %s times as much", grouped(r.Factor))
-	add(r.Divide > 1, "these are the parts of one of %d regions", r.Divide)
 	add(r.in != window.Region, "counted in the scope %s, with all who share its store", r.Scope)
 	add(r.Priority < window.PriorityNormal, "decided after the other requests that wait for the store")
 	add(r.Priority > window.PriorityNormal, "decided before the other requests that wait for the store")

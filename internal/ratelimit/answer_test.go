@@ -333,7 +333,7 @@ func FuzzAnswer(f *testing.F) {
 			s.Rule.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}
 		}
 		if flag(4) {
-			s.Rule.Denial = policy.Denial{Body: value, ContentType: name, StatusText: subject}
+			s.Rule.Denial = policy.Denial{Body: value, ContentType: name}
 		}
 		v := &policy.Verdict{
 			Allowed: flag(0) || flag(2), Degraded: flag(5), Decisive: 0, Shadowed: -1,

@@ -396,21 +396,21 @@ func TestEngineAgainstOnce(t *testing.T) {
 
 // TestEngineRegions tells which limits are of one region, of all regions, and free for retries.
 func TestEngineRegions(t *testing.T) {
-	part, all, plain := limited("part", per(2, time.Minute)), limited("all", per(2, time.Minute)), limited("plain", per(2, time.Minute))
-	part.Divide, all.Scope, plain.Scope = 3, "global", policy.RegionScope
+	all, plain := limited("all", per(2, time.Minute)), limited("plain", per(2, time.Minute))
+	all.Scope, plain.Scope = "global", policy.RegionScope
 	all.Once = policy.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
 	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets(nil, nil)})
 	rules.SetScopes([]string{policy.RegionScope, "global"})
-	for _, r := range []policy.Rule{part, all, plain} {
+	for _, r := range []policy.Rule{all, plain} {
 		if err := rules.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	from := new(records)
 	for range 5 {
-		from.add(0, "a", "a", "a")
+		from.add(0, "a", "a")
 	}
-	r := replayed(t, EngineOptions{Rules: rules, Describer: &fields{keys: []string{"part", "all", "plain"}}, WhatIf: func(string) bool { return true }}, from)
+	r := replayed(t, EngineOptions{Rules: rules, Describer: &fields{keys: []string{"all", "plain"}}, WhatIf: func(string) bool { return true }}, from)
 	var got []string
 	for _, one := range r.Rules {
 		for _, s := range one.WhatIf.Smallest {
@@ -418,12 +418,11 @@ func TestEngineRegions(t *testing.T) {
 				t.Errorf("%s: the smallest limit %+v; one below is ruled out only if each retry is charged", one.Rule, s)
 			}
 		}
-		got = append(got, fmt.Sprintf("%s: %s, divide %d, scope %q, once %t", one.Rule, one.Limit, one.Divide, one.Scope, one.ChargeOnce))
+		got = append(got, fmt.Sprintf("%s: %s, scope %q, once %t", one.Rule, one.Limit, one.Scope, one.ChargeOnce))
 	}
 	want := []string{
-		`part: 2 per 1m (1/3), divide 3, scope "", once false`,
-		`all: 2 per 1m, divide 0, scope "global", once true`,
-		`plain: 2 per 1m, divide 0, scope "", once false`,
+		`all: 2 per 1m, scope "global", once true`,
+		`plain: 2 per 1m, scope "", once false`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)

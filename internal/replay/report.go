@@ -76,9 +76,6 @@ type RuleReport struct {
 	Place string `json:"place"`          // file:line
 	Tier  string `json:"tier,omitempty"` // empty if the rule has no subject
 	Limit string `json:"limit"`          // in plain words
-	// Divide is how many regions have a part of the limit. Limit is the part of one. Zero: the limit
-	// is not divided.
-	Divide uint64 `json:"divide,omitempty"`
 	// Scope is the store in which the limit counts, for all regions. Empty: that of one region.
 	Scope string `json:"scope,omitempty"`
 	// ChargeOnce is true if retries of a request can be free. WhatIf charges each of them.

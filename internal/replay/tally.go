@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -300,9 +299,6 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 			Logs: uint64(len(uses[p.index])) * t.logs.times(), DeniedLogs: denied[p.index] * t.logs.times(),
 		}
 		if !p.nothing {
-			if p.rule.Divide > 1 {
-				r.Divide = p.rule.Divide
-			}
 			if p.rule.Scope != policy.RegionScope {
 				r.Scope = p.rule.Scope
 			}
@@ -347,9 +343,6 @@ func (p *part) words() string {
 		return "unlimited"
 	case p.limit.Limit == (window.Limit{}):
 		return "other limits of their own"
-	case p.rule.Divide > 1 && p.limit.Hits > 0 && p.limit.Hits != window.MaxHits:
-		// The whole limit is not known: the part is rounded down.
-		return fmt.Sprintf("%s (1/%d)", policy.FormatLimit(p.limit.Limit), p.rule.Divide)
 	default:
 		return policy.FormatLimit(p.limit.Limit)
 	}

@@ -42,7 +42,6 @@ var parts = []part{
 		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
 	}},
 	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Once.String() }, verdict: chargeOnce},
-	{fields: []string{"Divide"}, what: "divide", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Divide, 1)) }, verdict: ordered(func(r *policy.Rule) int { return int(max(r.Divide, 1)) })},
 	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
 	{fields: []string{"Scope"}, what: scopePart, text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return scopeOf(r)
@@ -50,7 +49,7 @@ var parts = []part{
 	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return r.Priority.String()
 	}, verdict: incomparable},
-	{fields: []string{"OnStoreError", "StoreErrorRetry"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
+	{fields: []string{"OnStoreError"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
 	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
 		return fmt.Sprintf("%.4g%%", 100*r.RetryJitter)
 	}},
@@ -166,11 +165,7 @@ func chargeOf(r *policy.Rule) int {
 var byStrictness = []policy.OnStoreError{policy.StoreErrorAllow, policy.StoreErrorLocal, policy.StoreErrorReported, policy.StoreErrorDeny}
 
 func onStoreError(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
-	text := r.StoreError().String()
-	if r.StoreError() == policy.StoreErrorDeny {
-		text += " for " + cmp.Or(r.StoreErrorRetry, policy.DefaultStoreErrorRetry).String()
-	}
-	return text
+	return r.StoreError().String()
 }
 
 // replaces names the places of the rules that do not apply if the rule matches.

@@ -524,12 +524,12 @@ func TestMadeRules(t *testing.T) {
 	}
 }
 
-// TestMadeRulesOfRegions: rules that are made in Go say in which store they count, which part of the
-// limits a region has, and which requests are charged once.
+// TestMadeRulesOfRegions: rules that are made in Go say in which store they count and which requests are
+// charged once.
 func TestMadeRulesOfRegions(t *testing.T) {
 	terms := limiter.Terms{Limits: []limiter.Limit{{Requests: 10, Window: time.Hour, Lease: "10%"}}}
 	rules := []limiter.Rule{
-		{Key: "parts", RateLimit: &limiter.RateLimit{Name: "parts", Terms: terms, Divide: 3, Priority: "high"}},
+		{Key: "first", RateLimit: &limiter.RateLimit{Name: "first", Terms: terms, Priority: "high"}},
 		{Key: "once", RateLimit: &limiter.RateLimit{Name: "once", Terms: terms, ChargeOnce: &limiter.ChargeOnce{Entry: "idempotency_key", For: time.Minute, Retries: 1}}},
 		{Key: "default", RateLimit: &limiter.RateLimit{Name: "default", Terms: terms, ChargeOnce: &limiter.ChargeOnce{Entry: "idempotency_key"}}},
 	}
@@ -538,9 +538,6 @@ func TestMadeRulesOfRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ := newLimiter(t, made)
-	if d := allow(t, l, limiter.One("shop", "parts", "v")); d.Limit().Hits != 3 {
-		t.Errorf("a third of 10: got %d hits", d.Limit().Hits)
-	}
 	for _, tt := range []struct {
 		key       string
 		remaining []uint64
@@ -567,11 +564,9 @@ func TestMadeRulesOfRegions(t *testing.T) {
 	}
 	two := limiter.Terms{Limits: slices.Repeat(terms.Limits, 2)}
 	for name, wrong := range map[string]limiter.RateLimit{
-		"divide 11 in this rule leaves nothing of 10 per 1h":            {Divide: 11, Terms: terms},
 		"charge always in this rule cannot be combined with a lease":    {Charge: "always", Terms: terms},
 		"a second limit for the same window, the first is in this rule": {Terms: two},
 		"rate_limit.scope":                    {Scope: "global", Terms: terms},
-		"rate_limit.divide":                   {Divide: 1001, Terms: terms},
 		"rate_limit.priority":                 {Priority: "urgent", Terms: terms},
 		"rate_limit.charge_once.entry":        {ChargeOnce: &limiter.ChargeOnce{}, Terms: terms},
 		"rate_limit.charge_once.for":          {ChargeOnce: &limiter.ChargeOnce{Entry: "e", For: time.Millisecond}, Terms: terms},

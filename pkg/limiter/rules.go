@@ -273,8 +273,6 @@ type RateLimit struct {
 	// Scope is the store in which the limits count: region, or a name in store.scopes of the settings,
 	// which are then among the Paths of the [Source]. Empty: region.
 	Scope string `json:"scope,omitempty"`
-	// Divide is how many regions have a fixed part of each limit. Zero: the region has all of it.
-	Divide uint64 `json:"divide,omitempty"`
 	// Priority is low, normal or high: which requests Redis decides first if many wait. Empty: normal.
 	Priority string `json:"priority,omitempty"`
 	// ChargeOnce charges requests with the same idempotency key once. Nil: each is charged.

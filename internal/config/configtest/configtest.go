@@ -218,11 +218,9 @@ func tell(r *policy.Rule) string {
 	add(r.Always, "always")
 	add(r.Factor != 0, "cost %d", r.Factor)
 	add(r.Once.Entry != "", "once by %v", r.Once)
-	add(r.Divide != 0, "divide %d", r.Divide)
 	add(len(r.Replaces) > 0, "replaces %q", r.Replaces)
 	add(r.Scope != "", "scope %s", r.Scope)
 	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)
-	add(r.StoreErrorRetry != 0, "retry in %v", r.StoreErrorRetry)
 	add(r.RetryJitter != 0, "retry jitter %v", r.RetryJitter)
 	add(r.Denial != policy.Denial{}, "says %+v", r.Denial)
 	if r.Metadata != nil {

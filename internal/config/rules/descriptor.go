@@ -253,7 +253,6 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	rule.Subject = v.Subject.Value
 	rule.Scope = r.scopeOf(&v.Scope)
 	rule.Priority = r.priorityOf(&v.Priority)
-	rule.Divide = r.divideOf(&v.Divide)
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
 		// The same as with a tier beside default.
@@ -269,7 +268,9 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		charge := r.oneOf(&v.Charge, "allowed", "always")
 		rule.Always, rule.AllowedOnly = charge == "always", charge == "allowed"
 	}
-	r.storeError(rule, &v.OnStoreError.Value)
+	if strict.Given(&v.OnStoreError) {
+		rule.OnStoreError, _ = policy.ParseOnStoreError(r.oneOf(&v.OnStoreError, settings.StoreErrors...))
+	}
 	if rule.RetryJitter = float64(r.Settings.RetryJitter); v.RetryJitter.Set {
 		rule.RetryJitter = read(r.decoder, &v.RetryJitter, parseJitter)
 	}
@@ -362,31 +363,6 @@ func (r *rulesReader) together(d *domainReader) {
 	}
 }
 
-// divideOf reads how many regions divide the limits of the rule.
-func (r *rulesReader) divideOf(f *strict.Field[uint64]) uint64 {
-	r.divide = *f
-	if f.Set && r.scope.Name != settings.ScopeRegion {
-		r.decoder.Problem(f.Spot, "divide is a part for each region, but the scope %s is one log for all of them: remove divide or scope", r.scope.Name)
-	}
-	if strict.Given(f) && (f.Value == 0 || f.Value > policy.MaxDivide) {
-		r.decoder.Problem(f.Spot, "%d is not from 1 to %d: write how many regions share the limits", f.Value, policy.MaxDivide)
-		r.divide.Value = 0
-	}
-	return r.divide.Value
-}
-
-// part replaces a limit at a spot by the part that one region has. It returns false if nothing is
-// left.
-func (r *rulesReader) part(l *window.Limit, at strict.Spot) (ok bool) {
-	part := policy.Part(*l, r.divide.Value)
-	if l.Hits > 0 && part.Hits == 0 {
-		r.decoder.Problem(at, "divide %d%s leaves nothing of %s for each region: raise the limit, or divide it by less", r.divide.Value, onLine(r.divide.Line), policy.FormatLimit(*l))
-		return false
-	}
-	*l = part
-	return true
-}
-
 // scopeOf reads scope, and notes which store the limits of the rule are for.
 func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
 	r.scope = r.Scopes[0]
@@ -436,33 +412,6 @@ func priorityNames() (names []string) {
 	return names
 }
 
-// Bounds on the wait in Retry-After while the store cannot decide.
-const (
-	minStoreErrorRetry = time.Second // what Retry-After can say
-	maxStoreErrorRetry = time.Hour
-)
-
-// storeError reads on_store_error.
-func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
-	if strict.Given(&s.Choice) {
-		rule.OnStoreError, _ = policy.ParseOnStoreError(r.oneOf(&s.Choice, settings.StoreErrors...))
-	}
-	if !strict.Given(&s.RetryAfter) {
-		return
-	}
-	wait, err := strict.ParseDuration(s.RetryAfter.Value)
-	switch at := s.RetryAfter.Spot; {
-	case err != nil:
-		r.decoder.Problem(at, "%s", err)
-	case wait < minStoreErrorRetry || wait > maxStoreErrorRetry:
-		r.decoder.Problem(at, "%s is not between %v and %s", strict.Quote(s.RetryAfter.Value), minStoreErrorRetry, policy.FormatWindow(maxStoreErrorRetry))
-	case rule.OnStoreError == policy.StoreErrorDeny:
-		rule.StoreErrorRetry = wait
-	case rule.OnStoreError != policy.StoreErrorUnset:
-		r.decoder.Problem(at, "retry_after needs the choice deny, not %s", rule.OnStoreError)
-	}
-}
-
 // reservedName is the name of limits that come with a request.
 const reservedName = "override"
 
@@ -482,7 +431,7 @@ const (
 )
 
 func (r *rulesReader) denial(rule *policy.Rule, v *rateLimit) {
-	rule.Denial = policy.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value, StatusText: v.StatusText.Value}
+	rule.Denial = policy.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value}
 	switch {
 	case strict.Given(&v.Body) && v.Body.Value == "":
 		r.decoder.Problem(v.Body.Spot, "an empty body: remove the key for the service's own body")
@@ -499,14 +448,6 @@ func (r *rulesReader) denial(rule *policy.Rule, v *rateLimit) {
 		}
 	} else if v.Body.Set {
 		rule.Denial.ContentType = plainText
-	}
-	if strict.Given(&v.StatusText) {
-		switch {
-		case v.StatusText.Value == "" || !isOneLiner(v.StatusText.Value):
-			r.decoder.Problem(v.StatusText.Spot, "a status text is one line of at most %d bytes", maxOneLiner)
-		case v.Body.Set:
-			r.decoder.Warning(v.StatusText.Spot, "not used: it is the title of the problem document, and body replaces that document")
-		}
 	}
 }
 

@@ -32,7 +32,7 @@ type descriptorEntry struct {
 	ShadowMode     strict.Field[strict.Truth]      `yaml:"shadow_mode" doc:"the rate_limit is only observed: decided and reported, but it denies nothing"`
 	QuotaMode      strict.Field[strict.Truth]      `yaml:"quota_mode" doc:"the rate_limit is one of several alternatives: of all those of a request at least one must have room"`
 	DetailedMetric strict.Field[strict.Truth]      `yaml:"detailed_metric" doc:"metrics have a series for every value of every entry"`
-	ValueToMetric  strict.Field[strict.Truth]      `yaml:"value_to_metric" doc:"metrics have a series for every value of this entry"`
+	ValueToMetric  strict.Field[strict.Truth]      `yaml:"value_to_metric" doc:"as in envoyproxy/ratelimit: metrics have a series for every value of this entry"`
 	Metadata       strict.Field[metadata]          `yaml:"metadata" doc:"returned as dynamic metadata while the rate_limit has room"`
 	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the next entry of the descriptor"`
 }
@@ -82,14 +82,12 @@ type rateLimit struct {
 	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit, up to one limit more. The default is allowed"`
 	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
 	ChargeOnce   strict.Field[*chargeOnce]                         `yaml:"charge_once" doc:"requests with the same idempotency key are charged once, and answered as the first one was"`
-	Divide       strict.Field[uint64]                              `yaml:"divide" doc:"how many regions have a fixed part of each limit of the rule, from 1 to 1000: this region admits its part, rounded down, without asking the others"`
-	OnStoreError strict.Field[storeError]                          `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; or a mapping with the choice and what belongs to it; the default is store.on_error"`
+	OnStoreError strict.Field[string]                              `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; the default is store.on_error"`
 	Scope        strict.Field[string]                              `yaml:"scope" doc:"the store in which the limits count: region, or a name in store.scopes of the settings, such as global; without it region"`
 	Priority     strict.Field[string]                              `yaml:"priority" doc:"low, normal or high: of the requests that wait for the store, it decides those of high first; if too many wait, on_store_error decides those of low at once; of several rules the highest counts; without it normal"`
-	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are told waits that are longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%: waits are told as they are; the default is rules.retry_jitter"`
+	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are asked to wait longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%: no longer than they must; the default is rules.retry_jitter"`
 	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body"`
-	StatusText   strict.Field[string]                              `yaml:"status_text" doc:"the title of the denial's problem document"`
 }
 
 // chargeOnce says which requests are one attempt.
@@ -97,20 +95,6 @@ type chargeOnce struct {
 	Entry   strict.Field[string] `yaml:"entry,required" doc:"the key of the entry with the idempotency key, one for all rules of the domain; it decides no rule and no log, and may be missing"`
 	For     strict.Field[string] `yaml:"for" doc:"how long a charge covers retries, 1s to 1d; the default is 10m"`
 	Retries strict.Field[int]    `yaml:"retries" doc:"how many retries one charge covers, 1 to 100, and each further one is charged; the default is 3"`
-}
-
-// storeError is a choice alone, or a mapping with a choice and its wait.
-type storeError struct {
-	Choice     strict.Field[string] `yaml:"choice,required" doc:"local for this instance's share of the limit, allow, deny, or report to leave it to Envoy"`
-	RetryAfter strict.Field[string] `yaml:"retry_after" doc:"of deny: the wait that Retry-After tells, such as 5s"`
-}
-
-func (s *storeError) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
-	if n.Kind == yaml.MappingNode {
-		d.Object(n, reflect.ValueOf(s).Elem(), p)
-		return
-	}
-	s.Choice.ReadLocated(d, n, p)
 }
 
 // Bounds on the metadata of one rule. Every answer carries it while the rule has room.
@@ -168,6 +152,13 @@ var homes = sync.OnceValue(func() map[string]string {
 	return homes
 })
 
+// gone has what to write instead of keys that rules do not have.
+var gone = map[string]string{
+	"unit_multiplier": "write window and requests",
+	"divide":          "write the part of one region as the limit",
+	"status_text":     "write body, with content_type",
+}
+
 // misplaced returns the advice for a key that a level does not have. If envoyproxy/ratelimit
 // has the level, its keys are ignored there, as it does.
 func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
@@ -175,8 +166,8 @@ func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
 	switch {
 	case key == "tests":
 		return strict.KeyAdvice{Message: `"tests" is a key of tests, and a directory of rules holds rules only: put the tests beside it, for rls test`}
-	case key == "unit_multiplier":
-		return strict.KeyAdvice{Message: `"unit_multiplier" is not a key of rules: write window and requests`}
+	case gone[key] != "":
+		return strict.KeyAdvice{Message: fmt.Sprintf("%q is not a key of rules: %s", key, gone[key])}
 	case home == "":
 		return strict.KeyAdvice{}
 	case levelOfReference && slices.Contains(ofReference, key):

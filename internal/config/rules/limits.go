@@ -353,14 +353,12 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 		out.Limit, ok = r.inFlight(l, how.hold, how.policy.byKeys, bad)
 		if ok {
 			r.offers.take(window.InFlight, how.hold.Spot)
-			ok = r.part(&out.Limit, at)
 		}
 		return out, ok
 	case window.Calendar:
 		out, ok = r.calendar(l, how, at, bad)
 		if ok {
 			r.offers.take(window.Calendar, how.timeZone.Spot, how.starts.Spot, how.startsLabel.Spot)
-			ok = r.part(&out.Limit, at)
 		}
 		return out, ok
 	default:
@@ -372,9 +370,6 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 		return out, false
 	}
 	r.offers.take(out.Policy, how.precisionAt, how.leaseAt)
-	if !r.part(&out.Limit, at) {
-		return out, false
-	}
 	if out.Policy == window.Sliding {
 		out.Precision = r.precisionOf(out.Limit, l, how.precision, at)
 		out.Lease = r.leaseOf(out.Limit, l, how.lease, at)

@@ -129,13 +129,12 @@ type rulesReader struct {
 	order   []*domainReader
 	keys    map[string]bool // whether a descriptor key is suspect; see suspect
 
-	decoder  *strict.Decoder      // of what is being read
-	domain   *domainReader        // whose rules are being read
-	noFile   bool                 // it is a Domain
-	fallback policyChoice         // of limits that name no policy
-	offers   offers               // of the rule that is being read
-	divide   strict.Field[uint64] // of the rule that is being read
-	scope    Scope                // of the rule that is being read
+	decoder  *strict.Decoder // of what is being read
+	domain   *domainReader   // whose rules are being read
+	noFile   bool            // it is a Domain
+	fallback policyChoice    // of limits that name no policy
+	offers   offers          // of the rule that is being read
+	scope    Scope           // of the rule that is being read
 }
 
 // domainReader is the state of one domain across its files.

@@ -25,8 +25,6 @@ func specialSchema(s *configtest.Schemas, t reflect.Type) configtest.Object {
 		return configtest.Object{"anyOf": []any{configtest.Object{"type": []any{"boolean", "null"}}, configtest.Words}}
 	case reflect.TypeFor[metadata]():
 		return configtest.Object{"type": []any{"object", "null"}, "maxProperties": maxMetadataValues}
-	case reflect.TypeFor[storeError]():
-		return configtest.Object{"anyOf": []any{s.Fields["choice"], s.Struc(t)}}
 	case reflect.TypeFor[strict.Blankable]():
 		return configtest.Object{"type": append([]any{"null"}, configtest.Text...)}
 	}
@@ -76,12 +74,10 @@ func fieldSchemas() map[string]configtest.Object {
 		"observe":           {"anyOf": []any{configtest.Object{"type": "boolean"}, configtest.Words, configtest.Object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"charge":            {"enum": []any{"allowed", "always"}},
 		"priority":          {"enum": asAny(priorityNames())},
-		"choice":            {"enum": []any{"local", "allow", "deny", "report"}},
-		"retry_after":       configtest.Duration,
+		"on_store_error":    {"enum": []any{"local", "allow", "deny", "report"}},
 		"limits":            {"minItems": 1, "maxItems": maxLimits},
 		"by_tier":           {"minProperties": 1},
 		"body":              {"maxLength": maxBody, "minLength": 1},
-		"status_text":       {"maxLength": maxOneLiner, "minLength": 1},
 		"content_type":      {"maxLength": maxOneLiner, "minLength": 1},
 		"subject":           {"minLength": 1},
 		"entry":             {"minLength": 1},

@@ -189,9 +189,6 @@ func regions(r *replay.Report) (all []string) {
 		}
 		all = append(all, note)
 	}
-	if names := rulesWith(r, func(one *replay.RuleReport) bool { return one.Divide > 1 }); names != "" {
-		all = append(all, "The limits of these rules are the part of one region (divide): "+names+". For them, give the logs of one region.")
-	}
 	return all
 }
 
