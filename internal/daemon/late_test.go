@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -33,6 +32,7 @@ type lateCase struct {
 	t       *testing.T
 	decider *policy.Decider
 	proxies []*servers.Proxy
+	late    int // calls that were held, and late
 }
 
 // newLateCase starts an instance on url, which goes through the proxies.
@@ -56,29 +56,11 @@ func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase 
 	add("one", policy.Rule{}, limit)
 	add("two", policy.Rule{}, limit, window.Limit{Hits: 10 * lateLimit, Window: 24 * time.Hour})
 	o := open(t, s)
-	// A slow machine must not give up a debt either: the calls that settle it are late there, too.
-	shares, err := local.NewShares(local.ShareOptions{
-		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: o.Settler(), Timeout: s.Store.Timeout, SettleTime: time.Hour,
-	})
-	if err == nil {
-		err = o.Shares.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Shares = shares
 	l := &lateCase{opened: o, t: t, proxies: proxies}
 	l.decider = policy.NewDecider(rules, policy.Options{Store: o.Local, Local: o.Shares, Meters: o.metrics, Log: zap.NewNop()})
 	waitFor(t, "Redis", func() bool { return l.load(t.Context(), time.Second) == nil })
 	o.decides("warm")
 	return l
-}
-
-// ask asks for one hit and reports whether it is allowed.
-func (l *lateCase) ask(key, value string) bool {
-	l.t.Helper()
-	v := l.verdict(key, value)
-	return v.Allowed
 }
 
 // verdict asks for one hit.
@@ -97,47 +79,48 @@ func (l *lateCase) verdict(key, value string) *policy.Verdict {
 	return c.Verdict()
 }
 
-// run asks lateCalls times, holding up those calls that late names by their number, and
-// checks that exactly the limit was allowed and charged.
-func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late func(int) bool, wait bool) {
+// run asks lateCalls times, holding up those calls that late names by their number. Beside the limit,
+// it may be allowed one hit for each degraded answer. lost says that the held calls reach Redis after
+// their deadline, so Redis charges none of them.
+func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late func(int) bool, lost bool) {
 	l.t.Helper()
-	value := name
-	allowed, abandoned := 0, l.Shares.Settled().Abandoned
+	exact, local, degraded, held := 0, 0, 0, 0
 	for i := 1; i <= lateCalls; i++ {
-		held := late(i)
-		for _, p := range l.proxies {
-			if held {
+		holds := late(i)
+		if holds {
+			for _, p := range l.proxies {
 				hold(p, true)
 			}
 		}
-		if l.ask(key, value) {
-			allowed++
-		}
-		for _, p := range l.proxies {
-			if held {
+		v := l.verdict(key, name)
+		if holds {
+			for _, p := range l.proxies {
 				hold(p, false)
 			}
 		}
-		if held && wait {
-			l.settled()
+		switch {
+		case v.Degraded:
+			degraded++
+			if holds { // it may be denied from memory, and a node of a Cluster may have no proxy
+				held++
+			}
+			if v.Allowed {
+				local++
+			}
+		case v.Allowed:
+			exact++
 		}
 	}
-	l.settled()
-	l.exact(key, value, allowed, l.Shares.Settled().Abandoned-abandoned)
-}
-
-// exact checks that exactly the limit was allowed and charged, when no log has a debt.
-func (l *lateCase) exact(key, value string, allowed int, abandoned uint64) {
-	l.t.Helper()
-	if allowed != lateLimit || abandoned != 0 {
-		l.t.Errorf("%s: %d of %d calls were allowed, %d hits abandoned; want exactly %d", value, allowed, lateCalls, abandoned, lateLimit)
+	l.late += held
+	slow := degraded // answers of Redis that it may have charged
+	if lost {
+		slow -= held
 	}
-	if v := l.verdict(key, value); v.Allowed {
-		l.t.Errorf("%s: one more call was allowed afterwards; without Redis: %t", value, v.Degraded)
+	if exact > lateLimit || exact < min(lateLimit, lateCalls-degraded)-slow {
+		l.t.Errorf("%s: Redis allowed %d calls, and the share %d of %d; want %d of Redis, or up to %d less", name, exact, local, degraded, lateLimit, slow)
 	}
-	l.settled()
 	check := window.Check{
-		Key:   "{" + value + "}:edge|" + key + ":" + value,
+		Key:   "{" + name + "}:edge|" + key + ":" + name,
 		Limit: window.Limit{Hits: 10 * lateLimit, Window: time.Hour}, Precision: window.Precision(window.Limit{Hits: lateLimit, Window: time.Hour}),
 	}
 	var d [1]window.Decision
@@ -145,54 +128,50 @@ func (l *lateCase) exact(key, value string, allowed int, abandoned uint64) {
 		_, err := l.Take(l.t.Context(), window.MayWait, []window.Check{check}, d[:])
 		return err == nil
 	})
-	if charged := 10*lateLimit - d[0].Remaining; charged != lateLimit {
-		l.t.Errorf("%s: %d hits are charged, want %d", value, charged, lateLimit)
+	if charged := 10*lateLimit - int(d[0].Remaining); charged < exact || charged > min(exact+slow, lateLimit) {
+		l.t.Errorf("%s: %d hits are charged, want the %d that Redis allowed and up to %d more", name, charged, exact, slow)
 	}
-}
-
-// settled waits until nothing is owed.
-func (l *lateCase) settled() {
-	l.t.Helper()
-	waitFor(l.t, "all debts to be settled", func() bool { return !l.Shares.Owing() })
 }
 
 // all runs every kind of late call: each of the calls alone, and several of them.
 func (l *lateCase) all(every int) {
-	for name, hold := range map[string]func(*servers.Proxy, bool){"request": (*servers.Proxy).Blackhole, "reply": (*servers.Proxy).DropReplies} {
+	for _, kind := range []struct {
+		name string
+		hold func(*servers.Proxy, bool)
+		lost bool
+	}{{"request", (*servers.Proxy).Blackhole, true}, {"reply", (*servers.Proxy).DropReplies, false}} {
 		for i := 1; i <= lateCalls; i += every {
-			l.run(fmt.Sprintf("%s-%d", name, i), "one", hold, func(call int) bool { return call == i }, i%2 == 0)
+			l.run(fmt.Sprintf("%s-%d", kind.name, i), "one", kind.hold, func(call int) bool { return call == i }, kind.lost)
 		}
 		for _, key := range []string{"one", "two"} {
-			for _, wait := range []bool{false, true} {
-				seed := random.Seed(l.t)
-				random := rand.New(rand.NewPCG(seed, 0))
-				l.run(fmt.Sprintf("%s-%s-seed-%d-%t", name, key, seed, wait), key, hold, func(call int) bool { return call > 97 && call < 104 || random.IntN(12) == 0 }, wait)
-			}
+			seed := random.Seed(l.t)
+			random := rand.New(rand.NewPCG(seed, 0))
+			l.run(fmt.Sprintf("%s-%s-seed-%d", kind.name, key, seed), key, kind.hold, func(call int) bool { return call > 97 && call < 104 || random.IntN(12) == 0 }, kind.lost)
 		}
 	}
-	if s := l.Shares.Settled(); s.Charged == 0 || s.Found == 0 {
-		l.t.Errorf("settled: %+v, want some charged and some found", s)
+	if l.late == 0 {
+		l.t.Error("no call was late")
 	}
 }
 
-// TestExactWhenCallsAreLate makes calls of a single instance late on their way to Redis
-// and on their way back. Exactly the limit passes, and exactly that is charged.
-func TestExactWhenCallsAreLate(t *testing.T) {
+// TestLateCalls makes calls of one caller late on their way to Redis and on their way back. One late
+// call adds at most one hit to the limit, and Redis charges no call after its deadline.
+func TestLateCalls(t *testing.T) {
 	p := servers.StartProxy(t, servers.StartRedis(t).Addr())
-	newLateCase(t, "redis://"+p.Addr()+"/0", p).all(random.Steps(t, 4, 1))
+	newLateCase(t, "redis://"+p.Addr()+"/0", p).all(random.Steps(t, 6, 1))
 }
 
 // TestStallWithManyCallers stops Redis while many callers ask for one key at once, until
 // the first of them was answered without it. Redis goes on while the other calls end, so
-// of these some are charged, some refused and some charged without an answer. No more
-// may differ from the limit than were under way.
+// of these some are charged, some refused and some charged without an answer. Beside the limit,
+// only degraded answers are allowed, and no more of them than the limit.
 func TestStallWithManyCallers(t *testing.T) {
 	server := servers.StartRedis(t)
 	l := newLateCase(t, "redis://"+server.Addr()+"/0")
-	const atOnce = 20
+	const atOnce = 12
 	for run := range random.Steps(t, 15, 60) {
 		value := fmt.Sprintf("stall-%d", run)
-		var asked, allowed atomic.Int64
+		var asked, exact, degraded, unknown atomic.Int64
 		var paused atomic.Bool
 		resume := func() {
 			if paused.CompareAndSwap(true, false) {
@@ -213,27 +192,30 @@ func TestStallWithManyCallers(t *testing.T) {
 						paused.Store(true)
 					}
 					v := l.verdict("one", value)
-					if v.Allowed {
-						allowed.Add(1)
-					}
-					if v.Degraded {
+					switch {
+					case !v.Degraded && v.Allowed:
+						exact.Add(1)
+					case v.Degraded:
 						resume()
+						unknown.Add(1)
+						if v.Allowed {
+							degraded.Add(1)
+						}
 					}
 				}
 			})
 		}
 		callers.Wait()
 		resume()
-		l.settled()
-		if got := allowed.Load(); got < lateLimit-atOnce || got > lateLimit+atOnce {
-			t.Errorf("%s: %d of %d calls were allowed, want %d, or up to %d more or less", value, got, lateCalls, lateLimit, atOnce)
+		if e, d, u := exact.Load(), degraded.Load(), unknown.Load(); e > lateLimit || e < min(lateLimit, lateCalls-u)-u || d > lateLimit {
+			t.Errorf("%s: Redis allowed %d calls, and the share %d of %d; want up to %d of each", value, e, d, u, lateLimit)
 		}
 	}
 }
 
-// TestExactWhenCallsAreLateOnACluster is the same on a Cluster whose nodes are known by
+// TestLateCallsOnACluster is TestLateCalls on a Cluster whose nodes are known by
 // the addresses of proxies.
-func TestExactWhenCallsAreLateOnACluster(t *testing.T) {
+func TestLateCallsOnACluster(t *testing.T) {
 	cluster := servers.StartCluster(t)
 	var proxies []*servers.Proxy
 	for _, n := range cluster.Nodes() {

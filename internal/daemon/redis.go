@@ -70,7 +70,6 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 		s.parts = append(s.parts, one.reach, one.Hear)
 	}
 	if r.Scopes != nil {
-		s.scopes = r.Scopes
 		s.holds = func(in []window.Scope) {
 			for _, scope := range in {
 				r.Scopes.Holds(scope)
@@ -404,10 +403,8 @@ func (r *redisStore) leases() insight.Leases {
 // localStats returns the counts of the answers that this process gave without Redis.
 func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.Local.Stats()
-	settled := r.Shares.Settled()
 	return metrics.LocalStats{
 		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
-		Settled: settled.Charged, Found: settled.Found, Abandoned: settled.Abandoned,
 		EndsWaiting: s.EndsWaiting, EndsDelivered: s.EndsDelivered, EndsLost: s.EndsLost,
 	}
 }

@@ -23,8 +23,6 @@ import (
 type store struct {
 	decides window.Store // decides every request if it can
 	local   window.Store // decides by this instance's share if decides fails; nil with the memory store
-	// scopes decides requests that meet several scopes. Nil: there is one.
-	scopes window.Scoped
 	// holds says in which scopes requests in flight may hold something. Nil: there is one.
 	holds func([]window.Scope)
 	// keeper reads and removes the logs of decides, and localKeeper those of local.
@@ -120,13 +118,6 @@ func (r *reporting) End(ctx context.Context, stream window.StreamID, deny time.D
 	held, err = ender.End(ctx, stream, deny)
 	r.report(err)
 	return held, err
-}
-
-// TakeBut implements [window.Scoped]. The store must be one.
-func (r *reporting) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
-	err := r.Store.(window.Scoped).TakeBut(ctx, failed, checks, decisions)
-	r.report(err)
-	return err
 }
 
 func (r *reporting) report(err error) {

@@ -144,8 +144,6 @@
 //     but at least one. What the shared store knew to be missing fills up at the rate.
 //   - The share of a limit of requests in flight is a part of its maximum. What the streams of
 //     other processes hold does not count, because when they end is not known.
-//   - Only a sliding window records single charges. For the other policies, a late call counts
-//     as charged if the log was written after the call began. In flight makes no debt.
 //
 // # Requests in flight
 //
@@ -155,33 +153,19 @@
 // has admitted. Streams that the shares admit are not held in the shared store. So when it is
 // back, there may be up to a share more in flight until they end.
 //
-// # Debts
+// # Late calls
 //
-// If a call to the shared store is late, the store may or may not have charged it
-// ([Settler.Doubt]). If the shares then admit the group, the process owes each log the cost,
-// unless the late call was charged. While a log has a debt, the shares decide all groups
-// that name the log ([Shares.TakeOwed]), so the other logs of these groups get debts too. They
-// do so for [ShareOptions.SettleTime] after the late call at most, a second by default. Then the
-// shared store decides again, also if requests never pause. Until the last charge arrives, it may
-// admit as much beyond the limit.
-//
-// One goroutine settles the debt of a log. It waits until every call that was under way has
-// ended, and reads the log. With mode Always it charges what it does not find there. Then it
-// removes the same cost from the log of this process. [Shares.Recheck] looks again at the
-// answers of calls that were under way. If the log has no room for both the answer and the
-// debt, the charge of the answer pays a part of the debt.
-//
-// The process gives up a debt after [ShareOptions.SettleTime], or when the store does not
-// decide, or if 1,024 other logs have a debt. It never owes refunds. If an operator removes the
-// log ([Shares.Reset]), the debt is dropped.
+// A call to the shared store is late if the store decides and its answer does not come in time.
+// The shares then decide, and nothing is charged later. The store may have charged the late call
+// before its deadline, and never charges it afterwards. So one late call adds at most its cost to
+// what the shared store admits, and all of them together at most the share of this process.
 //
 // # Scopes
 //
-// The shared store may be a [window.Scoped]. Records, leases, shares and debts belong to the log of
-// one scope. If some scopes fail, what was spent of leases stays spent until the caller takes the
-// rest back ([window.PartError.GiveBack]). Shares divide each limit by the number of processes of
-// its scope. Only a scope whose call was late gets debts, and only that scope is not asked
-// ([Shares.Owed]).
+// The shared store may have several scopes. Records, leases and shares belong to the log of one
+// scope. If some scopes fail, what was spent of leases stays spent until the caller takes the rest
+// back ([window.PartError.GiveBack]). Shares divide each limit by the number of processes of its
+// scope.
 //
 // # Cost
 //

@@ -301,6 +301,7 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	defer a.mu.Unlock()
 	a.asking = false
 	if err != nil {
+		a.remaining = 0 // no reservation until the store decides again
 		return nil, err
 	}
 	a.remaining = told.Remaining

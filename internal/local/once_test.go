@@ -2,7 +2,6 @@ package local_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/local"
@@ -82,27 +81,4 @@ func TestSharesKeepReceipts(t *testing.T) {
 			t.Errorf("request %d: got %+v, want %+v", i, d, want)
 		}
 	}
-}
-
-// TestDebtsOfRetries: after a late call, what the share has admitted is owed once, and a retry that
-// is free there is not owed.
-func TestDebtsOfRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, c := newCreditor(t)
-		check, d := []window.Check{retried(1, 9)}, make([]window.Decision, 1)
-		for i := range 2 {
-			if err := s.TakeAfter(t.Context(), errLate, check, d); err != nil || !d[0].Allowed || d[0].Repeated != (i == 1) {
-				t.Fatalf("request %d: got %+v, error %v", i, d[0], err)
-			}
-		}
-		for s.Owing() {
-			time.Sleep(time.Millisecond) // of the bubble
-		}
-		if got := s.Settled(); got != (local.Settled{Charged: 1}) {
-			t.Errorf("got %+v, want one charge", got)
-		}
-		if d := take(t, c.Store, retried(0, 9))[0]; d.Remaining != 7 {
-			t.Errorf("the store: got %+v, want one hit and this one", d)
-		}
-	})
 }

@@ -175,71 +175,29 @@ func TestResetWhileReserving(t *testing.T) {
 	})
 }
 
-// TestResetOfShares removes a log of the shares: what was admitted, the known use, and a debt.
+// TestResetOfShares removes a log of the shares: what was admitted, and the known use.
 func TestResetOfShares(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, c := newCreditor(t)
-		k := ask("k", 4, 4)
-		id := k.Log()
-		s.Learn(&k, &window.Decision{Remaining: 1, ResetAfter: win})
-		if got := take(t, s, ask("k", 4, 1)); !got[0].Allowed {
-			t.Fatalf("got %+v", got)
-		}
-		if err := s.TakeAfter(t.Context(), errLate, one(ask("k", 4, 1)), make([]window.Decision, 1)); err != nil {
-			t.Fatal(err)
-		}
-		other := ask("other", 4, 1)
-		if err := s.TakeAfter(t.Context(), errLate, one(other), make([]window.Decision, 1)); err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.Read(t.Context(), []window.LogID{id})
-		if err != nil || got[0].Contents.Used() != 1 {
-			t.Errorf("Read: got %+v, %v, want the hit that was admitted", got, err)
-		}
-		if got, err = s.Remove(t.Context(), []window.LogID{id}); err != nil || got[0].Contents.Used() != 1 {
-			t.Errorf("Remove: got %+v, %v", got, err)
-		}
-		// The whole share has room again.
-		if got := take(t, s, k); !got[0].Allowed {
-			t.Errorf("after the reset: got %+v, want allowed", got)
-		}
-		time.Sleep(2 * time.Second) // of the bubble
-		synctest.Wait()
-		if s.Owing() {
-			t.Error("there is still a debt")
-		}
-		if got, want := s.Settled(), (local.Settled{Charged: 1}); got != want {
-			t.Errorf("settled %+v, want %+v: the debt of the other log alone", got, want)
-		}
-		for _, text := range c.taken {
-			if text == "k always 1" {
-				t.Error("the store was charged with a debt of before the reset")
-			}
-		}
-		// The hits of after the reset stay.
-		if got := take(t, s, ask("k", 4, 1)); got[0].Allowed {
-			t.Errorf("got %+v, want denied: the share is spent", got)
-		}
-	})
-}
-
-// TestResetWhileADebtIsCharged removes a log while its debt is read from the store. Nothing is
-// charged, and what the shares admit meanwhile stays in their log.
-func TestResetWhileADebtIsCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, c := newCreditor(t)
-		k := ask("k", 4, 1)
-		k.Limit.Window = time.Hour
-		c.read = func() { s.Reset(k.Log()) }
-		if err := s.TakeAfter(t.Context(), errLate, one(k), make([]window.Decision, 1)); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Second) // of the bubble
-		synctest.Wait()
-		if got := s.Settled(); s.Owing() || got.Charged != 0 || len(c.taken) != 1 {
-			t.Errorf("settled %+v, asked %v, want nothing charged", got, c.taken)
-		}
-	})
+	s := newShares(t, 1, &clock{now: time.Hour})
+	k := ask("k", 4, 4)
+	id := k.Log()
+	s.Learn(&k, &window.Decision{Remaining: 1, ResetAfter: win})
+	if got := take(t, s, ask("k", 4, 1)); !got[0].Allowed {
+		t.Fatalf("got %+v", got)
+	}
+	got, err := s.Read(t.Context(), []window.LogID{id})
+	if err != nil || got[0].Contents.Used() != 1 {
+		t.Errorf("Read: got %+v, %v, want the hit that was admitted", got, err)
+	}
+	if got, err = s.Remove(t.Context(), []window.LogID{id}); err != nil || got[0].Contents.Used() != 1 {
+		t.Errorf("Remove: got %+v, %v", got, err)
+	}
+	// The whole share has room again.
+	if got := take(t, s, k); !got[0].Allowed {
+		t.Errorf("after the reset: got %+v, want allowed", got)
+	}
+	if got := take(t, s, ask("k", 4, 1)); got[0].Allowed {
+		t.Errorf("got %+v, want denied: the share is spent", got)
+	}
 }
 
 // TestResetFindsItsLeases resets a log whose account was evicted twice, among other logs. Its

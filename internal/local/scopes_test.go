@@ -68,45 +68,6 @@ func TestSharesOfScopes(t *testing.T) {
 	}
 }
 
-// TestDebtsOfScopes: only the scope whose call was late owes its cost, and only that one is not
-// asked.
-func TestDebtsOfScopes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, store := newCreditorOf(t, local.ShareOptions{Memory: memstore.Options{SweepInterval: -1}})
-		near, far, other := ask("near", 8, 1), of(1, ask("far", 8, 1)), of(2, ask("other", 8, 1))
-		var late window.PartError
-		late.Failed[1], late.Failed[2] = errLate, errors.New("refused")
-		d := make([]window.Decision, 2)
-		if err := s.TakeAfter(t.Context(), &late, []window.Check{far, other}, d); err != nil || !d[0].Allowed || !d[1].Allowed {
-			t.Fatalf("got %+v, error %v", d, err)
-		}
-		owed := s.Owed([]window.Check{near, far, other})
-		if owed == nil || owed.Failed[0] != nil || !errors.Is(owed.Failed[1], window.ErrOwed) || owed.Failed[2] != nil {
-			t.Errorf("%v is owed, want the scope 1 alone", owed)
-		}
-		if got := s.Owed([]window.Check{near, other}); got != nil {
-			t.Errorf("a group without the log owes %v", got)
-		}
-		if got := s.Owed([]window.Check{in(window.Refund, near), far}); got != nil {
-			t.Errorf("a group with a refund owes %v", got)
-		}
-		// What the shares admit for a scope that is not asked is owed too.
-		if err := s.TakeAfter(t.Context(), owed, []window.Check{far}, d[:1]); err != nil || !d[0].Allowed {
-			t.Fatalf("got %+v, error %v", d[0], err)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		if want := []string{"forget far", "far always 2"}; !slices.Equal(store.taken, want) {
-			t.Errorf("the store is told %q, want %q", store.taken, want)
-		}
-		if got := s.Owed([]window.Check{far}); got != nil {
-			t.Errorf("after that, %v is owed", got)
-		}
-	})
-}
-
 // returned is what remains in the logs of partly after charges were taken back.
 const returned = 77
 
@@ -114,33 +75,25 @@ const returned = 77
 type partly struct {
 	*ahead
 	backs int
-	far   bool // the second scope decides, unless the caller says that it has failed
+	far   bool // the second scope decides
 }
 
 func (p *partly) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
 	if !wait {
 		return false, nil
 	}
-	return true, p.TakeBut(ctx, nil, checks, decisions)
-}
-
-func (p *partly) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
 	part := new(window.PartError)
 	for i, c := range checks {
-		if failed != nil && failed.Failed[c.Scope] != nil {
-			part.Failed[c.Scope] = failed.Failed[c.Scope]
-			continue
-		}
 		if c.Scope > 0 && !p.far {
 			part.Failed[c.Scope] = errors.New("away")
 			continue
 		}
 		if _, err := p.ahead.Take(ctx, window.MayWait, []window.Check{c}, decisions[i:i+1]); err != nil {
-			return err
+			return true, err
 		}
 	}
 	if len(part.Unwrap()) == 0 {
-		return nil
+		return true, nil
 	}
 	part.Undo = func(context.Context) {
 		p.backs++
@@ -148,7 +101,7 @@ func (p *partly) TakeBut(ctx context.Context, failed *window.PartError, checks [
 			decisions[i].Remaining = returned
 		}
 	}
-	return part
+	return true, part
 }
 
 // TestLeaseBesideAFailedScope: hits of a lease stay spent while the caller may still allow the
@@ -228,8 +181,8 @@ func (r *refusing) Reserve(ctx context.Context, c window.Check, length time.Dura
 	return r.ahead.Reserve(ctx, c, length)
 }
 
-// TestLeaseThatFailsInAScope: if a scope does not reserve, it has failed for the request, and the
-// other scope decides.
+// TestLeaseThatFailsInAScope: if a scope does not reserve, that request fails as a whole. The next
+// one makes no reservation, so the other scope decides.
 func TestLeaseThatFailsInAScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{ahead: newAhead(), far: true}
@@ -243,11 +196,16 @@ func TestLeaseThatFailsInAScope(t *testing.T) {
 		for range 3 {
 			take(t, p, far)
 		}
-		r.err = errors.New("no reservations")
+		r.err, s.far = errors.New("no reservations"), false
 		d := make([]window.Decision, 2)
-		_, err = p.Take(t.Context(), window.MayWait, []window.Check{near, far}, d)
-		if window.FailedIn(err, 0) != nil || !errors.Is(window.FailedIn(err, 1), r.err) || !d[0].Allowed || d[0].Remaining != 7 {
-			t.Errorf("got %+v, error %v, want one of the scope 1 alone", d, err)
+		if _, err = p.Take(t.Context(), window.MayWait, []window.Check{near, far}, d); !errors.Is(err, r.err) {
+			t.Errorf("the first request: error %v, want that of the reservation", err)
+		}
+		for i := range 3 {
+			_, err = p.Take(t.Context(), window.MayWait, []window.Check{near, far}, d)
+			if window.FailedIn(err, 0) != nil || window.FailedIn(err, 1) == nil || errors.Is(err, r.err) || d[0].Remaining != uint64(7-i) {
+				t.Errorf("request %d after it: got %+v, error %v, want one of the scope 1 alone", i, d, err)
+			}
 		}
 	})
 }

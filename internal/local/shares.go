@@ -28,14 +28,8 @@ type ShareOptions struct {
 	Keys int
 	// Memory bounds the logs of what this process admits. The shares use its clock.
 	Memory memstore.Options
-	// Settler is charged afterwards if a call to it failed and it may not have charged
-	// the call. Nil: nothing is charged afterwards.
-	Settler Settler
 	// Timeout is the longest time that a call to the shared store takes, in any scope.
 	Timeout time.Duration
-	// SettleTime is the time after which a debt that cannot be settled is given up. Zero or
-	// less means a second.
-	SettleTime time.Duration
 }
 
 // Shares decides by this process's share of each limit while the shared store cannot
@@ -45,8 +39,7 @@ type Shares struct {
 	clock    func() time.Duration
 	store    ownLogs
 	known    *otter.Cache[window.LogID, *used]
-	span     int64  // in nanoseconds; see used
-	debts    *debts // nil: nothing is charged afterwards
+	span     int64 // in nanoseconds; see used
 }
 
 var (
@@ -148,9 +141,6 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	}
 	s.known = known
 	s.store = ownLogs{memstore.New(o.Memory)}
-	if o.Settler != nil {
-		s.debts = newDebts(s, &o)
-	}
 	return s, nil
 }
 
@@ -165,22 +155,8 @@ func (s *Shares) Replicas() int { return int(s.replicasOf(window.Region)) }
 // replicasOf returns the number of processes that share the limits of a scope.
 func (s *Shares) replicasOf(scope window.Scope) uint64 { return max(s.replicas[scope].Load(), 1) }
 
-// Close waits until all debts are charged or given up, for about ShareOptions.SettleTime at
-// most. Then it ends the goroutine that sweeps the logs. The Settler must still be open.
-func (s *Shares) Close() error {
-	if s.debts != nil {
-		s.debts.wg.Wait()
-	}
-	return s.store.Close()
-}
-
-// Settled returns the counts so far.
-func (s *Shares) Settled() Settled {
-	if s.debts == nil {
-		return Settled{}
-	}
-	return Settled{Charged: s.debts.charged.Load(), Found: s.debts.found.Load(), Abandoned: s.debts.abandoned.Load()}
-}
+// Close ends the goroutine that sweeps the logs.
+func (s *Shares) Close() error { return s.store.Close() }
 
 // Logs returns the number of logs of what this process has admitted.
 func (s *Shares) Logs() int { return s.store.Len() }
@@ -197,16 +173,8 @@ func (s *Shares) List(ctx context.Context, m window.Match, cursor string) (ids [
 }
 
 // Remove implements [window.Keeper] for the logs of what this process has admitted. It also
-// forgets the known use and the debts of the logs. If a debt is being charged to the shared
-// store meanwhile, that charge still counts there. Remove tells no other process.
+// forgets the known use of the logs. Other processes keep what they know.
 func (s *Shares) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	if d := s.debts; d != nil {
-		d.mu.Lock() // no request is decided between the debts and the logs
-		defer d.mu.Unlock()
-		for _, id := range ids {
-			d.drop(id)
-		}
-	}
 	for _, id := range ids {
 		s.known.Invalidate(id)
 	}
@@ -225,11 +193,6 @@ func (s *Shares) Learn(c *window.Check, d *window.Decision) {
 		s.learnHold(c, d)
 		return
 	}
-	s.learn(c, d, s.owes(c.Log()))
-}
-
-// learn is Learn. owes tells whether the log has a debt.
-func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 	if c.Limit.Hits == window.MaxHits || c.Limit.Policy == window.InFlight {
 		return // when the requests end that the shared store knew of is not known
 	}
@@ -241,25 +204,19 @@ func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 		}
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
-	switch until := int64(s.clock() + d.ResetAfter); {
-	case owes:
-		u.raise(hits, until) // the use includes a debt, so it does not fall
-	case c.Mode == window.Refund:
+	until := int64(s.clock() + d.ResetAfter)
+	if c.Mode == window.Refund {
 		u.set(hits, until) // only a refund makes a smaller use the later one
-	default:
-		u.learn(hits, until, s.span)
+		return
 	}
+	u.learn(hits, until, s.span)
 }
 
 // Take implements [window.Store] for the shares of the checks' limits. It always decides,
 // because the shares are in the memory of this process.
 func (s *Shares) Take(ctx context.Context, _ bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	return true, s.take(ctx, checks, decisions)
-}
-
-func (s *Shares) take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if err := window.Validate(checks, decisions); err != nil {
-		return fmt.Errorf("local: %w", err)
+		return true, fmt.Errorf("local: %w", err)
 	}
 	folded, answer := window.Fold(checks)
 	answers := decisions
@@ -275,19 +232,19 @@ func (s *Shares) take(ctx context.Context, checks []window.Check, decisions []wi
 		own[i].Limit = shareLimit(own[i].Limit, parts[i].hits, parts[i].replicas)
 	}
 	if _, err := s.store.Take(ctx, window.MayWait, own, answers); err != nil {
-		return err
+		return true, err
 	}
 	// The group is charged, so a caller that leaves now gets no error.
 	ctx = context.WithoutCancel(ctx)
 	for i := range folded {
 		if err := s.tell(ctx, &folded[i], &parts[i], &answers[i]); err != nil {
-			return err
+			return true, err
 		}
 	}
 	for i, j := range answer {
 		decisions[i] = answers[j]
 	}
-	return nil
+	return true, nil
 }
 
 // A part is what this process may admit of a limit.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -437,4 +440,100 @@ func TestLearnARefund(t *testing.T) {
 	if admitted != 6 {
 		t.Errorf("%d were admitted after the refund, want the 6 that remained", admitted)
 	}
+}
+
+// TestLearnInAnyOrder learns the answer of an earlier call after those of later calls. The
+// share counts the largest use of one to two timeouts.
+func TestLearnInAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := local.NewShares(local.ShareOptions{Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		k := window.Check{Key: "k", Limit: window.Limit{Hits: 10, Window: time.Minute}, Cost: 1}
+		for _, tt := range []struct {
+			after     time.Duration
+			used      uint64 // what the store answers
+			remaining uint64 // of the share, less the one hit that asks
+		}{
+			{0, 7, 2},
+			{5 * time.Millisecond, 2, 2},
+			{5 * time.Millisecond, 8, 1},
+			{5 * time.Millisecond, 3, 1},  // the next timeout begins
+			{14 * time.Millisecond, 4, 1}, // 8 was the largest use in the timeout before
+			{time.Millisecond, 5, 4},      // a third timeout begins
+			{time.Minute / 2, 1, 8},       // no answer has come for long
+		} {
+			time.Sleep(tt.after) // of the bubble
+			s.Learn(&k, &window.Decision{Allowed: true, Remaining: k.Limit.Hits - tt.used, ResetAfter: time.Minute})
+			if d := take(t, s, k)[0]; d.Remaining != tt.remaining {
+				t.Errorf("%v later, %d are used: got %+v, want %d remaining", tt.after, tt.used, d, tt.remaining)
+			}
+			take(t, s, in(window.Refund, k))
+		}
+	})
+}
+
+// TestAStall: 12 callers ask one instance, and the shared store decides nothing for 60 s. In the
+// stall the instance admits at most the limit again, and in no window more than twice the limit.
+func TestAStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, callers = 100, 12
+		shared := memstore.New(memstore.Options{SweepInterval: -1})
+		defer shared.Close()
+		s, err := local.NewShares(local.ShareOptions{Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		k := window.Check{Key: "k", Limit: window.Limit{Hits: limit, Window: time.Minute}, Cost: 1}
+		begin := time.Now()
+		var mu sync.Mutex
+		var admitted []time.Duration
+		degraded := 0
+		var all sync.WaitGroup
+		for n := range callers {
+			all.Go(func() {
+				time.Sleep(time.Duration(n) * 7 * time.Millisecond) // of the bubble
+				for range 1000 {
+					now := time.Since(begin)
+					stalls := now > 70*time.Second && now < 130*time.Second
+					d := make([]window.Decision, 1)
+					var store window.Store = shared
+					if stalls {
+						time.Sleep(15 * time.Millisecond)
+						store = s
+					}
+					if _, err := store.Take(t.Context(), window.MayWait, one(k), d); err != nil {
+						t.Error(err)
+					}
+					if !stalls {
+						s.Learn(&k, &d[0])
+					}
+					if d[0].Allowed {
+						mu.Lock()
+						admitted = append(admitted, time.Since(begin))
+						if stalls {
+							degraded++
+						}
+						mu.Unlock()
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+			})
+		}
+		all.Wait()
+		slices.Sort(admitted)
+		most := 0
+		for i, from := 0, 0; i < len(admitted); i++ {
+			for admitted[i]-admitted[from] >= k.Limit.Window {
+				from++
+			}
+			most = max(most, i-from+1)
+		}
+		if degraded == 0 || degraded > limit || most > 2*limit {
+			t.Errorf("%d hits were admitted in the stall and %d in one window, want 1 to %d and up to %d", degraded, most, limit, 2*limit)
+		}
+	})
 }

@@ -394,12 +394,8 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 		if made {
 			return s.takeRest(ctx, wait, g, now)
 		}
-		var part *window.PartError
-		switch scoped, ok := s.store.(window.Scoped); {
-		case err == nil:
+		if err == nil {
 			err = s.ask(ctx, rest, decisions, remembered, now)
-		case errors.As(err, &part) && ok:
-			err = scoped.TakeBut(ctx, part, rest, decisions)
 		}
 		if err != nil {
 			g.takePart(err, decisions, at)
@@ -456,11 +452,6 @@ func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at [
 		g.leases[at[i]] = l
 		if l != nil {
 			s.memory.forget(c.Key) // the reservation has changed what remains
-		}
-		if err != nil && !window.OneScope(g.checks) {
-			failed := new(window.PartError)
-			failed.Failed[c.Scope] = err
-			err = failed
 		}
 		return l != nil, err
 	}

@@ -490,12 +490,9 @@ slidegate_store_taken_back_total 11
 func TestPoolAndLocal(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
-	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 11, 12, 13, 16, 17, 18} })
+	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 16, 17, 18} })
 	Replicas(registry, func() ReplicaStats { return ReplicaStats{14, 15} })
 	want := `
-# HELP slidegate_abandoned_hits_total Hits that the local share admitted after a late call, and that Redis could not be charged for.
-# TYPE slidegate_abandoned_hits_total counter
-slidegate_abandoned_hits_total 13
 # HELP slidegate_leased_hits_total Hits admitted from a lease, without asking Redis.
 # TYPE slidegate_leased_hits_total counter
 slidegate_leased_hits_total 9
@@ -508,12 +505,6 @@ slidegate_local_keys 8
 # HELP slidegate_returned_hits_total Leased hits that were given back.
 # TYPE slidegate_returned_hits_total counter
 slidegate_returned_hits_total 10
-# HELP slidegate_settled_found_hits_total Hits that the local share admitted after a late call, and that were not charged because Redis had charged that call.
-# TYPE slidegate_settled_found_hits_total counter
-slidegate_settled_found_hits_total 12
-# HELP slidegate_settled_hits_total Hits that the local share admitted after a late call, and that Redis was charged for afterwards.
-# TYPE slidegate_settled_hits_total counter
-slidegate_settled_hits_total 11
 # HELP slidegate_store_peers_errors_total Lookups of store.peers without an answer. The last known number of instances stays.
 # TYPE slidegate_store_peers_errors_total counter
 slidegate_store_peers_errors_total 15

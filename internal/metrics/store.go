@@ -135,10 +135,6 @@ type LocalStats struct {
 	Keys    int
 	// Leased counts hits admitted from a lease, and Returned leased hits given back.
 	Leased, Returned uint64
-	// Settled counts hits admitted by the local share and charged to the store afterwards.
-	// Found counts such hits that the store had charged already, and Abandoned those that
-	// could not be charged.
-	Settled, Found, Abandoned uint64
 	// EndsWaiting is the number of ends of streams that the store has not heard of yet.
 	// EndsDelivered counts those that it heard of later, and EndsLost those that it never
 	// hears of.
@@ -154,9 +150,6 @@ func Local(registry prometheus.Registerer, stats func() LocalStats) {
 		{"slidegate_local_keys", "Logs whose last answer is remembered.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.Keys) }},
 		{"slidegate_leased_hits_total", "Hits admitted from a lease, without asking Redis.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Leased) }},
 		{"slidegate_returned_hits_total", "Leased hits that were given back.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Returned) }},
-		{"slidegate_settled_hits_total", "Hits that the local share admitted after a late call, and that Redis was charged for afterwards.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Settled) }},
-		{"slidegate_settled_found_hits_total", "Hits that the local share admitted after a late call, and that were not charged because Redis had charged that call.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Found) }},
-		{"slidegate_abandoned_hits_total", "Hits that the local share admitted after a late call, and that Redis could not be charged for.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Abandoned) }},
 		{"slidegate_stream_ends_waiting", "Ends of streams that Redis has not heard of yet, because it did not answer.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.EndsWaiting) }},
 		{"slidegate_stream_ends_delivered_total", "Ends of streams that Redis heard of later, because it did not answer at first.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsDelivered) }},
 		{"slidegate_stream_ends_lost_total", "Ends of streams that Redis never hears of. What such a stream holds counts until its hold expires.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsLost) }},

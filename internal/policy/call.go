@@ -36,9 +36,8 @@ type Call struct {
 	detail    []byte
 	own       []Limit
 	stream    streamState
-	exceeds   string            // see exceed
-	owed      *window.PartError // scopes that are not asked; nil: all are asked
-	clock     time.Duration     // Options.Clock when the checks were made; 0: not read yet
+	exceeds   string        // see exceed
+	clock     time.Duration // Options.Clock when the checks were made; 0: not read yet
 
 	// Subjects of keys, while the request is prepared.
 	ctx      context.Context //nolint:containedctx // only while prepare runs
@@ -125,7 +124,6 @@ func (c *Call) Forget() {
 	reuse.Reset(&c.detail)
 	reuse.Reset(&c.own)
 	reuse.Reset(&c.lookups)
-	c.owed = nil
 	c.resolver, c.left, c.mustWait = nil, 0, false
 }
 
@@ -201,7 +199,7 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 		c.countUnlimited()
 		return true, nil
 	}
-	withoutStore := c.verdict.Unresolved && c.denyUnresolved() || c.decider.debtor != nil && c.takeOwed(ctx)
+	withoutStore := c.verdict.Unresolved && c.denyUnresolved()
 	if !withoutStore {
 		if decided, err = c.take(ctx, wait); !decided {
 			return false, nil
@@ -217,8 +215,9 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	if withoutStore || err != nil {
 		return true, c.decideWithout(ctx, err)
 	}
-	if c.decider.opts.Local != nil {
-		c.verdict.Degraded = c.tellLocal(ctx, wait)
+	// Without waiting, a store denies only by repeating a denial that Learn has seen.
+	if c.decider.learner != nil && (wait || window.GroupAllowed(c.checks, c.decisions)) {
+		c.teach()
 	}
 	c.fold()
 	if c.decider.counts {
@@ -291,19 +290,16 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	o := &c.decider.opts
 	ends := c.decider.places.ends.Load()
 	apart := c.rules.shadow && c.mixed()
-	if (apart || c.owed != nil) && !wait {
+	if apart && !wait {
 		return false, nil // the first of two calls could charge, and the second could have to wait
 	}
 	var start time.Time
 	if o.StoreSeconds != nil || o.Tracer != nil {
 		start = time.Now()
 	}
-	switch {
-	case apart:
+	if apart {
 		decided, err = true, c.takeApart(ctx)
-	case c.owed != nil:
-		decided, err = true, o.Scopes.TakeBut(ctx, c.owed, c.checks, c.decisions)
-	default:
+	} else {
 		decided, err = o.Store.Take(ctx, wait, c.checks, c.decisions)
 	}
 	if !decided && err == nil {

@@ -97,12 +97,8 @@ type Options struct {
 	// Tracer describes decisions in traces. Nil disables it.
 	Tracer Tracer
 	// Local decides for rules with StoreErrorLocal while Store cannot. It must not
-	// block. Nil: these rules count as StoreErrorReported. It may be a [Learner] and a
-	// [Debtor].
+	// block. Nil: these rules count as StoreErrorReported. It may be a [Learner].
 	Local window.Store
-	// Scopes decides requests whose limits are in several scopes, without what Store has in memory.
-	// Nil: there is one scope.
-	Scopes window.Scoped
 	// Subjects finds the subject of an API key. Nil: the directory of the rules does.
 	Subjects tier.Resolver
 	// Wait is how long one request waits for Subjects at most.
@@ -155,30 +151,11 @@ type Learner interface {
 	Learn(*window.Check, *window.Decision)
 }
 
-// A Debtor is a local store that charges Options.Store later with what it has admitted.
-// Until then it decides every request for the same logs.
-type Debtor interface {
-	// Owing reports whether there may be such logs. It is cheap.
-	Owing() bool
-	// Owed returns the scopes of such logs of a group, each with [window.ErrOwed]. Nil: the group
-	// has none.
-	Owed([]window.Check) *window.PartError
-	// TakeOwed decides a group if one of its logs is such a log.
-	TakeOwed(context.Context, []window.Check, []window.Decision) (decided bool, err error)
-	// Recheck is called with a group that Options.Store has allowed. It decides the
-	// group again if that decision could not count what is still to be charged.
-	Recheck(context.Context, []window.Check, []window.Decision) (decided bool, err error)
-	// TakeAfter decides a group after Options.Store has failed with cause. Of a
-	// [window.PartError], the group has the checks of the scopes that have failed.
-	TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error
-}
-
 // Decider decides requests by the active generation of rules. It is safe for
 // concurrent use.
 type Decider struct {
 	opts    Options
 	learner Learner // nil if Options.Local is not one
-	debtor  Debtor  // nil if Options.Local is not one
 	counts  bool    // something counts decisions
 	// ender and localEnder hear of the ends of streams. Nil if Options.Store and Options.Local
 	// do not count what streams hold.
@@ -194,7 +171,6 @@ func NewDecider(rules *Rules, opts Options) *Decider {
 		d.opts.Meters = uncounted{}
 	}
 	d.learner, _ = opts.Local.(Learner)
-	d.debtor, _ = opts.Local.(Debtor)
 	d.ender, _ = opts.Store.(window.Ender)
 	d.localEnder, _ = opts.Local.(window.Ender)
 	d.Swap(rules)

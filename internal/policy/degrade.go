@@ -32,42 +32,6 @@ func (c *Call) denyUnresolved() (denied bool) {
 	return denied
 }
 
-// takeOwed has the local store decide, if one of its logs is still to be charged to the
-// store. It reports whether the local store has decided. If such logs are in some scopes of the
-// request only, the others are asked, and takeOwed notes which are not. Options.Local must be a
-// [Debtor].
-func (c *Call) takeOwed(ctx context.Context) (ok bool) {
-	d := c.decider
-	if !d.debtor.Owing() {
-		return false
-	}
-	if d.opts.Scopes != nil && !window.OneScope(c.checks) {
-		if c.owed = d.debtor.Owed(c.checks); c.owed == nil || c.rules.shadow {
-			c.owed = nil
-			return false
-		}
-		some := false
-		for i := range c.checks {
-			switch scope := c.checks[i].Scope; {
-			case c.owed.Failed[scope] == nil:
-				some = true
-			case c.verdict.Limits[i].Rule.storeError != StoreErrorLocal:
-				c.owed = nil // the store decides
-				return false
-			}
-		}
-		if some {
-			return false
-		}
-		c.owed = nil
-	}
-	if !c.onlyLocal(false) {
-		return false
-	}
-	ok, err := d.debtor.TakeOwed(ctx, c.checks, c.decisions)
-	return ok && err == nil
-}
-
 // teach tells the local store what the store has decided.
 func (c *Call) teach() {
 	if c.decider.learner == nil {
@@ -78,36 +42,6 @@ func (c *Call) teach() {
 			c.decider.learner.Learn(&c.checks[i], &c.decisions[i])
 		}
 	}
-}
-
-// tellLocal tells the local store what the store has decided. It reports whether the
-// local store has decided the request again.
-func (c *Call) tellLocal(ctx context.Context, wait bool) (again bool) {
-	d := c.decider
-	if d.learner == nil && d.debtor == nil {
-		return false
-	}
-	allowed := window.GroupAllowed(c.checks, c.decisions)
-	// Without waiting, a store denies only by repeating a denial that Learn has seen.
-	if allowed || wait {
-		c.teach()
-	}
-	if d.debtor == nil || !allowed || !wait || !d.debtor.Owing() || !c.onlyLocal(false) {
-		return false
-	}
-	again, err := d.debtor.Recheck(ctx, c.checks, c.decisions)
-	return again && err == nil
-}
-
-// onlyLocal reports whether the local store can decide the whole request, or all of it that the
-// store has not decided, and may deny it.
-func (c *Call) onlyLocal(undecided bool) bool {
-	for i := range c.verdict.Limits {
-		if s := &c.verdict.Limits[i]; (s.undecided || !undecided) && s.Rule.storeError != StoreErrorLocal {
-			return false
-		}
-	}
-	return !c.rules.shadow
 }
 
 // degrade decides the limits that the store has not decided by the choices of their rules, after
@@ -149,7 +83,7 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 			c.part[i].Mode = window.Observe // another alternative passes anyway
 		}
 	}
-	if err := c.takeLocal(ctx, cause); err != nil {
+	if err := c.takePart(ctx, c.decider.opts.Local); err != nil {
 		window.GiveBack(ctx, cause)
 		return fmt.Errorf("%w; the local store could not decide either: %w", cause, err)
 	}
@@ -186,21 +120,4 @@ func (c *Call) choose(i int) (report bool) {
 		report = true
 	}
 	return report
-}
-
-// takeLocal asks the local store for the checks in part. If these are all that the store has not
-// decided, the store may be charged later with what the local store admits.
-func (c *Call) takeLocal(ctx context.Context, cause error) error {
-	d := c.decider
-	if d.debtor == nil || len(c.part) == 0 || !c.onlyLocal(true) {
-		return c.takePart(ctx, d.opts.Local)
-	}
-	decisions := make([]window.Decision, len(c.part))
-	if err := d.debtor.TakeAfter(ctx, cause, c.part, decisions); err != nil {
-		return err
-	}
-	for i, at := range c.partAt {
-		c.decisions[at] = decisions[i]
-	}
-	return nil
 }

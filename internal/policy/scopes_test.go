@@ -28,14 +28,6 @@ func (h *halfStore) Take(ctx context.Context, wait bool, checks []window.Check, 
 	if !wait {
 		return false, nil
 	}
-	return true, h.TakeBut(ctx, nil, checks, decisions)
-}
-
-func (h *halfStore) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
-	if failed == nil && h.fails != nil {
-		failed = new(window.PartError)
-		failed.Failed[1] = h.fails
-	}
 	if h.decided != nil {
 		defer h.decided()
 	}
@@ -43,21 +35,21 @@ func (h *halfStore) TakeBut(ctx context.Context, failed *window.PartError, check
 	var own []window.Check
 	var at []int
 	for i, c := range checks {
-		if failed != nil && failed.Failed[c.Scope] != nil {
-			part.Failed[c.Scope] = failed.Failed[c.Scope]
+		if c.Scope == 1 && h.fails != nil {
+			part.Failed[1] = h.fails
 			continue
 		}
 		own, at = append(own, c), append(at, i)
 	}
 	answers := make([]window.Decision, len(own))
 	if _, err := h.Store.Take(ctx, window.MayWait, own, answers); err != nil {
-		return err
+		return true, err
 	}
 	for i, to := range at {
 		decisions[to] = answers[i]
 	}
 	if len(own) == len(checks) {
-		return nil
+		return true, nil
 	}
 	if window.GroupAllowed(own, answers) {
 		part.Undo = func(context.Context) {
@@ -69,7 +61,7 @@ func (h *halfStore) TakeBut(ctx context.Context, failed *window.PartError, check
 			}
 		}
 	}
-	return part
+	return true, part
 }
 
 // scopedRules are a rule of the region and one that has a choice, in the scope global.
@@ -110,7 +102,7 @@ func TestAScopeFails(t *testing.T) {
 			shared, own := memstore.New(memstore.Options{SweepInterval: -1}), memstore.New(memstore.Options{SweepInterval: -1})
 			h := &halfStore{Store: shared, fails: boom}
 			counted := counts{}
-			dec := NewDecider(scopedRules(t, c.region, c.choice), Options{Store: h, Scopes: h, Local: own, Meters: counted})
+			dec := NewDecider(scopedRules(t, c.region, c.choice), Options{Store: h, Local: own, Meters: counted})
 			var v Verdict
 			var err error
 			for range 2 {
@@ -165,7 +157,7 @@ func TestNothingStaysOfAnUndecidedRequest(t *testing.T) {
 			if c.leave {
 				h.decided = cancel
 			}
-			dec := NewDecider(scopedRules(t, 5, StoreErrorLocal), Options{Store: h, Scopes: h, Local: &recordingStore{err: c.own}, Meters: counts{}})
+			dec := NewDecider(scopedRules(t, 5, StoreErrorLocal), Options{Store: h, Local: &recordingStore{err: c.own}, Meters: counts{}})
 			_, err := decideErr(ctx, dec, request("a=x", "b=y"))
 			if !errors.Is(err, boom) || c.own != nil && !strings.Contains(err.Error(), c.own.Error()) {
 				t.Errorf("got error %v, want that of the scope and of the local store", err)
@@ -184,7 +176,7 @@ func TestAReportFailsWhileAllIsObserved(t *testing.T) {
 	rs := scopedRules(t, 5, StoreErrorAllow)
 	rs.ObserveAll()
 	counted := counts{}
-	dec := NewDecider(rs, Options{Store: h, Scopes: h, Meters: counted})
+	dec := NewDecider(rs, Options{Store: h, Meters: counted})
 	req := request("a=x", "b=y")
 	req.Descriptors[1].Refund = true
 	v, err := decideErr(t.Context(), dec, req)

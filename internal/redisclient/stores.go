@@ -38,7 +38,6 @@ type Shared interface {
 	window.Keeper
 	window.Store
 	local.Reserver
-	Bytes(context.Context, window.LogID) ([]byte, error)
 }
 
 // StoresOptions say what a process wants to hear of its stores. Log is required.
@@ -97,7 +96,7 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	}
 	maxKeys, maxBytes := s.Memory.Bounds()
 	st.Shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Replicas, ScopeReplicas: replicas, Memory: memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey}, Settler: st.Settler(), Timeout: timeout,
+		Replicas: s.Replicas, ScopeReplicas: replicas, Memory: memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey}, Timeout: timeout,
 	})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -181,25 +180,6 @@ func (s *Stores) Hear(ctx context.Context) error {
 func (s *Stores) Reset(id window.LogID) {
 	s.Local.Reset(id)
 	s.Shares.Reset(id)
-}
-
-// Settler returns what charges Redis for hits that this process admitted without it.
-func (s *Stores) Settler() local.Settler { return settler{s.Local, s.Shared} }
-
-type settler struct {
-	*local.Store
-	redis Shared
-}
-
-// Doubt implements local.Settler.
-func (settler) Doubt(err error) (local.Doubt, bool) {
-	d, known := redisstore.DoubtOf(err)
-	return local.Doubt(d), known
-}
-
-// Read implements local.Settler.
-func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
-	return s.redis.Bytes(ctx, id)
 }
 
 // masterName returns a name for the master of a Sentinel set, whose address changes. For

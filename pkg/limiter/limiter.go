@@ -69,10 +69,8 @@ type Fallback interface {
 	Local() window.Store
 }
 
-// scoped is a store of several scopes: redislimit.Store. It is not exported, because
-// [window.Scoped] may change in any version.
+// scoped is a store of several scopes: redislimit.Store.
 type scoped interface {
-	window.Scoped
 	Scopes() []string
 	Holds(window.Scope)
 }
@@ -107,9 +105,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil
 	}
 	if s, ok := store.(scoped); ok {
-		if l.scopes, l.holds = s.Scopes(), s.Holds; len(l.scopes) > 1 {
-			o.Scopes = s
-		}
+		l.scopes, l.holds = s.Scopes(), s.Holds
 	}
 	if f, ok := store.(Fallback); ok {
 		o.Local = f.Local()

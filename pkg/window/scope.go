@@ -18,14 +18,6 @@ const MaxScope = 15
 // Region is the scope of the store of the region.
 const Region Scope = 0
 
-// Scoped is a store of several scopes.
-type Scoped interface {
-	Store
-	// TakeBut is Take with wait. It does not ask the scopes that failed has an error for: they have
-	// failed with that error. Nil: it asks all.
-	TakeBut(ctx context.Context, failed *PartError, checks []Check, decisions []Decision) error
-}
-
 // A PartError says that some scopes of a group could not decide. The others have decided and
 // charged their checks as if the missing ones had room. Their decisions are filled in; those of
 // the missing scopes are undefined.
@@ -78,10 +70,6 @@ func FailedIn(err error, s Scope) error {
 	}
 	return err
 }
-
-// ErrOwed is the error of a scope that was not asked, because a log of the group there is still to
-// be charged with what was admitted without it.
-var ErrOwed = errors.New("window: the log is still to be charged with what was admitted without its store")
 
 // GiveBack calls [PartError.GiveBack] if err is a PartError.
 func GiveBack(ctx context.Context, err error) {

@@ -85,11 +85,6 @@ func TestLedger(t *testing.T) {
 		a.degraded = true
 		return a
 	}
-	local := func(from, to float64) answer {
-		a := degraded(from, to)
-		a.local = true
-		return a
-	}
 	denied := exact(0, 10)
 	denied.allowed = false
 	refused := answer{sent: at(0), received: at(10), code: codes.Unavailable}
@@ -103,7 +98,6 @@ func TestLedger(t *testing.T) {
 		fault:   span{at(100), at(200)},
 		moments: []span{{at(100), at(101)}},
 		unasked: []span{{at(120), at(190)}},
-		settles: settleWithin(storeTimeout),
 	}
 	losing := h
 	losing.lostBefore = at(50)
@@ -134,13 +128,8 @@ func TestLedger(t *testing.T) {
 		{"an error that was charged", []answer{refused}, one(5), h, ledger{charges: 1, ghosts: ghosts{strays: 1}}},
 		{"after the answer", []answer{degraded(130, 145)}, one(147), h, ledger{charges: 1, late: 1, ghosts: ghosts{beyond: 1}}},
 		{"after an exact one", []answer{exact(0, 10), exact(50, 60)}, one(5, 20, 55), h, ledger{charges: 3, exact: 2, late: 1, double: 1}},
-		{"charged afterwards", []answer{local(130, 145)}, one(160), h, ledger{charges: 1, settled: 1}},
-		{"several charged afterwards, during a call", []answer{local(130, 145), local(146, 147), local(160, 170)}, []charge{{at(161), 2}}, h, ledger{charges: 2, settled: 2}},
-		{"charged afterwards, with a call", []answer{local(130, 145), local(146, 147), exact(160, 170), exact(180, 190)}, []charge{{at(165), 2}, {at(185), 1}}, h, ledger{charges: 3, exact: 2, settled: 1}},
-		{"charged and settled", []answer{local(102, 110)}, one(103, 125), h, ledger{charges: 2, late: 1, double: 1, ghosts: ghosts{unnoticed: 1}}},
-		{"settled too late", []answer{local(102, 110)}, one(1400), h, ledger{charges: 1, late: 1, ghosts: ghosts{unnoticed: 1}}},
 	} {
-		got := settleLedger([][]answer{nil, tt.calls}, map[int][]charge{1: tt.charges}, tt.history)
+		got := compareLedger([][]answer{nil, tt.calls}, map[int][]charge{1: tt.charges}, tt.history)
 		odd := len(got.odd) > 0
 		if want := tt.want.missing+tt.want.lost+tt.want.late+tt.want.double+tt.want.ghosts.all() > 0; odd != want {
 			t.Errorf("%s: odd calls are told: %t, want %t", tt.name, odd, want)

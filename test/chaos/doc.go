@@ -45,9 +45,7 @@
 //     five failed calls. Beyond are ghosts whose call began and
 //     ended while the service, by its own log, did not call the server. Strays were
 //     sent before or after the fault; something else was slow.
-//   - Settled: the entry was made after on_store_error: local had allowed the call,
-//     within 1.2 s, and no other entry pays for that call. A late call is charged so.
-//   - Late: the entry was made after the caller had its answer, and is not settled.
+//   - Late: the entry was made after the caller had its answer.
 //   - Double: there is an entry too many.
 //
 // # Regions

@@ -28,9 +28,6 @@ type ledger struct {
 	missing, lost int
 	// ghosts are charges of calls that on_store_error decided.
 	ghosts ghosts
-	// settled are charges for calls that on_store_error: local has allowed, made after
-	// the answer and at most once for each.
-	settled int
 	// late are charges made after the caller had its answer.
 	late int
 	// double are charges beyond the one that a call may make, and those that belong
@@ -67,64 +64,31 @@ type span struct{ from, to time.Time }
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && !t.After(s.to) }
 
-// settleWithin returns how long after an answer by on_store_error: local the service may still
-// charge for it: it tries for a second, beside two timeouts of the store.
-func settleWithin(timeout time.Duration) time.Duration {
-	return 1170*time.Millisecond + 2*timeout
-}
-
-// unpaid are the calls of a log that on_store_error: local has allowed and nothing was
-// charged for yet.
-type unpaid struct {
-	calls  []answer
-	paid   []bool
-	within time.Duration
-}
-
-// settle uses a charge to pay for calls that were answered before it, and returns the
-// rest of the charge.
-func (u *unpaid) settle(c charge) (left int) {
-	left = c.cost
-	for i := range u.calls {
-		a := &u.calls[i]
-		if left > 0 && !u.paid[i] && a.local && a.allowed && a.received.Before(c.at) && c.at.Before(a.received.Add(u.within)) {
-			u.paid[i] = true
-			left--
-		}
-	}
-	return left
-}
-
 // A history is the times of what happened to the servers.
 type history struct {
 	fault      span
-	moments    []span        // of things that calls under way may not survive
-	unasked    []span        // while the service asked no server
-	lostBefore time.Time     // what was charged before may be gone
-	settles    time.Duration // within which calls that on_store_error: local has allowed are charged
+	moments    []span    // of things that calls under way may not survive
+	unasked    []span    // while the service asked no server
+	lostBefore time.Time // what was charged before may be gone
 }
 
-// settleLedger compares answers with charges.
-func settleLedger(answers [][]answer, charges map[int][]charge, h history) ledger {
+// compareLedger compares answers with charges.
+func compareLedger(answers [][]answer, charges map[int][]charge, h history) ledger {
 	var l ledger
 	for id, calls := range answers {
 		made := charges[id]
 		counts := make([]int, len(calls))
 		own := make([][]charge, len(calls))
-		owed := unpaid{calls, make([]bool, len(calls)), h.settles}
 		odd := func(i int, what string) { l.odd = append(l.odd, oddity{what, calls[i], own[i]}) }
 		for _, c := range made {
 			l.charges += c.cost
 			i := callAt(calls, c.at)
 			if i >= 0 && calls[i].exact() && calls[i].allowed && counts[i] == 0 && !c.at.After(calls[i].received.Add(clockSlack)) {
 				counts[i]++
-				owed.paid[i] = true
 				own[i] = append(own[i], charge{c.at, 1})
 				c.cost-- // what is left was charged at the same instant
 			}
-			before := c.cost
-			c.cost = owed.settle(c)
-			if l.settled += before - c.cost; c.cost == 0 {
+			if c.cost == 0 {
 				continue
 			}
 			if i < 0 {
@@ -133,7 +97,6 @@ func settleLedger(answers [][]answer, charges map[int][]charge, h history) ledge
 				continue
 			}
 			counts[i] += c.cost
-			owed.paid[i] = true
 			own[i] = append(own[i], c)
 			if c.at.After(calls[i].received.Add(clockSlack)) {
 				l.late += c.cost

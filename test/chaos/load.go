@@ -34,7 +34,6 @@ type answer struct {
 	sent, received time.Time
 	allowed        bool
 	degraded       bool // decided by on_store_error
-	local          bool // and by its choice local
 	code           codes.Code
 }
 
@@ -72,9 +71,7 @@ func (c *caller) call(ctx context.Context) {
 	a.received = time.Now()
 	a.code = status.Code(err)
 	a.allowed = out.GetOverallCode() == rlsv3.RateLimitResponse_OK
-	said := out.GetDynamicMetadata().GetFields()
-	_, a.degraded = said["degraded"]
-	a.local = said["degraded_by"].GetStringValue() == "local"
+	_, a.degraded = out.GetDynamicMetadata().GetFields()["degraded"]
 	c.answers = append(c.answers, a)
 }
 

@@ -191,7 +191,7 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 	if r.redis, err = versionOf(ctx, masters[0]); err != nil {
 		return err
 	}
-	r.ledger = settleLedger(r.answers, charges, r.history)
+	r.ledger = compareLedger(r.answers, charges, r.history)
 	r.inFlight = inFlight(r.answers, r.moments)
 	for _, calls := range r.answers {
 		for i := range calls {
@@ -272,7 +272,7 @@ func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSS
 	}
 
 	r.answers, r.control, r.region = l.answers(), free.answers(), region.answers()
-	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost, settles: settleWithin(bed.timeout())}
+	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost}
 	r.far = bed.near != ""
 	if r.far {
 		q := quantilesOf(r.region, r.met(), nil)

@@ -73,15 +73,15 @@ func writeTables(w io.Writer, results []*result) {
 	}
 
 	fmt.Fprintln(w)
-	figures.Head(w, "| fault | told to be charged | charged | lost | missing | in flight | ghosts in flight | before it was noticed | beyond | strays | settled | late | double | goroutines | heap MB | resident MB |")
+	figures.Head(w, "| fault | told to be charged | charged | lost | missing | in flight | ghosts in flight | before it was noticed | beyond | strays | late | double | goroutines | heap MB | resident MB |")
 	for _, r := range results {
 		l := r.ledger
 		lost := "–"
 		if !r.lostBefore.IsZero() {
 			lost = fmt.Sprint(l.lost)
 		}
-		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %.0f → %.0f | %.1f → %.1f | %.0f → %.0f |\n",
-			r.scenario, l.exact, l.charges, lost, l.missing, r.inFlight, l.ghosts.atFault, l.ghosts.unnoticed, l.ghosts.beyond, l.ghosts.strays, l.settled, l.late, l.double,
+		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %d | %.0f → %.0f | %.1f → %.1f | %.0f → %.0f |\n",
+			r.scenario, l.exact, l.charges, lost, l.missing, r.inFlight, l.ghosts.atFault, l.ghosts.unnoticed, l.ghosts.beyond, l.ghosts.strays, l.late, l.double,
 			r.before.Goroutines, r.after.Goroutines, r.before.Heap/1e6, r.after.Heap/1e6, r.before.Resident/1e6, r.after.Resident/1e6)
 	}
 

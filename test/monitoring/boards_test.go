@@ -183,11 +183,6 @@ var store = board{
 				{orNone(`sum(increase(slidegate_stream_ends_delivered_total{@}[r]))`, ""), "heard of later"},
 				{orNone(`sum(increase(slidegate_stream_ends_lost_total{@}[r]))`, ""), "lost"},
 			}},
-			{title: "After late calls", about: "Hits that the local share admitted: charged afterwards, charged already, or abandoned.", unit: "ops", queries: []query{
-				{orNone(`sum(rate(slidegate_settled_hits_total{@}[r]))`, ""), "settled"},
-				{orNone(`sum(rate(slidegate_settled_found_hits_total{@}[r]))`, ""), "charged already"},
-				{orNone(`sum(rate(slidegate_abandoned_hits_total{@}[r]))`, ""), "abandoned"},
-			}},
 		}},
 		{title: "The memory store", height: 8, panels: []panel{
 			{title: "Logs", about: "Logs that the memory store holds. Only with store.type memory.", unit: "short", queries: []query{{orNone(`slidegate_store_memory_keys{@}`, "instance"), "{{instance}}"}}},

@@ -68,7 +68,6 @@ type Store struct {
 
 var (
 	_ limiter.Fallback = (*Store)(nil)
-	_ window.Scoped    = (*Store)(nil)
 	_ window.Ender     = (*Store)(nil)
 )
 
@@ -154,15 +153,6 @@ func (o *Options) changed(of string) func(redisstore.Change) {
 // Take implements [window.Store].
 func (r *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	return r.stores.Local.Take(ctx, wait, checks, decisions)
-}
-
-// TakeBut implements [window.Scoped].
-func (r *Store) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
-	if r.stores.Scopes == nil {
-		_, err := r.Take(ctx, window.MayWait, checks, decisions)
-		return err
-	}
-	return r.stores.Scopes.TakeBut(ctx, failed, checks, decisions)
 }
 
 // Scopes returns the names of the scopes by their numbers. The first is region.

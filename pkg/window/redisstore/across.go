@@ -30,8 +30,6 @@ type side struct {
 	ended    uint32          // of the messages
 	deadline int64           // of the local clock; 0: none
 	priority window.Priority // of the request
-	begun    int64           // the local time of the call, if its error is to tell a doubt; 0: it is not
-	asked    int             // how many rounds were asked
 	err      error           // why the store does not decide
 }
 
@@ -266,7 +264,6 @@ func (s *side) askable(own []*piece) error {
 
 // ask asks the servers of a side. The pieces for one server share a call.
 func (s *side) ask(own []*piece, denied bool) {
-	s.asked++
 	if s.err = s.askable(own); s.err != nil {
 		return
 	}
@@ -306,7 +303,6 @@ func (s *side) ask(own []*piece, denied bool) {
 			}
 		}
 	}
-	alike := true // all pieces have failed, and in the same way
 	for i, m := range messages {
 		if m == nil {
 			continue
@@ -315,15 +311,8 @@ func (s *side) ask(own []*piece, denied bool) {
 		if err == nil {
 			err = s.take(own[i], m, keys[i], denied)
 		}
-		alike = alike && err != nil && (i == 0 || ClassOf(err) == ClassOf(s.err))
 		if err != nil {
 			s.err = err
-		}
-	}
-	for n := range to {
-		// With one call, all pieces have one doubt, unless the queue refused some of them.
-		if s.begun != 0 && s.asked == 1 && len(to) == 1 && alike {
-			s.err = n.inDoubt(s.err, s.begun, s.deadline)
 		}
 	}
 }
@@ -515,7 +504,7 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	m.addCheck(&check[0], &decision[0])
 	m.flags = modeReserves | modeAsks
 	m.ahead = uint32(ahead.Microseconds())
-	begun := s.limit(ctx, m)
+	m.deadline, m.patient = s.deadline(ctx)
 	m.pack(s.opts.Prefix, groupEnds)
 	m.route()
 	n, err := s.nodeFor(ctx, m.keys[0], m.deadline)
@@ -524,9 +513,9 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 		return d, r, s.count(err)
 	}
 	s.counts.calls.Add(1)
-	key, deadline := m.keys[0], m.deadline
+	key := m.keys[0]
 	if err := n.ask(ctx, m); err != nil {
-		return d, r, s.count(n.inDoubt(err, begun, deadline))
+		return d, r, s.count(err)
 	}
 	defer m.free()
 	if err := m.answer(s.opts.Foreign); err != nil {

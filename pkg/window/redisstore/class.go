@@ -54,8 +54,6 @@ var Classes = []Class{
 type Error struct {
 	Class Class
 	Err   error
-
-	doubt *Doubt // nil: see DoubtOf
 }
 
 // Error implements error.

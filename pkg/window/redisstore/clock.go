@@ -64,13 +64,6 @@ func (c *clock) deadline(local int64) int64 {
 	return max((local+c.low-drifted(local-c.at))/1000, 1)
 }
 
-// latest is deadline, but the result is never too early.
-func (c *clock) latest(local int64) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return (local+c.high+drifted(local-c.at))/1000 + 1
-}
-
 // age returns the time since the last reply. It returns false if there was none.
 func (c *clock) age() (time.Duration, bool) {
 	c.mu.Lock()

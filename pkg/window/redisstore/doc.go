@@ -95,11 +95,8 @@
 //
 // # Late calls
 //
-// [DoubtOf] returns when the server may have charged a failed call, by the server's clock:
-// after the call was made and not after its deadline. A caller that has admitted the
-// request anyway waits until the deadline has passed. It then looks for an entry of that
-// time in the log ([Store.Bytes]), and charges the cost if there is no such entry. A call
-// across slots has no such times.
+// The script refuses a request whose deadline has passed. So a request that failed was charged
+// before its deadline or never.
 //
 // # Servers that fail
 //

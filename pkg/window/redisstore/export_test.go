@@ -38,7 +38,7 @@ func (s *Store) TakeAll(ctx context.Context, requests []Request) error {
 			m.free()
 			continue
 		}
-		s.limit(ctx, m)
+		m.deadline, m.patient = s.deadline(ctx)
 		m.route()
 		batch = append(batch, m)
 	}

@@ -1,12 +1,21 @@
 package redisstore
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/slidegate/slidegate/pkg/window"
 )
+
+// nowhere is a client without a server.
+type nowhere struct{}
+
+func (nowhere) Process(context.Context, redis.Cmder) error { return errors.New("no server") }
 
 // TestHear tells messages apart, with and without a prefix. A version that knows only
 // refunds takes the message of a removal for no log, and hears the second one.

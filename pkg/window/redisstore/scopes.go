@@ -30,7 +30,7 @@ type Scopes struct {
 }
 
 var (
-	_ window.Scoped = (*Scopes)(nil)
+	_ window.Store  = (*Scopes)(nil)
 	_ window.Ender  = (*Scopes)(nil)
 	_ window.Keeper = (*Scopes)(nil)
 )
@@ -70,31 +70,26 @@ func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, dec
 	if !wait {
 		return false, nil
 	}
-	return true, s.TakeBut(ctx, nil, checks, decisions)
-}
-
-// TakeBut implements [window.Scoped].
-func (s *Scopes) TakeBut(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
 	if err := window.Validate(checks, decisions); err != nil {
-		return fmt.Errorf("redisstore: %w", err)
+		return true, fmt.Errorf("redisstore: %w", err)
 	}
 	for i := range checks {
 		if int(checks[i].Scope) >= len(s.stores) {
-			return fmt.Errorf("redisstore: %w: check %d has the scope %d, and there are %d", window.ErrBadCheck, i, checks[i].Scope, len(s.stores))
+			return true, fmt.Errorf("redisstore: %w: check %d has the scope %d, and there are %d", window.ErrBadCheck, i, checks[i].Scope, len(s.stores))
 		}
 	}
-	if failed == nil && window.OneScope(checks) {
-		if len(checks) == 0 {
-			return nil
-		}
+	if len(checks) == 0 {
+		return true, nil
+	}
+	if window.OneScope(checks) {
 		scope := checks[0].Scope
-		return s.named(scope, s.stores[scope].take(ctx, checks, decisions))
+		return true, s.named(scope, s.stores[scope].take(ctx, checks, decisions))
 	}
-	return s.takeMixed(ctx, failed, checks, decisions)
+	return true, s.takeMixed(ctx, checks, decisions)
 }
 
 // takeMixed decides a request of several scopes.
-func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks []window.Check, decisions []window.Decision) error {
+func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	var (
 		of    [window.MaxScope + 1]*side
 		sides []*side
@@ -110,15 +105,10 @@ func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks
 			continue
 		}
 		store := s.stores[scope]
-		one := &side{store: store}
+		one := &side{store: store, ctx: ctx}
 		of[scope] = one
-		if failed != nil && failed.Failed[scope] != nil {
-			one.err = failed.Failed[scope]
-			continue
-		}
 		store.counts.calls.Add(1)
-		one.begun, one.deadline, _ = store.deadline(ctx)
-		one.ctx = ctx
+		one.deadline, _ = store.deadline(ctx)
 		sides = append(sides, one)
 		if store.cluster != nil {
 			all.Go(func() { one.noteStream(scope, checks) })
@@ -133,9 +123,7 @@ func (s *Scopes) takeMixed(ctx context.Context, failed *window.PartError, checks
 			continue
 		}
 		fails = true
-		if part.Failed[scope] = one.err; one.ctx != nil {
-			part.Failed[scope] = s.named(window.Scope(scope), one.store.count(one.err))
-		}
+		part.Failed[scope] = s.named(window.Scope(scope), one.store.count(one.err))
 	}
 	if !fails {
 		return nil
@@ -188,12 +176,6 @@ func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Dura
 	}
 	all.Wait()
 	return held, errors.Join(errs...)
-}
-
-// Bytes is [Store.Bytes] of the log's scope.
-func (s *Scopes) Bytes(ctx context.Context, id window.LogID) ([]byte, error) {
-	b, err := s.stores[id.Scope].Bytes(ctx, id)
-	return b, s.named(id.Scope, err)
 }
 
 // Reserve is [Store.Reserve] of the check's scope.

@@ -286,7 +286,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		return nil
 	}
 	s.counts.calls.Add(1)
-	begun := s.limit(ctx, m)
+	m.deadline, m.patient = s.deadline(ctx)
 	deadline := m.deadline
 	if s.cluster == nil && m.tooLong() {
 		m.free()
@@ -294,7 +294,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		return s.count(s.takeAcross(ctx, deadline, 0, checks, decisions))
 	}
 	if s.cluster == nil {
-		return s.count(s.single.inDoubt(s.decide(ctx, s.single, m), begun, deadline))
+		return s.count(s.decide(ctx, s.single, m))
 	}
 	if err := s.noteStream(ctx, m); err != nil {
 		m.free()
@@ -315,8 +315,6 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	if several && ClassOf(err) == ClassMoved {
 		// The slot is moving: some of the logs are here, some on the other server.
 		err = s.takeAcross(ctx, deadline, ended, checks, decisions)
-	} else {
-		err = n.inDoubt(err, begun, deadline)
 	}
 	return s.count(err)
 }
@@ -336,16 +334,10 @@ func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 	return nil
 }
 
-// limit sets the deadline of a message. It returns the local time at which it was called.
-func (s *Store) limit(ctx context.Context, m *message) (begun int64) {
-	begun, m.deadline, m.patient = s.deadline(ctx)
-	return begun
-}
-
-// deadline returns the local time, and the time until which a call may take. It is zero if nothing
-// bounds the call. patient says that it is the store's timeout.
-func (s *Store) deadline(ctx context.Context) (begun, deadline int64, patient bool) {
-	begun = now()
+// deadline returns the local time until which a call may take. It is zero if nothing bounds the
+// call. patient says that it is the store's timeout.
+func (s *Store) deadline(ctx context.Context) (deadline int64, patient bool) {
+	begun := now()
 	if s.opts.Timeout > 0 {
 		deadline, patient = begun+int64(s.opts.Timeout), true
 	}
@@ -357,7 +349,7 @@ func (s *Store) deadline(ctx context.Context) (begun, deadline int64, patient bo
 			deadline, patient = own, false
 		}
 	}
-	return begun, deadline, patient
+	return deadline, patient
 }
 
 // The part of a caller's time that is left to answer without the store: one in answerPart,
