@@ -686,18 +686,22 @@ func TestTooManyAliases(t *testing.T) {
 	dir := t.TempDir()
 	s := settings.Default()
 	s.Rules.Path, s.Tiers.Path = filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "tiers.yaml")
-	var rules, subjects strings.Builder
-	rules.WriteString("domain: edge\ndescriptors:\n  - {key: a, rate_limit: &r {unit: minute, requests_per_unit: 5}}\n")
-	subjects.WriteString("tiers: [free]\ndefault: free\nsubjects:\n  - {id: a, keys: [{plain: a-key}], labels: &l {a: a, b: b}}\n")
-	for i := range 40_000 {
-		fmt.Fprintf(&rules, "  - {key: b%d, rate_limit: *r, descriptors: [{key: c}]}\n", i)
+	var rules, subjects, labels, below strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&labels, "l%d: x, ", i)
+		fmt.Fprintf(&below, "{key: c%d}, ", i)
+	}
+	fmt.Fprintf(&rules, "domain: edge\ndescriptors:\n  - {key: a, rate_limit: {unit: minute, requests_per_unit: 5}, descriptors: &d [%s]}\n", below.String())
+	fmt.Fprintf(&subjects, "tiers: [free]\ndefault: free\nsubjects:\n  - {id: a, keys: [{plain: a-key}], labels: &l {%s}}\n", labels.String())
+	for i := range 3_500 {
+		fmt.Fprintf(&rules, "  - {key: b%d, rate_limit: {unit: minute, requests_per_unit: 5}, descriptors: *d}\n", i)
 		fmt.Fprintf(&subjects, "  - {id: s%d, keys: [{plain: key-%[1]d}], labels: *l}\n", i)
 	}
 	configtest.Put(t, dir, "rules.yaml", rules.String())
 	configtest.Put(t, dir, "tiers.yaml", subjects.String())
 	_, err := Load(s)
-	want := s.Tiers.Path + ":4: subjects[33334].labels[0]: aliases stand for more than 100000 values: write the values out\n" +
-		s.Rules.Path + ":3: descriptors[b33333].rate_limit.unit: aliases stand for more than 100000 values: write the values out\n"
+	want := s.Tiers.Path + ":4: subjects[3226].labels[24]: aliases stand for more than 100000 values: write the values out\n" +
+		s.Rules.Path + ":3: descriptors[b1639].descriptors[c10]: aliases stand for more than 100000 values: write the values out\n"
 	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("got %.1000s, want %s", got, want)
 	}

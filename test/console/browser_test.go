@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 const (
@@ -108,6 +109,8 @@ type tab struct {
 	visited []string
 	// scripts is how many scripts a page has: the own one of the console, or none.
 	scripts int
+	// next is the place in allLooks of the look that oneLook takes.
+	next int
 }
 
 // open opens a tab for the pages below the address base.
@@ -335,17 +338,31 @@ func (b *tab) fits(where string) {
 	}
 }
 
-// everyLook checks the open page in both themes and widths.
+// everyLook checks the open page in both themes and widths. If not make test-long asks, it checks
+// two looks, which have both themes and both widths.
 func (b *tab) everyLook(path string) {
 	b.t.Helper()
-	b.looks(path, look{"light", wide}, look{"light", narrow}, look{"dark", wide}, look{"dark", narrow})
+	if random.Long() {
+		b.looks(path, allLooks...)
+	} else {
+		b.looks(path, allLooks[:2]...)
+	}
 }
 
-// twoLooks checks the open page in two ways, which have both themes and both widths.
-func (b *tab) twoLooks(path string) {
+// oneLook checks the open page in one look after the other: each call takes the next. make test-long
+// checks two looks, which have both themes and both widths.
+func (b *tab) oneLook(path string) {
 	b.t.Helper()
-	b.looks(path, look{"light", wide}, look{"dark", narrow})
+	if random.Long() {
+		b.looks(path, allLooks[:2]...)
+	} else {
+		b.looks(path, allLooks[b.next%len(allLooks)])
+		b.next++
+	}
 }
+
+// allLooks are the looks that the tests know.
+var allLooks = []look{{"light", wide}, {"dark", narrow}, {"light", narrow}, {"dark", wide}}
 
 // A look is a theme and the width of a screen.
 type look struct {

@@ -20,9 +20,9 @@ func TestMemory(t *testing.T) {
 		hits int
 		most int
 	}{
-		{"one hit", 100_000, 1, 120},
-		{"ten hits", 10_000, 10, 220},
-		{"a full log of 100", 12_000, 100, 1100},
+		{"one hit", 50_000, 1, 120},
+		{"ten hits", 6_000, 10, 220},
+		{"a full log of 100", 6_000, 100, 1100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const keyBytes = 16 // a size that the allocator has
