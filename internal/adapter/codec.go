@@ -1,6 +1,8 @@
 package adapter
 
 import (
+	"fmt"
+	"math"
 	"strings"
 
 	"google.golang.org/grpc/encoding"
@@ -13,10 +15,18 @@ import (
 // Codec is the protobuf codec, except that it lets messages decode themselves
 // (wire.Decoder) and passes on encoded answers (wire.Encoded). Install it with
 // grpc.ForceServerCodecV2. It is safe for concurrent use.
-type Codec struct{ proto encoding.CodecV2 }
+type Codec struct {
+	proto encoding.CodecV2
+	most  int
+}
 
 // NewCodec returns a Codec.
-func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
+func NewCodec() Codec { return NewBoundedCodec(math.MaxInt) }
+
+// NewBoundedCodec returns a Codec that gives a [Call] at most the first most bytes of a message. A
+// longer message exceeds a bound ([Call.SetExceeds]), so that the rules decide it: Envoy lets a
+// request pass if the server refuses its message.
+func NewBoundedCodec(most int) Codec { return Codec{encoding.GetCodecV2("proto"), most} }
 
 // Name returns "proto": the bytes on the wire are the same.
 func (c Codec) Name() string { return c.proto.Name() }
@@ -37,10 +47,19 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	// Copy data once. With a second copy a call could take more than twice the memory of
 	// the largest message.
+	length := data.Len()
+	kept := min(length, c.most)
 	var encoded strings.Builder
-	encoded.Grow(data.Len())
+	encoded.Grow(kept)
 	for _, b := range data {
-		encoded.Write(b.ReadOnlyData())
+		part := b.ReadOnlyData()
+		encoded.Write(part[:min(len(part), kept-encoded.Len())])
 	}
-	return m.Decode(encoded.String())
+	call, ok := v.(Call)
+	if !ok || length == kept {
+		return m.Decode(encoded.String())
+	}
+	_ = call.Decode(encoded.String()) // a beginning may end in the middle of a field
+	call.SetExceeds(fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.most))
+	return nil
 }

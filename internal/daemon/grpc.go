@@ -107,14 +107,18 @@ func (t transport) server(services map[string]service) (grpcServer, *health.Serv
 	return server, h, parts
 }
 
+// maxRead bounds a message that grpc-go reads: 256 descriptors with the largest header that Envoy
+// accepts by default. grpc-go refuses a longer one with an error.
+const maxRead = 16 << 20
+
 // standard returns a server of grpc-go without services.
 func (t transport) standard() *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(grpcCredentials(t.secure, t.settings.TLS.UnixSockets, t.calls.log)),
-		grpc.ForceServerCodecV2(adapter.NewCodec()),
+		grpc.ForceServerCodecV2(adapter.NewBoundedCodec(t.settings.MaxMessageBytes)),
 		grpc.UnaryInterceptor(t.calls.intercept),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.MaxRecvMsgSize(t.settings.MaxMessageBytes),
+		grpc.MaxRecvMsgSize(max(maxRead, t.settings.MaxMessageBytes)),
 		grpc.MaxConcurrentStreams(uint32(t.settings.MaxConcurrentStreams)),
 		// Envoy pings idle connections too. The default would answer its third ping with
 		// GOAWAY too_many_pings.
