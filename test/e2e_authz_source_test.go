@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/deploy/postgres"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -25,7 +25,7 @@ default: free
 func startCustomerDatabase(t *testing.T) (pg *servers.PostgresServer, settings map[string]string) {
 	t.Helper()
 	pg = servers.StartPostgres(t, servers.PostgresOptions{})
-	execute(t, pg, pgsource.Schema())
+	execute(t, pg, postgres.Schema)
 	execute(t, pg, `GRANT USAGE ON SCHEMA slidegate TO slidegate`)
 	execute(t, pg, `GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate`)
 	execute(t, pg, `INSERT INTO slidegate.subjects (id, tier) VALUES ('acme', 'free')`)

@@ -459,9 +459,9 @@ func testAsk(t *testing.T, probe edge.RLSOptions) {
 		{"--domain edge --descriptor x", 2, "--descriptor"},
 		{"--domain edge --descriptor a=b --address 127.0.0.1:1", 1, "127.0.0.1:1"},
 	} {
-		got := run(t, probe, "", append([]string{"ask"}, strings.Fields(tt.args)...)...)
+		got := run(t, probe, "", append([]string{"explain", "--live"}, strings.Fields(tt.args)...)...)
 		if got.code != tt.code || !strings.Contains(got.stdout+got.stderr, tt.want) {
-			t.Errorf("rls ask %s: got exit code %d, %q and %q, want %d and %q", tt.args, got.code, got.stdout, got.stderr, tt.code, tt.want)
+			t.Errorf("rls explain --live %s: got exit code %d, %q and %q, want %d and %q", tt.args, got.code, got.stdout, got.stderr, tt.code, tt.want)
 		}
 	}
 }

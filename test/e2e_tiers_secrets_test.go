@@ -216,8 +216,8 @@ func (h *customerSource) wantNoTrace(store string) {
 	}
 	e.recordPages(t, rls)
 	for _, key := range []string{acme.keys[0], p.at("a disabled customer's")} {
-		got := run(t, edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN": edge.ActToken}}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
-		e.add("rls tiers lookup", got.stdout, got.stderr)
+		got := run(t, edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN": edge.ActToken}}, "", "usage", "--json", "--admin", rls.Admin(), "--digest", digestOf(key))
+		e.add("rls usage", got.stdout, got.stderr)
 	}
 	e.recordLog(t, rls)
 	if store == "memory" {

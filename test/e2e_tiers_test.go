@@ -19,7 +19,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/deploy/postgres"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -150,7 +150,7 @@ func postgresSource(t *testing.T) *customerSource {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	exec(pgsource.Schema())
+	exec(postgres.Schema)
 	exec("GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON ALL TABLES IN SCHEMA slidegate TO slidegate")
 	h := &customerSource{server: s, kill: s.Kill, proxy: servers.StartProxy(t, s.Addr())}
 	h.tells.subject, h.tells.newKey, h.tells.revoked = 1, 1, 1

@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/calendar", "pkg/window/memstore", "pkg/window/redisstore", "pkg/window/calendar"},
 	{"pkg/client", "pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/terminal", "internal/clientaddr", "internal/envoyconfig", "internal/config/strict"},
-	{"internal/safetext", "internal/docs", "envoy"},
+	{"internal/safetext", "internal/docs", "envoy", "deploy/postgres"},
 }
 
 // only lists prefixes of import paths and the packages that may import them.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -32,23 +34,35 @@ type adminPorts struct {
 	JSON      bool
 }
 
-// severalHelp says what commands of several instances do.
-const severalHelp = "With several addresses in --admin, rls asks all of these instances of the service at once. If one does not answer, rls names it, prints the answers of the others, and exits with 3. " +
+// adminHelp describes the admin flags, once for all commands.
+const adminHelp = "The admin flags are those of the commands that ask running services by their admin ports. With several addresses in --admin, rls asks all of these instances of the service at once. If one does not answer, rls names it, prints the answers of the others, and exits with 3. " +
 	"--json then prints {\"instances\": [{\"admin\": …, \"answer\": …} or {\"admin\": …, \"error\": …}]}, with an answer as one address alone would give it.\n\n" +
 	"The admin port may want a token. rls takes it from --token-file or from " + settings.EnvAdminToken + ", not from the command line, where every user of the machine sees it."
 
 // flags adds the flags to a command that waits so long for an answer, unless --timeout says otherwise.
+// They are a group of their own in its help.
 func (a *adminPorts) flags(cmd *cobra.Command, wait time.Duration) {
-	f := cmd.Flags()
+	f := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	f.StringSliceVar(&a.Admin, "admin", nil, "`ADDRESSES` of the admin ports, as in admin.address, or their URLs, separated by commas (default admin.address of the settings)")
 	f.DurationVar(&a.Timeout, "timeout", wait, "how long to wait for an answer")
 	f.BoolVar(&a.JSON, "json", false, "print JSON")
-	tokenFlag(cmd, &a.TokenFile)
-	cmd.Long = strings.TrimSpace(cmd.Long + "\n\n" + severalHelp)
+	f.StringVar(&a.TokenFile, "token-file", "", "a `FILE` with the token for the admin port, alone or as in admin.token_file (default "+settings.EnvAdminToken+", then admin.token_file of the settings)")
+	f.VisitAll(func(flag *pflag.Flag) { flag.Annotations = map[string][]string{adminFlag: nil} })
+	cmd.Flags().AddFlagSet(f)
 }
 
-func tokenFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "token-file", "", "a `FILE` with the token for the admin port, alone or as in admin.token_file (default "+settings.EnvAdminToken+", then admin.token_file of the settings)")
+// adminFlag is the annotation of the flags of adminPorts.
+const adminFlag = "admin"
+
+// flagsOf returns the flags of a command that are in the group of the admin flags, or the others.
+func flagsOf(flags *pflag.FlagSet, ofAdmin bool) *pflag.FlagSet {
+	out := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if _, is := f.Annotations[adminFlag]; is == ofAdmin {
+			out.AddFlag(f)
+		}
+	})
+	return out
 }
 
 // How long commands wait for an answer. A reset goes on for half a minute in a large store.
@@ -348,4 +362,20 @@ func encode(v any) error {
 	}
 	_, err = fmt.Fprintln(&stdout, terminal.JSON(data))
 	return err
+}
+
+// adminURL returns the URL of an admin port from its URL or from the address that it listens
+// on.
+func adminURL(address string) (string, error) {
+	if u, err := url.Parse(address); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
+		return strings.TrimSuffix(address, "/"), nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || strings.Contains(host, "/") || strings.Contains(port, "/") {
+		return "", fmt.Errorf("%q is neither host:port nor a URL such as http://127.0.0.1:6070", address)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port), nil
 }

@@ -134,7 +134,7 @@ func FuzzExplain(f *testing.F) {
 	f.Add("path=/v1/a", "api_key=demo-pro", uint64(1))
 	f.Add("free=,x=y", `a\,b=c`, uint64(0))
 	f.Fuzz(func(t *testing.T, first, second string, hits uint64) {
-		lines, err := explainCmd{Descriptor: []string{first, second}, Hits: hits}.explain(g, nil)
+		lines, err := (&explainCmd{Descriptor: []string{first, second}, Hits: hits}).explain(g, nil)
 		if err == nil && !strings.HasPrefix(lines[0], "descriptor 1") {
 			t.Errorf("explain %q %q: %q", first, second, lines)
 		}

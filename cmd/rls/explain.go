@@ -24,29 +24,37 @@ type explainCmd struct {
 	Descriptor []string
 	Tier       string
 	Hits       uint64
+	liveFlags
 }
 
 func explain(c *cli) *cobra.Command {
 	var e explainCmd
-	cmd := leaf("explain", "Print which rules a request matches and why, and the answer of an empty store.", func() error { return e.Run(c) })
+	cmd := leaf("explain", "Print which rules a request matches and why, and the answer of an empty store or of the running service.", func() error { return e.Run(c) })
+	cmd.Long = cmd.Short + "\n\nWithout --live rls calls no service. With --live it sends the request to the running one and prints a line for each answer."
 	f := cmd.Flags()
 	descriptorFlag(f, &e.Descriptor)
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional if the rules have only one")
 	f.StringVar(&e.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
 	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the caller's tier, instead of the tier of its key")
 	f.Uint64Var(&e.Hits, "hits", 1, "cost of the request; 0 only reads the limits")
+	e.flags(f)
 	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
 		panic(err) // the flag is defined above
 	}
 	return cmd
 }
 
-// Run prints which rules match and why, and the answer of an empty store. It does not call a
+// Run prints which rules match and why, and the answer of an empty store, or with Live that of the
 // running service.
-func (e explainCmd) Run(c *cli) error {
+func (e *explainCmd) Run(c *cli) error {
 	l, err := c.load()
-	if err != nil {
+	switch {
+	case err != nil:
 		return invalid(err)
+	case e.Live:
+		return e.live(l)
+	case e.UntilDenied != 0 || e.Address+e.CAFile != "":
+		return usage("--until-denied, --address and --ca-file are for --live: give it too")
 	}
 	s := l.Settings
 	if e.Rules != "" {
@@ -75,7 +83,7 @@ func (e explainCmd) Run(c *cli) error {
 }
 
 // origin returns the lines that say where the rules and the tier come from.
-func (e explainCmd) origin(s settings.Settings, g *config.Generation) []string {
+func (e *explainCmd) origin(s settings.Settings, g *config.Generation) []string {
 	lines := []string{"rules: " + s.Rules.Path}
 	if s.Rules.Path == "" {
 		lines[0] = "rules: the built-in example (rules.path is not set; use the settings of the service: --config or SLIDEGATE_ variables)"
@@ -88,7 +96,7 @@ func (e explainCmd) origin(s settings.Settings, g *config.Generation) []string {
 
 // explain returns the explanation of the request. inRedis returns the name of a log in Redis;
 // nil means that no log is in Redis.
-func (e explainCmd) explain(g *config.Generation, inRedis func(window.LogID) string) ([]string, error) {
+func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) string) ([]string, error) {
 	req, err := e.request(g)
 	if err != nil {
 		return nil, err
@@ -103,11 +111,11 @@ func (e explainCmd) explain(g *config.Generation, inRedis func(window.LogID) str
 }
 
 // request makes the request that the flags describe, as the RLS adapter would.
-func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
+func (e *explainCmd) request(g *config.Generation) (*policy.Request, error) {
 	req := &policy.Request{Domain: e.Domain, Tier: e.Tier}
 	if domains := g.Rules.Domains(); req.Domain == "" {
 		if len(domains) != 1 {
-			return nil, fmt.Errorf("the rules have the domains %s: choose one with --domain", strings.Join(domains, ", "))
+			return nil, usage("the rules have the domains %s: choose one with --domain", strings.Join(domains, ", "))
 		}
 		req.Domain = domains[0]
 	}

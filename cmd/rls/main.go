@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	// Time zones of calendars, for machines and images that have no database of them: 0.4 MB.
 	_ "time/tzdata"
 
@@ -15,12 +16,23 @@ import (
 	"github.com/slidegate/slidegate/internal/compat"
 )
 
+// exitHelp describes the exit codes, once for all commands.
+const exitHelp = "Exit codes: 0, the command succeeded; 1, it failed, what it checks is not valid, or a condition that you set holds; " +
+	"2, the command line or standard input is wrong; 3, the output is not complete, because an instance or the store did not answer, or a log was read in part."
+
 // Exit codes.
 const (
 	exitFailure = 1 // the command failed, the configuration is not valid, or a condition that the caller set holds
 	exitUsage   = 2 // the command line or standard input is wrong
 	exitPartial = 3 // the output is not complete: an instance or the store did not answer, or a part of a log was not read
 )
+
+// gone are the commands of earlier builds, and what to type instead.
+var gone = map[string]string{
+	"ask":     "ask is explain --live now",
+	"inspect": "inspect is usage --raw now",
+	"tiers":   "tiers lookup is usage now, tiers invalidate is usage --refresh, and tiers schema is the file deploy/postgres/schema.sql",
+}
 
 func main() {
 	os.Args = commandLine(os.Args)
@@ -47,6 +59,11 @@ func run(root *cobra.Command, args []string) int {
 	}
 	if err == nil {
 		return 0
+	}
+	for name, now := range gone {
+		if strings.HasPrefix(err.Error(), fmt.Sprintf("unknown command %q for \"rls\"", name)) {
+			err = errors.New(now)
+		}
 	}
 	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).Red("rls:"), err)
 	// Errors that are not a failure come from cobra, which checks the command line first.
@@ -93,17 +110,20 @@ func root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "rls",
 		Short:         "Exact sliding-window rate limits for Envoy, by subscription tier.",
-		Long:          "Exact sliding-window rate limits for Envoy, by subscription tier.\n\nWithout a command, rls serves.",
+		Long:          "Exact sliding-window rate limits for Envoy, by subscription tier.\n\nWithout a command, rls serves.\n\n" + adminHelp + "\n\n" + exitHelp,
 		Version:       this.Version,
 		RunE:          begin(func([]string) error { return serveCmd{}.Run(c) }),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetOut(&stdout)
+	cobra.AddTemplateFunc("flagsOf", flagsOf)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}",
+		"{{(flagsOf .LocalFlags false).FlagUsages | trimTrailingWhitespaces}}{{with (flagsOf .LocalFlags true).FlagUsages}}\n\nAdmin flags (see rls --help):\n{{. | trimTrailingWhitespaces}}{{end}}", 1))
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("configure.md"))
-	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), inspect(c), usageOf(c), reset(c), denials(c), top(c), tiers(c), healthcheck(c), ask(c), envoyConfig(c), env(c), versionOf(), manOf())
+	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf(), manOf())
 	root.SetHelpCommand(helpOf(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -31,13 +31,20 @@ func writeMan(w io.Writer, root *cobra.Command, b build) error {
 	m.linef(".SH NAME\nrls \\- %s", roff(lower(strings.TrimSuffix(root.Short, "."))))
 	m.linef(".SH SYNOPSIS\n.B rls\n[\\fIflags\\fR] [\\fIcommand\\fR]")
 	m.linef(".SH DESCRIPTION")
-	m.text(root.Long)
+	about, _, _ := strings.Cut(root.Long, adminHelp)
+	m.text(about)
 	m.flags("OPTIONS", root.PersistentFlags())
 	m.linef(".SH COMMANDS")
 	m.commands(root)
+	m.linef(".SH ADMIN FLAGS")
+	m.text(adminHelp)
+	if usage, _, err := root.Find([]string{"usage"}); err == nil {
+		m.flags("", flagsOf(usage.Flags(), true))
+	}
 	m.linef(".SH ENVIRONMENT\nEvery setting is a variable too: the setting\n.B rules.path\nis\n.BR SLIDEGATE_RULES_PATH .")
 	m.linef("If\n.B NO_COLOR\nis set,\n.B rls\nwrites no colours.")
-	m.linef(".SH EXIT STATUS\n.TP\n.B 0\nThe command succeeded.\n.TP\n.B %d\nThe command failed, the configuration is not valid, or a condition that you set holds.\n.TP\n.B %d\nThe command line or standard input is wrong.\n.TP\n.B %d\nThe output is not complete, because an instance or the store did not answer, or a log was read in part.", exitFailure, exitUsage, exitPartial)
+	m.linef(".SH EXIT STATUS")
+	m.text(exitHelp)
 	m.linef(".SH FILES\n.TP\n.I /etc/slidegate/slidegate.yaml\nThe settings of the service, if a package installed it.")
 	m.linef(".SH SEE ALSO\n%s", docs.URL(b.Version, "start.md"))
 	return m.err
@@ -90,7 +97,10 @@ func (m *manPage) commands(parent *cobra.Command) {
 			text = cmd.Short
 		}
 		m.text(text)
-		m.flags("", cmd.NonInheritedFlags())
+		m.flags("", flagsOf(cmd.NonInheritedFlags(), false))
+		if flagsOf(cmd.Flags(), true).HasFlags() {
+			m.linef(".PP\nIt takes the admin flags, below.")
+		}
 	}
 }
 

@@ -54,8 +54,7 @@ func replayOf(c *cli) *cobra.Command {
 		Long: "Decide the requests of access logs, and report what the rules would have done.\n\n" +
 			"LOG is an access log of Envoy, nginx or Caddy, or any log in JSON, also packed by gzip or zstd; - is standard input. " +
 			"rls decides each request at its own time, in memory, by the code that decides live. " +
-			"It calls nothing. " + docsPage("replay.md") + " describes the logs and the report.\n\n" +
-			"Exit codes: 0, the report is complete; 1, there is no report, or a --fail-if holds; 2, the command line is wrong; 3, the report is of a part of the requests.",
+			"It calls nothing. " + docsPage("replay.md") + " describes the logs and the report.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name an access log, or - for standard input")

@@ -152,7 +152,7 @@ func (r *resetCmd) confirmed(q insight.Query, before []answer[insight.Usage]) (b
 		return true, nil
 	}
 	for _, a := range answered(before) {
-		writeUsage(os.Stderr, a.value, page{widthOf(os.Stderr), coloursOf(os.Stderr), len(before) > 1, a.from.name})
+		writeUsage(os.Stderr, &shownUsage{Usage: a.value}, page{widthOf(os.Stderr), coloursOf(os.Stderr), len(before) > 1, a.from.name})
 	}
 	what := "all of its limits"
 	if q.Rule != "" {

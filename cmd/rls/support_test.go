@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
@@ -45,6 +46,8 @@ type fakePort struct {
 	asked   []string
 	token   string // required, unless empty
 	streams int
+	lookup  *admin.TierLookup // nil: it has no source to ask
+	changes []string          // that were posted to make it ask its source again
 }
 
 func newPort(t *testing.T) *fakePort {
@@ -87,6 +90,16 @@ func (p *fakePort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		answer(p.reset)
+	case "/v1/tiers/lookup":
+		if p.lookup == nil {
+			http.NotFound(w, r)
+			return
+		}
+		answer(p.lookup)
+	case "/v1/tiers/invalidate":
+		body, _ := io.ReadAll(r.Body)
+		p.changes = append(p.changes, string(body))
+		w.WriteHeader(http.StatusNoContent)
 	case "/v1/denials":
 		answer(p.denials)
 	case "/v1/top":
@@ -207,7 +220,7 @@ func TestUsageOfUnusualLimits(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	writeUsage(&b, &u, page{width: 120})
+	writeUsage(&b, &shownUsage{Usage: &u}, page{width: 120})
 	out := b.String()
 	for _, want := range []string{
 		"note: the source of tiers does not answer", "each request brings the limit", "no log yet", "not in requests that meet special", "No limit is used up.",
@@ -236,6 +249,42 @@ func TestUsageOfUnknownKey(t *testing.T) {
 	}
 }
 
+// TestUsageOfTiers: usage prints what the instance holds and what the source says, and --refresh makes
+// the instance ask again first.
+func TestUsageOfTiers(t *testing.T) {
+	port := newPort(t)
+	port.usage = []insight.Usage{{Query: insight.Query{Subject: "acme"}, Known: true, Source: "redis"}}
+	pro := &admin.TierRecord{Known: true, Subject: "acme", Tier: "pro", AgeSeconds: 30}
+	for _, tt := range []struct {
+		lookup admin.TierLookup
+		want   string
+	}{
+		{admin.TierLookup{Held: pro, Source: &admin.TierRecord{Known: true, Disabled: true}}, "held here: tier pro, 30s old · the source says: the default tier, disabled\n"},
+		{admin.TierLookup{Source: new(admin.TierRecord)}, "held here: no record · the source says: no such customer\n"},
+		{admin.TierLookup{Held: pro, Error: "away\x1b"}, "held here: tier pro, 30s old · the source does not answer: away\\x1b\n"},
+	} {
+		port.lookup = &tt.lookup
+		if _, out, fails := command(t, "", "usage", "acme", "--admin", port.address()); !strings.Contains(out, tt.want) {
+			t.Errorf("got %s%s, want %q", out, fails, tt.want)
+		}
+	}
+	if _, out, _ := command(t, "", "usage", "acme", "--json", "--admin", port.address()); !strings.Contains(out, `"tiers": {`) {
+		t.Errorf("--json has no tiers: %s", out)
+	}
+	for line, want := range map[string]string{
+		"acme":          `{"subject":"acme"}`,
+		"--digest ab":   `{"digest":"ab"}`,
+		"":              `{"all":true}`,
+		"--address ::1": "",
+	} {
+		port.changes = nil
+		code, out, fails := command(t, "", strings.Fields("usage --refresh --admin "+port.address()+" "+line)...)
+		if got := strings.Join(port.changes, ""); got != want || (code == 2) != (want == "") || line == "" && !strings.HasPrefix(out, "The service asks its source") {
+			t.Errorf("usage --refresh %s: posted %s, want %s; %d, %s%s", line, got, want, code, out, fails)
+		}
+	}
+}
+
 // TestUsagePages reads all pages, and prints one usage.
 func TestUsagePages(t *testing.T) {
 	port := newPort(t)
@@ -252,7 +301,7 @@ func TestUsagePages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"GET /v1/usage?rule=a+b&subject=acme", "GET /v1/usage?cursor=1&rule=a+b&subject=acme"}, port.asked); diff != "" {
+	if diff := cmp.Diff([]string{"GET /v1/usage?rule=a+b&subject=acme", "GET /v1/usage?cursor=1&rule=a+b&subject=acme", "GET /v1/tiers/lookup?id=acme"}, port.asked); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 }
@@ -357,7 +406,7 @@ func TestUsedUp(t *testing.T) {
 		tt.limit.Rule = "r"
 		u := insight.Usage{Query: insight.Query{Subject: "acme"}, Source: "redis", Limits: []insight.LimitUsage{tt.limit}}
 		var b strings.Builder
-		writeUsage(&b, &u, page{width: 120})
+		writeUsage(&b, &shownUsage{Usage: &u}, page{width: 120})
 		if !strings.Contains(b.String(), tt.want+"\n") {
 			t.Errorf("the usage has no %q:\n%s", tt.want, b.String())
 		}
@@ -393,7 +442,7 @@ func TestUsageAway(t *testing.T) {
 			tt.limits[i].NextFree = 9
 		}
 		var b strings.Builder
-		writeUsage(&b, &insight.Usage{Query: insight.Query{Subject: "x"}, Known: true, Source: "local", Limits: tt.limits}, page{width: 200, from: "pod-1"})
+		writeUsage(&b, &shownUsage{Usage: &insight.Usage{Query: insight.Query{Subject: "x"}, Known: true, Source: "local", Limits: tt.limits}}, page{width: 200, from: "pod-1"})
 		if !strings.Contains(b.String(), tt.want+"\n") {
 			t.Errorf("the usage has no %q:\n%s", tt.want, b.String())
 		}
@@ -589,6 +638,34 @@ func TestWait(t *testing.T) {
 	for s, want := range map[float64]string{0: "-", -1: "-", 0.01: "0.1s", 9.91: "10s", 12.3: "13s", 119.5: "120s", 150: "2m30s", 3541: "59m01s", 7201: "2h01m", 200000: "2d08h"} {
 		if got := wait(s); got != want {
 			t.Errorf("wait(%v) = %s, want %s", s, got, want)
+		}
+	}
+}
+
+func TestAdminURL(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:6070": "http://127.0.0.1:6070",
+		":6070":          "http://127.0.0.1:6070",
+		"0.0.0.0:6070":   "http://127.0.0.1:6070",
+		"[::]:6070":      "http://127.0.0.1:6070",
+		"[::1]:6070":     "http://[::1]:6070",
+		"admin.test:1":   "http://admin.test:1",
+		"":               "",
+
+		"http://127.0.0.1:6070":   "http://127.0.0.1:6070",
+		"http://127.0.0.1:6070/":  "http://127.0.0.1:6070",
+		"https://admin.test/rls/": "https://admin.test/rls",
+		"localhost:6070":          "http://localhost:6070",
+		"127.0.0.1":               "",
+		"6070":                    "",
+		"127.0.0.1:6070/v1":       "",
+		"unix:///run/rls.sock":    "",
+		"ftp://127.0.0.1:6070":    "",
+		"http://":                 "",
+	} {
+		got, err := adminURL(address)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("adminURL(%q) = %q, %v, want %q", address, got, err, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/redislog"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -117,19 +121,27 @@ func shortDigest(d string) string {
 type usageCmd struct {
 	party
 	adminPorts
+	Refresh    bool
+	Raw, Scope string
+	Entries    int
 }
 
 func usageOf(c *cli) *cobra.Command {
 	var u usageCmd
 	cmd := &cobra.Command{
 		Use:   "usage" + partyUse,
-		Short: "Print what a subject, an address or a key has used of each of its limits, and when it may go on.",
-		Long: "Print what a subject, an address or a key has used of each of its limits, and when it may go on.\n\n" +
+		Short: "Print the tier of a subject, an address or a key, what it has used of each of its limits, and when it may go on.",
+		Long: "Print the tier of a subject, an address or a key, what it has used of each of its limits, and when it may go on.\n\n" +
 			"It charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
 			"With Redis they share their counts, and rls prints the first answer. If a store is away, rls prints what the instances have counted meanwhile and what their shares have left, says so, and exits with 3.",
 		RunE: begin(func(args []string) error { return u.Run(c, args) }),
 	}
 	u.party.flags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&u.Refresh, "refresh", false, "first make the instances ask tiers.source again for this subject or key, or for all if none is named")
+	f.StringVar(&u.Raw, "raw", "", "instead print the log that the Redis of the settings holds under this `KEY`, as redis-cli --scan prints it")
+	f.StringVar(&u.Scope, "scope", settings.ScopeRegion, "with --raw: the scope of the log: region, or a name in store.scopes")
+	f.IntVar(&u.Entries, "entries", 40, "with --raw: how many of the newest entries to print, or of the holds that end last; -1 prints all")
 	u.adminPorts.flags(cmd, waitToRead)
 	completeParty(cmd, c, &u.adminPorts)
 	return cmd
@@ -137,23 +149,42 @@ func usageOf(c *cli) *cobra.Command {
 
 // Run prints the usage of one party.
 func (u *usageCmd) Run(c *cli, args []string) error {
-	q, err := u.query(c, args)
-	if err != nil {
-		return err
+	unnamed := len(args) == 0 && u.party == party{}
+	if u.Raw != "" {
+		return u.raw(c, unnamed)
+	}
+	var q insight.Query
+	var err error
+	if !u.Refresh || !unnamed {
+		if q, err = u.query(c, args); err != nil {
+			return err
+		}
 	}
 	caller, err := u.caller(c)
 	if err != nil {
 		return err
 	}
+	if u.Refresh {
+		if err := caller.refresh(q, unnamed); err != nil || unnamed {
+			return err
+		}
+	}
 	all := shared(askAll(context.Background(), caller.instances, func(ctx context.Context, to instance) (*insight.Usage, error) {
 		return caller.usage(ctx, to, q)
 	}))
+	shown := make([]answer[shownUsage], len(all))
+	for i, a := range all {
+		shown[i] = answer[shownUsage]{from: a.from, err: a.err}
+		if a.err == nil {
+			shown[i].value = &shownUsage{a.value, caller.lookup(a.from, q)}
+		}
+	}
 	if u.JSON {
-		if err := printJSON(len(caller.instances) == 1, all); err != nil {
+		if err := printJSON(len(caller.instances) == 1, shown); err != nil {
 			return err
 		}
 	} else {
-		for i, a := range answered(all) {
+		for i, a := range answered(shown) {
 			if i > 0 {
 				fmt.Fprintln(&stdout)
 			}
@@ -161,6 +192,100 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 		}
 	}
 	return cmp.Or(failed(all), problemOf(all))
+}
+
+// raw prints a log that the Redis of the settings holds.
+func (u *usageCmd) raw(c *cli, alone bool) error {
+	if !alone || u.Refresh || u.JSON || len(u.Admin) > 0 {
+		return usage("--raw reads the Redis of the settings, and takes only --scope and --entries")
+	}
+	s, err := c.load()
+	if err != nil {
+		return err
+	}
+	return redislog.Print(context.Background(), s.Settings, u.Scope, u.Raw, u.Entries, &stdout)
+}
+
+// A shownUsage is a usage, and the records of the party in the instance and in tiers.source. They are
+// nil if there is no source to ask.
+type shownUsage struct {
+	*insight.Usage
+	Tiers *admin.TierLookup `json:"tiers,omitempty"`
+}
+
+// lookup returns the records of a subject or a key. Nil: there are none, or they cannot be read.
+func (c *caller) lookup(from instance, q insight.Query) *admin.TierLookup {
+	values := url.Values{}
+	switch {
+	case q.Digest != "":
+		values.Set("digest", q.Digest)
+	case q.Subject != "":
+		values.Set("id", q.Subject)
+	default:
+		return nil
+	}
+	out := new(admin.TierLookup)
+	if c.call(context.Background(), from, http.MethodGet, "/v1/tiers/lookup?"+values.Encode(), nil, out) != nil {
+		return nil
+	}
+	return out
+}
+
+// refresh makes all instances ask tiers.source again.
+func (c *caller) refresh(q insight.Query, everyone bool) error {
+	change := make(map[string]any)
+	switch {
+	case everyone:
+		change["all"] = true
+	case q.Digest != "":
+		change["digest"] = q.Digest
+	case q.Subject != "":
+		change["subject"] = q.Subject
+	default:
+		return usage("--refresh: name a subject or a key; tiers.source has nothing else")
+	}
+	body, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	all := askAll(context.Background(), c.instances, func(ctx context.Context, to instance) (*struct{}, error) {
+		return nil, c.call(ctx, to, http.MethodPost, "/v1/tiers/invalidate", body, new(struct{}))
+	})
+	if err := failed(all); err != nil || !everyone {
+		return err
+	}
+	_, err = fmt.Fprintln(&stdout, "The service asks its source of tiers again at the next request of each key and subject.")
+	return err
+}
+
+// recordText says what a record has of a party.
+func recordText(r *admin.TierRecord) string {
+	switch {
+	case r == nil:
+		return "no record"
+	case !r.Known:
+		return "no such customer"
+	}
+	text := "the default tier"
+	if r.Tier != "" {
+		text = "tier " + safetext.Text(r.Tier)
+	}
+	if r.Disabled {
+		text += ", disabled"
+	}
+	return text
+}
+
+// tiersText says what an instance holds of a party, and what the source says now.
+func tiersText(l *admin.TierLookup) string {
+	text := "held here: " + recordText(l.Held)
+	if l.Held != nil && l.Held.AgeSeconds > 0 {
+		text += ", " + wait(l.Held.AgeSeconds) + " old"
+	}
+	if l.Error != "" {
+		return text + " · the source does not answer: " + safetext.Text(l.Error)
+	}
+	return text + " · the source says: " + recordText(l.Source)
 }
 
 // problemOf returns a partial error if an answer is not complete.
@@ -238,7 +363,8 @@ type page struct {
 }
 
 // writeUsage writes a usage as a table.
-func writeUsage(w io.Writer, u *insight.Usage, p page) {
+func writeUsage(w io.Writer, shown *shownUsage, p page) {
+	u := shown.Usage
 	head := []string{p.paint.Bold(nameOf(u.Query))}
 	if u.Subject != "" && u.Subject != u.Query.Subject {
 		head = append(head, "subject "+p.paint.Bold(safetext.Text(u.Subject)))
@@ -254,6 +380,9 @@ func writeUsage(w io.Writer, u *insight.Usage, p page) {
 	}
 	head = append(head, countedIn(u, p))
 	p.line(w, strings.Join(head, " · "))
+	if shown.Tiers != nil {
+		p.line(w, terminal.Gap+tiersText(shown.Tiers))
+	}
 	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
 		p.line(w, fmt.Sprintf("%s%s=%s", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name])))
 	}

@@ -29,7 +29,7 @@ const timeout = 5 * time.Second
 // end last, at most as many as entries says. A negative number means all.
 func Print(ctx context.Context, s settings.Settings, scope, key string, entries int, w io.Writer) error {
 	if s.Store.Type != settings.StoreRedis {
-		return fmt.Errorf("store.type is %s in these settings, but rls inspect reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables", s.Store.Type)
+		return fmt.Errorf("store.type is %s in these settings, but rls usage --raw reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables", s.Store.Type)
 	}
 	names := s.Store.Scopes.Names()
 	number := slices.Index(names, scope)

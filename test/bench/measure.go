@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/deploy/postgres"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/tier/pgsource"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
@@ -270,14 +270,14 @@ func (b *bench) service(name string) (target, error) {
 type customer struct{ id, tier, key string }
 
 // seed applies the documented schema and adds customers.
-func seed(postgres *servers.PostgresServer, customers ...customer) error {
+func seed(db *servers.PostgresServer, customers ...customer) error {
 	grant := "GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate"
-	if err := errors.Join(postgres.Exec(pgsource.Schema()), postgres.Exec(grant)); err != nil {
+	if err := errors.Join(db.Exec(postgres.Schema), db.Exec(grant)); err != nil {
 		return err
 	}
 	secrets := tier.NewSecrets(nil, nil)
 	for _, c := range customers {
-		err := postgres.Exec("WITH s AS (INSERT INTO slidegate.subjects (id, tier) VALUES ($1, $2)) INSERT INTO slidegate.keys (digest, subject) VALUES ($3, $1)",
+		err := db.Exec("WITH s AS (INSERT INTO slidegate.subjects (id, tier) VALUES ($1, $2)) INSERT INTO slidegate.keys (digest, subject) VALUES ($3, $1)",
 			c.id, c.tier, secrets.Digest(c.key))
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/deploy/postgres"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/process"
@@ -97,7 +97,7 @@ func newScene(t *testing.T) *scene {
 	s.fill.Store("")
 	s.proxy = servers.StartProxy(t, s.redis.Addr())
 	s.postgres = servers.StartPostgres(t, servers.PostgresOptions{})
-	s.sql(pgsource.Schema())
+	s.sql(postgres.Schema)
 	s.sql("GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON ALL TABLES IN SCHEMA slidegate TO slidegate")
 	for i := range 5 {
 		s.sql("INSERT INTO slidegate.subjects (id, tier) VALUES ($1, 'pro')", fmt.Sprint("customer-", i))

@@ -90,7 +90,7 @@ check_files() {
 	run "checksums are right" bash -c "cd '$dist' && sha256sum --check --strict checksums.txt"
 	local archive inside files
 	inside=$(printf '%s\n' LICENSE README.md CHANGELOG.md man/rls.1 completions/rls.bash completions/_rls completions/rls.fish \
-		examples/rules.yaml examples/tiers.yaml systemd/rls.service)
+		examples/rules.yaml examples/tiers.yaml examples/postgres/schema.sql systemd/rls.service)
 	inside+=$'\n'$(cd "$repo" && printf 'examples/%s\n' envoy/*.yaml)
 	for archive in "$dist"/*.tar.gz "$dist"/*.zip; do
 		[ -e "$archive" ] || continue
@@ -147,15 +147,15 @@ check_man_and_completions() {
 	have man && equal "man finds nothing to warn of" "$(LC_ALL=C.UTF-8 MANWIDTH=200 man --warnings --local-file "$work/man/rls.1" 2>&1 >/dev/null)" ""
 	local shell
 	PATH=$work:$PATH
-	# What bash offers after "rls tiers l".
+	# What bash offers after "rls denial".
 	equal "bash completes a command" "$(bash --norc -c '
 		[ -r /usr/share/bash-completion/bash_completion ] && . /usr/share/bash-completion/bash_completion
 		declare -F _get_comp_words_by_ref >/dev/null || _get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; }
-		. "$1"; COMP_WORDS=(rls tiers l) COMP_CWORD=2 COMP_LINE="rls tiers l" COMP_POINT=11 COMP_TYPE=9; __start_rls 2>/dev/null; echo ${COMPREPLY[*]}' - "$work/completions/rls.bash")" lookup
+		. "$1"; COMP_WORDS=(rls denial) COMP_CWORD=1 COMP_LINE="rls denial" COMP_POINT=10 COMP_TYPE=9; __start_rls 2>/dev/null; echo ${COMPREPLY[*]}' - "$work/completions/rls.bash")" denials
 	for shell in zsh fish; do
 		if ! have "$shell"; then skip "$shell is not installed"; fi
 	done
-	have fish && equal "fish completes a command" "$(fish --no-config -c "source '$work/completions/rls.fish'; complete -C 'rls tiers l'" | cut -f1)" lookup
+	have fish && equal "fish completes a command" "$(fish --no-config -c "source '$work/completions/rls.fish'; complete -C 'rls denial'" | cut -f1)" denials
 	# The function itself needs a terminal; this loads it as an installed file is loaded.
 	have zsh && equal "zsh loads the function and binds it" \
 		"$(zsh -f -c "fpath=('$work/completions' \$fpath); autoload -Uz compinit; compinit -u -D; autoload +X _rls && echo \$_comps[rls]" 2>&1)" _rls
@@ -165,7 +165,8 @@ check_packages() {
 	section "Packages"
 	local want=(/usr/bin/rls /usr/lib/systemd/system/rls.service /etc/slidegate/slidegate.yaml /etc/slidegate/rules/rules.yaml /etc/slidegate/tiers.yaml
 		/etc/default/rls /usr/share/man/man1/rls.1.gz /usr/share/bash-completion/completions/rls /usr/share/fish/vendor_completions.d/rls.fish
-		/usr/share/doc/slidegate/copyright /usr/share/doc/slidegate/examples/envoy/ratelimit.yaml)
+		/usr/share/doc/slidegate/copyright /usr/share/doc/slidegate/examples/envoy/ratelimit.yaml
+		/usr/share/doc/slidegate/examples/postgres/schema.sql)
 	local deb=$dist/${debs[0]} rpm=$dist/${rpms[0]} root=$work/root conf
 	conf=$(printf '%s\n' /etc/slidegate/slidegate.yaml /etc/slidegate/rules/rules.yaml /etc/slidegate/tiers.yaml /etc/default/rls | sort)
 	if have dpkg-deb; then

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/slidegate/slidegate/deploy/postgres"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/tier/tiertest"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -26,8 +27,8 @@ const patience = 30 * time.Second
 func start(t *testing.T, o servers.PostgresOptions) *servers.PostgresServer {
 	t.Helper()
 	s := servers.StartPostgres(t, o)
-	exec(t, s, Schema())
-	grants := regexp.MustCompile(`(?m)^-- +(GRANT .*;)$`).FindAllStringSubmatch(Schema(), -1)
+	exec(t, s, postgres.Schema)
+	grants := regexp.MustCompile(`(?m)^-- +(GRANT .*;)$`).FindAllStringSubmatch(postgres.Schema, -1)
 	for _, g := range grants {
 		exec(t, s, g[1])
 	}
@@ -116,7 +117,7 @@ func TestQueries(t *testing.T) {
 }
 
 func testLookup(t *testing.T, s *servers.PostgresServer) {
-	exec(t, s, Schema()) // it may be applied again
+	exec(t, s, postgres.Schema) // it may be applied again
 	acme := &tier.Subject{ID: "acme", Tier: "pro", Extra: &tier.Extra{
 		Overrides: map[string]tier.Override{"per-key": {Limits: []window.Limit{{Window: time.Minute, Hits: 500}}}},
 		Labels:    map[string]string{"region": "eu"},
@@ -210,7 +211,7 @@ func TestPlanted(t *testing.T) {
 			t.Errorf("%s: the caller who applies or writes runs %s of another user", when, got)
 		}
 	}
-	exec(t, s, Schema())
+	exec(t, s, postgres.Schema)
 	exec(t, s, customers)
 	noAttacker("new")
 
@@ -218,7 +219,7 @@ func TestPlanted(t *testing.T) {
 	exec(t, s, `DO $$ DECLARE f regprocedure; BEGIN
 		FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'slidegate'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %s RESET ALL', f); END LOOP;
 	END $$`)
-	exec(t, s, Schema())
+	exec(t, s, postgres.Schema)
 	noAttacker("applied again")
 }
 
@@ -346,11 +347,11 @@ func TestNoSchema(t *testing.T) {
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
 	source := open(t, Options{URL: s.URL()})
 	for _, k := range []tier.Key{{Digest: digest("a")}, {ID: "acme"}} {
-		if _, err := lookup(t, source, k); err == nil || !strings.Contains(err.Error(), "rls tiers schema") {
+		if _, err := lookup(t, source, k); err == nil || !strings.Contains(err.Error(), "deploy/postgres/schema.sql") {
 			t.Errorf("no schema: got %v, want what to do", err)
 		}
 	}
-	exec(t, s, Schema())
+	exec(t, s, postgres.Schema)
 	if _, err := lookup(t, source, tier.Key{ID: "acme"}); err == nil || !strings.Contains(err.Error(), "GRANT") {
 		t.Errorf("no rights: got %v, want what to do", err)
 	}

@@ -1,15 +1,6 @@
 package pgsource
 
-import _ "embed" // the schema
-
-//go:embed schema.sql
-var schema string
-
-// Schema returns the documented schema as SQL for the operator to apply. It may be
-// applied again.
-func Schema() string { return schema }
-
-// The queries for the tables of Schema.
+// The queries for the tables of deploy/postgres/schema.sql.
 const (
 	queryByDigest = `SELECT s.id AS subject, s.tier, s.disabled, s.overrides, s.labels
 FROM slidegate.keys k JOIN slidegate.subjects s ON s.id = k.subject

@@ -274,10 +274,10 @@ func (s *Source) explain(q question, err error) error {
 		return fmt.Errorf("%s: it took longer than tiers.timeout, is there an index? %w: %w", q.setting, context.DeadlineExceeded, err)
 	case "3F000", "42P01", "42703": // no such schema, table, column
 		if q.many || q.sql == queryByDigest || q.sql == queryByID {
-			return fmt.Errorf("tiers.postgres: the schema is missing from the database; apply what \"rls tiers schema\" prints, or set %s: %w", q.setting, err)
+			return fmt.Errorf("tiers.postgres: the schema is missing from the database; apply deploy/postgres/schema.sql, or set %s: %w", q.setting, err)
 		}
 	case "42501": // insufficient_privilege
-		return fmt.Errorf("%s: the user of tiers.postgres.url may not read this; GRANT it, as \"rls tiers schema\" shows: %w", q.setting, err)
+		return fmt.Errorf("%s: the user of tiers.postgres.url may not read this; GRANT it, as deploy/postgres/schema.sql shows: %w", q.setting, err)
 	case "25006": // read_only_sql_transaction
 		return fmt.Errorf("%s: a standby cannot be listened to; set the channel to \"\", or target_session_attrs=read-write in tiers.postgres.url: %w", q.setting, err)
 	}

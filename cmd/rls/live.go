@@ -5,13 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,48 +24,39 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-type askCmd struct {
+// liveFlags are for explain --live: they say how to ask the running service.
+type liveFlags struct {
+	Live            bool
 	Address, CAFile string
-	Domain          string
-	Descriptor      []string
-	Hits            uint32
 	UntilDenied     int
 	Timeout         time.Duration
 }
 
-func ask(c *cli) *cobra.Command {
-	var a askCmd
-	cmd := leaf("ask", "Send a request to the running service as Envoy does, which charges it, and print the answer.", func() error { return a.Run(c) })
-	f := cmd.Flags()
-	f.StringVar(&a.Domain, "domain", "", "the `NAME` of the request's domain")
-	descriptorFlag(f, &a.Descriptor)
-	f.Uint32Var(&a.Hits, "hits", 1, "cost of the request; 0 only asks and charges nothing")
-	f.IntVar(&a.UntilDenied, "until-denied", 0, "send it up to `N` times, until it is denied; exit 1 if it never is")
-	f.StringVar(&a.Address, "address", "", "the `HOST:PORT` of a service on another machine, instead of the service of these settings")
+// flags adds the flags.
+func (a *liveFlags) flags(f *pflag.FlagSet) {
+	f.BoolVar(&a.Live, "live", false, "send the request to the running service as Envoy does, which charges it, and print the answer")
+	f.IntVar(&a.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied; exit 1 if it never is")
+	f.StringVar(&a.Address, "address", "", "with --live: the `HOST:PORT` of a service on another machine, instead of the service of these settings")
 	f.StringVar(&a.CAFile, "ca-file", "", "with --address and grpc.tls: the `FILE` of the CA certificates to trust, instead of those of the system")
-	f.DurationVar(&a.Timeout, "timeout", time.Second, "how long to wait for an answer, and for a service that cannot be reached yet")
-	for _, flag := range []string{"domain", "descriptor"} {
-		if err := cmd.MarkFlagRequired(flag); err != nil {
-			panic(err) // the flag is defined above
-		}
-	}
-	return cmd
+	f.DurationVar(&a.Timeout, "timeout", time.Second, "with --live: how long to wait for an answer, and for a service that cannot be reached yet")
 }
 
-// Run prints a line for each answer. A denial is an answer, not a failure.
-func (a askCmd) Run(c *cli) error {
-	s, err := c.load()
-	if err != nil {
-		return err
-	}
+// live prints a line for each answer of the running service. A denial is an answer, not a failure.
+func (a *explainCmd) live(s loaded) error {
 	sent, err := parseDescriptors(a.Descriptor)
 	if err != nil {
 		return err
 	}
-	if a.UntilDenied < 0 {
+	switch {
+	case a.Domain == "":
+		return usage("--live: name the domain of the request with --domain")
+	case a.Rules != "" || a.Tier != "":
+		return usage("--rules and --tier: the running service has rules and tiers of its own, so --live takes neither")
+	case a.Hits > math.MaxUint32:
+		return usage("--hits: the protocol of Envoy has at most %d", uint32(math.MaxUint32))
+	case a.UntilDenied < 0:
 		return usage("--until-denied: expected a number above 0")
-	}
-	if a.Timeout <= 0 {
+	case a.Timeout <= 0:
 		return usage("--timeout: expected a duration above 0")
 	}
 	if a.CAFile != "" && (a.Address == "" || !s.GRPC.TLS.On()) {
@@ -72,36 +64,36 @@ func (a askCmd) Run(c *cli) error {
 	}
 	address, secure, err := a.way(s.GRPC)
 	if err != nil {
-		return fmt.Errorf("ask: %w", err)
+		return fmt.Errorf("explain: %w", err)
 	}
 	conn, err := dial(address, secure)
 	if err != nil {
-		return fmt.Errorf("ask: %s: %w", address, err)
+		return fmt.Errorf("explain: %s: %w", address, err)
 	}
 	defer conn.Close()
 	for range max(a.UntilDenied, 1) {
 		denied, err := a.once(conn, sent)
 		if silent(err) {
-			return fmt.Errorf("ask: nothing listens on %s: %s", address, a.remedy())
+			return fmt.Errorf("explain: nothing listens on %s: %s", address, a.remedy())
 		}
 		if err != nil {
-			return fmt.Errorf("ask: %s: %w", address, err)
+			return fmt.Errorf("explain: %s: %w", address, err)
 		}
 		if denied {
 			return nil
 		}
 	}
 	if a.UntilDenied > 0 {
-		return fmt.Errorf("ask: %s denied none of %d requests", address, a.UntilDenied)
+		return fmt.Errorf("explain: %s denied none of %d requests", address, a.UntilDenied)
 	}
 	return nil
 }
 
 // once sends the request once and prints the answer.
-func (a askCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
+func (a *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) (denied bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
 	defer cancel()
-	r, err := ratelimit.Ask(ctx, conn, a.Domain, sent, a.Hits)
+	r, err := ratelimit.Ask(ctx, conn, a.Domain, sent, uint32(a.Hits))
 	if err != nil {
 		return false, err
 	}
@@ -117,7 +109,7 @@ func silent(err error) bool {
 }
 
 // remedy says what to do if nothing listens on the address.
-func (a askCmd) remedy() string {
+func (a *explainCmd) remedy() string {
 	if a.Address != "" {
 		return "start rls there, or give another --address"
 	}
@@ -146,7 +138,7 @@ func lineOf(r *ratelimit.Reply) string {
 }
 
 // way returns the address and the credentials for calling the service.
-func (a askCmd) way(s settings.GRPC) (settings.Address, credentials.TransportCredentials, error) {
+func (a *explainCmd) way(s settings.GRPC) (settings.Address, credentials.TransportCredentials, error) {
 	if a.Address == "" {
 		return way(s)
 	}

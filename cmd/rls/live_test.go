@@ -10,8 +10,8 @@ import (
 	"github.com/slidegate/slidegate/internal/ratelimit"
 )
 
-// TestAskLines prints answers. A denial says how long to wait, or why waiting does not help.
-func TestAskLines(t *testing.T) {
+// TestLiveLines prints answers. A denial says how long to wait, or why waiting does not help.
+func TestLiveLines(t *testing.T) {
 	one, two := []string{"a: 10 of 10 remaining"}, []string{"a: 260 of 300 remaining", "b: 0 of 40 remaining"}
 	for _, tt := range []struct {
 		reply ratelimit.Reply
@@ -31,8 +31,8 @@ func TestAskLines(t *testing.T) {
 	}
 }
 
-// TestAskNothing asks addresses on which nothing listens, and one that never answers.
-func TestAskNothing(t *testing.T) {
+// TestLiveNothing asks addresses on which nothing listens, and one that never answers.
+func TestLiveNothing(t *testing.T) {
 	quiet, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -45,16 +45,16 @@ func TestAskNothing(t *testing.T) {
 	defer quiet.Close()
 	socket := "unix://" + filepath.Join(t.TempDir(), "s")
 	args := func(more ...string) []string {
-		return append([]string{"ask", "--domain", "d", "--descriptor", "a=b", "--timeout", "200ms"}, more...)
+		return append([]string{"explain", "--live", "--domain", "d", "--descriptor", "a=b", "--timeout", "200ms"}, more...)
 	}
 	for _, tt := range []struct {
 		own  string // SLIDEGATE_GRPC_ADDRESS
 		args []string
 		want string
 	}{
-		{gone.Addr().String(), args(), "rls: ask: nothing listens on " + gone.Addr().String() + ": start rls, or give --address\n"},
-		{"", args("--address", gone.Addr().String()), "rls: ask: nothing listens on " + gone.Addr().String() + ": start rls there, or give another --address\n"},
-		{socket, args(), "rls: ask: nothing listens on " + socket + ": start rls, or give --address\n"},
+		{gone.Addr().String(), args(), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls, or give --address\n"},
+		{"", args("--address", gone.Addr().String()), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls there, or give another --address\n"},
+		{socket, args(), "rls: explain: nothing listens on " + socket + ": start rls, or give --address\n"},
 		{quiet.Addr().String(), args(), "DeadlineExceeded"},
 	} {
 		if tt.own != "" {
