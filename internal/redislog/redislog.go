@@ -68,7 +68,7 @@ func Print(ctx context.Context, s settings.Settings, scope, key string, entries 
 
 	fmt.Fprintf(w, "key      %s\n", key)
 	if id, ok := redisstore.ParseKeyName(key); ok && id.Policy == log.Policy {
-		r := window.Reading{ID: id, Now: time.Duration(now.UnixMicro()) * time.Microsecond, Contents: log}
+		r := window.NewReading(id, time.Duration(now.UnixMicro())*time.Microsecond, []byte(value.Val()))
 		fmt.Fprintln(w, counts(&r))
 	}
 	if life.Val() > 0 {
@@ -109,8 +109,7 @@ func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time
 func counts(r *window.Reading) string {
 	switch r.ID.Policy {
 	case window.Sliding:
-		entries, used := r.Live()
-		return fmt.Sprintf("window   %s, of which %d entries count now with a cost of %d", policy.FormatWindow(r.ID.Window), len(entries), used)
+		return fmt.Sprintf("window   %s, of which a cost of %d counts now", policy.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
 	case window.TokenBucket:
 		return fmt.Sprintf("policy   %v, with a rate for each %s", r.ID.Policy, policy.FormatWindow(r.ID.Window))
 	case window.InFlight:

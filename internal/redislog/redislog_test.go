@@ -66,7 +66,7 @@ func TestPrint(t *testing.T) {
 		wantErr string
 	}{
 		{"slidegate:k:60000000", 2, []string{
-			"key      slidegate:k:60000000\nwindow   1m, of which 3 entries count now with a cost of 6\nexpires  in 1m",
+			"key      slidegate:k:60000000\nwindow   1m, of which a cost of 6 counts now\nexpires  in 1m",
 			"small log, 45 bytes, times in 1µs\n", "entries  3 of 13, cost 6, sums from 0\n  ... 1 older ones\n", "  2\n  -0s  2\n",
 		}, ""},
 		{"slidegate:k:b86400000000", -1, []string{"policy   token_bucket, with a rate for each 1d\n", "24 bytes\n", "\nexpires  in "}, ""},

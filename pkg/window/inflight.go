@@ -470,18 +470,6 @@ func decodeHolds(b []byte) (Contents, error) {
 	return Contents{Policy: InFlight, Clock: micros(s.view.clock), Bytes: len(b), Holds: holds}, nil
 }
 
-// writeContents writes the holds of contents. It is the reverse of decodeHolds.
-func (s *State) writeContents(c *Contents) {
-	v := &s.view
-	for _, h := range c.Holds {
-		s.stream = h.Stream
-		s.putHold(h.Ends.Milliseconds(), uint64(h.Cost))
-	}
-	if v.log != nil {
-		s.writeHolds()
-	}
-}
-
 // writeHolds describes holds for an operator, one a line.
 func (c *Contents) writeHolds(b *strings.Builder) {
 	var sum uint64

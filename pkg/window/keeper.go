@@ -90,11 +90,13 @@ type Reading struct {
 	// Cut says that the log is larger than [MaxRead]. Some entries are then merged into
 	// the next later one that was read. So hits count too long, and never too short.
 	Cut bool
+
+	log []byte // of Contents; nil if it is cut
 }
 
 // NewReading returns what the bytes of a log say. If the log has more than [MaxRead] bytes,
 // b has the first MaxRead of them. Bytes that are not a log of the window make an empty
-// log, as they do for a store. NewReading does not keep b.
+// log, as they do for a store. NewReading keeps b, and nothing may change it.
 func NewReading(id LogID, now time.Duration, b []byte) Reading {
 	r := Reading{ID: id, Now: now}
 	c, err := Decode(b)
@@ -105,6 +107,8 @@ func NewReading(id LogID, now time.Duration, b []byte) Reading {
 	if err != nil || c.Policy != id.Policy || c.Policy == Sliding && c.Unit != Unit(id.Window) || c.Policy != Sliding && !id.Holds(b) {
 		return Reading{ID: id, Now: now}
 	}
-	r.Contents = c
+	if r.Contents = c; !r.Cut {
+		r.log = b
+	}
 	return r
 }

@@ -35,18 +35,12 @@ func TestReadingIsWhatAStoreAnswers(t *testing.T) {
 }
 
 func compareReading(t *rapid.T, log []byte, clock int64, l Limit) {
-	r := Reading{ID: LogID{Key: "k", Window: l.Window}, Now: time.Duration(clock) * time.Microsecond}
-	if len(log) > 0 {
-		var err error
-		if r.Contents, err = Decode(log); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r := NewReading(LogID{Key: "k", Window: l.Window}, time.Duration(clock)*time.Microsecond, log)
 	var v View
 	v.Look(log, clock, l.Window)
-	_, used := r.Live()
+	used := r.Used(l)
 	if used != v.Used() {
-		t.Fatalf("Live = %d, want %d", used, v.Used())
+		t.Fatalf("Used = %d, want %d", used, v.Used())
 	}
 	c := Check{Key: "k", Limit: l}
 	want, ok := WithoutLog(&c)

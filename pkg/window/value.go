@@ -40,31 +40,6 @@ func decodeValue(b []byte) (Contents, error) {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// value returns the bytes of a log, without the mark. It returns nil for contents that are
-// those of no log.
-func (c *Contents) value() []byte {
-	if c.Bytes == 0 {
-		return nil
-	}
-	s := State{policy: c.Policy}
-	s.view.now = c.Clock.Microseconds()
-	switch c.Policy {
-	case TokenBucket:
-		s.tokens, s.fraction = c.Tokens, c.Fraction
-		s.putBucket(int64((c.Full - c.Clock) / time.Second))
-	case Fixed, Calendar:
-		s.view.used, s.end = uint64(c.Current), c.End.Microseconds()
-		s.writePeriod()
-	case SlidingCounter:
-		s.current, s.previous = uint64(c.Current), uint64(c.Previous)
-		s.writeCounter()
-	case InFlight:
-		s.writeContents(c)
-	default:
-	}
-	return s.view.log
-}
-
 // writeValue describes a log for an operator.
 func (c *Contents) writeValue(b *strings.Builder) {
 	fmt.Fprintf(b, "%v, %d bytes\n", c.Policy, c.Bytes)
