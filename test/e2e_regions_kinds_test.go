@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -165,7 +166,11 @@ descriptors:
 		t.Helper()
 		leased, degraded = 0, 0
 		for _, s := range stacks {
-			leased += number(t, s.rls, "slidegate_leased_hits_total")
+			var state struct{ Leases struct{ Admitted int } }
+			if err := json.Unmarshal([]byte(page(t, s.rls.Admin()+"/v1/state")), &state); err != nil {
+				t.Fatal(err)
+			}
+			leased += state.Leases.Admitted
 			degraded += number(t, s.rls, `slidegate_degraded_answers_total{choice="local"}`)
 		}
 		if n := int(admitted.Load()); n > limit+degraded {

@@ -43,9 +43,8 @@ const (
 	metricOpen        = "slidegate_tiers_source_open"
 	metricStale       = `slidegate_tiers_answers_total{from="stale"}`
 	metricUnavailable = `slidegate_tiers_answers_total{from="unavailable"}`
-	metricBadRecords  = `slidegate_tiers_questions_total{outcome="bad_record"}`
-	metricTimeouts    = `slidegate_tiers_questions_total{outcome="timeout"}`
-	metricUnknownHeld = `slidegate_tiers_records{kind="unknown"}`
+	metricBadRecords  = `slidegate_tiers_lookups_total{outcome="bad_record"}`
+	metricTimeouts    = `slidegate_tiers_lookups_total{outcome="timeout"}`
 )
 
 const (

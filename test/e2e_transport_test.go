@@ -171,7 +171,7 @@ func (s *stack) wantWay(way edge.Way) {
 		s.t.Errorf("handshakes of Envoy: got %v, want %v", got, want)
 	}
 	// grpc-go's connections are not counted.
-	n := metric(s.t, s.rls, "slidegate_grpc_connections_total")
+	n := metric(s.t, s.rls, "slidegate_grpc_connections")
 	if got, want := n != "" && n != "0", way.Transport == edge.Unary; got != want {
 		s.t.Errorf("connections counted: got %v, want %v", got, want)
 	}

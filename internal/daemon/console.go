@@ -12,7 +12,7 @@ import (
 func (p *process) console(pages admin.Pages) http.Handler {
 	return console.New(console.Options{
 		Insight: p.insight, State: pages.State, Active: pages.Active, Secrets: p.generation.Secrets, Tiers: pages.Tiers,
-		Shown:  func(e descriptors.Entry) descriptors.Entry { return p.decider.Rules().Shown(e) },
+		Shown:     func(e descriptors.Entry) descriptors.Entry { return p.decider.Rules().Shown(e) },
 		TierNames: p.tierNames, Explain: pages.Explain, Access: pages.Access, Log: p.sampledLog,
 	})
 }

@@ -493,7 +493,6 @@ descriptors:
 	r.wantMetrics(
 		`slidegate_detail_decisions_total{domain="edge",outcome="shadow_allowed",rule="route",values="route_a"} 1`,
 		`slidegate_detail_decisions_total{domain="edge",outcome="shadow_allowed",rule="route",values="other"} 1`,
-		`slidegate_detail_overflow_total 1`,
 		`slidegate_shadow_decisions_total{domain="edge",outcome="allowed",rule="route"} 2`,
 	)
 	if _, body := get(t, "http://"+r.Admin+"/rlconfig"); !strings.Contains(body, "rules.shadow_mode") {

@@ -90,7 +90,7 @@ func (gs *generations) take(g *config.Generation) {
 	if g.Rules.Missing() {
 		return
 	}
-	gs.metrics.Loaded(float64(gs.loaded.UnixMilli()) / 1000)
+	gs.metrics.Loaded()
 	gs.stats.Loaded()
 	if gs.broken() != nil {
 		gs.metrics.Broken()

@@ -4,7 +4,6 @@ import (
 	"os"
 
 	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 )
 
@@ -24,7 +23,6 @@ func (p *process) openInsight() (err error) {
 		Denials: s.Denials, PerSecond: s.PerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
 	})
 	if err == nil {
-		metrics.Insight(p.registry, p.insight.Held, p.insight.HeldMost)
 		p.open.add(p.insight.Close)
 	}
 	return err

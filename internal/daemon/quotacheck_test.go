@@ -98,7 +98,7 @@ descriptors:
 			}
 			calls := func() int {
 				_, page := get(t, "http://"+r.Admin+"/metrics")
-				_, text, _ := strings.Cut(page, "\nslidegate_store_calls_total ")
+				_, text, _ := strings.Cut(page, "\nslidegate_store_batch_calls_sum ")
 				text, _, _ = strings.Cut(text, "\n")
 				n, err := strconv.Atoi(text)
 				if err != nil {

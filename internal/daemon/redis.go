@@ -66,7 +66,6 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			own = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
 		}
 		metrics.Store(own, one.Stats)
-		metrics.Pool(own, one.poolStats)
 		s.parts = append(s.parts, one.reach, one.Hear)
 	}
 	if r.Scopes != nil {
@@ -356,28 +355,23 @@ func (r *redisStore) isDown() bool {
 	return slices.ContainsFunc(r.states().all(), func(n nodeState) bool { return n.Reason != "" })
 }
 
-// poolStats returns the counts of the connection pool; for a cluster, the sums over its
-// nodes. They are zero until a server has answered: before that, PoolStats of a cluster would
+// connections returns the number of connections in the pool; for a cluster, the sum over its
+// nodes. It is zero until a server has answered: before that, PoolStats of a cluster would
 // connect and wait.
-func (r *redisStore) poolStats() metrics.PoolStats {
+func (r *redisStore) connections() uint64 {
 	if !r.state().Reached {
-		return metrics.PoolStats{}
+		return 0
 	}
-	s := r.Client.PoolStats()
-	return metrics.PoolStats{
-		Hits: uint64(s.Hits), Misses: uint64(s.Misses), Timeouts: uint64(s.Timeouts), Stale: uint64(s.StaleConns),
-		Connections: int(s.TotalConns), Idle: int(s.IdleConns),
-	}
+	return uint64(r.Client.PoolStats().TotalConns)
 }
 
 // measure adds what envoyproxy/ratelimit measures of connections to Redis, and of its memory of
 // denials.
 func (r *redisStore) measure(s *stats.Stats) {
-	active := func() uint64 { return uint64(r.poolStats().Connections) }
-	s.Gauge("redis_pool.cx_active", active)
+	s.Gauge("redis_pool.cx_active", r.connections)
 	s.Counter("redis_pool.cx_total", r.made.Load)
 	s.Counter("redis_pool.cx_local_close", func() uint64 {
-		now := active()
+		now := r.connections()
 		return max(r.made.Load(), now) - now
 	})
 	if s.Remembers() {
@@ -404,7 +398,7 @@ func (r *redisStore) leases() insight.Leases {
 func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.Local.Stats()
 	return metrics.LocalStats{
-		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
+		Denials: s.Denials,
 		EndsWaiting: s.EndsWaiting, EndsDelivered: s.EndsDelivered, EndsLost: s.EndsLost,
 	}
 }

@@ -18,16 +18,16 @@ func (p *process) openTracer(ctx context.Context, version string) (err error) {
 	if s.Protocol == settings.TracesOff {
 		return nil
 	}
-	spans := metrics.NewSpans()
+	lost := metrics.SpansLost()
 	p.tracer, err = tracing.Open(ctx, tracing.Options{
 		Protocol: s.Protocol, Sampling: float64(s.Sampling), Attributes: s.Attributes,
-		Version: version, Meters: spans, Log: p.rareLog,
+		Version: version, Lost: func(spans int) { lost.Add(float64(spans)) }, Log: p.rareLog,
 	})
 	if err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
 	if p.tracer != nil {
-		spans.Register(p.registry)
+		p.registry.MustRegister(lost)
 		p.open.add(p.tracer.Close)
 	}
 	return nil

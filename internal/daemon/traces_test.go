@@ -104,10 +104,6 @@ func testSpanOfADecision(t *testing.T, s settings.Settings) {
 			t.Errorf("service.name: got %v, want slidegate", name)
 		}
 	}
-	waitFor(t, "the counter of sent spans", func() bool {
-		_, page := get(t, "http://"+r.Admin+"/metrics")
-		return strings.Contains(page, "\nslidegate_spans_sent_total 2\n") && strings.Contains(page, "\nslidegate_spans_ended_total 2\n")
-	})
 	if bytes.Contains(receiver.Raw(), []byte(planted)) || bytes.Contains(receiver.Raw(), []byte("slidegate.subject")) {
 		t.Error("the spans have an API key or a subject")
 	}
@@ -313,7 +309,7 @@ func TestReceiverThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.waitLog("spans could not be sent and are lost; check the receiver and OTEL_EXPORTER_OTLP_ENDPOINT")
-	r.wantMetrics("slidegate_spans_lost_total 1", "slidegate_spans_sent_total 0")
+	r.wantMetrics("slidegate_spans_lost_total 1")
 }
 
 // TestReceiverThatHangs does not keep the process from stopping.

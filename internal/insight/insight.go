@@ -37,8 +37,8 @@ type Options struct {
 	LogPerSecond int
 	// Audit gets a line for each reset.
 	Audit *zap.Logger
-	// Removed counts the logs that a reset removed. Nil disables it.
-	Removed func(logs int)
+	// Removed is called once a reset. Nil disables it.
+	Removed func()
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 }

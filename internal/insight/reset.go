@@ -122,7 +122,7 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 	i.keep(reset)
 	i.audit(reset)
 	if i.opts.Removed != nil {
-		i.opts.Removed(reset.Logs)
+		i.opts.Removed()
 	}
 	return reset, nil
 }

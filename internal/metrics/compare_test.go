@@ -16,7 +16,7 @@ func TestComparisons(t *testing.T) {
 	names := []string{"slidegate_compare_total", "slidegate_compare_differences_total"}
 	m.Meter("edge", "stays")
 	m.Meter("edge", "goes")
-	m.Loaded(1)
+	m.Loaded()
 	for _, rule := range []string{"stays", "goes", "unknown"} {
 		c.Compared("edge", rule, compare.OK, compare.OverLimit)
 		c.Compared("edge", rule, compare.OK, compare.OverLimit)
@@ -31,7 +31,7 @@ compare_total{domain="edge",ours="ok",rule="goes",theirs="over_limit"} 2
 compare_total{domain="edge",ours="ok",rule="stays",theirs="over_limit"} 2
 `, names...)
 	m.Meter("edge", "stays")
-	m.Loaded(2)
+	m.Loaded()
 	c.Compared("edge", "goes", compare.OK, compare.OK)
 	expect(t, registry, `
 compare_differences_total{domain="edge",reason="free_denial",rule="stays"} 1

@@ -38,10 +38,8 @@ type Metrics struct {
 	rpcsMu           sync.Mutex                                  // guards replacing the map
 	panics           prometheus.Counter
 	resets           prometheus.Counter
-	resetLogs        prometheus.Counter
 	streams          streams
 	reloads          *prometheus.CounterVec
-	configLoaded     prometheus.Gauge
 	configBroken     prometheus.Gauge
 }
 
@@ -82,9 +80,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		panics:       counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Every one is a bug."),
 		streams:      newStreams(counters),
 		resets:       counter("slidegate_resets_total", "Resets of limits by operators, also those that removed nothing."),
-		resetLogs:    counter("slidegate_reset_logs_total", "Logs that resets removed from the store."),
 		reloads:      counters("slidegate_config_reloads_total", "Reloads of the rules and tiers, by result.", "result"),
-		configLoaded: gauge("slidegate_config_loaded_timestamp_seconds", "When the active rules and tiers were loaded."),
 		configBroken: gauge("slidegate_config_broken", "1 while the files, or the rules of the management server, are broken and the last good generation is active."),
 	}
 	for _, result := range []string{"loaded", "refused"} {
@@ -111,7 +107,7 @@ func (m *Metrics) registerOthers(registry prometheus.Registerer, o Options) {
 	})
 	build.Set(1)
 	registry.MustRegister(
-		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.near, m.rules.almost, m.rules.denials, m.rules.overflow,
+		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.near, m.rules.denials,
 		storeDown, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -141,17 +137,6 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 		func(s memstore.Stats) float64 { return float64(s.Evicted) })
 	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part of it that one rule may fill, was full and every log in it was denying requests.",
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
-}
-
-// Insight registers the metrics of the memory that denials, streams and tops take. held and most
-// are called at each scrape, and return bytes.
-func Insight(registry prometheus.Registerer, held, most func() int64) {
-	gauge := func(name, help string, value func() int64) {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
-			func() float64 { return float64(value()) }))
-	}
-	gauge("slidegate_insight_bytes", "Memory that recent denials, their streams, the tops and the list of resets take, estimated.", held)
-	gauge("slidegate_insight_max_bytes", "The largest value of slidegate_insight_bytes that the settings allow.", most)
 }
 
 // Meter implements policy.Meters. Rules that share a name share a meter.
@@ -216,19 +201,15 @@ func (m *Metrics) RPC(method, code string) prometheus.Observer {
 // Panicked counts a call that panicked.
 func (m *Metrics) Panicked() { m.panics.Inc() }
 
-// Reset records that an operator has reset limits, and how many logs that removed.
-func (m *Metrics) Reset(logs int) {
-	m.resets.Inc()
-	m.resetLogs.Add(float64(logs))
-}
+// Reset records that an operator has reset limits.
+func (m *Metrics) Reset() { m.resets.Inc() }
 
-// Loaded records that a generation became active at the given time, in seconds since 1970.
+// Loaded records that a generation became active.
 // Call [Metrics.Meter] for each rule of the generation before. Loaded ends the series of all
 // other rules.
-func (m *Metrics) Loaded(at float64) {
+func (m *Metrics) Loaded() {
 	m.rules.forget()
 	m.reloads.WithLabelValues("loaded").Inc()
-	m.configLoaded.Set(at)
 	m.configBroken.Set(0)
 }
 

@@ -31,7 +31,6 @@ func all(t *testing.T) *prometheus.Registry {
 	Store(registry, func() redisstore.Stats {
 		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
 	})
-	Pool(registry, func() PoolStats { return PoolStats{} })
 	Local(registry, func() LocalStats { return LocalStats{} })
 	Replicas(registry, func() ReplicaStats { return ReplicaStats{} })
 	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{LastAnswer: time.Unix(1, 0)} }, func() uint64 { return 0 })
@@ -44,10 +43,9 @@ func all(t *testing.T) *prometheus.Registry {
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
 	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), policy.OutcomeDenied)
-	m.Meter("edge", "per-key").Near(1, 1)
+	m.Meter("edge", "per-key").Near(1)
 	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
-	NewSpans().Register(registry)
-	Insight(registry, func() int64 { return 1 }, func() int64 { return 2 })
+	registry.MustRegister(SpansLost())
 	m.RPC("/s/M", "OK").Observe(0.001)
 	return registry
 }
@@ -91,9 +89,7 @@ const (
 	decisions = "slidegate_decisions_total"
 	shadow    = "slidegate_shadow_decisions_total"
 	detail    = "slidegate_detail_decisions_total"
-	overflow  = "slidegate_detail_overflow_total"
 	near      = "slidegate_near_limit_total"
-	almost    = "slidegate_almost_at_limit_total"
 
 	denialsName = "slidegate_limit_denials_total"
 )
@@ -136,20 +132,17 @@ func TestNear(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})
 	stays, goes := m.Meter("edge", "stays"), m.Meter("edge", "goes")
-	m.Loaded(0)
-	stays.Near(2, 0)
-	goes.Near(1, 1)
-	m.Meter("edge", "stays").Near(3, 2)
+	m.Loaded()
+	stays.Near(2)
+	goes.Near(1)
+	m.Meter("edge", "stays").Near(3)
 	expect(t, registry, `
-almost_at_limit_total{domain="edge",rule="goes"} 1
-almost_at_limit_total{domain="edge",rule="stays"} 2
 near_limit_total{domain="edge",rule="goes"} 1
-near_limit_total{domain="edge",rule="stays"} 5`, near, almost)
-	m.Loaded(1)
-	goes.Near(1, 1)
+near_limit_total{domain="edge",rule="stays"} 5`, near)
+	m.Loaded()
+	goes.Near(1)
 	expect(t, registry, `
-almost_at_limit_total{domain="edge",rule="stays"} 2
-near_limit_total{domain="edge",rule="stays"} 5`, near, almost)
+near_limit_total{domain="edge",rule="stays"} 5`, near)
 }
 
 // TestDenials counts denials by the limits of rules, ends their series with their rule, and
@@ -158,7 +151,7 @@ func TestDenials(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})
 	stays, goes := m.Meter("edge", "stays"), m.Meter("edge", "goes")
-	m.Loaded(0)
+	m.Loaded()
 	m.Meter("edge", "stays")
 	stays.Denied("free", window.Sliding, time.Minute)
 	stays.Denied("free", window.Sliding, time.Minute)
@@ -171,7 +164,7 @@ limit_denials_total{domain="edge",rule="stays",tier="free",window="1d"} 1
 limit_denials_total{domain="edge",rule="stays",tier="free",window="1m"} 2`
 	expect(t, registry, `
 limit_denials_total{domain="edge",rule="goes",tier="",window="1s"} 1`+kept, denialsName)
-	m.Loaded(1)
+	m.Loaded()
 	goes.Denied("", window.Sliding, time.Second)
 	expect(t, registry, kept, denialsName)
 	for i := range 2 * maxLimits {
@@ -205,7 +198,7 @@ func TestRulesThatGo(t *testing.T) {
 		for _, r := range rules {
 			meters = append(meters, m.Meter("edge", r))
 		}
-		m.Loaded(1)
+		m.Loaded()
 		return meters
 	}
 	first := generation("stays", "goes")
@@ -229,8 +222,7 @@ func TestRulesThatGo(t *testing.T) {
 decisions_total{domain="edge",outcome="allowed",rule="stays"} 2
 detail_decisions_total{domain="edge",outcome="allowed",rule="stays",values="a"} 1
 detail_decisions_total{domain="edge",outcome="allowed",rule="stays",values="b"} 1
-detail_overflow_total{} 2
-shadow_decisions_total{domain="edge",outcome="denied",rule="stays"} 1`, decisions, shadow, detail, overflow)
+shadow_decisions_total{domain="edge",outcome="denied",rule="stays"} 1`, decisions, shadow, detail)
 
 	third := generation("goes")
 	third[0].Count(policy.OutcomeAllowed)
@@ -277,8 +269,7 @@ detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="route_ï¿
 detail_decisions_total{domain="edge",outcome="denied",rule="a",values="other"} 1
 detail_decisions_total{domain="edge",outcome="denied",rule="b",values="other"} 1
 detail_decisions_total{domain="edge",outcome="denied",rule="b",values="`+strings.Repeat("x", maxValues)+`"} 1
-detail_decisions_total{domain="edge",outcome="shadow_denied",rule="a",values="route_x"} 1
-detail_overflow_total{} 5`, detail, overflow)
+detail_decisions_total{domain="edge",outcome="shadow_denied",rule="a",values="route_x"} 1`, detail)
 }
 
 func TestCountingDoesNotAllocate(t *testing.T) {
@@ -320,7 +311,7 @@ func TestConcurrentCounting(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{MaxDetailSeries: values / 2})
 	stays, goes := m.Meter("edge", "stays"), m.Meter("edge", "goes")
-	m.Loaded(1)
+	m.Loaded()
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
@@ -334,7 +325,7 @@ func TestConcurrentCounting(t *testing.T) {
 	}
 	wg.Go(func() {
 		m.Meter("edge", "stays")
-		m.Loaded(2)
+		m.Loaded()
 		m.Meter("edge", "stays")
 	})
 	wg.Wait()
@@ -374,14 +365,14 @@ func TestConcurrentCounting(t *testing.T) {
 func TestConfigState(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})
-	m.Loaded(1000)
+	m.Loaded()
 	m.Refused()
 	if got := testutil.ToFloat64(m.configBroken); got != 1 {
 		t.Errorf("broken after a refusal = %v, want 1", got)
 	}
-	m.Loaded(2000)
-	if broken, at := testutil.ToFloat64(m.configBroken), testutil.ToFloat64(m.configLoaded); broken != 0 || at != 2000 {
-		t.Errorf("broken = %v, loaded at %v, want 0 and 2000", broken, at)
+	m.Loaded()
+	if broken := testutil.ToFloat64(m.configBroken); broken != 0 {
+		t.Errorf("broken = %v, want 0", broken)
 	}
 }
 
@@ -411,12 +402,12 @@ func TestStore(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Store(registry, func() redisstore.Stats {
 		return redisstore.Stats{
-			Calls: 100, Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
+			Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, NotTakenBack: 12,
 			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
 			Refused:  map[window.Priority]uint64{window.PriorityLow: 8, window.PriorityHigh: 9},
 			Nodes: []redisstore.NodeStats{
-				{Address: "10.0.0.1:6379", Refuses: true, Policy: "allkeys-lru", Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
-				{Address: "10.0.0.2:6379", Open: true, ClockOffset: time.Hour},
+				{Address: "10.0.0.1:6379", Refuses: true, Policy: "allkeys-lru", Queued: 8, InFlight: 2},
+				{Address: "10.0.0.2:6379", Open: true},
 			},
 		}
 	})
@@ -433,25 +424,10 @@ slidegate_store_batch_calls_bucket{le="64"} 9
 slidegate_store_batch_calls_bucket{le="+Inf"} 9
 slidegate_store_batch_calls_sum 120
 slidegate_store_batch_calls_count 9
-# HELP slidegate_store_calls_total Store calls that Redis was asked to decide.
-# TYPE slidegate_store_calls_total counter
-slidegate_store_calls_total 100
-# HELP slidegate_store_clock_error_seconds Largest possible error of the clock offset, while known.
-# TYPE slidegate_store_clock_error_seconds gauge
-slidegate_store_clock_error_seconds{node="10.0.0.1:6379"} 0.0002
-# HELP slidegate_store_clock_offset_seconds The server's clock minus the clock of this instance, while known. Limits do not depend on it.
-# TYPE slidegate_store_clock_offset_seconds gauge
-slidegate_store_clock_offset_seconds{node="10.0.0.1:6379"} -0.0015
-# HELP slidegate_store_dropped_total Store calls not sent because their caller gave up while they waited.
-# TYPE slidegate_store_dropped_total counter
-slidegate_store_dropped_total 5
 # HELP slidegate_store_errors_total Store calls that Redis did not decide, by class.
 # TYPE slidegate_store_errors_total counter
 slidegate_store_errors_total{class="oom"} 7
 slidegate_store_errors_total{class="timeout"} 6
-# HELP slidegate_store_late_total Store calls that reached Redis after their deadline. Redis did not charge them.
-# TYPE slidegate_store_late_total counter
-slidegate_store_late_total 4
 # HELP slidegate_store_node_evicts 1 while the maxmemory-policy of a server is not noeviction, so it may delete logs, which resets their limits. No series while the policy is unknown.
 # TYPE slidegate_store_node_evicts gauge
 slidegate_store_node_evicts{node="10.0.0.1:6379"} 1
@@ -478,33 +454,20 @@ slidegate_store_not_taken_back_total 12
 # TYPE slidegate_store_refused_total counter
 slidegate_store_refused_total{priority="high"} 9
 slidegate_store_refused_total{priority="low"} 8
-# HELP slidegate_store_taken_back_total Hits charged in one server of a Cluster, or in one scope, and taken back because another one denied the request.
-# TYPE slidegate_store_taken_back_total counter
-slidegate_store_taken_back_total 11
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestPoolAndLocal(t *testing.T) {
+func TestLocal(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
-	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 16, 17, 18} })
+	Local(registry, func() LocalStats { return LocalStats{7, 16, 17, 18} })
 	Replicas(registry, func() ReplicaStats { return ReplicaStats{14, 15} })
 	want := `
-# HELP slidegate_leased_hits_total Hits admitted from a lease, without asking Redis.
-# TYPE slidegate_leased_hits_total counter
-slidegate_leased_hits_total 9
 # HELP slidegate_local_denials_total Requests denied without asking Redis, by a remembered denial that still held.
 # TYPE slidegate_local_denials_total counter
 slidegate_local_denials_total 7
-# HELP slidegate_local_keys Logs whose last answer is remembered.
-# TYPE slidegate_local_keys gauge
-slidegate_local_keys 8
-# HELP slidegate_returned_hits_total Leased hits that were given back.
-# TYPE slidegate_returned_hits_total counter
-slidegate_returned_hits_total 10
 # HELP slidegate_store_peers_errors_total Lookups of store.peers without an answer. The last known number of instances stays.
 # TYPE slidegate_store_peers_errors_total counter
 slidegate_store_peers_errors_total 15
@@ -520,24 +483,6 @@ slidegate_stream_ends_lost_total 18
 # HELP slidegate_stream_ends_waiting Ends of streams that Redis has not heard of yet, because it did not answer.
 # TYPE slidegate_stream_ends_waiting gauge
 slidegate_stream_ends_waiting 16
-# HELP slidegate_store_pool_connections Connections to Redis.
-# TYPE slidegate_store_pool_connections gauge
-slidegate_store_pool_connections 5
-# HELP slidegate_store_pool_hits_total Commands that found an idle connection to Redis.
-# TYPE slidegate_store_pool_hits_total counter
-slidegate_store_pool_hits_total 1
-# HELP slidegate_store_pool_idle_connections Connections to Redis that are idle now.
-# TYPE slidegate_store_pool_idle_connections gauge
-slidegate_store_pool_idle_connections 6
-# HELP slidegate_store_pool_misses_total Commands that found no idle connection to Redis, so that one was opened.
-# TYPE slidegate_store_pool_misses_total counter
-slidegate_store_pool_misses_total 2
-# HELP slidegate_store_pool_stale_total Idle connections to Redis that were closed, unused for too long or broken.
-# TYPE slidegate_store_pool_stale_total counter
-slidegate_store_pool_stale_total 4
-# HELP slidegate_store_pool_timeouts_total Commands that got no connection to Redis in time.
-# TYPE slidegate_store_pool_timeouts_total counter
-slidegate_store_pool_timeouts_total 3
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
@@ -549,7 +494,7 @@ func TestTiers(t *testing.T) {
 	stats := tier.CacheStats{
 		Hits: 1, NegativeHits: 2, Asked: 3, Stale: 4, Unavailable: 5,
 		Found: 6, Unknown: 7, BadRecords: 8, Timeouts: 9, Errors: 10, Limited: 11, Refused: 12,
-		Pushes: 13, UnknownTiers: 14, UnknownRules: 20, Subjects: 15, UnknownKeys: 16, Questions: 17, Open: true, Watching: true, StaleAge: 18 * time.Second,
+		Pushes: 13, Open: true, Watching: true,
 	}
 	Tiers(registry, func() tier.CacheStats { return stats }, func() uint64 { return 19 })(0.02)
 	families, err := registry.Gather()
@@ -569,15 +514,12 @@ func TestTiers(t *testing.T) {
 	}
 	want := []string{
 		"answers_total asked 3", "answers_total hit 1", "answers_total hit_unknown 2", "answers_total stale 4", "answers_total unavailable 5",
-		"previous_secret_total 19", "pushes_total 13",
-		"questions_in_flight 17",
-		"questions_total bad_record 8", "questions_total error 10", "questions_total found 6", "questions_total limited 11",
-		"questions_total refused 12", "questions_total timeout 9", "questions_total unknown 7",
-		"records known 15", "records unknown 16",
-		"source_open 1", "source_seconds 1", "stale_age_seconds 18", "unknown_rule_total 20", "unknown_tier_total 14", "watching 1",
+		"lookups_total bad_record 8", "lookups_total error 10", "lookups_total found 6", "lookups_total limited 11",
+		"lookups_total refused 12", "lookups_total timeout 9", "lookups_total unknown 7",
+		"previous_secret_total 19", "pushes_total 13", "source_open 1", "source_seconds 1", "watching 1",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("series (-want +got); that of an answer is not there before there is one:\n%s", diff)
+		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
 

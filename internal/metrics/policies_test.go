@@ -98,7 +98,7 @@ func TestDenialWindows(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})
 	meter := m.Meter("edge", "r")
-	m.Loaded(0)
+	m.Loaded()
 	month := calendar.Month.Nominal()
 	for p := window.Sliding; p <= window.InFlight; p++ {
 		meter.Denied("free", p, month)
@@ -111,7 +111,7 @@ limit_denials_total{domain="edge",rule="r",tier="free",window="counter-30d"} 2
 limit_denials_total{domain="edge",rule="r",tier="free",window="fixed-30d"} 2
 limit_denials_total{domain="edge",rule="r",tier="free",window="in_flight"} 2
 limit_denials_total{domain="edge",rule="r",tier="free",window="month"} 2`, denialsName)
-	m.Loaded(1)
+	m.Loaded()
 	if n, err := testutil.GatherAndCount(registry, denialsName); err != nil || n != 0 {
 		t.Errorf("the rule is gone: got %d series and %v, want none", n, err)
 	}

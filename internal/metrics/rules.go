@@ -27,9 +27,7 @@ type rules struct {
 	shadow    *prometheus.CounterVec
 	detail    *prometheus.CounterVec
 	near      *prometheus.CounterVec
-	almost    *prometheus.CounterVec
 	denials   *prometheus.CounterVec
-	overflow  prometheus.Counter
 
 	// free is how many more series of values may begin. It is written under mu and read
 	// without it, so a request does not wait for mu if none may begin.
@@ -63,18 +61,10 @@ func newRules(maxDetailSeries int) *rules {
 			Name: "slidegate_near_limit_total",
 			Help: "Hits that had room above metrics.near_limit_ratio of their limit, by domain and rule.",
 		}, []string{"domain", "rule"}),
-		almost: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_almost_at_limit_total",
-			Help: "Hits after which at most 5 percent of their limit remained, by domain and rule.",
-		}, []string{"domain", "rule"}),
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_limit_denials_total",
 			Help: "Descriptors denied, by the limit that denied: its domain, rule, tier and window. The window of a limit of one subject or one request is \"override\".",
 		}, []string{"domain", "rule", "tier", "window"}),
-		overflow: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "slidegate_detail_overflow_total",
-			Help: "Decisions counted under the values \"other\", because their values are too long or there are too many series.",
-		}),
 		meters: make(map[meterName]*meter),
 	}
 	rs.free.Store(int64(maxDetailSeries))
@@ -118,11 +108,9 @@ type meter struct {
 	name       meterName
 	generation uint64 // guarded by rules.mu
 	ended      bool   // guarded by rules.mu
-	compared   *compared
 
 	outcomes series
 	near     atomic.Pointer[prometheus.Counter] // nil before the first hit near a limit
-	almost   atomic.Pointer[prometheus.Counter] // nil before the first hit almost at a limit
 	denials  atomic.Pointer[denials]            // nil before the first denial
 	last     atomic.Pointer[limitCounter]       // of the limit that denied last, which often denies next
 	mu       sync.RWMutex                       // a writer of details holds rules.mu too
@@ -155,34 +143,25 @@ func (m *meter) begin(o policy.Outcome) *prometheus.Counter {
 }
 
 // Near implements policy.Meter.
-func (m *meter) Near(hits, last uint64) {
-	m.add(&m.near, m.rules.near, hits)
-	m.add(&m.almost, m.rules.almost, last)
-}
-
-// add adds hits to a counter of the rule, and begins its series with the first one.
-func (m *meter) add(to *atomic.Pointer[prometheus.Counter], vec *prometheus.CounterVec, hits uint64) {
-	if hits == 0 {
-		return
-	}
-	c := to.Load()
+func (m *meter) Near(hits uint64) {
+	c := m.near.Load()
 	if c == nil {
-		if c = m.beginOf(to, vec); c == nil {
+		if c = m.beginNear(); c == nil {
 			return
 		}
 	}
 	(*c).Add(float64(hits))
 }
 
-// beginOf begins the series of a counter of the rule. It returns nil if the rule has ended.
-func (m *meter) beginOf(to *atomic.Pointer[prometheus.Counter], vec *prometheus.CounterVec) *prometheus.Counter {
+// beginNear begins the series of hits near a limit. It returns nil if the rule has ended.
+func (m *meter) beginNear() *prometheus.Counter {
 	m.rules.mu.Lock()
 	defer m.rules.mu.Unlock()
 	if m.ended {
 		return nil
 	}
-	c := vec.WithLabelValues(m.name.domain, m.name.rule)
-	to.Store(&c)
+	c := m.rules.near.WithLabelValues(m.name.domain, m.name.rule)
+	m.near.Store(&c)
 	return &c
 }
 
@@ -304,7 +283,6 @@ func (m *meter) Detail(values []byte, o policy.Outcome) {
 		}
 	}
 	(*c).Inc()
-	m.rules.overflow.Inc()
 }
 
 // beginDetail begins the series of an outcome for values. It returns nil if there are too
@@ -358,9 +336,6 @@ func (m *meter) end() {
 	if m.near.Swap(nil) != nil {
 		m.rules.near.DeleteLabelValues(m.name.domain, m.name.rule)
 	}
-	if m.almost.Swap(nil) != nil {
-		m.rules.almost.DeleteLabelValues(m.name.domain, m.name.rule)
-	}
 	if all := m.denials.Swap(nil); all != nil {
 		for name := range *all {
 			m.rules.denials.DeleteLabelValues(m.name.domain, m.name.rule, name.tier, name.window())
@@ -376,8 +351,8 @@ func (m *meter) end() {
 		m.rules.free.Add(int64(m.endDetail(mended(values), s)))
 	}
 	m.endDetail(other, &m.others)
-	if m.compared != nil {
-		m.rules.comparisons.end(m.name, m.compared)
+	if m.rules.comparisons != nil {
+		m.rules.comparisons.end(m.name)
 	}
 }
 

@@ -10,13 +10,10 @@ import (
 // A Transport counts events on the connections of a unary.Server. It is safe for concurrent
 // use.
 type Transport struct {
-	connections   prometheus.Gauge
-	opened        prometheus.Counter
-	streams       prometheus.Counter
-	read, written prometheus.Counter
-	goAways       *prometheus.CounterVec
-	byServer      resets
-	byClient      resets
+	connections prometheus.Gauge
+	goAways     *prometheus.CounterVec
+	byServer    resets
+	byClient    resets
 }
 
 var _ unary.Meters = (*Transport)(nil)
@@ -46,14 +43,6 @@ func (r *resets) count(code http2.ErrCode) {
 
 // NewTransport registers the metrics of a Transport.
 func NewTransport(registry prometheus.Registerer) *Transport {
-	streams := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "slidegate_grpc_streams_total",
-		Help: "Streams that clients opened on the gRPC port, one for each call.",
-	})
-	bytes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "slidegate_grpc_bytes_total",
-		Help: "Bytes on connections to the gRPC port, without the overhead of TLS.",
-	}, []string{"direction"})
 	reset := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "slidegate_grpc_resets_total",
 		Help: "Streams reset on the gRPC port, by side and HTTP/2 error code.",
@@ -63,13 +52,6 @@ func NewTransport(registry prometheus.Registerer) *Transport {
 			Name: "slidegate_grpc_connections",
 			Help: "Open connections to the gRPC port.",
 		}),
-		opened: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "slidegate_grpc_connections_total",
-			Help: "Connections opened to the gRPC port.",
-		}),
-		streams: streams,
-		read:    bytes.WithLabelValues("in"),
-		written: bytes.WithLabelValues("out"),
 		goAways: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_grpc_goaways_total",
 			Help: "Connections to the gRPC port that the service asked the client to leave, or closed, by reason.",
@@ -80,25 +62,15 @@ func NewTransport(registry prometheus.Registerer) *Transport {
 	for _, reason := range unary.Reasons {
 		t.goAways.WithLabelValues(reason)
 	}
-	registry.MustRegister(t.connections, t.opened, streams, bytes, reset, t.goAways)
+	registry.MustRegister(t.connections, reset, t.goAways)
 	return t
 }
 
 // Opened implements unary.Meters.
-func (t *Transport) Opened() {
-	t.opened.Inc()
-	t.connections.Inc()
-}
+func (t *Transport) Opened() { t.connections.Inc() }
 
 // Closed implements unary.Meters.
 func (t *Transport) Closed() { t.connections.Dec() }
-
-// Traffic implements unary.Meters.
-func (t *Transport) Traffic(n unary.Traffic) {
-	t.streams.Add(float64(n.Streams))
-	t.read.Add(float64(n.Read))
-	t.written.Add(float64(n.Written))
-}
 
 // Reset implements unary.Meters.
 func (t *Transport) Reset(byServer bool, code http2.ErrCode) {

@@ -15,8 +15,6 @@ type Hits struct {
 	Within, Over uint64
 	// Near is the part up to the limit that is above Options.NearLimit of it.
 	Near uint64
-	// Last is the part after which at most one in lastPart of the limit remained.
-	Last uint64
 	// Shadowed is the part of Over that passed because the rule itself is only observed.
 	Shadowed uint64
 	// Remembered is true if the process repeated a denial without asking the store.
@@ -62,8 +60,8 @@ func (rs *Rules) meterHits(meters HitMeters) {
 // countHits counts the hits of a limit that the store has decided.
 func (c *Call) countHits(s *LimitStatus) {
 	h := s.hits(c.verdict.Allowed, c.decider.opts.NearLimit)
-	if (h.Near > 0 || h.Last > 0) && !c.verdict.Degraded {
-		s.Rule.meter.Near(h.Near, h.Last)
+	if h.Near > 0 && !c.verdict.Degraded {
+		s.Rule.meter.Near(h.Near)
 	}
 	if c.decider.opts.Hits != nil {
 		if c.verdict.Degraded {
@@ -134,9 +132,6 @@ func (c *Call) countShadowed() {
 	}
 }
 
-// lastPart is the part of a limit that Hits.Last is about: one in 20, which is 5 %.
-const lastPart = 20
-
 // hits returns what the request did to the limit. allowed is that of the request, and near
 // the share of a limit above which hits are near it.
 //
@@ -150,14 +145,12 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 	}
 	// envoyproxy/ratelimit multiplies as float32 too, so both have the same threshold.
 	threshold := uint64(float32(limit) * near)
-	last := limit - min(limit/lastPart+1, limit)
 	if !d.Allowed {
 		h.Over = s.Cost
 		if s.recorded {
 			// The part that fitted has used up the limit.
 			h.Over -= min(s.room, s.Cost)
 			h.Near = min(s.room, limit-min(threshold, limit))
-			h.Last = min(s.room, limit-last)
 		}
 		if s.Observed && !s.ShadowAll {
 			h.Shadowed = h.Over
@@ -174,9 +167,6 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 	}
 	if after > threshold {
 		h.Near = min(s.Cost, after-threshold)
-	}
-	if after > last {
-		h.Last = min(s.Cost, after-last)
 	}
 	return h
 }

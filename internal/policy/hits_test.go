@@ -30,15 +30,15 @@ func TestHits(t *testing.T) {
 	}{
 		{"below the threshold", status(8, window.Enforce, true, 2), true, Hits{Total: 8, Within: 8}},
 		{"across the threshold", status(5, window.Enforce, true, 1), true, Hits{Total: 5, Within: 5, Near: 1}},
-		{"above the threshold", status(2, window.Enforce, true, 0), true, Hits{Total: 2, Within: 2, Near: 2, Last: 1}},
-		{"from below to the limit", status(10, window.Enforce, true, 0), true, Hits{Total: 10, Within: 10, Near: 2, Last: 1}},
+		{"above the threshold", status(2, window.Enforce, true, 0), true, Hits{Total: 2, Within: 2, Near: 2}},
+		{"from below to the limit", status(10, window.Enforce, true, 0), true, Hits{Total: 10, Within: 10, Near: 2}},
 		{"denied", status(3, window.Enforce, false, 1), false, Hits{Total: 3, Over: 3}},
 		{"another limit denies, so what remains lacks the cost", status(3, window.Enforce, true, 4), false, Hits{Total: 3, Within: 3, Near: 1}},
 		{"a report is charged although another limit denies", status(3, window.Always, true, 1), false, Hits{Total: 3, Within: 3, Near: 1}},
 		{"a report beyond the limit", status(3, window.Always, false, 0), false, Hits{Total: 3, Over: 3}},
 		{"the rule is in shadow mode", status(1, window.Observe, false, 0), true, Hits{Total: 1, Over: 1, Shadowed: 1}},
 		{"all rules are in shadow mode", shadowAll, true, Hits{Total: 1, Over: 1}},
-		{"usage is recorded although it does not fit", usage, false, Hits{Total: 5, Over: 2, Near: 2, Last: 1}},
+		{"usage is recorded although it does not fit", usage, false, Hits{Total: 5, Over: 2, Near: 2}},
 		{"usage is recorded although another limit denies", report, false, Hits{Total: 3, Within: 3, Near: 1}},
 		{"a question", status(0, window.Enforce, false, 0), false, Hits{}},
 		{"a refund", status(5, window.Refund, true, 10), true, Hits{}},
@@ -51,12 +51,5 @@ func TestHits(t *testing.T) {
 	seven := status(1, window.Enforce, true, 3)
 	if got := seven.hits(true, 0.7); got.Near != 0 {
 		t.Errorf("the seventh hit of ten is near 0.7: %+v", got)
-	}
-	// Of 100, the hits 95 to 100 leave at most 5.
-	for remaining, want := range map[uint64]uint64{6: 0, 5: 1, 0: 6} {
-		s := LimitStatus{Limit: Limit{Limit: window.Limit{Hits: 100}}, Cost: 50, Mode: window.Enforce, Decision: window.Decision{Allowed: true, Remaining: remaining}}
-		if got := s.hits(true, 0.8); got.Last != want {
-			t.Errorf("%d of 100 remain: got %d of the last hits, want %d", remaining, got.Last, want)
-		}
 	}
 }

@@ -62,9 +62,8 @@ func (o Outcome) String() string { return Outcomes[o] }
 // A Meter counts the outcomes of one rule. It is safe for concurrent use.
 type Meter interface {
 	Count(Outcome)
-	// Near counts hits that had room above Options.NearLimit of a limit, and hits after which
-	// at most 5 % of it remained. One of the two may be zero.
-	Near(hits, last uint64)
+	// Near counts hits that had room above Options.NearLimit of a limit.
+	Near(hits uint64)
 	// Denied counts a denial by the limit of a tier, a policy and a window, besides Count. The
 	// window is zero for window.InFlight. A limit that is not the rule's, but of one subject or
 	// one request, has the policy window.Sliding and the window zero.
@@ -95,6 +94,6 @@ func (uncounted) Meter(string, string) Meter                  { return uncounted
 func (uncounted) UnknownDomain()                              {}
 func (uncounted) CutUpdate()                                  {}
 func (uncounted) Count(Outcome)                               {}
-func (uncounted) Near(uint64, uint64)                         {}
+func (uncounted) Near(uint64)                                 {}
 func (uncounted) Denied(string, window.Policy, time.Duration) {}
 func (uncounted) Detail([]byte, Outcome)                      {}

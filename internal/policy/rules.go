@@ -266,7 +266,7 @@ type Rules struct {
 	missing bool            // no rules were loaded yet
 	domains map[string]*domain
 	named   map[string]bool // keys of entries in rules
-	first   *domain // that was added; most rules have only one, which is found sooner so
+	first   *domain         // that was added; most rules have only one, which is found sooner so
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
 	beyond     atomic.Int64 // see logBeyond, for requests without a domain

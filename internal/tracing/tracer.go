@@ -32,19 +32,10 @@ type Options struct {
 	Attributes []string
 	// Version of Slidegate.
 	Version string
-	// Meters counts spans. Nil: they are not counted.
-	Meters Meters
+	// Lost counts spans that could not be sent. Nil: they are not counted.
+	Lost func(spans int)
 	// Log gets the failures of the receiver. Wrap it, so that they are rare.
 	Log *zap.Logger
-}
-
-// Meters counts spans. It is safe for concurrent use.
-type Meters interface {
-	// Ended counts a span that waits to be sent, or is dropped because the queue is full.
-	Ended()
-	// Sent counts spans that the receiver has accepted, and Failed those that it has not.
-	Sent(spans int)
-	Failed(spans int)
 }
 
 // A Tracer makes the spans of decisions and sends them. It is safe for concurrent use. A nil
@@ -85,8 +76,8 @@ func Open(ctx context.Context, o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	if o.Meters == nil {
-		o.Meters = uncounted{}
+	if o.Lost == nil {
+		o.Lost = func(int) {}
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		o.Log.Warn("traces: a problem in the OpenTelemetry library", zap.String("error", brief(err)))
@@ -96,7 +87,7 @@ func Open(ctx context.Context, o Options) (*Tracer, error) {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
 	options := []sdk.TracerProviderOption{
-		sdk.WithSpanProcessor(counting{sdk.NewBatchSpanProcessor(&reporting{SpanExporter: exporter, meters: o.Meters, log: o.Log}), o.Meters}),
+		sdk.WithBatcher(&reporting{SpanExporter: exporter, lost: o.Lost, log: o.Log}),
 		sdk.WithResource(described),
 	}
 	if o.Protocol != "" {
@@ -191,23 +182,11 @@ func newPropagator(formats []string) (propagation.TextMapPropagator, []string) {
 	return composite, fields
 }
 
-// counting is a SpanProcessor that counts ended spans.
-type counting struct {
-	sdk.SpanProcessor
-	meters Meters
-}
-
-// OnEnd implements sdk.SpanProcessor.
-func (c counting) OnEnd(s sdk.ReadOnlySpan) {
-	c.meters.Ended()
-	c.SpanProcessor.OnEnd(s)
-}
-
 // reporting is a SpanExporter that counts and logs failures.
 type reporting struct {
 	sdk.SpanExporter
-	meters Meters
-	log    *zap.Logger
+	lost func(spans int)
+	log  *zap.Logger
 }
 
 // maxFailure bounds what a line shows of a failure, in bytes. The receiver can send any text.
@@ -222,18 +201,9 @@ func brief(err error) string {
 // ExportSpans implements sdk.SpanExporter. It returns no error, because the library would print it.
 func (r *reporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	if err := r.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		r.meters.Failed(len(spans))
+		r.lost(len(spans))
 		r.log.Warn("spans could not be sent and are lost; check the receiver and "+otlpPrefix+"ENDPOINT",
 			zap.Int("spans", len(spans)), zap.String("error", brief(err)))
-		return nil
 	}
-	r.meters.Sent(len(spans))
 	return nil
 }
-
-// uncounted is a Meters that counts nothing.
-type uncounted struct{}
-
-func (uncounted) Ended()     {}
-func (uncounted) Sent(int)   {}
-func (uncounted) Failed(int) {}

@@ -7,8 +7,6 @@ type Meters interface {
 	// Opened and Closed count connections.
 	Opened()
 	Closed()
-	// Traffic counts what one connection has done since its last call.
-	Traffic(Traffic)
 	// Reset counts a stream that was reset before it was answered, by the server or by
 	// the client.
 	Reset(byServer bool, code http2.ErrCode)
@@ -17,18 +15,11 @@ type Meters interface {
 	GoAway(reason string)
 }
 
-// Traffic is what a connection has done.
-type Traffic struct {
-	Streams       int // opened
-	Read, Written int // bytes, without those of TLS
-}
-
 // unmetered implements Meters and counts nothing.
 type unmetered struct{}
 
 func (unmetered) Opened()                   {}
 func (unmetered) Closed()                   {}
-func (unmetered) Traffic(Traffic)           {}
 func (unmetered) Reset(bool, http2.ErrCode) {}
 func (unmetered) GoAway(string)             {}
 

@@ -4,15 +4,12 @@ import (
 	"sync"
 
 	"golang.org/x/net/http2"
-
-	"github.com/slidegate/slidegate/internal/unary"
 )
 
 // countingMeters are Meters for tests to read.
 type meters struct {
 	mu             sync.Mutex
 	opened, closed int
-	traffic        unary.Traffic
 	resets         map[http2.ErrCode]int // by the server
 	byClient       int                   // by clients
 	reasons        map[string]int
@@ -34,15 +31,6 @@ func (l *meters) Closed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed++
-}
-
-// Traffic implements unary.Meters.
-func (l *meters) Traffic(t unary.Traffic) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.traffic.Streams += t.Streams
-	l.traffic.Read += t.Read
-	l.traffic.Written += t.Written
 }
 
 // Reset implements unary.Meters.

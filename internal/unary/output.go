@@ -22,7 +22,6 @@ type output struct {
 	memory  *[]byte // of buf, to be given back
 	writing bool    // a goroutine is writing, without the lock
 	since   time.Duration
-	written int
 	ended   bool // this side of the connection is closed
 	err     error
 	drained sync.Cond // signals that buf was taken, or that err is set
@@ -47,13 +46,6 @@ func (o *output) fail(err error) {
 		o.err = err
 	}
 	o.drained.Broadcast()
-}
-
-// taken returns how many bytes were written since its last call.
-func (o *output) taken() int {
-	n := o.written
-	o.written = 0
-	return n
 }
 
 // write checks what the Framer returns. The Framer writes into memory, so an error
@@ -91,7 +83,6 @@ func (l *locked) flush() {
 			buffers.Put(memory)
 		}
 		l.mu.Lock()
-		o.written += len(b)
 		if err != nil {
 			o.fail(err)
 		}

@@ -57,7 +57,6 @@ type reader struct {
 	call       Call          // the call that a Handler answers without waiting
 	memory     []byte        // of the answers of such calls
 	unpacked   int           // bytes that came out of a compressed message and cost no token yet
-	traffic    Traffic
 	readAt     time.Time     // when something was read last
 	lastPing   time.Duration // when the client has sent its last PING
 	strikes    int           // the PINGs that came too early
@@ -141,18 +140,12 @@ func (r *reader) flushAndRead(p []byte) (int, error) {
 	l := r.shared.lock()
 	l.flush()
 	l.waitForRoom()
-	r.traffic.Written += l.out.taken()
 	err := l.out.err
 	l.unlock()
-	if r.traffic != (Traffic{}) {
-		r.server.o.Meters.Traffic(r.traffic)
-		r.traffic = Traffic{}
-	}
 	if err != nil {
 		return 0, err
 	}
 	n, err := r.in.Read(p)
-	r.traffic.Read += n
 	r.readAt = time.Now()
 	l = r.shared.lock()
 	defer l.unlock()
@@ -445,6 +438,4 @@ func (r *reader) close() {
 	l.hungUp = true
 	l.dropWaiting()
 	l.out.fail(net.ErrClosed)
-	r.traffic.Written += l.out.taken()
-	r.server.o.Meters.Traffic(r.traffic)
 }

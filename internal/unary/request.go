@@ -165,7 +165,6 @@ func (r *reader) streamOf(id uint32, ended, dependsOnItself bool) (st *stream, o
 		}
 		return nil, false, protocolError(http2.ErrCodeProtocol, "streams are not opened in ascending order")
 	}
-	r.traffic.Streams++
 	if l.phase >= leaving {
 		return nil, false, r.spend(1) // the second GOAWAY said that this call is not served
 	}

@@ -189,7 +189,7 @@ func (b *bench) phase(ctx context.Context, t target, probes []scenario, key func
 	p.took = time.Since(start)
 	p.asked, p.allowed = int(asked.Load()), int(allowed.Load())
 	now, err := b.read(ctx, t)
-	p.resident, p.unknown = now.Resident, now.Sum("slidegate_tiers_records", `kind="unknown"`)
+	p.resident = now.Resident
 	return p, err
 }
 

@@ -55,26 +55,18 @@ var overview = board{
 			{title: "Authorizations", about: "Authorizations in a second by result.", unit: "reqps", stacked: true, queries: []query{{orNone(`sum by (result) (rate(slidegate_authorizations_total{@}[r]))`, "result"), "{{result}}"}}},
 			{title: "CPU", about: "CPU time of each instance; 1 is a whole CPU.", unit: "short", queries: []query{{`rate(process_cpu_seconds_total{@}[r])`, "{{instance}}"}}},
 			{title: "Memory", about: "Resident memory of each instance.", unit: "bytes", queries: []query{{`process_resident_memory_bytes{@}`, "{{instance}}"}}},
-			{title: "Memory of recent denials", about: "What recent denials, tops and the list of resets take, and the bound.", unit: "bytes", queries: []query{
-				{`slidegate_insight_bytes{@}`, "{{instance}}"},
-				{`max(slidegate_insight_max_bytes{@})`, "bound"},
-			}},
-			{title: "Resets by operators", about: "Resets of limits, and the logs that they removed, in the interval of the graph. The log and the console's audit say who and why.", unit: "short", queries: []query{
+			{title: "Resets by operators", about: "Resets of limits in the interval of the graph. The log and the console's audit say who and why.", unit: "short", queries: []query{
 				{`sum(increase(slidegate_resets_total{@}[r]))`, "resets"},
-				{`sum(increase(slidegate_reset_logs_total{@}[r]))`, "logs"},
 			}},
-			{title: "Spans", about: "Spans of traces that ended, were sent and were lost in a second. Zero without OTEL_ variables.", unit: "ops", queries: []query{
-				{orNone(`sum(rate(slidegate_spans_ended_total{@}[r]))`, ""), "ended"},
-				{orNone(`sum(rate(slidegate_spans_sent_total{@}[r]))`, ""), "sent"},
+			{title: "Lost spans", about: "Spans of traces that could not be sent in a second. Zero without OTEL_ variables.", unit: "ops", queries: []query{
 				{orNone(`sum(rate(slidegate_spans_lost_total{@}[r]))`, ""), "lost"},
 			}},
 			{title: "Connections", about: "Connections to the gRPC port. None with grpc.transport standard.", unit: "short", queries: []query{{`sum by (instance) (slidegate_grpc_connections{@}) or on () vector(0)`, "{{instance}}"}}},
 		}},
 		{title: "Configuration and tiers", height: 8, panels: []panel{
-			{title: "Age of the configuration", about: "Time since the active rules and tiers were loaded. All instances should be equal after a change.", unit: "s", queries: []query{{`time() - slidegate_config_loaded_timestamp_seconds{@}`, "{{instance}}"}}},
 			{title: "Reloads", about: "Reloads by result, in the interval of the graph.", unit: "short", queries: []query{{`sum by (result) (increase(slidegate_config_reloads_total{@}[r]))`, "{{result}}"}}},
 			{title: "Answers about keys", about: "Whose a key is, by where the answer came from. stale and unavailable: the source of tiers fails.", unit: "reqps", stacked: true, queries: []query{{orNone(`sum by (from) (rate(slidegate_tiers_answers_total{@}[r]))`, "from"), "{{from}}"}}},
-			{title: "Questions to the source of tiers", about: "Questions in a second by outcome.", unit: "reqps", queries: []query{{orNone(`sum by (outcome) (rate(slidegate_tiers_questions_total{@}[r]))`, "outcome"), "{{outcome}}"}}},
+			{title: "Look-ups in the source of tiers", about: "Look-ups in a second by outcome.", unit: "reqps", queries: []query{{orNone(`sum by (outcome) (rate(slidegate_tiers_lookups_total{@}[r]))`, "outcome"), "{{outcome}}"}}},
 			{title: "Time of the source of tiers", about: "Time of a question to the source.", unit: "s", queries: []query{
 				{orNone(`histogram_quantile(0.5, sum by (le) (rate(slidegate_tiers_source_seconds_bucket{@}[r])))`, ""), "50 %"},
 				{orNone(`histogram_quantile(0.99, sum by (le) (rate(slidegate_tiers_source_seconds_bucket{@}[r])))`, ""), "99 %"},
@@ -116,7 +108,6 @@ var rules = board{
 			{title: "Decisions by value", about: "The ten values that ask most. Rules without detailed_metric or value_to_metric have none. API keys are never values.", unit: "reqps", width: 12, queries: []query{{orNone(`topk(10, sum by (rule, values) (rate(slidegate_detail_decisions_total{`+chosen+`}[r])))`, "values"), "{{rule}} {{values}}"}}},
 			{title: "Denials by value", about: "The ten values that are denied most.", unit: "reqps", width: 12, queries: []query{{orNone(`topk(10, sum by (rule, values) (rate(slidegate_detail_decisions_total{`+chosen+`,outcome=~"denied|never|shadow_denied"}[r])))`, "values"), "{{rule}} {{values}}"}}},
 			{title: "Denied most", about: "The values that were denied most in the time of the dashboard.", unit: "short", kind: "table", width: 12, queries: []query{{orNone(`topk(20, sum by (domain, rule, values) (increase(slidegate_detail_decisions_total{`+chosen+`,outcome=~"denied|never|shadow_denied"}[$__range])))`, "values"), ""}}},
-			{title: "Values without a series", about: "Decisions counted as other, because metrics.max_detail_series is reached or the value is too long.", unit: "reqps", width: 12, queries: []query{{`sum(rate(slidegate_detail_overflow_total{@}[r]))`, "other"}}},
 		}},
 	},
 }
@@ -136,10 +127,8 @@ var store = board{
 			{title: "Degraded answers", about: "Requests decided without the store, by choice.", unit: "reqps", warn: .001, queries: []query{{`sum by (choice) (rate(slidegate_degraded_answers_total{@}[r]))`, "{{choice}}"}}},
 		}},
 		{title: "Redis", height: 8, panels: []panel{
-			{title: "Store calls", about: "Calls that Redis decided, arrived late, or that were not sent.", unit: "reqps", queries: []query{
-				{orNone(`sum(rate(slidegate_store_calls_total{@}[r]))`, ""), "calls"},
-				{orNone(`sum(rate(slidegate_store_late_total{@}[r]))`, ""), "late"},
-				{orNone(`sum(rate(slidegate_store_dropped_total{@}[r]))`, ""), "not sent"},
+			{title: "Store calls", about: "Calls that were sent to Redis, or refused because too many waited.", unit: "reqps", queries: []query{
+				{orNone(`sum(rate(slidegate_store_batch_calls_sum{@}[r]))`, ""), "calls"},
 				{orNone(`sum by (priority) (rate(slidegate_store_refused_total{@}[r]))`, "priority"), "refused: {{priority}}"},
 			}},
 			{title: "Errors by class", about: "Requests that Redis did not decide. docs/operate.md explains the classes.", unit: "reqps", warn: .001, queries: []query{{orNone(`sum by (class) (rate(slidegate_store_errors_total{@}[r]))`, "class"), "{{class}}"}}},
@@ -153,15 +142,6 @@ var store = board{
 				{orNone(`sum by (node) (slidegate_store_node_queued{@})`, "node"), "waiting {{node}}"},
 				{orNone(`sum by (node) (slidegate_store_node_in_flight{@})`, "node"), "in flight {{node}}"},
 			}},
-			{title: "Connections", about: "Connections to Redis, and those that are not used now.", unit: "short", queries: []query{
-				{orNone(`sum(slidegate_store_pool_connections{@})`, ""), "connections"},
-				{orNone(`sum(slidegate_store_pool_idle_connections{@})`, ""), "idle"},
-			}},
-			{title: "Waits for a connection", about: "Commands that got no connection in time (raise store.redis.pool_size), and new connections.", unit: "ops", queries: []query{
-				{orNone(`sum(rate(slidegate_store_pool_timeouts_total{@}[r]))`, ""), "in vain"},
-				{orNone(`sum(rate(slidegate_store_pool_misses_total{@}[r]))`, ""), "new connection"},
-			}},
-			{title: "Clock offset", about: "The server's clock less the instance's. Limits do not depend on it.", unit: "s", queries: []query{{orNone(`max by (node) (slidegate_store_clock_offset_seconds{@})`, "node"), "{{node}}"}}},
 			{title: "Foreign values and hits not taken back", about: "Values under Slidegate's keys that were not a log, and hits on a Cluster that could not be taken back.", unit: "ops", warn: .001, width: 12, queries: []query{
 				{`sum(rate(slidegate_store_foreign_values_total{@}[r]))`, "foreign values"},
 				{orNone(`sum(rate(slidegate_store_not_taken_back_total{@}[r]))`, ""), "not taken back"},
@@ -172,12 +152,9 @@ var store = board{
 			}},
 		}},
 		{title: "What an instance decides by itself", height: 8, panels: []panel{
-			{title: "Decided without Redis", about: "Denials from memory, and hits admitted on a lease.", unit: "ops", queries: []query{
+			{title: "Decided without Redis", about: "Denials from memory.", unit: "ops", queries: []query{
 				{orNone(`sum(rate(slidegate_local_denials_total{@}[r]))`, ""), "denials from memory"},
-				{orNone(`sum(rate(slidegate_leased_hits_total{@}[r]))`, ""), "leased hits"},
-				{orNone(`sum(rate(slidegate_returned_hits_total{@}[r]))`, ""), "returned hits"},
 			}},
-			{title: "Remembered logs", about: "Logs whose last answer an instance remembers, at most store.local_keys.", unit: "short", queries: []query{{orNone(`slidegate_local_keys{@}`, "instance"), "{{instance}}"}}},
 			{title: "Ends that Redis has not heard of", about: "Ends of requests in flight that wait for Redis, and how many Redis heard of later or never. What a lost one holds counts until its hold expires.", unit: "short", warn: 1, queries: []query{
 				{orNone(`sum(slidegate_stream_ends_waiting{@})`, ""), "waiting"},
 				{orNone(`sum(increase(slidegate_stream_ends_delivered_total{@}[r]))`, ""), "heard of later"},

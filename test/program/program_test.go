@@ -25,8 +25,8 @@ process_resident_memory_bytes 2.5e+07
 go_memstats_mallocs_total 1234
 go_gc_duration_seconds{quantile="1"} 0.5
 go_gc_duration_seconds_count 7
-slidegate_tiers_records{kind="known"} 7
-slidegate_tiers_records{kind="unknown"} 3
+slidegate_store_errors_total{class="oom"} 7
+slidegate_store_errors_total{class="timeout"} 3
 slidegate_decisions_total{domain="bench",outcome="allowed",rule="per-key"} 5
 slidegate_decisions_total{domain="bench",outcome="allowed",rule="per-address"} 1.5e+06
 slidegate_decisions_total{domain="bench",outcome="denied",rule="per-key"} 7
@@ -45,8 +45,8 @@ func TestParseMetrics(t *testing.T) {
 	}{
 		{"slidegate_decisions_total", `outcome="allowed"`, 1500005},
 		{"slidegate_decisions_total", `outcome="denied"`, 7},
-		{"slidegate_tiers_records", `kind="unknown"`, 3},
-		{"slidegate_tiers_records", "", 10},
+		{"slidegate_store_errors_total", `class="timeout"`, 3},
+		{"slidegate_store_errors_total", "", 10},
 		{"slidegate_none", "", 0},
 	} {
 		if sum := got.Sum(tt.name, tt.label); sum != tt.want {
