@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -118,6 +119,8 @@ func (e *explainCmd) request(g *config.Generation) (*policy.Request, error) {
 			return nil, usage("the rules have the domains %s: choose one with --domain", strings.Join(domains, ", "))
 		}
 		req.Domain = domains[0]
+	} else if !slices.Contains(domains, req.Domain) {
+		return nil, usage("--domain: the rules have no domain %q, only %s", req.Domain, strings.Join(domains, ", "))
 	}
 	if tiers := g.Rules.Tiers(); e.Tier != "" && (tiers == nil || !tiers.HasTier(e.Tier)) {
 		if tiers == nil {

@@ -173,7 +173,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "usage --refresh --admin 127.0.0.1:1", code: 1, stderr: "the admin port does not answer: "},
 		{line: "explain --descriptor a", code: 2, stderr: "--descriptor: entry 1 has no ="},
 		{line: "explain --descriptor a=b --tier gold", code: 2, stderr: `there is no tier "gold", expected one of free, starter, pro`},
-		{line: "explain --descriptor a=b --domain other", code: 1, stderr: `the rules have no domain "other"`},
+		{line: "explain --descriptor a=b --domain other", code: 2, stderr: `--domain: the rules have no domain "other", only edge`},
 		{line: "explain --descriptor a=b --rules " + domains, code: 2, stderr: "a, b: choose one with --domain"},
 		{line: "explain --descriptor route=search,api_key=demo-pro --hits 5", stdout: "cost  5, has room, 9495 remain"},
 		{line: "explain --descriptor api_key=unknown", stdout: "rules: the built-in example (rules.path is not set; "},

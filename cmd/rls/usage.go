@@ -232,10 +232,10 @@ func (c *caller) lookup(from instance, q insight.Query) *admin.TierLookup {
 }
 
 // refresh makes all instances ask tiers.source again.
-func (c *caller) refresh(q insight.Query, everyone bool) error {
+func (c *caller) refresh(q insight.Query, unnamed bool) error {
 	change := make(map[string]any)
 	switch {
-	case everyone:
+	case unnamed:
 		change["all"] = true
 	case q.Digest != "":
 		change["digest"] = q.Digest
@@ -251,7 +251,7 @@ func (c *caller) refresh(q insight.Query, everyone bool) error {
 	all := askAll(context.Background(), c.instances, func(ctx context.Context, to instance) (*struct{}, error) {
 		return nil, c.call(ctx, to, http.MethodPost, "/v1/tiers/invalidate", body, new(struct{}))
 	})
-	if err := failed(all); err != nil || !everyone {
+	if err := failed(all); err != nil || !unnamed {
 		return err
 	}
 	_, err = fmt.Fprintln(&stdout, "The service asks its source of tiers again at the next request of each key and subject.")

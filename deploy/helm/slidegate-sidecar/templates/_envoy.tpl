@@ -74,7 +74,7 @@ static_resources:
             # Many applications read x_api_key and x-api-key as one header. The limits below know only the
             # second.
             headers_with_underscores_action: REJECT_REQUEST
-            # With 0s, a connection that nobody uses stays for good.
+            # With 0s, an idle connection stays for good.
             idle_timeout: 3600s
           # Slow clients hold memory. So headers must arrive in time, and an idle stream ends.
           request_headers_timeout: 10s
