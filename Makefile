@@ -117,9 +117,10 @@ test-long: test ## make test with long random histories, and with every combinat
 test-transport: ## run h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
 	go test -C test/transport -race -count=1 -v ./...
 
-# Part of make test, too.
+# Part of make test, which checks each page in one look only.
 .PHONY: test-console
-test-console: test-servers $(TOOLS)/axe-$(AXE)/axe.min.js ## open every page of the console in Chromium
+test-console: export SLIDEGATE_TEST_LONG = 1
+test-console: test-servers $(TOOLS)/axe-$(AXE)/axe.min.js ## open every page of the console in Chromium, in every theme and width
 	SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' go test -C test/console -race -count=1 -v ./...
 
 # The pictures have the font Inter, so that they are the same on each machine.

@@ -109,7 +109,7 @@ type tab struct {
 	visited []string
 	// scripts is how many scripts a page has: the own one of the console, or none.
 	scripts int
-	// next is the place in allLooks of the look that oneLook takes.
+	// next is the place in allLooks of the look that everyLook takes.
 	next int
 }
 
@@ -338,27 +338,16 @@ func (b *tab) fits(where string) {
 	}
 }
 
-// everyLook checks the open page in both themes and widths. If not make test-long asks, it checks
-// two looks, which have both themes and both widths.
+// everyLook checks the open page in one look after the other: each call takes the next. make
+// test-long checks it in both themes and widths.
 func (b *tab) everyLook(path string) {
 	b.t.Helper()
-	if random.Long() {
-		b.looks(path, allLooks...)
-	} else {
-		b.looks(path, allLooks[:2]...)
-	}
-}
-
-// oneLook checks the open page in one look after the other: each call takes the next. make test-long
-// checks two looks, which have both themes and both widths.
-func (b *tab) oneLook(path string) {
-	b.t.Helper()
-	if random.Long() {
-		b.looks(path, allLooks[:2]...)
-	} else {
-		b.looks(path, allLooks[b.next%len(allLooks)])
+	looks := allLooks
+	if !random.Long() {
+		looks = looks[b.next%len(looks):][:1]
 		b.next++
 	}
+	b.looks(path, looks...)
 }
 
 // allLooks are the looks that the tests know.

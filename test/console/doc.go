@@ -5,8 +5,8 @@
 //
 // A page has a fault if the browser writes a message to its console, refuses something by the
 // content security policy, requests another host, or fails a request; if axe-core finds something
-// serious; or if the page scrolls sideways. The tests look at the pages in light and dark, on a
-// wide and a narrow screen.
+// serious; or if the page scrolls sideways. make test looks at each page in one of four ways: light
+// or dark, on a wide or a narrow screen. make test-console and make test-long look in all of them.
 //
 // TestScreenshots writes the pictures of the documentation: make console-screenshots.
 //

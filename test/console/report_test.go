@@ -9,8 +9,8 @@ import (
 	"github.com/slidegate/slidegate/internal/replay/report/reporttest"
 )
 
-// TestReports opens the report of a replay in every made-up state, theme and width, with all
-// details open. The browser enforces the policy of the page, which allows nothing but its style.
+// TestReports opens the report of a replay in every made-up state, with all details open. The
+// browser enforces the policy of the page, which allows nothing but its style.
 func TestReports(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/favicon.ico" {

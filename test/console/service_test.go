@@ -157,7 +157,7 @@ func (b *tab) hides() {
 	}
 }
 
-// TestPages opens every page of rls with traffic, in both themes and widths.
+// TestPages opens every page of rls with traffic, in one look after the other.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	s := service(t, rules, tiers, nil)
@@ -270,7 +270,7 @@ func TestReset(t *testing.T) {
 	b.fill("#token", actToken)
 	b.send(".login form button")
 	b.page("/subject?id=acme")
-	b.oneLook("a page with the form of a reset")
+	b.everyLook("a page with the form of a reset")
 	b.do(press(b, ".reset form button"))
 	b.until(`document.querySelector("#reason:invalid") === document.activeElement`) // the browser wants a reason
 	b.fill("#reason", "Ticket 7: the import was <b>approved</b>")
@@ -284,7 +284,7 @@ func TestReset(t *testing.T) {
 	b.page("/audit")
 	b.text(".entry .reason", "Ticket 7: the import was <b>approved</b>")
 	b.text(".entry", "alice")
-	b.oneLook("/audit with an entry")
+	b.everyLook("/audit with an entry")
 	b.send(".about form button") // logs out
 	b.page("/subject?id=acme")
 	b.until(`location.pathname === "/login"`)
@@ -354,7 +354,7 @@ func TestFilters(t *testing.T) {
 	b.fill("#t-descriptors", "api_key="+knownKey)
 	b.send(".trial button")
 	b.text(".answer", "per-key")
-	b.oneLook("/try with an answer")
+	b.everyLook("/try with an answer")
 	if eval[bool](b, "document.documentElement.outerHTML.includes("+quote(knownKey)+")") {
 		t.Error("/try repeats the API key")
 	}
@@ -377,7 +377,7 @@ func TestStoreAway(t *testing.T) {
 	b.until(`document.querySelector(".problems .error") !== null`)
 	for _, path := range []string{"/", "/subject?id=acme", "/denials", "/rules", "/top", "/audit"} {
 		b.page(path)
-		b.oneLook(path + " without a store")
+		b.everyLook(path + " without a store")
 	}
 	redis.Start()
 	b.page("/")
@@ -478,7 +478,7 @@ func TestHostile(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/subject?id=acme", "/denials", "/top?by=route", "/top?by=rule", "/rules", "/audit"} {
 		b.page(path)
-		b.oneLook(path)
+		b.everyLook(path)
 	}
 	for _, h := range hostile { // in the address of a page, and in each form
 		b.load("/denials?route=" + url.QueryEscape(h) + "&rule=" + url.QueryEscape(h))

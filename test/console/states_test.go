@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/console/consoletest"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // serve serves a made-up console for the time of the test. A nil clock is the real one.
@@ -52,7 +53,11 @@ func TestStates(t *testing.T) {
 				if size := eval[int](b, "new Blob([document.documentElement.outerHTML]).size"); size > maxPage {
 					t.Errorf("%s has %d bytes, want at most %d", path, size, maxPage)
 				}
-				b.oneLook(path)
+				if state == "huge" && !random.Long() {
+					b.fits(path) // axe-core takes longest here, and has seen the same elements
+					continue
+				}
+				b.everyLook(path)
 			}
 		})
 	}
