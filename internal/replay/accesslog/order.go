@@ -7,11 +7,7 @@ import (
 
 const (
 	bucketBits = 30 // a bucket has the records of 2^30 ns, about a second
-	partBits   = 20 // and a part of it those of about a millisecond
-	parts      = 1 << (bucketBits - partBits)
 	indexBits  = 64 - bucketBits
-	// sortAtOnce is how many records are sorted without counting those of each part.
-	sortAtOnce = parts / 8
 
 	bucketCost = 256 // beside its records, in bytes
 	entryCost  = 24  // of a record beside its bytes
@@ -26,7 +22,6 @@ type order struct {
 	keys    []int64 // of the buckets, as a heap
 	last    *bucket // which the last record went into
 	spare   []*bucket
-	counts  [parts]uint32
 
 	// current is the bucket whose records are given back now, sorted; nil: none. Records that belong
 	// before the end of the last such bucket and come now are in extra, a heap.
@@ -146,40 +141,13 @@ func (o *order) advance(until, most int64) bool {
 	b := o.buckets[key]
 	delete(o.buckets, key)
 	o.last = nil
-	o.sort(b)
+	b.sorted = b.sorted[:0]
+	for i := range b.entries {
+		b.sorted = append(b.sorted, b.place(i))
+	}
+	slices.Sort(b.sorted)
 	o.current, o.begun, o.next = b, key, 0
 	return true
-}
-
-// sort sorts the records of a bucket, first by the part that they are in. Their times are as fine
-// as a millisecond in most logs, so a part has few.
-func (o *order) sort(b *bucket) {
-	b.sorted = slices.Grow(b.sorted[:0], len(b.entries))[:len(b.entries)]
-	if len(b.entries) <= sortAtOnce {
-		for i := range b.entries {
-			b.sorted[i] = b.place(i)
-		}
-		slices.Sort(b.sorted)
-		return
-	}
-	clear(o.counts[:])
-	for i := range b.entries {
-		o.counts[b.entries[i].at>>partBits&(parts-1)]++
-	}
-	sum := uint32(0)
-	for part, n := range o.counts {
-		o.counts[part], sum = sum, sum+n
-	}
-	for i := range b.entries {
-		at := &o.counts[b.entries[i].at>>partBits&(parts-1)]
-		b.sorted[*at] = b.place(i)
-		*at++
-	}
-	begin := uint32(0)
-	for _, end := range o.counts {
-		slices.Sort(b.sorted[begin:end])
-		begin = end
-	}
 }
 
 // place returns the time of a record within the bucket, and its index.

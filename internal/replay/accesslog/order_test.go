@@ -47,7 +47,7 @@ func TestOrderOfMany(t *testing.T) {
 		}
 		const second = int64(1) << bucketBits
 		for begin := int64(1000); begin < 1010; begin++ {
-			add(begin*second, 3*second, r.IntN(4*sortAtOnce))
+			add(begin*second, 3*second, r.IntN(500))
 			give((begin + 1) * second)
 			add(begin*second, second, r.IntN(10)) // late
 			give((begin + 1) * second)

@@ -15,36 +15,6 @@ var (
 	latest   = time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 )
 
-// daysOf returns the days since 1970-01-01 of a date of the Gregorian calendar, false if there is
-// no such date.
-func daysOf(year, month, day int) (int64, bool) {
-	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) {
-		return 0, false
-	}
-	// The year begins in March here, so that the day of a leap year is the last one.
-	y, m := year, month-3
-	if month < 3 {
-		y, m = year-1, month+9
-	}
-	era := y / 400
-	ofEra := y - era*400
-	ofYear := (153*m+2)/5 + day - 1
-	return int64(era)*146097 + int64(ofEra*365+ofEra/4-ofEra/100+ofYear) - 719468, true
-}
-
-func daysIn(year, month int) int {
-	switch month {
-	case 4, 6, 9, 11:
-		return 30
-	case 2:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	}
-	return 31
-}
-
 // A moment collects the parts of a written time.
 type moment struct {
 	year, month, day     int
@@ -69,11 +39,11 @@ func (m *moment) nanoseconds() (int64, bool) {
 				m.hour += 12
 			}
 		}
-		days, ok := daysOf(m.year, m.month, m.day)
-		if !ok || m.hour > 23 || m.minute > 59 || m.second > 60 {
-			return 0, false
+		date := time.Date(m.year, time.Month(m.month), m.day, 0, 0, 0, 0, time.UTC)
+		if _, month, day := date.Date(); int(month) != m.month || day != m.day || m.hour > 23 || m.minute > 59 || m.second > 60 {
+			return 0, false // there is no such date or time
 		}
-		seconds = days*86400 + int64(m.hour*3600+m.minute*60+m.second) - m.offset
+		seconds = date.Unix() + int64(m.hour*3600+m.minute*60+m.second) - m.offset
 	}
 	return inRange(seconds, m.nanos)
 }

@@ -50,7 +50,6 @@ type pathMatcher struct {
 	text  []byte
 	fold  bool
 	regex *regexp.Regexp
-	rare  rare
 }
 
 func (d *Describer) manager(in *envoyfile.Manager) *manager {
@@ -170,7 +169,7 @@ func (d *Describer) match(match *envoyfile.Match) route {
 	}
 	switch {
 	case match.Kind == envoyfile.Regex:
-		out.path.regex, out.path.rare = full(match.Path), rareOf(match.Path)
+		out.path.regex = full(match.Path)
 	case match.Fold:
 		out.path.text = bytes.ToLower(out.path.text)
 	}
@@ -211,7 +210,7 @@ func (p *pathMatcher) takes(path, lower []byte) bool {
 		rest, ok := bytes.CutPrefix(path, p.text)
 		return ok && (len(rest) == 0 || rest[0] == '/')
 	case envoyfile.Regex:
-		return p.mayMatch(path) && p.regex.Match(path)
+		return p.regex.Match(path)
 	default:
 		return p.kind == envoyfile.AnyPath
 	}
