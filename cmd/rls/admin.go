@@ -356,11 +356,14 @@ func printJSON[T any](one bool, all []answer[T]) error {
 
 // encode prints a value as JSON.
 func encode(v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)
+	out.SetIndent("", "  ")
+	if err := out.Encode(v); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(&stdout, terminal.JSON(data))
+	_, err := fmt.Fprint(&stdout, terminal.JSON(b.Bytes()))
 	return err
 }
 

@@ -100,7 +100,6 @@ func completeParty(cmd *cobra.Command, c *cli, ports *adminPorts) {
 		}
 		return subjects(cmd, args, begin)
 	}
-	completeFlag(cmd, "subject", c, ports, subjectNames)
 	completeFlag(cmd, "rule", c, ports, ruleNames)
 }
 

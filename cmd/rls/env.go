@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,16 +49,10 @@ func (e envCmd) Run(c *cli) error {
 		found = append(strict.Problems{*problem}, found...)
 	}
 	if e.JSON {
-		out := json.NewEncoder(&stdout)
-		out.SetEscapeHTML(false)
-		out.SetIndent("", "  ")
-		if err := out.Encode(environment{len(found) == 0, found, reading.Rows, reading.Always}); err != nil {
+		if err := encode(environment{len(found) == 0, found, reading.Rows, reading.Always}); err != nil || len(found) == 0 {
 			return err
 		}
-		if len(found) > 0 {
-			return errRefused
-		}
-		return nil
+		return errRefused
 	}
 	if err := writeEnvironment(&stdout, reading); err != nil {
 		return err

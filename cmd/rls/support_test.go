@@ -260,6 +260,7 @@ func TestUsageOfTiers(t *testing.T) {
 		want   string
 	}{
 		{admin.TierLookup{Held: pro, Source: &admin.TierRecord{Known: true, Disabled: true}}, "held here: tier pro, 30s old · the source says: the default tier, disabled\n"},
+		{admin.TierLookup{Held: &admin.TierRecord{Known: true, Tier: "pro"}, Source: pro}, "acme · counted in Redis\nNo limit applies."},
 		{admin.TierLookup{Source: new(admin.TierRecord)}, "held here: no record · the source says: no such customer\n"},
 		{admin.TierLookup{Held: pro, Error: "away\x1b"}, "held here: tier pro, 30s old · the source does not answer: away\\x1b\n"},
 	} {
@@ -588,7 +589,7 @@ func TestToken(t *testing.T) {
 func TestSupportCommandLines(t *testing.T) {
 	for line, want := range map[string]string{
 		"usage":                         "name one party",
-		"usage a --subject b":           "name one party",
+		"usage a --digest ab":           "name one party",
 		"usage a b":                     "accepts at most 1 arg",
 		"usage --key-stdin":             "holds no API key",
 		"usage a --admin nowhere":       `"nowhere" is neither host:port nor a URL`,
@@ -601,7 +602,6 @@ func TestSupportCommandLines(t *testing.T) {
 		"denials --limit 0":             "--limit:",
 		"top --by color":                "--by:",
 		"top --order best":              "--order:",
-		"top --shadow --order near":     "[order shadow] were all set",
 		"top --minutes 7":               "--minutes:",
 	} {
 		if code, out, fails := command(t, "", strings.Fields(line)...); code != 2 || out != "" || !strings.Contains(fails, want) {

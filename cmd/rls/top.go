@@ -20,7 +20,6 @@ import (
 type topCmd struct {
 	adminPorts
 	By, Order      string
-	Shadow         bool // Order is shadow
 	Minutes, Limit int
 }
 
@@ -31,8 +30,6 @@ func top(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&t.By, "by", "subject", "`WHAT` to count by: subject, rule, route or address")
 	f.StringVar(&t.Order, "order", "denied", "`WHAT` to count: denied requests, requests near a limit (near), or requests that only an observed limit would deny (shadow)")
-	f.BoolVar(&t.Shadow, "shadow", false, "the same as --order shadow: who would be denied")
-	cmd.MarkFlagsMutuallyExclusive("shadow", "order")
 	f.IntVar(&t.Minutes, "minutes", 5, "count the last `N` minutes: 1, 5 or 60")
 	f.IntVar(&t.Limit, "limit", 20, "at most `N` lines")
 	t.flags(cmd, waitToRead)
@@ -44,9 +41,6 @@ func top(c *cli) *cobra.Command {
 
 // Run prints the list.
 func (t *topCmd) Run(c *cli) error {
-	if t.Shadow {
-		t.Order = "shadow"
-	}
 	switch {
 	case !slices.Contains(insight.TopBys[:], t.By):
 		return usage("--by: expected subject, rule, route or address, not %q", t.By)

@@ -30,9 +30,9 @@ import (
 
 // party has the flags that name the party of a usage or a reset.
 type party struct {
-	Subject, Address, Digest, Descriptor string
-	KeyStdin                             bool
-	Rule                                 string
+	Address, Digest, Descriptor string
+	KeyStdin                    bool
+	Rule                        string
 }
 
 // partyUse is the usage line of a command about a party.
@@ -40,7 +40,6 @@ const partyUse = " [SUBJECT]"
 
 func (p *party) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.Subject, "subject", "", "`ID` of the subject, instead of the argument")
 	f.StringVar(&p.Address, "address", "", "a client's `IP` address")
 	f.StringVar(&p.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
 	f.StringVar(&p.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
@@ -51,9 +50,9 @@ func (p *party) flags(cmd *cobra.Command) {
 
 // query returns the party that the arguments name.
 func (p *party) query(c *cli, args []string) (insight.Query, error) {
-	q := insight.Query{Subject: p.Subject, Address: p.Address, Digest: p.Digest, Descriptor: p.Descriptor, Rule: p.Rule}
+	q := insight.Query{Address: p.Address, Digest: p.Digest, Descriptor: p.Descriptor, Rule: p.Rule}
 	named := 0
-	for _, given := range []bool{q.Subject != "", len(args) > 0, q.Address != "", q.Digest != "", q.Descriptor != "", p.KeyStdin} {
+	for _, given := range []bool{len(args) > 0, q.Address != "", q.Digest != "", q.Descriptor != "", p.KeyStdin} {
 		if given {
 			named++
 		}
@@ -276,8 +275,12 @@ func recordText(r *admin.TierRecord) string {
 	return text
 }
 
-// tiersText says what an instance holds of a party, and what the source says now.
+// tiersText says what an instance holds of a party, and what the source says now. It is empty without
+// a source, and for tiers that the instance has itself, as from a file.
 func tiersText(l *admin.TierLookup) string {
+	if l == nil || l.Held != nil && l.Source != nil && l.Held.AgeSeconds == 0 && recordText(l.Held) == recordText(l.Source) {
+		return ""
+	}
 	text := "held here: " + recordText(l.Held)
 	if l.Held != nil && l.Held.AgeSeconds > 0 {
 		text += ", " + wait(l.Held.AgeSeconds) + " old"
@@ -380,8 +383,8 @@ func writeUsage(w io.Writer, shown *shownUsage, p page) {
 	}
 	head = append(head, countedIn(u, p))
 	p.line(w, strings.Join(head, " · "))
-	if shown.Tiers != nil {
-		p.line(w, terminal.Gap+tiersText(shown.Tiers))
+	if text := tiersText(shown.Tiers); text != "" {
+		p.line(w, terminal.Gap+text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
 		p.line(w, fmt.Sprintf("%s%s=%s", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name])))

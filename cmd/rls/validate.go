@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -122,16 +121,10 @@ func (v validateCmd) Run(c *cli) error {
 		result.Capacity = capacityOf(g.Rules.All(), v.Keys)
 	}
 	if v.JSON {
-		out := json.NewEncoder(&stdout)
-		out.SetEscapeHTML(false)
-		out.SetIndent("", "  ")
-		if err := out.Encode(result); err != nil {
+		if err := encode(result); err != nil || result.Valid {
 			return err
 		}
-		if !result.Valid {
-			return errInvalid
-		}
-		return nil
+		return errInvalid
 	}
 	paint := coloursOf(os.Stderr)
 	for _, w := range result.Warnings {
