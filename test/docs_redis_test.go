@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -30,7 +31,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 			granted[command] = true
 		}
 	}
-	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "subscribe": true, "ping": true, "info": true, "scan": true}
+	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "subscribe": true, "ping": true, "info": true, "scan": true, "zrem": true}
 	takeBack := read(t, "pkg/window/redisstore/takeback.lua")
 	scripts, err := filepath.Glob("../pkg/window/redisstore/*.lua")
 	if err != nil || len(scripts) < 5 {
@@ -118,6 +119,18 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	}
 	if id := <-removed; id != back.Log() {
 		t.Errorf("told of a reset of %+v, want %+v", id, back.Log())
+	}
+	// The heartbeat of the instance, and its end.
+	counting, end := context.WithCancel(t.Context())
+	if err := store.Count(counting, func(_, now int, err error) {
+		if end(); now != 1 || err != nil {
+			t.Errorf("counted %d instances, %v; want 1", now, err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if n, err := admin.Exists(t.Context(), "slidegate:instances").Result(); n != 0 || err != nil {
+		t.Errorf("the entry of an instance that has ended is there: %d, %v", n, err)
 	}
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)

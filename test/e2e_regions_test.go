@@ -54,7 +54,7 @@ func startRegions(t process.TB, rules string, env map[string]string) *regions {
 		one.line.Distance(d)
 		settings := map[string]string{
 			envTiersSource: "none", envStoreType: "redis", envRedisURL: "redis://" + one.near.Addr(), envStoreTimeout: farTimeout,
-			envScope + "REDIS_URL": "redis://" + one.line.Addr(), envScope + "TIMEOUT": farTimeout, envScope + "REPLICAS": fmt.Sprint(len(distances)),
+			envScope + "REDIS_URL": "redis://" + one.line.Addr(), envScope + "TIMEOUT": farTimeout,
 		}
 		maps.Copy(settings, env)
 		one.rls = edge.RLS(t, edge.RLSOptions{Rules: rules, Env: settings})
@@ -223,6 +223,7 @@ func TestRegionCutOff(t *testing.T) {
 			r := startRegions(t, regionRules, nil)
 			exactly(t, r.together(5, 10, "world=c"), 30)
 			last := r.all[2]
+			waitInstances(t, last.rls, "global", 3)
 			cut(last.line, true)
 			eventually(t, "the region to notice", func() bool { return last.ask(0, "world=c").degraded })
 
@@ -266,6 +267,7 @@ func TestGlobalStoreSlow(t *testing.T) {
 	s := &stack{t: t, app: newApplication(t), rls: last.rls}
 	setup{}.startEnvoy(s)
 	c := s.from("127.0.0.1")
+	waitInstances(t, last.rls, "global", 3)
 	last.line.Distance(time.Hour)
 	eventually(t, "the region to notice", func() bool { return last.ask(0, "api_key=a").degraded })
 	asked := last.line.Connections()

@@ -34,7 +34,6 @@ func twoRegions(t *testing.T, global string, more map[string]string) (regions [2
 		env[envStoreTimeout] = "700ms"
 		env["SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL"] = "redis://" + global
 		env["SLIDEGATE_STORE_SCOPES_GLOBAL_TIMEOUT"] = "700ms"
-		env["SLIDEGATE_STORE_SCOPES_GLOBAL_REPLICAS"] = "2"
 		maps.Copy(env, more)
 		regions[i] = setup{rules: twoScopes, env: env}.start(t)
 	}
@@ -94,6 +93,8 @@ func TestGlobalStoreAway(t *testing.T) {
 	t.Parallel()
 	global := servers.StartRedis(t)
 	s := twoRegions(t, global.Addr(), nil)[0]
+	waitInstances(t, s.rls, "global", 2)
+	waitInstances(t, s.rls, "region", 1)
 	c := s.from("127.0.0.3")
 	c.want(200, 2, "/login", "x-api-key", "k")
 	for i, fault := range []struct{ begin, end func() }{{global.Stop, global.Start}, {global.Pause, global.Resume}} {

@@ -322,6 +322,14 @@ func metric(t *testing.T, rls *edge.RLSServer, name string) string {
 	return ""
 }
 
+// waitInstances waits until an rls counts the instances that share the store of a scope.
+func waitInstances(t *testing.T, rls *edge.RLSServer, scope string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d instances of the scope %s", n, scope), func() bool {
+		return metric(t, rls, `slidegate_store_replicas{scope="`+scope+`"}`) == fmt.Sprint(n)
+	})
+}
+
 // generation returns the digest of the active rules and tiers.
 func generation(t *testing.T, rls *edge.RLSServer) string {
 	t.Helper()

@@ -28,7 +28,7 @@ var layers = [][]string{
 	{"internal/compare", "internal/replay/describe", "internal/answer/dynamic"},
 	{"internal/replay", "internal/rulesdiff"},
 	{"internal/config/envoyfile", "internal/answer", "internal/adapter", "internal/compat/pages", "internal/insight"},
-	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
+	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/calendar", "pkg/window/memstore", "pkg/window/redisstore", "pkg/window/calendar"},
 	{"pkg/client", "pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/terminal", "internal/clientaddr", "internal/envoyconfig", "internal/config/strict"},
 	{"internal/safetext", "internal/docs", "envoy", "deploy/postgres"},

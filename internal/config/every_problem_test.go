@@ -85,8 +85,6 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"transport: unary", "transport: http"},
 			{"type: redis", "type: disk"},
 			{"timeout: 1s # of the store", "timeout: 1h"},
-			{"replicas: 1", "replicas: 0"},
-			{"replicas: 1", "replicas: none"},
 			{"pool_size: 1", "pool_size: -1"},
 			{"key_prefix: p", "key_prefix: '{'"},
 			{"styles: [ratelimit]", "styles: [rate]"},
@@ -233,7 +231,6 @@ http:
 store:
   type: redis
   timeout: 1s # of the store
-  replicas: 1
   redis:
     pool_size: 1
     key_prefix: p

@@ -263,7 +263,6 @@ func (l *loader) readRulesFiles() {
 func (l *loader) generation() (*Generation, error) {
 	t := l.readTiers()
 	l.warnOfIdleSource()
-	l.warnOfFewReplicas()
 	read, places := l.readRules(t.secrets, t.file)
 	if !l.noRules && !read.Missing() {
 		t.file.CheckSubjects(read, &l.warn)
@@ -361,18 +360,6 @@ func (l *loader) warnOfIdleSource() {
 	}
 	if r := &l.settings.Rules; r.Source == settings.RulesFiles && !reflect.DeepEqual(r.XDS, settings.Default().Rules.XDS) {
 		l.warn.Addf("settings", 0, "rules.source", "is %s, so rls does not ask rules.xds, although it is set", r.Source)
-	}
-}
-
-// warnOfFewReplicas warns of a scope that counts fewer instances than its region has. All regions
-// share it, so its number is at least that of one region.
-func (l *loader) warnOfFewReplicas() {
-	s := &l.settings.Store
-	for i := range s.Scopes {
-		if one := &s.Scopes[i]; one.Replicas < s.Replicas {
-			l.warn.Addf("settings", 0, "store.scopes."+one.Name+".replicas",
-				"is %d, below store.replicas (%d): while the store of the scope is away, each instance admits its limits divided by %d; set the number of instances in all regions", one.Replicas, s.Replicas, one.Replicas)
-		}
 	}
 }
 

@@ -9,14 +9,13 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
-// TestScopeWarnings: a scope counts at least the instances of one region, and its leases are longer
-// than a reservation may take.
+// TestScopeWarnings: the leases of a scope are longer than a reservation may take.
 func TestScopeWarnings(t *testing.T) {
-	with := func(replicas int, timeout time.Duration) settings.Settings {
+	with := func(timeout time.Duration) settings.Settings {
 		s := settings.Default()
 		s.Tiers.Source = settings.TiersNone
-		s.Store.Type, s.Store.Replicas = settings.StoreRedis, 3
-		s.Store.Scopes = settings.Scopes{{Name: "global", ScopeStore: settings.ScopeStore{Timeout: timeout, Replicas: replicas}}}
+		s.Store.Type = settings.StoreRedis
+		s.Store.Scopes = settings.Scopes{{Name: "global", ScopeStore: settings.ScopeStore{Timeout: timeout}}}
 		s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - {key: a, rate_limit: {window: 10s, requests: 1000, scope: global, lease: 50ms}}
@@ -38,9 +37,8 @@ descriptors:
 		short("3: descriptors[a]", "50ms"),
 		short("4: descriptors[b]", "50ms"),
 		short("7: descriptors[f]", "90ms"),
-		"settings: store.scopes.global.replicas: is 2, below store.replicas (3): while the store of the scope is away, each instance admits its limits divided by 2; set the number of instances in all regions",
-	}, texts(with(2, 100*time.Millisecond)), "warnings")
-	if got := texts(with(3, 50*time.Millisecond)); len(got) != 0 {
+	}, texts(with(100*time.Millisecond)), "warnings")
+	if got := texts(with(50 * time.Millisecond)); len(got) != 0 {
 		t.Errorf("got the warnings %q, want none", got)
 	}
 }
@@ -70,7 +68,7 @@ func TestChargeOnceOnSeveralServers(t *testing.T) {
 		s := settings.Default()
 		s.Tiers.Source, s.Store.Type, s.Store.Redis.URL = settings.TiersNone, settings.StoreRedis, tt.region
 		global := settings.Scope{Name: "global"}
-		global.Redis.URL, global.Replicas = tt.global, 1
+		global.Redis.URL = tt.global
 		s.Store.Scopes = settings.Scopes{global}
 		s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors:\n"+tt.rules)
 		_, err := Load(s)

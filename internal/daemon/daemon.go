@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -44,8 +43,6 @@ type Options struct {
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
 	// files trigger reloads.
 	Reload <-chan struct{}
-	// Resolver looks up store.peers. Nil: a resolver with the configuration of the system.
-	Resolver *net.Resolver
 	// LimitMemory sets the memory limit of the Go runtime from the container or from the
 	// settings, unless GOMEMLIMIT is set. It is for a process that runs nothing else.
 	LimitMemory bool
@@ -213,9 +210,6 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.open.add(p.store.close)
-	if p.store.setReplicas != nil {
-		p.store.followPeers(ctx, s.Store, o.Resolver, p.registry, p.log)
-	}
 	p.reference.measure(p.store)
 	active := func() *policy.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
@@ -260,7 +254,7 @@ func (p *process) makeServers() {
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
 		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
-		connected: p.store.connected, peers: p.store.peers, plain: s.Reference.Answers,
+		connected: p.store.connected, plain: s.Reference.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods(), p.tracer}, p.registry)
 	transport.mark = p.compare.mark()

@@ -52,7 +52,6 @@ type probes struct {
 	ready    string            // the setting http.ready
 	state    func() storeState // nil: the memory store
 	tiers    func() string     // returns the empty string without a source
-	peers    func() string     // of store.peers; nil: it is not set
 	rules    func() string     // of a management server; nil: rules are from files
 	draining atomic.Bool
 
@@ -105,9 +104,6 @@ func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 					"%s has the maxmemory-policy %s: when its memory is full, it evicts logs, which resets their limits; set noeviction", s.Name, s.Evicts)})
 			}
 		}
-	}
-	if p.peers != nil {
-		states = append(states, admin.State{Of: "peers", Text: p.peers()})
 	}
 	if text := p.tiers(); text != "" {
 		states = append(states, admin.State{Of: "tiers", Text: text})

@@ -110,7 +110,7 @@ func TestScopeMissingAtStart(t *testing.T) {
 	onRedis(t, &s, servers.StartRedis(t).Addr())
 	world := s.Store.Redis
 	world.URL = redisURL(t, "redis://127.0.0.1:1")
-	s.Store.Scopes = settings.Scopes{{Name: "global", ScopeStore: settings.ScopeStore{Timeout: 50 * time.Millisecond, Replicas: 1, Redis: world}}}
+	s.Store.Scopes = settings.Scopes{{Name: "global", ScopeStore: settings.ScopeStore{Timeout: 50 * time.Millisecond, Redis: world}}}
 	r := start(t, s)
 	const want = "on_store_error decides for its keys"
 	for what, got := range map[string]string{"the greeting": r.StoreMissing, "the log": fmt.Sprint(r.logs.FilterMessageSnippet("Redis cannot be reached").All())} {

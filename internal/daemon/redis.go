@@ -37,6 +37,7 @@ type redisStore struct {
 	missing error           // why Redis did not answer at the start; nil if it answered
 	reached atomic.Bool     // a server has answered since the start
 	isDeaf  atomic.Bool     // the last report of deaf was an error
+	refused atomic.Bool     // the server refused the last heartbeat
 	silent  atomic.Bool     // no server has answered the last ping
 	pings   bool            // http.unhealthy has store
 	made    atomic.Uint64   // connections
@@ -51,7 +52,7 @@ func (r *redisStore) all() []*redisStore { return append([]*redisStore{r}, r.oth
 func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	metrics.Local(registry, r.localStats)
 	s := &store{
-		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states, setReplicas: r.Shares.SetReplicas,
+		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states,
 		measure: r.measure, leases: r.leases, deaf: r.anyDeaf,
 		close: func() error {
 			if err := r.Close(); err != nil {
@@ -66,7 +67,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			own = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
 		}
 		metrics.Store(own, one.Stats)
-		s.parts = append(s.parts, one.reach, one.Hear)
+		s.parts = append(s.parts, one.reach, one.Hear, one.count)
 	}
 	if r.Scopes != nil {
 		s.holds = func(in []window.Scope) {
@@ -194,6 +195,27 @@ func (r *redisStore) deaf(err error) {
 	case r.isDeaf.CompareAndSwap(false, true):
 		r.log.Warn("this instance does not receive refunds of other instances, so it remembers denials for seconds only; check that Redis runs and that its user may subscribe to the channel", zap.Error(err))
 	}
+}
+
+// count counts the instances that share the logs, until ctx ends. It logs once when the server refuses
+// that, and once when it is possible again. Other errors are those of the store.
+func (r *redisStore) count(ctx context.Context) error {
+	return r.Count(ctx, func(before, now int, err error) {
+		if before != now {
+			r.log.Info("the number of instances that share the limits has changed", zap.Int("before", before), zap.Int("now", now))
+		}
+		switch class := redisstore.ClassOf(err); {
+		case err == nil:
+			if r.refused.CompareAndSwap(true, false) {
+				r.log.Info("this instance is counted again")
+			}
+		case class == redisstore.ClassPermission || class == redisstore.ClassOther:
+			if r.refused.CompareAndSwap(false, true) {
+				r.log.Warn("this instance cannot be counted, so local may admit too much while Redis is away; check the rights of the user of Redis, and that no other program writes the key instances below the key prefix",
+					zap.Int("instances", now), zap.Error(err))
+			}
+		}
+	})
 }
 
 // policy logs each change of the maxmemory-policy of a server, with its consequence.

@@ -35,11 +35,7 @@ type store struct {
 	// connected reports whether there is a connection to a server of the store. Nil: nothing
 	// needs to know.
 	connected func() bool
-	// setReplicas changes the number of instances that share the limits. Nil with the memory
-	// store.
-	setReplicas func(int)
-	peers       func() string // describes store.peers; nil: it is not set
-	parts       []part        // run until the process stops
+	parts     []part // run until the process stops
 	// memory returns what the memory store holds. Nil: another store.
 	memory func() memstore.Stats
 	// leases returns what became of reserved hits, and deaf reports that messages of other

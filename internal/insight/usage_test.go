@@ -432,7 +432,7 @@ func (k *brokenKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window
 // store did not return. It charges nothing.
 func TestSharesWhileAway(t *testing.T) {
 	clock := 1000 * time.Hour
-	shares, err := local.NewShares(local.ShareOptions{Replicas: 2, Memory: memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}})
+	shares, err := local.NewShares(local.ShareOptions{Instances: func(window.Scope) int { return 2 }, Memory: memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func TestInFlightIsNotRemembered(t *testing.T) {
 
 // TestSharesInFlight counts what a process holds in the shared store when the outage begins.
 func TestSharesInFlight(t *testing.T) {
-	s, err := local.NewShares(local.ShareOptions{Replicas: 2})
+	s, err := local.NewShares(local.ShareOptions{Instances: always(2)})
 	if err != nil {
 		t.Fatal(err)
 	}

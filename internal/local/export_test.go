@@ -32,7 +32,7 @@ func Apart(keys []string, stores ...*Store) {
 // ShareOf returns what the process may admit now.
 func ShareOf(s *Shares, c *window.Check) uint64 {
 	p := s.part(c, s.clock())
-	return shareLimit(c.Limit, p.hits, p.replicas).Hits
+	return shareLimit(c.Limit, p.hits, p.instances).Hits
 }
 
 // ForgetAccounts evicts all accounts, as others can. Their leases stay.

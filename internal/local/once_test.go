@@ -71,7 +71,7 @@ func TestRepeatSpendsNoLease(t *testing.T) {
 // TestSharesKeepReceipts: while the shared store is away, a process decides by its share, and a
 // retry of what it has admitted is free there.
 func TestSharesKeepReceipts(t *testing.T) {
-	shares := newShares(t, 2, &clock{now: time.Hour})
+	shares := newShares(t, always(2), &clock{now: time.Hour})
 	for i, want := range []window.Decision{{Allowed: true}, {Allowed: true, Repeated: true}, {}} {
 		c := retried(1, 2)
 		if i == 2 {

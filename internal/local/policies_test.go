@@ -197,7 +197,7 @@ func TestSharesOfPolicies(t *testing.T) {
 		{"a counter has a share too", counter, 3, nil, map[time.Duration]int{0: 10, 9 * second: 0, 2 * win: 10}, []time.Duration{0, 9 * second, 2 * win}},
 	} {
 		c := &clock{start}
-		s := newShares(t, tt.replicas, c)
+		s := newShares(t, always(tt.replicas), c)
 		check := counted("a", tt.l)
 		check.Period = window.Period{}
 		if tt.l.Policy == window.Calendar {
@@ -244,7 +244,7 @@ func TestSharesOfPolicies(t *testing.T) {
 // TestShareOfRequestsInFlight: a process has a part of max, and no request that the shared store
 // knew of counts, because when it ends is not known.
 func TestShareOfRequestsInFlight(t *testing.T) {
-	s := newShares(t, 4, &clock{})
+	s := newShares(t, always(4), &clock{})
 	check := counted("up", window.Limit{Hits: 20, Window: time.Minute, Policy: window.InFlight})
 	s.Learn(&check, &window.Decision{RetryAfter: time.Minute, UnitAfter: time.Minute, ResetAfter: time.Minute})
 	if hits := local.ShareOf(s, &check); hits != 5 {

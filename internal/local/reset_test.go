@@ -177,7 +177,7 @@ func TestResetWhileReserving(t *testing.T) {
 
 // TestResetOfShares removes a log of the shares: what was admitted, and the known use.
 func TestResetOfShares(t *testing.T) {
-	s := newShares(t, 1, &clock{now: time.Hour})
+	s := newShares(t, always(1), &clock{now: time.Hour})
 	k := ask("k", 4, 4)
 	id := k.Log()
 	s.Learn(&k, &window.Decision{Remaining: 1, ResetAfter: win})

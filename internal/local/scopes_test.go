@@ -22,7 +22,7 @@ func of(scope window.Scope, c window.Check) window.Check {
 // TestSharesOfScopes: each scope has its own number of processes, and logs of one key in two
 // scopes are two logs.
 func TestSharesOfScopes(t *testing.T) {
-	s, err := local.NewShares(local.ShareOptions{Replicas: 2, ScopeReplicas: []int{4, 1}, Memory: memstore.Options{SweepInterval: -1}})
+	s, err := local.NewShares(local.ShareOptions{Instances: func(scope window.Scope) int { return []int{2, 4, 1}[scope] }, Memory: memstore.Options{SweepInterval: -1}})
 	if err != nil {
 		t.Fatal(err)
 	}

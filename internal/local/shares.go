@@ -17,12 +17,10 @@ import (
 
 // ShareOptions change how [Shares] decide. The zero value is usable.
 type ShareOptions struct {
-	// Replicas is the number of processes that share the limits. Zero or less means one.
-	// SetReplicas changes it.
-	Replicas int
-	// ScopeReplicas is the number of processes that share the limits of each further scope, beside
-	// [window.Region].
-	ScopeReplicas []int
+	// Instances returns the number of processes that share the limits of a scope. Shares call it for
+	// every check. What this process has admitted still counts after a change, so a larger share has
+	// room only for the difference. Nil: one.
+	Instances func(window.Scope) int
 	// Keys is the largest number of logs whose last known use is kept. Zero or less means
 	// DefaultKeys.
 	Keys int
@@ -35,11 +33,11 @@ type ShareOptions struct {
 // Shares decides by this process's share of each limit while the shared store cannot
 // decide. Create it with [NewShares]. Its methods are safe for concurrent use.
 type Shares struct {
-	replicas [window.MaxScope + 1]atomic.Uint64
-	clock    func() time.Duration
-	store    ownLogs
-	known    *otter.Cache[window.LogID, *used]
-	span     int64 // in nanoseconds; see used
+	instances func(window.Scope) int
+	clock     func() time.Duration
+	store     ownLogs
+	known     *otter.Cache[window.LogID, *used]
+	span      int64 // in nanoseconds; see used
 }
 
 var (
@@ -119,10 +117,9 @@ func (u *used) last() (hits uint64, until time.Duration) {
 
 // NewShares returns Shares that know of no use.
 func NewShares(o ShareOptions) (*Shares, error) {
-	s := &Shares{span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock}
-	s.SetReplicas(o.Replicas)
-	for i, n := range o.ScopeReplicas {
-		s.replicas[i+1].Store(uint64(max(n, 1)))
+	s := &Shares{span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock, instances: o.Instances}
+	if s.instances == nil {
+		s.instances = func(window.Scope) int { return 1 }
 	}
 	if s.clock == nil {
 		s.clock = epoch()
@@ -143,17 +140,6 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	s.store = ownLogs{memstore.New(o.Memory)}
 	return s, nil
 }
-
-// SetReplicas changes the number of processes that share the limits of [window.Region], from the
-// next call on. Zero or less means one. What this process has admitted still counts, so a larger
-// share has room only for the difference.
-func (s *Shares) SetReplicas(n int) { s.replicas[window.Region].Store(uint64(max(n, 1))) }
-
-// Replicas returns the number of processes that share the limits of [window.Region].
-func (s *Shares) Replicas() int { return int(s.replicasOf(window.Region)) }
-
-// replicasOf returns the number of processes that share the limits of a scope.
-func (s *Shares) replicasOf(scope window.Scope) uint64 { return max(s.replicas[scope].Load(), 1) }
 
 // Close ends the goroutine that sweeps the logs.
 func (s *Shares) Close() error { return s.store.Close() }
@@ -229,7 +215,7 @@ func (s *Shares) Take(ctx context.Context, _ bool, checks []window.Check, decisi
 	for i := range folded {
 		own[i] = folded[i]
 		parts[i] = s.part(&folded[i], now)
-		own[i].Limit = shareLimit(own[i].Limit, parts[i].hits, parts[i].replicas)
+		own[i].Limit = shareLimit(own[i].Limit, parts[i].hits, parts[i].instances)
 	}
 	if _, err := s.store.Take(ctx, window.MayWait, own, answers); err != nil {
 		return true, err
@@ -254,18 +240,18 @@ type part struct {
 	share uint64        // the share of the limit, for any cost
 	left  time.Duration // until the known use expires; zero if there is none
 
-	replicas uint64
+	instances uint64
 }
 
 // part returns what this process may admit of a check's limit.
 func (s *Shares) part(c *window.Check, now time.Duration) part {
 	limit := c.Limit.Hits
-	replicas := s.replicasOf(c.Scope)
+	instances := uint64(max(s.instances(c.Scope), 1))
 	if limit == 0 || limit == window.MaxHits {
-		return part{hits: limit, later: limit, share: limit, replicas: replicas}
+		return part{hits: limit, later: limit, share: limit, instances: instances}
 	}
-	share := max(limit/replicas, 1)
-	p := part{hits: share, later: share, share: share, replicas: replicas}
+	share := max(limit/instances, 1)
+	p := part{hits: share, later: share, share: share, instances: instances}
 	if c.Cost <= limit {
 		// Otherwise a cost above the share would never have room, although the rule
 		// allows it.
@@ -278,7 +264,7 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 				hits = min(hits, missing(&c.Limit, left))
 			}
 			rest := limit - min(hits, limit)
-			p.hits = min(share, (rest+replicas-1)/replicas)
+			p.hits = min(share, (rest+instances-1)/instances)
 			p.left = left
 			return p
 		}
@@ -300,12 +286,12 @@ func missing(l *window.Limit, left time.Duration) uint64 {
 
 // shareLimit returns a limit of which this process may admit so many hits. The rate of a token
 // bucket is divided by the number of processes, rounded down, but at least one hit.
-func shareLimit(l window.Limit, hits, replicas uint64) window.Limit {
+func shareLimit(l window.Limit, hits, instances uint64) window.Limit {
 	l.Hits = hits
 	if l.Policy != window.TokenBucket {
 		return l
 	}
-	l.Rate = uint32(max(uint64(l.Rate)/replicas, 1))
+	l.Rate = uint32(max(uint64(l.Rate)/instances, 1))
 	if l.Hits != window.MaxHits { // the rounded rate must fill the bucket in time
 		high, low := bits.Mul64(uint64(window.MaxWindow), uint64(l.Rate))
 		if most, _ := bits.Div64(high%uint64(l.Window), low, uint64(l.Window)); high < uint64(l.Window) {
@@ -318,7 +304,7 @@ func shareLimit(l window.Limit, hits, replicas uint64) window.Limit {
 // untilKnown returns the wait until the known use of a token bucket lets this process admit a
 // cost.
 func (p *part) untilKnown(c *window.Check) time.Duration {
-	need := (max(c.Cost, 1)-1)*p.replicas + 1 // of what remains in all
+	need := (max(c.Cost, 1)-1)*p.instances + 1 // of what remains in all
 	if need > c.Limit.Hits {
 		return p.left
 	}
@@ -408,7 +394,7 @@ func (s *Shares) look(ctx context.Context, c *window.Check, p *part) (window.Dec
 	var decisions [2]window.Decision
 	checks := [2]window.Check{*c, {Key: "-", Limit: window.Limit{Window: c.Limit.Window}}}
 	checks[0].Mode = window.Enforce
-	checks[0].Limit = shareLimit(c.Limit, p.later, p.replicas)
+	checks[0].Limit = shareLimit(c.Limit, p.later, p.instances)
 	_, err := s.store.Take(ctx, window.MayWait, checks[:], decisions[:])
 	return decisions[0], err
 }

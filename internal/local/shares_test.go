@@ -24,12 +24,12 @@ type clock struct{ now time.Duration }
 
 func (c *clock) read() time.Duration { return c.now }
 
-func newShares(tb testing.TB, replicas int, c *clock) *local.Shares {
+// always returns ShareOptions.Instances that does not change.
+func always(n int) func(window.Scope) int { return func(window.Scope) int { return n } }
+
+func newShares(tb testing.TB, instances func(window.Scope) int, c *clock) *local.Shares {
 	tb.Helper()
-	s, err := local.NewShares(local.ShareOptions{
-		Replicas: replicas,
-		Memory:   memstore.Options{Clock: c.read, SweepInterval: -1},
-	})
+	s, err := local.NewShares(local.ShareOptions{Instances: instances, Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := new(clock)
-			s := newShares(t, tt.replicas, c)
+			s := newShares(t, always(tt.replicas), c)
 			for i, st := range tt.steps {
 				c.now = st.at
 				for _, k := range st.learn {
@@ -202,7 +202,7 @@ func TestSharesContract(t *testing.T) {
 }
 
 func TestSharesErrors(t *testing.T) {
-	s := newShares(t, 2, new(clock))
+	s := newShares(t, always(2), new(clock))
 	if _, err := s.Take(t.Context(), window.MayWait, one(ask("", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, window.ErrBadCheck) {
 		t.Errorf("no key: got error %v", err)
 	}
@@ -229,7 +229,7 @@ func TestSharesAddUp(t *testing.T) {
 		defer store.Close()
 		processes := make([]*local.Shares, n)
 		for i := range processes {
-			s, err := local.NewShares(local.ShareOptions{Replicas: n, Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
+			s, err := local.NewShares(local.ShareOptions{Instances: always(n), Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,17 +317,15 @@ func TestSharesFollowTheNumber(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := new(clock)
-			s := newShares(t, 1, c)
+			replicas := 1
+			s := newShares(t, func(window.Scope) int { return replicas }, c)
 			check := ask("a", 12, 1)
 			if tt.used > 0 {
 				s.Learn(&check, &window.Decision{Allowed: true, Remaining: 12 - tt.used, ResetAfter: win})
 			}
 			for _, step := range tt.steps {
 				c.now = step.at
-				s.SetReplicas(step.replicas)
-				if got := s.Replicas(); got != max(step.replicas, 1) {
-					t.Errorf("Replicas: %d, want %d", got, max(step.replicas, 1))
-				}
+				replicas = step.replicas
 				allowed := 0
 				for range 20 {
 					var d [1]window.Decision
@@ -358,20 +356,21 @@ func TestSharesWithAnyNumber(t *testing.T) {
 			hit      bool
 		}
 		c := new(clock)
-		s, err := local.NewShares(local.ShareOptions{Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
+		replicas := 1
+		s, err := local.NewShares(local.ShareOptions{
+			Instances: func(window.Scope) int { return replicas }, Memory: memstore.Options{Clock: c.read, SweepInterval: -1},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
 		limit := rapid.Uint64Range(1, 40).Draw(t, "limit")
 		check := window.Check{Key: "k", Limit: window.Limit{Hits: limit, Window: win}, Cost: 1}
-		replicas := 1
 		var events []event
 		for range rapid.IntRange(1, 80).Draw(t, "calls") {
 			c.now += rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 2 * time.Second}).Draw(t, "pause")
 			if rapid.IntRange(0, 4).Draw(t, "change") == 0 {
 				replicas = rapid.IntRange(1, 6).Draw(t, "replicas")
-				s.SetReplicas(replicas)
 			}
 			var d [1]window.Decision
 			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {

@@ -32,7 +32,6 @@ func all(t *testing.T) *prometheus.Registry {
 		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
 	})
 	Local(registry, func() LocalStats { return LocalStats{} })
-	Replicas(registry, func() ReplicaStats { return ReplicaStats{} })
 	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{LastAnswer: time.Unix(1, 0)} }, func() uint64 { return 0 })
 	NewTransport(registry)
 	XDS(registry, func() bool { return true })
@@ -402,7 +401,7 @@ func TestStore(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Store(registry, func() redisstore.Stats {
 		return redisstore.Stats{
-			Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, NotTakenBack: 12,
+			Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, NotTakenBack: 12, Instances: 3,
 			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
 			Refused:  map[window.Priority]uint64{window.PriorityLow: 8, window.PriorityHigh: 9},
 			Nodes: []redisstore.NodeStats{
@@ -454,6 +453,9 @@ slidegate_store_not_taken_back_total 12
 # TYPE slidegate_store_refused_total counter
 slidegate_store_refused_total{priority="high"} 9
 slidegate_store_refused_total{priority="low"} 8
+# HELP slidegate_store_replicas Instances that share the limits of the store, as they count themselves in Redis. While Redis is away, local gives each this share of a limit.
+# TYPE slidegate_store_replicas gauge
+slidegate_store_replicas 3
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
@@ -463,17 +465,10 @@ slidegate_store_refused_total{priority="low"} 8
 func TestLocal(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Local(registry, func() LocalStats { return LocalStats{7, 16, 17, 18} })
-	Replicas(registry, func() ReplicaStats { return ReplicaStats{14, 15} })
 	want := `
 # HELP slidegate_local_denials_total Requests denied without asking Redis, by a remembered denial that still held.
 # TYPE slidegate_local_denials_total counter
 slidegate_local_denials_total 7
-# HELP slidegate_store_peers_errors_total Lookups of store.peers without an answer. The last known number of instances stays.
-# TYPE slidegate_store_peers_errors_total counter
-slidegate_store_peers_errors_total 15
-# HELP slidegate_store_replicas Instances that share the limits, by store.replicas or store.peers. While Redis is away, local gives each this share of a limit.
-# TYPE slidegate_store_replicas gauge
-slidegate_store_replicas 14
 # HELP slidegate_stream_ends_delivered_total Ends of streams that Redis heard of later, because it did not answer at first.
 # TYPE slidegate_stream_ends_delivered_total counter
 slidegate_stream_ends_delivered_total 17

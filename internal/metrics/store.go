@@ -15,6 +15,7 @@ type storeCollector struct {
 
 	batchCalls, errors, refused, notTakenBack *prometheus.Desc
 	open, refuses, evicts, queued, inFlight   *prometheus.Desc
+	instances                                 *prometheus.Desc
 }
 
 // Store registers the metrics of a store in Redis. stats is called at each scrape.
@@ -33,12 +34,13 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 		evicts:       desc("slidegate_store_node_evicts", "1 while the maxmemory-policy of a server is not noeviction, so it may delete logs, which resets their limits. No series while the policy is unknown.", "node"),
 		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to the server.", "node"),
 		inFlight:     desc("slidegate_store_node_in_flight", "Commands that the server has not answered yet.", "node"),
+		instances:    desc("slidegate_store_replicas", "Instances that share the limits of the store, as they count themselves in Redis. While Redis is away, local gives each this share of a limit."),
 	})
 }
 
 // Describe implements prometheus.Collector.
 func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.batchCalls, c.errors, c.refused, c.notTakenBack, c.open, c.refuses, c.evicts, c.queued, c.inFlight} {
+	for _, d := range []*prometheus.Desc{c.batchCalls, c.errors, c.refused, c.notTakenBack, c.open, c.refuses, c.evicts, c.queued, c.inFlight, c.instances} {
 		to <- d
 	}
 }
@@ -53,6 +55,7 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 		counter(c.refused, n, priority.String())
 	}
 	counter(c.notTakenBack, s.NotTakenBack)
+	to <- prometheus.MustNewConstMetric(c.instances, prometheus.GaugeValue, float64(s.Instances))
 	for class, n := range s.Failures {
 		counter(c.errors, n, string(class))
 	}
@@ -107,21 +110,6 @@ func Local(registry prometheus.Registerer, stats func() LocalStats) {
 		{"slidegate_stream_ends_waiting", "Ends of streams that Redis has not heard of yet, because it did not answer.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.EndsWaiting) }},
 		{"slidegate_stream_ends_delivered_total", "Ends of streams that Redis heard of later, because it did not answer at first.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsDelivered) }},
 		{"slidegate_stream_ends_lost_total", "Ends of streams that Redis never hears of. What such a stream holds counts until its hold expires.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsLost) }},
-	})
-}
-
-// ReplicaStats describes the instances that share the limits.
-type ReplicaStats struct {
-	Instances int    // their number
-	Errors    uint64 // lookups of store.peers without an answer
-}
-
-// Replicas registers the metrics of the instances that share the limits. stats is called at each
-// scrape.
-func Replicas(registry prometheus.Registerer, stats func() ReplicaStats) {
-	values(registry, stats, []value[ReplicaStats]{
-		{"slidegate_store_replicas", "Instances that share the limits, by store.replicas or store.peers. While Redis is away, local gives each this share of a limit.", prometheus.GaugeValue, func(s ReplicaStats) float64 { return float64(s.Instances) }},
-		{"slidegate_store_peers_errors_total", "Lookups of store.peers without an answer. The last known number of instances stays.", prometheus.CounterValue, func(s ReplicaStats) float64 { return float64(s.Errors) }},
 	})
 }
 

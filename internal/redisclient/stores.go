@@ -57,10 +57,9 @@ type StoresOptions struct {
 func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores, error) {
 	names := s.Scopes.Names()
 	var (
-		all      []*Stores
-		stores   []*redisstore.Store
-		replicas []int
-		timeout  time.Duration
+		all     []*Stores
+		stores  []*redisstore.Store
+		timeout time.Duration
 	)
 	for i := range names {
 		one, err := openStore(s, window.Scope(i), of(window.Scope(i)))
@@ -72,9 +71,6 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 		}
 		all, stores = append(all, one), append(stores, one.Store)
 		timeout = max(timeout, s.TimeoutOf(one.Scope))
-		if i > 0 {
-			replicas = append(replicas, s.Scopes[i-1].Replicas)
-		}
 	}
 	st := all[0]
 	st.Others, st.Shared = all[1:], st.Store
@@ -96,7 +92,8 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	}
 	maxKeys, maxBytes := s.Memory.Bounds()
 	st.Shares, err = local.NewShares(local.ShareOptions{
-		Replicas: s.Replicas, ScopeReplicas: replicas, Memory: memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey}, Timeout: timeout,
+		Instances: func(scope window.Scope) int { return stores[scope].Instances() },
+		Memory:    memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey}, Timeout: timeout,
 	})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())

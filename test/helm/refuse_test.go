@@ -73,7 +73,6 @@ func TestRenderSidecarRefuses(t *testing.T) {
 		{"{rules: {existingConfigMap: rules}}", "both give the rules"},
 		{"{tiers: {file: 'tiers: [a]', existingConfigMap: tiers}}", "both give the tiers"},
 		{"{redis: {url: 'redis://user:password@redis:6379'}}", "put it into a Secret"},
-		{"{redis: {url: 'redis://redis:6379'}}", "set redis.replicas to the number of pods"},
 		{"{application: {port: 10000}}", "both have port 10000"},
 		{"{application: {port: 6070}}", "port 6070 is taken"},
 		{"{envoy: {port: 9901}}", "port 9901 is taken"},

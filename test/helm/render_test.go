@@ -75,8 +75,7 @@ type object struct {
 	Metadata struct{ Name string }
 	Data     map[string]string
 	Spec     struct {
-		PublishNotReadyAddresses bool `yaml:"publishNotReadyAddresses"`
-		Template                 struct {
+		Template struct {
 			Metadata struct{ Annotations map[string]string }
 			Spec     map[string]any
 		}
@@ -140,38 +139,12 @@ func TestRenderSettings(t *testing.T) {
 	if s := read("{}"); s.Store.Type != settings.StoreMemory || s.Drain.NotServing {
 		t.Errorf("without values: got store %s and drain.not_serving %t, want memory and false, because there is only one pod", s.Store.Type, s.Drain.NotServing)
 	}
-	if s := read("redis: {enabled: true}"); s.Store.Type != settings.StoreRedis || s.Store.Replicas != 3 || !s.Drain.NotServing {
-		t.Errorf("with Redis: got store %s, replicas %d, drain.not_serving %t, want redis, 3 and true", s.Store.Type, s.Store.Replicas, s.Drain.NotServing)
+	if s := read("redis: {enabled: true}"); s.Store.Type != settings.StoreRedis || !s.Drain.NotServing {
+		t.Errorf("with Redis: got store %s, drain.not_serving %t, want redis and true", s.Store.Type, s.Drain.NotServing)
 	}
 	// Helm reads numbers as floating point.
 	if s := read("settings: {store: {memory: {max_bytes: 1234567890}}}"); s.Store.Memory.MaxBytes != 1234567890 {
 		t.Errorf("a large number: got store.memory.max_bytes %d, want 1234567890", s.Store.Memory.MaxBytes)
-	}
-}
-
-// TestRenderPeers proves that the Service by which the pods count each other has the pods that are not
-// ready too: they may still admit requests.
-func TestRenderPeers(t *testing.T) {
-	for _, values := range []string{"redis: {enabled: true}", "{redis: {enabled: true}, fullnameOverride: limits}"} {
-		all := objects(t, chart, values)
-		var text string
-		for name, o := range all {
-			if strings.HasSuffix(name, "-settings") {
-				text = o.Data["settings.yaml"]
-			}
-		}
-		s, _, err := settings.Parse("settings.yaml", []byte(text), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		service, ok := all["Service/"+s.Store.Peers]
-		if !ok || !service.Spec.PublishNotReadyAddresses {
-			t.Errorf("with the values %s, store.peers is %q: got a Service: %t, with pods that are not ready: %t; want both",
-				values, s.Store.Peers, ok, service.Spec.PublishNotReadyAddresses)
-		}
-	}
-	if _, ok := objects(t, chart, "{}")["Service/slidegate-peers"]; ok {
-		t.Error("the memory store has a Service slidegate-peers, which rls does not ask")
 	}
 }
 

@@ -146,7 +146,7 @@ var store = board{
 				{`sum(rate(slidegate_store_foreign_values_total{@}[r]))`, "foreign values"},
 				{orNone(`sum(rate(slidegate_store_not_taken_back_total{@}[r]))`, ""), "not taken back"},
 			}},
-			{title: "Instances that share the limits", about: "store.replicas, or the number by store.peers. It must be the number of instances.", unit: "short", width: 12, queries: []query{
+			{title: "Instances that share the limits", about: "As the instances count themselves in Redis.", unit: "short", width: 12, queries: []query{
 				{orNone(`max by (instance) (slidegate_store_replicas{@})`, "instance"), "{{instance}}"},
 				{`count(slidegate_build_info{@})`, "instances that Prometheus sees"},
 			}},

@@ -24,6 +24,9 @@ var gone = []struct{ name, advice string }{
 	{"store.redis.breaker", fixed},
 	{"store.redis.max_log_slots", fixed},
 	{"store.redis.max_waiting", fixed},
+	{"store.peers", counted},
+	{"store.peers_interval", counted},
+	{"store.replicas", counted},
 	{"tiers.breaker", fixed},
 	{"tiers.cache.unknown", fixed},
 	{"tiers.cache.unknown_ttl", fixed},
@@ -34,6 +37,9 @@ var gone = []struct{ name, advice string }{
 
 // fixed is the advice for a setting whose former default holds for all.
 const fixed = "remove it, its value is fixed"
+
+// counted is the advice for the number of instances.
+const counted = "remove it, the instances count themselves in Redis"
 
 // adviceFor returns what to do instead of a setting that is gone, by its path.
 func adviceFor(path string) (advice string, ok bool) {

@@ -15,7 +15,7 @@ grpc.keepalive_min_time grpc.keepalive_time grpc.keepalive_timeout
 grpc.max_concurrent_streams grpc.max_connection_idle grpc.max_message_bytes
 insight.denials insight.per_second
 reload.interval
-store.local_keys
+store.local_keys store.peers store.peers_interval store.replicas store.scopes.eu_west.replicas
 store.redis.breaker.failures store.redis.breaker.probe_interval store.redis.max_log_slots store.redis.max_waiting
 store.scopes.eu_west.redis.breaker.failures store.scopes.eu_west.redis.max_waiting
 tiers.breaker.failures tiers.breaker.retry tiers.cache.unknown tiers.cache.unknown_ttl

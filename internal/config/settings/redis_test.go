@@ -192,13 +192,11 @@ func TestRedisFromFilesAndEnvironment(t *testing.T) {
 		"SLIDEGATE_STORE_REDIS_TLS_CA_FILE=" + cert,
 		"SLIDEGATE_STORE_REDIS_TLS_CERT_FILE=" + cert,
 		"SLIDEGATE_STORE_REDIS_TLS_KEY_FILE=" + key,
-		"SLIDEGATE_STORE_REPLICAS=3",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Default()
-	want.Store.Replicas = 3
 	want.Store.Redis.URL = RedisURL{"rediss-sentinel://h1,h2/main", RedisServers{
 		Topology: RedisSentinel, TLS: true, Addresses: []string{"h1:26379", "h2:26379"}, Master: "main",
 	}}

@@ -29,7 +29,7 @@ func TestSettingsAgainstSchema(t *testing.T) {
 		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*", "settings-rules-*", "settings-xds*",
 		"settings-secret-previous-*", "settings-tiers-*", "settings-compare*", "settings-reference-tags",
 		// The content of a text, and the size of a value.
-		"settings-authz-*", "settings-hosts", "settings-peers*", "settings-headers-reference*", "settings-reference-*", "settings-unhealthy", "settings-admin-*",
+		"settings-authz-*", "settings-hosts", "settings-headers-reference*", "settings-reference-*", "settings-unhealthy", "settings-admin-*",
 		"settings-grpc-address", "settings-http-address", "settings-no-grpc-address",
 		"settings-ranges", "settings-redis-cluster-db", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-hosts",
 		"settings-redis-url-master", "settings-redis-url-master-db", "settings-redis-url-option", "settings-redis-url-option-fixed",

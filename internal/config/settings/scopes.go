@@ -30,9 +30,8 @@ type Scope struct {
 // ScopeStore says how to ask the store of a scope.
 type ScopeStore struct {
 	// A charge is taken back while its log says that this may happen: for a second at least.
-	Timeout  time.Duration `yaml:"timeout" range:"1ms 700ms" doc:"time limit of one decision, including the connection"`
-	Replicas int           `yaml:"replicas" range:"1 100_000" doc:"how many instances in all regions share the limits"`
-	Redis    RedisStore    `yaml:"redis"`
+	Timeout time.Duration `yaml:"timeout" range:"1ms 700ms" doc:"time limit of one decision, including the connection"`
+	Redis   RedisStore    `yaml:"redis"`
 }
 
 // maxScopeTimeout is the most that store.timeout may be beside scopes.
@@ -42,7 +41,7 @@ const maxScopeTimeout = 700 * time.Millisecond
 func newScope(name string) Scope {
 	redis := Default().Store.Redis
 	redis.URL = RedisURL{}
-	return Scope{name, ScopeStore{Timeout: 100 * time.Millisecond, Replicas: 1, Redis: redis}}
+	return Scope{name, ScopeStore{Timeout: 100 * time.Millisecond, Redis: redis}}
 }
 
 // scopeNode reads the settings of one scope over its defaults.

@@ -169,16 +169,13 @@ var StoreErrors = []string{
 
 // Store says where logs are kept.
 type Store struct {
-	Type          string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
-	Timeout       time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
-	OnError       string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
-	Replicas      int           `yaml:"replicas" range:"1 100_000" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit. With store.peers: the least number"`
-	Peers         string        `yaml:"peers" doc:"redis store: a DNS name with one address for each instance, such as a headless Service of Kubernetes; rls counts them. Empty: store.replicas is the number"`
-	PeersInterval time.Duration `yaml:"peers_interval" range:"1s 1h" doc:"how often rls counts the addresses of store.peers"`
-	LocalKeys     int           `yaml:"-"`
-	Memory        Memory        `yaml:"memory"`
-	Redis         RedisStore    `yaml:"redis"`
-	Scopes        Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout, replicas and redis with the settings of store.redis"`
+	Type      string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Timeout   time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
+	OnError   string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	LocalKeys int           `yaml:"-"`
+	Memory    Memory        `yaml:"memory"`
+	Redis     RedisStore    `yaml:"redis"`
+	Scopes    Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout and redis with the settings of store.redis"`
 }
 
 // Memory is the memory store.
@@ -332,13 +329,11 @@ func Default() Settings {
 		Tiers:  defaultTiers(),
 		Reload: Reload{Interval: 5 * time.Second},
 		Store: Store{
-			Type:          StoreMemory,
-			Timeout:       15 * time.Millisecond,
-			OnError:       policy.StoreErrorLocal.String(),
-			Replicas:      1,
-			PeersInterval: 5 * time.Second,
-			LocalKeys:     100_000,
-			Memory:        Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
+			Type:      StoreMemory,
+			Timeout:   15 * time.Millisecond,
+			OnError:   policy.StoreErrorLocal.String(),
+			LocalKeys: 100_000,
+			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
 			Redis: RedisStore{
 				Redis:       localRedis("slidegate:"),
 				MaxWaiting:  10_000,
@@ -667,7 +662,6 @@ func (l *settingsLoader) validate() {
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
 	l.scopes()
-	l.peers()
 	l.rulesSource()
 	l.compare()
 	l.headers()
@@ -753,24 +747,6 @@ func (l *settingsLoader) hosts(path string, names []string) {
 			l.problem(path, "%s is listed twice", strict.Quote(name))
 		}
 		names[i] = host
-	}
-}
-
-// peers checks the name whose addresses are the instances.
-func (l *settingsLoader) peers() {
-	s := &l.settings.Store
-	name := s.Peers
-	if name == "" {
-		return
-	}
-	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
-	switch {
-	case err == nil:
-		l.problem("store.peers", "%s is one address: write a DNS name that has the address of every instance", strict.Quote(name))
-	case !hostName.MatchString(strings.ToLower(strings.TrimSuffix(name, "."))):
-		l.problem("store.peers", "%s is not a DNS name: write it without scheme, port and path, for example slidegate-peers.default.svc.cluster.local", strict.Quote(name))
-	case s.Type == StoreMemory:
-		l.problem("store.peers", "store.type is %s: each instance has limits of its own; share them with store.type: %s", StoreMemory, StoreRedis)
 	}
 }
 

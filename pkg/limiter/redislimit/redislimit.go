@@ -7,7 +7,7 @@
 //
 // In front of Redis, a [Store] remembers denials and spends leases as the service does. Beside it
 // is this process's share of each limit, for rules with on_store_error local. Its size is the limit
-// divided by store.replicas: count the program's processes there, too.
+// divided by the number of instances and programs, which count themselves in Redis.
 //
 // If rules count in other scopes than the region, name their Redis in store.scopes of [Options.Settings]
 // or [Options.Environ], as for rls.
@@ -41,9 +41,6 @@ type Options struct {
 	KeyPrefix string
 	// Timeout bounds one decision. Zero: store.timeout of the settings, 15 ms.
 	Timeout time.Duration
-	// Replicas is how many processes share the limits of the region. Zero: store.replicas of the
-	// settings, 1. Another scope has replicas in store.scopes.
-	Replicas int
 	// Settings is the settings file of the service. Its section store counts. Empty: none.
 	Settings string
 	// Environ has SLIDEGATE_ variables, in the form of os.Environ. Nil: none.
@@ -97,6 +94,7 @@ func Open(o Options) (*Store, error) {
 			// Without the channel, denials are remembered for seconds only. Nothing else depends on it.
 			_ = one.Hear(ctx)
 		})
+		r.watched.Go(func() { _ = one.Count(ctx, func(int, int, error) {}) }) // returns nil
 	}
 	return r, nil
 }
@@ -116,7 +114,6 @@ func (o *Options) settings() (settings.Settings, error) {
 	set(o.URL != "", "URL", "STORE_REDIS_URL", o.URL)
 	set(o.KeyPrefix != "", "KeyPrefix", "STORE_REDIS_KEY_PREFIX", o.KeyPrefix)
 	set(o.Timeout != 0, "Timeout", "STORE_TIMEOUT", o.Timeout.String())
-	set(o.Replicas != 0, "Replicas", "STORE_REPLICAS", fmt.Sprint(o.Replicas))
 	s, _, err := settings.Load(o.Settings, environ)
 	if err != nil {
 		var problems strict.Problems
@@ -128,9 +125,6 @@ func (o *Options) settings() (settings.Settings, error) {
 			}
 		}
 		return s, fmt.Errorf("redislimit: %w", err)
-	}
-	if s.Store.Peers != "" {
-		return s, errors.New("redislimit: store.peers: the library does not count peers: set store.replicas, or Replicas")
 	}
 	return s, nil
 }

@@ -203,7 +203,7 @@ func TestScopeAway(t *testing.T) {
 	redis := servers.StartRedis(t)
 	settings := []string{
 		"SLIDEGATE_STORE_TYPE=redis", "SLIDEGATE_STORE_REDIS_URL=redis://" + redis.Addr(), "SLIDEGATE_STORE_TIMEOUT=700ms",
-		"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL=redis://127.0.0.1:1", "SLIDEGATE_STORE_SCOPES_GLOBAL_REPLICAS=3",
+		"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_URL=redis://127.0.0.1:1",
 	}
 	heard := make(chan string, 100)
 	store, err := redislimit.Open(redislimit.Options{Environ: settings, Changed: func(server string, _ error) { heard <- server }})
@@ -222,7 +222,7 @@ func TestScopeAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, tt := range []struct{ key, want string }{{"api_key", "true true"}, {"api_key", "false true"}, {"route", "true false"}, {"route", "true false"}, {"route", "false false"}} {
+	for i, tt := range []struct{ key, want string }{{"api_key", "true true"}, {"api_key", "true true"}, {"api_key", "true true"}, {"api_key", "false true"}, {"route", "true false"}, {"route", "true false"}, {"route", "false false"}} {
 		d, err := l.Allow(t.Context(), limiter.One("shop", tt.key, "k"))
 		if got := fmt.Sprint(d.Allowed, d.Degraded); err != nil || got != tt.want {
 			t.Errorf("request %d, %s: allowed and degraded %s, want %s: %v", i, tt.key, got, tt.want, err)
@@ -302,11 +302,11 @@ func TestChanged(t *testing.T) {
 	heard := make(chan error, 100)
 	l, _ := newLimiter(t, redislimit.Options{
 		URL:     "redis://" + redis.Addr(),
-		Timeout: time.Second, Replicas: 2, Changed: func(_ string, err error) { heard <- err },
+		Timeout: time.Second, Changed: func(_ string, err error) { heard <- err },
 	})
 	redis.Stop()
 	admitted := 0
-	for range 10 {
+	for range 12 {
 		d, err := l.Allow(t.Context(), limiter.One("shop", "api_key", "k"))
 		if err != nil || !d.Degraded {
 			t.Errorf("without Redis: %v, degraded %v", err, d.Degraded)
@@ -315,8 +315,8 @@ func TestChanged(t *testing.T) {
 			admitted++
 		}
 	}
-	if admitted != 5 {
-		t.Errorf("without Redis %d pass, want 5, the half", admitted)
+	if admitted != 10 {
+		t.Errorf("without Redis %d pass, want 10, the limit for one program", admitted)
 	}
 	if err := <-heard; err == nil {
 		t.Error("the program heard no reason")
@@ -336,11 +336,9 @@ func TestOptions(t *testing.T) {
 		want []string
 	}{
 		{redislimit.Options{URL: "redis://:hunter2@", Timeout: time.Hour}, []string{"redislimit: Options.Timeout: 1h0m0s is not", "\nOptions.URL: the URL has no host"}},
-		{redislimit.Options{Replicas: -1}, []string{"redislimit: Options.Replicas: "}},
 		{redislimit.Options{Timeout: time.Hour, Environ: []string{"SLIDEGATE_STORE_TIMEOUT=5x"}}, []string{"redislimit: Options.Timeout: 1h0m0s is not"}},
 		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_SCOPES_GLOBL_TIMEOUT=50ms"}}, []string{"SLIDEGATE_STORE_SCOPES_GLOBL_REDIS_URL: a scope needs"}},
 		{redislimit.Options{Settings: "/nonexistent/settings.yaml"}, []string{"/nonexistent/settings.yaml"}},
-		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_PEERS=rls.example"}}, []string{"store.peers"}},
 		{redislimit.Options{Environ: []string{"SLIDEGATE_STORE_REDIS_PASSWORD_FILE=/nonexistent/password"}}, []string{"/nonexistent/password"}},
 	} {
 		s, err := redislimit.Open(tt.o)
@@ -358,7 +356,7 @@ func TestOptions(t *testing.T) {
 
 // Without Redis, this process's share of the limit decides: see on_store_error.
 func ExampleOpen() {
-	store, err := redislimit.Open(redislimit.Options{URL: "redis://127.0.0.1:1", Replicas: 2, Timeout: time.Second})
+	store, err := redislimit.Open(redislimit.Options{URL: "redis://127.0.0.1:1", Timeout: time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -368,7 +366,7 @@ func ExampleOpen() {
 domain: shop
 descriptors:
   - key: api_key
-    rate_limit: {name: per-key, unit: minute, requests_per_unit: 4}
+    rate_limit: {name: per-key, unit: minute, requests_per_unit: 2}
 `))
 	if err != nil {
 		fmt.Println(err)

@@ -19,6 +19,9 @@
 // one key differ only after the last colon, so no two logs share a name. The store probes
 // a failed server on a log of its own, <prefix><hash tag>probe:1000000.
 //
+// The instances that share the logs count themselves in the sorted set <prefix>instances: see
+// [Store.Count]. Its name is not that of a log.
+//
 // # Bytes
 //
 // The bytes are those of package window (docs/window.md has a picture, and

@@ -123,3 +123,37 @@ func (p *Pending) Deny() window.Decision {
 	p.of.settle(context.Background(), now()+int64(time.Minute))
 	return p.of.decisions[0]
 }
+
+// CountEvery is [Store.Count] with the time between heartbeats, and the time after which the number falls.
+func (s *Store) CountEvery(ctx context.Context, every, falls time.Duration, counted func(before, now int, err error)) error {
+	return s.countEvery(ctx, every, falls, counted)
+}
+
+// The times of [Store.Count].
+const (
+	BeatEvery   = beatEvery
+	BeatExpires = beatExpires
+)
+
+// Counting is how one instance counts, one heartbeat at a time.
+type Counting struct{ of *instanceCounter }
+
+// NewCounting returns a Counting of a new instance, with the times of [Store.Count].
+func NewCounting(s *Store) Counting { return Counting{newInstanceCounter(s, beatExpires)} }
+
+// Beat sends a heartbeat, and returns the answer.
+func (c Counting) Beat(ctx context.Context) (int, error) { return c.of.beat(ctx) }
+
+// Note notes an answer at a time, and returns the number of instances.
+func (c Counting) Note(at time.Duration, n int, contact bool) int {
+	return c.of.note(int64(at), n, contact)
+}
+
+// BeatScriptAt returns the script of a heartbeat with another source of the second.
+func BeatScriptAt(t testing.TB, expression string) string {
+	t.Helper()
+	if strings.Count(beatScript.text, timeStatement) != 1 {
+		t.Fatalf("the script has not one statement %q", timeStatement)
+	}
+	return strings.Replace(beatScript.text, timeStatement, fmt.Sprintf("local time = {%s}\n", expression), 1)
+}

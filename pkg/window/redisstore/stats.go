@@ -32,6 +32,8 @@ type Stats struct {
 	TakenBack, NotTakenBack uint64
 	// Failures counts the requests that could not be decided, by class.
 	Failures map[Class]uint64
+	// Instances is the number of instances that share the logs, by [Store.Count]. It is at least 1.
+	Instances int
 	// Nodes describes the servers, sorted by address.
 	Nodes []NodeStats
 }
@@ -94,8 +96,9 @@ func (s *Store) Stats() Stats {
 		Calls: c.calls.Load(), Sent: c.sent.Load(), Batches: c.batches.Load(),
 		Probes: c.probes.Load(), Late: c.late.Load(), Dropped: c.dropped.Load(),
 		TakenBack: c.takenBack.Load(), NotTakenBack: c.notTakenBack.Load(),
-		Failures: make(map[Class]uint64, len(c.failures)),
-		Refused:  make(map[window.Priority]uint64, len(window.Priorities)),
+		Instances: s.Instances(),
+		Failures:  make(map[Class]uint64, len(c.failures)),
+		Refused:   make(map[window.Priority]uint64, len(window.Priorities)),
 	}
 	for i, p := range window.Priorities {
 		stats.Refused[p] = c.refused[i].Load()

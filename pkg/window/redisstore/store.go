@@ -119,6 +119,8 @@ type Store struct {
 	keeping  sync.Once
 	counts   counts
 
+	instances atomic.Int64 // by Count; zero: not counted yet
+
 	connected chan struct{} // holds a value if a connection was made since the policies were read
 	reading   sync.Once
 

@@ -138,9 +138,6 @@ each when the one before it has started, and then the application. It stops them
 # A file: rls reads it for each new connection, so the password can change without a restart.
 - {name: SLIDEGATE_STORE_REDIS_PASSWORD_FILE, value: /etc/slidegate/redis/password}
 {{- end }}
-{{- with $redis.replicas }}
-- {name: SLIDEGATE_STORE_REPLICAS, value: {{ int . | quote }}}
-{{- end }}
 {{- end }}
 
 {{- define "slidegate-sidecar.envoy" -}}
@@ -281,12 +278,9 @@ data:
 {{- if contains "@" $v.redis.url }}
 {{- fail "slidegate-sidecar: redis.url has a user or a password, and every person that can read the release would see it: put it into a Secret and name it in redis.existingSecret" }}
 {{- end }}
-{{- if and (or $v.redis.url $v.redis.existingSecret) (kindIs "invalid" $v.redis.replicas) (not (dig "SLIDEGATE_STORE_PEERS" "" ($v.env | default dict))) }}
-{{- fail "slidegate-sidecar: the pods share Redis, but while it is away each would admit a whole limit: set redis.replicas to the number of pods, or env.SLIDEGATE_STORE_PEERS to a headless Service that has them all" }}
-{{- end }}
 {{- $owned := list "SLIDEGATE_GRPC_ADDRESS" "SLIDEGATE_GRPC_SOCKET_MODE" "SLIDEGATE_HTTP_ADDRESS" "SLIDEGATE_RULES_PATH"
   "SLIDEGATE_RULES_SHADOW_MODE" "SLIDEGATE_TIERS_PATH" "SLIDEGATE_SECRETS_KEY_FILE" "SLIDEGATE_STORE_TYPE" "SLIDEGATE_STORE_REDIS_URL"
-  "SLIDEGATE_STORE_REDIS_PASSWORD_FILE" "SLIDEGATE_STORE_REPLICAS" }}
+  "SLIDEGATE_STORE_REDIS_PASSWORD_FILE" }}
 {{- range $name, $value := $v.env }}
 {{- if and $value (regexMatch "_(PASSWORD|TOKEN|SECRETS_KEY|SECRETS_PREVIOUS_KEY)$" $name) }}
 {{- fail (printf "slidegate-sidecar: env.%s is a secret, which anyone who can read the release would see: put it into a Secret, and name it in redis.existingSecret or secrets.existingSecret" $name) }}

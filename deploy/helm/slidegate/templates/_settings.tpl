@@ -58,10 +58,6 @@ secrets:
 store:
   type: {{ include "slidegate.store" . }}
   {{- if $redis }}
-  # While Redis is away, each pod admits its share of a limit. rls counts the pods by this Service
-  # (templates/service.yaml). replicas is the least number that it takes.
-  peers: {{ include "slidegate.fullname" . }}-peers
-  replicas: {{ .Values.autoscaling.enabled | ternary (int .Values.autoscaling.minReplicas) (include "slidegate.replicas" . | int) }}
   {{- include "slidegate.redisSettings" . | nindent 2 }}
   {{- else }}
   memory:
