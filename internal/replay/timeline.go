@@ -42,7 +42,7 @@ func NewTimeline(rules *policy.Rules, o Options) *Timeline {
 	t := &Timeline{sweepAt: minSweep, look: lookEvery}
 	clock := func() time.Duration { return t.now }
 	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: -1, MaxKeys: o.MaxKeys, MaxBytes: o.MaxBytes, Owner: descriptors.RuleOfKey})
-	t.Live = newLive(rules, t.store, clock)
+	t.Live = NewLive(rules, t.store, clock)
 	return t
 }
 
@@ -88,10 +88,8 @@ type Live struct {
 	caller  *tier.Subject // of the request that is decided; nil: its keys say who calls
 }
 
-// NewLive returns a Live of rules and a store.
-func NewLive(rules *policy.Rules, store window.Store) *Live { return newLive(rules, store, nil) }
-
-func newLive(rules *policy.Rules, store window.Store, clock func() time.Duration) *Live {
+// NewLive returns a Live of rules and a store. clock is the time since 1970; nil: the system's.
+func NewLive(rules *policy.Rules, store window.Store, clock func() time.Duration) *Live {
 	l := &Live{rules: rules}
 	// Without Patience, because the time of a Timeline stands still while a request is decided.
 	o := policy.Options{Store: store, Clock: clock}

@@ -24,7 +24,7 @@ type whatIf struct {
 
 func newWhatIf(rules *policy.Rules, t *tally, chosen func(string) bool) *whatIf {
 	w := &whatIf{chosen: chosen, tally: t, memory: memory{most: maxVariedBytes}}
-	w.live = newLive(rules, roomy{}, func() time.Duration { return w.now })
+	w.live = NewLive(rules, roomy{}, func() time.Duration { return w.now })
 	return w
 }
 

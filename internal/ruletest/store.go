@@ -35,7 +35,7 @@ func InStore(rules *policy.Rules, store ClearableStore) func() (Decide, func() e
 		if err := store.RemoveAll(context.Background()); err != nil {
 			return nil, nil, fmt.Errorf("looking for logs of other tests: %w", err)
 		}
-		l := &live{decider: replay.NewLive(rules, store)}
+		l := &live{decider: replay.NewLive(rules, store, nil)}
 		return l.decide, func() error {
 			if err := store.RemoveAll(context.Background()); err != nil {
 				return fmt.Errorf("removing the logs of a test: %w", err)
