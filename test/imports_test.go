@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,27 +14,33 @@ import (
 
 const module = "github.com/slidegate/slidegate/"
 
-// layers orders the packages: each may import those that come later, never the
-// other way round. Packages on one line do not import each other.
-var layers = [][]string{
-	{"cmd/rls"},
-	{"internal/daemon", "pkg/limiter/httplimit", "pkg/limiter/redislimit", "pkg/limiter/grpclimit"},
-	{"pkg/limiter/middleware"},
-	{"pkg/limiter"},
-	{"internal/console", "internal/ruletest", "internal/replay/report"},
-	{"internal/config", "internal/xds", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics", "internal/tracing", "internal/compat/stats"},
-	{"internal/config/tiers", "internal/redisclient"},
-	{"internal/config/rules", "internal/config/ruletests", "internal/config/watch"},
-	{"internal/compat"},
-	{"internal/config/settings"},
-	{"internal/compare", "internal/replay/describe", "internal/answer/dynamic"},
-	{"internal/replay", "internal/rulesdiff"},
-	{"internal/config/envoyfile", "internal/answer", "internal/adapter", "internal/compat/pages", "internal/insight"},
-	{"internal/policy", "internal/replay/accesslog", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
-	{"internal/tier", "internal/config/files", "pkg/window/calendar", "pkg/window/memstore", "pkg/window/redisstore", "pkg/window/calendar"},
-	{"pkg/client", "pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/terminal", "internal/clientaddr", "internal/envoyconfig", "internal/config/strict"},
-	{"internal/safetext", "internal/docs", "envoy", "deploy/postgres"},
+// layers reads the layers of docs/architecture.md. Each package may import those of later layers.
+func layers(t *testing.T) (depth map[string]int) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "## Packages and directions")
+	_, text, _ = strings.Cut(text, "```\n")
+	text, _, _ = strings.Cut(text, "```")
+	depth = make(map[string]int)
+	layer := 0
+	for line := range strings.Lines(text) {
+		if line[0] != ' ' {
+			layer++
+		}
+		for _, p := range strings.Fields(line) {
+			if !isPackage.MatchString(p) {
+				break // what the package does
+			}
+			depth[p] = layer
+		}
+	}
+	return depth
 }
+
+var isPackage = regexp.MustCompile(`^(envoy$|(cmd|deploy|internal|pkg)/)`)
 
 // only lists prefixes of import paths and the packages that may import them.
 var only = []struct {
@@ -60,12 +68,7 @@ type goPackage struct {
 
 // TestImports holds the code to the directions of docs/architecture.md.
 func TestImports(t *testing.T) {
-	depth := make(map[string]int)
-	for i, layer := range layers {
-		for _, p := range layer {
-			depth[p] = i
-		}
-	}
+	depth := layers(t)
 	packages := list(t)
 	for p := range depth {
 		if _, ok := packages[p]; !ok {

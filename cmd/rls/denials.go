@@ -19,6 +19,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 type denialsCmd struct {
@@ -214,7 +215,7 @@ func whoOf(d *insight.Denial) string {
 	case d.Subject != "":
 		return d.Subject
 	case d.Digest != "":
-		return "key " + shortDigest(d.Digest)
+		return "key " + tier.ShortDigest(d.Digest)
 	default:
 		return cmp.Or(d.Address, "-")
 	}

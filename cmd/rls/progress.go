@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 // progress shows on a terminal how far a replay is. On anything else it shows nothing.
@@ -63,7 +65,7 @@ func (p *progress) end() {
 // is unknown.
 func progressLine(took time.Duration, requests uint64, read, total int64) string {
 	rate := float64(requests) / max(took.Seconds(), 1e-3)
-	text := fmt.Sprintf("%s requests, %s/s", short(float64(requests)), short(rate))
+	text := fmt.Sprintf("%s requests, %s/s", words.Short(float64(requests)), words.Short(rate))
 	if total <= 0 {
 		return text
 	}
@@ -76,16 +78,4 @@ func progressLine(took time.Duration, requests uint64, read, total int64) string
 		text += fmt.Sprintf(", %v left", left.Round(time.Second))
 	}
 	return text
-}
-
-// short returns a number with at most three digits and a unit: 1.25M.
-func short(n float64) string {
-	switch {
-	case n >= 1e6:
-		return fmt.Sprintf("%.2fM", n/1e6)
-	case n >= 1e3:
-		return fmt.Sprintf("%.0fk", n/1e3)
-	default:
-		return fmt.Sprintf("%.0f", n)
-	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/slidegate/slidegate/internal/redislog"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -100,21 +101,12 @@ func nameOf(q insight.Query) string {
 	case q.Subject != "":
 		return safetext.Text(q.Subject)
 	case q.Digest != "":
-		return "the key with the digest " + safetext.Text(shortDigest(q.Digest))
+		return "the key with the digest " + safetext.Text(tier.ShortDigest(q.Digest)) + "…"
 	case q.Address != "":
 		return "the address " + safetext.Text(q.Address)
 	default:
 		return safetext.Text(q.Descriptor)
 	}
-}
-
-// shortDigest returns the first digits of a digest.
-func shortDigest(d string) string {
-	const enough = 12
-	if len(d) > enough {
-		return d[:enough] + "…"
-	}
-	return d
 }
 
 type usageCmd struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 func (c *Console) audit(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +25,7 @@ func (auditPage) PartyOf(q insight.Query) string {
 	case q.Address != "":
 		return q.Address
 	case q.Digest != "":
-		return "key " + shortDigest(q.Digest) + "…"
+		return "key " + tier.ShortDigest(q.Digest) + "…"
 	}
 	return q.Descriptor
 }

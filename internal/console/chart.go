@@ -5,8 +5,9 @@ import (
 	"html/template"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 // The charts are SVG without text, because a chart is stretched to the width of its place.
@@ -43,14 +44,12 @@ func path(values []float64, top, w, h float64) string {
 		if top > 0 {
 			y = h - margin/2 - (h-margin)*math.Min(math.Max(v, 0)/top, 1)
 		}
-		b.WriteString(number(w * float64(i) / float64(max(len(values)-1, 1))))
+		b.WriteString(words.Coordinate(w * float64(i) / float64(max(len(values)-1, 1))))
 		b.WriteByte(' ')
-		b.WriteString(number(y))
+		b.WriteString(words.Coordinate(y))
 	}
 	return b.String()
 }
-
-func number(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
 
 // niceTop returns the smallest of 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, … that is not below top.
 func niceTop(top float64) float64 {
@@ -111,19 +110,19 @@ func rateChart(decisions, denials, degraded []float64, interval float64) chart {
 		if i == len(decisions)-1 {
 			at = "now"
 		}
-		text := fmt.Sprintf("%s: %s decisions/s, %s denied/s", at, short(decisions[i]), short(element(denials, i)))
+		text := fmt.Sprintf("%s: %s decisions/s, %s denied/s", at, words.Short(decisions[i]), words.Short(element(denials, i)))
 		if d := element(degraded, i); d > 0 {
-			text += ", " + short(d) + " degraded/s"
+			text += ", " + words.Short(d) + " degraded/s"
 		}
 		fmt.Fprintf(&b, `<rect class="hit" x="%s" y="0" width="%s" height="%g"><title>%s</title></rect>`,
-			number(w*float64(i)/float64(n)), number(w/float64(n)), h, template.HTMLEscapeString(text))
+			words.Coordinate(w*float64(i)/float64(n)), words.Coordinate(w/float64(n)), h, template.HTMLEscapeString(text))
 	}
 	b.WriteString(`</svg>`)
-	c := chart{SVG: template.HTML(b.String()), Top: short(top), Middle: short(top / 2), Degraded: some} //nolint:gosec // numbers, and text that is escaped
+	c := chart{SVG: template.HTML(b.String()), Top: words.Short(top), Middle: words.Short(top / 2), Degraded: some} //nolint:gosec // numbers, and text that is escaped
 	if span := float64(len(decisions)) * interval; span > 0 {
 		c.Start, c.Half = "−"+length(span), "−"+length(span/2)
 		c.Text = fmt.Sprintf("Decisions and denials of the last %s. Now: %s decisions and %s denials a second.",
-			length(span), short(last(decisions)), short(last(denials)))
+			length(span), words.Short(last(decisions)), words.Short(last(denials)))
 	}
 	return c
 }
@@ -161,7 +160,7 @@ func usedBar(used, limit uint64) template.HTML {
 		width = math.Max(100*share, 0.5)
 	}
 	return template.HTML(fmt.Sprintf(`<svg class="%s" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="track" width="100" height="8"/><rect class="fill" width="%s" height="8"/></svg>`, //nolint:gosec // numbers only
-		class, number(width)))
+		class, words.Coordinate(width)))
 }
 
 // shareBar returns the bar of one line of a list: its share of the largest.
@@ -170,7 +169,7 @@ func shareBar(part, most float64) template.HTML {
 	if most > 0 && part > 0 {
 		width = math.Min(math.Max(100*part/most, 1), 100)
 	}
-	return template.HTML(fmt.Sprintf(`<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="fill" width="%s" height="8"/></svg>`, number(width))) //nolint:gosec // numbers only
+	return template.HTML(fmt.Sprintf(`<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="fill" width="%s" height="8"/></svg>`, words.Coordinate(width))) //nolint:gosec // numbers only
 }
 
 // timeline returns the hits of a log over its window, the oldest on the left.
@@ -192,10 +191,10 @@ func timeline(history []uint64, window float64) template.HTML {
 		if most > 0 && v > 0 {
 			height = math.Max((h-2)*float64(v)/float64(most), 2)
 		}
-		text := fmt.Sprintf("%s to %s ago: %s hits, free in %s", length(float64(n-i)*part), length(float64(n-i-1)*part), count(v), length(float64(i+1)*part))
+		text := fmt.Sprintf("%s to %s ago: %s hits, free in %s", length(float64(n-i)*part), length(float64(n-i-1)*part), words.Count(v), length(float64(i+1)*part))
 		fmt.Fprintf(&b, `<g><title>%s</title><rect class="hit" x="%d" y="0" width="10" height="%g"/>`, text, 10*i, h)
 		if height > 0 {
-			fmt.Fprintf(&b, `<rect class="column" x="%d" y="%s" width="8" height="%s"/>`, 10*i+1, number(h-height), number(height))
+			fmt.Fprintf(&b, `<rect class="column" x="%d" y="%s" width="8" height="%s"/>`, 10*i+1, words.Coordinate(h-height), words.Coordinate(height))
 		}
 		b.WriteString(`</g>`)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -290,11 +291,11 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request) bool {
 // parsePages parses the template of each page together with the frame.
 func parsePages() map[string]*template.Template {
 	funcs := template.FuncMap{
-		"text": userText, "prose": prose, "count": count, "short": short, "length": length, "window": window, "per": per, "size": size,
-		"clock": clock, "ago": ago, "percent": percent, "digest": shortDigest, "address": address,
+		"text": userText, "prose": prose, "count": words.Count, "short": words.Short, "length": length, "window": window, "per": per, "size": size,
+		"clock": clock, "ago": ago, "percent": percent, "digest": tier.ShortDigest, "address": address,
 		"spark": spark, "last": last, "usedBar": usedBar, "timeline": timeline, "shareBar": shareBar,
 		"visible": func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
-		"count64": func(n int) string { return count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },
+		"count64": func(n int) string { return words.Count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },
 		"lines": lines, "ruleNames": ruleNames,
 		"dict": func(pairs ...any) map[string]any {
 			m := make(map[string]any, len(pairs)/2)

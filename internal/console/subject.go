@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 // A party is the content of the page of a subject, an address or a key.
@@ -84,7 +85,7 @@ func (p party) Name() string {
 	case p.Query.Address != "":
 		return p.Query.Address
 	}
-	return shortDigest(p.Query.Digest) + "…"
+	return tier.ShortDigest(p.Query.Digest) + "…"
 }
 
 // query returns the party in the fields of a request. ok is false if it is not recognized.
@@ -261,7 +262,7 @@ func newLimit(u insight.LimitUsage) limit {
 	case u.Limit == 0:
 		l.Passes = "No request passes: the limit is 0."
 	case !full:
-		l.Passes = "A request passes now, up to a cost of " + count(u.Remaining) + "."
+		l.Passes = "A request passes now, up to a cost of " + words.Count(u.Remaining) + "."
 	default:
 		l.Passes = "A request of cost 1 passes in " + length(u.NextFree) + "."
 		if u.Policy == inFlight {
@@ -323,7 +324,7 @@ func (l *limit) when() string {
 func per(d insight.Denial) string {
 	switch d.Policy {
 	case bucket:
-		return fmt.Sprintf("at once, %s per %s", count(d.Rate), window(d.Window))
+		return fmt.Sprintf("at once, %s per %s", words.Count(d.Rate), window(d.Window))
 	case fixed:
 		return fmt.Sprintf("per %s of the clock", window(d.Window))
 	case calendar:
@@ -339,9 +340,9 @@ func per(d insight.Denial) string {
 
 // Text returns the limit in words: 100 in any minute.
 func (l *limit) Text() string {
-	switch n := count(l.Limit); l.Policy {
+	switch n := words.Count(l.Limit); l.Policy {
 	case bucket:
-		return fmt.Sprintf("%s per %s, bursts of %s", count(l.Rate), window(l.Window), n)
+		return fmt.Sprintf("%s per %s, bursts of %s", words.Count(l.Rate), window(l.Window), n)
 	case fixed:
 		return fmt.Sprintf("%s in each %s of the clock", n, window(l.Window))
 	case calendar:
@@ -380,14 +381,14 @@ func (p *party) headline() {
 		}
 		p.Level = "denied"
 		p.Headline = "Denied now by " + safetext.Runes(l.Rule, 60)
-		p.Detail = fmt.Sprintf("%s of %s used%s. %s", count(l.Used), count(l.Limit), l.when(), l.Passes)
+		p.Detail = fmt.Sprintf("%s of %s used%s. %s", words.Count(l.Used), words.Count(l.Limit), l.when(), l.Passes)
 		if len(denied) > 1 {
 			p.Detail += fmt.Sprintf(" %d limits in all have no room.", len(denied))
 		}
 	case len(near) > 0:
 		p.Level = "near"
 		p.Headline = "Passes now, near the limit of " + safetext.Runes(near[0].Rule, 60)
-		p.Detail = fmt.Sprintf("%s remain of %s.", count(near[0].Remaining), near[0].Text())
+		p.Detail = fmt.Sprintf("%s remain of %s.", words.Count(near[0].Remaining), near[0].Text())
 	case p.Usage.ByAddress:
 		p.Level, p.Headline = "near", "The address of the client decides"
 		p.Detail = "Unknown API keys share one log for each address. Look for the address."

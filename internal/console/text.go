@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/slidegate/slidegate/internal/safetext"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 // Bounds of shown text, in characters.
@@ -31,44 +32,6 @@ func userText(text string) template.HTML {
 // prose returns an element that shows a sentence, which may have the text of a client in it.
 func prose(text string) template.HTML {
 	return template.HTML(`<bdi>` + template.HTMLEscapeString(safetext.Runes(text, 600)) + `</bdi>`) //nolint:gosec // escaped here
-}
-
-// shortDigest returns the first digits of a digest, which tell it from others.
-func shortDigest(digest string) string { return digest[:min(len(digest), 12)] }
-
-// count returns a number with a comma between groups of three digits.
-func count(n uint64) string {
-	text := strconv.FormatUint(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-// short returns a number in at most five characters: 950, 12.3k, 4.5M.
-func short(n float64) string {
-	switch a := math.Abs(n); {
-	case math.IsNaN(n) || math.IsInf(n, 0):
-		return "–"
-	case a == 0:
-		return "0"
-	case a < 0.01:
-		return "<0.01"
-	case a < 10:
-		return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(n, 'f', 2, 64), "0"), ".")
-	case a < 1000:
-		return strconv.FormatFloat(n, 'f', 0, 64)
-	}
-	for i, unit := range []string{"k", "M", "G", "T"} {
-		if v := n / math.Pow(1000, float64(i+1)); math.Abs(v) < 999.5 || i == 3 {
-			digits := 1
-			if math.Abs(v) >= 100 {
-				digits = 0
-			}
-			return strings.TrimSuffix(strconv.FormatFloat(v, 'f', digits, 64), ".0") + unit
-		}
-	}
-	return "–"
 }
 
 // length returns a time in seconds in the two largest units: 320 ms, 12 s, 3 min 20 s.
@@ -94,7 +57,7 @@ func length(seconds float64) string {
 		if whole < u.of {
 			continue
 		}
-		text := count(whole/u.of) + " " + u.name
+		text := words.Count(whole/u.of) + " " + u.name
 		if rest := whole % u.of; rest > 0 && i < 3 && rest/units[i+1].of > 0 {
 			text += fmt.Sprintf(" %d %s", rest/units[i+1].of, units[i+1].name)
 		}
@@ -129,7 +92,7 @@ func window(seconds float64) string {
 
 // size returns a number of bytes: 950 B, 12.3 kB.
 func size(n int64) string {
-	if text := short(float64(n)); strings.ContainsAny(text, "kMGT") {
+	if text := words.Short(float64(n)); strings.ContainsAny(text, "kMGT") {
 		return text[:len(text)-1] + " " + text[len(text)-1:] + "B"
 	}
 	return strconv.FormatInt(n, 10) + " B"

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // worst says in plain words what a limit admits at worst. It returns an empty text if that is
 // the limit.
 func worst(l window.Limit) string {
-	most, per := grouped(WorstCase(l)), FormatWindow(l.Window)
+	most, per := words.Count(WorstCase(l)), FormatWindow(l.Window)
 	switch {
 	case l.Hits == 0 || l.Hits == window.MaxHits:
 		return ""

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/reuse"
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -185,7 +186,7 @@ func (r *Rule) onceNote() string {
 		who += " of tier " + tierName
 	}
 	return fmt.Sprintf("charge_once: %s can save up to %s free retries and send them at once; the store keeps up to %s receipts of it, of about %d bytes each",
-		who, grouped(most*uint64(r.Once.Retries)), grouped(most), receiptBytes)
+		who, words.Count(most*uint64(r.Once.Retries)), words.Count(most), receiptBytes)
 }
 
 // mostReceipts returns the most receipts that one log of a limit can have at a time, of the limit

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -138,7 +139,7 @@ func (r *Rule) observeNotes(overrides observing) (notes []string) {
 			if n == 1 {
 				whose = "subject, by its override"
 			}
-			notes = append(notes, fmt.Sprintf("%s for %s %s", what, grouped(uint64(n)), whose))
+			notes = append(notes, fmt.Sprintf("%s for %s %s", what, words.Count(uint64(n)), whose))
 		}
 	}
 	say(overrides.only[r.Name], "only observed")
@@ -423,7 +424,7 @@ func (l *patterns) before(n descriptors.Node) (unreachable string, notes []strin
 		break // later patterns match nothing that this one matches
 	}
 	if more > 0 {
-		notes = append(notes, fmt.Sprintf("so do %s other wildcards", grouped(uint64(more))))
+		notes = append(notes, fmt.Sprintf("so do %s other wildcards", words.Count(uint64(more))))
 	}
 	return "", notes
 }
@@ -438,9 +439,9 @@ func (l *patterns) cost(key string) string {
 		return ""
 	}
 	l.noted = true
-	text := fmt.Sprintf("%s has %s wildcards here, which are tried one after the other: a value of 1 KiB may take %v", key, grouped(uint64(n)), (time.Duration(steps) * time.Nanosecond).Round(10*time.Microsecond))
+	text := fmt.Sprintf("%s has %s wildcards here, which are tried one after the other: a value of 1 KiB may take %v", key, words.Count(uint64(n)), (time.Duration(steps) * time.Nanosecond).Round(10*time.Microsecond))
 	if l.searched > 0 {
-		text += fmt.Sprintf("; text between two * is searched in the whole value, so on_store_error decides requests with more than %s bytes", grouped(uint64(max(0, mostSteps-n)/l.searched)))
+		text += fmt.Sprintf("; text between two * is searched in the whole value, so on_store_error decides requests with more than %s bytes", words.Count(uint64(max(0, mostSteps-n)/l.searched)))
 	}
 	return text
 }

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -63,19 +63,19 @@ func amount(l *Limit) string {
 	case l.Hits == window.MaxHits:
 		return "as many as wanted in " + span(l.Window)
 	}
-	hits := grouped(l.Hits)
+	hits := words.Count(l.Hits)
 	switch l.Policy {
 	case window.TokenBucket:
 		fill, _ := fillTime(l.Limit)
 		return fmt.Sprintf("%s in each %s on average, and up to %s at once after %s without requests",
-			grouped(uint64(l.Rate)), strings.TrimPrefix(span(l.Window), "any "), hits, length(fill))
+			words.Count(uint64(l.Rate)), strings.TrimPrefix(span(l.Window), "any "), hits, length(fill))
 	case window.Fixed:
 		return fmt.Sprintf("%s in each %s of the clock, so up to %s in %s around its end",
-			hits, strings.TrimPrefix(span(l.Window), "any "), grouped(WorstCase(l.Limit)), span(l.Window))
+			hits, strings.TrimPrefix(span(l.Window), "any "), words.Count(WorstCase(l.Limit)), span(l.Window))
 	case window.Calendar:
 		return fmt.Sprintf("%s in each calendar %s (%s)", hits, Unit(l.Window), l.CalendarText())
 	case window.SlidingCounter:
-		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), grouped(WorstCase(l.Limit)))
+		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), words.Count(WorstCase(l.Limit)))
 	default:
 		return hits + " in " + span(l.Window)
 	}
@@ -89,7 +89,7 @@ func amountInFlight(l *Limit) string {
 	case window.MaxHits:
 		return "as many as wanted at the same time"
 	default:
-		return fmt.Sprintf("%s at the same time, each for %s at most", grouped(l.Hits), length(l.Window))
+		return fmt.Sprintf("%s at the same time, each for %s at most", words.Count(l.Hits), length(l.Window))
 	}
 }
 
@@ -98,15 +98,6 @@ func length(d time.Duration) string {
 	text := strings.TrimPrefix(span(max(d.Round(time.Millisecond), time.Millisecond)), "any ")
 	if text[0] < '0' || text[0] > '9' {
 		text = "1 " + text
-	}
-	return text
-}
-
-// grouped writes a number with commas: 9,500.
-func grouped(n uint64) string {
-	text := strconv.FormatUint(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
 	}
 	return text
 }
@@ -195,7 +186,7 @@ func (r *Rule) options() []string {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	add(r.Factor > 1, "each request costs %s times as much", grouped(r.Factor))
+	add(r.Factor > 1, "each request costs %s times as much", words.Count(r.Factor))
 	add(r.in != window.Region, "counted in the scope %s, with all who share its store", r.Scope)
 	add(r.Priority < window.PriorityNormal, "decided after the other requests that wait for the store")
 	add(r.Priority > window.PriorityNormal, "decided before the other requests that wait for the store")

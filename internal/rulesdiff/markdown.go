@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/internal/safetext"
 )
 
 // maxRows bounds the lines of each part of a report in Markdown, because a comment has a bound.
@@ -163,21 +165,16 @@ func code(s string) string { return "<code>" + text(s) + "</code>" }
 // text returns a text that Markdown and HTML show as it is, on one line.
 func text(s string) string {
 	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
+	s = safetext.Text(s)
+	for i, r := range s {
 		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, "&#92;x%02x", s[0])
-		case !unicode.IsPrint(r):
-			fmt.Fprintf(&b, "&#92;u{%x}", r)
 		case r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(safe, r):
 			fmt.Fprintf(&b, "&#%d;", r)
-		case r == ':' && strings.HasPrefix(s, "://"):
+		case r == ':' && strings.HasPrefix(s[i:], "://"):
 			b.WriteString("&#58;")
 		default:
-			b.WriteString(s[:n])
+			b.WriteRune(r)
 		}
-		s = s[n:]
 	}
 	return b.String()
 }

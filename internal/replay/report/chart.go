@@ -5,17 +5,15 @@ import (
 	"html/template"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 // The charts are as wide as their place, so a position is a share of the width: in percent, or in
 // an SVG of its own that is stretched. Texts and dots are not stretched.
-
-func number(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
 
 // A timesChart is the requests or the denials over time.
 type timesChart struct {
@@ -71,51 +69,36 @@ func (c *timesChart) draw(s *replay.Series, counts []uint64, height float64, are
 			most, at = n, i
 		}
 	}
-	c.Top = short(most)
+	c.Top = words.Short(float64(most))
 	y := func(n uint64) float64 { return height * (1 - ratio(n, max(most, 1))) }
 	bucket := func(i int) string {
 		return s.From.UTC().Add(time.Duration(i) * time.Duration(s.Seconds) * time.Second).Format("2 Jan 15:04:05")
 	}
 	about := fmt.Sprintf("%s. No %s at any time.", c.Name, noun)
 	if most > 0 {
-		about = fmt.Sprintf("%s. The most are %s, from %s UTC.", c.Name, count(most), bucket(at))
+		about = fmt.Sprintf("%s. The most are %s, from %s UTC.", c.Name, words.Count(most), bucket(at))
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<div role="img" aria-label="%s"><svg viewBox="0 0 %d %g" height="%g" preserveAspectRatio="none" focusable="false">`,
 		template.HTMLEscapeString(about), len(counts), height, height)
 	fmt.Fprintf(&b, `<path class="grid" d="M0 0H%d"/>`, len(counts))
 	if area {
-		line := fmt.Sprintf("M0 %s", number(y(counts[0])))
+		line := fmt.Sprintf("M0 %s", words.Coordinate(y(counts[0])))
 		for i, n := range counts {
-			line += fmt.Sprintf("L%s %s", number(float64(i)+0.5), number(y(n)))
+			line += fmt.Sprintf("L%s %s", words.Coordinate(float64(i)+0.5), words.Coordinate(y(n)))
 		}
-		line += fmt.Sprintf("L%d %s", len(counts), number(y(counts[len(counts)-1])))
+		line += fmt.Sprintf("L%d %s", len(counts), words.Coordinate(y(counts[len(counts)-1])))
 		fmt.Fprintf(&b, `<path class="area" d="%sV%gH0Z"/><path class="edge" d="%s"/>`, line, height, line)
 	}
 	for i, n := range counts {
-		fmt.Fprintf(&b, `<g><title>%s UTC: %s</title><rect class="hit" x="%d" width="1" height="%g"/>`, bucket(i), counted(n, noun[:len(noun)-1]), i, height)
+		fmt.Fprintf(&b, `<g><title>%s UTC: %s</title><rect class="hit" x="%d" width="1" height="%g"/>`, bucket(i), words.Counted(n, noun[:len(noun)-1]), i, height)
 		if top := math.Min(y(n), height-1.5); !area && n > 0 {
-			fmt.Fprintf(&b, `<rect class="column" x="%s" y="%s" width=".8" height="%s"/>`, number(float64(i)+0.1), number(top), number(height-top))
+			fmt.Fprintf(&b, `<rect class="column" x="%s" y="%s" width=".8" height="%s"/>`, words.Coordinate(float64(i)+0.1), words.Coordinate(top), words.Coordinate(height-top))
 		}
 		b.WriteString(`</g>`)
 	}
 	fmt.Fprintf(&b, `<path class="base" d="M0 %gH%d"/></svg></div>`, height, len(counts))
 	c.SVG = template.HTML(b.String()) //nolint:gosec // numbers and words of this package
-}
-
-// short returns a number in at most five characters.
-func short(n uint64) string {
-	v := float64(n)
-	for _, unit := range []string{"", "k", "M", "G", "T", "P", "E"} {
-		if v < 999.5 {
-			if unit != "" && v < 99.95 {
-				return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + unit
-			}
-			return strconv.FormatFloat(v, 'f', 0, 64) + unit
-		}
-		v /= 1000
-	}
-	return ">999E"
 }
 
 // A curve is the denied shares by limit, on a scale with equal steps for each factor of ten.
@@ -162,7 +145,7 @@ func curveOf(one *replay.RuleReport) *curve {
 		if d == leastDecade {
 			class = "base"
 		}
-		fmt.Fprintf(&b, `<path class="%s" d="M0 %sH100"/>`, class, number(curveHeight*float64(top-d)/float64(top-leastDecade)))
+		fmt.Fprintf(&b, `<path class="%s" d="M0 %sH100"/>`, class, words.Coordinate(curveHeight*float64(top-d)/float64(top-leastDecade)))
 	}
 	requests, callers := "", ""
 	for i, row := range rows {
@@ -170,13 +153,13 @@ func curveOf(one *replay.RuleReport) *curve {
 		if i == 0 {
 			command = "M"
 		}
-		requests += command + number(x(i)) + " " + number(y(row.DeniedShare))
-		callers += command + number(x(i)) + " " + number(y(row.LogsShare))
+		requests += command + words.Coordinate(x(i)) + " " + words.Coordinate(y(row.DeniedShare))
+		callers += command + words.Coordinate(x(i)) + " " + words.Coordinate(y(row.LogsShare))
 	}
 	fmt.Fprintf(&b, `<path class="line callers" d="%s"/><path class="line" d="%s"/></svg>`, callers, requests)
 	labels := labelled(rows)
 	for i, row := range rows {
-		at := number(x(i)) + "%"
+		at := words.Coordinate(x(i)) + "%"
 		if row.Current {
 			fmt.Fprintf(&b, `<line class="mark" x1="%s" x2="%s" y1="0" y2="%g"/>`, at, at, curveHeight)
 		}
@@ -184,22 +167,22 @@ func curveOf(one *replay.RuleReport) *curve {
 		if row.Current {
 			class, bold = " now", ` class="now"`
 		}
-		about := fmt.Sprintf("limit %s: %s of requests and %s of callers denied", count(row.Limit), percent(row.DeniedShare), percent(row.LogsShare))
-		fmt.Fprintf(&b, `<g><title>%s</title><circle class="hit" cx="%s" cy="%s" r="14"/><circle class="dot%s" cx="%s" cy="%s" r="3.5"/></g>`, about, at, number(y(row.DeniedShare)), class, at, number(y(row.DeniedShare)))
+		about := fmt.Sprintf("limit %s: %s of requests and %s of callers denied", words.Count(row.Limit), percent(row.DeniedShare), percent(row.LogsShare))
+		fmt.Fprintf(&b, `<g><title>%s</title><circle class="hit" cx="%s" cy="%s" r="14"/><circle class="dot%s" cx="%s" cy="%s" r="3.5"/></g>`, about, at, words.Coordinate(y(row.DeniedShare)), class, at, words.Coordinate(y(row.DeniedShare)))
 		if labels[i] {
-			fmt.Fprintf(&b, `<text%s x="%s" y="%g" text-anchor="middle">%s</text>`, bold, at, curveHeight+18, short(row.Limit))
+			fmt.Fprintf(&b, `<text%s x="%s" y="%g" text-anchor="middle">%s</text>`, bold, at, curveHeight+18, words.Short(float64(row.Limit)))
 		}
 	}
 	b.WriteString(`</svg></div>`)
 	c.SVG = template.HTML(b.String()) //nolint:gosec // numbers and words of this package
 	for _, s := range one.WhatIf.Smallest {
-		v := smallestView{Text: "The smallest limit that denies less than " + percent(s.Share) + ":", Limit: count(s.Limit)}
+		v := smallestView{Text: "The smallest limit that denies less than " + percent(s.Share) + ":", Limit: words.Count(s.Limit)}
 		switch {
 		case s.Limit == 0:
 			v.Limit = "a higher limit"
 		case s.Exact:
 		case s.Above > 0:
-			v.Limit = "above " + count(s.Above) + ", at most " + v.Limit
+			v.Limit = "above " + words.Count(s.Above) + ", at most " + v.Limit
 		default:
 			v.Limit = "at most " + v.Limit
 		}
@@ -212,10 +195,10 @@ func curveOf(one *replay.RuleReport) *curve {
 func aboutCurve(one *replay.RuleReport) string {
 	rows := one.WhatIf.Rows
 	first, last := rows[0], rows[len(rows)-1]
-	text := fmt.Sprintf("Share of requests denied by limit: %s with a limit of %s, %s with %s.", percent(first.DeniedShare), count(first.Limit), percent(last.DeniedShare), count(last.Limit))
+	text := fmt.Sprintf("Share of requests denied by limit: %s with a limit of %s, %s with %s.", percent(first.DeniedShare), words.Count(first.Limit), percent(last.DeniedShare), words.Count(last.Limit))
 	for _, row := range rows {
 		if row.Current {
-			text += fmt.Sprintf(" Now, with %s, it is %s.", count(row.Limit), percent(row.DeniedShare))
+			text += fmt.Sprintf(" Now, with %s, it is %s.", words.Count(row.Limit), percent(row.DeniedShare))
 		}
 	}
 	return text

@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/replay"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 //go:embed report.css
@@ -27,7 +28,7 @@ var markup string
 const maxOpen = 6
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"count": count, "counted": counted, "share": share, "percent": percent, "when": when, "text": shown, "tied": tied, "named": withBars,
+	"count": words.Count, "counted": words.Counted, "share": share, "percent": percent, "when": when, "text": shown, "tied": tied, "named": withBars,
 }).Parse(markup))
 
 // A view is what the page shows.
@@ -115,7 +116,7 @@ func viewOf(one *replay.RuleReport) ruleView {
 		case p.Share >= 0.9:
 			class = "near"
 		}
-		v.Peaks = append(v.Peaks, peakView{Name: percentile(p.Percentile), Share: percent(p.Share), Used: count(p.Used), Bar: bar(p.Share, class)})
+		v.Peaks = append(v.Peaks, peakView{Name: percentile(p.Percentile), Share: percent(p.Share), Used: words.Count(p.Used), Bar: bar(p.Share, class)})
 	}
 	return v
 }
@@ -149,11 +150,11 @@ func lead(r *replay.Report) string {
 	case r.Requests == 0:
 		return "The logs have no request that could be decided."
 	case r.Denied == 0 || len(all) == 0 || all[0].Observed:
-		return counted(r.Requests, "request") + " of the logs were decided."
+		return words.Counted(r.Requests, "request") + " of the logs were decided."
 	}
 	one := all[0]
-	return safetext.Text(fmt.Sprintf("%s of %s. Most denials are of the rule %s: it denied %s of %s at least once.", count(r.Denied), counted(r.Requests, "request"),
-		terminal.Fit(ofRule(one.Rule, one.Tier), 80), count(one.DeniedLogs), counted(one.Logs, "caller")))
+	return safetext.Text(fmt.Sprintf("%s of %s. Most denials are of the rule %s: it denied %s of %s at least once.", words.Count(r.Denied), words.Counted(r.Requests, "request"),
+		terminal.Fit(ofRule(one.Rule, one.Tier), 80), words.Count(one.DeniedLogs), words.Counted(one.Logs, "caller")))
 }
 
 // shown returns an element with a text from anywhere, in which every character can be seen.
@@ -178,5 +179,5 @@ func bar(share float64, class string) template.HTML {
 	if share > 0 {
 		width = math.Min(math.Max(100*share, 1), 100)
 	}
-	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 100 8" height="8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="track" width="100" height="8"/><rect class="fill %s" width="%s" height="8"/></svg>`, class, number(width))) //nolint:gosec // numbers, and a class of this package
+	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 100 8" height="8" preserveAspectRatio="none" aria-hidden="true" focusable="false"><rect class="track" width="100" height="8"/><rect class="fill %s" width="%s" height="8"/></svg>`, class, words.Coordinate(width))) //nolint:gosec // numbers, and a class of this package
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/replay"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 // mostTables bounds the what-if tables of the text. HTML and JSON have all.
@@ -89,11 +90,11 @@ func (t *text) totals(r *replay.Report) {
 		return
 	}
 	t.line("", title(r), t.Bold)
-	t.line("", counted(r.Requests, "request")+", "+period(r), nil)
+	t.line("", words.Counted(r.Requests, "request")+", "+period(r), nil)
 	t.WriteByte('\n')
 	out := t.table(terminal.Column{}, terminal.Column{Right: true}, terminal.Column{Right: true})
 	row := func(name string, n uint64, paint func(string) string) {
-		out.Add(terminal.Cell{Text: name}, terminal.Cell{Text: count(n), Paint: paint}, terminal.Cell{Text: share(n, r.Requests), Paint: paint})
+		out.Add(terminal.Cell{Text: name}, terminal.Cell{Text: words.Count(n), Paint: paint}, terminal.Cell{Text: share(n, r.Requests), Paint: paint})
 	}
 	row("allowed", r.Allowed, t.Green)
 	paint := t.Red
@@ -139,9 +140,9 @@ func (t *text) rules(r *replay.Report) {
 		case one.Observed:
 			paint = t.Yellow
 		}
-		out.Add(terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit), terminal.Text(count(one.Requests)),
-			terminal.Cell{Text: count(one.Denied), Paint: paint}, terminal.Cell{Text: share(one.Denied, one.Requests), Paint: paint},
-			terminal.Text(count(one.Near)), terminal.Text(count(one.Logs)), terminal.Text(count(one.DeniedLogs)), terminal.Text(one.Place))
+		out.Add(terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit), terminal.Text(words.Count(one.Requests)),
+			terminal.Cell{Text: words.Count(one.Denied), Paint: paint}, terminal.Cell{Text: share(one.Denied, one.Requests), Paint: paint},
+			terminal.Text(words.Count(one.Near)), terminal.Text(words.Count(one.Logs)), terminal.Text(words.Count(one.DeniedLogs)), terminal.Text(one.Place))
 		switch {
 		case one.Requests == 0:
 			out.Note("no request met it")
@@ -171,12 +172,12 @@ func (t *text) subjects(title string, all []replay.DeniedSubject) {
 	inexact := false
 	for i := range all {
 		s := &all[i]
-		denied := count(s.Denied)
+		denied := words.Count(s.Denied)
 		if s.Error > 0 {
 			denied, inexact = "≤"+denied, true
 		}
 		out.Add(terminal.Text(s.Subject), terminal.Text(s.Rule), terminal.Text(s.Tier), terminal.Cell{Text: denied, Paint: t.Red},
-			terminal.Text(when(s.First)), terminal.Text(when(s.Last)), terminal.Text(count(s.Seconds)))
+			terminal.Text(when(s.First)), terminal.Text(when(s.Last)), terminal.Text(words.Count(s.Seconds)))
 	}
 	out.Write(t)
 	t.WriteByte('\n')
@@ -247,7 +248,7 @@ func (t *text) whatIfs(r *replay.Report) {
 		t.whatIf(one)
 	}
 	if n := len(all) - mostTables; n > 0 {
-		t.line("", fmt.Sprintf("%s more: --html and --json have them.", counted(uint64(n), "table")), nil)
+		t.line("", fmt.Sprintf("%s more: --html and --json have them.", words.Counted(uint64(n), "table")), nil)
 	}
 }
 
@@ -266,9 +267,9 @@ func (t *text) whatIf(one *replay.RuleReport) {
 		if row.Current {
 			mark, paint = "now", t.Bold
 		}
-		out.Add(terminal.Cell{Text: mark, Paint: paint}, terminal.Cell{Text: count(row.Limit), Paint: paint}, terminal.Cell{Text: count(row.Denied), Paint: paint},
+		out.Add(terminal.Cell{Text: mark, Paint: paint}, terminal.Cell{Text: words.Count(row.Limit), Paint: paint}, terminal.Cell{Text: words.Count(row.Denied), Paint: paint},
 			terminal.Cell{Text: percent(row.DeniedShare), Paint: paint}, terminal.Cell{Draw: terminal.Bar(row.DeniedShare)},
-			terminal.Cell{Text: count(row.DeniedLogs), Paint: paint}, terminal.Cell{Text: percent(row.LogsShare), Paint: paint})
+			terminal.Cell{Text: words.Count(row.DeniedLogs), Paint: paint}, terminal.Cell{Text: percent(row.LogsShare), Paint: paint})
 	}
 	out.Write(t)
 	for _, s := range one.WhatIf.Smallest {
@@ -285,13 +286,13 @@ func (t *text) against(r *replay.Report) {
 		return
 	}
 	t.title("COMPARED WITH THE RULES OF NOW")
-	t.line("", fmt.Sprintf("now %s denied (%s), then %s (%s)", count(a.Denied), share(a.Denied, a.Allowed+a.Denied), count(r.Denied), share(r.Denied, r.Requests)), nil)
+	t.line("", fmt.Sprintf("now %s denied (%s), then %s (%s)", words.Count(a.Denied), share(a.Denied, a.Allowed+a.Denied), words.Count(r.Denied), share(r.Denied, r.Requests)), nil)
 	paint := t.Red
 	if a.NewlyDenied == 0 {
 		paint = nil
 	}
-	t.line("", counted(a.NewlyDenied, "request")+" newly denied", paint)
-	t.line("", counted(a.Freed, "request")+" freed", t.Green)
+	t.line("", words.Counted(a.NewlyDenied, "request")+" newly denied", paint)
+	t.line("", words.Counted(a.Freed, "request")+" freed", t.Green)
 	t.subjects("NEWLY DENIED", a.NewlyDeniedTop)
 	t.subjects("FREED", a.FreedTop)
 }
@@ -305,13 +306,13 @@ func (t *text) doubts(r *replay.Report) {
 			if u.Attribute != "" {
 				what = u.Attribute.String() + ", which " + u.Place + " needs"
 			}
-			t.line("", fmt.Sprintf("%s (%s)", what, counted(u.Requests, "request")), t.Yellow)
+			t.line("", fmt.Sprintf("%s (%s)", what, words.Counted(u.Requests, "request")), t.Yellow)
 			t.line(terminal.Gap, u.Effect, nil)
 		}
 	}
 	if l := &r.Logs; l.Unreadable > 0 {
 		t.title("UNREADABLE LINES")
-		t.line("", fmt.Sprintf("%s of %s could not be read:", count(l.Unreadable), counted(l.Lines, "line")), t.Yellow)
+		t.line("", fmt.Sprintf("%s of %s could not be read:", words.Count(l.Unreadable), words.Counted(l.Lines, "line")), t.Yellow)
 		for _, e := range l.Errors {
 			t.line(terminal.Gap, fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason), nil)
 		}

@@ -10,24 +10,8 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/words"
 )
-
-// count returns a number with a comma between groups of three digits.
-func count(n uint64) string {
-	text := strconv.FormatUint(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-// counted returns a number with its noun.
-func counted(n uint64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return count(n) + " " + noun + "s"
-}
 
 // share returns the share that a part is of a whole.
 func share(part, of uint64) string { return percent(ratio(part, of)) }
@@ -68,10 +52,10 @@ func length(d time.Duration) string {
 		if d < u.of {
 			continue
 		}
-		text := counted(uint64(d/u.of), u.noun)
+		text := words.Counted(uint64(d/u.of), u.noun)
 		if i+1 < len(units) {
 			if rest := d % u.of / units[i+1].of; rest > 0 {
-				text += " " + counted(uint64(rest), units[i+1].noun)
+				text += " " + words.Counted(uint64(rest), units[i+1].noun)
 			}
 		}
 		return text
@@ -130,13 +114,13 @@ func deniedMost(r *replay.Report) []*replay.RuleReport {
 
 // smallest says which limit denies less than a share.
 func smallest(s replay.Smallest) string {
-	of, limit := "the smallest limit", count(s.Limit)
+	of, limit := "the smallest limit", words.Count(s.Limit)
 	switch {
 	case s.Exact:
 	case s.Above > 0 && s.Limit > 0:
-		limit = fmt.Sprintf("above %s, at most %s", count(s.Above), limit)
+		limit = fmt.Sprintf("above %s, at most %s", words.Count(s.Above), limit)
 	case s.Above > 0:
-		limit = "above " + count(s.Above)
+		limit = "above " + words.Count(s.Above)
 	case s.Limit > 0:
 		of = "the smallest of the limits tried"
 	default:
@@ -243,10 +227,10 @@ func notes(r *replay.Report) (all []string) {
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
 	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
-	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", counted(l.NoRequest, "line"))
-	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", counted(l.AtEnd, "request"))
+	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", words.Counted(l.NoRequest, "line"))
+	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", words.Counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
-	add(r.Evicted > 0, "The replay dropped %s to keep the bounds of its memory. More requests may have been allowed because of that. If there is more memory, raise store.memory.max_keys and store.memory.max_bytes.", counted(r.Evicted, "log"))
+	add(r.Evicted > 0, "The replay dropped %s to keep the bounds of its memory. More requests may have been allowed because of that. If there is more memory, raise store.memory.max_keys and store.memory.max_bytes.", words.Counted(r.Evicted, "log"))
 	unmet := r.Requests > 0 && r.Unlimited == r.Requests
 	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
@@ -260,7 +244,7 @@ func were(n uint64) string {
 	if n == 1 {
 		return "1 request was"
 	}
-	return count(n) + " requests were"
+	return words.Count(n) + " requests were"
 }
 
 // late says how many requests came too late in the logs, if any.
@@ -271,6 +255,6 @@ func late(r *replay.Report) string {
 	case 1:
 		return "1 request was late: it started before a request that was already decided, and was decided at the time of that request."
 	default:
-		return count(n) + " requests were late: each started before a request that was already decided, and was decided at the time of that request."
+		return words.Count(n) + " requests were late: each started before a request that was already decided, and was decided at the time of that request."
 	}
 }
