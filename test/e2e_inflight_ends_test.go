@@ -470,10 +470,8 @@ func TestClientsCannotForgeStreams(t *testing.T) {
 		all.Wait()
 		f.wantPlaces(20)
 		f.oneAddressTakesFive()
-		for _, problem := range []string{"no_stream", "negative_hits", "charge_at_end", "end_at_request", "end_without_stream"} {
-			if n := metric(t, f.rls, `slidegate_in_flight_misuses_total{problem="`+problem+`"}`); n != "0" {
-				t.Errorf("%s calls with the problem %s", n, problem)
-			}
+		if n := metric(t, f.rls, `slidegate_in_flight_misuses_total`); n != "0" {
+			t.Errorf("%s misuses", n)
 		}
 	})
 }

@@ -345,8 +345,8 @@ func TestAtMostTwentyInFlight(t *testing.T) {
 			t.Errorf("%d allowed and %d denied, want 550 together", allowed.Load(), denied.Load())
 		}
 		f.wantAllDecided()
-		if n := metric(t, f.rls, `slidegate_in_flight_misuses_total{problem="no_stream"}`); n != "0" {
-			t.Errorf("%s charges without a stream", n)
+		if n := metric(t, f.rls, `slidegate_in_flight_misuses_total`); n != "0" {
+			t.Errorf("%s misuses", n)
 		}
 	})
 }
@@ -385,10 +385,8 @@ func TestEveryEnd(t *testing.T) {
 		if most := f.backend.most.Load(); most > 20 {
 			t.Errorf("%d requests were in flight at a time, want at most 20", most)
 		}
-		for _, problem := range []string{"no_stream", "negative_hits", "charge_at_end", "end_at_request", "end_without_stream"} {
-			if n := metric(t, f.rls, `slidegate_in_flight_misuses_total{problem="`+problem+`"}`); n != "0" {
-				t.Errorf("%s calls with the problem %s", n, problem)
-			}
+		if n := metric(t, f.rls, `slidegate_in_flight_misuses_total`); n != "0" {
+			t.Errorf("%s misuses", n)
 		}
 	})
 }

@@ -421,6 +421,5 @@ func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.Local.Stats()
 	return metrics.LocalStats{
 		Denials: s.Denials,
-		EndsWaiting: s.EndsWaiting, EndsDelivered: s.EndsDelivered, EndsLost: s.EndsLost,
 	}
 }

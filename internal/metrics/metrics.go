@@ -78,7 +78,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 			Buckets: latencies[:],
 		}, []string{"method", "code"})),
 		panics:       counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Every one is a bug."),
-		streams:      newStreams(counters),
+		streams:      newStreams(counter, counters),
 		resets:       counter("slidegate_resets_total", "Resets of limits by operators, also those that removed nothing."),
 		reloads:      counters("slidegate_config_reloads_total", "Reloads of the rules and tiers, by result.", "result"),
 		configBroken: gauge("slidegate_config_broken", "1 while the files, or the rules of the management server, are broken and the last good generation is active."),

@@ -14,7 +14,7 @@ type storeCollector struct {
 	stats func() redisstore.Stats
 
 	batchCalls, errors, refused, notTakenBack *prometheus.Desc
-	open, refuses, evicts, queued, inFlight   *prometheus.Desc
+	open, refuses, evicts, queued             *prometheus.Desc
 	instances                                 *prometheus.Desc
 }
 
@@ -33,14 +33,13 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write, so it can decide denials only.", "node"),
 		evicts:       desc("slidegate_store_node_evicts", "1 while the maxmemory-policy of a server is not noeviction, so it may delete logs, which resets their limits. No series while the policy is unknown.", "node"),
 		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to the server.", "node"),
-		inFlight:     desc("slidegate_store_node_in_flight", "Commands that the server has not answered yet.", "node"),
 		instances:    desc("slidegate_store_replicas", "Instances that share the limits of the store, as they count themselves in Redis. While Redis is away, local gives each this share of a limit."),
 	})
 }
 
 // Describe implements prometheus.Collector.
 func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.batchCalls, c.errors, c.refused, c.notTakenBack, c.open, c.refuses, c.evicts, c.queued, c.inFlight, c.instances} {
+	for _, d := range []*prometheus.Desc{c.batchCalls, c.errors, c.refused, c.notTakenBack, c.open, c.refuses, c.evicts, c.queued, c.instances} {
 		to <- d
 	}
 }
@@ -80,7 +79,6 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 			gauge(c.evicts, oneIf(n.Evicts()))
 		}
 		gauge(c.queued, float64(n.Queued))
-		gauge(c.inFlight, float64(n.InFlight))
 	}
 }
 
@@ -95,11 +93,6 @@ func oneIf(is bool) float64 {
 type LocalStats struct {
 	// Denials counts requests denied by a remembered denial.
 	Denials uint64
-	// EndsWaiting is the number of ends of streams that the store has not heard of yet.
-	// EndsDelivered counts those that it heard of later, and EndsLost those that it never
-	// hears of.
-	EndsWaiting             int
-	EndsDelivered, EndsLost uint64
 }
 
 // Local registers the metrics of what a process decides without the store. stats is called
@@ -107,9 +100,6 @@ type LocalStats struct {
 func Local(registry prometheus.Registerer, stats func() LocalStats) {
 	values(registry, stats, []value[LocalStats]{
 		{"slidegate_local_denials_total", "Requests denied without asking Redis, by a remembered denial that still held.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Denials) }},
-		{"slidegate_stream_ends_waiting", "Ends of streams that Redis has not heard of yet, because it did not answer.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.EndsWaiting) }},
-		{"slidegate_stream_ends_delivered_total", "Ends of streams that Redis heard of later, because it did not answer at first.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsDelivered) }},
-		{"slidegate_stream_ends_lost_total", "Ends of streams that Redis never hears of. What such a stream holds counts until its hold expires.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.EndsLost) }},
 	})
 }
 

@@ -96,7 +96,7 @@ func (c *Call) finish(ctx context.Context, err error) {
 	if err == nil && c.decider.opts.Recorder != nil {
 		c.record()
 	}
-	c.countMisuses()
+	c.countMisuse()
 	if t := c.decider.opts.Tracer; t != nil {
 		t.Decided(ctx, &c.req, &c.verdict, err)
 	}

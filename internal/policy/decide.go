@@ -120,7 +120,7 @@ type Options struct {
 	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by one that agrees with
 	// it. Periods of calendars follow it. Nil: the time of day.
 	Clock func() time.Duration
-	// Log gets warnings about usage reports that were lost, about each [Misuse], and about
+	// Log gets warnings about usage reports that were lost, about calls that use limits in flight wrongly, and about
 	// labels that are no days. Wrap it to sample them. Nil disables
 	// them.
 	Log *zap.Logger

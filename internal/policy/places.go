@@ -174,10 +174,8 @@ func (c *Call) awaitPlace(ctx context.Context, one *place, patience time.Duratio
 			return err
 		}
 		if c.full(nil) == nil {
-			d.streams().Waited(window.GroupAllowed(c.checks, c.decisions))
 			return nil
 		}
 	}
-	d.streams().Waited(false)
 	return nil
 }

@@ -50,38 +50,15 @@ func NewStreamID(id string) window.StreamID {
 	return max(1, window.StreamID(binary.BigEndian.Uint64(digest[:])))
 }
 
-// A Misuse is a call that uses limits of requests in flight in a way that cannot work.
-// docs/in-flight.md says what to change.
-type Misuse uint8
-
-// The misuses.
+// The misuses: calls that use limits of requests in flight in a way that cannot work, as the log
+// says it. docs/in-flight.md has them too.
 const (
-	// misuseNoStream: a charge does not name its stream, so its end cannot give it back.
-	misuseNoStream Misuse = iota
-	// misuseNegative: a call gives hits back with is_negative_hits. It is ignored, because it
-	// may be the call of a request that was denied and holds nothing.
-	misuseNegative
-	// misuseChargeAtEnd: a call charges when the stream has ended. It is ignored.
-	misuseChargeAtEnd
-	// misuseEndAtRequest: the descriptor that ends a stream came without x-rls-end. It is
-	// ignored.
-	misuseEndAtRequest
-	// misuseEndWithoutStream: the descriptor that ends a stream came without the id of the
-	// stream. It is ignored.
-	misuseEndWithoutStream
+	misuseNoStream         = "a request came to an in_flight rule without the id of its stream, so it holds its place for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"
+	misuseNegative         = "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never held: end streams with the descriptor slidegate=end"
+	misuseChargeAtEnd      = "an in_flight rule was charged by a call of apply_on_stream_done, which was ignored: end streams with the descriptor slidegate=end"
+	misuseEndAtRequest     = "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"
+	misuseEndWithoutStream = "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"
 )
-
-// Misuses has the metric label of each Misuse, and what an operator has to do.
-var Misuses = [...]struct{ Name, Advice string }{
-	misuseNoStream:         {"no_stream", "a request came to an in_flight rule without the id of its stream, so it holds its place for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"},
-	misuseNegative:         {"negative_hits", "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never held: end streams with the descriptor slidegate=end"},
-	misuseChargeAtEnd:      {"charge_at_end", "an in_flight rule was charged by a call of apply_on_stream_done, which was ignored: end streams with the descriptor slidegate=end"},
-	misuseEndAtRequest:     {"end_at_request", "the descriptor slidegate=end came without x-rls-end and was ignored: set apply_on_stream_done, and send x-rls-end in initial_metadata"},
-	misuseEndWithoutStream: {"end_without_stream", "the descriptor slidegate=end came without the id of its stream and was ignored: send x-slidegate-stream in initial_metadata of the filter that ends streams"},
-}
-
-// String returns the metric label.
-func (m Misuse) String() string { return Misuses[m].Name }
 
 // An EndResult is what the end of a stream did.
 type EndResult uint8
@@ -103,19 +80,15 @@ var EndResults = [...]string{endReleased: "released", endHeldNothing: "held_noth
 type StreamMeters interface {
 	// Ended counts the end of a stream.
 	Ended(EndResult)
-	// Misused counts a misuse, once for each call.
-	Misused(Misuse)
-	// Waited counts a request that has waited because a limit was full, and whether it was
-	// admitted then.
-	Waited(admitted bool)
+	// Misused counts a call that uses the limits in a way that cannot work.
+	Misused()
 }
 
 // unmeteredStreams is a StreamMeters that counts nothing.
 type unmeteredStreams struct{}
 
 func (unmeteredStreams) Ended(EndResult) {}
-func (unmeteredStreams) Misused(Misuse)  {}
-func (unmeteredStreams) Waited(bool)     {}
+func (unmeteredStreams) Misused()        {}
 
 // An EndlessError says that a request meets a limit of requests in flight, but that the adapter
 // never hears of the ends of streams. Nothing was charged.
@@ -134,8 +107,8 @@ var errNoEnds = errors.New("the store does not count what streams hold")
 type streamState struct {
 	holds   bool            // a check is in flight
 	unnamed window.StreamID // stands for a stream without an id; zero: none yet
-	misused [len(Misuses)]bool
-	endless *Rule // the rule of an EndlessError
+	misuse  string          // the last; empty: none
+	endless *Rule           // the rule of an EndlessError
 }
 
 // ending reports whether the request says that its stream has ended. Such a request charges
@@ -196,10 +169,10 @@ func (c *Call) hold(rule *Rule, check *window.Check, refund bool) (ok bool) {
 		st.endless = rule
 		return false
 	case refund:
-		st.misused[misuseNegative] = true
+		st.misuse = misuseNegative
 		return false
 	case c.req.Ending != "":
-		st.misused[misuseChargeAtEnd] = true
+		st.misuse = misuseChargeAtEnd
 		return false
 	}
 	st.holds = true
@@ -207,7 +180,7 @@ func (c *Call) hold(rule *Rule, check *window.Check, refund bool) (ok bool) {
 		return true
 	}
 	if check.Cost > 0 {
-		st.misused[misuseNoStream] = true
+		st.misuse = misuseNoStream
 	}
 	if st.unnamed == 0 {
 		st.unnamed = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
@@ -217,27 +190,22 @@ func (c *Call) hold(rule *Rule, check *window.Check, refund bool) (ok bool) {
 	return true
 }
 
-// countMisuses counts and logs the misuses of the request.
-func (c *Call) countMisuses() {
+// countMisuse counts and logs the misuse of the request, if there is one.
+func (c *Call) countMisuse() {
 	if c.req.ends() {
 		switch {
 		case c.req.Ending == "":
-			c.stream.misused[misuseEndAtRequest] = true
+			c.stream.misuse = misuseEndAtRequest
 		case c.req.Stream == 0:
-			c.stream.misused[misuseEndWithoutStream] = true
+			c.stream.misuse = misuseEndWithoutStream
 		}
 	}
-	if c.stream.misused == [len(Misuses)]bool{} {
+	if c.stream.misuse == "" {
 		return
 	}
-	for m, yes := range c.stream.misused {
-		if !yes {
-			continue
-		}
-		c.decider.streams().Misused(Misuse(m))
-		if log := c.decider.opts.Log; log != nil {
-			log.Warn(Misuses[m].Advice, zap.String("domain", strings.Clone(c.req.Domain[:min(len(c.req.Domain), maxDomainShown)])))
-		}
+	c.decider.streams().Misused()
+	if log := c.decider.opts.Log; log != nil {
+		log.Warn(c.stream.misuse, zap.String("domain", strings.Clone(c.req.Domain[:min(len(c.req.Domain), maxDomainShown)])))
 	}
 }
 

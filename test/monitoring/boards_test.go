@@ -97,8 +97,7 @@ var rules = board{
 		}},
 		{title: "Requests in flight", height: 8, panels: []panel{
 			{title: "Ends of requests", about: "Ends that Envoy reported, by result. held_nothing: the request was denied, or had no limit in flight.", unit: "reqps", queries: []query{{`sum by (result) (rate(slidegate_stream_ends_total{@}[r]))`, "{{result}}"}}},
-			{title: "Waits for room", about: "Requests that waited up to 5 ms because an in_flight limit was full, by result.", unit: "reqps", queries: []query{{`sum by (result) (rate(slidegate_in_flight_waits_total{@}[r]))`, "{{result}}"}}},
-			{title: "Misuses", about: "Calls that used in_flight rules in a way that cannot work, by problem. docs/in-flight.md says what to change.", unit: "reqps", warn: .001, queries: []query{{`sum by (problem) (rate(slidegate_in_flight_misuses_total{@}[r]))`, "{{problem}}"}}},
+			{title: "Misuses", about: "Calls that used in_flight rules in a way that cannot work. docs/in-flight.md says what to change.", unit: "reqps", warn: .001, queries: []query{{`sum(rate(slidegate_in_flight_misuses_total{@}[r]))`, "misuses"}}},
 		}},
 		{title: "Rules that only observe", height: 8, panels: []panel{
 			{title: "Shadow decisions", about: "What rules in shadow mode would have decided.", unit: "reqps", width: 12, stacked: true, queries: []query{{orNone(`sum by (rule, outcome) (rate(slidegate_shadow_decisions_total{`+chosen+`}[r]))`, "rule"), "{{rule}} {{outcome}}"}}},
@@ -138,9 +137,8 @@ var store = board{
 			}},
 			{title: "Eviction", about: "1 while the server's maxmemory-policy is not noeviction: it may delete logs, which resets limits.", unit: "short", warn: 1, queries: []query{{orNone(`max by (node) (slidegate_store_node_evicts{@})`, "node"), "{{node}}"}}},
 			{title: "Calls in one command", about: "Average number of store calls sent together. Near 64, Redis or the network is the bottleneck.", unit: "short", warn: 48, queries: []query{{orNone(`sum(rate(slidegate_store_batch_calls_sum{@}[r])) / (sum(rate(slidegate_store_batch_calls_count{@}[r])) > 0)`, ""), "calls"}}},
-			{title: "Waiting and in flight", about: "Calls that wait to be sent, and commands without an answer yet.", unit: "short", queries: []query{
+			{title: "Waiting", about: "Calls that wait to be sent.", unit: "short", queries: []query{
 				{orNone(`sum by (node) (slidegate_store_node_queued{@})`, "node"), "waiting {{node}}"},
-				{orNone(`sum by (node) (slidegate_store_node_in_flight{@})`, "node"), "in flight {{node}}"},
 			}},
 			{title: "Foreign values and hits not taken back", about: "Values under Slidegate's keys that were not a log, and hits on a Cluster that could not be taken back.", unit: "ops", warn: .001, width: 12, queries: []query{
 				{`sum(rate(slidegate_store_foreign_values_total{@}[r]))`, "foreign values"},
@@ -154,11 +152,6 @@ var store = board{
 		{title: "What an instance decides by itself", height: 8, panels: []panel{
 			{title: "Decided without Redis", about: "Denials from memory.", unit: "ops", queries: []query{
 				{orNone(`sum(rate(slidegate_local_denials_total{@}[r]))`, ""), "denials from memory"},
-			}},
-			{title: "Ends that Redis has not heard of", about: "Ends of requests in flight that wait for Redis, and how many Redis heard of later or never. What a lost one holds counts until its hold expires.", unit: "short", warn: 1, queries: []query{
-				{orNone(`sum(slidegate_stream_ends_waiting{@})`, ""), "waiting"},
-				{orNone(`sum(increase(slidegate_stream_ends_delivered_total{@}[r]))`, ""), "heard of later"},
-				{orNone(`sum(increase(slidegate_stream_ends_lost_total{@}[r]))`, ""), "lost"},
 			}},
 		}},
 		{title: "The memory store", height: 8, panels: []panel{
