@@ -9,7 +9,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// TestRetryJitter: whoever must wait is asked for the wait and up to the rule's share of it more,
+// TestRetryJitter: a caller that must wait is asked for the wait and up to the rule's share of it more,
 // each caller for another one and always for the same; others get the wait.
 func TestRetryJitter(t *testing.T) {
 	const wait = 1000 * time.Second
