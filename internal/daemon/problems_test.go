@@ -63,12 +63,6 @@ func TestStateNamesProblems(t *testing.T) {
 			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "api_key", Value: fmt.Sprint("k-", n)}},
 		}}}) // with a fault it may fail
 	}
-	do := func(args ...string) {
-		t.Helper()
-		if _, err := server.Do(args...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, f := range []fault{
 		{
 			"Redis is stopped", []string{"redis-is-slow-or-away", "when-it-is-away"}, "The store does not decide: no node of the store decides", server.Stop, server.Start,
@@ -78,16 +72,6 @@ func TestStateNamesProblems(t *testing.T) {
 			[]string{"settings-of-redis-that-matter"},
 			"The server " + server.Addr() + " has the maxmemory-policy allkeys-lru",
 			func() { set(t, "allkeys-lru", server) }, func() { set(t, "noeviction", server) },
-		},
-		{
-			"the user may not subscribe",
-			[]string{"log-messages"},
-			"This instance does not hear of refunds and resets",
-			func() {
-				do("ACL", "SETUSER", "default", "resetchannels")
-				do("CLIENT", "KILL", "TYPE", "pubsub")
-			},
-			func() { do("ACL", "SETUSER", "default", "allchannels") },
 		},
 		{
 			"the rules are broken",

@@ -36,7 +36,6 @@ type redisStore struct {
 
 	missing error           // why Redis did not answer at the start; nil if it answered
 	reached atomic.Bool     // a server has answered since the start
-	isDeaf  atomic.Bool     // the last report of deaf was an error
 	refused atomic.Bool     // the server refused the last heartbeat
 	silent  atomic.Bool     // no server has answered the last ping
 	pings   bool            // http.unhealthy has store
@@ -53,7 +52,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	metrics.Local(registry, r.localStats)
 	s := &store{
 		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states,
-		measure: r.measure, leases: r.leases, deaf: r.anyDeaf,
+		measure: r.measure, leases: r.leases,
 		close: func() error {
 			if err := r.Close(); err != nil {
 				return fmt.Errorf("closing the store: %w", err)
@@ -67,7 +66,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			own = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
 		}
 		metrics.Store(own, one.Stats)
-		s.parts = append(s.parts, one.reach, one.Hear, one.count)
+		s.parts = append(s.parts, one.reach, one.count)
 	}
 	if r.Scopes != nil {
 		s.holds = func(in []window.Scope) {
@@ -141,7 +140,7 @@ func (r *redisStore) options(s settings.Store, log, sampledLog *zap.Logger, answ
 			r.Connected()
 		},
 		Store: redisstore.Options{
-			Changed: r.changed, Deaf: r.deaf, Answered: answered, Policy: r.policy,
+			Changed: r.changed, Answered: answered, Policy: r.policy,
 			Foreign: func(win time.Duration) {
 				r.metrics.ForeignValue()
 				r.log.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under "+r.section+".key_prefix",
@@ -182,19 +181,6 @@ func (r *redisStore) changed(c redisstore.Change) {
 		return
 	}
 	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
-}
-
-// deaf logs once when this instance stops receiving refunds of other instances, and once when
-// it receives them again.
-func (r *redisStore) deaf(err error) {
-	switch {
-	case err == nil:
-		if r.isDeaf.CompareAndSwap(true, false) {
-			r.log.Info("this instance receives refunds of other instances again")
-		}
-	case r.isDeaf.CompareAndSwap(false, true):
-		r.log.Warn("this instance does not receive refunds of other instances, so it remembers denials for seconds only; check that Redis runs and that its user may subscribe to the channel", zap.Error(err))
-	}
 }
 
 // count counts the instances that share the logs, until ctx ends. It logs once when the server refuses
@@ -306,7 +292,7 @@ func (r *redisStore) answers(ctx context.Context) bool {
 }
 
 // redisKeeper is the keeper of the logs of all scopes in Redis. What this instance knows of a removed log
-// goes with it, also if the instance hears no messages.
+// goes with it.
 type redisKeeper struct{ *redisStore }
 
 // Read implements window.Keeper.
@@ -344,11 +330,6 @@ func (r *redisStore) states() storeState {
 		state.Further = append(state.Further, further)
 	}
 	return state
-}
-
-// anyDeaf reports whether messages of other instances do not arrive, in any scope.
-func (r *redisStore) anyDeaf() bool {
-	return slices.ContainsFunc(r.all(), func(one *redisStore) bool { return one.isDeaf.Load() })
 }
 
 // state returns the last known state of the servers of this scope. It does not call them.

@@ -252,7 +252,6 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 	for _, n := range s.Store.Servers {
 		add(n.Evicts != "", levelWarning, "operate.md#settings-of-redis-that-matter", "The server %s has the maxmemory-policy %s: when its memory is full, it evicts logs, and their limits begin anew. Set noeviction.", n.Address, n.Evicts)
 	}
-	add(p.store.deaf != nil && p.store.deaf(), levelWarning, "operate.md#log-messages", "This instance does not hear of refunds and resets of other instances, so it remembers denials for seconds only. Its Redis user may not subscribe, or Redis is away.")
 	add(p.settings.Rules.ShadowMode, levelWarning, "operate.md#requests-pass-that-should-be-denied", "rules.shadow_mode is on: every rule only observes, and no request is denied.")
 	add(p.store.memory != nil && s.Store.Bytes > 0 && p.settings.Store.Memory.MaxBytes > 0 && float64(s.Store.Bytes) > 0.9*float64(p.settings.Store.Memory.MaxBytes),
 		levelWarning, "operate.md#when-the-memory-store-is-full", "The memory store is nearly full. Raise store.memory.max_bytes.")

@@ -38,10 +38,8 @@ type store struct {
 	parts     []part // run until the process stops
 	// memory returns what the memory store holds. Nil: another store.
 	memory func() memstore.Stats
-	// leases returns what became of reserved hits, and deaf reports that messages of other
-	// instances do not arrive. Nil with the memory store.
+	// leases returns what became of reserved hits. Nil with the memory store.
 	leases func() insight.Leases
-	deaf   func() bool
 	// measure adds what is known of connections and memory. Nil with the memory store.
 	measure func(*stats.Stats)
 	close   func() error

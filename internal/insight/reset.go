@@ -1,6 +1,7 @@
 package insight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,19 +185,13 @@ func (i *Insight) remove(ctx context.Context, limits []policy.AccountLimit) (rem
 	}
 	slices.SortStableFunc(ids, func(a, b window.LogID) int { return strings.Compare(window.HashTag(a.Key), window.HashTag(b.Key)) })
 	var cause error
-	untold := false
 	for begin := 0; begin < len(ids); {
 		end := begin + 1
 		for end < len(ids) && (end < begin+removeAtOnce || window.HashTag(ids[end].Key) == window.HashTag(ids[end-1].Key)) {
 			end++
 		}
 		readings, err := i.opts.Keeper.Remove(ctx, ids[begin:end])
-		switch {
-		case errors.Is(err, window.ErrNotTold):
-			untold = true
-		case err != nil && cause == nil:
-			cause = err
-		}
+		cause = cmp.Or(cause, err)
 		for n := range readings {
 			removed[readings[n].ID] = &readings[n]
 		}
@@ -204,9 +199,6 @@ func (i *Insight) remove(ctx context.Context, limits []policy.AccountLimit) (rem
 	}
 	if left := len(ids) - len(removed); cause != nil {
 		problem = fmt.Sprintf("%d of %d logs may not be removed: the %s store failed (%s); reset again once it answers", left, len(ids), i.opts.Store, causeOf(cause))
-	}
-	if untold {
-		problem = join(problem, "other instances were not told, and may deny from memory for some seconds: allow the Redis user to publish")
 	}
 	return removed, join(problem, i.removeLocal(ctx, ids, removed))
 }

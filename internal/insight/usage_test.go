@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -568,10 +567,6 @@ func TestResetInPart(t *testing.T) {
 	}
 	if got := a.Audit()[0].Problem; got != r.Problem {
 		t.Errorf("the audit has the problem %q", got)
-	}
-	broken.remove, broken.most = fmt.Errorf("no: %w", window.ErrNotTold), math.MaxInt
-	if r, err = a.Reset(t.Context(), ResetRequest{Subject: "acme", Reason: "r"}); err != nil || r.Logs != 1 || !strings.Contains(r.Problem, "not told") {
-		t.Errorf("Reset = %+v, %v", r, err)
 	}
 }
 

@@ -3,24 +3,21 @@
 // # Denials
 //
 // A log records only what was allowed. So a denial stays true until its
-// [window.Decision.RetryAfter] has passed, whatever other processes do. [Store] remembers
-// the last answer of the shared store for each log. It denies a group from memory if it
-// knows the wait of every check without room.
+// [window.Decision.RetryAfter] has passed, unless hits are given back or the log is removed. [Store]
+// remembers the last answer of the shared store for each log, for up to [Options.MaxAge]. It denies a
+// group from memory if it knows the wait of every check without room. So a refund or a reset by another
+// process, and a shared store that has lost its logs, count here within MaxAge.
 //
-// A denial ends early, and Store asks the shared store again, in these cases:
+// A denial ends earlier, and Store asks the shared store again, in these cases:
 //
-//   - Cost was given back by a refund in [Store.Take], or by another process, which calls
-//     for [Store.Forget].
-//   - The log was removed from the shared store, which calls for [Store.Reset].
-//   - The shared store may have lost its logs, which calls for [Store.ForgetAll].
+//   - Cost was given back by a refund in [Store.Take].
+//   - This process has removed the log from the shared store, and calls [Store.Reset].
 //   - The limit is larger than the one that denied, as after a change of tier, or the
 //     precision differs.
-//   - The denial is older than [Options.MaxAge].
 //
 // Store does not remember a denial that is marked [window.Decision.Unsettled], nor the
 // answer of a call during which cost was given back. If the call of a refund fails, Store
-// forgets the log at once. If the shared store still records the refund afterwards, Store
-// may remember a denial for up to MaxAge, unless Forget is called.
+// forgets the log at once.
 //
 // # Waiting
 //
@@ -102,9 +99,10 @@
 // charge is recorded at its end, and expires up to one lease too late. If the answer to a
 // reservation is lost, its hits count until they expire.
 //
-// If an operator removes a log, its reservations are gone with it. [Store.Reset] ends the
-// lease. Its rest is not spent, and not given back, because the new log may have hits of
-// another process at the same instant. A reservation that is under way becomes no lease.
+// If an operator removes a log, its reservations are gone with it. [Store.Reset] ends the lease in
+// the process that has removed it. Its rest is not spent, and not given back, because the new log may
+// have hits of another process at the same instant. A reservation that is under way becomes no lease.
+// Other processes spend their leases of the log, so after a reset up to these hits more may be admitted.
 //
 // A refund takes back the newest hits. A refund by another process may take back hits that
 // are reserved here, instead of older hits that expire sooner. Then, for one window, up to

@@ -47,3 +47,26 @@ func Leases(s *Store) (ends, byLog int) {
 	}
 	return len(s.leases.ends), byLog
 }
+
+// Forget removes what s remembers of a log, and ends its lease, as a refund by this process does.
+func (s *Store) Forget(id window.LogID) {
+	s.memory.forget(id.Key)
+	if s.leases == nil {
+		return
+	}
+	if a, ok := s.leases.accounts.GetIfPresent(id); ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		s.leases.end(a)
+	}
+}
+
+// ForgetAll is Forget for all logs.
+func (s *Store) ForgetAll() {
+	for i := range s.memory.generations {
+		s.memory.generations[i].Add(1)
+	}
+	if s.leases != nil {
+		s.leases.endAll()
+	}
+}

@@ -378,15 +378,6 @@ func (ls *leases) endNow(ctx context.Context, id window.LogID) {
 	}
 }
 
-// endSoon ends the lease of a log. The goroutine gives the rest back.
-func (ls *leases) endSoon(id window.LogID) {
-	if a, ok := ls.accounts.GetIfPresent(id); ok {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		ls.end(a)
-	}
-}
-
 // drop ends the lease of a log that was removed from the shared store. The reservation is
 // gone with the log. Its rest is not given back, because the new log may have hits of others
 // at the same instant. A reservation that is under way becomes no lease.
@@ -422,20 +413,12 @@ func (l *lease) gone() bool {
 	return l.account.resets != l.resets
 }
 
-// endAll ends all leases of some logs.
-func (ls *leases) endAll(of func(window.LogID) bool) {
+// endAll ends all leases.
+func (ls *leases) endAll() {
 	ls.mu.Lock()
-	var all, others ends
-	for _, l := range ls.ends {
-		if of(l.log) {
-			all = append(all, l)
-			delete(ls.byLog, l.log)
-		} else {
-			others = append(others, l)
-		}
-	}
-	heap.Init(&others)
-	ls.ends = others
+	all := ls.ends
+	ls.ends = nil
+	clear(ls.byLog)
 	ls.mu.Unlock()
 	for _, l := range all {
 		ls.endOf(l)
@@ -545,7 +528,7 @@ func (ls *leases) give(ctx context.Context, s surplus) {
 func (ls *leases) close() {
 	close(ls.done)
 	ls.wg.Wait()
-	ls.endAll(func(window.LogID) bool { return true })
+	ls.endAll()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, s := range ls.takePending() {

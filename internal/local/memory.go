@@ -111,13 +111,6 @@ func (m *memory) generation(key string) *atomic.Uint64 {
 // removes nothing: an invalid record has an old generation.
 func (m *memory) forget(key string) { m.generation(key).Add(1) }
 
-// forgetAll is forget for all keys.
-func (m *memory) forgetAll() {
-	for i := range m.generations {
-		m.generations[i].Add(1)
-	}
-}
-
 // recall fills group with the records of the checks, and reports whether they deny the
 // group.
 func (m *memory) recall(checks []window.Check, group []recalled, now time.Duration) (denied bool) {

@@ -1,7 +1,6 @@
 package local_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,101 +14,68 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// An instance is a process that hears of resets by others, with a clock of its own.
-type instance struct {
-	*local.Store
-	redis  *redisstore.Store
-	now    atomic.Int64
-	marked chan struct{} // has a value for each message about the log "marker"
-}
-
-const channel = "p:refunds"
-
-// newInstance returns an instance on the Redis of client. It hears already.
-func newInstance(t *testing.T, client *redis.Client) *instance {
-	t.Helper()
-	p := &instance{marked: make(chan struct{}, 10)}
-	p.redis = redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: 5 * time.Second, Refunds: channel})
-	var err error
-	p.Store, err = local.New(p.redis, local.Options{Clock: func() time.Duration { return time.Duration(p.now.Load()) }, Reserver: p.redis})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	listens, ended := make(chan struct{}, 10), make(chan error, 1)
-	go func() {
-		ended <- p.redis.Watch(ctx, redisstore.Heard{
-			Refunded: func(id window.LogID) {
-				p.Forget(id)
-				if id.Key == "marker" {
-					p.marked <- struct{}{}
-				}
-			},
-			Removed: p.Reset,
-			Missed:  func() { p.ForgetAll(); listens <- struct{}{} },
-		})
-	}()
-	<-listens
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
-}
-
-// TestResetIsHeardByAll resets a log in one of two instances that remember a denial. Both
-// ask Redis again at once. After a DEL by hand they deny for ten seconds more.
-func TestResetIsHeardByAll(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: servers.Redis(t), ContextTimeoutEnabled: true, MaxRetries: -1})
+// TestResetCountsWithinASecond: three instances remember a denial on one Redis. After a reset by one of
+// them, a refund by another store, a DEL by hand and a FLUSHALL, every one of them allows a request
+// within a second.
+func TestResetCountsWithinASecond(t *testing.T) {
+	server := servers.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
-	a, b := newInstance(t, client), newInstance(t, client)
-	c := ask("{id.acme}:r", 1, 1)
+	var now atomic.Int64 // the clock of the instances
+	var instances []*local.Store
+	var shared *redisstore.Store
+	for range 3 {
+		shared = redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: 5 * time.Second})
+		p, err := local.New(shared, local.Options{Clock: func() time.Duration { return time.Duration(now.Load()) }, Reserver: shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		instances = append(instances, p)
+	}
+	c := ask("{id.acme}:r", uint64(len(instances)), 3)
 	c.Limit.Window = time.Hour
-	full := func() {
-		t.Helper()
-		take(t, a, c)
-		for _, p := range []*instance{a, b} {
-			p.now.Add(int64(time.Second)) // an allowed answer denies for less
-			take(t, p, c)
+	for name, empty := range map[string]func() error{
+		"a reset": func() error {
+			_, err := shared.Remove(t.Context(), []window.LogID{c.Log()})
+			instances[2].Reset(c.Log())
+			return err
+		},
+		"a refund": func() error {
+			_, err := shared.Take(t.Context(), window.MayWait, one(in(window.Refund, c)), make([]window.Decision, 1))
+			return err
+		},
+		"DEL":      func() error { return client.Del(t.Context(), redisstore.KeyName("p:", c.Log())).Err() },
+		"FLUSHALL": func() error { _, err := server.Do("FLUSHALL"); return err },
+	} {
+		now.Add(int64(time.Hour))
+		single := c
+		single.Cost = 1
+		take(t, instances[0], c)
+		now.Add(int64(time.Second)) // an allowed answer denies for less
+		for i, p := range instances {
+			take(t, p, single)
 			before := p.Stats().Denials
-			if got := take(t, p, c); got[0].Allowed || p.Stats().Denials != before+1 {
-				t.Fatalf("got %+v, want a denial from memory", got)
+			if got := take(t, p, single); got[0].Allowed || p.Stats().Denials != before+1 {
+				t.Fatalf("%s: instance %d: got %+v, want a denial from memory", name, i, got)
 			}
 		}
-	}
-	full()
-	if got, err := a.redis.Remove(t.Context(), []window.LogID{c.Log()}); err != nil || got[0].Contents.Used() != 1 {
-		t.Fatalf("Remove: got %+v, %v", got, err)
-	}
-	// Messages arrive in order. So an instance that has heard this one has heard of the reset.
-	if err := client.Publish(t.Context(), channel, "p:marker:1000000").Err(); err != nil {
-		t.Fatal(err)
-	}
-	<-a.marked
-	<-b.marked
-	for i, p := range []*instance{b, a} {
-		got := take(t, p, c)
-		if want := i == 0; got[0].Allowed != want {
-			t.Errorf("instance %d after the reset: got %+v, want the decision of Redis, allowed %t", i, got, want)
+		if err := empty(); err != nil {
+			t.Fatal(name, err)
 		}
-	}
-
-	full()
-	if err := client.Del(t.Context(), redisstore.KeyName("p:", c.Log())).Err(); err != nil {
-		t.Fatal(err)
-	}
-	b.now.Add(int64(local.DefaultMaxAge - time.Millisecond))
-	if got := take(t, b, c); got[0].Allowed {
-		t.Errorf("without a message: got %+v, want a denial from memory for %v", got, local.DefaultMaxAge)
-	}
-	b.now.Add(int64(time.Millisecond))
-	if got := take(t, b, c); !got[0].Allowed {
-		t.Errorf("without a message, after %v: got %+v, want it allowed", local.DefaultMaxAge, got)
+		now.Add(int64(time.Second - time.Millisecond))
+		if got := take(t, instances[0], single); got[0].Allowed {
+			t.Errorf("%s: instance 0 asks Redis before a second has passed: %+v", name, got)
+		}
+		now.Add(int64(time.Millisecond))
+		for i, p := range instances {
+			if got := take(t, p, single); !got[0].Allowed {
+				t.Errorf("%s: instance %d: a second later, got %+v, want it allowed", name, i, got)
+			}
+		}
+		if _, err := shared.Remove(t.Context(), []window.LogID{c.Log()}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ const (
 	// DefaultKeys is the number of logs whose answers a Store remembers.
 	DefaultKeys = 100_000
 	// DefaultMaxAge is the age up to which a Store believes an answer.
-	DefaultMaxAge = 10 * time.Second
+	DefaultMaxAge = time.Second
 )
 
 // Options change what a [Store] does. The zero value is usable.
@@ -128,48 +128,15 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Forget removes what Store remembers of a log, and ends its lease. Call it when another
-// process has given cost back to the log. Store does not remember the
-// answers of calls that are under way either.
-func (s *Store) Forget(id window.LogID) {
-	if s.memory != nil {
-		s.memory.forget(id.Key)
-	}
-	if s.leases != nil {
-		s.leases.endSoon(id)
-	}
-}
-
-// Reset is Forget for a log that was removed from the shared store. The reservation of its
-// lease is gone with the log. So Store neither spends the rest of the lease nor gives it back.
+// Reset removes what Store remembers of a log that was removed from the shared store. The
+// reservation of its lease is gone with the log. So Store neither spends the rest of the lease nor
+// gives it back. It does not remember the answers of calls that are under way either.
 func (s *Store) Reset(id window.LogID) {
 	if s.memory != nil {
 		s.memory.forget(id.Key)
 	}
 	if s.leases != nil {
 		s.leases.drop(id)
-	}
-}
-
-// ForgetAll is Forget for all logs. Call it when the shared store may have lost its logs,
-// or when refunds by other processes may have gone unnoticed.
-func (s *Store) ForgetAll() {
-	if s.memory != nil {
-		s.memory.forgetAll()
-	}
-	if s.leases != nil {
-		s.leases.endAll(func(window.LogID) bool { return true })
-	}
-}
-
-// ForgetScope is ForgetAll for the logs of one scope. Store asks the shared store once more for
-// those of the others, and their leases go on.
-func (s *Store) ForgetScope(scope window.Scope) {
-	if s.memory != nil {
-		s.memory.forgetAll()
-	}
-	if s.leases != nil {
-		s.leases.endAll(func(id window.LogID) bool { return id.Scope == scope })
 	}
 }
 

@@ -1,7 +1,6 @@
 package redisclient
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -115,21 +114,12 @@ func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, 
 		return nil, err
 	}
 	st := &Stores{Client: client, Scope: scope}
-	to, changed := o.Store, o.Store.Changed
+	to := o.Store
 	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
 	to.Failures, to.ProbeInterval, to.MaxWaiting = at.Breaker.Failures, at.Breaker.ProbeInterval, at.MaxWaiting
 	to.MaxLogSlots = at.MaxLogSlots
 	if scope != window.Region {
 		to.Calls = farCalls
-	}
-	to.Refunds = to.Prefix + redisstore.RefundsChannel
-	to.Changed = func(c redisstore.Change) {
-		if !c.Open && !c.Refuses && st.Local != nil {
-			st.Local.ForgetScope(scope) // the server may have lost the logs behind the remembered denials
-		}
-		if changed != nil {
-			changed(c)
-		}
 	}
 	st.Store = redisstore.New(client, to)
 	return st, nil
@@ -155,22 +145,6 @@ func (s *Stores) Close() error {
 		err = errors.Join(err, one.close())
 	}
 	return err
-}
-
-// Hear forgets remembered denials when another process refunds or removes their logs in the scope,
-// until ctx ends.
-func (s *Stores) Hear(ctx context.Context) error {
-	return s.Watch(ctx, redisstore.Heard{
-		Refunded: func(id window.LogID) {
-			id.Scope = s.Scope
-			s.Local.Forget(id)
-		},
-		Removed: func(id window.LogID) {
-			id.Scope = s.Scope
-			s.Reset(id)
-		},
-		Missed: func() { s.Local.ForgetScope(s.Scope) },
-	})
 }
 
 // Reset forgets what this process knows of a log that was removed from Redis.

@@ -23,13 +23,11 @@ type Keeper interface {
 	List(ctx context.Context, m Match, cursor string) (ids []LogID, next string, err error)
 	// Remove removes logs and returns what was in them, in the order of ids. It removes
 	// the logs with one hash tag at once, up to [MaxChecks] of them: no request is decided
-	// between them. A log that is named twice is empty the second time. Remove tells every
-	// process that shares the store to forget what it remembers of the logs, also of
-	// logs that are not there. What streams hold in a removed log of [InFlight] does not count
+	// between them. A log that is named twice is empty the second time. Other processes may deny
+	// from memory for a second more. What streams hold in a removed log of [InFlight] does not count
 	// any more, although they may go on: an end of theirs changes nothing there. If some logs cannot be removed, Remove returns the removed
-	// ones with an error. If all are removed but the other processes cannot be told, the
-	// error wraps [ErrNotTold]. After any other error, a log that was not returned may have
-	// been removed too.
+	// ones with an error. After an error, a log that was not returned may have been
+	// removed too.
 	Remove(ctx context.Context, ids []LogID) ([]Reading, error)
 }
 
@@ -37,15 +35,9 @@ type Keeper interface {
 // does nothing else meanwhile.
 const MaxRead = 1 << 20
 
-var (
-	// ErrCursor is wrapped by the error of [Keeper.List] for a cursor that is not one of
-	// the store's, or that the store cannot continue from any more. Begin a new list.
-	ErrCursor = errors.New("window: the list cannot continue from this cursor; begin a new list")
-	// ErrNotTold is wrapped by the error of [Keeper.Remove] if the logs are removed, but the
-	// other processes were not told. Until they ask the store again, they may deny from
-	// memory.
-	ErrNotTold = errors.New("window: the logs are removed, but other instances were not told and may deny from memory for some seconds")
-)
+// ErrCursor is wrapped by the error of [Keeper.List] for a cursor that is not one of
+// the store's, or that the store cannot continue from any more. Begin a new list.
+var ErrCursor = errors.New("window: the list cannot continue from this cursor; begin a new list")
 
 // A Match chooses logs by their keys. The zero value matches every log.
 type Match struct {

@@ -58,7 +58,7 @@ type Store struct {
 	stores  *redisclient.Stores
 	scopes  []string
 	stop    context.CancelFunc
-	watched sync.WaitGroup
+	counted sync.WaitGroup
 	closing sync.Once
 	closed  error // of Close
 }
@@ -90,11 +90,7 @@ func Open(o Options) (*Store, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	for _, one := range stores.All() {
-		r.watched.Go(func() {
-			// Without the channel, denials are remembered for seconds only. Nothing else depends on it.
-			_ = one.Hear(ctx)
-		})
-		r.watched.Go(func() { _ = one.Count(ctx, func(int, int, error) {}) }) // returns nil
+		r.counted.Go(func() { _ = one.Count(ctx, func(int, int, error) {}) }) // returns nil
 	}
 	return r, nil
 }
@@ -186,7 +182,7 @@ func (r *Store) Ping(ctx context.Context) error {
 func (r *Store) Close() error {
 	r.closing.Do(func() {
 		r.stop()
-		r.watched.Wait()
+		r.counted.Wait()
 		r.closed = r.stores.Close()
 	})
 	return r.closed

@@ -318,7 +318,7 @@ func TestRestores(t *testing.T) {
 
 			refund := check(5)
 			refund.Mode = window.Refund
-			keys, argv := arguments([]request{{asks: []ask{{Check: refund, flags: modeRestores}}}}, "")
+			keys, argv := arguments([]request{{asks: []ask{{Check: refund, flags: modeRestores}}}})
 			packed := []byte(argv[0])
 			if tt.policy != window.TokenBucket {
 				putRestores(packed[instantBytes:], p.held.Instant)

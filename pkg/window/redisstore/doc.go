@@ -158,7 +158,6 @@
 // # Reservations
 //
 // [Store.Reserve] charges ahead of time, and [Store.Return] gives back what was not used.
-// [Store.Watch] reports refunds and removals by all processes.
 //
 // # Seeing and removing logs
 //
@@ -167,14 +166,9 @@
 // They are for people, not for requests: a round trip may take a second, and failures do not
 // open a breaker. A removal has a deadline, as a request has, and is never sent again.
 //
-// The script publishes each removed key on [Options.Refunds]: first with a mark that says it
-// was removed, then alone, as after a refund. A process that knows the mark drops what it has
-// reserved in the log. A process of an older version takes it for a refund. If the user may
-// not publish, the logs are removed, and the error wraps [window.ErrNotTold].
-//
-// A call that reaches the server just after the removal decides with the new log, and a lease
-// of another process is spent until its message arrives. A charge that is being taken back or
-// settled at that moment may still change the new log, by the cost of that request.
+// No other process hears of a removal: what one has reserved in the log, it may still spend or give
+// back. A charge that is being taken back at that moment may still change the new log, by the cost
+// of that request.
 //
 // # The client
 //

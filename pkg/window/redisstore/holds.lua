@@ -6,7 +6,7 @@
 -- each hold (stream, end in milliseconds, cost), in the order of their ends. A cost of 0 says
 -- that the stream has ended. A log without holds is removed.
 --
--- What is known of a stream is a value of its own, if ARGV[4] of take.lua has the beginning of
+-- What is known of a stream is a value of its own, if ARGV[3] of take.lua has the beginning of
 -- its name: '>BI7' (kind 166, or 167 after the end of the stream; until when, in milliseconds)
 -- and '>I4c0' for the name of each log in which the stream may hold something.
 --
@@ -251,9 +251,9 @@ function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key
     return nil
   end
   local new = ahead == 4294967295
-  if ARGV[4] and ARGV[4] ~= '' then
+  if ARGV[3] then
     local high = math.floor(step / 2 ^ 24)
-    s.known = holds.stream(string.format('%s%06x%06x%04x}:s', ARGV[4], high, step % 2 ^ 24, most % 65536))
+    s.known = holds.stream(string.format('%s%06x%06x%04x}:s', ARGV[3], high, step % 2 ^ 24, most % 65536))
     new = not has(s.known, key)
   end
   s.ends = math.ceil((s.now + window) / 1000)

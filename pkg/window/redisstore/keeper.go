@@ -28,10 +28,6 @@ const (
 	keeperTimeout = time.Second
 	// maxKept is how many logs one round trip to a server reads or removes at most.
 	maxKept = maxShared
-	// resetMark ends the message that a log was removed. A refund's message is the key alone,
-	// which ends in a digit. Versions that do not know the mark do not take it for a key.
-	resetMark = " reset"
-
 	// One call of List makes up to listCalls calls of SCAN, each of which looks at listCount
 	// keys. It ends earlier if it has found listIDs ids, or after listTime.
 	listCalls = 16
@@ -49,11 +45,10 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading,
 	return s.keepAll(ctx, ids, false)
 }
 
-// Remove implements [window.Keeper]. It also removes a value that is not a log. It publishes
-// on [Options.Refunds], if that is set: see [Store.Watch]. While a slot of a cluster moves,
+// Remove implements [window.Keeper]. It also removes a value that is not a log. While a slot of a cluster moves,
 // its logs are removed one after the other. A call that reaches the server after its deadline
-// removes nothing. Remove does not try again what may have run. All errors but
-// [window.ErrNotTold] have a [Class].
+// removes nothing. Remove does not try again what may have run. All errors
+// have a [Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
 func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
@@ -70,7 +65,6 @@ type keeping struct {
 	mu       sync.Mutex
 	readings []window.Reading
 	done     []bool
-	untold   int64
 	err      error // the first
 }
 
@@ -103,9 +97,6 @@ func (s *Store) keepAll(ctx context.Context, ids []window.LogID, remove bool) ([
 		if k.done[i] {
 			those = append(those, k.readings[i])
 		}
-	}
-	if k.err == nil && k.untold > 0 {
-		return those, fmt.Errorf("redisstore: the user may not publish on the channel %q: %w", s.opts.Refunds, window.ErrNotTold)
 	}
 	return those, k.err
 }
@@ -243,7 +234,7 @@ func (k *keeping) command(ctx context.Context, n *node, l lot, text bool) *once 
 		deadline = n.clock.deadline(at(d))
 		verb = "remove"
 	}
-	return newOnce(ctx, append(args, string(appendInstant(nil, deadline)), window.MaxRead, verb, s.opts.Refunds))
+	return newOnce(ctx, append(args, string(appendInstant(nil, deadline)), window.MaxRead, verb))
 }
 
 // take takes the answer to a lot. If follow is true, it asks again where nothing has run: if
@@ -265,7 +256,7 @@ func (k *keeping) take(ctx context.Context, n *node, l lot, cmd *once, begun int
 		k.fail(kept(ctx, err))
 		return
 	}
-	clock, untold, logs, err := parseKept(cmd.Val(), len(l))
+	clock, logs, err := parseKept(cmd.Val(), len(l))
 	if err != nil {
 		k.fail(&Error{Class: ClassReply, Err: err})
 		return
@@ -286,7 +277,6 @@ func (k *keeping) take(ctx context.Context, n *node, l lot, cmd *once, begun int
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.untold += untold
 	for j, i := range l {
 		k.done[i] = true
 		k.readings[i] = window.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
@@ -295,29 +285,26 @@ func (k *keeping) take(ctx context.Context, n *node, l lot, cmd *once, begun int
 
 // parseKept parses the reply of keeper.lua to a call with so many keys. logs is nil if the
 // call was late.
-func parseKept(reply any, keys int) (clock, untold int64, logs []string, err error) {
+func parseKept(reply any, keys int) (clock int64, logs []string, err error) {
 	parts, ok := reply.([]any)
-	if !ok || len(parts) != 1 && len(parts) != 2+keys {
-		return 0, 0, nil, fmt.Errorf("reply is %T of %d parts, want %d", reply, len(parts), 2+keys)
+	if !ok || len(parts) != 1 && len(parts) != 1+keys {
+		return 0, nil, fmt.Errorf("reply is %T of %d parts, want %d", reply, len(parts), 1+keys)
 	}
 	told, ok := parts[0].(string)
 	if !ok || len(told) != instantBytes || bigEndian(told) > maxMicros {
-		return 0, 0, nil, errors.New("reply has no clock")
+		return 0, nil, errors.New("reply has no clock")
 	}
 	clock = int64(bigEndian(told))
 	if len(parts) == 1 {
-		return clock, 0, nil, nil
-	}
-	if untold, ok = parts[1].(int64); !ok {
-		return 0, 0, nil, fmt.Errorf("reply has a %T, want the number of messages", parts[1])
+		return clock, nil, nil
 	}
 	logs = make([]string, keys)
-	for i, p := range parts[2:] {
+	for i, p := range parts[1:] {
 		if logs[i], ok = p.(string); !ok {
-			return 0, 0, nil, fmt.Errorf("reply has a %T, want the bytes of a log", p)
+			return 0, nil, fmt.Errorf("reply has a %T, want the bytes of a log", p)
 		}
 	}
-	return clock, untold, logs, nil
+	return clock, logs, nil
 }
 
 // List implements [window.Keeper] by SCAN, on one server after the other. A call looks at up
@@ -553,3 +540,12 @@ func (s *Store) pattern(m window.Match) string {
 
 // literally escapes the characters that mean something in a pattern of Redis.
 var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace
+
+// logOf parses the name of a log's key.
+func (s *Store) logOf(key string) (window.LogID, bool) {
+	key, ok := strings.CutPrefix(key, s.opts.Prefix)
+	if !ok {
+		return window.LogID{}, false
+	}
+	return ParseKeyName(key)
+}

@@ -71,7 +71,7 @@ func TestKeeperOnACluster(t *testing.T) {
 		return windowtest.Harness{Store: s, SetNow: func(time.Duration) {}, Epoch: began}
 	})
 
-	s := redisstore.New(client, redisstore.Options{Prefix: "own:", Timeout: patient, Refunds: "own:refunds"})
+	s := redisstore.New(client, redisstore.Options{Prefix: "own:", Timeout: patient})
 	t.Cleanup(func() { s.Close() })
 	var ids []window.LogID
 	var want []uint64
@@ -232,28 +232,6 @@ func TestKeeperReadsAnyValue(t *testing.T) {
 	}
 	if got := listAll(t, s, window.Match{}); len(got) != 0 {
 		t.Errorf("after the removal: listed %v", got)
-	}
-}
-
-// TestRemoveWithoutPermissionToPublish removes logs for a user who may not publish. The logs
-// are removed, and the error says that other instances were not told.
-func TestRemoveWithoutPermissionToPublish(t *testing.T) {
-	server := servers.StartRedis(t)
-	if _, err := server.Do("ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "&other", "+@all"); err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "mute", Password: "pw", MaxRetries: -1, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { client.Close() })
-	s := redisstore.New(client, redisstore.Options{Refunds: "refunds"})
-	t.Cleanup(func() { s.Close() })
-	charge := check("{a}:r", 10, 4)
-	take(t, s, charge)
-	got, err := s.Remove(t.Context(), []window.LogID{charge.Log()})
-	if !errors.Is(err, window.ErrNotTold) || !slices.Equal(used(got), []uint64{4}) {
-		t.Errorf("got %v, %v, want the log and ErrNotTold", used(got), err)
-	}
-	if d := take(t, s, charge); d[0].Remaining != 6 {
-		t.Errorf("after the removal: got %+v", d)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -165,83 +163,5 @@ func TestMarksEnd(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestRefundsAreTold proves what is told on the channel: the key of a log to which
-// a refund gave something back, once, and nothing else.
-func TestRefundsAreTold(t *testing.T) {
-	r := newRig(t)
-	ctx := t.Context()
-	const channel = "p:refunds"
-	sub := r.client.Subscribe(ctx, channel)
-	defer sub.Close()
-	if _, err := sub.Receive(ctx); err != nil { // until it is subscribed
-		t.Fatal(err)
-	}
-	refund := func(key string, cost uint64) ask { return ask{Check: inMode(window.Refund, ten(key, 50, cost))} }
-	for i := range 20 {
-		r.take(start+int64(i), ten("ring", 50, 1), 0)
-	}
-	r.run(start, one(ten("a", 5, 5)), one(ten("b", 5, 5)), one(ten("c", 5, 5)), one(ten("gone", 5, 5)))
-	if err := r.client.Set(ctx, "foreign:10000000", "text", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	now := start + 1000
-	for _, step := range []struct {
-		name     string
-		at       int64
-		channel  string
-		requests []request
-	}{
-		{"a refund", now, channel, []request{{asks: []ask{refund("a", 1)}}}},
-		{"no channel", now, "", []request{{asks: []ask{refund("a", 1)}}}},
-		{"of nothing", now, channel, []request{{asks: []ask{refund("a", 0)}}, {asks: []ask{refund("none", 3)}}, {asks: []ask{refund("foreign", 3)}}}},
-		{"charges and denials", now, channel, []request{one(ten("d", 5, 3)), one(ten("d", 5, 3)), one(inMode(window.Always, ten("d", 5, 3)))}},
-		{"too late", now, channel, []request{{asks: []ask{refund("a", 1)}, deadline: now - 1}, {asks: []ask{refund("b", 1)}}}},
-		{"a ring, in a denied group", now, channel, []request{{asks: []ask{refund("ring", 2), {Check: ten("c", 5, 1)}}}}},
-		{"all of a ring", now, channel, []request{{asks: []ask{refund("ring", 50)}}}},
-		{"all, and nothing any more", now, channel, []request{{asks: []ask{refund("c", 50)}}, {asks: []ask{refund("c", 50)}}}},
-		{"expired", now + 11*second, channel, []request{{asks: []ask{refund("gone", 1)}}}},
-	} {
-		r.runTold(step.at, step.channel, step.requests...)
-	}
-	if err := r.client.Publish(ctx, channel, "end").Err(); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for {
-		m, err := sub.ReceiveMessage(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m.Payload == "end" {
-			break
-		}
-		got = append(got, m.Payload)
-	}
-	want := []string{"a:10000000", "b:10000000", "ring:10000000", "ring:10000000", "c:10000000"}
-	if !slices.Equal(got, want) {
-		t.Errorf("told: got %q, want %q", got, want)
-	}
-}
-
-// TestRefundsNotPermittedToTell proves that who may not publish is answered all the
-// same.
-func TestRefundsNotPermittedToTell(t *testing.T) {
-	r := newRig(t)
-	r.take(start, ten("a", 5, 5), 0)
-	if err := r.client.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "&other", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
-	mute := redis.NewClient(&redis.Options{Addr: r.client.Options().Addr, Username: "mute", Password: "pw", MaxRetries: -1})
-	t.Cleanup(func() { mute.Close() })
-	if err := mute.Publish(t.Context(), "p:refunds", "x").Err(); err == nil {
-		t.Fatal("the user may publish")
-	}
-	poor := &rig{t: t, client: mute, script: r.script}
-	got := poor.runTold(start, "p:refunds", request{asks: []ask{{Check: inMode(window.Refund, ten("a", 5, 2))}}})
-	if want := (answer{1, window.Decision{Allowed: true, Remaining: 2, UnitAfter: 10 * time.Second, ResetAfter: 10 * time.Second}}); got[0] != want {
-		t.Errorf("got %+v, want %+v", got[0], want)
 	}
 }

@@ -356,11 +356,8 @@ func (n *node) command(ctx context.Context, p *part) *once {
 	}
 	text := string(packed)
 	args = append(args, text[:checks], text[checks:])
-	switch {
-	case inFlight && s.streams != "":
-		args = append(args, s.opts.Refunds, s.streams)
-	case s.opts.Refunds != "":
-		args = append(args, s.opts.Refunds)
+	if inFlight && s.streams != "" {
+		args = append(args, s.streams)
 	}
 	return newOnce(ctx, args)
 }

@@ -66,15 +66,9 @@ type Options struct {
 	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
 	ProbeInterval time.Duration
-	// Refunds is the channel on which the script publishes the keys of logs that a refund
-	// gave hits back to: see [Store.Watch]. Empty: it publishes nothing.
-	Refunds string
 	// Changed, if not nil, is called when a server's breaker opens, when a server begins to
 	// refuse writes, and when that is over. It must be quick and must not call the store.
 	Changed func(Change)
-	// Deaf, if not nil, is called with the error when [Store.Watch] stops hearing of
-	// refunds, and with nil when it hears of them again.
-	Deaf func(error)
 	// Policy, if not nil, is called with the maxmemory-policy of a server when it is read
 	// for the first time, and when it has changed; see [Store.Connected]. If it could not
 	// be read, policy is empty and err says why.
@@ -159,9 +153,6 @@ func New(client Client, o Options) *Store {
 	}
 	if o.Policy == nil {
 		o.Policy = func(string, string, error) {}
-	}
-	if o.Deaf == nil {
-		o.Deaf = func(error) {}
 	}
 	s := &Store{client: client, opts: o, script: newScript(takeScriptFor(o.MaxLogSlots)), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), connected: make(chan struct{}, 1)}
 	s.counts.init()

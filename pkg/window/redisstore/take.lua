@@ -26,10 +26,8 @@
 -- ARGV[2]   for each group '>I7': the deadline, an instant of this server's clock in
 --           microseconds; 0 for none. A group that comes later is neither judged nor
 --           charged.
--- ARGV[3]   the channel on which to publish the key of each log that a refund gave
---           hits back to; empty or missing: none
--- ARGV[4]   what the names begin with under which holds.lua keeps in which logs a stream
---           holds something; empty or missing: it does not
+-- ARGV[3]   what the names begin with under which holds.lua keeps in which logs a stream
+--           holds something; missing: it does not
 -- A check of unit 7 is about the receipt of the next check: see receipts.lua. Its key is the receipt.
 -- The checks of a group that are recorded whatever the group decides come first,
 -- refunds before always. Several groups may follow each other. The script decides
@@ -613,9 +611,6 @@ while i <= n do
         call('SET', key, whole, 'KEEPTTL')
       end
     end
-  end
-  if refund and writes and not torn and ARGV[3] and ARGV[3] ~= '' then
-    redis.pcall('PUBLISH', ARGV[3], key) -- without the permission, publish nothing
   end
 
   if settling and put_off and not torn then

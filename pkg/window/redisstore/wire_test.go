@@ -74,7 +74,7 @@ var late = answer{outcome: 3}
 
 // arguments are the script's: the keys, their number, and all of ARGV but the
 // clock.
-func arguments(requests []request, channel string) (keys, argv []string) {
+func arguments(requests []request) (keys, argv []string) {
 	var checks, deadlines []byte
 	soonest := int64(0)
 	for _, q := range requests {
@@ -92,8 +92,8 @@ func arguments(requests []request, channel string) (keys, argv []string) {
 		}
 	}
 	argv = []string{string(append(appendInstant(nil, soonest), checks...))}
-	if soonest > 0 || channel != "" {
-		argv = append(argv, string(deadlines), channel)
+	if soonest > 0 {
+		argv = append(argv, string(deadlines))
 	}
 	return keys, argv
 }
@@ -114,22 +114,15 @@ func (r *rig) evalsha(s script, clock int64, keys, argv []string) *redis.Cmd {
 	return redis.NewCmd(r.t.Context(), append(args, strconv.FormatInt(clock, 10))...)
 }
 
-// runTold runs requests as one call, which is to tell of refunds on a channel
-// unless that is empty.
-func (r *rig) runTold(clock int64, channel string, requests ...request) []answer {
+// run runs requests as one call.
+func (r *rig) run(clock int64, requests ...request) []answer {
 	r.t.Helper()
-	keys, argv := arguments(requests, channel)
+	keys, argv := arguments(requests)
 	cmd := r.evalsha(r.script, clock, keys, argv)
 	if err := r.client.Process(r.t.Context(), cmd); err != nil {
 		r.t.Fatalf("%+v at %d: %v", requests, clock, err)
 	}
 	return r.answers(cmd, clock, len(keys))
-}
-
-// run runs requests as one call.
-func (r *rig) run(clock int64, requests ...request) []answer {
-	r.t.Helper()
-	return r.runTold(clock, "", requests...)
 }
 
 // answers reads a reply, at whose end must be the clock.
@@ -172,9 +165,9 @@ func (r *rig) take(clock int64, c *window.Check, ahead time.Duration) seen {
 // takeNoting is take with what the names of streams begin with, unless that is empty.
 func (r *rig) takeNoting(clock int64, c *window.Check, ahead time.Duration, streams string) seen {
 	r.t.Helper()
-	keys, argv := arguments([]request{{asks: []ask{{Check: c, ahead: ahead}}}}, "")
+	keys, argv := arguments([]request{{asks: []ask{{Check: c, ahead: ahead}}}})
 	if streams != "" {
-		argv = append(argv, "", "", streams)
+		argv = append(argv, "", streams)
 	}
 	pipe := r.client.Pipeline()
 	taken := r.evalsha(r.script, clock, keys, argv)
