@@ -133,6 +133,41 @@ func limiter(t *testing.T, rls *edge.RLSServer) func(descriptors ...string) (*rl
 	}
 }
 
+// TestInstancesShareAnOutage freezes Redis below three instances that nothing says how many they are.
+// Together they admit at most the limit again.
+func TestInstancesShareAnOutage(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t)
+	env := onRedis(server.Addr())
+	env[envStoreTimeout] = "15ms"
+	var all []*edge.RLSServer
+	for range 3 {
+		all = append(all, setup{rules: perKey, env: env}.serve(t))
+	}
+	for _, rls := range all {
+		waitInstances(t, rls, "", 3)
+	}
+	server.Pause()
+	admitted := 0
+	for _, rls := range all {
+		ask := limiter(t, rls)
+		for range 60 {
+			out, err := ask("api_key=outage")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.GetOverallCode() == rlsv3.RateLimitResponse_OK {
+				admitted++
+			}
+		}
+		waitInstances(t, rls, "", 3)
+	}
+	server.Resume()
+	if admitted != 99 {
+		t.Errorf("three instances admit %d of 100, want 33 each", admitted)
+	}
+}
+
 // remaining returns what remains of the first descriptor.
 func remaining(out *rlsv3.RateLimitResponse) uint32 { return out.GetStatuses()[0].GetLimitRemaining() }
 

@@ -322,12 +322,15 @@ func metric(t *testing.T, rls *edge.RLSServer, name string) string {
 	return ""
 }
 
-// waitInstances waits until an rls counts the instances that share the store of a scope.
+// waitInstances waits until an rls counts the instances that share the store of a scope. Empty: there
+// is one scope.
 func waitInstances(t *testing.T, rls *edge.RLSServer, scope string, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d instances of the scope %s", n, scope), func() bool {
-		return metric(t, rls, `slidegate_store_replicas{scope="`+scope+`"}`) == fmt.Sprint(n)
-	})
+	name := "slidegate_store_replicas"
+	if scope != "" {
+		name += `{scope="` + scope + `"}`
+	}
+	eventually(t, fmt.Sprintf("%s %d", name, n), func() bool { return metric(t, rls, name) == fmt.Sprint(n) })
 }
 
 // generation returns the digest of the active rules and tiers.
