@@ -3,6 +3,7 @@ package compat
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -45,27 +46,27 @@ func TestEnvironments(t *testing.T) {
 	}{
 		{"envoy-gateway", map[string]string{
 			"log.level": "info", "grpc.tls.cert_file": cert, "grpc.tls.key_file": key, "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "envoy-ratelimit",
-			"rules.xds.tls.enabled": "true", "rules.xds.tls.ca_file": ca, "rules.xds.tls.cert_file": cert, "rules.xds.tls.key_file": key, "rules.xds.tls.system_cas": "true", "rules.xds.wait": "false",
-			"reference.metrics.address": ":19001", "reference.metrics.mapper_file": mapper,
-			"traces.protocol": "http", "traces.sampling": "60%",
-			"traces.attributes": "service.name=envoy-ratelimit,service.namespace=envoy-gateway-system,service.instance.id=envoy-ratelimit-0",
+			"rules.xds.tls.ca_file": ca, "rules.xds.tls.cert_file": cert, "rules.xds.tls.key_file": key, "dropin.xds.wait": "false",
+			"dropin.metrics.address": ":19001", "dropin.metrics.mapper_file": mapper,
+			"dropin.traces.protocol": "http", "dropin.traces.sampling": "60%",
+			"dropin.traces.attributes": "service.name=envoy-ratelimit,service.namespace=envoy-gateway-system,service.instance.id=envoy-ratelimit-0",
 		}, nil, nil},
 		{"istio", map[string]string{
-			"log.level": "debug", "rules.path": rules, "rules.ignore_dot_files": "true", "http.address": "[::]:8080", "grpc.address": "[::]:8081",
+			"log.level": "debug", "rules.path": rules, "dropin.rules.ignore_dot_files": "true", "http.address": "[::]:8080", "grpc.address": "[::]:8081",
 		}, nil, nil},
-		{"contour", map[string]string{"log.level": "debug", "rules.path": rules, "rules.ignore_dot_files": "true"}, nil, nil},
+		{"contour", map[string]string{"log.level": "debug", "rules.path": rules, "dropin.rules.ignore_dot_files": "true"}, nil, nil},
 		{"ai-gateway", map[string]string{
-			"log.level": "info", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "envoy-ai-gateway-ratelimit", "rules.xds.wait": "false",
+			"log.level": "info", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "envoy-ai-gateway-ratelimit", "dropin.xds.wait": "false",
 			"store.redis.url": "redis-sentinel://redis:6379/mymaster",
 		}, nil, nil},
 		{"softonic", map[string]string{
-			"log.level": "debug", "rules.path": filepath.Dir(rules), "rules.prefix": "config", "rules.ignore_dot_files": "true",
+			"log.level": "debug", "rules.path": filepath.Dir(rules), "dropin.rules.prefix": "config", "dropin.rules.ignore_dot_files": "true",
 		}, nil, nil},
 		{"istio-ratelimit-operator", map[string]string{
-			"log.level": "debug", "rules.path": rules, "rules.ignore_dot_files": "true", "reference.statsd.address": "localhost:9125",
+			"log.level": "debug", "rules.path": rules, "dropin.rules.ignore_dot_files": "true", "dropin.statsd.address": "localhost:9125",
 		}, nil, nil},
 		{"nomad", map[string]string{
-			"log.level": "debug", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "default", "rules.xds.wait": "false", "store.redis.url": "redis://redis:6379/11",
+			"log.level": "debug", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "default", "dropin.xds.wait": "false", "store.redis.url": "redis://redis:6379/11",
 		}, nil, nil},
 		{"kyma", nil, nil, []string{"BACKEND_TYPE"}},
 	} {
@@ -102,6 +103,13 @@ func differences(a, b settings.Settings, expected map[string]string) map[string]
 	for i, s := range configtest.Describe(b) {
 		if _, ok := expected[s.Path]; ok || before[i].Default != s.Default {
 			all[s.Path] = s.Default
+		}
+	}
+	was := settings.DropInValues(&a)
+	for path, v := range settings.DropInValues(&b) {
+		text := configtest.TextOf(reflect.ValueOf(v).Elem())
+		if _, ok := expected[path]; ok || configtest.TextOf(reflect.ValueOf(was[path]).Elem()) != text {
+			all[path] = text
 		}
 	}
 	return all

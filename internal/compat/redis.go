@@ -94,7 +94,7 @@ func (r *reader) noStore() {
 	r.noEffect("logs expire by themselves", "EXPIRATION_JITTER_MAX_SECONDS")
 	// rls always remembers denials. Without a cache the reference does not have the series, and its
 	// usual mapper would add them to over_limit.
-	r.giveTruth("reference.local_cache", r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "LOCAL_CACHE_SIZE_IN_BYTES")
+	r.giveTruth("dropin.local_cache", r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "LOCAL_CACHE_SIZE_IN_BYTES")
 	r.noEffect("a denied request never costs anything", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
 }
 
@@ -115,7 +115,6 @@ func (r *reader) timeout() {
 		d = max(d, time.Millisecond)
 	}
 	r.give("store.timeout", d.String(), name)
-	r.give("store.redis.dial_timeout", d.String(), name)
 }
 
 // A login is a user and a password. Either may be empty.
@@ -222,7 +221,7 @@ func (r *reader) redisTLS(c *connection) {
 		return
 	}
 	r.clientTLS("store.redis.tls", cert, key, ca)
-	r.giveTruth("store.redis.tls.any_name", r.truth(anyName), anyName)
+	r.giveTruth("dropin.redis_any_name", r.truth(anyName), anyName)
 }
 
 // The errors of REDIS_URL do not repeat it, because it may hold a password.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,9 +19,9 @@ import (
 
 // always gives the settings of a drop-in that no variable says.
 func (r *reader) always() {
-	r.set("admin.pages", settings.PagesReference)
-	r.set("reference.answers", "true")
-	r.set("reference.usage_reports", "true")
+	r.set("dropin.pages", settings.PagesReference)
+	r.set("dropin.answers", "true")
+	r.set("dropin.usage_reports", "true")
 	// If the operator names a file of tiers, its tiers count.
 	if r.origin("tiers.path") == "" {
 		r.set("tiers.source", settings.TiersNone)
@@ -89,7 +90,7 @@ func (r *reader) serverTLS() {
 	r.giveText("grpc.tls.cert_file", cert)
 	r.giveText("grpc.tls.key_file", key)
 	if r.text("GRPC_UDS") != "" {
-		r.giveTruth("grpc.tls.unix_sockets", true, "GRPC_SERVER_USE_TLS")
+		r.giveTruth("dropin.unix_sockets_tls", true, "GRPC_SERVER_USE_TLS")
 	}
 	r.note("GRPC_SERVER_USE_TLS", "TLS")
 	r.giveText("grpc.tls.client_ca_file", "GRPC_CLIENT_TLS_CACERT")
@@ -119,7 +120,7 @@ func (r *reader) health() {
 		}
 	}
 	if len(unhealthy) > 0 {
-		r.give("http.unhealthy", strings.Join(unhealthy, ","), from...)
+		r.give("dropin.unhealthy", strings.Join(unhealthy, ","), from...)
 	}
 }
 
@@ -151,8 +152,8 @@ const (
 func (r *reader) rules() {
 	r.giveTruth("rules.merge_domains", r.truth("MERGE_DOMAIN_CONFIG"), "MERGE_DOMAIN_CONFIG")
 	r.giveTruth("rules.shadow_mode", r.truth("SHADOW_MODE"), "SHADOW_MODE")
-	r.giveTruth("rules.quota_mode", r.truth("QUOTA_MODE"), "QUOTA_MODE")
-	r.giveTruth("metadata.request", r.truth("RESPONSE_DYNAMIC_METADATA"), "RESPONSE_DYNAMIC_METADATA")
+	r.giveTruth("dropin.rules.quota_mode", r.truth("QUOTA_MODE"), "QUOTA_MODE")
+	r.giveTruth("dropin.metadata.request", r.truth("RESPONSE_DYNAMIC_METADATA"), "RESPONSE_DYNAMIC_METADATA")
 
 	source := r.own.Settings.Rules.Source
 	kind := r.text("CONFIG_TYPE")
@@ -197,7 +198,7 @@ func (r *reader) files() {
 		r.noEffect(by+" says where the rules are", append(names, "RUNTIME_IGNOREDOTFILES")...)
 		return
 	}
-	r.giveTruth("rules.ignore_dot_files", r.truth("RUNTIME_IGNOREDOTFILES"), "RUNTIME_IGNOREDOTFILES")
+	r.giveTruth("dropin.rules.ignore_dot_files", r.truth("RUNTIME_IGNOREDOTFILES"), "RUNTIME_IGNOREDOTFILES")
 	root, sub, app := r.text(names[0]), r.text(names[1]), r.text(names[2])
 	const why = "envoyproxy/ratelimit has no rules then, and lets every request pass: set it, for example RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit for /data/ratelimit/config"
 	watch := r.truth("RUNTIME_WATCH_ROOT")
@@ -212,13 +213,13 @@ func (r *reader) files() {
 	case watch:
 		if path := filepath.Join(root, sub); r.exists(path) {
 			r.give("rules.path", path, names[0], names[1], names[3])
-			r.set("rules.all_files", "true")
-			r.give("rules.prefix", app, names[2], names[3])
+			r.set("dropin.rules.all_files", "true")
+			r.give("dropin.rules.prefix", app, names[2], names[3])
 		}
 	default:
 		if path := filepath.Join(root, sub, app); r.exists(path) {
 			r.give("rules.path", path, names...)
-			r.set("rules.all_files", "true")
+			r.set("dropin.rules.all_files", "true")
 		}
 	}
 	r.note(names[3], "rls always notices changes")
@@ -236,7 +237,7 @@ func (r *reader) exists(path string) bool {
 
 // xds reads how to get rules from a management server.
 func (r *reader) xds() {
-	r.giveTruth("rules.xds.wait", !r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG"), "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	r.giveTruth("dropin.xds.wait", !r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG"), "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	r.give("rules.xds.node_id", r.text("CONFIG_GRPC_XDS_NODE_ID"), "CONFIG_GRPC_XDS_NODE_ID")
 	address := r.text("CONFIG_GRPC_XDS_SERVER_URL")
 	for _, scheme := range []string{"dns:///", "passthrough:///", "dns:"} {
@@ -249,14 +250,14 @@ func (r *reader) xds() {
 		r.refuse(v.name, "expected host:port")
 		r.give("rules.xds.address", v.def) // an empty one would be a second problem
 	} else {
-		r.give("rules.xds.address", address, v.name)
+		r.xdsAddress(address, v.name)
 	}
 	r.nodeMetadata()
 	if headers := r.by["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; len(headers.pairs) > 0 {
-		r.giveSecret("rules.xds.headers", joinPairs(headers.pairs), headers.name)
+		r.giveSecret("dropin.xds.headers", joinPairs(headers.pairs), headers.name)
 	}
 	for _, p := range []struct{ path, name string }{
-		{"rules.xds.initial_backoff", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"}, {"rules.xds.max_backoff", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"},
+		{"dropin.xds.initial_backoff", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"}, {"dropin.xds.max_backoff", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"},
 	} {
 		if r.isSet(p.name) {
 			r.give(p.path, r.by[p.name].period.String(), p.name)
@@ -265,21 +266,35 @@ func (r *reader) xds() {
 	r.noEffect("the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "XDS_CLIENT_BACKOFF_JITTER")
 	const size = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"
 	if r.isSet(size) && r.by[size].number != 0 {
-		r.give("rules.xds.max_message_bytes", strconv.FormatInt(r.by[size].number, 10), size)
+		r.give("dropin.xds.max_message_bytes", strconv.FormatInt(r.by[size].number, 10), size)
 	}
 	if r.by[size].number == 0 {
 		r.noEffect("0 means the default", size)
 	}
 
 	files := []string{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"}
-	const name, san = "CONFIG_GRPC_XDS_SERVER_USE_TLS", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"
-	r.giveTruth("rules.xds.tls.enabled", r.truth(name), name)
-	if !r.truth(name) {
-		r.noEffect(name+" is not true", append(files, san)...)
+	if !r.truth(xdsUseTLS) {
+		r.noEffect(xdsUseTLS+" is not true", append(files, xdsServerSAN)...)
 		return
 	}
 	r.clientTLS("rules.xds.tls", files[0], files[1], files[2])
-	r.giveText("rules.xds.tls.server_name", san)
+}
+
+// The variables of TLS with the management server.
+const xdsUseTLS, xdsServerSAN = "CONFIG_GRPC_XDS_SERVER_USE_TLS", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"
+
+// xdsAddress gives the address of the management server, with its TLS.
+func (r *reader) xdsAddress(address, name string) {
+	if !r.truth(xdsUseTLS) {
+		r.give("rules.xds.address", address, name, xdsUseTLS)
+		return
+	}
+	address = "grpcs://" + address
+	from := []string{name, xdsUseTLS}
+	if san := r.text(xdsServerSAN); san != "" {
+		address, from = address+"?sni="+url.QueryEscape(san), append(from, xdsServerSAN)
+	}
+	r.give("rules.xds.address", address, from...)
 }
 
 // nodeMetadata reads the metadata of the node. The reference drops parts without =.
@@ -299,7 +314,7 @@ func (r *reader) nodeMetadata() {
 	}
 	if len(items) > 0 {
 		text := strings.Join(items, ",")
-		r.giveShown("rules.xds.node_metadata", text, show(r.by[name].variable, text), []string{name})
+		r.giveShown("dropin.xds.node_metadata", text, show(r.by[name].variable, text), []string{name})
 	}
 }
 
@@ -318,20 +333,15 @@ func (r *reader) clientTLS(section, cert, key, ca string) {
 		r.giveText(section+".cert_file", cert)
 		r.giveText(section+".key_file", key)
 	}
-	if r.text(ca) != "" {
-		r.giveText(section+".ca_file", ca)
-		if r.origin(section+".ca_file") == "" {
-			r.giveTruth(section+".system_cas", true, ca)
-		}
-	}
+	r.giveText(section+".ca_file", ca)
 }
 
 // headers reads which headers are on answers.
 func (r *reader) headers() {
 	names := []struct{ name, path string }{
-		{"LIMIT_LIMIT_HEADER", "headers.reference.limit"},
-		{"LIMIT_REMAINING_HEADER", "headers.reference.remaining"},
-		{"LIMIT_RESET_HEADER", "headers.reference.reset"},
+		{"LIMIT_LIMIT_HEADER", "dropin.headers.limit"},
+		{"LIMIT_REMAINING_HEADER", "dropin.headers.remaining"},
+		{"LIMIT_RESET_HEADER", "dropin.headers.reset"},
 	}
 	const enabled = "LIMIT_RESPONSE_HEADERS_ENABLED"
 	if !r.truth(enabled) {
@@ -362,7 +372,7 @@ func (r *reader) metrics() {
 		statsd, host, port, protocol, interval = "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL"
 		prometheus, tags, dog, off             = "USE_PROMETHEUS", "EXTRA_TAGS", "USE_DOG_STATSD", "DISABLE_STATS"
 	)
-	r.share("metrics.near_limit_ratio", "NEAR_LIMIT_RATIO")
+	r.share("dropin.near_limit_ratio", "NEAR_LIMIT_RATIO")
 	toStatsd := []string{host, port, protocol, interval}
 	toPrometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_MAPPER_YAML", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
 	if r.truth(off) {
@@ -373,17 +383,12 @@ func (r *reader) metrics() {
 	r.note(off, "the metrics are not off")
 	r.dogStatsd(dog)
 
-	own := &r.own.Settings.Reference
-	noStatsd := r.origin("reference.statsd.address") != "" && own.Statsd.Address == ""
-	noListener := r.origin("reference.metrics.address") != "" && own.Metrics.Address == ""
 	switch {
-	case noStatsd:
-		r.noEffect(r.origin("reference.statsd.address")+" says that there is no statsd", append(toStatsd, statsd)...)
 	// The default of USE_STATSD is true. Without a server the reference tries one for ever.
 	case r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)):
-		r.address("reference.statsd.address", host, port, statsd)
-		r.give("reference.statsd.protocol", r.text(protocol), protocol)
-		r.give("reference.statsd.interval", r.by[interval].period.String(), interval)
+		r.address("dropin.statsd.address", host, port, statsd)
+		r.give("dropin.statsd.protocol", r.text(protocol), protocol)
+		r.give("dropin.statsd.interval", r.by[interval].period.String(), interval)
 	default:
 		r.note(statsd, "no statsd")
 		why := "USE_STATSD is false"
@@ -393,13 +398,11 @@ func (r *reader) metrics() {
 		r.noEffect(why, toStatsd...)
 	}
 	switch {
-	case noListener:
-		r.noEffect(r.origin("reference.metrics.address")+" says that there is no listener", append(toPrometheus, prometheus)...)
 	case r.truth(prometheus):
-		r.give("reference.metrics.address", r.text("PROMETHEUS_ADDR"), prometheus, "PROMETHEUS_ADDR")
-		r.giveText("reference.metrics.path", "PROMETHEUS_PATH")
-		r.giveText("reference.metrics.mapper_file", "PROMETHEUS_MAPPER_YAML")
-		r.giveTruth("reference.metrics.milliseconds", r.truth("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"), "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS")
+		r.give("dropin.metrics.address", r.text("PROMETHEUS_ADDR"), prometheus, "PROMETHEUS_ADDR")
+		r.giveText("dropin.metrics.path", "PROMETHEUS_PATH")
+		r.giveText("dropin.metrics.mapper_file", "PROMETHEUS_MAPPER_YAML")
+		r.giveTruth("dropin.metrics.milliseconds", r.truth("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"), "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS")
 		if r.truth(statsd) {
 			r.note(prometheus, "envoyproxy/ratelimit does not start with it unless USE_STATSD is false")
 		}
@@ -413,18 +416,15 @@ func (r *reader) metrics() {
 // tags reads the tags of all metrics, unless there are no metrics.
 func (r *reader) tags() {
 	const tags = "EXTRA_TAGS"
-	own := &r.own.Settings.Reference
-	gone := func(path, own string) bool {
-		given := slices.ContainsFunc(r.given, func(g settings.Given) bool { return g.Path == path })
-		return !given && own == ""
-	}
-	if gone("reference.statsd.address", own.Statsd.Address) && gone("reference.metrics.address", string(own.Metrics.Address)) {
+	if !slices.ContainsFunc(r.given, func(g settings.Given) bool {
+		return g.Path == "dropin.statsd.address" || g.Path == "dropin.metrics.address"
+	}) {
 		r.noEffect("the metrics of envoyproxy/ratelimit go nowhere", tags)
 		return
 	}
 	if all := r.by[tags].pairs; len(all) > 0 {
 		text := joinPairs(all)
-		r.giveShown("reference.tags", text, show(r.by[tags].variable, text), []string{tags})
+		r.giveShown("dropin.tags", text, show(r.by[tags].variable, text), []string{tags})
 	}
 }
 
@@ -437,18 +437,12 @@ func (r *reader) share(path, name string) {
 	r.give(path, strconv.FormatFloat(r.by[name].share, 'g', -1, 64), name)
 }
 
-// dogStatsd refuses DogStatsD, unless other settings say where metrics go.
+// dogStatsd refuses DogStatsD.
 func (r *reader) dogStatsd(name string) {
 	r.noEffect("rls does not send DogStatsD", "USE_DOG_STATSD_MOGRIFIERS")
 	if !r.truth(name) {
 		r.note(name, "no DogStatsD")
 		return
-	}
-	for _, path := range []string{"reference.statsd.address", "reference.metrics.address"} {
-		if by := r.origin(path); by != "" {
-			r.ignore(name, "rls does not send DogStatsD; "+by+" says where metrics go")
-			return
-		}
 	}
 	r.refuse(name, "rls does not send DogStatsD: set it to false, and USE_STATSD=true or USE_PROMETHEUS=true, or DISABLE_STATS=true")
 }
@@ -458,7 +452,7 @@ func (r *reader) dogStatsd(name string) {
 func (r *reader) traces() {
 	const enabled, name, namespace, instance, protocol, rate = "TRACING_ENABLED", "TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE"
 	if !r.truth(enabled) {
-		r.give("traces.protocol", settings.TracesOff, enabled)
+		r.give("dropin.traces.protocol", settings.TracesOff, enabled)
 		r.noEffect("TRACING_ENABLED is not true", name, namespace, instance, protocol, rate)
 		return
 	}
@@ -470,12 +464,8 @@ func (r *reader) traces() {
 		r.refuse(protocol, "%s", strict.NotOneOf(text, []string{settings.TracesHTTP, settings.TracesGRPC}))
 		return
 	}
-	r.give("traces.protocol", text, enabled, protocol)
-	if by := r.origin("traces.protocol"); by != "" {
-		r.noEffect(by+" says whether there are traces", name, namespace, instance, rate)
-		return
-	}
-	r.share("traces.sampling", rate)
+	r.give("dropin.traces.protocol", text, enabled, protocol)
+	r.share("dropin.traces.sampling", rate)
 	var attributes []string
 	for _, a := range []struct{ variable, attribute string }{
 		{name, "service.name"}, {namespace, "service.namespace"}, {instance, "service.instance.id"},
@@ -489,5 +479,5 @@ func (r *reader) traces() {
 			attributes = append(attributes, a.attribute+"="+value)
 		}
 	}
-	r.give("traces.attributes", strings.Join(attributes, ","), name, namespace, instance)
+	r.give("dropin.traces.attributes", strings.Join(attributes, ","), name, namespace, instance)
 }

@@ -49,10 +49,8 @@ func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options
 		o.LabelHeaders = append(o.LabelHeaders, extauthz.LabelHeader{Header: h.Header, Label: h.Label})
 	}
 	o.RemoveCredential = a.RemoveCredential
-	o.Realm = a.Realm
 	o.Wait = a.Wait
 	o.SubjectHeader, o.TierHeader = a.SubjectHeader, a.TierHeader
-	o.RateLimitRule = a.RateLimitRule
 	o.Address = extauthz.AddressRule{From: valueOf(addressSources, a.Address), Hops: a.Hops}
 	o.IPv6Prefix = a.IPv6Prefix
 	o.MaxUnknown = maxUnknownKeys

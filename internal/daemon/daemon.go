@@ -296,7 +296,6 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		case <-ctx.Done():
 			p.probes.draining.Store(true)
 			s := p.settings.Drain
-			s.NotServing = s.NotServing || slices.Contains(p.settings.HTTP.Unhealthy, settings.UnhealthyDrain)
 			drain(inner, s, p.grpc, p.health, p.log)
 		case <-inner.Done(): // another part failed
 		}

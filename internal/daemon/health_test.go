@@ -23,9 +23,9 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestWhyUnhealthy has each state of http.unhealthy, alone and unset.
+// TestWhyUnhealthy has each state, alone and unset.
 func TestWhyUnhealthy(t *testing.T) {
-	const rules, store, drain = settings.UnhealthyRules, settings.UnhealthyStore, settings.UnhealthyDrain
+	const rules, store = settings.UnhealthyRules, settings.UnhealthyStore
 	node := func(reason string) func() storeState {
 		return func() storeState { return storeState{Nodes: []nodeState{{"a", reason, ""}}, Reached: true} }
 	}
@@ -46,10 +46,7 @@ func TestWhyUnhealthy(t *testing.T) {
 		{"store away", []string{store}, 1, node("connect"), false, false, "no node of the store decides"},
 		{"store silent", []string{store}, 1, node(""), true, false, "there is no connection to the store"},
 		{"store never reached", []string{store}, 1, func() storeState { return storeState{} }, false, false, "the store has not been reached yet"},
-		{"serves", []string{drain}, 0, node("x"), true, false, ""},
-		{"drains", []string{drain}, 1, nil, false, true, "draining"},
-		{"all are well", []string{rules, store, drain}, 1, node(""), false, false, ""},
-		{"the last", []string{rules, store, drain}, 1, node(""), false, true, "draining"},
+		{"all are well", []string{rules, store}, 1, node(""), false, true, ""},
 	} {
 		for _, plain := range []bool{false, true} {
 			p := &probes{
@@ -200,23 +197,20 @@ func testUnhealthyStore(t *testing.T, s settings.Settings) {
 	r.wantHealth(t, http.StatusOK, "OK")
 }
 
-// TestUnhealthyDrain proves that while rls drains, it is unhealthy only with http.unhealthy: drain,
-// and still decides.
-func TestUnhealthyDrain(t *testing.T) { onEachTransport(t, testUnhealthyDrain) }
+// TestHealthDuringDrain: while rls drains, gRPC health is NOT_SERVING only with drain.not_serving, and
+// rls still decides.
+func TestHealthDuringDrain(t *testing.T) { onEachTransport(t, testHealthDuringDrain) }
 
-func testUnhealthyDrain(t *testing.T, s settings.Settings) {
+func testHealthDuringDrain(t *testing.T, s settings.Settings) {
 	s.Drain.Delay = 3 * time.Second
 	for _, c := range []struct {
-		unhealthy  []string
 		notServing bool
-		code       int
 		status     healthv1.HealthCheckResponse_ServingStatus
 	}{
-		{[]string{}, false, http.StatusOK, healthv1.HealthCheckResponse_SERVING},
-		{[]string{}, true, http.StatusOK, healthv1.HealthCheckResponse_NOT_SERVING},
-		{[]string{settings.UnhealthyDrain}, false, http.StatusInternalServerError, healthv1.HealthCheckResponse_NOT_SERVING},
+		{false, healthv1.HealthCheckResponse_SERVING},
+		{true, healthv1.HealthCheckResponse_NOT_SERVING},
 	} {
-		s.HTTP.Unhealthy, s.Drain.NotServing = c.unhealthy, c.notServing
+		s.Drain.NotServing = c.notServing
 		r := start(t, s)
 		conn := dial(t, r.GRPC[0])
 		if err := asks(t, conn); err != nil {
@@ -224,15 +218,15 @@ func testUnhealthyDrain(t *testing.T, s settings.Settings) {
 		}
 		r.stop()
 		r.waitLog("draining; another signal ends it at once")
-		if code, body := get(t, "http://"+r.HTTP+"/healthcheck"); code != c.code {
-			t.Errorf("%v: /healthcheck is %d %q, want %d", c.unhealthy, code, body, c.code)
+		if code, body := get(t, "http://"+r.HTTP+"/healthcheck"); code != http.StatusOK {
+			t.Errorf("/healthcheck is %d %q, want 200", code, body)
 		}
 		waitFor(t, "the health", func() bool {
 			got, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest))
 			return err == nil && got.GetStatus() == c.status
 		})
 		if _, err := r.ask(demo); err != nil {
-			t.Errorf("%v: a call while it drains: %v", c.unhealthy, err)
+			t.Errorf("a call while it drains: %v", err)
 		}
 	}
 }

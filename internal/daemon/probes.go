@@ -75,10 +75,6 @@ func (p *probes) whyUnhealthy() string {
 			if why = p.storeAway(); why == "" && p.connected != nil && !p.connected() {
 				why = "there is no connection to the store"
 			}
-		case settings.UnhealthyDrain:
-			if p.draining.Load() {
-				why = "draining"
-			}
 		}
 		if why != "" {
 			return why
@@ -87,7 +83,7 @@ func (p *probes) whyUnhealthy() string {
 	return ""
 }
 
-// healthcheck answers 200, or 500 if a state of http.unhealthy is there. The body has the state
+// healthcheck answers 200, or 500 if a state that a drop-in looks at is there. The body has the state
 // of the store and of the source of tiers.
 func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 	unhealthy := p.whyUnhealthy()

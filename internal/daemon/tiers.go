@@ -40,7 +40,7 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 	if !t.Asks() {
 		return nil, nil
 	}
-	source, err := openSource(t, log, sampledLog)
+	source, err := openSource(s, log, sampledLog)
 	if err != nil {
 		return nil, err
 	}
@@ -166,31 +166,31 @@ func CheckSource(s settings.Settings) error {
 	if !s.Tiers.Asks() {
 		return nil
 	}
-	source, err := openSource(s.Tiers, zap.NewNop(), zap.NewNop())
+	source, err := openSource(s, zap.NewNop(), zap.NewNop())
 	if err != nil {
 		return err
 	}
 	return source.Close()
 }
 
-func openSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	switch t.Source {
+func openSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
+	switch s.Tiers.Source {
 	case settings.TiersInRedis:
-		return openRedisSource(t, log, sampledLog)
+		return openRedisSource(s, log, sampledLog)
 	case settings.TiersInPostgres:
-		return openPostgresSource(t, log, sampledLog)
+		return openPostgresSource(s.Tiers, log, sampledLog)
 	default:
-		return openHTTPSource(t, log)
+		return openHTTPSource(s.Tiers, log)
 	}
 }
 
-func openRedisSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisclient.New(redisclient.Options{Redis: t.Redis.Redis, Section: "tiers.redis", Timeout: t.Timeout, Log: log})
+func openRedisSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
+	client, err := redisclient.New(redisclient.Options{Redis: s.TiersRedis(), Section: "tiers.redis", Timeout: s.Tiers.Timeout, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	source, err := redissource.New(redissource.Options{
-		Client: client, KeyPrefix: t.Redis.KeyPrefix, Channel: t.Redis.Channel, Overrides: rules.ReadOverrides, Log: sampledLog,
+		Client: client, KeyPrefix: s.Tiers.Redis.KeyPrefix, Channel: settings.TiersChannel, Overrides: rules.ReadOverrides, Log: sampledLog,
 	})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())

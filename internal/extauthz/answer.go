@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -61,7 +60,7 @@ type reply struct {
 }
 
 // newReplies returns the replies that are the same for every request.
-func newReplies(credentials []Credential, realm string) (replies [len(results)]reply) {
+func newReplies(credentials []Credential) (replies [len(results)]reply) {
 	for i := range results {
 		r := &results[i]
 		if r.title == "" {
@@ -70,9 +69,9 @@ func newReplies(credentials []Credential, realm string) (replies [len(results)]r
 		var fields []answer.Header
 		switch {
 		case Result(i) == Missing:
-			fields = challenges(credentials, realm, "")
+			fields = challenges(credentials, "")
 		case r.status == http.StatusUnauthorized:
-			fields = challenges(credentials, realm, `, error="invalid_token"`)
+			fields = challenges(credentials, `, error="invalid_token"`)
 		case r.status == http.StatusServiceUnavailable:
 			fields = []answer.Header{{Name: "retry-after", Value: retryAfter}}
 		}
@@ -87,10 +86,10 @@ func newReplies(credentials []Credential, realm string) (replies [len(results)]r
 
 // challenges returns a WWW-Authenticate field for each accepted scheme. bearerError is the
 // error parameter of RFC 6750, which only Bearer has.
-func challenges(credentials []Credential, realm, bearerError string) []answer.Header {
+func challenges(credentials []Credential, bearerError string) []answer.Header {
 	var fields []answer.Header
 	for _, c := range credentials {
-		value := c.Kind.scheme() + " realm=" + quote(realm)
+		value := c.Kind.scheme() + ` realm="api"`
 		if c.Kind == Bearer {
 			value += bearerError
 		}
@@ -100,24 +99,6 @@ func challenges(credentials []Credential, realm, bearerError string) []answer.He
 		}
 	}
 	return fields
-}
-
-// quote returns a quoted string of RFC 9110. It drops characters that are not allowed in
-// one.
-func quote(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '"', c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case ' ' <= c && c <= '~':
-			b.WriteByte(c)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }
 
 // reply returns the response for a client whose request does not pass.
@@ -202,7 +183,7 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 				return b
 			})
 		}
-		if hits, unit := rateLimit(c.subject, s.opts.RateLimitRule); unit != "" {
+		if hits, unit := rateLimit(c.subject); unit != "" {
 			b = wire.AppendStructEntry(b, "rate_limit", func(b []byte) []byte {
 				b = wire.AppendNumberEntry(b, "requests_per_unit", float64(hits))
 				return wire.AppendTextEntry(b, "unit", unit)
@@ -237,23 +218,20 @@ var units = map[time.Duration]string{
 	365 * 24 * time.Hour: "YEAR",
 }
 
-// rateLimit returns the override of a subject for a rule. An empty rule means its only
-// override. unit is empty if there is no such override, or if Envoy cannot send it.
-func rateLimit(subject *tier.Subject, rule string) (hits uint64, unit string) {
+// rateLimit returns the only override of a subject. unit is empty if it has none or several, or
+// if Envoy cannot send it.
+func rateLimit(subject *tier.Subject) (hits uint64, unit string) {
 	if subject.Extra == nil {
 		return 0, ""
 	}
-	override, ok := subject.Override(rule)
-	if rule == "" {
-		found := 0
-		for _, o := range subject.Extra.Overrides {
-			if o.Limited() {
-				override, found = o, found+1
-			}
+	var override tier.Override
+	found := 0
+	for _, o := range subject.Extra.Overrides {
+		if o.Limited() {
+			override, found = o, found+1
 		}
-		ok = found == 1
 	}
-	if !ok || override.Unlimited || len(override.Limits) != 1 || override.Limits[0].Hits > math.MaxUint32 {
+	if found != 1 || override.Unlimited || len(override.Limits) != 1 || override.Limits[0].Hits > math.MaxUint32 {
 		return 0, ""
 	}
 	return override.Limits[0].Hits, units[override.Limits[0].Window]

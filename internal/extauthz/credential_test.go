@@ -210,14 +210,6 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-func TestQuote(t *testing.T) {
-	for realm, want := range map[string]string{"api": `"api"`, "": `""`, "a \"b\" \\": `"a \"b\" \\"`, "a\r\nb\xff": `"ab"`} {
-		if got := quote(realm); got != want {
-			t.Errorf("quote(%q) = %s, want %s", realm, got, want)
-		}
-	}
-}
-
 // FuzzCredential sends arbitrary credentials. A key that is found is valid. Both forms of a
 // request have the same key. A key in a parameter or cookie is removed.
 func FuzzCredential(f *testing.F) {

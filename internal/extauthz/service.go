@@ -40,8 +40,6 @@ type Options struct {
 	// RemoveCredential removes the credentials from a request that passes. Query
 	// parameters are removed in any case.
 	RemoveCredential bool
-	// Realm is the realm in WWW-Authenticate.
-	Realm string
 	// Wait is the longest time that one request waits for Subjects, for all of its keys
 	// together.
 	Wait time.Duration
@@ -55,9 +53,6 @@ type Options struct {
 	// Empty means no header.
 	SubjectHeader, TierHeader string
 	LabelHeaders              []LabelHeader
-	// RateLimitRule names the rule whose override is rate_limit in the metadata. Empty
-	// means the only override of a subject that has exactly one.
-	RateLimitRule string
 
 	Address AddressRule
 	// IPv6Prefix is the length in bits of a masked IPv6 address: in the subject of
@@ -126,7 +121,7 @@ func NewService(o Options) *Service {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	s := &Service{opts: o, replies: newReplies(o.Credentials, o.Realm)}
+	s := &Service{opts: o, replies: newReplies(o.Credentials)}
 	s.failures = failures{most: o.MaxUnknown, now: time.Now, addresses: make(map[netip.Prefix]*failed), seed: maphash.MakeSeed()}
 	s.door = adapter.Door[*call]{
 		Service: &authv3.Authorization_ServiceDesc, Method: "Check",

@@ -63,7 +63,6 @@ type testService struct {
 func defaults() Options {
 	return Options{
 		Credentials:   []Credential{{Header, "x-api-key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}},
-		Realm:         "api",
 		SubjectHeader: "x-subject-id", TierHeader: "x-tier", LabelHeaders: []LabelHeader{{"x-region", "region"}},
 		IPv6Prefix: 64,
 	}
@@ -323,28 +322,25 @@ func TestRateLimit(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		overrides map[string]tier.Override
-		rule      string
 		hits      uint64
 		unit      string
 	}{
-		{"none", nil, "", 0, ""},
-		{"the only one", map[string]tier.Override{"a": minute}, "", 7, "MINUTE"},
-		{"one of two, none is said", map[string]tier.Override{"a": minute, "b": minute}, "", 0, ""},
-		{"the rule's", map[string]tier.Override{"a": minute, "b": limits(window.Limit{Hits: 1, Window: time.Second})}, "b", 1, "SECOND"},
-		{"beside one that only observes", map[string]tier.Override{"a": minute, "b": {Observe: tier.ObserveOnly}}, "", 7, "MINUTE"},
-		{"only observed", map[string]tier.Override{"b": {Observe: tier.ObserveOnly}}, "", 0, ""},
-		{"of another rule", map[string]tier.Override{"a": minute}, "b", 0, ""},
-		{"an hour", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: time.Hour})}, "a", 1, "HOUR"},
-		{"a day", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: day})}, "a", 1, "DAY"},
-		{"30 days", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 30 * day})}, "a", 1, "MONTH"},
-		{"365 days, as many as there are", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32, Window: 365 * day})}, "a", math.MaxUint32, "YEAR"},
-		{"two minutes", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 2 * time.Minute})}, "a", 0, ""},
-		{"zero denies", map[string]tier.Override{"a": limits(window.Limit{Window: time.Minute})}, "a", 0, "MINUTE"},
-		{"too many", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32 + 1, Window: time.Minute})}, "a", 0, ""},
-		{"two limits", map[string]tier.Override{"a": limits(minute.Limits[0], window.Limit{Hits: 1, Window: day})}, "a", 0, ""},
-		{"unlimited", map[string]tier.Override{"a": {Unlimited: true}}, "a", 0, ""},
+		{"none", nil, 0, ""},
+		{"the only one", map[string]tier.Override{"a": minute}, 7, "MINUTE"},
+		{"one of two, none is said", map[string]tier.Override{"a": minute, "b": minute}, 0, ""},
+		{"beside one that only observes", map[string]tier.Override{"a": minute, "b": {Observe: tier.ObserveOnly}}, 7, "MINUTE"},
+		{"only observed", map[string]tier.Override{"b": {Observe: tier.ObserveOnly}}, 0, ""},
+		{"an hour", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: time.Hour})}, 1, "HOUR"},
+		{"a day", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: day})}, 1, "DAY"},
+		{"30 days", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 30 * day})}, 1, "MONTH"},
+		{"365 days, as many as there are", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32, Window: 365 * day})}, math.MaxUint32, "YEAR"},
+		{"two minutes", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 2 * time.Minute})}, 0, ""},
+		{"zero denies", map[string]tier.Override{"a": limits(window.Limit{Window: time.Minute})}, 0, "MINUTE"},
+		{"too many", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32 + 1, Window: time.Minute})}, 0, ""},
+		{"two limits", map[string]tier.Override{"a": limits(minute.Limits[0], window.Limit{Hits: 1, Window: day})}, 0, ""},
+		{"unlimited", map[string]tier.Override{"a": {Unlimited: true}}, 0, ""},
 	} {
-		hits, unit := rateLimit(&tier.Subject{Extra: &tier.Extra{Overrides: tt.overrides}}, tt.rule)
+		hits, unit := rateLimit(&tier.Subject{Extra: &tier.Extra{Overrides: tt.overrides}})
 		if unit != tt.unit || unit != "" && hits != tt.hits {
 			t.Errorf("%s: %d per %q, want %d per %q", tt.name, hits, unit, tt.hits, tt.unit)
 		}

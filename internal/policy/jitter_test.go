@@ -79,24 +79,3 @@ func TestRetryJitter(t *testing.T) {
 		}
 	}
 }
-
-// TestRetryJitterOfAnOverride: a limit that came with a request has the share of the rule that it
-// replaces, or that of the rules if none matches.
-func TestRetryJitterOfAnOverride(t *testing.T) {
-	rs := NewRules(Identity{Secrets: secrets})
-	rs.SetRetryJitter(1)
-	if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("a")}, Terms: per(1, time.Minute)}); err != nil {
-		t.Fatal(err)
-	}
-	d, _ := newDecider(t, rs, &recordingStore{answer: func(window.Check) window.Decision {
-		return window.Decision{RetryAfter: 1000 * time.Second}
-	}})
-	r := request("a=x", "b=x")
-	for i := range r.Descriptors {
-		r.Descriptors[i].Override = &window.Limit{Hits: 1, Window: time.Hour}
-	}
-	v := decide(t, d, r)
-	if a, b := v.Limits[0].RetryAfter(), v.Limits[1].RetryAfter(); a != 1000*time.Second || b <= 1000*time.Second {
-		t.Errorf("%v under a rule without jitter, and %v without a rule", a, b)
-	}
-}

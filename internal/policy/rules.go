@@ -271,10 +271,8 @@ type Rules struct {
 	storeError OnStoreError
 	beyond     atomic.Int64 // see logBeyond, for requests without a domain
 	// scopes are the names of the stores that rules can name, by their numbers.
-	scopes []string
-	// jitter is the share of limits that come with a request, if no rule matches.
-	jitter  float64
-	jitters bool // this share or that of a rule is set
+	scopes  []string
+	jitters bool // a rule has a retry jitter
 	rules   []*Rule
 
 	indexed sync.Once // byID is set
@@ -369,11 +367,6 @@ func (rs *Rules) HoldScopes() (all []window.Scope) {
 // before domains and rules are added.
 func (rs *Rules) SetOnStoreError(o OnStoreError) { rs.storeError = o }
 
-// SetRetryJitter sets the share by which clients are told longer waits of limits that come with
-// a request, if no rule matches; see [Rule.RetryJitter]. It must be called before domains and
-// rules are added.
-func (rs *Rules) SetRetryJitter(share float64) { rs.jitter, rs.jitters = share, share > 0 }
-
 // ObserveAll makes all rules observed only (SHADOW_MODE of envoyproxy/ratelimit).
 func (rs *Rules) ObserveAll() { rs.shadow = true }
 
@@ -408,8 +401,7 @@ func (rs *Rules) AddDomain(name string) error {
 	if rs.domains[name] == nil {
 		d := &domain{name: name, override: &Rule{
 			owner: rs, Domain: name, Name: OverrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
-			RetryJitter: rs.jitter,
-			reports:     rs.reports,
+			reports: rs.reports,
 		}}
 		rs.domains[name], rs.first = d, cmp.Or(rs.first, d)
 	}

@@ -271,7 +271,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	if strict.Given(&v.OnStoreError) {
 		rule.OnStoreError, _ = policy.ParseOnStoreError(r.oneOf(&v.OnStoreError, settings.StoreErrors...))
 	}
-	if rule.RetryJitter = float64(r.Settings.RetryJitter); v.RetryJitter.Set {
+	if v.RetryJitter.Set {
 		rule.RetryJitter = read(r.decoder, &v.RetryJitter, parseJitter)
 	}
 	if strict.Given(&v.Cost) {

@@ -85,7 +85,7 @@ type rateLimit struct {
 	OnStoreError strict.Field[string]                              `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; the default is store.on_error"`
 	Scope        strict.Field[string]                              `yaml:"scope" doc:"the store in which the limits count: region, or a name in store.scopes of the settings, such as global; without it region"`
 	Priority     strict.Field[string]                              `yaml:"priority" doc:"low, normal or high: of the requests that wait for the store, it decides those of high first; if too many wait, on_store_error decides those of low at once; of several rules the highest counts; without it normal"`
-	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are asked to wait longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%: no longer than they must; the default is rules.retry_jitter"`
+	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are asked to wait longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%, the default: no longer than they must"`
 	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`
 	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body"`
 }

@@ -112,7 +112,6 @@ func newReader(o Options) *rulesReader {
 	if o.Settings.QuotaMode {
 		r.rules.QuotaAll()
 	}
-	r.rules.SetRetryJitter(float64(o.Settings.RetryJitter))
 	if o.UsageReports {
 		r.rules.ReportUsage()
 	}

@@ -454,17 +454,3 @@ descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, precision: 
 	_, err := config.Load(s)
 	configtest.Problems(t, err, s.Rules.Path+":2: descriptors[a].rate_limit.precision: precision belongs to the policy sliding, but this limit has fixed, from the setting rules.policy: add policy: sliding, or remove precision\n")
 }
-
-// TestRetryJitterOfAllRules: rules.retry_jitter is that of rules that have none.
-func TestRetryJitterOfAllRules(t *testing.T) {
-	s := settings.Default()
-	s.Rules.RetryJitter = 0.25
-	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
-descriptors:
-  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
-  - {key: b, rate_limit: {unit: day, requests_per_unit: 1, retry_jitter: 0%}}
-  - {key: c, rate_limit: {unit: day, requests_per_unit: 1, retry_jitter: 10%}}
-`)
-	want := []string{"d: a: a: 1/1d; retry jitter 0.25", "d: b: b: 1/1d", "d: c: c: 1/1d; retry jitter 0.1"}
-	configtest.Diff(t, want, configtest.TellAll(mustLoad(t, s).Rules), "rules")
-}

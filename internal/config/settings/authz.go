@@ -18,7 +18,6 @@ import (
 type Authz struct {
 	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is; the first place with a key counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
 	RemoveCredential bool          `yaml:"remove_credential" doc:"remove the header or cookie with the API key before the upstream; rls always removes a query parameter"`
-	Realm            string        `yaml:"realm" doc:"the realm in WWW-Authenticate"`
 	Wait             time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that an authorization waits for the source of tiers"`
 	SubjectHeader    string        `yaml:"subject_header" doc:"the header for the upstream with the subject's id; empty: no header"`
 	TierHeader       string        `yaml:"tier_header" doc:"the header for the upstream with the tier; empty: no header"`
@@ -26,7 +25,6 @@ type Authz struct {
 	Address          string        `yaml:"address" oneof:"peer x-envoy-external-address x-forwarded-for" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
 	Hops             int           `yaml:"hops" range:"1 100" doc:"with x-forwarded-for: which entry counts, from the right"`
 	IPv6Prefix       int           `yaml:"ipv6_prefix" range:"1 128" doc:"bits of an IPv6 address in masked_remote_address and in the subject of an anonymous client; 128: all"`
-	RateLimitRule    string        `yaml:"rate_limit_rule" doc:"the rule whose override goes into the metadata as rate_limit; empty: the only override of a subject"`
 }
 
 // Where a client's address comes from.
@@ -39,7 +37,6 @@ const (
 func defaultAuthz() Authz {
 	return Authz{
 		Credentials:   []Credential{{Kind: CredentialHeader, Name: "x-api-key"}, {Kind: CredentialBearer}},
-		Realm:         "api",
 		Wait:          50 * time.Millisecond,
 		SubjectHeader: "x-subject-id",
 		TierHeader:    "x-tier",
@@ -210,18 +207,10 @@ func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-const maxRealm = 128
-
 func (l *settingsLoader) authz() {
 	a := &l.settings.Authz
 	l.credentials(a.Credentials)
-	if a.Realm == "" || len(a.Realm) > maxRealm || strings.ContainsFunc(a.Realm, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
-		l.problem("authz.realm", `%s: 1 to %d printable ASCII characters, without " and \`, strict.Quote(a.Realm), maxRealm)
-	}
 	l.authzHeaders(a)
-	if !isPrintable(a.RateLimitRule) {
-		l.problem("authz.rate_limit_rule", "%s is not the name of a rule: remove control characters", strict.Quote(a.RateLimitRule))
-	}
 }
 
 // credentials checks authz.credentials.

@@ -95,7 +95,7 @@ func shake(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 // TestAnyName proves that any_name accepts a certificate of another name, and no certificate of
 // another authority, for another use, or that has expired. This holds for resumed sessions too.
 func TestAnyName(t *testing.T) {
-	root, stranger := authority(t, "root", nil), authority(t, "stranger", nil)
+	root, stranger, third := authority(t, "root", nil), authority(t, "stranger", nil), authority(t, "third", nil)
 	between := authority(t, "between", &root)
 	server := x509.Certificate{DNSNames: []string{"other.example"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	forClients := x509.Certificate{DNSNames: []string{"other.example"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
@@ -115,15 +115,15 @@ func TestAnyName(t *testing.T) {
 		{"another name, verified", issue(t, server, &root), TLS{CAFile: caFileOf(t, root)}, true},
 		{"another name behind another authority", chain, TLS{CAFile: caFileOf(t, root), AnyName: true}, false},
 		{"that authority is not sent", issue(t, server, &between), TLS{CAFile: caFileOf(t, root), AnyName: true}, true},
-		{"a stranger", issue(t, server, &stranger), TLS{CAFile: caFileOf(t, root), AnyName: true}, true},
+		{"a stranger", issue(t, server, &third), TLS{CAFile: caFileOf(t, root), AnyName: true}, true},
 		{"self-signed", issue(t, server, nil), TLS{CAFile: caFileOf(t, root), AnyName: true}, true},
 		{"for clients", issue(t, forClients, &root), TLS{CAFile: caFileOf(t, root), AnyName: true}, true},
 		{"expired", issue(t, expired, &root), TLS{CAFile: caFileOf(t, root), AnyName: true}, true},
-		{"the system's, and the file's", issue(t, server, &root), TLS{CAFile: caFileOf(t, root), AnyName: true, SystemCAs: true}, false},
-		{"the system's", issue(t, server, &stranger), TLS{CAFile: caFileOf(t, root), AnyName: true, SystemCAs: true}, false},
-		{"the system's, verified", issue(t, server, &stranger), TLS{CAFile: caFileOf(t, root), ServerName: "other.example", SystemCAs: true}, false},
-		{"the system's, with another name", issue(t, server, &stranger), TLS{CAFile: caFileOf(t, root), SystemCAs: true}, true},
-		{"the system's without a file", issue(t, server, &stranger), TLS{SystemCAs: true, AnyName: true}, false},
+		{"the system's, and the file's", issue(t, server, &root), TLS{CAFile: caFileOf(t, root), AnyName: true}, false},
+		{"the system's", issue(t, server, &stranger), TLS{CAFile: caFileOf(t, root), AnyName: true}, false},
+		{"the system's, verified", issue(t, server, &stranger), TLS{CAFile: caFileOf(t, root), ServerName: "other.example"}, false},
+		{"the system's, with another name", issue(t, server, &stranger), TLS{CAFile: caFileOf(t, root)}, true},
+		{"the system's without a file", issue(t, server, &stranger), TLS{AnyName: true}, false},
 		{"not the system's without a file", issue(t, server, &root), TLS{AnyName: true}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

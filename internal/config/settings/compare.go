@@ -12,9 +12,8 @@ import (
 // compare checks compare.
 func (l *settingsLoader) compare() {
 	s := &l.settings.Compare
-	l.clientTLS("compare.tls", s.TLS)
 	if s.Address == "" {
-		l.refuse("compare", []string{"share", "timeout", "max_in_flight", "tls.enabled"}, "nothing is compared: compare.address is not set")
+		l.refuse("compare", []string{"share"}, "nothing is compared: compare.address is not set")
 		return
 	}
 	if !l.remote("compare.address", Address(s.Address), false) {

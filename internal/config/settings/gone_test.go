@@ -20,7 +20,94 @@ store.redis.breaker.failures store.redis.breaker.probe_interval store.redis.max_
 store.scopes.eu_west.redis.breaker.failures store.scopes.eu_west.redis.max_waiting
 tiers.breaker.failures tiers.breaker.retry tiers.cache.unknown tiers.cache.unknown_ttl
 tiers.http.max_bytes tiers.lookups_per_second tiers.timeout
+admin.pages authz.rate_limit_rule authz.realm
+compare.tls.enabled compare.tls.ca_file compare.tls.cert_file compare.tls.key_file compare.tls.server_name
+compare.tls.system_cas compare.tls.any_name
+grpc.tls.unix_sockets
+headers.reference.limit headers.reference.remaining headers.reference.reset
+http.unhealthy metadata.request metrics.near_limit_ratio
+reference.answers reference.usage_reports reference.local_cache reference.tags
+reference.metrics.address reference.metrics.path reference.metrics.mapper_file reference.metrics.milliseconds
+reference.statsd.address reference.statsd.protocol reference.statsd.interval
+rules.all_files rules.ignore_dot_files rules.prefix rules.quota_mode rules.retry_jitter
+rules.xds.headers rules.xds.initial_backoff rules.xds.max_backoff rules.xds.max_message_bytes
+rules.xds.node_metadata rules.xds.wait
+rules.xds.tls.enabled rules.xds.tls.server_name rules.xds.tls.system_cas rules.xds.tls.any_name
+secrets.key secrets.previous_key
+store.memory.max_keys store.redis.dial_timeout store.redis.password store.redis.sentinel_password
+store.redis.tls.server_name store.redis.tls.system_cas store.redis.tls.any_name
+store.scopes.eu_west.redis.password store.scopes.eu_west.redis.dial_timeout
+tiers.http.method tiers.http.token
+tiers.http.tls.server_name tiers.http.tls.system_cas tiers.http.tls.any_name
+tiers.postgres.password
+tiers.postgres.tls.server_name tiers.postgres.tls.system_cas tiers.postgres.tls.any_name
+tiers.redis.channel tiers.redis.dial_timeout tiers.redis.pool_size tiers.redis.username tiers.redis.password
+tiers.redis.password_file tiers.redis.sentinel_username tiers.redis.sentinel_password tiers.redis.sentinel_password_file
+tiers.redis.tls.ca_file tiers.redis.tls.cert_file tiers.redis.tls.key_file tiers.redis.tls.server_name
+tiers.redis.tls.system_cas tiers.redis.tls.any_name
+traces.protocol traces.sampling traces.attributes
 `
+
+// TestSecretInEnvironment: the variable without _FILE has the secret itself, and only one of the two
+// counts.
+func TestSecretInEnvironment(t *testing.T) {
+	file := configtest.Write(t, "secret", "0123456789abcdef")
+	for _, c := range []struct {
+		environ []string
+		want    string
+	}{
+		{[]string{"SLIDEGATE_SECRETS_KEY=0123456789abcdef", "SLIDEGATE_TIERS_HTTP_TOKEN=hush", "SLIDEGATE_TIERS_POSTGRES_PASSWORD=hush"}, ""},
+		{[]string{"SLIDEGATE_SECRETS_KEY=hush"}, "environment: SLIDEGATE_SECRETS_KEY: the secret has fewer than 16 bytes\n"},
+		{[]string{"SLIDEGATE_SECRETS_KEY=hush-hush-hush-hush", "SLIDEGATE_SECRETS_KEY_FILE=" + file}, "environment: SLIDEGATE_SECRETS_KEY_FILE: secrets.key is also set: set only one of the two\n"},
+		{[]string{"SLIDEGATE_STORE_REDIS_PASSWORD=hush", "SLIDEGATE_STORE_REDIS_URL=redis://:hush@h"}, "environment: SLIDEGATE_STORE_REDIS_PASSWORD: store.redis.url also has a user or a password: set them in only one place\n"},
+		{[]string{"SLIDEGATE_STORE_REDIS_SENTINEL_PASSWORD=hush"}, "environment: SLIDEGATE_STORE_REDIS_SENTINEL_PASSWORD: there are no sentinels: store.redis.url does not begin with redis-sentinel:// or rediss-sentinel://\n"},
+	} {
+		_, _, err := Load("", c.environ)
+		if got := configtest.ProblemsOf(t, err); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.environ, got, c.want)
+		}
+	}
+}
+
+// TestServerName: sni in a URL is the name that the certificate must have, and the scheme says
+// whether there is TLS.
+func TestServerName(t *testing.T) {
+	s, _, err := Load("", []string{
+		"SLIDEGATE_STORE_TYPE=redis", "SLIDEGATE_STORE_REDIS_URL=rediss://h:1/2?sni=redis.example", "SLIDEGATE_TIERS_REDIS_URL=rediss://u:p@h?sni=tiers.example",
+		"SLIDEGATE_TIERS_POSTGRES_URL=postgres://u@h/db?application_name=a&sni=db.example", "SLIDEGATE_TIERS_HTTP_URL=https://h/p?sni=http.example&a=b",
+		"SLIDEGATE_RULES_SOURCE=xds", "SLIDEGATE_RULES_XDS_ADDRESS=grpcs://h:1?sni=xds.example", "SLIDEGATE_COMPARE_ADDRESS=grpcs://h:2",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := s.TiersRedis()
+	got := []string{
+		s.Store.Redis.URL.Reveal(), s.Store.Redis.TLS.ServerName, own.URL.Reveal(), own.TLS.ServerName, s.Tiers.Postgres.URL.Reveal(), s.Tiers.Postgres.TLS.ServerName,
+		s.Tiers.HTTP.URL.Parsed.String(), s.Tiers.HTTP.TLS.ServerName, string(s.Rules.XDS.Address), s.Rules.XDS.TLS.ServerName, s.Compare.Address, s.Compare.TLS.ServerName,
+	}
+	want := []string{
+		"rediss://h:1/2", "redis.example", "rediss://u:p@h", "tiers.example", "postgres://u@h/db?application_name=a", "db.example",
+		"https://h/p?a=b", "http.example", "h:1", "xds.example", "h:2", "",
+	}
+	if !slices.Equal(got, want) || !s.Rules.XDS.TLS.Enabled || !s.Compare.TLS.Enabled {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	_, _, err = Load("", []string{"SLIDEGATE_STORE_REDIS_URL=redis://h?sni=a", "SLIDEGATE_TIERS_HTTP_URL=https://h/p?sni=a/b"})
+	configtest.Problems(t, err, "environment: SLIDEGATE_TIERS_HTTP_URL: sni=a/b is not the name of a host\nenvironment: SLIDEGATE_STORE_REDIS_URL: sni is the name in a certificate, and there is no TLS: begin the URL with rediss\n")
+}
+
+// TestTiersRedis: without a URL the tiers are in the Redis of the store, under a prefix of its own.
+func TestTiersRedis(t *testing.T) {
+	s := Default()
+	s.Store.Redis.URL.URL, s.Store.Redis.Username = "redis://store", "rls"
+	if r := s.TiersRedis(); r.URL.URL != "redis://store" || r.Username != "rls" || r.KeyPrefix != "slidegate:tier:" {
+		t.Errorf("got %v", r)
+	}
+	s.Tiers.Redis.URL.URL = "redis://tiers"
+	if r := s.TiersRedis(); r.URL.URL != "redis://tiers" || r.Username != "" || r.KeyPrefix != "slidegate:tier:" {
+		t.Errorf("got %v", r)
+	}
+}
 
 // TestGone: the file and the environment refuse each setting that is gone, with its advice.
 func TestGone(t *testing.T) {
@@ -38,6 +125,9 @@ func TestGone(t *testing.T) {
 		_, _, err := Parse("s.yaml", []byte(text), nil)
 		if got := configtest.ProblemsOf(t, err); !strings.HasPrefix(got, "s.yaml:1: ") || !strings.Contains(got, " is "+advice) {
 			t.Errorf("%s: got %q, want %q", text, got, advice)
+		}
+		if advice == "no setting any more: "+secretInFile {
+			continue // the variable is one of the secret
 		}
 		_, _, err = Parse("", nil, []string{envName(name) + "=x"})
 		if got, want := configtest.ProblemsOf(t, err), "environment: "+envName(name)+": "+advice+"\n"; !strings.Contains(got, want) {

@@ -21,16 +21,16 @@ const (
 
 // Headers says which headers are on answers.
 type Headers struct {
-	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (Unix time), reference (bare numbers, headers.reference). Denials have Retry-After"`
+	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (Unix time), reference (bare numbers, as envoyproxy/ratelimit). Denials have Retry-After"`
 	// Reference names the headers of StyleReference.
-	Reference ReferenceHeaders `yaml:"reference"`
+	Reference ReferenceHeaders `yaml:"-"`
 }
 
 // ReferenceHeaders are the names of the headers of the style reference.
 type ReferenceHeaders struct {
-	Limit     string `yaml:"limit" doc:"style reference: the name of the header with the limit"`
-	Remaining string `yaml:"remaining" doc:"style reference: the name of the header with what remains"`
-	Reset     string `yaml:"reset" doc:"style reference: the name of the header with the seconds until the reset"`
+	Limit     string `yaml:"-"`
+	Remaining string `yaml:"-"`
+	Reset     string `yaml:"-"`
 }
 
 // all returns the names in the order of the settings.
@@ -68,7 +68,7 @@ func CheckStyles(styles []string, names ReferenceHeaders) (messages []string) {
 		}
 		for _, name := range names.all() {
 			if slices.Contains(headersOf[s], strings.ToLower(name)) {
-				messages = append(messages, fmt.Sprintf("%s and %s exclude each other: both send %s; set other names in headers.reference", s, StyleReference, name))
+				messages = append(messages, fmt.Sprintf("%s and %s exclude each other: both send %s: leave one out", s, StyleReference, name))
 				break
 			}
 		}
@@ -91,7 +91,7 @@ func (l *settingsLoader) headers() {
 	for _, message := range CheckStyles(h.Styles, h.Reference) {
 		l.problem("headers.styles", "%s", message)
 	}
-	paths, names := []string{"headers.reference.limit", "headers.reference.remaining", "headers.reference.reset"}, h.Reference.all()
+	paths, names := []string{"dropin.headers.limit", "dropin.headers.remaining", "dropin.headers.reset"}, h.Reference.all()
 	for i, name := range names {
 		lower := strings.ToLower(name)
 		same := slices.IndexFunc(names[:i], func(other string) bool { return strings.EqualFold(other, name) })

@@ -302,7 +302,7 @@ func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers,
 var urlOptions = map[string]string{ //nolint:gosec // names of settings and no secrets
 	"addr":              "write all hosts before the path, with commas between them",
 	"db":                "the database is the last part of the path",
-	"dial_timeout":      "set %s.dial_timeout",
+	"dial_timeout":      "remove it, rls derives it from %timeout",
 	"master_name":       "write redis-sentinel://host:port/master",
 	"password":          "set %s.password_file",
 	"pool_size":         "set %s.pool_size",
@@ -342,12 +342,14 @@ var errBadQuery = errors.New("the part after ? is not of the form name=value")
 // TLS says which servers a connection trusts and which certificate it shows. The scheme of the
 // URL says whether there is TLS.
 type TLS struct {
-	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
-	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
-	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
-	SystemCAs  bool   `yaml:"system_cas" doc:"trust the CA certificates of the system too, beside ca_file. Without ca_file rls trusts them anyway"`
-	AnyName    bool   `yaml:"any_name" doc:"accept a trusted certificate of any name: only the chain is verified"`
+	CAFile   string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, besides those of the system"`
+	CertFile string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
+	KeyFile  string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
+	// ServerName is what sni in the URL says: the name that the server's certificate must have.
+	// Empty: the host of the address.
+	ServerName string `yaml:"-"`
+	// AnyName accepts a trusted certificate of any name. Only a drop-in sets it.
+	AnyName bool `yaml:"-"`
 }
 
 // Files are the files that are set.
@@ -357,10 +359,10 @@ func (t TLS) Files() []string { return notEmpty(t.CAFile, t.CertFile, t.KeyFile)
 // and the file.
 func (t TLS) Config(setting string) (*tls.Config, error) {
 	var base *x509.CertPool
-	if t.SystemCAs && t.CAFile != "" {
+	if t.CAFile != "" {
 		var err error
 		if base, err = x509.SystemCertPool(); err != nil {
-			return nil, fmt.Errorf("%s.system_cas: %w", setting, err)
+			return nil, fmt.Errorf("%s.ca_file: the CA certificates of the system: %w", setting, err)
 		}
 	}
 	roots, err := readAuthorities(t.CAFile, base)
@@ -428,6 +430,7 @@ func ReadPassword(file string) (Secret, error) {
 
 // redisConnection checks the settings at a path that every Redis has.
 func (l *settingsLoader) redisConnection(path string, r *Redis) {
+	r.TLS.ServerName = l.serverName(path+".url", &r.URL.URL)
 	servers, err := r.URL.servers(path)
 	if err != nil {
 		l.problem(path+".url", "%s", err)
@@ -438,7 +441,12 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	l.password(path+".username", r.Username, path+".password", r.Password, r.PasswordFile)
 	l.password(path+".sentinel_username", r.SentinelUsername, path+".sentinel_password", r.SentinelPassword, r.SentinelPasswordFile)
 	l.tls(path+".tls", r.TLS)
-	if p := r.KeyPrefix; len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
+	l.keyPrefix(path, r.KeyPrefix)
+}
+
+// keyPrefix checks the prefix of keys in Redis.
+func (l *settingsLoader) keyPrefix(path, p string) {
+	if len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
 		l.problem(path+".key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", strict.Quote(p), maxKeyPrefix)
 	}
 }
@@ -448,9 +456,6 @@ func (l *settingsLoader) tls(path string, t TLS) {
 	if _, err := readAuthorities(t.CAFile, nil); err != nil {
 		l.problem(path+".ca_file", "%s", err)
 	}
-	if t.AnyName && t.ServerName != "" {
-		l.problem(l.given(path+".any_name", path+".server_name"), "%s.server_name is also set, and any_name accepts every name: set only one of the two", path)
-	}
 	l.pair(path, t.CertFile, t.KeyFile)
 }
 
@@ -458,7 +463,7 @@ func (l *settingsLoader) tls(path string, t TLS) {
 func (l *settingsLoader) clientTLS(path string, t ClientTLS) {
 	l.tls(path, t.TLS)
 	if !t.Enabled {
-		l.noTLS(path, path+".enabled is not set")
+		l.noTLS(path, strings.TrimSuffix(path, ".tls")+".address does not begin with grpcs://")
 	}
 }
 
@@ -478,20 +483,36 @@ func (l *settingsLoader) refuse(section string, names []string, format string, a
 
 // noTLS refuses the settings of a section about TLS if connections have no TLS.
 func (l *settingsLoader) noTLS(section, why string) {
-	l.refuse(section, []string{"ca_file", "cert_file", "key_file", "server_name", "system_cas", "any_name"}, "there is no TLS: %s", why)
+	l.refuse(section, []string{"ca_file", "cert_file", "key_file"}, "there is no TLS: %s", why)
 }
 
 // redisBesideURL refuses settings that the URL contradicts.
 func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
 	if r.URL.Password != "" {
-		l.refuse(path, []string{"username", "password", "password_file"}, "%s.url also has a user or a password: set them in only one place", path)
+		l.refuse(path, []string{"username", "password_file"}, "%s.url also has a user or a password: set them in only one place", path)
 	}
 	if r.URL.Topology != RedisSentinel {
-		l.refuse(path, []string{"sentinel_username", "sentinel_password", "sentinel_password_file"},
+		l.refuse(path, []string{"sentinel_username", "sentinel_password_file"},
 			"there are no sentinels: %s.url does not begin with redis-sentinel:// or rediss-sentinel://", path)
+	}
+	for _, secret := range []struct {
+		name  string
+		value Secret
+		ok    bool
+		why   string
+	}{
+		{"password", r.Password, r.URL.Password == "", path + ".url also has a user or a password: set them in only one place"},
+		{"sentinel_password", r.SentinelPassword, r.URL.Topology == RedisSentinel, "there are no sentinels: " + path + ".url does not begin with redis-sentinel:// or rediss-sentinel://"},
+	} {
+		if secret.value != "" && !secret.ok {
+			l.problem(path+"."+secret.name, "%s", secret.why)
+		}
 	}
 	if !r.URL.TLS {
 		l.noTLS(path+".tls", path+".url does not begin with rediss")
+		if r.TLS.ServerName != "" {
+			l.problem(path+".url", "sni is the name in a certificate, and there is no TLS: begin the URL with rediss")
+		}
 	}
 }
 
@@ -501,7 +522,7 @@ func (l *settingsLoader) password(userPath, user, path string, password Secret, 
 	case password != "" && file != "":
 		l.problem(path+"_file", "%s is also set: set only one of the two", path)
 	case user != "" && password == "" && file == "":
-		l.problem(userPath, "a user needs a password: set %s_file or %s", path, path)
+		l.problem(userPath, "a user needs a password: set %s_file, or the variable %s", path, envName(path))
 	case file != "":
 		if _, err := ReadPassword(file); err != nil {
 			l.problem(path+"_file", "%s: %s", strict.Quoteless(file), err)

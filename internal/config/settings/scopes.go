@@ -115,7 +115,7 @@ func (l *settingsLoader) scopesOf(environ []string) {
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
 		rest, ok := strings.CutPrefix(name, envScopes)
-		if !ok {
+		if _, isGone := adviceForVariable(name); !ok || isGone {
 			continue
 		}
 		for _, end := range ends {

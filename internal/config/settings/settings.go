@@ -27,9 +27,9 @@ type Settings struct {
 	Reload   Reload   `yaml:"-"` // yaml:"-": a fixed value that only tests change
 	Store    Store    `yaml:"store"`
 	Headers  Headers  `yaml:"headers"`
-	Metadata Metadata `yaml:"metadata"`
+	Metadata Metadata `yaml:"-"`
 	Metrics  Metrics  `yaml:"metrics"`
-	Traces   Traces   `yaml:"traces"`
+	Traces   Traces   `yaml:"-"`
 	Secrets  Secrets  `yaml:"secrets"`
 	Authz    Authz    `yaml:"authz"`
 	Drain    Drain    `yaml:"drain"`
@@ -37,7 +37,7 @@ type Settings struct {
 	Compare  Compare  `yaml:"compare"`
 	Insight  Insight  `yaml:"insight"`
 	// Reference has what only a drop-in for envoyproxy/ratelimit needs.
-	Reference Reference `yaml:"reference"`
+	Reference Reference `yaml:"-"`
 }
 
 // GRPC is the listener for Envoy.
@@ -67,14 +67,13 @@ type HTTP struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
 	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 	// Unhealthy lists the states that /healthcheck reports with 500.
-	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck is 500 and gRPC health NOT_SERVING, any of: rules (none are loaded), store (no connection to Redis), drain (rls stops; includes drain.not_serving). Empty: never"`
+	Unhealthy []string `yaml:"-"`
 }
 
-// The states of http.unhealthy.
+// The states that make a drop-in unhealthy.
 const (
 	UnhealthyRules = "rules"
 	UnhealthyStore = "store"
-	UnhealthyDrain = "drain"
 )
 
 // When an instance is ready.
@@ -89,7 +88,7 @@ type Admin struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
 	// TokenFile has a line for each token: read TOKEN or act TOKEN.
 	TokenFile string `yaml:"token_file" doc:"a file with the tokens of the admin port, one a line: read TOKEN or act TOKEN. Without it and admin.hosts, reads on loopback need none. Required if the address is not on loopback"`
-	Pages     string `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name, and no /metrics. They only read, so a network may reach them"`
+	Pages     string `yaml:"-"`
 }
 
 // Insight says what a process keeps of denials, for the admin port.
@@ -110,13 +109,12 @@ type Rules struct {
 	Source         string `yaml:"source" oneof:"files xds" doc:"where rules are: files (rules.path) or xds (a management server, rules.xds)"`
 	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
 	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
-	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
+	IgnoreDotFiles bool   `yaml:"-"`
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
-	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
+	QuotaMode      bool   `yaml:"-"`
 	Policy         string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"how limits count that name no policy: sliding (exact), fixed (windows of the clock, as envoyproxy/ratelimit) or sliding_counter"`
-	RetryJitter    Ratio  `yaml:"retry_jitter" doc:"clients are told waits that are longer by up to this share, each subject by another, so that they do not all come back at once. For rules without retry_jitter. 0%: waits are told as they are"`
-	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory and below, whatever its name, not only *.yaml and *.yml"`
-	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name and then / or a dot: for config, those in config/ and those named config.*. Empty: all"`
+	AllFiles       bool   `yaml:"-"`
+	Prefix         string `yaml:"-"`
 	XDS            XDS    `yaml:"xds"`
 }
 
@@ -136,18 +134,18 @@ const (
 type XDS struct {
 	Address         Address       `yaml:"address" doc:"the management server: host:port or unix:///path"`
 	NodeID          string        `yaml:"node_id" doc:"the id of the node in requests. Servers choose the rules by it"`
-	NodeMetadata    []string      `yaml:"node_metadata" doc:"metadata of the node: name=value, several separated by commas"`
-	Headers         []Secret      `yaml:"headers" doc:"gRPC metadata of the stream: name=value, several separated by commas. Never shown, because a value may be a token"`
+	NodeMetadata    []string      `yaml:"-"`
+	Headers         []Secret      `yaml:"-"`
 	TLS             ClientTLS     `yaml:"tls"`
-	InitialBackoff  time.Duration `yaml:"initial_backoff" range:"10ms 1h" doc:"how long rls waits after the first failure before it connects again; each further wait is longer"`
-	MaxBackoff      time.Duration `yaml:"max_backoff" range:"10ms 24h" doc:"the longest of these waits"`
-	MaxMessageBytes int           `yaml:"max_message_bytes" range:"65_536 1_073_741_824" doc:"the largest message of the server, which has all rules"`
-	Wait            bool          `yaml:"wait" doc:"open the ports only when the first rules are loaded. Otherwise rls serves at once, and calls fail until then"`
+	InitialBackoff  time.Duration `yaml:"-"`
+	MaxBackoff      time.Duration `yaml:"-"`
+	MaxMessageBytes int           `yaml:"-"`
+	Wait            bool          `yaml:"-"`
 }
 
 // ClientTLS is TLS of a connection that rls makes, where no URL says whether there is TLS.
 type ClientTLS struct {
-	Enabled bool `yaml:"enabled" doc:"connect with TLS"`
+	Enabled bool `yaml:"-"`
 	TLS
 }
 
@@ -180,7 +178,7 @@ type Store struct {
 
 // Memory is the memory store.
 type Memory struct {
-	MaxKeys  uint64 `yaml:"max_keys" range:"0 1_099_511_627_776" doc:"memory store: most logs, one for each key and window; 0: no bound"`
+	MaxKeys  uint64 `yaml:"-"`
 	MaxBytes uint64 `yaml:"max_bytes" range:"0 1_048_576 1_125_899_906_842_624" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
 	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
 }
@@ -203,14 +201,14 @@ type RedisStore struct {
 type Redis struct {
 	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
 	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
-	Password             Secret        `yaml:"password" doc:"the user's password"`
+	Password             Secret        `yaml:"-"`
 	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
 	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
-	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
+	SentinelPassword     Secret        `yaml:"-"`
 	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
 	TLS                  TLS           `yaml:"tls"`
 	PoolSize             int           `yaml:"pool_size" range:"0 10_000" doc:"connections to each server; 0: 10 for each CPU"`
-	DialTimeout          time.Duration `yaml:"dial_timeout" range:"1ms 1m" doc:"time limit for making a connection. A request that waits for it stops waiting at its own timeout; the connection is still made"`
+	DialTimeout          time.Duration `yaml:"-"`
 	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of every key that rls uses in Redis"`
 }
 
@@ -222,21 +220,21 @@ type Breaker struct {
 
 // Metadata says what is in the dynamic metadata of answers, besides the verdict.
 type Metadata struct {
-	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
+	Request bool `yaml:"-"` // put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys
 }
 
 // Metrics bounds the metrics, and says where Prometheus reads them besides the admin port.
 type Metrics struct {
 	Address         Address `yaml:"address" doc:"an address with /metrics and no other page, for Prometheus: host:port; empty: off. The admin port has /metrics too"`
 	MaxDetailSeries int     `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other. Also the most names with such values in reference.metrics and reference.statsd"`
-	NearLimitRatio  Ratio   `yaml:"near_limit_ratio" doc:"hits that have room above this share of a limit count as near the limit"`
+	NearLimitRatio  Ratio   `yaml:"-"`
 }
 
 // Traces turns traces on without a variable of OpenTelemetry. Where spans go, those variables say.
 type Traces struct {
-	Protocol   string   `yaml:"protocol" doc:"grpc or http: send spans of decisions over OTLP. off: send none. Both count more than the OTEL_ variables. Empty: those decide"`
-	Sampling   Ratio    `yaml:"sampling" doc:"with traces.protocol: the share of traces that begin in rls and are sent, in place of OTEL_TRACES_SAMPLER. The caller decides for a trace that it began"`
-	Attributes []string `yaml:"attributes" doc:"with traces.protocol: attributes of the service, such as service.name=rls, separated by commas. They replace those of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME"`
+	Protocol   string   `yaml:"-"`
+	Sampling   Ratio    `yaml:"-"`
+	Attributes []string `yaml:"-"`
 }
 
 // The choices of traces.protocol, besides none.
@@ -249,9 +247,9 @@ const (
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
 	Entries         []string `yaml:"entries" doc:"keys of descriptor entries, in any case, whose values are API keys; rls digests them before it logs or stores anything"`
-	Key             Secret   `yaml:"key" doc:"the secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
+	Key             Secret   `yaml:"-"`
 	KeyFile         string   `yaml:"key_file" doc:"a file with secrets.key; set only one of the two"`
-	PreviousKey     Secret   `yaml:"previous_key" doc:"the previous secrets.key: tiers may still have digests that were made with it"`
+	PreviousKey     Secret   `yaml:"-"`
 	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file with secrets.previous_key; set only one of the two"`
 	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"tiers may still have plain SHA-256 digests, while secrets.key is introduced"`
 }
@@ -275,32 +273,32 @@ type Compare struct {
 	Share       Ratio         `yaml:"share" doc:"the share of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
 	Timeout     time.Duration `yaml:"-"`
 	MaxInFlight int           `yaml:"-"`
-	TLS         ClientTLS     `yaml:"tls"`
+	TLS         ClientTLS     `yaml:"-"`
 }
 
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
-	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method"`
-	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied"`
-	LocalCache   bool             `yaml:"local_cache" doc:"count denials that rls repeats from memory (store.local_keys) as over_limit_with_local_cache, besides over_limit"`
-	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd, and labels of reference.metrics: name=value, several separated by commas"`
-	Metrics      ReferenceMetrics `yaml:"metrics"`
-	Statsd       Statsd           `yaml:"statsd"`
+	Answers      bool             `yaml:"-"` // answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method
+	UsageReports bool             `yaml:"-"` // rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied
+	LocalCache   bool             `yaml:"-"` // count denials that rls repeats from memory (store.local_keys) as over_limit_with_local_cache, besides over_limit
+	Tags         []string         `yaml:"-"` // tags of every metric of reference.statsd, and labels of reference.metrics: name=value, several separated by commas
+	Metrics      ReferenceMetrics `yaml:"-"`
+	Statsd       Statsd           `yaml:"-"`
 }
 
 // ReferenceMetrics is a listener for Prometheus with the metrics of envoyproxy/ratelimit.
 type ReferenceMetrics struct {
-	Address      Address `yaml:"address" doc:"the address of the metrics of envoyproxy/ratelimit for Prometheus: host:port; empty: off"`
-	Path         string  `yaml:"path" doc:"their path"`
-	MapperFile   string  `yaml:"mapper_file" doc:"a file with mappings of statsd_exporter, read at start. Empty: the mappings of envoyproxy/ratelimit"`
-	Milliseconds bool    `yaml:"milliseconds" doc:"the response time is in milliseconds, unless mapper_file is set: its mappings decide"`
+	Address      Address `yaml:"-"` // the address of the metrics of envoyproxy/ratelimit for Prometheus: host:port; empty: off
+	Path         string  `yaml:"-"` // their path
+	MapperFile   string  `yaml:"-"` // a file with mappings of statsd_exporter, read at start. Empty: the mappings of envoyproxy/ratelimit
+	Milliseconds bool    `yaml:"-"` // the response time is in milliseconds, unless mapper_file is set: its mappings decide
 }
 
 // Statsd is where the metrics of envoyproxy/ratelimit are sent.
 type Statsd struct {
-	Address  string        `yaml:"address" doc:"the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off"`
-	Protocol string        `yaml:"protocol" oneof:"tcp udp" doc:"tcp or udp"`
-	Interval time.Duration `yaml:"interval" range:"1ms 1h" doc:"how often rls sends them"`
+	Address  string        `yaml:"-"` // the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off
+	Protocol string        `yaml:"-"` // tcp or udp
+	Interval time.Duration `yaml:"-"` // how often rls sends them
 }
 
 // Default returns the settings without a file and without variables: memory store and
@@ -333,7 +331,7 @@ func Default() Settings {
 			Timeout:   15 * time.Millisecond,
 			OnError:   policy.StoreErrorLocal.String(),
 			LocalKeys: 100_000,
-			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
+			Memory:    Memory{MaxKeys: 256 << 20 / bytesPerKey, MaxBytes: 256 << 20},
 			Redis: RedisStore{
 				Redis:       localRedis("slidegate:"),
 				MaxWaiting:  10_000,
@@ -411,7 +409,7 @@ const (
 
 // Load returns the defaults, overridden by the file at path unless path is empty, overridden
 // by the environment (as [os.Environ] returns it). It reads secrets.key_file into
-// Secrets.Key.
+// Secrets.Key. A secret in a file may be in the environment instead: see [secretValues].
 //
 // The error is [strict.Problems]: everything that is wrong with either. On error, the settings
 // are those that could be read. Use them only to find more problems in the files of rules and
@@ -474,9 +472,36 @@ func parse(r *strict.Report, file string, data []byte, environ []string, given [
 	l.scopesOf(environ)
 	l.index()
 	l.readEnviron(environ)
+	l.derive()
 	l.validate()
 	return l.settings, l.origins(), r.Err()
 }
+
+// derive sets the values that follow from others.
+func (l *settingsLoader) derive() {
+	s := &l.settings
+	if _, given := l.places["store.memory.max_bytes"]; given {
+		s.Store.Memory.MaxKeys = s.Store.Memory.MaxBytes / bytesPerKey
+	}
+	s.Store.Redis.DialTimeout = max(leastDial, s.Store.Timeout)
+	for i := range s.Store.Scopes {
+		s.Store.Scopes[i].Redis.DialTimeout = max(leastDial, s.Store.Scopes[i].Timeout)
+	}
+	if s.Tiers.HTTP.Send == SendKey {
+		s.Tiers.HTTP.Method = MethodPost
+	}
+	l.secure("rules.xds", &s.Rules.XDS.Address, &s.Rules.XDS.TLS)
+	l.secure("compare", (*Address)(&s.Compare.Address), &s.Compare.TLS)
+}
+
+const (
+	// bytesPerKey is how much of max_bytes a log has in the mean, so that the number of logs is
+	// bounded too.
+	bytesPerKey = 256
+	// leastDial is the least time limit for making a connection to Redis. Requests stop waiting
+	// for it at store.timeout.
+	leastDial = 250 * time.Millisecond
+)
 
 type settingsLoader struct {
 	report   *strict.Report
@@ -499,8 +524,11 @@ var tunable func(*Settings) map[string]any
 
 // index finds all settings by their paths.
 func (l *settingsLoader) index() {
-	if tunable != nil {
-		for path, value := range tunable(&l.settings) {
+	for _, values := range []func(*Settings) map[string]any{DropInValues, secretValues, tunable} {
+		if values == nil {
+			continue
+		}
+		for path, value := range values(&l.settings) {
 			l.values[path] = reflect.ValueOf(value).Elem()
 		}
 	}
@@ -534,6 +562,9 @@ var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SER
 func (l *settingsLoader) readEnviron(environ []string) {
 	paths, names := make(map[string]string), []string{EnvConfig, EnvCompat, EnvAdminToken}
 	for path := range l.values {
+		if strings.HasPrefix(path, dropInPrefix) {
+			continue
+		}
 		paths[envName(path)] = path
 		names = append(names, envName(path))
 	}
@@ -652,12 +683,7 @@ func (l *settingsLoader) validate() {
 	l.admin()
 	l.hosts("http.hosts", s.HTTP.Hosts)
 	l.hosts("admin.hosts", s.Admin.Hosts)
-	if s.Admin.Pages == PagesReference && len(s.Admin.Hosts) > 0 {
-		l.problem("admin.hosts", "with admin.pages reference the port answers to any name")
-	}
-	l.unhealthy()
 	l.serverTLS()
-	l.rulesFiles()
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
@@ -667,36 +693,7 @@ func (l *settingsLoader) validate() {
 	l.headers()
 	l.secrets()
 	l.authz()
-	l.reference()
-	l.traces()
-}
-
-// unhealthy checks the states that make the process unhealthy.
-func (l *settingsLoader) unhealthy() {
-	all := l.settings.HTTP.Unhealthy
-	for i, state := range all {
-		switch {
-		case slices.Contains(all[:i], state):
-			l.problem("http.unhealthy", "%s is listed twice", strict.Quote(state))
-		default:
-			l.oneOf("http.unhealthy", state, []string{UnhealthyRules, UnhealthyStore, UnhealthyDrain})
-		}
-	}
-}
-
-// rulesFiles checks which files hold rules.
-func (l *settingsLoader) rulesFiles() {
-	r := &l.settings.Rules
-	if r.Source == RulesXDS {
-		l.refuse("rules", []string{"all_files", "prefix"}, "rules.source is %s: rules do not come from files", RulesXDS)
-		return
-	}
-	switch p := r.Prefix; {
-	case strings.Contains(p, "/") || !isPrintable(p):
-		l.problem("rules.prefix", "%s is not the name of a directory: write it without /", strict.Quote(p))
-	case p == "." || p == ".." || strings.HasSuffix(p, "."):
-		l.problem("rules.prefix", "%s: rls adds the dot itself", strict.Quote(p))
-	}
+	l.dropIn()
 }
 
 func (l *settingsLoader) listeners() {
@@ -712,7 +709,7 @@ func (l *settingsLoader) listeners() {
 		l.problem("grpc.address", "at least one address is needed")
 	}
 	all = append(all, listener{"http.address", l.settings.HTTP.Address}, listener{"admin.address", l.settings.Admin.Address},
-		listener{"metrics.address", l.settings.Metrics.Address}, listener{"reference.metrics.address", l.settings.Reference.Metrics.Address})
+		listener{"metrics.address", l.settings.Metrics.Address}, listener{"dropin.metrics.address", l.settings.Reference.Metrics.Address})
 	for i, a := range all {
 		isGRPC := a.path == "grpc.address"
 		if a.address == "" && !isGRPC {

@@ -74,7 +74,7 @@ func TestDescribe(t *testing.T) {
 		{Path: "store.timeout", Env: "SLIDEGATE_STORE_TIMEOUT", Default: "15ms"},
 		{Path: "store.redis.url", Env: "SLIDEGATE_STORE_REDIS_URL", Default: "redis://127.0.0.1:6379/0"},
 		{Path: "secrets.entries", Env: "SLIDEGATE_SECRETS_ENTRIES", Default: "api_key,authorization,x-api-key"},
-		{Path: "secrets.key", Env: "SLIDEGATE_SECRETS_KEY", Default: ""},
+		{Path: "secrets.key_file", Env: "SLIDEGATE_SECRETS_KEY_FILE", Default: ""},
 		{Path: "drain.not_serving", Env: "SLIDEGATE_DRAIN_NOT_SERVING", Default: "false"},
 	} {
 		found := false
@@ -211,11 +211,11 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	s.Store.Redis.URL.Password = "hush"
 	s.Store.Redis.Password, s.Store.Redis.SentinelPassword = "hush", "hush"
 	s.Secrets.PreviousKey = "hush-hush-hush-hush"
-	s.Tiers.Redis.URL.URL, s.Tiers.Redis.Password, s.Tiers.Redis.SentinelPassword = "redis://:hush@host", "hush", "hush"
+	s.Tiers.Redis.URL.URL = "redis://:hush@host"
 	s.Tiers.Postgres.URL.URL, s.Tiers.Postgres.Password = "postgres://user:hush@host/db", "hush"
 	s.Tiers.HTTP.URL.URL, s.Tiers.HTTP.Token = "https://host/path?key=hush", "hush"
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%5t", "%U"} {
-		for _, v := range []any{s, &s, s.Secrets, s.Tiers, s.Tiers.Redis.Redis, s.Secrets.Key, &s.Secrets.Key, s.Store.Redis.URL, []any{s.Secrets.Key}} {
+		for _, v := range []any{s, &s, s.Secrets, s.Tiers, s.Tiers.Redis, s.Secrets.Key, &s.Secrets.Key, s.Store.Redis.URL, []any{s.Secrets.Key}} {
 			got := fmt.Sprintf(verb, v)
 			if strings.Contains(got, "hush") || strings.Contains(got, fmt.Sprintf("%x", "hush")) {
 				t.Errorf("%s of %T shows the secret: %s", verb, v, got)
@@ -309,14 +309,14 @@ func TestScopesByVariables(t *testing.T) {
 	got, _, err := Parse("s.yaml", []byte("store:\n  type: redis\n  scopes:\n    global: {timeout: 50ms, redis: {url: redis://a}}\n"), []string{
 		"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_DIAL_TIMEOUT=2s",
 		"SLIDEGATE_STORE_SCOPES_EU_WEST_REDIS_URL=rediss://user:hush@b:1/2",
-		"SLIDEGATE_STORE_SCOPES_EU_WEST_REDIS_DIAL_TIMEOUT=1s",
+		"SLIDEGATE_STORE_SCOPES_EU_WEST_REDIS_PASSWORD_FILE=",
 		"SLIDEGATE_STORE_SCOPES_EU_WEST_TIMEOUT=20ms",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	west, global := newScope("eu_west"), newScope("global")
-	west.Timeout, west.Redis.DialTimeout = 20*time.Millisecond, time.Second
+	west.Timeout = 20 * time.Millisecond
 	west.Redis.URL = RedisURL{"rediss://user:hush@b:1/2", RedisServers{TLS: true, Addresses: []string{"b:1"}, Database: 2, Username: "user", Password: "hush"}}
 	global.Timeout, global.Redis.DialTimeout = 50*time.Millisecond, 2*time.Second
 	global.Redis.URL = RedisURL{"redis://a", RedisServers{Addresses: []string{"a:6379"}}}

@@ -67,16 +67,32 @@ type TiersBreaker struct {
 	Retry    time.Duration `yaml:"-"`
 }
 
-// TiersRedis is the Redis with the subjects. It may be another than that of the store.
+// TiersRedis is the Redis with the subjects.
 type TiersRedis struct {
-	Redis
-	Channel string `yaml:"channel" doc:"the channel on which changes are published; empty: a change counts when cache.ttl ends"`
+	URL       RedisURL `yaml:"url" doc:"the Redis with the subjects, in the forms of store.redis.url, with user:password@ if it needs them. Empty: that of store.redis, with its credentials and certificates"`
+	KeyPrefix string   `yaml:"key_prefix" doc:"the prefix of the keys of subjects"`
+	// ServerName is sni of the URL.
+	ServerName string `yaml:"-"`
+}
+
+// TiersChannel is the channel of Redis on which changes of subjects are published.
+const TiersChannel = "slidegate:tiers"
+
+// TiersRedis returns the connection to the Redis with the subjects.
+func (s *Settings) TiersRedis() Redis {
+	r := s.Store.Redis.Redis
+	if own := s.Tiers.Redis.URL; own.URL != "" {
+		r = localRedis("")
+		r.URL, r.TLS.ServerName = own, s.Tiers.Redis.ServerName
+	}
+	r.KeyPrefix = s.Tiers.Redis.KeyPrefix
+	return r
 }
 
 // TiersPostgres is the PostgreSQL with the subjects.
 type TiersPostgres struct {
 	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket. The password in the URL (user:password@) or below"`
-	Password     Secret      `yaml:"password" doc:"the user's password"`
+	Password     Secret      `yaml:"-"`
 	PasswordFile string      `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
 	Query        string      `yaml:"query" doc:"finds the subject of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
 	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a subject; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
@@ -110,7 +126,7 @@ func (p TiersPostgres) TLSMode() string {
 }
 
 // TLSConfig is [TLS.Config] for the mode. It returns nil if there is no TLS. Without
-// tls.server_name the client has to set the name of the host.
+// sni in the URL the client has to set the name of the host.
 func (p TiersPostgres) TLSConfig(setting string) (*tls.Config, error) {
 	mode := p.TLSMode()
 	if mode == TLSDisable {
@@ -136,10 +152,10 @@ const (
 
 // TiersHTTP is the service over HTTP that knows subjects.
 type TiersHTTP struct {
-	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; with get, rls adds ?digest= or ?id="`
-	Method    string  `yaml:"method" oneof:"get post" doc:"get, or post with the JSON {\"digest\": ...} or {\"id\": ...}"`
-	Send      string  `yaml:"send" oneof:"digest key" doc:"digest, or key for the API key itself, which requires post and https"`
-	Token     Secret  `yaml:"token" doc:"sent as Authorization: Bearer"`
+	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; rls adds ?digest= or ?id="`
+	Method    string  `yaml:"-"`
+	Send      string  `yaml:"send" oneof:"digest key" doc:"digest, or key for the API key itself: by POST, and only over https"`
+	Token     Secret  `yaml:"-"`
 	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again. Set only one of the two"`
 	MaxBytes  int     `yaml:"-"`
 	TLS       TLS     `yaml:"tls"`
@@ -157,7 +173,7 @@ func defaultTiers() Tiers {
 			TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: strict.Day,
 		},
 		Breaker: TiersBreaker{Failures: 5, Retry: time.Second},
-		Redis:   TiersRedis{Redis: localRedis("slidegate:tier:"), Channel: "slidegate:tiers"},
+		Redis:   TiersRedis{KeyPrefix: "slidegate:tier:"},
 		Postgres: TiersPostgres{
 			URL:      PostgresURL{URL: "postgres://slidegate@127.0.0.1:5432/slidegate", Local: true},
 			Channel:  "slidegate_tiers",
@@ -176,7 +192,6 @@ func (t Tiers) Asks() bool {
 const (
 	maxPostgresName = 63 // NAMEDATALEN of PostgreSQL, less the byte that ends it
 	maxQuery        = 64 << 10
-	maxChannel      = 128
 	maxEntryKey     = 256
 )
 
@@ -191,8 +206,12 @@ func (l *settingsLoader) tiers() {
 		l.problem("tiers.wait", "%v is above %v, the time limit of a look-up", t.Wait, t.Timeout)
 	}
 
-	l.redisConnection("tiers.redis", &t.Redis.Redis)
-	l.channel("tiers.redis.channel", t.Redis.Channel, maxChannel)
+	if t.Redis.URL.URL != "" {
+		r := Redis{URL: t.Redis.URL, KeyPrefix: t.Redis.KeyPrefix}
+		l.redisConnection("tiers.redis", &r)
+		t.Redis.URL, t.Redis.ServerName = r.URL, r.TLS.ServerName
+	}
+	l.keyPrefix("tiers.redis", t.Redis.KeyPrefix)
 	l.postgres(&t.Postgres)
 	l.overHTTP(&t.HTTP)
 	if t.Source == TiersOverHTTP && t.HTTP.URL.URL == "" {
@@ -228,6 +247,7 @@ var hasParameter = regexp.MustCompile(`\$0*1(\D|$)`)
 
 // postgres checks the settings of PostgreSQL without asking it.
 func (l *settingsLoader) postgres(p *TiersPostgres) {
+	p.TLS.ServerName = l.serverName("tiers.postgres.url", &p.URL.URL)
 	err := p.URL.read()
 	if err != nil {
 		l.problem("tiers.postgres.url", "%s", err)
@@ -259,7 +279,7 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 	case p.TLSMode() == TLSDisable:
 		l.noTLS("tiers.postgres.tls", "tiers.postgres.tls.mode is disable")
 	case p.TLSMode() == TLSRequire:
-		l.refuse("tiers.postgres.tls", []string{"ca_file", "system_cas", "any_name"}, "tiers.postgres.tls.mode require verifies nothing: set it to verify-full")
+		l.refuse("tiers.postgres.tls", []string{"ca_file"}, "tiers.postgres.tls.mode require verifies nothing: set it to verify-full")
 	}
 }
 
@@ -334,9 +354,6 @@ func isLoopback(host string) bool {
 
 // overHTTP checks the settings of the HTTP source without asking it.
 func (l *settingsLoader) overHTTP(h *TiersHTTP) {
-	if h.Send == SendKey && h.Method == MethodGet {
-		l.problem("tiers.http.send", "key needs tiers.http.method post, because many logs contain URLs")
-	}
 	l.httpURL(h)
 	l.password("", "", "tiers.http.token", h.Token, h.TokenFile)
 	if strings.ContainsFunc(string(h.Token), func(c rune) bool { return c <= ' ' || c > '~' }) {
@@ -357,6 +374,7 @@ func (l *settingsLoader) httpURL(h *TiersHTTP) {
 	if h.URL.URL == "" {
 		return
 	}
+	h.TLS.ServerName = l.serverName(path, &h.URL.URL)
 	u, ok := h.URL.split()
 	parsed, err := url.Parse(h.URL.Reveal())
 	switch {
@@ -379,6 +397,9 @@ func (l *settingsLoader) httpURL(h *TiersHTTP) {
 		}
 		if u.scheme == "http" {
 			l.noTLS("tiers.http.tls", path+" does not begin with https")
+			if h.TLS.ServerName != "" {
+				l.problem(path, "sni is the name in a certificate, and there is no TLS: begin the URL with https")
+			}
 		}
 	}
 }

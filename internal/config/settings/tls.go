@@ -16,11 +16,11 @@ import (
 // ServerTLS is the certificate of a listener, and the certificates that clients must have.
 // There is TLS if there is a certificate.
 type ServerTLS struct {
-	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS, and unix sockets if unix_sockets is set. A changed file counts for new connections. Empty: no TLS"`
+	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
 	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
 	ClientSAN    string `yaml:"client_san" doc:"the DNS name or IP address that a client's certificate must have. Empty: any"`
-	UnixSockets  bool   `yaml:"unix_sockets" doc:"unix sockets accept only TLS too"`
+	UnixSockets  bool   `yaml:"-"` // unix sockets accept only TLS too. Only a drop-in sets it
 }
 
 // Covers reports whether a listener at the address accepts only TLS.
@@ -161,13 +161,8 @@ func (l *settingsLoader) serverTLS() {
 	case net.ParseIP(host) == nil && !hostName.MatchString(host):
 		l.problem(path+".client_san", "%s is neither a DNS name nor an IP address", strict.Quote(t.ClientSAN))
 	}
-	sockets := slices.ContainsFunc(l.settings.GRPC.Address, Address.IsSocket)
 	switch {
-	case t.UnixSockets && !t.On():
-		l.problem(path+".unix_sockets", "there is no TLS: %s.cert_file is not set", path)
-	case t.UnixSockets && !sockets:
-		l.problem(path+".unix_sockets", "grpc.address has no unix socket")
 	case t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, t.Covers):
-		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text without %s.unix_sockets", path)
+		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text")
 	}
 }

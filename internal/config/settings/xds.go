@@ -27,7 +27,7 @@ func (l *settingsLoader) rulesSource() {
 		l.problem(path+".node_id", "a node needs an id: servers choose the rules by it")
 	}
 	if x.MaxBackoff < x.InitialBackoff {
-		l.problem(l.given(path+".max_backoff", path+".initial_backoff"), "%s.max_backoff %v is shorter than %s.initial_backoff %v", path, x.MaxBackoff, path, x.InitialBackoff)
+		l.problem(l.given("dropin.xds.max_backoff", "dropin.xds.initial_backoff"), "the longest wait %v is shorter than the first, %v", x.MaxBackoff, x.InitialBackoff)
 	}
 	l.clientTLS(path+".tls", x.TLS)
 	var names []string
@@ -35,15 +35,15 @@ func (l *settingsLoader) rulesSource() {
 		name, _, ok := strings.Cut(pair, "=")
 		switch {
 		case !ok || name == "":
-			l.problem(path+".node_metadata", "%s is not name=value", strict.Quote(pair))
+			l.problem("dropin.xds.node_metadata", "%s is not name=value", strict.Quote(pair))
 		case slices.Contains(names, name):
-			l.problem(path+".node_metadata", "%s is listed twice", strict.Quote(name))
+			l.problem("dropin.xds.node_metadata", "%s is listed twice", strict.Quote(name))
 		}
 		names = append(names, name)
 	}
 	for i, pair := range x.Headers {
 		if message := checkMetadata(pair); message != "" {
-			l.problem(path+".headers", "header %d %s", i+1, message)
+			l.problem("dropin.xds.headers", "header %d %s", i+1, message)
 		}
 	}
 }
