@@ -66,7 +66,7 @@ func TestSourceFaults(t *testing.T) {
 			// Records of unknown keys expire soon.
 			envTiersUnknownTTL: "10ms",
 			// While the source is slow there are many lookups at once.
-			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "60", "SLIDEGATE_TIERS_REDIS_POOL_SIZE": "60",
+			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "60",
 		}
 		rls := h.serve(tiersApart, settings)
 		settings[envTiersOnError] = "deny"

@@ -150,7 +150,7 @@ func TestKeysLeaveNoTrace(t *testing.T) {
 		h := httpSource(t)
 		h.t, h.customers = t, make(map[string]customer)
 		h.digest = func(key string) string { return key }
-		h.env["SLIDEGATE_TIERS_HTTP_METHOD"], h.env["SLIDEGATE_TIERS_HTTP_SEND"] = "post", "key"
+		h.env["SLIDEGATE_TIERS_HTTP_SEND"] = "key"
 		h.wantNoTrace("memory")
 	})
 	t.Run("file", func(t *testing.T) {

@@ -79,7 +79,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		Which:    s.Rules.Which(),
 		Interval: s.Reload.Interval,
 		OnWarning: func(err error) {
-			o.Log.Warn("the system reports no changes of files; they are checked every reload.interval instead", zap.Error(err))
+			o.Log.Warn("the system reports no changes of files; they are checked every few seconds instead", zap.Error(err))
 		},
 	})
 	// 2. Read all files.

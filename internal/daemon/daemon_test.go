@@ -407,7 +407,7 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 func TestReporting(t *testing.T) {
 	for err, want := range map[error]string{
 		window.ErrBadCheck: "the store refused an invalid request",
-		memstore.ErrFull:   "the store is full; raise store.memory.max_keys or store.memory.max_bytes",
+		memstore.ErrFull:   "the store is full; raise store.memory.max_bytes",
 		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
 		nil: "",
 	} {

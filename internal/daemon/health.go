@@ -37,7 +37,7 @@ func (h *followingHealth) follow() {
 	status := healthv1.HealthCheckResponse_SERVING
 	if h.bad {
 		status = healthv1.HealthCheckResponse_NOT_SERVING
-		h.log.Warn("unhealthy, as http.unhealthy says: /healthcheck is 500 and gRPC health NOT_SERVING", zap.String("reason", why))
+		h.log.Warn("unhealthy: /healthcheck is 500 and gRPC health NOT_SERVING", zap.String("reason", why))
 	} else {
 		h.log.Info("healthy again")
 	}

@@ -166,7 +166,7 @@ func openListeners(s settings.Settings) (ls listeners, err error) {
 		}
 	}
 	if a := s.Reference.Metrics.Address; a != "" {
-		if ls.reference, err = listen("reference.metrics.address", a, 0); err != nil {
+		if ls.reference, err = listen("PROMETHEUS_ADDR", a, 0); err != nil {
 			return ls, err
 		}
 	}

@@ -47,7 +47,7 @@ func openMapping(s settings.Reference) (*stats.Mapping, error) {
 		m, err = stats.NewMapping(string(data), s.TagMap())
 	}
 	if err != nil {
-		return nil, strict.Problems{{Path: "reference.metrics.mapper_file", Message: fmt.Sprintf("%s: %s", strict.Quoteless(file), err)}}
+		return nil, strict.Problems{{Path: "PROMETHEUS_MAPPER_YAML", Message: fmt.Sprintf("%s: %s", strict.Quoteless(file), err)}}
 	}
 	return m, nil
 }

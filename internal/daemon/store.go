@@ -122,6 +122,6 @@ func (r *reporting) report(err error) {
 		r.log.Error("the store refused an invalid request", zap.Error(err))
 	case errors.Is(err, memstore.ErrFull):
 		// The store still decides for every log that it holds.
-		r.log.Warn("the store is full; raise store.memory.max_keys or store.memory.max_bytes", zap.Error(err))
+		r.log.Warn("the store is full; raise store.memory.max_bytes", zap.Error(err))
 	}
 }

@@ -75,7 +75,7 @@ func (v *remote) first(ctx context.Context) *config.Generation {
 	if !x.Wait {
 		return v.missing
 	}
-	v.log.Info("waiting for the first rules of the management server: the ports stay closed until then (rules.xds.wait)",
+	v.log.Info("waiting for the first rules of the management server: the ports stay closed until then",
 		zap.String("address", string(x.Address)), zap.String("node", x.NodeID))
 	long := time.NewTicker(stillWaiting)
 	defer long.Stop()

@@ -254,7 +254,7 @@ func TestManagementServerAwayAtStart(t *testing.T) {
 	defer func(d time.Duration) { stillWaiting = d }(stillWaiting)
 	stillWaiting = 20 * time.Millisecond
 	waits := startWaiting(t, s)
-	waits.waitLog("waiting for the first rules of the management server: the ports stay closed until then (rules.xds.wait)")
+	waits.waitLog("waiting for the first rules of the management server: the ports stay closed until then")
 	waits.waitLog("still waiting for the first rules of the management server: the ports stay closed")
 	waits.waitLog("no connection to the management server, the rules stay as they are")
 	waits.stop()

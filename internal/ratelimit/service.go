@@ -138,7 +138,7 @@ func (c *call) SetStream(id, ending string) {
 // SetExceeds implements [adapter.Call].
 func (c *call) SetExceeds(what string) {
 	if c.in.over == "" {
-		c.in.over = what + ": put fewer header values into descriptors, or raise grpc.max_message_bytes"
+		c.in.over = what + ": put fewer header values into descriptors"
 	}
 }
 

@@ -140,7 +140,7 @@ func (s *Store) load(ctx context.Context, o memstore.Options) {
 	}
 	fields := []zap.Field{file, zap.Int("logs", loaded.Logs), zap.Int("expired", loaded.Expired)}
 	if loaded.Dropped > 0 {
-		s.log.Warn("not all of the snapshot fits; raise store.memory.max_keys or store.memory.max_bytes",
+		s.log.Warn("not all of the snapshot fits; raise store.memory.max_bytes",
 			append(fields, zap.Int("dropped", loaded.Dropped))...)
 		return
 	}

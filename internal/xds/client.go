@@ -155,7 +155,7 @@ func reasonOf(err error) string {
 	}
 	text = withoutWrapping(text)
 	if strings.Contains(text, "received message larger than max") {
-		text += "; raise " + section + ".max_message_bytes"
+		text += "; serve fewer rules"
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }

@@ -261,7 +261,7 @@ func TestMessageTooLarge(t *testing.T) {
 	})
 	l := new(recorder)
 	c, _, _ := run(t, f.address, l, func(x *settings.XDS) { x.MaxMessageBytes = 65_536 })
-	waitFor(t, "the reason", func() bool { return strings.HasSuffix(c.State().Reason, "raise rules.xds.max_message_bytes") })
+	waitFor(t, "the reason", func() bool { return strings.HasSuffix(c.State().Reason, "serve fewer rules") })
 	if len(l.loads()) > 0 {
 		t.Error("the message was loaded")
 	}

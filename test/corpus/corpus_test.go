@@ -46,6 +46,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	settingsFile = "settings.yaml"
+	dropInFile   = "dropin" // name=value of a drop-in, one a line
 	tiersFile    = "tiers.yaml"
 	// epoch is what the clock of the store shows at the start of a transcript.
 	epoch = 1000 * time.Hour
@@ -160,7 +161,15 @@ func (s *runningService) load(name string) (*config.Generation, settings.Setting
 		t.Fatal(err)
 	}
 	var settingsPath, tiersPath string
+	var given []settings.Given
 	for file, text := range s.golden.files(name) {
+		if file == dropInFile {
+			for line := range strings.Lines(text) {
+				path, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+				given = append(given, settings.Given{Path: path, Text: value})
+			}
+			continue
+		}
 		path := filepath.Join(rules, file)
 		switch file {
 		case settingsFile:
@@ -174,7 +183,7 @@ func (s *runningService) load(name string) (*config.Generation, settings.Setting
 			t.Fatal(err)
 		}
 	}
-	loaded, _, err := settings.Load(settingsPath, nil)
+	loaded, _, err := settings.Load(settingsPath, nil, given...)
 	if err != nil {
 		t.Fatal(err)
 	}

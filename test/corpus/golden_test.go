@@ -81,7 +81,7 @@ func (g *golden) files(generation string) map[string]string {
 		case slices.Contains([]string{"transcript", "warnings", "metrics"}, s.name):
 		case path.Clean(dir) == path.Clean(generation):
 			files[base] = s.text
-		case dir == "" && (base == settingsFile || base == tiersFile):
+		case dir == "" && (base == settingsFile || base == dropInFile || base == tiersFile):
 			if _, own := files[base]; !own {
 				files[base] = s.text
 			}

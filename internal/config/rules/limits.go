@@ -452,8 +452,8 @@ func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at s
 	parts := time.Duration(most - 2)
 	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
 	r.decoder.Problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
-		"give precision auto or at least %v, or let %s.max_log_slots, now %d, allow it",
-		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.scope.Section, most)
+		"give precision auto or at least %v, so that it has at most %d",
+		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, most)
 }
 
 // noLease is the value of lease for a limit that must not inherit the rule's lease.

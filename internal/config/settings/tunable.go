@@ -2,13 +2,18 @@
 
 package settings
 
-// With the build tag tunable, which only end-to-end tests set, these fixed values have variables
-// again, so that a test need not wait for them or fill them.
+// With the build tag tunable, which only end-to-end tests set, these values have variables
+// again, so that a test need not wait for them or fill them, or be a whole drop-in.
 func init() {
 	tunable = func(s *Settings) map[string]any {
 		return map[string]any{
 			"compare.max_in_flight":              &s.Compare.MaxInFlight,
 			"compare.timeout":                    &s.Compare.Timeout,
+			"grpc.tls.unix_sockets":              &s.GRPC.TLS.UnixSockets,
+			"reference.answers":                  &s.Reference.Answers,
+			"reference.usage_reports":            &s.Reference.UsageReports,
+			"rules.xds.initial_backoff":          &s.Rules.XDS.InitialBackoff,
+			"rules.xds.max_backoff":              &s.Rules.XDS.MaxBackoff,
 			"grpc.keepalive_min_time":            &s.GRPC.KeepaliveMinTime,
 			"insight.per_second":                 &s.Insight.PerSecond,
 			"reload.interval":                    &s.Reload.Interval,

@@ -271,7 +271,7 @@ func (s *Source) explain(q question, err error) error {
 	case "":
 		return fmt.Errorf("tiers.postgres: %w", err)
 	case "57014": // query_canceled
-		return fmt.Errorf("%s: it took longer than tiers.timeout, is there an index? %w: %w", q.setting, context.DeadlineExceeded, err)
+		return fmt.Errorf("%s: it took too long, is there an index? %w: %w", q.setting, context.DeadlineExceeded, err)
 	case "3F000", "42P01", "42703": // no such schema, table, column
 		if q.many || q.sql == queryByDigest || q.sql == queryByID {
 			return fmt.Errorf("tiers.postgres: the schema is missing from the database; apply deploy/postgres/schema.sql, or set %s: %w", q.setting, err)
@@ -322,7 +322,7 @@ func explainConnect(err error) string {
 	case errors.As(err, &authority):
 		return "tiers.postgres.tls.ca_file: the file does not have the CA that signed the server's certificate"
 	case errors.As(err, &name):
-		return "tiers.postgres.tls.server_name: the server's certificate is for another name"
+		return "tiers.postgres.url: the server's certificate is for another name"
 	case errors.As(err, &invalid):
 		return "tiers.postgres.tls.ca_file: the server's certificate is not valid"
 	case errors.As(err, &alert):

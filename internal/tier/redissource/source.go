@@ -250,7 +250,7 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("tiers.redis.channel: listening on %s: %w", s.opts.Channel, err)
+	return fmt.Errorf("tiers.redis: listening on %s: %w", s.opts.Channel, err)
 }
 
 // listen listens until the connection fails, and returns why.

@@ -425,7 +425,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("Lookup: %v", err)
 	}
 	err = s.Watch(t.Context(), func() { t.Error("ready") }, func(tier.Change) {})
-	if err == nil || !strings.HasPrefix(err.Error(), "tiers.redis.channel: listening on "+channel+": NOPERM") {
+	if err == nil || !strings.HasPrefix(err.Error(), "tiers.redis: listening on "+channel+": NOPERM") {
 		t.Errorf("Watch: %v", err)
 	}
 }

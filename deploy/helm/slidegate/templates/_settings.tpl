@@ -85,17 +85,12 @@ redis:
   {{- if and .Values.redis.existingSecret .Values.redis.secretKeys.sentinelPassword }}
   sentinel_password_file: /etc/slidegate/redis/sentinel-password
   {{- end }}
+  {{- if .Values.redis.tls.existingSecret }}
   tls:
-    {{- if .Values.redis.tls.existingSecret }}
     ca_file: /etc/slidegate/redis-tls/ca.crt
     {{- if .Values.redis.tls.clientCertificate }}
     cert_file: /etc/slidegate/redis-tls/tls.crt
     key_file: /etc/slidegate/redis-tls/tls.key
     {{- end }}
-    {{- end }}
-    {{- with .Values.redis.tls.serverName }}
-    server_name: {{ . | quote }}
-    {{- end }}
-    system_cas: {{ .Values.redis.tls.systemCAs }}
-    any_name: {{ .Values.redis.tls.anyName }}
+  {{- end }}
 {{- end }}
