@@ -307,7 +307,7 @@ func TestScopeThatOnlyAVariableNames(t *testing.T) {
 // TestScopesByVariables: variables set scopes of the file, and make scopes of their own.
 func TestScopesByVariables(t *testing.T) {
 	got, _, err := Parse("s.yaml", []byte("store:\n  type: redis\n  scopes:\n    global: {timeout: 50ms, redis: {url: redis://a}}\n"), []string{
-		"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_DIAL_TIMEOUT=2s",
+		"SLIDEGATE_STORE_SCOPES_GLOBAL_REDIS_POOL_SIZE=7",
 		"SLIDEGATE_STORE_SCOPES_EU_WEST_REDIS_URL=rediss://user:hush@b:1/2",
 		"SLIDEGATE_STORE_SCOPES_EU_WEST_REDIS_PASSWORD_FILE=",
 		"SLIDEGATE_STORE_SCOPES_EU_WEST_TIMEOUT=20ms",
@@ -318,7 +318,7 @@ func TestScopesByVariables(t *testing.T) {
 	west, global := newScope("eu_west"), newScope("global")
 	west.Timeout = 20 * time.Millisecond
 	west.Redis.URL = RedisURL{"rediss://user:hush@b:1/2", RedisServers{TLS: true, Addresses: []string{"b:1"}, Database: 2, Username: "user", Password: "hush"}}
-	global.Timeout, global.Redis.DialTimeout = 50*time.Millisecond, 2*time.Second
+	global.Timeout, global.Redis.PoolSize = 7
 	global.Redis.URL = RedisURL{"redis://a", RedisServers{Addresses: []string{"a:6379"}}}
 	configtest.Diff(t, Scopes{west, global}, got.Store.Scopes, "scopes")
 	if names := got.Store.Scopes.Names(); !slices.Equal(names, []string{"region", "eu_west", "global"}) {
