@@ -318,7 +318,7 @@ func TestScopesByVariables(t *testing.T) {
 	west, global := newScope("eu_west"), newScope("global")
 	west.Timeout = 20 * time.Millisecond
 	west.Redis.URL = RedisURL{"rediss://user:hush@b:1/2", RedisServers{TLS: true, Addresses: []string{"b:1"}, Database: 2, Username: "user", Password: "hush"}}
-	global.Timeout, global.Redis.PoolSize = 7
+	global.Timeout, global.Redis.PoolSize = 50*time.Millisecond, 7
 	global.Redis.URL = RedisURL{"redis://a", RedisServers{Addresses: []string{"a:6379"}}}
 	configtest.Diff(t, Scopes{west, global}, got.Store.Scopes, "scopes")
 	if names := got.Store.Scopes.Names(); !slices.Equal(names, []string{"region", "eu_west", "global"}) {
