@@ -43,11 +43,14 @@ descriptors:
 	}
 }
 
-// TestChargeOnceOnSeveralServers: charge_once beside other rules of its domain needs logs on one
-// server.
-func TestChargeOnceOnSeveralServers(t *testing.T) {
+// TestRulesOnSeveralServers: charge_once beside other rules of its domain needs logs on one server,
+// and in_flight on a Cluster needs rules of one scope.
+func TestRulesOnSeveralServers(t *testing.T) {
 	const once, other, unlimited = "  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5, charge_once: {entry: idem}}}\n", "  - {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n", "  - {key: c, rate_limit: {unlimited: true}}\n"
-	scoped := func(rule string) string { return strings.Replace(rule, "unit: hour", "scope: global, unit: hour", 1) }
+	const held = "  - {key: h, rate_limit: {policy: in_flight, max: 5, hold: 1m}}\n"
+	scoped := func(rule string) string {
+		return strings.Replace(rule, "rate_limit: {", "rate_limit: {scope: global, ", 1)
+	}
 	single := settings.RedisURL{RedisServers: settings.RedisServers{Topology: settings.RedisSingle}}
 	cluster := settings.RedisURL{RedisServers: settings.RedisServers{Topology: settings.RedisCluster}}
 	for _, tt := range []struct {
@@ -64,6 +67,12 @@ func TestChargeOnceOnSeveralServers(t *testing.T) {
 		{"a Cluster of a scope", scoped(once) + scoped(other), single, cluster, "store.scopes.global.redis.url is a Redis Cluster"},
 		{"two scopes", scoped(once) + other, single, single, "count in several scopes"},
 		{"two scopes, the other way", once + scoped(other), single, single, "count in several scopes"},
+		{"in flight in two scopes", held + scoped(strings.Replace(held, "key: h", "key: i", 1)), single, single, ""},
+		{"in flight on a Cluster", held + other, cluster, single, ""},
+		{"in flight on a Cluster of a scope", scoped(held) + scoped(other), single, cluster, ""},
+		{"in flight beside a Cluster", held + scoped(other), single, cluster, ""},
+		{"in flight on a Cluster in two scopes", scoped(held) + other, single, cluster, "in_flight: the rules of the domain count in several scopes, and store.scopes.global.redis.url is a Redis Cluster"},
+		{"in flight on a Cluster of the region in two scopes", held + scoped(other), cluster, single, "and store.redis.url is a Redis Cluster"},
 	} {
 		s := settings.Default()
 		s.Tiers.Source, s.Store.Type, s.Store.Redis.URL = settings.TiersNone, settings.StoreRedis, tt.region

@@ -333,15 +333,18 @@ func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]
 	rule.Once = once
 }
 
-// together refuses charge_once in a domain whose rules have logs on several servers: a request that
-// meets two of them has no receipt, and is charged each time.
+// together refuses what needs the logs of a request on one server, in a domain whose rules have
+// them on several: charge_once, because a retry that meets two of them has no receipt, and
+// in_flight on a Redis Cluster beside another scope.
 func (r *rulesReader) together(d *domainReader) {
-	if d.attempt == "" || d.void {
+	once := d.attempt != ""
+	if d.void || !once && len(r.Scopes) < 2 {
 		return
 	}
 	limiting, cluster := 0, ""
 	scopes := make(map[string]bool)
-	for _, rule := range r.rules.All() {
+	held, heldOn := Place{}, "" // of a rule with in_flight
+	for i, rule := range r.rules.All() {
 		if rule.Domain != d.name || len(rule.Terms.Limits) == 0 && len(rule.ByTier) == 0 {
 			continue
 		}
@@ -350,12 +353,18 @@ func (r *rulesReader) together(d *domainReader) {
 		for _, s := range r.Scopes {
 			if s.Cluster && s.Name == cmp.Or(rule.Scope, settings.ScopeRegion) {
 				cluster = s.Section + ".url"
+				if heldOn == "" && holds(rule) {
+					held, heldOn = r.places[i], cluster
+				}
 			}
 		}
 	}
 	const instead = "put the rule into a domain of its own, and give Envoy a rate limit filter for that domain"
+	if heldOn != "" && len(scopes) > 1 {
+		r.Report.Addf(held.File, held.Line, "in_flight", "the rules of the domain count in several scopes, and %s is a Redis Cluster: %s, or use one Redis", heldOn, instead)
+	}
 	switch {
-	case limiting < 2:
+	case !once || limiting < 2:
 	case len(scopes) > 1:
 		r.Report.Addf(d.once.File, d.once.Line, "charge_once", "the rules of the domain count in several scopes, and a retry could meet two of them: %s, or remove scope", instead)
 	case cluster != "":

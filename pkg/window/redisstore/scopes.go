@@ -19,7 +19,8 @@ import (
 // A request with one scope goes to that store as usual. Otherwise every check is charged by
 // itself, in all stores at once, with one call to each server. If a check denies the request, what
 // the others have charged is taken back, as on several slots of a cluster. Refunds, and checks of
-// mode Always, take a round trip before that of the other checks.
+// mode Always, take a round trip before that of the other checks. A check of requests in flight on
+// a cluster cannot be beside a check of another scope.
 //
 // Each store has its own timeout, and a request waits for the stores that it meets alone. If some
 // of them do not decide, the error is a [window.PartError].
@@ -77,6 +78,9 @@ func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, dec
 		if int(checks[i].Scope) >= len(s.stores) {
 			return true, fmt.Errorf("redisstore: %w: check %d has the scope %d, and there are %d", window.ErrBadCheck, i, checks[i].Scope, len(s.stores))
 		}
+		if checks[i].Limit.Policy == window.InFlight && s.stores[checks[i].Scope].cluster != nil && !window.OneScope(checks) {
+			return true, fmt.Errorf("redisstore: %w: check %d is of requests in flight on the cluster of the scope %s, beside a check of another scope", window.ErrBadCheck, i, s.names[checks[i].Scope])
+		}
 	}
 	if len(checks) == 0 {
 		return true, nil
@@ -94,7 +98,6 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 		of    [window.MaxScope + 1]*side
 		sides []*side
 		part  window.PartError
-		all   sync.WaitGroup
 	)
 	if err := ctx.Err(); err != nil {
 		return s.stores[checks[0].Scope].count(&Error{Class: ClassGone, Err: err})
@@ -110,11 +113,7 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 		store.counts.calls.Add(1)
 		one.deadline, _ = store.deadline(ctx)
 		sides = append(sides, one)
-		if store.cluster != nil {
-			all.Go(func() { one.noteStream(scope, checks) })
-		}
 	}
-	all.Wait()
 	p := newPieces(checks, decisions, func(c *window.Check) *side { return of[c.Scope] })
 	p.decide(ctx, sides)
 	fails := false
@@ -132,26 +131,6 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 		part.Undo = p.giveBack
 	}
 	return &part
-}
-
-// noteStream notes, on a cluster, in which of its logs the stream of a request may soon hold
-// something.
-func (s *side) noteStream(scope window.Scope, checks []window.Check) {
-	var own []window.Check
-	for i := range checks {
-		if checks[i].Scope == scope && checks[i].Stream != 0 {
-			own = append(own, checks[i])
-		}
-	}
-	if len(own) == 0 {
-		return
-	}
-	m := newMessage()
-	defer m.free()
-	m.add(s.store.opts.Prefix, own, make([]window.Decision, len(own)))
-	m.deadline = s.deadline
-	s.err = s.store.noteStream(s.ctx, m)
-	s.ended = m.ended
 }
 
 // End implements [window.Ender]. It tells, at once, all scopes in which streams may hold something:

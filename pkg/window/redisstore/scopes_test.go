@@ -160,6 +160,13 @@ func TestScopesCluster(t *testing.T) {
 			t.Errorf("scope %d: %d hits were not taken back", i, n)
 		}
 	}
+	held := in(1, window.Check{Key: keys[0], Limit: window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight}, Cost: 1, Stream: 1})
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{group[0], held}, make([]window.Decision, 2)); !errors.Is(err, window.ErrBadCheck) {
+		t.Errorf("in flight on a cluster, beside another scope: got error %v", err)
+	}
+	if got := take(t, s, held); !got[0].Allowed {
+		t.Errorf("in flight on a cluster alone: got %+v", got)
+	}
 }
 
 // TestScopeFails: the error of a call has why a scope has failed. The other scope has decided, and
@@ -259,37 +266,6 @@ func TestScopesReserve(t *testing.T) {
 	}
 	if near, far := take(t, stores[0], hour("k", 10, 0))[0].Remaining, take(t, stores[1], hour("k", 10, 0))[0].Remaining; near != 10 || far != 9 {
 		t.Errorf("%d and %d remain, want 10 in the region and 9 in the scope", near, far)
-	}
-}
-
-// TestScopesInFlightOnACluster: the end of a stream reaches its logs in a scope that is a cluster,
-// where the stream and its logs are on several servers.
-func TestScopesInFlightOnACluster(t *testing.T) {
-	c := startCluster(t)
-	stores := []*redisstore.Store{
-		redisstore.New(newClient(t, servers.Redis(t)), redisstore.Options{Timeout: patient}),
-		redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient}),
-	}
-	s := redisstore.NewScopes([]string{"region", "global"}, stores)
-	t.Cleanup(func() { _ = s.Close() })
-	s.Holds(1)
-	for i, key := range onSlotsOf(c) {
-		flight := in(1, window.Check{Key: key, Limit: window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight}, Cost: 1, Stream: window.StreamID(1 + i)})
-		near := hour("near", 100, 1)
-		if got := take(t, s, near, flight); !windowtest.Allowed(got) {
-			t.Fatalf("%s: got %+v", key, got)
-		}
-		other := flight
-		other.Stream += 100
-		if got := take(t, s, near, other); got[1].Allowed {
-			t.Errorf("%s: two streams hold one place: %+v", key, got)
-		}
-		if held, err := s.End(t.Context(), flight.Stream, time.Minute); !held || err != nil {
-			t.Errorf("%s: the end found a place %v, error %v", key, held, err)
-		}
-		if got := take(t, s, near, other); !windowtest.Allowed(got) {
-			t.Errorf("%s: the place was not given back: %+v", key, got)
-		}
 	}
 }
 
