@@ -97,7 +97,7 @@ type RuleInfo struct {
 	Path   string   `json:"path"`
 	Limits []string `json:"limits"`
 	Traits []string `json:"traits"`
-	// Words are the limits in plain words: 100 in any minute, for each API key of tier free.
+	// Words are the limits in plain words: 100 in any 1m, for each API key of tier free.
 	Words []string `json:"words"`
 	File  string   `json:"file"`
 	Line  int      `json:"line"` // zero: the file has no lines

@@ -505,15 +505,15 @@ func TestProblem(t *testing.T) {
 	}{
 		{"denied", verdict(denied), map[string]any{
 			"type": quotaExceeded, "title": "Too Many Requests", "retry_after": 13.0,
-			"detail": "No room under rule per-key: 100 hits in any 1m; try again in 13 s.",
+			"detail": "No room under rule per-key: 100 per 1m; try again in 13 s.",
 		}},
 		{"a cost above the limit", verdict(never), map[string]any{
 			"type": costAboveLimit, "title": "The Cost Is Above The Limit", "cost": 101.0,
-			"detail": "This request costs 101, more than is ever free under rule per-key: 100 hits in any 1m.",
+			"detail": "This request costs 101, more than is ever free under rule per-key: 100 per 1m.",
 		}},
 		{"a limit of 0", verdict(status("per-key", 0, time.Minute, window.Decision{Never: true})), map[string]any{
 			"type": costAboveLimit, "title": "The Cost Is Above The Limit", "cost": 1.0, "limit": 0.0,
-			"detail": "No request passes under rule per-key: 0 hits in any 1m.",
+			"detail": "No request passes under rule per-key: 0 per 1m.",
 		}},
 	}
 	for _, tt := range tests {

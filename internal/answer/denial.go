@@ -170,7 +170,7 @@ func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
 		dst = append(dst, " cannot be checked now"...)
 	} else {
 		dst = append(dst, ": "...)
-		dst = policy.AppendAmount(dst, s.Limit.Limit)
+		dst = policy.AppendLimit(dst, s.Limit.Limit)
 	}
 	if !s.Decision.Never {
 		dst = append(dst, "; try again in "...)

@@ -175,13 +175,13 @@ func TestProblemsOfPolicies(t *testing.T) {
 		policy any
 		retry  float64
 	}{
-		{status("r", 5, 250*time.Millisecond, full), "No room under rule r: 5 hits in any 250ms; try again in 33 s.", 0.25, nil, 33},
-		{counted("r", bucket, full), "No room under rule r: 10 hits per 1s, in bursts of up to 50; try again in 33 s.", 5.0, "token_bucket", 33},
-		{counted("r", seventh, full), "No room under rule r: 7 hits per 1s, in bursts of up to 50; try again in 33 s.", 8.0, "token_bucket", 33},
-		{counted("r", fixed, full), "No room under rule r: 100 hits in each 1m of the clock; try again in 33 s.", 60.0, "fixed", 33},
-		{counted("r", counter, full), "No room under rule r: about 100 hits in any 1m; try again in 33 s.", 60.0, "sliding_counter", 33},
-		{october(full), "No room under rule monthly: 10000 hits in each month; try again in 33 s.", 2678400.0, "calendar", 33},
-		{counted("r", inFlight, full), "No room under rule r: 20 at the same time; try again in 1 s.", nil, "in_flight", 1},
+		{status("r", 5, 250*time.Millisecond, full), "No room under rule r: 5 per 250ms; try again in 33 s.", 0.25, nil, 33},
+		{counted("r", bucket, full), "No room under rule r: 10 per 1s, bursts of 50; try again in 33 s.", 5.0, "token_bucket", 33},
+		{counted("r", seventh, full), "No room under rule r: 7 per 1s, bursts of 50; try again in 33 s.", 8.0, "token_bucket", 33},
+		{counted("r", fixed, full), "No room under rule r: 100 per 1m fixed; try again in 33 s.", 60.0, "fixed", 33},
+		{counted("r", counter, full), "No room under rule r: 100 per 1m sliding_counter; try again in 33 s.", 60.0, "sliding_counter", 33},
+		{october(full), "No room under rule monthly: 10000 per month; try again in 33 s.", 2678400.0, "calendar", 33},
+		{counted("r", inFlight, full), "No room under rule r: 20 requests in flight; try again in 1 s.", nil, "in_flight", 1},
 	} {
 		var got struct {
 			Detail, Policy any

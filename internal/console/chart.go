@@ -106,7 +106,7 @@ func rateChart(decisions, denials, degraded []float64, interval float64) chart {
 	}
 	n := max(len(decisions), 1)
 	for i := range decisions {
-		at := length(float64(len(decisions)-1-i)*interval) + " ago"
+		at := words.Seconds(float64(len(decisions)-1-i)*interval) + " ago"
 		if i == len(decisions)-1 {
 			at = "now"
 		}
@@ -120,9 +120,9 @@ func rateChart(decisions, denials, degraded []float64, interval float64) chart {
 	b.WriteString(`</svg>`)
 	c := chart{SVG: template.HTML(b.String()), Top: words.Short(top), Middle: words.Short(top / 2), Degraded: some} //nolint:gosec // numbers, and text that is escaped
 	if span := float64(len(decisions)) * interval; span > 0 {
-		c.Start, c.Half = "−"+length(span), "−"+length(span/2)
+		c.Start, c.Half = "−"+words.Seconds(span), "−"+words.Seconds(span/2)
 		c.Text = fmt.Sprintf("Decisions and denials of the last %s. Now: %s decisions and %s denials a second.",
-			length(span), words.Short(last(decisions)), words.Short(last(denials)))
+			words.Seconds(span), words.Short(last(decisions)), words.Short(last(denials)))
 	}
 	return c
 }
@@ -191,7 +191,7 @@ func timeline(history []uint64, window float64) template.HTML {
 		if most > 0 && v > 0 {
 			height = math.Max((h-2)*float64(v)/float64(most), 2)
 		}
-		text := fmt.Sprintf("%s to %s ago: %s hits, free in %s", length(float64(n-i)*part), length(float64(n-i-1)*part), words.Count(v), length(float64(i+1)*part))
+		text := fmt.Sprintf("%s to %s ago: %s hits, free in %s", words.Seconds(float64(n-i)*part), words.Seconds(float64(n-i-1)*part), words.Count(v), words.Seconds(float64(i+1)*part))
 		fmt.Fprintf(&b, `<g><title>%s</title><rect class="hit" x="%d" y="0" width="10" height="%g"/>`, text, 10*i, h)
 		if height > 0 {
 			fmt.Fprintf(&b, `<rect class="column" x="%d" y="%s" width="8" height="%s"/>`, 10*i+1, words.Coordinate(h-height), words.Coordinate(height))

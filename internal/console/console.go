@@ -281,7 +281,7 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		c.fail(w, r, http.StatusRequestEntityTooLarge, "The form is too large", fmt.Sprintf("A form may have %s. Shorten the text.", size(maxForm)))
+		c.fail(w, r, http.StatusRequestEntityTooLarge, "The form is too large", fmt.Sprintf("A form may have %s. Shorten the text.", words.Bytes(maxForm)))
 	} else {
 		c.fail(w, r, http.StatusBadRequest, "The form cannot be read", "Open the page again and fill in the form once more.")
 	}
@@ -291,8 +291,8 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request) bool {
 // parsePages parses the template of each page together with the frame.
 func parsePages() map[string]*template.Template {
 	funcs := template.FuncMap{
-		"text": userText, "prose": prose, "count": words.Count, "short": words.Short, "length": length, "window": window, "per": per, "size": size,
-		"clock": clock, "ago": ago, "percent": percent, "digest": tier.ShortDigest, "address": address,
+		"text": userText, "prose": prose, "count": words.Count, "short": words.Short, "length": words.Seconds, "size": words.Bytes,
+		"clock": clock, "ago": ago, "percent": words.Share, "digest": tier.ShortDigest, "address": address,
 		"spark": spark, "last": last, "usedBar": usedBar, "timeline": timeline, "shareBar": shareBar,
 		"visible": func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
 		"count64": func(n int) string { return words.Count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },

@@ -474,7 +474,7 @@ func TestDeniedElsewhere(t *testing.T) {
 	if got := ask(t, c, "/subject?id=initech", nil, ""); !strings.Contains(got.body, "Its own limits have room, but login denies it") || !strings.Contains(got.body, `href="/subject?address=198.51.100.0%2F24"`) {
 		t.Errorf("the page does not say which limit denies:\n%s", got.body)
 	}
-	for address, want := range map[string]string{"/denials": "at the same time", "/subject?id=initech": "5 of 5 used per minute of the clock, until"} {
+	for address, want := range map[string]string{"/denials": "requests in flight", "/subject?id=initech": "5 used of 5 per 1m fixed, until"} {
 		if got := ask(t, c, address, nil, ""); !strings.Contains(got.body, want) {
 			t.Errorf("%s does not say %q:\n%s", address, want, got.body)
 		}

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/words"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // A party is the content of the page of a subject, an address or a key.
@@ -258,102 +258,20 @@ func newLimit(u insight.LimitUsage) limit {
 	default:
 		l.State = "ok"
 	}
-	switch {
-	case u.Limit == 0:
-		l.Passes = "No request passes: the limit is 0."
-	case !full:
-		l.Passes = "A request passes now, up to a cost of " + words.Count(u.Remaining) + "."
-	default:
-		l.Passes = "A request of cost 1 passes in " + length(u.NextFree) + "."
-		if u.Policy == inFlight {
-			l.Passes = "A request of cost 1 passes when another one ends, in " + length(u.NextFree) + " at the latest."
-		}
-	}
+	l.Passes = u.Passes()
 	if u.Shadow && full {
 		l.Passes = "Requests pass, because the limit is only observed. Otherwise " + strings.ToLower(l.Passes[:1]) + l.Passes[1:]
 	}
 	return l
 }
 
-// The policies that are shown in other words than a sliding window.
-const (
-	bucket   = "token_bucket"
-	fixed    = "fixed"
-	calendar = "calendar"
-	counter  = "sliding_counter"
-	inFlight = "in_flight"
-)
-
-// Freed says what gives back what is used, and when.
+// Freed says when what is used comes back.
 func (l *limit) Freed() string {
-	next, empty := length(l.NextFree), length(l.Empty)
-	switch l.Policy {
-	case bucket:
-		return "The next token comes back in " + next + ", and the bucket is full in " + empty + "."
-	case fixed:
-		return "The window of the clock ends in " + empty + ", and all its hits with it."
-	case calendar:
-		return "The period ends in " + empty + ", and all its hits with it."
-	case counter:
-		return "The estimate falls by one hit in " + next + ", and to 0 in " + empty + "."
-	case inFlight:
-		return "Places are free when requests end. If an end is not reported, the next one is free in " + next + ", the last one in " + empty + "."
-	default:
-		return "The oldest hit expires in " + next + ", the last one in " + empty + "."
+	next, empty := words.Seconds(l.NextFree), words.Seconds(l.Empty)
+	if l.Policy == window.InFlight.String() {
+		return "If no request reports its end, the next one stops counting in " + next + ", the last one in " + empty + "."
 	}
-}
-
-// when says in which time hits were used, with a blank before it.
-func (l *limit) when() string {
-	switch l.Policy {
-	case bucket:
-		return " of its burst"
-	case fixed, calendar:
-		return " in this period"
-	case counter:
-		return " in about the last " + window(l.Window)
-	case inFlight:
-		return " at this time"
-	default:
-		return " in the last " + window(l.Window)
-	}
-}
-
-// per says in which time the hits of a limit that denied were used: per minute. A denial has no
-// policy if its limit is a sliding window.
-func per(d insight.Denial) string {
-	switch d.Policy {
-	case bucket:
-		return fmt.Sprintf("at once, %s per %s", words.Count(d.Rate), window(d.Window))
-	case fixed:
-		return fmt.Sprintf("per %s of the clock", window(d.Window))
-	case calendar:
-		return "per calendar " + policy.Unit(time.Duration(d.Window)*time.Second)
-	case counter:
-		return fmt.Sprintf("per %s, estimated", window(d.Window))
-	case inFlight:
-		return "at the same time"
-	default:
-		return "per " + window(d.Window)
-	}
-}
-
-// Text returns the limit in words: 100 in any minute.
-func (l *limit) Text() string {
-	switch n := words.Count(l.Limit); l.Policy {
-	case bucket:
-		return fmt.Sprintf("%s per %s, bursts of %s", words.Count(l.Rate), window(l.Window), n)
-	case fixed:
-		return fmt.Sprintf("%s in each %s of the clock", n, window(l.Window))
-	case calendar:
-		return n + " in each calendar " + policy.Unit(time.Duration(l.Window)*time.Second)
-	case counter:
-		return fmt.Sprintf("about %s in any %s", n, window(l.Window))
-	case inFlight:
-		return n + " at the same time"
-	default:
-		return fmt.Sprintf("%s in any %s", n, window(l.Window))
-	}
+	return "The next hit comes back in " + next + ", the last one in " + empty + "."
 }
 
 // headline says whether the party's next request passes.
@@ -381,14 +299,14 @@ func (p *party) headline() {
 		}
 		p.Level = "denied"
 		p.Headline = "Denied now by " + safetext.Runes(l.Rule, 60)
-		p.Detail = fmt.Sprintf("%s of %s used%s. %s", words.Count(l.Used), words.Count(l.Limit), l.when(), l.Passes)
+		p.Detail = fmt.Sprintf("%s used of %s. %s", words.Count(l.Used), l.Amount(), l.Passes)
 		if len(denied) > 1 {
 			p.Detail += fmt.Sprintf(" %d limits in all have no room.", len(denied))
 		}
 	case len(near) > 0:
 		p.Level = "near"
 		p.Headline = "Passes now, near the limit of " + safetext.Runes(near[0].Rule, 60)
-		p.Detail = fmt.Sprintf("%s remain of %s.", words.Count(near[0].Remaining), near[0].Text())
+		p.Detail = fmt.Sprintf("%s remain of %s.", words.Count(near[0].Remaining), near[0].Amount())
 	case p.Usage.ByAddress:
 		p.Level, p.Headline = "near", "The address of the client decides"
 		p.Detail = "Unknown API keys share one log for each address. Look for the address."

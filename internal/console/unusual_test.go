@@ -14,7 +14,7 @@ func TestUnusualLimits(t *testing.T) {
 		state, passes string
 	}{
 		{insight.LimitUsage{Sent: true, Used: 5, Window: 60}, "sent", "Each request brings its own limit"},
-		{insight.LimitUsage{Limit: 5, Used: 9, Window: 60, NextFree: 42, History: []uint64{4, 5}}, "denied", "in 42 s."},
+		{insight.LimitUsage{Limit: 5, Used: 9, Window: 60, NextFree: 42, History: []uint64{4, 5}}, "denied", "in 42s."},
 	} {
 		l := newLimit(tt.usage)
 		if l.State != tt.state || !strings.Contains(l.Passes, tt.passes) {
@@ -27,35 +27,11 @@ func TestUnusualLimits(t *testing.T) {
 	}
 }
 
-// TestDenialsOfPolicies describes a denial by the policy of its limit.
-func TestDenialsOfPolicies(t *testing.T) {
-	for _, tt := range []struct {
-		denial insight.Denial
-		want   string
-	}{
-		{insight.Denial{Limit: 100, Window: 60}, "per minute"},
-		{insight.Denial{Policy: "token_bucket", Limit: 50, Rate: 10, Window: 1}, "at once, 10 per second"},
-		{insight.Denial{Policy: "fixed", Limit: 100, Window: 3600}, "per hour of the clock"},
-		{insight.Denial{Policy: "calendar", Limit: 100, Window: 30 * 86400}, "per calendar month"},
-		{insight.Denial{Policy: "sliding_counter", Limit: 100, Window: 86400}, "per day, estimated"},
-		{insight.Denial{Policy: "in_flight", Limit: 20, Window: 300}, "at the same time"},
-	} {
-		if got := per(tt.denial); got != tt.want {
-			t.Errorf("%+v: got %q, want %q", tt.denial, got, tt.want)
-		}
-	}
-}
-
 // TestFreed says for each policy what gives back what is used.
 func TestFreed(t *testing.T) {
 	for policy, want := range map[string]string{
-		"":                "The oldest hit expires in 12 s, the last one in 58 s.",
-		"sliding":         "The oldest hit expires in 12 s, the last one in 58 s.",
-		"token_bucket":    "The next token comes back in 12 s, and the bucket is full in 58 s.",
-		"fixed":           "The window of the clock ends in 58 s, and all its hits with it.",
-		"calendar":        "The period ends in 58 s, and all its hits with it.",
-		"sliding_counter": "The estimate falls by one hit in 12 s, and to 0 in 58 s.",
-		"in_flight":       "Places are free when requests end. If an end is not reported, the next one is free in 12 s, the last one in 58 s.",
+		"sliding":   "The next hit comes back in 12s, the last one in 58s.",
+		"in_flight": "If no request reports its end, the next one stops counting in 12s, the last one in 58s.",
 	} {
 		l := newLimit(insight.LimitUsage{Policy: policy, Limit: 100, Used: 9, Remaining: 91, Window: 60, NextFree: 12, Empty: 58})
 		if got := l.Freed(); got != want {

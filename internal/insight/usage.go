@@ -2,9 +2,11 @@ package insight
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -118,16 +120,21 @@ func (l *LimitUsage) Amount() string { return policy.FormatLimit(l.limit()) }
 
 // Per returns Amount without its numbers, for a limit whose numbers are not known: per 1m.
 func (l *LimitUsage) Per() string {
-	of := l.limit()
-	switch of.Policy {
-	case window.Sliding:
-		return "per " + policy.FormatWindow(of.Window)
-	case window.Calendar:
-		return "per " + policy.Unit(of.Window)
-	case window.InFlight:
-		return "requests in flight"
+	text, _, _ := strings.Cut(l.Amount(), ", bursts")
+	return strings.TrimPrefix(text, "0 ")
+}
+
+// Passes says when a request of cost 1 passes, in a sentence. The limit must have a log or a number.
+func (l *LimitUsage) Passes() string {
+	switch {
+	case l.Limit == 0:
+		return "No request passes: the limit is 0."
+	case l.Remaining > 0:
+		return "A request passes now, up to a cost of " + words.Count(l.Remaining) + "."
+	case l.limit().Policy == window.InFlight:
+		return "A request passes when another one ends, in " + words.Seconds(l.NextFree) + " at the latest."
 	default:
-		return "per " + policy.FormatWindow(of.Window) + " " + of.Policy.String()
+		return "A request of cost 1 passes in " + words.Seconds(l.NextFree) + "."
 	}
 }
 

@@ -28,10 +28,10 @@ func fillTime(l window.Limit) (fill time.Duration, exact bool) {
 	return time.Duration(min(q, uint64(window.MaxWindow))), rest == 0
 }
 
-// appendLimit appends a limit as operators read it: "100 per 1m" for a sliding window, and
+// AppendLimit appends a limit as operators read it: "100 per 1m" for a sliding window, and
 // with other policies "10 per 1s, bursts of 50", "100 per 1m fixed", "100 per month",
 // "100 per 1m sliding_counter" and "20 requests in flight".
-func appendLimit(b []byte, l window.Limit) []byte {
+func AppendLimit(b []byte, l window.Limit) []byte {
 	number := func(n uint64) { b = strconv.AppendUint(b, n, 10) }
 	switch l.Policy {
 	case window.TokenBucket:
@@ -55,34 +55,8 @@ func appendLimit(b []byte, l window.Limit) []byte {
 	return b
 }
 
-// FormatLimit returns what [appendLimit] appends.
-func FormatLimit(l window.Limit) string { return string(appendLimit(nil, l)) }
-
-// AppendAmount appends a limit as a client reads it in a sentence: "100 hits in any 1m".
-func AppendAmount(b []byte, l window.Limit) []byte {
-	hits := l.Hits
-	switch l.Policy {
-	case window.TokenBucket:
-		hits = uint64(l.Rate)
-	case window.SlidingCounter:
-		b = append(b, "about "...)
-	default:
-	}
-	b = strconv.AppendUint(b, hits, 10)
-	switch l.Policy {
-	case window.TokenBucket:
-		b = appendWindow(append(b, " hits per "...), l.Window)
-		return strconv.AppendUint(append(b, ", in bursts of up to "...), l.Hits, 10)
-	case window.Fixed:
-		return append(appendWindow(append(b, " hits in each "...), l.Window), " of the clock"...)
-	case window.Calendar:
-		return append(append(b, " hits in each "...), Unit(l.Window)...)
-	case window.InFlight:
-		return append(b, " at the same time"...)
-	default:
-		return appendWindow(append(b, " hits in any "...), l.Window)
-	}
-}
+// FormatLimit returns what [AppendLimit] appends.
+func FormatLimit(l window.Limit) string { return string(AppendLimit(nil, l)) }
 
 // Unit returns the unit of a calendar whose periods usually have this length: month. It
 // returns "period" for any other length.

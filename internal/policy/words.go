@@ -5,14 +5,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Words describes what the rule admits in plain words, a sentence for each tier and one for each
-// other option: "100 in any minute, for each API key of tier free". No value of an API key is in
+// other option: "100 in any 1m, for each API key of tier free". No value of an API key is in
 // them.
 func (r *Rule) Words() []string {
 	var all []string
@@ -53,31 +52,32 @@ func (r *Rule) words(t *Terms, tier string) string {
 	return text
 }
 
-// amount describes one limit: 100 in any minute.
+// amount describes one limit: 100 in any 1m.
 func amount(l *Limit) string {
+	per := FormatWindow(l.Window)
 	switch {
 	case l.Policy == window.InFlight:
 		return amountInFlight(l)
 	case l.Hits == 0:
-		return "nothing in " + span(l.Window)
+		return "nothing in any " + per
 	case l.Hits == window.MaxHits:
-		return "as many as wanted in " + span(l.Window)
+		return "as many as wanted in any " + per
 	}
 	hits := words.Count(l.Hits)
 	switch l.Policy {
 	case window.TokenBucket:
 		fill, _ := fillTime(l.Limit)
 		return fmt.Sprintf("%s in each %s on average, and up to %s at once after %s without requests",
-			words.Count(uint64(l.Rate)), strings.TrimPrefix(span(l.Window), "any "), hits, length(fill))
+			words.Count(uint64(l.Rate)), per, hits, words.Duration(fill))
 	case window.Fixed:
-		return fmt.Sprintf("%s in each %s of the clock, so up to %s in %s around its end",
-			hits, strings.TrimPrefix(span(l.Window), "any "), words.Count(WorstCase(l.Limit)), span(l.Window))
+		return fmt.Sprintf("%s in each %s of the clock, so up to %s in any %s around its end",
+			hits, per, words.Count(WorstCase(l.Limit)), per)
 	case window.Calendar:
 		return fmt.Sprintf("%s in each calendar %s (%s)", hits, Unit(l.Window), l.CalendarText())
 	case window.SlidingCounter:
-		return fmt.Sprintf("about %s in %s, and up to %s in the worst case", hits, span(l.Window), words.Count(WorstCase(l.Limit)))
+		return fmt.Sprintf("about %s in any %s, and up to %s in the worst case", hits, per, words.Count(WorstCase(l.Limit)))
 	default:
-		return hits + " in " + span(l.Window)
+		return hits + " in any " + per
 	}
 }
 
@@ -89,33 +89,8 @@ func amountInFlight(l *Limit) string {
 	case window.MaxHits:
 		return "as many as wanted at the same time"
 	default:
-		return fmt.Sprintf("%s at the same time, each for %s at most", words.Count(l.Hits), length(l.Window))
+		return fmt.Sprintf("%s at the same time, each for %s at most", words.Count(l.Hits), FormatWindow(l.Window))
 	}
-}
-
-// length describes a time of any length: 5 seconds, 1 minute.
-func length(d time.Duration) string {
-	text := strings.TrimPrefix(span(max(d.Round(time.Millisecond), time.Millisecond)), "any ")
-	if text[0] < '0' || text[0] > '9' {
-		text = "1 " + text
-	}
-	return text
-}
-
-// span describes a window: any minute, any 90 seconds.
-func span(d time.Duration) string {
-	for _, u := range []struct {
-		length time.Duration
-		name   string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}, {time.Millisecond, "millisecond"}} {
-		switch {
-		case d == u.length:
-			return "any " + u.name
-		case d > 0 && d%u.length == 0:
-			return fmt.Sprintf("any %d %ss", d/u.length, u.name)
-		}
-	}
-	return "any " + d.String()
 }
 
 // scope says which requests share a log: "for each API key of tier free, in requests with

@@ -20,59 +20,59 @@ func TestWords(t *testing.T) {
 		rule Rule
 		want string // lines
 	}{
-		{rule("a", per(100, time.Minute), anyOf("api_key")), "100 in any minute, for each API key"},
+		{rule("a", per(100, time.Minute), anyOf("api_key")), "100 in any 1m, for each API key"},
 		{
 			with(rule("a", per(10, time.Minute), anyOf("api_key")), keyed),
-			"100 in any minute, for each API key of tier starter\n10 in any minute, for each API key of any other tier",
+			"100 in any 1m, for each API key of tier starter\n10 in any 1m, for each API key of any other tier",
 		},
 		{
 			with(rule("a", Terms{}, anyOf("api_key")), func(r *Rule) {
 				r.ByTier = map[string]Terms{"starter": per(100, time.Minute), "free": {Unlimited: true}}
 			}),
-			"unlimited, for each API key of tier free\n100 in any minute, for each API key of tier starter",
+			"unlimited, for each API key of tier free\n100 in any 1m, for each API key of tier starter",
 		},
 		{
 			with(rule("a", Terms{Unlimited: true}, anyOf("f")), func(r *Rule) { keyed(r); r.Subject = "api_key" }),
-			"100 in any minute, for each value of f, if the caller is of tier starter\nunlimited, for each value of f, if the caller is of any other tier",
+			"100 in any 1m, for each value of f, if the caller is of tier starter\nunlimited, for each value of f, if the caller is of any other tier",
 		},
-		{rule("a", per(9500, time.Hour), one("route", "search"), anyOf("api_key")), "9,500 in any hour, for each API key, in requests with route=search"},
-		{rule("a", per(1, 24*time.Hour), one("route", "search")), "1 in any day, for all requests with route=search"},
-		{rule("a", per(5, 90*time.Second), anyOf("remote_address")), "5 in any 90 seconds, for each client address"},
-		{rule("a", per(5, 250*time.Millisecond), anyOf("masked_remote_address")), "5 in any 250 milliseconds, for each client network"},
-		{rule("a", per(5, 7*24*time.Hour), fits("path", "/v1/*")), "5 in any 7 days, for each value of path that fits /v1/*"},
+		{rule("a", per(9500, time.Hour), one("route", "search"), anyOf("api_key")), "9,500 in any 1h, for each API key, in requests with route=search"},
+		{rule("a", per(1, 24*time.Hour), one("route", "search")), "1 in any 1d, for all requests with route=search"},
+		{rule("a", per(5, 90*time.Second), anyOf("remote_address")), "5 in any 90s, for each client address"},
+		{rule("a", per(5, 250*time.Millisecond), anyOf("masked_remote_address")), "5 in any 250ms, for each client network"},
+		{rule("a", per(5, 7*24*time.Hour), fits("path", "/v1/*")), "5 in any 1w, for each value of path that fits /v1/*"},
 		{
 			with(rule("a", per(5, 15*time.Millisecond), fits("path", "/v1/*")), func(r *Rule) { r.Share = []bool{true} }),
-			"5 in any 15 milliseconds, for all requests with path that fits /v1/*, together",
+			"5 in any 15ms, for all requests with path that fits /v1/*, together",
 		},
-		{rule("a", per(0, time.Minute), one("api_key", "k1")), "nothing in any minute, for all requests with api_key=***"},
-		{rule("a", per(window.MaxHits, time.Minute), anyOf("f")), "as many as wanted in any minute, for each value of f"},
+		{rule("a", per(0, time.Minute), one("api_key", "k1")), "nothing in any 1m, for all requests with api_key=***"},
+		{rule("a", per(window.MaxHits, time.Minute), anyOf("f")), "as many as wanted in any 1m, for each value of f"},
 		{rule("a", Terms{}, anyOf("f")), "no limit, for each value of f"},
 		{
 			rule("a", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 10, Window: time.Second}}, {Limit: window.Limit{Hits: 1000000, Window: time.Hour}}}}, anyOf("f"), anyOf("g")),
-			"10 in any second, and 1,000,000 in any hour, for each value of f and each value of g",
+			"10 in any 1s, and 1,000,000 in any 1h, for each value of f and each value of g",
 		},
-		{with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Terms.Observe = 1 }), "5 in any minute, for each value of f; only observed, so nothing is denied"},
-		{with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Terms.Observe = 0.25 }), "5 in any minute, for each value of f; only observed for 25% of them"},
+		{with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Terms.Observe = 1 }), "5 in any 1m, for each value of f; only observed, so nothing is denied"},
+		{with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Terms.Observe = 0.25 }), "5 in any 1m, for each value of f; only observed for 25% of them"},
 		{
 			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) {
 				r.Quota, r.Factor, r.OnStoreError = true, 3, StoreErrorDeny
 			}),
-			"5 in any minute, for each value of f\neach request costs 3 times as much\none of several quota rules: a request passes if one of them has room\nwhile the store is away, requests are denied",
+			"5 in any 1m, for each value of f\neach request costs 3 times as much\none of several quota rules: a request passes if one of them has room\nwhile the store is away, requests are denied",
 		},
 		{
 			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Always, r.OnStoreError = true, StoreErrorLocal }),
-			"5 in any minute, for each value of f\ncosts count even if they do not fit, and if the request is denied\nwhile the store is away, each instance admits its share",
+			"5 in any 1m, for each value of f\ncosts count even if they do not fit, and if the request is denied\nwhile the store is away, each instance admits its share",
 		},
 		{
 			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) {
 				r.AllowedOnly, r.Replaces, r.OnStoreError = true, []string{"b", "c"}, StoreErrorAllow
 				r.Terms.Limits[0].Lease = window.Lease{Length: LeaseLength}
 			}),
-			"5 in any minute, for each value of f\nonly requests that pass are charged\na request that it matches is not limited by b, c\neach instance may reserve hits ahead for busy keys\nwhile the store is away, requests pass",
+			"5 in any 1m, for each value of f\nonly requests that pass are charged\na request that it matches is not limited by b, c\neach instance may reserve hits ahead for busy keys\nwhile the store is away, requests pass",
 		},
 		{
 			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.OnStoreError = StoreErrorReported }),
-			"5 in any minute, for each value of f\nwhile the store is away, Envoy gets an error and decides",
+			"5 in any 1m, for each value of f\nwhile the store is away, Envoy gets an error and decides",
 		},
 	} {
 		var now time.Duration

@@ -1,10 +1,12 @@
-// Package words writes numbers for people, in the same way on every page and in every message.
+// Package words writes numbers and times for people, in the same way on every page and in every message.
 package words
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Count returns a number with a comma between groups of three digits: 9,500.
@@ -55,3 +57,72 @@ func Short(n float64) string {
 	}
 	return ">999E"
 }
+
+// Duration returns a time in its two largest units, rounded up: 320ms, 9.5s, 3m20s, 2h5m, 1d3h. A
+// time that is not above zero is 0s.
+func Duration(d time.Duration) string {
+	const day = 24 * time.Hour
+	step := time.Hour
+	for _, s := range []struct{ below, step time.Duration }{
+		{time.Millisecond, time.Microsecond}, {10 * time.Millisecond, 100 * time.Microsecond}, {time.Second, time.Millisecond},
+		{10 * time.Second, 100 * time.Millisecond}, {time.Hour, time.Second}, {day, time.Minute},
+	} {
+		if d < s.below {
+			step = s.step
+			break
+		}
+	}
+	d = (max(d, 0) + step - 1).Truncate(step)
+	if d < time.Minute {
+		return d.String()
+	}
+	text := ""
+	for _, u := range []struct {
+		length time.Duration
+		name   string
+	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := d / u.length; n > 0 {
+			text += fmt.Sprintf("%d%s", n, u.name)
+			d %= u.length
+		}
+	}
+	return text
+}
+
+// Seconds returns a number of seconds as [Duration]. An infinite, missing or negative one is a dash.
+func Seconds(s float64) string {
+	if math.IsNaN(s) || s < 0 || s > math.MaxInt64/1e10 {
+		return "–"
+	}
+	return Duration(time.Duration(math.Round(s*1e6)) * time.Microsecond)
+}
+
+// Percent returns a share with two digits that count: 0.25 is 25 %. A share below 1 is never 100 %,
+// and one above 0 never 0 %.
+func Percent(share float64) string {
+	p := 100 * share
+	switch {
+	case math.IsNaN(p) || p <= 0:
+		return "0 %"
+	case p < 0.001:
+		return "<0.001 %"
+	case p < 10:
+		digits := 1 - int(math.Floor(math.Log10(p)))
+		text := strconv.FormatFloat(p, 'f', digits, 64)
+		return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " %"
+	case p > 99.9 && p < 100:
+		return ">99.9 %"
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(min(p, 1e6), 'f', 1, 64), ".0") + " %"
+}
+
+// Bytes returns a number of bytes: 950 B, 12.3 kB.
+func Bytes(n int64) string {
+	if text := Short(float64(n)); strings.ContainsAny(text, "kMGTPE") {
+		return text[:len(text)-1] + " " + text[len(text)-1:] + "B"
+	}
+	return strconv.FormatInt(n, 10) + " B"
+}
+
+// Share returns the share that a part is of a whole, as [Percent]. Of nothing it is 0 %.
+func Share(part, of float64) string { return Percent(part / of) }

@@ -165,18 +165,18 @@ func (s *service) makeRules() admin.Active {
 		return a
 	}
 	edge, internal := a.Files[0], a.Files[1]
-	add("edge|api_key", "per-key", edge, 12, []string{"100 in any minute, for each API key of tier free", "500 in any minute, for each API key of tier pro", "tier enterprise is not limited"}, nil)
+	add("edge|api_key", "per-key", edge, 12, []string{"100 in any 1m, for each API key of tier free", "500 in any 1m, for each API key of tier pro", "tier enterprise is not limited"}, nil)
 	add("edge|route=search/api_key", "search", edge, 31, []string{"10 in any 10 s, for each API key of tier free and each route search", "50 in any 10 s, for each API key of tier pro"}, []string{"metadata"})
-	add("edge|route=export/api_key", "export", edge, 44, []string{"5 in any hour, for each API key", "20 in any day, for each API key"}, []string{"on_store_error: deny"})
-	add("edge|route=export/api_key/format=*", "export-format", edge, 58, []string{"2 in any minute, for each API key and each format"}, []string{"shadow_mode"})
-	add("edge|remote_address", "per-address", edge, 70, []string{"1,000 in any minute, for each client address"}, nil)
-	add("edge|route=login/remote_address", "login", edge, 81, []string{"5 in any minute, for each client address"}, []string{"on_store_error: local"})
-	add("internal|service", "per-service", internal, 4, []string{"10,000 in any second, for each service"}, []string{"lease 50ms"})
-	add("internal|upstream=payments", "payments", internal, 15, []string{"9,500 in any hour, for all callers together"}, []string{"charge: always"})
+	add("edge|route=export/api_key", "export", edge, 44, []string{"5 in any 1h, for each API key", "20 in any 1d, for each API key"}, []string{"on_store_error: deny"})
+	add("edge|route=export/api_key/format=*", "export-format", edge, 58, []string{"2 in any 1m, for each API key and each format"}, []string{"shadow_mode"})
+	add("edge|remote_address", "per-address", edge, 70, []string{"1,000 in any 1m, for each client address"}, nil)
+	add("edge|route=login/remote_address", "login", edge, 81, []string{"5 in any 1m, for each client address"}, []string{"on_store_error: local"})
+	add("internal|service", "per-service", internal, 4, []string{"10,000 in any 1s, for each service"}, []string{"lease 50ms"})
+	add("internal|upstream=payments", "payments", internal, 15, []string{"9,500 in any 1h, for all callers together"}, []string{"charge: always"})
 	if s.kind == "huge" {
 		for i := range 10_000 - len(a.Rules) {
 			add(fmt.Sprintf("tenant-%02d|route=/api/v%d/resource-%05d/api_key", i/400, i%3+1, i), fmt.Sprintf("resource-%05d", i), fmt.Sprintf("/etc/slidegate/rules/tenant-%02d.yaml", i/400), 10*(i%400)+3,
-				[]string{fmt.Sprintf("%d in any minute, for each API key", 10*(i%50+1))}, nil)
+				[]string{fmt.Sprintf("%d in any 1m, for each API key", 10*(i%50+1))}, nil)
 		}
 	}
 	if s.kind == "degraded" {

@@ -40,7 +40,7 @@ func timesCharts(s *replay.Series) []timesChart {
 	for i := range 5 {
 		x = append(x, s.From.UTC().Add(time.Duration(i)*time.Duration(n)*length/4).Format(layout))
 	}
-	per := perLength(length)
+	per := "per " + words.Duration(length)
 	requests := timesChart{Name: "Requests " + per}
 	denied := timesChart{Name: "Denied " + per, X: x}
 	requests.draw(s, s.Requests[:n], 96, true, "requests")
@@ -50,15 +50,6 @@ func timesCharts(s *replay.Series) []timesChart {
 	}
 	denied.draw(s, s.Denied[:n], 72, false, "denials")
 	return []timesChart{requests, denied}
-}
-
-// perLength returns the length of a bucket for a title.
-func perLength(d time.Duration) string {
-	text := length(d)
-	if one, ok := strings.CutPrefix(text, "1 "); ok && !strings.Contains(one, " ") {
-		text = one
-	}
-	return "per " + text
 }
 
 // draw draws counts: as an area, or as columns.
@@ -127,7 +118,7 @@ func curveOf(one *replay.RuleReport) *curve {
 		top++
 	}
 	for d := top; d > leastDecade; d-- {
-		c.Y = append(c.Y, percent(math.Pow10(d)))
+		c.Y = append(c.Y, words.Percent(math.Pow10(d)))
 	}
 	c.Y = append(c.Y, "0 %")
 	y := func(share float64) float64 {
@@ -167,7 +158,7 @@ func curveOf(one *replay.RuleReport) *curve {
 		if row.Current {
 			class, bold = " now", ` class="now"`
 		}
-		about := fmt.Sprintf("limit %s: %s of requests and %s of callers denied", words.Count(row.Limit), percent(row.DeniedShare), percent(row.LogsShare))
+		about := fmt.Sprintf("limit %s: %s of requests and %s of callers denied", words.Count(row.Limit), words.Percent(row.DeniedShare), words.Percent(row.LogsShare))
 		fmt.Fprintf(&b, `<g><title>%s</title><circle class="hit" cx="%s" cy="%s" r="14"/><circle class="dot%s" cx="%s" cy="%s" r="3.5"/></g>`, about, at, words.Coordinate(y(row.DeniedShare)), class, at, words.Coordinate(y(row.DeniedShare)))
 		if labels[i] {
 			fmt.Fprintf(&b, `<text%s x="%s" y="%g" text-anchor="middle">%s</text>`, bold, at, curveHeight+18, words.Short(float64(row.Limit)))
@@ -176,7 +167,7 @@ func curveOf(one *replay.RuleReport) *curve {
 	b.WriteString(`</svg></div>`)
 	c.SVG = template.HTML(b.String()) //nolint:gosec // numbers and words of this package
 	for _, s := range one.WhatIf.Smallest {
-		v := smallestView{Text: "The smallest limit that denies less than " + percent(s.Share) + ":", Limit: words.Count(s.Limit)}
+		v := smallestView{Text: "The smallest limit that denies less than " + words.Percent(s.Share) + ":", Limit: words.Count(s.Limit)}
 		switch {
 		case s.Limit == 0:
 			v.Limit = "a higher limit"
@@ -195,10 +186,10 @@ func curveOf(one *replay.RuleReport) *curve {
 func aboutCurve(one *replay.RuleReport) string {
 	rows := one.WhatIf.Rows
 	first, last := rows[0], rows[len(rows)-1]
-	text := fmt.Sprintf("Share of requests denied by limit: %s with a limit of %s, %s with %s.", percent(first.DeniedShare), words.Count(first.Limit), percent(last.DeniedShare), words.Count(last.Limit))
+	text := fmt.Sprintf("Share of requests denied by limit: %s with a limit of %s, %s with %s.", words.Percent(first.DeniedShare), words.Count(first.Limit), words.Percent(last.DeniedShare), words.Count(last.Limit))
 	for _, row := range rows {
 		if row.Current {
-			text += fmt.Sprintf(" Now, with %s, it is %s.", words.Count(row.Limit), percent(row.DeniedShare))
+			text += fmt.Sprintf(" Now, with %s, it is %s.", words.Count(row.Limit), words.Percent(row.DeniedShare))
 		}
 	}
 	return text

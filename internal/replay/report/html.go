@@ -28,7 +28,7 @@ var markup string
 const maxOpen = 6
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"count": words.Count, "counted": words.Counted, "share": share, "percent": percent, "when": when, "text": shown, "tied": tied, "named": withBars,
+	"count": words.Count, "counted": words.Counted, "share": share, "percent": words.Percent, "when": when, "text": shown, "tied": tied, "named": withBars,
 }).Parse(markup))
 
 // A view is what the page shows.
@@ -116,7 +116,7 @@ func viewOf(one *replay.RuleReport) ruleView {
 		case p.Share >= 0.9:
 			class = "near"
 		}
-		v.Peaks = append(v.Peaks, peakView{Name: percentile(p.Percentile), Share: percent(p.Share), Used: words.Count(p.Used), Bar: bar(p.Share, class)})
+		v.Peaks = append(v.Peaks, peakView{Name: percentile(p.Percentile), Share: words.Percent(p.Share), Used: words.Count(p.Used), Bar: bar(p.Share, class)})
 	}
 	return v
 }

@@ -177,28 +177,3 @@ func TestRegions(t *testing.T) {
 		t.Errorf("the text or the page does not say: %s", retries)
 	}
 }
-
-// TestPercent keeps two digits that count, and never rounds to all or none.
-func TestPercent(t *testing.T) {
-	for _, tt := range []struct {
-		share float64
-		want  string
-	}{
-		{0, "0 %"},
-		{1e-9, "<0.001 %"},
-		{0.00001, "0.001 %"},
-		{0.000123, "0.012 %"},
-		{0.001, "0.1 %"},
-		{0.0046, "0.46 %"},
-		{0.01, "1 %"},
-		{0.0999, "10 %"},
-		{0.1234, "12.3 %"},
-		{0.9996, ">99.9 %"},
-		{1, "100 %"},
-		{2.5, "250 %"},
-	} {
-		if got := percent(tt.share); got != tt.want {
-			t.Errorf("%v: got %q, want %q", tt.share, got, tt.want)
-		}
-	}
-}

@@ -217,7 +217,7 @@ func (t *text) peaks(r *replay.Report) {
 			cell := terminal.Cell{}
 			if at := slices.IndexFunc(one.Peaks, func(have replay.Peak) bool { return have.Percentile == p }); at >= 0 {
 				share := one.Peaks[at].Share
-				if cell.Text = percent(share); share >= 1 {
+				if cell.Text = words.Percent(share); share >= 1 {
 					cell.Paint = t.Red
 				} else if share >= 0.9 {
 					cell.Paint = t.Yellow
@@ -268,8 +268,8 @@ func (t *text) whatIf(one *replay.RuleReport) {
 			mark, paint = "now", t.Bold
 		}
 		out.Add(terminal.Cell{Text: mark, Paint: paint}, terminal.Cell{Text: words.Count(row.Limit), Paint: paint}, terminal.Cell{Text: words.Count(row.Denied), Paint: paint},
-			terminal.Cell{Text: percent(row.DeniedShare), Paint: paint}, terminal.Cell{Draw: terminal.Bar(row.DeniedShare)},
-			terminal.Cell{Text: words.Count(row.DeniedLogs), Paint: paint}, terminal.Cell{Text: percent(row.LogsShare), Paint: paint})
+			terminal.Cell{Text: words.Percent(row.DeniedShare), Paint: paint}, terminal.Cell{Draw: terminal.Bar(row.DeniedShare)},
+			terminal.Cell{Text: words.Count(row.DeniedLogs), Paint: paint}, terminal.Cell{Text: words.Percent(row.LogsShare), Paint: paint})
 	}
 	out.Write(t)
 	for _, s := range one.WhatIf.Smallest {

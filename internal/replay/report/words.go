@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,53 +13,13 @@ import (
 )
 
 // share returns the share that a part is of a whole.
-func share(part, of uint64) string { return percent(ratio(part, of)) }
+func share(part, of uint64) string { return words.Percent(ratio(part, of)) }
 
 func ratio(part, of uint64) float64 {
 	if of == 0 {
 		return 0
 	}
 	return float64(part) / float64(of)
-}
-
-// percent returns a share with two digits that count. A share that is not all is never 100 %, and
-// one that is not none never 0 %.
-func percent(share float64) string {
-	p := 100 * share
-	switch {
-	case math.IsNaN(p) || p <= 0:
-		return "0 %"
-	case p < 0.001:
-		return "<0.001 %"
-	case p < 10:
-		digits := 1 - int(math.Floor(math.Log10(p)))
-		text := strconv.FormatFloat(p, 'f', digits, 64)
-		return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " %"
-	case p > 99.9 && p < 100:
-		return ">99.9 %"
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(min(p, 1e6), 'f', 1, 64), ".0") + " %"
-}
-
-// length returns a time in its two largest units.
-func length(d time.Duration) string {
-	units := []struct {
-		noun string
-		of   time.Duration
-	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}}
-	for i, u := range units {
-		if d < u.of {
-			continue
-		}
-		text := words.Counted(uint64(d/u.of), u.noun)
-		if i+1 < len(units) {
-			if rest := d % u.of / units[i+1].of; rest > 0 {
-				text += " " + words.Counted(uint64(rest), units[i+1].noun)
-			}
-		}
-		return text
-	}
-	return "less than a second"
 }
 
 // period says from when to when the requests of a report are.
@@ -73,7 +32,7 @@ func period(r *replay.Report) string {
 	if from.Format(time.DateOnly) == to.Format(time.DateOnly) {
 		last = to.Format(time.TimeOnly)
 	}
-	return fmt.Sprintf("%s to %s UTC, %s", from.Format("2006-01-02 15:04:05"), last, length(to.Sub(from)))
+	return fmt.Sprintf("%s to %s UTC, %s", from.Format("2006-01-02 15:04:05"), last, words.Duration(to.Sub(from).Truncate(time.Second)))
 }
 
 // percentile names a percentile of callers.
@@ -126,7 +85,7 @@ func smallest(s replay.Smallest) string {
 	default:
 		of, limit = "the smallest of the limits tried", "none"
 	}
-	return fmt.Sprintf("%s that denies less than %s: %s", of, percent(s.Share), limit)
+	return fmt.Sprintf("%s that denies less than %s: %s", of, words.Percent(s.Share), limit)
 }
 
 // estimated says from how many callers a table is, if not from all.
@@ -134,7 +93,7 @@ func estimated(w *replay.WhatIf) string {
 	if w.LogsShare <= 0 || w.LogsShare >= 1 {
 		return ""
 	}
-	return "There were too many callers to remember each. The denials are estimates from " + percent(w.LogsShare) + " of them."
+	return "There were too many callers to remember each. The denials are estimates from " + words.Percent(w.LogsShare) + " of them."
 }
 
 // caveat says why the figures of a table are not those of the report, if they are not.
@@ -226,7 +185,7 @@ func notes(r *replay.Report) (all []string) {
 	}
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
-	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", percent(l.Sampled))
+	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", words.Percent(l.Sampled))
 	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", words.Counted(l.NoRequest, "line"))
 	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", words.Counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
@@ -236,7 +195,7 @@ func notes(r *replay.Report) (all []string) {
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
-	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", percent(r.LogsShare))
+	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", words.Percent(r.LogsShare))
 	return append(all, regions(r)...)
 }
 
