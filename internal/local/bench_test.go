@@ -54,6 +54,7 @@ func BenchmarkLease(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	p.SetMaxAge(time.Hour)
 	checks := []window.Check{{
 		Key: "{id.customer}:edge|route=search/api_key", Limit: window.Limit{Hits: 1 << 31, Window: time.Minute}, Cost: 1,
 		Lease: window.Lease{Length: time.Second},
@@ -119,10 +120,11 @@ func BenchmarkResetOfALease(b *testing.B) {
 // BenchmarkDeniedWithLease measures a denial from memory, for a rule with leases.
 func BenchmarkDeniedWithLease(b *testing.B) {
 	store := memstore.New(memstore.Options{})
-	p, err := local.New(store, local.Options{Reserver: stock{}, MaxAge: time.Hour})
+	p, err := local.New(store, local.Options{Reserver: stock{}})
 	if err != nil {
 		b.Fatal(err)
 	}
+	p.SetMaxAge(time.Hour)
 	checks := []window.Check{{
 		Key: "k", Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1, Lease: window.Lease{Length: time.Second},
 	}}
@@ -156,10 +158,11 @@ func BenchmarkTake(b *testing.B) {
 				if !allow {
 					store = memstore.New(memstore.Options{})
 				}
-				p, err := local.New(store, local.Options{Keys: 4 * 100_000, MaxAge: time.Hour})
+				p, err := local.New(store, local.Options{Keys: 4 * 100_000})
 				if err != nil {
 					b.Fatal(err)
 				}
+				p.SetMaxAge(time.Hour)
 				groups := make([][]window.Check, keys)
 				for i := range groups {
 					for j := range size {

@@ -4,9 +4,9 @@
 //
 // A log records only what was allowed. So a denial stays true until its
 // [window.Decision.RetryAfter] has passed, unless hits are given back or the log is removed. [Store]
-// remembers the last answer of the shared store for each log, for up to [Options.MaxAge]. It denies a
-// group from memory if it knows the wait of every check without room. So a refund or a reset by another
-// process, and a shared store that has lost its logs, count here within MaxAge.
+// remembers the last answer of the shared store for each log, for a second at most. It denies a group
+// from memory if it knows the wait of every check without room. So a refund or a reset by another
+// process, and a shared store that has lost its logs, count here within a second.
 //
 // A denial ends earlier, and Store asks the shared store again, in these cases:
 //
@@ -42,22 +42,17 @@
 // the true waits, and longer by one round trip at most. After the wait, the shared store
 // decides.
 //
-// Store tells only waits that the shared store has told. A wait depends on one number, the
-// level that the cost in the log must fall to. That is the limit less the cost of the
-// request. So one wait serves all pairs of limit and cost with that difference. A full log
-// has three known waits: for one unit, for the cost that was denied, and until the log is
-// empty. If the log reaches two levels at the same time, it reaches all levels between them
-// at that time too. For every other level Store asks the shared store.
+// Store tells only waits that the last answer of the shared store has. A wait depends on one number,
+// the level that the cost in the log must fall to. That is the limit less the cost of the request. So
+// one wait serves all pairs of limit and cost with that difference. A full log has three known waits:
+// for one unit, for the cost that was denied, and until the log is empty. If the log reaches two of
+// these levels at the same time, it reaches all levels between them at that time too. For every other
+// level Store asks the shared store.
 //
-// While nothing remains, nothing is recorded. So waits that the shared store tells at
-// different times for several costs and smaller limits hold together. A record keeps eight
-// of them beside those of the last answer. It is as old as its oldest answer.
-//
-// Another process may spend while Store remembers an answer. If something remained, the
-// true wait can become longer than the one that Store tells, for a second at most. If
-// nothing remained, only a larger limit on the same log or a usage report can do that, for
-// MaxAge at most. If only one process spends on a log, every wait equals that of the shared
-// store.
+// Another process may spend while Store remembers an answer, so the true wait can become longer than
+// the one that Store tells, for a second at most. If nothing remained, only a larger limit on the same
+// log or a usage report can do that. If only one process spends on a log, every wait equals that of
+// the shared store.
 //
 // A denied group charges nothing, so its other checks only need a status:
 //

@@ -3,6 +3,7 @@ package local
 import (
 	"hash/maphash"
 	"sync/atomic"
+	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -47,6 +48,9 @@ func Leases(s *Store) (ends, byLog int) {
 	}
 	return len(s.leases.ends), byLog
 }
+
+// SetMaxAge sets the age up to which s believes an answer, so that denials end by themselves.
+func (s *Store) SetMaxAge(age time.Duration) { s.memory.maxAge = age }
 
 // Forget removes what s remembers of a log, and ends its lease, as a refund by this process does.
 func (s *Store) Forget(id window.LogID) {

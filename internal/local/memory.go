@@ -3,7 +3,6 @@ package local
 import (
 	"hash/maphash"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,9 +24,6 @@ const (
 	// stripes is the number of generations. Logs that share a generation are forgotten
 	// together, which costs one more call of the shared store.
 	stripes = 1 << 10
-	// maxWaits is the number of waits of earlier answers that a record keeps, in addition
-	// to those of the last answer.
-	maxWaits = 8
 )
 
 // memory has the last answer of the shared store for each log.
@@ -49,8 +45,6 @@ type told struct {
 	period     window.Period // of a calendar
 	level      uint64        // the cost has room once the log has fallen to it
 	precision  time.Duration
-	// since is the sent of the oldest answer in the record. The age counts from it.
-	since time.Duration
 	// sent is a moment before the shared store decided, received a moment after. A denial
 	// ends by sent, so it never lasts too long. Waits count from received, so they are
 	// never too short.
@@ -58,21 +52,9 @@ type told struct {
 	// maxAge is the age up to which the record is believed.
 	maxAge   time.Duration
 	decision window.Decision
-	// waits are those of earlier answers and of answers under a smaller limit.
-	waits []wait
 	// denied is true once a record from an allowed call has denied. Nil: the record is from
 	// a denied call.
 	denied *atomic.Bool
-}
-
-// A wait tells when the cost in a log falls to a level, if nothing is recorded or given back
-// before. A cost has room under a limit once the log has fallen to the limit less the cost.
-// So one level serves every limit and cost with that difference.
-type wait struct {
-	level uint64
-	// from and until are the earliest and the latest possible moment. The shared store
-	// decided between sent and received.
-	from, until time.Duration
 }
 
 // recalled is what memory has of one check before the shared store is asked.
@@ -94,11 +76,7 @@ func newMemory(o Options) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{told: c, maxAge: o.MaxAge, seed: maphash.MakeSeed()}
-	if m.maxAge == 0 {
-		m.maxAge = DefaultMaxAge
-	}
-	return m, nil
+	return &memory{told: c, maxAge: maxAge, seed: maphash.MakeSeed()}, nil
 }
 
 // generation returns the counter of how often a key was forgotten. The logs of a key share
@@ -181,7 +159,7 @@ func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.De
 			return false
 		}
 	}
-	age := now - t.since
+	age := now - t.sent
 	if age < 0 || age >= min(t.maxAge, m.maxAge) {
 		return false
 	}
@@ -203,7 +181,7 @@ func (t *told) nothing(c *window.Check, now time.Duration, d *window.Decision) b
 		return false
 	}
 	*d = window.Decision{
-		UnitAfter:  unit.until - now,
+		UnitAfter:  t.received + unit - now,
 		ResetAfter: t.received + t.decision.ResetAfter - now,
 	}
 	switch {
@@ -213,7 +191,7 @@ func (t *told) nothing(c *window.Check, now time.Duration, d *window.Decision) b
 		d.RetryAfter = d.UnitAfter
 	default:
 		retry, ok := t.wait(limit - need)
-		d.RetryAfter = retry.until - now
+		d.RetryAfter = t.received + retry - now
 		return ok
 	}
 	return true
@@ -241,58 +219,28 @@ func (t *told) something(c *window.Check, now time.Duration, d *window.Decision)
 		d.Never = true
 	default:
 		retry, ok := t.wait(limit - need)
-		d.RetryAfter = retry.until - now
-		return ok && now < retry.from
+		d.RetryAfter = t.received + retry - now
+		return ok && now < t.sent+retry
 	}
 	return true
 }
 
-// wait returns when the log falls to a level, and reports whether the record tells it.
-func (t *told) wait(level uint64) (wait, bool) {
+// wait returns how long after the answer the log falls to a level, if nothing is recorded or given
+// back before, and reports whether the answer says it. A cost has room under a limit once the log
+// has fallen to the limit less the cost. So one level serves every limit and cost with that
+// difference.
+func (t *told) wait(level uint64) (after time.Duration, ok bool) {
 	d := &t.decision
-	unit := t.after(t.hits-1, d.UnitAfter)
-	if level == unit.level && d.Remaining == 0 {
-		return unit, true
+	full, refused := d.Remaining == 0, d.RetryAfter > 0
+	switch {
+	case level == t.hits-1 && full:
+		return d.UnitAfter, true
+	case level == t.level && refused:
+		return d.RetryAfter, true
+	case level == 0, full && d.UnitAfter == d.ResetAfter, refused && level < t.level && d.RetryAfter == d.ResetAfter:
+		return d.ResetAfter, true // the log reaches all lower levels at once
 	}
-	retry := t.after(t.level, d.RetryAfter)
-	if level == retry.level && d.RetryAfter > 0 {
-		return retry, true
-	}
-	// The log falls from level to level. If it reaches two levels at the same time, it
-	// reaches all levels between them at that time too.
-	b := bounds{level: level, lower: wait{until: math.MinInt64}, upper: math.MaxInt64}
-	b.add(t.after(0, d.ResetAfter))
-	if d.Remaining == 0 {
-		b.add(unit)
-	}
-	if d.RetryAfter > 0 {
-		b.add(retry)
-	}
-	for i := range t.waits {
-		b.add(t.waits[i])
-	}
-	return b.lower, b.lower.until >= b.upper
-}
-
-// after returns the wait for a level that the last answer tells as a duration.
-func (t *told) after(level uint64, after time.Duration) wait {
-	return wait{level, t.sent + after, t.received + after}
-}
-
-// bounds are the limits that waits of other levels set for the wait of one level.
-type bounds struct {
-	level uint64
-	lower wait          // the longest wait for this level or a higher one
-	upper time.Duration // the end of the shortest wait for this level or a lower one
-}
-
-func (b *bounds) add(w wait) {
-	if w.level >= b.level && w.until > b.lower.until {
-		b.lower = w
-	}
-	if w.level <= b.level {
-		b.upper = min(b.upper, w.until)
-	}
+	return 0, false
 }
 
 // worth reports whether an answer can answer the next call: one check denies this call, or
@@ -337,57 +285,11 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 			maxAge:   maxAge,
 			decision: *d,
 		}
-		fresh.since = fresh.sent
 		if d.Allowed {
 			fresh.denied = new(atomic.Bool)
 		}
-		m.told.Set(c.Log(), fresh.with(group[i].told, m.maxAge))
+		m.told.Set(c.Log(), fresh)
 	}
-}
-
-// with returns t with the waits of an older record of the log. It returns t alone if the
-// log may have changed between the two answers.
-func (t *told) with(old *told, maxAge time.Duration) *told {
-	if old == nil || !t.continues(old, maxAge) {
-		return t
-	}
-	// The record of the larger limit denies more. It gets the waits of the other.
-	kept, from := *t, old
-	if old.hits > t.hits {
-		kept, from = *old, t
-	}
-	kept.since = old.since
-	kept.waits = nil
-	add := func(w wait) {
-		own := w.level == kept.hits-1 || w.level == kept.level && kept.decision.RetryAfter > 0
-		if own || len(kept.waits) == maxWaits || slices.ContainsFunc(kept.waits, func(v wait) bool { return v.level == w.level }) {
-			return
-		}
-		kept.waits = append(kept.waits, w)
-	}
-	if from.decision.RetryAfter > 0 {
-		add(from.after(from.level, from.decision.RetryAfter))
-	}
-	if from.hits < kept.hits {
-		add(from.after(from.hits-1, from.decision.UnitAfter))
-	}
-	for _, w := range old.waits {
-		add(w)
-	}
-	return &kept
-}
-
-// continues reports whether the log had no room from the older answer until this one, so
-// that nothing was recorded. Usage reports and refunds by others still change the newest
-// hit. So the two answers must agree on when it expires.
-func (t *told) continues(old *told, maxAge time.Duration) bool {
-	reset, was := t.decision.ResetAfter, old.decision.ResetAfter
-	if t.rate != old.rate || t.rate > 0 && t.hits != old.hits {
-		return false // two sizes of a token bucket
-	}
-	return t.decision.Remaining == 0 && old.decision.Remaining == 0 && t.received < old.sent+old.decision.UnitAfter && t.hits <= old.hits &&
-		t.maxAge == old.maxAge && t.received-old.since < min(t.maxAge, maxAge) &&
-		t.sent+reset <= old.received+was && old.sent+was <= t.received+reset
 }
 
 // believed returns the age up to which a decision is believed. It is short if others may

@@ -39,7 +39,8 @@ func TestRememberedDenialsOfPolicies(t *testing.T) {
 	for _, l := range countingPolicies {
 		s := newShared(t)
 		s.setNow(second)
-		p := s.process(t, local.Options{MaxAge: time.Hour})
+		p := s.process(t, local.Options{})
+		p.SetMaxAge(time.Hour)
 		c := counted("a", l)
 		for range 2 {
 			take(t, p, c)
@@ -72,7 +73,7 @@ func TestRememberedDenialsOfPolicies(t *testing.T) {
 func TestAnotherPeriodIsAsked(t *testing.T) {
 	s := newShared(t)
 	s.setNow(second)
-	p := s.process(t, local.Options{MaxAge: time.Hour})
+	p := s.process(t, local.Options{})
 	c := counted("a", window.Limit{Hits: 1, Window: win, Policy: window.Calendar})
 	for range 3 {
 		take(t, p, c)

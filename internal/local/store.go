@@ -14,8 +14,10 @@ import (
 const (
 	// DefaultKeys is the number of logs whose answers a Store remembers.
 	DefaultKeys = 100_000
-	// DefaultMaxAge is the age up to which a Store believes an answer.
-	DefaultMaxAge = time.Second
+	// maxAge is the age up to which a Store believes an answer. Up to that age Store may deny from
+	// memory although the shared store has lost its logs. The clocks of two machines drift apart
+	// for that time at most.
+	maxAge = time.Second
 )
 
 // Options change what a [Store] does. The zero value is usable.
@@ -26,10 +28,6 @@ type Options struct {
 	// Keys is the largest number of logs to remember. Zero means DefaultKeys. If it is
 	// negative, Store remembers nothing and makes no leases.
 	Keys int
-	// MaxAge is the age up to which Store believes an answer. Up to that age Store may deny
-	// from memory although the shared store has lost its logs. The clocks of two machines
-	// drift apart for that time at most. Zero means DefaultMaxAge.
-	MaxAge time.Duration
 	// Reserver reserves hits in the shared store, for checks with a lease. Nil disables
 	// leases.
 	Reserver Reserver

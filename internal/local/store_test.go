@@ -75,12 +75,12 @@ func (*shared) Close() error { return nil }
 func (s *shared) process(tb testing.TB, o local.Options) *local.Store {
 	tb.Helper()
 	o.Clock = s.clock
-	if o.MaxAge == 0 {
-		o.MaxAge = 10 * second // to see denials end by themselves
-	}
 	p, err := local.New(s, o)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	if o.Keys >= 0 {
+		p.SetMaxAge(10 * second) // to see denials end by themselves
 	}
 	tb.Cleanup(func() {
 		if err := p.Close(); err != nil {
@@ -141,7 +141,8 @@ func TestSteps(t *testing.T) {
 		{4*second + 100*time.Millisecond - 2*micro, one(a), answers(denied(5900*time.Millisecond+2*micro, 5900*time.Millisecond+2*micro, 9900*time.Millisecond+2*micro)), true},
 		{4*second + 100*time.Millisecond - micro, one(a), answers(denied(5900*time.Millisecond+micro, 5900*time.Millisecond+micro, 9900*time.Millisecond+micro)), false},
 	}
-	other := ask("b", 5, 1)
+	other, minute := ask("b", 5, 1), ask("m", 1, 1)
+	minute.Limit.Window = time.Minute
 	for _, tt := range []struct {
 		name  string
 		o     local.Options
@@ -169,35 +170,18 @@ func TestSteps(t *testing.T) {
 			{5 * second, one(ask("a", 3, 1)), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
 			{5 * second, one(a), answers(denied(9*second, 9*second, win)), false}, // the smaller limit waits for another hit
 		}},
-		{"the waits of several costs", local.Options{MaxAge: 3 * second}, []step{
-			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, UnitAfter: win, ResetAfter: win}), false},
-			{5 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 2, UnitAfter: 9 * second, ResetAfter: win}), false},
-			{6 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: 8 * second, ResetAfter: win}), false},
-			{7 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, UnitAfter: 7 * second, ResetAfter: win}), false},
-			{8 * second, one(ask("g", 4, 1)), answers(denied(6*second, 6*second, 9*second)), false},
-			{8 * second, one(ask("g", 4, 2)), answers(denied(7*second, 6*second, 9*second)), false},
-			{9 * second, one(ask("g", 4, 3)), answers(denied(7*second, 5*second, 8*second)), false},
-			{9 * second, one(ask("g", 4, 1)), answers(denied(5*second, 5*second, 8*second)), true},
-			{9 * second, one(ask("g", 4, 2)), answers(denied(6*second, 5*second, 8*second)), true},
-			{9 * second, one(ask("g", 4, 3)), answers(denied(7*second, 5*second, 8*second)), true},
-			{9 * second, one(ask("g", 4, 4)), answers(denied(8*second, 5*second, 8*second)), true},
-			// A smaller limit has the wait of a larger cost.
-			{9 * second, one(ask("g", 3, 2)), answers(denied(7*second, 6*second, 8*second)), true},
-			// All waits are as old as the first answer.
-			{11*second - 2*micro, one(ask("g", 4, 3)), answers(denied(5*second+2*micro, 3*second+2*micro, 6*second+2*micro)), true},
-			{11*second - micro, one(ask("g", 4, 3)), answers(denied(5*second+micro, 3*second+micro, 6*second+micro)), false},
-			{11*second - micro, one(ask("g", 4, 2)), answers(denied(4*second+micro, 3*second+micro, 6*second+micro)), false},
-		}},
-		{"the waits of a smaller limit", local.Options{}, []step{
+		{"the last answer tells the waits of its cost, of one unit and of the whole limit", local.Options{}, []step{
 			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, UnitAfter: win, ResetAfter: win}), false},
 			{5 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 2, UnitAfter: 9 * second, ResetAfter: win}), false},
 			{6 * second, one(ask("g", 4, 2)), answers(window.Decision{Allowed: true, UnitAfter: 8 * second, ResetAfter: win}), false},
-			{7 * second, one(ask("g", 4, 1)), answers(denied(7*second, 7*second, 9*second)), false},
-			{7 * second, one(ask("g", 3, 1)), answers(denied(8*second, 8*second, 9*second)), false},
-			{7 * second, one(ask("g", 3, 1)), answers(denied(8*second, 8*second, 9*second)), true},
-			{7 * second, one(ask("g", 4, 2)), answers(denied(8*second, 7*second, 9*second)), true},
-			{7 * second, one(ask("g", 4, 3)), answers(denied(9*second, 7*second, 9*second)), false},
-			{7 * second, one(ask("g", 2, 1)), answers(denied(9*second, 9*second, 9*second)), true},
+			{8 * second, one(ask("g", 4, 2)), answers(denied(7*second, 6*second, 8*second)), false},
+			{9 * second, one(ask("g", 4, 1)), answers(denied(5*second, 5*second, 7*second)), true},
+			{9 * second, one(ask("g", 4, 2)), answers(denied(6*second, 5*second, 7*second)), true},
+			{9 * second, one(ask("g", 4, 4)), answers(denied(7*second, 5*second, 7*second)), true},
+			// A smaller limit has the wait of a larger cost.
+			{9 * second, one(ask("g", 3, 1)), answers(denied(6*second, 6*second, 7*second)), true},
+			{9 * second, one(ask("g", 4, 3)), answers(denied(7*second, 5*second, 7*second)), false},
+			{9 * second, one(ask("g", 4, 2)), answers(denied(6*second, 5*second, 7*second)), false},
 		}},
 		{"another window is another log", local.Options{}, []step{
 			{
@@ -208,10 +192,11 @@ func TestSteps(t *testing.T) {
 		{"another precision is another rule", local.Options{}, []step{
 			{5 * second, one(window.Check{Key: "a", Limit: a.Limit, Cost: 1, Precision: second}), answers(denied(5*second, 5*second, 9*second)), false},
 		}},
-		{"a denial is believed up to MaxAge", local.Options{MaxAge: 2 * second}, []step{
-			{6*second + 100*time.Millisecond - 3*micro, one(a), answers(denied(3900*time.Millisecond+3*micro, 3900*time.Millisecond+3*micro, 7900*time.Millisecond+3*micro)), true},
-			{6*second + 100*time.Millisecond - 2*micro, one(a), answers(denied(3900*time.Millisecond+2*micro, 3900*time.Millisecond+2*micro, 7900*time.Millisecond+2*micro)), false},
-			{8 * second, one(a), answers(denied(2*second, 2*second, 6*second)), true},
+		{"a denial is believed up to its age", local.Options{}, []step{
+			{5 * second, one(minute), answers(window.Decision{Allowed: true, UnitAfter: time.Minute, ResetAfter: time.Minute}), false},
+			{6 * second, one(minute), answers(denied(59*second, 59*second, 59*second)), false},
+			{16*second - 2*micro, one(minute), answers(denied(49*second+2*micro, 49*second+2*micro, 49*second+2*micro)), true},
+			{16*second - micro, one(minute), answers(denied(49*second+micro, 49*second+micro, 49*second+micro)), false},
 		}},
 		{"a denied cost does not deny a smaller cost", local.Options{}, []step{
 			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: win, ResetAfter: win}), false},
