@@ -213,7 +213,6 @@ func (p *process) state() insight.State {
 	if t := p.decider.Rules().Tiers(); t != nil && p.settings.Tiers.Source == settings.TiersFile {
 		s.Config.Subjects = t.Subjects()
 	}
-	s.Held, s.HeldMost = p.insight.Held(), p.insight.HeldMost()
 	s.Problems = p.problems(&s)
 	return s
 }

@@ -251,10 +251,3 @@ func (i *Insight) Denied(req *policy.Request, v *policy.Verdict, s *policy.Limit
 func (i *Insight) Near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
 	i.recorder.near(req, v, s)
 }
-
-// Held returns how much memory denials, streams, tops and the list of resets take, in bytes. It is
-// an estimate that is rather too large.
-func (i *Insight) Held() int64 { return i.recorder.held() + i.resets.held() }
-
-// HeldMost returns the largest Held that the options allow.
-func (i *Insight) HeldMost() int64 { return i.recorder.heldMost() + resetsMost }

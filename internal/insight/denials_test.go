@@ -520,27 +520,14 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func TestHeld(t *testing.T) {
-	c, rs := newClock(), rules(t)
-	i := open(t, c, nil)
-	empty := i.Held()
-	for n := range 50 {
-		ask(t, rs, "per-user", "user", strings.Repeat("x", 1000)+fmt.Sprint(n)).deny(i)
-	}
-	i.Denials(Filter{})
-	if held := i.Held(); held <= empty || held > i.HeldMost() {
-		t.Errorf("held %d of at most %d, %d while empty", held, i.HeldMost(), empty)
-	}
-}
-
-// TestHeldMostHolds fills the ring, the queue, the streams, all tops and the list of resets with
-// unique names of the largest length, as hostile clients can, and compares the bound with what the heap has grown.
-func TestHeldMostHolds(t *testing.T) {
+// TestMemoryIsBounded fills the ring, the queue, the streams, all tops and the list of resets with
+// unique names of the largest length, as hostile clients can, and checks how much the heap grows.
+func TestMemoryIsBounded(t *testing.T) {
 	c, rs := newClock(), rules(t)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 10_000, 1000 })
+	i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 1000, 100 })
 	r := i.recorder
 	for range maxStreams {
 		if _, _, err := r.follow(Filter{}); err != nil {
@@ -575,14 +562,11 @@ func TestHeldMostHolds(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	grown, held, most := int64(after.HeapAlloc)-int64(before.HeapAlloc), i.Held(), i.HeldMost()
-	t.Logf("the heap has grown by %d bytes; held %d of at most %d", grown, held, most)
-	const slack = 1.2 // the test and the collector have some memory of their own
-	if held > most || float64(grown) > slack*float64(most) {
-		t.Errorf("held %d and %d on the heap, want at most %d", held, grown, most)
-	}
-	if held < most/4 || float64(grown) > slack*float64(held) {
-		t.Errorf("held %d of %d, and %d on the heap: the test does not fill what has a bound, or Held is too small", held, most, grown)
+	const most = 32 << 20
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("the heap has grown by %d bytes", grown)
+	if grown > most || grown < most/4 {
+		t.Errorf("the heap has grown by %d bytes, want at most %d, and a quarter of it at least", grown, most)
 	}
 	runtime.KeepAlive(i)
 }

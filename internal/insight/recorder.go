@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/safetext"
@@ -16,8 +15,6 @@ const (
 	// maxText bounds each text of a denial, in bytes, without the mark that it was cut.
 	maxText = 128
 	cut     = "…"
-	// texts is the number of texts of a denial whose length varies.
-	texts = 7
 	// maxStreams bounds the callers of Follow, and streamQueue what each has not yet read.
 	maxStreams  = 32
 	streamQueue = 64
@@ -287,26 +284,4 @@ func (r *recorder) unfollow(s *stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.streams, s)
-}
-
-// sizeOf is the memory of one denial at most, in bytes. Some of it is what the runtime adds.
-const sizeOf = int64(unsafe.Sizeof(Denial{})) + 64 + texts*(maxText+int64(len(cut))) + 64
-
-func (r *recorder) held() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	kept := min(r.last.Load(), uint64(len(r.ring)))
-	bytes := int64(len(r.ring))*8 + int64(kept)*sizeOf + int64(cap(r.queue))*int64(unsafe.Sizeof(event{})) + int64(len(r.queue))*sizeOf
-	for s := range r.streams {
-		bytes += streamQueue*int64(unsafe.Sizeof(Denial{})) + int64(len(s.queue))*(texts*(maxText+int64(len(cut))))
-	}
-	return bytes + r.tops.held()
-}
-
-func (r *recorder) heldMost() int64 {
-	bytes := int64(len(r.ring))*(8+sizeOf) + int64(cap(r.queue))*(int64(unsafe.Sizeof(event{}))+sizeOf) + maxStreams*streamQueue*sizeOf
-	if len(r.ring) > 0 {
-		bytes += topsMost
-	}
-	return bytes
 }

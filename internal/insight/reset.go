@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-	"unsafe"
 
 	"go.uber.org/zap"
 
@@ -45,35 +44,6 @@ type resets struct {
 	mu    sync.Mutex
 	count uint64
 	last  []Reset // the oldest first
-	bytes int64   // of last
-}
-
-const (
-	// resetSize is the memory of a kept reset beside its texts and its logs, and removedSize that of
-	// one of its logs.
-	resetSize   = int64(unsafe.Sizeof(Reset{})) + 256
-	removedSize = int64(unsafe.Sizeof(LimitUsage{})) + 32
-	// resetsMost is the memory of all kept resets at most.
-	resetsMost = keptResets * (resetSize + maxBy + int64(len(cut)) + maxReason + 4*(tier.MaxText+int64(len(cut))) + (maxText + int64(len(cut))) +
-		keptProblem + int64(len(cut)) + keptRemoved*(removedSize+5*(keptText+int64(len(cut)))))
-)
-
-// held returns the memory of the kept resets, in bytes.
-func (r *resets) held() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.bytes
-}
-
-// size returns the memory of a kept reset, in bytes.
-func (r *Reset) size() int64 {
-	q := &r.Query
-	bytes := resetSize + int64(len(r.By)+len(q.Subject)+len(q.Address)+len(q.Digest)+len(q.Descriptor)+len(q.Rule)+len(r.Reason)+len(r.Problem))
-	for n := range r.Removed {
-		l := &r.Removed[n]
-		bytes += removedSize + int64(len(l.Domain)+len(l.Rule)+len(l.Path)+len(l.Values)+len(l.Tier))
-	}
-	return bytes
 }
 
 // Reset removes the logs of a party, so that its limits begin anew, in this process and in
@@ -243,12 +213,10 @@ func (i *Insight) keep(r *Reset) {
 	i.resets.count++
 	r.ID, kept.ID = i.resets.count, i.resets.count
 	if len(i.resets.last) == keptResets {
-		i.resets.bytes -= i.resets.last[0].size()
 		copy(i.resets.last, i.resets.last[1:])
 		i.resets.last = i.resets.last[:keptResets-1]
 	}
 	i.resets.last = append(i.resets.last, kept)
-	i.resets.bytes += kept.size()
 }
 
 // audit writes the line of a reset.

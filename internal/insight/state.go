@@ -17,9 +17,6 @@ type State struct {
 	// Tiers describes the source of tiers: file, redis, postgres, http or none, and its state.
 	Tiers  string `json:"tiers"`
 	Leases Leases `json:"leases"`
-	// Held is the memory of rings, sketches and the list of resets, in bytes, and HeldMost its bound.
-	Held     int64 `json:"held_bytes"`
-	HeldMost int64 `json:"held_most_bytes"`
 }
 
 // A Problem is something that an operator should look at.

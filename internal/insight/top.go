@@ -282,25 +282,7 @@ const (
 	sketchNames = 3 << sketchBits / 4
 	// minSketchBits is that of an empty sketch.
 	minSketchBits = 3
-	// placeSize is the memory of one place beside its name: a string, a count and a state.
-	placeSize = 16 + 8 + 2
-	// peakSize is about the memory of a peak in a map beside its name.
-	peakSize = 48
-	// nameSize is the memory of a name at most.
-	nameSize = 1 + maxText + int64(len(cut))
-	// sketchMost is the memory of one sketch at most. While a sketch grows, it has its places twice.
-	sketchMost = placeSize<<sketchBits + sketchNames*(nameSize+16) + 256
-	// peaksMost is that of its peaks.
-	peaksMost = 2 * sketchNames * (peakSize + nameSize)
 )
-
-// topsMost is the memory of all tops at most, in bytes.
-var topsMost = func() (bytes int64) {
-	for _, s := range spans {
-		bytes += int64(s.buckets) * int64(len(TopBys)) * (int64(len(TopOrders))*sketchMost + peaksMost)
-	}
-	return bytes
-}()
 
 func newSketch(hasher *nameHasher) *sketch {
 	// The sizes are constants, so there is no error.
@@ -342,28 +324,6 @@ func (s *sketch) rows() []*frequencies.RowItem[string] {
 		return nil
 	}
 	return rows
-}
-
-// held returns the memory of the sketch. Names count with their largest length.
-func (s *sketch) held() int64 {
-	names := int64(s.items.GetNumActiveItems())
-	return int64(s.items.GetCurrentMapCapacity())*4/3*placeSize + names*(nameSize+16) + 256 + int64(len(s.peaks))*(peakSize+nameSize)
-}
-
-// held returns the memory of all sketches, in bytes.
-func (t *tops) held() (bytes int64) {
-	for k := range t.spans {
-		for b := range t.spans[k] {
-			for _, of := range t.spans[k][b].sketches {
-				for _, s := range of {
-					if s != nil {
-						bytes += s.held()
-					}
-				}
-			}
-		}
-	}
-	return bytes
 }
 
 // nameHasher hashes names with a seed that clients do not know, so that they cannot make names

@@ -191,8 +191,8 @@ func (s *service) state() insight.State {
 	a := s.active()
 	st := insight.State{
 		Instance: s.instance(), Version: s.odd(2, "0.19.0"), Started: s.start, At: now,
-		Config: insight.Config{Generation: a.Generation, Loaded: a.Loaded, Files: a.Files, Rules: len(a.Rules), Subjects: 1284, Refused: a.Refused, Notes: a.Notes},
-		Tiers:  s.odd(3, "postgres, connected, 1,284 records cached"), Held: 3_412_000, HeldMost: 8_600_000,
+		Config:  insight.Config{Generation: a.Generation, Loaded: a.Loaded, Files: a.Files, Rules: len(a.Rules), Subjects: 1284, Refused: a.Refused, Notes: a.Notes},
+		Tiers:   s.odd(3, "postgres, connected, 1,284 records cached"),
 		Store:   insight.Store{Type: "redis", Servers: []insight.Server{{Address: s.odd(4, "10.2.0.11:6379")}, {Address: s.odd(5, "10.2.0.12:6379")}, {Address: s.odd(8, "10.2.0.13:6379")}}},
 		Latency: insight.Latency{P50: 0.00042, P99: 0.0031, StoreP50: 0.00031, StoreP99: 0.0024, Deadline: 0.02},
 		Leases:  insight.Leases{Made: 48_211, Admitted: 1_204_870, Returned: 3_120},
@@ -200,7 +200,7 @@ func (s *service) state() insight.State {
 	}
 	if s.kind == "empty" {
 		st.Store = insight.Store{Type: "memory"}
-		st.Tiers, st.Leases, st.Held, st.Config.Subjects = "none", insight.Leases{}, 96_000, 0
+		st.Tiers, st.Leases, st.Config.Subjects = "none", insight.Leases{}, 0
 		st.Latency = insight.Latency{Deadline: 0.02}
 		return st
 	}
