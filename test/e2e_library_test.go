@@ -205,7 +205,7 @@ func TestLibrarySharesScopes(t *testing.T) {
 func TestLibraryWithoutRedis(t *testing.T) {
 	redis := servers.StartRedis(t)
 	dir := t.TempDir()
-	settings := fileIn(t, dir, "settings.yaml", fmt.Sprintf("store: {type: redis, redis: {url: 'redis://%s/0'}}\nsecrets: {key: 0123456789abcdef}\n", redis.Addr()))
+	settings := fileIn(t, dir, "settings.yaml", fmt.Sprintf("store: {type: redis, redis: {url: 'redis://%s/0'}}\nsecrets: {key_file: %s}\n", redis.Addr(), fileIn(t, dir, "secret", "0123456789abcdef")))
 	var store *redislimit.Store
 	for i := range 2 { // the second one counts both at once
 		one, err := redislimit.Open(redislimit.Options{Settings: settings, Timeout: time.Second})

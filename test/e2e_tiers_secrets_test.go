@@ -645,6 +645,8 @@ func redisTexts(t *testing.T, addr string) map[string]string {
 			all[key] = fmt.Sprint(c.HGetAll(t.Context(), key).Val())
 		case "string":
 			all[key] = c.Get(t.Context(), key).Val()
+		case "zset": // of the instances
+			all[key] = fmt.Sprint(c.ZRange(t.Context(), key, 0, -1).Val())
 		default:
 			t.Errorf("%s is a %s", key, kind)
 		}

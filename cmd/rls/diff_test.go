@@ -48,7 +48,7 @@ func TestDiffExitCodes(t *testing.T) {
 	worse := put("worse.yaml", "domain: d\ndescriptors: [{kei: api_key}]\n")
 	set := put("settings.yaml", "grpc: {address: 127.0.0.1:0}\n")
 	tests := put("tests.yaml", "rules: new.yaml\ntests: [{name: a, request: {descriptors: [\"api_key=k\"]}, steps: [{expect: {allowed: true}}]}]\n")
-	strict := put("strict.yaml", "rules: {policy: fixed, retry_jitter: 20%, quota_mode: true}\nstore: {on_error: deny}\n")
+	strict := put("strict.yaml", "rules: {policy: fixed}\nstore: {on_error: deny}\n")
 	observed := put("observed.yaml", "rules: {shadow_mode: true}\n")
 	digests := put("digests.yaml", "secrets: {entries: [token]}\n")
 	for _, tt := range []struct {
@@ -76,8 +76,6 @@ func TestDiffExitCodes(t *testing.T) {
 		{name: "tiers alone", args: []string{exampleTiers, exampleTiers}, out: "no change in meaning"},
 		{name: "other settings", args: []string{old, old, "--old-config", set, "--config", strict}, out: "limits: 5 per 1m → 5 per 1m fixed"},
 		{name: "all is observed", args: []string{old, old, "--old-config", set, "--config", observed}, out: "observe: enforced → only observed"},
-		{name: "waits and failures", args: []string{old, old, "--old-config", set, "--config", strict, "--json"}, out: `"what": "retry_jitter"`},
-		{name: "quotas", args: []string{old, old, "--old-config", set, "--config", strict}, out: "quota_mode: false → true"},
 		{name: "failures", args: []string{old, old, "--old-config", set, "--config", strict}, out: "on_store_error: local → deny"},
 		{name: "other digests", args: []string{old, old, "--old-config", set, "--config", digests}, code: 2, stderr: "--old-config: secrets is other than"},
 		{name: "broken settings of both", args: []string{old, old, "--old-config", broken, "--config", worse}, code: 1, stderr: "broken.yaml:1: "},

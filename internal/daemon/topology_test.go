@@ -129,7 +129,7 @@ func write(t *testing.T, file, text string) {
 func (o *opened) inspects(key string) {
 	o.t.Helper()
 	var out strings.Builder
-	if err := redislog.Print(o.t.Context(), o.settings, settings.ScopeRegion, "slidegate:"+key+":3600000000", -1, &out); err != nil || !strings.Contains(out.String(), "with a cost of 2") {
+	if err := redislog.Print(o.t.Context(), o.settings, settings.ScopeRegion, "slidegate:"+key+":3600000000", -1, &out); err != nil || !strings.Contains(out.String(), "a cost of 2 counts now") {
 		o.t.Errorf("inspect: %v\n%s", err, out.String())
 	}
 }
