@@ -62,6 +62,7 @@ var gone = []struct{ name, advice string }{
 	{"store.redis.tls.server_name", nameInURL},
 	{"store.redis.tls.system_cas", bothCAs},
 	{"tiers.breaker", fixed},
+	{"tiers.cache.subjects", fixed},
 	{"tiers.cache.unknown", fixed},
 	{"tiers.cache.unknown_ttl", fixed},
 	{"tiers.http.max_bytes", fixed},

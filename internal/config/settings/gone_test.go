@@ -18,7 +18,7 @@ reload.interval
 store.local_keys store.peers store.peers_interval store.replicas store.scopes.eu_west.replicas
 store.redis.breaker.failures store.redis.breaker.probe_interval store.redis.max_log_slots store.redis.max_waiting
 store.scopes.eu_west.redis.breaker.failures store.scopes.eu_west.redis.max_waiting
-tiers.breaker.failures tiers.breaker.retry tiers.cache.unknown tiers.cache.unknown_ttl
+tiers.breaker.failures tiers.breaker.retry tiers.cache.subjects tiers.cache.unknown tiers.cache.unknown_ttl
 tiers.http.max_bytes tiers.lookups_per_second tiers.timeout
 admin.pages authz.rate_limit_rule authz.realm
 compare.tls.enabled compare.tls.ca_file compare.tls.cert_file compare.tls.key_file compare.tls.server_name

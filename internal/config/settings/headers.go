@@ -21,7 +21,7 @@ const (
 
 // Headers says which headers are on answers.
 type Headers struct {
-	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (Unix time), reference (bare numbers, as envoyproxy/ratelimit). Denials have Retry-After"`
+	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit, draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (Unix time), reference (as envoyproxy/ratelimit). Denials have Retry-After"`
 	// Reference names the headers of StyleReference.
 	Reference ReferenceHeaders `yaml:"-"`
 }

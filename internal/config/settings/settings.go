@@ -98,7 +98,7 @@ type Insight struct {
 	LoggedPerSecond int `yaml:"logged_per_second" range:"0 1 10_000" doc:"how many denials a second rls logs at level info; the next line says how many were left out. 0: none"`
 }
 
-// The choices of admin.pages.
+// The choices of the pages of the admin port.
 const (
 	PagesAll       = "all"
 	PagesReference = "reference"
@@ -202,10 +202,10 @@ type Redis struct {
 	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
 	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
 	Password             Secret        `yaml:"-"`
-	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections"`
 	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
 	SentinelPassword     Secret        `yaml:"-"`
-	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with the password of the sentinels; a changed file counts for new connections"`
 	TLS                  TLS           `yaml:"tls"`
 	PoolSize             int           `yaml:"pool_size" range:"0 10_000" doc:"connections to each server; 0: 10 for each CPU"`
 	DialTimeout          time.Duration `yaml:"-"`
@@ -226,7 +226,7 @@ type Metadata struct {
 // Metrics bounds the metrics, and says where Prometheus reads them besides the admin port.
 type Metrics struct {
 	Address         Address `yaml:"address" doc:"an address with /metrics and no other page, for Prometheus: host:port; empty: off. The admin port has /metrics too"`
-	MaxDetailSeries int     `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other. Also the most names with such values in reference.metrics and reference.statsd"`
+	MaxDetailSeries int     `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other."`
 	NearLimitRatio  Ratio   `yaml:"-"`
 }
 
@@ -237,7 +237,7 @@ type Traces struct {
 	Attributes []string `yaml:"-"`
 }
 
-// The choices of traces.protocol, besides none.
+// The protocols of traces, besides none.
 const (
 	TracesGRPC = "grpc"
 	TracesHTTP = "http"
@@ -248,10 +248,10 @@ const (
 type Secrets struct {
 	Entries         []string `yaml:"entries" doc:"keys of descriptor entries, in any case, whose values are API keys; rls digests them before it logs or stores anything"`
 	Key             Secret   `yaml:"-"`
-	KeyFile         string   `yaml:"key_file" doc:"a file with secrets.key; set only one of the two"`
+	KeyFile         string   `yaml:"key_file" doc:"a file with the secret key of the digests of API keys, at least 16 bytes; empty: plain SHA-256"`
 	PreviousKey     Secret   `yaml:"-"`
-	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file with secrets.previous_key; set only one of the two"`
-	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"tiers may still have plain SHA-256 digests, while secrets.key is introduced"`
+	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file with the secret key that key_file replaces"`
+	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"tiers may still have plain SHA-256 digests, while key_file is introduced"`
 }
 
 // Drain says how the service stops.
@@ -280,8 +280,8 @@ type Compare struct {
 type Reference struct {
 	Answers      bool             `yaml:"-"` // answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method
 	UsageReports bool             `yaml:"-"` // rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied
-	LocalCache   bool             `yaml:"-"` // count denials that rls repeats from memory (store.local_keys) as over_limit_with_local_cache, besides over_limit
-	Tags         []string         `yaml:"-"` // tags of every metric of reference.statsd, and labels of reference.metrics: name=value, several separated by commas
+	LocalCache   bool             `yaml:"-"` // count denials that rls repeats from memory as over_limit_with_local_cache, besides over_limit
+	Tags         []string         `yaml:"-"` // tags of every metric sent to statsd, and labels for Prometheus: name=value, several separated by commas
 	Metrics      ReferenceMetrics `yaml:"-"`
 	Statsd       Statsd           `yaml:"-"`
 }

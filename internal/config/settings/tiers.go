@@ -54,7 +54,7 @@ type Tiers struct {
 
 // TiersCache bounds the cache of a source's answers.
 type TiersCache struct {
-	Subjects   int           `yaml:"subjects" range:"1 100_000_000" doc:"most remembered API keys with a subject"`
+	Subjects   int           `yaml:"-"`
 	Unknown    int           `yaml:"-"`
 	TTL        time.Duration `yaml:"ttl" range:"10ms 24h" doc:"how long a remembered subject counts before rls asks again"`
 	UnknownTTL time.Duration `yaml:"-"`
@@ -93,7 +93,7 @@ func (s *Settings) TiersRedis() Redis {
 type TiersPostgres struct {
 	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket. The password in the URL (user:password@) or below"`
 	Password     Secret      `yaml:"-"`
-	PasswordFile string      `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	PasswordFile string      `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections"`
 	Query        string      `yaml:"query" doc:"finds the subject of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
 	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a subject; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
 	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change counts when cache.ttl ends"`
@@ -156,7 +156,7 @@ type TiersHTTP struct {
 	Method    string  `yaml:"-"`
 	Send      string  `yaml:"send" oneof:"digest key" doc:"digest, or key for the API key itself: by POST, and only over https"`
 	Token     Secret  `yaml:"-"`
-	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again. Set only one of the two"`
+	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again"`
 	MaxBytes  int     `yaml:"-"`
 	TLS       TLS     `yaml:"tls"`
 }
