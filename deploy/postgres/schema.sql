@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS slidegate.keys (
 );
 CREATE INDEX IF NOT EXISTS keys_subject ON slidegate.keys (subject);
 COMMENT ON TABLE slidegate.keys IS 'API keys. A subject may have several, so that they can be rotated.';
-COMMENT ON COLUMN slidegate.keys.digest IS 'HMAC-SHA-256 of the API key under secrets.key, or plain SHA-256 without one, in lower-case hex. Never the key.';
+COMMENT ON COLUMN slidegate.keys.digest IS 'HMAC-SHA-256 of the API key under the secret in secrets.key_file, or plain SHA-256 without one, in lower-case hex. Never the key.';
 COMMENT ON COLUMN slidegate.keys.revoked_at IS 'If set, whatever the time, the key has no subject.';
 
 -- tell has every Slidegate that listens ask again. The first 1000 changes of a

@@ -209,10 +209,10 @@ func (l *loader) readTexts() {
 // noDirectory refuses settings that mean nothing without a directory of rules.
 func (l *loader) noDirectory(why string, allFiles, prefix bool) {
 	if allFiles {
-		l.report.Addf("settings", 0, "rules.all_files", "there is no directory of rules: %s", why)
+		l.report.Addf("settings", 0, "dropin.rules.all_files", "there is no directory of rules: %s", why)
 	}
 	if prefix {
-		l.report.Addf("settings", 0, "rules.prefix", "there is no directory of rules: %s", why)
+		l.report.Addf("settings", 0, "dropin.rules.prefix", "there is no directory of rules: %s", why)
 	}
 }
 

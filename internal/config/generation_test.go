@@ -388,8 +388,8 @@ func TestPrefixOfNothing(t *testing.T) {
 	s.Tiers.Source, s.Rules.AllFiles, s.Rules.Prefix = settings.TiersNone, true, "config"
 	for path, want := range map[string]string{
 		dir:                          dir + ": the directory holds no file in config/ or named config.*\n",
-		"":                           "settings: rules.all_files: there is no directory of rules: rules.path is not set\nsettings: rules.prefix: there is no directory of rules: rules.path is not set\n",
-		filepath.Join(dir, "a.yaml"): "settings: rules.prefix: there is no directory of rules: rules.path is a file\n",
+		"":                           "settings: dropin.rules.all_files: there is no directory of rules: rules.path is not set\nsettings: dropin.rules.prefix: there is no directory of rules: rules.path is not set\n",
+		filepath.Join(dir, "a.yaml"): "settings: dropin.rules.prefix: there is no directory of rules: rules.path is a file\n",
 	} {
 		s.Rules.Path, s.Tiers.Source = path, settings.TiersNone
 		if path == "" {

@@ -26,7 +26,7 @@ import (
 type calls struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
-	// reference has the methods that reference.metrics and reference.statsd count, by their
+	// reference has the methods that dropin.metrics and dropin.statsd count, by their
 	// full names. Nil: none.
 	reference map[string]*stats.Method
 	// tracer makes the spans of calls. Nil: traces are off.

@@ -56,7 +56,7 @@ type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // host:port; empty: the port is off
 	Metrics     string   // of metrics.address: host:port; empty: the port is off
-	Reference   string   // of reference.metrics: host:port; empty: the port is off
+	Reference   string   // of dropin.metrics: host:port; empty: the port is off
 	Rules       *policy.Rules
 	// StoreMissing tells the operator what to do about a store that does not answer. It is
 	// empty if the store answers.
@@ -163,7 +163,7 @@ type process struct {
 }
 
 // readFiles reads rules, tiers and certificates. If the rules come from a management server, it
-// waits for the first ones, unless rules.xds.wait is false. If ctx ends meanwhile, it returns
+// waits for the first ones, unless dropin.xds.wait is false. If ctx ends meanwhile, it returns
 // without a generation.
 func (p *process) readFiles(ctx context.Context) (err error) {
 	if p.generation, err = config.Load(p.settings); err != nil {
@@ -320,7 +320,7 @@ func (p *process) logStart(version string, r Running) {
 		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}
 	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
-		p.log.Info("secrets.key is not set: Slidegate stores API keys as plain SHA-256 digests")
+		p.log.Info("secrets.key_file is not set: Slidegate stores API keys as plain SHA-256 digests")
 	}
 }
 

@@ -267,7 +267,7 @@ func testMessagesAreBounded(t *testing.T, s settings.Settings) {
 		t.Errorf("a check with a body of 2 MiB: %v, %v, want 431", out, err)
 	}
 	r.wantMetrics(`slidegate_degraded_answers_total{choice="deny"} 1`)
-	if lines := r.logs.FilterMessageSnippet("a request exceeds a bound").All(); len(lines) != 1 || lines[0].ContextMap()["domain"] != "edge" || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["bound"]), "grpc.max_message_bytes") {
+	if lines := r.logs.FilterMessageSnippet("a request exceeds a bound").All(); len(lines) != 1 || lines[0].ContextMap()["domain"] != "edge" || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["bound"]), "put fewer header values into descriptors") {
 		t.Errorf("logged %v, want a line with the domain and what to do", lines)
 	}
 }

@@ -4,7 +4,7 @@
 // # Life of a process
 //
 //  1. Run loads the configuration. An error in it is an error of Run, and nothing was served.
-//     With rules.source xds it waits for the first rules, unless rules.xds.wait is false.
+//     With rules.source xds it waits for the first rules, unless dropin.xds.wait is false.
 //  2. Run opens every listener. A port in use is an error of Run too. The memory store reads
 //     its snapshot. Meanwhile the process is alive and not ready. If the context ends, Run
 //     returns at once and the file stays.
@@ -38,7 +38,7 @@
 // # TLS
 //
 // With grpc.tls every TCP listener of gRPC uses TLS. Unix sockets do not, unless
-// grpc.tls.unix_sockets is set. Each handshake uses the files as they are then, as connections to
+// dropin.unix_sockets_tls is set. Each handshake uses the files as they are then, as connections to
 // Redis do.
 //
 // # Reload

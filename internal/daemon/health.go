@@ -10,11 +10,11 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// healthInterval is how often the health of gRPC follows the states of http.unhealthy for
+// healthInterval is how often the health of gRPC follows the states of dropin.unhealthy for
 // clients that watch it.
 const healthInterval = 250 * time.Millisecond
 
-// A followingHealth is a health server whose status follows the states of http.unhealthy. It is
+// A followingHealth is a health server whose status follows the states of dropin.unhealthy. It is
 // safe for concurrent use.
 type followingHealth struct {
 	*health.Server

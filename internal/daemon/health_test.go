@@ -164,7 +164,7 @@ func testHealthFollows(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestHealthFollowsNothing proves that without http.unhealthy nothing runs.
+// TestHealthFollowsNothing proves that without dropin.unhealthy nothing runs.
 func TestHealthFollowsNothing(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s settings.Settings) {
 		server, _, parts := transport{settings: s.GRPC, calls: calls{log: zap.NewNop()}}.server(nil)

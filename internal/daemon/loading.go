@@ -15,7 +15,7 @@ import (
 
 // answerWhileLoading serves the listeners while the memory store reads its snapshot, until the
 // caller calls stop. The process is alive, so /healthcheck is 200, as on the port of
-// reference.metrics. It is not ready, so everything else is 503. Connections to the gRPC ports
+// dropin.metrics. It is not ready, so everything else is 503. Connections to the gRPC ports
 // are closed at once, so that Envoy does not wait. plain is as in [probes].
 func (ls listeners) answerWhileLoading(plain bool, log *zap.Logger) (stop func()) {
 	const text = "loading the snapshot"

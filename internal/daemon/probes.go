@@ -55,7 +55,7 @@ type probes struct {
 	rules    func() string     // of a management server; nil: rules are from files
 	draining atomic.Bool
 
-	unhealthy []string    // the setting http.unhealthy
+	unhealthy []string    // the setting dropin.unhealthy
 	domains   func() int  // the number of domains of the active rules
 	connected func() bool // there is a connection to the store; nil: not known
 	plain     bool        // the body is OK alone, as that of envoyproxy/ratelimit

@@ -38,7 +38,7 @@ type redisStore struct {
 	reached atomic.Bool     // a server has answered since the start
 	refused atomic.Bool     // the server refused the last heartbeat
 	silent  atomic.Bool     // no server has answered the last ping
-	pings   bool            // http.unhealthy has store
+	pings   bool            // dropin.unhealthy has store
 	made    atomic.Uint64   // connections
 	mu      sync.Mutex      // guards evicts
 	evicts  map[string]bool // servers that may evict logs

@@ -25,7 +25,7 @@ type reference struct {
 // maxMapping bounds a file of mappings, in bytes.
 const maxMapping = 1 << 20
 
-// CheckMapping reports what is wrong with the file of reference.metrics.mapper_file. The error is
+// CheckMapping reports what is wrong with the file of dropin.metrics.mapper_file. The error is
 // a [strict.Problem].
 func CheckMapping(s settings.Settings) error {
 	_, err := openMapping(s.Reference)

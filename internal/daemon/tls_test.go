@@ -128,7 +128,7 @@ func testTLS(t *testing.T, s settings.Settings) {
 	})
 }
 
-// TestTLSOnSockets proves that grpc.tls.unix_sockets makes unix sockets accept only TLS.
+// TestTLSOnSockets proves that dropin.unix_sockets_tls makes unix sockets accept only TLS.
 func TestTLSOnSockets(t *testing.T) { onEachTransport(t, testTLSOnSockets) }
 
 func testTLSOnSockets(t *testing.T, s settings.Settings) {

@@ -30,7 +30,7 @@ type remote struct {
 	done    chan struct{} // closed when the client has stopped
 
 	missing *config.Generation      // until the server has sent rules
-	early   chan *config.Generation // the first generation, with rules.xds.wait
+	early   chan *config.Generation // the first generation, with dropin.xds.wait
 	got     bool                    // early got its generation; only the goroutine of the client uses got
 	refused atomic.Int64            // responses before early
 	serving chan struct{}           // closed when generations is set
@@ -68,7 +68,7 @@ func (v *remote) close() error {
 // stillWaiting is how often the log says that there are no first rules yet. Tests replace it.
 var stillWaiting = 10 * time.Second
 
-// first returns the first generation: that of the server's first rules with rules.xds.wait, and
+// first returns the first generation: that of the server's first rules with dropin.xds.wait, and
 // one without rules otherwise. It returns nil if ctx ends.
 func (v *remote) first(ctx context.Context) *config.Generation {
 	x := &v.settings.Rules.XDS

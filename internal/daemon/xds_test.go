@@ -224,7 +224,7 @@ func TestManagementServerRestarts(t *testing.T) {
 	r.waitLog("the management server sent the same rules again")
 }
 
-// TestManagementServerAwayAtStart: with rules.xds.wait the ports stay closed until there are
+// TestManagementServerAwayAtStart: with dropin.xds.wait the ports stay closed until there are
 // rules, and the end of the process ends the wait. Without it calls fail until then.
 func TestManagementServerAwayAtStart(t *testing.T) {
 	m := servers.StartManagement(t)

@@ -59,7 +59,7 @@ func newRules(maxDetailSeries int) *rules {
 		}, []string{"domain", "rule", "values", "outcome"}),
 		near: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_near_limit_total",
-			Help: "Hits that had room above metrics.near_limit_ratio of their limit, by domain and rule.",
+			Help: "Hits that had room above 80 % of their limit, by domain and rule.",
 		}, []string{"domain", "rule"}),
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_limit_denials_total",

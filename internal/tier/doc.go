@@ -19,7 +19,7 @@
 //
 // A key is digested where it enters the process, and is not kept. [Secrets.Key] finds it
 // in the value of a header, so that each spelling of one credential has one digest. With
-// a secret (setting secrets.key) the digest is HMAC-SHA-256 (RFC 2104), so that a reader
+// a secret (setting secrets.key_file) the digest is HMAC-SHA-256 (RFC 2104), so that a reader
 // of a digest cannot guess the key. Without one it is plain SHA-256, which is safe for
 // keys that are long and random.
 //

@@ -186,7 +186,7 @@ func FingerprintDigest(fingerprint string) string {
 }
 
 // shownDigits is how many digits of a digest a name or a log line has. A log goes to many places,
-// and without secrets.key a whole digest lets its reader test guesses of the key.
+// and without a secret a whole digest lets its reader test guesses of the key.
 const shownDigits = 12
 
 // ShortDigest returns the first 12 digits of a digest, or a shorter text as it is. Names, log lines

@@ -499,7 +499,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 	}
 	quota, where := bool(e.QuotaMode.Value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.Line)
 	if !quota && r.Settings.QuotaMode {
-		quota, where = true, "the setting rules.quota_mode"
+		quota, where = true, "QUOTA_MODE of envoyproxy/ratelimit"
 	}
 	if !quota {
 		return

@@ -437,7 +437,7 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, a
 // the topic "longest" of test/windowbench.
 const slotsAMillisecond = 12_500
 
-// boundLog refuses a limit whose log needs more slots than max_log_slots of its scope: Redis
+// boundLog refuses a limit whose log needs more slots than the bound of its scope: Redis
 // does nothing else while it moves them. Only a chosen precision can need so many.
 func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at strict.Spot) {
 	check := window.Check{Limit: l, Precision: p.exact}

@@ -72,8 +72,8 @@ descriptors:
   - {key: b, rate_limit: {limits: [{window: 1s, requests: 1}, {window: 2s, requests: 1}]}}
 `)
 	_, err := config.Load(s)
-	want := s.Rules.Path + ":3: descriptors[a].rate_limit.charge: charge always cannot be combined with the setting rules.quota_mode\n" +
-		s.Rules.Path + ":4: descriptors[b].rate_limit.limits: a quota rule can have only one limit: see the setting rules.quota_mode\n"
+	want := s.Rules.Path + ":3: descriptors[a].rate_limit.charge: charge always cannot be combined with QUOTA_MODE of envoyproxy/ratelimit\n" +
+		s.Rules.Path + ":4: descriptors[b].rate_limit.limits: a quota rule can have only one limit: see QUOTA_MODE of envoyproxy/ratelimit\n"
 	configtest.Problems(t, err, want)
 	for _, c := range []struct {
 		name           string
