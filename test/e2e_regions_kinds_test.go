@@ -82,7 +82,9 @@ descriptors:
 	line := r.all[2].line
 	line.Blackhole(true)
 	last()
-	eventually(t, "the ends to be reported", func() bool { return number(t, all[2].rls, `slidegate_stream_ends_total{result="failed"}`)+number(t, all[2].rls, `slidegate_stream_ends_total{result="released"}`) >= 8 })
+	eventually(t, "the ends to be reported", func() bool {
+		return number(t, all[2].rls, `slidegate_stream_ends_total{result="failed"}`)+number(t, all[2].rls, `slidegate_stream_ends_total{result="released"}`) >= 8
+	})
 	all[0].wantPlaces(0)
 	line.Blackhole(false)
 	line.CloseAll()

@@ -420,7 +420,7 @@ func TestReplayExitCodes(t *testing.T) {
 // TestProgressLine shows what is known.
 func TestProgressLine(t *testing.T) {
 	for want, got := range map[string]string{
-		"1.5M requests, 750k/s":                                 progressLine(2*time.Second, 1_500_000, 10, 0),
+		"1.5M requests, 750k/s":                                  progressLine(2*time.Second, 1_500_000, 10, 0),
 		"[#####               ] 25%, 2k requests, 1k/s, 6s left": progressLine(2*time.Second, 2_000, 25, 100),
 		"[                    ]  0%, 0 requests, 0/s":            progressLine(0, 0, 0, 100),
 	} {

@@ -38,14 +38,6 @@ func startService(t process.TB, binary, rules, url, near string) *edge.RLSServer
 	return edge.StartRLS(t, edge.RLSOptions{Binary: binary, Rules: rules, Env: env})
 }
 
-// timeout returns the timeout of the store that fails.
-func (b *testbed) timeout() time.Duration {
-	if b.near != "" {
-		return farTimeout
-	}
-	return storeTimeout
-}
-
 // Log messages of the service: it stops calling a server, and calls it again.
 const (
 	stopsAsking = "a server of the store cannot decide and is not asked"

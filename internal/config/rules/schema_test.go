@@ -19,7 +19,7 @@ func TestSchema(t *testing.T) {
 }
 
 // specialSchema returns the schema of a type that is read in a way of its own, or nil.
-func specialSchema(s *configtest.Schemas, t reflect.Type) configtest.Object {
+func specialSchema(_ *configtest.Schemas, t reflect.Type) configtest.Object {
 	switch t {
 	case reflect.TypeFor[strict.Truth]():
 		return configtest.Object{"anyOf": []any{configtest.Object{"type": []any{"boolean", "null"}}, configtest.Words}}
