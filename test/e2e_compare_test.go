@@ -59,23 +59,25 @@ func startComparison(t *testing.T, env map[string]string) *comparison {
 	return c
 }
 
-var comparedLine = regexp.MustCompile(`(?m)^slidegate_compare_(total|differences_total)\{(.*)\} (\d+)$`)
+var comparedLine = regexp.MustCompile(`(?m)^slidegate_compare_total\{(.*)\} (\d+)$`)
 
-// counts returns the series of slidegate_compare_total by their answers, and those of
-// slidegate_compare_differences_total by their reasons.
+// counts returns the calls that slidegate_compare_total counts, by both answers and by the reasons.
 func (c *comparison) counts() map[string]int {
 	c.t.Helper()
 	metrics := page(c.t, c.rls.Admin()+"/metrics")
 	counts := make(map[string]int)
-	label := regexp.MustCompile(`(ours|theirs|reason)="([^"]*)"`)
+	label := regexp.MustCompile(`(ours|theirs|reason)="([^"]+)"`)
 	for _, m := range comparedLine.FindAllStringSubmatch(metrics, -1) {
-		var names []string
-		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
-			names = append(names, l[2])
+		labels := make(map[string]string)
+		for _, l := range label.FindAllStringSubmatch(m[1], -1) {
+			labels[l[1]] = l[2]
 		}
 		var n int
-		_, _ = fmt.Sscan(m[3], &n)
-		counts[strings.Join(names, " ")] += n
+		_, _ = fmt.Sscan(m[2], &n)
+		counts[labels["ours"]+" "+labels["theirs"]] += n
+		if reason := labels["reason"]; reason != "" {
+			counts[reason] += n
+		}
 	}
 	return counts
 }

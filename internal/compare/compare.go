@@ -3,7 +3,6 @@ package compare
 import (
 	"context"
 	"crypto/tls"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,8 +40,8 @@ const (
 type Options struct {
 	// Address is host:port of the other service.
 	Address string
-	// TLS returns the configuration of the next connection. Nil: plain text.
-	TLS func() *tls.Config
+	// TLS is the configuration of connections. Nil: plain text.
+	TLS *tls.Config
 	// Share is the share of descriptors whose calls are compared, from 0 to 1.
 	Share float64
 	// Timeout bounds the wait for an answer.
@@ -59,10 +58,9 @@ type Options struct {
 
 // Meters counts what a [Comparer] has compared. It is safe for concurrent use.
 type Meters interface {
-	// Compared counts a call by both answers. domain and rule are those of a rule, or empty.
-	Compared(domain, rule string, ours, theirs Answer)
-	// Differed counts a call that one service denies and the other one does not.
-	Differed(domain, rule string, r Reason)
+	// Compared counts a call by both answers, and by the reason if one service denies it and the
+	// other one does not. domain and rule are those of a rule, or empty.
+	Compared(domain, rule string, ours, theirs Answer, why Reason)
 }
 
 // A Comparer compares calls. It is safe for concurrent use.
@@ -83,7 +81,7 @@ type Comparer struct {
 func New(o Options) (*Comparer, error) {
 	secure := insecure.NewCredentials()
 	if o.TLS != nil {
-		secure = &reread{credentials.NewTLS(o.TLS()), o.TLS}
+		secure = credentials.NewTLS(o.TLS)
 	}
 	conn, err := grpc.NewClient("dns:///"+o.Address,
 		grpc.WithTransportCredentials(secure),
@@ -106,22 +104,6 @@ func New(o Options) (*Comparer, error) {
 		return conn.Close()
 	})
 	return c, nil
-}
-
-// reread is TLS whose configuration can change between connections.
-type reread struct {
-	credentials.TransportCredentials
-	config func() *tls.Config
-}
-
-// ClientHandshake implements credentials.TransportCredentials.
-func (r *reread) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(r.config()).ClientHandshake(ctx, authority, conn)
-}
-
-// Clone implements credentials.TransportCredentials.
-func (r *reread) Clone() credentials.TransportCredentials {
-	return &reread{r.TransportCredentials.Clone(), r.config}
 }
 
 // Close ends all calls and returns when their goroutines have ended. Calls of Compare after
@@ -147,7 +129,7 @@ func (c *Comparer) Compare(encoded string, req *policy.Request, v *policy.Verdic
 	}
 	q := newQuestion(c.now(), "", req, v)
 	domain, rule := q.rule(new(answer))
-	c.o.Meters.Compared(domain, rule, q.ours, Skipped)
+	c.o.Meters.Compared(domain, rule, q.ours, Skipped, Same)
 }
 
 // release ends the wait of a request of size bytes.
@@ -166,15 +148,15 @@ func (c *Comparer) ask(q *question) {
 	}
 	now := c.now()
 	domain, rule := q.rule(&a)
-	c.o.Meters.Compared(domain, rule, q.ours, theirs)
+	why := Same
 	switch {
 	case err != nil:
 		c.logs.failed(c.o.Address, theirs, status.Code(err))
 	case differ(q.ours, theirs):
-		reason := q.reason(&a, now, &c.denials)
-		c.o.Meters.Differed(domain, rule, reason)
-		c.logs.differed(q, &a, domain, rule, theirs, reason, c.o.Secrets)
+		why = q.reason(&a, now, &c.denials)
+		c.logs.differed(q, &a, domain, rule, theirs, why, c.o.Secrets)
 	}
+	c.o.Meters.Compared(domain, rule, q.ours, theirs, why)
 	if q.ours == OverLimit {
 		// Only now: what follows compares this instant with edges of the other's windows.
 		c.denials.note(q, now)

@@ -119,12 +119,11 @@ func (c *counts) add(name string) {
 	c.counts[name]++
 }
 
-func (c *counts) Compared(domain, rule string, ours, theirs Answer) {
+func (c *counts) Compared(domain, rule string, ours, theirs Answer, why Reason) {
+	if why != Same {
+		c.add(fmt.Sprintf("%s/%s: %v", domain, rule, why))
+	}
 	c.add(fmt.Sprintf("%s/%s %v %v", domain, rule, ours, theirs))
-}
-
-func (c *counts) Differed(domain, rule string, r Reason) {
-	c.add(fmt.Sprintf("%s/%s: %v", domain, rule, r))
 }
 
 func (c *counts) of(name string) int {

@@ -10,13 +10,14 @@ type Reason int
 
 // The reasons. The package comment says what each of them claims.
 const (
-	Other Reason = iota
+	Same Reason = iota // there is no difference
+	Other
 	WindowEdge
 	FreeDenial
 )
 
 // Reasons lists all reasons by number with their metric label.
-var Reasons = [...]string{Other: "other", WindowEdge: "window_edge", FreeDenial: "free_denial"}
+var Reasons = [...]string{Same: "", Other: "other", WindowEdge: "window_edge", FreeDenial: "free_denial"}
 
 // String returns the metric label.
 func (r Reason) String() string { return Reasons[r] }

@@ -51,7 +51,7 @@ func testCompare(t *testing.T, s settings.Settings) {
 					t.Fatal(err)
 				}
 			}
-			const allowed = `slidegate_compare_total{domain="edge",ours="ok",rule="per-key",theirs="ok"} 100`
+			const allowed = `slidegate_compare_total{domain="edge",ours="ok",reason="",rule="per-key",theirs="ok"} 100`
 			// Calls that are on their way together may arrive in another order.
 			waitFor(t, "the allowed calls are compared", func() bool { return r.compared() == allowed })
 			resp, err := http.Post("http://"+r.HTTP+"/json", "application/json", strings.NewReader(demo))
@@ -62,7 +62,7 @@ func testCompare(t *testing.T, s settings.Settings) {
 			if resp.StatusCode != http.StatusTooManyRequests {
 				t.Errorf("/json: %s", resp.Status)
 			}
-			want := allowed + "\n" + `slidegate_compare_total{domain="edge",ours="over_limit",rule="per-key",theirs="over_limit"} 1`
+			want := allowed + "\n" + `slidegate_compare_total{domain="edge",ours="over_limit",reason="",rule="per-key",theirs="over_limit"} 1`
 			waitFor(t, "all calls are compared", func() bool { return r.compared() == want })
 			old.wantMetrics(`slidegate_decisions_total{domain="edge",outcome="allowed",rule="per-key"} 100`)
 			r.wantMetrics(`slidegate_decisions_total{domain="edge",outcome="allowed",rule="per-key"} 100`)
@@ -85,7 +85,7 @@ func testCompareInACircle(t *testing.T, s settings.Settings) {
 	if _, err := a.ask(demo); err != nil {
 		t.Fatal(err)
 	}
-	want := `slidegate_compare_total{domain="edge",ours="ok",rule="per-key",theirs="ok"} 1`
+	want := `slidegate_compare_total{domain="edge",ours="ok",reason="",rule="per-key",theirs="ok"} 1`
 	waitFor(t, "the call is compared", func() bool { return a.compared() == want })
 	if got := b.compared(); got != "" {
 		t.Errorf("the other service compares again: %s", got)
@@ -104,7 +104,7 @@ func TestCompareWithNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := `slidegate_compare_total{domain="edge",ours="ok",rule="per-key",theirs="error"} 20`
+	want := `slidegate_compare_total{domain="edge",ours="ok",reason="",rule="per-key",theirs="error"} 20`
 	waitFor(t, "all calls are compared", func() bool { return r.compared() == want })
 	r.waitLog("the other rate-limit service does not answer")
 }

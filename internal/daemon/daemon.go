@@ -20,6 +20,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
@@ -142,9 +143,9 @@ type process struct {
 	registry  *prometheus.Registry
 	metrics   *metrics.Metrics
 	store     *store
-	subjects  *subjects       // nil: no source of tiers
-	compare   *comparer       // nil: nothing is compared
-	tracer    *tracing.Tracer // nil: traces are off
+	subjects  *subjects         // nil: no source of tiers
+	compare   *compare.Comparer // nil: nothing is compared
+	tracer    *tracing.Tracer   // nil: traces are off
 	insight   *insight.Insight
 	access    *admin.Access
 	instance  string // the name of this process in answers
@@ -216,10 +217,9 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.open.add(p.subjects.close)
-	if p.compare, err = openComparer(s.Compare, p.generation.Secrets, p.metrics, p.registry, p.log); err != nil {
+	if err = p.openCompare(); err != nil {
 		return err
 	}
-	p.open.add(p.compare.close)
 	if p.access, err = openAccess(s.Admin, p.listeners.admin, p.log, p.rareLog); err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (p *process) makeServers() {
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
 		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request, Reference: s.Reference.Answers,
-		Compare: p.compare.service(), CompareMark: p.compare.mark(),
+		Compare: p.compare,
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
@@ -257,7 +257,6 @@ func (p *process) makeServers() {
 		connected: p.store.connected, plain: s.Reference.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods(), p.tracer}, p.registry)
-	transport.mark = p.compare.mark()
 	if len(s.HTTP.Unhealthy) > 0 {
 		transport.unhealthy = p.probes.whyUnhealthy
 	}

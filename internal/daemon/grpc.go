@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/slidegate/slidegate/internal/adapter"
+	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/unary"
@@ -58,7 +59,6 @@ type transport struct {
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
-	mark     string       // unary.Options.Mark
 	// unhealthy returns why the health is NOT_SERVING, or the empty string. Nil: it is always
 	// SERVING.
 	unhealthy func() string
@@ -154,7 +154,7 @@ func (t transport) unary() *unary.Server {
 		MaxConnectionIdle: t.settings.MaxConnectionIdle,
 		MaxConnectionAge:  t.settings.MaxConnectionAge,
 		Meters:            t.meters,
-		Mark:              t.mark,
+		Mark:              compare.Mark,
 		Metadata:          fields,
 		Beyond:            true,
 		Log:               t.calls.log,

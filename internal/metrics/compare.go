@@ -8,9 +8,8 @@ import (
 
 // Comparisons counts what a compare.Comparer has compared. It is safe for concurrent use.
 type Comparisons struct {
-	rules   *rules
-	pairs   *prometheus.CounterVec
-	reasons *prometheus.CounterVec
+	rules *rules
+	pairs *prometheus.CounterVec
 }
 
 var _ compare.Meters = (*Comparisons)(nil)
@@ -21,12 +20,8 @@ func (m *Metrics) Comparisons(registry prometheus.Registerer) *Comparisons {
 		rules: m.rules,
 		pairs: register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_compare_total",
-			Help: "Calls compared with the service at compare.address, by both answers. The rule is empty if none applies.",
-		}, []string{"domain", "rule", "ours", "theirs"})),
-		reasons: register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_compare_differences_total",
-			Help: "Calls that either Slidegate or the service at compare.address denied, but not both, by reason.",
-		}, []string{"domain", "rule", "reason"})),
+			Help: "Calls compared with the service at compare.address, by both answers, and by the reason if only one service denies. The rule is empty if none applies.",
+		}, []string{"domain", "rule", "ours", "theirs", "reason"})),
 	}
 	m.rules.mu.Lock()
 	m.rules.comparisons = c
@@ -34,29 +29,17 @@ func (m *Metrics) Comparisons(registry prometheus.Registerer) *Comparisons {
 	return c
 }
 
-// Compared implements compare.Meters.
-func (c *Comparisons) Compared(domain, rule string, ours, theirs compare.Answer) {
-	c.count(c.pairs, domain, rule, ours.String(), theirs.String())
-}
-
-// Differed implements compare.Meters.
-func (c *Comparisons) Differed(domain, rule string, r compare.Reason) {
-	c.count(c.reasons, domain, rule, r.String())
-}
-
-// count increases a counter of a rule. It counts nothing for a rule that is gone. The empty rule is
+// Compared implements compare.Meters. It counts nothing for a rule that is gone. The empty rule is
 // never gone.
-func (c *Comparisons) count(vec *prometheus.CounterVec, domain, rule string, labels ...string) {
+func (c *Comparisons) Compared(domain, rule string, ours, theirs compare.Answer, why compare.Reason) {
 	c.rules.mu.Lock()
 	defer c.rules.mu.Unlock()
 	if rule == "" || c.rules.meters[meterName{domain, rule}] != nil {
-		vec.WithLabelValues(append([]string{domain, rule}, labels...)...).Inc()
+		c.pairs.WithLabelValues(domain, rule, ours.String(), theirs.String(), why.String()).Inc()
 	}
 }
 
 // end removes every series of a rule. The caller holds rules.mu.
 func (c *Comparisons) end(name meterName) {
-	of := prometheus.Labels{"domain": name.domain, "rule": name.rule}
-	c.pairs.DeletePartialMatch(of)
-	c.reasons.DeletePartialMatch(of)
+	c.pairs.DeletePartialMatch(prometheus.Labels{"domain": name.domain, "rule": name.rule})
 }

@@ -143,7 +143,7 @@ func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
 }
 
 // compare compares appendAnswer with the protobuf library.
-func compare(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) {
+func comparing(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) {
 	t.Helper()
 	message := asMessage(t, v, fields, asked)
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
@@ -203,7 +203,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	for name, limits := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(limits...)
-			compare(t, v, render.Append(nil, v, time.Now), nil)
+			comparing(t, v, render.Append(nil, v, time.Now), nil)
 		})
 	}
 	observed := limited("watched", 100, time.Minute, denied)
@@ -236,7 +236,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(tt.limits...)
 			tt.change(v)
-			compare(t, v, nil, tt.asked)
+			comparing(t, v, nil, tt.asked)
 		})
 	}
 }
@@ -362,7 +362,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		fields := []answer.Header{{Name: name, Value: value}}
 		if utf8.ValidString(rule + "\x00" + tierName + "\x00" + subject + "\x00" + name + "\x00" + value) {
-			compare(t, v, fields, request)
+			comparing(t, v, fields, request)
 			return
 		}
 		// The library cannot write the request.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -36,30 +37,18 @@ type Options struct {
 	// request is longer than 64 KiB.
 	EchoRequest bool
 	// Compare gets each decided request. Nil compares nothing.
-	Compare Comparer
-	// CompareMark is the name of the gRPC metadata on calls of a Comparer. Such calls are not
-	// compared again.
-	CompareMark string
+	Compare *compare.Comparer
 	// Reference gives answers the form of envoyproxy/ratelimit; see the manual.
 	Reference bool
 }
 
-// A Comparer compares the verdicts of a Service with those of another service. It is safe for
-// concurrent use.
-type Comparer interface {
-	// Compare is called once for each request that is decided. encoded is the request as it
-	// came, and req is the request after the decision. v is nil if there was no decision.
-	// Compare does not block, and keeps no argument.
-	Compare(encoded string, req *policy.Request, v *policy.Verdict)
-}
-
-// comparedKey is the key of a value in the context of a call that a Comparer has made.
+// comparedKey is the key of a value in the context of a call that a compare.Comparer has made.
 type comparedKey struct{}
 
-// isCompared reports whether a Comparer has made a call, in this process or in another one.
+// isCompared reports whether a compare.Comparer has made a call, in this process or in another one.
 // The call is not compared again: two services that compare with each other would never end.
-func isCompared(ctx context.Context, mark string) bool {
-	return ctx.Value(comparedKey{}) != nil || len(metadata.ValueFromIncomingContext(ctx, mark)) > 0
+func isCompared(ctx context.Context) bool {
+	return ctx.Value(comparedKey{}) != nil || len(metadata.ValueFromIncomingContext(ctx, compare.Mark)) > 0
 }
 
 // Meters counts what a Service answers. It is safe for concurrent use.
@@ -176,9 +165,9 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 	return decided, err
 }
 
-// compare gives a decided request to the Comparer.
+// compare gives a decided request to Options.Compare.
 func (s *Service) compare(ctx context.Context, c *call, err error) {
-	if isCompared(ctx, s.opts.CompareMark) {
+	if isCompared(ctx) {
 		return
 	}
 	v := c.policy.Verdict()

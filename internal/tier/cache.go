@@ -41,10 +41,10 @@ type CacheOptions struct {
 	// cache does not ask it.
 	PlainKeys bool
 	// KnownTier reports whether the rules have a tier. Nil: they have all. A record with
-	// an unknown tier is counted and logged, and is valid.
+	// an unknown tier is logged, and is valid.
 	KnownTier func(tier string) bool
 	// KnownRule reports whether there is a rule with a name. Nil: there is for all. An
-	// override of an unknown rule is counted and logged.
+	// override of an unknown rule is logged.
 	KnownRule func(name string) bool
 	// Panicked is called after a panic of the source. It may be nil.
 	Panicked func()
@@ -241,7 +241,6 @@ func (c *Cache) withoutSource(h *held) Answer {
 	if h != nil {
 		if now := c.now(); now < h.until+c.opts.Stale {
 			c.count.stale.Add(1)
-			c.count.staleAge.Store(int64(now - h.asked))
 			a := h.answer()
 			a.Stale = true
 			return a

@@ -271,8 +271,8 @@ func TestCacheStale(t *testing.T) {
 				l.is(t, key("a"), "free", "stale")
 				l.is(t, key("z"), "no subject", "stale")
 				l.is(t, key("b"), "unavailable", "")
-				if s := l.Stats(); s.Stale != 2 || s.Unavailable != 1 || s.StaleAge < 66*time.Second || s.StaleAge > 68*time.Second {
-					t.Errorf("%+v, want 2 stale of 67s, 1 unavailable", s)
+				if s := l.Stats(); s.Stale != 2 || s.Unavailable != 1 {
+					t.Errorf("%+v, want 2 stale, 1 unavailable", s)
 				}
 				if name == "slow" {
 					time.Sleep(20 * time.Millisecond)
@@ -320,8 +320,8 @@ func TestCacheBreaker(t *testing.T) {
 		time.Sleep(1001 * time.Millisecond)
 		l.is(t, key("a"), "no subject", "")
 		l.is(t, key("b"), "no subject", "")
-		if s := l.Stats(); s.Open || !s.LastAnswer.Equal(time.Now()) {
-			t.Errorf("%+v, want it to be asked, and to have answered now", s)
+		if s := l.Stats(); s.Open {
+			t.Errorf("%+v, want it to be asked", s)
 		}
 		var lines []string
 		for _, e := range l.states.All() {
@@ -405,8 +405,8 @@ func TestCacheFlood(t *testing.T) {
 		for i := range 20_000 {
 			l.is(t, key(fmt.Sprint("made up ", i)), "no subject", "")
 		}
-		if s := l.Stats(); s.Subjects != subjects || s.UnknownKeys > 100 {
-			t.Errorf("%+v, want %d subjects and 100 unknown keys at most", s, subjects)
+		if known, unknown := l.known.EstimatedSize(), l.unknown.EstimatedSize(); known != subjects || unknown > 100 {
+			t.Errorf("%d known and %d unknown keys, want %d and 100 at most", known, unknown, subjects)
 		}
 		l.asks(t, f, subjects+20_000)
 		for i := range subjects {
@@ -450,8 +450,8 @@ func TestCacheUnknownTier(t *testing.T) {
 		if s := l.resolve(t, key("d")).Subject; s == nil || !s.Disabled {
 			t.Errorf("got %+v, want one that is disabled", s)
 		}
-		if n := l.Stats().UnknownTiers; n != 1 || l.samples.Len() != 1 || l.samples.All()[0].ContextMap()["tier"] != "gold" {
-			t.Errorf("%d unknown tiers, log = %v, want the one", n, l.samples.All())
+		if l.samples.Len() != 1 || l.samples.All()[0].ContextMap()["tier"] != "gold" {
+			t.Errorf("log = %v, want the one unknown tier", l.samples.All())
 		}
 	})
 }
@@ -576,7 +576,7 @@ func TestCacheClose(t *testing.T) {
 		}
 		l.is(t, key("a"), "no subject", "")
 		l.is(t, key("b"), "unavailable", "")
-		if s := l.Stats(); s.Open || s.Errors+s.Timeouts != 0 || s.Questions != 0 || l.states.Len()+l.samples.Len() != 0 {
+		if s := l.Stats(); s.Open || s.Errors+s.Timeouts != 0 || l.underWay() != 0 || l.states.Len()+l.samples.Len() != 0 {
 			t.Errorf("%+v, log = %v %v, want no failure", s, l.states.All(), l.samples.All())
 		}
 	})
@@ -717,8 +717,8 @@ func TestCacheUnknownRules(t *testing.T) {
 		l := cache(t, f, func(o *CacheOptions) { o.KnownRule = func(rule string) bool { return rule == "per-key" } })
 		l.is(t, key("a"), "free", "")
 		logged := l.samples.FilterField(zap.String("rule", "perkey")).Len()
-		if s := l.Stats(); s.UnknownRules != 1 || logged != 1 || l.samples.Len() != 1 {
-			t.Errorf("%d unknown rules, %v, want one", s.UnknownRules, l.samples.All())
+		if logged != 1 || l.samples.Len() != 1 {
+			t.Errorf("%v, want one unknown rule", l.samples.All())
 		}
 	})
 }

@@ -181,6 +181,13 @@ func cache(t *testing.T, s Source, change func(*CacheOptions)) logged {
 	return l
 }
 
+// underWay returns how many look-ups wait or are under way.
+func (l logged) underWay() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.flights)
+}
+
 // resolve resolves a key as a request does.
 func (l logged) resolve(t *testing.T, k Key) Answer {
 	t.Helper()

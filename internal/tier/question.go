@@ -228,14 +228,12 @@ func (c *Cache) lookup(ctx context.Context, batch []*flight) (results []Result) 
 
 // answered counts an answer of the source.
 func (c *Cache) answered(h *held) {
-	c.count.answered.Store(time.Now().UnixNano())
 	if !h.known() {
 		c.count.unknown.Add(1)
 		return
 	}
 	c.count.found.Add(1)
 	if t := h.subject.Tier; t != "" && c.opts.KnownTier != nil && !c.opts.KnownTier(t) {
-		c.count.unknownTiers.Add(1)
 		c.opts.SampledLog.Warn("the source of tiers has a subject with an unknown tier: the subject gets the default tier",
 			zap.String("subject", h.subject.ID), zap.String("tier", t))
 	}
@@ -244,7 +242,6 @@ func (c *Cache) answered(h *held) {
 	}
 	for rule := range h.subject.Extra.Overrides {
 		if !c.opts.KnownRule(rule) {
-			c.count.unknownRules.Add(1)
 			c.opts.SampledLog.Warn("the source of tiers has an override for an unknown rule: it has no effect",
 				zap.String("subject", h.subject.ID), zap.String("rule", rule))
 		}

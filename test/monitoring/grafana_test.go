@@ -311,7 +311,6 @@ var (
 // withoutPanel are the metrics that no panel shows, with the reason.
 var withoutPanel = map[string]string{
 	"slidegate_compare_total":               "for a migration alone: docs/migrate.md has the queries",
-	"slidegate_compare_differences_total":   "for a migration alone: docs/migrate.md has the queries",
 	"slidegate_cut_updates_total":           "a log line has the rule; nothing to do while no caller is locked out",
 	"slidegate_grpc_goaways_total":          "Envoy's panels show the connections to rls",
 	"slidegate_grpc_resets_total":           "Envoy's panels show resets",
