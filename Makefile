@@ -295,7 +295,7 @@ chaos: build test-servers ## cause faults of Redis under load: latencies, charge
 	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go run ./test/chaos -rls bin/rls
 
 .PHONY: load
-load: LOAD ?= -svg docs/load.svg
+load: LOAD ?=
 load: build test-servers envoy ## send as people and programs do, through Envoy: each customer gets its limit and not more, and retry_jitter flattens a burst; about 5 minutes; LOAD has the flags
 	go run ./test/load -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(LOAD)
 

@@ -127,7 +127,7 @@ func TestExamples(t *testing.T) {
 	}
 	put("tokens", "act 0123456789abcdef0123456789abcdef\n")
 	var text string
-	for _, page := range []string{"README.md", "docs/configure.md", "docs/tiers.md", "docs/transport.md", "docs/operate.md", "docs/choose.md", "docs/policies.md", "docs/in-flight.md"} {
+	for _, page := range []string{"README.md", "docs/configure.md", "docs/tiers.md", "docs/operate.md", "docs/choose.md", "docs/policies.md", "docs/in-flight.md"} {
 		text += read(t, page)
 	}
 	count := make(map[string]int)

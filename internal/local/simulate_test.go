@@ -31,8 +31,7 @@ type outcome struct {
 }
 
 // TestSimulation measures how many calls of the store are saved by denials from memory, and
-// by leases. It compares what is admitted with what the store alone would admit. The figures
-// are in docs/performance.md. Time is simulated, so the figures of two machines differ only
+// by leases. It compares what is admitted with what the store alone would admit. Time is simulated, so the figures of two machines differ only
 // by the order of events at the same time.
 func TestSimulation(t *testing.T) {
 	const seconds = 3

@@ -5,8 +5,7 @@
 //
 // Redis is real: a single server, a Sentinel set, a Cluster of six nodes, and a
 // proxy for faults of the network. The service is a process too, with store.timeout
-// at its default of 15 ms. The tables go to standard output, as docs/reliability.md
-// shows them.
+// at its default of 15 ms. The tables go to standard output.
 //
 // # A run
 //

@@ -3,7 +3,7 @@
 //
 //	go run ./test/load -rls bin/rls [-envoy FILE] [-stores STORES] [-for 1m] [-seed N] [-svg FILE]
 //
-// The tables go to standard output, as docs/load.md shows them.
+// The tables go to standard output.
 //
 // # Customers
 //
