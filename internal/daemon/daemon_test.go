@@ -402,33 +402,23 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestReporting has stores that fail. The log has a line for errors that the operator can
-// correct, and none for errors of callers and servers.
-func TestReporting(t *testing.T) {
+// TestStoreFailed: the log has a line for errors of the store that the operator can correct, and
+// none for errors of callers and servers.
+func TestStoreFailed(t *testing.T) {
 	for err, want := range map[error]string{
 		window.ErrBadCheck: "the store refused an invalid request",
 		memstore.ErrFull:   "the store is full; raise store.memory.max_bytes",
 		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
-		nil: "",
 	} {
-		for _, wait := range []bool{window.MayWait, window.NoWait} {
-			core, logs := observer.New(zapcore.DebugLevel)
-			r := &reporting{Store: storeFunc(func(bool) (bool, error) { return true, err }), log: zap.New(core)}
-			if decided, got := r.Take(t.Context(), wait, nil, nil); !decided || !errors.Is(got, err) {
-				t.Errorf("wait %t, error %v: got %t, %v", wait, err, decided, got)
-			}
-			got := ""
-			for _, e := range logs.All() {
-				got += e.Message
-			}
-			if got != want {
-				t.Errorf("wait %t, error %v: log %q, want %q", wait, err, got, want)
-			}
+		core, logs := observer.New(zapcore.DebugLevel)
+		storeFailed(zap.New(core))(fmt.Errorf("the store could not decide: %w", err))
+		got := ""
+		for _, e := range logs.All() {
+			got += e.Message
 		}
-	}
-	store := storeFunc(func(wait bool) (bool, error) { return wait, nil })
-	if decided, err := (&reporting{Store: store, log: zap.NewNop()}).Take(t.Context(), window.NoWait, nil, nil); decided || err != nil {
-		t.Errorf("a store that has to wait: Take = %v, %v, want it undecided", decided, err)
+		if got != want {
+			t.Errorf("error %v: log %q, want %q", err, got, want)
+		}
 	}
 }
 
@@ -580,15 +570,6 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("describe (-want +got):\n%s", diff)
 	}
 }
-
-// storeFunc implements window.Store with one function for all calls.
-type storeFunc func(wait bool) (decided bool, err error)
-
-func (f storeFunc) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
-	return f(wait)
-}
-
-func (storeFunc) Close() error { return nil }
 
 const rule = `domain: edge
 descriptors:

@@ -29,8 +29,8 @@ type generations struct {
 	metrics  *metrics.Metrics
 	stats    *stats.Stats // nil: off
 	log      *zap.Logger
-	// holds hears in which scopes rules count requests in flight, before they are active. Nil:
-	// there is one scope.
+	// holds hears in which scopes rules count requests in flight, before they are active. Nil
+	// with the memory store.
 	holds func([]window.Scope)
 
 	loading sync.Mutex // held while a generation is made; locked before mu

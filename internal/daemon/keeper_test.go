@@ -30,13 +30,13 @@ func TestResetInEveryInstance(t *testing.T) {
 	}
 	for range 3 {
 		o := open(t, s)
-		i := o.asStore(prometheus.NewRegistry())
+		i := o.store.asStore(prometheus.NewRegistry())
 		instances = append(instances, i)
 		ask(i.decides, 1)
 		waitFor(t, "a denial from memory", func() bool {
-			before := o.Local.Stats().Denials
+			before := o.store.Local.Stats().Denials
 			ask(i.decides, 1)
-			return o.Local.Stats().Denials > before
+			return o.store.Local.Stats().Denials > before
 		})
 		ask(i.local, 1)
 	}

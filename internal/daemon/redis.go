@@ -23,29 +23,29 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// redisStore is the store of one scope in Redis, with its client, and with the stores of this
-// process in front of it, which all scopes share.
+// redisStore is the store in Redis, of all scopes.
 type redisStore struct {
 	*redisclient.Stores
+	scopes []*redisScope // by their numbers; the first is that of the region
+	pings  bool          // http.unhealthy has store
+}
+
+// redisScope is the store of one scope in Redis, with its client.
+type redisScope struct {
+	*redisclient.Scope
 	name    string // of the scope; empty: there is one
 	section string // of the settings
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	others []*redisStore // those of the other scopes; only that of the region has them
-
 	missing error           // why Redis did not answer at the start; nil if it answered
 	reached atomic.Bool     // a server has answered since the start
 	refused atomic.Bool     // the server refused the last heartbeat
 	silent  atomic.Bool     // no server has answered the last ping
-	pings   bool            // dropin.unhealthy has store
 	made    atomic.Uint64   // connections
 	mu      sync.Mutex      // guards evicts
 	evicts  map[string]bool // servers that may evict logs
 }
-
-// all returns the stores of all scopes, by their numbers.
-func (r *redisStore) all() []*redisStore { return append([]*redisStore{r}, r.others...) }
 
 // asStore returns r as the store of the process.
 func (r *redisStore) asStore(registry prometheus.Registerer) *store {
@@ -53,6 +53,11 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	s := &store{
 		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states,
 		measure: r.measure, leases: r.leases,
+		holds: func(in []window.Scope) {
+			for _, scope := range in {
+				r.Shared.Holds(scope)
+			}
+		},
 		close: func() error {
 			if err := r.Close(); err != nil {
 				return fmt.Errorf("closing the store: %w", err)
@@ -60,7 +65,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			return nil
 		},
 	}
-	for _, one := range r.all() {
+	for _, one := range r.scopes {
 		own := registry
 		if one.name != "" {
 			own = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
@@ -68,18 +73,11 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 		metrics.Store(own, one.Stats)
 		s.parts = append(s.parts, one.reach, one.count)
 	}
-	if r.Scopes != nil {
-		s.holds = func(in []window.Scope) {
-			for _, scope := range in {
-				r.Scopes.Holds(scope)
-			}
-		}
+	if region := r.scopes[0]; r.pings {
+		s.parts = append(s.parts, region.keepPinging)
+		s.connected = func() bool { return !region.silent.Load() }
 	}
-	if r.pings {
-		s.parts = append(s.parts, r.keepPinging)
-		s.connected = func() bool { return !r.silent.Load() }
-	}
-	for _, one := range r.all() {
+	for _, one := range r.scopes {
 		if one.missing != nil && s.missing == "" {
 			s.missing = "Redis does not answer; until it does, on_store_error decides for its keys; " + one.advice()
 		}
@@ -87,38 +85,32 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	return s
 }
 
-// openRedis returns the store of the region in Redis, with those of the other scopes. Redis need
-// not answer yet. Messages about single requests go to sampledLog.
+// openRedis returns the store in Redis, of all scopes. Redis need not answer yet. Messages about single requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	names := s.Store.Scopes.Names()
-	all := make([]*redisStore, len(names))
+	r := &redisStore{scopes: make([]*redisScope, len(names)), pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore)}
 	for i, name := range names {
 		_, section := s.Store.RedisOf(window.Scope(i))
-		one := &redisStore{
-			section: section, metrics: m, log: sampledLog, evicts: make(map[string]bool),
-			pings: i == 0 && slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
-		}
+		one := &redisScope{section: section, metrics: m, log: sampledLog, evicts: make(map[string]bool)}
 		if len(names) > 1 {
 			one.name, one.log = name, sampledLog.With(zap.String("scope", name))
 		}
-		all[i] = one
+		r.scopes[i] = one
 	}
-	r := all[0]
 	var err error
 	r.Stores, err = redisclient.OpenScopes(s.Store, func(scope window.Scope) redisclient.StoresOptions {
-		return all[scope].options(s.Store, log, sampledLog, answered)
+		return r.scopes[scope].options(s.Store, log, answered)
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.others = all[1:]
-	for i, one := range r.others {
-		one.Stores = r.Others[i]
+	for i, one := range r.scopes {
+		one.Scope = r.Scopes[i]
 	}
 	m.StoreDown(r.isDown)
 	var load sync.WaitGroup
-	for _, one := range all {
+	for _, one := range r.scopes {
 		load.Go(func() { one.greet(ctx, s, log) })
 	}
 	load.Wait()
@@ -126,7 +118,7 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 }
 
 // options say what r wants to hear of its store.
-func (r *redisStore) options(s settings.Store, log, sampledLog *zap.Logger, answered func(context.Context, int)) redisclient.StoresOptions {
+func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(context.Context, int)) redisclient.StoresOptions {
 	prefix := s.Redis.KeyPrefix
 	for i := range s.Scopes {
 		if s.Scopes[i].Name == r.name {
@@ -147,14 +139,13 @@ func (r *redisStore) options(s settings.Store, log, sampledLog *zap.Logger, answ
 					zap.String("prefix", prefix), zap.Duration("window", win))
 			},
 		},
-		Wrap: func(s redisclient.Shared) window.Store { return &reporting{Store: s, log: sampledLog} },
 	}
 }
 
 // greet sends the scripts to Redis, and warns if it does not answer.
-func (r *redisStore) greet(ctx context.Context, s settings.Settings, log *zap.Logger) {
-	at, _ := s.Store.RedisOf(r.Scope)
-	if r.missing = r.load(ctx, at.DialTimeout+s.Store.TimeoutOf(r.Scope)); r.missing != nil {
+func (r *redisScope) greet(ctx context.Context, s settings.Settings, log *zap.Logger) {
+	at, _ := s.Store.RedisOf(r.Number)
+	if r.missing = r.load(ctx, at.DialTimeout+s.Store.TimeoutOf(r.Number)); r.missing != nil {
 		fields := []zap.Field{zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing)}
 		if r.name != "" {
 			fields = append(fields, zap.String("scope", r.name))
@@ -164,12 +155,12 @@ func (r *redisStore) greet(ctx context.Context, s settings.Settings, log *zap.Lo
 }
 
 // advice tells the operator what to check if Redis does not answer.
-func (r *redisStore) advice() string {
+func (r *redisScope) advice() string {
 	return "check that Redis runs, that " + r.section + ".url is its address, and that user and password are right"
 }
 
 // changed logs once when a server stops deciding, and once when it decides again.
-func (r *redisStore) changed(c redisstore.Change) {
+func (r *redisScope) changed(c redisstore.Change) {
 	if c.Refuses {
 		r.log.Warn("a server of the store refuses to write; it still denies requests; for every other request to its keys on_store_error decides, or store.on_error for rules without it",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
@@ -185,7 +176,7 @@ func (r *redisStore) changed(c redisstore.Change) {
 
 // count counts the instances that share the logs, until ctx ends. It logs once when the server refuses
 // that, and once when it is possible again. Other errors are those of the store.
-func (r *redisStore) count(ctx context.Context) error {
+func (r *redisScope) count(ctx context.Context) error {
 	return r.Count(ctx, func(before, now int, err error) {
 		if before != now {
 			r.log.Info("the number of instances that share the limits has changed", zap.Int("before", before), zap.Int("now", now))
@@ -205,7 +196,7 @@ func (r *redisStore) count(ctx context.Context) error {
 }
 
 // policy logs each change of the maxmemory-policy of a server, with its consequence.
-func (r *redisStore) policy(node, policy string, err error) {
+func (r *redisScope) policy(node, policy string, err error) {
 	r.mu.Lock()
 	before := r.evicts[node]
 	r.evicts[node] = err == nil && policy != redisstore.NoEviction
@@ -224,7 +215,7 @@ func (r *redisStore) policy(node, policy string, err error) {
 }
 
 // load sends the scripts to Redis.
-func (r *redisStore) load(ctx context.Context, timeout time.Duration) error {
+func (r *redisScope) load(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return r.Load(ctx)
@@ -235,7 +226,7 @@ const reachInterval = time.Second
 
 // reach calls Redis until it answers for the first time. So an instance becomes ready that
 // gets no requests before it is ready.
-func (r *redisStore) reach(ctx context.Context) error {
+func (r *redisScope) reach(ctx context.Context) error {
 	tick := time.NewTicker(reachInterval)
 	defer tick.Stop()
 	for !r.state().Reached {
@@ -255,7 +246,7 @@ func (r *redisStore) reach(ctx context.Context) error {
 
 // keepPinging asks the servers once a second whether they answer, until ctx ends. An instance
 // without requests would not notice otherwise that they are away.
-func (r *redisStore) keepPinging(ctx context.Context) error {
+func (r *redisScope) keepPinging(ctx context.Context) error {
 	tick := time.NewTicker(reachInterval)
 	defer tick.Stop()
 	for {
@@ -269,7 +260,7 @@ func (r *redisStore) keepPinging(ctx context.Context) error {
 }
 
 // answers reports whether a server answers a ping. An error of the server is an answer too.
-func (r *redisStore) answers(ctx context.Context) bool {
+func (r *redisScope) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reachInterval)
 	defer cancel()
 	var answered atomic.Bool
@@ -323,8 +314,8 @@ func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.R
 
 // states returns the last known state of the servers of all scopes. It does not call them.
 func (r *redisStore) states() storeState {
-	state := r.state()
-	for _, one := range r.others {
+	state := r.scopes[0].state()
+	for _, one := range r.scopes[1:] {
 		further := one.state()
 		further.Scope = one.name
 		state.Further = append(state.Further, further)
@@ -333,7 +324,7 @@ func (r *redisStore) states() storeState {
 }
 
 // state returns the last known state of the servers of this scope. It does not call them.
-func (r *redisStore) state() storeState {
+func (r *redisScope) state() storeState {
 	var state storeState
 	for _, n := range r.Stats().Nodes {
 		reason := ""
@@ -361,7 +352,7 @@ func (r *redisStore) isDown() bool {
 // connections returns the number of connections in the pool; for a cluster, the sum over its
 // nodes. It is zero until a server has answered: before that, PoolStats of a cluster would
 // connect and wait.
-func (r *redisStore) connections() uint64 {
+func (r *redisScope) connections() uint64 {
 	if !r.state().Reached {
 		return 0
 	}
@@ -371,11 +362,12 @@ func (r *redisStore) connections() uint64 {
 // measure adds what envoyproxy/ratelimit measures of connections to Redis, and of its memory of
 // denials.
 func (r *redisStore) measure(s *stats.Stats) {
-	s.Gauge("redis_pool.cx_active", r.connections)
-	s.Counter("redis_pool.cx_total", r.made.Load)
+	region := r.scopes[0]
+	s.Gauge("redis_pool.cx_active", region.connections)
+	s.Counter("redis_pool.cx_total", region.made.Load)
 	s.Counter("redis_pool.cx_local_close", func() uint64 {
-		now := r.connections()
-		return max(r.made.Load(), now) - now
+		now := region.connections()
+		return max(region.made.Load(), now) - now
 	})
 	if s.Remembers() {
 		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.Local.Stats().Keys) })
@@ -383,7 +375,7 @@ func (r *redisStore) measure(s *stats.Stats) {
 }
 
 // redisLog logs, at level debug, the lines that go-redis would print on standard error. They
-// are about single connections. For the operator, redisStore.changed sums them up.
+// are about single connections. For the operator, redisScope.changed sums them up.
 type redisLog struct{ log *zap.Logger }
 
 // Printf implements the logger of go-redis.

@@ -23,7 +23,7 @@ import (
 type store struct {
 	decides window.Store // decides every request if it can
 	local   window.Store // decides by this instance's share if decides fails; nil with the memory store
-	// holds says in which scopes requests in flight may hold something. Nil: there is one.
+	// holds says in which scopes requests in flight may hold something. Nil with the memory store.
 	holds func([]window.Scope)
 	// keeper reads and removes the logs of decides, and localKeeper those of local.
 	keeper, localKeeper window.Keeper
@@ -70,7 +70,7 @@ func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Regi
 	metrics.Memory(registry, m.Stats)
 	return &store{
 		memory:  m.Stats,
-		decides: &reporting{Store: m, log: sampledLog},
+		decides: m,
 		keeper:  m,
 		clock:   m.Now,
 		close: func() error {
@@ -89,39 +89,17 @@ func bounds(s settings.Memory) memstore.Options {
 	return memstore.Options{MaxKeys: keys, MaxBytes: bytes, Owner: descriptors.RuleOfKey}
 }
 
-// reporting logs errors of single requests with what the operator can do. redisStore logs
-// when a server stops deciding.
-type reporting struct {
-	window.Store
-	log *zap.Logger // sampled
-}
-
-// Take implements window.Store.
-func (r *reporting) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	decided, err = r.Store.Take(ctx, wait, checks, decisions)
-	r.report(err)
-	return decided, err
-}
-
-// End implements [window.Ender].
-func (r *reporting) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
-	ender, ok := r.Store.(window.Ender)
-	if !ok {
-		return false, errors.New("the store does not count what streams hold")
-	}
-	held, err = ender.End(ctx, stream, deny)
-	r.report(err)
-	return held, err
-}
-
-func (r *reporting) report(err error) {
-	switch {
-	case err == nil:
-	case errors.Is(err, window.ErrBadCheck):
-		// The request is wrong; the store works.
-		r.log.Error("the store refused an invalid request", zap.Error(err))
-	case errors.Is(err, memstore.ErrFull):
-		// The store still decides for every log that it holds.
-		r.log.Warn("the store is full; raise store.memory.max_bytes", zap.Error(err))
+// storeFailed returns a function that logs errors of single requests with what the operator can do.
+// redisScope logs when a server stops deciding. sampledLog is sampled.
+func storeFailed(sampledLog *zap.Logger) func(error) {
+	return func(err error) {
+		switch {
+		case errors.Is(err, window.ErrBadCheck):
+			// The request is wrong; the store works.
+			sampledLog.Error("the store refused an invalid request", zap.Error(err))
+		case errors.Is(err, memstore.ErrFull):
+			// The store still decides for every log that it holds.
+			sampledLog.Warn("the store is full; raise store.memory.max_bytes", zap.Error(err))
+		}
 	}
 }

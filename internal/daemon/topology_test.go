@@ -29,11 +29,12 @@ import (
 
 // opened is a store in Redis that a test has opened, with its log and its metrics.
 type opened struct {
-	*redisStore
-	t        *testing.T
-	settings settings.Settings
-	logs     *observer.ObservedLogs
-	registry *prometheus.Registry
+	*redisScope // of the region
+	store       *redisStore
+	t           *testing.T
+	settings    settings.Settings
+	logs        *observer.ObservedLogs
+	registry    *prometheus.Registry
 }
 
 // redisSettings returns settings with timeouts that end only a call that hangs.
@@ -65,7 +66,7 @@ func open(t *testing.T, s settings.Settings) *opened {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return &opened{redisStore: store, t: t, settings: s, logs: logs, registry: registry}
+	return &opened{redisScope: store.scopes[0], store: store, t: t, settings: s, logs: logs, registry: registry}
 }
 
 // charge charges a log of ten hits an hour and returns what remains.

@@ -319,6 +319,7 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 		}
 	}
 	if err != nil {
+		c.decider.failed(err)
 		return true, fmt.Errorf("the store could not decide: %w", err)
 	}
 	return !c.records || c.recordDenied(ctx, wait, o.Store, false), nil

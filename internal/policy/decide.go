@@ -94,6 +94,8 @@ type Options struct {
 	// StoreSeconds observes how long each store call took. A denial that is repeated from memory
 	// is no store call. Nil disables it.
 	StoreSeconds func(seconds float64)
+	// Failed is called with each error of Store. Nil disables it.
+	Failed func(error)
 	// Tracer describes decisions in traces. Nil disables it.
 	Tracer Tracer
 	// Local decides for rules with StoreErrorLocal while Store cannot. It must not
@@ -191,6 +193,13 @@ func (d *Decider) Swap(rules *Rules) {
 	}
 	rules.keepOverridden(d.rules.Load())
 	d.rules.Store(rules)
+}
+
+// failed reports an error of the store.
+func (d *Decider) failed(err error) {
+	if d.opts.Failed != nil {
+		d.opts.Failed(err)
+	}
 }
 
 // Rules returns the active generation.

@@ -495,8 +495,10 @@ func TestOverride(t *testing.T) {
 func TestStoreError(t *testing.T) {
 	boom := errors.New("boom")
 	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), &recordingStore{err: boom})
-	if _, err := decideErr(t.Context(), decider, request("api_key=acme-key", "remote_address=a")); !errors.Is(err, boom) {
-		t.Errorf("Decide = %v, want the store's error", err)
+	var failed error
+	decider.opts.Failed = func(err error) { failed = err }
+	if _, err := decideErr(t.Context(), decider, request("api_key=acme-key", "remote_address=a")); !errors.Is(err, boom) || !errors.Is(failed, boom) {
+		t.Errorf("Decide = %v, and Failed got %v, want the store's error", err, failed)
 	}
 	if want := (counts{"edge/per-key error": 1, "edge/per-address error": 1}); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("counts = %v, want %v", got, want)

@@ -143,6 +143,7 @@ func (c *Call) endStream(ctx context.Context) (settles bool, err error) {
 	if d.ender != nil {
 		var shared bool
 		if shared, err = d.ender.End(ctx, c.req.Stream, deny); err != nil && !held {
+			d.failed(err)
 			d.streams().Ended(endFailed)
 			return false, fmt.Errorf("the store could not end a stream: %w", err)
 		}

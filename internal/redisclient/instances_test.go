@@ -39,7 +39,7 @@ func TestInstancesOfScopes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer stores.Close()
-		for _, one := range stores.All() {
+		for _, one := range stores.Scopes {
 			first := make(chan error, 1)
 			counting.Go(func() {
 				_ = one.Count(ctx, func(_, _ int, err error) {

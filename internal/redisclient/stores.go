@@ -15,28 +15,21 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// Stores are the store of one scope in Redis with its client, and the store of this process in front
-// of it and the shares beside it, which all scopes have in common.
+// Stores are the stores of all scopes in Redis, with what decides before and without them.
 type Stores struct {
-	*redisstore.Store
-	Client redis.UniversalClient
-	Scope  window.Scope
+	// Scopes are the stores by the numbers of their scopes. The first is that of the region.
+	Scopes []*Scope
+	// Shared decides for all scopes, Local in front of it, and Shares without it.
+	Shared *redisstore.Scopes
 	Local  *local.Store
 	Shares *local.Shares
-
-	// Only those of the region have the following. Shared is the store of all scopes. Scopes is the
-	// same, and nil if there is one scope. Others are the stores of the other scopes.
-	Shared Shared
-	Scopes *redisstore.Scopes
-	Others []*Stores
 }
 
-// Shared is the store in Redis, of one scope or of several.
-type Shared interface {
-	window.Ender
-	window.Keeper
-	window.Store
-	local.Reserver
+// A Scope is the store of one scope in Redis, with its client.
+type Scope struct {
+	*redisstore.Store
+	Client redis.UniversalClient
+	Number window.Scope
 }
 
 // StoresOptions say what a process wants to hear of its stores. Log is required.
@@ -46,47 +39,32 @@ type StoresOptions struct {
 	Connected func()
 	// Store has functions that the store calls. OpenScopes sets its other fields.
 	Store redisstore.Options
-	// Wrap returns the store that Local asks, from that of all scopes. Nil: that store itself. Only
-	// the options of the region have it.
-	Wrap func(Shared) window.Store
 }
 
-// OpenScopes returns the stores of the region, with those of the other scopes of the section. of
-// returns the options of each. Redis need not answer yet.
+// OpenScopes returns the stores of the region and of the other scopes of the section. of returns
+// the options of each. Redis need not answer yet.
 func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores, error) {
 	names := s.Scopes.Names()
 	var (
-		all     []*Stores
+		st      Stores
 		stores  []*redisstore.Store
 		timeout time.Duration
 	)
 	for i := range names {
-		one, err := openStore(s, window.Scope(i), of(window.Scope(i)))
+		one, err := openScope(s, window.Scope(i), of(window.Scope(i)))
 		if err != nil {
-			for _, opened := range all {
-				err = errors.Join(err, opened.close())
-			}
-			return nil, err
+			return nil, errors.Join(err, st.Close())
 		}
-		all, stores = append(all, one), append(stores, one.Store)
-		timeout = max(timeout, s.TimeoutOf(one.Scope))
+		st.Scopes, stores = append(st.Scopes, one), append(stores, one.Store)
+		timeout = max(timeout, s.TimeoutOf(one.Number))
 	}
-	st := all[0]
-	st.Others, st.Shared = all[1:], st.Store
-	if len(st.Others) > 0 {
-		st.Scopes = redisstore.NewScopes(names, stores)
-		st.Shared = st.Scopes
-	}
-	var asked window.Store = st.Shared
-	if wrap := of(window.Region).Wrap; wrap != nil {
-		asked = wrap(st.Shared)
-	}
+	st.Shared = redisstore.NewScopes(names, stores)
 	keys := s.LocalKeys
 	if keys == 0 {
 		keys = -1 // local.New: remember no denials
 	}
 	var err error
-	if st.Local, err = local.New(asked, local.Options{Keys: keys, Reserver: st.Shared}); err != nil {
+	if st.Local, err = local.New(st.Shared, local.Options{Keys: keys, Reserver: st.Shared}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	maxKeys, maxBytes := s.Memory.Bounds()
@@ -97,23 +75,19 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	for _, one := range st.Others {
-		one.Local, one.Shares = st.Local, st.Shares
-	}
-	return st, nil
+	return &st, nil
 }
 
 // farCalls is how many calls a server of another scope has under way at most. It may be far away.
 const farCalls = 8
 
-// openStore returns the store of one scope and its client, without those that all have in common.
-func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, error) {
+// openScope returns the store of one scope and its client.
+func openScope(s settings.Store, scope window.Scope, o StoresOptions) (*Scope, error) {
 	at, section := s.RedisOf(scope)
 	client, err := New(Options{Redis: at.Redis, Section: section, Timeout: s.TimeoutOf(scope), Connected: o.Connected, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	st := &Stores{Client: client, Scope: scope}
 	to := o.Store
 	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
 	to.Failures, to.ProbeInterval, to.MaxWaiting = at.Breaker.Failures, at.Breaker.ProbeInterval, at.MaxWaiting
@@ -121,18 +95,11 @@ func openStore(s settings.Store, scope window.Scope, o StoresOptions) (*Stores, 
 	if scope != window.Region {
 		to.Calls = farCalls
 	}
-	st.Store = redisstore.New(client, to)
-	return st, nil
+	return &Scope{redisstore.New(client, to), client, scope}, nil
 }
 
-// close closes the store of one scope and its client.
-func (s *Stores) close() error { return errors.Join(s.Store.Close(), s.Client.Close()) }
-
-// All returns the stores of all scopes, by their numbers. Only those of the region have them.
-func (s *Stores) All() []*Stores { return append([]*Stores{s}, s.Others...) }
-
 // Close gives back the hits that are reserved, and closes the stores of all scopes and their
-// clients. Call it once, and only for the region.
+// clients. Call it once.
 func (s *Stores) Close() error {
 	var err error
 	if s.Shares != nil {
@@ -141,8 +108,8 @@ func (s *Stores) Close() error {
 	if s.Local != nil {
 		err = errors.Join(err, s.Local.Close())
 	}
-	for _, one := range s.All() {
-		err = errors.Join(err, one.close())
+	for _, one := range s.Scopes {
+		err = errors.Join(err, one.Store.Close(), one.Client.Close())
 	}
 	return err
 }

@@ -89,7 +89,7 @@ func Open(o Options) (*Store, error) {
 	r := &Store{stores: stores, scopes: scopes}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	for _, one := range stores.All() {
+	for _, one := range stores.Scopes {
 		r.counted.Go(func() { _ = one.Count(ctx, func(int, int, error) {}) }) // returns nil
 	}
 	return r, nil
@@ -150,9 +150,7 @@ func (r *Store) Scopes() []string { return slices.Clone(r.scopes) }
 
 // Holds says that requests in flight may hold something in a scope from now on.
 func (r *Store) Holds(scope window.Scope) {
-	if r.stores.Scopes != nil {
-		r.stores.Scopes.Holds(scope)
-	}
+	r.stores.Shared.Holds(scope)
 }
 
 // End implements [window.Ender].
@@ -167,7 +165,7 @@ func (r *Store) Local() window.Store { return r.stores.Shares }
 // call it: Take does the same when it must.
 func (r *Store) Ping(ctx context.Context) error {
 	var errs []error
-	for i, one := range r.stores.All() {
+	for i, one := range r.stores.Scopes {
 		err := one.Load(ctx)
 		if err != nil && len(r.scopes) > 1 {
 			err = fmt.Errorf("scope %s: %w", r.scopes[i], err)

@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Scopes decides requests whose limits are in several stores. Create it with NewScopes; its
+// Scopes decides requests whose limits are in one or several stores. Create it with NewScopes; its
 // methods are safe for concurrent use.
 //
 // A request with one scope goes to that store as usual. Otherwise every check is charged by
@@ -36,7 +36,7 @@ var (
 	_ window.Keeper = (*Scopes)(nil)
 )
 
-// NewScopes returns the store of several scopes. stores has them by their numbers, and names what
+// NewScopes returns the store of one or several scopes. stores has them by their numbers, and names what
 // errors call them: at most [window.MaxScope] besides [window.Region]. The caller closes the
 // stores.
 func NewScopes(names []string, stores []*Store) *Scopes {
@@ -58,10 +58,10 @@ func (s *Scopes) Close() error {
 	return errors.Join(errs...)
 }
 
-// named adds the name of a scope to an error.
+// named adds the name of a scope to an error, if there are several.
 func (s *Scopes) named(scope window.Scope, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || len(s.stores) == 1 {
+		return err
 	}
 	return fmt.Errorf("scope %s: %w", s.names[scope], err)
 }
@@ -71,23 +71,24 @@ func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, dec
 	if !wait {
 		return false, nil
 	}
-	if err := window.Validate(checks, decisions); err != nil {
-		return true, fmt.Errorf("redisstore: %w", err)
-	}
+	one := window.OneScope(checks)
 	for i := range checks {
 		if int(checks[i].Scope) >= len(s.stores) {
 			return true, fmt.Errorf("redisstore: %w: check %d has the scope %d, and there are %d", window.ErrBadCheck, i, checks[i].Scope, len(s.stores))
 		}
-		if checks[i].Limit.Policy == window.InFlight && s.stores[checks[i].Scope].cluster != nil && !window.OneScope(checks) {
+		if checks[i].Limit.Policy == window.InFlight && s.stores[checks[i].Scope].cluster != nil && !one {
 			return true, fmt.Errorf("redisstore: %w: check %d is of requests in flight on the cluster of the scope %s, beside a check of another scope", window.ErrBadCheck, i, s.names[checks[i].Scope])
 		}
 	}
-	if len(checks) == 0 {
-		return true, nil
-	}
-	if window.OneScope(checks) {
-		scope := checks[0].Scope
+	if one {
+		scope := window.Region
+		if len(checks) > 0 {
+			scope = checks[0].Scope
+		}
 		return true, s.named(scope, s.stores[scope].take(ctx, checks, decisions))
+	}
+	if err := window.Validate(checks, decisions); err != nil {
+		return true, fmt.Errorf("redisstore: %w", err)
 	}
 	return true, s.takeMixed(ctx, checks, decisions)
 }
@@ -136,6 +137,9 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 // End implements [window.Ender]. It tells, at once, all scopes in which streams may hold something:
 // see [Scopes.Holds]. If one of them fails, the others are told all the same.
 func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+	if len(s.stores) == 1 {
+		return s.stores[0].End(ctx, stream, deny)
+	}
 	var (
 		mu   sync.Mutex
 		errs []error
