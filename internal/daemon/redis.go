@@ -27,7 +27,7 @@ import (
 type redisStore struct {
 	*redisclient.Stores
 	scopes []*redisScope // by their numbers; the first is that of the region
-	pings  bool          // http.unhealthy has store
+	pings  bool          // dropin.unhealthy has store
 }
 
 // redisScope is the store of one scope in Redis, with its client.
