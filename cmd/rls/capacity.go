@@ -10,6 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -148,7 +149,7 @@ func (c *capacityReview) write(w io.Writer, p page) {
 		{Title: "ALL AT A TENTH", Right: true},
 	}}
 	add := func(name, keys string, of capacity) {
-		t.Add(terminal.Text(name), terminal.Text(keys), terminal.Text(size(max(of.Memory, of.Redis))), terminal.Text(size(max(of.MemoryTenth, of.RedisTenth))))
+		t.Add(terminal.Text(name), terminal.Text(keys), terminal.Text(words.Bytes(max(of.Memory, of.Redis))), terminal.Text(words.Bytes(max(of.MemoryTenth, of.RedisTenth))))
 	}
 	for i := range c.Rules {
 		r := &c.Rules[i]

@@ -87,15 +87,15 @@ rules without on_store_error: local (store.on_error)
 
 domain edge: 4 rules
   path.-v1--  path=/v1/*  (FILE:3)
-    2 per 1s, exact, up to 36 bytes a key
-    120 per 1m, exact, up to 1202 bytes a key
+    2 per 1s, exact, up to 36 B a key
+    120 per 1m, exact, up to 1.2 kB a key
       POINTLESS: 2 per 1s never lets more than 120 through in 1m
   path.-v1-a-  path=/v1/a*  (FILE:6)
     UNREACHABLE: path=/v1/* comes before path=/v1/a* and matches all of its values
-    1000000 per 1h, times rounded up to 360ms, up to 90 kB a key
+    1000000 per 1h, times rounded up to 360ms, up to 90.1 kB a key
       lease up to 10000 for 50ms, where a key is asked for often
   api_key  api_key  (FILE:9)
-    others: 5 per 1m, exact, up to 63 bytes a key
+    others: 5 per 1m, exact, up to 63 B a key
       only observed for 100 % of the subjects
     pro: unlimited
       only observed for 100 % of the subjects

@@ -15,7 +15,7 @@ import (
 // completeTimeout bounds how long a shell waits for names of the running service.
 const completeTimeout = 500 * time.Millisecond
 
-// A namer returns names that begin with a text, from one instance.
+// A namer returns names that begin with a text, from the first instance.
 type namer func(ctx context.Context, c *caller, from instance, begin string) []string
 
 // completion asks the service for names. If it cannot, there are none.
@@ -30,16 +30,9 @@ func completion(c *cli, ports *adminPorts, names namer) func(*cobra.Command, []s
 		ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 		defer cancel()
 		var found []string
-		have := make(map[string]bool)
-		for _, a := range askAll(ctx, caller.instances, func(ctx context.Context, from instance) (*[]string, error) {
-			all := names(ctx, caller, from, begin)
-			return &all, nil
-		}) {
-			for _, name := range *a.value {
-				if !have[name] && strings.HasPrefix(name, begin) && harmless(name) {
-					have[name] = true
-					found = append(found, name)
-				}
+		for _, name := range names(ctx, caller, caller.instances[0], begin) {
+			if strings.HasPrefix(name, begin) && harmless(name) {
+				found = append(found, name)
 			}
 		}
 		return found, cobra.ShellCompDirectiveNoFileComp
@@ -70,22 +63,15 @@ func ruleNames(ctx context.Context, c *caller, from instance, begin string) (nam
 	return names
 }
 
-// subjectNames returns the subjects that were denied or near a limit in the last hour.
+// subjectNames returns the subjects that were denied most in the last hour.
 func subjectNames(ctx context.Context, c *caller, from instance, _ string) (names []string) {
-	for _, order := range []string{"denied", "near"} {
-		var out insight.Top
-		if c.call(ctx, from, http.MethodGet, "/v1/top?by=subject&minutes=60&limit=100&order="+order, nil, &out) == nil {
-			for _, e := range out.Entries {
-				if e.Digest == "" && e.Address == "" { // otherwise the name is that of a key or an address
-					names = append(names, e.Name)
-				}
-			}
-		}
+	var out insight.Top
+	if c.call(ctx, from, http.MethodGet, "/v1/top?by=subject&minutes=60&limit=100&order=denied", nil, &out) != nil {
+		return nil
 	}
-	var last insight.Denials
-	if c.call(ctx, from, http.MethodGet, "/v1/denials?limit=100", nil, &last) == nil {
-		for i := range last.Denials {
-			names = append(names, last.Denials[i].Subject)
+	for _, e := range out.Entries {
+		if e.Digest == "" && e.Address == "" { // otherwise the name is that of a key or an address
+			names = append(names, e.Name)
 		}
 	}
 	return names

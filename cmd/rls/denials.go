@@ -149,7 +149,7 @@ func (d *denialsCmd) write(all []answer[insight.Denials], p page) {
 	}
 	for _, a := range answered(all) {
 		if sampled(a.value) {
-			p.line(os.Stderr, p.paint.Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.from.name, a.value.Sampled)))
+			fmt.Fprintln(os.Stderr, p.paint.Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.from.name, a.value.Sampled)))
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -230,161 +229,31 @@ func (d *diffCmd) write(r *rulesdiff.Report) error {
 	case d.Markdown:
 		return r.WriteMarkdown(&stdout)
 	default:
-		var b strings.Builder
-		diffText{&b, coloursOf(os.Stdout)}.write(r)
-		_, err := io.WriteString(&stdout, b.String())
-		return err
+		for _, l := range r.Lines() {
+			line := strings.Repeat(terminal.Gap, l.Depth) + safetext.Text(l.Text)
+			if l.Title {
+				line = "\n" + coloursOf(os.Stdout).Bold(line)
+			}
+			if l.Verdict != "" {
+				line += ": " + paintVerdict(l.Verdict)
+			}
+			fmt.Fprintln(&stdout, line)
+		}
+		return nil
 	}
 }
 
-// A diffText writes a report as text.
-type diffText struct {
-	w     io.Writer
-	paint terminal.Colours
-}
-
-// maxDiffLines bounds the lines of each part of the text.
-const maxDiffLines = 100
-
-func (t diffText) linef(indent int, format string, args ...any) {
-	fmt.Fprintln(t.w, strings.Repeat("  ", indent)+fmt.Sprintf(format, args...))
-}
-
-// verdict returns a verdict in its colour.
-func (t diffText) verdict(v rulesdiff.Verdict) string {
+// paintVerdict returns a verdict in its colour.
+func paintVerdict(v rulesdiff.Verdict) string {
+	paint := coloursOf(os.Stdout)
 	switch v {
 	case rulesdiff.Looser:
-		return t.paint.Green(v.String())
+		return paint.Green(v.String())
 	case rulesdiff.Stricter:
-		return t.paint.Red(v.String())
+		return paint.Red(v.String())
 	case rulesdiff.Both:
-		return t.paint.Yellow(v.String())
+		return paint.Yellow(v.String())
 	default:
 		return v.String()
-	}
-}
-
-func (t diffText) write(r *rulesdiff.Report) {
-	title := r.Title()
-	if r.Changed {
-		title = t.verdict(r.Verdict)
-	}
-	t.linef(0, "%s → %s: %s", safetext.Text(r.Old.Path), safetext.Text(r.New.Path), title)
-	if r.Incomplete != "" {
-		t.linef(0, "%s %s", t.paint.Yellow("not complete:"), r.Incomplete)
-	}
-	for i := range r.Domains {
-		t.linef(0, "%s", safetext.Text(r.Domains[i].String()))
-	}
-	t.rules(r.Rules)
-	t.matches(r)
-	t.tiers(r)
-	if r.Live != nil {
-		t.live(r.Live)
-	}
-}
-
-func (t diffText) more(all, most int) {
-	if all > most {
-		t.linef(1, "and %d more, which --json has", all-most)
-	}
-}
-
-func (t diffText) rules(all []rulesdiff.RuleChange) {
-	for i := range all {
-		c := &all[i]
-		if i == maxDiffLines {
-			break
-		}
-		place := cmp.Or(c.NewPlace, c.OldPlace)
-		if place != "" {
-			place = "  (" + safetext.Text(place) + ")"
-		}
-		fmt.Fprintln(t.w)
-		t.linef(0, "%s %s  %s%s: %s", c.What, t.paint.Bold(safetext.Text(c.Name)), safetext.Text(c.Path), place, t.verdict(c.Verdict))
-		if c.Note != "" {
-			t.linef(1, "%s", c.Note)
-		}
-		t.changes(c.Changes, 0, c.What == "changed" && len(c.Changes) > 1)
-	}
-	t.more(len(all), maxDiffLines)
-}
-
-// changes writes changes, and the verdict of each if there are several.
-func (t diffText) changes(all []rulesdiff.Change, leftOut int, several bool) {
-	for i := range all {
-		c := &all[i]
-		text := safetext.Text(c.String())
-		if several {
-			text += ": " + t.verdict(c.Verdict)
-		}
-		t.linef(1, "%s", text)
-		if more := c.Consequences(); more != "" {
-			t.linef(2, "%s", safetext.Text(more))
-		}
-	}
-	if leftOut > 0 {
-		t.linef(1, "and %d more limits", leftOut)
-	}
-}
-
-func (t diffText) matches(r *rulesdiff.Report) {
-	n := 0
-	for i := range r.Matches {
-		m := &r.Matches[i]
-		if m.Told() {
-			continue
-		}
-		if n == 0 {
-			fmt.Fprintln(t.w)
-			t.linef(0, "%s", t.paint.Bold("descriptors that get another rule"))
-		}
-		if n++; n <= maxDiffLines {
-			t.linef(1, "%s: %s", safetext.Text(m.String()), t.verdict(m.Verdict))
-			t.linef(2, "for example %s", safetext.Text(m.Example))
-		}
-	}
-	t.more(n+r.MatchesLeftOut, min(n, maxDiffLines))
-}
-
-func (t diffText) tiers(r *rulesdiff.Report) {
-	if len(r.Tiers)+len(r.Subjects) > 0 {
-		fmt.Fprintln(t.w)
-		t.linef(0, "%s", t.paint.Bold("tiers and subjects"))
-	}
-	for i := range r.Tiers {
-		one := &r.Tiers[i]
-		t.linef(1, "%s: %s", safetext.Text(one.String()), t.verdict(one.Verdict))
-		t.changes(one.Changes, one.LeftOut, false)
-	}
-	for i := range r.Subjects {
-		one := &r.Subjects[i]
-		if i == maxDiffLines {
-			break
-		}
-		t.linef(1, "%s: %s", safetext.Text(one.String()), t.verdict(one.Verdict))
-		t.changes(one.Changes, one.LeftOut, false)
-	}
-	t.more(len(r.Subjects), maxDiffLines)
-}
-
-func (t diffText) live(l *rulesdiff.Live) {
-	fmt.Fprintln(t.w)
-	t.linef(0, "%s", t.paint.Bold("by what the service has counted"))
-	for _, p := range l.Problems {
-		t.linef(1, "%s %s", t.paint.Yellow("not complete:"), safetext.Text(p))
-	}
-	if len(l.Limits) == 0 {
-		t.linef(1, "no log has another limit")
-	}
-	for i := range l.Limits {
-		one := &l.Limits[i]
-		t.linef(1, "%s: %s → %s: %s", t.paint.Bold(safetext.Text(one.Rule)), safetext.Text(one.Old), safetext.Text(one.New), one.String())
-		for n := range one.Parties {
-			t.linef(2, "%s", safetext.Text(one.Parties[n].String()))
-		}
-		if one.LeftOut > 0 {
-			t.linef(2, "and %d more", one.LeftOut)
-		}
 	}
 }

@@ -102,7 +102,7 @@ func TestDiffFormats(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	_, out, _ = command(t, "", append(args, "--markdown")...)
-	for _, want := range []string{"### Rate limits: stricter\n", "| changed | <code>per-key</code>", "<details><summary>Descriptors that get another rule: 1</summary>"} {
+	for _, want := range []string{"### Rate limits: stricter\n", "\n**changed per-key  edge&#124;api&#95;key", "\n**descriptors that get another rule**\n\n- "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, out)
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 const (
@@ -231,7 +231,7 @@ func (s *stream) event(ctx context.Context, name, data string) error {
 		return fmt.Errorf("an event of the stream: %w", err)
 	}
 	if d.LeftOut > 0 {
-		s.say(ctx, fmt.Sprintf("%s: the stream has left out %s", s.from.name, counted(int(min(d.LeftOut, math.MaxInt)), "denial")))
+		s.say(ctx, fmt.Sprintf("%s: the stream has left out %s", s.from.name, words.Counted(d.LeftOut, "denial")))
 	}
 	s.last = d.ID
 	s.put(ctx, piece{denial: &d})

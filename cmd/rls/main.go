@@ -27,13 +27,6 @@ const (
 	exitPartial = 3 // the output is not complete: an instance or the store did not answer, or a part of a log was not read
 )
 
-// gone are the commands of earlier builds, and what to type instead.
-var gone = map[string]string{
-	"ask":     "ask is explain --live now",
-	"inspect": "inspect is usage --raw now",
-	"tiers":   "tiers lookup is usage now, tiers invalidate is usage --refresh, and tiers schema is the file deploy/postgres/schema.sql",
-}
-
 func main() {
 	os.Args = commandLine(os.Args)
 	os.Exit(run(root(), os.Args[1:]))
@@ -60,11 +53,6 @@ func run(root *cobra.Command, args []string) int {
 	if err == nil {
 		return 0
 	}
-	for name, now := range gone {
-		if strings.HasPrefix(err.Error(), fmt.Sprintf("unknown command %q for \"rls\"", name)) {
-			err = errors.New(now)
-		}
-	}
 	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).Red("rls:"), err)
 	// Errors that are not a failure come from cobra, which checks the command line first.
 	begun := new(failure)
@@ -73,9 +61,6 @@ func run(root *cobra.Command, args []string) int {
 	}
 	if errors.As(err, begun) && !errors.As(err, new(usageError)) {
 		return exitFailure
-	}
-	if cmd.Name() == "help" {
-		cmd = root // name the help that lists the commands
 	}
 	fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	return exitUsage
@@ -124,7 +109,6 @@ func root() *cobra.Command {
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("configure.md"))
 	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf(), manOf())
-	root.SetHelpCommand(helpOf(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.HasSubCommands() {
@@ -149,34 +133,4 @@ func begin(do func(args []string) error) func(*cobra.Command, []string) error {
 // leaf returns a command without arguments.
 func leaf(use, short string, do func() error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: begin(func([]string) error { return do() })}
-}
-
-// helpOf returns a help command that fails for an unknown command, which cobra's does not.
-func helpOf(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Print the help of a command.",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			if cmd, _, err := root.Find(args); err == nil {
-				for _, c := range cmd.Commands() {
-					if c.IsAvailableCommand() {
-						names = append(names, c.Name())
-					}
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: begin(func(args []string) error {
-			cmd, rest, err := root.Find(args)
-			if err != nil {
-				return usageError{err}
-			}
-			if len(rest) > 0 {
-				return usage("unknown command %q for %q", rest[0], cmd.CommandPath())
-			}
-			cmd.InitDefaultHelpFlag()
-			return cmd.Help()
-		}),
-	}
 }

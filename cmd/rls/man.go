@@ -11,6 +11,9 @@ import (
 	"github.com/slidegate/slidegate/internal/docs"
 )
 
+// manColumns is the width of the flags on the page.
+const manColumns = 78
+
 // manOf returns the command that packagers call. It is hidden: for readers there are --help and
 // the finished page.
 func manOf() *cobra.Command {
@@ -33,19 +36,19 @@ func writeMan(w io.Writer, root *cobra.Command, b build) error {
 	m.linef(".SH DESCRIPTION")
 	about, _, _ := strings.Cut(root.Long, adminHelp)
 	m.text(about)
-	m.flags("OPTIONS", root.PersistentFlags())
+	m.linef(".SH OPTIONS\nAll commands take")
+	m.flags(root.PersistentFlags())
 	m.linef(".SH COMMANDS")
 	m.commands(root)
 	m.linef(".SH ADMIN FLAGS")
 	m.text(adminHelp)
 	if usage, _, err := root.Find([]string{"usage"}); err == nil {
-		m.flags("", flagsOf(usage.Flags(), true))
+		m.flags(flagsOf(usage.Flags(), true))
 	}
 	m.linef(".SH ENVIRONMENT\nEvery setting is a variable too: the setting\n.B rules.path\nis\n.BR SLIDEGATE_RULES_PATH .")
 	m.linef("If\n.B NO_COLOR\nis set,\n.B rls\nwrites no colours.")
 	m.linef(".SH EXIT STATUS")
 	m.text(exitHelp)
-	m.linef(".SH FILES\n.TP\n.I /etc/slidegate/slidegate.yaml\nThe settings of the service, if a package installed it.")
 	m.linef(".SH SEE ALSO\n%s", docs.URL(b.Version, "start.md"))
 	return m.err
 }
@@ -97,29 +100,22 @@ func (m *manPage) commands(parent *cobra.Command) {
 			text = cmd.Short
 		}
 		m.text(text)
-		m.flags("", flagsOf(cmd.NonInheritedFlags(), false))
+		m.flags(flagsOf(cmd.NonInheritedFlags(), false))
 		if flagsOf(cmd.Flags(), true).HasFlags() {
 			m.linef(".PP\nIt takes the admin flags, below.")
 		}
 	}
 }
 
-// flags writes a list of flags, below a heading if there is one.
-func (m *manPage) flags(heading string, flags *pflag.FlagSet) {
-	if heading != "" {
-		m.linef(".SH %s", heading)
+// flags writes flags as the help does.
+func (m *manPage) flags(flags *pflag.FlagSet) {
+	if flags.HasAvailableFlags() {
+		m.linef(".PP\n.nf")
+		for line := range strings.Lines(flags.FlagUsagesWrapped(manColumns)) {
+			m.linef("%s", roff(strings.TrimRight(line, "\n")))
+		}
+		m.linef(".fi")
 	}
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
-		}
-		name, usage := pflag.UnquoteUsage(f)
-		m.linef(".TP\n\\fB%s\\fR \\fI%s\\fR\n%s", roff("--"+f.Name), roff(name), roff(usage))
-		// The default of --config is what this environment says.
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.Name != "config" {
-			m.linef("(default %s)", roff(f.DefValue))
-		}
-	})
 }
 
 // roff escapes text. A point or an apostrophe at the beginning of a line would be a command.

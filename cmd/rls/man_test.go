@@ -28,7 +28,7 @@ func TestManPage(t *testing.T) {
 				t.Errorf("the page has no %q", title)
 			}
 			cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-				if want := `\fB` + roff("--"+f.Name) + `\fR`; f.Name != "help" && !f.Hidden && !strings.Contains(page, want) {
+				if want := roff("--" + f.Name); f.Name != "help" && !f.Hidden && !strings.Contains(page, want) {
 					t.Errorf("the page has no %q of %s", want, cmd.CommandPath())
 				}
 			})

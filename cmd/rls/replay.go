@@ -308,7 +308,7 @@ func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*d
 		}
 	}
 	if len(r.Envoy) == 0 {
-		return nil, r.needEnvoy()
+		return nil, usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends, or a mapping file with --map FILE")
 	}
 	c, err := envoyfile.Read(r.Envoy...)
 	if err != nil {
@@ -320,22 +320,6 @@ func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*d
 	}
 	logs.Written = c.Logs
 	return d, nil
-}
-
-// needEnvoy returns the error of a command line without --envoy and --map. It recognises a log of
-// Envoy, for which only --envoy is advised.
-func (r *replayCmd) needEnvoy() error {
-	first := r.Logs[0]
-	if first != "-" {
-		if reader, err := accesslog.Open(accesslog.Options{Paths: r.Logs[:1], Format: r.Format}); err == nil {
-			format := reader.Format(0)
-			_ = reader.Close()
-			if format == "json" {
-				return usage("%s is a log of Envoy (json): name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends", first)
-			}
-		}
-	}
-	return usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends, or a mapping file with --map FILE")
 }
 
 // storeOf returns the bounds of the logs, which a replay keeps in memory also if the service has

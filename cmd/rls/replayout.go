@@ -1,39 +1,33 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
-// An output is a file that a flag names. What it had before is there until the first byte is
-// written, so a replay that fails at its start does not cost the report of the last one. A nil
-// output is that of a flag that is not given.
+// An output is a file that a flag names. A regular file gets its content when it is complete, so a
+// replay that fails does not cost the report of the last one. A nil output is that of a flag that is
+// not given.
 type output struct {
-	file           *os.File
-	isNew, begun   bool
-	regular, ended bool
+	*os.File
+	path string // to which a complete file is renamed; empty: it is no regular file
 }
 
 // outputs creates the files of --decisions and --html.
 func (r *replayCmd) outputs(c *cli, l loaded) (decisions, page *output, err error) {
 	inputs := slices.Concat(r.Logs, r.Envoy, []string{c.Config, r.Map, r.Rules, r.Tiers, r.Against, r.AgainstTiers, l.Rules.Path, l.Tiers.Path})
+	if r.Decisions != "" && filepath.Clean(r.Decisions) == filepath.Clean(r.HTML) && isRegular(r.HTML) {
+		return nil, nil, usage("--html and --decisions name the same file")
+	}
 	if decisions, err = createOutput("--decisions", r.Decisions, inputs); err != nil {
 		return nil, nil, err
 	}
 	if page, err = createOutput("--html", r.HTML, inputs); err != nil {
 		decisions.drop()
-		return nil, nil, err
 	}
-	if decisions != nil && page != nil && page.regular && sameFile(r.Decisions, r.HTML) {
-		decisions.drop()
-		page.drop()
-		return nil, nil, usage("--html and --decisions name the same file")
-	}
-	return decisions, page, nil
+	return decisions, page, err
 }
 
 // createOutput creates the file that a flag names, unless the command reads it. It returns nil
@@ -46,21 +40,34 @@ func createOutput(flag, path string, inputs []string) (*output, error) {
 		return nil, usage("%s: name a file; standard output has the report", flag)
 	}
 	for _, in := range inputs {
-		if in != "" && (isRegular(path) && sameFile(path, in) || isOf(path, in)) {
+		if in != "" && isRegular(path) && (sameFile(path, in) || isBelow(path, in)) {
 			return nil, usage("%s: %s is one of the files that are read, and would be overwritten", flag, path)
 		}
 	}
-	_, before := os.Lstat(path)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666) //nolint:gosec // the umask decides, as for every program's output
-	if err != nil {
+	out := &output{path: path}
+	name := path + ".part"
+	if !isRegular(path) {
+		out.path, name = "", path
+	}
+	var err error
+	if out.File, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666); err != nil { //nolint:gosec // the umask decides, as for every program's output
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	return &output{file: f, isNew: errors.Is(before, os.ErrNotExist), regular: isRegular(path)}, nil
+	return out, nil
 }
 
+// isRegular reports whether a path is that of a regular file, or of none.
 func isRegular(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+	return err != nil || info.Mode().IsRegular()
+}
+
+// isBelow reports whether a file exists in a directory or below it.
+func isBelow(path, dir string) bool {
+	file, err := os.Stat(path)
+	root, err2 := os.Stat(dir)
+	below, err3 := filepath.Rel(dir, path)
+	return err == nil && err2 == nil && err3 == nil && !file.IsDir() && root.IsDir() && filepath.IsLocal(below)
 }
 
 // sameFile reports whether two paths lead to one file. A path can be - for standard input.
@@ -76,68 +83,17 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// isOf reports whether a file is one of those that are read if a directory is named: of rules also
-// those in the directories below it.
-func isOf(path, dir string) bool {
-	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() {
-		return false
-	}
-	above, err := filepath.EvalSymlinks(filepath.Dir(path))
-	if err == nil {
-		above, err = filepath.Abs(above)
-	}
-	if err != nil {
-		return false
-	}
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".json": // of Envoy
-		return sameFile(above, dir)
-	case ".yaml", ".yml":
-		for !sameFile(above, dir) {
-			if above == filepath.Dir(above) {
-				return false
-			}
-			above = filepath.Dir(above)
-		}
-		return true
-	}
-	return false
-}
-
-// Write implements [io.Writer].
-func (o *output) Write(b []byte) (int, error) {
-	if err := o.begin(); err != nil {
-		return 0, err
-	}
-	return o.file.Write(b)
-}
-
-// begin removes the former content of the file before the first byte is written.
-func (o *output) begin() error {
-	if o.begun {
-		return nil
-	}
-	o.begun = true
-	if o.regular {
-		return o.file.Truncate(0)
-	}
-	return nil
-}
-
 // close closes a file that is complete.
 func (o *output) close() error {
-	o.ended = true
-	return errors.Join(o.begin(), o.file.Close())
+	if err := o.Close(); err != nil || o.path == "" {
+		return err
+	}
+	return os.Rename(o.Name(), o.path)
 }
 
-// drop closes a file that may not be complete. It removes a new file to which nothing was written.
+// drop removes a file that is not complete. After close it does nothing.
 func (o *output) drop() {
-	if o == nil || o.ended {
-		return
-	}
-	_ = o.file.Close() // another error is reported
-	if o.isNew && !o.begun {
-		_ = os.Remove(o.file.Name())
+	if o != nil && o.Close() == nil && o.path != "" {
+		_ = os.Remove(o.Name()) // another error is reported
 	}
 }

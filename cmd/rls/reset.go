@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 type resetCmd struct {
@@ -34,8 +35,7 @@ func reset(c *cli) *cobra.Command {
 		Short: "Let a subject, an address or a key begin anew: remove what it has used of its limits.",
 		Long: "Let a subject, an address or a key begin anew: remove what it has used of its limits.\n\n" +
 			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
-			"With the store memory, each instance counts for itself: name all of them in --admin. With Redis, one instance removes the logs for all instances that share it. " +
-			"A limit that counts in a region has a log in each region: name an instance of each of them. The logs of further scopes are removed for all regions that share those.",
+			"It resets in all instances of --admin. With the store memory, name all instances there. With Redis, one instance removes the logs of its store and of the further scopes: name an instance of each region.",
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),
 	}
 	r.party.flags(cmd)
@@ -62,13 +62,7 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	// The usage says who shares a store, and what the reset will remove.
-	usage := func(ctx context.Context, to instance) (*insight.Usage, error) { return caller.usage(ctx, to, q) }
-	before := askAll(context.Background(), caller.instances, usage)
-	if len(answered(before)) == 0 {
-		return failed(before)
-	}
-	if ok, err := r.confirmed(q, shared(append([]answer[insight.Usage](nil), before...))); err != nil || !ok {
+	if ok, err := r.confirmed(caller, q); err != nil || !ok {
 		return err
 	}
 	body, err := json.Marshal(insight.ResetRequest{
@@ -77,19 +71,25 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	if err != nil {
 		return err
 	}
-	all := resetAll(before, usage, func(to instance) (*insight.Reset, error) {
+	// One after another: of instances that share a store, the first one removes the logs.
+	all := make([]answer[insight.Reset], len(caller.instances))
+	for i, to := range caller.instances {
 		out := new(insight.Reset)
-		return out, caller.call(context.Background(), to, http.MethodPost, "/v1/reset", body, out)
-	})
+		all[i] = answer[insight.Reset]{to, out, caller.call(context.Background(), to, http.MethodPost, "/v1/reset", body, out)}
+	}
 	if r.JSON {
 		if err := printJSON(len(caller.instances) == 1, all); err != nil {
 			return err
 		}
 	} else {
-		for _, a := range answered(all) {
-			ownMemory := slices.ContainsFunc(answered(before), func(b answer[insight.Usage]) bool { return b.from == a.from && b.value.Source != sourceRedis })
-			named := len(answered(all)) > 1 || ownMemory && len(caller.instances) > 1
-			writeReset(&stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), named, a.from.name})
+		done := answered(all)
+		if removed := slices.DeleteFunc(slices.Clone(done), func(a answer[insight.Reset]) bool { return a.value.Logs == 0 }); len(removed) > 0 {
+			done = removed
+		} else if len(done) > 1 {
+			done = done[:1]
+		}
+		for _, a := range done {
+			writeReset(&stdout, a.value, page{widthOf(os.Stdout), coloursOf(os.Stdout), len(done) > 1, a.from.name})
 		}
 	}
 	for _, a := range answered(all) {
@@ -100,56 +100,16 @@ func (r *resetCmd) Run(c *cli, args []string) error {
 	return failed(all)
 }
 
-// resetAll resets in each instance that counts in its own memory, and in the first one that
-// answers of those that share a store. A later one that still has the use of before has another
-// store, such as that of another region. An instance whose usage is not known is an error.
-func resetAll(before []answer[insight.Usage], usage func(context.Context, instance) (*insight.Usage, error), do func(instance) (*insight.Reset, error)) (all []answer[insight.Reset]) {
-	var sharedDone bool
-	var sharedFailed []answer[insight.Reset]
-	for _, b := range before {
-		switch {
-		case b.err != nil:
-			all = append(all, answer[insight.Reset]{from: b.from, err: b.err})
-		case b.value.Source != sourceRedis:
-			value, err := do(b.from)
-			all = append(all, answer[insight.Reset]{b.from, value, err})
-		case !sharedDone:
-			value, err := do(b.from)
-			one := answer[insight.Reset]{b.from, value, err}
-			if sharedDone = err == nil; !sharedDone {
-				sharedFailed = append(sharedFailed, one)
-				continue
-			}
-			all = append(all, one)
-		default:
-			now, err := usage(context.Background(), b.from)
-			if err != nil {
-				all = append(all, answer[insight.Reset]{from: b.from, err: err})
-			} else if stillUsed(b.value, now) {
-				value, err := do(b.from)
-				all = append(all, answer[insight.Reset]{b.from, value, err})
-			}
-		}
-	}
-	if !sharedDone {
-		all = append(all, sharedFailed...)
-	}
-	return all
-}
-
-// stillUsed reports whether a log has at least the use that it had before a reset.
-func stillUsed(before, now *insight.Usage) bool {
-	return slices.ContainsFunc(before.Limits, func(was insight.LimitUsage) bool {
-		return was.Used > 0 && slices.ContainsFunc(now.Limits, func(is insight.LimitUsage) bool {
-			return is.Log == was.Log && is.Policy == was.Policy && is.Window == was.Window && is.Used >= was.Used
-		})
-	})
-}
-
-// confirmed asks the operator on a terminal. Elsewhere it says yes.
-func (r *resetCmd) confirmed(q insight.Query, before []answer[insight.Usage]) (bool, error) {
+// confirmed shows the operator on a terminal what is used, and asks. Elsewhere it says yes.
+func (r *resetCmd) confirmed(caller *caller, q insight.Query) (bool, error) {
 	if r.Yes || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return true, nil
+	}
+	before := shared(askAll(context.Background(), caller.instances, func(ctx context.Context, to instance) (*insight.Usage, error) {
+		return caller.usage(ctx, to, q)
+	}))
+	if len(answered(before)) == 0 {
+		return false, failed(before)
 	}
 	for _, a := range answered(before) {
 		writeUsage(os.Stderr, &shownUsage{Usage: a.value}, page{widthOf(os.Stderr), coloursOf(os.Stderr), len(before) > 1, a.from.name})
@@ -180,7 +140,7 @@ func writeReset(w io.Writer, r *insight.Reset, p page) {
 	if r.Logs == 0 {
 		fmt.Fprintf(w, "%s had used nothing%s, so nothing was removed.\n", nameOf(r.Query), where)
 	} else {
-		fmt.Fprintf(w, "%s %s of %s%s.\n", p.paint.Green("Removed"), counted(r.Logs, "log"), p.paint.Bold(nameOf(r.Query)), where)
+		fmt.Fprintf(w, "%s %s of %s%s.\n", p.paint.Green("Removed"), words.Counted(uint64(r.Logs), "log"), p.paint.Bold(nameOf(r.Query)), where)
 	}
 	if len(r.Removed) == 0 {
 		return
@@ -201,6 +161,6 @@ func writeReset(w io.Writer, r *insight.Reset, p page) {
 	}
 	t.Write(w)
 	if n := r.Logs - len(r.Removed); n > 0 {
-		fmt.Fprintf(w, "and %s more\n", counted(n, "log"))
+		fmt.Fprintf(w, "and %s more\n", words.Counted(uint64(n), "log"))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -186,50 +187,27 @@ Send Envoy's question 101 times within a minute (the tier of the key allows 100)
   for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' %s/json -d \
     '{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}'; done; echo
 `, app)
-		if line := envoyLine(s, r, app); line != "" {
+		rls := ""
+		for _, address := range slices.Backward(r.GRPC) {
+			if at, ok := local(address); ok {
+				rls = at
+			}
+		}
+		if rls != "" && !s.GRPC.TLS.On() {
 			fmt.Fprintf(w, `
 Put Envoy in front: run this in a second terminal in the clone. It installs Envoy if needed, and uses the
 HTTP port of this service as the application:
 
-  %s
+  make envoy-run RLS=%s APP=%s
 
 After a minute the key has its quota again. Now send requests through Envoy:
 
   for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' -H 'x-api-key: demo-free' localhost:10000/healthcheck; done; echo
-`, line)
+`, rls, app)
 		}
 		fmt.Fprintf(w, "\nRead on in %s\n", docsPage("start.md"))
 	}
 	fmt.Fprintln(w)
-}
-
-// The addresses of rls and of the application that make envoy-run uses by default.
-const (
-	makeRLS = "127.0.0.1:8081"
-	makeApp = "127.0.0.1:8080"
-)
-
-// envoyLine returns the command that puts Envoy in front of the service. It is empty if
-// envoy/ratelimit.yaml cannot reach the service: with TLS, and on unix sockets.
-func envoyLine(s settings.Settings, r daemon.Running, app string) string {
-	if s.GRPC.TLS.On() {
-		return ""
-	}
-	for _, address := range r.GRPC {
-		rls, ok := local(address)
-		if !ok {
-			continue
-		}
-		line := "make envoy-run"
-		if rls != makeRLS {
-			line += " RLS=" + rls
-		}
-		if app != makeApp {
-			line += " APP=" + app
-		}
-		return line
-	}
-	return ""
 }
 
 // local returns the address that reaches a TCP listener from this machine, and false for

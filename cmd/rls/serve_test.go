@@ -27,7 +27,7 @@ func TestWelcome(t *testing.T) {
 		want    []string
 		without []string
 	}{
-		{"default", func(*settings.Settings, *daemon.Running) {}, []string{"\n  make envoy-run\n", " 127.0.0.1:8080/json "}, []string{"warning"}},
+		{"default", func(*settings.Settings, *daemon.Running) {}, []string{"\n  make envoy-run RLS=127.0.0.1:8081 APP=127.0.0.1:8080\n", " 127.0.0.1:8080/json "}, []string{"warning"}},
 		{"other ports", func(_ *settings.Settings, r *daemon.Running) {
 			r.GRPC, r.HTTP = []string{"unix:///s", "10.0.0.1:9091"}, "[::1]:9090"
 		}, []string{"\n  make envoy-run RLS=10.0.0.1:9091 APP=[::1]:9090\n", " [::1]:9090/json "}, nil},

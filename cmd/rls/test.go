@@ -27,6 +27,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/internal/ruletest"
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
@@ -173,7 +174,11 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 			return errors.New("interrupted")
 		}
 		if redisstore.ClassOf(err) != "" {
-			return redisProblem(err)
+			rights := ""
+			if redisstore.ClassOf(err) == redisstore.ClassPermission {
+				rights = "; the user needs these rights, for the keys rls-test:*: " + docsPage("operate.md#settings-of-redis-that-matter")
+			}
+			return fmt.Errorf("--redis: %w%s", err, rights)
 		}
 		if err != nil {
 			unread := ruletest.Result{File: name, Name: name}
@@ -185,7 +190,7 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 		report.Add(results, covered, notRun)
 	}
 	if len(report.Results) == 0 {
-		return usage("--run: none of the %s has a name that matches %q", counted(report.NotRun, "test"), t.Only)
+		return usage("--run: none of the %s has a name that matches %q", words.Counted(uint64(report.NotRun), "test"), t.Only)
 	}
 	return t.tell(&report)
 }
@@ -214,22 +219,6 @@ func (t *testCmd) tell(report *ruletest.Report) (err error) {
 		return fmt.Errorf("--require-coverage: no test reaches\n%s", strings.Join(untested, "\n"))
 	}
 	return nil
-}
-
-// redisProblem names --redis in an error of its Redis, and says what to do.
-func redisProblem(err error) error {
-	advice := ""
-	switch class := redisstore.ClassOf(err); {
-	case class == redisstore.ClassMoved, strings.Contains(err.Error(), "CROSSSLOT"):
-		advice = "; this Redis is a node of a cluster: write redis-cluster://host:port"
-	case class == redisstore.ClassConnect:
-		advice = "; check the address, and that Redis runs there"
-	case class == redisstore.ClassAuth:
-		advice = "; write the user and the password into the URL: redis://user:password@host:port"
-	case class == redisstore.ClassPermission:
-		advice = "; the user needs these rights, for the keys rls-test:*: " + docsPage("operate.md#settings-of-redis-that-matter")
-	}
-	return fmt.Errorf("--redis: %w%s", err, advice)
 }
 
 // names returns the files of tests.

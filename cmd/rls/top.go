@@ -15,6 +15,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 type topCmd struct {
@@ -139,7 +140,7 @@ var topWhat = map[string]string{"denied": "was denied", "near": "was near a limi
 
 // writeTop writes a list as a table.
 func writeTop(w io.Writer, sum *insight.Top, t *topCmd, p page) {
-	ago := counted(t.Minutes, "minute")
+	ago := words.Counted(uint64(t.Minutes), "minute")
 	if t.Minutes == 1 {
 		ago = "minute"
 	}
@@ -160,7 +161,7 @@ func writeTop(w io.Writer, sum *insight.Top, t *topCmd, p page) {
 	for i, e := range sum.Entries {
 		row := []terminal.Cell{terminal.Text(strconv.Itoa(i + 1)), terminal.Text(cmp.Or(e.Name, "-")), terminal.Text(fmt.Sprint(e.Count)), {Draw: terminal.Bar(float64(e.Count) / float64(most))}}
 		if t.Order == "near" {
-			row = append(row, terminal.Text(fmt.Sprintf("%.0f%%", e.Peak*100)))
+			row = append(row, terminal.Text(words.Percent(e.Peak)))
 		}
 		out.Add(row...)
 	}

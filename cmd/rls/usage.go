@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +24,7 @@ import (
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 // party has the flags that name the party of a usage or a reset.
@@ -374,34 +372,34 @@ func writeUsage(w io.Writer, shown *shownUsage, p page) {
 		head = append(head, p.paint.Red("disabled"))
 	}
 	head = append(head, countedIn(u, p))
-	p.line(w, strings.Join(head, " · "))
+	fmt.Fprintln(w, strings.Join(head, " · "))
 	if text := tiersText(shown.Tiers); text != "" {
-		p.line(w, terminal.Gap+text)
+		fmt.Fprintln(w, terminal.Gap+text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
-		p.line(w, fmt.Sprintf("%s%s=%s", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name])))
+		fmt.Fprintln(w, fmt.Sprintf("%s%s=%s", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name])))
 	}
 	if u.Problem != "" {
-		p.line(w, p.paint.Yellow("not complete: "+safetext.Text(u.Problem)))
+		fmt.Fprintln(w, p.paint.Yellow("not complete: "+safetext.Text(u.Problem)))
 	}
 	for _, note := range u.Notes {
-		p.line(w, p.paint.Yellow("note: "+safetext.Text(note)))
+		fmt.Fprintln(w, p.paint.Yellow("note: "+safetext.Text(note)))
 	}
 	if len(u.Limits) == 0 {
-		p.line(w, "No limit applies.")
+		fmt.Fprintln(w, "No limit applies.")
 		return
 	}
 	fmt.Fprintln(w)
 	usageTable(u, p).Write(w)
 	fmt.Fprintln(w)
-	p.line(w, conclusion(u, p.paint))
+	fmt.Fprintln(w, conclusion(u, p.paint))
 }
 
 // countedIn says where the numbers are from.
 func countedIn(u *insight.Usage, p page) string {
 	switch {
 	case u.Source == "local":
-		return away(u) + "; counted by " + p.from + " meanwhile"
+		return "a store is away; counted by " + p.from + " meanwhile"
 	case u.Source != sourceRedis:
 		return "counted by " + p.from
 	case p.several:
@@ -410,46 +408,6 @@ func countedIn(u *insight.Usage, p page) string {
 		return "counted in Redis"
 	}
 }
-
-// away says which store did not answer. The limits of the others are counted in Redis.
-func away(u *insight.Usage) string {
-	var scopes []string // without a log from the store; empty: that of the region
-	read, scoped := false, false
-	for i := range u.Limits {
-		l := &u.Limits[i]
-		switch {
-		case l.Unlimited || l.NoLog:
-		case l.Local:
-			scopes = append(scopes, l.Scope)
-		default:
-			read = true
-		}
-		scoped = scoped || l.Scope != ""
-	}
-	slices.Sort(scopes)
-	scopes = slices.Compact(scopes)
-	if len(scopes) == 0 || !read && !scoped {
-		return "the store is away"
-	}
-	for i, name := range scopes {
-		switch {
-		case name != "":
-			scopes[i] = "the store of the scope " + safetext.Text(name) + " is away"
-		case scoped:
-			scopes[i] = "the store of the region is away"
-		default:
-			scopes[i] = "a part of the store is away"
-		}
-	}
-	text := strings.Join(scopes, ", ")
-	if read {
-		text = "counted in Redis, but " + text
-	}
-	return text
-}
-
-// line writes a line, which may wrap.
-func (p page) line(w io.Writer, s string) { fmt.Fprintln(w, s) }
 
 // maxBuckets is the length of [insight.LimitUsage.History] at most.
 const maxBuckets = 60
@@ -467,41 +425,45 @@ func usageTable(u *insight.Usage, p page) *terminal.Table {
 	}}
 	for i := range u.Limits {
 		l := &u.Limits[i]
-		if l.Unlimited {
-			t.Add(terminal.Text(l.Rule), terminal.Text("unlimited"), terminal.Cell{}, terminal.Cell{}, terminal.Cell{}, terminal.Cell{}, terminal.Cell{}, terminal.Cell{})
-			t.Note(noteOf(l, u.Tier))
-			continue
-		}
-		history := terminal.Cell{}
-		if slices.Max(append(l.History, 0)) > 0 {
-			history.Draw = terminal.Spark(l.History)
-		}
-		if l.Sent || aside(l) { // what remains is not known
-			limit := l.Amount()
-			if l.Sent {
-				limit = l.Per()
+		row := make([]terminal.Cell, len(t.Columns))
+		row[0], row[1] = terminal.Text(l.Rule), terminal.Text(l.Amount())
+		switch known := !l.Sent && !aside(l); {
+		case l.Unlimited:
+			row[1] = terminal.Text("unlimited")
+		default:
+			row[2], row[4] = terminal.Text(fmt.Sprint(l.Used)), terminal.Text("-")
+			row[5], row[6] = terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty))
+			if slices.Max(append(l.History, 0)) > 0 {
+				row[7].Draw = terminal.Spark(l.History)
 			}
-			t.Add(terminal.Text(l.Rule), terminal.Text(limit), terminal.Text(fmt.Sprint(l.Used)), terminal.Cell{}, terminal.Text("-"), terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty)), history)
-			t.Note(noteOf(l, u.Tier))
-			continue
+			if l.Sent {
+				row[1] = terminal.Text(l.Per())
+			}
+			if known {
+				share, paint := usedOf(l, p.paint)
+				row[3] = terminal.Cell{Draw: terminal.Bar(share), Paint: paint}
+				row[4] = terminal.Cell{Text: fmt.Sprint(l.Remaining), Paint: paint}
+			}
 		}
-		paint := p.paint.Green
-		share := 1.0
-		if l.Limit > 0 {
-			share = float64(l.Used) / float64(l.Limit)
-		}
-		switch {
-		case l.Remaining == 0:
-			paint = p.paint.Red
-		case share >= 0.8:
-			paint = p.paint.Yellow
-		}
-		t.Add(terminal.Text(l.Rule), terminal.Text(l.Amount()),
-			terminal.Text(fmt.Sprint(l.Used)), terminal.Cell{Draw: terminal.Bar(share), Paint: paint}, terminal.Cell{Text: fmt.Sprint(l.Remaining), Paint: paint},
-			terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty)), history)
+		t.Add(row...)
 		t.Note(noteOf(l, u.Tier))
 	}
 	return t
+}
+
+// usedOf returns the share of a limit that is used, and its colour.
+func usedOf(l *insight.LimitUsage, paint terminal.Colours) (share float64, colour func(string) string) {
+	share = 1
+	if l.Limit > 0 {
+		share = float64(l.Used) / float64(l.Limit)
+	}
+	switch {
+	case l.Remaining == 0:
+		return share, paint.Red
+	case share >= 0.8:
+		return share, paint.Yellow
+	}
+	return share, paint.Green
 }
 
 // aside reports whether a choice of the rule decides because the store is away, and not the limit.
@@ -574,78 +536,19 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), spent(l), room(l)))
+		used := fmt.Sprintf("%d used of %s", l.Used, l.Amount())
+		if l.Local {
+			used = "the share of this instance is used up, of " + l.Amount()
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), used, l.Passes()))
 	}
 	return paint.Red("Used up, so requests are denied:") + "\n" + terminal.Gap + strings.Join(lines, "\n"+terminal.Gap)
 }
 
-// spent says what is used of a limit.
-func spent(l *insight.LimitUsage) string {
-	if l.Local {
-		return fmt.Sprintf("the share of this instance of %s is used up", l.Amount())
-	}
-	switch policy.ParsePolicy(l.Policy) {
-	case window.TokenBucket:
-		come := "come"
-		if l.Rate == 1 {
-			come = "comes"
-		}
-		per := policy.FormatWindow(seconds(l.Window))
-		return fmt.Sprintf("%d of %s used, %d %s back per %s", l.Used, counted(int(min(l.Limit, window.MaxHits)), "token"), l.Rate, come, per)
-	case window.InFlight:
-		return fmt.Sprintf("%d of %s", l.Used, l.Amount())
-	default:
-		return fmt.Sprintf("%d used of %s", l.Used, l.Amount())
-	}
-}
-
-// room says when a limit that is used up has room.
-func room(l *insight.LimitUsage) string {
-	if l.Limit == 0 {
-		return "A limit of 0 denies every request."
-	}
-	in := wait(l.NextFree)
-	switch policy.ParsePolicy(l.Policy) {
-	case window.InFlight:
-		return "The next place is free when a request ends, in " + in + " at the latest."
-	case window.TokenBucket:
-		return "The next token is free in " + in + "."
-	case window.Fixed:
-		return "The next window begins in " + in + "."
-	case window.Calendar:
-		return "The next period begins in " + in + "."
-	default:
-		return "The next hit is free in " + in + "."
-	}
-}
-
-// seconds returns a duration in whole microseconds. What is not a time is 0.
-func seconds(s float64) time.Duration {
-	if math.IsNaN(s) || s <= 0 || s > math.MaxInt64/1e9 {
-		return 0
-	}
-	return time.Duration(math.Round(s*1e6)) * time.Microsecond
-}
-
-// wait returns a time to wait for a person, rounded up. It is empty for none.
+// wait returns a number of seconds to wait for a table.
 func wait(s float64) string {
-	d := seconds(s)
-	up := func(unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }
-	switch {
-	case d <= 0:
+	if s <= 0 {
 		return "-"
-	case d < 10*time.Second:
-		return fmt.Sprintf("%gs", up(100*time.Millisecond).Seconds())
-	case d <= 2*time.Minute:
-		return fmt.Sprintf("%ds", int(up(time.Second).Seconds()))
-	case d < time.Hour:
-		d = up(time.Second)
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		d = up(time.Minute)
-		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-	default:
-		d = up(time.Hour)
-		return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 	}
+	return words.Seconds(s)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/ruletest"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -221,7 +222,7 @@ func summarize(w io.Writer, paint terminal.Colours, c *checked) {
 		return // there are only tests
 	}
 	for _, d := range c.Summary.Domains {
-		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.Bold(safetext.Text(d.Name)), counted(len(d.Rules), "rule"))
+		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.Bold(safetext.Text(d.Name)), words.Counted(uint64(len(d.Rules)), "rule"))
 		for i := range d.Rules {
 			summarizeRule(w, paint, &d.Rules[i])
 		}
@@ -232,13 +233,6 @@ func summarize(w io.Writer, paint terminal.Colours, c *checked) {
 	if t := c.Summary.TiersWithoutSubject; len(t) > 0 {
 		fmt.Fprintf(w, "\ntiers that no subject has: %s\n", safetext.Text(strings.Join(t, ", ")))
 	}
-}
-
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
@@ -282,7 +276,7 @@ func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
 			}
 		}
 		if t.Observe > 0 {
-			fmt.Fprintf(w, "      only observed for %g %% of the subjects\n", t.Observe*100)
+			fmt.Fprintf(w, "      only observed for %s of the subjects\n", words.Percent(t.Observe))
 		}
 	}
 	for _, note := range r.Notes {
@@ -308,18 +302,5 @@ func cost(l *policy.LimitReview) string {
 	default:
 		upTo = "" // a log has one size
 	}
-	return fmt.Sprintf("%s%s%s a key", precision, upTo, size(int64(l.Bytes)))
-}
-
-func size(bytes int64) string {
-	switch {
-	case bytes < 10_000:
-		return fmt.Sprintf("%d bytes", bytes)
-	case bytes < 10_000_000:
-		return fmt.Sprintf("%d kB", bytes/1000)
-	case bytes < 10_000_000_000:
-		return fmt.Sprintf("%d MB", bytes/1_000_000)
-	default:
-		return fmt.Sprintf("%d GB", bytes/1_000_000_000)
-	}
+	return fmt.Sprintf("%s%s%s a key", precision, upTo, words.Bytes(int64(l.Bytes)))
 }

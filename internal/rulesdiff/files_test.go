@@ -217,17 +217,12 @@ func TestMarkdownEscapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, own := range []string{"<code>", "</code>", "<br>", "<details>", "</details>", "<summary>", "</summary>", "**Not complete:**", "#### ", "### ", "&#"} {
+	for _, own := range []string{"\n**", "**:", "**\n", "### ", "&#"} {
 		text = strings.ReplaceAll(text, own, "")
 	}
 	for _, bad := range []string{"<", "`", "**", "[", "@", "#", "\\", "://"} {
 		if strings.Contains(text, bad) {
 			t.Errorf("%q is not escaped:\n%s", bad, text)
-		}
-	}
-	for _, line := range strings.Split(b.String(), "\n") {
-		if strings.HasPrefix(line, "|") && strings.Count(line, "|") != 6 {
-			t.Errorf("a row of the table has other columns: %s", line)
 		}
 	}
 }
