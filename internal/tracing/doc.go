@@ -1,7 +1,8 @@
 // Package tracing sends spans of decisions to a receiver of OTLP, over gRPC or HTTP.
 //
-// [Open] reads the standard variables of OpenTelemetry, and refuses wrong values. The libraries
-// would ignore them. It returns nil if traces are off, so nothing else runs then.
+// [Open] reads the standard variables of OpenTelemetry. It refuses wrong values that decide where
+// spans go, and those that the libraries would print although they may be secrets. It returns nil if
+// traces are off, so nothing else runs then.
 //
 // # Spans
 //

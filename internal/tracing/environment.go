@@ -2,16 +2,12 @@ package tracing
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -28,26 +24,15 @@ const (
 	disabledVariable    = "OTEL_SDK_DISABLED"
 	exporterVariable    = "OTEL_TRACES_EXPORTER"
 	propagatorsVariable = "OTEL_PROPAGATORS"
-	attributesVariable  = "OTEL_RESOURCE_ATTRIBUTES"
-	serviceVariable     = "OTEL_SERVICE_NAME"
 	samplerVariable     = "OTEL_TRACES_SAMPLER"
 	argumentVariable    = "OTEL_TRACES_SAMPLER_ARG"
-	queueVariable       = "OTEL_BSP_MAX_QUEUE_SIZE"
-	batchVariable       = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
 
 	otlpPrefix   = "OTEL_EXPORTER_OTLP_"
 	tracesPrefix = otlpPrefix + "TRACES_"
 )
 
-// The bounds of the queue of ended spans.
-const (
-	defaultQueue = 2048
-	maxQueue     = 100_000
-	defaultBatch = 512
-)
-
-// maxMillis bounds times in milliseconds: ten minutes catch a wrong unit.
-const maxMillis = 600_000
+// maxQueue bounds the spans that wait, and times in milliseconds.
+const maxQueue = 100_000
 
 // environment checks the variables of OpenTelemetry. An empty variable is not set.
 type environment struct {
@@ -68,34 +53,6 @@ func (e *environment) oneOf(name string, values ...string) {
 	if v := e.get(name); v != "" && !slices.Contains(values, v) {
 		e.refuse(name, "%s is not one of %s", quoted(v), strings.Join(values, ", "))
 	}
-}
-
-// truth refuses a value that is neither true nor false. It returns whether it is true.
-func (e *environment) truth(name string) bool {
-	switch v := e.get(name); {
-	case v == "" || strings.EqualFold(v, "false"):
-		return false
-	case strings.EqualFold(v, "true"):
-		return true
-	default:
-		e.refuse(name, "%s is neither true nor false", quoted(v))
-		return false
-	}
-}
-
-// number refuses a value that is not a whole number between 1 and most. It returns the number, or
-// def if there is none.
-func (e *environment) number(name string, def, most int) int {
-	v := e.get(name)
-	if v == "" {
-		return def
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 || n > most {
-		e.refuse(name, "%s is not a whole number between 1 and %d", quoted(v), most)
-		return def
-	}
-	return n
 }
 
 // otlp returns the value of a variable of OTLP and its name, the one for traces first.
@@ -128,25 +85,17 @@ func (e *environment) protocol() string {
 	return ProtocolHTTP
 }
 
-// check refuses the wrong values of all variables that the libraries read.
+// check refuses wrong values of which the libraries would make something else, or which they would
+// print although they may be secrets. What else is wrong, the libraries ignore and report.
 func (e *environment) check() {
 	eachOTLP("ENDPOINT", e.checkEndpoint)
 	eachOTLP("HEADERS", e.checkHeaders)
-	eachOTLP("TIMEOUT", func(name string) { e.number(name, 0, maxMillis) })
-	eachOTLP("COMPRESSION", func(name string) { e.oneOf(name, "gzip", "none") })
-	eachOTLP("INSECURE", func(name string) { e.truth(name) })
-	eachOTLP("CERTIFICATE", e.checkCertificates)
-	for _, prefix := range []string{otlpPrefix, tracesPrefix} {
-		e.checkPair(prefix+"CLIENT_CERTIFICATE", prefix+"CLIENT_KEY")
-	}
-	e.checkAttributes()
 	e.checkSampler()
-	for _, name := range []string{"OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT"} {
-		e.number(name, 0, maxMillis)
-	}
-	queue := e.number(queueVariable, defaultQueue, maxQueue)
-	if batch := e.number(batchVariable, min(defaultBatch, queue), maxQueue); batch > queue {
-		e.refuse(batchVariable, "%d is more than the queue holds, %d (%s)", batch, queue, queueVariable)
+	for _, name := range []string{"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT"} {
+		// The library panics if one is negative.
+		if n, err := strconv.Atoi(cmp.Or(e.get(name), "1")); err != nil || n < 1 || n > maxQueue {
+			e.refuse(name, "%s is not a whole number between 1 and %d", quoted(e.get(name)), maxQueue)
+		}
 	}
 }
 
@@ -185,49 +134,6 @@ func (e *environment) checkHeaders(name string) {
 		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
 			e.refuse(name, "entry %d has a value with a character that is not visible ASCII, which no header can have", i+1)
 		}
-	}
-}
-
-func (e *environment) checkCertificates(name string) {
-	path := e.get(name)
-	if path == "" {
-		return
-	}
-	pem, err := os.ReadFile(path)
-	switch {
-	case err != nil:
-		e.refuse(name, "%s", err)
-	case !x509.NewCertPool().AppendCertsFromPEM(pem):
-		e.refuse(name, "%s has no certificate in PEM", quoted(path))
-	}
-}
-
-func (e *environment) checkPair(cert, key string) {
-	c, k := e.get(cert), e.get(key)
-	switch {
-	case c == "" && k == "":
-	case c == "" || k == "":
-		e.refuse(cert, "set it together with %s", key)
-	default:
-		if _, err := tls.LoadX509KeyPair(c, k); err != nil {
-			e.refuse(cert, "%s", err)
-		}
-	}
-}
-
-func (e *environment) checkAttributes() {
-	for i, pair := range list(e.get(attributesVariable)) {
-		name, value, ok := strings.Cut(pair, "=")
-		value, err := url.PathUnescape(value)
-		switch {
-		case !ok || strings.TrimSpace(name) == "" || err != nil:
-			e.refuse(attributesVariable, "entry %d is not name=value with a percent-encoded value", i+1)
-		case !utf8.ValidString(name) || !utf8.ValidString(value):
-			e.refuse(attributesVariable, "entry %d is not UTF-8, so no span could be sent", i+1)
-		}
-	}
-	if !utf8.ValidString(e.get(serviceVariable)) {
-		e.refuse(serviceVariable, "it is not UTF-8, so no span could be sent")
 	}
 }
 

@@ -56,9 +56,8 @@ const flushTimeout = 2 * time.Second
 // wrong. It is about wrong variables only while traces are on.
 func Open(ctx context.Context, o Options) (*Tracer, error) {
 	e := &environment{get: os.Getenv}
-	disabled := e.truth(disabledVariable)
 	on := e.on() || o.Protocol != ""
-	if disabled || !on {
+	if strings.EqualFold(e.get(disabledVariable), "true") || !on {
 		return nil, e.err()
 	}
 	protocol := e.protocol()
