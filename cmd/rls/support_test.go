@@ -563,15 +563,15 @@ func TestToken(t *testing.T) {
 // TestSupportCommandLines runs wrong command lines.
 func TestSupportCommandLines(t *testing.T) {
 	for line, want := range map[string]string{
-		"usage":                         "name one party",
-		"usage a --digest ab":           "name one party",
+		"usage":                         "name one of a subject",
+		"usage a --digest ab":           "name one of a subject",
 		"usage a b":                     "accepts at most 1 arg",
 		"usage --key-stdin":             "holds no API key",
 		"usage a --admin nowhere":       `"nowhere" is neither host:port nor a URL`,
 		"usage a --timeout 0s":          "--timeout: expected a duration above 0",
 		"usage a --token-file /missing": "--token-file: open /missing",
 		"reset a":                       `required flag(s) "reason" not set`,
-		"reset --reason x":              "name one party",
+		"reset --reason x":              "name one of a subject",
 		"denials --since yesterday":     "--since:",
 		"denials --shadow maybe":        "--shadow:",
 		"denials --limit 0":             "--limit:",

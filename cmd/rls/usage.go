@@ -57,7 +57,7 @@ func (p *party) query(c *cli, args []string) (insight.Query, error) {
 		}
 	}
 	if named != 1 {
-		return q, usage("name one party: a subject, --address, --digest, --descriptor or --key-stdin")
+		return q, usage("name one of a subject, --address, --digest, --descriptor or --key-stdin")
 	}
 	if len(args) > 0 {
 		q.Subject = args[0]

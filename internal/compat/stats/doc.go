@@ -7,7 +7,7 @@
 //
 //   - total_hits: the cost of each request.
 //   - within_limit: the cost that had room, and over_limit: the cost that had none.
-//   - near_limit: the part of within_limit above metrics.near_limit_ratio of the limit. The
+//   - near_limit: the part of within_limit above dropin.near_limit_ratio of the limit. The
 //     threshold is the whole number below limit × ratio.
 //   - shadow_mode: the part of over_limit that passed because the rule is in shadow mode.
 //   - over_limit_with_local_cache: the part of over_limit that this process denied from memory.
@@ -18,7 +18,7 @@
 //
 // A denied request records nothing here, so all of its cost is over the limit. envoyproxy/ratelimit
 // records it, and counts the part that still fitted as near_limit. So does Slidegate with
-// reference.usage_reports. A request that the store could not decide adds to total_hits. It adds to
+// dropin.usage_reports. A request that the store could not decide adds to total_hits. It adds to
 // within_limit or over_limit only if this process has decided it.
 //
 // # Names

@@ -274,7 +274,7 @@ func (c *collector) series(name string, kind prometheus.ValueType) *series {
 	case first.kind != kind:
 		if !c.told {
 			c.told = true
-			c.log.Warn("two metrics of different types have one name for Prometheus, which gets only the first; correct reference.metrics.mapper_file",
+			c.log.Warn("two metrics of different types have one name for Prometheus, which gets only the first; correct the file of PROMETHEUS_MAPPER_YAML",
 				zap.String("name", s.name))
 		}
 		return new(series)

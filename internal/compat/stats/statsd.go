@@ -274,7 +274,7 @@ func (s *Sender) failed(err error) {
 	s.good = 0
 	if !s.away {
 		s.away = true
-		s.options.Log.Warn("the statsd server cannot be reached; counts wait until it can; check reference.statsd.address",
+		s.options.Log.Warn("the statsd server cannot be reached; counts wait until it can; check STATSD_HOST and STATSD_PORT",
 			zap.String("address", s.options.Address), zap.String("protocol", s.options.Network), zap.Error(err))
 	}
 	s.after = time.Now().Add(s.retry)

@@ -765,11 +765,11 @@ func (l *settingsLoader) secrets() {
 	l.secret("secrets.previous_key", &s.PreviousKey, s.PreviousKeyFile)
 	switch {
 	case s.PreviousUnkeyed && (s.PreviousKey != "" || s.PreviousKeyFile != ""):
-		l.problem("secrets.previous_unkeyed", "secrets.previous_key is also set: set only one of the two")
+		l.problem("secrets.previous_unkeyed", "%s is also set: set only one of the two", l.given("secrets.previous_key_file", "secrets.previous_key"))
 	case s.PreviousUnkeyed && s.Key == "" && s.KeyFile == "":
-		l.problem("secrets.previous_unkeyed", "secrets.key is not set: digests are plain SHA-256 now")
+		l.problem("secrets.previous_unkeyed", "secrets.key_file is not set: digests are plain SHA-256 now")
 	case s.PreviousKey != "" && s.PreviousKey == s.Key:
-		l.problem(l.given("secrets.previous_key_file", "secrets.previous_key"), "is the same as secrets.key: set the key that it replaced")
+		l.problem(l.given("secrets.previous_key_file", "secrets.previous_key"), "is the same as %s: set the key that it replaced", l.given("secrets.key_file", "secrets.key"))
 	}
 }
 

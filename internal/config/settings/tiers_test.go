@@ -124,7 +124,7 @@ func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	want.Authz.SubjectHeader = "x-who"
 	configtest.Diff(t, want, got, "settings")
 	_, _, err = Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
-	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key: set the key that it replaced\n"; configtest.ProblemsOf(t, err) != want {
+	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key_file: set the key that it replaced\n"; configtest.ProblemsOf(t, err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
