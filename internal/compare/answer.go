@@ -3,6 +3,8 @@ package compare
 import (
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -28,98 +30,42 @@ var Answers = [...]string{OK: "ok", OverLimit: "over_limit", Failed: "error", Ti
 // String returns the metric label.
 func (a Answer) String() string { return Answers[a] }
 
-// The codes of an answer, and the tags of its fields: number<<3 | wire type.
+// The codes of an answer.
 const (
-	codeOK        = 1
-	codeOverLimit = 2
-
-	answerCode     = 1<<3 | wire.AsVarint
-	answerStatuses = 2<<3 | wire.AsBytes
-
-	statusCode  = 1<<3 | wire.AsVarint
-	statusLimit = 2<<3 | wire.AsBytes
-
-	limitHits       = 1<<3 | wire.AsVarint
-	limitUnit       = 2<<3 | wire.AsVarint
-	limitMultiplier = 4<<3 | wire.AsBytes
-
-	wrapperNumber = 1<<3 | wire.AsVarint
+	codeOK        = rlsv3.RateLimitResponse_OK
+	codeOverLimit = rlsv3.RateLimitResponse_OVER_LIMIT
 )
 
-// maxStatuses bounds the statuses that are read. A request has at most as many descriptors.
-const maxStatuses = 256
-
-// answer is the part of a RateLimitResponse that is compared. It implements wire.Decoder.
+// answer is the part of a RateLimitResponse that is compared.
 type answer struct {
-	code     uint64
+	code     rlsv3.RateLimitResponse_Code
 	statuses []descriptorStatus
 }
 
 // descriptorStatus is the status of one descriptor.
 type descriptorStatus struct {
-	code    uint64
+	code    rlsv3.RateLimitResponse_Code
 	limited bool // the service names its limit
 	hits    uint64
 	window  time.Duration // 0: unknown
 }
 
-// Decode implements wire.Decoder. It keeps no part of encoded.
-func (a *answer) Decode(encoded string) error {
-	var fields int
-	*a = answer{}
-	return each(wire.NewMessage(encoded, &fields), func(f wire.Field) error {
-		switch f.Tag {
-		case answerCode:
-			a.code = f.Number
-		case answerStatuses:
-			var s descriptorStatus
-			if err := s.decode(f.Message); err != nil {
-				return err
-			}
-			if len(a.statuses) < maxStatuses {
-				a.statuses = append(a.statuses, s)
-			}
+// answerOf returns the part of r that is compared.
+func answerOf(r *rlsv3.RateLimitResponse) answer {
+	a := answer{code: r.GetOverallCode()}
+	for _, from := range r.GetStatuses() {
+		l := from.GetCurrentLimit()
+		s := descriptorStatus{code: from.GetCode(), limited: l != nil, hits: uint64(l.GetRequestsPerUnit())}
+		multiplier := uint64(1)
+		if m := l.GetUnitMultiplier(); m != nil {
+			multiplier = uint64(m.GetValue())
 		}
-		return nil
-	})
-}
-
-func (s *descriptorStatus) decode(in wire.Message) error {
-	return each(in, func(f wire.Field) error {
-		switch f.Tag {
-		case statusCode:
-			s.code = f.Number
-		case statusLimit:
-			s.limited = true
-			return s.decodeLimit(f.Message)
+		if unit := int(l.GetUnit()); unit >= 0 && unit < len(units) && multiplier <= maxMultiplier {
+			s.window = min(units[unit], window.MaxWindow/time.Duration(max(1, multiplier))) * time.Duration(multiplier)
 		}
-		return nil
-	})
-}
-
-// decodeLimit reads the limit of a status.
-func (s *descriptorStatus) decodeLimit(in wire.Message) error {
-	unit, multiplier := uint64(0), uint64(1)
-	err := each(in, func(f wire.Field) error {
-		switch f.Tag {
-		case limitHits:
-			s.hits = f.Number
-		case limitUnit:
-			unit = f.Number
-		case limitMultiplier:
-			return each(f.Message, func(f wire.Field) error {
-				if f.Tag == wrapperNumber {
-					multiplier = f.Number
-				}
-				return nil
-			})
-		}
-		return nil
-	})
-	if unit < uint64(len(units)) && multiplier <= maxMultiplier {
-		s.window = min(units[unit], window.MaxWindow/time.Duration(max(1, multiplier))) * time.Duration(multiplier)
+		a.statuses = append(a.statuses, s)
 	}
-	return err
+	return a
 }
 
 // each calls read with every field of a message.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,9 +26,6 @@ import (
 const (
 	// Mark is the name of the gRPC metadata on every call to the other service.
 	Mark = "slidegate-compared"
-
-	// Method is the full name of the method that the other service is asked.
-	Method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
 	// maxHeld bounds the requests that wait for an answer, in bytes together.
 	maxHeld = 16 << 20
@@ -167,7 +165,9 @@ func (c *Comparer) ask(q *question) {
 func (c *Comparer) call(encoded string, a *answer) (Answer, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
 	defer cancel()
-	err := c.conn.Invoke(ctx, Method, wire.Encoded(encoded), a)
+	var response rlsv3.RateLimitResponse
+	err := c.conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, wire.Encoded(encoded), &response)
+	*a = answerOf(&response)
 	switch {
 	case err == nil && a.code == codeOK:
 		return OK, nil

@@ -426,13 +426,6 @@ func (*answering) ShouldRateLimit(context.Context, *rlsv3.RateLimitRequest) (*rl
 	return &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK}, nil
 }
 
-// TestMethod compares the name of the method with that of Envoy's protos.
-func TestMethod(t *testing.T) {
-	if Method != rlsv3.RateLimitService_ShouldRateLimit_FullMethodName {
-		t.Errorf("got %s, want %s", Method, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
-	}
-}
-
 // TestConcurrentCalls compares from many goroutines while the Comparer closes.
 func TestConcurrentCalls(t *testing.T) {
 	o := serve(t, answers(response(t, rlsv3.RateLimitResponse_OK)))
