@@ -114,11 +114,7 @@ func (p place) yaml() string {
 	if p.path != "" {
 		return fmt.Sprintf("pipe: {path: %q}", p.path)
 	}
-	host := p.host
-	if strings.Contains(host, ":") {
-		host = strconv.Quote(host)
-	}
-	return fmt.Sprintf("socket_address: {address: %s, port_value: %s}", host, p.port)
+	return fmt.Sprintf("socket_address: {address: %q, port_value: %s}", p.host, p.port)
 }
 
 // placeOf reads an address node.
@@ -190,8 +186,8 @@ func (e *editor) move(in *yaml.Node, text string, listens bool) error {
 		e.put(kind, "STRICT_DNS")
 	}
 	if ipErr != nil && is.host != "" { // the certificate has the name that Envoy calls
-		e.scalars(in, "sni", was.host, is.host)
-		e.scalars(in, "exact", was.host, is.host)
+		e.scalars(in, "sni", was.host, strconv.Quote(is.host))
+		e.scalars(in, "exact", was.host, strconv.Quote(is.host))
 	}
 	e.comments(was, is, listens)
 	return nil

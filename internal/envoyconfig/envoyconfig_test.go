@@ -42,13 +42,13 @@ func TestRender(t *testing.T) {
 		o := tcp
 		o.Shape = s.Name
 		replace := []string{
-			"{address: 0.0.0.0, port_value: 10000}", `{address: "::1", port_value: 88}`, "port_value: 9901", "port_value: 89",
-			"{address: app, port_value: 8080}", "{address: shop.example, port_value: 90}", "{address: rls, port_value: 8081}", "{address: limits.example, port_value: 91}",
-			"domain: edge\n", "domain: \"shop\"\n", "sni: rls", "sni: limits.example", "exact: rls", "exact: limits.example",
+			"{address: 0.0.0.0, port_value: 10000}", `{address: "::1", port_value: 88}`, "{address: 127.0.0.1, port_value: 9901}", `{address: "127.0.0.1", port_value: 89}`,
+			"{address: app, port_value: 8080}", `{address: "shop.example", port_value: 90}`, "{address: rls, port_value: 8081}", `{address: "limits.example", port_value: 91}`,
+			"domain: edge\n", "domain: \"shop\"\n", "sni: rls", `sni: "limits.example"`, "exact: rls", `exact: "limits.example"`,
 		}
 		if s.Name == "sidecar" {
 			o.RLS = "unix:///srv/rls.sock"
-			replace = append(replace, "/run/rls/grpc.sock}", `"/srv/rls.sock"}`, "{address: 127.0.0.1, port_value: 8000}", "{address: shop.example, port_value: 90}",
+			replace = append(replace, "/run/rls/grpc.sock}", `"/srv/rls.sock"}`, "{address: 127.0.0.1, port_value: 8000}", `{address: "shop.example", port_value: 90}`,
 				"upstream\n    type: STATIC", "upstream\n    type: STRICT_DNS")
 		}
 		file, err := Render(Options{Shape: s.Name})
@@ -83,6 +83,19 @@ func TestSocket(t *testing.T) {
 	got, err := Render(Options{RLS: "unix:///run/rls.sock", Upstream: "unix:///run/app.sock"})
 	if err != nil || strings.Count(got, "type: STATIC\n") != 2 || strings.Contains(got, "STRICT_DNS\n") || !strings.Contains(got, `pipe: {path: "/run/app.sock"}`) {
 		t.Errorf("got %v\n%s", err, got)
+	}
+}
+
+// TestNames: the name of a host is a text to Envoy, although YAML has another meaning for it.
+func TestNames(t *testing.T) {
+	got, err := Render(Options{Shape: "tls", RLS: "yes:8081", Upstream: "0x10:80"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`{address: "yes", port_value: 8081}`, `sni: "yes"`, `exact: "yes"`, `{address: "0x10", port_value: 80}`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("want %s in\n%s", want, got)
+		}
 	}
 }
 
