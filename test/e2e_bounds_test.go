@@ -40,7 +40,7 @@ descriptors:
 			},
 		}.start(t)
 		c := s.from("127.0.0.1")
-		c.want(429, 2, "/login", "x-big", strings.Repeat("v", 55_000)) // more than grpc.max_message_bytes
+		c.want(429, 2, "/login", "x-big", strings.Repeat("v", 55_000)) // more than the bound of a message
 		for _, path := range []string{"/search", "/login"} {
 			c.want(200, 1, path)
 			c.want(429, 2, path)

@@ -307,8 +307,8 @@ func testTLSResumesNothing(t *testing.T, s settings.Settings) {
 }
 
 // TestSilentClients has two clients. The server closes the connection of one that does not
-// answer pings after grpc.keepalive_timeout. It sends GOAWAY to one without calls after
-// grpc.max_connection_idle.
+// answer pings after the timeout of keepalive. It sends GOAWAY to one without calls after
+// a while.
 func TestSilentClients(t *testing.T) { onEachTransport(t, testSilentClients) }
 
 func testSilentClients(t *testing.T, s settings.Settings) {

@@ -68,7 +68,7 @@ func TestSimulation(t *testing.T) {
 
 // TestSimulationFar measures the same where the store is a long line away, with one process in
 // each of three regions. A lease that is not much longer than the round trip is over when it
-// arrives. The figures are in docs/regions.md.
+// arrives.
 func TestSimulationFar(t *testing.T) {
 	const seconds = 20
 	var table strings.Builder

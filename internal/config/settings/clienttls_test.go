@@ -92,7 +92,7 @@ func shake(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 	return conn.ConnectionState().DidResume, err
 }
 
-// TestAnyName proves that any_name accepts a certificate of another name, and no certificate of
+// TestAnyName proves that dropin.redis_any_name accepts a certificate of another name, and no certificate of
 // another authority, for another use, or that has expired. This holds for resumed sessions too.
 func TestAnyName(t *testing.T) {
 	root, stranger, third := authority(t, "root", nil), authority(t, "stranger", nil), authority(t, "third", nil)

@@ -13,6 +13,6 @@
 //
 //	environment: SLIDEGATE_STORE_TIMEOUT: "15" has no unit: write 15s or 15ms
 //
-// No problem and no printed setting shows a secret: secrets.key, a password, a token, or one
+// No problem and no printed setting shows a secret: the key of the digests, a password, a token, or one
 // in a URL.
 package settings

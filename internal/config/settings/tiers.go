@@ -142,7 +142,7 @@ func (p TiersPostgres) TLSConfig(setting string) (*tls.Config, error) {
 	return c, nil
 }
 
-// The values of tiers.http.method and tiers.http.send.
+// The methods of look-ups over HTTP, and the values of tiers.http.send.
 const (
 	MethodGet  = "get"
 	MethodPost = "post"
