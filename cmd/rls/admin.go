@@ -190,13 +190,10 @@ func (s *statusError) Error() string { return s.text }
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // send calls an instance. The answer is a success; the caller of send closes its body.
-func (c *caller) send(ctx context.Context, to instance, method, path string, body []byte, header http.Header) (*http.Response, error) {
+func (c *caller) send(ctx context.Context, to instance, method, path string, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, to.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
-	}
-	for name, values := range header {
-		r.Header[name] = values
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -256,7 +253,7 @@ const maxAnswer = 32 << 20
 func (c *caller) call(ctx context.Context, to instance, method, path string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	response, err := c.send(ctx, to, method, path, body, nil)
+	response, err := c.send(ctx, to, method, path, body)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -35,7 +36,7 @@ func denials(c *cli) *cobra.Command {
 	cmd := leaf("denials", "Print the last requests that were denied, and by which limit.", func() error { return d.Run(c) })
 	cmd.Long = cmd.Short + "\n\n" +
 		"Each instance keeps its own last denials. rls merges those of several instances by time. Above a rate, an instance keeps a part of them; ×10 then stands for ten.\n\n" +
-		"With --follow, rls goes on printing new denials until it is interrupted. It connects again if a connection ends. --json then prints one denial a line, with several addresses in --admin also the key admin."
+		"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line, with several addresses in --admin also the key admin."
 	f := cmd.Flags()
 	f.StringVar(&d.Rule, "rule", "", "only those of the rule with this `NAME`")
 	f.StringVar(&d.Subject, "subject", "", "only those of the subject with this `ID`")
@@ -93,20 +94,19 @@ func (d *denialsCmd) Run(c *cli) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	all := askAll(ctx, caller.instances, func(ctx context.Context, to instance) (*insight.Denials, error) {
-		limited := url.Values{"limit": {strconv.Itoa(d.Limit)}}
-		for name, value := range values {
-			limited[name] = value
-		}
+	ask := func(ctx context.Context, to instance, limit int) (*insight.Denials, error) {
+		limited := maps.Clone(values)
+		limited.Set("limit", strconv.Itoa(limit))
 		out := new(insight.Denials)
 		return out, caller.call(ctx, to, http.MethodGet, "/v1/denials?"+limited.Encode(), nil, out)
-	})
+	}
+	all := askAll(ctx, caller.instances, func(ctx context.Context, to instance) (*insight.Denials, error) { return ask(ctx, to, d.Limit) })
 	several := len(caller.instances) > 1
 	if d.Follow {
 		if len(answered(all)) == 0 {
 			return failed(all)
 		}
-		return d.follow(ctx, caller, values, all)
+		return d.follow(ctx, caller, ask, all)
 	}
 	if d.JSON {
 		if err := printJSON(!several, all); err != nil {
