@@ -42,7 +42,7 @@ func TestCommandsOfADropIn(t *testing.T) {
 		{line: "validate", out: dir + ": valid\n"},
 		{line: "explain --descriptor a=1", out: "rules: " + dir + "\n"},
 		{line: "usage --raw k", code: 1, out: "redis"},
-		{line: "usage a", code: 1, out: "6071"},
+		{line: "usage a", code: 2, out: "no admin API"},
 		{line: "env", out: "store.redis.url = redis://redis:6379"},
 		{line: "env", out: "(always)"},
 		{line: "validate", env: "PORT=http", code: 1, out: `environment: PORT: expected a whole number, got "http"`},

@@ -34,6 +34,7 @@ import (
 // A missing value is a full bucket, or nothing used.
 const (
 	kindPolicy = 0xa0 // + the policy's number
+	kindStream = 0xa6 // what a stream holds, in Redis only; 0xa7 after its end
 	atPolicy   = 9    // what follows depends on the policy
 
 	bucketBytes  = 24

@@ -16,6 +16,10 @@ func decodeValue(b []byte) (Contents, error) {
 		return decodeHolds(b)
 	}
 	switch want := valueBytes(s.policy); {
+	case b[0] == kindReceipt:
+		return Contents{}, notLog("it is a receipt of charge_once")
+	case b[0]&^1 == kindStream:
+		return Contents{}, notLog("it says what a stream in flight holds")
 	case want == 0:
 		return Contents{}, notLog("kind 0x%02x is unknown to this version", b[0])
 	case len(b) != want:
