@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -612,6 +614,37 @@ func testReload(t *testing.T, s settings.Settings) {
 	r.reload <- struct{}{} // with unchanged files
 	if _, err := r.ask(demo); err != nil {
 		t.Errorf("after a reload without a change: %v", err)
+	}
+}
+
+// TestReloadIsSeen: a reload warns of an entry of charge_once that has gone, because clients that send
+// it meet no limit. No log and no greeting shows a name in a way that a terminal obeys.
+func TestReloadIsSeen(t *testing.T) {
+	const domain = "e\u202edge"
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(entry string) {
+		t.Helper()
+		text := "domain: " + strconv.Quote(domain) + "\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3, charge_once: {entry: " + entry + "}}}]\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("attempt")
+	s := testSettings(t)
+	s.Rules.Path = path
+	r := start(t, s)
+	write("retry")
+	waitFor(t, "the second generation", func() bool { return r.logs.FilterMessage("rules reloaded").Len() == 1 })
+	warned := r.logs.FilterMessageSnippet("charge_once no longer has this entry").All()
+	if len(warned) != 1 || warned[0].ContextMap()["entry"] != "attempt" {
+		t.Errorf("an entry has gone: got %v, want one warning that names it", warned)
+	}
+	shown := fmt.Sprint(r.Describe())
+	for _, e := range r.logs.All() {
+		shown += fmt.Sprint(e.Message, e.ContextMap())
+	}
+	if strings.Contains(shown, domain) || !strings.Contains(shown, safetext.Text(domain)) {
+		t.Errorf("the name of the domain is not shown, or not escaped, in\n%q", shown)
 	}
 }
 

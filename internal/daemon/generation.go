@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -81,6 +82,17 @@ func (gs *generations) tellHolds(g *config.Generation) {
 	}
 }
 
+// warnOfAttempts names the entries of charge_once that g no longer has. Descriptors with such an
+// entry may match no rule of g, so clients decide with a header whether they meet a limit.
+func (gs *generations) warnOfAttempts(g *config.Generation) {
+	for _, domain := range g.Rules.Domains() {
+		if before := gs.active.Rules.AttemptEntry(domain); before != "" && before != g.Rules.AttemptEntry(domain) {
+			gs.log.Warn("charge_once no longer has this entry, so descriptors with it may match no rule and meet no limit: let Envoy no longer send it",
+				zap.String("domain", safetext.Text(domain)), zap.String("entry", safetext.Text(before)))
+		}
+	}
+}
+
 // take makes g the active generation in metrics and pages. The caller holds gs.mu.
 func (gs *generations) take(g *config.Generation) {
 	gs.active, gs.loaded, gs.described = g, time.Now(), nil
@@ -102,9 +114,13 @@ func (gs *generations) take(g *config.Generation) {
 func (gs *generations) broken() error { return errors.Join(gs.refused[:]...) }
 
 func (gs *generations) fields(g *config.Generation) []zap.Field {
+	domains := slices.Clone(g.Rules.Domains())
+	for i := range domains {
+		domains[i] = safetext.Text(domains[i])
+	}
 	f := []zap.Field{
 		zap.String("generation", g.Digest),
-		zap.Strings("domains", g.Rules.Domains()),
+		zap.Strings("domains", domains),
 		zap.Int("rules", len(g.Rules.All())),
 	}
 	if t := g.Rules.Tiers(); t != nil && gs.settings.Tiers.Source == settings.TiersFile {
@@ -177,6 +193,7 @@ func (gs *generations) replace(from origin, g *config.Generation, err error) {
 	}
 	first := gs.active.Rules.Missing()
 	gs.tellHolds(g)
+	gs.warnOfAttempts(g)
 	gs.decider.Swap(g.Rules)
 	gs.take(g)
 	switch {
@@ -279,7 +296,7 @@ func (r Running) Describe() []string {
 	rules := describe(r.Rules)
 	lines := make([]string, len(rules))
 	for i, rule := range rules {
-		lines[i] = rule.String()
+		lines[i] = safetext.Text(rule.String())
 	}
 	return lines
 }
