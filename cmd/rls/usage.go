@@ -19,7 +19,6 @@ import (
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/redislog"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
@@ -427,7 +426,7 @@ func usageTable(u *insight.Usage, p page) *terminal.Table {
 		l := &u.Limits[i]
 		row := make([]terminal.Cell, len(t.Columns))
 		row[0], row[1] = terminal.Text(l.Rule), terminal.Text(l.Amount())
-		switch known := !l.Sent && !aside(l); {
+		switch known := !l.Sent && !l.Chosen(); {
 		case l.Unlimited:
 			row[1] = terminal.Text("unlimited")
 		default:
@@ -466,11 +465,6 @@ func usedOf(l *insight.LimitUsage, paint terminal.Colours) (share float64, colou
 	return share, paint.Green
 }
 
-// aside reports whether a choice of the rule decides because the store is away, and not the limit.
-func aside(l *insight.LimitUsage) bool {
-	return l.Local && l.OnStoreError != "" && l.OnStoreError != policy.StoreErrorLocal.String()
-}
-
 // noteOf returns what else there is to know of a limit of a subject of a tier.
 func noteOf(l *insight.LimitUsage, tier string) string {
 	var parts []string
@@ -481,7 +475,7 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 		parts = append(parts, "scope "+l.Scope)
 	}
 	switch {
-	case aside(l):
+	case l.Chosen():
 		parts = append(parts, "the store is away: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
 	case l.Local:
 		parts = append(parts, "share of this instance")
@@ -517,12 +511,7 @@ const maxNamed = 60
 
 // conclusion says whether a request passes now.
 func conclusion(u *insight.Usage, paint terminal.Colours) string {
-	var full []*insight.LimitUsage
-	for i := range u.Limits {
-		if l := &u.Limits[i]; !l.Unlimited && !l.Shadow && !l.Sent && !aside(l) && l.Remaining == 0 {
-			full = append(full, l)
-		}
-	}
+	full := u.Denying()
 	switch {
 	case len(full) == 0 && u.ByAddress:
 		return paint.Yellow("Ask with --address whether its requests pass: the address of the client counts for it.")

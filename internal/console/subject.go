@@ -47,7 +47,7 @@ type party struct {
 // A limit is one limit of a party, with what it means for the next request.
 type limit struct {
 	insight.LimitUsage
-	// State is ok, near, denied, observed, sent or unlimited.
+	// State is ok, near, denied, observed, unlimited, or sent if what remains is not known.
 	State string
 	// Passes says what it takes to pass.
 	Passes string
@@ -241,7 +241,6 @@ func (c *Console) denialsOf(p party) []insight.Denial {
 
 func newLimit(u insight.LimitUsage) limit {
 	l := limit{LimitUsage: u}
-	full := u.Limit == 0 || u.Remaining == 0
 	switch {
 	case u.Unlimited:
 		l.State, l.Passes = "unlimited", "The rule does not limit this party."
@@ -249,9 +248,12 @@ func newLimit(u insight.LimitUsage) limit {
 	case u.Sent:
 		l.State, l.Passes = "sent", "Each request brings its own limit, so what remains is not known here."
 		return l
+	case u.Chosen():
+		l.State, l.Passes = "sent", "The store does not answer, so on_store_error decides: "+u.OnStoreError+"."
+		return l
 	case u.Shadow:
 		l.State = "observed"
-	case full:
+	case u.Denies():
 		l.State = "denied"
 	case float64(u.Used) >= 0.8*float64(u.Limit):
 		l.State = "near"
@@ -259,7 +261,7 @@ func newLimit(u insight.LimitUsage) limit {
 		l.State = "ok"
 	}
 	l.Passes = u.Passes()
-	if u.Shadow && full {
+	if u.Shadow && u.Remaining == 0 {
 		l.Passes = "Requests pass, because the limit is only observed. Otherwise " + strings.ToLower(l.Passes[:1]) + l.Passes[1:]
 	}
 	return l
@@ -276,13 +278,11 @@ func (l *limit) Freed() string {
 
 // headline says whether the party's next request passes.
 func (p *party) headline() {
-	var denied, near []limit
+	denied := p.Usage.Denying()
+	var near []limit
 	enforced := 0
 	for _, l := range p.Limits {
-		switch l.State {
-		case "denied":
-			denied = append(denied, l)
-		case "near":
+		if l.State == "near" {
 			near = append(near, l)
 		}
 		if l.State != "observed" && l.State != "sent" && l.State != "unlimited" {
@@ -292,14 +292,9 @@ func (p *party) headline() {
 	switch {
 	case len(denied) > 0:
 		l := denied[0]
-		for _, d := range denied[1:] {
-			if d.Limit == 0 || d.NextFree > l.NextFree && l.Limit != 0 {
-				l = d
-			}
-		}
 		p.Level = "denied"
 		p.Headline = "Denied now by " + safetext.Runes(l.Rule, 60)
-		p.Detail = fmt.Sprintf("%s used of %s. %s", words.Count(l.Used), l.Amount(), l.Passes)
+		p.Detail = fmt.Sprintf("%s used of %s. %s", words.Count(l.Used), l.Amount(), l.Passes())
 		if len(denied) > 1 {
 			p.Detail += fmt.Sprintf(" %d limits in all have no room.", len(denied))
 		}

@@ -15,15 +15,31 @@ func TestUnusualLimits(t *testing.T) {
 	}{
 		{insight.LimitUsage{Sent: true, Used: 5, Window: 60}, "sent", "Each request brings its own limit"},
 		{insight.LimitUsage{Limit: 5, Used: 9, Window: 60, NextFree: 42, History: []uint64{4, 5}}, "denied", "in 42s."},
+		{insight.LimitUsage{Limit: 5, Used: 5, Window: 60, NextFree: 42, Local: true, OnStoreError: "allow"}, "sent", "on_store_error decides: allow."},
 	} {
 		l := newLimit(tt.usage)
 		if l.State != tt.state || !strings.Contains(l.Passes, tt.passes) {
 			t.Errorf("%+v: got %s, %q, want %s, %q", tt.usage, l.State, l.Passes, tt.state, tt.passes)
 		}
-		p := party{Limits: []limit{l}, Usage: &insight.Usage{}}
+		p := party{Limits: []limit{l}, Usage: &insight.Usage{Limits: []insight.LimitUsage{tt.usage}}}
 		if p.headline(); (p.Level == "denied") != (tt.state == "denied") {
 			t.Errorf("%+v: the headline is %q", tt.usage, p.Headline)
 		}
+	}
+}
+
+// TestDenying: the limit that decides how long a request waits is the first of those that deny.
+func TestDenying(t *testing.T) {
+	u := insight.Usage{Limits: []insight.LimitUsage{
+		{Rule: "room", Limit: 5, Remaining: 1}, {Rule: "short", Limit: 5, NextFree: 1}, {Rule: "long", Limit: 5, NextFree: 9},
+		{Rule: "zero"}, {Rule: "shadow", Shadow: true}, {Rule: "unlimited", Unlimited: true},
+	}}
+	var rules []string
+	for _, l := range u.Denying() {
+		rules = append(rules, l.Rule)
+	}
+	if got := strings.Join(rules, " "); got != "zero long short" {
+		t.Errorf("got %s, want zero long short", got)
 	}
 }
 

@@ -1,7 +1,9 @@
 package insight
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,6 +138,31 @@ func (l *LimitUsage) Passes() string {
 	default:
 		return "A request of cost 1 passes in " + words.Seconds(l.NextFree) + "."
 	}
+}
+
+// Chosen reports whether a choice of the rule decides because its store does not answer, and not the
+// limit.
+func (l *LimitUsage) Chosen() bool {
+	return l.Local && l.OnStoreError != "" && l.OnStoreError != policy.StoreErrorLocal.String()
+}
+
+// Denies reports whether the limit denies the next request of cost 1.
+func (l *LimitUsage) Denies() bool {
+	return !l.Unlimited && !l.Shadow && !l.Sent && !l.Chosen() && l.Remaining == 0
+}
+
+// Denying returns the limits that deny the next request of cost 1. The first decides how long it has
+// to wait: it is a limit of 0, or that with the longest wait.
+func (u *Usage) Denying() (limits []*LimitUsage) {
+	for i := range u.Limits {
+		if l := &u.Limits[i]; l.Denies() {
+			limits = append(limits, l)
+		}
+	}
+	slices.SortStableFunc(limits, func(a, b *LimitUsage) int {
+		return cmp.Or(cmp.Compare(min(a.Limit, 1), min(b.Limit, 1)), cmp.Compare(b.NextFree, a.NextFree))
+	})
+	return limits
 }
 
 // limit returns the limit of the usage.
