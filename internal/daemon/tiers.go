@@ -229,10 +229,8 @@ func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 	}
 	o := httpsource.Options{
 		URL:       h.URL.Parsed,
-		Method:    h.Method,
 		SendKey:   h.Send == settings.SendKey,
 		Token:     token,
-		MaxBytes:  h.MaxBytes,
 		Timeout:   t.Timeout,
 		Overrides: rules.ReadOverrides,
 	}

@@ -487,9 +487,6 @@ func (l *settingsLoader) derive() {
 	for i := range s.Store.Scopes {
 		s.Store.Scopes[i].Redis.DialTimeout = max(leastDial, s.Store.Scopes[i].Timeout)
 	}
-	if s.Tiers.HTTP.Send == SendKey {
-		s.Tiers.HTTP.Method = MethodPost
-	}
 	l.secure("rules.xds", &s.Rules.XDS.Address, &s.Rules.XDS.TLS)
 	l.secure("compare", (*Address)(&s.Compare.Address), &s.Compare.TLS)
 }

@@ -142,10 +142,8 @@ func (p TiersPostgres) TLSConfig(setting string) (*tls.Config, error) {
 	return c, nil
 }
 
-// The methods of look-ups over HTTP, and the values of tiers.http.send.
+// The values of tiers.http.send.
 const (
-	MethodGet  = "get"
-	MethodPost = "post"
 	SendDigest = "digest"
 	SendKey    = "key"
 )
@@ -153,11 +151,9 @@ const (
 // TiersHTTP is the service over HTTP that knows subjects.
 type TiersHTTP struct {
 	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; rls adds ?digest= or ?id="`
-	Method    string  `yaml:"-"`
 	Send      string  `yaml:"send" oneof:"digest key" doc:"digest, or key for the API key itself: by POST, and only over https"`
 	Token     Secret  `yaml:"-"`
 	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again"`
-	MaxBytes  int     `yaml:"-"`
 	TLS       TLS     `yaml:"tls"`
 }
 
@@ -179,7 +175,7 @@ func defaultTiers() Tiers {
 			Channel:  "slidegate_tiers",
 			PoolSize: 4,
 		},
-		HTTP: TiersHTTP{Method: MethodGet, Send: SendDigest, MaxBytes: 64 << 10},
+		HTTP: TiersHTTP{Send: SendDigest},
 	}
 }
 

@@ -3,11 +3,10 @@
 // # Questions
 //
 //	GET  <URL>?digest=2c70…      or ?id=acme, after the URL's own query
-//	POST <URL>                   {"digest":"2c70…"} or {"id":"acme"}
 //
-// With [Options.SendKey] the question is {"key":"…"}, the API key itself, for an endpoint
-// that knows keys by other digests. The key is sent only by POST, because URLs get into
-// logs, and only over TLS or to this machine. [Options.Token] is sent as Authorization:
+// With [Options.SendKey] it is a POST of {"key":"…"}, the API key itself, or of {"id":"acme"}, for
+// an endpoint that knows keys by other digests. URLs get into logs, so no URL has the key. It is sent
+// only over TLS or to this machine. [Options.Token] is sent as Authorization:
 // Bearer. It is read for each question, and [Options.TLS] for each connection, so that
 // both may change.
 //
@@ -30,7 +29,7 @@
 // Every other status is an error that names it. A redirection is not followed, because it
 // could send the digest, the token or the key to another server.
 //
-// A body above [Options.MaxBytes], of another type than JSON, or cut off is an error of
+// A body above 64 KiB, of another type than JSON, or cut off is an error of
 // the source. A malformed record (a name twice, a text in place of an object, something
 // after the object) is an error of this record, which wraps [tier.ErrBadRecord]. No error
 // contains a digest, the query of the URL, the token, the key, or a part of a body.

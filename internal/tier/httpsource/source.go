@@ -22,12 +22,6 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// The methods of questions.
-const (
-	Get  = "get"
-	Post = "post"
-)
-
 // Connections is the maximum number of connections. If all are busy, a question waits.
 const Connections = 64
 
@@ -37,6 +31,8 @@ const (
 	idleTimeout = 50 * time.Second
 	// maxHeader bounds the header of an answer in bytes.
 	maxHeader = 32 << 10
+	// maxBody bounds its body.
+	maxBody = 64 << 10
 )
 
 // Options of a [Source].
@@ -44,10 +40,7 @@ type Options struct {
 	// URL is the URL of the endpoint: http or https, with a query if it needs one,
 	// without user and password.
 	URL *url.URL
-	// Method is [Get] or [Post].
-	Method string
-	// SendKey sends the API key itself. It needs [Post], and https or an address of this
-	// machine.
+	// SendKey sends the API key itself, by POST. It needs https or an address of this machine.
 	SendKey bool
 	// Token returns the token for Authorization: Bearer. If it is nil or returns an
 	// empty text, the field is not sent.
@@ -55,8 +48,6 @@ type Options struct {
 	// TLS returns the configuration of a new connection. The source does not change it.
 	// Nil: the system's authorities and no client certificate.
 	TLS func() *tls.Config
-	// MaxBytes bounds the body of an answer.
-	MaxBytes int
 	// Timeout bounds one question, in addition to its context.
 	Timeout time.Duration
 	// Overrides reads the overrides of a record.
@@ -84,14 +75,10 @@ func New(o Options) (*Source, error) {
 		return nil, fmt.Errorf("tiers.http.url: %w", err)
 	}
 	switch {
-	case o.Method != Get && o.Method != Post:
-		return nil, fmt.Errorf("tiers.http.method: the method %q is neither %s nor %s", o.Method, Get, Post)
-	case o.SendKey && o.Method != Post:
-		return nil, errors.New("tiers.http.send: an API key is sent by post alone: a URL ends up in logs")
 	case o.SendKey && u.Scheme != "https" && !isLoopback(u.Hostname()):
 		return nil, errors.New("tiers.http.send: an API key is sent over https alone, or to this machine")
-	case o.MaxBytes <= 0 || o.Timeout <= 0 || o.Overrides == nil:
-		return nil, errors.New("httpsource: a bound of bytes, a timeout and a reader of overrides are needed")
+	case o.Timeout <= 0 || o.Overrides == nil:
+		return nil, errors.New("httpsource: a timeout and a reader of overrides are needed")
 	}
 	place := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	s := &Source{opts: o, url: u, place: place.String()}
@@ -99,7 +86,7 @@ func New(o Options) (*Source, error) {
 	s.transport = &http.Transport{
 		DialContext:            s.bounded((&net.Dialer{}).DialContext),
 		DialTLSContext:         s.bounded(s.dialTLS),
-		DisableCompression:     true, // so that MaxBytes bounds the body as it arrives
+		DisableCompression:     true, // so that maxBody bounds the body as it arrives
 		MaxConnsPerHost:        Connections,
 		MaxIdleConnsPerHost:    Connections,
 		IdleConnTimeout:        idleTimeout,
@@ -219,7 +206,7 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 	if err != nil {
 		return nil, err
 	}
-	conditional := s.opts.Method == Get && last != nil && last.Tag != ""
+	conditional := !s.opts.SendKey && last != nil && last.Tag != ""
 	if conditional {
 		req.Header.Set("If-None-Match", last.Tag)
 	}
@@ -235,12 +222,12 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 	if err := checkStatus(resp); err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(s.opts.MaxBytes)+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
 		return nil, s.failed(ctx, err)
-	case len(body) > s.opts.MaxBytes:
-		return nil, fmt.Errorf("the answer has more than %d bytes", s.opts.MaxBytes)
+	case len(body) > maxBody:
+		return nil, fmt.Errorf("the answer has more than %d bytes", maxBody)
 	}
 	var subject *tier.Subject
 	if body, err = files.Text(body); err == nil {
@@ -289,7 +276,7 @@ func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error)
 	}
 	var req *http.Request
 	var err error
-	if s.opts.Method == Get {
+	if !s.opts.SendKey {
 		u := *s.url
 		if u.RawQuery != "" {
 			u.RawQuery += "&"
@@ -307,7 +294,7 @@ func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "slidegate")
-	if s.opts.Method == Post {
+	if s.opts.SendKey {
 		req.Header.Set("Content-Type", "application/json")
 		// It is not sent. It tells the library that it may send the question again.
 		req.Header["Idempotency-Key"] = nil

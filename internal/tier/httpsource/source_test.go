@@ -62,28 +62,25 @@ func says(body string) http.HandlerFunc {
 }
 
 func TestNew(t *testing.T) {
-	good := Options{URL: parsed("https://tiers.internal/x?y=z"), Method: Get, MaxBytes: 1, Timeout: 1, Overrides: tiertest.ReadOverrides}
+	good := Options{URL: parsed("https://tiers.internal/x?y=z"), Timeout: 1, Overrides: tiertest.ReadOverrides}
 	for _, tt := range []struct {
 		change func(*Options)
 		want   string // of the error; empty: none
 	}{
 		{func(*Options) {}, ""},
 		{func(o *Options) { o.URL = parsed("http://tiers.internal") }, ""},
-		{func(o *Options) { o.Method, o.SendKey = Post, true }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://127.0.0.1:80/") }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://[::1]/") }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://localhost/") }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://tiers.internal/") }, "tiers.http.send: an API key is sent over https alone"},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://localhost.example/") }, "tiers.http.send: an API key is sent over https alone"},
-		{func(o *Options) { o.SendKey = true }, "tiers.http.send: an API key is sent by post alone"},
-		{func(o *Options) { o.Method = "put" }, `tiers.http.method: the method "put"`},
+		{func(o *Options) { o.SendKey = true }, ""},
+		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://127.0.0.1:80/") }, ""},
+		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://[::1]/") }, ""},
+		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://localhost/") }, ""},
+		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://tiers.internal/") }, "tiers.http.send: an API key is sent over https alone"},
+		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://localhost.example/") }, "tiers.http.send: an API key is sent over https alone"},
 		{func(o *Options) { o.URL = nil }, "does not begin with"},
 		{func(o *Options) { o.URL = parsed("ftp://x/") }, "tiers.http.url: the URL does not begin with"},
 		{func(o *Options) { o.URL = parsed("https:///x") }, "does not begin with"},
 		{func(o *Options) { o.URL = parsed("https:x") }, "does not begin with"},
 		{func(o *Options) { o.URL = parsed("https://me:sk-planted@x/") }, "has a user"},
 		{func(o *Options) { o.URL = parsed("https://x/#y") }, "has a fragment"},
-		{func(o *Options) { o.MaxBytes = 0 }, "are needed"},
 		{func(o *Options) { o.Timeout = 0 }, "are needed"},
 		{func(o *Options) { o.Overrides = nil }, "are needed"},
 	} {
@@ -97,7 +94,7 @@ func TestNew(t *testing.T) {
 				t.Error("the environment may name a proxy")
 			}
 		case err == nil || tt.want == "" || !strings.Contains(err.Error(), tt.want):
-			t.Errorf("New(%s %s key=%v) = %v, want %q", o.Method, o.URL, o.SendKey, err, tt.want)
+			t.Errorf("New(%s key=%v) = %v, want %q", o.URL, o.SendKey, err, tt.want)
 		case strings.Contains(err.Error(), "sk-planted"):
 			t.Errorf("the error repeats what may be a secret: %v", err)
 		}
@@ -128,10 +125,8 @@ func TestQuestions(t *testing.T) {
 		{"/a%2Fb?x=%41&y", Options{}, tier.Key{Digest: digest}, "", question{"GET", "/a%2Fb?x=%41&y&digest=" + digest, "", "", "", `"0"`}},
 		{"", Options{}, tier.Key{ID: "a b&c=d%+#"}, "", question{"GET", "/?id=a+b%26c%3Dd%25%2B%23", "", "", "", `"0"`}},
 		{"/t", Options{}, tier.Key{Digest: digest, Plain: planted}, "s3cret", question{"GET", "/t?digest=" + digest, "", "Bearer s3cret", "", `"0"`}},
-		{"/t?x=1", Options{Method: Post}, tier.Key{Digest: digest}, "", question{"POST", "/t?x=1", `{"digest":"` + digest + `"}`, "", "application/json", ""}},
-		{"/t", Options{Method: Post}, tier.Key{ID: `"a`}, "", question{"POST", "/t", `{"id":"\"a"}`, "", "application/json", ""}},
-		{"/t", Options{Method: Post, SendKey: true}, tier.Key{Digest: digest, Plain: planted}, "", question{"POST", "/t", `{"key":"` + planted + `"}`, "", "application/json", ""}},
-		{"/t", Options{Method: Post, SendKey: true}, tier.Key{ID: "acme"}, "", question{"POST", "/t", `{"id":"acme"}`, "", "application/json", ""}},
+		{"/t", Options{SendKey: true}, tier.Key{Digest: digest, Plain: planted}, "", question{"POST", "/t", `{"key":"` + planted + `"}`, "", "application/json", ""}},
+		{"/t", Options{SendKey: true}, tier.Key{ID: "acme"}, "", question{"POST", "/t", `{"id":"acme"}`, "", "application/json", ""}},
 	} {
 		tt.o.URL = parsed(url + tt.path)
 		tt.o.Token = func() string { return tt.token }
@@ -148,7 +143,7 @@ func TestQuestions(t *testing.T) {
 // TestUnasked checks the keys for which the endpoint is not asked.
 func TestUnasked(t *testing.T) {
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked: %s %s", r.Method, r.RequestURI) })
-	s := newSource(t, Options{URL: parsed(url), Method: Post, SendKey: true})
+	s := newSource(t, Options{URL: parsed(url), SendKey: true})
 	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "only its digest") {
 		t.Errorf("without the key: %+v, %v", r, err)
 	}
@@ -239,16 +234,16 @@ func TestAnswers(t *testing.T) {
 		{200, kind, "{\"subject\":\"\xff\"}", nil, "", "it is not UTF-8"},
 		{200, kind, `{"subject":` + strings.Repeat("[", 60_000), nil, "", "it is not JSON"},
 	} {
-		for _, method := range []string{Get, Post} {
+		for _, sendKey := range []bool{false, true} {
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Location", other+"/"+r.URL.RawQuery)
 				w.Header()["Content-Type"] = []string{tt.kind}
 				w.WriteHeader(tt.status)
 				_, _ = io.WriteString(w, tt.body)
 			})
-			s := newSource(t, Options{URL: parsed(url + "/tiers?token=" + planted), Method: method, SendKey: method == Post})
+			s := newSource(t, Options{URL: parsed(url + "/tiers?token=" + planted), SendKey: sendKey})
 			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: planted}, nil)
-			name := fmt.Sprintf("%s: %d %s %.60q", method, tt.status, tt.kind, tt.body)
+			name := fmt.Sprintf("key %t: %d %s %.60q", sendKey, tt.status, tt.kind, tt.body)
 			if err == nil {
 				if tt.err+tt.bad != "" {
 					t.Errorf("%s: %+v, want an error %s", name, r, tt.err+tt.bad)
@@ -419,7 +414,7 @@ func TestBroken(t *testing.T) {
 					o.Timeout = 30 * time.Second // the endpoint ends the answer itself
 				}
 				if key {
-					o.Method, o.SendKey = Post, true
+					o.SendKey = true
 				}
 				_, err = newSource(t, o).Lookup(t.Context(), tier.Key{Digest: digest, Plain: planted}, nil)
 				if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), tt.want) {
@@ -444,11 +439,11 @@ func TestRefused(t *testing.T) {
 // TestClosedConnections proves that an endpoint may close idle connections.
 func TestClosedConnections(t *testing.T) {
 	proxy := servers.StartProxy(t, strings.TrimPrefix(serve(t, says(acme)), "http://"))
-	for _, method := range []string{Get, Post} {
-		s := newSource(t, Options{URL: parsed("http://" + proxy.Addr()), Method: method})
+	for _, sendKey := range []bool{false, true} {
+		s := newSource(t, Options{URL: parsed("http://" + proxy.Addr()), SendKey: sendKey})
 		for i := range 50 {
-			if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err != nil {
-				t.Errorf("%s %d: %v", method, i, err)
+			if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: planted}, nil); err != nil {
+				t.Errorf("key %t, %d: %v", sendKey, i, err)
 			}
 			proxy.CloseAll()
 		}
