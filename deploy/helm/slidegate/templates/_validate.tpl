@@ -87,11 +87,13 @@
 {{/* The settings that values of the chart decide. Elsewhere they would not fit volumes, ports and probes. */}}
 {{- define "slidegate.validateSettings" -}}
 {{- $owned := dict "store.type" "redis" "store.redis.url" "redis.url" "store.redis.password" "redis.existingSecret"
-  "store.redis.password_file" "redis.existingSecret" "store.redis.sentinel_password" "redis.existingSecret" "store.redis.tls" "redis.tls"
+  "store.redis.password_file" "redis.existingSecret" "store.redis.sentinel_password" "redis.existingSecret"
+  "store.redis.sentinel_password_file" "redis.existingSecret" "store.redis.tls" "redis.tls"
   "rules.path" "rules.files or rules.existingConfigMap" "rules.shadow_mode" "rules.shadowMode" "tiers.path" "tiers.file or tiers.existingConfigMap"
   "grpc.address" "extraEnv if you must: Service and probes have fixed ports" "http.address" "extraEnv if you must: the probes have fixed ports"
   "admin.address" "kubectl port-forward" "metrics.address" "monitoring.enabled" "grpc.tls" "tls" "drain.delay" "drain.delaySeconds" "drain.timeout" "drain.timeoutSeconds"
-  "secrets.key" "secrets.existingSecret" "secrets.key_file" "secrets.existingSecret" "secrets.previous_key" "secrets.previousKey" -}}
+  "secrets.key" "secrets.existingSecret" "secrets.key_file" "secrets.existingSecret"
+  "secrets.previous_key" "secrets.previousKey" "secrets.previous_key_file" "secrets.previousKey" -}}
 {{- range $path, $value := $owned }}
 {{- $node := $.Values.settings }}
 {{- $found := true }}
