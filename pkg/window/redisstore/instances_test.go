@@ -164,7 +164,7 @@ func TestInstancesByTheClockOfRedis(t *testing.T) {
 		{expires - 1, "a", 2},
 		{expires, "a", 1},
 		{expires, "c", 2},
-		{1 - expires, "c", 1}, // the clock was set back: an entry far ahead of it is none
+		{1 - expires, "c", 1}, // the clock was set back: an entry far ahead of it does not count
 		{0, "a", 2},
 	} {
 		if err := client.Set(t.Context(), "p:clock", epoch+step.at, 0).Err(); err != nil {
