@@ -77,7 +77,7 @@ func supportInOneCommand(t *testing.T, instances int, env map[string]string) {
 			}
 		}
 	}
-	if out := run("usage", "acme"); !strings.Contains(out, "Used up, so requests are denied:\n  per-key: 3 used of 3 per 1h. The next hit is free in ") {
+	if out := run("usage", "acme"); !strings.Contains(out, "Used up, so requests are denied:\n  per-key: 3 used of 3 per 1h. A request of cost 1 passes in ") {
 		t.Errorf("rls usage acme:\n%s", out)
 	}
 	if out := run("denials", "--subject", "acme"); !strings.Contains(out, "per-key") {

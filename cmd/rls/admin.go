@@ -192,32 +192,6 @@ func (s *statusError) Error() string { return s.text }
 // client follows no redirect: a token is for the port that it was given to.
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// send calls an instance. The answer is a success; the caller of send closes its body.
-func (c *caller) send(ctx context.Context, to instance, method, path string, body []byte) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, to.base+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	if body != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		if inner := (*url.Error)(nil); errors.As(err, &inner) {
-			err = inner.Err // the URL has what was asked for
-		}
-		return nil, fmt.Errorf("the admin port does not answer: %w; check that rls runs, and --admin or admin.address", err)
-	}
-	if response.StatusCode/100 == 2 {
-		return response, nil
-	}
-	defer func() { _ = response.Body.Close() }() // only read
-	return nil, c.refusal(response)
-}
-
 // maxRefusal bounds the text of a refusal, in bytes.
 const maxRefusal = 4 << 10
 
@@ -256,11 +230,27 @@ const maxAnswer = 32 << 20
 func (c *caller) call(ctx context.Context, to instance, method, path string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	response, err := c.send(ctx, to, method, path, body)
+	r, err := http.NewRequestWithContext(ctx, method, to.base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		if inner := (*url.Error)(nil); errors.As(err, &inner) {
+			err = inner.Err // the URL has what was asked for
+		}
+		return fmt.Errorf("the admin port does not answer: %w; check that rls runs, and --admin or admin.address", err)
+	}
 	defer func() { _ = response.Body.Close() }() // only read
+	if response.StatusCode/100 != 2 {
+		return c.refusal(response)
+	}
 	if response.StatusCode == http.StatusNoContent {
 		return nil
 	}

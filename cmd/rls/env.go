@@ -67,17 +67,9 @@ func (e envCmd) Run(c *cli) error {
 func writeEnvironment(w io.Writer, r *compat.Reading) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "VARIABLE\tVALUE\tBECOMES")
-	rows := slices.Clone(r.Rows)
-	slices.SortStableFunc(rows, func(a, b compat.Row) int {
-		switch {
-		case a.Set == b.Set:
-			return 0
-		case a.Set:
-			return -1
-		default:
-			return 1
-		}
-	})
+	isSet := func(row compat.Row) bool { return row.Set }
+	isUnset := func(row compat.Row) bool { return !row.Set }
+	rows := slices.Concat(slices.DeleteFunc(slices.Clone(r.Rows), isUnset), slices.DeleteFunc(slices.Clone(r.Rows), isSet))
 	for i := range rows {
 		value := "-"
 		if row := &rows[i]; row.Set {
