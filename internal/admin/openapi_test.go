@@ -127,13 +127,10 @@ func allPages(t testing.TB) Pages {
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
 	rules := policy.NewRules(policy.Identity{Secrets: new(tier.Secrets)})
-	in, err := insight.New(insight.Options{
+	in := insight.New(insight.Options{
 		Instance: "test", Denials: 10, PerSecond: 10, Rules: func() *policy.Rules { return rules }, Keeper: store, Store: "memory",
 		Log: zap.NewNop(), Audit: zap.NewNop(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { _ = in.Close() })
 	return Pages{
 		Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: testAccess(true), Insight: in,

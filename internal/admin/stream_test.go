@@ -43,13 +43,10 @@ func newStreamed(t *testing.T) *streamed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := insight.New(insight.Options{
+	in := insight.New(insight.Options{
 		Instance: "test", Denials: 10, PerSecond: 100_000, Rules: func() *policy.Rules { return rules }, Keeper: store, Store: "memory",
 		Log: zap.NewNop(), Audit: zap.NewNop(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { _ = in.Close() })
 	return &streamed{in, newAPI(Pages{Insight: in, Access: testAccess(true)}), rules.All()[0]}
 }

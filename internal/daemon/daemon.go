@@ -223,7 +223,8 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	if p.access, err = openAccess(s.Admin, p.listeners.admin, p.log, p.rareLog); err != nil {
 		return err
 	}
-	return p.openInsight()
+	p.openInsight()
+	return nil
 }
 
 // makeServers makes the decider, the services that call it, and their servers.
@@ -232,7 +233,7 @@ func (p *process) makeServers() {
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
 		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.sampledLog, Unknown: p.rareLog, Advice: p.log, Clock: p.store.clock,
-		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(), Recorder: p.recorder(),
+		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(), Recorder: p.insight,
 		Streams: p.metrics, Patience: policy.DefaultPatience,
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})

@@ -8,30 +8,19 @@ import (
 )
 
 // openInsight makes what answers questions of people about usage and denials.
-func (p *process) openInsight() (err error) {
+func (p *process) openInsight() {
 	s := p.settings.Insight
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
 	p.instance = host
-	p.insight, err = insight.New(insight.Options{
+	p.insight = insight.New(insight.Options{
 		Instance: host,
 		Rules:    func() *policy.Rules { return p.decider.Rules() },
 		Subjects: p.subjects.resolver(),
 		Keeper:   p.store.keeper, Store: p.settings.Store.Type, Local: p.store.localKeeper, Shares: p.store.local,
 		Denials: s.Denials, PerSecond: s.PerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
 	})
-	if err == nil {
-		p.open.add(p.insight.Close)
-	}
-	return err
-}
-
-// recorder returns what keeps decisions for people, or nil if the settings keep none.
-func (p *process) recorder() policy.Recorder {
-	if p.settings.Insight.Denials == 0 && p.settings.Insight.LoggedPerSecond == 0 {
-		return nil
-	}
-	return p.insight
+	p.open.add(p.insight.Close)
 }

@@ -289,9 +289,4 @@ func limitUsage(l *policy.AccountLimit, r *window.Reading) LimitUsage {
 }
 
 // now returns the time of day.
-func (i *Insight) now() time.Time {
-	if i.opts.Now == nil {
-		return time.Now()
-	}
-	return i.opts.Now()
-}
+func (i *Insight) now() time.Time { return i.opts.Now() }

@@ -46,10 +46,7 @@ func open(t testing.TB, c *clock, change func(*Options)) *Insight {
 	if change != nil {
 		change(&o)
 	}
-	i, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := New(o)
 	t.Cleanup(func() {
 		if err := i.Close(); err != nil {
 			t.Error(err)

@@ -51,13 +51,13 @@ type Insight struct {
 }
 
 // New returns an Insight. Close ends it. It runs one goroutine until then.
-func New(o Options) (*Insight, error) {
+func New(o Options) *Insight {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	i := &Insight{opts: o, recorder: newRecorder(o)}
 	go i.recorder.run()
-	return i, nil
+	return i
 }
 
 // Close ends all streams and the goroutine. It may be called again.

@@ -109,9 +109,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 	if change != nil {
 		change(&o)
 	}
-	if a.Insight, err = New(o); err != nil {
-		t.Fatal(err)
-	}
+	a.Insight = New(o)
 	t.Cleanup(func() { a.Close() })
 	return a
 }

@@ -52,10 +52,7 @@ func (s *service) ask(rules *policy.Rules, key string) bool {
 // logs returns what the admin port lists.
 func (s *service) logs() (all []insight.LimitUsage) {
 	s.t.Helper()
-	in, err := insight.New(insight.Options{Rules: func() *policy.Rules { return s.set.Rules }, Keeper: s.store, Store: "memory"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	in := insight.New(insight.Options{Rules: func() *policy.Rules { return s.set.Rules }, Keeper: s.store, Store: "memory"})
 	defer in.Close()
 	for q := (insight.LogsQuery{}); ; {
 		l, err := in.Logs(s.t.Context(), q)
