@@ -27,7 +27,7 @@ func TestEnvoyConfig(t *testing.T) {
 		{"", one, "--domain edge", 2, `no rule has the domain "edge", only shop`},
 		{"", two, "", 2, "the rules have the domains forum, shop: choose one with --domain"},
 		{"", two, "--domain forum", 0, "domain: \"forum\"\n"},
-		{"address: [unix:///srv/rls.sock, ':9091']", one, "", 0, "{address: rls, port_value: 9091}"},
+		{"address: [unix:///srv/rls.sock, ':9091']", one, "", 0, `{address: "rls", port_value: 9091}`},
 		{"address: [unix:///srv/rls.sock, ':9091']", one, "--shape sidecar", 0, `pipe: {path: "/srv/rls.sock"}`},
 		{"address: [unix:///srv/rls.sock]", one, "", 0, "# Envoy as the sidecar"},
 		{"tls: {cert_file: CERT, key_file: KEY}", one, "", 0, "trusted_ca"},
