@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -42,7 +43,7 @@ func (l *logs) differed(q *question, a *answer, domain, rule string, theirs Answ
 		domain = asked
 	}
 	fields := []zap.Field{
-		zap.String("domain", domain), zap.String("rule", rule), zap.String("descriptor", text),
+		zap.String("domain", safetext.Text(domain)), zap.String("rule", safetext.Text(rule)), zap.String("descriptor", safetext.Text(text)),
 		zap.Stringer("ours", q.ours), zap.Stringer("theirs", theirs), zap.Stringer("reason", r),
 	}
 	if at >= 0 {

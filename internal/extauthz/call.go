@@ -255,7 +255,7 @@ func (s *Service) findLimits(c *call) step {
 		return finish
 	case err != nil:
 		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error",
-			zap.String("domain", domain[:min(len(domain), maxShown)]), zap.Error(err))
+			policy.DomainField(domain), zap.Error(err))
 		c.result = Misconfigured
 		return finish
 	}
@@ -289,7 +289,7 @@ func (s *Service) limit(c *call, err error) {
 		c.result = Undecided
 		if endless := new(policy.EndlessError); errors.As(err, &endless) {
 			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
-				zap.String("domain", c.request.Domain[:min(len(c.request.Domain), maxShown)]), zap.Error(err))
+				policy.DomainField(c.request.Domain), zap.Error(err))
 			c.result = Misconfigured
 		}
 		return

@@ -18,8 +18,6 @@ const (
 	maxValues = 512 << 10
 	// lineCost is the work of comparing the name of one header field, in the same unit.
 	lineCost = 16
-	// maxShown bounds the part of a domain in a log line, in bytes.
-	maxShown = 128
 )
 
 // errValues means that the values of the descriptors exceed maxValues.

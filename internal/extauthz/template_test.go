@@ -297,17 +297,17 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// TestLongDomain proves that a log line repeats only the beginning of a domain: a client that
-// reaches /authz can invent names.
+// TestLongDomain proves that a log line repeats only the beginning of a domain, and shows no character
+// that a terminal obeys: a client that reaches /authz can invent names.
 func TestLongDomain(t *testing.T) {
 	core, logs := observer.New(zap.ErrorLevel)
 	s := newService(t, nil, func(o *Options) { o.Log = zap.New(core) })
-	s.check(t, ask("/", map[string]string{"domain": strings.Repeat("d", 60<<10), "descriptors": "="}, "x-api-key: acme-key"))
+	s.check(t, ask("/", map[string]string{"domain": "\u202e" + strings.Repeat("d", 60<<10), "descriptors": "="}, "x-api-key: acme-key"))
 	all := logs.All()
 	if len(all) != 1 {
 		t.Fatalf("%d lines are logged, want 1", len(all))
 	}
-	if got, _ := all[0].ContextMap()["domain"].(string); len(got) != maxShown {
-		t.Errorf("the line repeats %d bytes of the domain, want %d", len(got), maxShown)
+	if got, _ := all[0].ContextMap()["domain"].(string); got != `\u202e`+strings.Repeat("d", 122) {
+		t.Errorf("the line repeats %q of the domain, want its first 128 bytes, escaped", got)
 	}
 }

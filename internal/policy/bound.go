@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -102,5 +101,5 @@ func (c *Call) logBeyond(what string) {
 		answer = "allowed"
 	}
 	c.decider.opts.Log.Warn("a request exceeds a bound, so on_store_error has decided it; a further line for this domain comes after a minute",
-		zap.String("domain", strings.Clone(c.req.Domain[:min(len(c.req.Domain), maxDomainShown)])), zap.String("bound", what), zap.String("answer", answer))
+		DomainField(c.req.Domain), zap.String("bound", what), zap.String("answer", answer))
 }

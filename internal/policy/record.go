@@ -1,11 +1,10 @@
 package policy
 
 import (
-	"strings"
-
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/reuse"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -120,6 +119,13 @@ func (c *Call) countDenial(s *LimitStatus) {
 // maxDomainShown bounds what a log line repeats of a domain, in bytes.
 const maxDomainShown = 128
 
+// DomainField returns the field of a log line with the beginning of a request's domain, which no
+// terminal obeys. It shares no memory with the request.
+func DomainField(domain string) zap.Field {
+	shown, _ := safetext.Bytes(domain, maxDomainShown)
+	return zap.String("domain", shown)
+}
+
 // logUnknown warns that a domain has no rules. Envoy sends the name, but other callers
 // of the port can make names up, so logUnknown shows its beginning only.
 func logUnknown(log *zap.Logger, domain string) {
@@ -127,7 +133,7 @@ func logUnknown(log *zap.Logger, domain string) {
 		return
 	}
 	if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed"); entry != nil {
-		entry.Write(zap.String("domain", strings.Clone(domain[:min(len(domain), maxDomainShown)])))
+		entry.Write(DomainField(domain))
 	}
 }
 

@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -206,7 +203,7 @@ func (c *Call) countMisuse() {
 	}
 	c.decider.streams().Misused()
 	if log := c.decider.opts.Log; log != nil {
-		log.Warn(c.stream.misuse, zap.String("domain", strings.Clone(c.req.Domain[:min(len(c.req.Domain), maxDomainShown)])))
+		log.Warn(c.stream.misuse, DomainField(c.req.Domain))
 	}
 }
 
