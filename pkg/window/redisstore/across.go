@@ -411,9 +411,7 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
 	defer func() {
-		if err == nil {
-			s.counts.takenBack.Add(p.held.Cost)
-		} else {
+		if err != nil {
 			s.counts.notTakenBack.Add(p.held.Cost)
 		}
 	}()
@@ -449,10 +447,7 @@ func (p *piece) takeBack() (taken uint64, reset time.Duration, err error) {
 func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, reset time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
-	defer func() {
-		s.counts.takenBack.Add(taken)
-		s.counts.notTakenBack.Add(cost - min(taken, cost))
-	}()
+	defer func() { s.counts.notTakenBack.Add(cost - min(taken, cost)) }()
 	// A server whose breaker is open is not asked for this either: waiting for it would
 	// delay what other servers can take back.
 	n, err := s.nodeFor(ctx, r.Log, now()+int64(takeBackTimeout))
@@ -512,7 +507,6 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 		m.free()
 		return d, r, s.count(err)
 	}
-	s.counts.calls.Add(1)
 	key := m.keys[0]
 	if err := n.ask(ctx, m); err != nil {
 		return d, r, s.count(err)

@@ -53,7 +53,7 @@ func (c *clock) learn(server, sent, received int64) {
 func drifted(passed int64) int64 { return max(0, passed)/drift + 1 }
 
 // deadline converts a local instant to the server's clock, in microseconds. The result is
-// never too late, and too early by at most twice the error of bounds. It is 0 if local is 0
+// never too late, and too early by at most the distance of the bounds. It is 0 if local is 0
 // or there are no bounds yet.
 func (c *clock) deadline(local int64) int64 {
 	c.mu.Lock()
@@ -71,12 +71,9 @@ func (c *clock) age() (time.Duration, bool) {
 	return time.Duration(now() - c.at), c.known
 }
 
-// bounds returns the offset of the server's clock from the local wall clock as of the
-// start of the process. off is by how much that may be wrong.
-func (c *clock) bounds() (offset, off time.Duration, known bool) {
+// isKnown reports whether there was a reply.
+func (c *clock) isKnown() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The local clock counts from an instant of the wall clock.
-	middle := c.low + (c.high-c.low)/2
-	return time.Duration(middle - began.UnixNano()), time.Duration(c.high-c.low) / 2, c.known
+	return c.known
 }

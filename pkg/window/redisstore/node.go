@@ -192,7 +192,6 @@ func (n *node) queueAll(those []*message) error {
 func (n *node) refuse(m *message) {
 	p := m.priority
 	if !m.begin() { // its caller has left
-		n.store.counts.dropped.Add(1)
 		m.free()
 		return
 	}

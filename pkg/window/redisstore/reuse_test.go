@@ -52,7 +52,7 @@ func TestTakeBackAfterTake(t *testing.T) {
 	}
 	checks[0] = of("other", 9, 1, 0) // the next request of the caller
 	close(held.hold)
-	eventually(t, "the charge to be taken back", func() bool { return stores[0].Stats().TakenBack == 1 })
+	eventually(t, "the charge to be taken back", func() bool { return take(t, s, of("first", 9, 0, 0))[0].Remaining == 9 })
 	for key, want := range map[string]uint64{"first": 9, "other": 6} {
 		if got := take(t, s, of(key, 9, 0, 0))[0].Remaining; got != want {
 			t.Errorf("%s: %d remain, want %d", key, got, want)

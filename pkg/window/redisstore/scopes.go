@@ -111,7 +111,6 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 		store := s.stores[scope]
 		one := &side{store: store, ctx: ctx}
 		of[scope] = one
-		store.counts.calls.Add(1)
 		one.deadline, _ = store.deadline(ctx)
 		sides = append(sides, one)
 	}

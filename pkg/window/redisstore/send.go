@@ -41,7 +41,6 @@ func (n *node) send(batch []*message) {
 			live = append(live, m)
 			deadlines = deadlines || m.deadline != 0
 		} else {
-			s.counts.dropped.Add(1)
 			m.free()
 		}
 	}
@@ -77,8 +76,7 @@ func (n *node) send(batch []*message) {
 }
 
 func (n *node) known() bool {
-	_, _, known := n.clock.bounds()
-	return known
+	return n.clock.isKnown()
 }
 
 // split cuts messages into parts.
@@ -209,7 +207,6 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 			m.again = true
 			unjudged = append(unjudged, m)
 		default:
-			n.store.counts.late.Add(1)
 			m.finish("", 0, &Error{Class: ClassLate, Err: context.DeadlineExceeded})
 		}
 	}

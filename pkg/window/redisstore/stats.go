@@ -4,32 +4,26 @@ import (
 	"cmp"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Stats count what a store has done since it was made, and describe its servers.
 type Stats struct {
-	// Calls counts the requests that need Redis. Sent counts how often they were sent, and
-	// Batches the calls of the script that they shared.
-	Calls, Sent, Batches uint64
+	// Sent counts how often requests were sent, and Batches the calls of the script that they
+	// shared.
+	Sent, Batches uint64
 	// BatchSizes counts batches by their number of requests: up to 1, 2, 4, 8, 16, 32 and
 	// 64.
 	BatchSizes [7]uint64
-	// Late counts the requests that the script left out because they came after their
-	// deadline. They were not charged.
-	Late uint64
 	// Probes counts the probes of servers whose breaker is open.
 	Probes uint64
-	// Dropped counts the requests that were not sent because their callers had left.
-	Dropped uint64
 	// Refused counts the requests that were not sent because too many waited for the server, by
 	// priority. They are failures of [ClassOverload].
 	Refused map[window.Priority]uint64
-	// TakenBack counts the hits that were reserved and given back. NotTakenBack counts
-	// those for which that failed, so they count until they expire.
-	TakenBack, NotTakenBack uint64
+	// NotTakenBack counts the hits that were reserved and could not be given back, so they count
+	// until they expire.
+	NotTakenBack uint64
 	// Failures counts the requests that could not be decided, by class.
 	Failures map[Class]uint64
 	// Instances is the number of instances that share the logs, by [Store.Count]. It is at least 1.
@@ -53,10 +47,8 @@ type NodeStats struct {
 	// Queued counts the requests that wait to be sent, InFlight the calls of the script
 	// that the server has not answered.
 	Queued, InFlight int
-	// ClockOffset is how far the server's clock is ahead of the local one. ClockError is by
-	// how much that may be wrong. Both have a meaning only if ClockKnown is true.
-	ClockOffset, ClockError time.Duration
-	ClockKnown              bool
+	// ClockKnown says that the server has answered.
+	ClockKnown bool
 }
 
 // Evicts reports whether the server may delete logs when its memory is full.
@@ -64,7 +56,7 @@ func (s *NodeStats) Evicts() bool { return s.Policy != "" && s.Policy != NoEvict
 
 // counts holds the counters of Stats.
 type counts struct {
-	calls, sent, batches, probes, late, dropped, takenBack, notTakenBack atomic.Uint64
+	sent, batches, probes, notTakenBack atomic.Uint64
 
 	sizes    [7]atomic.Uint64
 	failures map[Class]*atomic.Uint64
@@ -93,12 +85,11 @@ func (s *Store) count(err error) error {
 func (s *Store) Stats() Stats {
 	c := &s.counts
 	stats := Stats{
-		Calls: c.calls.Load(), Sent: c.sent.Load(), Batches: c.batches.Load(),
-		Probes: c.probes.Load(), Late: c.late.Load(), Dropped: c.dropped.Load(),
-		TakenBack: c.takenBack.Load(), NotTakenBack: c.notTakenBack.Load(),
-		Instances: s.Instances(),
-		Failures:  make(map[Class]uint64, len(c.failures)),
-		Refused:   make(map[window.Priority]uint64, len(window.Priorities)),
+		Sent: c.sent.Load(), Batches: c.batches.Load(), Probes: c.probes.Load(),
+		NotTakenBack: c.notTakenBack.Load(),
+		Instances:    s.Instances(),
+		Failures:     make(map[Class]uint64, len(c.failures)),
+		Refused:      make(map[window.Priority]uint64, len(window.Priorities)),
 	}
 	for i, p := range window.Priorities {
 		stats.Refused[p] = c.refused[i].Load()
@@ -158,6 +149,6 @@ func (n *node) stats() NodeStats {
 	n.mu.Lock()
 	s.Queued, s.InFlight = n.queue.count, n.inFlight
 	n.mu.Unlock()
-	s.ClockOffset, s.ClockError, s.ClockKnown = n.clock.bounds()
+	s.ClockKnown = n.clock.isKnown()
 	return s
 }

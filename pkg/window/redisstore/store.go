@@ -278,7 +278,6 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		m.free()
 		return nil
 	}
-	s.counts.calls.Add(1)
 	m.deadline, m.patient = s.deadline(ctx)
 	deadline := m.deadline
 	if s.cluster == nil && m.tooLong() {
