@@ -31,15 +31,12 @@ func startCustomerDatabase(t *testing.T) (pg *servers.PostgresServer, settings m
 	execute(t, pg, `INSERT INTO slidegate.subjects (id, tier) VALUES ('acme', 'free')`)
 	execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digestOf("acme-old-key"))
 	return pg, map[string]string{
-		envTrustedEntry:                     "tier",
-		envTiersSource:                      "postgres",
-		"SLIDEGATE_TIERS_POSTGRES_URL":      pg.URL(),
-		"SLIDEGATE_TIERS_TIMEOUT":           "10s",
-		"SLIDEGATE_TIERS_WAIT":              "10s",
-		"SLIDEGATE_AUTHZ_WAIT":              "10s",
-		"SLIDEGATE_TIERS_CACHE_TTL":         "1h",
-		"SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL": "1h",
-		"SLIDEGATE_TIERS_BREAKER_RETRY":     "50ms",
+		envTrustedEntry:                "tier",
+		envTiersSource:                 "postgres",
+		"SLIDEGATE_TIERS_POSTGRES_URL": pg.URL(),
+		"SLIDEGATE_TIERS_WAIT":         "10s",
+		"SLIDEGATE_AUTHZ_WAIT":         "10s",
+		"SLIDEGATE_TIERS_CACHE_TTL":    "1h",
 	}
 }
 

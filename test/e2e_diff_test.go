@@ -27,7 +27,6 @@ func TestDiffLive(t *testing.T) {
 		"redis":  {envStoreType: "redis", envRedisURL: "redis://" + redis.Addr()},
 	} {
 		t.Run(store, func(t *testing.T) {
-			env["SLIDEGATE_RELOAD_INTERVAL"] = "20ms"
 			rls := edge.RLS(t, edge.RLSOptions{Rules: rules("window: 1h, requests: 100"), Tiers: diffTiers, Env: env})
 			ask := func(key string) bool {
 				t.Helper()

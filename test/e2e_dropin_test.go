@@ -93,6 +93,15 @@ func (d *dropIn) healthy() error {
 	return nil
 }
 
+// asDropIn adds the settings of rls in place of envoyproxy/ratelimit to those of a test, which say
+// where its rules, its store and its addresses are.
+func asDropIn(env map[string]string) {
+	env["SLIDEGATE_COMPAT"], env[envLogLevel], env["SLIDEGATE_METRICS_ADDRESS"] = "envoyproxy", "info", "127.0.0.1:0"
+	if env[envStoreType] == "" {
+		env[envStoreType] = "memory"
+	}
+}
+
 // dropInRules are rules of the reference. Without tiers, each API key has a log of its own.
 const dropInRules = `domain: edge
 descriptors:

@@ -26,12 +26,11 @@ descriptors:
 
 // TestTenTimesWhatRedisBears sends ten times as many requests as a Redis decides that is behind a
 // long line. Each must be answered before its deadline, by the store or by on_store_error. The
-// store must decide those of the highest priority, which it can bear. What waits must not grow.
+// store must decide those of the highest priority, which it can bear.
 func TestTenTimesWhatRedisBears(t *testing.T) {
 	const (
-		distance   = 400 * time.Millisecond
-		bears      = 2 * 48 * int(time.Second/distance) // two calls of the script at a time
-		maxWaiting = 96
+		distance = 400 * time.Millisecond
+		bears    = 2 * 48 * int(time.Second/distance) // two calls of the script at a time
 		// Of 20 requests, one is of the priority high: half of what Redis bears.
 		tick    = 50 * time.Millisecond
 		perTick = 10 * bears * int(tick) / int(time.Second) / 20 * 20
@@ -41,7 +40,6 @@ func TestTenTimesWhatRedisBears(t *testing.T) {
 	proxy := servers.StartProxy(t, server.Addr())
 	env := onRedis(proxy.Addr())
 	env[envStoreTimeout] = "3s"
-	env["SLIDEGATE_STORE_REDIS_MAX_WAITING"] = "96"
 	rls := setup{rules: priorities, env: env}.serve(t)
 	client := rlsv3.NewRateLimitServiceClient(dial(t, rls))
 	ask := func(key string) (degraded bool) {
@@ -56,7 +54,6 @@ func TestTenTimesWhatRedisBears(t *testing.T) {
 		return out.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue()
 	}
 	eventually(t, "Redis to decide", func() bool { return !ask("pay") })
-	idle := number(t, rls, "go_goroutines")
 	proxy.Distance(distance)
 
 	keys := map[string]*struct{ asked, decided atomic.Int64 }{"pay": {}, "browse": {}, "crawl": {}}
@@ -72,8 +69,7 @@ func TestTenTimesWhatRedisBears(t *testing.T) {
 	}
 	pace := time.NewTicker(tick)
 	defer pace.Stop()
-	mostWaiting, mostGoroutines := 0, 0
-	for i := range ticks {
+	for range ticks {
 		for j := range perTick {
 			switch {
 			case j%20 == 0:
@@ -84,33 +80,20 @@ func TestTenTimesWhatRedisBears(t *testing.T) {
 				send("crawl")
 			}
 		}
-		if i%10 == 9 {
-			mostWaiting = max(mostWaiting, number(t, rls, `slidegate_store_node_queued{node="`+proxy.Addr()+`"}`))
-			mostGoroutines = max(mostGoroutines, number(t, rls, "go_goroutines"))
-		}
 		<-pace.C
 	}
 	all.Wait()
 
 	share := func(key string) float64 { n := keys[key]; return float64(n.decided.Load()) / float64(n.asked.Load()) }
-	t.Logf("the store decided %.0f %% of high, %.0f %% of normal, %.0f %% of low; at most %d requests waited, with %d goroutines (%d before)",
-		100*share("pay"), 100*share("browse"), 100*share("crawl"), mostWaiting, mostGoroutines, idle)
+	t.Logf("the store decided %.0f %% of high, %.0f %% of normal, %.0f %% of low", 100*share("pay"), 100*share("browse"), 100*share("crawl"))
 	if got := share("pay"); got < 0.9 {
 		t.Errorf("the store decided %.0f %% of the requests with the priority high, want nearly all", 100*got)
 	}
 	if pay, browse, crawl := share("pay"), share("browse"), share("crawl"); pay <= browse || browse <= crawl {
 		t.Errorf("the store decided %.2f of high, %.2f of normal and %.2f of low, want the more the higher", pay, browse, crawl)
 	}
-	for priority, none := range map[string]bool{"high": true, "normal": false, "low": false} {
-		if n := number(t, rls, `slidegate_store_refused_total{priority="`+priority+`"}`); (n == 0) != none {
-			t.Errorf("refused requests of the priority %s: got %d, want none: %t", priority, n, none)
-		}
-	}
-	if mostWaiting > maxWaiting {
-		t.Errorf("%d requests waited, want %d at most", mostWaiting, maxWaiting)
-	}
-	if most := idle + 3*(maxWaiting+2*48); mostGoroutines > most {
-		t.Errorf("got %d goroutines under load, want %d at most: those of the requests that wait", mostGoroutines, most)
+	if n := number(t, rls, `slidegate_store_refused_total{priority="high"}`); n > 0 {
+		t.Errorf("%d requests of the priority high were refused, want none", n)
 	}
 	proxy.Distance(0)
 	eventually(t, "Redis to decide each request again", func() bool { return !ask("crawl") && !ask("browse") && !ask("pay") })

@@ -167,7 +167,7 @@ func load(t *testing.T, rls *edge.RLSServer) (calls *atomic.Int64, stop func() e
 // refused. Only the signal makes rls read them again.
 func TestSIGHUPReloads(t *testing.T) {
 	t.Parallel()
-	rls := setup{rules: perKey, env: map[string]string{"SLIDEGATE_RELOAD_INTERVAL": "24h"}}.serve(t)
+	rls := setup{rules: perKey}.serve(t)
 	const refused = `slidegate_config_reloads_total{result="refused"}`
 	if err := rls.WriteRules("domain: []\n"); err != nil {
 		t.Fatal(err)

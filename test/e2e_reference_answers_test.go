@@ -15,8 +15,6 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-const envReferenceAnswers = "SLIDEGATE_REFERENCE_ANSWERS"
-
 // TestEnvoyHeadersOfReference: with answers in the form of envoyproxy/ratelimit, Envoy's own
 // headers have no name of a limit that the rules do not give, and nothing else is on the
 // answer.
@@ -38,7 +36,8 @@ descriptors:
 	} {
 		t.Run("styles="+tt.styles, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, settings map[string]string) {
-				settings[envReferenceAnswers], settings[envStyles], settings[envTiersSource] = "true", tt.styles, "none"
+				asDropIn(settings)
+				settings[envStyles] = tt.styles
 				s := setup{rules: rules, env: settings, change: map[string]string{
 					"              domain: edge\n": "              domain: edge\n              enable_x_ratelimit_headers: DRAFT_VERSION_03\n",
 				}}.start(t)

@@ -314,7 +314,7 @@ func page(t *testing.T, url string) string {
 // metric returns the value of one line of the metrics page.
 func metric(t *testing.T, rls *edge.RLSServer, name string) string {
 	t.Helper()
-	for line := range strings.Lines(page(t, rls.Admin()+"/metrics")) {
+	for line := range strings.Lines(page(t, rls.Metrics())) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strings.TrimSpace(value)
 		}

@@ -62,9 +62,7 @@ func TestSourceFaults(t *testing.T) {
 		}
 		h.put(known...)
 		settings := map[string]string{
-			envTiersWait: faultWait.String(), envAuthzWait: faultWait.String(), envTiersTimeout: faultTimeout.String(),
-			// Records of unknown keys expire soon.
-			envTiersUnknownTTL: "10ms",
+			envTiersWait: faultWait.String(), envAuthzWait: faultWait.String(),
 			// While the source is slow there are many lookups at once.
 			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "60",
 		}

@@ -15,11 +15,10 @@ import (
 // TestManyCustomersAtOnce has all customers call at once after a start, while a client
 // sends a new invented key with each request. No first call is denied, though the source
 // may answer late: such a key has a log by itself. All customers have their tier at the
-// second call, and the number of records of unknown keys is bounded.
+// second call.
 func TestManyCustomersAtOnce(t *testing.T) {
 	const (
 		customers = 1000
-		held      = 1000
 		at        = 32 // callers at once
 	)
 	rules := strings.Replace(tiersApart, "1000001", "3", 1) // of the default tier
@@ -29,7 +28,7 @@ func TestManyCustomersAtOnce(t *testing.T) {
 			all[i] = customer{id: fmt.Sprintf("c%d", i), tier: "pro", keys: []string{fmt.Sprintf("k-%d", i)}}
 		}
 		h.writeAll(all)
-		rls := h.serve(rules, map[string]string{envTiersWait: "5ms", "SLIDEGATE_TIERS_CACHE_UNKNOWN": fmt.Sprint(held)})
+		rls := h.serve(rules, map[string]string{envTiersWait: "5ms"})
 		ask, ways := limiter(t, rls), waysToAsk(t, rls)
 		each := func(call func(c customer)) {
 			var next atomic.Int64

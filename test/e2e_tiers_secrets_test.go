@@ -181,7 +181,7 @@ func (h *customerSource) wantNoTrace(store string) {
 	if s, ok := h.server.(*servers.RedisServer); ok {
 		e.watch(t, "what the Redis of the source was told", s.Addr())
 	}
-	env[envTiersTimeout], env[envTiersWait], env[envAuthzWait] = "300ms", "200ms", "200ms"
+	env[envTiersWait], env[envAuthzWait] = "200ms", "200ms"
 	rls := h.serve(secretRules(p), env)
 
 	sendKeysEverywhere(t, rls, p, e)

@@ -26,14 +26,12 @@ import (
 
 // Settings of sources.
 const (
-	envTiersWait       = "SLIDEGATE_TIERS_WAIT"
-	envTiersTimeout    = "SLIDEGATE_TIERS_TIMEOUT"
-	envTiersTTL        = "SLIDEGATE_TIERS_CACHE_TTL"
-	envTiersUnknownTTL = "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL"
-	envTiersOnError    = "SLIDEGATE_TIERS_ON_ERROR"
-	envAuthzWait       = "SLIDEGATE_AUTHZ_WAIT"
-	envSecretsKey      = "SLIDEGATE_SECRETS_KEY"
-	envPreviousKey     = "SLIDEGATE_SECRETS_PREVIOUS_KEY"
+	envTiersWait    = "SLIDEGATE_TIERS_WAIT"
+	envTiersTTL     = "SLIDEGATE_TIERS_CACHE_TTL"
+	envTiersOnError = "SLIDEGATE_TIERS_ON_ERROR"
+	envAuthzWait    = "SLIDEGATE_AUTHZ_WAIT"
+	envSecretsKey   = "SLIDEGATE_SECRETS_KEY"
+	envPreviousKey  = "SLIDEGATE_SECRETS_PREVIOUS_KEY"
 )
 
 // Metrics of sources.
@@ -345,7 +343,7 @@ func (h *customerSource) start() {
 func (h *customerSource) serve(rules string, env map[string]string) *edge.RLSServer {
 	h.t.Helper()
 	all := map[string]string{
-		envTiersTTL: "1h", envTiersUnknownTTL: "1h", envTiersTimeout: "20s", envTiersWait: "10s", envAuthzWait: "10s",
+		envTiersTTL: "1h", envTiersWait: "10s", envAuthzWait: "10s",
 	}
 	maps.Copy(all, h.env)
 	maps.Copy(all, env)

@@ -91,10 +91,12 @@ func testEnvoyOverTLSOnASocket(t *testing.T, way edge.Way) {
 				t.Fatal(err)
 			}
 			st := setup{rules: threeKinds, config: tlsConfig, change: trustingEnvoy(a), tls: a, way: way, env: map[string]string{
-				envGRPCAddress:                    "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock"),
-				"SLIDEGATE_GRPC_TLS_UNIX_SOCKETS": "true",
-				"SLIDEGATE_GRPC_TLS_CLIENT_SAN":   "envoy.example",
+				envGRPCAddress:                  "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock"),
+				"SLIDEGATE_GRPC_TLS_CLIENT_SAN": "envoy.example",
+				// As in envoyproxy/ratelimit, sockets have TLS too.
+				"GRPC_SERVER_USE_TLS": "true", "GRPC_UDS": "/grpc.sock",
 			}}
+			asDropIn(st.env)
 			s := &stack{t: t, app: newApplication(t), rls: st.serve(t)}
 			if err := a.RenewClient(c.names...); err != nil {
 				t.Fatal(err)
@@ -254,7 +256,8 @@ func testHealthcheckOverTLS(t *testing.T, way edge.Way) {
 	if got := run(t, tcp, "", "healthcheck"); got.code != 0 {
 		t.Errorf("with a certificate for both: got exit code %d and %q, want 0", got.code, got.stderr)
 	}
-	both.Env["SLIDEGATE_GRPC_TLS_UNIX_SOCKETS"] = "true"
+	asDropIn(both.Env)
+	both.Env["SLIDEGATE_RULES_PATH"], both.Env["GRPC_SERVER_USE_TLS"], both.Env["GRPC_UDS"] = "x", "true", "/grpc.sock"
 	if got := run(t, both, "", "healthcheck"); got.code != 0 {
 		t.Errorf("of an rls whose sockets have TLS too: got exit code %d and %q, want 0", got.code, got.stderr)
 	}

@@ -294,7 +294,6 @@ func TestEnvoyGivesUp(t *testing.T) {
 		redis := servers.StartRedis(t)
 		env := onRedis(redis.Addr())
 		// Each question waits as long as it may, and rls does not decide it by itself.
-		env["SLIDEGATE_STORE_REDIS_BREAKER_FAILURES"] = "1000"
 		env["SLIDEGATE_STORE_ON_ERROR"] = "report"
 		s := setup{
 			rules: endless, way: way, env: env,

@@ -25,7 +25,7 @@ descriptors:
 func TestUsageReportsThroughEnvoy(t *testing.T) {
 	for _, tt := range []struct {
 		mode   string
-		env    string
+		dropIn bool
 		rules  string
 		free   bool           // a response without a cost comes first
 		passes map[string]int // by rule
@@ -33,14 +33,16 @@ func TestUsageReportsThroughEnvoy(t *testing.T) {
 		advice int            // rules that rls gives advice about
 	}{
 		// envoyproxy/ratelimit lets one request more of small pass, when nothing remains.
-		{"drop-in", "true", reported, false, map[string]int{"large": 3, "small": 2, "spend": 1}, "", 0},
-		{"charge always", "false", strings.ReplaceAll(reported, "unit: hour", "charge: always, unit: hour"), false, map[string]int{"large": 3, "small": 2, "spend": 1}, "", 0},
+		{"drop-in", true, reported, false, map[string]int{"large": 3, "small": 2, "spend": 1}, "", 0},
+		{"charge always", false, strings.ReplaceAll(reported, "unit: hour", "charge: always, unit: hour"), false, map[string]int{"large": 3, "small": 2, "spend": 1}, "", 0},
 		// A report of 10 does not fit into 1, and is lost. That a response has cost 0 changes nothing.
-		{"native", "false", reported, true, map[string]int{"large": 5, "small": 2, "spend": 9}, "large", 3},
+		{"native", false, reported, true, map[string]int{"large": 5, "small": 2, "spend": 9}, "large", 3},
 	} {
 		t.Run(tt.mode, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, settings map[string]string) {
-				settings["SLIDEGATE_REFERENCE_USAGE_REPORTS"] = tt.env
+				if tt.dropIn {
+					asDropIn(settings)
+				}
 				s := setup{rules: tt.rules, env: settings, config: rulesConfig}.startMetered(t)
 				c := s.from("127.0.0.1")
 				for _, kind := range []struct{ rule, path, user, spends string }{
@@ -76,7 +78,7 @@ func TestUsageReportsThroughEnvoy(t *testing.T) {
 // decisions returns how often a rule has decided.
 func (s *stack) decisions(rule string) (n int) {
 	s.t.Helper()
-	for line := range strings.Lines(page(s.t, s.rls.Admin()+"/metrics")) {
+	for line := range strings.Lines(page(s.t, s.rls.Metrics())) {
 		if strings.HasPrefix(line, "slidegate_decisions_total{") && strings.Contains(line, `rule="`+rule+`"`) {
 			count, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]))
 			if err != nil {

@@ -64,7 +64,7 @@ func TestViewsShowNoKey(t *testing.T) {
 			env := secretSettings()
 			for name, value := range map[string]string{
 				"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.GRPC, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_BSP_SCHEDULE_DELAY": "100",
-				"SLIDEGATE_INSIGHT_LOGGED_PER_SECOND": "10000", "SLIDEGATE_INSIGHT_PER_SECOND": "100000",
+				"SLIDEGATE_INSIGHT_LOGGED_PER_SECOND": "10000",
 			} {
 				env[name] = value
 			}

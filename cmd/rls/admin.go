@@ -106,7 +106,7 @@ func (a *adminPorts) caller(c *cli) (*caller, error) {
 		if s.Admin.Address == "" {
 			return nil, usage("admin.address is off in these settings; name the admin port of the service with --admin")
 		}
-		if s.Admin.Pages == settings.PagesReference {
+		if s.DropIn.Pages {
 			return nil, usage("in place of envoyproxy/ratelimit the admin port has only the pages of that service, and no admin API")
 		}
 		addresses = []string{string(s.Admin.Address)}

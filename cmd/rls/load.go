@@ -17,14 +17,14 @@ type loaded struct {
 }
 
 // loader is [settings.Load] for one settings file.
-type loader func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error)
+type loader func(environ []string, dropIn ...settings.DropIn) (settings.Settings, settings.Origins, error)
 
 // load returns the settings of a command, from --config and the environment.
 func (c *cli) load() (loaded, error) { return load(c.loadSettings) }
 
 // loadSettings is the loader of --config.
-func (c *cli) loadSettings(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
-	return settings.Load(c.Config, environ, given...)
+func (c *cli) loadSettings(environ []string, dropIn ...settings.DropIn) (settings.Settings, settings.Origins, error) {
+	return settings.Load(c.Config, environ, dropIn...)
 }
 
 // load reads settings from the environment and a file. A drop-in for envoyproxy/ratelimit also
@@ -50,7 +50,7 @@ func loadDropIn(environ []string, from loader) (settings.Settings, *compat.Readi
 	// The second load reports the problems of the first, too.
 	own, origins, _ := from(environ)
 	reading := compat.Read(environ, compat.Own{Settings: own, Origins: origins})
-	s, _, err := from(environ, reading.Given...)
+	s, _, err := from(environ, reading.DropIn)
 	reading.Complete(problems(err))
 	if len(reading.Problems) == 0 {
 		// With other problems, the rules may be missing because of one of them.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -325,7 +324,8 @@ func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*d
 // storeOf returns the bounds of the logs, which a replay keeps in memory also if the service has
 // Redis.
 func storeOf(s settings.Settings) replay.Options {
-	return replay.Options{MaxKeys: int(min(s.Store.Memory.MaxKeys, math.MaxInt)), MaxBytes: int64(min(s.Store.Memory.MaxBytes, math.MaxInt64))}
+	keys, bytes := s.Store.Memory.Bounds()
+	return replay.Options{MaxKeys: keys, MaxBytes: bytes}
 }
 
 // write prints the report.

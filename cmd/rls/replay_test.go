@@ -86,8 +86,8 @@ func TestReplay(t *testing.T) {
 // TestReplayIsBounded: a replay keeps its logs in memory, within the bounds of store.memory.
 func TestReplayIsBounded(t *testing.T) {
 	s := settings.Default()
-	s.Store.Memory.MaxKeys, s.Store.Memory.MaxBytes = 2, 1<<20
-	if got := storeOf(s); got.MaxKeys != 2 || got.MaxBytes != 1<<20 {
+	s.Store.Memory.MaxBytes = 1 << 20
+	if got := storeOf(s); got.MaxKeys != 4096 || got.MaxBytes != 1<<20 {
 		t.Errorf("got %d keys and %d bytes", got.MaxKeys, got.MaxBytes)
 	}
 }

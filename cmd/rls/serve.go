@@ -166,7 +166,7 @@ func welcome(w io.Writer, paint terminal.Colours, s settings.Settings, r daemon.
 	}
 	if r.Admin != "" {
 		paths := "/ (console), /metrics, /rlconfig"
-		if s.Admin.Pages == settings.PagesReference {
+		if s.DropIn.Pages {
 			paths = "/stats, /rlconfig"
 		}
 		fmt.Fprintf(w, "  admin            %s   %s\n", r.Admin, paths)

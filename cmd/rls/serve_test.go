@@ -39,7 +39,7 @@ func TestWelcome(t *testing.T) {
 		{"TLS on sockets", func(s *settings.Settings, r *daemon.Running) {
 			s.GRPC.TLS.CertFile, s.GRPC.TLS.UnixSockets, r.GRPC = "c", true, []string{"unix:///s"}
 		}, []string{"  gRPC for Envoy   unix:///s   transport unary, TLS\n"}, []string{"envoy-run"}},
-		{"pages of the reference", func(s *settings.Settings, _ *daemon.Running) { s.Admin.Pages = settings.PagesReference }, []string{"127.0.0.1:6070   /stats, /rlconfig\n"}, []string{"/metrics"}},
+		{"pages of the reference", func(s *settings.Settings, _ *daemon.Running) { s.DropIn.Pages = true }, []string{"127.0.0.1:6070   /stats, /rlconfig\n"}, []string{"/metrics"}},
 		{"no HTTP", func(_ *settings.Settings, r *daemon.Running) { r.HTTP = "" }, nil, []string{"/json -d", "envoy-run"}},
 		{"own rules", func(s *settings.Settings, _ *daemon.Running) { s.Rules.Path = "rules.yaml" }, nil, []string{"demo-free", "envoy-run"}},
 		{"own tiers", func(s *settings.Settings, _ *daemon.Running) { s.Tiers.Path = "tiers.yaml" }, nil, []string{"demo-free", "envoy-run"}},

@@ -257,14 +257,14 @@ func (t *testCmd) names() (names []string, err error) {
 // load returns the settings of the command.
 func (t *testCmd) load(c *cli) (settings.Settings, error) {
 	const variable = "SLIDEGATE_STORE_REDIS_URL"
-	l, err := load(func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
+	l, err := load(func(environ []string, dropIn ...settings.DropIn) (settings.Settings, settings.Origins, error) {
 		if t.Redis != "" {
 			redis := []string{"SLIDEGATE_STORE_TYPE=redis", variable + "=" + t.Redis.Reveal()}
 			environ = append(slices.DeleteFunc(environ, func(v string) bool {
 				return slices.ContainsFunc(redis, func(r string) bool { return strings.HasPrefix(v, r[:strings.Index(r, "=")+1]) })
 			}), redis...)
 		}
-		return settings.Load(c.Config, environ, given...)
+		return settings.Load(c.Config, environ, dropIn...)
 	})
 	if err == nil {
 		return l.Settings, nil
@@ -322,7 +322,7 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (r
 	cover := ruletest.NewCoverage(g, s.Tiers.Path)
 	r := ruletest.Runner{
 		Generation: g, Coverage: cover, Verbose: t.Verbose, Begin: ruletest.InMemory(g.Rules),
-		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(headers.ReferenceNames(s.Headers.Reference)),
+		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(headers.ReferenceNames(s.DropIn.Headers)),
 	}
 	if t.Redis != "" {
 		store, end, err := t.store(s)
@@ -349,7 +349,7 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (r
 
 // store returns a store on the Redis of --redis, with a key prefix that no other program uses.
 func (t *testCmd) store(s settings.Settings) (store *redisstore.Store, end func(), err error) {
-	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})
+	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("--redis: %w", err)
 	}

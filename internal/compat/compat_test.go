@@ -97,7 +97,7 @@ func TestOwnSettingsWin(t *testing.T) {
 		{"Redis instead of memcached", in(t, "BACKEND_TYPE=memcache", "SLIDEGATE_STORE_TYPE=redis"), func(s *settings.Settings) any { return s.Store.Redis.URL.Addresses[0] }, "redis:6379"},
 		{"another Redis", in(t, "REDIS_URL=", "REDIS_TYPE=ring", "SLIDEGATE_STORE_REDIS_URL=redis://h:1"), func(s *settings.Settings) any { return s.Store.Redis.URL.Addresses[0] }, "h:1"},
 		{"a password file", in(t, "REDIS_AUTH=u:p", "SLIDEGATE_STORE_REDIS_PASSWORD_FILE="+file(t, "q")), func(s *settings.Settings) any { return s.Store.Redis.Password.String() }, ""},
-		{"rules elsewhere", in(t, "RUNTIME_ROOT=/missing", "RUNTIME_APPDIRECTORY=", "SLIDEGATE_RULES_PATH=/r"), func(s *settings.Settings) any { return [2]any{s.Rules.Path, s.Rules.Prefix} }, [2]any{"/r", ""}},
+		{"rules elsewhere", in(t, "RUNTIME_ROOT=/missing", "RUNTIME_APPDIRECTORY=", "SLIDEGATE_RULES_PATH=/r"), func(s *settings.Settings) any { return [2]any{s.Rules.Path, s.DropIn.Files.Prefix} }, [2]any{"/r", ""}},
 		{"a port", in(t, "PORT=http", "SLIDEGATE_HTTP_ADDRESS=:9"), func(s *settings.Settings) any { return s.HTTP.Address }, settings.Address(":9")},
 		{"a log level", in(t, "LOG_LEVEL=loud", "SLIDEGATE_LOG_LEVEL=debug"), func(s *settings.Settings) any { return s.Log.Level }, "debug"},
 		{"tiers", in(t, "SLIDEGATE_TIERS_PATH=/t.yaml"), func(s *settings.Settings) any { return s.Tiers.Source }, "file"},
@@ -123,13 +123,13 @@ func TestADropInIsLikeTheReference(t *testing.T) {
 		t.Fatal(problems)
 	}
 	got := map[string]any{
-		"tiers": s.Tiers.Source, "styles": len(s.Headers.Styles), "store": s.Store.Type, "on_error": s.Store.OnError, "answers": s.Reference.Answers, "usage": s.Reference.UsageReports,
-		"pages": s.Admin.Pages, "all_files": s.Rules.AllFiles, "dots": s.Rules.IgnoreDotFiles, "age": s.GRPC.MaxConnectionAge.String(), "admin": s.Admin.Address,
-		"level": s.Log.Level, "timeout": s.Store.Timeout.String(), "statsd": s.Reference.Statsd.Address, "prometheus": s.Reference.Metrics.Address, "secrets": strings.Join(s.Secrets.Entries, ","),
+		"tiers": s.Tiers.Source, "styles": len(s.Headers.Styles), "store": s.Store.Type, "on_error": s.Store.OnError, "answers": s.DropIn.Answers, "usage": s.DropIn.UsageReports,
+		"pages": s.DropIn.Pages, "all_files": s.DropIn.Files.All, "dots": s.DropIn.Files.IgnoreDotFiles, "age": s.GRPC.MaxConnectionAge.String(), "admin": s.Admin.Address,
+		"level": s.Log.Level, "timeout": s.Store.Timeout.String(), "statsd": s.DropIn.Statsd.Address, "prometheus": s.DropIn.Metrics.Address, "secrets": strings.Join(s.Secrets.Entries, ","),
 	}
 	want := map[string]any{
 		"tiers": "none", "styles": 0, "store": "redis", "on_error": "local", "answers": true, "usage": true,
-		"pages": "reference", "all_files": true, "dots": false, "age": "24h0m0s", "admin": settings.Address("0.0.0.0:6070"),
+		"pages": true, "all_files": true, "dots": false, "age": "24h0m0s", "admin": settings.Address("0.0.0.0:6070"),
 		"level": "warn", "timeout": "10s", "statsd": "", "prometheus": settings.Address(""), "secrets": "api_key,authorization,x-api-key",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -163,8 +163,8 @@ func TestVariablesThatCountAsNotSet(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	if s.GRPC.Address[0] != "0.0.0.0:8081" || s.Reference.Statsd.Address != "localhost:8125" || s.HTTP.Address != ":8080" || s.Log.Level != "warn" {
-		t.Errorf("got %v, %v, %v, %v", s.GRPC.Address, s.Reference.Statsd.Address, s.HTTP.Address, s.Log.Level)
+	if s.GRPC.Address[0] != "0.0.0.0:8081" || s.DropIn.Statsd.Address != "localhost:8125" || s.HTTP.Address != ":8080" || s.Log.Level != "warn" {
+		t.Errorf("got %v, %v, %v, %v", s.GRPC.Address, s.DropIn.Statsd.Address, s.HTTP.Address, s.Log.Level)
 	}
 	for _, name := range []string{"GRPC_PORT", "STATSD_PORT", "PORT", "SHADOW_MODE", "LOG_LEVEL", "REDIS_TIMEOUT", "CONFIG_TYPE"} {
 		if got := row(t, r, name); got.State != StateIgnored || !strings.Contains(got.Why, "as not set") {
@@ -195,9 +195,6 @@ func TestTable(t *testing.T) {
 		all[s.Path] = true
 		all[strings.TrimSuffix(s.Path, "_file")] = true // the secret itself
 	}
-	for path := range settings.DropInValues(&d) {
-		all[path] = true
-	}
 	seen := make(map[string]bool)
 	for _, g := range groups {
 		for _, v := range g.variables {
@@ -207,7 +204,7 @@ func TestTable(t *testing.T) {
 			}
 			seen[v.name] = true
 			for _, path := range v.sets {
-				if !all[path] {
+				if !all[path] && !strings.HasPrefix(path, "dropin.") {
 					t.Errorf("%s sets %s, which is no setting", v.name, path)
 				}
 			}

@@ -3,14 +3,15 @@ package compat
 import (
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -36,62 +37,78 @@ func TestEnvironments(t *testing.T) {
 	data := t.TempDir()
 	rules := configtest.MakeDir(t, data, "ratelimit", "config")
 	mapper := configtest.Write(t, "mapper.yaml", "mappings: []\n")
+	noDots := func(d *settings.DropIn) { d.Files = files.Which{All: true, IgnoreDotFiles: true} }
+	early := func(d *settings.DropIn) { d.WithoutRules = true }
 	ca, cert, key := servers.NewAuthority(t).ServerFiles()
 	for _, tt := range []struct {
 		name string
-		// want is every setting that differs from the least drop-in, as Describe shows it.
+		// want is every setting that differs from the least drop-in, as Describe shows it, and change
+		// makes its values those of this one.
 		want    map[string]string
-		ignored []string
+		change  func(*settings.DropIn)
 		refused []string
 	}{
 		{"envoy-gateway", map[string]string{
 			"log.level": "info", "grpc.tls.cert_file": cert, "grpc.tls.key_file": key, "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "envoy-ratelimit",
-			"rules.xds.tls.ca_file": ca, "rules.xds.tls.cert_file": cert, "rules.xds.tls.key_file": key, "dropin.xds.wait": "false",
-			"dropin.metrics.address": ":19001", "dropin.metrics.mapper_file": mapper,
-			"dropin.traces.protocol": "http", "dropin.traces.sampling": "60%",
-			"dropin.traces.attributes": "service.name=envoy-ratelimit,service.namespace=envoy-gateway-system,service.instance.id=envoy-ratelimit-0",
-		}, nil, nil},
+			"rules.xds.tls.ca_file": ca, "rules.xds.tls.cert_file": cert, "rules.xds.tls.key_file": key,
+		}, func(d *settings.DropIn) {
+			d.WithoutRules = true
+			d.Metrics = settings.ReferenceMetrics{Address: ":19001", Path: "/metrics", MapperFile: mapper}
+			d.Traces = settings.Traces{Protocol: "http", Sampling: 0.6, Attributes: []string{
+				"service.name=envoy-ratelimit", "service.namespace=envoy-gateway-system", "service.instance.id=envoy-ratelimit-0",
+			}}
+		}, nil},
 		{"istio", map[string]string{
-			"log.level": "debug", "rules.path": rules, "dropin.rules.ignore_dot_files": "true", "http.address": "[::]:8080", "grpc.address": "[::]:8081",
-		}, nil, nil},
-		{"contour", map[string]string{"log.level": "debug", "rules.path": rules, "dropin.rules.ignore_dot_files": "true"}, nil, nil},
+			"log.level": "debug", "rules.path": rules, "http.address": "[::]:8080", "grpc.address": "[::]:8081",
+		}, noDots, nil},
+		{"contour", map[string]string{"log.level": "debug", "rules.path": rules}, noDots, nil},
 		{"ai-gateway", map[string]string{
-			"log.level": "info", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "envoy-ai-gateway-ratelimit", "dropin.xds.wait": "false",
+			"log.level": "info", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "envoy-ai-gateway-ratelimit",
 			"store.redis.url": "redis-sentinel://redis:6379/mymaster",
-		}, nil, nil},
+		}, early, nil},
 		{"softonic", map[string]string{
-			"log.level": "debug", "rules.path": filepath.Dir(rules), "dropin.rules.prefix": "config", "dropin.rules.ignore_dot_files": "true",
-		}, nil, nil},
+			"log.level": "debug", "rules.path": filepath.Dir(rules),
+		}, func(d *settings.DropIn) { d.Files = files.Which{All: true, Prefix: "config", IgnoreDotFiles: true} }, nil},
 		{"istio-ratelimit-operator", map[string]string{
-			"log.level": "debug", "rules.path": rules, "dropin.rules.ignore_dot_files": "true", "dropin.statsd.address": "localhost:9125",
-		}, nil, nil},
+			"log.level": "debug", "rules.path": rules,
+		}, func(d *settings.DropIn) {
+			noDots(d)
+			d.Statsd = settings.Statsd{Address: "localhost:9125", Protocol: "tcp", Interval: 10 * time.Second}
+		}, nil},
 		{"nomad", map[string]string{
-			"log.level": "debug", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "default", "dropin.xds.wait": "false", "store.redis.url": "redis://redis:6379/11",
-		}, nil, nil},
+			"log.level": "debug", "rules.source": "xds", "rules.xds.address": "eg:18001", "rules.xds.node_id": "default", "store.redis.url": "redis://redis:6379/11",
+		}, early, nil},
 		{"kyma", nil, nil, []string{"BACKEND_TYPE"}},
 	} {
 		r, got, problems := read(environmentOf(t, tt.name, "{{DATA}}", data, "{{REDIS}}", "redis:6379", "{{XDS}}", "eg:18001",
 			"{{ADDR}}", ":19001", "{{CERT}}", cert, "{{KEY}}", key, "{{CA}}", ca, "{{MAPPER}}", mapper)...)
-		var ignored, refused []string
+		var refused []string
 		for i := range r.Rows {
 			switch r.Rows[i].State {
 			case StateIgnored:
-				ignored = append(ignored, r.Rows[i].Name)
+				t.Errorf("%s: ignores %s", tt.name, r.Rows[i].Name)
 			case StateRefused:
 				refused = append(refused, r.Rows[i].Name)
 			default:
 			}
 		}
-		if !slices.Equal(ignored, tt.ignored) || !slices.Equal(refused, tt.refused) || len(problems) != len(tt.refused) {
-			t.Errorf("%s: ignored %v, refused %v, problems %v; want %v and %v", tt.name, ignored, refused, problems, tt.ignored, tt.refused)
+		if !slices.Equal(refused, tt.refused) || len(problems) != len(tt.refused) {
+			t.Errorf("%s: refused %v, problems %v; want %v", tt.name, refused, problems, tt.refused)
 		}
 		if tt.refused != nil {
 			continue
 		}
 		_, least, _ := read("REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379", "SLIDEGATE_RULES_PATH=x")
-		least.Rules.Path, least.Rules.AllFiles, least.Rules.XDS.Wait = "", got.Rules.Source == settings.RulesFiles, got.Rules.XDS.Wait
+		least.Rules.Path = ""
 		if diff := cmp.Diff(tt.want, differences(least, got, tt.want)); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", tt.name, diff)
+		}
+		d := least.DropIn
+		d.Files = files.Which{All: true}
+		tt.change(&d)
+		d.Given, got.DropIn.Given = nil, nil
+		if diff := cmp.Diff(d, got.DropIn); diff != "" {
+			t.Errorf("%s, of the drop-in (-want +got)\n%s", tt.name, diff)
 		}
 	}
 }
@@ -103,13 +120,6 @@ func differences(a, b settings.Settings, expected map[string]string) map[string]
 	for i, s := range configtest.Describe(b) {
 		if _, ok := expected[s.Path]; ok || before[i].Default != s.Default {
 			all[s.Path] = s.Default
-		}
-	}
-	was := settings.DropInValues(&a)
-	for path, v := range settings.DropInValues(&b) {
-		text := configtest.TextOf(reflect.ValueOf(v).Elem())
-		if _, ok := expected[path]; ok || configtest.TextOf(reflect.ValueOf(was[path]).Elem()) != text {
-			all[path] = text
 		}
 	}
 	return all

@@ -65,8 +65,8 @@ type Reading struct {
 	Rows []Row
 	// Always are the settings of a drop-in that no variable says.
 	Always []Value
-	// Given are the values for [settings.Load].
-	Given []settings.Given
+	// DropIn is what [settings.Load] takes.
+	DropIn settings.DropIn
 	// Problems has one problem for each variable that is refused. [settings.Load] can find
 	// more: see [Reading.Complete].
 	Problems strict.Problems
@@ -88,7 +88,7 @@ func (h hidden) hide(message string) string {
 // Read reads the environment, as [os.Environ] returns it. own has what counts more than the
 // variables.
 func Read(environ []string, own Own) *Reading {
-	r := &reader{own: own, by: make(map[string]*value)}
+	r := &reader{own: own, by: make(map[string]*value), dropIn: settings.Default().DropIn}
 	for _, g := range groups {
 		for i := range g.variables {
 			r.parse(&g.variables[i], environ)
@@ -102,7 +102,7 @@ func Read(environ []string, own Own) *Reading {
 	r.headers()
 	r.metrics()
 	r.traces()
-	out := &Reading{Always: r.all, Given: r.given, Problems: r.problems, hidden: r.hidden}
+	out := &Reading{Always: r.all, DropIn: r.dropIn, Problems: r.problems, hidden: r.hidden}
 	for _, v := range r.values {
 		switch {
 		case v.row.State != "":
@@ -207,7 +207,7 @@ type reader struct {
 	by       map[string]*value
 	values   []*value // in the order of the table
 	all      []Value
-	given    []settings.Given
+	dropIn   settings.DropIn
 	problems strict.Problems
 	hidden   hidden
 }
@@ -398,27 +398,53 @@ func (r *reader) giveText(path, name string) {
 	}
 }
 
+// giveShown is give for a value that is shown in another way.
 func (r *reader) giveShown(path, text, shown string, from []string) {
 	given := settings.Given{Path: path, Text: text}
-	shownValue := Value{Setting: path, Text: shown, By: r.origin(path)}
+	for _, name := range slices.Backward(from) {
+		if r.isSet(name) {
+			given.From = name
+		}
+	}
+	if r.say(path, shown, from) && r.origin(path) == "" {
+		r.dropIn.Given = append(r.dropIn.Given, given)
+	}
+}
+
+// say says in the rows of variables what they became. It returns false if one of them is refused.
+func (r *reader) say(path, shown string, from []string) bool {
 	for _, name := range from {
 		v := r.by[name]
 		if !slices.Contains(v.sets, path) {
 			panic(name + " does not set " + path) // the table is wrong
 		}
 		if v.bad {
-			return
-		}
-		if given.From == "" && r.isSet(name) {
-			given.From = name
+			return false
 		}
 	}
 	for _, name := range from {
-		r.by[name].row.Settings = append(r.by[name].row.Settings, shownValue)
+		row := &r.by[name].row
+		row.Settings = append(row.Settings, Value{Setting: path, Text: shown, By: r.origin(path)})
 	}
-	if shownValue.By == "" {
-		r.given = append(r.given, given)
+	return true
+}
+
+// drop sets a value of the drop-in that variables say together, and shows it under a name.
+func drop[T any](r *reader, to *T, value T, path string, from ...string) {
+	*to = value
+	shown := fmt.Sprint(value)
+	switch list := any(value).(type) {
+	case []string:
+		shown = strings.Join(list, ",")
+	case []settings.Secret:
+		shown = strict.Hidden
 	}
+	for _, name := range from {
+		if show(r.by[name].variable, r.text(name)) == strict.Hidden {
+			shown = strict.Hidden
+		}
+	}
+	r.say(path, shown, from)
 }
 
 // mark sets the state of a variable, unless it has one.

@@ -94,7 +94,7 @@ func (r *reader) noStore() {
 	r.noEffect("logs expire by themselves", "EXPIRATION_JITTER_MAX_SECONDS")
 	// rls always remembers denials. Without a cache the reference does not have the series, and its
 	// usual mapper would add them to over_limit.
-	r.giveTruth("dropin.local_cache", r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "LOCAL_CACHE_SIZE_IN_BYTES")
+	drop(r, &r.dropIn.LocalCache, r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "dropin.local_cache", "LOCAL_CACHE_SIZE_IN_BYTES")
 	r.noEffect("a denied request never costs anything", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
 }
 
@@ -221,7 +221,7 @@ func (r *reader) redisTLS(c *connection) {
 		return
 	}
 	r.clientTLS("store.redis.tls", cert, key, ca)
-	r.giveTruth("dropin.redis_any_name", r.truth(anyName), anyName)
+	drop(r, &r.dropIn.RedisAnyName, r.truth(anyName), "dropin.redis_any_name", anyName)
 }
 
 // The errors of REDIS_URL do not repeat it, because it may hold a password.

@@ -19,7 +19,7 @@ import (
 func read(environ ...string) (*Reading, settings.Settings, strict.Problems) {
 	own, origins, _ := settings.Load("", environ)
 	r := Read(environ, Own{Settings: own, Origins: origins})
-	s, _, err := settings.Load("", environ, r.Given...)
+	s, _, err := settings.Load("", environ, r.DropIn)
 	if more := strict.Problems(nil); errors.As(err, &more) {
 		r.Complete(more)
 	}
@@ -118,7 +118,7 @@ var rowTests = []rowTest{
 	{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", " REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=1", "", "T", "dropin.unhealthy = rules,store", "", ""},
 	{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "", "", "true", "dropin.unhealthy = store", "on", notTrue},
 	{"FORCE_START_WITHOUT_INITIAL_CONFIG", "", "", "true", "ignored: rls does not start with a broken rules file", "on", notTrue},
-	{"FORCE_START_WITHOUT_INITIAL_CONFIG", xds, "dropin.xds.wait = true", "true", "dropin.xds.wait = false", "on", notTrue},
+	{"FORCE_START_WITHOUT_INITIAL_CONFIG", xds, "dropin.xds.without_rules = false", "true", "dropin.xds.without_rules = true", "on", notTrue},
 	{"MERGE_DOMAIN_CONFIG", "", "rules.merge_domains = false", "true", "rules.merge_domains = true", "on", notTrue},
 	{"SHADOW_MODE", "", "rules.shadow_mode = false", "true", "rules.shadow_mode = true", "on", notTrue},
 	{"QUOTA_MODE", "", "dropin.rules.quota_mode = false", "true", "dropin.rules.quota_mode = true", "on", notTrue},
@@ -141,7 +141,7 @@ var rowTests = []rowTest{
 	{"CONFIG_GRPC_XDS_NODE_METADATA", xds, "", "a=b,c=d=e", "dropin.xds.node_metadata = a=b,c=d=e", "", ""},
 	{"CONFIG_GRPC_XDS_NODE_METADATA", xds, "", "a:b,c=d", "ignored: 1 parts have no =, and envoyproxy/ratelimit drops them too; dropin.xds.node_metadata = c=d", "", ""},
 	{"CONFIG_GRPC_XDS_SERVER_URL", xds, "rules.xds.address = localhost:18000", "dns:///eg:18001", "rules.xds.address = eg:18001", "http://u:p@h", "expected host:port"},
-	{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", xds, "", "1s", noEffect + "the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "1", notTime},
+	{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", xds, "", "1s", noEffect + "the wait between connections grows from a second to a minute", "1", notTime},
 	{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", xds, "", "authorization:token", "dropin.xds.headers = ***", "a:b:c", "expected name:value"},
 	{"CONFIG_GRPC_XDS_SERVER_USE_TLS", xds, "rules.xds.address = localhost:18000", "true", "rules.xds.address = grpcs://localhost:18000", "on", notTrue},
 	{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", xdsTLS + " CONFIG_GRPC_XDS_CLIENT_TLS_KEY=KEY", "", "CERT", "rules.xds.tls.cert_file = CERT", "", ""},
@@ -150,12 +150,12 @@ var rowTests = []rowTest{
 	{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", xdsTLS, "", "CA", "rules.xds.tls.ca_file = CA", "", ""},
 	{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", xds, "", "CA", noEffect + "CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "", ""},
 	{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", xdsTLS, "", "eg", "rules.xds.address = grpcs://localhost:18000?sni=eg", "", ""},
-	{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", xds, "", "5s", "dropin.xds.initial_backoff = 5s", "5", notTime},
-	{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", xds, "", "30s", "dropin.xds.max_backoff = 30s", "48h", "is not between"},
-	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", xds, "", "0.1", noEffect + "the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "a", notNumber},
-	{"XDS_CLIENT_BACKOFF_JITTER", xds, "", "false", noEffect + "the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "a", notTrue},
-	{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", xds, "", "1000000", "dropin.xds.max_message_bytes = 1000000", "1", "is not between"},
-	{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", xds, "", "0", noEffect + "0 means the default", "1MB", notWhole},
+	{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", xds, "", "5s", noEffect + "the wait between connections grows from a second to a minute", "5", notTime},
+	{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", xds, "", "30s", noEffect + "the wait between connections grows from a second to a minute", "", ""},
+	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", xds, "", "0.1", noEffect + "the wait between connections grows from a second to a minute", "a", notNumber},
+	{"XDS_CLIENT_BACKOFF_JITTER", xds, "", "false", noEffect + "the wait between connections grows from a second to a minute", "a", notTrue},
+	{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", xds, "", "1000000", noEffect + "a message may have 64 MiB", "", ""},
+	{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", xds, "", "0", noEffect + "a message may have 64 MiB", "1MB", notWhole},
 
 	// A4
 	{"BACKEND_TYPE", "", "store.type = redis", "redis", "store.type = redis", "memcache", "memcached cannot keep a log of hits"},

@@ -9,45 +9,55 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+	"unicode"
 
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // always gives the settings of a drop-in that no variable says.
 func (r *reader) always() {
-	r.set("dropin.pages", settings.PagesReference)
-	r.set("dropin.answers", "true")
-	r.set("dropin.usage_reports", "true")
+	d := &r.dropIn
+	d.Answers, d.UsageReports, d.Pages = true, true, true
+	d.Files = files.Which{All: true}
 	// If the operator names a file of tiers, its tiers count.
 	if r.origin("tiers.path") == "" {
-		r.set("tiers.source", settings.TiersNone)
+		const path = "tiers.source"
+		by := r.origin(path)
+		r.all = append(r.all, Value{Setting: path, Text: settings.TiersNone, By: by})
+		if by == "" {
+			r.dropIn.Given = append(r.dropIn.Given, settings.Given{Path: path, Text: settings.TiersNone})
+		}
 	}
 }
 
-// set gives a setting a value that no variable says.
-func (r *reader) set(path, text string) {
-	by := r.origin(path)
-	r.all = append(r.all, Value{Setting: path, Text: text, By: by})
-	if by == "" {
-		r.given = append(r.given, settings.Given{Path: path, Text: text})
+// address gives a setting host:port of two variables.
+func (r *reader) address(path, host, port string) {
+	if text := r.hostPort(path, host, port); text != "" {
+		r.give(path, text, host, port)
 	}
 }
 
-// address gives a setting host:port of two variables, because of others.
-func (r *reader) address(path, host, port string, others ...string) {
+// hostPort returns host:port of two variables, or nothing if the host is refused. path is the
+// setting that they say.
+func (r *reader) hostPort(path, host, port string) string {
 	if r.by[host].row.Value == strict.Hidden && r.origin(path) == "" {
 		r.refuse(host, "expected a host name or an IP address")
-		return
+		return ""
 	}
 	n := r.by[port].number
 	if (n < 0 || n > math.MaxUint16) && r.origin(path) == "" {
 		r.refuse(port, "%d is not a port: the highest is %d", n, math.MaxUint16)
 	}
-	r.give(path, net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10)), append([]string{host, port}, others...)...)
+	return net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10))
 }
 
 // listeners reads the ports, their TLS, and health.
@@ -90,7 +100,7 @@ func (r *reader) serverTLS() {
 	r.giveText("grpc.tls.cert_file", cert)
 	r.giveText("grpc.tls.key_file", key)
 	if r.text("GRPC_UDS") != "" {
-		r.giveTruth("dropin.unix_sockets_tls", true, "GRPC_SERVER_USE_TLS")
+		drop(r, &r.dropIn.SocketTLS, true, "dropin.unix_sockets_tls", "GRPC_SERVER_USE_TLS")
 	}
 	r.note("GRPC_SERVER_USE_TLS", "TLS")
 	r.giveText("grpc.tls.client_ca_file", "GRPC_CLIENT_TLS_CACERT")
@@ -107,20 +117,20 @@ func (r *reader) serverTLS() {
 func (r *reader) health() {
 	var unhealthy, from []string
 	for _, state := range []struct{ name, text string }{
-		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "rules"},
-		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "store"},
+		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", settings.UnhealthyRules},
+		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", settings.UnhealthyStore},
 	} {
 		switch {
 		case !r.truth(state.name):
 			r.note(state.name, "/healthcheck does not depend on it")
-		case state.text == "store" && r.inMemory():
+		case state.text == settings.UnhealthyStore && r.inMemory():
 			r.noEffect(memoryStore, state.name)
 		default:
 			unhealthy, from = append(unhealthy, state.text), append(from, state.name)
 		}
 	}
 	if len(unhealthy) > 0 {
-		r.give("dropin.unhealthy", strings.Join(unhealthy, ","), from...)
+		drop(r, &r.dropIn.Unhealthy, unhealthy, "dropin.unhealthy", from...)
 	}
 }
 
@@ -152,8 +162,8 @@ const (
 func (r *reader) rules() {
 	r.giveTruth("rules.merge_domains", r.truth("MERGE_DOMAIN_CONFIG"), "MERGE_DOMAIN_CONFIG")
 	r.giveTruth("rules.shadow_mode", r.truth("SHADOW_MODE"), "SHADOW_MODE")
-	r.giveTruth("dropin.rules.quota_mode", r.truth("QUOTA_MODE"), "QUOTA_MODE")
-	r.giveTruth("dropin.metadata.request", r.truth("RESPONSE_DYNAMIC_METADATA"), "RESPONSE_DYNAMIC_METADATA")
+	drop(r, &r.dropIn.QuotaMode, r.truth("QUOTA_MODE"), "dropin.rules.quota_mode", "QUOTA_MODE")
+	drop(r, &r.dropIn.EchoRequest, r.truth("RESPONSE_DYNAMIC_METADATA"), "dropin.metadata.request", "RESPONSE_DYNAMIC_METADATA")
 
 	source := r.own.Settings.Rules.Source
 	kind := r.text("CONFIG_TYPE")
@@ -194,11 +204,13 @@ func namesOf(variables []variable) (names []string) {
 // ROOT/SUBDIRECTORY/APPDIRECTORY.
 func (r *reader) files() {
 	names := []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT"}
+	which := &r.dropIn.Files
 	if by := r.origin("rules.path"); by != "" {
+		*which = settings.Default().DropIn.Files
 		r.noEffect(by+" says where the rules are", append(names, "RUNTIME_IGNOREDOTFILES")...)
 		return
 	}
-	r.giveTruth("dropin.rules.ignore_dot_files", r.truth("RUNTIME_IGNOREDOTFILES"), "RUNTIME_IGNOREDOTFILES")
+	drop(r, &which.IgnoreDotFiles, r.truth("RUNTIME_IGNOREDOTFILES"), "dropin.rules.ignore_dot_files", "RUNTIME_IGNOREDOTFILES")
 	root, sub, app := r.text(names[0]), r.text(names[1]), r.text(names[2])
 	const why = "envoyproxy/ratelimit has no rules then, and lets every request pass: set it, for example RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit for /data/ratelimit/config"
 	watch := r.truth("RUNTIME_WATCH_ROOT")
@@ -213,16 +225,22 @@ func (r *reader) files() {
 	case watch:
 		if path := filepath.Join(root, sub); r.exists(path) {
 			r.give("rules.path", path, names[0], names[1], names[3])
-			r.set("dropin.rules.all_files", "true")
-			r.give("dropin.rules.prefix", app, names[2], names[3])
+			r.prefix(app, names[2], names[3])
 		}
 	default:
 		if path := filepath.Join(root, sub, app); r.exists(path) {
 			r.give("rules.path", path, names...)
-			r.set("dropin.rules.all_files", "true")
 		}
 	}
 	r.note(names[3], "rls always notices changes")
+}
+
+// prefix takes the beginning of the paths of rules.
+func (r *reader) prefix(app, name string, others ...string) {
+	if strings.Contains(app, "/") || strings.HasSuffix(app, ".") || strings.ContainsFunc(app, unicode.IsControl) {
+		r.refuse(name, "%s is not the name of a directory: write it without / and a dot at the end", strict.Quote(app))
+	}
+	drop(r, &r.dropIn.Files.Prefix, app, "dropin.rules.prefix", append([]string{name}, others...)...)
 }
 
 // exists refuses a path of rules that does not exist.
@@ -237,7 +255,7 @@ func (r *reader) exists(path string) bool {
 
 // xds reads how to get rules from a management server.
 func (r *reader) xds() {
-	r.giveTruth("dropin.xds.wait", !r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG"), "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	drop(r, &r.dropIn.WithoutRules, r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG"), "dropin.xds.without_rules", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	r.give("rules.xds.node_id", r.text("CONFIG_GRPC_XDS_NODE_ID"), "CONFIG_GRPC_XDS_NODE_ID")
 	address := r.text("CONFIG_GRPC_XDS_SERVER_URL")
 	for _, scheme := range []string{"dns:///", "passthrough:///", "dns:"} {
@@ -253,24 +271,10 @@ func (r *reader) xds() {
 		r.xdsAddress(address, v.name)
 	}
 	r.nodeMetadata()
-	if headers := r.by["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; len(headers.pairs) > 0 {
-		r.giveSecret("dropin.xds.headers", joinPairs(headers.pairs), headers.name)
-	}
-	for _, p := range []struct{ path, name string }{
-		{"dropin.xds.initial_backoff", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"}, {"dropin.xds.max_backoff", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"},
-	} {
-		if r.isSet(p.name) {
-			r.give(p.path, r.by[p.name].period.String(), p.name)
-		}
-	}
-	r.noEffect("the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "XDS_CLIENT_BACKOFF_JITTER")
-	const size = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"
-	if r.isSet(size) && r.by[size].number != 0 {
-		r.give("dropin.xds.max_message_bytes", strconv.FormatInt(r.by[size].number, 10), size)
-	}
-	if r.by[size].number == 0 {
-		r.noEffect("0 means the default", size)
-	}
+	r.xdsHeaders()
+	r.noEffect("the wait between connections grows from a second to a minute", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "XDS_CLIENT_BACKOFF_JITTER")
+	r.noEffect("a message may have 64 MiB", "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
 
 	files := []string{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"}
 	if !r.truth(xdsUseTLS) {
@@ -313,8 +317,29 @@ func (r *reader) nodeMetadata() {
 		r.ignore(name, fmt.Sprintf("%d parts have no =, and envoyproxy/ratelimit drops them too", dropped))
 	}
 	if len(items) > 0 {
-		text := strings.Join(items, ",")
-		r.giveShown("dropin.xds.node_metadata", text, show(r.by[name].variable, text), []string{name})
+		drop(r, &r.dropIn.NodeMetadata, items, "dropin.xds.node_metadata", name)
+	}
+}
+
+// metadataName matches the names of gRPC metadata in lower case.
+var metadataName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
+
+// xdsHeaders reads the headers of requests to the management server. A message repeats no part of
+// them: a mistake may put the secret before the colon.
+func (r *reader) xdsHeaders() {
+	headers := r.by["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]
+	var all []settings.Secret
+	for i, p := range headers.pairs {
+		name := strings.ToLower(p[0])
+		reserved := strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin") || slices.Contains([]string{"content-type", "user-agent", "te", "host", "connection"}, name)
+		if !metadataName.MatchString(name) || reserved || strings.ContainsFunc(p[1], func(c rune) bool { return c < ' ' || c > '~' }) {
+			r.refuse(headers.name, "header %d is not the name of a header that gRPC leaves to others, and a value in printable ASCII", i+1)
+			return
+		}
+		all = append(all, settings.Secret(p[0]+"="+p[1]))
+	}
+	if len(all) > 0 {
+		drop(r, &r.dropIn.XDSHeaders, all, "dropin.xds.headers", headers.name)
 	}
 }
 
@@ -338,10 +363,14 @@ func (r *reader) clientTLS(section, cert, key, ca string) {
 
 // headers reads which headers are on answers.
 func (r *reader) headers() {
-	names := []struct{ name, path string }{
-		{"LIMIT_LIMIT_HEADER", "dropin.headers.limit"},
-		{"LIMIT_REMAINING_HEADER", "dropin.headers.remaining"},
-		{"LIMIT_RESET_HEADER", "dropin.headers.reset"},
+	d := &r.dropIn.Headers
+	names := []struct {
+		name, path string
+		to         *string
+	}{
+		{"LIMIT_LIMIT_HEADER", "dropin.headers.limit", &d.Limit},
+		{"LIMIT_REMAINING_HEADER", "dropin.headers.remaining", &d.Remaining},
+		{"LIMIT_RESET_HEADER", "dropin.headers.reset", &d.Reset},
 	}
 	const enabled = "LIMIT_RESPONSE_HEADERS_ENABLED"
 	if !r.truth(enabled) {
@@ -352,18 +381,27 @@ func (r *reader) headers() {
 		return
 	}
 	r.give("headers.styles", settings.StyleReference, enabled)
+	seen := make(map[string]bool)
 	for _, n := range names {
-		r.giveText(n.path, n.name)
+		name := r.text(n.name)
+		switch lower := strings.ToLower(name); {
+		case !httpguts.ValidHeaderFieldName(name) || len(name) > 100:
+			r.refuse(n.name, "%s is not the name of a header: write up to 100 letters, digits and -", strict.Quote(name))
+		case slices.Contains(notForUs, lower):
+			r.refuse(n.name, "the header %s has another meaning: write another name", lower)
+		case seen[lower]:
+			r.refuse(n.name, "%s is the name of two headers: upper and lower case are the same", strict.Quote(name))
+		default:
+			seen[lower] = true
+		}
+		drop(r, n.to, name, n.path, n.name)
 	}
 }
 
-func joinPairs(pairs [][2]string) string {
-	items := make([]string, len(pairs))
-	for i, p := range pairs {
-		items[i] = p[0] + "=" + p[1]
-	}
-	slices.Sort(items)
-	return strings.Join(items, ",")
+// notForUs are headers of answers with another meaning. Some of them would break the answer.
+var notForUs = []string{
+	"retry-after", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive",
+	"proxy-connection", "upgrade", "te", "trailer", "host", "date", "location", "set-cookie", "www-authenticate",
 }
 
 // metrics reads where the metrics of the reference go.
@@ -372,7 +410,7 @@ func (r *reader) metrics() {
 		statsd, host, port, protocol, interval = "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL"
 		prometheus, tags, dog, off             = "USE_PROMETHEUS", "EXTRA_TAGS", "USE_DOG_STATSD", "DISABLE_STATS"
 	)
-	r.share("dropin.near_limit_ratio", "NEAR_LIMIT_RATIO")
+	r.share(&r.dropIn.NearLimit, "dropin.near_limit_ratio", "NEAR_LIMIT_RATIO")
 	toStatsd := []string{host, port, protocol, interval}
 	toPrometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_MAPPER_YAML", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
 	if r.truth(off) {
@@ -386,9 +424,16 @@ func (r *reader) metrics() {
 	switch {
 	// The default of USE_STATSD is true. Without a server the reference tries one for ever.
 	case r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)):
-		r.address("dropin.statsd.address", host, port, statsd)
-		r.give("dropin.statsd.protocol", r.text(protocol), protocol)
-		r.give("dropin.statsd.interval", r.by[interval].period.String(), interval)
+		d := &r.dropIn.Statsd
+		drop(r, &d.Address, r.hostPort("", host, port), "dropin.statsd.address", host, port, statsd)
+		if p := r.text(protocol); p != "tcp" && p != "udp" {
+			r.refuse(protocol, "%s", strict.NotOneOf(p, []string{"tcp", "udp"}))
+		}
+		drop(r, &d.Protocol, r.text(protocol), "dropin.statsd.protocol", protocol)
+		if every := r.by[interval].period; every < time.Millisecond || every > time.Hour {
+			r.refuse(interval, "%v is not between 1ms and 1h", every)
+		}
+		drop(r, &d.Interval, r.by[interval].period, "dropin.statsd.interval", interval)
 	default:
 		r.note(statsd, "no statsd")
 		why := "USE_STATSD is false"
@@ -399,10 +444,16 @@ func (r *reader) metrics() {
 	}
 	switch {
 	case r.truth(prometheus):
-		r.give("dropin.metrics.address", r.text("PROMETHEUS_ADDR"), prometheus, "PROMETHEUS_ADDR")
-		r.giveText("dropin.metrics.path", "PROMETHEUS_PATH")
-		r.giveText("dropin.metrics.mapper_file", "PROMETHEUS_MAPPER_YAML")
-		r.giveTruth("dropin.metrics.milliseconds", r.truth("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"), "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS")
+		d := &r.dropIn.Metrics
+		drop(r, &d.Address, settings.Address(r.text("PROMETHEUS_ADDR")), "dropin.metrics.address", prometheus, "PROMETHEUS_ADDR")
+		if !strings.HasPrefix(r.text("PROMETHEUS_PATH"), "/") {
+			r.refuse("PROMETHEUS_PATH", "%s does not begin with /", strict.Quote(r.text("PROMETHEUS_PATH")))
+		}
+		drop(r, &d.Path, r.text("PROMETHEUS_PATH"), "dropin.metrics.path", "PROMETHEUS_PATH")
+		if file := r.text("PROMETHEUS_MAPPER_YAML"); file != "" {
+			drop(r, &d.MapperFile, file, "dropin.metrics.mapper_file", "PROMETHEUS_MAPPER_YAML")
+		}
+		drop(r, &d.Milliseconds, r.truth("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"), "dropin.metrics.milliseconds", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS")
 		if r.truth(statsd) {
 			r.note(prometheus, "envoyproxy/ratelimit does not start with it unless USE_STATSD is false")
 		}
@@ -413,28 +464,46 @@ func (r *reader) metrics() {
 	r.tags()
 }
 
+// tagName matches the name of a tag. It is also the name of a label for Prometheus, with _ for
+// each other character.
+var tagName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
 // tags reads the tags of all metrics, unless there are no metrics.
 func (r *reader) tags() {
-	const tags = "EXTRA_TAGS"
-	if !slices.ContainsFunc(r.given, func(g settings.Given) bool {
-		return g.Path == "dropin.statsd.address" || g.Path == "dropin.metrics.address"
-	}) {
-		r.noEffect("the metrics of envoyproxy/ratelimit go nowhere", tags)
+	const name = "EXTRA_TAGS"
+	d := &r.dropIn
+	if d.Statsd.Address == "" && d.Metrics.Address == "" {
+		r.noEffect("the metrics of envoyproxy/ratelimit go nowhere", name)
 		return
 	}
-	if all := r.by[tags].pairs; len(all) > 0 {
-		text := joinPairs(all)
-		r.giveShown("dropin.tags", text, show(r.by[tags].variable, text), []string{tags})
+	var shown []string
+	tags := make(map[string]string)
+	for _, p := range r.by[name].pairs {
+		_, again := tags[p[0]]
+		switch {
+		case !tagName.MatchString(p[0]) || p[1] == "":
+			r.refuse(name, "%s is not the name of a tag with a value: write name:value, with letters, digits and _.- in the name", strict.Quote(p[0]))
+		case again:
+			r.refuse(name, "%s is listed twice", strict.Quote(p[0]))
+		case d.Metrics.Address != "" && (p[0] == "le" || p[0] == "quantile"):
+			r.refuse(name, "%s is a label that Prometheus itself uses: choose another name", p[0])
+		}
+		tags[p[0]], shown = p[1], append(shown, p[0]+"="+p[1])
+	}
+	if slices.Sort(shown); len(tags) > 0 {
+		d.Tags = tags
+		drop(r, new([]string), shown, "dropin.tags", name)
 	}
 }
 
-// share gives a setting the share from 0 to 1 that a variable says.
-func (r *reader) share(path, name string) {
-	if f := r.by[name].share; !(f >= 0 && f <= 1) && !r.overridden(r.by[name].variable) {
+// share gives the drop-in the share from 0 to 1 that a variable says.
+func (r *reader) share(to *float64, path, name string) {
+	f := r.by[name].share
+	if !(f >= 0 && f <= 1) {
 		r.refuse(name, "%s", because(errors.New("not a share"), r.text(name), oneShare))
 		return
 	}
-	r.give(path, strconv.FormatFloat(r.by[name].share, 'g', -1, 64), name)
+	drop(r, to, f, path, name)
 }
 
 // dogStatsd refuses DogStatsD.
@@ -451,8 +520,9 @@ func (r *reader) dogStatsd(name string) {
 // OpenTelemetry say, as in the reference.
 func (r *reader) traces() {
 	const enabled, name, namespace, instance, protocol, rate = "TRACING_ENABLED", "TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE"
+	d := &r.dropIn.Traces
 	if !r.truth(enabled) {
-		r.give("dropin.traces.protocol", settings.TracesOff, enabled)
+		drop(r, &d.Protocol, settings.TracesOff, "dropin.traces.protocol", enabled)
 		r.noEffect("TRACING_ENABLED is not true", name, namespace, instance, protocol, rate)
 		return
 	}
@@ -464,8 +534,8 @@ func (r *reader) traces() {
 		r.refuse(protocol, "%s", strict.NotOneOf(text, []string{settings.TracesHTTP, settings.TracesGRPC}))
 		return
 	}
-	r.give("dropin.traces.protocol", text, enabled, protocol)
-	r.share("dropin.traces.sampling", rate)
+	drop(r, &d.Protocol, text, "dropin.traces.protocol", enabled, protocol)
+	r.share(&d.Sampling, "dropin.traces.sampling", rate)
 	var attributes []string
 	for _, a := range []struct{ variable, attribute string }{
 		{name, "service.name"}, {namespace, "service.namespace"}, {instance, "service.instance.id"},
@@ -479,5 +549,5 @@ func (r *reader) traces() {
 			attributes = append(attributes, a.attribute+"="+value)
 		}
 	}
-	r.give("dropin.traces.attributes", strings.Join(attributes, ","), name, namespace, instance)
+	drop(r, &d.Attributes, attributes, "dropin.traces.attributes", name, namespace, instance)
 }

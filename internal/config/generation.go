@@ -105,7 +105,7 @@ func (l *loader) settled() bool {
 	if len(l.paths) == 0 {
 		return true
 	}
-	now := files.List(l.paths, l.settings.Rules.Which())
+	now := files.List(l.paths, l.settings.DropIn.Files)
 	return slices.Equal(now.Files, l.listed.Files) && slices.Equal(now.Dangles, l.listed.Dangles) &&
 		slices.Equal(now.Skipped, l.listed.Skipped) && slices.Equal(now.Failed, l.listed.Failed)
 }
@@ -153,26 +153,26 @@ func (l *loader) readFiles() {
 			l.tiers = &src
 		}
 	}
-	s := &l.settings.Rules
+	s, which := &l.settings.Rules, l.settings.DropIn.Files
 	l.readTexts()
 	if len(l.paths) == 0 {
 		if l.texts == nil && !l.noRules && !l.served {
-			l.noDirectory("rules.path is not set", s.AllFiles, s.Prefix != "")
+			l.noDirectory("rules.path is not set", which.All, which.Prefix != "")
 			l.rules = []files.File{{Name: builtInRules, Data: exampleRules}}
 		}
 		return
 	}
 	if info, err := os.Stat(s.Path); err == nil && !info.IsDir() && slices.Equal(l.paths, []string{s.Path}) {
-		l.noDirectory("rules.path is a file", false, s.Prefix != "")
+		l.noDirectory("rules.path is a file", false, which.Prefix != "")
 	}
-	listed := files.List(l.paths, s.Which())
+	listed := files.List(l.paths, which)
 	l.listed = *listed
 	switch {
 	case len(listed.Files)+len(listed.Failed) > 0:
-	case l.settings.Reference.Answers:
-		l.warn.Addf(l.paths[0], 0, "", "the directory holds no %s: rls limits no request, as envoyproxy/ratelimit does", s.Which())
+	case l.settings.DropIn.Answers:
+		l.warn.Addf(l.paths[0], 0, "", "the directory holds no %s: rls limits no request, as envoyproxy/ratelimit does", which)
 	default:
-		l.report.Addf(l.paths[0], 0, "", "the directory holds no %s", s.Which())
+		l.report.Addf(l.paths[0], 0, "", "the directory holds no %s", which)
 	}
 	// Problems and warnings are in the order of the files.
 	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.Files, listed.Dangles, listed.Skipped))) {
@@ -371,9 +371,9 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Identity:   l.identity(secrets, file.Directory),
 		Tiers:      file.Names,
 		TiersKnown: s.Tiers.Source == settings.TiersNone || file.Names != nil,
-		Headers:    s.Headers.Reference,
 
-		UsageReports: s.Reference.UsageReports,
+		UsageReports: s.DropIn.UsageReports,
+		QuotaMode:    s.DropIn.QuotaMode,
 		Report:       &l.report,
 		Warn:         &l.warn,
 	}
@@ -402,13 +402,13 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 func scopesOf(s *settings.Store) []rules.Scope {
 	all := []rules.Scope{{Name: settings.ScopeRegion, Section: "store.redis"}}
 	if s.Type == settings.StoreRedis {
-		all[0].MaxLogSlots = s.Redis.MaxLogSlots
+		all[0].MaxLogSlots = settings.MaxLogSlots
 		all[0].Cluster = s.Redis.URL.Topology == settings.RedisCluster
 	}
 	for i := range s.Scopes {
 		one := &s.Scopes[i]
 		all = append(all, rules.Scope{
-			Name: one.Name, MaxLogSlots: one.Redis.MaxLogSlots, Timeout: one.Timeout, Section: "store.scopes." + one.Name + ".redis",
+			Name: one.Name, MaxLogSlots: settings.MaxLogSlots, Timeout: one.Timeout, Section: "store.scopes." + one.Name + ".redis",
 			Cluster: one.Redis.URL.Topology == settings.RedisCluster,
 		})
 	}

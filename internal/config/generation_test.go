@@ -164,11 +164,11 @@ func TestRulesDirectory(t *testing.T) {
 	}
 	configtest.Diff(t, want, warnings, "warnings")
 
-	s.Rules.IgnoreDotFiles = false
+	s.DropIn.Files.IgnoreDotFiles = false
 	_, err := Load(s)
 	lines := fmt.Sprintf("%[1]s/.git/c.yaml:1: expected a mapping, got a text\n%[1]s/.hidden.yaml:1: expected a mapping, got a text\n", dir)
 	configtest.Problems(t, err, lines)
-	s.Rules.IgnoreDotFiles = true
+	s.DropIn.Files.IgnoreDotFiles = true
 
 	configtest.Put(t, dir, "c.yaml", "\ndomain: a\n")
 	configtest.Put(t, dir, "team/d.yaml", "domain: []\n")
@@ -259,7 +259,7 @@ func TestLinksInADirectory(t *testing.T) {
 			for _, path := range []string{dir, filepath.Join(filepath.Dir(dir), "way")} {
 				for _, ignore := range []bool{true, false} {
 					s := settings.Default()
-					s.Rules.Path, s.Rules.IgnoreDotFiles, s.Tiers.Source = path, ignore, settings.TiersNone
+					s.Rules.Path, s.DropIn.Files.IgnoreDotFiles, s.Tiers.Source = path, ignore, settings.TiersNone
 					g := mustLoad(t, s)
 					var got []string
 					for _, f := range g.Files {
@@ -294,11 +294,11 @@ func TestLinksToNothing(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path, s.Tiers.Source = dir, settings.TiersNone
 	for _, all := range []bool{false, true} {
-		s.Rules.AllFiles, s.Rules.IgnoreDotFiles = all, !all
+		s.DropIn.Files.All, s.DropIn.Files.IgnoreDotFiles = all, !all
 		g := mustLoad(t, s)
 		configtest.Diff(t, []string{filepath.Join(dir, "rules.yaml")}, g.Files, "files")
 		links := []string{".#rules.yaml", "a.txt", "gone.yaml", "loop.yaml", "sub", "through.yaml"}
-		if s.Rules.IgnoreDotFiles {
+		if s.DropIn.Files.IgnoreDotFiles {
 			links = links[1:]
 		}
 		var want, got []string
@@ -324,7 +324,7 @@ func TestNoFilesInPlaceOfTheReference(t *testing.T) {
 	s.Rules.Path, s.Tiers.Source = t.TempDir(), settings.TiersNone
 	_, err := Load(s)
 	configtest.Problems(t, err, s.Rules.Path+": the directory holds no *.yaml or *.yml file\n")
-	s.Rules.AllFiles, s.Reference.Answers = true, true
+	s.DropIn.Files.All, s.DropIn.Answers = true, true
 	g := mustLoad(t, s)
 	if len(g.Rules.All()) != 0 || g.Rules.Missing() || len(g.Warnings) != 1 || g.Warnings[0].String() != s.Rules.Path+": the directory holds no file: rls limits no request, as envoyproxy/ratelimit does" {
 		t.Errorf("got %d rules, missing %v, and %v", len(g.Rules.All()), g.Rules.Missing(), g.Warnings)
@@ -370,7 +370,7 @@ func TestAllFilesAndPrefix(t *testing.T) {
 	} {
 		s := settings.Default()
 		s.Rules.Path, s.Tiers.Source = dir, settings.TiersNone
-		s.Rules.IgnoreDotFiles, s.Rules.AllFiles, s.Rules.Prefix = c.which.IgnoreDotFiles, c.which.All, c.which.Prefix
+		s.DropIn.Files.IgnoreDotFiles, s.DropIn.Files.All, s.DropIn.Files.Prefix = c.which.IgnoreDotFiles, c.which.All, c.which.Prefix
 		var got []string
 		for _, f := range mustLoad(t, s).Files {
 			got = append(got, strings.TrimPrefix(f, dir+"/"))
@@ -385,7 +385,7 @@ func TestPrefixOfNothing(t *testing.T) {
 	configtest.Put(t, dir, "a.yaml", "domain: a\n")
 	configtest.Put(t, dir, "config", "domain: [") // neither below config nor named config.*
 	s := settings.Default()
-	s.Tiers.Source, s.Rules.AllFiles, s.Rules.Prefix = settings.TiersNone, true, "config"
+	s.Tiers.Source, s.DropIn.Files.All, s.DropIn.Files.Prefix = settings.TiersNone, true, "config"
 	for path, want := range map[string]string{
 		dir:                          dir + ": the directory holds no file in config/ or named config.*\n",
 		"":                           "settings: dropin.rules.all_files: there is no directory of rules: rules.path is not set\nsettings: dropin.rules.prefix: there is no directory of rules: rules.path is not set\n",

@@ -122,11 +122,11 @@ func kindOfFile(data []byte) int {
 }
 
 // LoadSettings is [settings.Load] for the settings file of the input.
-func (in *Input) LoadSettings(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
+func (in *Input) LoadSettings(environ []string, dropIn ...settings.DropIn) (settings.Settings, settings.Origins, error) {
 	if in.Settings != files.Stdin {
-		return settings.Load(in.Settings, environ, given...)
+		return settings.Load(in.Settings, environ, dropIn...)
 	}
-	return settings.Parse(files.Stdin, in.stdin, environ, given...)
+	return settings.Parse(files.Stdin, in.stdin, environ, dropIn...)
 }
 
 // ReadTests reads a file of tests of the input.

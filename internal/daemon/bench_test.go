@@ -115,10 +115,10 @@ func serveBenchmark(b *testing.B, transport string, reference bool) string {
 	b.Helper()
 	s := settings.Default()
 	s.GRPC.Address, s.GRPC.Transport = []settings.Address{"127.0.0.1:0"}, transport
-	if s.Reference.Answers = reference; reference {
+	if s.DropIn.Answers = reference; reference {
 		s.Headers.Styles = []string{settings.StyleReference}
-		s.Reference.Metrics.Address = "127.0.0.1:0"
-		s.Reference.Statsd.Address = "127.0.0.1:9" // no server listens there
+		s.DropIn.Metrics.Address = "127.0.0.1:0"
+		s.DropIn.Statsd.Address = "127.0.0.1:9" // no server listens there
 	}
 	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
 	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")

@@ -275,7 +275,7 @@ func TestWhatACallTakes(t *testing.T) {
 func testWhatACallTakes(t *testing.T, s settings.Settings) {
 	calls := random.Steps(t, 8, 40) // at a time
 	r := start(t, s)
-	bound := 2 * uint64(s.GRPC.MaxMessageBytes)
+	bound := 2 * uint64(maxMessage)
 	if underRace() {
 		bound += bound / 2
 	}
@@ -283,7 +283,7 @@ func testWhatACallTakes(t *testing.T, s settings.Settings) {
 	for i := range clients {
 		clients[i] = newHostileClient(t, r.GRPC[0])
 	}
-	for _, m := range hostileMessages("edge", s.GRPC.MaxMessageBytes) {
+	for _, m := range hostileMessages("edge", maxMessage) {
 		t.Run(m.name, func(t *testing.T) {
 			body := m.prefixed()
 			all := func() {
@@ -333,7 +333,7 @@ func allocatedSoFar() uint64 {
 func BenchmarkHostileCalls(b *testing.B) {
 	for _, transport := range []string{settings.TransportUnary, settings.TransportStandard} {
 		address := serveBenchmark(b, transport, false)
-		for _, m := range hostileMessages("bench", settings.Default().GRPC.MaxMessageBytes) {
+		for _, m := range hostileMessages("bench", maxMessage) {
 			body := m.prefixed()
 			b.Run(transport+"/"+m.name, func(b *testing.B) {
 				var c *hostileClient

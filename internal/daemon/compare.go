@@ -2,8 +2,16 @@ package daemon
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/compare"
+)
+
+const (
+	// compareTimeout bounds a call to the other service.
+	compareTimeout = 2 * time.Second
+	// maxCompared is how many calls are under way at once. Further ones are not compared.
+	maxCompared = 100
 )
 
 // openCompare begins to compare answers with those of the service at compare.address, if the settings
@@ -14,7 +22,7 @@ func (p *process) openCompare() (err error) {
 		return nil
 	}
 	o := compare.Options{
-		Address: s.Address, Share: float64(s.Share), Timeout: s.Timeout, MaxInFlight: s.MaxInFlight,
+		Address: s.Address, Share: float64(s.Share), Timeout: compareTimeout, MaxInFlight: maxCompared,
 		Secrets: p.generation.Secrets, Meters: p.metrics.Comparisons(p.registry), Log: p.log,
 	}
 	if o.TLS, err = s.TLS.Config("compare.address"); err != nil {

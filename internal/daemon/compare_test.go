@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	ports "github.com/slidegate/slidegate/test/process"
@@ -44,7 +43,7 @@ func testCompare(t *testing.T, s settings.Settings) {
 				ours.Compare.TLS.CAFile, ours.Compare.TLS.CertFile, ours.Compare.TLS.KeyFile = a.ClientFiles()
 			}
 			old := start(t, theirs)
-			ours.Compare.Address, ours.Compare.Timeout = old.GRPC[0], 10*time.Second
+			ours.Compare.Address = old.GRPC[0]
 			r := start(t, ours)
 			for range 100 {
 				if _, err := r.ask(demo); err != nil {
@@ -75,7 +74,6 @@ func testCompare(t *testing.T, s settings.Settings) {
 func TestCompareInACircle(t *testing.T) { onEachTransport(t, testCompareInACircle) }
 
 func testCompareInACircle(t *testing.T, s settings.Settings) {
-	s.Compare.Timeout = 10 * time.Second
 	first, second := s, s
 	first.Compare.Address = freeAddress(t)
 	a := start(t, first)
@@ -97,7 +95,7 @@ func testCompareInACircle(t *testing.T, s settings.Settings) {
 // TestCompareWithNothing answers every call while nothing listens at compare.address.
 func TestCompareWithNothing(t *testing.T) {
 	s := testSettings(t)
-	s.Compare.Address, s.Compare.Timeout = freeAddress(t), 10*time.Second
+	s.Compare.Address = freeAddress(t)
 	r := start(t, s)
 	for range 20 {
 		if _, err := r.ask(demo); err != nil {

@@ -64,6 +64,9 @@ type Running struct {
 	StoreMissing string
 }
 
+// lookInterval is how often files are looked at, besides events: some file systems send none.
+const lookInterval = 5 * time.Second
+
 // Run serves until ctx ends and the drain is over, and then returns nil. If a part of the
 // process fails, Run stops the others and returns the error.
 func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
@@ -77,8 +80,8 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	// 1. Note the state of the files before step 2 reads them. So the watcher sees every change.
 	watcher := watch.New(watch.Options{
 		Paths:    s.WatchPaths(),
-		Which:    s.Rules.Which(),
-		Interval: s.Reload.Interval,
+		Which:    s.DropIn.Files,
+		Interval: lookInterval,
 		OnWarning: func(err error) {
 			o.Log.Warn("the system reports no changes of files; they are checked every few seconds instead", zap.Error(err))
 		},
@@ -164,7 +167,7 @@ type process struct {
 }
 
 // readFiles reads rules, tiers and certificates. If the rules come from a management server, it
-// waits for the first ones, unless dropin.xds.wait is false. If ctx ends meanwhile, it returns
+// waits for the first ones, unless a drop-in does not wait. If ctx ends meanwhile, it returns
 // without a generation.
 func (p *process) readFiles(ctx context.Context) (err error) {
 	if p.generation, err = config.Load(p.settings); err != nil {
@@ -179,7 +182,7 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.Headers.Reference))
+	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.DropIn.Headers))
 	if p.reference, err = openReference(p.settings, p.log); err != nil {
 		return err
 	}
@@ -203,7 +206,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	}
 	loaded := func() {}
 	if s.Store.Type == settings.StoreMemory && s.Store.Memory.Snapshot != "" {
-		loaded = p.listeners.answerWhileLoading(s.Reference.Answers, p.log)
+		loaded = p.listeners.answerWhileLoading(s.DropIn.Answers, p.log)
 	}
 	p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog, p.answered())
 	loaded()
@@ -233,19 +236,19 @@ func (p *process) makeServers() {
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
 		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.sampledLog, Unknown: p.rareLog, Advice: p.log, Clock: p.store.clock,
-		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(), Recorder: p.insight,
+		NearLimit: float32(s.DropIn.NearLimit), Hits: p.reference.hits(), Recorder: p.insight,
 		Streams: p.metrics, Patience: policy.DefaultPatience,
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
 	p.generations.remote, p.generations.holds = p.remote, p.store.holds
 	headers := p.headers
-	if s.Reference.Answers {
+	if s.DropIn.Answers {
 		headers = headers.Quiet()
 	}
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
-		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request, Reference: s.Reference.Answers,
+		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.DropIn.EchoRequest, Reference: s.DropIn.Answers,
 		Compare: p.compare,
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
@@ -254,11 +257,11 @@ func (p *process) makeServers() {
 	}))
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
-		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
-		connected: p.store.connected, plain: s.Reference.Answers,
+		unhealthy: s.DropIn.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
+		connected: p.store.connected, plain: s.DropIn.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods(), p.tracer}, p.registry)
-	if len(s.HTTP.Unhealthy) > 0 {
+	if len(s.DropIn.Unhealthy) > 0 {
 		transport.unhealthy = p.probes.whyUnhealthy
 	}
 	p.grpc, p.health, p.healthParts = transport.server(map[string]service{
@@ -268,10 +271,10 @@ func (p *process) makeServers() {
 	if p.remote != nil {
 		p.probes.rules = p.remote.text
 	}
-	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
-		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}, s.Reference.Answers), p.log)
+	p.http = newHTTP(httpHandler(limits, authorization, p.probes, maxMessage, transport.calls,
+		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}, s.DropIn.Answers), p.log)
 	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
-	if s.Admin.Pages == settings.PagesReference {
+	if s.DropIn.Pages {
 		p.admin = newReferencePages(p.generations.rules, guard, p.log)
 		return
 	}
@@ -316,7 +319,7 @@ func (p *process) logStart(version string, r Running) {
 	if p.tracer != nil {
 		p.log.Info("traces are on", zap.Stringer("otlp", p.tracer))
 	}
-	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
+	if address := s.DropIn.Statsd.Address; address != "" || r.Reference != "" {
 		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}
 	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {

@@ -253,7 +253,6 @@ func testServesTheBuiltInExample(t *testing.T, s settings.Settings) {
 func TestMessagesAreBounded(t *testing.T) { onEachTransport(t, testMessagesAreBounded) }
 
 func testMessagesAreBounded(t *testing.T, s settings.Settings) {
-	s.GRPC.MaxMessageBytes = 1 << 20
 	r := start(t, s)
 	for size, want := range map[int]rlsv3.RateLimitResponse_Code{1 << 19: rlsv3.RateLimitResponse_OK, 1 << 21: rlsv3.RateLimitResponse_OVER_LIMIT} {
 		out, err := r.ask(strings.Replace(demo, "demo-free", strings.Repeat("x", size), 1))
@@ -470,7 +469,7 @@ descriptors:
 `
 	write(t, path, text)
 	s.Rules.Path, s.Rules.ShadowMode = path, true
-	s.Metadata.Request = true
+	s.DropIn.EchoRequest = true
 	s.Metrics.MaxDetailSeries = 1
 	r := start(t, s)
 	for _, route := range []string{"a", "b"} {

@@ -4,7 +4,7 @@
 // # Life of a process
 //
 //  1. Run loads the configuration. An error in it is an error of Run, and nothing was served.
-//     With rules.source xds it waits for the first rules, unless dropin.xds.wait is false.
+//     With rules.source xds it waits for the first rules, unless it is a drop-in that does not wait.
 //  2. Run opens every listener. A port in use is an error of Run too. The memory store reads
 //     its snapshot. Meanwhile the process is alive and not ready. If the context ends, Run
 //     returns at once and the file stays.

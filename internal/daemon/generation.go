@@ -229,7 +229,7 @@ func (gs *generations) page() admin.Active {
 	if gs.settings.Rules.ShadowMode {
 		a.Notes = append(a.Notes, "rules.shadow_mode: every rule only observes")
 	}
-	if gs.settings.Rules.QuotaMode {
+	if gs.settings.DropIn.QuotaMode {
 		a.Notes = append(a.Notes, "QUOTA_MODE: every rule is a quota rule")
 	}
 	a.Notes = append(a.Notes, fmt.Sprintf("store.on_error: %s, for rules without on_store_error", gs.settings.Store.OnError))

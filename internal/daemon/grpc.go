@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -107,6 +108,17 @@ func (t transport) server(services map[string]service) (grpcServer, *health.Serv
 	return server, h, parts
 }
 
+const (
+	// maxMessage bounds a message in bytes, and maxStreams the calls of a connection at once.
+	maxMessage = 1 << 20
+	maxStreams = 4096
+	// minPingInterval is the least time between two pings of a client. Envoy pings every 30 s.
+	minPingInterval = 10 * time.Second
+	// A connection without a word for keepaliveTime is pinged, and closed after keepaliveTimeout.
+	keepaliveTime    = 2 * time.Hour
+	keepaliveTimeout = 20 * time.Second
+)
+
 // maxRead bounds a message that grpc-go reads: 256 descriptors with the largest header that Envoy
 // accepts by default. grpc-go refuses a longer one with an error.
 const maxRead = 16 << 20
@@ -115,22 +127,21 @@ const maxRead = 16 << 20
 func (t transport) standard() *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(grpcCredentials(t.secure, t.settings.TLS.UnixSockets, t.calls.log)),
-		grpc.ForceServerCodecV2(adapter.NewBoundedCodec(t.settings.MaxMessageBytes)),
+		grpc.ForceServerCodecV2(adapter.NewBoundedCodec(maxMessage)),
 		grpc.UnaryInterceptor(t.calls.intercept),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.MaxRecvMsgSize(max(maxRead, t.settings.MaxMessageBytes)),
-		grpc.MaxConcurrentStreams(uint32(t.settings.MaxConcurrentStreams)),
+		grpc.MaxRecvMsgSize(maxRead),
+		grpc.MaxConcurrentStreams(maxStreams),
 		// Envoy pings idle connections too. The default would answer its third ping with
 		// GOAWAY too_many_pings.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             t.settings.KeepaliveMinTime,
+			MinTime:             minPingInterval,
 			PermitWithoutStream: true,
 		}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time:              t.settings.KeepaliveTime,
-			Timeout:           t.settings.KeepaliveTimeout,
-			MaxConnectionIdle: t.settings.MaxConnectionIdle,
-			MaxConnectionAge:  t.settings.MaxConnectionAge,
+			Time:             keepaliveTime,
+			Timeout:          keepaliveTimeout,
+			MaxConnectionAge: t.settings.MaxConnectionAge,
 		}),
 	)
 }
@@ -142,22 +153,21 @@ func (t transport) unary() *unary.Server {
 		fields = t.calls.tracer.Fields()
 	}
 	return unary.NewServer(unary.Options{
-		Codec:             adapter.NewCodec(),
-		Interceptor:       t.calls.intercept,
-		MaxMessageBytes:   t.settings.MaxMessageBytes,
-		MaxStreams:        uint32(t.settings.MaxConcurrentStreams),
-		TLS:               t.secure,
-		TLSOnSockets:      t.settings.TLS.UnixSockets,
-		KeepaliveTime:     t.settings.KeepaliveTime,
-		KeepaliveTimeout:  t.settings.KeepaliveTimeout,
-		MinPingInterval:   t.settings.KeepaliveMinTime,
-		MaxConnectionIdle: t.settings.MaxConnectionIdle,
-		MaxConnectionAge:  t.settings.MaxConnectionAge,
-		Meters:            t.meters,
-		Mark:              compare.Mark,
-		Metadata:          fields,
-		Beyond:            true,
-		Log:               t.calls.log,
+		Codec:            adapter.NewCodec(),
+		Interceptor:      t.calls.intercept,
+		MaxMessageBytes:  maxMessage,
+		MaxStreams:       maxStreams,
+		TLS:              t.secure,
+		TLSOnSockets:     t.settings.TLS.UnixSockets,
+		KeepaliveTime:    keepaliveTime,
+		KeepaliveTimeout: keepaliveTimeout,
+		MinPingInterval:  minPingInterval,
+		MaxConnectionAge: t.settings.MaxConnectionAge,
+		Meters:           t.meters,
+		Mark:             compare.Mark,
+		Metadata:         fields,
+		Beyond:           true,
+		Log:              t.calls.log,
 	})
 }
 

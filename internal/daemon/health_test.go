@@ -182,7 +182,7 @@ func testUnhealthyStore(t *testing.T, s settings.Settings) {
 	server := servers.StartRedis(t)
 	server.Stop()
 	onRedis(t, &s, server.Addr())
-	s.HTTP.Unhealthy = []string{settings.UnhealthyStore, settings.UnhealthyRules}
+	s.DropIn.Unhealthy = []string{settings.UnhealthyStore, settings.UnhealthyRules}
 	r := start(t, s)
 	r.wantHealth(t, http.StatusInternalServerError, "the store has not been reached yet")
 	server.Start()

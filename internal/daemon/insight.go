@@ -7,6 +7,13 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 )
 
+const (
+	// keptDenials is how many denials a process keeps, and recordedPerSecond how many decisions it
+	// records a second. Beyond that, counts are estimates.
+	keptDenials       = 1000
+	recordedPerSecond = 100
+)
+
 // openInsight makes what answers questions of people about usage and denials.
 func (p *process) openInsight() {
 	s := p.settings.Insight
@@ -20,7 +27,7 @@ func (p *process) openInsight() {
 		Rules:    func() *policy.Rules { return p.decider.Rules() },
 		Subjects: p.subjects.resolver(),
 		Keeper:   p.store.keeper, Store: p.settings.Store.Type, Local: p.store.localKeeper, Shares: p.store.local,
-		Denials: s.Denials, PerSecond: s.PerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
+		Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
 	})
 	p.open.add(p.insight.Close)
 }

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -40,7 +39,7 @@ func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase 
 	t.Helper()
 	s := redisSettings(t, url)
 	s.Store.Timeout = 15 * time.Millisecond
-	s.Store.Redis.Breaker.Failures = math.MaxInt32 // a slow machine must not open the breaker
+	everyCallTries(t) // a slow machine must not open the breaker
 	rules := policy.NewRules(policy.Identity{Secrets: new(tier.Secrets)})
 	rules.SetOnStoreError(policy.StoreErrorLocal)
 	add := func(key string, r policy.Rule, limits ...window.Limit) {

@@ -165,7 +165,7 @@ func openListeners(s settings.Settings) (ls listeners, err error) {
 			return ls, err
 		}
 	}
-	if a := s.Reference.Metrics.Address; a != "" {
+	if a := s.DropIn.Metrics.Address; a != "" {
 		if ls.reference, err = listen("PROMETHEUS_ADDR", a, 0); err != nil {
 			return ls, err
 		}

@@ -54,7 +54,7 @@ func boundMemory(s settings.Settings, started int64) int64 {
 	}
 	limit := 2*most + max(baseMemory, 3*started)
 	if s.Tiers.Asks() {
-		limit += recordMemory * int64(s.Tiers.Cache.Subjects+s.Tiers.Cache.Unknown)
+		limit += recordMemory * (knownKeys + unknownKeys)
 	}
 	return limit
 }

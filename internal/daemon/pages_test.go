@@ -19,7 +19,7 @@ func TestReferencePages(t *testing.T) { onEachTransport(t, testReferencePages) }
 
 func testReferencePages(t *testing.T, s settings.Settings) {
 	s.Rules.Path, s.Tiers.Source = filepath.Join(t.TempDir(), "rules.yaml"), settings.TiersNone
-	s.Admin.Pages = settings.PagesReference
+	s.DropIn.Pages = true
 	write(t, s.Rules.Path, "domain: a\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1}}]\n")
 	r := start(t, s)
 	page := func(path string) string {

@@ -348,7 +348,7 @@ func TestHostsOfReference(t *testing.T) {
 	const body = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"k"}]}]}`
 	for _, reference := range []bool{false, true} {
 		s := testSettings(t)
-		s.Reference.Answers = reference
+		s.DropIn.Answers = reference
 		r := start(t, s)
 		for header, taken := range map[string]bool{
 			"":                                  reference,

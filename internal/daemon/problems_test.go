@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -53,7 +52,6 @@ func TestStateNamesProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Tiers.Source, s.Tiers.HTTP.URL = u.Tiers.Source, u.Tiers.HTTP.URL
-	s.Tiers.Breaker.Retry = 50 * time.Millisecond
 	write(t, s.Tiers.Path, "tiers: [free, pro]\ndefault: free\n")
 	r := start(t, s)
 	client, n := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0])), 0
@@ -121,7 +119,7 @@ func TestStateNamesProblems(t *testing.T) {
 // TestStateWithoutRules has a management server that has sent no rules.
 func TestStateWithoutRules(t *testing.T) {
 	s := testSettings(t)
-	s.Rules.Source, s.Rules.XDS.Address, s.Rules.XDS.Wait = settings.RulesXDS, "127.0.0.1:1", false
+	s.Rules.Source, s.Rules.XDS.Address, s.DropIn.WithoutRules = settings.RulesXDS, "127.0.0.1:1", true
 	r := start(t, s)
 	if p := r.problems()[docs.URL("", "operate.md#rules-of-a-management-server")]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
 		t.Errorf("got %+v", r.problems())

@@ -89,7 +89,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	names := s.Store.Scopes.Names()
-	r := &redisStore{scopes: make([]*redisScope, len(names)), pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore)}
+	r := &redisStore{scopes: make([]*redisScope, len(names)), pings: slices.Contains(s.DropIn.Unhealthy, settings.UnhealthyStore)}
 	for i, name := range names {
 		_, section := s.Store.RedisOf(window.Scope(i))
 		one := &redisScope{section: section, metrics: m, log: sampledLog, evicts: make(map[string]bool)}
@@ -117,6 +117,9 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 	return r, nil
 }
 
+// storeFailures is redisstore.Options.Failures. Tests set it.
+var storeFailures int
+
 // options say what r wants to hear of its store.
 func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(context.Context, int)) redisclient.StoresOptions {
 	prefix := s.Redis.KeyPrefix
@@ -132,7 +135,8 @@ func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(co
 			r.Connected()
 		},
 		Store: redisstore.Options{
-			Changed: r.changed, Answered: answered, Policy: r.policy,
+			Failures: storeFailures, // zero: its default
+			Changed:  r.changed, Answered: answered, Policy: r.policy,
 			Foreign: func(win time.Duration) {
 				r.metrics.ForeignValue()
 				r.log.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under "+r.section+".key_prefix",
@@ -144,8 +148,8 @@ func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(co
 
 // greet sends the scripts to Redis, and warns if it does not answer.
 func (r *redisScope) greet(ctx context.Context, s settings.Settings, log *zap.Logger) {
-	at, _ := s.Store.RedisOf(r.Number)
-	if r.missing = r.load(ctx, at.DialTimeout+s.Store.TimeoutOf(r.Number)); r.missing != nil {
+	call := s.Store.TimeoutOf(r.Number)
+	if r.missing = r.load(ctx, redisclient.DialTimeout(call)+call); r.missing != nil {
 		fields := []zap.Field{zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing)}
 		if r.name != "" {
 			fields = append(fields, zap.String("scope", r.name))

@@ -25,26 +25,26 @@ type reference struct {
 // maxMapping bounds a file of mappings, in bytes.
 const maxMapping = 1 << 20
 
-// CheckMapping reports what is wrong with the file of dropin.metrics.mapper_file. The error is
+// CheckMapping reports what is wrong with the file of PROMETHEUS_MAPPER_YAML. The error is
 // a [strict.Problem].
 func CheckMapping(s settings.Settings) error {
-	_, err := openMapping(s.Reference)
+	_, err := openMapping(s.DropIn)
 	return err
 }
 
 // openMapping returns the mappings of the settings, or nil if there is no listener for them.
-func openMapping(s settings.Reference) (*stats.Mapping, error) {
+func openMapping(s settings.DropIn) (*stats.Mapping, error) {
 	if s.Metrics.Address == "" {
 		return nil, nil
 	}
 	file := s.Metrics.MapperFile
 	if file == "" {
-		return stats.BuiltIn(s.TagMap(), s.Metrics.Milliseconds)
+		return stats.BuiltIn(s.Tags, s.Metrics.Milliseconds)
 	}
 	data, err := files.Read(file, maxMapping)
 	var m *stats.Mapping
 	if err == nil {
-		m, err = stats.NewMapping(string(data), s.TagMap())
+		m, err = stats.NewMapping(string(data), s.Tags)
 	}
 	if err != nil {
 		return nil, strict.Problems{{Path: "PROMETHEUS_MAPPER_YAML", Message: fmt.Sprintf("%s: %s", strict.Quoteless(file), err)}}
@@ -55,17 +55,17 @@ func openMapping(s settings.Reference) (*stats.Mapping, error) {
 // openReference returns the metrics that the settings ask for.
 func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
 	var r reference
-	statsd, scraped := s.Reference.Statsd, s.Reference.Metrics
+	statsd, scraped := s.DropIn.Statsd, s.DropIn.Metrics
 	if statsd.Address == "" && scraped.Address == "" {
 		return r, nil
 	}
-	mapping, err := openMapping(s.Reference)
+	mapping, err := openMapping(s.DropIn)
 	if err != nil {
 		return r, err
 	}
 	r.stats = stats.New(stats.Options{
 		MaxNames: s.Metrics.MaxDetailSeries,
-		Memory:   s.Store.Type == settings.StoreRedis && s.Store.LocalKeys > 0 && s.Reference.LocalCache,
+		Memory:   s.Store.Type == settings.StoreRedis && s.DropIn.LocalCache,
 		Mapping:  mapping,
 		Times:    statsd.Address != "",
 	})
@@ -74,7 +74,7 @@ func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
 	}
 	if statsd.Address != "" {
 		r.sender = stats.NewSender(r.stats, stats.SenderOptions{
-			Network: statsd.Protocol, Address: statsd.Address, Interval: statsd.Interval, Tags: s.Reference.TagMap(), Log: log,
+			Network: statsd.Protocol, Address: statsd.Address, Interval: statsd.Interval, Tags: s.DropIn.Tags, Log: log,
 		})
 	}
 	return r, nil

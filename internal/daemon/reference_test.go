@@ -144,9 +144,9 @@ func testReference(t *testing.T, protocol string) {
 	}
 	s.Tiers.Source = settings.TiersNone
 	server := newStatsd(t, protocol)
-	s.Reference.Metrics.Address = "127.0.0.1:0"
-	s.Reference.Statsd = settings.Statsd{Address: server.address, Protocol: protocol, Interval: 10 * time.Millisecond}
-	s.Reference.Tags = []string{"zone=a.b", "env=test"}
+	s.DropIn.Metrics.Address, s.DropIn.Metrics.Path = "127.0.0.1:0", "/metrics"
+	s.DropIn.Statsd = settings.Statsd{Address: server.address, Protocol: protocol, Interval: 10 * time.Millisecond}
+	s.DropIn.Tags = map[string]string{"zone": "a.b", "env": "test"}
 	r := start(t, s)
 
 	want := map[string]int{
@@ -410,8 +410,8 @@ func TestReferenceSideBySide(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Tiers.Source = settings.TiersNone
-	s.Reference.UsageReports = true
-	s.Reference.Metrics.Address = "127.0.0.1:0"
+	s.DropIn.UsageReports = true
+	s.DropIn.Metrics.Address, s.DropIn.Metrics.Path = "127.0.0.1:0", "/metrics"
 	r := start(t, s)
 	for _, c := range calls {
 		for range c.times {
@@ -458,8 +458,8 @@ func TestReferenceLocalCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		server := newStatsd(t, "tcp")
-		s.Reference.LocalCache = counts
-		s.Reference.Statsd = settings.Statsd{Address: server.address, Protocol: "tcp", Interval: 10 * time.Millisecond}
+		s.DropIn.LocalCache = counts
+		s.DropIn.Statsd = settings.Statsd{Address: server.address, Protocol: "tcp", Interval: 10 * time.Millisecond}
 		r := start(t, s)
 		for range 15 {
 			if _, err := r.ask(`{"domain": "edge", "descriptors": [{"entries": [{"key": "plain", "value": "ten"}]}]}`); err != nil {

@@ -8,13 +8,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/test/servers"
@@ -23,7 +21,7 @@ import (
 // TestFullStoreSaysWhatToDo fills a memory store. The log names the rule that has filled it.
 func TestFullStoreSaysWhatToDo(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	s, err := openMemory(t.Context(), settings.Memory{MaxKeys: 1}, prometheus.NewRegistry(), zap.NewNop(), zap.New(core))
+	s, err := openMemory(t.Context(), settings.Memory{MaxBytes: 511}, prometheus.NewRegistry(), zap.NewNop(), zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,20 +41,6 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["error"]), "the rule edge|per_ip ") {
 		t.Errorf("got %v, want a line that says what to do and names the rule", logs.All())
 	}
-}
-
-// TestSourceIsClosedWithoutCache proves that the source of tiers is closed if its cache
-// cannot be made. Otherwise goroutines of its pool go on.
-func TestSourceIsClosedWithoutCache(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	s := settings.Default()
-	s.Tiers.Source, s.Tiers.Cache.Subjects = settings.TiersInPostgres, 0
-	registry := prometheus.NewRegistry()
-	_, err := openSubjects(s, nil, nil, metrics.New(registry, metrics.Options{}), registry, zap.NewNop(), zap.NewNop())
-	if err == nil || !strings.HasPrefix(err.Error(), "tiers: Subjects") {
-		t.Errorf("got %v, want an error of the cache", err)
-	}
-	goleak.VerifyNone(t, before)
 }
 
 // TestStartsThatFail starts with files that Run cannot use. Run names the setting and the file,

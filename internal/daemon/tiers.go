@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -33,6 +34,13 @@ type subjects struct {
 	log    *zap.Logger
 }
 
+const (
+	// knownKeys is how many API keys with a subject are remembered, and unknownKeys how many
+	// others.
+	knownKeys   = 1_000_000
+	unknownKeys = 100_000
+)
+
 // openSubjects opens the source of the settings, which need not answer yet. It returns nil
 // if the settings name no source. openSubjects itself does not call rules: requests do.
 func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *policy.Rules, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
@@ -47,14 +55,14 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 	sub := &subjects{rules: rules, source: t.Source, byKey: asksByKey(t), log: log}
 	sub.Cache, err = tier.NewCache(tier.CacheOptions{
 		Source:        source,
-		Timeout:       t.Timeout,
-		Subjects:      t.Cache.Subjects,
-		Unknown:       t.Cache.Unknown,
+		Timeout:       s.TiersTimeout(),
+		Subjects:      knownKeys,
+		Unknown:       unknownKeys,
 		TTL:           t.Cache.TTL,
-		UnknownTTL:    t.Cache.UnknownTTL,
+		UnknownTTL:    10 * time.Second,
 		Stale:         t.Cache.Stale,
-		Failures:      t.Breaker.Failures,
-		Retry:         t.Breaker.Retry,
+		Failures:      5,
+		Retry:         time.Second,
 		PlainKeys:     sub.byKey,
 		Questions:     questions(t),
 		KnownTier:     sub.knowsTier,
@@ -178,14 +186,14 @@ func openSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, 
 	case settings.TiersInRedis:
 		return openRedisSource(s, log, sampledLog)
 	case settings.TiersInPostgres:
-		return openPostgresSource(s.Tiers, log, sampledLog)
+		return openPostgresSource(s, log, sampledLog)
 	default:
-		return openHTTPSource(s.Tiers, log)
+		return openHTTPSource(s, log)
 	}
 }
 
 func openRedisSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisclient.New(redisclient.Options{Redis: s.TiersRedis(), Section: "tiers.redis", Timeout: s.Tiers.Timeout, Log: log})
+	client, err := redisclient.New(redisclient.Options{Redis: s.TiersRedis(), Section: "tiers.redis", Timeout: s.TiersTimeout(), Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +206,8 @@ func openRedisSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Sou
 	return source, nil
 }
 
-func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	p := t.Postgres
+func openPostgresSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
+	p := s.Tiers.Postgres
 	password, err := watch.Secret("tiers.postgres.password_file", p.Password, p.PasswordFile, log)
 	if err != nil {
 		return nil, err
@@ -211,7 +219,7 @@ func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Sou
 		QueryByID: p.QueryByID,
 		Channel:   p.Channel,
 		PoolSize:  p.PoolSize,
-		Timeout:   t.Timeout,
+		Timeout:   s.TiersTimeout(),
 		Overrides: rules.ReadOverrides,
 		Log:       sampledLog,
 	}
@@ -221,8 +229,8 @@ func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Sou
 	return pgsource.New(o)
 }
 
-func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
-	h := t.HTTP
+func openHTTPSource(s settings.Settings, log *zap.Logger) (tier.Source, error) {
+	h := s.Tiers.HTTP
 	token, err := watch.Secret("tiers.http.token_file", h.Token, h.TokenFile, log)
 	if err != nil {
 		return nil, err
@@ -231,7 +239,7 @@ func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 		URL:       h.URL.Parsed,
 		SendKey:   h.Send == settings.SendKey,
 		Token:     token,
-		Timeout:   t.Timeout,
+		Timeout:   s.TiersTimeout(),
 		Overrides: rules.ReadOverrides,
 	}
 	if o.TLS, err = watch.TLS("tiers.http.tls", h.TLS.Files(), h.TLS.Config, log); err != nil {

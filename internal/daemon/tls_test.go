@@ -306,49 +306,6 @@ func testTLSResumesNothing(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestSilentClients has two clients. The server closes the connection of one that does not
-// answer pings after the timeout of keepalive. It sends GOAWAY to one without calls after
-// a while.
-func TestSilentClients(t *testing.T) { onEachTransport(t, testSilentClients) }
-
-func testSilentClients(t *testing.T, s settings.Settings) {
-	for what, c := range map[string]struct {
-		change func(*settings.GRPC)
-		sees   http2.FrameType
-	}{
-		"silent": {func(g *settings.GRPC) { g.KeepaliveTime, g.KeepaliveTimeout = time.Second, 100*time.Millisecond }, http2.FramePing},
-		"idle":   {func(g *settings.GRPC) { g.MaxConnectionIdle = 100 * time.Millisecond }, http2.FrameGoAway},
-	} {
-		t.Run(what, func(t *testing.T) {
-			s := s
-			c.change(&s.GRPC)
-			conn, err := net.Dial("tcp", start(t, s).GRPC[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
-			framer := greet(t, conn)
-			seen := make(map[http2.FrameType]bool)
-			for !seen[http2.FrameGoAway] {
-				f, err := framer.ReadFrame()
-				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Fatal("the connection was not closed")
-				}
-				if err != nil {
-					break
-				}
-				seen[f.Header().Type] = true
-			}
-			if !seen[c.sees] {
-				t.Errorf("no %v before the end", c.sees)
-			}
-		})
-	}
-}
-
 // handshake returns a TLS connection that is closed when the test ends.
 func handshake(t *testing.T, address string, c *tls.Config) *tls.Conn {
 	t.Helper()

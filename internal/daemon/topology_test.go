@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -42,7 +43,6 @@ func redisSettings(t testing.TB, url string) settings.Settings {
 	s := settings.Default()
 	s.Store.Type, s.Store.Timeout = settings.StoreRedis, 20*time.Second
 	s.Store.Redis.URL = redisURL(t, url)
-	s.Store.Redis.DialTimeout = 20 * time.Second
 	return s
 }
 
@@ -53,6 +53,12 @@ func redisTLS(t *testing.T) (*servers.RedisServer, settings.Settings) {
 	s := redisSettings(t, "rediss://"+server.Addr())
 	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
 	return server, s
+}
+
+// everyCallTries makes stores that open from now on ask their server however often it fails.
+func everyCallTries(t *testing.T) {
+	storeFailures = math.MaxInt32
+	t.Cleanup(func() { storeFailures = 0 })
 }
 
 // open opens the store of the settings.
@@ -261,7 +267,7 @@ func TestRedisSentinel(t *testing.T) {
 
 	s := redisSettings(t, "redis-sentinel://:"+own+"@"+strings.Join(set.Sentinels(), ",")+"/"+set.MasterName()+"/2")
 	// The client waits so long for the frozen sentinel.
-	s.Store.Timeout, s.Store.Redis.DialTimeout = time.Second, time.Second
+	s.Store.Timeout = time.Second
 	s.Store.Redis.SentinelUsername = "finder"
 	s.Store.Redis.SentinelPasswordFile = filepath.Join(t.TempDir(), "password")
 	write(t, s.Store.Redis.SentinelPasswordFile, first)
@@ -407,7 +413,7 @@ func TestTLSNames(t *testing.T) {
 		"no certificate":    func(r *settings.Redis) { r.TLS.CertFile, r.TLS.KeyFile = "", "" },
 	} {
 		bad := s
-		change(&bad.Store.Redis.Redis)
+		change(&bad.Store.Redis)
 		err := open(t, bad).refused("k")
 		// Without a certificate of the client, the error differs from run to run.
 		if !strings.Contains(fmt.Sprint(err), "certificate") && what != "no certificate" {
@@ -452,7 +458,7 @@ func TestBackAtOnce(t *testing.T) {
 	server := servers.StartRedis(t)
 	s := redisSettings(t, "redis://"+server.Addr())
 	s.Store.Redis.PoolSize = 4
-	s.Store.Redis.Breaker.Failures = 1000 // so that every call tries
+	everyCallTries(t)
 	o := open(t, s)
 	o.takes("k", 9)
 	server.Stop()
@@ -471,9 +477,9 @@ func TestBackAtOnce(t *testing.T) {
 func TestAbandonedConnections(t *testing.T) {
 	const callers = 4
 	server, s := redisTLS(t)
-	s.Store.Redis.DialTimeout = 2 * time.Second
+	s.Store.Timeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
-	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis.Redis, Section: "store.redis", Timeout: s.Store.Timeout, Log: zap.NewNop()})
+	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "store.redis", Timeout: s.Store.Timeout, Log: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

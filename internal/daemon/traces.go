@@ -14,13 +14,13 @@ import (
 
 // openTracer makes what sends spans, if the settings or the variables of OpenTelemetry ask for it.
 func (p *process) openTracer(ctx context.Context, version string) (err error) {
-	s := p.settings.Traces
+	s := p.settings.DropIn.Traces
 	if s.Protocol == settings.TracesOff {
 		return nil
 	}
 	lost := metrics.SpansLost()
 	p.tracer, err = tracing.Open(ctx, tracing.Options{
-		Protocol: s.Protocol, Sampling: float64(s.Sampling), Attributes: s.Attributes,
+		Protocol: s.Protocol, Sampling: s.Sampling, Attributes: s.Attributes,
 		Version: version, Lost: func(spans int) { lost.Add(float64(spans)) }, Log: p.rareLog,
 	})
 	if err != nil {

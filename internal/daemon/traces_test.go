@@ -354,7 +354,7 @@ func TestTracesOfSettings(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.GRPC)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc")
 	s := testSettings(t)
-	s.Traces = settings.Traces{Protocol: settings.TracesGRPC, Sampling: 0, Attributes: []string{"service.name=RateLimit"}}
+	s.DropIn.Traces = settings.Traces{Protocol: settings.TracesGRPC, Sampling: 0, Attributes: []string{"service.name=RateLimit"}}
 	r := start(t, s)
 	for _, md := range [][]string{nil, {"traceparent", "00-" + traceID + "-" + spanID + "-01"}} {
 		if _, err := r.askWith(demo, md...); err != nil {

@@ -87,7 +87,7 @@ func TestWildcards(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				s.Reference.Answers = reference
+				s.DropIn.Answers = reference
 				r := start(t, s)
 				for _, a := range asked {
 					r.wantAllowed(a.entries, a.allowed)

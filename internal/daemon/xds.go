@@ -30,13 +30,16 @@ type remote struct {
 	done    chan struct{} // closed when the client has stopped
 
 	missing *config.Generation      // until the server has sent rules
-	early   chan *config.Generation // the first generation, with dropin.xds.wait
+	early   chan *config.Generation // the first generation, unless DropIn.WithoutRules
 	got     bool                    // early got its generation; only the goroutine of the client uses got
 	refused atomic.Int64            // responses before early
 	serving chan struct{}           // closed when generations is set
 
 	generations *generations
 }
+
+// The options of package xds of these names. Tests set them.
+var xdsBackoff, xdsMaxBackoff time.Duration
 
 // askServer begins to ask the management server for rules. close ends that. missing is the
 // generation until there are any.
@@ -46,7 +49,10 @@ func askServer(ctx context.Context, s settings.Settings, missing *config.Generat
 		done: make(chan struct{}), early: make(chan *config.Generation, 1), serving: make(chan struct{}),
 	}
 	var err error
-	if v.client, err = xds.New(xds.Options{Settings: s.Rules.XDS, Loader: v, Log: log}); err != nil {
+	if v.client, err = xds.New(xds.Options{
+		Settings: s.Rules.XDS, NodeMetadata: s.DropIn.NodeMetadata, Headers: s.DropIn.XDSHeaders,
+		Backoff: xdsBackoff, MaxBackoff: xdsMaxBackoff, Loader: v, Log: log,
+	}); err != nil {
 		return nil, err
 	}
 	// The rules follow the server until the drain is over.
@@ -68,11 +74,11 @@ func (v *remote) close() error {
 // stillWaiting is how often the log says that there are no first rules yet. Tests replace it.
 var stillWaiting = 10 * time.Second
 
-// first returns the first generation: that of the server's first rules with dropin.xds.wait, and
-// one without rules otherwise. It returns nil if ctx ends.
+// first returns the first generation: that of the server's first rules, or
+// one without rules with DropIn.WithoutRules. It returns nil if ctx ends.
 func (v *remote) first(ctx context.Context) *config.Generation {
 	x := &v.settings.Rules.XDS
-	if !x.Wait {
+	if v.settings.DropIn.WithoutRules {
 		return v.missing
 	}
 	v.log.Info("waiting for the first rules of the management server: the ports stay closed until then",
@@ -106,7 +112,7 @@ var errStops = errors.New("rls stops")
 // Load implements xds.Loader.
 func (v *remote) Load(version string, domains []rules.Domain) error {
 	sent := &config.Sent{Version: version, Domains: domains}
-	if v.settings.Rules.XDS.Wait && !v.got {
+	if !v.settings.DropIn.WithoutRules && !v.got {
 		g, err := config.LoadSent(v.settings, sent, v.missing)
 		if err != nil {
 			v.refuseEarly(err)
@@ -124,7 +130,7 @@ func (v *remote) Load(version string, domains []rules.Domain) error {
 
 // Refused implements xds.Loader.
 func (v *remote) Refused(_ string, err error) {
-	if v.settings.Rules.XDS.Wait && !v.got {
+	if !v.settings.DropIn.WithoutRules && !v.got {
 		v.refuseEarly(err)
 	} else if v.waitServing() {
 		v.generations.refuse(err)

@@ -33,7 +33,7 @@ func fromManagement(t *testing.T, address string) settings.Settings {
 	s.Rules.Source = settings.RulesXDS
 	s.Rules.XDS.Address = settings.Address(address)
 	s.Rules.XDS.NodeID = node
-	s.Rules.XDS.InitialBackoff, s.Rules.XDS.MaxBackoff = 10*time.Millisecond, 50*time.Millisecond
+	xdsBackoff, xdsMaxBackoff = 10*time.Millisecond, 50*time.Millisecond
 	return s
 }
 
@@ -144,9 +144,9 @@ func TestOtherNode(t *testing.T) {
 	m := servers.StartManagement(t)
 	m.Set(node, perHour("a", "k", 3))
 	s := fromManagement(t, m.Address())
-	s.Rules.XDS.NodeID, s.Rules.XDS.Wait = "other", false
-	s.Rules.XDS.NodeMetadata = []string{"zone=z1", "empty=", "eq=a=b"}
-	s.Rules.XDS.Headers = []settings.Secret{"x-token=s3cret=", "x-zone=z"}
+	s.Rules.XDS.NodeID, s.DropIn.WithoutRules = "other", true
+	s.DropIn.NodeMetadata = []string{"zone=z1", "empty=", "eq=a=b"}
+	s.DropIn.XDSHeaders = []settings.Secret{"x-token=s3cret=", "x-zone=z"}
 	r := start(t, s)
 	waitFor(t, "a stream", func() bool { return len(m.Requests()) > 0 })
 	if _, err := r.ask(`{"domain": "a", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`); status.Code(err) != codes.Unknown {
@@ -224,13 +224,13 @@ func TestManagementServerRestarts(t *testing.T) {
 	r.waitLog("the management server sent the same rules again")
 }
 
-// TestManagementServerAwayAtStart: with dropin.xds.wait the ports stay closed until there are
+// TestManagementServerAwayAtStart: the ports stay closed until there are
 // rules, and the end of the process ends the wait. Without it calls fail until then.
 func TestManagementServerAwayAtStart(t *testing.T) {
 	m := servers.StartManagement(t)
 	m.Stop()
 	s := fromManagement(t, m.Address())
-	s.Rules.XDS.Wait = false
+	s.DropIn.WithoutRules = true
 	r := start(t, s)
 	_, err := r.ask(`{"domain": "a", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`)
 	if got := status.Convert(err); got.Code() != codes.Unknown || got.Message() != "no rate limit configuration loaded" {
@@ -250,7 +250,7 @@ func TestManagementServerAwayAtStart(t *testing.T) {
 	waitFor(t, "the end of the stream", func() bool { return m.Streams() == 0 })
 	m.Stop()
 
-	s.Rules.XDS.Wait = true
+	s.DropIn.WithoutRules = false
 	defer func(d time.Duration) { stillWaiting = d }(stillWaiting)
 	stillWaiting = 20 * time.Millisecond
 	waits := startWaiting(t, s)
@@ -307,7 +307,7 @@ func TestManagementServerTLS(t *testing.T) {
 	m.WaitAccepted(m.Set(node, perHour("a", "k", 5)))
 	r.wantLimits("a", "k", 5)
 
-	s.Rules.XDS.TLS.CertFile, s.Rules.XDS.TLS.KeyFile, s.Rules.XDS.Wait = "", "", false
+	s.Rules.XDS.TLS.CertFile, s.Rules.XDS.TLS.KeyFile, s.DropIn.WithoutRules = "", "", true
 	without := start(t, s)
 	without.waitLog("no connection to the management server, the rules stay as they are")
 	x.CertFile, x.KeyFile, x.ServerName = "", "", "other.example"

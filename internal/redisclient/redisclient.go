@@ -52,6 +52,10 @@ type Options struct {
 	Log *zap.Logger
 }
 
+// DialTimeout is the time limit for making a connection to a server whose calls have a time limit.
+// Requests stop waiting for it at that limit.
+func DialTimeout(call time.Duration) time.Duration { return max(250*time.Millisecond, call) }
+
 // New returns a client. It reads the files with credentials, and reads them again when
 // they change. It does not connect yet: the first command does.
 func New(o Options) (redis.UniversalClient, error) {
@@ -67,7 +71,7 @@ func New(o Options) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dialer{timeout: o.DialTimeout}
+	d := &dialer{timeout: DialTimeout(o.Timeout)}
 	if at.TLS {
 		if d.tls, err = watch.TLS(o.Section+".tls", o.TLS.Files(), o.TLS.Config, o.Log); err != nil {
 			return nil, err
@@ -138,14 +142,14 @@ func clientOptions(s *Options) *redis.UniversalOptions {
 		ContextTimeoutEnabled: true,
 		// These bound commands without a caller: questions to sentinels, and to nodes for
 		// the state of their cluster. A slow moment should not fail them.
-		ReadTimeout:  max(s.DialTimeout, s.Timeout),
-		WriteTimeout: max(s.DialTimeout, s.Timeout),
+		ReadTimeout:  DialTimeout(s.Timeout),
+		WriteTimeout: DialTimeout(s.Timeout),
 
-		// The dialer below bounds each connection by dial_timeout itself. The library makes
+		// The dialer below bounds each connection itself. The library makes
 		// a connection in the background, so it may take longer than the request that
 		// asked for it waits. Later requests use it. One try: the next request is the
 		// retry.
-		DialTimeout:   s.DialTimeout,
+		DialTimeout:   DialTimeout(s.Timeout),
 		DialerRetries: 1,
 
 		PoolSize: s.PoolSize,

@@ -1,6 +1,7 @@
 package redisclient
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -59,12 +60,8 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 		timeout = max(timeout, s.TimeoutOf(one.Number))
 	}
 	st.Shared = redisstore.NewScopes(names, stores)
-	keys := s.LocalKeys
-	if keys == 0 {
-		keys = -1 // local.New: remember no denials
-	}
 	var err error
-	if st.Local, err = local.New(st.Shared, local.Options{Keys: keys, Reserver: st.Shared}); err != nil {
+	if st.Local, err = local.New(st.Shared, local.Options{Keys: localKeys, Reserver: st.Shared}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	maxKeys, maxBytes := s.Memory.Bounds()
@@ -78,20 +75,26 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	return &st, nil
 }
 
+const (
+	// localKeys is how many denials a process remembers.
+	localKeys = 100_000
+	// maxWaiting is how many requests wait for a server at most.
+	maxWaiting = 10_000
+)
+
 // farCalls is how many calls a server of another scope has under way at most. It may be far away.
 const farCalls = 8
 
 // openScope returns the store of one scope and its client.
 func openScope(s settings.Store, scope window.Scope, o StoresOptions) (*Scope, error) {
 	at, section := s.RedisOf(scope)
-	client, err := New(Options{Redis: at.Redis, Section: section, Timeout: s.TimeoutOf(scope), Connected: o.Connected, Log: o.Log})
+	client, err := New(Options{Redis: *at, Section: section, Timeout: s.TimeoutOf(scope), Connected: o.Connected, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
 	to := o.Store
 	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
-	to.Failures, to.ProbeInterval, to.MaxWaiting = at.Breaker.Failures, at.Breaker.ProbeInterval, at.MaxWaiting
-	to.MaxLogSlots = at.MaxLogSlots
+	to.MaxWaiting, to.MaxLogSlots = cmp.Or(to.MaxWaiting, maxWaiting), settings.MaxLogSlots
 	if scope != window.Region {
 		to.Calls = farCalls
 	}

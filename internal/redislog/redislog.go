@@ -37,10 +37,9 @@ func Print(ctx context.Context, s settings.Settings, scope, key string, entries 
 		return fmt.Errorf("--scope: %s", strict.NotOneOf(scope, names))
 	}
 	at, section := s.Store.RedisOf(window.Scope(number))
-	at.DialTimeout = timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client, err := redisclient.New(redisclient.Options{Redis: at.Redis, Section: section, Timeout: timeout, Log: zap.NewNop()})
+	client, err := redisclient.New(redisclient.Options{Redis: *at, Section: section, Timeout: timeout, Log: zap.NewNop()})
 	if err != nil {
 		return err
 	}

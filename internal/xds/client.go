@@ -1,9 +1,9 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -35,11 +35,20 @@ type Loader interface {
 	Refused(version string, err error)
 }
 
-// Options of a [Client]. All fields are required.
+// Options of a [Client]. Settings, Loader and Log are required.
 type Options struct {
 	Settings settings.XDS
-	Loader   Loader
-	Log      *zap.Logger
+	// NodeMetadata has name=value for the node of the requests, and Headers name=value for their
+	// headers.
+	NodeMetadata []string
+	Headers      []settings.Secret
+	// Backoff is the first wait between two connections, and MaxBackoff the longest. Zero: a
+	// second, and a minute.
+	Backoff, MaxBackoff time.Duration
+	// MaxMessageBytes bounds a response. Zero: 64 MiB.
+	MaxMessageBytes int
+	Loader          Loader
+	Log             *zap.Logger
 }
 
 // State is the state of the connection of a Client to its server.
@@ -70,14 +79,16 @@ const section = "rules.xds"
 
 // New returns a Client. It reads the files of certificates, and does not connect.
 func New(o Options) (*Client, error) {
+	o.Backoff, o.MaxBackoff = cmp.Or(o.Backoff, time.Second), cmp.Or(o.MaxBackoff, time.Minute)
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, 64<<20)
 	c := &Client{opts: o, headers: make(metadata.MD), pings: keepalive.ClientParameters{Time: pingInterval, Timeout: pingTimeout}}
 	fields := make(map[string]*structpb.Value)
-	for _, pair := range o.Settings.NodeMetadata {
+	for _, pair := range o.NodeMetadata {
 		name, value, _ := strings.Cut(pair, "=")
 		fields[name] = structpb.NewStringValue(value)
 	}
 	c.node = &corev3.Node{Id: o.Settings.NodeID, UserAgentName: "slidegate", Metadata: &structpb.Struct{Fields: fields}}
-	for _, pair := range o.Settings.Headers {
+	for _, pair := range o.Headers {
 		name, value, _ := strings.Cut(string(pair.Reveal()), "=")
 		c.headers.Append(name, value)
 	}
@@ -113,8 +124,8 @@ const (
 // Run connects and loads what the server sends, until ctx ends. It returns nil.
 func (c *Client) Run(ctx context.Context) error {
 	waits := &backoff.ExponentialBackOff{
-		InitialInterval:     c.opts.Settings.InitialBackoff,
-		MaxInterval:         c.opts.Settings.MaxBackoff,
+		InitialInterval:     c.opts.Backoff,
+		MaxInterval:         c.opts.MaxBackoff,
 		Multiplier:          growth,
 		RandomizationFactor: jitter,
 	}
@@ -127,7 +138,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if responded {
 			waits.Reset()
 		}
-		wait := min(waits.NextBackOff(), c.opts.Settings.MaxBackoff)
+		wait := min(waits.NextBackOff(), c.opts.MaxBackoff)
 		reason := reasonOf(err)
 		c.setState(func(s *State) { s.Connected, s.Reason = false, reason })
 		c.opts.Log.Warn("no connection to the management server, the rules stay as they are",
@@ -236,7 +247,7 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 			return dialer.DialContext(ctx, network, address)
 		}),
 		grpc.WithKeepaliveParams(c.pings),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.MaxCallRecvMsgSize(int(min(int64(c.opts.Settings.MaxMessageBytes), math.MaxInt32)))),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.MaxCallRecvMsgSize(c.opts.MaxMessageBytes)),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("slidegate"),
 	)

@@ -141,7 +141,7 @@ func TestRefusedAgain(t *testing.T) {
 		}
 		return nil
 	}}
-	_, _, _ = run(t, f.address, l, func(x *settings.XDS) { x.InitialBackoff, x.MaxBackoff = 20*time.Millisecond, time.Hour })
+	_, _, _ = run(t, f.address, l, func(o *Options) { o.Backoff, o.MaxBackoff = 20*time.Millisecond, time.Hour })
 	waitFor(t, "four answers", func() bool { return answers.Load() >= 4 })
 	if got := l.loads(); len(got) != 1 {
 		t.Errorf("loaded %d times", len(got))
@@ -222,7 +222,7 @@ func TestWaits(t *testing.T) {
 		}
 		return status.Error(codes.PermissionDenied, "not you")
 	})
-	_, logs, _ := run(t, f.address, new(recorder), func(x *settings.XDS) { x.InitialBackoff, x.MaxBackoff = 4*time.Millisecond, 40*time.Millisecond })
+	_, logs, _ := run(t, f.address, new(recorder), func(o *Options) { o.Backoff, o.MaxBackoff = 4*time.Millisecond, 40*time.Millisecond })
 	lost := logs.FilterMessage("no connection to the management server, the rules stay as they are")
 	waitFor(t, "ten failures", func() bool {
 		lost = logs.FilterMessage("no connection to the management server, the rules stay as they are")
@@ -260,7 +260,7 @@ func TestMessageTooLarge(t *testing.T) {
 		return nil
 	})
 	l := new(recorder)
-	c, _, _ := run(t, f.address, l, func(x *settings.XDS) { x.MaxMessageBytes = 65_536 })
+	c, _, _ := run(t, f.address, l, func(o *Options) { o.MaxMessageBytes = 65_536 })
 	waitFor(t, "the reason", func() bool { return strings.HasSuffix(c.State().Reason, "serve fewer rules") })
 	if len(l.loads()) > 0 {
 		t.Error("the message was loaded")

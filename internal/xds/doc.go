@@ -21,9 +21,9 @@
 //     answers.
 //  4. After a load, Run waits as long as the load took. So loads use half of one CPU at most,
 //     however often the server sends.
-//  5. If the stream ends, Run connects again. The waits grow from dropin.xds.initial_backoff to
-//     dropin.xds.max_backoff, and begin anew after a stream that had a response. Each connection
-//     resolves the name of the server and uses the files of certificates as they are then.
+//  5. If the stream ends, Run connects again. The waits grow from a second to a
+//     minute, and start again after a stream that had a response. Each connection resolves the
+//     name of the server and uses the files of certificates as they are then.
 //
 // If the server disappears without closing the connection, probes of TCP find that out within
 // about a minute. If the server is frozen, pings of HTTP/2 find that out after about five minutes:
@@ -31,7 +31,7 @@
 //
 // # Bounds
 //
-// dropin.xds.max_message_bytes bounds a message. Since two bytes of it can become hundreds in
+// 64 MiB bound a message. Since two bytes of it can become hundreds in
 // memory, [Decode] counts before it decodes: at most 262,144 messages in one response, or one
 // for each 25 bytes of it, at most 100 levels deep. The codec of the stream counts resources.
 package xds

@@ -79,16 +79,16 @@ func (r *recorder) loads() []string {
 }
 
 // run runs a client until the test or stop ends it.
-func run(t *testing.T, address string, l Loader, change ...func(*settings.XDS)) (c *Client, logs *observer.ObservedLogs, stop func()) {
+func run(t *testing.T, address string, l Loader, change ...func(*Options)) (c *Client, logs *observer.ObservedLogs, stop func()) {
 	t.Helper()
 	s := settings.Default().Rules.XDS
 	s.Address = settings.Address(address)
-	s.InitialBackoff, s.MaxBackoff = 10*time.Millisecond, 40*time.Millisecond
-	for _, f := range change {
-		f(&s)
-	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	c, err := New(Options{Settings: s, Loader: l, Log: zap.New(core)})
+	o := Options{Settings: s, Backoff: 10 * time.Millisecond, MaxBackoff: 40 * time.Millisecond, Loader: l, Log: zap.New(core)}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func newSession(c *Client, stream discoveryv3.AggregatedDiscoveryService_StreamA
 		client: c, stream: stream,
 		newest: make(chan *discoveryv3.DiscoveryResponse, 1), ended: make(chan error, 1),
 		again: &backoff.ExponentialBackOff{
-			InitialInterval: min(c.opts.Settings.InitialBackoff, maxAgain), MaxInterval: min(c.opts.Settings.MaxBackoff, maxAgain),
+			InitialInterval: min(c.opts.Backoff, maxAgain), MaxInterval: min(c.opts.MaxBackoff, maxAgain),
 			Multiplier: growth, RandomizationFactor: jitter,
 		},
 	}

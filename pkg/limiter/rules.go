@@ -125,7 +125,7 @@ func (s Source) Read() (*Rules, error) {
 		return nil, withoutLines(problemsOf(err), made)
 	}
 	r := &Rules{generation: g, settings: given}
-	r.headers = answer.NewRenderer(given.Headers.Styles...).Named(answer.ReferenceNames(given.Headers.Reference))
+	r.headers = answer.NewRenderer(given.Headers.Styles...)
 	r.warnings = withoutLines(problemsOf(strict.Problems(g.Warnings)), made)
 	return r, nil
 }

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -84,13 +83,12 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 	}
 	// The options of the service, so that both servers differ only in what they do with
 	// a call.
-	s := settings.Default().GRPC
 	server := grpc.NewServer(
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.MaxRecvMsgSize(s.MaxMessageBytes),
-		grpc.MaxConcurrentStreams(uint32(s.MaxConcurrentStreams)),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.KeepaliveMinTime, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.MaxConnectionAge}),
+		grpc.MaxRecvMsgSize(1<<20),
+		grpc.MaxConcurrentStreams(4096),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{}),
 	)
 	bareService{method: method, answer: answer}.register(server)
 

@@ -256,8 +256,8 @@ func (b *bench) service(name string) (target, error) {
 		o.Env["SLIDEGATE_TIERS_SOURCE"] = "postgres"
 		o.Env["SLIDEGATE_TIERS_POSTGRES_URL"] = postgres.URL()
 		// The first request must get its tier, even on a busy machine.
-		o.Env["SLIDEGATE_TIERS_WAIT"] = "1s"
-		o.Env["SLIDEGATE_AUTHZ_WAIT"] = "1s"
+		o.Env["SLIDEGATE_TIERS_WAIT"] = "5s"
+		o.Env["SLIDEGATE_AUTHZ_WAIT"] = "5s"
 	}
 	rls := edge.StartRLS(b.t, o)
 	t.grpc, t.admin = rls.GRPC(), rls.Admin()

@@ -161,12 +161,15 @@ func (s *runningService) load(name string) (*config.Generation, settings.Setting
 		t.Fatal(err)
 	}
 	var settingsPath, tiersPath string
-	var given []settings.Given
+	dropIn := settings.Default().DropIn
 	for file, text := range s.golden.files(name) {
 		if file == dropInFile {
 			for line := range strings.Lines(text) {
-				path, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-				given = append(given, settings.Given{Path: path, Text: value})
+				name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+				*map[string]*bool{
+					"dropin.metadata.request": &dropIn.EchoRequest, "dropin.rules.quota_mode": &dropIn.QuotaMode,
+					"dropin.rules.ignore_dot_files": &dropIn.Files.IgnoreDotFiles,
+				}[name] = value == "true"
 			}
 			continue
 		}
@@ -183,7 +186,7 @@ func (s *runningService) load(name string) (*config.Generation, settings.Setting
 			t.Fatal(err)
 		}
 	}
-	loaded, _, err := settings.Load(settingsPath, nil, given...)
+	loaded, _, err := settings.Load(settingsPath, nil, dropIn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +226,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 	})
 	render := answer.NewRenderer(settings.Headers.Styles...)
 	service := ratelimit.NewService(ratelimit.Options{
-		Decider: s.decider, Secrets: g.Secrets, Headers: render, EchoRequest: settings.Metadata.Request,
+		Decider: s.decider, Secrets: g.Secrets, Headers: render, EchoRequest: settings.DropIn.EchoRequest,
 	})
 	s.json = service.JSONHandler(1 << 20)
 

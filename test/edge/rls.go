@@ -111,9 +111,10 @@ type RLSServer struct {
 
 // bound is the addresses in the first log line.
 type bound struct {
-	GRPC  []string `json:"grpc"`
-	HTTP  string   `json:"http"`
-	Admin string   `json:"admin"`
+	GRPC    []string `json:"grpc"`
+	HTTP    string   `json:"http"`
+	Admin   string   `json:"admin"`
+	Metrics string   `json:"metrics"`
 }
 
 // RLS starts rls for the time of the test, and returns when rls serves.
@@ -289,6 +290,12 @@ func (s *RLSServer) HTTP() string { return "http://" + s.bound.HTTP }
 
 // Admin returns http://host:port of the port with /metrics and /rlconfig.
 func (s *RLSServer) Admin() string { return "http://" + s.bound.Admin }
+
+// Metrics returns the URL of the metrics: on the port of SLIDEGATE_METRICS_ADDRESS, or else on
+// that of Admin.
+func (s *RLSServer) Metrics() string {
+	return "http://" + cmp.Or(s.bound.Metrics, s.bound.Admin) + "/metrics"
+}
 
 // Output returns everything that the process has printed since it was started.
 func (s *RLSServer) Output() string { return s.process.Output() }

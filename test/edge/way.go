@@ -161,7 +161,7 @@ func (s *RLSServer) Connect(ctx context.Context) (net.Conn, error) {
 
 // secured reports whether the address of GRPC accepts only TLS.
 func (s *RLSServer) secured() bool {
-	return s.options.TLS != nil && (!strings.HasPrefix(s.GRPC(), unixScheme) || s.options.Env[envPrefix+"GRPC_TLS_UNIX_SOCKETS"] == "true")
+	return s.options.TLS != nil && (!strings.HasPrefix(s.GRPC(), unixScheme) || s.options.Env["GRPC_SERVER_USE_TLS"] == "true")
 }
 
 // Authority returns the authority of the certificates of rls, nil without TLS.

@@ -108,16 +108,14 @@ func newScene(t *testing.T) *scene {
 		"SLIDEGATE_ADMIN_TOKEN_FILE": "",
 		"SLIDEGATE_STORE_TYPE":       "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + s.proxy.Addr(), "SLIDEGATE_STORE_TIMEOUT": "3s",
 		"SLIDEGATE_TIERS_SOURCE": "postgres", "SLIDEGATE_TIERS_POSTGRES_URL": s.postgres.URL(),
-		"SLIDEGATE_TIERS_TIMEOUT": "2s", "SLIDEGATE_TIERS_WAIT": "1s", "SLIDEGATE_AUTHZ_WAIT": "1s",
-		"SLIDEGATE_TIERS_CACHE_TTL": "500ms", "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL": "500ms",
-		// Few invented keys wait at once, and each takes the source long.
-		"SLIDEGATE_TIERS_CACHE_UNKNOWN": "5", "SLIDEGATE_TIERS_POSTGRES_QUERY": slowForUnknown,
+		"SLIDEGATE_TIERS_WAIT": "2s", "SLIDEGATE_AUTHZ_WAIT": "1s", "SLIDEGATE_TIERS_CACHE_TTL": "500ms",
+		// Each invented key takes the source long.
+		"SLIDEGATE_TIERS_POSTGRES_QUERY": slowForUnknown,
 	}})
 	s.small = edge.RLS(t, edge.RLSOptions{Way: edge.Way{Transport: edge.Unary, Listen: edge.TCP}, Env: map[string]string{
 		"SLIDEGATE_ADMIN_TOKEN_FILE": "",
-		"SLIDEGATE_STORE_TYPE":       "memory", "SLIDEGATE_STORE_MEMORY_MAX_KEYS": "20", "SLIDEGATE_TIERS_SOURCE": "none",
+		"SLIDEGATE_STORE_TYPE":       "memory", "SLIDEGATE_STORE_MEMORY_MAX_BYTES": "1048576", "SLIDEGATE_TIERS_SOURCE": "none",
 		"SLIDEGATE_RULES_SOURCE": "xds", "SLIDEGATE_RULES_XDS_ADDRESS": s.management.Address(), "SLIDEGATE_RULES_XDS_NODE_ID": "small",
-		"SLIDEGATE_RULES_XDS_INITIAL_BACKOFF": "10ms", "SLIDEGATE_RULES_XDS_MAX_BACKOFF": "100ms",
 		"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.Start(t).HTTP,
 	}})
 	s.envoy = edge.Envoy(t, edge.EnvoyOptions{
@@ -228,11 +226,17 @@ func (s *scene) call(ctx context.Context, authz authv3.AuthorizationClient) {
 	}
 	if s.invent.Load() {
 		brief, cancel := context.WithTimeout(ctx, pace)
-		_, _ = authz.Check(brief, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
-			Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
-				Method: http.MethodGet, Path: "/", Host: "api.example", Headers: map[string]string{"x-api-key": fmt.Sprint("invented-", n)},
-			}},
-		}})
+		var keys sync.WaitGroup
+		for i := range 150 { // rls keeps some thousand keys waiting
+			keys.Go(func() {
+				_, _ = authz.Check(brief, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
+					Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
+						Method: http.MethodGet, Path: "/", Host: "api.example", Headers: map[string]string{"x-api-key": fmt.Sprint("invented-", n, "-", i)},
+					}},
+				}})
+			})
+		}
+		keys.Wait()
 		cancel()
 	}
 	if s.otherDomain.Load() {
@@ -251,14 +255,18 @@ func (s *scene) call(ctx context.Context, authz authv3.AuthorizationClient) {
 // callSmall sends a request to the rls with the memory store.
 func (s *scene) callSmall(ctx context.Context) {
 	n := s.number.Add(1)
-	value := n % 5 // stays within the memory store
+	const one = `{"entries": [{"key": "k", "value": "%d"}]}`
+	descriptors := fmt.Sprintf(one, n%5) // stays within the memory store
 	domain, _ := s.fill.Load().(string)
-	if domain != "" {
-		value = n
-	} else {
+	if domain == "" {
 		domain = "roomy"
+	} else {
+		// The smallest store holds 4096 logs.
+		for i := range int64(200) {
+			descriptors += "," + fmt.Sprintf(one, 200*n+i)
+		}
 	}
-	post(ctx, s.small, fmt.Sprintf(`{"domain": %q, "descriptors": [{"entries": [{"key": "k", "value": "%d"}]}]}`, domain, value))
+	post(ctx, s.small, fmt.Sprintf(`{"domain": %q, "descriptors": [%s]}`, domain, descriptors))
 }
 
 func (s *scene) get(ctx context.Context, path, key string) {

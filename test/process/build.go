@@ -37,9 +37,8 @@ func Main(m *testing.M) int {
 }
 
 // Build returns the path of the binary of a package of this module, such as
-// cmd/rls, without the profile of a release: make lint then finds the packages compiled. With the
-// tag tunable, tests can change fixed values of rls. The first call builds it. It is safe for
-// concurrent use.
+// cmd/rls, without the profile of a release: make lint then finds the packages compiled. The
+// first call builds it. It is safe for concurrent use.
 func Build(pkg string) (string, error) {
 	builtMu.Lock()
 	defer builtMu.Unlock()
@@ -61,7 +60,7 @@ func build(pkg string) (dir string, err error) {
 	if err != nil {
 		return dir, fmt.Errorf("finding the folder of %s: %w", module, err)
 	}
-	cmd := exec.Command("go", "build", "-pgo=off", "-trimpath", "-ldflags=-w", "-tags=tunable", "-o", filepath.Join(dir, path.Base(pkg)), module+"/"+pkg)
+	cmd := exec.Command("go", "build", "-pgo=off", "-trimpath", "-ldflags=-w", "-o", filepath.Join(dir, path.Base(pkg)), module+"/"+pkg)
 	cmd.Dir = strings.TrimSpace(string(root))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("building %s: %w\n%s", pkg, err, out)

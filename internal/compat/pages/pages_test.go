@@ -69,7 +69,7 @@ func TestLinesOfTheReference(t *testing.T) {
 		"edge.u_foo bar: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false\n",
 	}
 	for _, all := range []bool{false, true} {
-		rules := rulesOf(t, fromReference, func(s *settings.Settings) { s.Rules.ShadowMode, s.Rules.QuotaMode = all, all })
+		rules := rulesOf(t, fromReference, func(s *settings.Settings) { s.Rules.ShadowMode, s.DropIn.QuotaMode = all, all })
 		if diff := cmp.Diff(want, Lines(rules())); diff != "" {
 			t.Errorf("for all rules: %v (-want +got):\n%s", all, diff)
 		}

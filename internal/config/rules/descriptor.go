@@ -498,7 +498,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with the policy in_flight: a hold is of a request that runs, and ends with it")
 	}
 	quota, where := bool(e.QuotaMode.Value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.Line)
-	if !quota && r.Settings.QuotaMode {
+	if !quota && r.QuotaMode {
 		quota, where = true, "QUOTA_MODE of envoyproxy/ratelimit"
 	}
 	if !quota {

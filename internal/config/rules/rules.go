@@ -53,13 +53,11 @@ type Options struct {
 	// against it.
 	Tiers      []string
 	TiersKnown bool
-	// UsageReports is [policy.Rules.ReportUsage].
-	UsageReports bool
+	// UsageReports is [policy.Rules.ReportUsage], and QuotaMode [policy.Rules.QuotaAll].
+	UsageReports, QuotaMode bool
 	// Scopes are the stores that rules can name. The first is that of the region. Nil: there is no
 	// other one.
 	Scopes []Scope
-	// Headers are the names of the headers of the style reference.
-	Headers settings.ReferenceHeaders
 	// Report takes the problems, and Warn the warnings.
 	Report, Warn *strict.Report
 }
@@ -109,7 +107,7 @@ func newReader(o Options) *rulesReader {
 	if o.Settings.ShadowMode {
 		r.rules.ObserveAll()
 	}
-	if o.Settings.QuotaMode {
+	if o.QuotaMode {
 		r.rules.QuotaAll()
 	}
 	if o.UsageReports {
@@ -231,7 +229,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 		return
 	}
 	before := r.Report.Count()
-	for _, message := range settings.CheckStyles(f.Value, r.Headers) {
+	for _, message := range settings.CheckStyles(f.Value) {
 		r.decoder.Problem(f.Spot, "%s", message)
 	}
 	d := r.domain

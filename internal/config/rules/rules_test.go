@@ -65,7 +65,7 @@ func TestLanguage(t *testing.T) {
 // them are told.
 func TestModesOfAllRules(t *testing.T) {
 	s := settings.Default()
-	s.Rules.QuotaMode = true
+	s.DropIn.QuotaMode = true
 	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - {key: a, rate_limit: {unit: day, requests_per_unit: 1, charge: always}}
@@ -82,7 +82,7 @@ descriptors:
 	}{{"none", false, false, false, false}, {"shadow", true, false, true, false}, {"quota", false, true, false, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := settings.Default()
-			s.Rules.ShadowMode, s.Rules.QuotaMode = c.shadow, c.quota
+			s.Rules.ShadowMode, s.DropIn.QuotaMode = c.shadow, c.quota
 			s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}, {key: l, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 			g := mustLoad(t, s)
 			v := decide(t, g.Rules, "k", "l")
@@ -164,7 +164,7 @@ func TestMergedDomains(t *testing.T) {
 	places := []rules.Place{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
 	configtest.Diff(t, places, g.Places, "places")
 
-	s.Rules.IgnoreDotFiles = false
+	s.DropIn.Files.IgnoreDotFiles = false
 	g = mustLoad(t, s)
 	if got, want := configtest.TellAll(g.Rules)[0], "d: hidden: hidden: nothing"; got != want {
 		t.Errorf("with dot files: got %q first, want %q", got, want)
@@ -172,7 +172,7 @@ func TestMergedDomains(t *testing.T) {
 	if got, want := g.Files[0], filepath.Join(dir, ".c.yaml"); got != want {
 		t.Errorf("with dot files: got %q first, want %q", got, want)
 	}
-	s.Rules.IgnoreDotFiles = true
+	s.DropIn.Files.IgnoreDotFiles = true
 
 	configtest.Put(t, dir, "c.yaml", "domain: d\nheaders: []\ndescriptors:\n- {key: q, descriptors: [{key: r}]}\n- {key: s, rate_limit: {name: two, unit: day, requests_per_unit: 1, replaces: [{name: three}]}}\n")
 	configtest.Put(t, dir, "d.yaml", "domain: d\ndescriptors:\n- {key: t, rate_limit: {name: three, unit: day, requests_per_unit: 1, replaces: [{name: two}]}}\n")

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
@@ -172,9 +171,8 @@ type RedisServers struct {
 // localRedis returns the default connection: to a Redis on this machine.
 func localRedis(keyPrefix string) Redis {
 	return Redis{
-		URL:         RedisURL{"redis://127.0.0.1:6379/0", RedisServers{Addresses: []string{"127.0.0.1:6379"}}},
-		DialTimeout: 250 * time.Millisecond,
-		KeyPrefix:   keyPrefix,
+		URL:       RedisURL{"redis://127.0.0.1:6379/0", RedisServers{Addresses: []string{"127.0.0.1:6379"}}},
+		KeyPrefix: keyPrefix,
 	}
 }
 

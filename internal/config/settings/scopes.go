@@ -31,7 +31,7 @@ type Scope struct {
 type ScopeStore struct {
 	// A charge is taken back while its log says that this may happen: for a second at least.
 	Timeout time.Duration `yaml:"timeout" range:"1ms 700ms" doc:"time limit of one decision, including the connection"`
-	Redis   RedisStore    `yaml:"redis"`
+	Redis   Redis         `yaml:"redis"`
 }
 
 // maxScopeTimeout is the most that store.timeout may be beside scopes.
@@ -83,7 +83,7 @@ func (s Scopes) Names() []string {
 }
 
 // RedisOf returns the Redis of a scope, and its section of the settings.
-func (s *Store) RedisOf(scope window.Scope) (r *RedisStore, section string) {
+func (s *Store) RedisOf(scope window.Scope) (r *Redis, section string) {
 	if scope == window.Region {
 		return &s.Redis, "store.redis"
 	}
@@ -156,7 +156,7 @@ func (l *settingsLoader) scopes() {
 	}
 	others := []struct {
 		path  string
-		redis *RedisStore
+		redis *Redis
 	}{{"store.redis", &s.Redis}}
 	for i := range s.Scopes {
 		one := &s.Scopes[i]
@@ -165,7 +165,7 @@ func (l *settingsLoader) scopes() {
 			l.problem(path+".url", "a scope needs the URL of its Redis, such as %s", schemes["redis"].form)
 			continue
 		}
-		l.redisConnection(path, &one.Redis.Redis)
+		l.redisConnection(path, &one.Redis)
 		for _, o := range others {
 			if one.Redis.KeyPrefix == o.redis.KeyPrefix && one.Redis.URL.same(&o.redis.URL) {
 				l.problem(path+".url", "%s has the same servers and the same key_prefix, so both scopes would have the same logs: set another url or key_prefix", o.path)
@@ -174,7 +174,7 @@ func (l *settingsLoader) scopes() {
 		}
 		others = append(others, struct {
 			path  string
-			redis *RedisStore
+			redis *Redis
 		}{path, &one.Redis})
 	}
 }

@@ -19,40 +19,30 @@ import (
 // settings, and Load checks them. They are safe for concurrent reading, and safe to print,
 // since secrets in them hide themselves.
 type Settings struct {
-	GRPC     GRPC     `yaml:"grpc"`
-	HTTP     HTTP     `yaml:"http"`
-	Admin    Admin    `yaml:"admin"`
-	Rules    Rules    `yaml:"rules"`
-	Tiers    Tiers    `yaml:"tiers"`
-	Reload   Reload   `yaml:"-"` // yaml:"-": a fixed value that only tests change
-	Store    Store    `yaml:"store"`
-	Headers  Headers  `yaml:"headers"`
-	Metadata Metadata `yaml:"-"`
-	Metrics  Metrics  `yaml:"metrics"`
-	Traces   Traces   `yaml:"-"`
-	Secrets  Secrets  `yaml:"secrets"`
-	Authz    Authz    `yaml:"authz"`
-	Drain    Drain    `yaml:"drain"`
-	Log      Log      `yaml:"log"`
-	Compare  Compare  `yaml:"compare"`
-	Insight  Insight  `yaml:"insight"`
-	// Reference has what only a drop-in for envoyproxy/ratelimit needs.
-	Reference Reference `yaml:"-"`
+	GRPC    GRPC    `yaml:"grpc"`
+	HTTP    HTTP    `yaml:"http"`
+	Admin   Admin   `yaml:"admin"`
+	Rules   Rules   `yaml:"rules"`
+	Tiers   Tiers   `yaml:"tiers"`
+	Store   Store   `yaml:"store"`
+	Headers Headers `yaml:"headers"`
+	Metrics Metrics `yaml:"metrics"`
+	Secrets Secrets `yaml:"secrets"`
+	Authz   Authz   `yaml:"authz"`
+	Drain   Drain   `yaml:"drain"`
+	Log     Log     `yaml:"log"`
+	Compare Compare `yaml:"compare"`
+	Insight Insight `yaml:"insight"`
+	DropIn  DropIn  `yaml:"-"`
 }
 
 // GRPC is the listener for Envoy.
 type GRPC struct {
-	Address              []Address     `yaml:"address" doc:"the addresses that Envoy calls: host:port or unix:///path, several separated by commas"`
-	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
-	TLS                  ServerTLS     `yaml:"tls"`
-	Transport            string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
-	MaxMessageBytes      int           `yaml:"-"`
-	MaxConcurrentStreams int           `yaml:"-"`
-	KeepaliveMinTime     time.Duration `yaml:"-"`
-	KeepaliveTime        time.Duration `yaml:"-"`
-	KeepaliveTimeout     time.Duration `yaml:"-"`
-	MaxConnectionIdle    time.Duration `yaml:"-"`
-	MaxConnectionAge     time.Duration `yaml:"max_connection_age" range:"0 1s 400d" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
+	Address          []Address     `yaml:"address" doc:"the addresses that Envoy calls: host:port or unix:///path, several separated by commas"`
+	SocketMode       FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
+	TLS              ServerTLS     `yaml:"tls"`
+	Transport        string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
+	MaxConnectionAge time.Duration `yaml:"max_connection_age" range:"0 1s 400d" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
 }
 
 // The transports.
@@ -66,15 +56,7 @@ type HTTP struct {
 	Address Address  `yaml:"address" doc:"the address of /healthcheck, /readyz, /json and /authz: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
 	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
-	// Unhealthy lists the states that /healthcheck reports with 500.
-	Unhealthy []string `yaml:"-"`
 }
-
-// The states that make a drop-in unhealthy.
-const (
-	UnhealthyRules = "rules"
-	UnhealthyStore = "store"
-)
 
 // When an instance is ready.
 const (
@@ -88,39 +70,21 @@ type Admin struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
 	// TokenFile has a line for each token: read TOKEN or act TOKEN.
 	TokenFile string `yaml:"token_file" doc:"a file with the tokens of the admin port, one a line: read TOKEN or act TOKEN. Without it and admin.hosts, reads on loopback need none. Required if the address is not on loopback"`
-	Pages     string `yaml:"-"`
 }
 
 // Insight says what a process keeps of denials, for the admin port.
 type Insight struct {
-	Denials         int `yaml:"-"`
-	PerSecond       int `yaml:"-"`
 	LoggedPerSecond int `yaml:"logged_per_second" range:"0 1 10_000" doc:"how many denials a second rls logs at level info; the next line says how many were left out. 0: none"`
 }
 
-// The choices of the pages of the admin port.
-const (
-	PagesAll       = "all"
-	PagesReference = "reference"
-)
-
 // Rules says where the rules are, and what applies to all of them.
 type Rules struct {
-	Source         string `yaml:"source" oneof:"files xds" doc:"where rules are: files (rules.path) or xds (a management server, rules.xds)"`
-	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
-	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
-	IgnoreDotFiles bool   `yaml:"-"`
-	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
-	QuotaMode      bool   `yaml:"-"`
-	Policy         string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"how limits count that name no policy: sliding (exact), fixed (windows of the clock, as envoyproxy/ratelimit) or sliding_counter"`
-	AllFiles       bool   `yaml:"-"`
-	Prefix         string `yaml:"-"`
-	XDS            XDS    `yaml:"xds"`
-}
-
-// Which says which files of the directory hold rules.
-func (r Rules) Which() files.Which {
-	return files.Which{IgnoreDotFiles: r.IgnoreDotFiles, All: r.AllFiles, Prefix: r.Prefix}
+	Source       string `yaml:"source" oneof:"files xds" doc:"where rules are: files (rules.path) or xds (a management server, rules.xds)"`
+	Path         string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
+	MergeDomains bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
+	ShadowMode   bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
+	Policy       string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"how limits count that name no policy: sliding (exact), fixed (windows of the clock, as envoyproxy/ratelimit) or sliding_counter"`
+	XDS          XDS    `yaml:"xds"`
 }
 
 // The sources of rules.
@@ -132,26 +96,15 @@ const (
 // XDS says how to get rules from a management server: RateLimitConfig resources, state of the
 // world over ADS.
 type XDS struct {
-	Address         Address       `yaml:"address" doc:"the management server: host:port or unix:///path"`
-	NodeID          string        `yaml:"node_id" doc:"the id of the node in requests. Servers choose the rules by it"`
-	NodeMetadata    []string      `yaml:"-"`
-	Headers         []Secret      `yaml:"-"`
-	TLS             ClientTLS     `yaml:"tls"`
-	InitialBackoff  time.Duration `yaml:"-"`
-	MaxBackoff      time.Duration `yaml:"-"`
-	MaxMessageBytes int           `yaml:"-"`
-	Wait            bool          `yaml:"-"`
+	Address Address   `yaml:"address" doc:"the management server: host:port or unix:///path"`
+	NodeID  string    `yaml:"node_id" doc:"the id of the node in requests. Servers choose the rules by it"`
+	TLS     ClientTLS `yaml:"tls"`
 }
 
 // ClientTLS is TLS of a connection that rls makes, where no URL says whether there is TLS.
 type ClientTLS struct {
 	Enabled bool `yaml:"-"`
 	TLS
-}
-
-// Reload says how changes of files are noticed.
-type Reload struct {
-	Interval time.Duration `yaml:"-"`
 }
 
 // The stores.
@@ -167,82 +120,50 @@ var StoreErrors = []string{
 
 // Store says where logs are kept.
 type Store struct {
-	Type      string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
-	Timeout   time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
-	OnError   string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
-	LocalKeys int           `yaml:"-"`
-	Memory    Memory        `yaml:"memory"`
-	Redis     RedisStore    `yaml:"redis"`
-	Scopes    Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout and redis with the settings of store.redis"`
+	Type    string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Timeout time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
+	OnError string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	Memory  Memory        `yaml:"memory"`
+	Redis   Redis         `yaml:"redis"`
+	Scopes  Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout and redis with the settings of store.redis"`
 }
 
 // Memory is the memory store.
 type Memory struct {
-	MaxKeys  uint64 `yaml:"-"`
 	MaxBytes uint64 `yaml:"max_bytes" range:"0 1_048_576 1_125_899_906_842_624" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
 	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
 }
 
-// Bounds returns the bounds as a memory store has them, also on 32-bit machines.
+// Bounds returns how many logs a memory store has at most, and how many bytes they may take, also
+// on 32-bit machines.
 func (m *Memory) Bounds() (maxKeys int, maxBytes int64) {
-	return int(min(m.MaxKeys, math.MaxInt)), int64(min(m.MaxBytes, math.MaxInt64))
+	// So much of max_bytes a log has in the mean, so that the number of logs is bounded too.
+	const bytesPerKey = 256
+	return int(min(m.MaxBytes/bytesPerKey, math.MaxInt)), int64(min(m.MaxBytes, math.MaxInt64))
 }
 
-// RedisStore is the redis store.
-type RedisStore struct {
-	Redis
-	MaxWaiting int `yaml:"-"`
-	// MaxLogSlots is at least window.ExactHits + 2, which a rule without a precision needs.
-	MaxLogSlots int     `yaml:"-"`
-	Breaker     Breaker `yaml:"-"`
-}
+// MaxLogSlots is how many slots a log in Redis has at most.
+const MaxLogSlots = 20_000
 
 // Redis says how to connect to Redis.
 type Redis struct {
-	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
-	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
-	Password             Secret        `yaml:"-"`
-	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections"`
-	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
-	SentinelPassword     Secret        `yaml:"-"`
-	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with the password of the sentinels; a changed file counts for new connections"`
-	TLS                  TLS           `yaml:"tls"`
-	PoolSize             int           `yaml:"pool_size" range:"0 10_000" doc:"connections to each server; 0: 10 for each CPU"`
-	DialTimeout          time.Duration `yaml:"-"`
-	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of every key that rls uses in Redis"`
-}
-
-// Breaker stops asking a server that does not decide.
-type Breaker struct {
-	Failures      int           `yaml:"-"`
-	ProbeInterval time.Duration `yaml:"-"`
-}
-
-// Metadata says what is in the dynamic metadata of answers, besides the verdict.
-type Metadata struct {
-	Request bool `yaml:"-"` // put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys
+	URL                  RedisURL `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
+	Username             string   `yaml:"username" doc:"the user of the ACL; empty: the default user"`
+	Password             Secret   `yaml:"-"`
+	PasswordFile         string   `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections"`
+	SentinelUsername     string   `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
+	SentinelPassword     Secret   `yaml:"-"`
+	SentinelPasswordFile string   `yaml:"sentinel_password_file" doc:"a file with the password of the sentinels; a changed file counts for new connections"`
+	TLS                  TLS      `yaml:"tls"`
+	PoolSize             int      `yaml:"pool_size" range:"0 10_000" doc:"connections to each server; 0: 10 for each CPU"`
+	KeyPrefix            string   `yaml:"key_prefix" doc:"the prefix of every key that rls uses in Redis"`
 }
 
 // Metrics bounds the metrics, and says where Prometheus reads them besides the admin port.
 type Metrics struct {
 	Address         Address `yaml:"address" doc:"an address with /metrics and no other page, for Prometheus: host:port; empty: off. The admin port has /metrics too"`
 	MaxDetailSeries int     `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other."`
-	NearLimitRatio  Ratio   `yaml:"-"`
 }
-
-// Traces turns traces on without a variable of OpenTelemetry. Where spans go, those variables say.
-type Traces struct {
-	Protocol   string   `yaml:"-"`
-	Sampling   Ratio    `yaml:"-"`
-	Attributes []string `yaml:"-"`
-}
-
-// The protocols of traces, besides none.
-const (
-	TracesGRPC = "grpc"
-	TracesHTTP = "http"
-	TracesOff  = "off"
-)
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
@@ -269,36 +190,9 @@ type Log struct {
 
 // Compare asks another rate-limit service the same questions and reports other answers.
 type Compare struct {
-	Address     string        `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
-	Share       Ratio         `yaml:"share" doc:"the share of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
-	Timeout     time.Duration `yaml:"-"`
-	MaxInFlight int           `yaml:"-"`
-	TLS         ClientTLS     `yaml:"-"`
-}
-
-// Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
-type Reference struct {
-	Answers      bool             `yaml:"-"` // answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method
-	UsageReports bool             `yaml:"-"` // rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied
-	LocalCache   bool             `yaml:"-"` // count denials that rls repeats from memory as over_limit_with_local_cache, besides over_limit
-	Tags         []string         `yaml:"-"` // tags of every metric sent to statsd, and labels for Prometheus: name=value, several separated by commas
-	Metrics      ReferenceMetrics `yaml:"-"`
-	Statsd       Statsd           `yaml:"-"`
-}
-
-// ReferenceMetrics is a listener for Prometheus with the metrics of envoyproxy/ratelimit.
-type ReferenceMetrics struct {
-	Address      Address `yaml:"-"` // the address of the metrics of envoyproxy/ratelimit for Prometheus: host:port; empty: off
-	Path         string  `yaml:"-"` // their path
-	MapperFile   string  `yaml:"-"` // a file with mappings of statsd_exporter, read at start. Empty: the mappings of envoyproxy/ratelimit
-	Milliseconds bool    `yaml:"-"` // the response time is in milliseconds, unless mapper_file is set: its mappings decide
-}
-
-// Statsd is where the metrics of envoyproxy/ratelimit are sent.
-type Statsd struct {
-	Address  string        `yaml:"-"` // the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off
-	Protocol string        `yaml:"-"` // tcp or udp
-	Interval time.Duration `yaml:"-"` // how often rls sends them
+	Address string    `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
+	Share   Ratio     `yaml:"share" doc:"the share of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
+	TLS     ClientTLS `yaml:"-"`
 }
 
 // Default returns the settings without a file and without variables: memory store and
@@ -306,56 +200,35 @@ type Statsd struct {
 func Default() Settings {
 	return Settings{
 		GRPC: GRPC{
-			Address:              []Address{":8081"},
-			SocketMode:           0o660,
-			Transport:            TransportUnary,
-			MaxMessageBytes:      1 << 20,
-			MaxConcurrentStreams: 4096,
-			KeepaliveMinTime:     10 * time.Second,
-			KeepaliveTime:        2 * time.Hour,
-			KeepaliveTimeout:     20 * time.Second,
+			Address:    []Address{":8081"},
+			SocketMode: 0o660,
+			Transport:  TransportUnary,
 		},
-		HTTP:  HTTP{Address: ":8080", Hosts: []string{}, Ready: ReadyAlways, Unhealthy: []string{}},
-		Admin: Admin{Address: "127.0.0.1:6070", Hosts: []string{}, Pages: PagesAll},
+		HTTP:  HTTP{Address: ":8080", Hosts: []string{}, Ready: ReadyAlways},
+		Admin: Admin{Address: "127.0.0.1:6070", Hosts: []string{}},
 		Rules: Rules{
-			Source: RulesFiles, IgnoreDotFiles: true, Policy: "sliding",
-			XDS: XDS{
-				NodeID: "slidegate", NodeMetadata: []string{}, Headers: []Secret{},
-				InitialBackoff: time.Second, MaxBackoff: time.Minute, MaxMessageBytes: 64 << 20, Wait: true,
-			},
+			Source: RulesFiles, Policy: "sliding",
+			XDS: XDS{NodeID: "slidegate"},
 		},
-		Tiers:  defaultTiers(),
-		Reload: Reload{Interval: 5 * time.Second},
+		Tiers: defaultTiers(),
 		Store: Store{
-			Type:      StoreMemory,
-			Timeout:   15 * time.Millisecond,
-			OnError:   policy.StoreErrorLocal.String(),
-			LocalKeys: 100_000,
-			Memory:    Memory{MaxKeys: 256 << 20 / bytesPerKey, MaxBytes: 256 << 20},
-			Redis: RedisStore{
-				Redis:       localRedis("slidegate:"),
-				MaxWaiting:  10_000,
-				MaxLogSlots: 20_000,
-				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
-			},
+			Type:    StoreMemory,
+			Timeout: 15 * time.Millisecond,
+			OnError: policy.StoreErrorLocal.String(),
+			Memory:  Memory{MaxBytes: 256 << 20},
+			Redis:   localRedis("slidegate:"),
 		},
-		Headers: Headers{
-			Styles:    []string{StyleRateLimit},
-			Reference: ReferenceHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
-		},
-		Metrics: Metrics{MaxDetailSeries: 1000, NearLimitRatio: 0.8},
-		Traces:  Traces{Sampling: 1, Attributes: []string{}},
+		Headers: Headers{Styles: []string{StyleRateLimit}},
+		Metrics: Metrics{MaxDetailSeries: 1000},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Authz:   defaultAuthz(),
 		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
 		Log:     Log{Level: "info", Format: "json"},
-		Compare: Compare{Share: 1, Timeout: 100 * time.Millisecond, MaxInFlight: 100},
-		Insight: Insight{Denials: 1000, PerSecond: 100, LoggedPerSecond: 1},
-		Reference: Reference{
-			LocalCache: true,
-			Tags:       []string{},
-			Metrics:    ReferenceMetrics{Path: "/metrics"},
-			Statsd:     Statsd{Protocol: "tcp", Interval: 10 * time.Second},
+		Compare: Compare{Share: 1},
+		Insight: Insight{LoggedPerSecond: 1},
+		DropIn: DropIn{
+			Files: files.Which{IgnoreDotFiles: true}, NearLimit: 0.8,
+			Headers: HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
 	}
 }
@@ -419,9 +292,9 @@ const (
 // [EnvConfig], [EnvCompat], [EnvAdminToken], and the variables that Kubernetes sets in every pod of a
 // namespace with a service named slidegate.
 //
-// given are values that lie between the defaults and the file. The origins say where the settings
-// come from, even on error.
-func Load(path string, environ []string, given ...Given) (Settings, Origins, error) {
+// In place of envoyproxy/ratelimit, dropIn is what its variables say. The origins say where the
+// settings come from, even on error.
+func Load(path string, environ []string, dropIn ...DropIn) (Settings, Origins, error) {
 	r := new(strict.Report)
 	var data []byte
 	if path != "" {
@@ -430,40 +303,35 @@ func Load(path string, environ []string, given ...Given) (Settings, Origins, err
 			r.Addf(path, 0, "", "%s", err)
 		}
 	}
-	return parse(r, path, data, environ, given)
-}
-
-// A Given is the value of a setting that comes from neither the settings file nor a variable of
-// Slidegate.
-type Given struct {
-	Path string // of the setting
-	Text string // as a variable has it
-	// From names where the value comes from, for problems. Empty: a default of a mode.
-	From string
+	return parse(r, path, data, environ, dropIn)
 }
 
 // Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
-func Parse(name string, data []byte, environ []string, given ...Given) (Settings, Origins, error) {
+func Parse(name string, data []byte, environ []string, dropIn ...DropIn) (Settings, Origins, error) {
 	r := new(strict.Report)
 	if len(data) > maxSettingsFile {
 		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
 		data = nil
 	}
-	return parse(r, name, data, environ, given)
+	return parse(r, name, data, environ, dropIn)
 }
 
-func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, Origins, error) {
+func parse(r *strict.Report, file string, data []byte, environ []string, dropIn []DropIn) (Settings, Origins, error) {
 	l := &settingsLoader{
 		report: r, settings: Default(),
 		values: make(map[string]reflect.Value), places: make(map[string]place), bad: make(map[string]bool),
+	}
+	for _, d := range dropIn {
+		l.settings.DropIn = d
+		l.places["PROMETHEUS_ADDR"] = place{file: environment, path: "PROMETHEUS_ADDR"}
 	}
 	l.index()
 	if file != "" {
 		r.File(file)
 	}
 	r.File(environment)
-	for _, g := range given {
+	for _, g := range l.settings.DropIn.Given {
 		l.set(g.Path, g.Text, g.From)
 	}
 	if len(data) > 0 {
@@ -480,25 +348,10 @@ func parse(r *strict.Report, file string, data []byte, environ []string, given [
 // derive sets the values that follow from others.
 func (l *settingsLoader) derive() {
 	s := &l.settings
-	if _, given := l.places["store.memory.max_bytes"]; given {
-		s.Store.Memory.MaxKeys = s.Store.Memory.MaxBytes / bytesPerKey
-	}
-	s.Store.Redis.DialTimeout = max(leastDial, s.Store.Timeout)
-	for i := range s.Store.Scopes {
-		s.Store.Scopes[i].Redis.DialTimeout = max(leastDial, s.Store.Scopes[i].Timeout)
-	}
+	s.GRPC.TLS.UnixSockets, s.Store.Redis.TLS.AnyName = s.DropIn.SocketTLS, s.DropIn.RedisAnyName
 	l.secure("rules.xds", &s.Rules.XDS.Address, &s.Rules.XDS.TLS)
 	l.secure("compare", (*Address)(&s.Compare.Address), &s.Compare.TLS)
 }
-
-const (
-	// bytesPerKey is how much of max_bytes a log has in the mean, so that the number of logs is
-	// bounded too.
-	bytesPerKey = 256
-	// leastDial is the least time limit for making a connection to Redis. Requests stop waiting
-	// for it at store.timeout.
-	leastDial = 250 * time.Millisecond
-)
 
 type settingsLoader struct {
 	report   *strict.Report
@@ -515,19 +368,10 @@ type place struct {
 	path string
 }
 
-// tunable returns further values that variables can set. Nil, but in the build of rls for
-// end-to-end tests.
-var tunable func(*Settings) map[string]any
-
 // index finds all settings by their paths.
 func (l *settingsLoader) index() {
-	for _, values := range []func(*Settings) map[string]any{DropInValues, secretValues, tunable} {
-		if values == nil {
-			continue
-		}
-		for path, value := range values(&l.settings) {
-			l.values[path] = reflect.ValueOf(value).Elem()
-		}
+	for path, value := range secretValues(&l.settings) {
+		l.values[path] = reflect.ValueOf(value).Elem()
 	}
 	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) { l.values[path] = v })
 }
@@ -559,9 +403,6 @@ var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SER
 func (l *settingsLoader) readEnviron(environ []string) {
 	paths, names := make(map[string]string), []string{EnvConfig, EnvCompat, EnvAdminToken}
 	for path := range l.values {
-		if strings.HasPrefix(path, dropInPrefix) {
-			continue
-		}
 		paths[envName(path)] = path
 		names = append(names, envName(path))
 	}
@@ -683,14 +524,15 @@ func (l *settingsLoader) validate() {
 	l.serverTLS()
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
-	l.redisConnection("store.redis", &s.Store.Redis.Redis)
+	l.redisConnection("store.redis", &s.Store.Redis)
 	l.scopes()
 	l.rulesSource()
 	l.compare()
-	l.headers()
+	for _, message := range CheckStyles(s.Headers.Styles) {
+		l.problem("headers.styles", "%s", message)
+	}
 	l.secrets()
 	l.authz()
-	l.dropIn()
 }
 
 func (l *settingsLoader) listeners() {
@@ -706,7 +548,7 @@ func (l *settingsLoader) listeners() {
 		l.problem("grpc.address", "at least one address is needed")
 	}
 	all = append(all, listener{"http.address", l.settings.HTTP.Address}, listener{"admin.address", l.settings.Admin.Address},
-		listener{"metrics.address", l.settings.Metrics.Address}, listener{"dropin.metrics.address", l.settings.Reference.Metrics.Address})
+		listener{"metrics.address", l.settings.Metrics.Address}, listener{"PROMETHEUS_ADDR", l.settings.DropIn.Metrics.Address})
 	for i, a := range all {
 		isGRPC := a.path == "grpc.address"
 		if a.address == "" && !isGRPC {

@@ -43,10 +43,8 @@ type Tiers struct {
 	UnknownKey   string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
 	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
 	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (limits of the default tier, each by itself) or deny (429 with Retry-After). An authorization fails in either case"`
-	Wait         time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
-	Timeout      time.Duration `yaml:"-"`
+	Wait         time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
 	Cache        TiersCache    `yaml:"cache"`
-	Breaker      TiersBreaker  `yaml:"-"`
 	Redis        TiersRedis    `yaml:"redis"`
 	Postgres     TiersPostgres `yaml:"postgres"`
 	HTTP         TiersHTTP     `yaml:"http"`
@@ -54,17 +52,8 @@ type Tiers struct {
 
 // TiersCache bounds the cache of a source's answers.
 type TiersCache struct {
-	Subjects   int           `yaml:"-"`
-	Unknown    int           `yaml:"-"`
-	TTL        time.Duration `yaml:"ttl" range:"10ms 24h" doc:"how long a remembered subject counts before rls asks again"`
-	UnknownTTL time.Duration `yaml:"-"`
-	Stale      time.Duration `yaml:"stale" range:"0 400d" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
-}
-
-// TiersBreaker stops asking a source that does not answer.
-type TiersBreaker struct {
-	Failures int           `yaml:"-"`
-	Retry    time.Duration `yaml:"-"`
+	TTL   time.Duration `yaml:"ttl" range:"10ms 24h" doc:"how long a remembered subject counts before rls asks again"`
+	Stale time.Duration `yaml:"stale" range:"0 400d" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
 }
 
 // TiersRedis is the Redis with the subjects.
@@ -80,7 +69,7 @@ const TiersChannel = "slidegate:tiers"
 
 // TiersRedis returns the connection to the Redis with the subjects.
 func (s *Settings) TiersRedis() Redis {
-	r := s.Store.Redis.Redis
+	r := s.Store.Redis
 	if own := s.Tiers.Redis.URL; own.URL != "" {
 		r = localRedis("")
 		r.URL, r.TLS.ServerName = own, s.Tiers.Redis.ServerName
@@ -163,13 +152,8 @@ func defaultTiers() Tiers {
 		UnknownKey: UnknownKeyShared,
 		OnError:    OnErrorDefaultTier,
 		Wait:       5 * time.Millisecond,
-		Timeout:    time.Second,
-		Cache: TiersCache{
-			Subjects: 1_000_000, Unknown: 100_000,
-			TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: strict.Day,
-		},
-		Breaker: TiersBreaker{Failures: 5, Retry: time.Second},
-		Redis:   TiersRedis{KeyPrefix: "slidegate:tier:"},
+		Cache:      TiersCache{TTL: time.Minute, Stale: strict.Day},
+		Redis:      TiersRedis{KeyPrefix: "slidegate:tier:"},
 		Postgres: TiersPostgres{
 			URL:      PostgresURL{URL: "postgres://slidegate@127.0.0.1:5432/slidegate", Local: true},
 			Channel:  "slidegate_tiers",
@@ -184,6 +168,12 @@ func (t Tiers) Asks() bool {
 	return t.Source == TiersInRedis || t.Source == TiersInPostgres || t.Source == TiersOverHTTP
 }
 
+// TiersTimeout is the time limit of one look-up in the source of tiers: a second, or as long as
+// requests wait for it.
+func (s *Settings) TiersTimeout() time.Duration {
+	return max(time.Second, s.Tiers.Wait, s.Authz.Wait)
+}
+
 // Bounds of texts, in bytes.
 const (
 	maxPostgresName = 63 // NAMEDATALEN of PostgreSQL, less the byte that ends it
@@ -194,13 +184,6 @@ const (
 func (l *settingsLoader) tiers() {
 	t := &l.settings.Tiers
 	l.trustedEntry(t)
-
-	switch {
-	case t.Wait < 0:
-		l.problem("tiers.wait", "%v is negative", t.Wait)
-	case t.Wait > t.Timeout:
-		l.problem("tiers.wait", "%v is above %v, the time limit of a look-up", t.Wait, t.Timeout)
-	}
 
 	if t.Redis.URL.URL != "" {
 		r := Redis{URL: t.Redis.URL, KeyPrefix: t.Redis.KeyPrefix}

@@ -134,7 +134,7 @@ func (l *settingsLoader) admin() {
 		}
 		return
 	}
-	if a.Address != "" && a.Pages == PagesAll && a.Address.check(false) == "" && !a.Address.OnLoopback() {
+	if a.Address != "" && !l.settings.DropIn.Pages && a.Address.check(false) == "" && !a.Address.OnLoopback() {
 		l.problem("admin.address", "%s is not on loopback, and its pages show customers and can reset their limits: set admin.token_file, or listen on 127.0.0.1 and let Prometheus scrape metrics.address",
 			strict.Quote(string(a.Address)))
 	}
