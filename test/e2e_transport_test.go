@@ -50,9 +50,9 @@ func eachTransport(t *testing.T, f func(t *testing.T, way edge.Way)) {
 var (
 	// noDecisionIs500 shows in the status of an answer whether there was a decision.
 	noDecisionIs500 = map[string]string{"failure_mode_deny: false": "failure_mode_deny: true"}
-	// oftenChecked has Envoy hear soon that an instance is about to go. (The text is
-	// that of no_traffic_interval too.)
-	oftenChecked = map[string]string{"interval: 2s": "interval: 0.05s"}
+	// oftenChecked has Envoy hear soon that an instance is about to go, and wait for the answer of
+	// one that a busy machine holds up. (The text is that of no_traffic_interval too.)
+	oftenChecked = map[string]string{"interval: 2s": "interval: 0.05s", "timeout: 0.5s": "timeout: 20s"}
 	// smallWindows are the smallest that Envoy has.
 	smallWindows = map[string]string{
 		keepalive: keepalive + "\n            initial_stream_window_size: 65535\n            initial_connection_window_size: 65535",
@@ -187,7 +187,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 				// The other instance takes over.
 				"SLIDEGATE_DRAIN_NOT_SERVING": "true",
 				// Far longer than Envoy needs to notice.
-				envDrainDelay: "1500ms",
+				envDrainDelay: "2500ms",
 			},
 			change: with(noDecisionIs500, oftenChecked),
 		}
