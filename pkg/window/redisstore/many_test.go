@@ -29,6 +29,7 @@ func TestManyLimits(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k.most.Store(0)
+			kept := s.Stats().NotTakenBack
 			checks := make([]window.Check, tt.checks)
 			for i := range checks {
 				checks[i] = window.Check{Key: fmt.Sprint(tt.name, i), Limit: tt.limit, Cost: 1}
@@ -46,10 +47,22 @@ func TestManyLimits(t *testing.T) {
 			for i := range last {
 				checks[i].Cost = 0
 			}
-			for i, d := range take(t, s, checks[:last]...) {
-				if want := tt.limit.Hits - 1; d.Remaining != want {
-					t.Fatalf("check %d: %d remain after a denial, want %d", i, d.Remaining, want)
+			// A charge is taken back within a short time or not at all, and calls that a busy machine
+			// delays open the breaker. They are counted as not taken back, although Redis may run them.
+			after := make([]window.Decision, last)
+			eventually(t, "the server to be asked", func() bool {
+				_, err := s.Take(t.Context(), window.MayWait, checks[:last], after)
+				if err != nil && redisstore.ClassOf(err) != redisstore.ClassOpen {
+					t.Fatal(err)
 				}
+				return err == nil
+			})
+			var left uint64
+			for _, d := range after {
+				left += tt.limit.Hits - 1 - d.Remaining
+			}
+			if n := s.Stats().NotTakenBack - kept; left > n {
+				t.Fatalf("%d charges remain after a denial, want at most the %d that could not be taken back", left, n)
 			}
 			if most := int(k.most.Load()); most != tt.most {
 				t.Errorf("a call had up to %d checks, want %d", most, tt.most)
