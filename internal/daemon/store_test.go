@@ -34,9 +34,10 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if err := take("{1}:edge|per_ip:1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := take("{2}:edge|per_ip:2"); !errors.Is(err, memstore.ErrFull) {
+	if err = take("{2}:edge|per_ip:2"); !errors.Is(err, memstore.ErrFull) {
 		t.Fatalf("got error %v, want %q", err, memstore.ErrFull)
 	}
+	storeFailed(zap.New(core))(err)
 	lines := logs.FilterMessage("the store is full; raise store.memory.max_bytes").All()
 	if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["error"]), "the rule edge|per_ip ") {
 		t.Errorf("got %v, want a line that says what to do and names the rule", logs.All())
