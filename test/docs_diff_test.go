@@ -81,7 +81,7 @@ func TestWorkflowOfDiff(t *testing.T) {
 		t.Errorf("%d steps ran, gh was called with %q, %v", ran, arguments, err)
 	}
 	body, err := os.ReadFile(filepath.Join(dir, "body"))
-	if err != nil || !strings.Contains(string(body), "### Rate limits: stricter\n") || !strings.Contains(string(body), "| changed | <code>per-key</code>") {
+	if err != nil || !strings.Contains(string(body), "### Rate limits: stricter\n") || !strings.Contains(string(body), "**changed per-key ") {
 		t.Errorf("the comment is %s, %v", body, err)
 	}
 }
