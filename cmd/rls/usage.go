@@ -376,7 +376,7 @@ func writeUsage(w io.Writer, shown *shownUsage, p page) {
 		fmt.Fprintln(w, terminal.Gap+text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
-		fmt.Fprintln(w, fmt.Sprintf("%s%s=%s", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name])))
+		fmt.Fprintf(w, "%s%s=%s\n", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name]))
 	}
 	if u.Problem != "" {
 		fmt.Fprintln(w, p.paint.Yellow("not complete: "+safetext.Text(u.Problem)))

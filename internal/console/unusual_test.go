@@ -31,8 +31,12 @@ func TestUnusualLimits(t *testing.T) {
 // TestDenying: the limit that decides how long a request waits is the first of those that deny.
 func TestDenying(t *testing.T) {
 	u := insight.Usage{Limits: []insight.LimitUsage{
-		{Rule: "room", Limit: 5, Remaining: 1}, {Rule: "short", Limit: 5, NextFree: 1}, {Rule: "long", Limit: 5, NextFree: 9},
-		{Rule: "zero"}, {Rule: "shadow", Shadow: true}, {Rule: "unlimited", Unlimited: true},
+		{Rule: "room", Limit: 5, Remaining: 1},
+		{Rule: "short", Limit: 5, NextFree: 1},
+		{Rule: "long", Limit: 5, NextFree: 9},
+		{Rule: "zero"},
+		{Rule: "shadow", Shadow: true},
+		{Rule: "unlimited", Unlimited: true},
 	}}
 	var rules []string
 	for _, l := range u.Denying() {

@@ -49,7 +49,7 @@ type store struct {
 // single requests go to sampledLog. answered is redisstore.Options.Answered.
 func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*store, error) {
 	if s.Store.Type == settings.StoreMemory {
-		return openMemory(ctx, s.Store.Memory, registry, log, sampledLog)
+		return openMemory(ctx, s.Store.Memory, registry, log)
 	}
 	r, err := openRedis(ctx, s, m, log, sampledLog, answered)
 	if err != nil {
@@ -62,7 +62,7 @@ func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, reg
 var openSnapshot = snapshot.Open
 
 // openMemory opens the memory store, with its snapshot if the settings name one.
-func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*store, error) {
+func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log *zap.Logger) (*store, error) {
 	m, err := openSnapshot(ctx, s.Snapshot, bounds(s), log)
 	if err != nil {
 		return nil, fmt.Errorf("store.memory.snapshot: %w", err)

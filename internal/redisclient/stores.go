@@ -112,7 +112,7 @@ func (s *Stores) Close() error {
 		err = errors.Join(err, s.Local.Close())
 	}
 	for _, one := range s.Scopes {
-		err = errors.Join(err, one.Store.Close(), one.Client.Close())
+		err = errors.Join(err, one.Close(), one.Client.Close())
 	}
 	return err
 }

@@ -64,8 +64,12 @@ func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	step := time.Hour
 	for _, s := range []struct{ below, step time.Duration }{
-		{time.Millisecond, time.Microsecond}, {10 * time.Millisecond, 100 * time.Microsecond}, {time.Second, time.Millisecond},
-		{10 * time.Second, 100 * time.Millisecond}, {time.Hour, time.Second}, {day, time.Minute},
+		{time.Millisecond, time.Microsecond},
+		{10 * time.Millisecond, 100 * time.Microsecond},
+		{time.Second, time.Millisecond},
+		{10 * time.Second, 100 * time.Millisecond},
+		{time.Hour, time.Second},
+		{day, time.Minute},
 	} {
 		if d < s.below {
 			step = s.step
