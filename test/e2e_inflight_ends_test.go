@@ -309,9 +309,8 @@ func TestEachEndGivesThePlaceBack(t *testing.T) {
 			ended := time.Now()
 			f.wantPlaces(20)
 			t.Logf("%s: the place is free after %v", e.name, time.Since(ended).Round(time.Millisecond))
-			if f.released() == before {
-				t.Errorf("%s: no place was given back", e.name)
-			}
+			// Redis has given the place back before the service has its reply and counts it.
+			eventually(t, e.name+": a place to be given back", func() bool { return f.released() > before })
 			if t.Failed() {
 				t.Fatalf("the end was: %s", e.name)
 			}
