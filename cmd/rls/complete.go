@@ -97,6 +97,13 @@ func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	register(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// require refuses a command without the flag.
+func require(cmd *cobra.Command, flag string) {
+	if err := cmd.MarkFlagRequired(flag); err != nil {
+		panic(err) // the flag is defined before
+	}
+}
+
 func register(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err) // the flag is defined before

@@ -39,9 +39,7 @@ func explain(c *cli) *cobra.Command {
 	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the caller's tier, instead of the tier of its key")
 	f.Uint64Var(&e.Hits, "hits", 1, "cost of the request; 0 only reads the limits")
 	e.flags(f)
-	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	require(cmd, "descriptor")
 	return cmd
 }
 

@@ -51,7 +51,7 @@ func (a *explainCmd) live(s loaded) error {
 	case a.Domain == "":
 		return usage("--live: name the domain of the request with --domain")
 	case a.Rules != "" || a.Tier != "":
-		return usage("--rules and --tier: the running service has rules and tiers of its own, so --live takes neither")
+		return usage("--rules and --tier: the running service has its own rules and tiers, so --live takes neither")
 	case a.Hits > math.MaxUint32:
 		return usage("--hits: the protocol of Envoy has at most %d", uint32(math.MaxUint32))
 	case a.UntilDenied < 0:

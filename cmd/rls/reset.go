@@ -32,8 +32,8 @@ func reset(c *cli) *cobra.Command {
 	var r resetCmd
 	cmd := &cobra.Command{
 		Use:   "reset" + partyUse + " --reason TEXT",
-		Short: "Let a subject, an address or a key begin anew: remove what it has used of its limits.",
-		Long: "Let a subject, an address or a key begin anew: remove what it has used of its limits.\n\n" +
+		Short: "Remove what a subject, an address or a key has used of its limits.",
+		Long: "Remove what a subject, an address or a key has used of its limits.\n\n" +
 			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
 			"It resets in all instances of --admin. With the store memory, name all instances there. With Redis, one instance removes the logs of its store and of the further scopes: name an instance of each region.",
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),
@@ -43,9 +43,7 @@ func reset(c *cli) *cobra.Command {
 	cmd.Flags().BoolVar(&r.Yes, "yes", false, "do not ask for confirmation")
 	r.adminPorts.flags(cmd, waitToReset)
 	completeParty(cmd, c, &r.adminPorts)
-	if err := cmd.MarkFlagRequired("reason"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	require(cmd, "reason")
 	return cmd
 }
 

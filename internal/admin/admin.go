@@ -68,8 +68,8 @@ func index(a *api) http.HandlerFunc {
 var indexed = map[string]Entry{
 	"/v1/openapi.yaml":     {"/v1/openapi.yaml", "the API as OpenAPI", true},
 	"/v1/usage":            {"/v1/usage?subject=", "what a customer has used of each limit; or address=, digest=, descriptor=", false},
-	"/v1/logs":             {"/v1/logs", "what is used in the logs of all parties, or with rule= in those of some rules", false},
-	"/v1/reset":            {"/v1/reset", `POST {"subject": ..., "reason": ...}: its limits begin anew`, false},
+	"/v1/logs":             {"/v1/logs", "what all subjects and addresses have used, or with rule= in those of some rules", false},
+	"/v1/reset":            {"/v1/reset", `POST {"subject": ..., "reason": ...}: removes what it has used of its limits`, false},
 	"/v1/resets":           {"/v1/resets", "the last resets of this instance", true},
 	"/v1/denials":          {"/v1/denials", "the last denials of this instance", true},
 	"/v1/denials/stream":   {"/v1/denials/stream", "denials as they happen, as server-sent events", false},
