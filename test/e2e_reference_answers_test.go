@@ -84,9 +84,9 @@ func TestPortableFilesLoadInReference(t *testing.T) {
 	reference := os.Getenv("SLIDEGATE_TEST_REFERENCE")
 	if reference == "" {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("SLIDEGATE_TEST_REFERENCE names no envoyproxy/ratelimit: make reference builds one")
+			t.Fatal("SLIDEGATE_TEST_REFERENCE names no envoyproxy/ratelimit: make ratelimit builds one")
 		}
-		t.Skip("SLIDEGATE_TEST_REFERENCE names no envoyproxy/ratelimit: make reference builds one")
+		t.Skip("SLIDEGATE_TEST_REFERENCE names no envoyproxy/ratelimit: make ratelimit builds one")
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	const files = 150

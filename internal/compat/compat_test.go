@@ -191,7 +191,7 @@ func TestTable(t *testing.T) {
 	all := make(map[string]bool)
 	count := 0
 	d := settings.Default()
-	for _, s := range configtest.Describe(d) {
+	for _, s := range settings.Describe(d) {
 		all[s.Path] = true
 		all[strings.TrimSuffix(s.Path, "_file")] = true // the secret itself
 	}

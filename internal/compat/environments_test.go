@@ -116,8 +116,8 @@ func TestEnvironments(t *testing.T) {
 // differences returns the settings of b that differ from those of a, and those in expected.
 func differences(a, b settings.Settings, expected map[string]string) map[string]string {
 	all := make(map[string]string)
-	before := configtest.Describe(a)
-	for i, s := range configtest.Describe(b) {
+	before := settings.Describe(a)
+	for i, s := range settings.Describe(b) {
 		if _, ok := expected[s.Path]; ok || before[i].Default != s.Default {
 			all[s.Path] = s.Default
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -135,7 +134,7 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 // variableOf returns the environment variable of a setting, or "" if there is no such
 // setting.
 func variableOf(path string) string {
-	for _, s := range configtest.Describe(settings.Default()) {
+	for _, s := range settings.Describe(settings.Default()) {
 		if s.Path == path || s.Path == path+"_file" { // a secret has a variable besides its file
 			return settings.EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 		}

@@ -13,5 +13,5 @@
 //
 // SLIDEGATE_TEST_REDIS names another binary than redis-server. It must be Redis 6.2 or later,
 // or a server with the same options. SLIDEGATE_TEST_REFERENCE names envoyproxy/ratelimit, which
-// make reference builds.
+// make ratelimit builds.
 package servers

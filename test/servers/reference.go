@@ -22,7 +22,7 @@ const (
 	// envReference names the variable that says which envoyproxy/ratelimit to run.
 	envReference  = "SLIDEGATE_TEST_REFERENCE"
 	referenceName = "ratelimit"
-	referenceHint = "make reference builds one; name it in " + envReference
+	referenceHint = "make ratelimit builds one; name it in " + envReference
 	// configCheck is the reference's check of rules files, beside its server.
 	configCheck = "ratelimit-config-check"
 

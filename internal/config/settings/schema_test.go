@@ -76,7 +76,7 @@ func makeSettingsSchema() configtest.Object {
 			}
 			switch list := value.Interface().(type) {
 			case Secret, time.Duration, FileMode:
-				schema["default"] = configtest.TextOf(value)
+				schema["default"] = textOf(value)
 			case []string:
 				if list == nil {
 					schema["default"] = []string{}

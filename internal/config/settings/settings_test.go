@@ -39,7 +39,7 @@ func TestFullExampleHoldsEverySetting(t *testing.T) {
 	if err := yaml.Unmarshal(fullExample(t), &tree); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range configtest.Describe(Default()) {
+	for _, s := range Describe(Default()) {
 		var at any = tree
 		for part := range strings.SplitSeq(s.Path, ".") {
 			m, _ := at.(map[string]any)
@@ -54,7 +54,7 @@ func TestFullExampleHoldsEverySetting(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	all := configtest.Describe(Default())
+	all := Describe(Default())
 	seen := make(map[string]string)
 	for _, s := range all {
 		if s.Doc == "" {
@@ -68,7 +68,7 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%s takes the name of the settings file, %s", s.Path, EnvConfig)
 		}
 	}
-	for _, want := range []configtest.Setting{
+	for _, want := range []Setting{
 		{Path: "grpc.address", Env: "SLIDEGATE_GRPC_ADDRESS", Default: ":8081"},
 		{Path: "grpc.socket_mode", Env: "SLIDEGATE_GRPC_SOCKET_MODE", Default: "0660"},
 		{Path: "store.timeout", Env: "SLIDEGATE_STORE_TIMEOUT", Default: "15ms"},
@@ -92,7 +92,7 @@ func TestDescribe(t *testing.T) {
 // variable.
 func TestDefaultsReadBack(t *testing.T) {
 	var environ []string
-	for _, s := range configtest.Describe(Default()) {
+	for _, s := range Describe(Default()) {
 		if s.Path == "store.scopes" {
 			continue // sections by name
 		}

@@ -1,4 +1,4 @@
-package configtest
+package settings
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// A Setting describes one setting for documentation.
+// A Setting describes one setting for docs/reference/settings.md.
 type Setting struct {
 	Path    string // store.redis.url
 	Env     string // SLIDEGATE_STORE_REDIS_URL
@@ -16,8 +16,8 @@ type Setting struct {
 	Doc     string
 }
 
-// Describe returns every setting in the order of the fields of defaults, a settings.Settings.
-func Describe(defaults any) []Setting { return describe(reflect.ValueOf(defaults), "") }
+// Describe returns every setting in the order of the fields, with the values of s as the defaults.
+func Describe(s Settings) []Setting { return describe(reflect.ValueOf(s), "") }
 
 func describe(section reflect.Value, prefix string) (all []Setting) {
 	for _, k := range strict.KeysOf(section.Type()) {
@@ -30,13 +30,13 @@ func describe(section reflect.Value, prefix string) (all []Setting) {
 		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct && !strict.IsText(v.Type().Elem()) {
 			env += "_NAME_…" // sections by name
 		}
-		all = append(all, Setting{Path: path, Env: env, Default: TextOf(v), Doc: k.Field.Tag.Get("doc")})
+		all = append(all, Setting{Path: path, Env: env, Default: textOf(v), Doc: k.Field.Tag.Get("doc")})
 	}
 	return all
 }
 
-// TextOf returns a setting as text: as the environment has it.
-func TextOf(v reflect.Value) string {
+// textOf returns a setting as text: as the environment has it.
+func textOf(v reflect.Value) string {
 	if v.Kind() != reflect.Slice {
 		return fmt.Sprint(v.Interface())
 	}
