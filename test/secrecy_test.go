@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -81,13 +80,11 @@ subjects:
   - {id: gone, tier: pro, disabled: true, keys: [{plain: "` + p.at("a disabled customer's") + `"}]}
 `
 			rls := edge.RLS(t, edge.RLSOptions{Rules: secretRules(p) + watchedRules, Tiers: tiers, Env: env, Way: edge.Way{Transport: transport}})
-			stream := e.follow(t, rls, p)
 
 			sendKeysEverywhere(t, rls, p, e)
 			sendSpellings(t, rls, p, e)
 			typeKeys(t, rls, p, e)
 			e.recordViews(t, rls)
-			stream()
 
 			receiver.Wait(t, "a span", func(otlp.Span) bool { return true })
 			if addr != "" {
@@ -99,7 +96,7 @@ subjects:
 			e.recordLog(t, rls)
 			e.add("the spans", string(receiver.Raw()), fmt.Sprint(receiver.Spans()))
 			for where, want := range map[string]string{
-				"the log": `"msg":"denied"`, "/v1/denials?limit=10000": `"rule":"per-route-and-key"`, "the stream of denials": "event: denial",
+				"the log": `"msg":"denied"`, "/v1/denials?limit=10000": `"rule":"per-route-and-key"`,
 				"/v1/top": `"name":`, "/v1/resets": `"reason":`, "the spans": "slidegate.outcome",
 			} {
 				if !strings.Contains(e.found[where].String(), want) {
@@ -169,13 +166,12 @@ func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 		for i, text := range keySpellings(p.at(place)) {
 			typed := url.QueryEscape(text)
 			for path, names := range map[string][]string{
-				"/v1/usage":          {"subject", "address", "digest", "descriptor", "rule", "cursor"},
-				"/v1/logs":           {"rule", "cursor"},
-				"/v1/denials":        {"rule", "subject", "route", "address", "since", "shadow", "limit"},
-				"/v1/denials/stream": {"since", "shadow", "address"},
-				"/v1/top":            {"by", "order", "minutes", "limit"},
-				"/v1/rules":          {"q", "domain", "limit", "cursor"},
-				"/v1/resets":         nil, "/v1/state": nil, "/v1/openapi.yaml": nil,
+				"/v1/usage":   {"subject", "address", "digest", "descriptor", "rule", "cursor"},
+				"/v1/logs":    {"rule", "cursor"},
+				"/v1/denials": {"rule", "subject", "route", "address", "since", "shadow", "limit"},
+				"/v1/top":     {"by", "order", "minutes", "limit"},
+				"/v1/rules":   {"q", "domain", "limit", "cursor"},
+				"/v1/resets":  nil, "/v1/state": nil, "/v1/openapi.yaml": nil,
 				"/v1/tiers/lookup": {"digest", "id"},
 				"/subject":         {"id", "address", "digest", "rule", "cursor", "reset"},
 				"/denials":         {"rule", "subject", "route", "address", "since", "shadow"},
@@ -251,13 +247,7 @@ func object(fields map[string]string) string {
 // ask records what the admin port answers.
 func (e *evidence) ask(t *testing.T, rls *edge.RLSServer, method, target, kind, body string) {
 	t.Helper()
-	ctx := t.Context()
-	if strings.HasPrefix(target, "/v1/denials/stream") {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
-		defer cancel()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, rls.Admin()+target, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, rls.Admin()+target, strings.NewReader(body))
 	if err != nil {
 		return // Go's own client refuses to send it
 	}
@@ -276,39 +266,11 @@ var direct = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) er
 func (e *evidence) send(req *http.Request) {
 	got, err := direct.Do(req)
 	if err != nil {
-		return // a stream that had no event until its end
+		return
 	}
 	defer got.Body.Close()
-	body, _ := io.ReadAll(got.Body) // a stream ends with an error
+	body, _ := io.ReadAll(got.Body)
 	e.add("answers of the admin port", got.Status, fmt.Sprint(got.Header), string(body))
-}
-
-// follow records the stream of denials until the function that it returns is called.
-func (e *evidence) follow(t *testing.T, rls *edge.RLSServer, p plantedKeys) (end func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, rls.Admin()+"/v1/denials/stream", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+edge.ActToken)
-	refused := req.Clone(ctx)
-	refused.Header.Set("Last-Event-ID", p.at("an id of an event"))
-	e.send(refused)
-	got, err := direct.Do(req) //nolint:bodyclose // the function that is returned closes it
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := make(chan string)
-	go func() {
-		body, _ := io.ReadAll(got.Body) // it ends with an error
-		text <- string(body)
-	}()
-	return func() {
-		cancel()
-		e.add("the stream of denials", <-text)
-		_ = got.Body.Close()
-	}
 }
 
 // recordViews records every view of the admin port, as a browser, as a script and as JSON.

@@ -72,7 +72,6 @@ var indexed = map[string]Entry{
 	"/v1/reset":            {"/v1/reset", `POST {"subject": ..., "reason": ...}: removes what it has used of its limits`, false},
 	"/v1/resets":           {"/v1/resets", "the last resets of this instance", true},
 	"/v1/denials":          {"/v1/denials", "the last denials of this instance", true},
-	"/v1/denials/stream":   {"/v1/denials/stream", "denials as they happen, as server-sent events", false},
 	"/v1/top":              {"/v1/top?by=subject", "who is denied most, or is nearest to its limits", true},
 	"/v1/rules":            {"/v1/rules", "the active rules in plain words", true},
 	"/v1/state":            {"/v1/state", "problems, rates, store and configuration of this instance", true},
@@ -89,7 +88,7 @@ func Handler(p Pages) http.Handler {
 	}
 	mux := http.NewServeMux()
 	read := func(pattern string, h http.Handler) { mux.Handle(pattern, p.Access.Readers(h)) }
-	a := newAPI(p)
+	a := &api{p}
 	if list := p.Access.Readers(index(a)); p.Console == nil {
 		mux.Handle("GET /{$}", list)
 	} else {

@@ -28,20 +28,7 @@ type route struct {
 }
 
 // An api answers questions over HTTP as JSON.
-type api struct {
-	Pages
-	streams                 chan struct{} // has a value for each stream
-	shared                  chan struct{} // has a value for each stream that is not of the console
-	heartbeat, writeTimeout time.Duration // of streams
-}
-
-// maxStreams bounds the streams of denials of one process, and consoleStreams is how many of them
-// are for pages of the console.
-const maxStreams, consoleStreams = 32, 4
-
-func newAPI(p Pages) *api {
-	return &api{Pages: p, streams: make(chan struct{}, maxStreams), shared: make(chan struct{}, maxStreams-consoleStreams), heartbeat: heartbeat, writeTimeout: writeTimeout}
-}
+type api struct{ Pages }
 
 // serve adds the API to mux: a path for each thing that can be asked or done.
 func (a *api) serve(mux *http.ServeMux) {
@@ -68,7 +55,6 @@ func (a *api) routes() []route {
 			route{"POST", "/v1/reset", true, nil, a.reset},
 			route{"GET", "/v1/resets", false, nil, a.resets},
 			route{"GET", "/v1/denials", false, append(slices.Clone(filterParams), "limit"), a.denials},
-			route{"GET", "/v1/denials/stream", false, slices.Clone(filterParams), a.stream},
 			route{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit"}, a.top})
 	}
 	if a.Active != nil {

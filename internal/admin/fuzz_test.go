@@ -7,26 +7,25 @@ import (
 	"testing"
 )
 
-// FuzzAPI asks the paths of the API with any query, Last-Event-ID, token and body. An error repeats
+// FuzzAPI asks the paths of the API with any query, token and body. An error repeats
 // no text that is long enough to be an API key, and no answer is a 500.
 func FuzzAPI(f *testing.F) {
-	f.Add("denials/stream", "since=5m&shadow=only", "18446744073709551615", "Bearer x", "")
-	f.Add("denials/stream", "", "-1", "bearer\t", "")
-	f.Add("usage", "subject=sk_planted_0123456789&subject=a", "", "", "")
-	f.Add("usage", "sk_planted_0123456789=%zz", "", "", "")
-	f.Add("rules", "cursor=.-1&limit=1000", "", "", "")
-	f.Add("top", "minutes=sk_planted_0123456789", "", "", "")
-	f.Add("explain", "", "", "", `{"descriptors": ["a=b", {"entries": [{"key": "a"}]}], "sk_planted_0123456789": 1}`)
-	f.Add("reset", "", "", "", `{"subject": ["sk_planted_0123456789"]}`)
+	f.Add("denials", "since=5m&shadow=only", "Bearer x", "")
+	f.Add("denials", "", "bearer	", "")
+	f.Add("usage", "subject=sk_planted_0123456789&subject=a", "", "")
+	f.Add("usage", "sk_planted_0123456789=%zz", "", "")
+	f.Add("rules", "cursor=.-1&limit=1000", "", "")
+	f.Add("top", "minutes=sk_planted_0123456789", "", "")
+	f.Add("explain", "", "", `{"descriptors": ["a=b", {"entries": [{"key": "a"}]}], "sk_planted_0123456789": 1}`)
+	f.Add("reset", "", "", `{"subject": ["sk_planted_0123456789"]}`)
 	h := Handler(allPages(f))
-	f.Fuzz(func(t *testing.T, path, query, last, authorization, body string) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/v1/", strings.NewReader(body))
-		if r.Method = http.MethodPost; body == "" {
-			r.Method = http.MethodHead // a stream ends after its header
+	f.Fuzz(func(t *testing.T, path, query, authorization, body string) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/", strings.NewReader(body))
+		if body == "" {
+			r.Method = http.MethodGet
 		}
 		r.URL.Path, r.URL.RawQuery, r.Host = "/v1/"+path, query, "localhost"
 		r.RemoteAddr = "127.0.0.1:1"
-		r.Header.Set("Last-Event-ID", last)
 		r.Header.Set("Authorization", authorization)
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

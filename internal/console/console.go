@@ -208,9 +208,7 @@ type view struct {
 	Title     string
 	// Refresh is the time between two requests of the live parts, in seconds. Zero: none.
 	Refresh int
-	// Stream is the address of server-sent events after which the live parts are requested.
-	Stream string
-	Now    time.Time
+	Now     time.Time
 	// State is what a glance at the process shows. Nil: show asks for it.
 	State  *insight.State
 	Caller admin.Caller

@@ -91,34 +91,7 @@
     timer = setTimeout(refresh, period * Math.min(1 + failures, 8));
   }
 
-  // New denials: request the page soon, but at most once a second.
-  let stream = null;
-  let soon = 0;
-  function follow() {
-    if (!body.dataset.stream || stream || paused || document.hidden) return;
-    stream = new EventSource(body.dataset.stream);
-    const arrived = () => {
-      if (!soon) soon = setTimeout(() => { soon = 0; refresh(); }, 1000);
-    };
-    stream.addEventListener("message", arrived);
-    stream.addEventListener("denial", arrived);
-    stream.addEventListener("error", () => {
-      // Without a stream the page is still requested once a period.
-      if (stream && stream.readyState === EventSource.CLOSED) stream = null;
-    });
-  }
-
-  function rest() {
-    clearTimeout(timer);
-    if (stream) stream.close();
-    stream = null;
-  }
-
-  function resume() {
-    if (paused || document.hidden) return;
-    refresh();
-    follow();
-  }
+  function rest() { clearTimeout(timer); }
 
   if (button) {
     button.addEventListener("click", () => {
@@ -126,11 +99,10 @@
       button.textContent = paused ? "Resume" : "Pause";
       button.setAttribute("aria-pressed", String(paused));
       body.classList.toggle("paused", paused);
-      if (paused) rest(); else resume();
+      if (paused) rest(); else refresh();
     });
   }
-  document.addEventListener("visibilitychange", () => { if (document.hidden) rest(); else resume(); });
+  document.addEventListener("visibilitychange", () => { if (document.hidden) rest(); else refresh(); });
   window.addEventListener("pagehide", rest);
   timer = setTimeout(refresh, period);
-  follow();
 })();

@@ -78,9 +78,7 @@ func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Denials = c.opts.Insight.Denials(f)
 	p.Rules = c.offered(p.Rule)
-	streamed := p
-	streamed.Since = "" // the stream has only new denials
-	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 5, Stream: streamed.address("/v1/denials/stream"), Data: p})
+	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 1, Data: p})
 }
 
 // offered returns the names of rules that the form of denials offers.

@@ -116,9 +116,6 @@ func newAdmin(p admin.Pages, describing *grpc.Server, log *zap.Logger) *http.Ser
 	server.Protocols.SetUnencryptedHTTP2(true)
 	// Shutdown waits for calls in flight, and a Watch of the health does not end by itself.
 	server.RegisterOnShutdown(describing.Stop)
-	if p.Insight != nil {
-		server.RegisterOnShutdown(func() { _ = p.Insight.Close() }) // streams of denials do not end by themselves either
-	}
 	return server
 }
 

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -123,43 +122,5 @@ func TestStateWithoutRules(t *testing.T) {
 	r := start(t, s)
 	if p := r.problems()[docs.URL("", "operate.md#rules-of-a-management-server")]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
 		t.Errorf("got %+v", r.problems())
-	}
-}
-
-// TestStreamDoesNotHoldUpTheStop stops the process while a client reads denials. The client gets
-// the last denial of the drain, and then the end of the stream.
-func TestStreamDoesNotHoldUpTheStop(t *testing.T) {
-	for _, protocol := range []string{"h1", "h2c"} {
-		t.Run(protocol, func(t *testing.T) {
-			r := start(t, usageSettings(t))
-			transport := &http.Transport{Protocols: new(http.Protocols)}
-			transport.Protocols.SetHTTP1(protocol == "h1")
-			transport.Protocols.SetUnencryptedHTTP2(protocol == "h2c")
-			defer transport.CloseIdleConnections()
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin+"/v1/denials/stream", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer a-token-that-may-reset-limits")
-			resp, err := (&http.Client{Transport: transport}).Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			for range 4 {
-				if _, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"` + usageKey + `"}]}]}`); err != nil {
-					t.Fatal(err)
-				}
-			}
-			lines := bufio.NewScanner(resp.Body)
-			for lines.Scan() && !strings.Contains(lines.Text(), `"subject":"acme"`) {
-			}
-			r.stop()
-			for lines.Scan() {
-			}
-			if err := lines.Err(); err != nil { // the server would have closed the connection after httpStopTimeout
-				t.Errorf("the stream ended with %v", err)
-			}
-		})
 	}
 }

@@ -1,9 +1,6 @@
 package insight
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -53,9 +50,6 @@ type Denial struct {
 	// Stands is how many denials this one stands for: 1, or more while the rate is above
 	// what is recorded.
 	Stands uint64 `json:"stands"`
-	// LeftOut is only set in streams. It is how many denials before this one the stream left
-	// out, because its reader was slow, or came back after they were no longer kept.
-	LeftOut uint64 `json:"left_out,omitempty"`
 }
 
 // A Filter chooses denials. Empty fields choose all.
@@ -71,11 +65,6 @@ type Filter struct {
 	Limit int
 	// Shadow chooses only observed limits if it is "only", and leaves them out if it is "no".
 	Shadow string
-	// Past has Follow begin with the kept denials after the one with the ID After. Zero: with
-	// all of them. An After that no denial has yet is of a process before this one, and counts
-	// as zero. Only Follow reads the two.
-	Past  bool
-	After uint64
 }
 
 // Denials are the last denials of one process.
@@ -150,93 +139,6 @@ func (f *Filter) has(d *Denial) bool {
 func (f Filter) compile() Filter {
 	f.Rule, f.Subject, f.Route, f.Address = shown(f.Rule), shown(f.Subject), shown(f.Route), policy.MaskAddress(clientaddr.Host(f.Address))
 	return f
-}
-
-// ErrTooManyStreams is returned by [Insight.Follow] if too many callers follow already.
-var ErrTooManyStreams = errors.New("too many streams of denials are open: close one, or read the list instead")
-
-// ErrTooSlow is returned by [Insight.Follow] if yield is too slow.
-var ErrTooSlow = fmt.Errorf("the reader of a stream of denials is more than %v behind: read faster, or choose fewer denials", maxBehind)
-
-const (
-	// maxBehind is how long a denial may wait for the reader of a stream. While the reader gets
-	// kept denials, it is how far it may fall behind a pace of one denial in keptPace.
-	maxBehind = 10 * time.Second
-	keptPace  = 10 * time.Millisecond
-)
-
-// Follow calls yield with each further denial that a filter chooses, the oldest first, until
-// ctx ends, the Insight is closed, or yield returns false. With [Filter.Past], the kept denials
-// come first, and none is lost or doubled between them and the further ones. Follow leaves
-// denials out if yield is slow, and [Denial.LeftOut] of the next one counts them. Those that are
-// no longer kept count whether the filter chooses them or not. Filter.Limit does not count. The
-// error is ErrTooManyStreams, ErrTooSlow or nil.
-func (i *Insight) Follow(ctx context.Context, f Filter, yield func(Denial) bool) error {
-	s, newest, err := i.recorder.follow(f.compile())
-	if err != nil {
-		return err
-	}
-	defer i.recorder.unfollow(s)
-	gone, more := uint64(0), true
-	if f.Past {
-		if gone, more, err = i.recorder.replay(ctx, s.choose, newest, yield); err != nil {
-			return err
-		}
-	}
-	for more {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-i.recorder.closed:
-			return nil
-		case d := <-s.queue:
-			if i.opts.Now().Sub(d.At) > maxBehind {
-				return ErrTooSlow
-			}
-			d.LeftOut += gone
-			gone, more = 0, yield(d)
-		}
-	}
-	return nil
-}
-
-// replay calls yield with the kept denials after f.After up to the one with the ID newest. It
-// returns how many were no longer kept since the last yield, and false if yield or ctx ended it, or
-// ErrTooSlow. It reads the ring as it goes, so that a slow yield holds no old denials.
-func (r *recorder) replay(ctx context.Context, f Filter, newest uint64, yield func(Denial) bool) (gone uint64, more bool, err error) {
-	length, after := uint64(len(r.ring)), f.After
-	latest := r.now().Add(maxBehind)
-	if after > newest {
-		after = 0
-	}
-	if length == 0 {
-		return 0, true, nil
-	}
-	if newest > length && after < newest-length {
-		if after > 0 {
-			gone = newest - length - after
-		}
-		after = newest - length
-	}
-	for id := after + 1; id <= newest; id++ {
-		one := r.ring[id%length].Load()
-		switch {
-		case ctx.Err() != nil:
-			return gone, false, nil
-		case r.now().After(latest):
-			return gone, false, ErrTooSlow
-		case one == nil || one.ID != id:
-			gone++ // a newer one has taken its place
-		case f.has(one):
-			d := *one
-			d.LeftOut, gone = gone, 0
-			if !yield(d) {
-				return 0, false, nil
-			}
-			latest = latest.Add(keptPace)
-		}
-	}
-	return gone, true, nil
 }
 
 var _ policy.Recorder = (*Insight)(nil)

@@ -1,8 +1,6 @@
 package insight
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -275,231 +273,6 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// TestFollow checks that streams get what their filter chooses, that a slow one leaves out and
-// says so, that there are not too many, and that all end.
-func TestFollow(t *testing.T) {
-	c, rs := newClock(), rules(t)
-	i := open(t, c, nil)
-	ask(t, rs, "per-user", "user", "before").deny(i)
-	ctx, cancel := context.WithCancel(t.Context())
-	got, hold := make(chan Denial), make(chan struct{})
-	ended := make(chan error, 1)
-	go func() {
-		ended <- i.Follow(ctx, Filter{Rule: "per-user"}, func(d Denial) bool {
-			got <- d
-			<-hold
-			return true
-		})
-	}()
-	waitForStreams(t, i, 1)
-	ask(t, rs, "per-route", "route", "other").deny(i)
-	ask(t, rs, "per-user", "user", "acme").deny(i)
-	if d := <-got; d.Subject != "acme" || d.LeftOut != 0 {
-		t.Errorf("got %+v", d)
-	}
-	const more = 3
-	for n := range streamQueue + more {
-		ask(t, rs, "per-user", "user", fmt.Sprint(n)).deny(i)
-		i.Denials(Filter{}) // moves it out of the queue
-	}
-	close(hold)
-	for range streamQueue {
-		<-got
-	}
-	ask(t, rs, "per-user", "user", "last").deny(i)
-	if d := <-got; d.Subject != "last" || d.LeftOut != more {
-		t.Errorf("got %+v, want the last with LeftOut %d", d, more)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	waitForStreams(t, i, 0)
-
-	all := make(chan error, maxStreams)
-	for range maxStreams {
-		go func() { all <- i.Follow(t.Context(), Filter{}, func(Denial) bool { return true }) }()
-	}
-	waitForStreams(t, i, maxStreams)
-	if err := i.Follow(t.Context(), Filter{}, nil); !errors.Is(err, ErrTooManyStreams) {
-		t.Errorf("one too many: got %v", err)
-	}
-	if err := i.Close(); err != nil {
-		t.Error(err)
-	}
-	for range maxStreams {
-		if err := <-all; err != nil {
-			t.Error(err)
-		}
-	}
-	waitForStreams(t, i, 0)
-}
-
-// TestFollowPast comes back to streams after an ID, and gets each denial once, or is told how many
-// are gone.
-func TestFollowPast(t *testing.T) {
-	for _, tc := range []struct {
-		name         string
-		before, past int
-		f            Filter
-		want         string // IDs of the kept ones, with what was left out before
-	}{
-		{"nothing yet", 0, 0, Filter{Past: true}, ""},
-		{"all", 3, 3, Filter{Past: true}, "1 2 3"},
-		{"not the past", 3, 0, Filter{After: 1}, ""},
-		{"after one", 4, 2, Filter{Past: true, After: 2}, "3 4"},
-		{"nothing missed", 4, 0, Filter{Past: true, After: 4}, ""},
-		{"the oldest is the next", 9, 5, Filter{Past: true, After: 4}, "5 6 7 8 9"},
-		{"some are gone", 12, 5, Filter{Past: true, After: 4}, "8+3 9 10 11 12"},
-		{"some are gone, and a filter", 12, 1, Filter{Past: true, After: 4, Subject: "u9"}, "10+3"},
-		{"all of a full ring", 12, 5, Filter{Past: true}, "8 9 10 11 12"},
-		{"an earlier process", 3, 3, Filter{Past: true, After: 70}, "1 2 3"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			rs := rules(t)
-			i := open(t, newClock(), func(o *Options) { o.Denials = 5 })
-			deny := func(n int) { ask(t, rs, "per-user", "user", fmt.Sprint("u", n)).deny(i); i.Denials(Filter{}) }
-			for n := range tc.before {
-				deny(n)
-			}
-			got := make(chan Denial, 10)
-			ended := make(chan error, 1)
-			go func() {
-				ended <- i.Follow(t.Context(), tc.f, func(d Denial) bool { got <- d; return true })
-			}()
-			waitForStreams(t, i, 1)
-			var ids []string
-			add := func() {
-				d := <-got
-				id := fmt.Sprint(d.ID)
-				if d.LeftOut > 0 {
-					id += fmt.Sprint("+", d.LeftOut)
-				}
-				ids = append(ids, id)
-			}
-			for range tc.past {
-				add()
-			}
-			if text := strings.Join(ids, " "); text != tc.want {
-				t.Errorf("got %q, want %q", text, tc.want)
-			}
-			if ids = nil; tc.f.Subject == "" {
-				deny(50) // the first one after the past
-				if add(); ids[0] != fmt.Sprint(tc.before+1) {
-					t.Errorf("after the past: got %v, want %d", ids, tc.before+1)
-				}
-			}
-			if err := i.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := <-ended; err != nil || len(got) > 0 {
-				t.Errorf("it ended with %v, and %d more", err, len(got))
-			}
-		})
-	}
-}
-
-// TestFollowPastSlowly overwrites the ring while a stream reads it slowly, and is told.
-func TestFollowPastSlowly(t *testing.T) {
-	rs := rules(t)
-	i := open(t, newClock(), func(o *Options) { o.Denials = 5 })
-	deny := func() { ask(t, rs, "per-user", "user", "acme").deny(i); i.Denials(Filter{}) }
-	for range 5 {
-		deny()
-	}
-	got := make(chan Denial)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- i.Follow(t.Context(), Filter{Past: true}, func(d Denial) bool { got <- d; return true })
-	}()
-	waitForStreams(t, i, 1)
-	for range 4 { // 6 to 9 take the places of 1 to 4; the stream has read 1 already
-		deny()
-	}
-	sum, last := uint64(0), uint64(0)
-	for last < 9 {
-		d := <-got
-		if d.ID <= last {
-			t.Errorf("%d comes after %d", d.ID, last)
-		}
-		last, sum = d.ID, sum+1+d.LeftOut
-	}
-	if sum != 9 {
-		t.Errorf("the stream has or tells %d of 9", sum)
-	}
-	if err := i.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestSlowReaderIsDropped has readers that take a while for each denial.
-func TestSlowReaderIsDropped(t *testing.T) {
-	for _, tc := range []struct {
-		name       string
-		kept, more int // denials before and after the stream begins
-		pause      time.Duration
-		read       int
-	}{
-		{"kept, a little too slow", 1000, 0, keptPace + time.Millisecond, 1000},
-		{"kept, too slow", 1000, 0, 11 * keptPace, 101},
-		{"not too slow", 0, 5, maxBehind / 5, 5},
-		{"too slow", 0, 5, maxBehind/2 + time.Second, 2},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			rs, c := rules(t), newClock()
-			i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 1000, 2000 })
-			deny := func() { ask(t, rs, "per-user", "user", "acme").deny(i) }
-			for range tc.kept {
-				deny()
-				i.Denials(Filter{})
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended, read := make(chan error, 1), 0
-			go func() {
-				ended <- i.Follow(ctx, Filter{Past: true}, func(Denial) bool {
-					if read++; read == tc.kept+tc.more {
-						cancel() // it has all
-					}
-					c.add(tc.pause)
-					return true
-				})
-			}()
-			if tc.more > 0 {
-				waitForStreams(t, i, 1)
-			}
-			i.recorder.mu.Lock() // all are there before the reader has one
-			for range tc.more {
-				deny()
-			}
-			i.recorder.mu.Unlock()
-			err := <-ended
-			cancel()
-			if slow := tc.read < tc.kept+tc.more; errors.Is(err, ErrTooSlow) != slow || read != tc.read {
-				t.Errorf("the reader ended with %v after %d, want %d", err, read, tc.read)
-			}
-		})
-	}
-}
-
-func waitForStreams(t *testing.T, i *Insight, want int) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		i.recorder.mu.Lock()
-		n := len(i.recorder.streams)
-		i.recorder.mu.Unlock()
-		if n == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d streams, want %d", n, want)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // TestCopies checks that a denial keeps nothing of the request's memory.
 func TestCopies(t *testing.T) {
 	c, rs := newClock(), rules(t)
@@ -517,7 +290,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded fills the ring, the queue, the streams, all tops and the list of resets with
+// TestMemoryIsBounded fills the ring, the queue, all tops and the list of resets with
 // unique names of the largest length, as hostile clients can, and checks how much the heap grows.
 func TestMemoryIsBounded(t *testing.T) {
 	c, rs := newClock(), rules(t)
@@ -526,11 +299,6 @@ func TestMemoryIsBounded(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 1000, 100 })
 	r := i.recorder
-	for range maxStreams {
-		if _, _, err := r.follow(Filter{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	near := ask(t, rs, "per-user", "user", "x")
 	longest := func(n int) string { return fmt.Sprintf("%0*d", maxText, n) }
 	events := random.Steps(t, 60_000, 200_000)

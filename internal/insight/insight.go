@@ -60,7 +60,7 @@ func New(o Options) *Insight {
 	return i
 }
 
-// Close ends all streams and the goroutine. It may be called again.
+// Close ends the goroutine. It may be called again.
 func (i *Insight) Close() error {
 	i.recorder.close()
 	return nil

@@ -15,16 +15,13 @@ const (
 	// maxText bounds each text of a denial, in bytes, without the mark that it was cut.
 	maxText = 128
 	cut     = "…"
-	// maxStreams bounds the callers of Follow, and streamQueue what each has not yet read.
-	maxStreams  = 32
-	streamQueue = 64
 	// maxQueue bounds the events that are recorded but not yet in the ring.
 	maxQueue = 1024
 )
 
 // A recorder keeps denials. Requests choose by a sampler whether they are recorded, copy
 // themselves, and leave the copy in a queue. They take no lock of the recorder. One goroutine,
-// and each question, moves the queue to the ring, the tops, the streams and the log.
+// and each question, moves the queue to the ring, the tops and the log.
 type recorder struct {
 	now            func() time.Time
 	denials, nears *sampler
@@ -45,9 +42,8 @@ type recorder struct {
 	last     atomic.Uint64
 	recorded atomic.Uint64
 
-	mu      sync.Mutex // of what follows, and of moves out of the queue
-	streams map[*stream]struct{}
-	lines   lines
+	mu    sync.Mutex // of what follows, and of moves out of the queue
+	lines lines
 
 	closed    chan struct{}
 	ended     chan struct{}
@@ -61,20 +57,12 @@ type event struct {
 	number uint64 // of all denials, or of all that were only observed
 }
 
-// A stream is one caller of Follow.
-type stream struct {
-	choose  Filter
-	queue   chan Denial
-	leftOut uint64
-}
-
 func newRecorder(o Options) *recorder {
 	now := o.Now()
 	return &recorder{
 		now: o.Now, denials: newSampler(o.PerSecond, now), nears: newSampler(o.PerSecond, now),
 		queue: make(chan event, max(min(o.PerSecond, maxQueue), 16)), ring: make([]atomic.Pointer[Denial], o.Denials),
-		streams: make(map[*stream]struct{}), lines: newLines(o),
-		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
+		lines: newLines(o), wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
 
@@ -238,7 +226,7 @@ func (r *recorder) moveLost() {
 	}
 }
 
-// move takes one event into the ring, the tops, the streams and the log. The caller holds mu.
+// move takes one event into the ring, the tops and the log. The caller holds mu.
 func (r *recorder) move(e event) {
 	if len(r.ring) > 0 {
 		r.tops.add(e)
@@ -251,37 +239,5 @@ func (r *recorder) move(e event) {
 		r.ring[e.ID%n].Store(e.Denial)
 		r.last.Store(e.ID)
 	}
-	for s := range r.streams {
-		if !s.choose.has(e.Denial) {
-			continue
-		}
-		d := *e.Denial
-		d.LeftOut = s.leftOut
-		select {
-		case s.queue <- d:
-			s.leftOut = 0
-		default:
-			s.leftOut++
-		}
-	}
 	r.lines.write(e)
-}
-
-// follow opens a stream. The stream gets the denials after the one with the ID newest.
-func (r *recorder) follow(choose Filter) (s *stream, newest uint64, err error) {
-	r.drain() // what came before is not followed
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.streams) >= maxStreams {
-		return nil, 0, ErrTooManyStreams
-	}
-	s = &stream{choose: choose, queue: make(chan Denial, streamQueue)}
-	r.streams[s] = struct{}{}
-	return s, r.last.Load(), nil
-}
-
-func (r *recorder) unfollow(s *stream) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.streams, s)
 }

@@ -20,7 +20,6 @@ func serve(t *testing.T, state string, now func() time.Time) (*consoletest.Conso
 	c := consoletest.New(consoletest.Options{State: state, Now: now})
 	mux := http.NewServeMux()
 	mux.Handle("/", admin.Handler(admin.Pages{Metrics: prometheus.NewRegistry(), Active: c.Active, Access: c.Access, Console: c}))
-	mux.HandleFunc("GET /v1/denials/stream", c.Stream)
 	server := httptest.NewServer(mux)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	return c, server.URL

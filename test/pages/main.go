@@ -51,7 +51,6 @@ func serve(port int) error {
 		c := consoletest.New(consoletest.Options{State: state})
 		mux := http.NewServeMux()
 		mux.Handle("/", admin.Handler(admin.Pages{Metrics: prometheus.NewRegistry(), Active: c.Active, Access: c.Access, Console: c}))
-		mux.HandleFunc("GET /v1/denials/stream", c.Stream)
 		server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: mux}
 		fmt.Printf("%-9s http://%s/\n", state, l.Addr())
 		g.Add(func() error { return server.Serve(l) }, func(error) { _ = server.Close() })

@@ -7,9 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -63,22 +61,6 @@ type Console struct {
 
 // Active returns the made-up rules.
 func (c *Console) Active() admin.Active { return c.service.active() }
-
-// Stream answers as /v1/denials/stream does: with an event for each made-up denial.
-func (c *Console) Stream(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	control := http.NewResponseController(w)
-	for {
-		if _, err := io.WriteString(w, "event: denial\ndata: {}\n\n"); err != nil || control.Flush() != nil {
-			return
-		}
-		select {
-		case <-r.Context().Done():
-			return
-		case <-time.After(3 * time.Second):
-		}
-	}
-}
 
 // States returns how often a page asked for the state.
 func (c *Console) States() int64 { return c.service.states.Load() }
