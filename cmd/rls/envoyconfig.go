@@ -26,7 +26,7 @@ func envoyConfig(c *cli) *cobra.Command {
 	}
 	cmd.Long = cmd.Short + "\n\nA comment at each line of hardening says what breaks without it. The shapes are\n\n" + shapes.String() + "\n" +
 		"Routes and descriptors are those of the built-in example rules: write those of your rules in their place, and test them with rls replay. " +
-		docsPage("start.md") + " describes the shapes."
+		docsPage("start.md") + " shows how to start Envoy with it."
 	f := cmd.Flags()
 	f.StringVar(&e.Shape, "shape", "", "the `NAME` of the shape (default tls or sidecar if the settings of grpc have only that, else ratelimit)")
 	f.StringVar(&e.Upstream, "upstream", "", "the `HOST:PORT` of the application, or unix:///PATH")
