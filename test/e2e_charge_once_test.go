@@ -21,12 +21,12 @@ descriptors:
     rate_limit: {name: address, window: 1h, requests: 3}
 `
 
-// onceChange puts the actions of docs/charge-once.md into the routes of envoy/ratelimit.yaml.
+// onceChange puts the actions of docs/advanced.md into the routes of envoy/ratelimit.yaml.
 func onceChange(t *testing.T) map[string]string {
 	t.Helper()
-	actions := regexp.MustCompile("(?s)```yaml\nactions:\n(.*?)```").FindStringSubmatch(read(t, "docs/charge-once.md"))
+	actions := regexp.MustCompile("(?s)```yaml\nactions:\n(.*?)```").FindStringSubmatch(read(t, "docs/advanced.md"))
 	if actions == nil {
-		t.Fatal("docs/charge-once.md has no actions")
+		t.Fatal("docs/advanced.md has no actions")
 	}
 	const indent = "                    "
 	const plain = indent + "- actions:\n" + indent + "  - request_headers: {header_name: x-api-key, descriptor_key: api_key}\n"

@@ -304,19 +304,19 @@ func TestGlobalStoreSlow(t *testing.T) {
 	s.wantAllDecided()
 }
 
-// exampleOfRegions returns the rules of docs/regions.md.
+// exampleOfRegions returns the rules of docs/advanced.md.
 func exampleOfRegions(t testing.TB) string {
 	t.Helper()
 	return read(t, "docs/examples/regions-rules.yaml")
 }
 
-// TestExampleOfRegions serves the files of docs/regions.md in three regions, each behind an Envoy.
+// TestExampleOfRegions serves the files of docs/advanced.md in three regions, each behind an Envoy.
 func TestExampleOfRegions(t *testing.T) {
 	// Not beside other tests: a call that takes 700 ms is answered by the share of its region.
 	r := &regions{global: servers.StartRedis(t)}
 	for _, file := range []string{"docs/examples/regions-rules.yaml", "docs/examples/regions-settings.yaml"} {
-		if _, text, _ := strings.Cut(read(t, file), "\n"); !strings.Contains(read(t, "docs/regions.md"), "```yaml\n"+text+"```\n") {
-			t.Errorf("docs/regions.md does not show what is in %s", file)
+		if _, text, _ := strings.Cut(read(t, file), "\n"); !strings.Contains(read(t, "docs/advanced.md"), "```yaml\n"+text+"```\n") {
+			t.Errorf("docs/advanced.md does not show what is in %s", file)
 		}
 	}
 	var stacks []*stack

@@ -252,24 +252,27 @@ func decide(t *testing.T, rules *policy.Rules, keys ...string) *policy.Verdict {
 	return c.Verdict()
 }
 
-// TestRulesInDocs: what the page of the rule language shows loads and is valid.
+// TestRulesInDocs: the rules that pages show load and are valid.
 func TestRulesInDocs(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/rules.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1)
-	if len(examples) < 10 {
-		t.Errorf("only %d examples were found", len(examples))
-	}
-	for _, e := range examples {
-		s := settings.Default()
-		s.Store.Type, s.Store.Scopes = settings.StoreRedis, settings.Scopes{{Name: "global"}}
-		s.Rules.Path = configtest.Write(t, "rules.yaml", string(e[1]))
-		if _, err := config.Load(s); err != nil {
-			t.Errorf("%s\n%s", e[1], err)
+	found := 0
+	for _, name := range []string{"limits.md", "advanced.md"} {
+		page, err := os.ReadFile("../../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		configtest.Valid(t, rulesSchema, s.Rules.Path, true)
+		for _, e := range regexp.MustCompile("(?s)```yaml\n((?:# [^\n]*\n)*domain:.*?)```").FindAllSubmatch(page, -1) {
+			found++
+			s := settings.Default()
+			s.Store.Type, s.Store.Scopes = settings.StoreRedis, settings.Scopes{{Name: "global"}}
+			s.Rules.Path = configtest.Write(t, "rules.yaml", string(e[1]))
+			if _, err := config.Load(s); err != nil {
+				t.Errorf("%s: %s\n%s", name, e[1], err)
+			}
+			configtest.Valid(t, rulesSchema, s.Rules.Path, true)
+		}
+	}
+	if found < 18 {
+		t.Errorf("only %d examples were found", found)
 	}
 }
 
