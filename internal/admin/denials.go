@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/internal/insight"
 )
 
@@ -28,17 +26,11 @@ func filter(query url.Values, now time.Time) (f insight.Filter, err error) {
 	if f.Limit, err = number(query, "limit", maxDenials, 0); err != nil {
 		return f, err
 	}
-	if f.Address != "" && !isNetwork(f.Address) {
+	if f.Address != "" && insight.Address(f.Address) == "" {
 		return f, errors.New("address: write an address or a network, such as 192.0.2.0/24")
 	}
 	f.Since, err = since(query, now)
 	return f, err
-}
-
-func isNetwork(text string) bool {
-	_, err := netip.ParsePrefix(text)
-	_, ok := clientaddr.Parse(text)
-	return err == nil || ok
 }
 
 // since returns the time of the parameter since, or the zero time if there is none.

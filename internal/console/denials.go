@@ -23,33 +23,34 @@ type denialPage struct {
 
 const denialsShown = 200
 
+// maxOffered bounds the denials whose rules the form offers.
+const maxOffered = 10_000
+
 // spans are the choices of the time that denials cover.
 var spans = map[string]time.Duration{"1m": time.Minute, "5m": 5 * time.Minute, "15m": 15 * time.Minute, "1h": time.Hour}
 
 // filter reads a filter. Text that it does not recognize is not in it.
 func (c *Console) filter(ctx context.Context, get func(string) string) (p denialPage) {
 	if v := get("rule"); v != "" {
-		if p.Rule = c.ruleName(v); p.Rule == "" && c.denied(func(d insight.Denial) bool { return d.Rule == v }) && !c.holds(ctx, v) {
-			p.Rule = v // of a rule that is no longer active
+		if p.Rule = c.ruleName(v); p.Rule == "" && !c.holds(ctx, v) {
+			d, _ := c.denied(insight.Filter{Rule: v}) // of a rule that is no longer active
+			p.Rule = d.Rule
 		}
 		p.Unmatched = p.Unmatched || p.Rule == ""
 	}
 	if v := get("subject"); v != "" {
-		if c.isSubject(ctx, v) {
+		if c.recognizes(ctx, insight.Query{Subject: v}, v) {
 			p.Subject = v
 		}
 		p.Unmatched = p.Unmatched || p.Subject == ""
 	}
 	if v := get("route"); v != "" {
-		if c.denied(func(d insight.Denial) bool { return d.Route == v }) {
-			p.Route = v
-		}
+		d, _ := c.denied(insight.Filter{Route: v})
+		p.Route = d.Route
 		p.Unmatched = p.Unmatched || p.Route == ""
 	}
 	if v := get("address"); v != "" {
-		if a := clientAddress(v); a != "" {
-			p.Address = policy.MaskAddress(a)
-		}
+		p.Address = policy.MaskAddress(insight.Address(v))
 		p.Unmatched = p.Unmatched || p.Address == ""
 	}
 	if v := get("shadow"); v == "only" || v == "no" {
@@ -93,7 +94,7 @@ func (c *Console) offered(chosen string) []string {
 		}
 	}
 	add(chosen)
-	for _, d := range c.opts.Insight.Denials(insight.Filter{Limit: maxSearched}).Denials {
+	for _, d := range c.opts.Insight.Denials(insight.Filter{Limit: maxOffered}).Denials {
 		add(d.Rule)
 	}
 	for _, r := range c.opts.Active().Rules {

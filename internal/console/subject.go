@@ -93,28 +93,20 @@ func (c *Console) query(ctx context.Context, get func(string) string) (q insight
 	id, addr, digest := get("id"), get("address"), get("digest")
 	switch {
 	case digest != "" && id == "" && addr == "":
-		q.Digest, ok = c.digestOf(ctx, digest)
+		var err error
+		q.Digest, err = tier.ReadDigest(digest)
+		ok = err == nil && !c.holds(ctx, digest) // an API key may look like a digest
 	case addr != "" && id == "":
-		q.Address = clientAddress(addr)
+		q.Address = insight.Address(addr)
 		ok = q.Address != ""
 	case id != "":
 		q.Subject = id
-		ok = c.isSubject(ctx, id)
+		ok = c.recognizes(ctx, q, id)
 	}
 	if !ok {
 		return insight.Query{}, false
 	}
 	return q, true
-}
-
-// digestOf returns the digest in a field. An API key may look like a digest, so the API key of a
-// known subject is refused.
-func (c *Console) digestOf(ctx context.Context, text string) (string, bool) {
-	digest, err := tier.ReadDigest(text)
-	if err != nil || c.holds(ctx, text) {
-		return "", false
-	}
-	return digest, true
 }
 
 func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
@@ -218,25 +210,9 @@ func (p *party) elsewhere(now time.Time, resets []insight.Reset) {
 
 // denialsOf returns the last denials of a party.
 func (c *Console) denialsOf(p party) []insight.Denial {
-	const shown = 10
-	f := insight.Filter{Limit: shown}
-	switch {
-	case p.Usage.Subject != "":
-		f.Subject = p.Usage.Subject
-	case p.Query.Subject != "":
-		f.Subject = p.Query.Subject
-	case p.Query.Address != "":
-		f.Address = p.Query.Address
-	default:
-		var own []insight.Denial
-		for _, d := range c.opts.Insight.Denials(insight.Filter{Limit: maxSearched}).Denials {
-			if d.Digest == p.Query.Digest && len(own) < shown {
-				own = append(own, d)
-			}
-		}
-		return own
-	}
-	return c.opts.Insight.Denials(f).Denials
+	return c.opts.Insight.Denials(insight.Filter{
+		Limit: 10, Subject: cmp.Or(p.Usage.Subject, p.Query.Subject, p.Query.Digest), Address: p.Query.Address,
+	}).Denials
 }
 
 func newLimit(u insight.LimitUsage) limit {

@@ -66,11 +66,10 @@ const (
 	unrecognized = "the tiers have no such subject, and it has used nothing and was not denied: the answer does not repeat the id, because it may be an API key"
 )
 
-// hide removes an id from an answer if the tiers do not have it and nothing is used, because it may
-// be an API key.
+// hide removes an id that is not recognized from an answer.
 func (i *Insight) hide(p *party, u *Usage) {
 	used := slices.ContainsFunc(u.Limits, func(l LimitUsage) bool { return l.Used > 0 })
-	if used || i.recognizes(p) {
+	if u.Recognized = used || i.recognizes(p); u.Recognized || p.query.Subject == "" {
 		return
 	}
 	u.Subject, u.Query.Subject = hiddenValue, hiddenValue
@@ -80,10 +79,10 @@ func (i *Insight) hide(p *party, u *Usage) {
 	}
 }
 
-// recognizes reports whether the id of a party may be repeated although it has used nothing.
+// recognizes reports whether an id or a digest may be repeated although it has used nothing.
 func (i *Insight) recognizes(p *party) bool {
-	id := p.query.Subject
-	return id == "" || p.Subject != nil || len(i.Denials(Filter{Subject: id, Limit: 1}).Denials) > 0
+	name := p.query.Subject + p.query.Digest
+	return name == "" || p.Subject != nil || len(i.Denials(Filter{Subject: name, Limit: 1}).Denials) > 0
 }
 
 // describe tells who the party is.

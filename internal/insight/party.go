@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -73,9 +74,8 @@ func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
 		}
 		q.Subject = pq.Subject
 	case q.Digest != "":
-		pq.Digest = strings.ToLower(q.Digest)
-		if !isDigest(pq.Digest) {
-			return pq, badQuery("digest: it is not %d hexadecimal digits; rls digest prints the digest of an API key", tier.DigestLen)
+		if pq.Digest, err = tier.ReadDigest(q.Digest); err != nil {
+			return pq, badQuery("digest: %v", err)
 		}
 		q.Digest = pq.Digest
 	case q.Address != "":
@@ -86,9 +86,7 @@ func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
 		if least := leastBits(pq.Address.Addr().Is4()); pq.Address.Bits() < least {
 			return pq, badQuery("address: a network of /%d is too large; ask for /%d or smaller", pq.Address.Bits(), least)
 		}
-		if q.Address = pq.Address.String(); pq.Address.IsSingleIP() {
-			q.Address = pq.Address.Addr().String()
-		}
+		q.Address = addressText(pq.Address)
 	default:
 		err = parseDescriptor(rules, q, &pq)
 	}
@@ -144,13 +142,21 @@ func hasRule(rules *policy.Rules, name string) bool {
 	return false
 }
 
-func isDigest(text string) bool {
-	for i := range len(text) {
-		if c := text[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
+// Address returns the address of a client or the network in a text, as answers have it. It returns an
+// empty text if it is neither.
+func Address(text string) string {
+	p, ok := policy.ParseAddress(clientaddr.Host(text))
+	if !ok {
+		return ""
 	}
-	return len(text) == tier.DigestLen
+	return addressText(p)
+}
+
+func addressText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
 }
 
 // identity is a number that a cursor has, so that it does not continue another list: of the

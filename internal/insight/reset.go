@@ -85,7 +85,7 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 			reset.Removed = append(reset.Removed, limitUsage(&limits[n], reading))
 		}
 	}
-	if reset.Logs == 0 && !i.recognizes(p) {
+	if reset.Logs == 0 && p.query.Subject != "" && !i.recognizes(p) {
 		reset.Query.Subject = hiddenValue
 		reset.Problem = join(reset.Problem, unrecognized)
 	}

@@ -51,6 +51,9 @@ type Usage struct {
 	// ByAddress is true if an unknown API key counts for the address of its client, so that its
 	// own limits do not say whether its requests pass.
 	ByAddress bool `json:"by_address,omitempty"`
+	// Recognized is false for an id or a digest that the tiers do not have, that has used nothing and
+	// was not denied. It may be an API key.
+	Recognized bool `json:"-"`
 	// Notes say what may surprise the reader.
 	Notes []string `json:"notes,omitempty"`
 	// Instance is the process that answered.

@@ -197,16 +197,9 @@ func entryOf(in []Descriptor, key string) string {
 // maskedAddress returns an address or prefix with 24 bits of IPv4 or 48 bits of IPv6, or an
 // empty text if it is neither.
 func maskedAddress(text string) string {
-	p, err := netip.ParsePrefix(text)
-	if err != nil {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			return ""
-		}
-		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
-	}
-	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	p, ok := ParseAddress(text)
+	if !ok {
+		return ""
 	}
 	most := 48
 	if p.Addr().Is4() {

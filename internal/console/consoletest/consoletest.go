@@ -284,6 +284,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 		}
 	}()
 	subject := s.Look(tier.Key{ID: q.Subject, Digest: q.Digest}).Subject
+	u.Recognized = subject != nil || len(s.Denials(insight.Filter{Subject: q.Subject + q.Digest, Limit: 1}).Denials) > 0
 	if subject == nil && q.Address == "" {
 		return u, nil
 	}
@@ -374,7 +375,7 @@ func (s *service) Denials(f insight.Filter) insight.Denials {
 		k := tick - int64(i)
 		at := time.Unix(3*k, k%7*130_000_000)
 		x := s.denial(int(k%9973), at)
-		if f.Rule != "" && x.Rule != f.Rule || f.Subject != "" && x.Subject != f.Subject || f.Route != "" && x.Route != f.Route ||
+		if f.Rule != "" && x.Rule != f.Rule || f.Subject != "" && x.Subject != f.Subject && x.Digest != f.Subject || f.Route != "" && x.Route != f.Route ||
 			f.Address != "" && x.Address != f.Address || at.Before(f.Since) || f.Shadow == "only" && !x.Shadow || f.Shadow == "no" && x.Shadow {
 			continue
 		}
