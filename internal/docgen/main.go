@@ -17,6 +17,7 @@ type page struct {
 // pages are all pages that docgen writes, by name.
 var pages = []page{
 	{"settings.md", "Settings", settingsText},
+	{"performance.md", "Performance", performanceText},
 }
 
 // mark begins every generated page.
