@@ -165,43 +165,6 @@ func anchors(text string) []string {
 	return all
 }
 
-// TestLogMessages checks that the code has each log message of docs/operate.md.
-func TestLogMessages(t *testing.T) {
-	const page, header = "docs/operate.md", "| level | message | what to do |\n|---|---|---|\n"
-	_, table, ok := strings.Cut(read(t, page), header)
-	if !ok {
-		t.Fatalf("%s has no table of log messages", page)
-	}
-	var code strings.Builder
-	for _, dir := range []string{"../internal", "../pkg", "../cmd"} {
-		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			b, err := os.ReadFile(path)
-			code.Write(b)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for row := range strings.Lines(table) {
-		if !strings.HasPrefix(row, "|") {
-			break
-		}
-		messages := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[2], -1)
-		if len(messages) == 0 {
-			t.Errorf("%s: no message in the row %s", page, row)
-		}
-		for _, m := range messages {
-			if !strings.Contains(code.String(), `"`+m[1]) {
-				t.Errorf("%s lists the log message %q, but the code has none that begins so", page, m[1])
-			}
-		}
-	}
-}
-
 // tests returns the names of all tests and fuzz targets of the project.
 func tests(t *testing.T) []string {
 	t.Helper()

@@ -4,8 +4,8 @@
 // Labels are names from the configuration, never a value from a request: no subject, no API
 // key, no address, no unknown domain. The one exception are the values that a rule asks for
 // (detailed_metric, value_to_metric). They have a metric of their own with a bounded number
-// of series, and are never API keys. docs/operate.md lists all metrics, and a test compares
-// that list with the code.
+// of series, and are never API keys. [Descriptions] has all metrics, for the
+// reference.
 //
 // # Series of rules
 //

@@ -55,33 +55,33 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return register(registry, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
 	}
-	degraded := counters("slidegate_degraded_answers_total", "Requests decided while the store could not decide, by the on_store_error that decided.", "choice")
+	degraded := counters("slidegate_degraded_answers_total", "Requests that the store did not decide, or that exceed a bound of work, by the on_store_error that decided: allow, deny or local.", "choice")
 	m := &Metrics{
 		rules:            newRules(o.MaxDetailSeries),
-		cutUpdates:       counter("slidegate_cut_updates_total", "Requests with a usage update that was recorded only in part: the debt of a limit is at most one limit more."),
-		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Descriptor limit overrides ignored as invalid; the rule's limit applied."),
+		cutUpdates:       counter("slidegate_cut_updates_total", "Usage updates recorded only in part, because usage exceeds a limit by at most one limit. Check the cost that Envoy sends."),
+		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Descriptor limit overrides ignored as invalid (unknown unit, or window above 400 days). The rule's limit applied. Correct the metadata in Envoy."),
 		degraded: map[policy.OnStoreError]prometheus.Counter{
 			policy.StoreErrorAllow: degraded.WithLabelValues("allow"),
 			policy.StoreErrorDeny:  degraded.WithLabelValues("deny"),
 			policy.StoreErrorLocal: degraded.WithLabelValues("local"),
 		},
-		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules; such requests are allowed."),
+		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules, which are allowed. Usually a typing mistake in Envoy. The log has the domain."),
 		storeSeconds: register(registry, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "slidegate_store_seconds",
-			Help:    "Time of one store call, which decides all limits of a request. A denial that is repeated from memory is no store call.",
+			Help:    "Time of one store call, which evaluates all limits of a request. A cached denial makes no store call.",
 			Buckets: latencies[:],
 		})),
-		foreignValues: counter("slidegate_store_foreign_values_total", "Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew."),
+		foreignValues: counter("slidegate_store_foreign_values_total", "Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program or version writes under store.redis.key_prefix."),
 		rpcSeconds: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",
 			Help:    "Time of one gRPC call within the service, by method and status code.",
 			Buckets: latencies[:],
 		}, []string{"method", "code"})),
-		panics:       counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Every one is a bug."),
+		panics:       counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Each is a bug: report the stack in the log."),
 		streams:      newStreams(counter, counters),
-		resets:       counter("slidegate_resets_total", "Resets of limits by operators, also those that removed nothing."),
-		reloads:      counters("slidegate_config_reloads_total", "Reloads of the rules and tiers, by result.", "result"),
-		configBroken: gauge("slidegate_config_broken", "1 while the files, or the rules of the management server, are broken and the last good generation is active."),
+		resets:       counter("slidegate_resets_total", "Resets of limits by operators, including those that removed nothing."),
+		reloads:      counters("slidegate_config_reloads_total", "Reloads of rules and tiers, from files or the xDS server, by result: loaded or refused.", "result"),
+		configBroken: gauge("slidegate_config_broken", "1 while newer files, or newer rules of the xDS server, are broken and the last good configuration is active. /rlconfig has the errors."),
 	}
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)
@@ -95,7 +95,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 func (m *Metrics) registerOthers(registry prometheus.Registerer, o Options) {
 	storeDown := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "slidegate_store_down",
-		Help: "1 while a server of the store fails and is not asked, or refuses to write.",
+		Help: "1 while a Redis server fails and is not asked, or refuses to write. slidegate_store_node_open and slidegate_store_node_refuses say which.",
 	}, func() float64 {
 		down := m.storeDown.Load()
 		return oneIf(down != nil && (*down)())
@@ -129,13 +129,13 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return value(stats()) }))
 	}
-	gauge("slidegate_store_memory_keys", "Logs held by the memory store, one for each key and window.",
+	gauge("slidegate_store_memory_keys", "Counters in the memory store, one for each key and window.",
 		func(s memstore.Stats) float64 { return float64(s.Logs) })
-	gauge("slidegate_store_memory_bytes", "Memory that the logs of the memory store take, as store.memory.max_bytes counts it.",
+	gauge("slidegate_store_memory_bytes", "Memory of these counters, as store.memory.max_bytes counts it.",
 		func(s memstore.Stats) float64 { return float64(s.Bytes) })
-	counter("slidegate_store_memory_evicted_total", "Logs that the memory store dropped to make room, although hits in them still counted.",
+	counter("slidegate_store_memory_evicted_total", "Counters in use that the memory store dropped to make room. The store is too small, or a client invents keys.",
 		func(s memstore.Stats) float64 { return float64(s.Evicted) })
-	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part of it that one rule may fill, was full and every log in it was denying requests.",
+	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part that one rule may fill, was full of counters that deny. The store is much too small.",
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 
@@ -226,7 +226,7 @@ func (m *Metrics) Broken() { m.configBroken.Set(1) }
 func XDS(registry prometheus.Registerer, connected func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "slidegate_xds_connected",
-		Help: "1 while the management server of the rules is connected.",
+		Help: "1 while the xDS server of the rules is connected. Only with rules.source xds.",
 	}, func() float64 { return oneIf(connected()) }))
 }
 

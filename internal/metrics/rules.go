@@ -47,23 +47,23 @@ func newRules(maxDetailSeries int) *rules {
 	rs := &rules{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_decisions_total",
-			Help: "Descriptors decided, by domain, rule and outcome. The rule of a descriptor without a rule is empty.",
+			Help: "Evaluated descriptors, by domain, rule and outcome. The rule of a descriptor without a rule is empty.",
 		}, []string{"domain", "rule", "outcome"}),
 		shadow: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_shadow_decisions_total",
-			Help: "Descriptors decided under rules that only observe, by the outcome if the rule were enforced.",
+			Help: "Evaluated descriptors of rules in shadow mode: allowed, or denied if the rule would have denied.",
 		}, []string{"domain", "rule", "outcome"}),
 		detail: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_detail_decisions_total",
-			Help: "Descriptors decided, also by the values that the rule asks for (detailed_metric, value_to_metric).",
+			Help: "Evaluated descriptors of rules with detailed_metric or value_to_metric, by their values. Values beyond metrics.max_detail_series, or above 256 bytes, count as other. API keys are never shown.",
 		}, []string{"domain", "rule", "values", "outcome"}),
 		near: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_near_limit_total",
-			Help: "Hits that had room above 80 % of their limit, by domain and rule.",
+			Help: "Hits admitted above 80 % of their limit: the rule will soon deny. A limit of 10 counts the hits 9 and 10.",
 		}, []string{"domain", "rule"}),
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_limit_denials_total",
-			Help: "Descriptors denied, by the limit that denied: its domain, rule, tier and window. The window of a limit of one subject or one request is \"override\".",
+			Help: "Denied descriptors, by the limit that denied. The window is override for a limit of one subject or from Envoy.",
 		}, []string{"domain", "rule", "tier", "window"}),
 		meters: make(map[meterName]*meter),
 	}

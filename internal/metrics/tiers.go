@@ -23,18 +23,18 @@ func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previou
 	}
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "slidegate_tiers_source_seconds",
-		Help:    "Time that the source of tiers took for one question.",
+		Help:    "Time of one look-up in the customer source.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 	})
 	registry.MustRegister(seconds, &tiersCollector{
 		stats:      stats,
 		previous:   previous,
-		answers:    desc("slidegate_tiers_answers_total", "Answers about the subject of an API key. They come from a cached record (hit, hit_unknown for a key without a subject), from the source (asked), from an expired record because the source cannot answer (stale), or there is none (unavailable).", "from"),
-		lookups:    desc("slidegate_tiers_lookups_total", "Look-ups in the source of tiers, by outcome. The outcomes limited (more keys wait than the source answers) and refused (the source has failed) count look-ups that were not sent.", "outcome"),
-		pushes:     desc("slidegate_tiers_pushes_total", "Changes that the source of tiers has announced."),
-		byPrevious: desc("slidegate_tiers_previous_secret_total", "API keys found only by their digest under the previous secret."),
-		open:       desc("slidegate_tiers_source_open", "1 while the source of tiers is not asked because it failed too often in a row."),
-		watching:   desc("slidegate_tiers_watching", "1 while the source of tiers announces changes."),
+		answers:    desc("slidegate_tiers_answers_total", "Answers to the question which customer an API key belongs to, by origin.", "from"),
+		lookups:    desc("slidegate_tiers_lookups_total", "Look-ups in the customer source, by outcome.", "outcome"),
+		pushes:     desc("slidegate_tiers_pushes_total", "Changes that the customer source announced."),
+		byPrevious: desc("slidegate_tiers_previous_secret_total", "API keys found only by their digest under the previous secret. While it rises, that secret is needed."),
+		open:       desc("slidegate_tiers_source_open", "1 while the customer source is not asked because it failed five times in a row."),
+		watching:   desc("slidegate_tiers_watching", "1 while the customer source announces changes. 0: a change takes effect when tiers.cache.ttl ends."),
 	})
 	return seconds.Observe
 }

@@ -1,16 +1,11 @@
 package metrics
 
 import (
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http2"
-
-	"github.com/slidegate/slidegate/internal/unary"
 )
 
 // above returns the series above zero, and the number of all series.
@@ -80,20 +75,6 @@ func TestTransportDoesNotAllocate(t *testing.T) {
 	} {
 		if n := testing.AllocsPerRun(100, count); n != 0 {
 			t.Errorf("%s: %v allocations, want none", what, n)
-		}
-	}
-}
-
-// TestReasonsAreDocumented searches each reason in docs/operate.md.
-func TestReasonsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := regexp.MustCompile("(?m)^\\| `slidegate_grpc_goaways_total` .*").FindString(string(page))
-	for _, reason := range unary.Reasons {
-		if !strings.Contains(row, "`"+reason+"`") {
-			t.Errorf("docs/operate.md does not describe %s", reason)
 		}
 	}
 }

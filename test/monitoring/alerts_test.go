@@ -1,10 +1,8 @@
 package monitoring
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -56,13 +54,13 @@ func readAlerts(t *testing.T) []alert {
 func TestCopies(t *testing.T) {
 	for _, path := range []string{alertsFile, alertsTests} {
 		original := readText(t, path)
-		linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/operate\.md`).ReplaceAllString(original, page)
+		linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/reference/alerts\.md`).ReplaceAllString(original, runbook)
 		if *update {
 			if err := os.WriteFile(path, []byte(linked), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		} else if linked != original {
-			t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", path, page)
+			t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", path, runbook)
 		}
 	}
 	_, groups, ok := strings.Cut(readText(t, alertsFile), "\ngroups:\n")
@@ -87,38 +85,21 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestAlerts compares deploy/prometheus/rules.yaml with docs/operate.md: each alert has a line in the
-// table, and the section that its runbook_url names, with its expression, duration and severity.
+// TestAlerts checks that each alert says what it means, what to look at and what to do, and links to
+// its section of docs/reference/alerts.md.
 func TestAlerts(t *testing.T) {
-	text := readText(t, "../../docs/operate.md")
-	known := make(map[string]bool)
+	page := readText(t, "../../docs/reference/alerts.md")
 	for _, a := range readAlerts(t) {
-		known[a.Alert] = true
-		if a.Annotations["runbook_url"] != page+"#"+strings.ToLower(a.Alert) {
+		if a.Annotations["runbook_url"] != runbook+"#"+strings.ToLower(a.Alert) {
 			t.Errorf("%s: runbook_url is %q", a.Alert, a.Annotations["runbook_url"])
 		}
-		row := fmt.Sprintf("| [%s](#%s) | %s | %s |\n", a.Alert, strings.ToLower(a.Alert), a.Labels["severity"], a.Annotations["summary"])
-		if !strings.Contains(text, row) {
-			t.Errorf("the table lacks the line %s", row)
+		if !strings.Contains(page, "\n## "+a.Alert+"\n") {
+			t.Errorf("docs/reference/alerts.md has no section %s", a.Alert)
 		}
-		when := "For " + a.For
-		if a.For == "0m" {
-			when = "At once"
-		}
-		head := fmt.Sprintf("#### %s\n\n```promql\n%s\n```\n\n%s: %s.\n", a.Alert, a.Expr, when, a.Labels["severity"])
-		_, section, ok := strings.Cut(text, head)
-		if !ok {
-			t.Errorf("docs/operate.md has no section that begins with\n%s", head)
-			continue
-		}
-		section, _, _ = strings.Cut(section, "\n#")
-		if !strings.Contains(section, "**Look at:** ") || !strings.Contains(section, "**Do:** ") {
-			t.Errorf("the section of %s does not say what to look at or what to do", a.Alert)
-		}
-	}
-	for line := range strings.Lines(text) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "#### Slidegate"); ok && !known["Slidegate"+name] {
-			t.Errorf("docs/operate.md has a section for Slidegate%s, which is no alert", name)
+		for _, name := range []string{"summary", "description", "look_at", "do"} {
+			if text := a.Annotations[name]; !strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "?") {
+				t.Errorf("%s: the annotation %s is no sentence: %q", a.Alert, name, text)
+			}
 		}
 	}
 }
@@ -136,20 +117,9 @@ func promtool(t *testing.T, args ...string) {
 }
 
 // TestPromtool checks the alerts, and each with series in which it fires and ends:
-// testdata/alerts.yaml. It also checks the configuration of Prometheus in docs/operate.md.
+// testdata/alerts.yaml. It also checks the example of a configuration of Prometheus.
 func TestPromtool(t *testing.T) {
-	dir := t.TempDir()
-	_, config, ok := strings.Cut(readText(t, "../../docs/operate.md"), "```yaml\nrule_files:")
-	config, _, ok2 := strings.Cut(config, "```\n")
-	if !ok || !ok2 {
-		t.Fatal("docs/operate.md has no configuration of Prometheus")
-	}
-	for file, text := range map[string]string{"prometheus.yml": "rule_files:" + config, "slidegate.yaml": readText(t, alertsFile)} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	promtool(t, "check", "config", filepath.Join(dir, "prometheus.yml"))
+	promtool(t, "check", "config", "../../deploy/prometheus/prometheus.yaml")
 	promtool(t, "check", "rules", alertsFile)
 	promtool(t, "test", "rules", alertsTests)
 	var file struct {

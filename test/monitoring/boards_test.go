@@ -30,7 +30,7 @@ var overview = board{
 			{title: "Source of tiers", about: "Down: the source fails in one of the instances. Without a source outside of the process it is up.", unit: "short", kind: "stat", width: 4, bad: 1, words: map[string]string{"0": "up", "1": "down"}, queries: []query{{orNone(`max(slidegate_tiers_source_open{@})`, ""), "source of tiers"}}},
 		}},
 		{title: "Decisions", height: 8, panels: []panel{
-			{title: "Decisions by outcome", about: "Descriptors decided in a second. docs/operate.md explains the outcomes.", unit: "reqps", stacked: true, queries: []query{{`sum by (outcome) (rate(slidegate_decisions_total{@}[r]))`, "{{outcome}}"}}},
+			{title: "Decisions by outcome", about: "Descriptors decided in a second. docs/reference/metrics.md explains the outcomes.", unit: "reqps", stacked: true, queries: []query{{`sum by (outcome) (rate(slidegate_decisions_total{@}[r]))`, "{{outcome}}"}}},
 			{title: "Denials by rule", about: "Descriptors denied in a second, the ten rules with most.", unit: "reqps", queries: []query{{orNone(`topk(10, sum by (rule) (rate(`+denied+`[r])))`, "rule"), "{{rule}}"}}},
 			{title: "Denied share by rule", about: "Share of a rule's decisions that deny. Above the line the alert SlidegateManyDenials fires.", unit: "percentunit", warn: .2, queries: []query{{orNone(`topk(10, sum by (rule) (rate(`+denied+`[r])) / sum by (rule) (rate(`+asked+`[r])))`, "rule"), "{{rule}}"}}},
 			{title: "Degraded answers", about: "Requests that were decided without the store, by the choice that decided.", unit: "reqps", warn: .001, queries: []query{{`sum by (choice) (rate(slidegate_degraded_answers_total{@}[r]))`, "{{choice}}"}}},
@@ -88,7 +88,7 @@ var rules = board{
 	rows: []row{
 		{title: "Rules", height: 8, panels: []panel{
 			{title: "Decisions by rule", about: "Descriptors decided in a second.", unit: "reqps", stacked: true, queries: []query{{`topk(20, sum by (domain, rule) (rate(slidegate_decisions_total{` + chosen + `}[r])))`, "{{domain}} {{rule}}"}}},
-			{title: "Decisions by outcome", about: "All chosen rules together. docs/operate.md explains the outcomes.", unit: "reqps", stacked: true, queries: []query{{`sum by (outcome) (rate(slidegate_decisions_total{` + chosen + `}[r]))`, "{{outcome}}"}}},
+			{title: "Decisions by outcome", about: "All chosen rules together. docs/reference/metrics.md explains the outcomes.", unit: "reqps", stacked: true, queries: []query{{`sum by (outcome) (rate(slidegate_decisions_total{` + chosen + `}[r]))`, "{{outcome}}"}}},
 			{title: "Denials by rule", about: "Descriptors denied in a second. never: the cost is above the limit, so waiting does not help.", unit: "reqps", queries: []query{{orNone(`sum by (rule, outcome) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"denied|never"}[r]))`, "rule"), "{{rule}} {{outcome}}"}}},
 			{title: "Denied share", about: "Share of a rule's decisions that deny. Above the line the alert SlidegateManyDenials fires.", unit: "percentunit", warn: .2, queries: []query{{orNone(`sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"denied|never"}[r])) / sum by (rule) (rate(slidegate_decisions_total{`+chosen+`,outcome=~"allowed|not_charged|repeated|denied|never"}[r]))`, "rule"), "{{rule}}"}}},
 			{title: "Denials by limit", about: "The ten limits that deny most: a rule can have several windows, and limits by tier.", unit: "reqps", queries: []query{{orNone(`topk(10, sum by (rule, tier, window) (rate(slidegate_limit_denials_total{`+chosen+`}[r])))`, "rule"), "{{rule}} {{tier}} {{window}}"}}},

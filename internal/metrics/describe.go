@@ -1,0 +1,148 @@
+package metrics
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A Description says what a metric means. The reference is made of them.
+type Description struct {
+	Name, Help string
+	Labels     []string
+	// Values explains the values of one label. Nil: Help explains them, or the configuration has them.
+	Values []LabelValue
+}
+
+// A LabelValue is a value of a label, with its meaning.
+type LabelValue struct{ Label, Value, Meaning string }
+
+// labelValues explains labels whose values Help has no room for.
+var labelValues = map[string][]LabelValue{
+	"slidegate_decisions_total": {
+		{"outcome", "allowed", "the limit had quota left"},
+		{"outcome", "denied", "the limit had none left"},
+		{"outcome", "never", "the cost is above the limit, so waiting does not help; a limit of 0 denies so"},
+		{"outcome", "repeated", "the request repeats an idempotency key and is free"},
+		{"outcome", "not_charged", "the limit had quota left, but another rule denied the request"},
+		{"outcome", "passed_over", "a rule with quota_mode had none left, but another one had"},
+		{"outcome", "refunded", "the cost was given back"},
+		{"outcome", "unlimited", "the rule limits nothing"},
+		{"outcome", "replaced", "another rule of the request replaces the rule"},
+		{"outcome", "error", "the store failed; on_store_error decided, and neither allowed nor denied is counted"},
+		{"outcome", "no_rule", "no rule matches the descriptor"},
+	},
+	"slidegate_authorizations_total": {
+		{"result", "authenticated", "the API key is valid"},
+		{"result", "anonymous", "no API key, and the route needs none"},
+		{"result", "missing", "no API key, and the route needs one"},
+		{"result", "malformed", "the API key is malformed, or there are several"},
+		{"result", "unknown", "the API key belongs to no customer"},
+		{"result", "disabled", "the customer is disabled"},
+		{"result", "ambiguous", "API keys of two customers"},
+		{"result", "oversized", "the header is too large"},
+		{"result", "limited", "a limit denied"},
+		{"result", "unavailable", "the customer source failed"},
+		{"result", "undecided", "the store failed"},
+		{"result", "misconfigured", "the context of the route is wrong; the log says how"},
+	},
+	"slidegate_tiers_answers_total": {
+		{"from", "hit", "a cached record"},
+		{"from", "hit_unknown", "a cached record: the key belongs to no customer"},
+		{"from", "asked", "the source, while the request waited"},
+		{"from", "stale", "an expired record, because the source fails"},
+		{"from", "unavailable", "no record, and the source fails: tiers.on_error decides, or an authorization fails"},
+	},
+	"slidegate_tiers_lookups_total": {
+		{"outcome", "found", "the key belongs to a customer"},
+		{"outcome", "unknown", "it belongs to none"},
+		{"outcome", "bad_record", "the record is malformed; the log says which"},
+		{"outcome", "timeout", "no answer in time"},
+		{"outcome", "error", "the source failed"},
+		{"outcome", "limited", "not sent: more keys wait than the source answers"},
+		{"outcome", "refused", "not sent: the source failed five times in a row"},
+	},
+	"slidegate_grpc_goaways_total": {
+		{"reason", "age", "normal: grpc.max_connection_age"},
+		{"reason", "idle", "normal: the connection was idle"},
+		{"reason", "drain", "normal: rls stops"},
+		{"reason", "silent", "the client did not answer a ping"},
+		{"reason", "slow", "the client did not read its answers"},
+		{"reason", "timeout", "the client opened a connection and sent nothing"},
+		{"reason", "pings", "the client sent pings more often than every 10 s"},
+		{"reason", "flood", "the client sent too many frames that are not calls"},
+		{"reason", "protocol", "the client broke HTTP/2, used another protocol, or failed in TLS"},
+		{"reason", "bug", "a bug of Slidegate: report it"},
+	},
+}
+
+// Descriptions describes every metric of the service, in the order of their names. The metrics of
+// the Go runtime and of the process are not among them.
+func Descriptions() []Description {
+	var r recorder
+	m := New(&r, Options{})
+	Memory(&r, nil)
+	Store(&r, nil)
+	Local(&r, nil)
+	Tiers(&r, nil, nil)
+	NewTransport(&r)
+	XDS(&r, nil)
+	m.Comparisons(&r)
+	Authorization(&r)
+	r.MustRegister(SpansLost())
+	slices.SortFunc(r.all, func(a, b Description) int { return cmp.Compare(a.Name, b.Name) })
+	return r.all
+}
+
+// A recorder is a registry that keeps what collectors say of themselves. It never collects.
+type recorder struct{ all []Description }
+
+func (r *recorder) Register(c prometheus.Collector) error { r.MustRegister(c); return nil }
+
+func (r *recorder) Unregister(prometheus.Collector) bool { return false }
+
+func (r *recorder) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		descs := make(chan *prometheus.Desc)
+		go func() {
+			defer close(descs)
+			c.Describe(descs)
+		}()
+		for d := range descs {
+			if one := describe(d); strings.HasPrefix(one.Name, "slidegate_") {
+				r.all = append(r.all, one)
+			}
+		}
+	}
+}
+
+// described matches the text of a prometheus.Desc, which has no other way to read it.
+var described = regexp.MustCompile(`^Desc\{fqName: ("[^"]+"), help: ("(?:[^"\\]|\\.)*"), .*?constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+
+// describe reads a Desc. It panics if the library writes it in another form.
+func describe(d *prometheus.Desc) Description {
+	m := described.FindStringSubmatch(d.String())
+	if m == nil {
+		panic(fmt.Sprintf("unknown form of a description: %s", d))
+	}
+	name, err := strconv.Unquote(m[1])
+	help, err2 := strconv.Unquote(m[2])
+	if err != nil || err2 != nil {
+		panic(fmt.Sprintf("unknown form of a description: %s", d))
+	}
+	one := Description{Name: name, Help: help, Values: labelValues[name]}
+	for pair := range strings.SplitSeq(m[3], ",") {
+		if label, _, ok := strings.Cut(pair, "="); ok {
+			one.Labels = append(one.Labels, label)
+		}
+	}
+	if m[4] != "" {
+		one.Labels = append(one.Labels, strings.Split(m[4], ",")...)
+	}
+	return one
+}
