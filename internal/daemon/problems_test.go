@@ -35,13 +35,13 @@ func (r *testRun) problems() map[string]insight.Problem {
 // A fault is something that breaks, what names it in the state, and its repair.
 type fault struct {
 	name          string
-	help          []string // sections of docs/operate.md
+	help          []string // sections of pages in docs
 	text          string   // a part of the first one's text
 	breaks, heals func()
 }
 
 // TestStateNamesProblems breaks real things one by one. The state names each with a section of
-// docs/operate.md, and names nothing after the repair.
+// the documentation, and names nothing after the repair.
 func TestStateNamesProblems(t *testing.T) {
 	server, customers := servers.StartRedis(t), servers.StartCustomers(t)
 	s := usageSettings(t)
@@ -62,17 +62,17 @@ func TestStateNamesProblems(t *testing.T) {
 	}
 	for _, f := range []fault{
 		{
-			"Redis is stopped", []string{"redis-is-slow-or-away", "when-it-is-away"}, "The store does not decide: no node of the store decides", server.Stop, server.Start,
+			"Redis is stopped", []string{"operate.md#redis-is-slow-or-away", "operate.md#when-it-is-away"}, "The store does not decide: no node of the store decides", server.Stop, server.Start,
 		},
 		{
 			"Redis evicts logs",
-			[]string{"settings-of-redis-that-matter"},
+			[]string{"operate.md#settings-of-redis-that-matter"},
 			"The server " + server.Addr() + " has the maxmemory-policy allkeys-lru",
 			func() { set(t, "allkeys-lru", server) }, func() { set(t, "noeviction", server) },
 		},
 		{
 			"the rules are broken",
-			[]string{"how-do-i-change-rules-safely"},
+			[]string{"operate.md#how-do-i-change-rules-safely"},
 			"A newer configuration was refused, and the last good one stays active: " + s.Rules.Path,
 			func() {
 				write(t, s.Rules.Path, "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n")
@@ -81,13 +81,13 @@ func TestStateNamesProblems(t *testing.T) {
 		},
 		{
 			"the rules are empty",
-			[]string{"requests-pass-that-should-be-denied"},
+			[]string{"operate.md#requests-pass-that-should-be-denied"},
 			"The rules are empty, so nothing is limited",
 			func() { write(t, s.Rules.Path, "domain: edge\n") }, func() { write(t, s.Rules.Path, usageRules) },
 		},
 		{
 			"the source of tiers fails",
-			[]string{"the-source-of-tiers"},
+			[]string{"reference/alerts.md#slidegatetierssourcefails"},
 			"The source of tiers http fails and is not asked",
 			customers.Stop, customers.Start,
 		},
@@ -105,7 +105,7 @@ func TestStateNamesProblems(t *testing.T) {
 				ask()
 				all := r.problems()
 				return !slices.ContainsFunc(f.help, func(help string) bool {
-					p, ok := all[docs.URL("", "operate.md#"+help)]
+					p, ok := all[docs.URL("", help)]
 					return !ok || help == f.help[0] && !strings.Contains(p.Text, f.text)
 				})
 			})

@@ -27,7 +27,7 @@ func TestForeignValue(t *testing.T) {
 	o.takes("secret", 9)
 	o.takes("secret", 8)
 	want := `
-# HELP slidegate_store_foreign_values_total Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program or version writes under store.redis.key_prefix.
+# HELP slidegate_store_foreign_values_total Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program writes under store.redis.key_prefix.
 # TYPE slidegate_store_foreign_values_total counter
 slidegate_store_foreign_values_total 1
 `
@@ -51,7 +51,7 @@ func TestStoreDownIsTheState(t *testing.T) {
 	want := func(want string) {
 		t.Helper()
 		page := `
-# HELP slidegate_store_down 1 while a Redis server fails and is not asked, or refuses to write. slidegate_store_node_open and slidegate_store_node_refuses say which.
+# HELP slidegate_store_down 1 while a Redis server fails and is not asked, or refuses to write.
 # TYPE slidegate_store_down gauge
 slidegate_store_down ` + want + "\n"
 		if err := testutil.GatherAndCompare(o.registry, strings.NewReader(page), "slidegate_store_down"); err != nil {

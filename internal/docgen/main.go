@@ -16,6 +16,8 @@ type page struct {
 
 // pages are all pages that docgen writes, by name.
 var pages = []page{
+	{"alerts.md", "Alerts", alertsText},
+	{"metrics.md", "Metrics", metricsText},
 	{"settings.md", "Settings", settingsText},
 	{"performance.md", "Performance", performanceText},
 }

@@ -20,7 +20,7 @@ func (m *Metrics) Comparisons(registry prometheus.Registerer) *Comparisons {
 		rules: m.rules,
 		pairs: register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_compare_total",
-			Help: "Calls compared with the service at compare.address, by both answers (ok, over_limit, error; theirs also timeout, skipped), and by the reason if only one service denies. The rule is empty if none applies.",
+			Help: "Calls compared with the service at compare.address, by both answers, and by the reason if only one service denies. The rule is empty if none applies.",
 		}, []string{"domain", "rule", "ours", "theirs", "reason"})),
 	}
 	m.rules.mu.Lock()

@@ -55,33 +55,33 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return register(registry, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
 	}
-	degraded := counters("slidegate_degraded_answers_total", "Requests that the store did not decide, or that exceed a bound of work, by the on_store_error that decided: allow, deny or local.", "choice")
+	degraded := counters("slidegate_degraded_answers_total", "Requests that the store did not decide, by the on_store_error that decided them: allow, deny or local.", "choice")
 	m := &Metrics{
 		rules:            newRules(o.MaxDetailSeries),
 		cutUpdates:       counter("slidegate_cut_updates_total", "Usage updates recorded only in part, because usage exceeds a limit by at most one limit. Check the cost that Envoy sends."),
-		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Descriptor limit overrides ignored as invalid (unknown unit, or window above 400 days). The rule's limit applied. Correct the metadata in Envoy."),
+		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Limits from Envoy ignored as invalid (unknown unit, or window above 400 days). The rule's limit applied."),
 		degraded: map[policy.OnStoreError]prometheus.Counter{
 			policy.StoreErrorAllow: degraded.WithLabelValues("allow"),
 			policy.StoreErrorDeny:  degraded.WithLabelValues("deny"),
 			policy.StoreErrorLocal: degraded.WithLabelValues("local"),
 		},
-		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules, which are allowed. Usually a typing mistake in Envoy. The log has the domain."),
+		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules, which are allowed. Usually a typing mistake in Envoy: see the log."),
 		storeSeconds: register(registry, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "slidegate_store_seconds",
 			Help:    "Time of one store call, which evaluates all limits of a request. A cached denial makes no store call.",
 			Buckets: latencies[:],
 		})),
-		foreignValues: counter("slidegate_store_foreign_values_total", "Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program or version writes under store.redis.key_prefix."),
+		foreignValues: counter("slidegate_store_foreign_values_total", "Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program writes under store.redis.key_prefix."),
 		rpcSeconds: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",
-			Help:    "Time of one gRPC call within the service, by method and status code.",
+			Help:    "Time of one gRPC call within the service.",
 			Buckets: latencies[:],
 		}, []string{"method", "code"})),
 		panics:       counter("slidegate_panics_total", "Calls that panicked and were answered INTERNAL. Each is a bug: report the stack in the log."),
 		streams:      newStreams(counter, counters),
 		resets:       counter("slidegate_resets_total", "Resets of limits by operators, including those that removed nothing."),
-		reloads:      counters("slidegate_config_reloads_total", "Reloads of rules and tiers, from files or the xDS server, by result: loaded or refused.", "result"),
-		configBroken: gauge("slidegate_config_broken", "1 while newer files, or newer rules of the xDS server, are broken and the last good configuration is active. /rlconfig has the errors."),
+		reloads:      counters("slidegate_config_reloads_total", "Reloads of rules and tiers, by result: loaded or refused.", "result"),
+		configBroken: gauge("slidegate_config_broken", "1 while newer rules or tiers are broken and the last good configuration is active. /rlconfig has the errors."),
 	}
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)
@@ -95,14 +95,14 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 func (m *Metrics) registerOthers(registry prometheus.Registerer, o Options) {
 	storeDown := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "slidegate_store_down",
-		Help: "1 while a Redis server fails and is not asked, or refuses to write. slidegate_store_node_open and slidegate_store_node_refuses say which.",
+		Help: "1 while a Redis server fails and is not asked, or refuses to write.",
 	}, func() float64 {
 		down := m.storeDown.Load()
 		return oneIf(down != nil && (*down)())
 	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "slidegate_build_info",
-		Help:        "Always 1. The labels have the version and the commit of Slidegate, and the version of Go.",
+		Help:        "Always 1. The labels have the versions.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "go": runtime.Version()},
 	})
 	build.Set(1)
@@ -135,7 +135,7 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 		func(s memstore.Stats) float64 { return float64(s.Bytes) })
 	counter("slidegate_store_memory_evicted_total", "Counters in use that the memory store dropped to make room. The store is too small, or a client invents keys.",
 		func(s memstore.Stats) float64 { return float64(s.Evicted) })
-	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part that one rule may fill, was full of counters that deny. The store is much too small.",
+	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store, or the part that one rule may fill, was full of counters that deny.",
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 
@@ -226,7 +226,7 @@ func (m *Metrics) Broken() { m.configBroken.Set(1) }
 func XDS(registry prometheus.Registerer, connected func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "slidegate_xds_connected",
-		Help: "1 while the xDS server of the rules is connected. Only with rules.source xds.",
+		Help: "1 while the xDS server of the rules is connected.",
 	}, func() float64 { return oneIf(connected()) }))
 }
 

@@ -385,7 +385,7 @@ slidegate_store_memory_evicted_total 3
 # HELP slidegate_store_memory_keys Counters in the memory store, one for each key and window.
 # TYPE slidegate_store_memory_keys gauge
 slidegate_store_memory_keys 1
-# HELP slidegate_store_memory_refused_total Store calls refused because the memory store, or the part that one rule may fill, was full of counters that deny. The store is much too small.
+# HELP slidegate_store_memory_refused_total Store calls refused because the memory store, or the part that one rule may fill, was full of counters that deny.
 # TYPE slidegate_store_memory_refused_total counter
 slidegate_store_memory_refused_total 4
 `
@@ -408,7 +408,7 @@ func TestStore(t *testing.T) {
 		}
 	})
 	want := `
-# HELP slidegate_store_batch_calls Number of store calls sent to Redis in one command. Near 1: few calls wait. Near 64: Redis or the network is the bottleneck.
+# HELP slidegate_store_batch_calls Number of store calls sent to Redis in one command. Near 64, Redis or the network is the bottleneck.
 # TYPE slidegate_store_batch_calls histogram
 slidegate_store_batch_calls_bucket{le="1"} 1
 slidegate_store_batch_calls_bucket{le="2"} 3
@@ -424,7 +424,7 @@ slidegate_store_batch_calls_count 9
 # TYPE slidegate_store_errors_total counter
 slidegate_store_errors_total{class="oom"} 7
 slidegate_store_errors_total{class="timeout"} 6
-# HELP slidegate_store_node_evicts 1 while the server's maxmemory-policy is not noeviction: when its memory is full, it deletes counters, and their limits start from zero. No series while the policy is unknown.
+# HELP slidegate_store_node_evicts 1 while the server's maxmemory-policy is not noeviction: when its memory is full, it deletes counters, and their limits start from zero.
 # TYPE slidegate_store_node_evicts gauge
 slidegate_store_node_evicts{node="10.0.0.1:6379"} 1
 # HELP slidegate_store_node_open 1 while a server is not asked because it failed five times in a row. rls probes it every 100 ms.
@@ -442,11 +442,11 @@ slidegate_store_node_refuses{node="10.0.0.2:6379"} 0
 # HELP slidegate_store_not_taken_back_total Hits of denied requests that could not be rolled back. They use quota until they expire.
 # TYPE slidegate_store_not_taken_back_total counter
 slidegate_store_not_taken_back_total 12
-# HELP slidegate_store_refused_total Store calls not sent because too many waited for the server, by the priority of their rules. on_store_error decides them.
+# HELP slidegate_store_refused_total Store calls not sent because too many waited, by the priority of their rules. on_store_error decides them.
 # TYPE slidegate_store_refused_total counter
 slidegate_store_refused_total{priority="high"} 9
 slidegate_store_refused_total{priority="low"} 8
-# HELP slidegate_store_replicas Instances that share the limits of the store, as they count themselves in Redis. While Redis is unavailable, local divides each limit by this number.
+# HELP slidegate_store_replicas Instances that share the store, as they count themselves in Redis. While Redis is unavailable, local divides each limit by this number.
 # TYPE slidegate_store_replicas gauge
 slidegate_store_replicas 3
 `

@@ -47,7 +47,7 @@ func newRules(maxDetailSeries int) *rules {
 	rs := &rules{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_decisions_total",
-			Help: "Evaluated descriptors, by domain, rule and outcome. The rule of a descriptor without a rule is empty.",
+			Help: "Evaluated descriptors, by outcome.",
 		}, []string{"domain", "rule", "outcome"}),
 		shadow: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_shadow_decisions_total",
@@ -59,7 +59,7 @@ func newRules(maxDetailSeries int) *rules {
 		}, []string{"domain", "rule", "values", "outcome"}),
 		near: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_near_limit_total",
-			Help: "Hits admitted above 80 % of their limit: the rule will soon deny. A limit of 10 counts the hits 9 and 10.",
+			Help: "Hits admitted above 80 % of their limit: the rule will soon deny.",
 		}, []string{"domain", "rule"}),
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_limit_denials_total",

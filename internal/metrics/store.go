@@ -25,15 +25,15 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 	}
 	registry.MustRegister(&storeCollector{
 		stats:        stats,
-		batchCalls:   desc("slidegate_store_batch_calls", "Number of store calls sent to Redis in one command. Near 1: few calls wait. Near 64: Redis or the network is the bottleneck."),
+		batchCalls:   desc("slidegate_store_batch_calls", "Number of store calls sent to Redis in one command. Near 64, Redis or the network is the bottleneck."),
 		errors:       desc("slidegate_store_errors_total", "Requests that Redis did not decide, by class of the failure.", "class"),
-		refused:      desc("slidegate_store_refused_total", "Store calls not sent because too many waited for the server, by the priority of their rules. on_store_error decides them.", "priority"),
+		refused:      desc("slidegate_store_refused_total", "Store calls not sent because too many waited, by the priority of their rules. on_store_error decides them.", "priority"),
 		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits of denied requests that could not be rolled back. They use quota until they expire."),
 		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed five times in a row. rls probes it every 100 ms.", "node"),
 		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write (oom, noreplicas, misconf): it decides denials only.", "node"),
-		evicts:       desc("slidegate_store_node_evicts", "1 while the server's maxmemory-policy is not noeviction: when its memory is full, it deletes counters, and their limits start from zero. No series while the policy is unknown.", "node"),
+		evicts:       desc("slidegate_store_node_evicts", "1 while the server's maxmemory-policy is not noeviction: when its memory is full, it deletes counters, and their limits start from zero.", "node"),
 		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to the server.", "node"),
-		instances:    desc("slidegate_store_replicas", "Instances that share the limits of the store, as they count themselves in Redis. While Redis is unavailable, local divides each limit by this number."),
+		instances:    desc("slidegate_store_replicas", "Instances that share the store, as they count themselves in Redis. While Redis is unavailable, local divides each limit by this number."),
 	})
 }
 

@@ -29,7 +29,7 @@ func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previou
 	registry.MustRegister(seconds, &tiersCollector{
 		stats:      stats,
 		previous:   previous,
-		answers:    desc("slidegate_tiers_answers_total", "Answers to the question which customer an API key belongs to, by origin.", "from"),
+		answers:    desc("slidegate_tiers_answers_total", "Customers found for API keys, by origin of the answer.", "from"),
 		lookups:    desc("slidegate_tiers_lookups_total", "Look-ups in the customer source, by outcome.", "outcome"),
 		pushes:     desc("slidegate_tiers_pushes_total", "Changes that the customer source announced."),
 		byPrevious: desc("slidegate_tiers_previous_secret_total", "API keys found only by their digest under the previous secret. While it rises, that secret is needed."),

@@ -45,7 +45,7 @@ func (r *resets) count(code http2.ErrCode) {
 func NewTransport(registry prometheus.Registerer) *Transport {
 	reset := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "slidegate_grpc_resets_total",
-		Help: "Streams reset on the gRPC port, by side and HTTP/2 error code. A reset by the client means that it gave up: Envoy's timeout sends INTERNAL_ERROR or NO_ERROR, grpc-go CANCEL.",
+		Help: "Streams reset on the gRPC port, by side and HTTP/2 error code. A client resets when it gives up: Envoy's timeout sends INTERNAL_ERROR, grpc-go CANCEL.",
 	}, []string{"by", "code"})
 	t := &Transport{
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -54,7 +54,7 @@ func NewTransport(registry prometheus.Registerer) *Transport {
 		}),
 		goAways: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_grpc_goaways_total",
-			Help: "Connections to the gRPC port that rls asked the client to leave, or closed, by reason. A connection can have two.",
+			Help: "Connections that rls closed, or asked the client to leave, by reason.",
 		}, []string{"reason"}),
 		byServer: newResets(reset, "server"),
 		byClient: newResets(reset, "client"),

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/metrics"
+)
+
+// metricGroups are the sections of the page. A metric is in the first one with a prefix of its name.
+var metricGroups = []struct {
+	title, note string
+	prefixes    []string
+}{
+	{"Decisions", "", []string{"slidegate_decisions", "slidegate_shadow", "slidegate_detail", "slidegate_near", "slidegate_limit", "slidegate_unknown", "slidegate_cut", "slidegate_ignored", "slidegate_stream", "slidegate_in_flight", "slidegate_authorizations", "slidegate_resets", "slidegate_compare"}},
+	{"The memory store", "With `store.type: memory`.", []string{"slidegate_store_memory"}},
+	{"Redis", "With `store.type: redis`. If `store.scopes` is set, each metric here also has the label `scope`. [operate.md](../operate.md) explains the classes of failures.", []string{"slidegate_store_batch", "slidegate_store_errors", "slidegate_store_refused", "slidegate_store_foreign", "slidegate_store_not", "slidegate_store_node", "slidegate_store_replicas", "slidegate_local"}},
+	{"The store", "", []string{"slidegate_store_", "slidegate_degraded"}},
+	{"The customer source", "With `tiers.source` `postgres`, `redis` or `http`.", []string{"slidegate_tiers"}},
+	{"Connections", "With `grpc.transport: unary`, the default.", []string{"slidegate_grpc"}},
+	{"The process", "The metrics of Go (`go_*`) and of the process (`process_*`) are there too.", []string{"slidegate_"}},
+}
+
+// metricsText returns the page of the metrics, from the Help of each.
+func metricsText() (string, error) {
+	var b strings.Builder
+	b.WriteString("```sh\ncurl -s localhost:6070/metrics | grep -v -e '^#' -e ' 0$'\n```\n\n" +
+		wrap("Prometheus reads them at `/metrics` of the admin port or of `metrics.address`. No label has a value of a request, except `values`, which a rule must ask for."))
+	groups := make(map[string][]metrics.Description)
+	for _, d := range metrics.Descriptions() {
+		title := groupOf(d.Name)
+		groups[title] = append(groups[title], d)
+	}
+	for _, g := range metricGroups {
+		fmt.Fprintf(&b, "\n## %s\n\n", g.title)
+		if g.note != "" {
+			b.WriteString(wrap(g.note) + "\n")
+		}
+		for _, d := range groups[g.title] {
+			labels := ""
+			if len(d.Labels) > 0 {
+				labels = " (" + strings.Join(d.Labels, ", ") + ")"
+			}
+			b.WriteString(item("`" + d.Name + "`" + labels + ": " + d.Help))
+			for _, line := range values(d.Values) {
+				b.WriteString("  " + strings.ReplaceAll(item(line), "\n  ", "\n    "))
+			}
+		}
+		if g.title == "Decisions" {
+			b.WriteString("\nThis query names the limits that deny most:\n\n```promql\ntopk(5, sum by (rule, tier, window) (rate(slidegate_limit_denials_total[5m])))\n```\n")
+		}
+	}
+	b.WriteString(referenceMetrics)
+	return b.String(), nil
+}
+
+func groupOf(metric string) string {
+	for _, g := range metricGroups {
+		for _, prefix := range g.prefixes {
+			if strings.HasPrefix(metric, prefix) {
+				return g.title
+			}
+		}
+	}
+	return ""
+}
+
+// values returns a line for the values of a label that need no explanation, and one for each other.
+func values(all []metrics.LabelValue) (lines []string) {
+	var clear []string
+	for _, v := range all {
+		if v.Meaning == "" {
+			clear = append(clear, "`"+v.Value+"`")
+		} else {
+			lines = append(lines, "`"+v.Value+"`: "+v.Meaning)
+		}
+	}
+	if len(clear) > 0 {
+		lines = append([]string{strings.Join(clear, ", ")}, lines...)
+	}
+	return lines
+}
+
+// referenceMetrics is about the names that internal/compat/stats makes: mapping.yaml has them.
+const referenceMetrics = `
+## Metrics of envoyproxy/ratelimit
+
+In place of envoyproxy/ratelimit, rls also counts under its names, for Prometheus and statsd, with
+the labels domain, key1 and key2: the first two levels of the rule. They count hits, not requests.
+
+- ` + "`ratelimit_service_rate_limit_total_hits`, `…_within_limit`, `…_over_limit`" + `
+- ` + "`…_near_limit`: admitted above `NEAR_LIMIT_RATIO` (80 %); `…_shadow_mode`: passed in shadow mode" + `
+- ` + "`ratelimit_service_should_rate_limit_error`: `redis_error` (store) or `service_error` (request)" + `
+- ` + "`ratelimit_service_total_requests`, `ratelimit_service_response_time_seconds`" + `
+- ` + "`ratelimit_service_config_load_success`, `ratelimit_service_config_load_error`" + `
+
+A denied request is over the limit in full. At most ` + "`metrics.max_detail_series`" + ` names have values of
+requests; others, and unknown domains beyond 100, have ` + "`other`" + `.
+`
