@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -14,14 +13,10 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// TestWorkflowOfDiff runs the steps of the workflow in docs/diff.md as they stand, as GitHub does: in a
+// TestWorkflowOfDiff runs the steps of the workflow in docs/examples as they stand, as GitHub does: in a
 // clone of a repository whose branch has one commit more than main. In place of GitHub's gh a
 // program notes what it is called with.
 func TestWorkflowOfDiff(t *testing.T) {
-	block := regexp.MustCompile("(?s)```yaml\n(name: rate limits\n.*?)```").FindStringSubmatch(read(t, "docs/diff.md"))
-	if block == nil {
-		t.Fatal("docs/diff.md has no workflow")
-	}
 	var workflow struct {
 		Jobs map[string]struct {
 			Steps []struct {
@@ -30,7 +25,7 @@ func TestWorkflowOfDiff(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal([]byte(block[1]), &workflow); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, "docs/examples/diff-workflow.yaml")), &workflow); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

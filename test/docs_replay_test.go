@@ -17,16 +17,62 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// exampleLog is the log of docs/replay.md.
+// exampleLog is the log that docs/rollout.md replays.
 const exampleLog = "../docs/examples/access.log"
 
-// TestReplayOfTheDocs runs every command of the pages as they show it, from a copy of the files that
-// they name, and compares what a page says that a command prints. With -update it writes what the
-// commands print, and lets a real Envoy write the log if that was removed.
-func TestReplayOfTheDocs(t *testing.T) {
+// liveSteps begins the part of docs/rollout.md that needs a running service. [TestRollout] runs it.
+const liveSteps = "\n## 4. Shadow mode\n"
+
+// TestFilesOfRollout runs the commands of docs/rollout.md that need only files, from a copy of the
+// files that they name, and compares what the page says that a command prints. With -update it
+// writes what the commands print, and lets a real Envoy write the log if that was removed.
+func TestFilesOfRollout(t *testing.T) {
 	if _, err := os.Stat(exampleLog); *update && errors.Is(err, fs.ErrNotExist) {
 		writeExampleLog(t)
 	}
+	dir, environ := replayFolder(t)
+	runPage(t, "docs/rollout.md", liveSteps, dir, 5, environ...)
+}
+
+// TestReplayExamples replays a log by each file that users copy: the descriptors of one-hop.yaml,
+// those of another proxy, and other names of fields.
+func TestReplayExamples(t *testing.T) {
+	t.Parallel()
+	dir, environ := replayFolder(t)
+	for name, text := range map[string]string{
+		"limits.yaml": "domain: edge\ndescriptors: [{key: remote_address, rate_limit: {name: per-address, unit: minute, requests_per_unit: 3}}]\n",
+		"nginx.log":   strings.Repeat(`192.0.2.7 - - [23/Nov/2026:12:00:01 +0000] "GET /search?q=a HTTP/1.1" 200 512 "-" "curl/8"`+"\n", 4),
+		"app.log":     `{"@timestamp":"2026-11-23T12:00:00.125Z","http":{"path":"/items"},"source":{"ip":"192.0.2.7"},"customer":"hobby","took":3}` + "\n",
+		"default.log": `[2026-11-23T12:00:00.125Z] "GET /items HTTP/1.1" 200 - 0 2 3 2 "192.0.2.7" "curl/8" "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10" "localhost" "127.0.0.1:8000"` + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	format := regexp.MustCompile(`--format '(.+)'\n`).FindStringSubmatch(read(t, "docs/examples/replay-fields.yaml"))
+	if format == nil {
+		t.Fatal("replay-fields.yaml has no --format")
+	}
+	const ours = "--rules docs/examples/rules.yaml --tiers docs/examples/tiers.yaml "
+	for _, tt := range []struct{ command, want string }{
+		{"rls replay --rules limits.yaml --map docs/examples/replay-nginx.yaml nginx.log", "denied 1 25 %"},
+		{"rls replay " + ours + "--map docs/examples/replay-one-hop.yaml docs/examples/access.log", "denied 29 16.1 %"},
+		{"rls replay " + ours + "--envoy envoy/ratelimit.yaml --map docs/examples/replay-fields.yaml app.log", "per-key free 100 per 1m 1 0 "},
+		{"rls replay " + ours + "--envoy envoy/ratelimit.yaml --format '" + format[1] + "' default.log", "per-address 20 per 10s 1 0 "},
+	} {
+		sh := exec.CommandContext(t.Context(), "sh", "-e", "-c", tt.command)
+		sh.Dir, sh.Env = dir, append(append(userEnviron(), "COLUMNS=200"), environ...)
+		out, err := sh.CombinedOutput()
+		if got := regexp.MustCompile(" +").ReplaceAllString(string(out), " "); err != nil || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %v, want %q\n%s", tt.command, err, tt.want, out)
+		}
+	}
+}
+
+// replayFolder returns a copy of the examples and of Envoy's files, and the environment in which rls
+// is in the PATH.
+func replayFolder(t *testing.T) (string, []string) {
+	t.Helper()
 	dir := t.TempDir()
 	for _, from := range []string{"docs/examples", "envoy"} {
 		if err := os.CopyFS(filepath.Join(dir, from), os.DirFS("../"+from)); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -40,29 +86,17 @@ func TestReplayOfTheDocs(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "bin"), 0o700), os.Symlink(rls.Path, filepath.Join(dir, "bin", "rls"))); err != nil {
 		t.Fatal(err)
 	}
-	runPage(t, "docs/replay.md", dir, 7)
-	// The other page names files of the reader.
-	for name, text := range map[string]string{
-		"envoy.yaml":  read(t, "envoy/ratelimit.yaml"),
-		"rules.yaml":  read(t, "docs/examples/rules.yaml"),
-		"tiers.yaml":  read(t, "docs/examples/tiers.yaml"),
-		"access.log":  read(t, "docs/examples/access.log"),
-		"app.log":     `{"@timestamp":"2026-11-23T12:00:00.125Z","http":{"path":"/items"},"source":{"ip":"192.0.2.7"},"customer":"hobby","took":3}` + "\n",
-		"default.log": `[2026-11-23T12:00:00.125Z] "GET /items HTTP/1.1" 200 - 0 2 3 2 "192.0.2.7" "curl/8" "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10" "localhost" "127.0.0.1:8000"` + "\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	runPage(t, "docs/replay-envoy.md", dir, 2, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"),
-		"SLIDEGATE_RULES_PATH=rules.yaml", "SLIDEGATE_TIERS_PATH=tiers.yaml")
+	return dir, []string{"PATH=" + filepath.Join(dir, "bin") + ":" + os.Getenv("PATH")}
 }
 
-// runPage writes the files of a page whose first lines name them, runs its commands in a directory,
-// and compares what they print. The page has at least so many commands.
-func runPage(t *testing.T, page, dir string, least int, environ ...string) {
+// runPage takes the part of a page before a text. It writes the files whose first lines name them, runs
+// the commands in a directory, and compares what they print. There are at least so many commands.
+func runPage(t *testing.T, page, before, dir string, least int, environ ...string) {
 	t.Helper()
-	text := read(t, page)
+	text, rest, ok := strings.Cut(read(t, page), before)
+	if !ok {
+		t.Fatalf("%s has no %q", page, before)
+	}
 	for _, file := range regexp.MustCompile("(?s)```yaml\n# (\\S+)\n(.*?)```\n").FindAllStringSubmatch(text, -1) {
 		if err := os.WriteFile(filepath.Join(dir, file[1]), []byte(file[2]), 0o600); err != nil {
 			t.Fatal(err)
@@ -76,7 +110,6 @@ func runPage(t *testing.T, page, dir string, least int, environ ...string) {
 		if m := regexp.MustCompile(`# exits with (\d)`).FindStringSubmatch(command); m != nil {
 			code, _ = strconv.Atoi(m[1])
 		}
-		command = regexp.MustCompile(`(?m)^make build\n`).ReplaceAllString(command, "")
 		sh := exec.CommandContext(t.Context(), "sh", "-e", "-c", command)
 		sh.Dir, sh.Env = dir, append(append(userEnviron(), "COLUMNS=80"), environ...)
 		var errs strings.Builder
@@ -92,14 +125,14 @@ func runPage(t *testing.T, page, dir string, least int, environ ...string) {
 		changed += text[end:at[4]] + string(out)
 		end = at[5]
 		if diff := cmp.Diff(want, string(out)); diff != "" && !*update {
-			t.Errorf("%s (-page +printed); write it with go test ./test -run TestReplayOfTheDocs -update\n%s", command, diff)
+			t.Errorf("%s (-page +printed); write it with go test ./test -run TestFilesOfRollout -update\n%s", command, diff)
 		}
 	}
 	if len(blocks) < least {
 		t.Errorf("%s has %d commands", page, len(blocks))
 	}
 	if *update {
-		if err := os.WriteFile("../"+page, []byte(changed+text[end:]), 0o644); err != nil {
+		if err := os.WriteFile("../"+page, []byte(changed+text[end:]+before+rest), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

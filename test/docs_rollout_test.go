@@ -17,12 +17,12 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// rollout runs docs/rollout.md against a real rls behind a real Envoy.
+// rollout runs the live steps of docs/rollout.md against a real rls behind a real Envoy.
 type rollout struct {
 	*stack
 	dir     string
 	env     []string
-	exports string            // of the first block of the page
+	exports string            // of the first block of these steps
 	tiers   map[string]string // lines of the tiers file by the id of the subject
 	ids     []string          // of all subjects
 	last    string            // output of the last commands
@@ -34,7 +34,7 @@ const (
 	rolloutCustomers = 180 // with the three of the page fewer than a list counts exactly
 )
 
-// TestRollout runs every command of docs/rollout.md, in its order, and sends requests of 203
+// TestRollout runs every command of docs/rollout.md from shadow mode on, in its order, and sends requests of 203
 // customers in between. What the page shows is what comes out, and what it says of the customers
 // who are denied at each step is so.
 func TestRollout(t *testing.T) {
@@ -42,7 +42,7 @@ func TestRollout(t *testing.T) {
 	r := startRollout(t)
 	denied := map[string]map[string]bool{}
 	hooks := map[string]func(){
-		"^slidegate_shadow_decisions_total": r.traffic,
+		"rls top --order shadow": r.traffic,
 		"%{http_code}": func() {
 			if !strings.Contains(r.last, "note: enforced for 1 subject, by its override") {
 				t.Errorf("rls validate says of the pilot:\n%s", r.last)
@@ -55,7 +55,8 @@ func TestRollout(t *testing.T) {
 		"rls usage acme | grep":   func() { denied["all"] = r.denied() },
 		"requests_per_unit: 20/r": func() { r.endOfPilot(); denied["all but acme"] = r.denied() },
 	}
-	blocks := regexp.MustCompile("(?s)```([a-z]*)\n(.*?)```\n").FindAllStringSubmatch(read(t, "docs/rollout.md"), -1)
+	_, page, _ := strings.Cut(read(t, "docs/rollout.md"), liveSteps)
+	blocks := regexp.MustCompile("(?s)```([a-z]*)\n(.*?)```\n").FindAllStringSubmatch(page, -1)
 	for _, b := range blocks {
 		for text, hook := range hooks {
 			if strings.Contains(b[2], text) {
@@ -175,7 +176,7 @@ func (r *rollout) block(language, text string) {
 func (r *rollout) run(commands string) string {
 	r.t.Helper()
 	ours := strings.NewReplacer("http://", "", "localhost:6070", strings.TrimPrefix(r.rls.Admin(), "http://"), "localhost:10000", r.envoy.Addr())
-	cmd := exec.CommandContext(r.t.Context(), "bash", "-euc", r.exports+ours.Replace(commands))
+	cmd := exec.CommandContext(r.t.Context(), "bash", "-euc", ours.Replace(r.exports+commands))
 	cmd.Dir, cmd.Env = r.dir, r.env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -258,5 +259,5 @@ func (r *rollout) endOfPilot() {
 	before, _, _ := strings.Cut(r.tiers["initech"], "    overrides:")
 	r.tiers["initech"] = before
 	r.writeTiers(r.t)
-	r.run(`curl -sS -X POST -H "authorization: bearer $TOKEN" localhost:6070/v1/reload`)
+	r.run("reload")
 }

@@ -16,19 +16,17 @@ const (
 	exampleTiers    = "../../docs/examples/tiers.yaml"
 )
 
-// TestDiffOfThePage runs the example of docs/diff.md.
-func TestDiffOfThePage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/diff.md")
+// TestDiffText compares the text of a report with a file. The change adds, removes and changes rules, and
+// descriptors get another one.
+func TestDiffText(t *testing.T) {
+	want, err := os.ReadFile("testdata/diff.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir("../..")
-	_, example, _ := strings.Cut(string(page), "```console\n$ rls ")
-	example, _, _ = strings.Cut(example, "```")
-	line, want, _ := strings.Cut(example, "\n")
-	code, out, fails := command(t, "", strings.Fields(line)...)
-	if code != 0 || out != want || fails != "" {
-		t.Errorf("rls %s: exit %d %s, and prints\n%s\nwant\n%s", line, code, fails, out, want)
+	code, out, fails := command(t, "", "diff", "docs/examples/rules.yaml", "docs/examples/rules-new.yaml", "--tiers", "docs/examples/tiers.yaml")
+	if code != 0 || out != string(want) || fails != "" {
+		t.Errorf("exit %d %s, printed\n%s\nwant\n%s", code, fails, out, want)
 	}
 }
 

@@ -23,8 +23,7 @@ type Condition struct {
 	share    bool
 }
 
-// figures are what a [Condition] can be about. Those with true can be about one rule. docs/replay.md
-// lists them.
+// figures are what a [Condition] can be about. Those with true can be about one rule.
 var figures = []struct {
 	Name, Means string
 	OfRule      bool
@@ -33,8 +32,8 @@ var figures = []struct {
 	{"denied", "denied requests", true},
 	{"near", "admitted requests after which at most a tenth of a limit remained", true},
 	{"subjects.denied", "callers that were denied at least once", true},
-	{"newly_denied", "requests that `--against` allows and the rules deny", false},
-	{"freed", "requests that `--against` denies and the rules allow", false},
+	{"newly_denied", "requests that --against allows and the rules deny", false},
+	{"freed", "requests that --against denies and the rules allow", false},
 	{"unlimited", "requests that no rule limits", false},
 	{"unreadable", "lines that could not be read", false},
 	{"no_address", "requests whose client is no IP address", false},
@@ -86,6 +85,19 @@ func ParseCondition(text string) (c Condition, err error) {
 		}
 	}
 	return c, fmt.Errorf("%q: there is no figure %q: expected one of %s, or rule:NAME. and one of %s", text, left, figureNames(false), figureNames(true))
+}
+
+// FiguresHelp returns a line for each figure of a [Condition].
+func FiguresHelp() string {
+	var b strings.Builder
+	for _, f := range figures {
+		fmt.Fprintf(&b, "  %-16s  %s", f.Name, f.Means)
+		if f.OfRule {
+			b.WriteString("; also of one rule")
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 // figureNames lists the names of the figures, or of those that can be about one rule.

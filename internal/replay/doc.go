@@ -18,6 +18,14 @@
 //
 // The result is a [Report]. A [Condition] is a bound on one figure of it.
 //
+// # What a replay does not know
+//
+// Clients are not simulated: one that a replay denies did not wait. Live, a request counts when it is
+// decided, some milliseconds after its start. If a limit is full, the next free hit can then go to
+// another request, so lines differ in pairs and the sums stay nearly equal. All logs are empty at the
+// first request. Faults are not repeated: a request that was answered without the store is decided as
+// if the store had answered.
+//
 // # Memory
 //
 // A timeline sweeps its store by its own clock: it holds about twice the logs in which something

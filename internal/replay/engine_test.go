@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -645,14 +644,13 @@ func TestCondition(t *testing.T) {
 			t.Errorf("%s: got %v with %s", text, got, figure)
 		}
 	}
-	page, err := os.ReadFile("../../docs/replay.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range figures {
-		row := fmt.Sprintf("| `%s` | %s | %s|", f.Name, f.Means, map[bool]string{true: "yes "}[f.OfRule])
-		if !strings.Contains(string(page), row) {
-			t.Errorf("docs/replay.md has no row %s", row)
+	for line := range strings.Lines(FiguresHelp()) {
+		name := strings.Fields(line)[0]
+		if _, err := ParseCondition(name + ">0"); err != nil {
+			t.Errorf("the help has %s: %v", name, err)
+		}
+		if _, err := ParseCondition("rule:x." + name + ">0"); (err == nil) != strings.HasSuffix(line, "; also of one rule\n") {
+			t.Errorf("the help has %q: of one rule %v", line, err)
 		}
 	}
 	for _, text := range []string{"", "denied", "denied>", "rule:x.requests<1", "denied>x", "denied>1e3", "denied>-1", "denied>NaN", "denide>1", "rule:x>1", "rule:.denied>1", "rule:x.freed>0", "denied=1", "denied>1%%", "denied>100.1%", ">1"} {

@@ -23,8 +23,15 @@
 //
 // A [Verdict] says whether a change denies more or less. It is certain: if it is [Stricter], every
 // series of requests that passes the new rules passes the old ones. A change that is not comparable
-// is [Both]. Of descriptors that get another rule, it compares the limits and which descriptors
-// share a log.
+// is [Both], such as 5 in a minute and 50 in an hour. Of descriptors that get another rule, it compares
+// the limits, the costs, the overrides and which descriptors share a log.
+//
+//   - Sliding logs, fixed windows and token buckets are compared with each other. A bucket with a burst
+//     of 60 and a rate of 1/s is looser than 60 in any minute. Calendars, sliding counters and limits of
+//     requests in flight are compared with their own kind only.
+//   - Usage updates with charge: always can exceed a limit. So only limits that count each hit for the
+//     same time or longer are compared. Other rules are assumed to get no calls with x-rls-end.
+//   - A rule that leaves the scope region is stricter: it has one log for all regions.
 //
 // # A running service
 //

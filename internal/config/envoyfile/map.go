@@ -25,9 +25,9 @@ type Map struct {
 }
 
 type mapFile struct {
-	Domain      strict.Field[string]                                 `yaml:"domain,required"`
-	Fields      strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields"`
-	Descriptors strict.Field[[]strict.Field[mappedDescriptor]]       `yaml:"descriptors,required"`
+	Domain      strict.Field[string]                                 `yaml:"domain,required" doc:"the domain of the rules"`
+	Fields      strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields" doc:"for JSON logs with other names: the operator that each field stands for; dots lead into objects"`
+	Descriptors strict.Field[[]strict.Field[mappedDescriptor]]       `yaml:"descriptors,required" doc:"the descriptors of a request: each is a list of entries key=value, or a mapping with more keys. If an operator has no value in a request, the request does not have the descriptor. An entry whose key ends with ? may be missing alone"`
 }
 
 // logField is an operator.
@@ -56,20 +56,20 @@ type mappedDescriptor struct {
 }
 
 type descriptorKeys struct {
-	Entries strict.Field[[]strict.Field[string]] `yaml:"entries,required"`
-	When    strict.Field[conditions]             `yaml:"when"`
-	Cost    strict.Field[string]                 `yaml:"cost"`
-	AtEnd   bool                                 `yaml:"at_end"`
-	Refund  bool                                 `yaml:"refund"`
+	Entries strict.Field[[]strict.Field[string]] `yaml:"entries,required" doc:"the list of entries, if the item is a mapping; %% is a percent sign"`
+	When    strict.Field[conditions]             `yaml:"when" doc:"conditions, all of which must hold"`
+	Cost    strict.Field[string]                 `yaml:"cost" doc:"the cost: a number, or an operator such as %REQ(x-cost)%; 1 without it"`
+	AtEnd   bool                                 `yaml:"at_end" doc:"true: charged when the request has ended, never denied"`
+	Refund  bool                                 `yaml:"refund" doc:"true: gives the cost back"`
 }
 
 // conditions say which requests have a descriptor. All must hold.
 type conditions struct {
-	Path       strict.Field[string] `yaml:"path"`
-	PathPrefix strict.Field[string] `yaml:"path_prefix"`
-	PathRegex  strict.Field[string] `yaml:"path_regex"`
-	Method     []string             `yaml:"method"`
-	Host       []string             `yaml:"host"`
+	Path       strict.Field[string] `yaml:"path" doc:"the path without its query"`
+	PathPrefix strict.Field[string] `yaml:"path_prefix" doc:"the beginning of the path"`
+	PathRegex  strict.Field[string] `yaml:"path_regex" doc:"a regular expression for all of the path without its query"`
+	Method     []string             `yaml:"method" doc:"one of these methods"`
+	Host       []string             `yaml:"host" doc:"one of these hosts, as the log has them"`
 }
 
 // ReadNode reads a list or a mapping.
@@ -84,7 +84,7 @@ func (m *mappedDescriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.P
 
 // fieldsFile is a mapping file beside Envoy's configuration.
 type fieldsFile struct {
-	Fields strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields,required"`
+	Fields strict.Field[strict.Ordered[strict.Field[logField]]] `yaml:"fields,required" doc:"the operator that each field of the log stands for"`
 }
 
 // AdviseKey says why the other keys of a mapping file are not here.

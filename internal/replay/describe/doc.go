@@ -13,6 +13,12 @@
 // then count as one. The log has the first digits of the digest of a key without a subject, and a
 // value that begins with them stands for it.
 //
+// Envoy logs what a request is after its filters. A header that request_headers_to_add or
+// request_headers_to_remove names is unknown, because they act after the rate limit. After a rewrite of
+// the host, the virtual host may be wrong, unless the log has %ROUTE_NAME% and the name is unique. A
+// runtime_fraction and a disable_key count as chosen and as enabled. Describer.Untold reports all of
+// them.
+//
 // # Secrets
 //
 // The values of secret entries are digests.
