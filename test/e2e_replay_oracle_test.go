@@ -18,7 +18,7 @@ import (
 )
 
 // The oracle of "rls replay": a random configuration of Envoy, random rules, random tiers and a
-// random access log. It decides each line by the words of docs/rules.md and docs/policies.md, with
+// random access log. It decides each line by the words of docs/limits.md and docs/advanced.md, with
 // a loop over everything that was charged before. It shares no code with rls.
 
 // logFormat is the format of the logs. The paths have no query string.

@@ -121,7 +121,7 @@ func TestWhiteSpaceAroundAKey(t *testing.T) {
 }
 
 // TestOtherPaddingIsAnotherKey proves that only spaces and tabs are not part of a
-// value, as docs/rules.md says. Envoy refuses control characters.
+// value, as docs/reference/rules.md says. Envoy refuses control characters.
 func TestOtherPaddingIsAnotherKey(t *testing.T) {
 	t.Parallel()
 	s := setup{rules: twoPerKey}.start(t)

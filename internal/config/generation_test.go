@@ -632,7 +632,7 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 	}
 }
 
-// TestRoomForManyEntries: docs/rules.md and docs/tiers.md promise that one file may hold
+// TestRoomForManyEntries: docs/reference/rules.md and docs/customers.md promise that one file may hold
 // 100,000 rules, and one file 100,000 subjects.
 func TestRoomForManyEntries(t *testing.T) {
 	if size := len(manyRules("d", 0, 100_000)); size > maxRulesFile {

@@ -14,7 +14,7 @@ import (
 )
 
 // ChargeOnce makes requests with one idempotency key charge the logs of a rule once
-// (charge_once). The zero value charges every request. docs/charge-once.md has the semantics.
+// (charge_once). The zero value charges every request. docs/advanced.md has the semantics.
 type ChargeOnce struct {
 	// Entry is the key of the descriptor entries that have idempotency keys. All rules of a domain
 	// have one such key. It is removed from each descriptor of the domain, wherever it is, before a

@@ -48,7 +48,7 @@ func NewStreamID(id string) window.StreamID {
 }
 
 // The misuses: calls that use limits of requests in flight in a way that cannot work, as the log
-// says it. docs/in-flight.md has them too.
+// says it. docs/advanced.md has them too.
 const (
 	misuseNoStream         = "a request came to an in_flight rule without the id of its stream, so it holds its place for a second: send x-slidegate-stream in initial_metadata of Envoy's rate limit filter"
 	misuseNegative         = "is_negative_hits was ignored for an in_flight rule, because it also gives back what denied requests never held: end streams with the descriptor slidegate=end"

@@ -224,7 +224,7 @@ func withoutLines(problems Problems, made map[string]bool) Problems {
 }
 
 // A Domain is a set of rules that is made in Go. It has the keys of a rules file that programs need
-// most; docs/rules.md describes them. For the others write YAML.
+// most; docs/reference/rules.md describes them. For the others write YAML.
 type Domain struct {
 	Name string `json:"domain"`
 	// Headers are the styles of headers on answers. Nil: those of the settings.
@@ -282,7 +282,7 @@ type RateLimit struct {
 	ContentType string `json:"content_type,omitempty"`
 }
 
-// ChargeOnce says which requests are one: docs/charge-once.md describes it.
+// ChargeOnce says which requests are one: docs/advanced.md describes it.
 type ChargeOnce struct {
 	// Entry is the key of the entry with the idempotency key, one for all rules of a domain. The entry
 	// decides no rule and no log, and may be missing.

@@ -124,8 +124,8 @@
 // operators. Both are pure: the log, the clock and the check go in; the answer and the
 // log come out. [View.Reserve] charges cost that will be spent later; the contract above
 // does not ask for it. Stores use View, or translate it to another language.
-// testdata/vectors.jsonl.gz has histories that every translation must match, and
-// docs/window.md explains the bytes.
+// testdata/vectors.jsonl.gz has histories that every translation must match. layout.go explains
+// the bytes, and testdata/one-key.txt shows them after each step of one key.
 //
 // The suite in windowtest runs all of this against a naive oracle, for every store.
 //

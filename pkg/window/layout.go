@@ -60,6 +60,24 @@ import (
 //     circle is read once in ten charges.
 //   - All kinds are above 0x7f, so text is never read as a log. Another layout takes
 //     another first digit.
+//
+// Mistakes that a translation must not make:
+//
+//   - The time of the newest slot is rounded up, so it is not the log's clock. Code that
+//     takes it for the clock drops other slots too early and admits too much.
+//   - After a coarse charge, the time of a fine one may be earlier than the newest slot.
+//     The newest slot takes the charge, so that slots stay in order.
+//   - A clock that steps back must not bring back dropped slots. The log's clock holds it,
+//     and a refund moves that clock too.
+//   - Five bytes of time repeat every 12 days. Compare a slot with the log's clock, and
+//     that clock with now; never a slot with now.
+//   - "When the oldest slot expires" is the wait for a cost of 1 only.
+//   - A cost of 0 needs the room of one hit.
+//
+// With n slots, a charge and a denial at the limit take O(1) steps. Finding k expired slots
+// takes O(log k), a larger cost or a refund O(log n). Growing and shrinking copy n slots, once in
+// about n/4 charges. In Redis every key waits for that copy, so a rule there has at most 20,000
+// slots.
 const (
 	kindSmall  = 0x90
 	kindRing   = 0x01 // flag

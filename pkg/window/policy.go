@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Policy says how a limit counts. The zero value is [Sliding]. docs/policies.md compares
+// A Policy says how a limit counts. The zero value is [Sliding]. docs/limits.md compares
 // them.
 type Policy uint8
 

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write testdata/vectors.jsonl.gz and docs/window.md anew; only commit what you understand")
+var update = flag.Bool("update", false, "write testdata/vectors.jsonl.gz and testdata/one-key.txt again; only commit what you understand")
 
 // vectorsFile holds histories with every answer and the bytes after every write, for
 // other implementations of the policies: one JSON object a line, gzipped.

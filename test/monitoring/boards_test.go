@@ -97,7 +97,7 @@ var rules = board{
 		}},
 		{title: "Requests in flight", height: 8, panels: []panel{
 			{title: "Ends of requests", about: "Ends that Envoy reported, by result. held_nothing: the request was denied, or had no limit in flight.", unit: "reqps", queries: []query{{`sum by (result) (rate(slidegate_stream_ends_total{@}[r]))`, "{{result}}"}}},
-			{title: "Misuses", about: "Calls that used in_flight rules in a way that cannot work. docs/in-flight.md says what to change.", unit: "reqps", warn: .001, queries: []query{{`sum(rate(slidegate_in_flight_misuses_total{@}[r]))`, "misuses"}}},
+			{title: "Misuses", about: "Calls that used in_flight rules in a way that cannot work. docs/advanced.md says what to change.", unit: "reqps", warn: .001, queries: []query{{`sum(rate(slidegate_in_flight_misuses_total{@}[r]))`, "misuses"}}},
 		}},
 		{title: "Rules that only observe", height: 8, panels: []panel{
 			{title: "Shadow decisions", about: "What rules in shadow mode would have decided.", unit: "reqps", width: 12, stacked: true, queries: []query{{orNone(`sum by (rule, outcome) (rate(slidegate_shadow_decisions_total{`+chosen+`}[r]))`, "rule"), "{{rule}} {{outcome}}"}}},

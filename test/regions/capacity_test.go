@@ -171,7 +171,7 @@ func (s seen) row() string {
 
 // TestCapacity computes what ten regions with 100,000 requests a second need, and what crosses
 // the ocean. Two ways agree or the test fails: arithmetic, which says how many servers there must
-// be, and a simulation of the calls to one of them.
+// be, and a simulation of the calls to one of them. With -v it prints both as tables.
 func TestCapacity(t *testing.T) {
 	var near strings.Builder
 	near.WriteString("| servers in each region | decisions/s of one | decisions a call | busy | p50 ms | p99 ms |\n|---|---|---|---|---|---|\n")
@@ -184,7 +184,7 @@ func TestCapacity(t *testing.T) {
 			t.Errorf("%d servers of a region fall behind", n)
 		}
 	}
-	onPage(t, "region", near.String())
+	t.Log("in a region:\n" + near.String())
 
 	var far strings.Builder
 	far.WriteString("| requests under a global limit | what saves calls | global decisions/s | servers | decisions a call | busy | p50 ms | p99 ms | calls/s that cross | MB/s to the store | MB/s back |\n")
@@ -208,7 +208,7 @@ func TestCapacity(t *testing.T) {
 			}
 		}
 	}
-	onPage(t, "capacity", far.String())
+	t.Log("to the global store:\n" + far.String())
 	// One server of which more is asked than the calls can carry.
 	if s := (line{regions * instances, 130_000, 80 * time.Millisecond, nearCalls}).simulate(2); !s.behind {
 		t.Errorf("130,000 decisions a second to one server are not behind: %+v", s)

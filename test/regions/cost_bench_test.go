@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkDecision measures what a decision costs Redis, and how many bytes it takes on the
-// line, alone in a call and in a full one. They are the inputs of the capacity in docs/regions.md.
+// line, alone in a call and in a full one. They are the inputs of TestCapacity.
 func BenchmarkDecision(b *testing.B) {
 	for _, callers := range []int{1, 2000} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {

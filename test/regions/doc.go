@@ -1,5 +1,5 @@
-// Package regions has the tests and benchmarks of several regions, and makes the tables of
-// docs/regions.md.
+// Package regions has the tests and benchmarks of several regions. TestReplication and TestCapacity
+// print tables with -v.
 //
 // # What replication admits
 //

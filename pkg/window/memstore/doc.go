@@ -9,7 +9,7 @@
 // A log is a string of bytes, the packed log of package window. It has a header, then
 // nine bytes for every instant of a charge: its time and the running sum of the costs.
 // [window.View] decides on the bytes in place, by a subtraction or a binary search.
-// docs/window.md explains them.
+// layout.go of package window explains them.
 //
 // Limit 5 per 10 s, shown as slots (time, sum), times in seconds:
 //

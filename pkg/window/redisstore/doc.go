@@ -24,7 +24,7 @@
 //
 // # Bytes
 //
-// The bytes are those of package window (docs/window.md has a picture, and
+// The bytes are those of package window (its layout.go explains them, and
 // [window.Decode] reads them): 18 and 9 for each of up to 13 slots, above that 131 and 9
 // for each slot that there is room for. Three things are specific to Redis:
 //

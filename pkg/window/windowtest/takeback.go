@@ -31,7 +31,7 @@ const (
 // log itself. TakeBack never changes the bytes of log, and does not panic whatever they
 // are.
 //
-// It is written after docs/window.md and shares no code with package window.
+// It is written after the comments of package window and shares no code with package window.
 func TakeBack(log []byte, clock int64, win time.Duration, at int64, cost uint64) (left []byte, taken uint64, reset time.Duration) {
 	r, ok := readRecord(log, win)
 	if !ok {
