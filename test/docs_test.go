@@ -51,8 +51,8 @@ func TestGatewaySnippets(t *testing.T) {
 	}
 }
 
-// TestExamples loads the YAML examples of these pages: as rules, as tiers or as
-// settings.
+// TestExamples loads the YAML examples of all pages for users: as rules, as tiers or as
+// settings, as their first key says.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) string {
@@ -76,34 +76,52 @@ func TestExamples(t *testing.T) {
 		put(name, "the secret of "+name)
 	}
 	put("tokens", "act 0123456789abcdef0123456789abcdef\n")
-	var text string
-	for _, page := range []string{"README.md", "docs/configure.md", "docs/tiers.md", "docs/operate.md"} {
-		text += read(t, page)
+	sections := make(map[string]bool)
+	for _, d := range settings.Describe(settings.Default()) {
+		section, _, _ := strings.Cut(d.Path, ".")
+		sections[section] = true
 	}
+	regions, _, err := settings.Load(put("regions.yaml", "store: {type: redis, scopes: {global: {redis: {url: redis://127.0.0.1:6380}}}}"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Tests of rules, a mapping file of rls replay, and Traefik begin with the same keys.
+	others := regexp.MustCompile(`(?m)^tests:|^descriptors:\n *- \[|^ +(routers|middlewares):`)
 	count := make(map[string]int)
-	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		s, kind, err := settings.Default(), "settings", error(nil)
-		switch example := files.Replace(m[1]); {
-		case strings.HasPrefix(example, "  - key:"): // more rules for an example before it
-			example = "domain: edge\ndescriptors:\n" + example
-			fallthrough
-		case strings.HasPrefix(example, "domain:"):
-			kind, s.Rules.Path = "rules", put("rules.yaml", example)
-			_, err = config.Load(s)
-		case strings.HasPrefix(example, "rate_limit_service:"), strings.HasPrefix(example, "rule_files:"), strings.HasPrefix(example, "apiVersion:"), strings.HasPrefix(example, " "):
-			continue // for Envoy, Prometheus (test/monitoring checks it) or Grafana, or part of an example
-		case strings.HasPrefix(example, "tiers: ["):
-			kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
-			_, err = config.Load(s)
-		default:
-			_, _, err = settings.Load(put("settings.yaml", example), nil)
+	for _, page := range pages(t) {
+		if dir := filepath.Dir(page); page != "README.md" && dir != "docs" && dir != "docs/reference" {
+			continue
 		}
-		if err != nil {
-			t.Errorf("%s\n%s", m[1], err)
+		for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
+			s, err := regions, error(nil)
+			example := files.Replace(m[1])
+			if strings.HasPrefix(example, "  - key:") { // more rules for an example before it
+				example = "domain: edge\ndescriptors:\n" + example
+			}
+			key := regexp.MustCompile(`(?m)^[^#\n].*`).FindString(example)
+			section, _, _ := strings.Cut(key, ":")
+			kind := "settings"
+			switch {
+			case others.MatchString(example):
+				continue
+			case section == "domain":
+				kind, s.Rules.Path = "rules", put("rules.yaml", example)
+				_, err = config.Load(s)
+			case strings.HasPrefix(key, "tiers: ["):
+				kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
+				_, err = config.Load(s)
+			case sections[section]:
+				_, _, err = settings.Load(put("settings.yaml", example), nil)
+			default:
+				continue // for another program, or part of an example
+			}
+			if err != nil {
+				t.Errorf("%s:\n%s\n%s", page, m[1], err)
+			}
+			count[kind]++
 		}
-		count[kind]++
 	}
-	if count["settings"] < 10 || count["rules"] < 2 || count["tiers"] < 2 {
+	if count["settings"] < 3 || count["rules"] < 8 {
 		t.Errorf("examples: %v", count)
 	}
 }

@@ -107,7 +107,7 @@ func root() *cobra.Command {
 		"{{(flagsOf .LocalFlags false).FlagUsages | trimTrailingWhitespaces}}{{with (flagsOf .LocalFlags true).FlagUsages}}\n\nAdmin flags (see rls --help):\n{{. | trimTrailingWhitespaces}}{{end}}", 1))
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
-		"settings `FILE`; every setting is also an environment variable, see "+docsPage("configure.md"))
+		"settings `FILE`; every setting is also an environment variable, see "+docsPage("reference/settings.md"))
 	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf(), manOf())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

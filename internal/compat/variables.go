@@ -24,7 +24,7 @@ type variable struct {
 	secret bool
 	// needed says that the reference does not start with an empty text.
 	needed bool
-	// doc says in docs/dropin.md what the variable becomes, besides the settings.
+	// doc says in docs/reference/drop-in.md what the variable becomes, besides the settings.
 	doc string
 }
 
@@ -36,7 +36,7 @@ type group struct {
 
 func sets(paths ...string) []string { return paths }
 
-// groups has every variable of the reference, in the order of docs/dropin.md.
+// groups has every variable of the reference, in the order of docs/reference/drop-in.md.
 var groups = []group{
 	{"Listeners, logs and health", listenerVariables},
 	{"Rules from files", fileVariables},
@@ -54,13 +54,13 @@ var listenerVariables = []variable{
 	{name: "DEBUG_HOST", def: "0.0.0.0", sets: sets("admin.address"), doc: "only pages that read, in the form of envoyproxy/ratelimit"},
 	{name: "DEBUG_PORT", kind: number, def: "6070", sets: sets("admin.address")},
 	{name: "GRPC_MAX_CONNECTION_AGE", kind: period, def: "24h", sets: sets("grpc.max_connection_age")},
-	{name: "GRPC_MAX_CONNECTION_AGE_GRACE", kind: period, def: "1h", doc: "no effect: calls in flight end by themselves"},
+	{name: "GRPC_MAX_CONNECTION_AGE_GRACE", kind: period, def: "1h", doc: "no effect: rls lets calls in flight end"},
 	{name: "GRPC_SERVER_USE_TLS", kind: truth, def: "false", sets: sets("dropin.unix_sockets_tls"), doc: "`false`: the files below have no effect. `true` without certificate and key: refused. `dropin.unix_sockets_tls` with `GRPC_UDS`"},
 	{name: "GRPC_SERVER_TLS_CERT", sets: sets("grpc.tls.cert_file")},
 	{name: "GRPC_SERVER_TLS_KEY", sets: sets("grpc.tls.key_file")},
 	{name: "GRPC_CLIENT_TLS_CACERT", sets: sets("grpc.tls.client_ca_file"), doc: "stricter: certificates of the system's CAs are not accepted"},
-	{name: "GRPC_CLIENT_TLS_SAN", sets: sets("grpc.tls.client_san"), doc: "ignored without `GRPC_CLIENT_TLS_CACERT`, as in the reference"},
-	{name: "GRPC_SERVER_TLS_CA_CERT", doc: "no effect, as in the reference. Envoy Gateway sets it. `SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE` with this path makes clients present a certificate of this CA"},
+	{name: "GRPC_CLIENT_TLS_SAN", sets: sets("grpc.tls.client_san"), doc: "ignored without `GRPC_CLIENT_TLS_CACERT`"},
+	{name: "GRPC_SERVER_TLS_CA_CERT", doc: "no effect, here and there. Envoy Gateway sets it. To require client certificates, set `SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE` to this path"},
 	{name: "LOG_LEVEL", def: "WARN", needed: true, sets: sets("log.level"), doc: "`panic` and `fatal` become `error`, `warning` becomes `warn`, `trace` becomes `debug`"},
 	{name: "LOG_FORMAT", def: "text", sets: sets("log.format"), doc: "`json` becomes `reference`, everything else `console`"},
 	{name: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", kind: truth, def: "false", sets: sets("dropin.unhealthy"), doc: "`rules`"},
@@ -74,8 +74,8 @@ var listenerVariables = []variable{
 
 var fileVariables = []variable{
 	{name: "RUNTIME_ROOT", def: "/srv/runtime_data/current", sets: sets("rules.path"), doc: "the path is ROOT/SUBDIRECTORY with WATCH_ROOT, and ROOT/SUBDIRECTORY/APPDIRECTORY without it. Refused if there is no such directory"},
-	{name: "RUNTIME_SUBDIRECTORY", sets: sets("rules.path"), doc: "refused if empty with WATCH_ROOT: the reference then has no rules and lets every request pass"},
-	{name: "RUNTIME_APPDIRECTORY", def: "config", sets: sets("rules.path", "dropin.rules.prefix"), doc: "the prefix with WATCH_ROOT, else a part of the path. Refused if empty"},
+	{name: "RUNTIME_SUBDIRECTORY", sets: sets("rules.path"), doc: "refused if empty with WATCH_ROOT"},
+	{name: "RUNTIME_APPDIRECTORY", def: "config", sets: sets("rules.path", "dropin.rules.prefix"), doc: "the prefix with WATCH_ROOT, otherwise a part of the path. Refused if empty"},
 	{name: "RUNTIME_IGNOREDOTFILES", kind: truth, def: "false", sets: sets("dropin.rules.ignore_dot_files")},
 	{name: "RUNTIME_WATCH_ROOT", kind: truth, def: "true", sets: sets("rules.path", "dropin.rules.prefix"), doc: "only chooses the form of the path: rls always notices changes"},
 }
@@ -83,12 +83,12 @@ var fileVariables = []variable{
 var xdsVariables = []variable{
 	{name: "CONFIG_TYPE", def: "FILE", needed: true, sets: sets("rules.source"), doc: "`FILE` or `GRPC_XDS_SOTW`"},
 	{name: "CONFIG_GRPC_XDS_NODE_ID", def: "default", sets: sets("rules.xds.node_id")},
-	{name: "CONFIG_GRPC_XDS_NODE_METADATA", sets: sets("dropin.xds.node_metadata"), doc: "parts without `=` are dropped, as in the reference"},
+	{name: "CONFIG_GRPC_XDS_NODE_METADATA", sets: sets("dropin.xds.node_metadata"), doc: "parts without `=` are dropped"},
 	{name: "CONFIG_GRPC_XDS_SERVER_URL", def: "localhost:18000", needed: true, sets: sets("rules.xds.address")},
 	{name: "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", kind: period, def: "3s", doc: "no effect: rls waits 1s, and each further wait is longer, up to 1m"},
 	{name: "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", kind: pairs, secret: true, sets: sets("dropin.xds.headers")},
 	{name: "CONFIG_GRPC_XDS_SERVER_USE_TLS", kind: truth, def: "false", sets: sets("rules.xds.address"), doc: "`grpcs://`"},
-	{name: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", sets: sets("rules.xds.tls.cert_file"), doc: "a changed file counts for the next connection"},
+	{name: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", sets: sets("rules.xds.tls.cert_file"), doc: "rls reads a changed file for the next connection"},
 	{name: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", sets: sets("rules.xds.tls.key_file")},
 	{name: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", sets: sets("rules.xds.tls.ca_file")},
 	{name: "CONFIG_GRPC_XDS_SERVER_TLS_SAN", sets: sets("rules.xds.address"), doc: "`?sni=`"},
@@ -100,10 +100,10 @@ var xdsVariables = []variable{
 }
 
 var redisVariables = []variable{
-	{name: "BACKEND_TYPE", def: "redis", sets: sets("store.type"), doc: "`memcache` is refused: it cannot keep a log of hits. `SLIDEGATE_STORE_TYPE` decides instead of it"},
+	{name: "BACKEND_TYPE", def: "redis", sets: sets("store.type"), doc: "`memcache` is refused: it cannot keep the counters. `SLIDEGATE_STORE_TYPE` overrides it"},
 	{name: "REDIS_SOCKET_TYPE", def: "unix", needed: true, sets: sets("store.redis.url"), doc: "`tcp` or `unix`"},
 	{name: "REDIS_TYPE", def: "SINGLE", needed: true, sets: sets("store.redis.url"), doc: "`single`, `sentinel` or `cluster`"},
-	{name: "REDIS_URL", def: "/var/run/nutcracker/ratelimit.sock", needed: true, sets: sets("store.redis.url", "store.redis.username", "store.redis.password", "store.redis.sentinel_username", "store.redis.sentinel_password"), doc: "each form of the reference ([above](#how-values-are-read))"},
+	{name: "REDIS_URL", def: "/var/run/nutcracker/ratelimit.sock", needed: true, sets: sets("store.redis.url", "store.redis.username", "store.redis.password", "store.redis.sentinel_username", "store.redis.sentinel_password"), doc: "each form of envoyproxy/ratelimit ([above](#how-values-are-read))"},
 	{name: "REDIS_AUTH", secret: true, sets: sets("store.redis.username", "store.redis.password"), doc: "`password` or `user:password`"},
 	{name: "REDIS_SENTINEL_AUTH", secret: true, sets: sets("store.redis.sentinel_username", "store.redis.sentinel_password"), doc: "the same form"},
 	{name: "REDIS_TLS", kind: truth, def: "false", sets: sets("store.redis.url"), doc: "`rediss`. Refused with a unix socket"},
@@ -113,15 +113,15 @@ var redisVariables = []variable{
 	{name: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", kind: truth, def: "false", sets: sets("dropin.redis_any_name")},
 	{name: "REDIS_POOL_SIZE", kind: number, def: "10", sets: sets("store.redis.pool_size")},
 	{name: "REDIS_POOL_ON_EMPTY_BEHAVIOR", def: "WAIT", doc: "`CREATE` and `ERROR` are ignored: calls wait for a connection"},
-	{name: "REDIS_PIPELINE_WINDOW", kind: period, def: "0", doc: "no effect: rls joins commands by itself"},
+	{name: "REDIS_PIPELINE_WINDOW", kind: period, def: "0", doc: "no effect: rls always pipelines"},
 	{name: "REDIS_PIPELINE_LIMIT", kind: number, def: "0", doc: "no effect"},
 	{name: "REDIS_CLUSTER_PIPELINE_PARALLELISM", kind: number, def: "1", doc: "no effect"},
 	{name: "REDIS_TIMEOUT", kind: period, def: "10s", sets: sets("store.timeout"), doc: "at most 10s. rls also answers before Envoy's own timeout ends"},
 	{name: "REDIS_STARTUP_INITIAL_INTERVAL", kind: period, def: "1s", doc: "no effect: rls starts without Redis"},
 	{name: "REDIS_STARTUP_MAX_INTERVAL", kind: period, def: "30s", doc: "no effect"},
-	{name: "REDIS_STARTUP_MAX_ELAPSED_TIME", kind: period, def: "0", doc: "ignored above 0: rls does not end because Redis is away"},
-	{name: "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", doc: "no effect: rls handles READONLY by itself"},
-	{name: "REDIS_PERSECOND", kind: truth, def: "false", doc: "`true` is ignored: all limits are in the Redis of `REDIS_URL`, so that one request can be decided at once"},
+	{name: "REDIS_STARTUP_MAX_ELAPSED_TIME", kind: period, def: "0", doc: "ignored above 0: rls keeps running without Redis"},
+	{name: "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", doc: "no effect: rls handles READONLY"},
+	{name: "REDIS_PERSECOND", kind: truth, def: "false", doc: "`true` is ignored: all limits are in the Redis of `REDIS_URL`"},
 	{name: "REDIS_PERSECOND_SOCKET_TYPE", def: "unix", doc: "no effect"},
 	{name: "REDIS_PERSECOND_TYPE", def: "SINGLE", doc: "no effect"},
 	{name: "REDIS_PERSECOND_URL", def: "/var/run/nutcracker/ratelimitpersecond.sock", doc: "no effect"},
@@ -135,10 +135,10 @@ var redisVariables = []variable{
 	{name: "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", def: "WAIT", doc: "no effect"},
 	{name: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", kind: number, def: "1", doc: "no effect"},
 	{name: "EXPIRATION_JITTER_MAX_SECONDS", kind: number, def: "300", doc: "no effect"},
-	{name: "LOCAL_CACHE_SIZE_IN_BYTES", kind: number, def: "0", sets: sets("dropin.local_cache"), doc: "`true` above 0. rls always remembers denials"},
+	{name: "LOCAL_CACHE_SIZE_IN_BYTES", kind: number, def: "0", sets: sets("dropin.local_cache"), doc: "`true` above 0. rls always caches denials"},
 	{name: "NEAR_LIMIT_RATIO", kind: share, def: "0.8", sets: sets("dropin.near_limit_ratio")},
 	{name: "CACHE_KEY_PREFIX", sets: sets("store.redis.key_prefix"), doc: "empty: `slidegate:`"},
-	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", kind: truth, def: "false", doc: "`false` has no effect: a denied request never costs anything"},
+	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", kind: truth, def: "false", doc: "`false` has no effect: a denied request never uses quota"},
 	{name: "MEMCACHE_HOST_PORT", doc: "no effect"},
 	{name: "MEMCACHE_MAX_IDLE_CONNS", kind: number, def: "2", doc: "no effect"},
 	{name: "MEMCACHE_SRV", doc: "no effect"},
@@ -160,7 +160,7 @@ var reportVariables = []variable{
 	{name: "STATSD_PORT", kind: number, def: "8125", sets: sets("dropin.statsd.address")},
 	{name: "STATSD_PROTOCOL", def: "tcp", needed: true, sets: sets("dropin.statsd.protocol")},
 	{name: "STATS_FLUSH_INTERVAL", kind: period, def: "10s", sets: sets("dropin.statsd.interval")},
-	{name: "USE_PROMETHEUS", kind: truth, def: "false", sets: sets("dropin.metrics.address"), doc: "a warning unless `USE_STATSD=false`: the reference does not start then"},
+	{name: "USE_PROMETHEUS", kind: truth, def: "false", sets: sets("dropin.metrics.address"), doc: "a warning unless `USE_STATSD=false`: envoyproxy/ratelimit does not start then"},
 	{name: "PROMETHEUS_ADDR", def: ":9090", needed: true, sets: sets("dropin.metrics.address")},
 	{name: "PROMETHEUS_PATH", def: "/metrics", needed: true, sets: sets("dropin.metrics.path")},
 	{name: "PROMETHEUS_MAPPER_YAML", sets: sets("dropin.metrics.mapper_file")},
@@ -168,13 +168,13 @@ var reportVariables = []variable{
 	{name: "USE_DOG_STATSD", kind: truth, def: "false", doc: "`true` is refused"},
 	{name: "USE_DOG_STATSD_MOGRIFIERS", doc: "no effect. The same holds for every `DOG_STATSD_MOGRIFIER_` variable"},
 	{name: "EXTRA_TAGS", kind: pairs, sets: sets("dropin.tags")},
-	{name: "DISABLE_STATS", kind: truth, def: "false", doc: "`true`: the metrics of the reference are off"},
-	{name: "TRACING_ENABLED", kind: truth, def: "false", sets: sets("dropin.traces.protocol"), doc: "`false`: no traces, whatever the `OTEL_` variables say"},
+	{name: "DISABLE_STATS", kind: truth, def: "false", doc: "`true`: no metrics of envoyproxy/ratelimit"},
+	{name: "TRACING_ENABLED", kind: truth, def: "false", sets: sets("dropin.traces.protocol"), doc: "`false`: no traces, also with `OTEL_` variables"},
 	{name: "TRACING_SERVICE_NAME", def: "RateLimit", sets: sets("dropin.traces.attributes"), doc: "`service.name`"},
 	{name: "TRACING_SERVICE_NAMESPACE", sets: sets("dropin.traces.attributes"), doc: "`service.namespace`"},
-	{name: "TRACING_SERVICE_INSTANCE_ID", sets: sets("dropin.traces.attributes"), doc: "`service.instance.id`. Empty: the name of the host, where the reference makes up an id"},
-	{name: "TRACING_EXPORTER_PROTOCOL", def: "http", sets: sets("dropin.traces.protocol"), doc: "`http` or `grpc`. Where spans go, `OTEL_EXPORTER_OTLP_ENDPOINT` and the like say"},
-	{name: "TRACING_SAMPLING_RATE", kind: share, def: "1", sets: sets("dropin.traces.sampling"), doc: "of traces that begin here. Spans have other names: see [operate.md](operate.md#traces)"},
+	{name: "TRACING_SERVICE_INSTANCE_ID", sets: sets("dropin.traces.attributes"), doc: "`service.instance.id`. Empty: the name of the host"},
+	{name: "TRACING_EXPORTER_PROTOCOL", def: "http", sets: sets("dropin.traces.protocol"), doc: "`http` or `grpc`. `OTEL_EXPORTER_OTLP_ENDPOINT` and the like say where spans go"},
+	{name: "TRACING_SAMPLING_RATE", kind: share, def: "1", sets: sets("dropin.traces.sampling"), doc: "of traces that begin here. Spans have other names"},
 }
 
 // otelPrefix begins the variables of OpenTelemetry, which rls reads as the reference does.

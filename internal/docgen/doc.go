@@ -2,6 +2,6 @@
 // make reference runs it; TestReference fails if a page is not what docgen writes.
 //
 // To add a page, write a function that returns its text into a file of its own, and add a line to
-// [pages]. Text that no code has belongs into that function. Everything else belongs beside the code
-// that it describes.
+// [pages]. Text that no code has is in text/NAME.txt. Everything else belongs beside the code that it
+// describes.
 package main

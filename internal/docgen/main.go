@@ -17,9 +17,11 @@ type page struct {
 // pages are all pages that docgen writes, by name.
 var pages = []page{
 	{"alerts.md", "Alerts", alertsText},
+	{"answers.md", "Answers", answersText},
+	{"drop-in.md", "Variables of envoyproxy/ratelimit", dropInText},
 	{"metrics.md", "Metrics", metricsText},
-	{"settings.md", "Settings", settingsText},
 	{"performance.md", "Performance", performanceText},
+	{"settings.md", "Settings", settingsText},
 }
 
 // mark begins every generated page.

@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/tiers"
 )
 
-// usual are the settings that the page shows first.
+// usual are the settings in the first table of the page.
 var usual = strings.Fields(`
 grpc.address http.address admin.address admin.token_file metrics.address log.level log.format
 rules.path rules.source rules.policy rules.shadow_mode
@@ -17,27 +18,19 @@ tiers.postgres.url tiers.postgres.password_file tiers.http.url tiers.http.token_
 store.type store.on_error store.redis.url store.redis.username store.redis.password_file
 headers.styles secrets.entries secrets.key_file authz.credentials`)
 
-const settingsAbove = `All settings are optional. Most installations need only the first table.
+const (
+	expertSettings = "\n## Settings for experts\n\nMost installations need none of them.\n\n"
+	tiersKeys      = "\n## Keys of a tiers file\n\n[customers.md](../customers.md) has examples.\n\n| key | meaning |\n|---|---|\n"
+)
 
-`
-
-const settingsBetween = `
-## Settings for experts
-
-Most installations need none of them.
-
-`
-
-// settingsText returns the tables of all settings.
+// settingsText returns the tables of all settings, of the keys of a tiers file and of the variables
+// of OpenTelemetry.
 func settingsText() (string, error) {
 	const head = "| setting | default | |\n|---|---|---|\n"
 	found := 0
 	first, others := head, head
 	for _, s := range settings.Describe(settings.Default()) {
-		if s.Default != "" {
-			s.Default = "`" + s.Default + "`"
-		}
-		row := fmt.Sprintf("| `%s` | %s | %s |\n", s.Path, s.Default, s.Doc)
+		row := fmt.Sprintf("| %s | %s | %s |\n", code(s.Path), code(s.Default), s.Doc)
 		if slices.Contains(usual, s.Path) {
 			first += row
 			found++
@@ -48,5 +41,9 @@ func settingsText() (string, error) {
 	if found != len(usual) {
 		return "", fmt.Errorf("%d of %d usual settings exist", found, len(usual))
 	}
-	return settingsAbove + first + settingsBetween + others, nil
+	keys := tiersKeys
+	for _, k := range tiers.Keys() {
+		keys += fmt.Sprintf("| %s | %s |\n", code(k.Path), k.Doc)
+	}
+	return written("settings") + first + expertSettings + others + keys + written("traces"), nil
 }

@@ -60,6 +60,25 @@ var results = [...]struct {
 	Misconfigured: {"misconfigured", codes.Internal, http.StatusInternalServerError, "Internal Server Error", "The authorization of this route is misconfigured."},
 }
 
+// A Refusal describes the answer for a client whose request does not pass, for
+// docs/reference/answers.md. The detail is empty if it depends on the rule.
+type Refusal struct {
+	Reason string
+	Status int
+	Detail string
+}
+
+// Refusals returns the answers of all results that do not pass.
+func Refusals() []Refusal {
+	var all []Refusal
+	for _, r := range Results() {
+		if !r.passes() {
+			all = append(all, Refusal{results[r].name, results[r].status, results[r].detail})
+		}
+	}
+	return all
+}
+
 // Results returns all results.
 func Results() []Result {
 	all := make([]Result, len(results))

@@ -20,24 +20,44 @@ import (
 
 // tiersDoc is a tiers file.
 type tiersDoc struct {
-	Tiers    strict.Field[[]strict.Field[string]] `yaml:"tiers,required"`
-	Default  strict.Field[string]                 `yaml:"default,required"`
-	Subjects strict.Field[strict.List]            `yaml:"subjects"`
+	Tiers    strict.Field[[]strict.Field[string]] `yaml:"tiers,required" doc:"the names of the tiers"`
+	Default  strict.Field[string]                 `yaml:"default,required" doc:"the tier of customers without one and of unknown keys"`
+	Subjects strict.Field[strict.List]            `yaml:"subjects" doc:"the customers; the file may have 16 MiB"`
 }
 
 // subject is one item of subjects.
 type subject struct {
-	ID        strict.Field[string]                               `yaml:"id,required"`
-	Tier      strict.Field[string]                               `yaml:"tier"`
-	Keys      []strict.Field[subjectKey]                         `yaml:"keys"`
-	Disabled  bool                                               `yaml:"disabled"`
-	Overrides rules.Overrides                                    `yaml:"overrides"`
-	Labels    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"labels"`
+	ID        strict.Field[string]                               `yaml:"id,required" doc:"its id, unique. Never use an API key: the id is shown"`
+	Tier      strict.Field[string]                               `yaml:"tier" doc:"its tier; without it the default"`
+	Keys      []strict.Field[subjectKey]                         `yaml:"keys" doc:"its API keys, which share one counter for each rule"`
+	Disabled  bool                                               `yaml:"disabled" doc:"rate limits treat its keys as unknown; an authorization answers 403"`
+	Overrides rules.Overrides                                    `yaml:"overrides" doc:"limits of this customer by the name of the rule, in the language of by_tier; observe: true counts and never denies"`
+	Labels    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"labels" doc:"texts for metadata and headers, at most 32. Names have letters, digits and _.- (at most 64), values at most 256 bytes"`
 }
 
 type subjectKey struct {
-	SHA256 strict.Field[string]          `yaml:"sha256"`
-	Plain  strict.Field[settings.Secret] `yaml:"plain"`
+	SHA256 strict.Field[string]          `yaml:"sha256" doc:"the digest of an API key, as rls digest prints it"`
+	Plain  strict.Field[settings.Secret] `yaml:"plain" doc:"the API key itself, for examples; rls validate warns"`
+}
+
+// A KeyDoc describes a key of a tiers file, for docs/reference/settings.md.
+type KeyDoc struct{ Path, Doc string }
+
+// Keys returns all keys of a tiers file.
+func Keys() (all []KeyDoc) {
+	for _, part := range []struct {
+		prefix string
+		of     reflect.Type
+	}{
+		{"", reflect.TypeFor[tiersDoc]()},
+		{"subjects[].", reflect.TypeFor[subject]()},
+		{"subjects[].keys[].", reflect.TypeFor[subjectKey]()},
+	} {
+		for _, k := range strict.KeysOf(part.of) {
+			all = append(all, KeyDoc{part.prefix + k.Name, k.Field.Tag.Get("doc")})
+		}
+	}
+	return all
 }
 
 // Options say how [Read] reads a tiers file.

@@ -1,0 +1,40 @@
+package compat
+
+// NoEffect is [Variable.Becomes] of a variable that has no effect and needs no remark.
+const NoEffect = "no effect"
+
+// A Group is variables of the reference that belong together.
+type Group struct {
+	Title     string
+	Variables []Variable
+}
+
+// A Variable describes one variable of the reference in Markdown.
+type Variable struct {
+	Name    string
+	Default string // of the reference; empty: none
+	Becomes string // the settings that it sets, and a remark
+}
+
+// Table returns every variable of the reference, for docs/reference/drop-in.md.
+func Table() []Group {
+	var all []Group
+	for _, g := range groups {
+		group := Group{Title: g.title}
+		for _, v := range g.variables {
+			becomes := ""
+			for i, path := range v.sets {
+				if i > 0 {
+					becomes += ", "
+				}
+				becomes += "`" + path + "`"
+			}
+			if becomes != "" && v.doc != "" {
+				becomes += ": "
+			}
+			group.Variables = append(group.Variables, Variable{v.name, v.def, becomes + v.doc})
+		}
+		all = append(all, group)
+	}
+	return all
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/answer/dynamic"
+	"github.com/slidegate/slidegate/internal/extauthz"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// verdict returns the verdict of a request under one limit, per-key.
+func verdict(d window.Decision, change func(*policy.LimitStatus)) *policy.Verdict {
+	s := policy.LimitStatus{
+		Rule:     &policy.Rule{Name: "per-key"},
+		Limit:    policy.Limit{Limit: window.Limit{Hits: 100, Window: time.Minute}, Name: "per-key"},
+		Cost:     1,
+		Decision: d,
+	}
+	if change != nil {
+		change(&s)
+	}
+	return &policy.Verdict{Allowed: d.Allowed, Limits: []policy.LimitStatus{s}, Strictest: []int{0}, Shadowed: -1}
+}
+
+// answersText renders example verdicts with the code that answers requests.
+func answersText() (string, error) {
+	first := verdict(window.Decision{Allowed: true, Remaining: 99, UnitAfter: time.Minute, ResetAfter: time.Minute}, nil)
+	denied := verdict(window.Decision{RetryAfter: 13 * time.Second, UnitAfter: 13 * time.Second, ResetAfter: time.Minute}, nil)
+	now := func() time.Time { return time.Unix(1790000000, 0) }
+
+	styles := "| style | headers |\n|---|---|\n"
+	for _, style := range []string{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimit, answer.StyleXRateLimitEpoch, answer.StyleReference} {
+		headers := answer.NewRenderer(style).Append(nil, first, now)
+		if len(headers) < 2 {
+			return "", fmt.Errorf("the style %s has %d headers", style, len(headers))
+		}
+		styles += "| `" + style + "` | " + shown(headers) + " |\n"
+	}
+	var body bytes.Buffer
+	if err := json.Indent(&body, answer.AppendDenial(nil, denied), "", "  "); err != nil {
+		return "", err
+	}
+	types, err := problemTypes(denied)
+	if err != nil {
+		return "", err
+	}
+	reasons := "| `reason` | status | `detail` |\n|---|---|---|\n"
+	for _, r := range extauthz.Refusals() {
+		if r.Detail == "" {
+			r.Detail = "as of any denial"
+		}
+		reasons += fmt.Sprintf("| `%s` | %d | %s |\n", r.Reason, r.Status, r.Detail)
+	}
+	keys := "| key | when | value |\n|---|---|---|\n"
+	for _, k := range dynamic.Keys {
+		keys += fmt.Sprintf("| `%s` | %s | %s |\n", k.Name, k.When, k.Value)
+	}
+	return fill(written("answers"), map[string]string{
+		"STYLES": styles, "RETRY": shownOne(answer.NewRenderer().Append(nil, denied, now)), "TYPES": types,
+		"BODY": "```json\n" + body.String() + "\n```\n", "REASONS": reasons, "KEYS": keys,
+	})
+}
+
+// problemTypes returns the rows of the types of problem documents.
+func problemTypes(denied *policy.Verdict) (string, error) {
+	rows := ""
+	for _, t := range []struct {
+		when string
+		v    *policy.Verdict
+	}{
+		{"no quota remains", denied},
+		{"the cost is above the limit. It has `cost` and no `retry_after`", verdict(window.Decision{Never: true}, nil)},
+		{"the store did not decide, and `on_store_error` is `deny`", verdict(window.Decision{RetryAfter: time.Second}, func(s *policy.LimitStatus) { s.Blind = true })},
+	} {
+		var problem struct{ Type string }
+		if err := json.Unmarshal(answer.AppendDenial(nil, t.v), &problem); err != nil || problem.Type == "" {
+			return "", errors.Join(errors.New("a denial has no type"), err)
+		}
+		rows += fmt.Sprintf("| `%s` | %s |\n", problem.Type, t.when)
+	}
+	return strings.TrimSuffix(rows, "\n"), nil
+}
+
+// shown returns headers as a reader writes them.
+func shown(headers []answer.Header) string {
+	var all []string
+	for _, h := range headers {
+		all = append(all, code(spelled.Replace(h.Name)+": "+h.Value))
+	}
+	return strings.Join(all, ", ")
+}
+
+func shownOne(headers []answer.Header) string { return strings.Trim(shown(headers), "`") }
+
+// spelled has the usual spelling of the names of headers, which are sent in lower case.
+var spelled = strings.NewReplacer("x-", "X-", "ratelimit", "RateLimit", "-policy", "-Policy", "-limit", "-Limit", "-remaining", "-Remaining", "-reset", "-Reset", "retry-after", "Retry-After")

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/compat"
+)
+
+// dropInText returns the variables of envoyproxy/ratelimit and what they become.
+func dropInText() (string, error) {
+	var out strings.Builder
+	out.WriteString(written("drop-in"))
+	for _, g := range compat.Table() {
+		fmt.Fprintf(&out, "\n## %s\n\n| variable | default | becomes |\n|---|---|---|\n", g.Title)
+		var idle []string
+		for _, v := range g.Variables {
+			if v.Becomes == compat.NoEffect {
+				idle = append(idle, code(v.Name))
+				continue
+			}
+			fmt.Fprintf(&out, "| %s | %s | %s |\n", code(v.Name), code(v.Default), v.Becomes)
+		}
+		if len(idle) > 0 {
+			out.WriteString("\n" + wrap("Without effect: "+strings.Join(idle, ", ")+"."))
+		}
+	}
+	return out.String(), nil
+}
