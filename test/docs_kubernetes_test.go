@@ -54,20 +54,26 @@ func TestKubernetesCommands(t *testing.T) {
 	}
 }
 
-// TestKubernetesFigures checks that each row of "What happens when" names a test.
-func TestKubernetesFigures(t *testing.T) {
-	const header = "| event | what callers got | test |\n|---|---|---|\n"
-	_, table, ok := strings.Cut(read(t, kubernetesPage), header)
+// TestKubernetesEvents checks that each event of test/kubernetes/README.md names its tests, and that
+// each test of when_test.go is there.
+func TestKubernetesEvents(t *testing.T) {
+	const page, header = "test/kubernetes/README.md", "| event | test |\n|---|---|\n"
+	_, table, ok := strings.Cut(read(t, page), header)
 	if !ok {
-		t.Fatalf("%s has no table of events", kubernetesPage)
+		t.Fatalf("%s has no table of events", page)
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
-	rows := strings.Split(strings.TrimSpace(table), "\n")
 	have := tests(t)
-	for _, row := range rows {
-		namesTests(t, kubernetesPage, row, have)
+	for row := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
+		namesTests(t, page, row, have)
 	}
-	if len(rows) < 8 {
-		t.Errorf("%s has %d events", kubernetesPage, len(rows))
+	made := regexp.MustCompile(`(?m)^func (TestWhen\w+)`).FindAllStringSubmatch(read(t, "test/kubernetes/when_test.go"), -1)
+	if len(made) < 8 {
+		t.Errorf("test/kubernetes/when_test.go makes %d events", len(made))
+	}
+	for _, m := range made {
+		if !strings.Contains(table, "`"+m[1]+"`") {
+			t.Errorf("%s: no event for %s", page, m[1])
+		}
 	}
 }

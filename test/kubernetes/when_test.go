@@ -22,7 +22,7 @@ import (
 
 // The tests of this file say what happens when something changes or fails while requests go through
 // the shared service: three instances of rls, a Redis and an Envoy, as deploy/kubernetes/try has
-// them. Each logs one or more lines that begin with "figure:". docs/kubernetes.md has these figures.
+// them. Each logs one or more lines that begin with "figure:". README.md lists them.
 
 const (
 	// whenLimit and whenWindow are the limit of a key. The callers ask for several times as much.
@@ -146,7 +146,7 @@ func (n *namespace) annotate() {
 	n.kubectl("annotate", "pods", "--selector", whenPods, "--overwrite", fmt.Sprint("reload=", time.Now().Unix()))
 }
 
-// figure logs a figure for docs/kubernetes.md.
+// figure logs what an event did to requests, in a form that an operator can read.
 func figure(t *testing.T, format string, args ...any) {
 	t.Helper()
 	t.Logf("figure: "+format, args...)
