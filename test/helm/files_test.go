@@ -3,10 +3,7 @@ package helm
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
 )
-
-var update = flag.Bool("update", false, "write the tables of values into the pages")
 
 // TestFiles compares the files of the chart with those of deploy/kubernetes/shared, so that both have
 // the same rules, tiers and alerts.
@@ -35,32 +30,6 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestValuesPage holds the table in each README.md to values.yaml.
-func TestValuesPage(t *testing.T) {
-	const (
-		begin = "<!-- values: written by `go test ./test/helm -run TestValuesPage -update` -->\n"
-		end   = "<!-- end of values -->"
-	)
-	for _, dir := range []string{chart, library} {
-		page := filepath.Join(dir, "README.md")
-		text := read(t, page)
-		before, rest, ok := strings.Cut(text, begin)
-		_, after, ok2 := strings.Cut(rest, end)
-		if !ok || !ok2 {
-			t.Fatalf("%s has no place for the values", page)
-		}
-		want := before + begin + "\n| value | default | meaning |\n|---|---|---|\n" + strings.Join(table(t, dir), "") + "\n" + end + after
-		if text == want {
-			continue
-		}
-		if !*update {
-			t.Errorf("%s does not say what values.yaml does; run: go test ./test/helm -run TestValuesPage -update", page)
-		} else if err := os.WriteFile(page, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestValuesSchema compares the keys of values.yaml with those of values.schema.json.
 func TestValuesSchema(t *testing.T) {
 	for _, dir := range []string{chart, library} {
@@ -71,10 +40,7 @@ func TestValuesSchema(t *testing.T) {
 		got := s.paths("")
 		// Helm adds global to the values of a dependency.
 		got = slices.DeleteFunc(got, func(path string) bool { return path == "global" })
-		var want []string
-		for _, v := range values(t, dir) {
-			want = append(want, v.path)
-		}
+		want := values(t, dir)
 		slices.Sort(got)
 		slices.Sort(want)
 		// The lists in requests and limits are those of Kubernetes.
@@ -106,26 +72,21 @@ func (s schema) paths(prefix string) (paths []string) {
 	return paths
 }
 
-// A value is one of values.yaml that has a comment for the table.
-type value struct {
-	path, standard, comment string
-}
-
-// values returns the values of a chart. Every value without named values below it must have a comment.
-func values(t *testing.T, dir string) []value {
+// values returns the paths of the values of a chart. helm show values prints values.yaml, so every value
+// without named values below it must have a comment that says what it is for.
+func values(t *testing.T, dir string) []string {
 	t.Helper()
 	var document yaml.Node
 	parse(t, dir+"/values.yaml", &document)
-	var all []value
+	var all []string
 	var walk func(prefix string, n *yaml.Node)
 	walk = func(prefix string, n *yaml.Node) {
 		for i := 0; i < len(n.Content); i += 2 {
 			key, below := n.Content[i], n.Content[i+1]
 			path := strings.TrimPrefix(prefix+"."+key.Value, ".")
-			_, comment, ok := strings.Cut(key.HeadComment, "# -- ")
 			switch {
-			case ok:
-				all = append(all, value{path, standard(t, below), strings.ReplaceAll(comment, "\n# ", " ")})
+			case strings.Contains(key.HeadComment, "# -- "):
+				all = append(all, path)
 			case below.Kind == yaml.MappingNode && len(below.Content) > 0:
 				walk(path, below)
 			default:
@@ -135,28 +96,6 @@ func values(t *testing.T, dir string) []value {
 	}
 	walk("", document.Content[0])
 	return all
-}
-
-// standard returns a default as JSON.
-func standard(t *testing.T, n *yaml.Node) string {
-	t.Helper()
-	var v any
-	if err := n.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
-}
-
-func table(t *testing.T, dir string) (lines []string) {
-	t.Helper()
-	for _, v := range values(t, dir) {
-		lines = append(lines, fmt.Sprintf("| `%s` | `%s` | %s |\n", v.path, v.standard, strings.ReplaceAll(v.comment, "|", `\|`)))
-	}
-	return lines
 }
 
 func read(t *testing.T, path string) string {
