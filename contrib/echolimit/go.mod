@@ -3,6 +3,7 @@ module github.com/slidegate/slidegate/contrib/echolimit
 go 1.26.0
 
 require (
+	// Middleware for Echo.
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/slidegate/slidegate v0.0.0
 )

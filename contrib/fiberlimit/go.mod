@@ -3,6 +3,7 @@ module github.com/slidegate/slidegate/contrib/fiberlimit
 go 1.26.0
 
 require (
+	// Middleware for Fiber, which does not use net/http.
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/slidegate/slidegate v0.0.0
 )

@@ -3,7 +3,9 @@ module github.com/slidegate/slidegate/test/console
 go 1.26.0
 
 require (
+	// The messages of Chromium's protocol.
 	github.com/chromedp/cdproto v0.159.0
+	// Drives Chromium. Playwright's client downloads a driver and browsers.
 	github.com/chromedp/chromedp v0.23.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/slidegate/slidegate v0.0.0

@@ -3,8 +3,11 @@ module github.com/slidegate/slidegate/test/istio
 go 1.26.0
 
 require (
+	// The mesh configuration that the files for Istio set.
 	istio.io/api v1.31.1
+	// The code by which istiod and the API server check these files.
 	istio.io/istio v0.0.0-20260827124520-eed52ebb66ad
+	// Reads YAML as Kubernetes does.
 	sigs.k8s.io/yaml v1.6.0
 )
 

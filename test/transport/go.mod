@@ -2,11 +2,14 @@ module github.com/slidegate/slidegate/test/transport
 
 go 1.26.0
 
+// The conformance suite of the Connect project.
 tool connectrpc.com/conformance/cmd/connectconformance
 
 require (
+	// Reads the .proto files of that suite: its Go code cannot be imported.
 	github.com/bufbuild/protocompile v0.14.1
 	github.com/slidegate/slidegate v0.0.0
+	// The cases of h2spec, as a library.
 	github.com/summerwind/h2spec v2.2.1+incompatible
 	golang.org/x/net v0.62.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
