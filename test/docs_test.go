@@ -28,29 +28,6 @@ func read(t testing.TB, path string) string {
 	return string(b)
 }
 
-// TestGatewaySnippets compares the configurations in docs/authorization.md with those
-// that TestNginxAsks and TestCaddyAsks run.
-func TestGatewaySnippets(t *testing.T) {
-	const page = "docs/authorization.md"
-	for language, file := range map[string]string{"nginx": nginxConfig, "caddyfile": caddyConfig} {
-		text, begin, end := read(t, page), "```"+language+"\n", "```\n"
-		before, rest, ok := strings.Cut(text, begin)
-		got, after, ok2 := strings.Cut(rest, end)
-		if !ok || !ok2 {
-			t.Fatalf("%s has no configuration of %s", page, language)
-		}
-		want := read(t, "test/"+file)
-		if got == want {
-			continue
-		}
-		if !*update {
-			t.Errorf("%s has not what is in %s; run: go test ./test -run TestGatewaySnippets -update", page, file)
-		} else if err := os.WriteFile(filepath.Join("..", page), []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestExamples loads the YAML examples of all pages for users: as rules, as tiers or as
 // settings, as their first key says.
 func TestExamples(t *testing.T) {
@@ -271,9 +248,9 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestThreats checks that docs/security.md names tests beside each threat.
+// TestThreats checks that test/THREATS.md names tests beside each threat.
 func TestThreats(t *testing.T) {
-	const page, header = "docs/security.md", "| threat | what holds it | tests |\n"
+	const page, header = "test/THREATS.md", "| attack | answer | tests |\n"
 	have := tests(t)
 	count := 0
 	for _, table := range strings.Split(read(t, page), header)[1:] {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	nginxConfig = "testdata/nginx.conf"
-	caddyConfig = "testdata/Caddyfile"
+	nginxConfig = "../deploy/integrations/nginx/nginx.conf"
+	caddyConfig = "../deploy/integrations/caddy/Caddyfile"
 	// httpServiceConfig is an Envoy that asks over HTTP.
 	httpServiceConfig = "testdata/envoy-authz-http.yaml"
 )

@@ -31,6 +31,9 @@ type validateCmd struct {
 	Keys int
 	// Portable refuses what envoyproxy/ratelimit reads otherwise.
 	Portable bool
+	// Subject or KeyStdin names the customer to look up in the source of tiers.
+	Subject  string
+	KeyStdin bool
 	// configGiven is true if --config is on the command line, and keysGiven if --keys is.
 	configGiven, keysGiven bool
 }
@@ -44,7 +47,8 @@ func validate(c *cli) *cobra.Command {
 			"PATH is a file of settings, tiers, rules or tests of rules, or a directory of rules; - is standard input. rls recognises a file by its keys. " +
 			"rls checks the rules of several paths as one set, like those of a directory. " +
 			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules, " +
-			"and tests with the rules and tiers that they name. It does not run them: see rls test.",
+			"and tests with the rules and tiers that they name. It does not run them: see rls test.\n\n" +
+			"With --subject or --key-stdin it also asks tiers.source for one customer, with the query of the service, and prints the answer.",
 	}
 	cmd.RunE = begin(func(args []string) error {
 		v.Paths, v.configGiven, v.keysGiven = args, cmd.Flags().Changed("config"), cmd.Flags().Changed("keys")
@@ -52,6 +56,8 @@ func validate(c *cli) *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise, so that you can go back to it")
 	cmd.Flags().BoolVar(&v.JSON, "json", false, "print problems, warnings and the summary as one JSON document")
+	cmd.Flags().StringVar(&v.Subject, "subject", "", "also look up the customer with this `ID` in tiers.source")
+	cmd.Flags().BoolVar(&v.KeyStdin, "key-stdin", false, "also read an API key from standard input and look up its customer in tiers.source")
 	cmd.Flags().IntVar(&v.Keys, "keys", 0, "also say what the rules take in memory and in Redis for `N` active keys, at their limit and at a tenth of it")
 	return cmd
 }
@@ -67,6 +73,7 @@ type checked struct {
 	Tests    int              `json:"tests,omitempty"`
 	Summary  *policy.Review   `json:"summary,omitempty"`
 	Capacity *capacityReview  `json:"capacity,omitempty"` // with --keys
+	Customer *customer        `json:"customer,omitempty"` // with --subject or --key-stdin
 }
 
 // Run loads everything as serve does. It prints problems, warnings, and what the rules mean
@@ -90,6 +97,10 @@ func (v validateCmd) Run(c *cli) error {
 	in.Portable = v.Portable
 	l, err := load(in.LoadSettings)
 	s := l.Settings
+	keys, keysErr := v.askFor(&s)
+	if keysErr != nil && err == nil {
+		return keysErr
+	}
 	var ruleErr error
 	if len(v.Paths) == 0 {
 		ruleErr = l.needRules()
@@ -113,8 +124,17 @@ func (v validateCmd) Run(c *cli) error {
 	if len(v.Paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr))
-	result.Tests = tests
+	var (
+		found    *customer
+		foundErr error
+		warnings []strict.Problem
+	)
+	if len(keys) > 0 && err == nil && sourceErr == nil {
+		found, warnings, foundErr = askCustomer(s, keys, g)
+	}
+	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr, foundErr))
+	result.Tests, result.Customer = tests, found
+	result.Warnings = append(result.Warnings, warnings...)
 	if g != nil && g.Rules.Missing() {
 		result.Server = string(s.Rules.XDS.Address)
 	}
@@ -132,11 +152,14 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.Yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr)
+		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr, foundErr)
 	}
 	summarize(&stdout, coloursOf(os.Stdout), &result)
 	if result.Capacity != nil {
 		result.Capacity.write(&stdout, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
+	}
+	if found != nil {
+		found.write(&stdout, coloursOf(os.Stdout))
 	}
 	if v.Portable && result.Server == "" {
 		fmt.Fprintf(&stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")

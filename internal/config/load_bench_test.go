@@ -121,7 +121,7 @@ func BenchmarkLoad100k(b *testing.B) {
 	}
 }
 
-// BenchmarkLoadSubjects loads tiers files. docs/tiers.md shows its figures.
+// BenchmarkLoadSubjects loads tiers files. maxTiersFile is chosen by its figures.
 func BenchmarkLoadSubjects(b *testing.B) {
 	for _, subjects := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("subjects=%d", subjects), func(b *testing.B) {

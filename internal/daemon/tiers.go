@@ -181,6 +181,29 @@ func CheckSource(s settings.Settings) error {
 	return source.Close()
 }
 
+// AskSource asks the source of the settings for the first of keys that it knows, with the query of the
+// service. It returns nil if the source knows none of them.
+func AskSource(ctx context.Context, s settings.Settings, keys []tier.Key) (*tier.Subject, error) {
+	source, err := openSource(s, zap.NewNop(), zap.NewNop())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = source.Close() }() // a source only reads, so no data is lost
+	for _, k := range keys {
+		if !asksByKey(s.Tiers) {
+			k.Plain = ""
+		}
+		r, err := source.Lookup(ctx, k, nil)
+		if err != nil {
+			return nil, err
+		}
+		if r.Subject != nil {
+			return r.Subject, nil
+		}
+	}
+	return nil, nil
+}
+
 func openSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
 	switch s.Tiers.Source {
 	case settings.TiersInRedis:

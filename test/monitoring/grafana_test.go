@@ -318,7 +318,7 @@ var withoutPanel = map[string]string{
 	"slidegate_cut_updates_total":           "a log line has the rule; nothing to do while no caller is locked out",
 	"slidegate_grpc_goaways_total":          "Envoy's panels show the connections to rls",
 	"slidegate_grpc_resets_total":           "Envoy's panels show resets",
-	"slidegate_tiers_previous_secret_total": "for the time of a change of the secret: docs/tiers.md",
+	"slidegate_tiers_previous_secret_total": "for the time of a change of the secret: docs/customers.md",
 	"slidegate_tiers_pushes_total":          "the alert SlidegateTiersNotWatching says when changes do not come",
 	"slidegate_tiers_watching":              "the alert SlidegateTiersNotWatching has it",
 	"slidegate_xds_connected":               "the alert SlidegateRulesServerAway has it",

@@ -430,23 +430,34 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// page returns the part of docs/tiers.md about Redis.
+// page returns the part of docs/customers.md about Redis.
 func page(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/tiers.md")
+	text, err := os.ReadFile("../../../docs/customers.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, ok := strings.Cut(string(text), "\n## Redis\n")
+	_, section, ok := strings.Cut(string(text), "\n### Redis\n")
 	if !ok {
-		t.Fatal("docs/tiers.md has no section on Redis")
+		t.Fatal("docs/customers.md has no section on Redis")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	return section
 }
 
-// TestCommandsOfTheDocs runs the commands of docs/tiers.md and checks the result of each
-// part.
+// moreCommands are commands that the page leaves out.
+const moreCommands = `
+
+redis-cli HSET slidegate:tier:key:$DIGEST2 subject acme
+redis-cli HSET slidegate:tier:subject:acme tier free
+redis-cli PUBLISH slidegate:tiers '{"subject":"acme"}'
+
+redis-cli DEL slidegate:tier:subject:acme
+redis-cli PUBLISH slidegate:tiers '{"subject":"acme"}'
+`
+
+// TestCommandsOfTheDocs runs the commands of docs/customers.md, then more of them, and checks the
+// result of each part.
 func TestCommandsOfTheDocs(t *testing.T) {
 	server := servers.StartRedis(t)
 	s := newSource(t, zap.NewNop(), server.Addr())
@@ -458,14 +469,14 @@ func TestCommandsOfTheDocs(t *testing.T) {
 	block, _, _ = strings.Cut(block, "```")
 	pro := &tier.Subject{ID: "acme", Tier: "pro", Extra: &tier.Extra{Labels: map[string]string{"region": "eu"}}}
 	free := &tier.Subject{ID: "acme", Tier: "free", Extra: pro.Extra}
-	steps := strings.Split(block, "\n\n")
+	steps := strings.Split(strings.TrimSpace(block)+moreCommands, "\n\n")
 	wants := []struct {
 		one, two *tier.Subject
 		told     tier.Change
 	}{
-		{pro, pro, tier.Change{ID: "acme"}},
-		{free, free, tier.Change{ID: "acme"}},
-		{nil, free, tier.Change{Digest: one}},
+		{pro, nil, tier.Change{ID: "acme"}},
+		{nil, nil, tier.Change{Digest: one}},
+		{nil, free, tier.Change{ID: "acme"}},
 		{nil, nil, tier.Change{ID: "acme"}},
 	}
 	if len(steps) != len(wants) {
@@ -501,7 +512,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 	}
 }
 
-// TestLeastRights proves that the rights in docs/tiers.md are enough.
+// TestLeastRights proves that the rights in docs/customers.md are enough.
 func TestLeastRights(t *testing.T) {
 	server := servers.StartRedis(t)
 	line := regexp.MustCompile(`(?m)^ACL SETUSER tiers .*$`).FindString(page(t))

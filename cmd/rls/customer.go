@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/safetext"
+	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// askTimeout bounds the look-up of validate, with the connection to the source.
+const askTimeout = 10 * time.Second
+
+// A customer is what the customer source says of one key or id.
+type customer struct {
+	Subject  string `json:"subject"`
+	Tier     string `json:"tier,omitempty"` // empty: the default tier
+	Disabled bool   `json:"disabled,omitempty"`
+	// Overrides are limits as text by the name of their rule.
+	Overrides map[string]string `json:"overrides,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// askFor returns the keys to look up: one, or two during a change of the secret. It returns none
+// without --subject and --key-stdin.
+func (v *validateCmd) askFor(s *settings.Settings) ([]tier.Key, error) {
+	switch {
+	case v.Subject == "" && !v.KeyStdin:
+		return nil, nil
+	case v.Subject != "" && v.KeyStdin:
+		return nil, usage("--subject and --key-stdin: give one")
+	case slices.Contains(v.Paths, "-"):
+		return nil, usage("--key-stdin and -: standard input holds one of them")
+	case !s.Tiers.Asks():
+		return nil, usage("--subject and --key-stdin ask the source of tiers: set tiers.source to postgres, redis or http")
+	}
+	if v.KeyStdin {
+		return keysStdin(s)
+	}
+	if p := s.Tiers.Postgres; s.Tiers.Source == settings.TiersInPostgres && p.Query != "" && p.QueryByID == "" {
+		return nil, usage("--subject: set tiers.postgres.query_by_id, or use --key-stdin")
+	}
+	return []tier.Key{{ID: v.Subject}}, nil
+}
+
+// keysStdin reads one API key from standard input.
+func keysStdin(s *settings.Settings) ([]tier.Key, error) {
+	secrets := s.NewSecrets(s.Secrets.Key)
+	var err error
+	for _, text := range keyLines(&err) {
+		key := secrets.Key(text)
+		if key == "" {
+			continue
+		}
+		var keys []tier.Key
+		for digests := secrets.Fingerprint(text); digests != ""; digests = digests[tier.DigestLen:] {
+			keys = append(keys, tier.Key{Digest: tier.FingerprintDigest(digests), Plain: key})
+		}
+		return keys, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the API key from standard input: %w", err)
+	}
+	return nil, usage(`--key-stdin: standard input holds no API key: printf '%%s\n' "$KEY" | rls validate --key-stdin`)
+}
+
+// askCustomer asks the customer source for the first of keys that it knows. g may be nil: then the
+// names of tiers and rules are not checked.
+func askCustomer(s settings.Settings, keys []tier.Key, g *config.Generation) (c *customer, warnings []strict.Problem, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	found, err := daemon.AskSource(ctx, s, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	setting := "tiers." + s.Tiers.Source
+	if found == nil {
+		what := "has this id"
+		if keys[0].Digest != "" {
+			what = "has the key with the digest " + tier.ShortDigest(keys[0].Digest) + "…: compare it with the digest that rls digest prints"
+		}
+		return nil, nil, strict.Problems{{Path: setting, Message: "no customer " + what}}
+	}
+	c = &customer{Subject: found.ID, Tier: found.Tier, Disabled: found.Disabled, Labels: found.Labels()}
+	if found.Extra != nil && len(found.Extra.Overrides) > 0 {
+		c.Overrides = make(map[string]string)
+		for rule, o := range found.Extra.Overrides {
+			c.Overrides[rule] = overrideText(&o)
+		}
+	}
+	if g == nil {
+		return c, nil, nil
+	}
+	tiers := g.Rules.Tiers()
+	if tiers == nil {
+		return c, nil, nil
+	}
+	if found.Tier != "" && !tiers.HasTier(found.Tier) {
+		return nil, nil, strict.Problems{{Path: setting, Message: fmt.Sprintf("customer %s has the tier %s, which tiers.path does not name: expected one of %s%s",
+			strict.Label(found.ID), strict.Quote(found.Tier), strict.SomeNames(tiers.Tiers()), strict.DidYouMean(found.Tier, tiers.Tiers()))}}
+	}
+	return c, overrideWarnings(g.Rules, found, setting), nil
+}
+
+// overrideWarnings returns a warning for each override that does not apply as it is written.
+func overrideWarnings(active *policy.Rules, of *tier.Subject, setting string) (warnings []strict.Problem) {
+	if of.Extra == nil {
+		return nil
+	}
+	tierName := of.Tier
+	if tierName == "" {
+		tierName = active.Tiers().DefaultTier()
+	}
+	for _, name := range slices.Sorted(maps.Keys(of.Extra.Overrides)) {
+		o, note, named := of.Extra.Overrides[name], "no rule has this name", false
+		for _, r := range active.All() {
+			if r.Name != name {
+				continue
+			}
+			if !named {
+				note, named = "", true
+			}
+			if note == "" {
+				note = active.OverrideNote(r, tierName, &o)
+			}
+		}
+		if note != "" {
+			message := fmt.Sprintf("customer %s, override of %s: %s", strict.Label(of.ID), strict.Label(name), note)
+			warnings = append(warnings, strict.Problem{Path: setting, Message: message})
+		}
+	}
+	return warnings
+}
+
+func overrideText(o *tier.Override) string {
+	var parts []string
+	if o.Unlimited {
+		parts = append(parts, "unlimited")
+	}
+	for _, l := range o.Limits {
+		parts = append(parts, policy.FormatLimit(l))
+	}
+	switch o.Observe {
+	case tier.ObserveOnly:
+		parts = append(parts, "only observed")
+	case tier.ObserveNot:
+		parts = append(parts, "enforced")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// write writes a customer as text.
+func (c *customer) write(w io.Writer, paint terminal.Colours) {
+	text := "the default tier"
+	if c.Tier != "" {
+		text = "tier " + safetext.Text(c.Tier)
+	}
+	if c.Disabled {
+		text += ", " + paint.Red("disabled")
+	}
+	fmt.Fprintf(w, "\ncustomer %s: %s\n", paint.Bold(safetext.Text(c.Subject)), text)
+	for _, rule := range slices.Sorted(maps.Keys(c.Overrides)) {
+		fmt.Fprintf(w, "  override of %s: %s\n", safetext.Text(rule), c.Overrides[rule])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
+		fmt.Fprintf(w, "  label %s: %s\n", safetext.Text(name), safetext.Text(c.Labels[name]))
+	}
+}

@@ -1,0 +1,133 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const customersPage = "docs/customers.md"
+
+// blockOf returns the first block of a language after a text of a page.
+func blockOf(t *testing.T, page, after, language string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(read(t, page), after)
+	_, rest, ok2 := strings.Cut(rest, "```"+language+"\n")
+	block, _, ok3 := strings.Cut(rest, "```\n")
+	if !ok || !ok2 || !ok3 {
+		t.Fatalf("%s has no block of %s after %q", page, language, after)
+	}
+	return block
+}
+
+// shop is the database of an operator, before it knows of Slidegate.
+const shop = `
+CREATE TABLE customers (id bigint PRIMARY KEY, plan text, suspended boolean, limits jsonb);
+CREATE TABLE api_keys (key text, customer bigint REFERENCES customers, expires_at timestamptz);
+INSERT INTO customers VALUES (17, 'pro', false, '{"per-key": {"unit": "minute", "requests_per_unit": 500}}'), (18, 'Pro', NULL, NULL);
+INSERT INTO api_keys VALUES ('seventeen', 17, 'infinity'), ('expired', 17, now()), ('eighteen', 18, 'infinity');`
+
+// TestOwnTables runs the first command of the page against tables of an operator, with the settings
+// and the SQL of the page. Then it makes the mistakes of an operator.
+func TestOwnTables(t *testing.T) {
+	t.Parallel()
+	pg := servers.StartPostgres(t, servers.PostgresOptions{})
+	execute(t, pg, shop)
+	const own = "## PostgreSQL with your own tables"
+	execute(t, pg, blockOf(t, customersPage, own, "sql"))
+	for line := range strings.Lines(blockOf(t, customersPage, "**The index", "sql")) {
+		execute(t, pg, line)
+	}
+	dir := t.TempDir()
+	settings := strings.NewReplacer(
+		"postgres://slidegate@db.example.com:5432/shop", pg.URL(), "    password_file: /etc/slidegate/postgres-password\n", "", "/etc/slidegate/", dir+"/",
+	).Replace(blockOf(t, customersPage, own, "yaml"))
+	put := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	put("rules.yaml", "domain: edge\ndescriptors:\n- key: api_key\n  rate_limit: {name: per-key, unit: minute, requests_per_unit: 100}\n")
+	put("tiers.yaml", "tiers: [free, pro]\ndefault: free\n")
+
+	// The page shows the end of the output.
+	_, shown, _ := strings.Cut(blockOf(t, customersPage, "# Customers and API keys", "console"), "...\n")
+	for _, by := range [][]string{{"--key-stdin"}, {"--subject", "17"}} {
+		got := run(t, edge.RLSOptions{}, "seventeen\n", append([]string{"validate", put("settings.yaml", settings)}, by...)...)
+		if got.code != 0 || !strings.HasSuffix(got.stdout, "\n\n"+shown) {
+			t.Errorf("%s: got exit code %d, %s%s, want 0 and\n%s", by, got.code, got.stdout, got.stderr, shown)
+		}
+	}
+	got := run(t, edge.RLSOptions{}, "seventeen\n", "validate", "--json", put("settings.yaml", settings), "--key-stdin")
+	if !regexp.MustCompile(`"customer": ?\{\s*"subject": ?"17",\s*"tier": ?"pro",`).MatchString(got.stdout) {
+		t.Errorf("--json: got %s%s", got.stdout, got.stderr)
+	}
+
+	for _, tt := range []struct {
+		name, old, with string // in the settings
+		args            []string
+		key, want       string
+	}{
+		{"unknown key", "", "", nil, "unknown-key", "tiers.postgres: no customer has the key with the digest " + digestOf("unknown-key")[:12] + "…: compare it with"},
+		{"expired key", "", "", nil, "expired", "tiers.postgres: no customer has the key with the digest"},
+		{"unknown id", "", "", []string{"--subject", "99"}, "", "tiers.postgres: no customer has this id"},
+		{"bad id", "", "", []string{"--subject", "acme"}, "", "tiers.postgres.query_by_id: bad record: SQLSTATE 22P02"},
+		{"unknown tier", "", "", nil, "eighteen", `tiers.postgres: customer 18 has the tier "Pro", which tiers.path does not name: expected one of free, pro, did you mean "pro"?`},
+		{"misnamed column", "c.plan AS tier", "c.plan", nil, "seventeen", `tiers.postgres.query: wrong columns: number 2 is "plan": want subject, tier, disabled, overrides and labels; name it with AS`},
+		{"missing column", "c.id AS subject, ", "", nil, "seventeen", `tiers.postgres.query: wrong columns: none is "subject"`},
+		{"wrong type", "c.suspended AS", "c.plan AS", nil, "seventeen", `tiers.postgres.query: wrong columns: "disabled" is of type text: want boolean`},
+		{"missing table", "FROM api_keys", "FROM keys", nil, "seventeen", `tiers.postgres.query: ERROR: relation "keys" does not exist`},
+		{"missing rights", "FROM api_keys k", "FROM pg_authid a, api_keys k", nil, "seventeen", "tiers.postgres.query: the user of tiers.postgres.url may not read this; GRANT it"},
+		{"parameter", "k.digest = $1", "k.digest::bytea = $1", nil, "seventeen", "write decode($1, 'hex')"},
+		{"no server", pg.URL(), "postgres://slidegate@127.0.0.1:1/slidegate", nil, "seventeen", "tiers.postgres.url: "},
+	} {
+		changed := strings.Replace(settings, tt.old, tt.with, 1)
+		args := tt.args
+		if args == nil {
+			args = []string{"--key-stdin"}
+		}
+		got := run(t, edge.RLSOptions{}, tt.key+"\n", append([]string{"validate", put("settings.yaml", changed)}, args...)...)
+		if got.code != 1 || !strings.Contains(got.stderr, tt.want) {
+			t.Errorf("%s: got exit code %d, %s, want 1 and %s", tt.name, got.code, got.stderr, tt.want)
+		}
+	}
+
+	// An override of a rule that does not exist has no effect.
+	execute(t, pg, `UPDATE customers SET limits = '{"per-kee": {"unlimited": true}}'`)
+	got = run(t, edge.RLSOptions{}, "seventeen\n", "validate", put("settings.yaml", settings), "--key-stdin")
+	if want := "tiers.postgres: customer 17, override of per-kee: no rule has this name"; got.code != 0 || !strings.Contains(got.stderr, want) {
+		t.Errorf("got exit code %d, %s, want 0 and %s", got.code, got.stderr, want)
+	}
+	if strings.Contains(got.stdout+got.stderr, "seventeen") {
+		t.Errorf("the output has the key: %s%s", got.stdout, got.stderr)
+	}
+}
+
+// TestAskedCustomerRefused checks command lines of validate that ask for no customer, or for two.
+func TestAskedCustomerRefused(t *testing.T) {
+	t.Parallel()
+	own := fileOf(t, "settings.yaml", "tiers: {source: postgres, postgres: {url: \"postgres://a@127.0.0.1/b\", query: \"SELECT 'x' AS subject WHERE $1 <> ''\"}}\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--key-stdin"}, "set tiers.source to postgres, redis or http"},
+		{[]string{"--config", own, "--key-stdin", "--subject", "acme"}, "--subject and --key-stdin: give one"},
+		{[]string{"--config", own, "--key-stdin", "-"}, "--key-stdin and -: standard input holds one of them"},
+		{[]string{"--config", own, "--subject", "acme"}, "--subject: set tiers.postgres.query_by_id, or use --key-stdin"},
+		{[]string{"--config", own, "--key-stdin"}, "standard input holds no API key"},
+	} {
+		got := run(t, edge.RLSOptions{}, "", append([]string{"validate"}, tt.args...)...)
+		if got.code != 2 || !strings.Contains(got.stderr, tt.want) {
+			t.Errorf("%s: got exit code %d, %s, want 2 and %s", tt.args, got.code, got.stderr, tt.want)
+		}
+	}
+}
