@@ -125,7 +125,7 @@ test-console: test-servers $(TOOLS)/axe-$(AXE)/axe.min.js ## open every page of 
 
 # The pictures have the font Inter, so that they are the same on each machine.
 .PHONY: console-screenshots
-console-screenshots: test-servers ## write the pictures of the console's pages to docs/img
+console-screenshots: test-servers ## write the pictures of docs/operate.md to docs/img
 	@[ -d /usr/share/fonts/opentype/inter ] || .ci/install inter=fonts-inter
 	@mkdir -p docs/img
 	FONTCONFIG_FILE='$(CURDIR)/test/console/fonts.conf' go test -C test/console -count=1 -run '^TestScreenshots$$' . -screenshots '$(CURDIR)/docs/img'

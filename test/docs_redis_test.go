@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,6 +16,27 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
+
+// TestFailuresOfTheDocs looks for a section of docs/operate.md for each word that /healthcheck and
+// the log have for a failure of Redis.
+func TestFailuresOfTheDocs(t *testing.T) {
+	_, failures, ok := strings.Cut(read(t, "docs/operate.md"), "\n### Failures\n")
+	failures, _, end := strings.Cut(failures, "\n## ")
+	if !ok || !end {
+		t.Fatal("docs/operate.md has no section Failures")
+	}
+	got := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^#### (.*)$`).FindAllStringSubmatch(failures, -1) {
+		got[m[1]] = true
+	}
+	want := make(map[string]bool)
+	for _, class := range redisstore.Classes {
+		want[string(class)] = true
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("docs/operate.md has the failures %v\nthe store has              %v", got, want)
+	}
+}
 
 // TestRedisUserOfTheDocs runs the store as the Redis user of docs/operate.md. The user
 // must have exactly the rights that the scripts need.

@@ -95,7 +95,7 @@ func TestLimitsWithPassword(t *testing.T) {
 		":hush-right@":  {},
 		":hush-wrong@":  {1, before + "auth: WRONGPASS ", ""},
 		"":              {1, before + "auth: NOAUTH ", ""},
-		"rls:hush-acl@": {1, "rls: --redis: ", "; the user needs these rights, for the keys rls-test:*: https://github.com/slidegate/slidegate/blob/main/docs/operate.md#settings-of-redis-that-matter\n"},
+		"rls:hush-acl@": {1, "rls: --redis: ", "; the user needs these rights, for the keys rls-test:*: https://github.com/slidegate/slidegate/blob/main/docs/operate.md#set-up-redis\n"},
 	} {
 		got := run(t, edge.RLSOptions{}, "", "test", "--redis", "redis://"+login+address, dir)
 		if got.code != want.code || !strings.HasPrefix(got.stderr, want.begins) || !strings.HasSuffix(got.stderr, want.advice) || strings.Contains(got.stdout+got.stderr, "hush") {

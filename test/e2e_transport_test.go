@@ -325,7 +325,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 			t.Errorf("Envoy was told %d times to go away, want never", n)
 		}
 		if way.Transport == edge.Unary {
-			// docs/operate.md has the codes. CANCEL, which other clients say, is not Envoy's.
+			// docs/reference/metrics.md has the codes. CANCEL, which other clients say, is not Envoy's.
 			resets := func(code string) string {
 				return metric(t, s.rls, `slidegate_grpc_resets_total{by="client",code="`+code+`"}`)
 			}

@@ -179,7 +179,7 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 		if redisstore.ClassOf(err) != "" {
 			rights := ""
 			if redisstore.ClassOf(err) == redisstore.ClassPermission {
-				rights = "; the user needs these rights, for the keys rls-test:*: " + docsPage("operate.md#settings-of-redis-that-matter")
+				rights = "; the user needs these rights, for the keys rls-test:*: " + docsPage("operate.md#set-up-redis")
 			}
 			return fmt.Errorf("--redis: %w%s", err, rights)
 		}

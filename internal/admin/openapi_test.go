@@ -111,7 +111,7 @@ func describeAPI(t *testing.T, all []route) object {
 	}
 	return object{
 		"openapi": "3.1.0",
-		"info":    object{"title": "Slidegate admin API", "version": "1", "description": "https://github.com/slidegate/slidegate/blob/main/docs/admin.md explains access and shows each request."},
+		"info":    object{"title": "Slidegate admin API", "version": "1", "description": "https://github.com/slidegate/slidegate/blob/main/docs/operate.md#the-admin-port-and-its-tokens explains access."},
 		"paths":   paths, "security": []any{object{"token": []any{}}},
 		"components": object{"schemas": s.Named, "securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "a token of admin.token_file"}}},
 	}

@@ -62,17 +62,17 @@ func TestStateNamesProblems(t *testing.T) {
 	}
 	for _, f := range []fault{
 		{
-			"Redis is stopped", []string{"operate.md#redis-is-slow-or-away", "operate.md#when-it-is-away"}, "The store does not decide: no node of the store decides", server.Stop, server.Start,
+			"Redis is stopped", []string{"operate.md#redis-is-slow-or-unavailable", "operate.md#fallback-answers"}, "The store does not decide: no node of the store decides", server.Stop, server.Start,
 		},
 		{
 			"Redis evicts logs",
-			[]string{"operate.md#settings-of-redis-that-matter"},
+			[]string{"operate.md#set-up-redis"},
 			"The server " + server.Addr() + " has the maxmemory-policy allkeys-lru",
 			func() { set(t, "allkeys-lru", server) }, func() { set(t, "noeviction", server) },
 		},
 		{
 			"the rules are broken",
-			[]string{"operate.md#how-do-i-change-rules-safely"},
+			[]string{"operate.md#change-rules"},
 			"A newer configuration was refused, and the last good one stays active: " + s.Rules.Path,
 			func() {
 				write(t, s.Rules.Path, "domain: edge\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n")
@@ -81,7 +81,7 @@ func TestStateNamesProblems(t *testing.T) {
 		},
 		{
 			"the rules are empty",
-			[]string{"operate.md#requests-pass-that-should-be-denied"},
+			[]string{"operate.md#no-client-is-denied"},
 			"The rules are empty, so nothing is limited",
 			func() { write(t, s.Rules.Path, "domain: edge\n") }, func() { write(t, s.Rules.Path, usageRules) },
 		},
@@ -120,7 +120,7 @@ func TestStateWithoutRules(t *testing.T) {
 	s := testSettings(t)
 	s.Rules.Source, s.Rules.XDS.Address, s.DropIn.WithoutRules = settings.RulesXDS, "127.0.0.1:1", true
 	r := start(t, s)
-	if p := r.problems()[docs.URL("", "operate.md#rules-of-a-management-server")]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
+	if p := r.problems()[docs.URL("", "operate.md#rules-from-an-xds-server")]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
 		t.Errorf("got %+v", r.problems())
 	}
 }

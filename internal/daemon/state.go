@@ -232,29 +232,29 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 		}
 	}
 	away := p.probes.storeAway()
-	add(away != "", levelError, "operate.md#redis-is-slow-or-away", "The store does not decide: %s. Each rule's on_store_error decides.", away)
+	add(away != "", levelError, "operate.md#redis-is-slow-or-unavailable", "The store does not decide: %s. Each rule's on_store_error decides.", away)
 	if p.store.state != nil {
 		for _, f := range p.store.state().Further {
-			add(!f.Reached, levelError, "operate.md#failures-one-by-one", "The store of the scope %s has not been reached yet. Each rule's on_store_error decides its limits.", f.Scope)
+			add(!f.Reached, levelError, "operate.md#failures", "The store of the scope %s has not been reached yet. Each rule's on_store_error decides its limits.", f.Scope)
 		}
 	}
 	for _, n := range s.Store.Servers {
-		add(n.Reason != "" && away == "", levelError, "operate.md#failures-one-by-one", "The server %s of the store does not decide: %s.", n.Address, n.Reason)
+		add(n.Reason != "" && away == "", levelError, "operate.md#failures", "The server %s of the store does not decide: %s.", n.Address, n.Reason)
 	}
 	missing := p.decider.Rules().Missing()
-	add(missing, levelError, "operate.md#rules-of-a-management-server", "No rules are loaded, so calls fail: the management server has sent none.")
-	add(!missing && s.Config.Rules == 0, levelError, "operate.md#requests-pass-that-should-be-denied", "The rules are empty, so nothing is limited.")
-	add(s.Config.Refused != "", levelError, "operate.md#how-do-i-change-rules-safely", "A newer configuration was refused, and the last good one stays active: %s", firstLine(s.Config.Refused))
+	add(missing, levelError, "operate.md#rules-from-an-xds-server", "No rules are loaded, so calls fail: the management server has sent none.")
+	add(!missing && s.Config.Rules == 0, levelError, "operate.md#no-client-is-denied", "The rules are empty, so nothing is limited.")
+	add(s.Config.Refused != "", levelError, "operate.md#change-rules", "A newer configuration was refused, and the last good one stays active: %s", firstLine(s.Config.Refused))
 	add(p.subjects != nil && p.subjects.Stats().Open, levelError, "reference/alerts.md#slidegatetierssourcefails", "The source of tiers %s fails and is not asked. Known subjects keep their tiers, and others have the default.", p.settings.Tiers.Source)
 	degraded := s.Rates.Degraded
-	add(len(degraded) > 0 && degraded[len(degraded)-1] > 0, levelWarning, "operate.md#when-it-is-away", "%.3g requests a second are decided without the store.", last(degraded))
+	add(len(degraded) > 0 && degraded[len(degraded)-1] > 0, levelWarning, "operate.md#fallback-answers", "%.3g requests a second are decided without the store.", last(degraded))
 	for _, n := range s.Store.Servers {
-		add(n.Evicts != "", levelWarning, "operate.md#settings-of-redis-that-matter", "The server %s has the maxmemory-policy %s: when its memory is full, it evicts logs, and their limits begin anew. Set noeviction.", n.Address, n.Evicts)
+		add(n.Evicts != "", levelWarning, "operate.md#set-up-redis", "The server %s has the maxmemory-policy %s: when its memory is full, it evicts logs, and their limits begin anew. Set noeviction.", n.Address, n.Evicts)
 	}
-	add(p.settings.Rules.ShadowMode, levelWarning, "operate.md#requests-pass-that-should-be-denied", "rules.shadow_mode is on: every rule only observes, and no request is denied.")
+	add(p.settings.Rules.ShadowMode, levelWarning, "operate.md#no-client-is-denied", "rules.shadow_mode is on: every rule only observes, and no request is denied.")
 	add(p.store.memory != nil && s.Store.Bytes > 0 && p.settings.Store.Memory.MaxBytes > 0 && float64(s.Store.Bytes) > 0.9*float64(p.settings.Store.Memory.MaxBytes),
-		levelWarning, "operate.md#when-the-memory-store-is-full", "The memory store is nearly full. Raise store.memory.max_bytes.")
-	add(p.probes.draining.Load(), levelWarning, "operate.md#shutdown", "The process is stopping.")
+		levelWarning, "operate.md#the-memory-store-is-full", "The memory store is nearly full. Raise store.memory.max_bytes.")
+	add(p.probes.draining.Load(), levelWarning, "operate.md#stop-and-upgrade", "The process is stopping.")
 	return all
 }
 
