@@ -117,6 +117,12 @@
 //   - A token bucket keeps its tokens if the limit changes, and never more than the new burst.
 //     Its debt is at most the burst.
 //   - A period that has begun never ends earlier because a calendar's anchor changes.
+//   - A refund removes the newest hits of a [Sliding] log. It adds tokens to a bucket, up to the
+//     burst, and lowers what counts now of the others. In flight it lowers the hold of its stream.
+//   - Debt of a sliding log expires hit by hit, that of a bucket is paid at its rate, and that of
+//     the others ends with the window or the period.
+//   - Another policy, window or unit of a rate is another log. Another limit, burst or rate in the
+//     same unit, another calendar and another hold keep the log.
 //
 // # The log
 //
