@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// stable are the packages with the promise of docs/library.md.
+// stable are the packages whose names are stable, as the documentation of package limiter says.
 var stable = []string{
 	"pkg/client", "pkg/limiter", "pkg/limiter/grpclimit", "pkg/limiter/httplimit", "pkg/limiter/middleware", "pkg/limiter/redislimit",
 	"contrib/chilimit", "contrib/echolimit", "contrib/fiberlimit",

@@ -19,7 +19,8 @@
 // A settings file of the service may be among the paths. Then entries with API keys, the secret of
 // their digests, header styles and the defaults of rules are those of the service. [Limiter.Swap]
 // replaces the rules of a running program. Logs stay: a limit that has changed counts the hits from
-// before.
+// before. If the new rules lack the domain of a middleware, all its requests pass. Without settings the
+// library has no tiers, and the service has those of its example: set tiers.source to none there.
 //
 // # Decisions
 //
@@ -44,7 +45,13 @@
 //
 // # Stability
 //
-// The exported names follow semantic versioning: before version 1.0.0 a minor version may change them,
-// and the changelog says so. Afterwards only a major version may. Names and bytes of logs are those of
-// the service of the same version. docs/library.md has the promise in full.
+// The exported names of pkg/client, pkg/limiter, httplimit, grpclimit, redislimit, middleware and the
+// modules below contrib follow semantic versioning: before version 1.0.0 a minor version may change
+// them, and the changelog says so. Afterwards only a major version may. Any version may add names, and
+// fields to structs: write their literals with names.
+//
+// memstore.New, its Options and Close, the interface window.Store and [Entry] are stable. Everything
+// else in pkg/window and pkg/descriptors may change in any version, and so may middlewaretest. The
+// text of errors, the bytes of bodies and the order of headers are not stable. A minor version may
+// raise the oldest version of Go. Names and bytes of logs are those of the service of the same version.
 package limiter
