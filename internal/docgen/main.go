@@ -21,7 +21,9 @@ var pages = []page{
 	{"drop-in.md", "Variables of envoyproxy/ratelimit", dropInText},
 	{"metrics.md", "Metrics", metricsText},
 	{"performance.md", "Performance", performanceText},
+	{"rules.md", "Keys of rules", rulesText},
 	{"settings.md", "Settings", settingsText},
+	{"tests.md", "Keys of tests", testsText},
 }
 
 // mark begins every generated page.

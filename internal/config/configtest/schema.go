@@ -47,6 +47,39 @@ func CompareSchema(t *testing.T, file string, schema Object) {
 	}
 }
 
+// Described checks that each key of a schema has a description: editors show it, and the reference is
+// made of it.
+func Described(t *testing.T, schema Object) {
+	t.Helper()
+	for _, key := range undescribed("", schema) {
+		t.Errorf("the field of %s has no tag doc", key)
+	}
+}
+
+// undescribed returns the keys without a description in a part of a schema.
+func undescribed(path string, part any) (keys []string) {
+	switch part := part.(type) {
+	case []any:
+		for _, v := range part {
+			keys = append(keys, undescribed(path, v)...)
+		}
+	case Object:
+		for name, v := range part {
+			if name != "properties" {
+				keys = append(keys, undescribed(path+"/"+name, v)...)
+				continue
+			}
+			for key, property := range v.(Object) { //nolint:forcetypeassert // a map of schemas, by JSON Schema
+				if p := property.(Object); p["description"] == nil { //nolint:forcetypeassert // a schema
+					keys = append(keys, path+"/"+key)
+				}
+				keys = append(keys, undescribed(path+"/"+key, property)...)
+			}
+		}
+	}
+	return keys
+}
+
 // FilesAgainstSchema checks that the files of the patterns good are valid, and that the files
 // of the pattern bad are not. Bad files whose names match a pattern of beyond are valid too.
 func FilesAgainstSchema(t *testing.T, schemaFile string, good []string, bad string, beyond []string) {

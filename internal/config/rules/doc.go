@@ -1,5 +1,5 @@
 // Package rules reads rules files, in the notation of envoyproxy/ratelimit and a superset of
-// it. docs/reference/rules.md describes every key. docs/rules.schema.json is made from the types in
+// it. docs/reference/rules.md has every key. It and docs/rules.schema.json are made from the types in
 // language.go.
 //
 // A file holds one domain, or several as YAML documents separated by "---". A domain has one

@@ -16,85 +16,85 @@ import (
 
 // rulesDoc is one domain.
 type rulesDoc struct {
-	Domain      strict.Field[string]            `yaml:"domain,required" doc:"the domain of the requests that the rules are for"`
-	Policy      strict.Field[string]            `yaml:"policy" doc:"how the limits of the document count that have no policy: sliding, fixed or sliding_counter; without it rules.policy of the settings"`
-	Headers     strict.Field[[]string]          `yaml:"headers" doc:"the styles of headers on the domain's answers, instead of headers.styles of the settings"`
-	Descriptors []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the first entry of a descriptor"`
+	Domain      strict.Field[string]            `yaml:"domain,required" doc:"the domain of Envoy's rate-limit filter, such as edge. Required"`
+	Policy      strict.Field[string]            `yaml:"policy" doc:"how limits without a policy count: sliding, fixed or sliding_counter. Default: rules.policy of the settings"`
+	Headers     strict.Field[[]string]          `yaml:"headers" doc:"the styles of headers on answers, such as [ratelimit]; [] leaves only Retry-After. Default: headers.styles of the settings"`
+	Descriptors []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"the rules for the first entry of a descriptor"`
 }
 
 // descriptorEntry is one node of the rule tree. There are many, so a rare part is behind a
 // pointer.
 type descriptorEntry struct {
-	Key            strict.Field[string]            `yaml:"key,required" doc:"the key of the entry"`
-	Value          strict.Field[strict.Blankable]  `yaml:"value" doc:"the value of the entry; each * stands for any number of bytes; without it any value"`
-	RateLimit      strict.Field[*rateLimit]        `yaml:"rate_limit" doc:"limits descriptors that end here; without it nothing is limited here"`
-	ShareThreshold strict.Field[strict.Truth]      `yaml:"share_threshold" doc:"all values that the wildcard takes share one log"`
-	ShadowMode     strict.Field[strict.Truth]      `yaml:"shadow_mode" doc:"the rate_limit is only observed: decided and reported, but it denies nothing"`
-	QuotaMode      strict.Field[strict.Truth]      `yaml:"quota_mode" doc:"the rate_limit is one of several alternatives: of all those of a request at least one must have room"`
-	DetailedMetric strict.Field[strict.Truth]      `yaml:"detailed_metric" doc:"metrics have a series for every value of every entry"`
-	ValueToMetric  strict.Field[strict.Truth]      `yaml:"value_to_metric" doc:"as in envoyproxy/ratelimit: metrics have a series for every value of this entry"`
-	Metadata       strict.Field[metadata]          `yaml:"metadata" doc:"returned as dynamic metadata while the rate_limit has room"`
-	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the next entry of the descriptor"`
+	Key            strict.Field[string]            `yaml:"key,required" doc:"the key of the entry, such as api_key. Required"`
+	Value          strict.Field[strict.Blankable]  `yaml:"value" doc:"the value of the entry, such as search; * stands for any text, as in /files/*. Without it the rule is for all values, and each has its own counter"`
+	RateLimit      strict.Field[*rateLimit]        `yaml:"rate_limit" doc:"the limit of descriptors that end here. Without it they have none"`
+	ShareThreshold strict.Field[strict.Truth]      `yaml:"share_threshold" doc:"whether all values that match the * share one counter. Default: false"`
+	ShadowMode     strict.Field[strict.Truth]      `yaml:"shadow_mode" doc:"whether the limit counts and reports, but denies nothing. Default: false"`
+	QuotaMode      strict.Field[strict.Truth]      `yaml:"quota_mode" doc:"whether the rule is an alternative. One alternative of a request must have quota left, and only those that have are charged. Default: false"`
+	DetailedMetric strict.Field[strict.Truth]      `yaml:"detailed_metric" doc:"whether slidegate_detail_decisions_total has a series for every value of every entry. Default: false"`
+	ValueToMetric  strict.Field[strict.Truth]      `yaml:"value_to_metric" doc:"as detailed_metric, for this entry alone. Default: false"`
+	Metadata       strict.Field[metadata]          `yaml:"metadata" doc:"dynamic metadata for Envoy while the limit has quota left, such as {backend: large}; at most 1000 values and 16 KiB"`
+	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"the rules for the next entry of the descriptor"`
 }
 
 // limit is one limit in the notation of its policy. [policyKeys] has the keys of each.
 type limit struct {
-	Unit            strict.Field[string]  `yaml:"unit" doc:"second, minute, hour, day, week, month (30 days) or year (365 days), in any case; of a calendar: hour, day, week, month, quarter or year"`
-	RequestsPerUnit strict.Field[uint64]  `yaml:"requests_per_unit" doc:"how many requests a unit may hold; with the policy sliding: any interval of that length"`
-	Window          strict.Field[string]  `yaml:"window" doc:"the length of the interval, such as 10s, 1h30m or 7d"`
-	Requests        strict.Field[uint64]  `yaml:"requests" doc:"how many requests a window may hold; with the policy sliding: any interval of that length"`
-	Precision       strict.Field[string]  `yaml:"precision" doc:"with the policy sliding, what times are rounded up to: auto, 0 (exact) or a time; beside limits and by_tier, for all that have none of their own"`
-	Lease           strict.Field[string]  `yaml:"lease" doc:"with the policy sliding, what an instance may reserve ahead on a key that is asked for often: a time such as 50ms, a percentage of the limit, or none; beside limits and by_tier, for all that have none of their own"`
-	Policy          strict.Field[string]  `yaml:"policy" doc:"how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or in_flight; beside limits and by_tier, for all that have none of their own; without it that of the document, else rules.policy of the settings"`
-	Rate            strict.Field[string]  `yaml:"rate" doc:"of a token_bucket: how many requests come back in which time, such as 10/s, 600/m or 5/100ms"`
-	Burst           strict.Field[uint64]  `yaml:"burst" doc:"of a token_bucket: the most requests at once"`
-	TimeZone        strict.Field[string]  `yaml:"time_zone" doc:"of a calendar: a name of the IANA database such as Europe/Berlin; without it UTC; beside limits and by_tier, for all that have none of their own"`
-	Starts          strict.Field[*starts] `yaml:"starts" doc:"of a calendar: where in the local clock its periods start; beside limits and by_tier, for all that have none of their own"`
-	StartsLabel     strict.Field[string]  `yaml:"starts_label" doc:"of a calendar: the label of the subject that says on which day its periods start, instead of starts; beside limits and by_tier, for all that have none of their own"`
-	Max             strict.Field[uint64]  `yaml:"max" doc:"of in_flight: the most requests that are under way at the same time"`
-	Hold            strict.Field[string]  `yaml:"hold" doc:"of in_flight: when a request counts as ended whose end was never reported, such as 5m; beside limits and by_tier, for all that have none of their own"`
+	Unit            strict.Field[string]  `yaml:"unit" doc:"second, minute, hour, day, week, month (30 days) or year (365 days). With the policy calendar: hour, day, week, month, quarter or year"`
+	RequestsPerUnit strict.Field[uint64]  `yaml:"requests_per_unit" doc:"the requests in a unit, such as 100. 0 denies all, 4294967295 none"`
+	Window          strict.Field[string]  `yaml:"window" doc:"in place of unit, a time from 10ms to 400d, such as 1h30m or 7d"`
+	Requests        strict.Field[uint64]  `yaml:"requests" doc:"the requests in a window, such as 100"`
+	Precision       strict.Field[string]  `yaml:"precision" doc:"sliding: times are rounded up to it, to save memory: auto (exact up to 10,000 requests), 0 (exact), or a time such as 1s. Default: auto"`
+	Lease           strict.Field[string]  `yaml:"lease" doc:"sliding: what an instance may reserve ahead for a busy key: 1ms to 1s, at most a tenth of the window; a percentage up to 50%; or none. Default: none"`
+	Policy          strict.Field[string]  `yaml:"policy" doc:"how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or in_flight. Default: policy of the file"`
+	Rate            strict.Field[string]  `yaml:"rate" doc:"token_bucket: how many requests come back in which time, such as 10/s or 5/100ms. Needs burst"`
+	Burst           strict.Field[uint64]  `yaml:"burst" doc:"token_bucket: the most requests at once, such as 50"`
+	TimeZone        strict.Field[string]  `yaml:"time_zone" doc:"calendar: a name of the IANA database, such as Europe/Berlin. Default: UTC"`
+	Starts          strict.Field[*starts] `yaml:"starts" doc:"calendar: when periods start, such as {day: 15, hour: 9}. Default: the beginning of the unit"`
+	StartsLabel     strict.Field[string]  `yaml:"starts_label" doc:"calendar: the label of the customer that says the day, such as billing_day, in place of starts"`
+	Max             strict.Field[uint64]  `yaml:"max" doc:"in_flight: the most requests at the same time, up to 10000"`
+	Hold            strict.Field[string]  `yaml:"hold" doc:"in_flight: when a request counts as ended if Envoy reports no end, such as 5m; at least 1s, and longer than any request"`
 }
 
 // starts says where periods of a calendar start. What it does not set is the first there is; a
 // week starts on Monday.
 type starts struct {
-	Month   strict.Field[string] `yaml:"month" doc:"the month in which a year or one of the quarters starts: 1 to 12, or an English name"`
-	Day     strict.Field[int]    `yaml:"day" doc:"the day of the month on which a month, a quarter or a year starts; a shorter month has its last day instead"`
-	Weekday strict.Field[string] `yaml:"weekday" doc:"the day on which a week starts: an English name"`
-	Hour    strict.Field[int]    `yaml:"hour" doc:"the hour at which a day or a longer period starts, 0 to 23"`
-	Minute  strict.Field[int]    `yaml:"minute" doc:"the minute at which a period starts, 0 to 59"`
+	Month   strict.Field[string] `yaml:"month" doc:"of a quarter or a year: 1 to 12, or an English name. Default: January"`
+	Day     strict.Field[int]    `yaml:"day" doc:"of a month, a quarter or a year; a shorter month has its last day. Default: 1"`
+	Weekday strict.Field[string] `yaml:"weekday" doc:"of a week: an English name. Default: Monday"`
+	Hour    strict.Field[int]    `yaml:"hour" doc:"0 to 23. Default: 0"`
+	Minute  strict.Field[int]    `yaml:"minute" doc:"0 to 59. Default: 0"`
 }
 
 // terms are one limit, several limits, or unlimited.
 type terms struct {
 	limit
-	Limits    strict.Field[[]strict.Field[limit]] `yaml:"limits" doc:"several limits; all must have room"`
-	Unlimited strict.Field[strict.Truth]          `yaml:"unlimited" doc:"the rule matches and limits nothing"`
-	Observe   strict.Field[string]                `yaml:"observe" doc:"the share of subjects for whom the limits are only observed: true, false or a percentage; beside by_tier, for every tier that has none of its own"`
+	Limits    strict.Field[[]strict.Field[limit]] `yaml:"limits" doc:"several limits; all must have quota left, and all are charged or none. At most 48"`
+	Unlimited strict.Field[strict.Truth]          `yaml:"unlimited" doc:"whether the rule matches and limits nothing. Default: false"`
+	Observe   strict.Field[string]                `yaml:"observe" doc:"shadow mode for a part of the customers: true, false or a percentage such as 90%. Beside by_tier, for each tier without it. Default: false"`
 }
 
 type rateLimit struct {
 	terms
-	Name         strict.Field[strict.Blankable]                    `yaml:"name" doc:"what statuses, headers, metadata, metrics, bodies and replaces call the rule"`
-	Replaces     strict.Field[[]strict.Field[replacement]]         `yaml:"replaces" doc:"names of rules that do not count where this one matches in the same request"`
-	Subject      strict.Field[string]                              `yaml:"subject" doc:"the key of the entry that says who is limited, and so whose tier counts"`
-	ByTier       strict.Field[strict.Ordered[strict.Field[terms]]] `yaml:"by_tier" doc:"limits for each tier; default is for every tier that is not named"`
-	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit, up to one limit more. The default is allowed"`
-	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
-	ChargeOnce   strict.Field[*chargeOnce]                         `yaml:"charge_once" doc:"requests with the same idempotency key are charged once, and answered as the first one was"`
-	OnStoreError strict.Field[string]                              `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; the default is store.on_error"`
-	Scope        strict.Field[string]                              `yaml:"scope" doc:"the store in which the limits count: region, or a name in store.scopes of the settings, such as global; without it region"`
-	Priority     strict.Field[string]                              `yaml:"priority" doc:"low, normal or high: of the requests that wait for the store, it decides those of high first; if too many wait, on_store_error decides those of low at once; of several rules the highest counts; without it normal"`
-	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"clients are asked to wait longer by up to this percentage, each subject by another, so that they do not all come back at once; 0%, the default: no longer than they must"`
-	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`
-	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body"`
+	Name         strict.Field[strict.Blankable]                    `yaml:"name" doc:"the name in headers, metrics, logs and replaces, such as per-key; at most 64 characters. Default: the path of the rule"`
+	Replaces     strict.Field[[]strict.Field[replacement]]         `yaml:"replaces" doc:"the names of rules that this one replaces in the same request, such as [{name: per-team}]"`
+	Subject      strict.Field[string]                              `yaml:"subject" doc:"the key of the entry that says who is limited, in any descriptor of the request. Default: with by_tier the rule's own entry, otherwise the first one with an API key"`
+	ByTier       strict.Field[strict.Ordered[strict.Field[terms]]] `yaml:"by_tier" doc:"the limits of each tier, such as {pro: {unit: day, requests_per_unit: 50}}; default is for all tiers that are not listed"`
+	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request uses no quota. always: a usage update is recorded even above the limit, by up to one limit more. Default: allowed"`
+	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"multiplies the cost of each request, such as 10. Default: 1"`
+	ChargeOnce   strict.Field[*chargeOnce]                         `yaml:"charge_once" doc:"retries with the same idempotency key are charged once, and answered as the first request"`
+	OnStoreError strict.Field[string]                              `yaml:"on_store_error" doc:"what a request gets if the store does not decide: local (this instance's part of the limit), allow, deny, or report (the call fails, and Envoy decides). Default: store.on_error of the settings"`
+	Scope        strict.Field[string]                              `yaml:"scope" doc:"the store that counts: region, or a name in store.scopes of the settings, such as global. Default: region"`
+	Priority     strict.Field[string]                              `yaml:"priority" doc:"low, normal or high: which requests Redis decides first, and rls refuses last, if too many wait. Of several rules the highest applies. Default: normal"`
+	RetryJitter  strict.Field[string]                              `yaml:"retry_jitter" doc:"denied clients wait longer by up to this percentage, such as 20%, each customer by another, so that they do not return together. Default: 0%"`
+	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial, at most 16 KiB. Default: a problem document"`
+	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body. Default: text/plain; charset=utf-8"`
 }
 
 // chargeOnce says which requests are one attempt.
 type chargeOnce struct {
-	Entry   strict.Field[string] `yaml:"entry,required" doc:"the key of the entry with the idempotency key, one for all rules of the domain; it decides no rule and no log, and may be missing"`
-	For     strict.Field[string] `yaml:"for" doc:"how long a charge covers retries, 1s to 1d; the default is 10m"`
-	Retries strict.Field[int]    `yaml:"retries" doc:"how many retries one charge covers, 1 to 100, and each further one is charged; the default is 3"`
+	Entry   strict.Field[string] `yaml:"entry,required" doc:"the key of the entry with the idempotency key, such as idempotency_key; one for all rules of the domain. Required"`
+	For     strict.Field[string] `yaml:"for" doc:"how long a charge covers retries, 1s to 1d. Default: 10m"`
+	Retries strict.Field[int]    `yaml:"retries" doc:"how many retries a charge covers, 1 to 100. Default: 3"`
 }
 
 // Bounds on the metadata of one rule. Every answer carries it while the rule has room.
@@ -122,7 +122,7 @@ func metadataTooLarge(d *strict.Decoder, at strict.Spot) {
 }
 
 type replacement struct {
-	Name strict.Field[strict.Blankable] `yaml:"name,required" doc:"the name of a rule"`
+	Name strict.Field[strict.Blankable] `yaml:"name,required" doc:"the name of a rule. Required"`
 }
 
 // ofReference are the keys of envoyproxy/ratelimit. It accepts any of them at any level, and

@@ -15,6 +15,7 @@ import (
 
 // TestSchema compares the schema in docs with that of the types.
 func TestSchema(t *testing.T) {
+	configtest.Described(t, makeRulesSchema())
 	configtest.CompareSchema(t, "../../../docs/rules.schema.json", makeRulesSchema())
 }
 

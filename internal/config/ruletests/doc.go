@@ -15,5 +15,5 @@
 //	descriptors: [{entries: "api_key=demo", cost: 5, limit: {requests: 10, window: 1m}}]
 //
 // A test is a list of steps, or a table with a row for each step. A step is one or several
-// requests at times that the file gives. The doc tags and docs/reference/tests.md describe every key.
+// requests at times that the file gives. docs/reference/tests.md has every key.
 package ruletests

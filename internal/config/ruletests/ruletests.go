@@ -133,11 +133,11 @@ const maxBytes = 1 << 20
 var defaultStart = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 type document struct {
-	Rules  strict.Field[string]               `yaml:"rules"`
-	Tiers  strict.Field[string]               `yaml:"tiers"`
-	Domain strict.Field[string]               `yaml:"domain"`
-	Start  strict.Field[timeOfDay]            `yaml:"start"`
-	Tests  strict.Field[[]strict.Field[test]] `yaml:"tests,required"`
+	Rules  strict.Field[string]               `yaml:"rules" doc:"the rules to test: a file or a directory, relative to this file. Default: rules.path of the settings"`
+	Tiers  strict.Field[string]               `yaml:"tiers" doc:"the tiers file, relative to this file. Default: tiers.path of the settings"`
+	Domain strict.Field[string]               `yaml:"domain" doc:"the domain of the requests, such as edge. Default: the only one of the rules"`
+	Start  strict.Field[timeOfDay]            `yaml:"start" doc:"the time at which each test starts, for the policies fixed and calendar. Default: 2026-01-01T00:00:00Z"`
+	Tests  strict.Field[[]strict.Field[test]] `yaml:"tests,required" doc:"the tests; each starts with empty counters. Required"`
 }
 
 // timeOfDay is a time with a date.
@@ -154,28 +154,28 @@ func (t *timeOfDay) UnmarshalText(text []byte) (err error) {
 }
 
 type test struct {
-	Name    strict.Field[string]                 `yaml:"name,required"`
-	Request request                              `yaml:"request"`
-	Steps   strict.Field[[]strict.Field[step]]   `yaml:"steps"`
-	Columns strict.Field[[]strict.Field[string]] `yaml:"columns"`
-	Rows    strict.Field[strict.List]            `yaml:"rows"`
+	Name    strict.Field[string]                 `yaml:"name,required" doc:"the name, for reports and --run. Required"`
+	Request request                              `yaml:"request" doc:"keys of a step; each step without one of them takes it from here"`
+	Steps   strict.Field[[]strict.Field[step]]   `yaml:"steps" doc:"the requests; they are evaluated in the order of their times"`
+	Columns strict.Field[[]strict.Field[string]] `yaml:"columns" doc:"in place of steps, the columns of a table: keys of a step or of expect, such as [at, allowed]. tier and subject are those of expect; request.tier and request.subject those of the step"`
+	Rows    strict.Field[strict.List]            `yaml:"rows" doc:"the rows of the table: a value for each column, such as [20s, false]. ~ leaves a value out, and so does a shorter row"`
 }
 
 type request struct {
-	Domain      strict.Field[string]                     `yaml:"domain"`
-	Descriptors strict.Field[[]strict.Field[descriptor]] `yaml:"descriptors"`
-	Cost        strict.Field[cost]                       `yaml:"cost"`
-	Subject     strict.Field[string]                     `yaml:"subject"`
-	Tier        strict.Field[string]                     `yaml:"tier"`
-	Stream      strict.Field[string]                     `yaml:"stream"`
-	End         strict.Field[string]                     `yaml:"end"`
+	Domain      strict.Field[string]                     `yaml:"domain" doc:"the domain of the request. Default: domain of the file"`
+	Descriptors strict.Field[[]strict.Field[descriptor]] `yaml:"descriptors" doc:"what Envoy sends: a list of descriptors, such as ['route=search,api_key=demo']. Required here or in request"`
+	Cost        strict.Field[cost]                       `yaml:"cost" doc:"the cost of each descriptor; 0 is a quota check, and a negative cost a refund. Default: 1"`
+	Subject     strict.Field[string]                     `yaml:"subject" doc:"the id of a customer in the tiers file, to whom the API keys of the request then belong"`
+	Tier        strict.Field[string]                     `yaml:"tier" doc:"the tier of the customer, in place of that of its key"`
+	Stream      strict.Field[string]                     `yaml:"stream" doc:"the id of a stream, for requests in flight; all requests of the step share its slot. Default: a slot for 1 second"`
+	End         strict.Field[string]                     `yaml:"end" doc:"the stream ends, and how, such as via_upstream. Needs stream"`
 }
 
 // descriptor is a text, which is its entries, or a mapping with what else comes with it.
 type descriptor struct {
-	Entries strict.Field[string] `yaml:"entries,required"`
-	Cost    strict.Field[cost]   `yaml:"cost"`
-	Limit   strict.Field[limit]  `yaml:"limit"`
+	Entries strict.Field[string] `yaml:"entries,required" doc:"entries key=value with a comma between two; \\, is a comma in a value. Required"`
+	Cost    strict.Field[cost]   `yaml:"cost" doc:"the cost of this descriptor. Default: cost of the step"`
+	Limit   strict.Field[limit]  `yaml:"limit" doc:"a limit that Envoy sends, in place of those of the rule, such as {requests: 10, window: 1m}"`
 }
 
 // ReadNode reads a node.
@@ -190,8 +190,8 @@ func (x *descriptor) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
 // limit is a limit that comes with a descriptor. Envoy sends its window as a unit and a
 // multiplier, so it has whole seconds.
 type limit struct {
-	Requests strict.Field[uint64]        `yaml:"requests,required"`
-	Window   strict.Field[time.Duration] `yaml:"window,required"`
+	Requests strict.Field[uint64]        `yaml:"requests,required" doc:"the requests in the window. Required"`
+	Window   strict.Field[time.Duration] `yaml:"window,required" doc:"a time in whole seconds, such as 1m. Required"`
 }
 
 // cost is a number of hits. A negative one is a refund, as with is_negative_hits.
@@ -212,25 +212,25 @@ func (c *cost) UnmarshalText(text []byte) (err error) {
 
 type step struct {
 	request
-	At     strict.Field[time.Duration] `yaml:"at"`
-	Times  strict.Field[int]           `yaml:"times"`
-	Every  strict.Field[time.Duration] `yaml:"every"`
-	For    strict.Field[time.Duration] `yaml:"for"`
-	Expect strict.Field[expect]        `yaml:"expect"`
+	At     strict.Field[time.Duration] `yaml:"at" doc:"when the first request comes, since the start of the test, such as 20s. Default: 0s"`
+	Times  strict.Field[int]           `yaml:"times" doc:"how many requests come. Default: 1"`
+	Every  strict.Field[time.Duration] `yaml:"every" doc:"the time between two requests, such as 100ms. Default: all at once"`
+	For    strict.Field[time.Duration] `yaml:"for" doc:"in place of times, how long requests come, the end excluded: every: 100ms, for: 1s are 10"`
+	Expect strict.Field[expect]        `yaml:"expect" doc:"what the answers must be; without it the step checks nothing"`
 }
 
 type expect struct {
-	Allowed    strict.Field[Count]                                `yaml:"allowed"`
-	Denied     strict.Field[Count]                                `yaml:"denied"`
-	Rule       strict.Field[string]                               `yaml:"rule"`
-	Tier       strict.Field[string]                               `yaml:"tier"`
-	Subject    strict.Field[string]                               `yaml:"subject"`
-	Shadow     strict.Field[string]                               `yaml:"shadow"`
-	Limit      strict.Field[uint64]                               `yaml:"limit"`
-	Remaining  strict.Field[uint64]                               `yaml:"remaining"`
-	RetryAfter strict.Field[time.Duration]                        `yaml:"retry_after"`
-	Reset      strict.Field[time.Duration]                        `yaml:"reset"`
-	Headers    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"headers"`
+	Allowed    strict.Field[Count]                                `yaml:"allowed" doc:"how many requests are allowed: a number, true for all or false for none"`
+	Denied     strict.Field[Count]                                `yaml:"denied" doc:"how many requests are denied, likewise"`
+	Rule       strict.Field[string]                               `yaml:"rule" doc:"the rule that headers describe: the one that denied, or the one with the least quota left; \"\" for none"`
+	Tier       strict.Field[string]                               `yaml:"tier" doc:"the tier of that limit; \"\" if the key is unknown"`
+	Subject    strict.Field[string]                               `yaml:"subject" doc:"the customer of that limit; \"\" if the key is unknown"`
+	Shadow     strict.Field[string]                               `yaml:"shadow" doc:"the rule in shadow mode that would have denied; \"\" for none"`
+	Limit      strict.Field[uint64]                               `yaml:"limit" doc:"the limit in headers, such as 100"`
+	Remaining  strict.Field[uint64]                               `yaml:"remaining" doc:"what remains of it, such as 99"`
+	RetryAfter strict.Field[time.Duration]                        `yaml:"retry_after" doc:"Retry-After in whole seconds, such as 40s; 0s if absent"`
+	Reset      strict.Field[time.Duration]                        `yaml:"reset" doc:"the time until the limit is free, in whole seconds; 0s if absent"`
+	Headers    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"headers" doc:"header fields with their values, such as {Retry-After: 40}; \"\" if absent"`
 }
 
 // Read reads a file of tests. The error is [strict.Problems]: everything that is wrong.

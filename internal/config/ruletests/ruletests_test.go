@@ -17,10 +17,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-func TestDocumentedTests(t *testing.T) {
-	configtest.Documented(t, "../../../docs/testing.md", 30, reflect.TypeFor[document](), reflect.TypeFor[test](), reflect.TypeFor[step](), reflect.TypeFor[expect](), reflect.TypeFor[descriptor](), reflect.TypeFor[limit]())
-}
-
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.
 func TestBad(t *testing.T) {
 	configtest.BadFiles(t, 4, func(t *testing.T, file string) error {
@@ -302,6 +298,7 @@ func TestBounds(t *testing.T) {
 
 // TestSchema compares the schema in docs with that of the types.
 func TestSchema(t *testing.T) {
+	configtest.Described(t, makeSchema())
 	configtest.CompareSchema(t, schemaFile, makeSchema())
 	for _, example := range glob(t, "../../../docs/examples/*_test.yaml") {
 		configtest.Valid(t, schemaFile, example, true)

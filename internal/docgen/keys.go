@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// A section is the keys of one mapping of a file.
+type section struct {
+	title, text string
+	definition  string // in the schema; empty: the whole file
+	without     string // a definition whose keys are elsewhere
+	// usual are the keys that come first, in this order. The others follow by name.
+	usual string
+}
+
+// A schema is a part of a JSON Schema.
+type schema struct {
+	Definitions, Properties map[string]schema
+	Description             string
+	Ref                     string `json:"$ref"`
+	AnyOf, AllOf            []schema
+}
+
+// keysText returns the sections of a page, from the descriptions in the schema of the file.
+func keysText(file string, sections []section) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var root schema
+	if err := json.Unmarshal(data, &root); err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	var b strings.Builder
+	for _, s := range sections {
+		fmt.Fprintf(&b, "\n## %s\n\n", s.title)
+		if s.text != "" {
+			b.WriteString(wrap(s.text) + "\n")
+		}
+		keys := maps.Clone(root.keys(s.definition))
+		for name := range root.keys(s.without) {
+			if s.without != "" {
+				delete(keys, name)
+			}
+		}
+		usual := strings.Fields(s.usual)
+		for _, name := range usual {
+			key, ok := keys[name]
+			if !ok {
+				return "", fmt.Errorf("%s: the usual key %s of %s does not exist", file, name, s.title)
+			}
+			b.WriteString(item("`" + name + "`: " + key.Description))
+			delete(keys, name)
+		}
+		if len(usual) > 0 && len(keys) > 0 {
+			b.WriteString("\nFor experts:\n\n")
+		}
+		for _, name := range slices.Sorted(maps.Keys(keys)) {
+			b.WriteString(item("`" + name + "`: " + keys[name].Description))
+		}
+	}
+	return b.String(), nil
+}
+
+// keys returns the keys of a definition, or of the whole file.
+func (s schema) keys(definition string) map[string]schema {
+	if definition == "" {
+		return s.Properties
+	}
+	d := s.Definitions[definition]
+	for _, form := range d.AnyOf {
+		if form.Properties != nil {
+			return form.Properties
+		}
+	}
+	return d.Properties
+}
+
+const rulesExample = "```yaml" + `
+domain: edge
+descriptors:
+  - key: route
+    value: search
+    descriptors:
+      - key: api_key
+        rate_limit: {name: search-per-key, unit: minute, requests_per_unit: 100}
+` + "```" + `
+
+` + "```console" + `
+$ rls validate rules.yaml
+` + "```" + `
+
+`
+
+// rulesText returns the page of the keys of rules.
+func rulesText() (string, error) {
+	keys, err := keysText("docs/rules.schema.json", []section{
+		{title: "The file", usual: "domain descriptors policy"},
+		{title: "A descriptor", definition: "descriptorEntry", usual: "key value rate_limit descriptors shadow_mode",
+			text: "White space at both ends of a value is ignored. Addresses are the same in each spelling. A `*` cannot match a part of an API key."},
+		{title: "`rate_limit`", definition: "rateLimit", without: "limit", usual: "name limits by_tier unlimited subject on_store_error replaces cost observe body content_type",
+			text: "Beside these keys, or in `limits` and `by_tier`, are the keys of a limit."},
+		{title: "A limit", definition: "limit", usual: "unit requests_per_unit window requests policy rate burst time_zone starts starts_label max hold",
+			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be beside `limits` or `by_tier`, for each limit without them."},
+		{title: "`starts`", definition: "starts"},
+		{title: "`charge_once`", definition: "chargeOnce"},
+		{title: "`replaces`", definition: "replacement"},
+	})
+	return rulesExample +
+		wrap("[limits.md](../limits.md) explains rules by examples, and [advanced.md](../advanced.md) concurrency, costs known later, retries and regions. Keys of envoyproxy/ratelimit mean the same here.") + "\n" +
+		wrap("`rules.path` is a file, or a directory: rls reads all `*.yaml` and `*.yml` in it and below. A file can have several domains, separated by `---`. A domain in two files is refused without `rules.merge_domains`.") +
+		keys + "\n## Bounds\n\n" +
+		wrap("A file has at most 16 MiB, 100 levels, and 2,000,000 keys and items, which are about 100,000 rules. A directory has at most 100,000 files, 256 MiB, and 16,000,000 keys and items."), err
+}
+
+const testsExample = "```yaml" + `
+# limits_test.yaml
+rules: rules.yaml
+tiers: tiers.yaml
+tests:
+  - name: a free key gets 100 in any minute
+    request: {descriptors: [api_key=demo-free]}
+    steps:
+      - {at: 0s, times: 100, expect: {allowed: 100}}
+      - {at: 20s, expect: {allowed: false, rule: per-key, retry_after: 40s}}
+` + "```" + `
+
+` + "```console" + `
+$ rls test limits_test.yaml
+` + "```" + `
+
+`
+
+// testsText returns the page of the keys of tests.
+func testsText() (string, error) {
+	keys, err := keysText("docs/tests.schema.json", []section{
+		{title: "The file", usual: "rules tiers tests domain start"},
+		{title: "A test", definition: "test", usual: "name request steps columns rows"},
+		{title: "A step", definition: "step", usual: "descriptors at times every for expect cost subject tier domain stream end",
+			text: "One request, or the same request several times. Steps that overlap in time are callers at once."},
+		{title: "`expect`", definition: "expect", usual: "allowed denied rule limit remaining retry_after reset tier subject shadow headers",
+			text: "Keys other than `allowed` and `denied` are about the last request of the step."},
+		{title: "A descriptor", definition: "descriptor", usual: "entries cost limit",
+			text: "A text with the entries, or a mapping:"},
+		{title: "`limit` of a descriptor", definition: "limit"},
+	})
+	return testsExample +
+		wrap("`rls test DIRECTORY` runs all files `*_test.yaml` in it and below. `rls test --verbose` prints what each step got, in the form of `expect`. Time is virtual. [rollout.md](../rollout.md) says how to use tests.") +
+		keys + "\n## Bounds\n\n" +
+		wrap("A file has at most 1 MiB, and its tests 100,000,000 requests. A test has at most 10,000,000 requests, and lasts at most ten years. With `rls test --redis URL`, time is real, and `start` has no effect."), err
+}
