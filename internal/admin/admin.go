@@ -50,35 +50,35 @@ type Pages struct {
 func index(a *api) http.HandlerFunc {
 	var entries []Entry
 	if a.Console != nil {
-		entries = append(entries, Entry{"/?format=html", "the console, which a browser gets at /", true})
+		entries = append(entries, Entry{"/?format=html", "the console, which a browser gets at /"})
 	}
 	entries = append(entries, []Entry{
-		{"/rlconfig", "the active rules, and the errors in newer files", true},
-		{"/metrics", "metrics for Prometheus", true},
-		{"/stats", "the command line and the memory of this process", true},
+		{"/rlconfig", "the active rules, and the errors in newer files"},
+		{"/metrics", "metrics for Prometheus"},
+		{"/stats", "the command line and the memory of this process"},
 	}...)
 	for _, r := range a.routes() {
 		entries = append(entries, indexed[r.path])
 	}
-	entries = append(entries, Entry{"/debug/pprof/", "profiles of this process; needs a token that may act", true})
+	entries = append(entries, Entry{"/debug/pprof/", "profiles of this process; needs a token that may act"})
 	return Index("Slidegate: admin port", entries, "This port also serves gRPC without TLS: reflection, and health including Watch.")
 }
 
 // indexed has the entry of each path of the API.
 var indexed = map[string]Entry{
-	"/v1/openapi.yaml":     {"/v1/openapi.yaml", "the API as OpenAPI", true},
-	"/v1/usage":            {"/v1/usage?subject=", "what a customer has used of each limit; or address=, digest=, descriptor=", false},
-	"/v1/logs":             {"/v1/logs", "what all subjects and addresses have used, or with rule= in those of some rules", false},
-	"/v1/reset":            {"/v1/reset", `POST {"subject": ..., "reason": ...}: removes what it has used of its limits`, false},
-	"/v1/resets":           {"/v1/resets", "the last resets of this instance", true},
-	"/v1/denials":          {"/v1/denials", "the last denials of this instance", true},
-	"/v1/top":              {"/v1/top?by=subject", "who is denied most, or is nearest to its limits", true},
-	"/v1/rules":            {"/v1/rules", "the active rules in plain words", true},
-	"/v1/state":            {"/v1/state", "problems, rates, store and configuration of this instance", true},
-	"/v1/explain":          {"/v1/explain", `POST {"descriptors": [...]}: which rules match, and why; charges nothing`, false},
-	"/v1/reload":           {"/v1/reload", "POST: read the rules and tiers again", false},
-	"/v1/tiers/lookup":     {"/v1/tiers/lookup?digest= or ?id=", "the records of a key or a subject: in this instance, and in the source", false},
-	"/v1/tiers/invalidate": {"/v1/tiers/invalidate", `POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source again`, false},
+	"/v1/openapi.yaml":     {"/v1/openapi.yaml", "the API as OpenAPI"},
+	"/v1/usage":            {"/v1/usage?subject=", "what a customer has used of each limit; or address=, digest=, descriptor="},
+	"/v1/logs":             {"/v1/logs", "what all subjects and addresses have used, or with rule= in those of some rules"},
+	"/v1/reset":            {"/v1/reset", `POST {"subject": ..., "reason": ...}: removes what it has used of its limits`},
+	"/v1/resets":           {"/v1/resets", "the last resets of this instance"},
+	"/v1/denials":          {"/v1/denials", "the last denials of this instance"},
+	"/v1/top":              {"/v1/top?by=subject", "who is denied most, or is nearest to its limits"},
+	"/v1/rules":            {"/v1/rules", "the active rules in plain words"},
+	"/v1/state":            {"/v1/state", "problems, rates, store and configuration of this instance"},
+	"/v1/explain":          {"/v1/explain", `POST {"descriptors": [...]}: which rules match, and why; charges nothing`},
+	"/v1/reload":           {"/v1/reload", "POST: read the rules and tiers again"},
+	"/v1/tiers/lookup":     {"/v1/tiers/lookup?digest= or ?id=", "the records of a key or a subject: in this instance, and in the source"},
+	"/v1/tiers/invalidate": {"/v1/tiers/invalidate", `POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source again`},
 }
 
 // Handler returns the handler of the admin port.
@@ -95,7 +95,7 @@ func Handler(p Pages) http.Handler {
 		mux.Handle("/", p.Console)
 		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 			// Scripts and probes compare the list, so only browsers get the console.
-			if formOf(r) == formHTML {
+			if wantsHTML(r) {
 				p.Console.ServeHTTP(w, r)
 			} else {
 				list.ServeHTTP(w, r)

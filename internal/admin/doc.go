@@ -7,15 +7,10 @@
 // knows neither the rules nor the store. The port has no password, so it is on loopback by
 // default.
 //
-// # The forms of a page
+// # Pages of text
 //
-// "/", /rlconfig and /healthcheck ([Index], [WriteHealth]) have three forms. The parameter
-// format or the header Accept chooses one. The default is text, because probes and scripts
-// compare it.
-//
-//	text   similar to that of envoyproxy/ratelimit; it does not change
-//	JSON   for programs
-//	HTML   for a browser; without scripts, and not in a frame of another site
+// "/" ([Index]), /rlconfig and /healthcheck are text, because probes and scripts compare it. A browser
+// gets the console at "/".
 //
 // # The guard
 //

@@ -3,7 +3,6 @@ package admin
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,31 +15,31 @@ import (
 
 // Active is the active configuration, with the errors in a newer one.
 type Active struct {
-	Generation string    `json:"generation"`
-	Loaded     time.Time `json:"loaded"`
+	Generation string
+	Loaded     time.Time
 	// Files are the files of the configuration, or the server that sent it. Empty means the
 	// built-in example.
-	Files []string `json:"files"`
+	Files []string
 	// Notes are settings that change the meaning of every rule.
-	Notes []string `json:"notes,omitempty"`
+	Notes []string
 	// Refused has the errors of a newer configuration, from files or a server. Empty means none.
-	Refused string `json:"refused,omitempty"`
-	Rules   []Rule `json:"rules"`
+	Refused string
+	Rules   []Rule
 }
 
-// A Rule describes one rule.
+// A Rule describes one rule, in the API too.
 type Rule struct {
-	// Path is the domain of the rule and its descriptor entries.
+	Domain string `json:"domain"`
+	Name   string `json:"name"`
+	// Path is the domain of the rule and its descriptor entries: edge|route=search/api_key.
 	Path   string   `json:"path"`
-	Name   string   `json:"name"`
 	Limits []string `json:"limits"`
 	// Traits are its other keys in the file.
-	Traits []string `json:"traits,omitempty"`
-	File   string   `json:"file"`
-	Line   int      `json:"line"` // zero: the file has no lines
-	// Domain is the domain of the path. Words are the limits in plain words, a sentence each.
-	Domain string   `json:"-"`
-	Words  []string `json:"-"`
+	Traits []string `json:"traits"`
+	// Words are the limits in plain words: 100 in any 1m, for each API key of tier free.
+	Words []string `json:"words"`
+	File  string   `json:"file"`
+	Line  int      `json:"line"` // zero: the file has no lines
 }
 
 // String returns the line of the rule in the text form.
@@ -49,14 +48,12 @@ func (r Rule) String() string {
 }
 
 func rulesPage(active func() Active) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		a := active()
-		write(w, r, page{Title: "Active rules", Body: "rules", Data: a, text: a.write})
-	}
+	return func(w http.ResponseWriter, _ *http.Request) { WriteText(w, http.StatusOK, active().text()) }
 }
 
-// write writes the text form.
-func (a Active) write(w io.Writer) {
+// text returns the text of /rlconfig.
+func (a Active) text() string {
+	w := new(strings.Builder)
 	fmt.Fprintf(w, "# generation %s, loaded %s\n", a.Generation, a.Loaded.Format(time.RFC3339))
 	for _, f := range a.Files {
 		fmt.Fprintf(w, "# from %s\n", safetext.Text(f))
@@ -73,6 +70,7 @@ func (a Active) write(w io.Writer) {
 	for _, r := range a.Rules {
 		fmt.Fprintln(w, safetext.Text(r.String()))
 	}
+	return w.String()
 }
 
 // RulesPage is one page of the active rules.
@@ -83,24 +81,10 @@ type RulesPage struct {
 	Refused string   `json:"refused,omitempty"`
 	Domains []string `json:"domains"`
 	// Found is the number of rules on all pages.
-	Found int        `json:"found"`
-	Rules []RuleInfo `json:"rules"`
+	Found int    `json:"found"`
+	Rules []Rule `json:"rules"`
 	// Next is the cursor of the next page. Empty: this page is the last.
 	Next string `json:"next,omitempty"`
-}
-
-// A RuleInfo is a rule in the API.
-type RuleInfo struct {
-	Domain string `json:"domain"`
-	Name   string `json:"name"`
-	// Path is the domain of the rule and its descriptor entries: edge|route=search/api_key.
-	Path   string   `json:"path"`
-	Limits []string `json:"limits"`
-	Traits []string `json:"traits"`
-	// Words are the limits in plain words: 100 in any 1m, for each API key of tier free.
-	Words []string `json:"words"`
-	File  string   `json:"file"`
-	Line  int      `json:"line"` // zero: the file has no lines
 }
 
 // Bounds of a page of rules.
@@ -111,16 +95,14 @@ const (
 
 // Find returns the rules that have text in their path, name, file, limits or words, in lower
 // or upper case. Empty texts choose all.
-func (a Active) Find(text, domain string) []RuleInfo {
+func (a Active) Find(text, domain string) []Rule {
 	text = strings.ToLower(text)
-	found := []RuleInfo{}
+	found := []Rule{}
 	for _, r := range a.Rules {
-		if domain != "" && r.Domain != domain || !r.has(text) {
-			continue
+		if (domain == "" || r.Domain == domain) && r.has(text) {
+			r.Limits, r.Traits, r.Words = list(r.Limits), list(r.Traits), list(r.Words)
+			found = append(found, r)
 		}
-		found = append(found, RuleInfo{
-			Domain: r.Domain, Name: r.Name, Path: r.Path, Limits: list(r.Limits), Traits: list(r.Traits), Words: list(r.Words), File: r.File, Line: r.Line,
-		})
 	}
 	return found
 }

@@ -27,8 +27,8 @@ import (
 func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard, anyHost bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
-		{Path: "/healthcheck", Text: "200 while this process answers, with the state of its store", Link: true},
-		{Path: "/readyz", Text: "200 while this instance wants requests, else 503 with the reason", Link: true},
+		{Path: "/healthcheck", Text: "200 while this process answers, with the state of its store"},
+		{Path: "/readyz", Text: "200 while this instance wants requests, else 503 with the reason"},
 		{Path: "/json", Text: "POST a RateLimitRequest as JSON; the decision charges limits as Envoy's do"},
 		{Path: "/authz", Text: "authorization for nginx, Traefik, Caddy and Envoy's http_service"},
 	}, "Envoy's gRPC is on grpc.address. Metrics and the active rules are on admin.address."))

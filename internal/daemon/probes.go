@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -85,29 +84,31 @@ func (p *probes) whyUnhealthy() string {
 
 // healthcheck answers 200, or 500 if a state that a drop-in looks at is there. The body has the state
 // of the store and of the source of tiers.
-func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
+func (p *probes) healthcheck(w http.ResponseWriter, _ *http.Request) {
 	unhealthy := p.whyUnhealthy()
 	if p.plain && unhealthy == "" {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "OK") // on an error the client has gone
+		admin.WriteText(w, http.StatusOK, "OK")
 		return
 	}
-	states := []admin.State{{Of: "store", Text: p.storeText()}}
+	code, text := http.StatusOK, "OK\n" // probes compare the first line
+	if unhealthy != "" {
+		code, text = http.StatusInternalServerError, "unhealthy: "+unhealthy+"\n"
+	}
+	text += "store: " + p.storeText() + "\n"
 	if p.state != nil {
 		for _, s := range p.state().all() {
 			if s.Evicts != "" {
-				states = append(states, admin.State{Of: "warning", Text: fmt.Sprintf(
-					"%s has the maxmemory-policy %s: when its memory is full, it evicts logs, which resets their limits; set noeviction", s.Name, s.Evicts)})
+				text += fmt.Sprintf("warning: %s has the maxmemory-policy %s: when its memory is full, it evicts logs, which resets their limits; set noeviction\n", s.Name, s.Evicts)
 			}
 		}
 	}
-	if text := p.tiers(); text != "" {
-		states = append(states, admin.State{Of: "tiers", Text: text})
+	if tiers := p.tiers(); tiers != "" {
+		text += "tiers: " + tiers + "\n"
 	}
 	if p.rules != nil {
-		states = append(states, admin.State{Of: "rules", Text: p.rules()})
+		text += "rules: " + p.rules() + "\n"
 	}
-	admin.WriteHealth(w, r, unhealthy, states)
+	admin.WriteText(w, code, text)
 }
 
 func (p *probes) storeText() string {
