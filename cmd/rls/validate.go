@@ -27,15 +27,13 @@ import (
 type validateCmd struct {
 	Paths []string
 	JSON  bool
-	// Keys is the number of active keys to estimate the memory for. Zero: none.
-	Keys int
 	// Portable refuses what envoyproxy/ratelimit reads otherwise.
 	Portable bool
 	// Subject or KeyStdin names the customer to look up in the source of tiers.
 	Subject  string
 	KeyStdin bool
-	// configGiven is true if --config is on the command line, and keysGiven if --keys is.
-	configGiven, keysGiven bool
+	// configGiven is true if --config is on the command line.
+	configGiven bool
 }
 
 func validate(c *cli) *cobra.Command {
@@ -51,14 +49,13 @@ func validate(c *cli) *cobra.Command {
 			"With --subject or --key-stdin it also asks tiers.source for one customer, with the query of the service, and prints the answer.",
 	}
 	cmd.RunE = begin(func(args []string) error {
-		v.Paths, v.configGiven, v.keysGiven = args, cmd.Flags().Changed("config"), cmd.Flags().Changed("keys")
+		v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
 		return v.Run(c)
 	})
 	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise, so that you can go back to it")
 	cmd.Flags().BoolVar(&v.JSON, "json", false, "print problems, warnings and the summary as one JSON document")
 	cmd.Flags().StringVar(&v.Subject, "subject", "", "also look up the customer with this `ID` in tiers.source")
 	cmd.Flags().BoolVar(&v.KeyStdin, "key-stdin", false, "also read an API key from standard input and look up its customer in tiers.source")
-	cmd.Flags().IntVar(&v.Keys, "keys", 0, "also say what the rules take in memory and in Redis for `N` active keys, at their limit and at a tenth of it")
 	return cmd
 }
 
@@ -72,16 +69,12 @@ type checked struct {
 	Rules    int              `json:"rules"`
 	Tests    int              `json:"tests,omitempty"`
 	Summary  *policy.Review   `json:"summary,omitempty"`
-	Capacity *capacityReview  `json:"capacity,omitempty"` // with --keys
 	Customer *customer        `json:"customer,omitempty"` // with --subject or --key-stdin
 }
 
 // Run loads everything as serve does. It prints problems, warnings, and what the rules mean
 // and cost. With a problem the exit code is 1.
 func (v validateCmd) Run(c *cli) error {
-	if v.keysGiven && (v.Keys < 1 || v.Keys > maxKeys) {
-		return usage("--keys: expected a number from 1 to %d", maxKeys)
-	}
 	in, err := config.NewInput(v.Paths, os.Stdin)
 	switch {
 	case err != nil:
@@ -91,8 +84,8 @@ func (v validateCmd) Run(c *cli) error {
 	case v.configGiven:
 		return usage("--config %s and %s are both settings files: give one", c.Config, in.Settings)
 	}
-	if in.OnlyTests() && (v.keysGiven || v.Portable) {
-		return usage("--keys and --portable are about rules: name rules, too")
+	if in.OnlyTests() && v.Portable {
+		return usage("--portable is about rules: name rules, too")
 	}
 	in.Portable = v.Portable
 	l, err := load(in.LoadSettings)
@@ -138,9 +131,6 @@ func (v validateCmd) Run(c *cli) error {
 	if g != nil && g.Rules.Missing() {
 		result.Server = string(s.Rules.XDS.Address)
 	}
-	if g != nil && v.Keys > 0 {
-		result.Capacity = capacityOf(g.Rules.All(), v.Keys)
-	}
 	if v.JSON {
 		if err := encode(result); err != nil || result.Valid {
 			return err
@@ -155,9 +145,6 @@ func (v validateCmd) Run(c *cli) error {
 		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr, testsErr, foundErr)
 	}
 	summarize(&stdout, coloursOf(os.Stdout), &result)
-	if result.Capacity != nil {
-		result.Capacity.write(&stdout, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout)})
-	}
 	if found != nil {
 		found.write(&stdout, coloursOf(os.Stdout))
 	}
