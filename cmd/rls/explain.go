@@ -52,8 +52,8 @@ func (e *explainCmd) Run(c *cli) error {
 		return invalid(err)
 	case e.Live:
 		return e.live(l)
-	case e.UntilDenied != 0 || e.Address+e.CAFile != "":
-		return usage("--until-denied, --address and --ca-file are for --live: give it too")
+	case e.UntilDenied != 0 || e.Address != "":
+		return usage("--until-denied and --address are for --live: give it too")
 	}
 	s := l.Settings
 	if e.Rules != "" {

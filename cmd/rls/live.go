@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -26,18 +23,17 @@ import (
 
 // liveFlags are for explain --live: they say how to ask the running service.
 type liveFlags struct {
-	Live            bool
-	Address, CAFile string
-	UntilDenied     int
-	Timeout         time.Duration
+	Live        bool
+	Address     string
+	UntilDenied int
+	Timeout     time.Duration
 }
 
 // flags adds the flags.
 func (a *liveFlags) flags(f *pflag.FlagSet) {
 	f.BoolVar(&a.Live, "live", false, "send the request to the running service as Envoy does, which charges it, and print the answer")
 	f.IntVar(&a.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied; exit 1 if it never is")
-	f.StringVar(&a.Address, "address", "", "with --live: the `HOST:PORT` of a service on another machine, instead of the service of these settings")
-	f.StringVar(&a.CAFile, "ca-file", "", "with --address and grpc.tls: the `FILE` of the CA certificates to trust, instead of those of the system")
+	f.StringVar(&a.Address, "address", "", "with --live: the `HOST:PORT` of a service on another machine, instead of the service of these settings; with grpc.tls the system must trust its certificate (SSL_CERT_FILE)")
 	f.DurationVar(&a.Timeout, "timeout", time.Second, "with --live: how long to wait for an answer, and for a service that cannot be reached yet")
 }
 
@@ -58,9 +54,6 @@ func (a *explainCmd) live(s loaded) error {
 		return usage("--until-denied: expected a number above 0")
 	case a.Timeout <= 0:
 		return usage("--timeout: expected a duration above 0")
-	}
-	if a.CAFile != "" && (a.Address == "" || !s.GRPC.TLS.On()) {
-		return usage("--ca-file: it counts only with --address and the settings of grpc.tls; otherwise the server would not be checked")
 	}
 	address, secure, err := a.way(s.GRPC)
 	if err != nil {
@@ -154,19 +147,5 @@ func (a *explainCmd) way(s settings.GRPC) (settings.Address, credentials.Transpo
 	if err != nil {
 		return "", nil, err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, Certificates: own.Certificates}
-	if a.CAFile != "" {
-		pem, err := os.ReadFile(a.CAFile)
-		if err == nil {
-			pem, err = files.Text(pem)
-		}
-		if err != nil {
-			return "", nil, usage("--ca-file: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return "", nil, usage("--ca-file: %s has no certificate", a.CAFile)
-		}
-	}
-	return address, credentials.NewTLS(config), nil
+	return address, credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, Certificates: own.Certificates}), nil
 }

@@ -186,8 +186,6 @@ func TestCommandLine(t *testing.T) {
 		{line: "explain --live --domain a --descriptor a=b --tier pro", code: 2, stderr: "--live takes neither"},
 		{line: "explain --descriptor a=b --until-denied 5", code: 2, stderr: "are for --live: give it too"},
 		{line: "explain --live --domain a --descriptor a=b --timeout 0s", code: 2, stderr: "--timeout: expected a duration above 0"},
-		{line: "explain --live --domain a --descriptor a=b --ca-file ca.crt --address 127.0.0.1:1", code: 2, stderr: "--ca-file: it counts only with --address and the settings of grpc.tls"},
-		{line: "explain --live --domain a --descriptor a=b --ca-file ca.crt", code: 2, stderr: "--ca-file: it counts only with --address"},
 		{line: "help", stdout: "Available Commands:"},
 		{line: "--help", stdout: "Available Commands:"},
 		{line: "help validate", stdout: "rls validate [PATH]..."},

@@ -12,8 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/docs"
 )
 
-// These are set when the binary is linked. Empty: the go command's own record is used, which a
-// build outside a Git checkout does not have.
+// These are set when the binary is linked.
 var (
 	version string // without v: 0.1.0
 	commit  string
@@ -33,41 +32,14 @@ type build struct {
 // this is the build of this binary.
 var this = buildOf(debug.ReadBuildInfo())
 
-// buildOf returns what was linked, and for the rest what the go command recorded.
+// buildOf returns what was linked. A binary of "go install" or "go build" has only the version that
+// the go command recorded, with date and commit if it was built in a checkout.
 func buildOf(info *debug.BuildInfo, ok bool) build {
-	var recorded build
-	if ok {
-		recorded = recordOf(info)
+	recorded := ""
+	if ok && info.Main.Version != "(devel)" {
+		recorded = info.Main.Version
 	}
-	return build{
-		Version: cmp.Or(strings.TrimPrefix(version, "v"), recorded.Version, "dev"),
-		Commit:  cmp.Or(commit, recorded.Commit, unknown),
-		Date:    cmp.Or(date, recorded.Date, unknown),
-	}
-}
-
-// recordOf returns what the go command recorded. The version is that of "go install
-// module@version"; in a checkout it would be a pseudo-version, which says no more than commit and
-// date.
-func recordOf(info *debug.BuildInfo) (b build) {
-	dirty := false
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.time":
-			b.Date = s.Value
-		case "vcs.modified":
-			dirty = s.Value == "true"
-		}
-	}
-	if b.Commit == "" && info.Main.Version != "(devel)" {
-		b.Version = strings.TrimPrefix(info.Main.Version, "v")
-	}
-	if b.Commit != "" && dirty {
-		b.Commit += "-dirty"
-	}
-	return b
+	return build{strings.TrimPrefix(cmp.Or(version, recorded, "dev"), "v"), cmp.Or(commit, unknown), cmp.Or(date, unknown)}
 }
 
 // docsPage returns the address of a page of docs, for the version of this binary.
