@@ -1,6 +1,9 @@
 package test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -130,4 +133,58 @@ func TestAskedCustomerRefused(t *testing.T) {
 			t.Errorf("%s: got exit code %d, %s, want 2 and %s", tt.args, got.code, got.stderr, tt.want)
 		}
 	}
+}
+
+// TestTierOfAJWT sends tokens with a tier to an Envoy with the filter jwt_authn and the descriptors of
+// the page.
+func TestTierOfAJWT(t *testing.T) {
+	t.Parallel()
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	encode := base64.RawURLEncoding.EncodeToString
+	token := func(subject, tier string) string {
+		text := encode([]byte(`{"alg":"HS256"}`)) + "." + encode([]byte(`{"iss":"own","sub":"`+subject+`","tier":"`+tier+`"}`))
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(text))
+		return "Bearer " + text + "." + encode(mac.Sum(nil))
+	}
+	const (
+		filter  = "          - name: envoy.filters.http.ratelimit\n"
+		actions = `                    - actions:
+                      - request_headers: {header_name: x-api-key, descriptor_key: api_key}
+                    - actions:
+                      - remote_address: {}
+
+          http_filters:
+`
+	)
+	authn := `          - name: envoy.filters.http.jwt_authn
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
+              providers:
+                own:
+                  issuer: own
+                  payload_in_metadata: jwt
+                  local_jwks: {inline_string: '{"keys":[{"kty":"oct","alg":"HS256","k":"` + encode(secret) + `"}]}'}
+              rules: [{match: {prefix: /}, requires: {provider_name: own}}]
+`
+	var own strings.Builder
+	for line := range strings.Lines(blockOf(t, customersPage, "### JWT", "yaml")) {
+		if strings.HasPrefix(line, "  rate_limits:") {
+			continue
+		}
+		own.WriteString(strings.Repeat(" ", 18) + line)
+	}
+	s := setup{
+		rules: "domain: edge\ndescriptors:\n- key: subject\n  rate_limit: {name: per-subject, by_tier: {free: {unit: hour, requests_per_unit: 1}, starter: {unit: hour, requests_per_unit: 3}}}\n",
+		tiers: tierNames, config: edgeConfig,
+		change: map[string]string{actions: own.String() + "\n          http_filters:\n", filter: authn + filter},
+		env:    map[string]string{envTiersSource: "header", envTrustedEntry: "tier"},
+	}.start(t)
+	c := s.from("127.0.0.1")
+	c.want(200, 1, "/", "authorization", token("acme", "free"))
+	c.want(429, 1, "/", "authorization", token("acme", "free"))
+	c.want(200, 3, "/", "authorization", token("bigco", "starter"))
+	c.want(429, 1, "/", "authorization", token("bigco", "starter"))
+	c.want(401, 1, "/", "authorization", token("acme", "free")+"x")
+	s.wantAllDecided()
 }
