@@ -225,6 +225,7 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 b
 .PHONY: reference
 reference: ## write the pages of docs/reference from the code
 	go run -pgo=off ./internal/docgen
+	go test -pgo=off -count=1 ./cmd/rls -run '^TestCommandsPage$$' -update
 
 .PHONY: prose
 prose: LEVEL ?= error

@@ -23,7 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
-var update = flag.Bool("update", false, "write the tables in testdata")
+var update = flag.Bool("update", false, "write the tables in testdata, and docs/reference/cli.md")
 
 // hostile has what a terminal must not get: it clears the screen, sets a title, turns the
 // direction of text, and begins a command with one C1 character.

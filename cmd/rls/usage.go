@@ -121,7 +121,7 @@ func usageOf(c *cli) *cobra.Command {
 		Short: "Print the tier of a subject, an address or a key, what it has used of each of its limits, and when it may go on.",
 		Long: "Print the tier of a subject, an address or a key, what it has used of each of its limits, and when it may go on.\n\n" +
 			"It charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
-			"With Redis they share their counts, and rls prints the first answer. If a store is away, rls prints what the instances have counted meanwhile and what their shares have left, says so, and exits with 3.",
+			"With Redis they share their counts, and rls prints the first answer. If a store is unavailable, rls prints what the instances have counted meanwhile and what their local limits have left, says so, and exits with 3.",
 		RunE: begin(func(args []string) error { return u.Run(c, args) }),
 	}
 	u.party.flags(cmd)

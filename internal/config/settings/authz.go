@@ -23,7 +23,7 @@ type Authz struct {
 	TierHeader       string        `yaml:"tier_header" doc:"the header for the upstream with the tier; empty: no header"`
 	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers for the upstream with labels of the subject, each header=label"`
 	Address          string        `yaml:"address" oneof:"peer x-envoy-external-address x-forwarded-for" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
-	Hops             int           `yaml:"hops" range:"1 100" doc:"with x-forwarded-for: which entry counts, from the right"`
+	Hops             int           `yaml:"hops" range:"1 100" doc:"with x-forwarded-for: which entry is the client, from the right"`
 	IPv6Prefix       int           `yaml:"ipv6_prefix" range:"1 128" doc:"bits of an IPv6 address in masked_remote_address and in the subject of an anonymous client; 128: all"`
 }
 

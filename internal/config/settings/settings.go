@@ -42,7 +42,7 @@ type GRPC struct {
 	SocketMode       FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS              ServerTLS     `yaml:"tls"`
 	Transport        string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
-	MaxConnectionAge time.Duration `yaml:"max_connection_age" range:"0 1s 400d" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
+	MaxConnectionAge time.Duration `yaml:"max_connection_age" range:"0 1s 400d" doc:"how long a connection lives until rls asks the client to reconnect, so that load spreads to new instances; 0s: no bound"`
 }
 
 // The transports.
@@ -55,7 +55,7 @@ const (
 type HTTP struct {
 	Address Address  `yaml:"address" doc:"the address of /healthcheck, /readyz, /json and /authz: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
-	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
+	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz answers 200: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 }
 
 // When an instance is ready.
@@ -79,11 +79,11 @@ type Insight struct {
 
 // Rules says where the rules are, and what applies to all of them.
 type Rules struct {
-	Source       string `yaml:"source" oneof:"files xds" doc:"where rules are: files (rules.path) or xds (a management server, rules.xds)"`
+	Source       string `yaml:"source" oneof:"files xds" doc:"where rules are: files (rules.path) or xds (an xDS server, rules.xds)"`
 	Path         string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
 	MergeDomains bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
-	ShadowMode   bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
-	Policy       string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"how limits count that name no policy: sliding (exact), fixed (windows of the clock, as envoyproxy/ratelimit) or sliding_counter"`
+	ShadowMode   bool   `yaml:"shadow_mode" doc:"shadow mode for all rules: rls evaluates and reports, and denies nothing"`
+	Policy       string `yaml:"policy" oneof:"sliding fixed sliding_counter" doc:"the policy of limits that name none: sliding (exact), fixed (fixed windows, as envoyproxy/ratelimit) or sliding_counter"`
 	XDS          XDS    `yaml:"xds"`
 }
 
@@ -96,7 +96,7 @@ const (
 // XDS says how to get rules from a management server: RateLimitConfig resources, state of the
 // world over ADS.
 type XDS struct {
-	Address Address   `yaml:"address" doc:"the management server: host:port or unix:///path"`
+	Address Address   `yaml:"address" doc:"the xDS server: host:port or unix:///path"`
 	NodeID  string    `yaml:"node_id" doc:"the id of the node in requests. Servers choose the rules by it"`
 	TLS     ClientTLS `yaml:"tls"`
 }
@@ -120,9 +120,9 @@ var StoreErrors = []string{
 
 // Store says where logs are kept.
 type Store struct {
-	Type    string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Type    string        `yaml:"type" oneof:"memory redis" doc:"where counters are kept: memory (in this process) or redis (shared by all instances)"`
 	Timeout time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
-	OnError string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	OnError string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (each instance enforces its part of the limit; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
 	Memory  Memory        `yaml:"memory"`
 	Redis   Redis         `yaml:"redis"`
 	Scopes  Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout and redis with the settings of store.redis"`
@@ -130,8 +130,8 @@ type Store struct {
 
 // Memory is the memory store.
 type Memory struct {
-	MaxBytes uint64 `yaml:"max_bytes" range:"0 1_048_576 1_125_899_906_842_624" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
-	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
+	MaxBytes uint64 `yaml:"max_bytes" range:"0 1_048_576 1_125_899_906_842_624" doc:"memory store: most memory for counters, in bytes; 0: no bound"`
+	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the counters to at shutdown and reads at start. Each process needs its own. Empty: a restart starts from zero"`
 }
 
 // Bounds returns how many logs a memory store has at most, and how many bytes they may take, also
@@ -150,10 +150,10 @@ type Redis struct {
 	URL                  RedisURL `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
 	Username             string   `yaml:"username" doc:"the user of the ACL; empty: the default user"`
 	Password             Secret   `yaml:"-"`
-	PasswordFile         string   `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections"`
+	PasswordFile         string   `yaml:"password_file" doc:"a file with the password; new connections use a changed file"`
 	SentinelUsername     string   `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
 	SentinelPassword     Secret   `yaml:"-"`
-	SentinelPasswordFile string   `yaml:"sentinel_password_file" doc:"a file with the password of the sentinels; a changed file counts for new connections"`
+	SentinelPasswordFile string   `yaml:"sentinel_password_file" doc:"a file with the password of the sentinels; new connections use a changed file"`
 	TLS                  TLS      `yaml:"tls"`
 	PoolSize             int      `yaml:"pool_size" range:"0 10_000" doc:"connections to each server; 0: 10 for each CPU"`
 	KeyPrefix            string   `yaml:"key_prefix" doc:"the prefix of every key that rls uses in Redis"`

@@ -38,12 +38,12 @@ const (
 
 // Tiers says where tiers and subjects come from.
 type Tiers struct {
-	Source       string        `yaml:"source" oneof:"none file header redis postgres http" doc:"where subjects are: none (no tiers, every API key is its own subject), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
+	Source       string        `yaml:"source" oneof:"none file header redis postgres http" doc:"where customers are: none (no tiers, every API key is its own customer), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
 	Path         string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
-	UnknownKey   string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
+	UnknownKey   string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys of one client address share a counter (shared), or each has its own (each)"`
 	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
-	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (limits of the default tier, each by itself) or deny (429 with Retry-After). An authorization fails in either case"`
-	Wait         time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
+	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (the limits of the default tier, a counter for each key) or deny (429 with Retry-After). An authorization fails in either case"`
+	Wait         time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that a rate-limit request waits for the source; the look-up goes on"`
 	Cache        TiersCache    `yaml:"cache"`
 	Redis        TiersRedis    `yaml:"redis"`
 	Postgres     TiersPostgres `yaml:"postgres"`
@@ -52,8 +52,8 @@ type Tiers struct {
 
 // TiersCache bounds the cache of a source's answers.
 type TiersCache struct {
-	TTL   time.Duration `yaml:"ttl" range:"10ms 24h" doc:"how long a remembered subject counts before rls asks again"`
-	Stale time.Duration `yaml:"stale" range:"0 400d" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
+	TTL   time.Duration `yaml:"ttl" range:"10ms 24h" doc:"how long rls uses a cached customer before it asks again"`
+	Stale time.Duration `yaml:"stale" range:"0 400d" doc:"how long after its ttl rls uses a cached answer while the source is unavailable; 0s: not at all"`
 }
 
 // TiersRedis is the Redis with the subjects.
@@ -82,10 +82,10 @@ func (s *Settings) TiersRedis() Redis {
 type TiersPostgres struct {
 	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket. The password in the URL (user:password@) or below"`
 	Password     Secret      `yaml:"-"`
-	PasswordFile string      `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections"`
+	PasswordFile string      `yaml:"password_file" doc:"a file with the password; new connections use a changed file"`
 	Query        string      `yaml:"query" doc:"finds the subject of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
 	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a subject; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
-	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change counts when cache.ttl ends"`
+	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change takes effect when cache.ttl ends"`
 	PoolSize     int         `yaml:"pool_size" range:"1 1000" doc:"connections, besides one that listens to the channel"`
 	TLS          PostgresTLS `yaml:"tls"`
 }

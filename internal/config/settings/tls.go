@@ -16,7 +16,7 @@ import (
 // ServerTLS is the certificate of a listener, and the certificates that clients must have.
 // There is TLS if there is a certificate.
 type ServerTLS struct {
-	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
+	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. New connections use a changed file. Empty: no TLS"`
 	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
 	ClientSAN    string `yaml:"client_san" doc:"the DNS name or IP address that a client's certificate must have. Empty: any"`
