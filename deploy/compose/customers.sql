@@ -1,5 +1,7 @@
 -- PostgreSQL's image runs this file once in the compose stack, while its volume is empty, after the schema. It
--- creates a role for rls and some customers.
+-- creates a role for rls and some customers. The next request sees what you change:
+--
+--   docker compose exec postgres psql -U postgres slidegate -c "UPDATE slidegate.subjects SET tier = 'starter' WHERE id = 'hobby'"
 
 -- The superuser needs no password inside the container. Without a password it cannot log in from outside.
 ALTER ROLE CURRENT_USER PASSWORD NULL;
