@@ -317,12 +317,12 @@ func (a *api) state(w http.ResponseWriter, _ *http.Request, _ url.Values) { answ
 // An ExplainRequest is the request that [Pages.Explain] explains.
 type ExplainRequest struct {
 	// Domain may be empty if the rules have only one.
-	Domain      string              `json:"domain,omitempty"`
+	Domain      string              `json:"domain,omitempty" doc:"may be absent if the rules have one domain"`
 	Descriptors []ExplainDescriptor `json:"descriptors"`
 	// Tier, unless empty, replaces the tier of the subject.
-	Tier string `json:"tier,omitempty"`
+	Tier string `json:"tier,omitempty" doc:"in place of the tier of the customer"`
 	// Hits is the cost of each descriptor. Nil: 1.
-	Hits *uint64 `json:"hits,omitempty"`
+	Hits *uint64 `json:"hits,omitempty" doc:"the cost of each descriptor. Default: 1"`
 }
 
 // An ExplainDescriptor is one descriptor: in JSON the text that rls explain takes, such as

@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"reflect"
@@ -31,24 +32,38 @@ var documented = map[string]struct {
 	status       string
 }{
 	"GET /v1/openapi.yaml":      {summary: "This description."},
-	"GET /v1/usage":             {summary: "What a party has used of every limit that applies to it. Charges nothing. Name exactly one of subject, address, descriptor and digest.", answer: insight.Usage{}},
-	"GET /v1/logs":              {summary: "What is used in the logs of all parties, under the rules with the names in rule, separated by commas. Without rule, under all. Charges nothing.", answer: insight.Logs{}},
-	"POST /v1/reset":            {summary: "Remove the logs of a party, in the store and in every instance. Name exactly one of subject, address, descriptor and digest.", body: insight.ResetRequest{}, answer: insight.Reset{}},
+	"GET /v1/usage":             {summary: "What a customer has used of each limit. Charges nothing. Name one of subject, address, descriptor and digest.", answer: insight.Usage{}},
+	"GET /v1/logs":              {summary: "What all customers have used, 100 counters a page. Charges nothing.", answer: insight.Logs{}},
+	"POST /v1/reset":            {summary: "Give a customer its limits back, in all instances of the store. Name one of subject, address, descriptor and digest.", body: insight.ResetRequest{}, answer: insight.Reset{}},
 	"GET /v1/resets":            {summary: "The last resets of this instance, the newest first.", answer: Resets{}},
 	"GET /v1/denials":           {summary: "The last denials of this instance, the newest first.", answer: insight.Denials{}},
-	"GET /v1/top":               {summary: "Who is denied most, or is nearest to its limits, in this instance.", answer: insight.Top{}},
+	"GET /v1/top":               {summary: "Who is denied most, or is nearest to its limits, in this instance. error is how much too large a count may be.", answer: insight.Top{}},
 	"GET /v1/rules":             {summary: "The active rules, with their limits in plain words.", answer: RulesPage{}},
 	"GET /v1/state":             {summary: "The state of this instance: problems, rates, times, store, configuration.", answer: insight.State{}},
 	"POST /v1/explain":          {summary: "Which rules a request matches and why, and the answer of an empty store. Charges nothing.", body: ExplainRequest{}, answer: Explained{}},
 	"POST /v1/reload":           {summary: "Read rules and tiers again. 422 if they are refused; the last good ones stay.", answer: Reloaded{}},
-	"GET /v1/tiers/lookup":      {summary: "The record of a key or a subject: in this instance, and in the source. Name one of digest and id.", answer: TierLookup{}},
-	"POST /v1/tiers/invalidate": {summary: "Ask the source of tiers again for a key, a subject, or all.", status: "204"},
+	"GET /v1/tiers/lookup":      {summary: "The record of a key or a customer: in this instance, and in the source. Name one of digest and id.", answer: TierLookup{}},
+	"POST /v1/tiers/invalidate": {summary: "Ask the customer source again, for one of {\"digest\": ...}, {\"subject\": ...} and {\"all\": true}.", status: "204"},
 }
 
-// paramSchemas has the parameters that are not any text.
+// paramSchemas has the schemas of parameters. One without a type is any text.
 var paramSchemas = map[string]object{
-	"by": {"enum": insight.TopBys[:]}, "order": {"enum": insight.TopOrders[:]}, "minutes": {"enum": []int{1, 5, 60}}, "shadow": {"enum": shadows},
-	"limit": {"type": "integer", "minimum": 1},
+	"address":    {},
+	"by":         {"description": "what to rank", "enum": insight.TopBys[:]},
+	"cursor":     {"description": "next of the page before"},
+	"descriptor": {"description": "such as edge/route=search; for an API key write digest, since proxies log URLs"},
+	"digest":     {"description": "the digest of an API key, as rls digest prints it"},
+	"domain":     {},
+	"id":         {},
+	"limit":      {"type": "integer", "minimum": 1},
+	"minutes":    {"description": "the time to rank", "enum": []int{1, 5, 60}},
+	"order":      {"description": "what to count", "enum": insight.TopOrders[:]},
+	"q":          {"description": "a text in the rule"},
+	"route":      {},
+	"rule":       {"description": "the name of a rule; in /v1/logs names, separated by commas"},
+	"shadow":     {"description": "the denials in shadow mode only, or without them", "enum": shadows},
+	"since":      {"description": "5m, or a time such as 2026-01-31T09:30:00Z"},
+	"subject":    {"description": "the id of a customer"},
 }
 
 // answers makes the schemas of Go types.
@@ -90,11 +105,16 @@ func describeAPI(t *testing.T, all []route) object {
 		}
 		var params []any
 		for _, name := range r.params {
-			schema := paramSchemas[name]
-			if schema == nil {
+			schema := maps.Clone(paramSchemas[name])
+			description := schema["description"]
+			if delete(schema, "description"); len(schema) == 0 {
 				schema = object{"type": "string"}
 			}
-			params = append(params, object{"name": name, "in": "query", "schema": schema})
+			param := object{"name": name, "in": "query", "schema": schema}
+			if description != nil {
+				param["description"] = description
+			}
+			params = append(params, param)
 		}
 		if params != nil {
 			operation["parameters"] = params

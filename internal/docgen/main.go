@@ -18,6 +18,7 @@ type page struct {
 var pages = []page{
 	{"alerts.md", "Alerts", alertsText},
 	{"answers.md", "Answers", answersText},
+	{"api.md", "Admin API", apiText},
 	{"drop-in.md", "Variables of envoyproxy/ratelimit", dropInText},
 	{"metrics.md", "Metrics", metricsText},
 	{"performance.md", "Performance", performanceText},

@@ -79,23 +79,23 @@ type LimitUsage struct {
 	Override bool   `json:"override,omitempty"`
 	// Shadow is true if the limit is only observed. ObserveOverride is true if the subject's
 	// override says so, or says that it is not.
-	Shadow          bool `json:"shadow,omitempty"`
-	ObserveOverride bool `json:"observe_override,omitempty"`
+	Shadow          bool `json:"shadow,omitempty" doc:"shadow mode: the limit never denies"`
+	ObserveOverride bool `json:"observe_override,omitempty" doc:"the customer's override decides about shadow mode"`
 	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
 	ReplacedBy []string `json:"replaced_by,omitempty"`
 	// Unlimited is true if the rule does not limit the party. All further fields are zero.
 	Unlimited bool `json:"unlimited,omitempty"`
 	// Sent is true if the limit came with requests, which alone know its number: Limit and
 	// Remaining are zero.
-	Sent bool `json:"sent,omitempty"`
+	Sent bool `json:"sent,omitempty" doc:"the limit came with requests: limit and remaining are 0"`
 	// NoLog is true if the rule has a log for each value of another entry, and the party has
 	// none yet. Only Policy, Limit, Remaining and Window are set then.
-	NoLog bool `json:"no_log,omitempty"`
+	NoLog bool `json:"no_log,omitempty" doc:"nothing is used yet"`
 	// Local is true if the store did not return the log. Used is what this process has counted by
 	// itself. OnStoreError is what decides then: allow, deny, report or local. With local, Remaining is
 	// what the share of this process has left.
-	Local        bool   `json:"local,omitempty"`
-	OnStoreError string `json:"on_store_error,omitempty"`
+	Local        bool   `json:"local,omitempty" doc:"the store did not answer: used is what this instance counted"`
+	OnStoreError string `json:"on_store_error,omitempty" doc:"what decides then; with local, remaining is the part of this instance"`
 	// Policy is how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or
 	// in_flight.
 	Policy string `json:"policy,omitempty"`
@@ -104,17 +104,17 @@ type LimitUsage struct {
 	Limit     uint64 `json:"limit"`
 	Rate      uint64 `json:"rate,omitempty"`
 	Used      uint64 `json:"used"`
-	Remaining uint64 `json:"remaining"`
+	Remaining uint64 `json:"remaining" doc:"0: requests are denied"`
 	// Window, NextFree and Empty are in seconds. Window is the usual length of a calendar's
 	// period, and of a limit in flight the longest time that a request counts. NextFree is when
 	// Remaining becomes larger than now if no request spends, and Empty when the log is empty;
 	// both are zero if it is.
-	Window   float64 `json:"window_seconds"`
-	NextFree float64 `json:"next_free_seconds"`
-	Empty    float64 `json:"empty_seconds"`
+	Window   float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
+	NextFree float64 `json:"next_free_seconds" doc:"until quota is free again"`
+	Empty    float64 `json:"empty_seconds" doc:"until all of the limit is free"`
 	// History is the log in up to 60 parts of the window, the oldest first. Only a sliding window
 	// has one.
-	History []uint64 `json:"history,omitempty"`
+	History []uint64 `json:"history,omitempty" doc:"usage in parts of a sliding window, the oldest first"`
 	// Log is the name of the log in the store, after the key prefix and before the window,
 	// without values that must not be shown.
 	Log string `json:"log,omitempty"`
@@ -195,9 +195,9 @@ type ResetRequest struct {
 	Digest     string `json:"digest,omitempty"`
 	Descriptor string `json:"descriptor,omitempty"`
 	// Rule, unless empty, leaves the logs of all other rules.
-	Rule string `json:"rule,omitempty"`
+	Rule string `json:"rule,omitempty" doc:"resets this rule alone"`
 	// Reason is required, for the audit log.
-	Reason string `json:"reason"`
+	Reason string `json:"reason" doc:"for the audit log; no API key"`
 	// By is who asks: the name of the token's line, or the address on loopback.
 	By string `json:"-"`
 }

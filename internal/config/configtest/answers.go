@@ -1,6 +1,7 @@
 package configtest
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -65,6 +66,11 @@ func (s *Answers) Struct(t reflect.Type) Object {
 			panic(t.Name() + "." + f.Name + " has no JSON name")
 		}
 		properties[name] = s.Of(f.Type)
+		if doc := f.Tag.Get("doc"); doc != "" {
+			described := Object{"description": doc}
+			maps.Copy(described, properties[name].(Object)) //nolint:forcetypeassert // as [Answers.Of] made it
+			properties[name] = described
+		}
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			required = append(required, name)
 		}
