@@ -4,6 +4,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -187,4 +191,73 @@ func TestTierOfAJWT(t *testing.T) {
 	c.want(429, 1, "/", "authorization", token("bigco", "starter"))
 	c.want(401, 1, "/", "authorization", token("acme", "free")+"x")
 	s.wantAllDecided()
+}
+
+// TestSecurityPage finds Envoy's lines of docs/security.md in the files of Envoy that rls prints.
+func TestSecurityPage(t *testing.T) {
+	t.Parallel()
+	const page = "docs/security.md"
+	line := func(text string) string {
+		text, _, _ = strings.Cut(text, " # ")
+		return strings.TrimSpace(text)
+	}
+	have := make(map[string]bool)
+	for text := range strings.Lines(read(t, "envoy/ratelimit.yaml") + read(t, "envoy/authorization.yaml")) {
+		have[line(text)] = true
+	}
+	// The files name no origin.
+	own := strings.Replace(read(t, page), `[{exact: "https://app.example.com"}]`, "[]", 1)
+	found := 0
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(  .*?)```").FindAllStringSubmatch(own, -1) {
+		for text := range strings.Lines(m[1]) {
+			if found++; !have[line(text)] {
+				t.Errorf("%s: no file of Envoy has the line %s", page, text)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%s: got %d lines for Envoy, want 20 or more", page, found)
+	}
+}
+
+// TestOwnEndpoint serves the answers of the page over HTTP, and asks for them by key and by id.
+func TestOwnEndpoint(t *testing.T) {
+	t.Parallel()
+	answer := blockOf(t, customersPage, "### HTTP", "json")
+	for _, send := range []string{"digest", "key"} {
+		endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var sent struct{ Key, ID string }
+			if r.Method == http.MethodPost {
+				if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+					t.Error(err)
+				}
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if query := r.URL.Query(); sent.Key == "acme-key" || sent.ID == "acme" || query.Get("digest") == digestOf("acme-key") || query.Get("id") == "acme" {
+				fmt.Fprint(w, answer)
+				return
+			}
+			fmt.Fprint(w, `{"subject": null}`)
+		}))
+		t.Cleanup(endpoint.Close)
+		o := edge.RLSOptions{Env: map[string]string{
+			envTiersSource: "http", "SLIDEGATE_TIERS_HTTP_URL": endpoint.URL, "SLIDEGATE_TIERS_HTTP_SEND": send,
+		}}
+		for _, tt := range []struct {
+			args []string
+			key  string
+			code int
+			want string
+		}{
+			{[]string{"--key-stdin"}, "acme-key", 0, "customer acme: tier pro\n  label region: eu\n"},
+			{[]string{"--subject", "acme"}, "", 0, "customer acme: tier pro\n"},
+			{[]string{"--key-stdin"}, "other-key", 1, "tiers.http: no customer has the key"},
+			{[]string{"--subject", "other"}, "", 1, "tiers.http: no customer has this id"},
+		} {
+			got := run(t, o, tt.key+"\n", append([]string{"validate"}, tt.args...)...)
+			if got.code != tt.code || !strings.Contains(got.stdout+got.stderr, tt.want) {
+				t.Errorf("%s, %s: got exit code %d, %s%s, want %d and %s", send, tt.args, got.code, got.stdout, got.stderr, tt.code, tt.want)
+			}
+		}
+	}
 }
