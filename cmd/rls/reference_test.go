@@ -58,7 +58,11 @@ func writeCommands(out *strings.Builder, parent *cobra.Command) (found int) {
 		if text == "" {
 			text = cmd.Short
 		}
-		fmt.Fprintf(out, "\n## %s\n\n```sh\n%s\n```\n\n%s", cmd.CommandPath(), cmd.UseLine(), wrapped(text))
+		fmt.Fprintf(out, "\n## %s\n\n", cmd.CommandPath())
+		if line := strings.TrimSuffix(cmd.UseLine(), " [flags]"); line != cmd.CommandPath() {
+			fmt.Fprintf(out, "```sh\n%s\n```\n\n", line)
+		}
+		out.WriteString(wrapped(text))
 		if flagsOf(cmd.Flags(), true).HasFlags() {
 			out.WriteString("\nIt takes the [admin flags](#admin-flags).\n")
 		}

@@ -26,24 +26,41 @@ const (
 // settingsText returns the tables of all settings, of the keys of a tiers file and of the variables
 // of OpenTelemetry.
 func settingsText() (string, error) {
-	const head = "| setting | default | |\n|---|---|---|\n"
-	found := 0
-	first, others := head, head
+	var first, others []settings.Setting
 	for _, s := range settings.Describe(settings.Default()) {
-		row := fmt.Sprintf("| %s | %s | %s |\n", code(s.Path), code(s.Default), s.Doc)
 		if slices.Contains(usual, s.Path) {
-			first += row
-			found++
+			first = append(first, s)
 		} else {
-			others += row
+			others = append(others, s)
 		}
 	}
-	if found != len(usual) {
-		return "", fmt.Errorf("%d of %d usual settings exist", found, len(usual))
+	if len(first) != len(usual) {
+		return "", fmt.Errorf("%d of %d usual settings exist", len(first), len(usual))
 	}
 	keys := tiersKeys
 	for _, k := range tiers.Keys() {
 		keys += fmt.Sprintf("| %s | %s |\n", code(k.Path), k.Doc)
 	}
-	return written("settings") + first + expertSettings + others + keys + written("traces"), nil
+	return written("settings") + settingsTable(first) + expertSettings + settingsTable(others) + keys + written("traces"), nil
+}
+
+// settingsTable returns a table. Settings with the same text and default share a row.
+func settingsTable(all []settings.Setting) string {
+	text := "| setting | default | |\n|---|---|---|\n"
+	seen := make(map[settings.Setting]bool)
+	for i, s := range all {
+		names := code(s.Path)
+		same := settings.Setting{Default: s.Default, Doc: s.Doc}
+		if seen[same] {
+			continue
+		}
+		seen[same] = true
+		for _, other := range all[i+1:] {
+			if other.Default == s.Default && other.Doc == s.Doc {
+				names += ", " + code(other.Path)
+			}
+		}
+		text += fmt.Sprintf("| %s | %s | %s |\n", names, code(s.Default), s.Doc)
+	}
+	return text
 }
