@@ -17,8 +17,8 @@ import (
 )
 
 // exitHelp describes the exit codes, once for all commands.
-const exitHelp = "Exit codes: 0, the command succeeded; 1, it failed, what it checks is not valid, or a condition that you set holds; " +
-	"2, the command line or standard input is wrong; 3, the output is not complete, because an instance or the store did not answer, or a log was read in part."
+const exitHelp = "Exit code 0: the command succeeded. 1: it failed, what it checks is not valid, or a condition that you set holds. " +
+	"2: the command line or standard input is wrong. 3: the output is not complete, because an instance or the store did not answer, or a log was read in part."
 
 // Exit codes.
 const (

@@ -30,7 +30,7 @@ func TestCommandsPage(t *testing.T) {
 		t.Errorf("only %d commands were found", found)
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(out.String()), 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(page, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -122,7 +122,7 @@ var StoreErrors = []string{
 type Store struct {
 	Type    string        `yaml:"type" oneof:"memory redis" doc:"where counters are kept: memory (in this process) or redis (shared by all instances)"`
 	Timeout time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
-	OnError string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (each instance enforces its part of the limit; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	OnError string        `yaml:"on_error" doc:"a request that the store cannot decide, unless its rule has on_store_error: local (each instance enforces its part of the limit; memory store: report), allow, deny or report (Envoy decides)"`
 	Memory  Memory        `yaml:"memory"`
 	Redis   Redis         `yaml:"redis"`
 	Scopes  Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout and redis with the settings of store.redis"`

@@ -42,7 +42,7 @@ type Tiers struct {
 	Path         string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
 	UnknownKey   string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys of one client address share a counter (shared), or each has its own (each)"`
 	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
-	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source does not answer in time: default_tier (the limits of the default tier, a counter for each key) or deny (429 with Retry-After). An authorization fails in either case"`
+	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys that are not cached while the source does not answer: default_tier (its limits, a counter for each key) or deny (429 with Retry-After). An authorization fails in either case"`
 	Wait         time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that a rate-limit request waits for the source; the look-up goes on"`
 	Cache        TiersCache    `yaml:"cache"`
 	Redis        TiersRedis    `yaml:"redis"`
