@@ -36,7 +36,7 @@ func (g Guard) CheckHost(next http.Handler) http.Handler {
 			return
 		}
 		host := shorten(r.Host)
-		g.warn("a request was refused because of its Host", zap.String("host", host), zap.String("setting", g.Setting))
+		g.warn("a request was refused because of its Host; if the name is yours, add it to the setting", zap.String("host", host), zap.String("setting", g.Setting))
 		http.Error(w, fmt.Sprintf("This port does not answer to the Host %q. Add the name to %s, or use an IP address or localhost.", host, g.Setting),
 			http.StatusMisdirectedRequest)
 	})

@@ -60,6 +60,6 @@ func (l *logs) differed(q *question, a *answer, domain, rule string, theirs Answ
 // failed logs that there is no answer to compare. It does not repeat the message of the other
 // service, which may hold an API key.
 func (l *logs) failed(address string, theirs Answer, code codes.Code) {
-	l.failures.Warn("the other rate-limit service does not answer",
+	l.failures.Warn("the other rate-limit service does not answer, and only the comparison stops; check that it runs, and compare.address",
 		zap.String("address", address), zap.Stringer("theirs", theirs), zap.Stringer("code", code))
 }

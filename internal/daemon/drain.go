@@ -35,7 +35,7 @@ func drain(ctx context.Context, s settings.Drain, server grpcServer, h *health.S
 	case <-finished:
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			log.Warn("calls were still in flight at the end of drain.timeout; their connections are closed")
+			log.Warn("calls were still in flight at the end of drain.timeout; their connections are closed; if this happens often, raise drain.timeout")
 		}
 		server.Stop()
 		<-finished

@@ -14,7 +14,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-const cutOff = "calls were still in flight at the end of drain.timeout; their connections are closed"
+const cutOff = "calls were still in flight at the end of drain.timeout; their connections are closed; if this happens often, raise drain.timeout"
 
 // drainingServer is a grpcServer whose last call ends after a while, or with Stop.
 type drainingServer struct {

@@ -69,7 +69,7 @@ func (gs *generations) start() {
 	}
 	gs.take(gs.active)
 	if gs.active.Rules.Missing() {
-		gs.log.Warn("no rules yet: calls fail until the management server sends some", zap.String("address", string(gs.settings.Rules.XDS.Address)))
+		gs.log.Warn("no rules yet: calls fail until the management server sends some; check the server and rules.xds.node_id", zap.String("address", string(gs.settings.Rules.XDS.Address)))
 		return
 	}
 	gs.log.Info("rules active", gs.fields(gs.active)...)
@@ -179,7 +179,7 @@ func (gs *generations) replace(from origin, g *config.Generation, err error) {
 	if err != nil {
 		gs.metrics.Refused()
 		gs.stats.Refused()
-		gs.log.Error("configuration refused, the last good one stays active",
+		gs.log.Error("configuration refused, the last good one stays active; correct the files",
 			zap.String("generation", gs.active.Digest), zap.String("problems", err.Error()))
 		return
 	}

@@ -192,7 +192,7 @@ func TestHosts(t *testing.T) {
 	if status, body := raw(t, r.HTTP, "GET / HTTP/1.0\r\n\r\n"); status != http.StatusOK {
 		t.Errorf("HTTP/1.0 without Host: %d %q, want 200", status, body)
 	}
-	if lines := r.logs.FilterMessage("a request was refused because of its Host").All(); len(lines) == 0 || len(lines[0].ContextMap()["host"].(string)) > 300 {
+	if lines := r.logs.FilterMessage("a request was refused because of its Host; if the name is yours, add it to the setting").All(); len(lines) == 0 || len(lines[0].ContextMap()["host"].(string)) > 300 {
 		t.Errorf("the log has %v, want the refused names", lines)
 	}
 }
@@ -335,7 +335,7 @@ func TestUnknownDomainIsNamed(t *testing.T) {
 		if status, answer := raw(t, r.HTTP, post("/json", text, "Host: localhost")); status != http.StatusOK {
 			t.Fatalf("/json: %d %s", status, answer)
 		}
-		lines := r.logs.FilterMessage("a request names a domain without rules and is allowed").All()
+		lines := r.logs.FilterMessage("a request names a domain without rules and is allowed; correct domain in Envoy, or in the rules").All()
 		if len(lines) != 2 || lines[0].ContextMap()["domain"] != `egde\u202e` || lines[1].ContextMap()["domain"] != `egde\u202e` {
 			t.Errorf("the log has %v, want a line for each request that names egde", lines)
 		}

@@ -166,12 +166,12 @@ func (r *redisScope) advice() string {
 // changed logs once when a server stops deciding, and once when it decides again.
 func (r *redisScope) changed(c redisstore.Change) {
 	if c.Refuses {
-		r.log.Warn("a server of the store refuses to write; it still denies requests; for every other request to its keys on_store_error decides, or store.on_error for rules without it",
+		r.log.Warn("a server of the store refuses to write; it still denies requests; for every other request to its keys on_store_error decides, or store.on_error for rules without it; repair the server: operate.md explains each class",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}
 	if c.Open {
-		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it",
+		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it; repair the server: operate.md explains each class",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}

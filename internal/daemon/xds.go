@@ -92,7 +92,7 @@ func (v *remote) first(ctx context.Context) *config.Generation {
 		case <-ctx.Done():
 			return nil
 		case <-long.C:
-			v.log.Warn("still waiting for the first rules of the management server: the ports stay closed",
+			v.log.Warn("still waiting for the first rules of the management server: the ports stay closed; check the server and rules.xds.node_id",
 				zap.String("rules", v.text()), zap.String("node", x.NodeID))
 		}
 	}
@@ -139,7 +139,7 @@ func (v *remote) Refused(_ string, err error) {
 
 func (v *remote) refuseEarly(err error) {
 	v.refused.Add(1)
-	v.log.Error("the management server sent rules that cannot be used; rls waits for others", zap.String("problems", err.Error()))
+	v.log.Error("the management server sent rules that cannot be used; rls waits for others; correct the rules there", zap.String("problems", err.Error()))
 }
 
 // waitServing waits until the process serves. It reports false if it stops before.

@@ -255,7 +255,7 @@ func TestManagementServerAwayAtStart(t *testing.T) {
 	stillWaiting = 20 * time.Millisecond
 	waits := startWaiting(t, s)
 	waits.waitLog("waiting for the first rules of the management server: the ports stay closed until then")
-	waits.waitLog("still waiting for the first rules of the management server: the ports stay closed")
+	waits.waitLog("still waiting for the first rules of the management server: the ports stay closed; check the server and rules.xds.node_id")
 	waits.waitLog("no connection to the management server, the rules stay as they are")
 	waits.stop()
 	if err := <-waits.done; err != nil {

@@ -129,7 +129,7 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 func (s *Service) findKeys(c *call) step {
 	switch {
 	case c.in.crowded:
-		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error", zap.Int("most", maxContext))
+		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error; correct context_extensions in Envoy", zap.Int("most", maxContext))
 		c.result = Misconfigured
 		return finish
 	case c.in.oversized:
@@ -254,7 +254,7 @@ func (s *Service) findLimits(c *call) step {
 		c.result = Oversized
 		return finish
 	case err != nil:
-		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error",
+		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error; correct context_extensions in Envoy",
 			policy.DomainField(domain), zap.Error(err))
 		c.result = Misconfigured
 		return finish

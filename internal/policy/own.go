@@ -212,7 +212,7 @@ func (c *Call) tellOverride(r *Rule, terms *Terms, own []Limit, of *tier.Subject
 	if !odd {
 		return
 	}
-	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not count as it is written"); entry != nil {
+	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not count as it is written; correct it in the source of tiers"); entry != nil {
 		entry.Write(zap.Stringer("rule", r), zap.String("subject", of.ID), zap.String("problem", c.rules.OverrideNote(r, tierName, o)))
 	}
 }

@@ -132,7 +132,7 @@ func logUnknown(log *zap.Logger, domain string) {
 	if log == nil {
 		return
 	}
-	if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed"); entry != nil {
+	if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed; correct domain in Envoy, or in the rules"); entry != nil {
 		entry.Write(DomainField(domain))
 	}
 }

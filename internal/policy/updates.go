@@ -62,7 +62,7 @@ func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, 
 	decided, err := store.Take(ctx, wait, c.part, decisions)
 	if err != nil {
 		if log := c.decider.opts.Log; log != nil {
-			log.Warn("a usage report was not recorded: the store failed; the limit has more room than it should", zap.Error(err))
+			log.Warn("a usage update was not recorded: the store failed, and the limit has more room than it should; repair the store", zap.Error(err))
 		}
 		return true
 	}

@@ -287,7 +287,7 @@ func (h hidden) Unwrap() error { return h.kind }
 func (c *Cache) complain(err error) {
 	switch {
 	case errors.Is(err, ErrBadRecord):
-		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts",
+		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts; correct the record",
 			zap.Error(err))
 	case c.ctx.Err() == nil && !c.open.Load():
 		c.opts.SampledLog.Warn("the source of tiers has not answered a question", zap.Error(err))
@@ -376,7 +376,7 @@ func (c *Cache) tell() {
 	case newsBack:
 		c.opts.Log.Info("the source of tiers answers again")
 	case newsGone:
-		c.opts.Log.Warn("the source of tiers does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others",
+		c.opts.Log.Warn("the source of tiers does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others; check that the source runs",
 			zap.Error(*c.cause.Load()))
 	}
 }

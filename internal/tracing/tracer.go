@@ -79,7 +79,7 @@ func Open(ctx context.Context, o Options) (*Tracer, error) {
 		o.Lost = func(int) {}
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		o.Log.Warn("traces: a problem in the OpenTelemetry library", zap.String("error", brief(err)))
+		o.Log.Warn("traces: a problem in the OpenTelemetry library; calls are not affected", zap.String("error", brief(err)))
 	}))
 	described, err := describe(ctx, o)
 	if err != nil {
