@@ -311,10 +311,11 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if o.Tracer != nil {
 		o.Tracer.Stored(ctx, start, time.Since(start), err)
 	}
-	if c.stream.holds {
-		if full := c.full(err); full != nil && wait {
-			err = c.await(ctx, full, ends)
-		} else if full != nil && !c.decider.places.crowded(full.Key, full.Limit.Hits) {
+	if c.full(err) {
+		switch {
+		case wait:
+			err = c.await(ctx, ends)
+		case c.decider.places.waiting.Load() < maxWaiting:
 			return false, nil // it may wait for a place
 		}
 	}
