@@ -47,8 +47,6 @@ func denials(c *cli) *cobra.Command {
 	f.IntVar(&d.Limit, "limit", 50, "at most `N` of each instance")
 	f.BoolVarP(&d.Follow, "follow", "f", false, "go on with new ones")
 	d.flags(cmd, waitToRead)
-	completeFlag(cmd, "rule", c, &d.adminPorts, ruleNames)
-	completeFlag(cmd, "subject", c, &d.adminPorts, subjectNames)
 	completeWords(cmd, "shadow", "only", "no")
 	return cmd
 }

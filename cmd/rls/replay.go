@@ -235,29 +235,21 @@ func (r *replayCmd) readSampled(text string) (err error) {
 
 // checkNames returns an error for a rule that a flag names and the rules do not have.
 func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Condition) error {
-	known := func(flag, name string) error {
-		if slices.ContainsFunc(rules.All(), func(rule *policy.Rule) bool { return rule.Name == name }) {
-			return nil
-		}
-		var names []string
-		for _, rule := range rules.All() {
-			if !slices.Contains(names, rule.Name) {
-				names = append(names, rule.Name)
-			}
-		}
-		return usage("%s: there is no rule %q, only %s", flag, name, strings.Join(names, ", "))
+	var names []string
+	for _, rule := range rules.All() {
+		names = append(names, rule.Name)
 	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	for _, c := range conditions {
-		if c.Rule() != "" {
-			if err := known("--fail-if", c.Rule()); err != nil {
-				return err
-			}
+		if name := c.Rule(); name != "" && !slices.Contains(names, name) {
+			return usage("--fail-if: there is no rule %q, only %s", name, strings.Join(names, ", "))
 		}
 	}
-	if slices.Contains([]string{whatIfNone, whatIfTable, whatIfAll}, r.WhatIf) {
-		return nil
+	if !slices.Contains(append([]string{whatIfNone, whatIfTable, whatIfAll}, names...), r.WhatIf) {
+		return usage("--what-if: there is no rule %q, only %s", r.WhatIf, strings.Join(names, ", "))
 	}
-	return known("--what-if", r.WhatIf)
+	return nil
 }
 
 // generations loads the rules that decide, and those of --against, which are nil without it.

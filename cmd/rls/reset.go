@@ -42,7 +42,6 @@ func reset(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&r.Reason, "reason", "", "the `TEXT` for the audit log: why")
 	cmd.Flags().BoolVar(&r.Yes, "yes", false, "do not ask for confirmation")
 	r.adminPorts.flags(cmd, waitToReset)
-	completeParty(cmd, c, &r.adminPorts)
 	require(cmd, "reason")
 	return cmd
 }

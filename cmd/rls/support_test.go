@@ -581,26 +581,11 @@ func TestSupportCommandLines(t *testing.T) {
 	}
 }
 
-// TestNames completes names of the running service. A name that a shell would obey is left out.
-func TestNames(t *testing.T) {
-	port := newPort(t)
-	port.top = insight.Top{Entries: []insight.TopEntry{{Name: "acme"}, {Name: "apex $(reboot)"}, {Name: "beta"}}}
-	port.denials = insight.Denials{Denials: []insight.Denial{{Subject: "alpha"}, {Subject: "acme"}}}
-	for line, want := range map[string]string{
-		"usage --admin " + port.URL + " a":          "acme\n:4\n",
-		"reset --admin " + port.URL + " --rule per": "per-key\n:4\n",
-		"top --by r":                      "subject\nrule\nroute\naddress\n:4\n",
-		"usage --admin 127.0.0.1:1 a":     ":4\n",
-		"usage --admin nonsense --rule p": ":4\n",
-	} {
-		begun := time.Now()
-		_, out, _ := command(t, "", append([]string{"__complete"}, strings.Fields(line)...)...)
-		if out != want {
-			t.Errorf("rls __complete %s: %q, want %q", line, out, want)
-		}
-		if took := time.Since(begun); took > 10*completeTimeout {
-			t.Errorf("rls __complete %s took %v", line, took)
-		}
+// TestWords completes the words of a flag.
+func TestWords(t *testing.T) {
+	const want = "subject\nrule\nroute\naddress\n:4\n"
+	if _, out, _ := command(t, "", "__complete", "top", "--by", "r"); out != want {
+		t.Errorf("rls __complete top --by r: %q, want %q", out, want)
 	}
 }
 

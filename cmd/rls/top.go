@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -86,39 +87,26 @@ func (t *topCmd) Run(c *cli) error {
 const askedOfEach = 1000
 
 // summed adds tops, of which each has at most limit entries. An entry that an instance does not list
-// counts with what it may have there, so that no count is smaller than the true one. Error is the
-// largest of any entry.
-func summed(all []answer[insight.Top], limit int) insight.Top {
-	sum := insight.Top{}
+// counts with what it may have there, so that no count is smaller than the true one.
+func summed(all []answer[insight.Top], limit int) (sum insight.Top) {
 	type name struct{ shown, digest, address string } // a subject may have the name of a key
-	type summand struct {
-		insight.TopEntry
-		over uint64 // how much too large the count may be
-	}
-	entries := make(map[name]*summand)
-	unlisted := uint64(0) // what an entry may have that no list has
+	entries := make(map[name]insight.TopEntry)
 	for _, a := range all {
-		unlisted += mayHave(a.value, limit)
+		sum.Error, sum.Sampled = sum.Error+mayHave(a.value, limit), sum.Sampled || a.value.Sampled
 	}
 	for _, a := range all {
-		sum.Sampled = sum.Sampled || a.value.Sampled
 		for _, e := range a.value.Entries {
 			n := name{e.Name, e.Digest, e.Address}
-			have := entries[n]
-			if have == nil {
-				have = &summand{insight.TopEntry{Name: e.Name, Digest: e.Digest, Address: e.Address, Count: unlisted}, unlisted}
-				entries[n] = have
+			have, listed := entries[n]
+			if !listed {
+				have.Count = sum.Error
 			}
-			here := mayHave(a.value, limit)
-			have.Count, have.over = have.Count-here+e.Count, have.over-here+a.value.Error
-			have.Peak = max(have.Peak, e.Peak)
+			e.Count += have.Count - mayHave(a.value, limit)
+			e.Peak = max(e.Peak, have.Peak)
+			entries[n] = e
 		}
 	}
-	for _, e := range entries {
-		sum.Entries = append(sum.Entries, e.TopEntry)
-		sum.Error = max(sum.Error, e.over)
-	}
-	slices.SortFunc(sum.Entries, func(a, b insight.TopEntry) int {
+	sum.Entries = slices.SortedFunc(maps.Values(entries), func(a, b insight.TopEntry) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	return sum

@@ -43,7 +43,7 @@ func (p *party) flags(cmd *cobra.Command) {
 	f.StringVar(&p.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
 	f.BoolVar(&p.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
 	f.StringVar(&p.Rule, "rule", "", "only the limits of the rule with this `NAME`")
-	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), cobra.NoFileCompletions
 }
 
 // query returns the party that the arguments name.
@@ -131,7 +131,6 @@ func usageOf(c *cli) *cobra.Command {
 	f.StringVar(&u.Scope, "scope", settings.ScopeRegion, "with --raw: the scope of the log: region, or a name in store.scopes")
 	f.IntVar(&u.Entries, "entries", 40, "with --raw: how many of the newest entries to print, or of the holds that end last; -1 prints all")
 	u.adminPorts.flags(cmd, waitToRead)
-	completeParty(cmd, c, &u.adminPorts)
 	return cmd
 }
 
