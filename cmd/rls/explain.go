@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -96,9 +94,13 @@ func (e *explainCmd) origin(s settings.Settings, g *config.Generation) []string 
 // explain returns the explanation of the request. inRedis returns the name of a log in Redis;
 // nil means that no log is in Redis.
 func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) string) ([]string, error) {
-	req, err := e.request(g)
+	all, err := parseDescriptors(e.Descriptor)
 	if err != nil {
 		return nil, err
+	}
+	req, err := g.Request(e.Domain, e.Tier, all, e.Hits)
+	if err != nil {
+		return nil, usage("--%w", err)
 	}
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
@@ -107,34 +109,6 @@ func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) st
 		return nil, err
 	}
 	return answer.Lines, nil
-}
-
-// request makes the request that the flags describe, as the RLS adapter would.
-func (e *explainCmd) request(g *config.Generation) (*policy.Request, error) {
-	req := &policy.Request{Domain: e.Domain, Tier: e.Tier}
-	if domains := g.Rules.Domains(); req.Domain == "" {
-		if len(domains) != 1 {
-			return nil, usage("the rules have the domains %s: choose one with --domain", strings.Join(domains, ", "))
-		}
-		req.Domain = domains[0]
-	} else if !slices.Contains(domains, req.Domain) {
-		return nil, usage("--domain: the rules have no domain %q, only %s", req.Domain, strings.Join(domains, ", "))
-	}
-	if tiers := g.Rules.Tiers(); e.Tier != "" && (tiers == nil || !tiers.HasTier(e.Tier)) {
-		if tiers == nil {
-			return nil, usage("--tier: there is no tier %q, because the settings have no tiers (tiers.source: none)", e.Tier)
-		}
-		return nil, usage("--tier: there is no tier %q, expected one of %s", e.Tier, strings.Join(tiers.Tiers(), ", "))
-	}
-	all, err := parseDescriptors(e.Descriptor)
-	if err != nil {
-		return nil, err
-	}
-	for _, entries := range all {
-		digest(entries, g.Secrets)
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: e.Hits})
-	}
-	return req, nil
 }
 
 // descriptorFlag adds the flag --descriptor, which may be repeated.
@@ -152,11 +126,4 @@ func parseDescriptors(texts []string) ([]descriptors.Descriptor, error) {
 		}
 	}
 	return all, nil
-}
-
-// digest replaces API keys in entries by their digests.
-func digest(entries descriptors.Descriptor, secrets *tier.Secrets) {
-	for i := range entries {
-		entries[i].Value = secrets.Value(entries[i].Key, entries[i].Value)
-	}
 }

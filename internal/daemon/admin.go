@@ -2,11 +2,9 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -93,51 +91,31 @@ func keyName(s *settings.Store, id window.LogID) string {
 	return redisstore.KeyName(at.KeyPrefix, id)
 }
 
-// explained makes the request that q describes, as the RLS adapter would: API keys are digests, and
-// entries that no rule names are hidden.
+// explained makes the request that q describes. Entries that no rule names are hidden.
 func explained(g *config.Generation, q admin.ExplainRequest) (*policy.Request, error) {
-	domains := g.Rules.Domains()
-	switch {
-	case q.Domain == "" && len(domains) == 1:
-		q.Domain = domains[0]
-	case q.Domain == "":
-		return nil, fmt.Errorf("domain: the rules have %s: choose one", strings.Join(domains, ", "))
-	case !slices.Contains(domains, q.Domain):
-		return nil, fmt.Errorf("domain: the rules have no such domain; they have %s", strings.Join(domains, ", "))
-	}
-	if q.Tier != "" {
-		switch tiers := g.Rules.Tiers(); {
-		case tiers == nil:
-			return nil, errors.New("tier: the settings have no tiers (tiers.source: none)")
-		case !tiers.HasTier(q.Tier):
-			return nil, fmt.Errorf("tier: there is no such tier, expected one of %s", strings.Join(tiers.Tiers(), ", "))
-		}
-	}
-	req := &policy.Request{Domain: q.Domain, Tier: q.Tier}
 	cost := uint64(1)
 	if q.Hits != nil {
 		cost = *q.Hits
 	}
+	all := make([]descriptors.Descriptor, len(q.Descriptors))
 	for i, d := range q.Descriptors {
-		entries := make(descriptors.Descriptor, 0, len(d.Entries))
 		for _, e := range d.Entries {
-			entries = append(entries, descriptors.Entry{Key: e.Key, Value: e.Value})
+			all[i] = append(all[i], descriptors.Entry{Key: e.Key, Value: e.Value})
 		}
 		if d.Text != "" {
 			var err error
-			if entries, err = descriptors.Parse(d.Text); err != nil {
+			if all[i], err = descriptors.Parse(d.Text); err != nil {
 				return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
 			}
 		}
-		if len(entries) == 0 || slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return e.Key == "" }) {
+		if len(all[i]) == 0 || slices.ContainsFunc(all[i], func(e descriptors.Entry) bool { return e.Key == "" }) {
 			return nil, fmt.Errorf("descriptors[%d]: write entries with keys, such as route=search,api_key=k1", i)
 		}
-		for j, e := range entries {
-			if entries[j].Value = g.Secrets.Value(e.Key, e.Value); !g.Rules.Names(e.Key) {
-				entries[j] = g.Rules.Shown(e) // no rule matches it either way
+		for j, e := range all[i] {
+			if !g.Rules.Names(e.Key) {
+				all[i][j] = g.Rules.Shown(e) // no rule matches it either way
 			}
 		}
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: cost})
 	}
-	return req, nil
+	return g.Request(q.Domain, q.Tier, all, cost)
 }
