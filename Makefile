@@ -37,6 +37,9 @@ github.com/projectcontour/contour@v1.33.8 examples/contour/01-crds.yaml
 github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/kgateway-crds/templates/*.yaml
 endef
 export CRDS
+# For make docs-site: a generator, its reader of Markdown and its theme.
+SPHINX         := 9.0.4
+SITE_PACKAGES  := sphinx==$(SPHINX) myst-parser==5.2.0 furo==2025.12.19
 # For make release-check, and for the release itself.
 GORELEASER     := v2.15.0
 CYCLONEDX      := v1.7.0
@@ -226,6 +229,24 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 b
 reference: ## write the pages of docs/reference from the code
 	go run -pgo=off ./internal/docgen
 	go test -pgo=off -count=1 ./cmd/rls -run '^TestCommandsPage$$' -update
+
+# These two need Python packages, so they are no part of make test.
+.PHONY: docs-site
+docs-site: $(TOOLS)/sphinx-$(SPHINX)/bin/sphinx-build ## make a site of README.md and docs/, with search, in site/
+	rm -rf site
+	'$<' -q -W --keep-going -c .ci/docs-site -d '$(TOOLS)/sphinx-$(SPHINX)/doctrees' -b html . site
+
+.PHONY: docs-site-check
+docs-site-check: docs-site ## read that site in Chromium: links, search, a narrow screen, both themes
+	@.ci/install chromium=chromium
+	go -C test/console test -count=1 -run '^TestSite$$' . -site '$(CURDIR)/site'
+
+$(TOOLS)/sphinx-%/bin/sphinx-build:
+	@.ci/install venv=python3-venv
+	rm -rf $(TOOLS)/sphinx-$*
+	python3 -m venv $(TOOLS)/sphinx-$*
+	$(TOOLS)/sphinx-$*/bin/pip install --quiet --disable-pip-version-check $(SITE_PACKAGES)
+	@touch $@
 
 .PHONY: prose
 prose: LEVEL ?= error

@@ -9,6 +9,7 @@
 // or dark, on a wide or a narrow screen. make test-console and make test-long look in all of them.
 //
 // TestScreenshots writes the pictures of the documentation: make console-screenshots.
+// TestSite reads the site of the documentation: make docs-site-check.
 //
 // It is a module of its own, so that the client of the browser stays out of the module of rls.
 // SLIDEGATE_TEST_AXE is the path of axe.min.js, which make test sets.
