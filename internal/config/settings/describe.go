@@ -22,12 +22,12 @@ func Describe(s Settings) []Setting { return describe(reflect.ValueOf(s), "") }
 func describe(section reflect.Value, prefix string) (all []Setting) {
 	for _, k := range strict.KeysOf(section.Type()) {
 		path, v := prefix+k.Name, section.FieldByIndex(k.Field.Index)
-		if v.Kind() == reflect.Struct && !strict.IsText(v.Type()) {
+		if isSection(v.Type()) {
 			all = append(all, describe(v, path+".")...)
 			continue
 		}
-		env := "SLIDEGATE_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
-		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct && !strict.IsText(v.Type().Elem()) {
+		env := envName(path)
+		if _, ok := v.Interface().(Scopes); ok {
 			env += "_NAME_…" // sections by name
 		}
 		all = append(all, Setting{Path: path, Env: env, Default: textOf(v), Doc: k.Field.Tag.Get("doc")})

@@ -5,11 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,8 +195,8 @@ var schemes = map[string]struct {
 }
 
 // servers reads a URL for Redis. The error says what is wrong with it, without a part of
-// the URL that may be secret. It names other settings of the section at path.
-func (u URL) servers(path string) (RedisServers, error) {
+// the URL that may be secret.
+func (u URL) servers() (RedisServers, error) {
 	none := RedisServers{}
 	p, ok := u.split()
 	if !ok {
@@ -213,7 +211,7 @@ func (u URL) servers(path string) (RedisServers, error) {
 	if p.hasUser && p.password == "" {
 		return none, errors.New("the URL has a user without a password: write user:password@, or give both as settings")
 	}
-	if err := checkURLOptions(path, p.query, scheme.socket); err != nil {
+	if err := checkURLOptions(p.query, scheme.socket); err != nil {
 		return none, err
 	}
 	if scheme.socket {
@@ -295,42 +293,18 @@ func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers,
 	return s, nil
 }
 
-// urlOptions are options that clients of Redis read from URLs, with the setting to use
-// instead. %s is the section of the settings, and %timeout its timeout.
-var urlOptions = map[string]string{ //nolint:gosec // names of settings and no secrets
-	"addr":              "write all hosts before the path, with commas between them",
-	"db":                "the database is the last part of the path",
-	"dial_timeout":      "remove it, rls derives it from %timeout",
-	"master_name":       "write redis-sentinel://host:port/master",
-	"password":          "set %s.password_file",
-	"pool_size":         "set %s.pool_size",
-	"pool_timeout":      "set %timeout",
-	"read_timeout":      "set %timeout",
-	"sentinel_password": "set %s.sentinel_password_file",
-	"sentinel_username": "set %s.sentinel_username",
-	"skip_verify":       "set %s.tls.ca_file to the certificate of the server or of its CA",
-	"username":          "set %s.username",
-	"write_timeout":     "set %timeout",
-}
-
 // checkURLOptions refuses query options, so that every setting has one place. The database of a
-// unix socket is the exception. The error does not repeat an unknown name, which may be a part
-// of a password.
-func checkURLOptions(path, query string, socket bool) error {
+// unix socket is the exception. The error does not repeat a name, which may be a part of a password.
+func checkURLOptions(query string, socket bool) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return errBadQuery
 	}
-	section := path[:max(strings.LastIndexByte(path, '.'), 0)]
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if socket && name == "db" && len(values[name]) == 1 {
-			continue
-		}
-		hint, known := urlOptions[name]
-		if !known {
-			return errors.New("the URL has an unknown query option: remove it")
-		}
-		return fmt.Errorf("%s cannot be a query option of the URL: %s", name, strings.NewReplacer("%s", path, "%timeout", section+".timeout").Replace(hint))
+	if socket && len(values["db"]) == 1 {
+		delete(values, "db")
+	}
+	if len(values) > 0 {
+		return errors.New("the URL has a query option: remove it, and use a setting in its place")
 	}
 	return nil
 }
@@ -429,7 +403,7 @@ func ReadPassword(file string) (Secret, error) {
 // redisConnection checks the settings at a path that every Redis has.
 func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	r.TLS.ServerName = l.serverName(path+".url", &r.URL.URL)
-	servers, err := r.URL.servers(path)
+	servers, err := r.URL.servers()
 	if err != nil {
 		l.problem(path+".url", "%s", err)
 	} else {
@@ -465,46 +439,29 @@ func (l *settingsLoader) clientTLS(path string, t ClientTLS) {
 	}
 }
 
-// refuse reports settings of a section that do not have their default.
-func (l *settingsLoader) refuse(section string, names []string, format string, args ...any) {
-	d := Default()
-	for i := range l.settings.Store.Scopes {
-		d.Store.Scopes = append(d.Store.Scopes, newScope(l.settings.Store.Scopes[i].Name))
-	}
-	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) {
-		name, ok := strings.CutPrefix(path, section+".")
-		if ok && slices.Contains(names, name) && !reflect.DeepEqual(l.values[path].Interface(), v.Interface()) {
-			l.problem(path, format, args...)
+// refuse reports settings of a section that are set. Empty is the default of each.
+func (l *settingsLoader) refuse(section string, names []string, why string) {
+	for _, name := range names {
+		path := section + "." + name
+		if v, ok := l.values[path]; ok && !v.IsZero() {
+			l.problem(path, "%s", why)
 		}
-	})
+	}
 }
 
 // noTLS refuses the settings of a section about TLS if connections have no TLS.
 func (l *settingsLoader) noTLS(section, why string) {
-	l.refuse(section, []string{"ca_file", "cert_file", "key_file"}, "there is no TLS: %s", why)
+	l.refuse(section, []string{"ca_file", "cert_file", "key_file"}, "there is no TLS: "+why)
 }
 
 // redisBesideURL refuses settings that the URL contradicts.
 func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
 	if r.URL.Password != "" {
-		l.refuse(path, []string{"username", "password_file"}, "%s.url also has a user or a password: set them in only one place", path)
+		l.refuse(path, []string{"username", "password_file", "password"}, path+".url also has a user or a password: set them in only one place")
 	}
 	if r.URL.Topology != RedisSentinel {
-		l.refuse(path, []string{"sentinel_username", "sentinel_password_file"},
-			"there are no sentinels: %s.url does not begin with redis-sentinel:// or rediss-sentinel://", path)
-	}
-	for _, secret := range []struct {
-		name  string
-		value Secret
-		ok    bool
-		why   string
-	}{
-		{"password", r.Password, r.URL.Password == "", path + ".url also has a user or a password: set them in only one place"},
-		{"sentinel_password", r.SentinelPassword, r.URL.Topology == RedisSentinel, "there are no sentinels: " + path + ".url does not begin with redis-sentinel:// or rediss-sentinel://"},
-	} {
-		if secret.value != "" && !secret.ok {
-			l.problem(path+"."+secret.name, "%s", secret.why)
-		}
+		l.refuse(path, []string{"sentinel_username", "sentinel_password_file", "sentinel_password"},
+			"there are no sentinels: "+path+".url does not begin with redis-sentinel:// or rediss-sentinel://")
 	}
 	if !r.URL.TLS {
 		l.noTLS(path+".tls", path+".url does not begin with rediss")

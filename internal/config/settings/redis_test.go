@@ -43,7 +43,7 @@ func TestServers(t *testing.T) {
 		},
 		"rediss-cluster://:p@h1/0": {Topology: RedisCluster, TLS: true, Addresses: []string{"h1:6379"}, Password: "p"},
 	} {
-		got, err := url.servers("store.redis")
+		got, err := url.servers()
 		if err != nil {
 			t.Errorf("%s: %v", url.Reveal(), err)
 			continue
@@ -63,7 +63,7 @@ func TestServersRefuses(t *testing.T) {
 		"redis-sentinel://h/%zz", "redis-cluster://h,,i", "unix://h/run/s", "unix:///", "unix:///s?db=x", "unix:///s?db=1&db=2", "unix:///s?a;b",
 		"redis-sentinel+srv://h",
 	} {
-		if got, err := url.servers("store.redis"); err == nil {
+		if got, err := url.servers(); err == nil {
 			t.Errorf("%q is taken for %+v", url.Reveal(), got)
 		}
 	}
@@ -83,7 +83,7 @@ func FuzzURL(f *testing.F) {
 			return
 		}
 		u := URL(before + secret + after)
-		s, err := u.servers("store.redis")
+		s, err := u.servers()
 		if err == nil && len(s.Addresses) == 0 && s.Socket == "" {
 			t.Errorf("%q leads nowhere: %+v", u.Reveal(), s)
 		}

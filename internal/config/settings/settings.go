@@ -414,15 +414,14 @@ func (l *settingsLoader) readEnviron(environ []string) {
 		}
 		path, ok := paths[name]
 		if !ok {
-			switch {
-			case kubernetes.MatchString(variable):
-			default:
-				if advice, gone := adviceForVariable(name); gone {
-					l.report.Addf(environment, 0, name, "%s", advice)
-					continue
-				}
-				l.report.Addf(environment, 0, strict.Quoteless(name), "unknown variable%s", strict.DidYouMean(name, names))
+			if kubernetes.MatchString(variable) {
+				continue
 			}
+			if advice, gone := adviceForVariable(name); gone {
+				l.report.Addf(environment, 0, name, "%s", advice)
+				continue
+			}
+			l.report.Addf(environment, 0, strict.Quoteless(name), "unknown variable%s", strict.DidYouMean(name, names))
 			continue
 		}
 		l.set(path, text, name)

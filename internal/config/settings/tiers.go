@@ -214,13 +214,6 @@ func (l *settingsLoader) trustedEntry(t *Tiers) {
 	}
 }
 
-// channel checks the name of a channel. Empty: no channel.
-func (l *settingsLoader) channel(path, name string, most int) {
-	if len(name) > most || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		l.problem(path, "%s: at most %d printable ASCII characters, without spaces", strict.Quote(name), most)
-	}
-}
-
 // hasParameter matches a query that uses $1.
 var hasParameter = regexp.MustCompile(`\$0*1(\D|$)`)
 
@@ -246,7 +239,9 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 			l.problem(q.path, "has no parameter $1 for the digest or the id")
 		}
 	}
-	l.channel("tiers.postgres.channel", p.Channel, maxPostgresName)
+	if len(p.Channel) > maxPostgresName || strings.ContainsFunc(p.Channel, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		l.problem("tiers.postgres.channel", "%s: at most %d printable ASCII characters, without spaces", strict.Quote(p.Channel), maxPostgresName)
+	}
 	if p.TLS.Mode != "" {
 		l.oneOf("tiers.postgres.tls.mode", p.TLS.Mode, []string{TLSDisable, TLSRequire, TLSVerifyFull})
 	}

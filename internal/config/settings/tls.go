@@ -55,18 +55,14 @@ func (t ServerTLS) Config(setting string) (*tls.Config, error) {
 		c.ClientCAs, c.ClientAuth = clients, tls.RequireAndVerifyClientCert
 	}
 	if t.ClientSAN != "" {
-		c.VerifyConnection = func(s tls.ConnectionState) error { return verifyClientName(s, t.ClientSAN) }
+		c.VerifyConnection = func(s tls.ConnectionState) error {
+			if len(s.VerifiedChains) == 0 {
+				return errors.New("the client's certificate is not verified")
+			}
+			return s.VerifiedChains[0][0].VerifyHostname(t.ClientSAN)
+		}
 	}
 	return c, nil
-}
-
-// verifyClientName returns an error if the client's certificate does not have the name. Only
-// certificates of a verified chain count.
-func verifyClientName(s tls.ConnectionState, name string) error {
-	if len(s.VerifiedChains) == 0 {
-		return errors.New("the client's certificate is not verified")
-	}
-	return s.VerifiedChains[0][0].VerifyHostname(name)
 }
 
 // suitesOfHTTP2 are those of TLS 1.2 that RFC 9113, appendix A, does not forbid.
@@ -161,8 +157,7 @@ func (l *settingsLoader) serverTLS() {
 	case net.ParseIP(host) == nil && !hostName.MatchString(host):
 		l.problem(path+".client_san", "%s is neither a DNS name nor an IP address", strict.Quote(t.ClientSAN))
 	}
-	switch {
-	case t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, t.Covers):
+	if t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, t.Covers) {
 		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text")
 	}
 }

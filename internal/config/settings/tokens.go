@@ -1,11 +1,13 @@
 package settings
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/files"
@@ -23,9 +25,6 @@ type Token struct {
 
 // Bounds of a file of tokens.
 const (
-	minToken      = 16
-	maxToken      = 256
-	maxTokenName  = 64
 	maxTokens     = 1000
 	maxTokensFile = 1 << 20
 )
@@ -42,31 +41,24 @@ func ReadTokens(file string) ([]Token, error) {
 }
 
 // parseTokens parses the text of a file.
-func parseTokens(file string, data []byte) ([]Token, error) {
-	var all []Token
-	lines := make(map[[sha256.Size]byte]int)
-	for i, line := range bytes.Split(data, []byte("\n")) {
-		text := strings.TrimSpace(string(line))
-		if text == "" || strings.HasPrefix(text, "#") {
+func parseTokens(file string, data []byte) (all []Token, err error) {
+	for i, line := range strings.Split(string(data), "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 			continue
 		}
-		refuse := func(format string, args ...any) error {
-			return fmt.Errorf("%s:%d: %s", strict.Quoteless(file), i+1, fmt.Sprintf(format, args...))
+		t, problem := readToken(words)
+		switch {
+		case problem != "":
+		case slices.ContainsFunc(all, func(o Token) bool { return o.Digest == t.Digest }):
+			problem = "the token is also on a line above: give each holder another one"
+		case len(all) == maxTokens:
+			problem = fmt.Sprintf("more than %d tokens", maxTokens)
 		}
-		t, problem := readToken(text)
 		if problem != "" {
-			return nil, refuse("%s", problem)
+			return nil, fmt.Errorf("%s:%d: %s", strict.Quoteless(file), i+1, problem)
 		}
-		if before, ok := lines[t.Digest]; ok {
-			return nil, refuse("the token is also on line %d: give each holder another one", before)
-		}
-		if len(all) == maxTokens {
-			return nil, refuse("more than %d tokens", maxTokens)
-		}
-		if t.Name == "" {
-			t.Name = fmt.Sprintf("line %d", i+1)
-		}
-		lines[t.Digest] = i + 1
+		t.Name = cmp.Or(t.Name, fmt.Sprintf("line %d", i+1))
 		all = append(all, t)
 	}
 	if all == nil {
@@ -75,44 +67,27 @@ func parseTokens(file string, data []byte) ([]Token, error) {
 	return all, nil
 }
 
-// readToken reads one line. problem is empty if the line has a token.
-func readToken(text string) (t Token, problem string) {
-	words := strings.Fields(text)
-	switch words[0] {
-	case "read":
-	case "act":
-		t.Act = true
-	default:
-		return t, "a line begins with read or act: read TOKEN, or act TOKEN NAME"
+var (
+	validToken = regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{16,256}$`) // RFC 6750, section 2.1
+	validName  = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
+)
+
+// readToken reads the words of one line. problem is empty if they are a token.
+func readToken(words []string) (t Token, problem string) {
+	if words[0] != "read" && words[0] != "act" || len(words) < 2 || len(words) > 3 {
+		return t, "a line has two or three words: read TOKEN, or act TOKEN NAME"
 	}
-	if len(words) < 2 || len(words) > 3 {
-		return t, fmt.Sprintf("a line has two or three words, and this one has %d: read TOKEN, or act TOKEN NAME", len(words))
+	if !validToken.MatchString(words[1]) {
+		return t, "a token has 16 to 256 letters, digits and -._~+/=: make one with openssl rand -hex 32"
 	}
-	token := words[1]
-	switch {
-	case len(token) < minToken:
-		return t, fmt.Sprintf("the token has %d characters, and needs at least %d: make one with openssl rand -hex 32", len(token), minToken)
-	case len(token) > maxToken:
-		return t, fmt.Sprintf("the token has %d characters, and may have at most %d", len(token), maxToken)
-	case strings.ContainsFunc(token, notInToken):
-		return t, "the token has a character that a header cannot carry: use letters, digits and -._~+/="
-	}
-	t.Digest = sha256.Sum256([]byte(token))
+	t = Token{Digest: sha256.Sum256([]byte(words[1])), Act: words[0] == "act"}
 	if len(words) == 3 {
-		t.Name = words[2]
-		if len(t.Name) > maxTokenName || strings.ContainsFunc(t.Name, notInTokenName) {
-			return t, fmt.Sprintf("the name after the token may have at most %d letters, digits and -._@", maxTokenName)
+		if t.Name = words[2]; !validName.MatchString(t.Name) {
+			return t, "the name after the token has at most 64 letters, digits and -._@"
 		}
 	}
 	return t, ""
 }
-
-const lettersAndDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-
-// notInToken reports whether a token must not hold a character (RFC 6750, section 2.1).
-func notInToken(c rune) bool { return !strings.ContainsRune(lettersAndDigits+"-._~+/=", c) }
-
-func notInTokenName(c rune) bool { return !strings.ContainsRune(lettersAndDigits+"-._@", c) }
 
 // OnLoopback reports whether only this machine can reach a listener on the address: its host
 // is localhost or a loopback address.

@@ -24,15 +24,14 @@ func TestReadTokens(t *testing.T) {
 		},
 		{"", "has no token", nil},
 		{"# read " + tokenA, "has no token", nil},
-		{"read " + tokenA + "\nwrite " + tokenB, ":2: a line begins with read or act", nil},
-		{tokenA, ":1: a line begins with read or act", nil},
-		{"read", ":1: a line has two or three words, and this one has 1", nil},
-		{"read " + tokenA + " alice " + tokenB, ":1: a line has two or three words, and this one has 4", nil},
-		{"read short", ":1: the token has 5 characters, and needs at least 16", nil},
-		{"read " + strings.Repeat("x", 257), ":1: the token has 257 characters, and may have at most 256", nil},
-		{"read " + tokenA + ";", ":1: the token has a character that a header cannot carry", nil},
-		{"act " + tokenA + " <b>", ":1: the name after the token may have at most 64 letters", nil},
-		{"read " + tokenA + "\nact " + tokenA, ":2: the token is also on line 1", nil},
+		{"read " + tokenA + "\nwrite " + tokenB, ":2: a line has two or three words", nil},
+		{"read", ":1: a line has two or three words", nil},
+		{"read " + tokenA + " alice " + tokenB, ":1: a line has two or three words", nil},
+		{"read short", ":1: a token has 16 to 256 letters", nil},
+		{"read " + strings.Repeat("x", 257), ":1: a token has 16 to 256 letters", nil},
+		{"read " + tokenA + ";", ":1: a token has 16 to 256 letters", nil},
+		{"act " + tokenA + " <b>", ":1: the name after the token has at most 64 letters", nil},
+		{"read " + tokenA + "\nact " + tokenA, ":2: the token is also on a line above", nil},
 		{strings.Repeat("x", 2<<20), "larger than 1 MiB", nil},
 	} {
 		file := filepath.Join(t.TempDir(), "tokens")
@@ -84,7 +83,7 @@ func FuzzReadTokens(f *testing.F) {
 		}
 		message := strings.TrimPrefix(err.Error(), file)
 		for _, word := range strings.Fields(text) {
-			if len(word) >= minToken && strings.Contains(message, word) && !strings.Contains("read TOKEN, or act TOKEN NAME", word) {
+			if len(word) >= 16 && strings.Contains(message, word) && !strings.Contains("read TOKEN, or act TOKEN NAME", word) {
 				t.Errorf("the error repeats %q: %s", word, message)
 			}
 		}
