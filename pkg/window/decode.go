@@ -103,70 +103,6 @@ func Decode(b []byte) (Contents, error) {
 	}, nil
 }
 
-// decodeCut is Decode for the first bytes of a ring that has more of them. The running sum of
-// a slot counts the slots before it. So slots that are missing add their cost to the next
-// slot that is there.
-func decodeCut(b []byte) (Contents, error) {
-	if len(b) < atRing || b[0]&kindRing == 0 {
-		return Contents{}, notLog("%d bytes are too short for a ring's header of %d", len(b), atRing)
-	}
-	// A ring with room for what is there, to check the rest of the header.
-	var (
-		head     = int64(binary.BigEndian.Uint32(b[atHead:]))
-		count    = int64(binary.BigEndian.Uint32(b[atCount:]))
-		capacity = int64(binary.BigEndian.Uint32(b[atCap:]))
-		skip     = int64(b[atSkip])
-		copies   = int64(b[atCopies])
-		there    = int64(len(b)-atRing) / slotBytes
-		clock    = binary.BigEndian.Uint64(b[atClock:])
-	)
-	switch {
-	case b[0]&^(kindRing|kindCoarse) != kindSmall:
-		return Contents{}, notLog("kind 0x%02x is unknown to this version", b[0])
-	case clock > maxClock:
-		return Contents{}, notLog("clock %d is above %d", clock, uint64(maxClock))
-	case capacity <= there || head >= capacity || count > capacity || copies > maxCopies || skip >= copies || copies-skip > count:
-		return Contents{}, notLog("the header contradicts itself")
-	}
-	unit := int64(1)
-	if b[0]&kindCoarse != 0 {
-		unit = coarse
-	}
-	f := frame{unit: unit, base: binary.BigEndian.Uint32(b[atBase:])}
-	f.setClock(int64(clock))
-
-	// Where the slots are that are there, oldest first: copies, the circle from its head, its
-	// beginning, and the newest.
-	var slots []int
-	for i := range copies - skip {
-		slots = append(slots, atCopy+int(skip+i)*slotBytes)
-	}
-	circle := func(from, to int64) {
-		for i := from; i < min(to, there); i++ {
-			slots = append(slots, atRing+int(i)*slotBytes)
-		}
-	}
-	first := head + copies - skip // the copies are of the first slots
-	circle(first, min(head+count, capacity))
-	circle(max(first-capacity, 0), head+count-capacity)
-	slots = append(slots, atNewest)
-
-	entries, err := entriesAt(b, &f, slots)
-	if err != nil {
-		return Contents{}, err
-	}
-	return Contents{
-		Ring:         true,
-		Unit:         time.Duration(unit) * time.Microsecond,
-		Clock:        time.Duration(clock) * time.Microsecond,
-		ExpirySecond: expirySecond(b),
-		Base:         f.base,
-		Capacity:     int(capacity) + 1,
-		Bytes:        int(atRing + capacity*slotBytes),
-		Entries:      entries,
-	}, nil
-}
-
 // expirySecond reads the last four of five bytes. The first byte is a mark of
 // reservations, which only the scripts use.
 func expirySecond(b []byte) uint64 {
@@ -247,22 +183,14 @@ func checkCopies(b []byte, f *frame) error {
 
 // readEntries returns what the slots say, oldest first.
 func readEntries(b []byte, f *frame) ([]Entry, error) {
-	slots := make([]int, f.total)
-	for i := range slots {
-		slots[i] = f.slot(i)
-	}
-	return entriesAt(b, f, slots)
-}
-
-// entriesAt returns what the slots at these places in b say.
-func entriesAt(b []byte, f *frame, slots []int) ([]Entry, error) {
 	var (
-		entries = make([]Entry, 0, len(slots))
+		entries = make([]Entry, 0, f.total)
 		unit    = time.Duration(f.unit) * time.Microsecond
 		sum     = f.base
 		used    uint64
 	)
-	for i, at := range slots {
+	for i := range f.total {
+		at := f.slot(i)
 		e := Entry{
 			At:   time.Duration(timeAt(b, at, f.ref)) * unit,
 			Cost: sumAt(b, at) - sum,

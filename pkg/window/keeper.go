@@ -31,10 +31,6 @@ type Keeper interface {
 	Remove(ctx context.Context, ids []LogID) ([]Reading, error)
 }
 
-// MaxRead is the most bytes of one log that a [Keeper] reads: a log of 116,000 slots. Redis
-// does nothing else meanwhile.
-const MaxRead = 1 << 20
-
 // ErrCursor is wrapped by the error of [Keeper.List] for a cursor that is not one of
 // the store's, or that the store cannot continue from any more. Begin a new list.
 var ErrCursor = errors.New("window: the list cannot continue from this cursor; begin a new list")
@@ -79,28 +75,16 @@ type Reading struct {
 	Now time.Duration
 	// Contents are zero if the log was not there.
 	Contents Contents
-	// Cut says that the log is larger than [MaxRead]. Some entries are then merged into
-	// the next later one that was read. So hits count too long, and never too short.
-	Cut bool
 
-	log []byte // of Contents; nil if it is cut
+	log []byte // of Contents
 }
 
-// NewReading returns what the bytes of a log say. If the log has more than [MaxRead] bytes,
-// b has the first MaxRead of them. Bytes that are not a log of the window make an empty
-// log, as they do for a store. NewReading keeps b, and nothing may change it.
+// NewReading returns what the bytes of a log say. Bytes that are not a log of the window make
+// an empty log, as they do for a store. NewReading keeps b, and nothing may change it.
 func NewReading(id LogID, now time.Duration, b []byte) Reading {
-	r := Reading{ID: id, Now: now}
 	c, err := Decode(b)
-	if err != nil && len(b) >= MaxRead {
-		c, err = decodeCut(b)
-		r.Cut = err == nil
-	}
-	if err != nil || c.Policy != id.Policy || c.Policy == Sliding && c.Unit != Unit(id.Window) || c.Policy != Sliding && !id.Holds(b) {
+	if err != nil || !id.Holds(b) {
 		return Reading{ID: id, Now: now}
 	}
-	if r.Contents = c; !r.Cut {
-		r.log = b
-	}
-	return r
+	return Reading{ID: id, Now: now, Contents: c, log: b}
 }

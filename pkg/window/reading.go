@@ -5,10 +5,6 @@ import "time"
 // Used returns what counts at r.Now under a limit. Of a log of [InFlight] it is what streams
 // hold at r.Now. Only a [TokenBucket] needs the limit: what is missing until its burst.
 func (r *Reading) Used(l Limit) uint64 {
-	if r.Cut {
-		_, used := r.bound()
-		return used
-	}
 	var s State
 	r.look(&s, &Check{Limit: r.limit(l)})
 	switch r.ID.Policy {
@@ -19,14 +15,6 @@ func (r *Reading) Used(l Limit) uint64 {
 	default:
 		return s.view.used
 	}
-}
-
-// bound returns the newest entry of a log that is cut, and the cost of the entries that count.
-func (r *Reading) bound() (newest Entry, used uint64) {
-	for _, n := range r.History(1) {
-		used += n
-	}
-	return r.Contents.Entries[len(r.Contents.Entries)-1], used
 }
 
 // look fills s in with the log at r.Now.
@@ -45,22 +33,10 @@ func (r *Reading) limit(l Limit) Limit {
 
 // Ask returns what a store answers at r.Now to a check of the log under a limit, with a cost
 // of 0 and the mode [Enforce]. The policy of the limit, and the window unless the policy is
-// [InFlight], are those of r.ID. The waits of a log that is cut are until all of it has expired.
+// [InFlight], are those of r.ID.
 func (r *Reading) Ask(l Limit) (d Decision) {
 	c := Check{Limit: r.limit(l)}
 	if d, ok := WithoutLog(&c); ok {
-		return d
-	}
-	if r.Cut {
-		newest, used := r.bound()
-		d = Decision{Allowed: used < l.Hits, Remaining: l.Hits - min(used, l.Hits)}
-		if used > 0 {
-			d.UnitAfter = newest.At + r.ID.Window.Truncate(time.Microsecond) - r.now()
-			d.ResetAfter = d.UnitAfter
-		}
-		if !d.Allowed {
-			d.RetryAfter = d.UnitAfter
-		}
 		return d
 	}
 	var s State

@@ -35,7 +35,7 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading,
 		var packed []byte
 		sh.mu.Lock()
 		if l := sh.find(id, hash); l != nil {
-			packed = append(packed, l.packed[:min(len(l.packed), window.MaxRead)]...)
+			packed = append(packed, l.packed...)
 		}
 		now := s.readingClock()
 		sh.mu.Unlock()

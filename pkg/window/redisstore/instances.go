@@ -108,16 +108,12 @@ func newInstanceCounter(s *Store, falls time.Duration) *instanceCounter {
 func (c *instanceCounter) beat(ctx context.Context) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	for _, how := range [][2]any{{"evalsha", beatScript.sha}, {"eval", beatScript.text}} {
-		cmd := redis.NewIntCmd(ctx, how[0], how[1], 1, c.key, c.entry, int64(beatExpires/time.Second))
-		if err = c.store.client.Process(ctx, cmd); err == nil {
-			return int(min(cmd.Val(), math.MaxInt32)), nil
-		}
-		if !redis.HasErrorPrefix(err, "NOSCRIPT") {
-			break
-		}
+	reply, err := beatScript.run(ctx, c.store.client, []string{c.key}, c.entry, int64(beatExpires/time.Second))
+	if err != nil {
+		return 0, &Error{Class: classify(err), Err: err}
 	}
-	return 0, &Error{Class: classify(err), Err: err}
+	number, _ := reply.(int64)
+	return int(min(number, math.MaxInt32)), nil
 }
 
 // note returns the number of instances after an answer. contact says that there was one, and that

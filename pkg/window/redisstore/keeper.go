@@ -26,8 +26,11 @@ const (
 	// keeperTimeout bounds each round trip of Read, Remove and List, if the store's timeout
 	// is shorter. A person waits for them, and no request does.
 	keeperTimeout = time.Second
-	// maxKept is how many logs one round trip to a server reads or removes at most.
-	maxKept = maxShared
+	// maxKept is how many logs one call of the script reads or removes at most, maxRead how many
+	// bytes of each, and keepCalls how many calls are under way at once.
+	maxKept   = maxShared
+	maxRead   = 1 << 20
+	keepCalls = 16
 	// One call of List makes up to listCalls calls of SCAN, each of which looks at listCount
 	// keys. It ends earlier if it has found listIDs ids, or after listTime.
 	listCalls = 16
@@ -36,59 +39,52 @@ const (
 	listTime  = 100 * time.Millisecond
 )
 
-// Read implements [window.Keeper]. Each server is asked for up to 48 logs in one round trip,
-// and tells its own clock. Logs of one slot are read at one instant. A value that is not a
-// log makes a log without entries, and stays. All errors have a [Class].
+// Read implements [window.Keeper]. One call of a script reads up to 48 logs of one slot at one
+// instant of the server's clock. A value that is not a log makes a log without entries, and stays.
+// So does a log of more than a megabyte, which [Options.MaxLogSlots] rules out. All errors have a
+// [Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
 func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	return s.keepAll(ctx, ids, false)
+	return s.keepAll(ctx, ids, "read")
 }
 
-// Remove implements [window.Keeper]. It also removes a value that is not a log. While a slot of a cluster moves,
-// its logs are removed one after the other. A call that reaches the server after its deadline
-// removes nothing. Remove does not try again what may have run. All errors
-// have a [Class].
+// Remove implements [window.Keeper]. It also removes a value that is not a log. While a slot of a
+// cluster moves, its logs are removed one after the other. A call that reaches the server after its
+// deadline removes nothing. Remove does not try again what may have run. All errors have a [Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
 func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	return s.keepAll(ctx, ids, true)
+	return s.keepAll(ctx, ids, "remove")
 }
 
 // A keeping is one call of [Store.Read] or [Store.Remove].
 type keeping struct {
-	store  *Store
-	ids    []window.LogID
-	keys   []string
-	remove bool
-
-	mu       sync.Mutex
+	store    *Store
+	verb     string // of keeper.lua
+	ids      []window.LogID
+	keys     []string
 	readings []window.Reading
 	done     []bool
-	err      error // the first
 }
 
-// A lot is a part of the logs of a keeping that one call of the script handles: indexes of
-// its ids. On a cluster they are on one slot.
-type lot []int
-
-func (s *Store) keepAll(ctx context.Context, ids []window.LogID, remove bool) ([]window.Reading, error) {
+func (s *Store) keepAll(ctx context.Context, ids []window.LogID, verb string) ([]window.Reading, error) {
 	k := &keeping{
-		store: s, ids: ids, remove: remove, keys: make([]string, len(ids)),
+		store: s, verb: verb, ids: ids, keys: make([]string, len(ids)),
 		readings: make([]window.Reading, len(ids)), done: make([]bool, len(ids)),
 	}
 	for i, id := range ids {
 		k.keys[i] = KeyName(s.opts.Prefix, id)
 	}
-	// Every server has a goroutine, which makes one round trip after the other.
+	lots := k.lots()
+	errs := make([]error, len(lots))
+	calls := make(chan struct{}, keepCalls)
 	var all sync.WaitGroup
-	for n, lots := range k.route(ctx) {
+	for i, lot := range lots {
+		calls <- struct{}{}
 		all.Go(func() {
-			for len(lots) > 0 {
-				trip := fit(lots)
-				lots = lots[len(trip):]
-				k.ask(ctx, n, trip)
-			}
+			errs[i] = k.ask(ctx, lot)
+			<-calls
 		})
 	}
 	all.Wait()
@@ -98,56 +94,28 @@ func (s *Store) keepAll(ctx context.Context, ids []window.LogID, remove bool) ([
 			those = append(those, k.readings[i])
 		}
 	}
-	return those, k.err
+	return those, cmp.Or(errs...)
 }
 
-// route returns the lots of every server.
-func (k *keeping) route(ctx context.Context) map[*node][]lot {
-	byTag := make(map[string]lot)
+// lots returns the parts that one call of the script handles each: indexes of ids, on a cluster of
+// one hash tag.
+func (k *keeping) lots() (lots [][]int) {
+	byTag := make(map[string][]int)
 	var tags []string // in the order of ids
 	for i, key := range k.keys {
-		tag := window.HashTag(key)
+		tag := ""
+		if k.store.cluster != nil {
+			tag = window.HashTag(key)
+		}
 		if byTag[tag] == nil {
 			tags = append(tags, tag)
 		}
 		byTag[tag] = append(byTag[tag], i)
 	}
-	lots := make(map[*node][]lot)
 	for _, tag := range tags {
-		n, err := k.store.nodeFor(ctx, k.keys[byTag[tag][0]], k.store.patience())
-		if err != nil {
-			k.fail(err)
-			continue
-		}
-		for l := range slices.Chunk(byTag[tag], maxKept) {
-			last := len(lots[n]) - 1
-			if k.store.cluster == nil && last >= 0 && len(lots[n][last])+len(l) <= maxKept {
-				lots[n][last] = append(lots[n][last], l...) // a single server needs no lot for each tag
-			} else {
-				lots[n] = append(lots[n], slices.Clone(l))
-			}
-		}
+		lots = slices.AppendSeq(lots, slices.Chunk(byTag[tag], maxKept))
 	}
 	return lots
-}
-
-// fit returns the lots of the next round trip.
-func fit(lots []lot) []lot {
-	count, logs := 0, 0
-	for count < len(lots) {
-		if logs += len(lots[count]); logs > maxKept && count > 0 {
-			break
-		}
-		count++
-	}
-	return lots[:count]
-}
-
-// fail notes an error.
-func (k *keeping) fail(err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.err = cmp.Or(k.err, err)
 }
 
 // patiently returns ctx with the time limit of a round trip for a person.
@@ -163,124 +131,61 @@ func kept(ctx context.Context, err error) error {
 	return &Error{Class: classify(err), Err: explain(ctx, err)}
 }
 
-// ask makes a round trip to a server.
-func (k *keeping) ask(ctx context.Context, n *node, lots []lot) {
-	if n.open.Load() {
-		k.fail(n.refused())
-		return
-	}
-	ctx, cancel := k.store.patiently(ctx)
-	defer cancel()
-	if !n.known() {
-		// A deadline needs the server's clock.
-		if err := n.greet(ctx); err != nil {
-			k.fail(kept(ctx, err))
-			return
-		}
-	}
-	begun := now()
-	cmds := k.pipeline(ctx, n, lots, false)
-	if slices.ContainsFunc(cmds, func(c *once) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") }) {
-		var unknown []lot
-		for i, c := range cmds {
-			if redis.HasErrorPrefix(c.Err(), "NOSCRIPT") {
-				unknown = append(unknown, lots[i]) // nothing has run
-			} else {
-				k.take(ctx, n, lots[i], c, begun, true)
-			}
-		}
-		lots, begun = unknown, now()
-		cmds = k.pipeline(ctx, n, lots, true)
-	}
-	for i, c := range cmds {
-		k.take(ctx, n, lots[i], c, begun, true)
-	}
-}
-
-// pipeline sends lots to a server. Every command has its own error.
-func (k *keeping) pipeline(ctx context.Context, n *node, lots []lot, text bool) []*once {
-	cmds := make([]*once, len(lots))
-	for i, l := range lots {
-		cmds[i] = k.command(ctx, n, l, text)
-	}
-	pipelined, ok := n.client.(interface{ Pipeline() redis.Pipeliner })
-	if !ok || len(cmds) == 1 {
-		for _, c := range cmds {
-			setError(c, n.client.Process(ctx, c))
-		}
-		return cmds
-	}
-	pipe := pipelined.Pipeline()
-	for _, c := range cmds {
-		_ = pipe.Process(ctx, c) // only queues it
-	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
-	return cmds
-}
-
-// command returns the call of the script for a lot.
-func (k *keeping) command(ctx context.Context, n *node, l lot, text bool) *once {
+// ask calls the script for a lot. If the call is late because the server's clock was set, ask learns
+// the clock and calls once more.
+func (k *keeping) ask(ctx context.Context, lot []int) error {
 	s := k.store
-	args := []any{"evalsha", s.keeper.sha, len(l)}
-	if text {
-		args[0], args[1] = "eval", s.keeper.text
-	}
-	for _, i := range l {
-		args = append(args, k.keys[i])
-	}
-	var deadline int64
-	verb := "read"
-	if d, ok := ctx.Deadline(); ok && k.remove {
-		deadline = n.clock.deadline(at(d))
-		verb = "remove"
-	}
-	return newOnce(ctx, append(args, string(appendInstant(nil, deadline)), window.MaxRead, verb))
-}
-
-// take takes the answer to a lot. If follow is true, it asks again where nothing has run: if
-// the slot is elsewhere, or if the deadline was wrong.
-func (k *keeping) take(ctx context.Context, n *node, l lot, cmd *once, begun int64, follow bool) {
-	if err := cmd.Err(); err != nil {
-		if k.store.cluster != nil && follow && classify(err) == ClassMoved {
-			k.store.cluster.ReloadState(ctx)
-			for _, i := range l {
-				// While a slot moves, its keys are on two servers. The cluster's client finds
-				// each. Its clock is not known, so the old server's sets the deadline.
-				one := k.command(ctx, n, lot{i}, true)
-				sent := now()
-				setError(one, k.store.client.Process(ctx, one))
-				k.take(ctx, n, lot{i}, one, sent, false)
-			}
-			return
-		}
-		k.fail(kept(ctx, err))
-		return
-	}
-	clock, logs, err := parseKept(cmd.Val(), len(l))
+	n, err := s.nodeFor(ctx, k.keys[lot[0]], s.patience())
 	if err != nil {
-		k.fail(&Error{Class: ClassReply, Err: err})
-		return
+		return err
 	}
-	if follow {
-		n.clock.learn(clock, begun, now())
+	if n.open.Load() {
+		return n.refused()
 	}
-	if logs == nil { // it came late
-		if follow && ctx.Err() == nil {
-			again := k.command(ctx, n, l, true) // the clock was wrong
-			sent := now()
-			setError(again, n.client.Process(ctx, again))
-			k.take(ctx, n, l, again, sent, false)
-			return
+	within, cancel := s.patiently(ctx)
+	defer cancel()
+	keys := make([]string, len(lot))
+	for j, i := range lot {
+		keys[j] = k.keys[i]
+	}
+	for try := range 2 {
+		// A deadline needs the server's clock.
+		if age, known := n.clock.age(); !known || age > keepInterval || try > 0 {
+			if err := n.greet(within); err != nil {
+				return kept(within, err)
+			}
 		}
-		k.fail(&Error{Class: ClassLate, Err: context.DeadlineExceeded})
-		return
+		var deadline int64
+		if d, ok := within.Deadline(); ok && k.verb == "remove" {
+			deadline = n.clock.deadline(at(d))
+		}
+		reply, err := s.keeper.run(within, s.client, keys, string(appendInstant(nil, deadline)), maxRead, k.verb)
+		switch {
+		case err == nil:
+		case classify(err) == ClassMoved && len(lot) > 1:
+			// While a slot moves, its keys are on two servers. The cluster's client finds each.
+			var errs []error
+			for _, i := range lot {
+				errs = append(errs, k.ask(ctx, []int{i}))
+			}
+			return cmp.Or(errs...)
+		default:
+			return kept(within, err)
+		}
+		clock, logs, err := parseKept(reply, len(lot))
+		if err != nil {
+			return &Error{Class: ClassReply, Err: err}
+		}
+		for j := range logs {
+			i := lot[j]
+			k.done[i] = true
+			k.readings[i] = window.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
+		}
+		if logs != nil {
+			return nil
+		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for j, i := range l {
-		k.done[i] = true
-		k.readings[i] = window.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
-	}
+	return &Error{Class: ClassLate, Err: context.DeadlineExceeded}
 }
 
 // parseKept parses the reply of keeper.lua to a call with so many keys. logs is nil if the
@@ -311,7 +216,7 @@ func parseKept(reply any, keys int) (clock int64, logs []string, err error) {
 // to 16,000 keys of a server, also at keys that are not logs. With [window.Match.Tag] it asks
 // only the server of that slot. The probes of the store are not listed.
 //
-// If a failover or a moving slot changes the servers meanwhile, a list may miss logs. If the
+// While a slot moves, and if a failover changes the servers, a list may miss logs. If the
 // server of the cursor is no longer a master, the error wraps [window.ErrCursor]. All other
 // errors have a [Class].
 func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
@@ -337,7 +242,7 @@ func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []
 			break
 		}
 	}
-	return ids, at.cursor(m.Tag != ""), nil
+	return ids, at.cursor(), nil
 }
 
 // RemoveAll removes every key with the prefix of the store: logs, receipts of charges, and whatever
@@ -360,8 +265,10 @@ func (s *Store) RemoveAll(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := n.unlink(ctx, keys); err != nil {
-				return err
+			for _, key := range keys { // on a cluster of several slots
+				if err := n.do(ctx, redis.NewIntCmd(ctx, "unlink", key)); err != nil {
+					return err
+				}
 			}
 			if position = next; position == 0 {
 				break
@@ -371,29 +278,22 @@ func (s *Store) RemoveAll(ctx context.Context) error {
 	return nil
 }
 
-// unlink removes keys. Each has a command of its own, because they may be on several slots.
-func (n *node) unlink(ctx context.Context, keys []string) error {
-	for _, key := range keys {
-		ctx, cancel := n.store.patiently(ctx)
-		err := n.client.Process(ctx, redis.NewIntCmd(ctx, "unlink", key))
-		cancel()
-		if err != nil {
-			return kept(ctx, err)
-		}
+// do runs a command for a person.
+func (n *node) do(ctx context.Context, cmd redis.Cmder) error {
+	ctx, cancel := n.store.patiently(ctx)
+	defer cancel()
+	if err := n.client.Process(ctx, cmd); err != nil {
+		return kept(ctx, err)
 	}
 	return nil
 }
 
 // scan calls SCAN once.
 func (n *node) scan(ctx context.Context, pattern string, position uint64) ([]string, uint64, error) {
-	ctx, cancel := n.store.patiently(ctx)
-	defer cancel()
 	cmd := redis.NewScanCmd(ctx, nil, "scan", position, "match", pattern, "count", listCount)
-	if err := n.client.Process(ctx, cmd); err != nil {
-		return nil, 0, kept(ctx, err)
-	}
+	err := n.do(ctx, cmd)
 	keys, next := cmd.Val()
-	return keys, next, nil
+	return keys, next, err
 }
 
 // isProbe reports whether a log is that of the probes of a server.
@@ -409,29 +309,23 @@ type scanning struct {
 }
 
 // cursor returns the cursor of the next call, or nothing after the last one.
-func (at scanning) cursor(tag bool) string {
+func (at scanning) cursor() string {
 	name := ""
 	switch {
-	case at.on.store.cluster == nil && at.position == 0, at.position == 0 && at.after == "":
+	case at.position == 0 && at.after == "":
 		return ""
 	case at.position == 0:
 		name = at.after
 	case at.on.store.cluster != nil:
 		name = at.on.address
-		if tag && at.after != "" {
-			name += nextMark + at.after
-		}
 	}
 	return name + "/" + strconv.FormatUint(at.position, 10)
 }
 
-// nextMark separates the address of a server from that of the next one in a cursor.
-const nextMark = ">"
-
 // scanned returns where a cursor says that a list is. Without a cursor it begins.
 func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at scanning, err error) {
 	i := strings.LastIndexByte(cursor, '/')
-	name, next, _ := strings.Cut(cursor[:max(i, 0)], nextMark)
+	name := cursor[:max(i, 0)]
 	if cursor != "" {
 		at.position, err = strconv.ParseUint(cursor[i+1:], 10, 64)
 		if i < 0 || err != nil || s.cluster == nil && i > 0 {
@@ -442,9 +336,9 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 	case s.cluster == nil:
 		at.on = s.single
 	case m.Tag != "" && cursor == "":
-		at.on, at.after, err = s.holders(ctx, s.opts.Prefix+"{"+m.Tag+"}")
+		at.on, err = s.holder(ctx, s.opts.Prefix+"{"+m.Tag+"}")
 	case m.Tag != "":
-		if at.on, at.after = s.nodeAt(name), next; at.on == nil || next != "" && s.nodeAt(next) == nil {
+		if at.on = s.nodeAt(name); at.on == nil {
 			err = fmt.Errorf("redisstore: %w", window.ErrCursor)
 		}
 	default:
@@ -456,7 +350,7 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 		if cursor != "" {
 			i = slices.IndexFunc(masters, func(n *node) bool { return n.address == name })
 		}
-		if i < 0 || next != "" {
+		if i < 0 {
 			return at, fmt.Errorf("redisstore: %w", window.ErrCursor)
 		}
 		if at.on = masters[i]; i+1 < len(masters) {
@@ -466,37 +360,30 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 	return at, err
 }
 
-// holders returns the server that has the slot of a key. If the slot is moving, next is the
-// address of the server that it moves to. SCAN does not tell that a slot is elsewhere, so
-// holders asks for the key first.
-func (s *Store) holders(ctx context.Context, key string) (n *node, next string, err error) {
-	if n, err = s.nodeFor(ctx, key, s.patience()); err != nil {
-		return nil, "", err
+// holder returns the server that has the slot of a key. SCAN does not tell that a slot is
+// elsewhere, so holder asks for a byte of the key first.
+func (s *Store) holder(ctx context.Context, key string) (*node, error) {
+	n, err := s.nodeFor(ctx, key, s.patience())
+	if err != nil {
+		return nil, err
 	}
+	ctx, cancel := s.patiently(ctx)
+	defer cancel()
 	for range maxHops {
-		err = n.peek(ctx, key)
-		words := strings.Fields(fmt.Sprint(err)) // MOVED or ASK, the slot, host:port
-		switch {
-		case err == nil:
-			return n, "", nil
-		case classify(err) != ClassMoved || len(words) != 3:
-			return nil, "", kept(ctx, err)
-		case words[0] == "ASK" && s.nodeAt(words[2]) != nil:
-			return n, words[2], nil
+		err = n.client.Process(ctx, redis.NewStringCmd(ctx, "getrange", key, 0, 0))
+		words := strings.Fields(fmt.Sprint(err)) // MOVED, the slot, host:port
+		if !redis.HasErrorPrefix(err, "MOVED") || len(words) != 3 {
+			break
 		}
 		s.cluster.ReloadState(ctx)
 		if moved := s.nodeAt(words[2]); moved != nil {
 			n = moved
 		}
 	}
-	return nil, "", kept(ctx, err)
-}
-
-// peek asks for a byte of a key. It returns the error of the server.
-func (n *node) peek(ctx context.Context, key string) error {
-	ctx, cancel := n.store.patiently(ctx)
-	defer cancel()
-	return n.client.Process(ctx, redis.NewStringCmd(ctx, "getrange", key, 0, 0))
+	if err != nil && !redis.HasErrorPrefix(err, "ASK") {
+		return nil, kept(ctx, err)
+	}
+	return n, nil
 }
 
 // masters returns the masters of a cluster in the order of their addresses.

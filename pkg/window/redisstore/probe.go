@@ -150,19 +150,13 @@ func (refusal) RedisError() {}
 // greet learns the server's clock.
 func (n *node) greet(ctx context.Context) error {
 	sentAt := now()
-	cmd := newOnce(ctx, []any{"evalsha", n.store.script.sha, 0, string(make([]byte, instantBytes))})
-	err := n.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		sentAt = now()
-		cmd = newOnce(ctx, []any{"eval", n.store.script.text, 0, string(make([]byte, instantBytes))})
-		err = n.client.Process(ctx, cmd)
-	}
+	reply, err := n.store.script.run(ctx, n.client, nil, string(make([]byte, instantBytes)))
 	if err != nil {
 		return err
 	}
-	text, ok := cmd.Val().(string)
+	text, ok := reply.(string)
 	if !ok || len(text) != instantBytes {
-		return fmt.Errorf("the script answers %.40q instead of its clock", fmt.Sprint(cmd.Val()))
+		return fmt.Errorf("the script answers %.40q instead of its clock", fmt.Sprint(reply))
 	}
 	n.clock.learn(int64(bigEndian(text)), sentAt, now())
 	if n.store.opts.Timeout > 0 {

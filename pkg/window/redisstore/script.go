@@ -1,9 +1,12 @@
 package redisstore
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -74,4 +77,20 @@ func include(text string, files map[string]string) string {
 		text = strings.Replace(text, line, file, 1)
 	}
 	return text
+}
+
+// run calls a script, by its text if the server does not know it, and returns the reply.
+func (of *script) run(ctx context.Context, client Client, keys []string, argv ...any) (reply any, err error) {
+	args := []any{"evalsha", of.sha, len(keys)}
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	cmd := newOnce(ctx, append(args, argv...))
+	err = client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		args[0], args[1] = "eval", of.text
+		cmd = newOnce(ctx, append(args, argv...))
+		err = client.Process(ctx, cmd)
+	}
+	return cmd.Val(), err
 }

@@ -176,23 +176,17 @@ func runFor[T any](ctx context.Context, s *Store, n *node, key, verb string, id 
 
 // runOn calls a script for one key of a server, unless the server's breaker is open.
 func runOn[T any](ctx context.Context, s *Store, n *node, of *script, key string, argv ...any) (result T, err error) {
-	args := append([]any{"evalsha", of.sha, 1, key}, argv...)
-	cmd := newOnce(ctx, args)
-	err = n.guarded(ctx, func() error {
-		err := s.client.Process(ctx, cmd)
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			args[0], args[1] = "eval", of.text
-			cmd = newOnce(ctx, args)
-			err = s.client.Process(ctx, cmd)
-		}
+	var reply any
+	err = n.guarded(ctx, func() (err error) {
+		reply, err = of.run(ctx, s.client, []string{key}, argv...)
 		return err
 	})
 	if err != nil {
 		return result, err
 	}
-	result, ok := cmd.Val().(T)
+	result, ok := reply.(T)
 	if !ok {
-		return result, &Error{Class: ClassReply, Err: fmt.Errorf("reply is %T, want %T", cmd.Val(), result)}
+		return result, &Error{Class: ClassReply, Err: fmt.Errorf("reply is %T, want %T", reply, result)}
 	}
 	return result, nil
 }
