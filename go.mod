@@ -48,6 +48,8 @@ require (
 	github.com/spf13/cobra v1.10.2
 	// The flags of a command, for the man page.
 	github.com/spf13/pflag v1.0.9
+	// The pages at /docs/ of the admin port: CommonMark with tables as HTML, no dependencies, no raw HTML.
+	github.com/yuin/goldmark v1.8.7
 	// Trace context in the format B3, which Envoy's Zipkin tracer sends.
 	go.opentelemetry.io/contrib/propagators/b3 v1.45.0
 	// Traces: attributes and formats of trace context. envoyproxy/ratelimit uses it too.

@@ -40,7 +40,7 @@ func layers(t *testing.T) (depth map[string]int) {
 	return depth
 }
 
-var isPackage = regexp.MustCompile(`^(envoy$|(cmd|deploy|internal|pkg)/)`)
+var isPackage = regexp.MustCompile(`^((docs|envoy)$|(cmd|deploy|internal|pkg)/)`)
 
 // only lists prefixes of import paths and the packages that may import them.
 var only = []struct {
@@ -57,6 +57,7 @@ var only = []struct {
 	{"go.opentelemetry.io", "a span is made in one place", []string{"internal/tracing", "internal/daemon"}},
 	{"github.com/apache/datasketches-go", "what is counted for people has a bound", []string{"internal/insight", "internal/replay"}},
 	{"github.com/klauspost/compress", "only access logs are packed", []string{"internal/replay/accesslog"}},
+	{"github.com/yuin/goldmark", "Markdown is only served", []string{"internal/docs"}},
 	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/slidegate/slidegate/internal/compat/pages"
+	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
 )
 
@@ -35,6 +36,8 @@ type Pages struct {
 	// Console serves the pages for people, and asks Access itself who may see them, because its
 	// login needs no token. Nil: "/" is a list of the pages.
 	Console http.Handler
+	// Docs serves the documentation below docs.Path. Nil: there is none.
+	Docs http.Handler
 	// Access decides who may use the pages. Nil: this machine reads, and does nothing else.
 	Access *Access
 	// Tiers answers lookups of keys. Nil disables the pages about tiers.
@@ -57,6 +60,9 @@ func index(a *api) http.HandlerFunc {
 		{"/metrics", "metrics for Prometheus"},
 		{"/stats", "the command line and the memory of this process"},
 	}...)
+	if a.Docs != nil {
+		entries = append(entries, Entry{docs.Path, "the documentation of this version"})
+	}
 	for _, r := range a.routes() {
 		entries = append(entries, indexed[r.path])
 	}
@@ -113,7 +119,7 @@ func Handler(p Pages) http.Handler {
 	} {
 		mux.Handle(pattern, p.Access.Actors(h))
 	}
-	guarded := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(mux)))
+	guarded := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(p.withDocs(mux))))
 	if p.GRPC == nil {
 		return guarded
 	}
@@ -122,6 +128,22 @@ func Handler(p Pages) http.Handler {
 			serveGRPC(w, r, p.GRPC)
 		} else {
 			guarded.ServeHTTP(w, r)
+		}
+	})
+}
+
+// withDocs serves the documentation, and leaves all other requests to next. A mux would redirect
+// /docs/../ to /, and such a path has no page.
+func (p *Pages) withDocs(next http.Handler) http.Handler {
+	if p.Docs == nil {
+		return next
+	}
+	served := p.Access.Readers(p.Docs)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, docs.Path) {
+			served.ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
 		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/docs"
 )
 
 const readToken, actToken = "read-0123456789abcdef", "act-0123456789abcdef"
@@ -98,13 +99,13 @@ func TestAccess(t *testing.T) {
 		if tt.tokens {
 			o.Tokens = testTokens
 		}
-		h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: NewAccess(o)})
+		h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers), Access: NewAccess(o), Docs: docs.Handler("0.1.0")})
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/symbol"} {
 			if got := (call{method: "GET", path: path, from: tt.from, token: tt.token}).send(t, h).Code; got != tt.act && (got != 200 || tt.act != 204) {
 				t.Errorf("%s: GET %s is %d, want %d", tt.name, path, got, tt.act)
 			}
 		}
-		for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/v1/rules", "/v1/openapi.yaml", "/v1/tiers/lookup?id=a"} {
+		for _, path := range []string{"/", "/metrics", "/rlconfig", "/stats", "/v1/rules", "/v1/openapi.yaml", "/v1/tiers/lookup?id=a", "/docs/", "/docs/operate.md", "/docs/reference/alerts.md"} {
 			if got := (call{method: "GET", path: path, from: tt.from, token: tt.token}).send(t, h).Code; got != tt.read {
 				t.Errorf("%s: GET %s is %d, want %d", tt.name, path, got, tt.read)
 			}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slidegate/slidegate/internal/docs"
 )
 
 const chromium = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
@@ -97,5 +99,20 @@ func TestRulesPageIsSafe(t *testing.T) {
 	text := Active{Files: []string{"\x1b[2Ja.yaml"}, Notes: []string{"n\x07"}, Refused: "r\x1b\ns\u202e"}.text()
 	if strings.ContainsAny(text, "\x1b\x07\u202e") || !strings.Contains(text, `\x1b[2Ja.yaml`) || !strings.Contains(text, "#   r\\x1b\n#   s\\u202e\n") {
 		t.Errorf("got %q", text)
+	}
+}
+
+// TestDocsPaths asks for what is no page. No path leaves the pages, and none is a redirect.
+func TestDocsPaths(t *testing.T) {
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Docs: docs.Handler("0.1.0")})
+	for path, want := range map[string]int{
+		"/docs/operate.md": 200, "/docs/": 200, "/docs/../": 404, "/docs/%2e%2e/metrics": 404, "/docs/../../go.mod": 404, "/docs/none.md": 404, "/docs/%2fetc/passwd": 404,
+	} {
+		if got := (call{method: "GET", path: path}).send(t, h); got.Code != want {
+			t.Errorf("%s: got %d, want %d", path, got.Code, want)
+		}
+	}
+	if got := (call{method: "GET", path: "/docs/operate.md", header: http.Header{"Host": {"evil.example"}}}).send(t, h); got.Code != http.StatusMisdirectedRequest {
+		t.Errorf("another Host: got %d", got.Code)
 	}
 }

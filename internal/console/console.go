@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -292,7 +293,8 @@ func parsePages() map[string]*template.Template {
 		"text": userText, "prose": prose, "count": words.Count, "short": words.Short, "length": words.Seconds, "size": words.Bytes,
 		"clock": clock, "ago": ago, "percent": words.Share, "digest": tier.ShortDigest, "address": address,
 		"spark": spark, "last": last, "usedBar": usedBar, "timeline": timeline, "shareBar": shareBar,
-		"visible": func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
+		"documented": func(path string) bool { return strings.HasPrefix(path, docs.Path) },
+		"visible":    func(s string) string { return safetext.Runes(s, maxShown) }, "add": func(a, b int) int { return a + b }, "minus": func(a, b uint64) uint64 { return a - b },
 		"count64": func(n int) string { return words.Count(uint64(max(n, 0))) }, "float": func(n uint64) float64 { return float64(n) },
 		"lines": lines, "ruleNames": ruleNames,
 		"dict": func(pairs ...any) map[string]any {

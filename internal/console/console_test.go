@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/slidegate/slidegate/internal/console/consoletest"
+	"github.com/slidegate/slidegate/internal/docs"
 )
 
 // pages are the pages of the console, with a state in which each part is used.
@@ -102,6 +103,19 @@ func TestStateIsMadeOnce(t *testing.T) {
 	}
 }
 
+// checkDocs checks that a link to the documentation leads to a page, and to a heading of it.
+func checkDocs(t *testing.T, link string) {
+	t.Helper()
+	page, anchor, _ := strings.Cut(link, "#")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, page, nil)
+	r.Header.Set("Accept", "text/html")
+	w := httptest.NewRecorder()
+	docs.Handler("0.1.0").ServeHTTP(w, r)
+	if w.Code != http.StatusOK || anchor != "" && !strings.Contains(w.Body.String(), ` id="`+anchor+`"`) {
+		t.Errorf("%s: %d, want a page with this heading", link, w.Code)
+	}
+}
+
 // checkPage checks what holds for each page: its headers, and markup that they allow.
 func checkPage(t *testing.T, name string, got answer) {
 	t.Helper()
@@ -133,6 +147,9 @@ func checkPage(t *testing.T, name string, got answer) {
 			if (a.Key == "href" || a.Key == "src" || a.Key == "action") && (!strings.HasPrefix(a.Val, "/") || strings.HasPrefix(a.Val, "//")) && a.Val != "#main" {
 				t.Errorf("%s: <%s %s=%q> leads outside", name, n.Data, a.Key, a.Val)
 			}
+		}
+		if strings.HasPrefix(attrs["href"], docs.Path) {
+			checkDocs(t, attrs["href"])
 		}
 		if id := attrs["id"]; id != "" {
 			if ids[id] {

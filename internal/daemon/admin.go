@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -45,7 +46,7 @@ func (p *process) pages(guard admin.Guard) admin.Pages {
 	return admin.Pages{
 		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider), Guard: guard,
 		Access: p.access, Insight: p.insight, State: p.state, Reload: p.reloadNow, Explain: p.explain,
-		Exemplars: p.tracer != nil,
+		Exemplars: p.tracer != nil, Docs: docs.Handler(p.version),
 	}
 }
 

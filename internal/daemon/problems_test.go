@@ -105,10 +105,16 @@ func TestStateNamesProblems(t *testing.T) {
 				ask()
 				all := r.problems()
 				return !slices.ContainsFunc(f.help, func(help string) bool {
-					p, ok := all[docs.URL("", help)]
+					p, ok := all[docs.Path+help]
 					return !ok || help == f.help[0] && !strings.Contains(p.Text, f.text)
 				})
 			})
+			for _, help := range f.help {
+				page, _, _ := strings.Cut(help, "#")
+				if code, body := get(t, "http://"+r.Admin+docs.Path+page); code != http.StatusOK || !strings.Contains(body, "# ") {
+					t.Errorf("%s: %d, want the page", page, code)
+				}
+			}
 			f.heals()
 			waitFor(t, "no problem after", quiet)
 		})
@@ -120,7 +126,7 @@ func TestStateWithoutRules(t *testing.T) {
 	s := testSettings(t)
 	s.Rules.Source, s.Rules.XDS.Address, s.DropIn.WithoutRules = settings.RulesXDS, "127.0.0.1:1", true
 	r := start(t, s)
-	if p := r.problems()[docs.URL("", "operate.md#rules-from-an-xds-server")]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
+	if p := r.problems()[docs.Path+"operate.md#rules-from-an-xds-server"]; p.Level != levelError || !strings.Contains(p.Text, "No rules are loaded") {
 		t.Errorf("got %+v", r.problems())
 	}
 }

@@ -223,12 +223,12 @@ const (
 	levelWarning = "warning"
 )
 
-// problems returns what an operator should look at, the worst first. Its help is a section of docs.
+// problems returns what an operator should look at, the worst first. Its help is the path of a section on the admin port.
 func (p *process) problems(s *insight.State) []insight.Problem {
 	all := []insight.Problem{}
 	add := func(is bool, level, help, format string, args ...any) {
 		if is {
-			all = append(all, insight.Problem{Level: level, Text: fmt.Sprintf(format, args...), Help: docs.URL(p.version, help)})
+			all = append(all, insight.Problem{Level: level, Text: fmt.Sprintf(format, args...), Help: docs.Path + help})
 		}
 	}
 	away := p.probes.storeAway()

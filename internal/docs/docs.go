@@ -1,4 +1,4 @@
-// Package docs makes the addresses of the project's pages, for texts of rls. An image has no pages.
+// Package docs serves the project's pages on the admin port, and makes their addresses for texts of rls.
 package docs
 
 import "regexp"
@@ -8,10 +8,17 @@ var tagged = regexp.MustCompile(`^\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
 
 // URL returns the address of a page as it was in a version without v. The page is a file of the
 // folder docs and can have an anchor: operate.md#traces. A version without a tag gets that of main.
-func URL(version, page string) string {
+func URL(version, page string) string { return repository(version) + "/docs/" + page }
+
+// repository is what the addresses of files in a version begin with, and tree those of folders.
+func repository(version string) string { return address("blob", version) }
+
+func tree(version string) string { return address("tree", version) }
+
+func address(kind, version string) string {
 	at := "main"
 	if tagged.MatchString(version) {
 		at = "v" + version
 	}
-	return "https://github.com/slidegate/slidegate/blob/" + at + "/docs/" + page
+	return "https://github.com/slidegate/slidegate/" + kind + "/" + at
 }

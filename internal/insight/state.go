@@ -24,7 +24,7 @@ type Problem struct {
 	// Level is warning or error.
 	Level string `json:"level"`
 	Text  string `json:"text"`
-	// Help is the address of the section of the docs that says what to do.
+	// Help is the path on the admin port of the section that says what to do.
 	Help string `json:"help,omitempty"`
 }
 
