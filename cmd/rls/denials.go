@@ -39,11 +39,11 @@ func denials(c *cli) *cobra.Command {
 		"With --follow, rls goes on printing new denials until it is interrupted. --json then prints one denial a line, with several addresses in --admin also the key admin."
 	f := cmd.Flags()
 	f.StringVar(&d.Rule, "rule", "", "only those of the rule with this `NAME`")
-	f.StringVar(&d.Subject, "subject", "", "only those of the subject with this `ID`")
+	f.StringVar(&d.Subject, "subject", "", "only those of the customer with this `ID`")
 	f.StringVar(&d.Route, "route", "", "only those of this `ROUTE`")
 	f.StringVar(&d.Address, "address", "", "only those of a client's `IP` address, which is masked to its network")
 	f.StringVar(&d.Since, "since", "", "only those of this long ago or later, such as 10m, or since a `TIME` such as 2026-01-31T09:30:00Z")
-	f.StringVar(&d.Shadow, "shadow", "", "`WHICH` denials by limits that are only observed: only (these alone), or no (none of them)")
+	f.StringVar(&d.Shadow, "shadow", "", "`WHICH` denials in shadow mode: only (these alone), or no (none of them)")
 	f.IntVar(&d.Limit, "limit", 50, "at most `N` of each instance")
 	f.BoolVarP(&d.Follow, "follow", "f", false, "go on with new ones")
 	d.flags(cmd, waitToRead)

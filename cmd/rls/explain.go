@@ -34,7 +34,7 @@ func explain(c *cli) *cobra.Command {
 	descriptorFlag(f, &e.Descriptor)
 	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional without --live if the rules have only one")
 	f.StringVar(&e.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
-	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the caller's tier, instead of the tier of its key")
+	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the customer's tier, instead of the tier of its key")
 	f.Uint64Var(&e.Hits, "hits", 1, "cost of the request; 0 only reads the limits")
 	e.flags(f)
 	require(cmd, "descriptor")

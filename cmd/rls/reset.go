@@ -32,8 +32,8 @@ func reset(c *cli) *cobra.Command {
 	var r resetCmd
 	cmd := &cobra.Command{
 		Use:   "reset" + partyUse + " --reason TEXT",
-		Short: "Remove what a subject, an address or a key has used of its limits.",
-		Long: "Remove what a subject, an address or a key has used of its limits.\n\n" +
+		Short: "Remove what a customer, an address or a key has used of its limits.",
+		Long: "Remove what a customer, an address or a key has used of its limits.\n\n" +
 			"The service writes the reset and its reason to its audit log. On a terminal, rls shows what is used and asks first. " +
 			"It resets in all instances of --admin. With the store memory, name all instances there. With Redis, one instance removes the counters of its store and of the other scopes: name an instance of each region.",
 		RunE: begin(func(args []string) error { return r.Run(c, args) }),

@@ -31,7 +31,7 @@ func top(c *cli) *cobra.Command {
 	cmd.Long = cmd.Short + "\n\nEach instance counts for itself. rls adds the counts of several instances, and their possible errors. A name that the list of an instance lacks may have up to the smallest count of the list there."
 	f := cmd.Flags()
 	f.StringVar(&t.By, "by", "subject", "`WHAT` to count by: subject, rule, route or address")
-	f.StringVar(&t.Order, "order", "denied", "`WHAT` to count: denied requests, requests near a limit (near), or requests that only an observed limit would deny (shadow)")
+	f.StringVar(&t.Order, "order", "denied", "`WHAT` to count: denied requests, requests near a limit (near), or requests that only a limit in shadow mode would deny (shadow)")
 	f.IntVar(&t.Minutes, "minutes", 5, "count the last `N` minutes: 1, 5 or 60")
 	f.IntVar(&t.Limit, "limit", 20, "at most `N` lines")
 	t.flags(cmd, waitToRead)

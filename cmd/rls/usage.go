@@ -118,18 +118,18 @@ func usageOf(c *cli) *cobra.Command {
 	var u usageCmd
 	cmd := &cobra.Command{
 		Use:   "usage" + partyUse,
-		Short: "Print the tier of a subject, an address or a key, what it has used of each of its limits, and when it may go on.",
-		Long: "Print the tier of a subject, an address or a key, what it has used of each of its limits, and when it may go on.\n\n" +
+		Short: "Print the tier of a customer, an address or a key, what it has used of each of its limits, and when it may go on.",
+		Long: "Print the tier of a customer, an address or a key, what it has used of each of its limits, and when it may go on.\n\n" +
 			"It charges nothing. With the store memory, each instance counts for itself: name all of them in --admin. " +
 			"With Redis they share their counts, and rls prints the first answer. If a store is unavailable, rls prints what the instances have counted meanwhile and what their local limits have left, says so, and exits with 3.",
 		RunE: begin(func(args []string) error { return u.Run(c, args) }),
 	}
 	u.party.flags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&u.Refresh, "refresh", false, "first make the instances ask tiers.source again for this subject or key, or for all if none is named")
-	f.StringVar(&u.Raw, "raw", "", "instead print the log that the Redis of the settings holds under this `KEY`, as redis-cli --scan prints it")
+	f.BoolVar(&u.Refresh, "refresh", false, "first make the instances ask tiers.source again for this customer or key, or for all if none is named")
+	f.StringVar(&u.Raw, "raw", "", "instead print the counter that the Redis of the settings has under this `KEY`, as redis-cli --scan prints it")
 	f.StringVar(&u.Scope, "scope", settings.ScopeRegion, "with --raw: the scope of the log: region, or a name in store.scopes")
-	f.IntVar(&u.Entries, "entries", 40, "with --raw: how many of the newest entries to print, or of the holds that end last; -1 prints all")
+	f.IntVar(&u.Entries, "entries", 40, "with --raw: how many of the newest entries to print, or of the active requests that end last; -1 prints all")
 	u.adminPorts.flags(cmd, waitToRead)
 	return cmd
 }

@@ -16,12 +16,12 @@ import (
 
 // Authz says how requests are authorized (Envoy's ext_authz).
 type Authz struct {
-	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is; the first place with a key counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
+	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is; rls takes the first of these with a key: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
 	RemoveCredential bool          `yaml:"remove_credential" doc:"remove the header or cookie with the API key before the upstream; rls always removes a query parameter"`
 	Wait             time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that an authorization waits for the source of tiers"`
-	SubjectHeader    string        `yaml:"subject_header" doc:"the header for the upstream with the subject's id; empty: no header"`
+	SubjectHeader    string        `yaml:"subject_header" doc:"the header for the upstream with the customer's id; empty: no header"`
 	TierHeader       string        `yaml:"tier_header" doc:"the header for the upstream with the tier; empty: no header"`
-	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers for the upstream with labels of the subject, each header=label"`
+	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers for the upstream with labels of the customer, each header=label"`
 	Address          string        `yaml:"address" oneof:"peer x-envoy-external-address x-forwarded-for" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
 	Hops             int           `yaml:"hops" range:"1 100" doc:"with x-forwarded-for: which entry is the client, from the right"`
 	IPv6Prefix       int           `yaml:"ipv6_prefix" range:"1 128" doc:"bits of an IPv6 address in masked_remote_address and in the subject of an anonymous client; 128: all"`

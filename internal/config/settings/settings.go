@@ -125,7 +125,7 @@ type Store struct {
 	OnError string        `yaml:"on_error" doc:"a request that the store cannot decide, unless its rule has on_store_error: local (each instance enforces its part of the limit; memory store: report), allow, deny or report (Envoy decides)"`
 	Memory  Memory        `yaml:"memory"`
 	Redis   Redis         `yaml:"redis"`
-	Scopes  Scopes        `yaml:"scopes" doc:"redis store: further stores that rules can name with scope, such as global, which all regions share. Each name has timeout and redis with the settings of store.redis"`
+	Scopes  Scopes        `yaml:"scopes" doc:"redis store: other stores that rules can name with scope, such as global, which all regions share. Each name has timeout and redis with the settings of store.redis"`
 }
 
 // Memory is the memory store.
@@ -191,7 +191,7 @@ type Log struct {
 // Compare asks another rate-limit service the same questions and reports other answers.
 type Compare struct {
 	Address string    `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
-	Share   Ratio     `yaml:"share" doc:"the share of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
+	Share   Ratio     `yaml:"share" doc:"the percentage of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
 	TLS     ClientTLS `yaml:"-"`
 }
 

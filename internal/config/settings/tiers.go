@@ -41,7 +41,7 @@ type Tiers struct {
 	Source       string        `yaml:"source" oneof:"none file header redis postgres http" doc:"where customers are: none (no tiers, every API key is its own customer), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
 	Path         string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
 	UnknownKey   string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys of one client address share a counter (shared), or each has its own (each)"`
-	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
+	TrustedEntry string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the customer's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
 	OnError      string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys that are not cached while the source does not answer: default_tier (its limits, a counter for each key) or deny (429 with Retry-After). An authorization fails in either case"`
 	Wait         time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that a rate-limit request waits for the source; the look-up goes on"`
 	Cache        TiersCache    `yaml:"cache"`
@@ -58,8 +58,8 @@ type TiersCache struct {
 
 // TiersRedis is the Redis with the subjects.
 type TiersRedis struct {
-	URL       RedisURL `yaml:"url" doc:"the Redis with the subjects, in the forms of store.redis.url, with user:password@ if it needs them. Empty: that of store.redis, with its credentials and certificates"`
-	KeyPrefix string   `yaml:"key_prefix" doc:"the prefix of the keys of subjects"`
+	URL       RedisURL `yaml:"url" doc:"the Redis with the customers, in the forms of store.redis.url, with user:password@ if it needs them. Empty: that of store.redis, with its credentials and certificates"`
+	KeyPrefix string   `yaml:"key_prefix" doc:"the prefix of the keys of customers"`
 	// ServerName is sni of the URL.
 	ServerName string `yaml:"-"`
 }
@@ -83,8 +83,8 @@ type TiersPostgres struct {
 	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket. The password in the URL (user:password@) or below"`
 	Password     Secret      `yaml:"-"`
 	PasswordFile string      `yaml:"password_file" doc:"a file with the password; new connections use a changed file"`
-	Query        string      `yaml:"query" doc:"finds the subject of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
-	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a subject; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
+	Query        string      `yaml:"query" doc:"finds the customer of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
+	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a customer; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
 	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change takes effect when cache.ttl ends"`
 	PoolSize     int         `yaml:"pool_size" range:"1 1000" doc:"connections, besides one that listens to the channel"`
 	TLS          PostgresTLS `yaml:"tls"`
