@@ -98,7 +98,7 @@ func TestExamples(t *testing.T) {
 			count[kind]++
 		}
 	}
-	if count["settings"] < 3 || count["rules"] < 8 {
+	if count["settings"] < 8 || count["rules"] < 18 || count["tiers"] < 1 {
 		t.Errorf("examples: %v", count)
 	}
 }

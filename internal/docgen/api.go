@@ -94,18 +94,18 @@ func apiText() (string, error) {
 
 // fields returns a list of the fields of a schema. Those that explain themselves come first.
 func (a *openAPI) fields(name string) string {
-	var clear, others []string
+	var named, others []string
 	for field, s := range a.Components.Schemas[name].Properties {
 		if s.Description == "" {
-			clear = append(clear, "`"+field+"`")
+			named = append(named, "`"+field+"`")
 		} else {
 			others = append(others, item("`"+field+"`: "+s.Description))
 		}
 	}
-	slices.SortFunc(clear, cmp.Compare[string])
+	slices.SortFunc(named, cmp.Compare[string])
 	slices.Sort(others)
-	if len(clear) > 0 {
-		others = append([]string{item(strings.Join(clear, ", "))}, others...)
+	if len(named) > 0 {
+		others = append([]string{item(strings.Join(named, ", "))}, others...)
 	}
 	return strings.Join(others, "")
 }

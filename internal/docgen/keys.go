@@ -101,12 +101,18 @@ $ rls validate rules.yaml
 func rulesText() (string, error) {
 	keys, err := keysText("docs/rules.schema.json", []section{
 		{title: "The file", usual: "domain descriptors policy"},
-		{title: "A descriptor", definition: "descriptorEntry", usual: "key value rate_limit descriptors shadow_mode",
-			text: "White space at both ends of a value is ignored. Addresses are the same in each spelling. A `*` cannot match a part of an API key."},
-		{title: "`rate_limit`", definition: "rateLimit", without: "limit", usual: "name limits by_tier unlimited subject on_store_error replaces cost observe body content_type",
-			text: "Beside these keys, or in `limits` and `by_tier`, are the keys of a limit."},
-		{title: "A limit", definition: "limit", usual: "unit requests_per_unit window requests policy rate burst time_zone starts starts_label max hold",
-			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be beside `limits` or `by_tier`, for each limit without them."},
+		{
+			title: "A descriptor", definition: "descriptorEntry", usual: "key value rate_limit descriptors shadow_mode",
+			text: "White space at both ends of a value is ignored. Addresses are the same in each spelling. A `*` cannot match a part of an API key.",
+		},
+		{
+			title: "`rate_limit`", definition: "rateLimit", without: "limit", usual: "name limits by_tier unlimited subject on_store_error replaces cost observe body content_type",
+			text: "Beside these keys, or in `limits` and `by_tier`, are the keys of a limit.",
+		},
+		{
+			title: "A limit", definition: "limit", usual: "unit requests_per_unit window requests policy rate burst time_zone starts starts_label max hold",
+			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be beside `limits` or `by_tier`, for each limit without them.",
+		},
 		{title: "`starts`", definition: "starts"},
 		{title: "`charge_once`", definition: "chargeOnce"},
 		{title: "`replaces`", definition: "replacement"},
@@ -141,12 +147,18 @@ func testsText() (string, error) {
 	keys, err := keysText("docs/tests.schema.json", []section{
 		{title: "The file", usual: "rules tiers tests domain start"},
 		{title: "A test", definition: "test", usual: "name request steps columns rows"},
-		{title: "A step", definition: "step", usual: "descriptors at times every for expect cost subject tier domain stream end",
-			text: "One request, or the same request several times. Steps that overlap in time are callers at once."},
-		{title: "`expect`", definition: "expect", usual: "allowed denied rule limit remaining retry_after reset tier subject shadow headers",
-			text: "Keys other than `allowed` and `denied` are about the last request of the step."},
-		{title: "A descriptor", definition: "descriptor", usual: "entries cost limit",
-			text: "A text with the entries, or a mapping:"},
+		{
+			title: "A step", definition: "step", usual: "descriptors at times every for expect cost subject tier domain stream end",
+			text: "One request, or the same request several times. Steps that overlap in time are callers at once.",
+		},
+		{
+			title: "`expect`", definition: "expect", usual: "allowed denied rule limit remaining retry_after reset tier subject shadow headers",
+			text: "Keys other than `allowed` and `denied` are about the last request of the step.",
+		},
+		{
+			title: "A descriptor", definition: "descriptor", usual: "entries cost limit",
+			text: "A text with the entries, or a mapping:",
+		},
 		{title: "`limit` of a descriptor", definition: "limit"},
 	})
 	return testsExample +

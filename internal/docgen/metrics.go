@@ -67,16 +67,16 @@ func groupOf(metric string) string {
 
 // values returns a line for the values of a label that need no explanation, and one for each other.
 func values(all []metrics.LabelValue) (lines []string) {
-	var clear []string
+	var named []string
 	for _, v := range all {
 		if v.Meaning == "" {
-			clear = append(clear, "`"+v.Value+"`")
+			named = append(named, "`"+v.Value+"`")
 		} else {
 			lines = append(lines, "`"+v.Value+"`: "+v.Meaning)
 		}
 	}
-	if len(clear) > 0 {
-		lines = append([]string{strings.Join(clear, ", ")}, lines...)
+	if len(named) > 0 {
+		lines = append([]string{strings.Join(named, ", ")}, lines...)
 	}
 	return lines
 }
