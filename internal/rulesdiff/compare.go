@@ -1,6 +1,7 @@
 package rulesdiff
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ type comparison struct {
 	names       map[*policy.Rules]map[string][]*policy.Rule
 	fixedKeys   bool                                    // a rule is for a single API key
 	replacers   map[*policy.Rules]map[inDomain][]string // paths of rules by the names that they replace
-	overriders  map[*policy.Rules]map[string][]string   // ids of subjects by the names of rules
+	overrides   map[*policy.Rules]map[string]bool       // names of rules
 	starts      map[string]bool                         // labels that say when the periods of a subject start; nil: not known yet
 	report      Report
 }
@@ -40,7 +41,7 @@ type inDomain struct{ domain, name string }
 func Compare(old, now Set) *Report {
 	c := &comparison{
 		old: old, new: now, places: make(map[*policy.Rule]string), given: make(map[*policy.Rules]map[inDomain][]string),
-		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*policy.Rules]map[inDomain][]string), overriders: make(map[*policy.Rules]map[string][]string),
+		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*policy.Rules]map[inDomain][]string), overrides: make(map[*policy.Rules]map[string]bool),
 		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
 	}
 	r := &c.report
@@ -189,22 +190,12 @@ func (c *comparison) whole(change *RuleChange, before, after *policy.Rule) {
 		g.all = append(g.all, one)
 	}
 	change.Changes = g.all
-	v, ok := c.verdictOfPlace(of.ID(), after == nil)
-	if change.Verdict = v; !ok {
+	verdicts := c.taken
+	if after == nil {
+		verdicts = c.lost
+	}
+	v, ok := verdicts[of.ID()]
+	if change.Verdict = cmp.Or(v, Neither); !ok {
 		change.Note = "no request matches it"
 	}
-}
-
-// verdictOfPlace joins the verdicts of the descriptors that a rule loses or takes. It returns
-// false if there are none.
-func (c *comparison) verdictOfPlace(id descriptors.RuleID, gone bool) (v Verdict, ok bool) {
-	of := c.taken
-	if gone {
-		of = c.lost
-	}
-	v, ok = of[id]
-	if !ok {
-		v = Neither
-	}
-	return v, ok
 }

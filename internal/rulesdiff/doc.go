@@ -23,12 +23,11 @@
 //
 // A [Verdict] says whether a change denies more or less. It is certain: if it is [Stricter], every
 // series of requests that passes the new rules passes the old ones. A change that is not comparable
-// is [Both], such as 5 in a minute and 50 in an hour. Of descriptors that get another rule, it compares
-// the limits, the costs, the overrides and which descriptors share a log.
+// is [Both], such as 5 in a minute and 50 in an hour.
 //
-//   - Sliding logs, fixed windows and token buckets are compared with each other. A bucket with a burst
-//     of 60 and a rate of 1/s is looser than 60 in any minute. Calendars, sliding counters and limits of
-//     requests in flight are compared with their own kind only.
+//   - Limits of one kind are compared, and a sliding log with a fixed window. Other kinds are [Both].
+//   - Descriptors that get another rule are [Both], unless only the limits of the rules are different
+//     and no subject has its own limit under them.
 //   - Usage updates with charge: always can exceed a limit. So only limits that count each hit for the
 //     same time or longer are compared. Other rules are assumed to get no calls with x-rls-end.
 //   - A rule that leaves the scope region is stricter: it has one log for all regions.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -20,6 +19,8 @@ const (
 	maxMeet = 64
 	// patternsPerWork is how many patterns are tried at the cost of one value.
 	patternsPerWork = 256
+	// pairsPerWork is how many pairs of patterns are compared at the cost of one value.
+	pairsPerWork = 16
 )
 
 const tooMany = "the rules have more ways to match than rls compares, so descriptors may match other rules although no line says so"
@@ -172,24 +173,22 @@ func (l *level) try(text string, pattern bool) {
 	l.walk(next[0], next[1], path)
 }
 
-// meetings tries values that fit two patterns, where another pattern may get them than before.
+// meetings tries values that fit a pattern of each place.
 func (l *level) meetings(before, after []string) {
-	moved := movedPatterns(before, after)
-	if len(moved) == 0 {
-		return
+	if slices.Equal(before, after) {
+		return // the same pattern gets each value as before
 	}
-	inBefore, inAfter := newPrefixes(before), newPrefixes(after)
-	for _, p := range moved {
-		var others []string
-		if inBefore.has(p) {
-			others = inAfter.overlapping(p, &l.work)
+	var others []descriptors.Pattern
+	for _, o := range after {
+		others = append(others, descriptors.NewPattern(o))
+	}
+	for _, p := range before {
+		if l.work -= 1 + len(after)/pairsPerWork; l.work <= 0 {
+			return
 		}
-		if inAfter.has(p) {
-			others = append(others, inBefore.overlapping(p, &l.work)...)
-		}
-		slices.Sort(others)
-		for _, o := range slices.Compact(others) {
-			if o == p || l.work <= 0 {
+		one := descriptors.NewPattern(p)
+		for i, o := range after {
+			if o == p || !one.Overlaps(&others[i]) {
 				continue
 			}
 			texts, complete := descriptors.Meet(p, o, maxMeet)
@@ -202,110 +201,6 @@ func (l *level) meetings(before, after []string) {
 			}
 		}
 	}
-}
-
-// movedPatterns returns the patterns that one list does not have, or that come before others in
-// one list and after them in the other. If neither of two patterns is among them, both lists
-// give the values that fit both to the same one.
-func movedPatterns(before, after []string) (moved []string) {
-	at := make(map[string]int, len(after))
-	for i, p := range after {
-		at[p] = i
-	}
-	var common []string
-	for _, p := range before {
-		if _, ok := at[p]; ok {
-			common = append(common, p)
-		} else {
-			moved = append(moved, p)
-		}
-	}
-	stays := longestRising(common, at)
-	for _, p := range common {
-		if !stays[p] {
-			moved = append(moved, p)
-		}
-	}
-	was := make(map[string]bool, len(before))
-	for _, p := range before {
-		was[p] = true
-	}
-	for _, p := range after {
-		if !was[p] {
-			moved = append(moved, p)
-		}
-	}
-	return moved
-}
-
-// longestRising returns the most texts that are in the order of at.
-func longestRising(texts []string, at map[string]int) map[string]bool {
-	var ends []int // ends[n] is the index of the smallest end of a rising list of n+1 texts
-	previous := make([]int, len(texts))
-	for i, t := range texts {
-		n := sort.Search(len(ends), func(n int) bool { return at[texts[ends[n]]] >= at[t] })
-		previous[i] = -1
-		if n > 0 {
-			previous[i] = ends[n-1]
-		}
-		if n == len(ends) {
-			ends = append(ends, i)
-		} else {
-			ends[n] = i
-		}
-	}
-	stays := make(map[string]bool, len(ends))
-	if len(ends) > 0 {
-		for i := ends[len(ends)-1]; i >= 0; i = previous[i] {
-			stays[texts[i]] = true
-		}
-	}
-	return stays
-}
-
-// prefixes finds patterns by what comes before their first wildcard.
-type prefixes struct {
-	byPrefix map[string][]string
-	sorted   []string // the prefixes
-	all      map[string]bool
-}
-
-func newPrefixes(patterns []string) *prefixes {
-	p := &prefixes{byPrefix: make(map[string][]string), all: make(map[string]bool, len(patterns))}
-	for _, text := range patterns {
-		prefix, _, _ := strings.Cut(text, descriptors.Wildcard)
-		p.byPrefix[prefix] = append(p.byPrefix[prefix], text)
-		p.all[text] = true
-	}
-	p.sorted = slices.Sorted(maps.Keys(p.byPrefix))
-	return p
-}
-
-func (p *prefixes) has(pattern string) bool { return p.all[pattern] }
-
-// overlapping returns the patterns that fit a value which fits a pattern too. It takes the work
-// that it does from left, and stops at zero.
-func (p *prefixes) overlapping(pattern string, left *int) (all []string) {
-	prefix, _, _ := strings.Cut(pattern, descriptors.Wildcard)
-	compiled := descriptors.NewPattern(pattern)
-	add := func(prefix string) {
-		for _, o := range p.byPrefix[prefix] {
-			if *left -= 1; *left <= 0 {
-				return
-			}
-			if other := descriptors.NewPattern(o); compiled.Overlaps(&other) {
-				all = append(all, o)
-			}
-		}
-	}
-	for i := range prefix {
-		add(prefix[:i])
-	}
-	from, _ := slices.BinarySearch(p.sorted, prefix)
-	for ; from < len(p.sorted) && strings.HasPrefix(p.sorted[from], prefix) && *left > 0; from++ {
-		add(p.sorted[from])
-	}
-	return all
 }
 
 // tell adds the rules of two places that the same descriptors lead to.
@@ -340,8 +235,13 @@ func (w *walker) tell(at [2]place, path []step) {
 	}
 	if before != nil && after != nil {
 		m.Verdict, m.History = w.movedVerdict(before, after), historyOf(was, is)
-	} else {
-		m.Verdict = verdictOf(append(was, w.ownOf(w.old.Rules, before)...), append(is, w.ownOf(w.new.Rules, after)...))
+	} else if m.Verdict = verdictOf(was, is); m.Verdict == Neither { // subjects may have limits of their own
+		switch {
+		case before != nil && w.overridden(w.old.Rules)[before.Name]:
+			m.Verdict = Looser
+		case after != nil && w.overridden(w.new.Rules)[after.Name]:
+			m.Verdict = Stricter
+		}
 	}
 	m.told = before == nil && w.old.Rules.Rule(after.ID()) == nil || after == nil && w.new.Rules.Rule(before.ID()) == nil
 	if before != nil {

@@ -2,8 +2,6 @@ package rulesdiff
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -54,8 +52,11 @@ func implies(a, b *policy.Limit, debts bool) bool {
 	if a.Hits == 0 {
 		return true
 	}
+	if a.Policy == window.Sliding && b.Policy == window.Fixed {
+		return bounds(a, b, debts) // it bounds every window, also those of the clock
+	}
 	if a.Policy != b.Policy {
-		return impliesOther(a, b, debts)
+		return false
 	}
 	switch a.Policy {
 	case window.Sliding:
@@ -71,39 +72,6 @@ func implies(a, b *policy.Limit, debts bool) bool {
 	default:
 		return a.Hits <= b.Hits && a.Window == b.Window
 	}
-}
-
-// impliesOther compares limits of two policies: the most hits that a admits in an interval of any
-// length with those for which b has room.
-func impliesOther(a, b *policy.Limit, debts bool) bool {
-	switch {
-	case a.Policy == window.Sliding && b.Policy == window.Fixed:
-		return bounds(a, b, debts) // it bounds every window, also those of the clock
-	case debts:
-		return false // a bucket pays a debt back with its tokens, and a window forgets it
-	case a.Policy == window.Sliding && b.Policy == window.TokenBucket:
-		// The burst has room for the first window, and the tokens that come back for each further one.
-		return a.Hits <= b.Hits && a.Hits <= tokens(b.Limit, a.Window)
-	case a.Policy == window.Fixed && b.Policy == window.TokenBucket:
-		// The same, with two windows of the clock at the start.
-		return a.Hits <= b.Hits/2 && a.Hits <= tokens(b.Limit, a.Window)
-	case a.Policy == window.Fixed && b.Policy == window.Sliding:
-		return a.Hits <= b.Hits/(policy.Covering(a, b)+1)
-	case a.Policy == window.TokenBucket && (b.Policy == window.Sliding || b.Policy == window.Fixed):
-		return a.Hits <= b.Hits && tokens(a.Limit, b.Window+b.Rounding()) <= b.Hits-a.Hits
-	default:
-		return false
-	}
-}
-
-// tokens returns how many whole tokens come back to a bucket in a time.
-func tokens(l window.Limit, in time.Duration) uint64 {
-	high, low := bits.Mul64(uint64(l.Rate), uint64(in))
-	if high >= uint64(l.Window) {
-		return math.MaxUint64
-	}
-	n, _ := bits.Div64(high, low, uint64(l.Window))
-	return n
 }
 
 // bounds reports whether a sliding window a bounds the windows of b.
