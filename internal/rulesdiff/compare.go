@@ -26,10 +26,10 @@ type comparison struct {
 	// lost and taken have the verdicts of all matches by their old and their new rule.
 	lost, taken map[descriptors.RuleID]Verdict
 	names       map[*policy.Rules]map[string][]*policy.Rule
-	fixedKeys   bool                                    // a rule is for a single API key
-	replacers   map[*policy.Rules]map[inDomain][]string // paths of rules by the names that they replace
-	overrides   map[*policy.Rules]map[string]bool       // names of rules
-	starts      map[string]bool                         // labels that say when the periods of a subject start; nil: not known yet
+	fixedKeys   bool                                          // a rule is for a single API key
+	replacers   map[*policy.Rules]map[inDomain][]string       // paths of rules by the names that they replace
+	overrides   map[*policy.Rules]map[string]*strings.Builder // the limits that subjects have of their own, by the names of rules
+	starts      map[string]bool                               // labels that say when the periods of a subject start; nil: not known yet
 	report      Report
 }
 
@@ -41,7 +41,7 @@ type inDomain struct{ domain, name string }
 func Compare(old, now Set) *Report {
 	c := &comparison{
 		old: old, new: now, places: make(map[*policy.Rule]string), given: make(map[*policy.Rules]map[inDomain][]string),
-		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*policy.Rules]map[inDomain][]string), overrides: make(map[*policy.Rules]map[string]bool),
+		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*policy.Rules]map[inDomain][]string), overrides: make(map[*policy.Rules]map[string]*strings.Builder),
 		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
 	}
 	r := &c.report

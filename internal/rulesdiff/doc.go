@@ -26,8 +26,7 @@
 // is [Both], such as 5 in a minute and 50 in an hour.
 //
 //   - Limits of one kind are compared, and a sliding log with a fixed window. Other kinds are [Both].
-//   - Descriptors that get another rule are [Both], unless only the limits of the rules are different
-//     and no subject has its own limit under them.
+//   - Descriptors that get another rule are [Both], unless only the limits of the rules are different.
 //   - Usage updates with charge: always can exceed a limit. So only limits that count each hit for the
 //     same time or longer are compared. Other rules are assumed to get no calls with x-rls-end.
 //   - A rule that leaves the scope region is stricter: it has one log for all regions.

@@ -237,9 +237,9 @@ func (w *walker) tell(at [2]place, path []step) {
 		m.Verdict, m.History = w.movedVerdict(before, after), historyOf(was, is)
 	} else if m.Verdict = verdictOf(was, is); m.Verdict == Neither { // subjects may have limits of their own
 		switch {
-		case before != nil && w.overridden(w.old.Rules)[before.Name]:
+		case before != nil && w.overridden(w.old.Rules, before) != "":
 			m.Verdict = Looser
-		case after != nil && w.overridden(w.new.Rules)[after.Name]:
+		case after != nil && w.overridden(w.new.Rules, after) != "":
 			m.Verdict = Stricter
 		}
 	}

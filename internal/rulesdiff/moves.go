@@ -2,7 +2,9 @@ package rulesdiff
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -12,10 +14,11 @@ import (
 // more than their limits is different, the verdict is [Both].
 func (c *comparison) movedVerdict(before, after *policy.Rule) Verdict {
 	was, is := c.old.Rules.Tiers(), c.new.Rules.Tiers()
-	if c.overridden(c.old.Rules)[before.Name] || c.overridden(c.new.Rules)[after.Name] || before.Name != after.Name && (elsewhere(was) || elsewhere(is)) {
-		return Both // subjects may have limits of their own
+	own := c.overridden(c.old.Rules, before)
+	if own != c.overridden(c.new.Rules, after) || before.Name != after.Name && (elsewhere(was) || elsewhere(is)) {
+		return Both // subjects have other limits of their own, or may have
 	}
-	v, limited := Neither, false
+	v, limited := Neither, own != ""
 	tiers := (&pair{c, before, after}).contexts()
 	if len(tiers) == 0 {
 		return Both // no tier of one set is in the other
@@ -94,17 +97,24 @@ func (c *comparison) replacersOf(rs *policy.Rules, r *policy.Rule) []string {
 	return c.replacers[rs][inDomain{r.Domain, r.GivenName()}]
 }
 
-// overridden returns the names of the rules for which a subject has an override.
-func (c *comparison) overridden(rs *policy.Rules) map[string]bool {
-	if all, ok := c.overrides[rs]; ok {
-		return all
-	}
-	all := make(map[string]bool)
-	for s := range orEmpty(rs.Tiers()).All() {
-		for _, name := range overridden(s) {
-			all[name] = true
+// overridden describes the limits that subjects have of their own under a rule. It is empty if there
+// are none.
+func (c *comparison) overridden(rs *policy.Rules, r *policy.Rule) string {
+	all := c.overrides[rs]
+	if all == nil {
+		all = make(map[string]*strings.Builder)
+		for s := range orEmpty(rs.Tiers()).All() {
+			for _, name := range overridden(s) {
+				if all[name] == nil {
+					all[name] = new(strings.Builder)
+				}
+				fmt.Fprintf(all[name], "%q %+v\n", s.ID, s.Extra.Overrides[name])
+			}
 		}
+		c.overrides[rs] = all
 	}
-	c.overrides[rs] = all
-	return all
+	if text := all[r.Name]; text != nil {
+		return text.String()
+	}
+	return ""
 }
