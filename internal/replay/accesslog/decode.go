@@ -16,8 +16,8 @@ type format struct {
 	text  *textFormat // of a format that is not JSON
 	// written is true for a format of Envoy's configuration.
 	written bool
-	// looks reports whether a duration is written as in this format. Nil: each is.
-	looks func(duration []byte) bool
+	// nginxTime is true if a line is likely only if its duration is written as by nginx.
+	nginxTime bool
 }
 
 // A decoder makes records of the lines of one file.
@@ -40,7 +40,16 @@ type decoder struct {
 // A timeSlot is a slot with a time.
 type timeSlot struct {
 	slot   int
-	layout *timeLayout // nil: any of the usual forms
+	layout string
+	usual  bool // any of the usual forms, not the layout
+}
+
+// read reads a text as a time.
+func (t *timeSlot) read(text []byte) (int64, bool) {
+	if t.usual {
+		return parseTime(text)
+	}
+	return parseLayout(t.layout, text)
 }
 
 // newDecoder returns a decoder for records with values for the wanted attributes.
@@ -62,14 +71,15 @@ func (f *format) newDecoder(want []Attribute) (*decoder, error) {
 		}
 	}
 	for slot, a := range slots {
-		layout, kind, err := timeOf(a)
+		t, kind, err := timeOf(a)
+		t.slot = slot
 		switch {
 		case err != nil:
 			return nil, err
 		case kind == StartTime:
-			d.start = append(d.start, timeSlot{slot, layout})
+			d.start = append(d.start, t)
 		case kind == EmitTime:
-			d.emit = append(d.emit, timeSlot{slot, layout})
+			d.emit = append(d.emit, t)
 		}
 	}
 	if len(d.start)+len(d.emit) == 0 {
@@ -112,8 +122,8 @@ func (a Attribute) IsTime() (bool, error) {
 	return kind != "", err
 }
 
-// timeOf returns which time an attribute is, StartTime or EmitTime, and its layout.
-func timeOf(a Attribute) (layout *timeLayout, kind Attribute, err error) {
+// timeOf returns which time an attribute is, StartTime or EmitTime, and how it is written.
+func timeOf(a Attribute) (t timeSlot, kind Attribute, err error) {
 	name, argument, _ := strings.Cut(string(a), "(")
 	switch Attribute(name) {
 	case StartTime, startTimeLocal:
@@ -121,17 +131,13 @@ func timeOf(a Attribute) (layout *timeLayout, kind Attribute, err error) {
 	case EmitTime, emitTimeLocal:
 		kind = EmitTime
 	default:
-		return nil, "", nil
+		return t, "", nil
 	}
 	argument = strings.TrimSuffix(argument, ")")
-	// Times of the usual forms are read without a layout, which is faster.
-	if rest, ok := strings.CutPrefix(argument, "%Y-%m-%dT%H:%M:%S"); ok && slices.Contains([]string{"Z", ".%3fZ", ".%6fZ", ".%9fZ", "%z"}, rest) {
-		return nil, kind, nil
+	if t.usual = argument == ""; !t.usual {
+		t.layout, err = layoutOf(argument)
 	}
-	if argument != "" {
-		layout, err = newTimeLayout(argument)
-	}
-	return layout, kind, err
+	return t, kind, err
 }
 
 // An outcome is what a line is.
@@ -145,13 +151,13 @@ const (
 )
 
 // decode reads a line. Its values stay valid until the next call. If the line is broken, fault says
-// why, without a part of the line, and at the byte.
-func (d *decoder) decode(line []byte) (at int64, is outcome, fault string, place int) {
+// why, without a part of the line.
+func (d *decoder) decode(line []byte) (at int64, is outcome, fault string) {
 	clear(d.line.values)
 	clear(d.line.times)
-	d.line.at, d.scratch = 0, d.scratch[:0]
+	d.scratch = d.scratch[:0]
 	if fault := d.parser.parse(line, &d.line); fault != "" {
-		return 0, isBroken, fault, d.line.at
+		return 0, isBroken, fault
 	}
 	for slot := range d.seen {
 		if d.line.values[slot].State != Untold {
@@ -166,12 +172,12 @@ func (d *decoder) decode(line []byte) (at int64, is outcome, fault string, place
 		}
 	}
 	if at, fault = d.time(); fault != "" {
-		return 0, isBroken, fault, 0
+		return 0, isBroken, fault
 	}
 	if d.isSilent() {
-		return at, isNoRequest, "", 0
+		return at, isNoRequest, ""
 	}
-	return at, isRequest, "", 0
+	return at, isRequest, ""
 }
 
 // isSilent reports whether the line says that no request came: it could have a method and a path,
@@ -210,13 +216,8 @@ func (d *decoder) read(slots []timeSlot) (int64, bool) {
 		if v.State != Present {
 			continue
 		}
-		if t.layout == nil {
-			if at, ok := parseTime(v.Text); ok {
-				return at, true
-			}
-			continue
-		}
-		if at, n, ok := t.layout.read(v.Text); ok && n == len(v.Text) {
+		at, ok := t.read(v.Text)
+		if ok {
 			return at, true
 		}
 	}
@@ -239,9 +240,9 @@ func (d *decoder) lasted() (int64, bool) {
 
 // likely reports whether the last line says something of a request, and its values look as those of
 // the format.
-func (d *decoder) likely(looks func(duration []byte) bool) bool {
+func (d *decoder) likely(nginxTime bool) bool {
 	for _, s := range d.duration {
-		if v := d.line.values[s.slot]; looks != nil && v.State == Present && !looks(v.Text) {
+		if v := d.line.values[s.slot]; nginxTime && v.State == Present && !isNginxTime(v.Text) {
 			return false
 		}
 	}

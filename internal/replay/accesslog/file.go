@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -22,7 +23,7 @@ import (
 
 const (
 	sampleBytes = 256 << 10 // of a file, to find out its format
-	blockBytes  = 256 << 10 // read at once
+	blockBytes  = 256 << 10 // read at once from a pipe
 	batchBytes  = 256 << 10
 	batchDepth  = 4
 	maxWindow   = 128 << 20 // of zstd, as zstd --long has it
@@ -52,6 +53,7 @@ type file struct {
 	unpack  io.Closer
 	stream  io.Reader // the lines, unpacked
 	decoder *decoder
+	scratch []byte // a record
 
 	// mark is the time up to which the file has been read; ahead is the time of a line that jumped.
 	mark, ahead int64
@@ -61,34 +63,26 @@ type file struct {
 	ended       bool
 	err         error
 
-	batches, spare chan *batch
-	done           chan struct{}
-	end            sync.Once
-	started        bool
-	gone           chan struct{}
+	batches chan *batch
+	done    chan struct{}
+	end     sync.Once
+	started bool
+	gone    chan struct{}
 }
 
 // A batch is a part of a file, read.
 type batch struct {
-	data      []byte
-	ends      []int
-	times     []int64
-	lines     uint64
-	broken    uint64
-	noRequest uint64
-	atEnd     uint64
-	noAddress uint64
-	tooEarly  uint64
-	fine      bool // a record has parts of a second
-	faults    []Fault
+	Stats   // of its lines
+	records []held
+	bytes   int
+	fine    bool // a record has parts of a second
 }
 
 // openFile finds out the format of a file.
 func openFile(path string, index int, o *Options, formats []*format, read *atomic.Int64) (*file, error) {
 	f := &file{
 		path: path, index: index, size: -1, read: read, o: o,
-		batches: make(chan *batch, batchDepth), spare: make(chan *batch, batchDepth+2),
-		done: make(chan struct{}), gone: make(chan struct{}),
+		batches: make(chan *batch, batchDepth), done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	regular, err := f.open()
 	if err != nil {
@@ -372,7 +366,7 @@ func (c *format) fit(sample []byte, chain []int, want []Attribute) (got fit, fau
 		case len(line) > maxLine:
 			is, reason = isBroken, tooLong
 		default:
-			at, is, reason, _ = d.decode(line)
+			at, is, reason = d.decode(line)
 		}
 		if is == isBroken {
 			fault = cmp.Or(fault, reason)
@@ -387,7 +381,7 @@ func (c *format) fit(sample []byte, chain []int, want []Attribute) (got fit, fau
 				got.values++
 			}
 		}
-		if d.likely(c.looks) {
+		if d.likely(c.nginxTime) {
 			got.likely++
 		}
 	}
@@ -440,7 +434,7 @@ func (f *file) see(at int64) {
 	}
 }
 
-// next returns the next batch, nil at the end. Give it back with recycle.
+// next returns the next batch, nil at the end.
 func (f *file) next() *batch {
 	if !f.started {
 		f.started = true
@@ -456,47 +450,40 @@ func (f *file) next() *batch {
 	return <-f.batches
 }
 
-func (f *file) recycle(b *batch) {
-	select {
-	case f.spare <- b:
-	default:
-	}
-}
-
 // run reads the file and sends its batches.
 func (f *file) run() {
 	defer close(f.gone)
 	defer close(f.batches)
-	l := &lines{r: f.stream}
-	b := f.empty()
-	var number int64
-	for {
-		line, err := l.next()
-		wait, long := errors.Is(err, errWait), errors.Is(err, errLong)
-		if wait || len(b.data) >= batchBytes {
+	in := bufio.NewReaderSize(f.stream, maxLine+1)
+	b := new(batch)
+	for number := int64(1); ; number++ {
+		// What is not read yet may come late.
+		if buffered, _ := in.Peek(in.Buffered()); b.bytes >= batchBytes || bytes.IndexByte(buffered, '\n') < 0 {
 			if b = f.send(b); b == nil {
 				return
 			}
-			if wait {
-				continue
-			}
 		}
-		if err != nil && !long {
-			if !errors.Is(err, io.EOF) {
-				f.err = f.broken(err, number)
-			}
+		line, err := in.ReadSlice('\n')
+		long := errors.Is(err, bufio.ErrBufferFull)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = in.ReadSlice('\n')
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			f.err = f.broken(err, number-1)
 			f.send(b)
 			return
 		}
-		if number++; number == 1 {
+		if number == 1 {
 			line = withoutMark(line)
 		}
 		if long {
 			b.fault(f, number, tooLong)
-			continue
-		}
-		if line = trimLine(line); len(line) > 0 {
+		} else if line = trimLine(line); len(line) > 0 {
 			f.add(b, line, number)
+		}
+		if err != nil {
+			f.send(b)
+			return
 		}
 	}
 }
@@ -514,31 +501,29 @@ func (f *file) add(b *batch, line []byte, number int64) {
 		b.fault(f, number, tooLong)
 		return
 	}
-	at, is, fault, place := f.decoder.decode(line)
+	at, is, fault := f.decoder.decode(line)
 	switch is {
 	case isBroken:
-		if place > 0 && len(f.prefix.steps) == 0 {
-			fault = fmt.Sprintf("%s, at byte %d", fault, place+1)
-		}
 		b.fault(f, number, fault)
 		return
 	case isNoRequest:
-		b.noRequest++
+		b.NoRequest++
 	default:
-		b.data = f.decoder.appendRecord(b.data, f.index, number)
-		b.ends, b.times = append(b.ends, len(b.data)), append(b.times, at)
+		f.scratch = f.decoder.appendRecord(f.scratch[:0], f.index, number)
+		b.records = append(b.records, held{at: at, record: bytes.Clone(f.scratch)})
+		b.bytes += len(f.scratch)
 		if f.decoder.isEnd {
-			b.atEnd++
+			b.AtEnd++
 		}
 		if f.decoder.lacksAddress() {
-			b.noAddress++
+			b.NoAddress++
 		}
 		if f.tooEarly(at, f.decoder.written) {
-			b.tooEarly++
+			b.TooEarly++
 		}
 		b.fine = b.fine || !f.decoder.isWhole
 	}
-	b.lines++
+	b.Lines++
 }
 
 // tooEarly reports whether a request started further before the first line than its own line is
@@ -552,32 +537,21 @@ func (f *file) tooEarly(start, written int64) bool {
 }
 
 func (b *batch) fault(f *file, number int64, reason string) {
-	b.lines++
-	b.broken++
-	if len(b.faults) < maxFaults {
-		b.faults = append(b.faults, Fault{File: f.path, Line: number, Reason: reason})
-	}
-}
-
-// empty returns a batch to fill.
-func (f *file) empty() *batch {
-	select {
-	case b := <-f.spare:
-		*b = batch{data: b.data[:0], ends: b.ends[:0], times: b.times[:0]}
-		return b
-	default:
-		return new(batch)
+	b.Lines++
+	b.Broken++
+	if len(b.Faults) < maxFaults {
+		b.Faults = append(b.Faults, Fault{File: f.path, Line: number, Reason: reason})
 	}
 }
 
 // send sends a batch and returns another one, nil if the file is closed.
 func (f *file) send(b *batch) *batch {
-	if b.lines == 0 {
+	if b.Lines == 0 {
 		return b
 	}
 	select {
 	case f.batches <- b:
-		return f.empty()
+		return new(batch)
 	case <-f.done:
 		return nil
 	}

@@ -125,6 +125,7 @@ var caddy = []field{
 	{"request.uri", Path},
 	{"request.host", Authority},
 	{"request.proto", Protocol},
+	{"duration", Seconds},
 }
 
 // jsonFormat returns the format of JSON with these names.
@@ -136,21 +137,9 @@ func jsonFormat(name string, fields []field) *format {
 	return f
 }
 
-// caddyFormats returns the formats of Caddy, with the headers among the wanted attributes: with
-// durations in seconds, in nanoseconds and in milliseconds. The last two are whole numbers, which the
-// first is only by chance. Nearly all requests take between 5 microseconds and 5 seconds.
-func caddyFormats(want []Attribute) []*format {
-	whole := func(b []byte) bool { return skipDigits(b, 0) == len(b) }
-	nano := func(b []byte) bool { return len(b) > 4 || len(b) == 4 && b[0] >= '5' } // 5,000 or more
-	return []*format{
-		caddyFormat(want, Seconds, func(b []byte) bool { return !whole(b) }),
-		caddyFormat(want, inNanos, func(b []byte) bool { return whole(b) && nano(b) }),
-		caddyFormat(want, Duration, func(b []byte) bool { return whole(b) && !nano(b) }),
-	}
-}
-
-func caddyFormat(want []Attribute, duration Attribute, looks func([]byte) bool) *format {
-	fields := append(slices.Clone(caddy), field{"duration", duration})
+// caddyFormat returns the format of Caddy, with the headers among the wanted attributes.
+func caddyFormat(want []Attribute) *format {
+	fields := slices.Clone(caddy)
 	for _, a := range want {
 		inner, ok := strings.CutPrefix(string(a), "REQ(")
 		if !ok {
@@ -162,9 +151,7 @@ func caddyFormat(want []Attribute, duration Attribute, looks func([]byte) bool) 
 			}
 		}
 	}
-	f := jsonFormat(caddyName, fields)
-	f.looks = looks
-	return f
+	return jsonFormat(caddyName, fields)
 }
 
 // isNginxTime reports whether a duration is written as by nginx, such as 0.250. Other servers end
@@ -187,7 +174,7 @@ func candidates(o *Options) ([]*format, error) {
 		text("nginx", combinedFormat), text("nginx", combinedFormat+" $request_time"), text("nginx", combinedFormat+` "$http_x_forwarded_for"`),
 		text("nginx", ingressFormat), text("nginx", combinedFormat+" $rest"), text("nginx", commonFormat), text("nginx", commonFormat+" $rest"),
 	}
-	nginx[1].looks = isNginxTime
+	nginx[1].nginxTime = true
 	ours := []*format{jsonFormat("json", shipped), jsonFormat("json", meshes)}
 	if o.Fields != nil {
 		if o.Format != "" && o.Format != "json" {
@@ -198,7 +185,7 @@ func candidates(o *Options) ([]*format, error) {
 	}
 	switch o.Format {
 	case "":
-		return slices.Concat(writtenFormats(o.Written), ours, caddyFormats(o.Want), []*format{text("envoy", envoyDefault)}, nginx), nil
+		return slices.Concat(writtenFormats(o.Written), ours, []*format{caddyFormat(o.Want), text("envoy", envoyDefault)}, nginx), nil
 	case "json":
 		return ours, nil
 	case "envoy":
@@ -206,7 +193,7 @@ func candidates(o *Options) ([]*format, error) {
 	case "nginx":
 		return nginx, nil
 	case "caddy":
-		return slices.Concat(caddyFormats(o.Want), nginx), nil
+		return slices.Concat([]*format{caddyFormat(o.Want)}, nginx), nil
 	}
 	if !strings.ContainsAny(o.Format, "%$") {
 		return nil, fmt.Errorf("the format %q is not known: use json, envoy, nginx, caddy, or the text of a log format of Envoy or nginx", o.Format)

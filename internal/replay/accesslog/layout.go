@@ -13,7 +13,7 @@ import (
 // A parser takes lines of one format apart.
 type parser interface {
 	// parse sets the values of a line, all of which are Untold before. It returns why it cannot,
-	// without a part of the line, and then sets out.at. The values are valid until the next call.
+	// without a part of the line. The values are valid until the next call.
 	parse(line []byte, out *fields) (fault string)
 }
 
@@ -21,7 +21,6 @@ type parser interface {
 type fields struct {
 	values []Value
 	times  []int64 // what the parser has already read of times; 0: nothing
-	at     int     // where a fault is, in bytes
 }
 
 // told returns the value of a text that a log has. Logs write an absent value as nothing or as -.

@@ -13,7 +13,7 @@ import (
 func TestOrderOfMany(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		o := newOrder()
+		var o order
 		type record struct {
 			at int64
 			n  uint64
@@ -26,26 +26,23 @@ func TestOrderOfMany(t *testing.T) {
 					one.at = one.at / 1e6 * 1e6 // logs have milliseconds
 				}
 				waiting = append(waiting, one)
-				o.add(one.at, binary.LittleEndian.AppendUint64(nil, one.n))
+				o.add(held{at: one.at, record: binary.LittleEndian.AppendUint64(nil, one.n)})
 			}
 		}
 		give := func(until int64) {
 			slices.SortStableFunc(waiting, func(a, b record) int { return int(min(max(a.at-b.at, -1), 1)) })
 			for {
-				at, text, ok := o.take()
+				got, ok := o.take(until, 1<<20)
 				if !ok {
-					if o.advance(until, 1<<20) {
-						continue
-					}
 					return
 				}
-				if n := binary.LittleEndian.Uint64(text); at != waiting[0].at || n != waiting[0].n {
-					t.Fatalf("seed %d: got %d of %d, want %v", seed, n, at, waiting[0])
+				if n := binary.LittleEndian.Uint64(got.record); got.at != waiting[0].at || n != waiting[0].n {
+					t.Fatalf("seed %d: got %d of %d, want %v", seed, n, got.at, waiting[0])
 				}
 				waiting = waiting[1:]
 			}
 		}
-		const second = int64(1) << bucketBits
+		const second = int64(1e9)
 		for begin := int64(1000); begin < 1010; begin++ {
 			add(begin*second, 3*second, r.IntN(500))
 			give((begin + 1) * second)

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"net/netip"
+	"regexp"
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/clientaddr"
@@ -26,7 +27,37 @@ type prefix struct {
 // steps are the known prefixes. Each returns a line without it, or false if the line does not have
 // it.
 var steps = []func(p *prefix, line []byte) ([]byte, bool){
-	(*prefix).field, (*prefix).runtime, syslog, stamped, pod, service, virtualHost,
+	(*prefix).field, (*prefix).runtime,
+	// Syslog, as RFC 5424 has it, and as RFC 3164 has it, with its priority or without, as rsyslog and
+	// journalctl write it too.
+	without(`<\d{1,3}>1 (?:[^ ]+ ){5}(?:-|(?:\[(?:[^\\\]]|\\.)*\])+) *\x{feff}?`),
+	without(`(?:<\d{1,3}>)?(?:` + stamp + `|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?) (?:[^ ]+ )?[^ :]+:(?: +|$)`),
+	without(stamp + ` `),               // kubectl logs --timestamps, docker logs --timestamps
+	without(`\[pod/[^\]]*\] `),         // kubectl logs --prefix
+	without(`[^ ]+ +\| (?:\x1b\[0m)?`), // docker compose logs; the end of the name's colour
+	virtualHost,
+}
+
+// stamp is a time such as 2026-11-23T09:30:29.123Z, with a zone or without.
+const stamp = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[0-9.,:+Z-]*`
+
+// runtimePrefix is what containerd and CRI-O write: a time, the stream, and F or, for a line that goes
+// on, P.
+var runtimePrefix = regexp.MustCompile(`^` + stamp + ` std(out|err) ([FP])(?::[^ ]*)? `)
+
+// maxPrefix is how long a prefix is at most, in bytes.
+const maxPrefix = 4 << 10
+
+// without returns a step that strips what a regular expression matches.
+func without(expression string) func(*prefix, []byte) ([]byte, bool) {
+	re := regexp.MustCompile(`^(?:` + expression + `)`)
+	return func(_ *prefix, line []byte) ([]byte, bool) {
+		found := re.FindIndex(line[:min(len(line), maxPrefix)])
+		if found == nil {
+			return nil, false
+		}
+		return line[found[1]:], true
+	}
 }
 
 // wrappers are the names of fields that have a line: of Docker and Fluent Bit, of Vector and Elastic,
@@ -37,8 +68,6 @@ const (
 	maxSteps  = 4
 	maxChains = 16 // prefixes that are tried
 	noPrefix  = "lacks what the first lines have before the request"
-	stdoutTag = " stdout "
-	stderrTag = " stderr "
 )
 
 func newPrefix(chain []int) *prefix {
@@ -124,97 +153,13 @@ func (p *prefix) field(line []byte) ([]byte, bool) {
 	return trimLine(text), true
 }
 
-// runtime strips what containerd and CRI-O write: a time, the stream, and F or, for a line that goes
-// on, P.
 func (p *prefix) runtime(line []byte) ([]byte, bool) {
-	rest := line[stampWidth(line):]
-	if len(rest) == len(line) || !bytes.HasPrefix(rest, []byte(stdoutTag)) && !bytes.HasPrefix(rest, []byte(stderrTag)) {
+	found := runtimePrefix.FindSubmatchIndex(line[:min(len(line), maxPrefix)])
+	if found == nil {
 		return nil, false
 	}
-	tags, text, ok := bytes.Cut(rest[len(stdoutTag):], []byte{' '})
-	tag, _, _ := bytes.Cut(tags, []byte{':'})
-	if !ok || string(tag) != "F" && string(tag) != "P" {
-		return nil, false
-	}
-	p.part, p.stderr = tag[0] == 'P', rest[len(" std")] == 'e'
-	return text, true
-}
-
-// syslog strips the head of RFC 5424 or RFC 3164, with its priority or without, as rsyslog and
-// journalctl write it too.
-func syslog(_ *prefix, line []byte) ([]byte, bool) {
-	if len(line) > 0 && line[0] == '<' {
-		end := skipDigits(line, 1)
-		if end == 1 || end > 4 || end == len(line) || line[end] != '>' {
-			return nil, false
-		}
-		if line = line[end+1:]; bytes.HasPrefix(line, []byte("1 ")) {
-			return structured(line[2:])
-		}
-	}
-	n := stampWidth(line)
-	if n == 0 {
-		n = oldStampWidth(line)
-	}
-	if n == 0 || n == len(line) || line[n] != ' ' {
-		return nil, false
-	}
-	rest := line[n+1:]
-	for range 2 { // the host, which may be absent, and the program
-		var word []byte
-		word, rest, _ = bytes.Cut(rest, []byte{' '})
-		if i := indexByte(word, ':'); i > 0 && i == len(word)-1 {
-			return bytes.TrimLeft(rest, " "), true
-		}
-	}
-	return nil, false
-}
-
-// structured strips the head of RFC 5424 behind its version: five words, and data in brackets.
-func structured(line []byte) ([]byte, bool) {
-	for range 5 {
-		i := indexByte(line, ' ')
-		if i <= 0 {
-			return nil, false
-		}
-		line = line[i+1:]
-	}
-	rest, ok := bytes.CutPrefix(line, []byte{'-'})
-	for i := 1; len(rest) > 0 && rest[0] == '['; i++ {
-		switch {
-		case i == len(rest):
-			return nil, false
-		case rest[i] == ']' && rest[i-1] != '\\':
-			rest, i, ok = rest[i+1:], 0, true
-		}
-	}
-	return withoutMark(bytes.TrimLeft(rest, " ")), ok
-}
-
-// stamped strips the time that kubectl logs --timestamps and docker logs --timestamps write.
-func stamped(_ *prefix, line []byte) ([]byte, bool) {
-	n := stampWidth(line)
-	if n == 0 || n == len(line) || line[n] != ' ' {
-		return nil, false
-	}
-	return line[n+1:], true
-}
-
-// pod strips the name that kubectl logs --prefix writes.
-func pod(_ *prefix, line []byte) ([]byte, bool) {
-	if !bytes.HasPrefix(line, []byte("[pod/")) {
-		return nil, false
-	}
-	_, rest, ok := bytes.Cut(line, []byte("] "))
-	return rest, ok
-}
-
-// service strips the name that docker compose logs writes.
-func service(_ *prefix, line []byte) ([]byte, bool) {
-	name, rest, ok := bytes.Cut(line, []byte(" | "))
-	name = bytes.TrimRight(name, " ")
-	rest = bytes.TrimPrefix(rest, []byte("\x1b[0m")) // the end of the name's colour
-	return rest, ok && len(name) > 0 && indexByte(name, ' ') < 0 && !isAddress(name)
+	p.stderr, p.part = line[found[2]] == 'e', line[found[4]] == 'P'
+	return line[found[1]:], true
 }
 
 // virtualHost strips the host, with its port or without, that stands before the client.
@@ -230,38 +175,6 @@ func virtualHost(_ *prefix, line []byte) ([]byte, bool) {
 	}
 	next, _, _ := bytes.Cut(rest, []byte{' '})
 	return rest, isAddress(next)
-}
-
-// stampWidth returns the length of a time such as 2026-11-23T09:30:29.123Z at the start of a line,
-// with a zone or without, or 0.
-func stampWidth(b []byte) int {
-	const least = len("2006-01-02T15:04:05")
-	if len(b) < least || b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || skipDigits(b, 0) != 4 {
-		return 0
-	}
-	n := least
-	for n < len(b) && b[n] != ' ' {
-		if bytes.IndexByte([]byte("0123456789.,:+-Z"), b[n]) < 0 {
-			return 0
-		}
-		n++
-	}
-	return n
-}
-
-// oldStampWidth returns the length of a time such as May  6 01:50:01 at the start of a line, or 0.
-func oldStampWidth(b []byte) int {
-	const least = len("Jan  2 15:04:05")
-	if len(b) < least || b[3] != ' ' || b[6] != ' ' || b[9] != ':' || b[12] != ':' {
-		return 0
-	}
-	if m := new(moment); m.takeWord(timeStep{conversion: 'b'}, b) == 0 {
-		return 0
-	}
-	if n := least; n+1 < len(b) && b[n] == '.' {
-		return skipDigits(b, n+1)
-	}
-	return least
 }
 
 // isAddress reports whether a text is an IP address.

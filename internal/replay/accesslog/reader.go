@@ -87,7 +87,7 @@ type Fault struct {
 // by several goroutines at once.
 type Reader struct {
 	files   []*file
-	order   *order
+	order   order
 	reorder int64
 	maxHeld int64
 
@@ -110,7 +110,7 @@ func Open(o Options) (*Reader, error) {
 	if len(o.Paths) == 0 {
 		return nil, errors.New("no log is named; name files, or - for the standard input")
 	}
-	r := &Reader{order: newOrder(), reorder: int64(o.Reorder), maxHeld: o.MaxHeld, given: math.MinInt64}
+	r := &Reader{reorder: int64(o.Reorder), maxHeld: o.MaxHeld, given: math.MinInt64}
 	switch {
 	case o.Reorder == 0:
 		r.reorder = int64(DefaultReorder)
@@ -150,22 +150,21 @@ func Open(o Options) (*Reader, error) {
 // ends, the error after the last record says so instead. The record is valid until the next call.
 func (r *Reader) Next() (*Record, error) {
 	for {
-		if at, record, ok := r.order.take(); ok {
-			readRecord(&r.record, at, record)
-			if at < r.given {
+		f := r.earliest()
+		until := int64(math.MaxInt64)
+		if f != nil {
+			until = f.mark - r.reorder
+		}
+		if next, ok := r.order.take(until, r.maxHeld); ok {
+			readRecord(&r.record, next.at, next.record)
+			if next.at < r.given {
 				r.stats.Late++
 			} else {
-				r.given = at
+				r.given = next.at
 			}
 			return &r.record, nil
 		}
-		f := r.earliest()
-		until := int64(math.MaxInt64)
-		if f != nil && r.order.held <= r.maxHeld {
-			until = f.mark - r.reorder
-		}
 		switch {
-		case r.order.advance(until, r.maxHeld):
 		case f != nil:
 			r.fill(f)
 		case len(r.errs) > 0:
@@ -197,25 +196,18 @@ func (r *Reader) fill(f *file) {
 		}
 		return
 	}
-	start := 0
-	for i, end := range b.ends {
-		r.order.add(b.times[i], b.data[start:end])
-		f.see(b.times[i])
-		start = end
+	for _, record := range b.records {
+		r.order.add(record)
+		f.see(record.at)
 	}
-	f.records, f.fine = f.records+len(b.ends), f.fine || b.fine
-	r.stats.Lines += b.lines
-	r.stats.Broken += b.broken
-	r.stats.NoRequest += b.noRequest
-	r.stats.AtEnd += b.atEnd
-	r.stats.NoAddress += b.noAddress
-	r.stats.TooEarly += b.tooEarly
-	for _, fault := range b.faults {
-		if len(r.stats.Faults) < maxFaults {
-			r.stats.Faults = append(r.stats.Faults, fault)
-		}
-	}
-	f.recycle(b)
+	f.records, f.fine = f.records+len(b.records), f.fine || b.fine
+	r.stats.Lines += b.Lines
+	r.stats.Broken += b.Broken
+	r.stats.NoRequest += b.NoRequest
+	r.stats.AtEnd += b.AtEnd
+	r.stats.NoAddress += b.NoAddress
+	r.stats.TooEarly += b.TooEarly
+	r.stats.Faults = append(r.stats.Faults, b.Faults[:min(len(b.Faults), maxFaults-len(r.stats.Faults))]...)
 }
 
 // Stats returns what was read until the last record.

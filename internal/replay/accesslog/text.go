@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,12 +18,13 @@ type textFormat struct {
 // A textOp is one operator of a text format. Its slot is its index.
 type textOp struct {
 	attribute Attribute
-	written   string // as the format has it
-	time      func(b []byte) (at int64, n int, ok bool)
-	end       []byte // the text behind it; empty: the end of the line
-	fault     string // if the text behind it is not there
-	ambiguous string // if the text before it is in its value too
-	list      bool   // of the upstreams that nginx tried
+	written   string    // as the format has it
+	time      *timeSlot // nil: it is no time
+	end       []byte    // the text behind it; empty: the end of the line
+	skip      int       // how often the text behind it is in a time
+	fault     string    // if the text behind it is not there
+	ambiguous string    // if the text before it is in its value too
+	list      bool      // of the upstreams that nginx tried
 }
 
 // A textParser takes lines of a text format apart. It accepts a line only if there is one way to do
@@ -46,17 +48,6 @@ func (p *textParser) parse(line []byte, out *fields) string {
 		op := &p.ops[slot]
 		n := -1
 		switch {
-		case op.time != nil:
-			at, width, ok := op.time(line[i:])
-			if !ok {
-				out.at = i
-				return "has no time where the format has one"
-			}
-			out.times[slot], n = at, width
-			if !bytes.HasPrefix(line[i+n:], op.end) || (slot == len(p.ops)-1 && i+n+len(op.end) != len(line)) {
-				out.at = i + n
-				return op.fault
-			}
 		case op.list:
 			if n = listWidth(line[i:], op.end); !bytes.HasPrefix(line[i+n:], op.end) || slot == len(p.ops)-1 && i+n+len(op.end) != len(line) {
 				n = -1
@@ -67,16 +58,25 @@ func (p *textParser) parse(line []byte, out *fields) string {
 			}
 		default:
 			n = indexText(line[i:], op.end)
+			for skip := op.skip; skip > 0 && n >= 0; skip-- {
+				next := n + len(op.end)
+				if n = indexText(line[i+next:], op.end); n >= 0 {
+					n += next
+				}
+			}
 		}
 		if n < 0 {
-			out.at = i
 			return op.fault
 		}
 		text := line[i : i+n]
-		// If the text before the value is in the value too, the line can be read in two ways.
-		if op.time == nil && !op.list && len(before) > 0 && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
-			out.at = i
-			return op.ambiguous
+		if op.time != nil {
+			at, ok := op.time.read(text)
+			if !ok {
+				return "has no time where the format has one"
+			}
+			out.times[slot] = at
+		} else if !op.list && len(before) > 0 && slot > 0 && indexText(line[boundary+1:i+n], before) >= 0 {
+			return op.ambiguous // the text before the value is in the value too
 		}
 		if p.escapes && indexByte(text, '\\') >= 0 {
 			text = p.unescape(text)
@@ -132,8 +132,8 @@ func (p *textParser) unescape(raw []byte) []byte {
 		if c == '\\' && i+1 < len(raw) {
 			switch next := raw[i+1]; next {
 			case 'x':
-				if v, ok := hex2(raw[i+2:]); ok {
-					p.scratch = append(p.scratch, v)
+				if v, err := strconv.ParseUint(string(raw[min(i+2, len(raw)):min(i+4, len(raw))]), 16, 8); err == nil {
+					p.scratch = append(p.scratch, byte(v))
 					i += 3
 					continue
 				}
@@ -145,14 +145,6 @@ func (p *textParser) unescape(raw []byte) []byte {
 		p.scratch = append(p.scratch, c)
 	}
 	return slices.Clip(p.scratch[start:])
-}
-
-func hex2(b []byte) (byte, bool) {
-	if len(b) < 2 {
-		return 0, false
-	}
-	four, ok := hex4([]byte{'0', '0', b[0], b[1]}, 0)
-	return byte(four), ok
 }
 
 // newTextFormat compiles the text of a format: of Envoy with %OPERATORS%, or of nginx with
@@ -200,11 +192,14 @@ func (f *textFormat) setEnd(literal string) {
 	}
 	op := &f.ops[n-1]
 	op.end, op.list = []byte(literal), isList(op.attribute, literal)
+	if op.time != nil && literal != "" {
+		op.skip = strings.Count(op.time.example(), literal)
+	}
 	op.fault = fmt.Sprintf("lacks the text that the format has behind %s", op.written)
 }
 
 func (f *textFormat) add(literal string, op textOp) error {
-	if n := len(f.ops); n > 0 && literal == "" && f.ops[n-1].time == nil {
+	if n := len(f.ops); n > 0 && literal == "" {
 		return fmt.Errorf("the log format has nothing between %s and %s, so their values cannot be told apart", f.ops[n-1].written, op.written)
 	}
 	if len(f.ops) == maxOperatorsOfText {
@@ -230,17 +225,11 @@ func nextOperator(text string) (before string, op textOp, rest string, err error
 	if op.attribute, err = Parse(operator); err != nil {
 		return "", op, "", fmt.Errorf("the log format: %w", err)
 	}
-	layout, kind, err := timeOf(op.attribute)
-	if err != nil {
-		return "", op, "", err
-	}
+	t, kind, err := timeOf(op.attribute)
 	if kind != "" {
-		op.time = rfc3339
-		if layout != nil {
-			op.time = layout.read
-		}
+		op.time = &t
 	}
-	return before, op, rest, nil
+	return before, op, rest, err
 }
 
 // variables are the variables of nginx that are known as operators of Envoy.
@@ -290,9 +279,9 @@ func nextVariable(text string) (before string, op textOp, rest string, err error
 	}
 	switch name {
 	case "time_local":
-		op.time = commonTime.read
+		op.time = &timeSlot{layout: commonTime}
 	case "time_iso8601":
-		op.time = rfc3339
+		op.time = &timeSlot{usual: true}
 	}
 	return before, op, behind, nil
 }
