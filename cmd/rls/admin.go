@@ -344,7 +344,6 @@ func printJSON[T any](one bool, all []answer[T]) error {
 	return encode(out)
 }
 
-// encode prints a value as JSON.
 func encode(v any) error {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)

@@ -9,7 +9,6 @@ func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	}
 }
 
-// require refuses a command without the flag.
 func require(cmd *cobra.Command, flag string) {
 	if err := cmd.MarkFlagRequired(flag); err != nil {
 		panic(err) // the flag is defined before

@@ -160,7 +160,6 @@ func overrideText(o *tier.Override) string {
 	return strings.Join(parts, ", ")
 }
 
-// write writes a customer as text.
 func (c *customer) write(w io.Writer, paint terminal.Colours) {
 	text := "the default tier"
 	if c.Tier != "" {

@@ -161,7 +161,6 @@ func (d *denialsCmd) narrowed() string {
 	return " that these flags choose"
 }
 
-// denialTable returns a table without rows.
 func denialTable(p page) *terminal.Table {
 	t := &terminal.Table{Width: p.width, Paint: p.paint, Columns: []terminal.Column{
 		{Title: "TIME"},
@@ -234,7 +233,6 @@ func noteOfDenial(d *insight.Denial) string {
 	return strings.Join(parts, ", ")
 }
 
-// printLine prints a denial as one line of JSON.
 func printLine(d *seen) error {
 	data, err := json.Marshal(d)
 	if err != nil {

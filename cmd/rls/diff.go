@@ -223,7 +223,6 @@ func (c *caller) logs(ctx context.Context, to instance, names []string) (whole *
 	return whole, nil
 }
 
-// write prints the report.
 func (d *diffCmd) write(r *rulesdiff.Report) error {
 	switch {
 	case d.JSON:

@@ -111,12 +111,10 @@ func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) st
 	return answer.Lines, nil
 }
 
-// descriptorFlag adds the flag --descriptor, which may be repeated.
 func descriptorFlag(f *pflag.FlagSet, to *[]string) {
 	f.StringArrayVar(to, "descriptor", nil, "the `ENTRIES` of a descriptor, such as 'route=search,api_key=k1'; write a comma or = in a value with a backslash before it; repeat the flag for each descriptor of the request")
 }
 
-// parseDescriptors parses the values of --descriptor.
 func parseDescriptors(texts []string) ([]descriptors.Descriptor, error) {
 	all := make([]descriptors.Descriptor, len(texts))
 	for i, text := range texts {

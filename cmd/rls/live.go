@@ -29,7 +29,6 @@ type liveFlags struct {
 	Timeout     time.Duration
 }
 
-// flags adds the flags.
 func (a *liveFlags) flags(f *pflag.FlagSet) {
 	f.BoolVar(&a.Live, "live", false, "send the request to the running service as Envoy does, which charges it, and print the answer")
 	f.IntVar(&a.UntilDenied, "until-denied", 0, "with --live: send it up to `N` times, until it is denied; exit 1 if it never is")

@@ -32,7 +32,6 @@ func newProgress(out *os.File, what string, source *sourceCount) *progress {
 	return p
 }
 
-// run shows the line until end.
 func (p *progress) run() {
 	defer close(p.done)
 	tick := time.NewTicker(progressEvery)
@@ -53,7 +52,6 @@ func (p *progress) run() {
 	}
 }
 
-// end removes the line.
 func (p *progress) end() {
 	if p.stop != nil {
 		close(p.stop)

@@ -220,7 +220,6 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 	return conditions, nil
 }
 
-// readSampled reads the value of --sampled.
 func (r *replayCmd) readSampled(text string) (err error) {
 	number, percent := strings.CutSuffix(text, "%")
 	r.Sampled, err = strconv.ParseFloat(number, 64)
@@ -334,7 +333,6 @@ func storeOf(s settings.Settings) replay.Options {
 	return replay.Options{MaxKeys: keys, MaxBytes: bytes}
 }
 
-// write prints the report.
 func (r *replayCmd) write(result *replay.Report) error {
 	if r.JSON {
 		return report.WriteJSON(&stdout, result)

@@ -83,7 +83,6 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// close closes a file that is complete.
 func (o *output) close() error {
 	if err := o.Close(); err != nil || o.path == "" {
 		return err

@@ -128,7 +128,6 @@ func (r *resetCmd) confirmed(caller *caller, q insight.Query) (bool, error) {
 	return false, nil
 }
 
-// writeReset writes what was removed.
 func writeReset(w io.Writer, r *insight.Reset, p page) {
 	where := ""
 	if p.several {

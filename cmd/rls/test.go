@@ -160,7 +160,6 @@ func (t *testCmd) watched(c *cli) []string {
 	return paths
 }
 
-// once runs all tests once.
 func (t *testCmd) once(ctx context.Context, c *cli) error {
 	names, err := t.names()
 	if err != nil {

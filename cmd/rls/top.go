@@ -126,7 +126,6 @@ var topTitles = map[string]string{"denied": "DENIED", "near": "NEAR", "shadow": 
 // topWhat are the orders in words.
 var topWhat = map[string]string{"denied": "was denied", "near": "was near a limit", "shadow": "would have been denied by a limit that is only observed"}
 
-// writeTop writes a list as a table.
 func writeTop(w io.Writer, sum *insight.Top, t *topCmd, p page) {
 	ago := words.Counted(uint64(t.Minutes), "minute")
 	if t.Minutes == 1 {

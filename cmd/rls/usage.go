@@ -353,7 +353,6 @@ type page struct {
 	from    string // the instance
 }
 
-// writeUsage writes a usage as a table.
 func writeUsage(w io.Writer, shown *shownUsage, p page) {
 	u := shown.Usage
 	head := []string{p.paint.Bold(nameOf(u.Query))}

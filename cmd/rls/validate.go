@@ -212,7 +212,6 @@ func check(paths []string, g *config.Generation, problems []strict.Problem) chec
 	return out
 }
 
-// summarize writes the summary of valid rules as text.
 func summarize(w io.Writer, paint terminal.Colours, c *checked) {
 	what := "the built-in example"
 	switch {

@@ -77,7 +77,6 @@ func (a *api) routes() []route {
 	return all
 }
 
-// dispatch serves the routes of one path.
 func (a *api) dispatch(all []route) http.Handler {
 	byMethod := make(map[string]http.Handler)
 	var methods []string
@@ -174,7 +173,6 @@ func readBody(w http.ResponseWriter, r *http.Request, v any, example string) (ok
 	return true
 }
 
-// answer writes v as JSON.
 func answer(w http.ResponseWriter, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {

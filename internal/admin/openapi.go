@@ -11,7 +11,6 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// serveOpenAPI serves the description of the API.
 func serveOpenAPI(w http.ResponseWriter, _ *http.Request, _ url.Values) {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(openAPI) // on an error the client has gone

@@ -15,7 +15,6 @@ type Problem struct {
 	Detail string `json:"detail"`
 }
 
-// refuse answers with a problem.
 func refuse(w http.ResponseWriter, status int, format string, args ...any) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")

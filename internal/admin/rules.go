@@ -51,7 +51,6 @@ func rulesPage(active func() Active) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { WriteText(w, http.StatusOK, active().text()) }
 }
 
-// text returns the text of /rlconfig.
 func (a Active) text() string {
 	w := new(strings.Builder)
 	fmt.Fprintf(w, "# generation %s, loaded %s\n", a.Generation, a.Loaded.Format(time.RFC3339))
@@ -142,7 +141,6 @@ func (a *api) rules(w http.ResponseWriter, _ *http.Request, query url.Values) {
 	answer(w, page)
 }
 
-// domains returns the domains of the rules, sorted.
 func (a Active) domains() []string {
 	all := []string{}
 	for _, r := range a.Rules {

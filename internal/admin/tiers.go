@@ -97,7 +97,6 @@ func tierLookup(tiers Tiers) func(http.ResponseWriter, *http.Request, url.Values
 	}
 }
 
-// tierInvalidate answers POST /v1/tiers/invalidate.
 func tierInvalidate(tiers Tiers) func(http.ResponseWriter, *http.Request, url.Values) {
 	return func(w http.ResponseWriter, r *http.Request, _ url.Values) {
 		// A page of another origin can send only other types without asking first.

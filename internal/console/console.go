@@ -227,7 +227,6 @@ func (view) Icon() string   { return icon.path }
 // Problems returns the number of problems.
 func (v view) Problems() int { return len(v.State.Problems) }
 
-// show answers with a page.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, code int, v view) {
 	v.Now, v.Caller = c.opts.Now(), c.opts.Access.Caller(r)
 	v.CanTry = c.opts.Explain != nil

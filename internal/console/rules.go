@@ -89,7 +89,6 @@ func (c *Console) filterRules(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, target)
 }
 
-// choose reads what chooses rules.
 func (p *rulePage) choose(get func(string) string) {
 	p.Text, p.Rule = strings.TrimSpace(get("text")), get("rule")
 	if only := get("only"); slices.Contains([]string{"denials", "near", "observed"}, only) {
@@ -97,7 +96,6 @@ func (p *rulePage) choose(get func(string) string) {
 	}
 }
 
-// has reports whether a rule contains a text.
 func (p *rulePage) has(text string) bool {
 	return slices.ContainsFunc(p.Active.Rules, func(r admin.Rule) bool { return contains(r, text) })
 }

@@ -208,7 +208,6 @@ func (p *party) elsewhere(now time.Time, resets []insight.Reset) {
 	}
 }
 
-// denialsOf returns the last denials of a party.
 func (c *Console) denialsOf(p party) []insight.Denial {
 	return c.opts.Insight.Denials(insight.Filter{
 		Limit: 10, Subject: cmp.Or(p.Usage.Subject, p.Query.Subject, p.Query.Digest), Address: p.Query.Address,
@@ -296,7 +295,6 @@ func (p *party) headline() {
 	}
 }
 
-// reset removes the logs of a party.
 func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
 	if !c.form(w, r) {
 		return

@@ -45,7 +45,6 @@ func clock(at, now time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + at.Format(time.RFC3339) + `" title="` + at.Format("2006-01-02 15:04:05.000 MST") + `">` + at.Format(layout) + `</time>`) //nolint:gosec // digits and letters of a time
 }
 
-// ago returns how long ago an instant was.
 func ago(at, now time.Time) string {
 	switch d := now.Sub(at); {
 	case at.IsZero():

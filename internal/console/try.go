@@ -70,7 +70,6 @@ func (c *Console) domains() []string {
 	return slices.Compact(all)
 }
 
-// explain reads the form and explains its request.
 func (c *Console) explain(ctx context.Context, get func(string) string, p *trialPage) {
 	t := admin.ExplainRequest{}
 	if d := get("domain"); slices.Contains(p.Domains, d) {

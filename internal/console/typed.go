@@ -48,7 +48,6 @@ func (c *Console) recognizes(ctx context.Context, q insight.Query, text string) 
 	return err == nil && u.Recognized
 }
 
-// denied returns the last denial that a filter chooses.
 func (c *Console) denied(f insight.Filter) (d insight.Denial, ok bool) {
 	f.Limit = 1
 	for _, d := range c.opts.Insight.Denials(f).Denials {

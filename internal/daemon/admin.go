@@ -41,7 +41,6 @@ func onLoopback(l net.Listener) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// pages returns the contents of the admin port.
 func (p *process) pages(guard admin.Guard) admin.Pages {
 	return admin.Pages{
 		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider), Guard: guard,

@@ -237,8 +237,8 @@ func (p *process) makeServers() {
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
 		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.sampledLog, Unknown: p.rareLog, Advice: p.log, Clock: p.store.clock,
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.reference.hits(), Recorder: p.insight,
-		Streams: p.metrics, Patience: policy.DefaultPatience,
-		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
+		Patience: policy.DefaultPatience,
+		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
 	p.generations.remote, p.generations.holds = p.remote, p.store.holds
@@ -310,7 +310,6 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	return &g
 }
 
-// logStart logs the addresses and the main settings.
 func (p *process) logStart(version string, r Running) {
 	s := p.settings
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),

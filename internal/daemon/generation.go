@@ -163,7 +163,6 @@ func (gs *generations) refuse(err error) {
 	gs.replace(fromServer, nil, err)
 }
 
-// now returns the active generation.
 func (gs *generations) now() *config.Generation {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()

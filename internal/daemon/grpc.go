@@ -123,7 +123,6 @@ const (
 // accepts by default. grpc-go refuses a longer one with an error.
 const maxRead = 16 << 20
 
-// standard returns a server of grpc-go without services.
 func (t transport) standard() *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(grpcCredentials(t.secure, t.settings.TLS.UnixSockets, t.calls.log)),
@@ -146,7 +145,6 @@ func (t transport) standard() *grpc.Server {
 	)
 }
 
-// unary returns a server of package unary without services.
 func (t transport) unary() *unary.Server {
 	var fields []string
 	if t.calls.tracer != nil {

@@ -218,7 +218,6 @@ func (r *redisScope) policy(node, policy string, err error) {
 	}
 }
 
-// load sends the scripts to Redis.
 func (r *redisScope) load(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

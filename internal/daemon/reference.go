@@ -99,7 +99,6 @@ func (r reference) methods() map[string]*stats.Method {
 	}
 }
 
-// measure adds what the store measures.
 func (r reference) measure(s *store) {
 	if r.stats != nil && s.measure != nil {
 		s.measure(r.stats)

@@ -50,7 +50,6 @@ func newSampler(read func(*metrics.Totals)) *sampler {
 	return &sampler{read: read, last: make(map[ruleName]metrics.RuleTotals), rules: make(map[ruleName]*ruleSeries)}
 }
 
-// run takes samples until ctx ends.
 func (s *sampler) run(ctx context.Context) error {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
@@ -65,7 +64,6 @@ func (s *sampler) run(ctx context.Context) error {
 	}
 }
 
-// sample reads the counts and adds a point.
 func (s *sampler) sample(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +178,6 @@ func (s *sampler) fill(state *insight.State) {
 // points returns a copy, which is no nil.
 func points(all []float64) []float64 { return append([]float64{}, all...) }
 
-// readTotals reads the counts of the process.
 func (p *process) readTotals(t *metrics.Totals) {
 	p.metrics.Totals(t, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
 }

@@ -78,7 +78,6 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 	return sub, nil
 }
 
-// close closes the source.
 func (s *subjects) close() error {
 	if s != nil {
 		_ = s.Close() // a source only reads, so no data is lost
@@ -119,7 +118,6 @@ func asksByKey(t settings.Tiers) bool {
 	return t.Source == settings.TiersOverHTTP && t.HTTP.Send == settings.SendKey
 }
 
-// knowsTier reports whether the active rules know a tier.
 func (s *subjects) knowsTier(name string) bool {
 	d := s.rules().Tiers()
 	return d == nil || d.HasTier(name)

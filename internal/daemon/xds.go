@@ -64,7 +64,6 @@ func askServer(ctx context.Context, s settings.Settings, missing *config.Generat
 	return v, nil
 }
 
-// close stops the client.
 func (v *remote) close() error {
 	v.stop()
 	<-v.done
@@ -160,7 +159,6 @@ func (v *remote) refusedEarly() int64 {
 	return v.refused.Load()
 }
 
-// register registers the metrics of the client.
 func (v *remote) register(registry prometheus.Registerer) {
 	if v != nil {
 		metrics.XDS(registry, func() bool { return v.client.State().Connected })

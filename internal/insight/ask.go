@@ -287,5 +287,4 @@ func limitUsage(l *policy.AccountLimit, r *window.Reading) LimitUsage {
 	return u
 }
 
-// now returns the time of day.
 func (i *Insight) now() time.Time { return i.opts.Now() }

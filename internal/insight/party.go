@@ -38,7 +38,6 @@ type party struct {
 	query Query
 }
 
-// party finds the party of a query.
 func (i *Insight) party(ctx context.Context, q Query) (*party, error) {
 	rules := i.opts.Rules()
 	pq, err := parse(rules, &q)
@@ -193,7 +192,6 @@ func (p *party) notes() (notes []string) {
 	return notes
 }
 
-// noLimit reports whether no limit applies to a descriptor.
 func (p *party) noLimit() bool {
 	limits, _ := p.Rule(0)
 	return len(limits) == 0

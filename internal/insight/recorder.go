@@ -84,7 +84,6 @@ func (r *recorder) run() {
 	}
 }
 
-// tick begins the next second.
 func (r *recorder) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,10 +97,8 @@ func (r *recorder) close() {
 	<-r.ended
 }
 
-// seen returns the number of denials since the start.
 func (r *recorder) seen() uint64 { return r.enforced.Load() + r.shadow.Load() }
 
-// denied is Insight.Denied.
 func (r *recorder) denied(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
 	seen := &r.enforced
 	if s.Observed {
@@ -116,7 +113,6 @@ func (r *recorder) denied(req *policy.Request, v *policy.Verdict, s *policy.Limi
 	r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})
 }
 
-// near is Insight.Near.
 func (r *recorder) near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
 	if len(r.ring) == 0 {
 		return // there are no tops
@@ -199,7 +195,6 @@ func shownUpTo(text string, most int) string {
 	return text
 }
 
-// drain moves all events out of the queue.
 func (r *recorder) drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -219,7 +219,6 @@ func (i *Insight) keep(r *Reset) {
 	i.resets.last = append(i.resets.last, kept)
 }
 
-// audit writes the line of a reset.
 func (i *Insight) audit(r *Reset) {
 	if i.opts.Audit == nil {
 		return

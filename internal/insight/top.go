@@ -154,7 +154,6 @@ const (
 	asAddress = "a"
 )
 
-// add counts an event.
 func (t *tops) add(e event) {
 	order := orderOf(e.near, e.Shadow)
 	share := 0.0
@@ -290,7 +289,6 @@ func newSketch(hasher *nameHasher) *sketch {
 	return &sketch{items: items}
 }
 
-// count counts a name.
 func (s *sketch) count(name string, stands int64, share float64) {
 	if known, _ := s.items.GetLowerBound(name); known == 0 {
 		name = strings.Clone(name) // a name can be a part of a longer text
@@ -317,7 +315,6 @@ func (s *sketch) count(name string, stands int64, share float64) {
 	}
 }
 
-// rows returns all names that the sketch has.
 func (s *sketch) rows() []*frequencies.RowItem[string] {
 	rows, err := s.items.GetFrequentItems(frequencies.ErrorTypeEnum.NoFalseNegatives)
 	if err != nil {

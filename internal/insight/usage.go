@@ -168,7 +168,6 @@ func (u *Usage) Denying() (limits []*LimitUsage) {
 	return limits
 }
 
-// limit returns the limit of the usage.
 func (l *LimitUsage) limit() window.Limit {
 	return limitFrom(l.Policy, l.Limit, l.Rate, l.Window)
 }

@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // Metrics holds the metrics that every process has. It is safe for concurrent use and
-// implements policy.Meters, policy.StreamMeters and ratelimit.Meters.
+// implements policy.Meters and ratelimit.Meters.
 type Metrics struct {
 	rules            *rules
 	unknownDomains   prometheus.Counter

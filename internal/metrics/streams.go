@@ -22,8 +22,8 @@ func newStreams(counter func(name, help string) prometheus.Counter, counters fun
 	return s
 }
 
-// Ended implements policy.StreamMeters.
+// Ended implements policy.Meters.
 func (m *Metrics) Ended(r policy.EndResult) { m.streams.ends[r].Inc() }
 
-// Misused implements policy.StreamMeters.
+// Misused implements policy.Meters.
 func (m *Metrics) Misused() { m.streams.misuses.Inc() }

@@ -222,7 +222,6 @@ func (p *Account) limits(c *Call) (all []AccountLimit) {
 	return all
 }
 
-// replacers finds the rules that replace others.
 func (p *Account) replacers() {
 	p.others = make(map[replaced][]string)
 	for _, r := range p.rules.rules {

@@ -256,7 +256,6 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 	return nil
 }
 
-// fold makes the verdict of the decisions.
 func (c *Call) fold() {
 	c.verdict.fold(c.decisions, c.rules.shadow)
 	if c.rules.jitters {

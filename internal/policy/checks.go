@@ -269,7 +269,6 @@ func (c *Call) settleQuota() {
 	}
 }
 
-// limits reports whether descriptor i has a limit.
 func (v *Verdict) limits(i int) bool {
 	return slices.ContainsFunc(v.Limits, func(s LimitStatus) bool { return s.Descriptor == i })
 }

@@ -112,8 +112,6 @@ type Options struct {
 	NearLimit float32
 	// Hits counts in hits what Meters counts in requests. Nil disables it.
 	Hits HitMeters
-	// Streams counts what concerns limits of requests in flight. Nil disables it.
-	Streams StreamMeters
 	// Patience is how long a request waits at most because limits of requests in flight are
 	// full. Zero: it does not wait. See DefaultPatience.
 	Patience time.Duration
@@ -195,7 +193,6 @@ func (d *Decider) Swap(rules *Rules) {
 	d.rules.Store(rules)
 }
 
-// failed reports an error of the store.
 func (d *Decider) failed(err error) {
 	if d.opts.Failed != nil {
 		d.opts.Failed(err)

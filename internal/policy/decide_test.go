@@ -74,6 +74,8 @@ type count struct {
 func (c counts) Meter(domain, rule string) Meter            { return count{c, domain + "/" + rule} }
 func (c counts) UnknownDomain()                             { c["unknown domain"]++ }
 func (c counts) CutUpdate()                                 { c["cut update"]++ }
+func (c counts) Ended(EndResult)                            {}
+func (c counts) Misused()                                   {}
 func (c count) Near(uint64)                                 {}
 func (c count) Denied(string, window.Policy, time.Duration) {}
 func (c count) Count(o Outcome)                             { c.c[c.name+" "+o.String()]++ }

@@ -47,7 +47,6 @@ type HitMeters interface {
 	Shadowed()
 }
 
-// meterHits gives the rules their meters of hits.
 func (rs *Rules) meterHits(meters HitMeters) {
 	for _, r := range rs.rules {
 		r.hits = meters.Rule(r)

@@ -176,7 +176,6 @@ func (p *Account) Searches() []window.Match {
 	return p.searches
 }
 
-// search makes what Searches returns.
 func (p *Account) search() []window.Match {
 	var all []window.Match
 	byTag := false
@@ -225,7 +224,6 @@ func (p *Account) network() string {
 	return descriptors.EscapePart(first + ":")
 }
 
-// address returns the address as logs have it.
 func (p *Account) address() string { return addressText(p.query.Address) }
 
 // addressText returns the text of an address, or of a network if there are several.

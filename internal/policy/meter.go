@@ -85,6 +85,10 @@ type Meters interface {
 	// CutUpdate counts a request with a usage update that was recorded only in part, because it
 	// is beyond one limit of debt.
 	CutUpdate()
+	// Ended counts the end of a stream of requests in flight.
+	Ended(EndResult)
+	// Misused counts a call that uses limits of requests in flight in a way that cannot work.
+	Misused()
 }
 
 // uncounted is Meters that count nothing.
@@ -93,6 +97,8 @@ type uncounted struct{}
 func (uncounted) Meter(string, string) Meter                  { return uncounted{} }
 func (uncounted) UnknownDomain()                              {}
 func (uncounted) CutUpdate()                                  {}
+func (uncounted) Ended(EndResult)                             {}
+func (uncounted) Misused()                                    {}
 func (uncounted) Count(Outcome)                               {}
 func (uncounted) Near(uint64)                                 {}
 func (uncounted) Denied(string, window.Policy, time.Duration) {}

@@ -61,17 +61,14 @@ type Terms struct {
 	Observe float64
 }
 
-// leased reports whether a limit has a lease.
 func (t *Terms) leased() bool {
 	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Lease != window.Lease{} })
 }
 
-// inFlight reports whether a limit counts requests in flight.
 func (t *Terms) inFlight() bool {
 	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Policy == window.InFlight })
 }
 
-// empty reports whether the rule has no terms.
 func (t *Terms) empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
 
 // OnStoreError is the answer to a request while the store cannot decide.

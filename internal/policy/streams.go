@@ -73,20 +73,6 @@ const (
 // EndResults has the metric label of each EndResult.
 var EndResults = [...]string{endReleased: "released", endHeldNothing: "held_nothing", endFailed: "failed"}
 
-// StreamMeters counts what concerns limits of requests in flight. It is safe for concurrent use.
-type StreamMeters interface {
-	// Ended counts the end of a stream.
-	Ended(EndResult)
-	// Misused counts a call that uses the limits in a way that cannot work.
-	Misused()
-}
-
-// unmeteredStreams is a StreamMeters that counts nothing.
-type unmeteredStreams struct{}
-
-func (unmeteredStreams) Ended(EndResult) {}
-func (unmeteredStreams) Misused()        {}
-
 // An EndlessError says that a request meets a limit of requests in flight, but that the adapter
 // never hears of the ends of streams. Nothing was charged.
 type EndlessError struct {
@@ -141,16 +127,16 @@ func (c *Call) endStream(ctx context.Context) (settles bool, err error) {
 		var shared bool
 		if shared, err = d.ender.End(ctx, c.req.Stream, deny); err != nil && !held {
 			d.failed(err)
-			d.streams().Ended(endFailed)
+			d.opts.Meters.Ended(endFailed)
 			return false, fmt.Errorf("the store could not end a stream: %w", err)
 		}
 		held = held || shared
 	}
 	if !held {
-		d.streams().Ended(endHeldNothing)
+		d.opts.Meters.Ended(endHeldNothing)
 		return false, nil
 	}
-	d.streams().Ended(endReleased)
+	d.opts.Meters.Ended(endReleased)
 	d.places.ended()
 	for i := range c.req.Descriptors {
 		settles = settles || !c.req.Descriptors[i].Ends
@@ -201,16 +187,8 @@ func (c *Call) countMisuse() {
 	if c.stream.misuse == "" {
 		return
 	}
-	c.decider.streams().Misused()
+	c.decider.opts.Meters.Misused()
 	if log := c.decider.opts.Log; log != nil {
 		log.Warn(c.stream.misuse, DomainField(c.req.Domain))
 	}
-}
-
-// streams returns where ends and misuses are counted.
-func (d *Decider) streams() StreamMeters {
-	if d.opts.Streams == nil {
-		return unmeteredStreams{}
-	}
-	return d.opts.Streams
 }

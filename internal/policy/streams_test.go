@@ -19,8 +19,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// streamCounts is a StreamMeters that counts by name.
+// streamCounts is a Meters that counts by name what concerns streams.
 type streamCounts struct {
+	uncounted
 	mu sync.Mutex
 	n  map[string]int
 }
@@ -81,7 +82,7 @@ func newFlight(t *testing.T, change func(*Options)) *flight {
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
 	core, logged := observer.New(zapcore.WarnLevel)
-	o := Options{Store: store, Streams: &f.counts, Log: zap.New(core)}
+	o := Options{Store: store, Meters: &f.counts, Log: zap.New(core)}
 	if change != nil {
 		change(&o)
 	}

@@ -125,9 +125,6 @@ func (s *ReferenceServer) WriteRules(text string) {
 	}
 }
 
-// Env returns a copy of the variables of the process.
-func (s *ReferenceServer) Env() map[string]string { return maps.Clone(s.env) }
-
 // GRPC returns host:port of ShouldRateLimit. It stays the same across Stop and Start.
 func (s *ReferenceServer) GRPC() string { return process.Address(s.port) }
 
@@ -136,9 +133,6 @@ func (s *ReferenceServer) HTTP() string { return "http://" + process.Address(s.p
 
 // Debug returns http://host:port of /rlconfig.
 func (s *ReferenceServer) Debug() string { return "http://" + process.Address(s.port+debugOffset) }
-
-// Output returns everything that the process has printed since it was started.
-func (s *ReferenceServer) Output() string { return s.process.Output() }
 
 // Start starts a stopped server again, on the same ports.
 func (s *ReferenceServer) Start() {

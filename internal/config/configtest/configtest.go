@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -290,27 +289,6 @@ func Texts(problems []strict.Problem, without string) []string {
 		}
 	}
 	return lines
-}
-
-// Documented finds every key of some structs, of which there are at least least, in a page.
-func Documented(t *testing.T, file string, least int, structs ...reflect.Type) {
-	t.Helper()
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys := 0
-	for _, s := range structs {
-		for _, k := range strict.KeysOf(s) {
-			keys++
-			if !strings.Contains(string(page), "`"+k.Name+"`") && !strings.Contains(string(page), "."+k.Name+"`") {
-				t.Errorf("%s does not have the key %s", file, k.Name)
-			}
-		}
-	}
-	if keys < least {
-		t.Errorf("%s: only %d keys were found", file, keys)
-	}
 }
 
 // SubjectsFile returns a tiers file with n subjects of the usual shape.

@@ -234,7 +234,6 @@ func (s *service) state() insight.State {
 
 var errAway = errors.New("dial tcp 10.2.0.12:6379: connect: connection refused")
 
-// acme returns the subject acme, whose key is Key.
 func (s *service) acme() *tier.Subject {
 	return &tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{Labels: map[string]string{"plan": s.odd(1, "trial"), "region": s.odd(5, "eu-west-1")}}}
 }
