@@ -153,20 +153,6 @@ func letThrough(t *testing.T, one, other *testRun) {
 	one.wantMetrics("slidegate_resets_total 1")
 }
 
-// TestExplanationsHaveNoKey has API keys explained where the rules expect them, and in entries that
-// no rule names.
-func TestExplanationsHaveNoKey(t *testing.T) {
-	r := start(t, usageSettings(t))
-	for _, descriptor := range []string{
-		"api_key=" + usageKey, "unnamed=" + usageKey, usageKey + "=x", "route=search,api_key=" + usageKey, "route=search,unnamed=" + usageKey,
-	} {
-		code, body := r.explain(`{"descriptors": ["` + descriptor + `"]}`)
-		if code != http.StatusOK || !strings.Contains(body, "***") || strings.Contains(body, usageKey) {
-			t.Errorf("%s: %d\n%s", descriptor, code, body)
-		}
-	}
-}
-
 // explain has a request explained over the admin port.
 func (r *testRun) explain(request string) (code int, body string) {
 	r.t.Helper()
