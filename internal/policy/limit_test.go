@@ -124,40 +124,6 @@ func TestNamesOfSeveralPolicies(t *testing.T) {
 	}
 }
 
-// TestAddRefusesWhatDoesNotBelongToAPolicy: a store would refuse each request of such a rule.
-func TestAddRefusesWhatDoesNotBelongToAPolicy(t *testing.T) {
-	change := func(l Limit, how func(*Limit)) Terms {
-		how(&l)
-		return Terms{Limits: []Limit{l}}
-	}
-	month := monthLimit(t)
-	for _, tt := range []struct {
-		terms  Terms
-		always bool
-		want   string
-	}{
-		{change(bucketLimit, func(l *Limit) { l.Precision = time.Millisecond }), false, "a limit with the policy token_bucket has no precision: it keeps no times of hits"},
-		{change(fixedLimit, func(l *Limit) { l.Lease.Length = time.Second }), false, "a limit with the policy fixed has no lease: only a sliding window can be reserved ahead"},
-		{change(month, func(l *Limit) { l.Calendar = nil }), false, "a limit with the policy calendar has no calendar"},
-		{change(slidingLimit, func(l *Limit) { l.Calendar = month.Calendar }), false, "a limit with the policy sliding has a calendar"},
-		{Terms{Limits: []Limit{inFlightLimit}}, true, "a rule that always charges has no limit in flight: what is held must end"},
-		{Terms{Limits: []Limit{fixedLimit, {Limit: window.Limit{Hits: 1, Window: time.Hour, Policy: window.Fixed}}}}, false, "two limits with the policy fixed for the same window of 1h0m0s"},
-		{Terms{Limits: []Limit{fixedLimit, {Limit: window.Limit{Hits: 1, Window: time.Hour}}}}, false, ""}, // each its own log
-	} {
-		err := NewRules(Identity{Secrets: secrets}).Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("f")}, Terms: tt.terms, Always: tt.always})
-		if got := errText(err); got != tt.want {
-			t.Errorf("Add = %q, want %q", got, tt.want)
-		}
-	}
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 // TestOrderOfPolicies: a full limit of requests in flight is decisive only if no other wait is
 // longer, and one with room only if it is alone.
 func TestOrderOfPolicies(t *testing.T) {

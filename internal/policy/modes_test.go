@@ -538,36 +538,6 @@ func TestLearner(t *testing.T) {
 	}
 }
 
-func TestFlagsThatContradict(t *testing.T) {
-	two := Terms{Limits: append(per(1, time.Second).Limits, per(2, time.Minute).Limits...)}
-	path := []descriptors.Node{anyOf("a")}
-	for _, tt := range []struct {
-		r    Rule
-		want string
-	}{
-		{Rule{Quota: true, Terms: two}, "a quota rule has one limit"},
-		{Rule{Always: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "has no lease: what is reported"},
-		{Rule{Quota: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "a quota rule has no lease"},
-		{Rule{Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Second}}}}}, "a lease of 1s is not shorter than the window of 1s"},
-		{Rule{Quota: true, Always: true, Terms: per(1, time.Second)}, "cannot be a quota rule"},
-		{Rule{Always: true, Terms: Terms{Limits: per(1, time.Second).Limits, Observe: 0.5}}, "cannot be observed only"},
-		{Rule{Terms: Terms{Unlimited: true, Limits: two.Limits}}, "unlimited, but there are limits"},
-		{Rule{Terms: Terms{Limits: two.Limits, Observe: 1.5}}, "the observed share 1.5"},
-		{Rule{Share: []bool{true}, Terms: two}, "only a value with a wildcard"},
-		{Rule{Name: "x", Replaces: []string{"x"}, Terms: two}, "cannot replace itself"},
-		{Rule{Replaces: []string{""}, Terms: two}, "empty name"},
-		{Rule{Path: []descriptors.Node{{Key: "api_key", Value: "k*", Pattern: true}}, Terms: two}, "only digests are kept"},
-	} {
-		tt.r.Domain = "edge"
-		if tt.r.Path == nil {
-			tt.r.Path = path
-		}
-		if err := NewRules(Identity{Secrets: secrets}).Add(tt.r); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("Add(%+v) = %v, want an error with %q", tt.r, err, tt.want)
-		}
-	}
-}
-
 // TestWhatLooksSecretIsNotShown has a rule for one value of an entry that looks like a
 // secret but is not configured as one. The name of the log contains the value, which is
 // why validate warns.

@@ -40,39 +40,14 @@ func (o ChargeOnce) String() string {
 	return fmt.Sprintf("%s for %s, %d retries", o.Entry, FormatWindow(o.For), o.Retries)
 }
 
-// checkOnce refuses a ChargeOnce that is invalid or contradicts the rule.
+// checkOnce refuses an entry of a ChargeOnce that also says who or what is limited.
 func (rs *Rules) checkOnce(r *Rule) error {
-	o := &r.Once
-	if o.Entry == "" {
-		return nil
-	}
-	if rs.secrets.Is(o.Entry) {
-		return fmt.Errorf("the entry %s of charge_once holds API keys, so it names no attempt", o.Entry)
-	}
-	if r.uses(o.Entry) {
-		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in another entry", o.Entry)
-	}
-	if o.Entry == rs.trusted || isAddressKey(o.Entry) {
-		return fmt.Errorf("the entry %s of charge_once also says who is limited: send the idempotency key in another entry", o.Entry)
-	}
-	if r.Always {
-		return fmt.Errorf("a rule that always charges cannot charge once: what is reported has happened each time")
-	}
-	terms := []*Terms{&r.Terms}
-	for name := range r.ByTier {
-		arm := r.ByTier[name]
-		terms = append(terms, &arm)
-	}
-	for _, t := range terms {
-		if t.inFlight() {
-			return fmt.Errorf("a rule in flight cannot charge once: its stream already holds one place once")
-		}
-	}
-	// A store would refuse other bounds with every request.
-	probe := [1]window.Check{{Key: "{k}", Limit: window.Limit{Hits: 1, Window: time.Second}, Once: window.Once{ID: 1, For: o.For, Repeats: o.Retries}}}
-	var decision [1]window.Decision
-	if err := window.Validate(probe[:], decision[:]); err != nil {
-		return fmt.Errorf("charge_once: %w", err)
+	switch entry := r.Once.Entry; {
+	case entry == "":
+	case r.uses(entry):
+		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in another entry", entry)
+	case entry == rs.trusted || isAddressKey(entry):
+		return fmt.Errorf("the entry %s of charge_once also says who is limited: send the idempotency key in another entry", entry)
 	}
 	return nil
 }
@@ -91,15 +66,12 @@ func (r *Rule) uses(key string) bool {
 	return r.Subject == key || slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == key })
 }
 
-// takeOnce refuses a rule that the idempotency keys of the domain contradict: a second name of
-// their entry, and a rule that uses the entry, whichever of the rules came first.
+// takeOnce refuses a rule that uses the entry with the idempotency keys of the domain, whichever of the
+// rules came first.
 func (dom *domain) takeOnce(r *Rule, others []*Rule) error {
 	if of := dom.once; of != nil {
-		switch entry := of.Once.Entry; {
-		case r.uses(entry):
+		if entry := of.Once.Entry; r.uses(entry) {
 			return fmt.Errorf("the entry %s has the idempotency keys of charge_once of the rule %s, so no rule of the domain can use it: rename one of the two", entry, of.label)
-		case r.Once.Entry != "" && r.Once.Entry != entry:
-			return fmt.Errorf("charge_once has the entry %s, and that of the rule %s has %s: use one entry in all rules of a domain, and send the idempotency key in it", r.Once.Entry, of.label, entry)
 		}
 		return nil
 	}

@@ -267,15 +267,9 @@ func TestOnceRefused(t *testing.T) {
 		{[]Rule{rule("below", per(1, time.Hour), anyOf("api_key"), one("attempt", "1")), keys}, "the rule edge|api_key/attempt=1 uses it too"},
 		{[]Rule{rule("elsewhere", per(1, time.Hour), anyOf("attempt"), anyOf("x")), keys}, "the rule edge|attempt/x uses it too"},
 		{[]Rule{keys, with(rule("subject", per(1, time.Hour), anyOf("x")), func(r *Rule) { r.Subject = "attempt" })}, "has the idempotency keys of charge_once"},
-		{[]Rule{keys, with(rule("other", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Once.Entry = "atempt" })}, "charge_once has the entry atempt, and that of the rule edge|api_key has attempt"},
 		{[]Rule{with(keys, func(r *Rule) { r.Once.Entry = "masked_remote_address" })}, "who is limited"},
-		{[]Rule{with(keys, func(r *Rule) { r.Always = true })}, "always charges cannot charge once"},
-		{[]Rule{with(keys, func(r *Rule) { r.Once.Entry = "api_key" })}, "holds API keys"},
 		{[]Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Once.Entry = "user" })}, "which log is charged"},
 		{[]Rule{with(rule("r", per(1, time.Hour), anyOf("user")), func(r *Rule) { once(r); r.Subject = "attempt" })}, "which log is charged"},
-		{[]Rule{with(keys, func(r *Rule) { r.Once.For = 0 })}, "a receipt for 0s"},
-		{[]Rule{with(keys, func(r *Rule) { r.Once.Retries = 0 })}, "0 repeats"},
-		{[]Rule{with(rule("f", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}}}}, anyOf("a")), once)}, "in flight cannot charge once"},
 	} {
 		rs := NewRules(Identity{Secrets: secrets})
 		var err error

@@ -413,9 +413,9 @@ func (rs *Rules) domainOf(name string) *domain {
 	return rs.domains[name]
 }
 
-// Add adds a rule to its domain. It refuses an invalid name or limit, an unknown tier, a
-// tier without terms, flags that contradict each other, and a second rule on the same
-// path.
+// Add adds a rule to its domain. Package rules has checked what the rule says: Add refuses only an
+// unknown scope, a limit that no store takes, an entry of charge_once that another rule uses, and a
+// second rule on the same path.
 func (rs *Rules) Add(r Rule) error {
 	if err := rs.AddDomain(r.Domain); err != nil {
 		return err
@@ -437,8 +437,6 @@ func (rs *Rules) Add(r Rule) error {
 		case !n.Pattern:
 			// Requests have digests, and addresses in one form. So the tree has both too.
 			r.Path[i].Value = rs.secrets.Value(n.Key, CanonicalNode(n))
-		case rs.secrets.Is(n.Key) && strings.Trim(n.Value, descriptors.Wildcard) != "":
-			return fmt.Errorf("%s holds API keys, of which only digests are kept: a wildcard cannot match a part of one", n.Key)
 		default:
 			r.Path[i].Value = CanonicalNode(n)
 		}
@@ -449,28 +447,28 @@ func (rs *Rules) Add(r Rule) error {
 	if len(r.given) > maxShownName || !httpguts.ValidHeaderFieldValue(r.given) || !utf8.ValidString(r.given) {
 		r.shown = plainName(r.given)
 	}
-	switch r.Name = plainName(r.Name); r.Name {
-	case "":
+	if r.Name = plainName(r.Name); r.Name == "" {
 		r.Name = nameOf(rs.secrets, r.Path, strings.TrimPrefix(r.label, r.Domain+"|"))
-	case OverrideName:
-		return fmt.Errorf("name %q is reserved for limits that come with a request", r.Name)
-	}
-	if err := rs.checkTerms(&r); err != nil {
-		return err
-	}
-	if err := rs.checkFlags(&r); err != nil {
-		return err
 	}
 	if err := rs.checkOnce(&r); err != nil {
 		return err
 	}
 	r.Terms.Limits = named(r.Name, r.Terms.Limits)
+	all := []*Terms{&r.Terms}
 	if len(r.ByTier) > 0 {
 		r.byTier = make(map[string]*Terms, len(r.ByTier))
 	}
 	for t, terms := range r.ByTier {
 		terms.Limits = named(r.Name, terms.Limits)
 		r.byTier[t] = &terms
+		all = append(all, &terms)
+	}
+	for _, t := range all {
+		for i := range t.Limits {
+			if err := t.Limits[i].Valid(); err != nil {
+				return err
+			}
+		}
 	}
 	for _, n := range r.Path {
 		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
@@ -495,123 +493,6 @@ func (rs *Rules) Add(r Rule) error {
 	}
 	dom.replaces, dom.closed = dom.replaces || len(r.Replaces) > 0, dom.closed || r.closed()
 	rs.rules = append(rs.rules, &r)
-	return nil
-}
-
-// checkTerms refuses invalid terms, unknown tiers, and tiers without terms.
-func (rs *Rules) checkTerms(r *Rule) error {
-	if err := r.Terms.valid(); err != nil {
-		return err
-	}
-	if len(r.ByTier) == 0 {
-		return nil
-	}
-	if rs.tiers == nil {
-		return fmt.Errorf("by_tier needs tiers: set tiers.source")
-	}
-	for t, terms := range r.ByTier {
-		if !rs.tiers.HasTier(t) {
-			return fmt.Errorf("by_tier: unknown tier %q, expected one of %q", t, rs.tiers.Tiers())
-		}
-		if err := terms.valid(); err != nil {
-			return fmt.Errorf("by_tier: %s: %w", t, err)
-		}
-	}
-	for _, t := range rs.tiers.Tiers() {
-		if _, ok := r.ByTier[t]; !ok && r.Terms.empty() {
-			return fmt.Errorf("by_tier: tier %q has no limit here and the rule has none of its own", t)
-		}
-	}
-	return nil
-}
-
-// valid returns what is wrong with the terms, or nil.
-func (t *Terms) valid() error {
-	if t.Unlimited && len(t.Limits) > 0 {
-		return fmt.Errorf("unlimited, but there are limits")
-	}
-	if t.Observe < 0 || t.Observe > 1 {
-		return fmt.Errorf("the observed share %v is not from 0 to 1", t.Observe)
-	}
-	for i, l := range t.Limits {
-		if err := l.Valid(); err != nil {
-			return err
-		}
-		if err := l.validCount(); err != nil {
-			return err
-		}
-		if l.Precision < 0 || l.Precision > l.Window {
-			return fmt.Errorf("precision %v is not from 0 to the window of %v", l.Precision, l.Window)
-		}
-		if l.Lease.Length < 0 || l.Lease.Length >= l.Window {
-			return fmt.Errorf("a lease of %v is not shorter than the window of %v", l.Lease.Length, l.Window)
-		}
-		for _, other := range t.Limits[:i] {
-			if one, two := l.log(), other.log(); one == two {
-				return fmt.Errorf("two limits with the policy %v for the same window of %v", one.Policy, one.Window)
-			}
-		}
-	}
-	return nil
-}
-
-// validCount returns what does not belong to the policy of the limit, or nil.
-func (l *Limit) validCount() error {
-	switch p := l.Policy; {
-	case p != window.Sliding && l.Precision != 0:
-		return fmt.Errorf("a limit with the policy %v has no precision: it keeps no times of hits", p)
-	case p != window.Sliding && l.Lease != window.Lease{}:
-		return fmt.Errorf("a limit with the policy %v has no lease: only a sliding window can be reserved ahead", p)
-	case p == window.Calendar && l.Calendar == nil:
-		return fmt.Errorf("a limit with the policy %v has no calendar", p)
-	case p != window.Calendar && l.Calendar != nil:
-		return fmt.Errorf("a limit with the policy %v has a calendar", p)
-	}
-	return nil
-}
-
-// checkFlags refuses flags that contradict each other; see [window.Mode].
-func (rs *Rules) checkFlags(r *Rule) error {
-	for i, share := range r.Share {
-		if share && !r.Path[i].Pattern {
-			return fmt.Errorf("only a value with a wildcard has values that could share a threshold, %v has none", r.Path[i])
-		}
-	}
-	all := []*Terms{&r.Terms}
-	for t := range r.ByTier {
-		terms := r.ByTier[t]
-		all = append(all, &terms)
-	}
-	quota := r.Quota || rs.quota
-	for _, t := range all {
-		switch {
-		case r.Always && t.Observe > 0:
-			return fmt.Errorf("a rule that always charges cannot be observed only: what it records is debt")
-		case r.Always && t.inFlight():
-			return fmt.Errorf("a rule that always charges has no limit in flight: what is held must end")
-		case quota && len(t.Limits) > 1:
-			return fmt.Errorf("a quota rule has one limit: of several, one could have room and another not")
-		case r.Always && t.leased():
-			return fmt.Errorf("a rule that always charges has no lease: what is reported has happened")
-		case r.Quota && t.leased(): // with QuotaAll, leases have no effect and are allowed
-			return fmt.Errorf("a quota rule has no lease: which of the alternatives is charged is decided by the store")
-		}
-	}
-	if !(r.RetryJitter >= 0 && r.RetryJitter <= 1) {
-		return fmt.Errorf("a retry jitter of %v is not from 0 to 1", r.RetryJitter)
-	}
-	if r.Always && r.AllowedOnly {
-		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")
-	}
-	if r.Always && quota {
-		return fmt.Errorf("a rule that always charges cannot be a quota rule")
-	}
-	if slices.Contains(r.Replaces, "") {
-		return fmt.Errorf("replaces has an empty name")
-	}
-	if r.given != "" && slices.Contains(r.Replaces, r.given) {
-		return fmt.Errorf("a rule cannot replace itself")
-	}
 	return nil
 }
 
