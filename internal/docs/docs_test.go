@@ -20,12 +20,12 @@ func TestURL(t *testing.T) {
 		"0.2.0-rc.1":                           "v0.2.0-rc.1",
 		"":                                     "main",
 		"dev":                                  "main",
-		"b89bc9d0":                             "main",
-		"0.1.0-5-gb89bc9d":                     "main",
+		"b89bc9d0":                             "b89bc9d0",
+		"0.1.0-5-gb89bc9d":                     "b89bc9d",
 		"0.1.0-dirty":                          "main",
 		"0.1.0+dirty":                          "main",
-		"0.0.1-snapshot.b89bc9d":               "main",
-		"0.1.1-0.20261126152244-b89bc9d0e1f2":  "main",
+		"0.0.1-snapshot.b89bc9d":               "b89bc9d",
+		"0.1.1-0.20261126152244-b89bc9d0e1f2":  "b89bc9d0e1f2",
 		"0.1.0/../../../other/project/blob/v1": "main",
 	} {
 		want := "https://github.com/slidegate/slidegate/blob/" + at + "/docs/operate.md#traces"

@@ -70,7 +70,7 @@ func Handler(version string) http.Handler {
 		h.Set("Vary", "Accept")
 		if !strings.Contains(r.Header.Get("Accept"), "text/html") {
 			h.Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = w.Write(markdown) // on an error the client has gone
+			_, _ = w.Write(markdown) //nolint:gosec // plain text of the embedded files; on an error the client has gone
 			return
 		}
 		h.Set("Content-Type", "text/html; charset=utf-8")

@@ -46,7 +46,7 @@ func TestHandlerLinks(t *testing.T) {
 	for name, body := range bodies {
 		_, body, _ = strings.Cut(body, "<main>")
 		if strings.Contains(body, "<img") || strings.Contains(body, "\n| ") || strings.HasPrefix(strings.TrimSpace(body), "<hr>") {
-			t.Errorf("%s has an image, a table that is none, or its front matter", name)
+			t.Errorf("%s has an image, the source of a table, or its front matter", name)
 		}
 		for _, m := range link.FindAllStringSubmatch(body, -1) {
 			file, anchor, _ := strings.Cut(m[1], "#")
