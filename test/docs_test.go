@@ -195,7 +195,7 @@ var promises = map[string]string{
 	"All limits or none.":                             "TestADenialChargesNothing TestAcrossSlots TestAllOrNothingOnEveryTopology TestMigrationUnderLoad TestAllOrNothingAcrossRegions",
 	"Charged once, and in time.":                      "TestNoSecondCharge TestLateCalls TestLateCallsAreNotCharged",
 	"A retry with an idempotency key is charged once": "TestOnce TestChargeOnce TestChargeOnceAtOnce TestOnceAcrossSlots TestContractOnce",
-	"Two customers never share a limit per key.":                 "FuzzKey",
+	"Two customers never share a limit per key.":      "FuzzKey",
 	"Envoy gets an answer in time.":                   "TestAStall TestRedisStalls TestRedisUnreachable TestRedisRestarts TestBreaker TestStoreOnError TestInstances TestSharesFollowTheNumber TestRegionCutOff TestGlobalStoreSlow",
 	"Known customers keep their tier":                 "TestSourceFaults TestManyCustomersAtOnce",
 	"The last good rules stay active":                 "TestManagementServerRestarts TestManagementServerAwayAtStart",
