@@ -576,16 +576,8 @@ func (a *application) last(t *testing.T) *http.Request {
 // eventually polls until ok returns true. After patience it fails the test.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !ok() {
-		select {
-		case <-poll.C:
-		case <-deadline.C:
-			t.Fatalf("waited %v in vain for %s", patience, what)
-		}
+	if !process.Poll(patience, ok) {
+		t.Fatalf("waited %v in vain for %s", patience, what)
 	}
 }
 

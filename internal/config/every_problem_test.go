@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,19 +109,19 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			if got := problems(tt.text); got[0] != "" {
 				t.Fatalf("the good file has problems: %q", got)
 			}
+			alone := make([][]string, len(tt.mistakes))
 			for i, a := range tt.mistakes {
-				ofA := problems(edit(t, tt.text, a))
-				if ofA[0] == "" {
+				if alone[i] = problems(edit(t, tt.text, a)); alone[i][0] == "" {
 					t.Errorf("%q is no mistake", a.bad)
 				}
-				for _, b := range tt.mistakes[i+1:] {
+				for j, b := range tt.mistakes[:i] {
 					if a.good == b.good {
 						continue
 					}
-					both := problems(edit(t, edit(t, tt.text, a), b))
+					both := problems(edit(t, edit(t, tt.text, b), a))
 					together := strings.Join(both, "\n")
-					for _, one := range append(problems(edit(t, tt.text, b)), ofA...) {
-						if !strings.Contains(together, one) && !consequence(a, b) {
+					for _, one := range slices.Concat(alone[i], alone[j]) {
+						if !strings.Contains(together, one) && !consequence(b, a) {
 							t.Errorf("%q and %q: the problem is missing:\n%s\ngot\n%s", a.bad, b.bad, one, together)
 						}
 					}

@@ -38,6 +38,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	programs "github.com/slidegate/slidegate/test/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,15 +132,8 @@ func startWaiting(t *testing.T, s settings.Settings, change ...func(*Options)) *
 // waitFor polls until ok or until the test has waited far too long.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: waited in vain", what)
-		}
+	if !programs.Poll(20*time.Second, ok) {
+		t.Fatalf("%s: waited in vain", what)
 	}
 }
 

@@ -123,7 +123,7 @@ func (s *failingStore) End(ctx context.Context, id window.StreamID, deny time.Du
 // TestReusedEqualsFresh: a Call that has decided any requests decides the next one as a Call without a
 // past does, and keeps nothing of them.
 func TestReusedEqualsFresh(t *testing.T) {
-	most := random.Steps(t, 8, 25)
+	most := random.Steps(t, 4, 25)
 	rapid.Check(t, func(rt *rapid.T) {
 		var now atomic.Int64 // the stores sweep beside the test
 		now.Store(int64(1_790_000_000 * time.Second))

@@ -70,7 +70,7 @@ func BenchmarkCompare(b *testing.B) {
 // what it leaves out.
 func TestLargeSetsAreBounded(t *testing.T) {
 	for name, path := range paths {
-		r := Compare(large(t, 2000, 5, path("old")), large(t, 2000, 6, path("new")))
+		r := Compare(large(t, 700, 5, path("old")), large(t, 700, 6, path("new")))
 		if len(r.Matches) > MaxMatches || len(r.Matches) < MaxMatches && r.MatchesLeftOut > 0 {
 			t.Errorf("%s: %d matches, %d left out", name, len(r.Matches), r.MatchesLeftOut)
 		}

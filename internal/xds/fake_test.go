@@ -18,6 +18,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -107,15 +108,8 @@ func run(t *testing.T, address string, l Loader, change ...func(*Options)) (c *C
 
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: waited in vain", what)
-		}
+	if !process.Poll(20*time.Second, ok) {
+		t.Fatalf("%s: waited in vain", what)
 	}
 }
 

@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 // A Span is a span that a Receiver got. IDs are in hexadecimal digits.
@@ -195,18 +197,14 @@ const patience = 20 * time.Second
 // Wait waits for a span that is wanted, and returns it.
 func (r *Receiver) Wait(t testing.TB, what string, wanted func(Span) bool) Span {
 	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		spans := r.Spans()
-		if i := slices.IndexFunc(spans, wanted); i >= 0 {
-			return spans[i]
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: no such span among %+v", what, spans)
-		}
+	var spans []Span
+	i := -1
+	if !process.Poll(patience, func() bool {
+		spans = r.Spans()
+		i = slices.IndexFunc(spans, wanted)
+		return i >= 0
+	}) {
+		t.Fatalf("%s: no such span among %+v", what, spans)
 	}
+	return spans[i]
 }

@@ -15,8 +15,8 @@ import (
 const (
 	// Timeout is how long a start or an end may take. It is generous: it decides only
 	// how long a broken start takes to fail.
-	Timeout      = 30 * time.Second
-	pollInterval = 2 * time.Millisecond
+	Timeout                     = 30 * time.Second
+	shortestPause, longestPause = 2 * time.Millisecond, 50 * time.Millisecond
 )
 
 // A Process is a running command. It collects what the command prints.
@@ -88,23 +88,38 @@ func (p *Process) Wait() (int, error) {
 // Until calls ready until it returns nil. It fails if the process ends before, or
 // after Timeout.
 func (p *Process) Until(ready func() error) error {
-	deadline := time.NewTimer(Timeout)
-	defer deadline.Stop()
-	poll := time.NewTicker(pollInterval)
-	defer poll.Stop()
-	for {
-		last := ready()
-		if last == nil {
-			return nil
+	var last error
+	ended := false
+	if !Poll(Timeout, func() bool {
+		if last = ready(); last == nil {
+			return true
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("%s ended by itself:\n%s", p.name, p.Output())
-		case <-deadline.C:
-			return fmt.Errorf("%s is not ready within %v: %w\n%s", p.name, Timeout, last, p.Output())
-		case <-poll.C:
+			ended = true
+		default:
 		}
+		return ended
+	}) {
+		return fmt.Errorf("%s is not ready within %v: %w\n%s", p.name, Timeout, last, p.Output())
 	}
+	if ended {
+		return fmt.Errorf("%s ended by itself:\n%s", p.name, p.Output())
+	}
+	return nil
+}
+
+// Poll calls ok until it returns true, and returns true then. It returns false if that takes longer
+// than most. The pauses grow: one who waits long leaves the CPU to those that he waits for.
+func Poll(most time.Duration, ok func() bool) bool {
+	for begun := time.Now(); !ok(); {
+		passed := time.Since(begun)
+		if passed > most {
+			return false
+		}
+		time.Sleep(min(max(passed/8, shortestPause), longestPause))
+	}
+	return true
 }
 
 // UntilOutput waits until the process has printed text.

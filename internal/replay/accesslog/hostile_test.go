@@ -281,9 +281,9 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestMemory reads hostile logs of 64 MB, of which little memory may be held.
+// TestMemory reads hostile logs of 40 MB, of which little memory may be held.
 func TestMemory(t *testing.T) {
-	const size, looks = 64 << 20, 8
+	const size, looks = 40 << 20, 5
 	first := jsonAt(1, "/a")
 	x := strings.Repeat("x", 1<<20)
 	member := packed(t, "gz", x)
@@ -313,7 +313,7 @@ func TestMemory(t *testing.T) {
 // TestCloseEarly closes readers in the middle of files.
 func TestCloseEarly(t *testing.T) {
 	var content strings.Builder
-	for i := range 200000 {
+	for i := range 50_000 {
 		content.WriteString(jsonAt(float64(i), "/"))
 	}
 	for _, path := range []string{write(t, "a", content.String()), write(t, "a.gz", packed(t, "gz", content.String())), write(t, "a.zst", packed(t, "zst", content.String()))} {

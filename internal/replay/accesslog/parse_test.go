@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/test/random"
 )
 
 var oracleNames = []string{"time", "path", "a.b", "method", "deep.er.x"}
@@ -214,7 +216,7 @@ func FuzzText(f *testing.F) {
 }
 
 func TestTextOfAnyBytes(t *testing.T) {
-	for seed := range uint64(1000) {
+	for seed := range uint64(random.Steps(t, 200, 1000)) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		line := []byte(textSeeds[r.IntN(len(textSeeds))])
 		format := string(mutate(r, []byte(textSeeds[3+r.IntN(2)]), textSeeds))
@@ -234,7 +236,7 @@ func TestPrefixOfAnyBytes(t *testing.T) {
 		"2026-05-26T01:50:01.000007919Z stdout P " + textSeeds[1], "<190>1 2026-05-26T01:50:01.003Z a nginx - ID47 [a@1 b=\"c\\]d\"] \ufeffx", "<30>May  6 01:50:01 a b[12]: x",
 		`{"log":"[pod/a/b] 2026-05-26T01:50:01Z x\n","stream":"stderr"}`, `{"message":"a-1  | www.example.com:443 192.0.2.7 -","logtag":"P"}`, "- [::1]:80 ::1 -", "a 192.0.2.7",
 	}
-	for seed := range uint64(1000) {
+	for seed := range uint64(random.Steps(t, 200, 1000)) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		line := []byte(seeds[r.IntN(len(seeds))])
 		for range 10 {

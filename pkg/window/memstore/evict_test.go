@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // verify holds a store to everything that its parts must agree on.
@@ -705,7 +706,7 @@ func TestNothingToFindIsFound(t *testing.T) {
 		return false
 	}
 	refusals, finds := 0, 0
-	for i := range 6_000 {
+	for i := range random.Steps(t, 2_500, 6_000) {
 		if r.IntN(50) == 0 {
 			*now += time.Duration(r.Int64N(int64(win / 100))).Truncate(time.Microsecond)
 		}

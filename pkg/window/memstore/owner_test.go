@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
 )
 
 // ruleOf is the owner of keys such as rule:key.
@@ -131,7 +132,7 @@ func TestOneRuleAlone(t *testing.T) {
 // TestOwnersAreCounted does random things in small stores with owners. All counts stay right, and
 // every error is [ErrFull].
 func TestOwnersAreCounted(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(random.Steps(t, 7, 20)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s, now := ownedStore(t, 1+r.IntN(400), int64(r.IntN(2))*(20_000+r.Int64N(200_000)))
 		for range 2000 {

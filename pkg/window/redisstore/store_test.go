@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -40,16 +41,8 @@ func take(t testing.TB, s window.Store, checks ...window.Check) []window.Decisio
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(timeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("after %v: not yet %s", timeout, what)
-		case <-tick.C:
-		}
+	if !process.Poll(timeout, holds) {
+		t.Fatalf("after %v: not yet %s", timeout, what)
 	}
 }
 

@@ -233,7 +233,7 @@ func randomBacks(t testing.TB, r *rand.Rand, met map[string]int) (steps int) {
 
 // TestRandomTakeBack compares with the ledger in random histories.
 func TestRandomTakeBack(t *testing.T) {
-	steps := random.Steps(t, 60_000, 400_000)
+	steps := random.Steps(t, 15_000, 400_000)
 	r := newRandom(t)
 	met := make(map[string]int)
 	for made := 0; made < steps; {
