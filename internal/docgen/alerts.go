@@ -39,7 +39,7 @@ func alertsText() (string, error) {
 			says := a.Annotations
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n%s\n%s", a.Alert,
 				wrap(fmt.Sprintf("%s, %s: %s %s", capital(a.Labels["severity"]), when, says["summary"], example(says["description"]))),
-				wrap("**Look at:** "+says["look_at"]), wrap("**Do:** "+says["do"]))
+				wrap("**Look at:** "+linked(says["look_at"])), wrap("**Do:** "+linked(says["do"])))
 		}
 	}
 	return b.String(), nil
@@ -58,6 +58,15 @@ func example(description string) string {
 	return value.ReplaceAllStringFunc(text, func(v string) string {
 		return map[string]string{"humanize": "N", "humanizePercentage": "N %", "humanizeDuration": "N ms"}[value.FindStringSubmatch(v)[1]]
 	})
+}
+
+// otherAlert matches the name of an alert.
+var otherAlert = regexp.MustCompile(`Slidegate[A-Z]\w+`)
+
+// linked returns a text with links to the other alerts and to the page that it names.
+func linked(text string) string {
+	text = otherAlert.ReplaceAllStringFunc(text, func(name string) string { return "[" + name + "](#" + strings.ToLower(name) + ")" })
+	return strings.ReplaceAll(text, "operate.md", "[operate.md](../operate.md#failures)")
 }
 
 func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }

@@ -111,7 +111,7 @@ func rulesText() (string, error) {
 		},
 		{
 			title: "A limit", definition: "limit", usual: "unit requests_per_unit window requests policy rate burst time_zone starts starts_label max hold",
-			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be beside `limits` or `by_tier`, for each limit without them.",
+			text: "`policy`, `precision`, `lease`, `time_zone`, `starts`, `starts_label` and `hold` may also be beside `limits` or `by_tier`, for each limit without them. With `fixed`, windows begin at multiples of their length since 1970-01-01 UTC: a day at midnight, a week on Thursday.",
 		},
 		{title: "`starts`", definition: "starts"},
 		{title: "`charge_once`", definition: "chargeOnce"},
@@ -119,7 +119,7 @@ func rulesText() (string, error) {
 	})
 	return rulesExample +
 		wrap("[limits.md](../limits.md) explains rules by examples, and [advanced.md](../advanced.md) concurrency, costs known later, retries and regions. Keys of envoyproxy/ratelimit mean the same here.") + "\n" +
-		wrap("`rules.path` is a file, or a directory: rls reads all `*.yaml` and `*.yml` in it and below. A file can have several domains, separated by `---`. A domain in two files is refused without `rules.merge_domains`.") +
+		wrap("`rules.path` is a file, or a directory: rls reads all `*.yaml` and `*.yml` in it and below, but none whose name begins with a dot. A file can have several domains, separated by `---`. A domain in two files is refused without `rules.merge_domains`.") +
 		keys + "\n## Bounds\n\n" +
 		wrap("A file has at most 16 MiB, 100 levels, and 2,000,000 keys and items, which are about 100,000 rules. A directory has at most 100,000 files, 256 MiB, and 16,000,000 keys and items."), err
 }

@@ -14,11 +14,11 @@ var metricGroups = []struct {
 }{
 	{"Decisions", "", []string{"slidegate_decisions", "slidegate_shadow", "slidegate_detail", "slidegate_near", "slidegate_limit", "slidegate_unknown", "slidegate_cut", "slidegate_ignored", "slidegate_stream", "slidegate_in_flight", "slidegate_authorizations", "slidegate_resets", "slidegate_compare"}},
 	{"The memory store", "With `store.type: memory`.", []string{"slidegate_store_memory"}},
-	{"Redis", "With `store.type: redis`. If `store.scopes` is set, each metric here also has the label `scope`. [operate.md](../operate.md) explains the classes of failures.", []string{"slidegate_store_batch", "slidegate_store_errors", "slidegate_store_refused", "slidegate_store_foreign", "slidegate_store_not", "slidegate_store_node", "slidegate_store_replicas", "slidegate_local"}},
+	{"Redis", "With `store.type: redis`. If `store.scopes` is set, each metric here also has the label `scope`. [operate.md](../operate.md#failures) explains the classes.", []string{"slidegate_store_batch", "slidegate_store_errors", "slidegate_store_refused", "slidegate_store_foreign", "slidegate_store_not", "slidegate_store_node", "slidegate_store_replicas", "slidegate_local"}},
 	{"The store", "", []string{"slidegate_store_", "slidegate_degraded"}},
 	{"The customer source", "With `tiers.source` `postgres`, `redis` or `http`.", []string{"slidegate_tiers"}},
 	{"Connections", "With `grpc.transport: unary`, the default.", []string{"slidegate_grpc"}},
-	{"The process", "The metrics of Go (`go_*`) and of the process (`process_*`) are there too.", []string{"slidegate_"}},
+	{"The process", "`go_*` and `process_*` are there too.", []string{"slidegate_"}},
 }
 
 // metricsText returns the page of the metrics, from the Help of each.

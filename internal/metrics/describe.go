@@ -35,7 +35,7 @@ var labelValues = map[string][]LabelValue{
 		{"outcome", "unlimited", ""},
 		{"outcome", "replaced", "another rule replaces it"},
 		{"outcome", "error", "the store failed, and on_store_error decided"},
-		{"outcome", "no_rule", "no rule matches; the label rule is empty"},
+		{"outcome", "no_rule", "no rule matches"},
 	},
 	"slidegate_authorizations_total": {
 		{"result", "authenticated", ""},

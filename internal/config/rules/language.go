@@ -25,7 +25,7 @@ type rulesDoc struct {
 // descriptorEntry is one node of the rule tree. There are many, so a rare part is behind a
 // pointer.
 type descriptorEntry struct {
-	Key            strict.Field[string]            `yaml:"key,required" doc:"the key of the entry, such as api_key. Required"`
+	Key            strict.Field[string]            `yaml:"key,required" doc:"the key of the entry, such as api_key; a * in it is no wildcard. Required"`
 	Value          strict.Field[strict.Blankable]  `yaml:"value" doc:"the value of the entry, such as search; * stands for any text, as in /files/*. Without it the rule is for all values, and each has its own counter"`
 	RateLimit      strict.Field[*rateLimit]        `yaml:"rate_limit" doc:"the limit of descriptors that end here. Without it they have none"`
 	ShareThreshold strict.Field[strict.Truth]      `yaml:"share_threshold" doc:"whether all values that match the * share one counter. Default: false"`
@@ -33,7 +33,7 @@ type descriptorEntry struct {
 	QuotaMode      strict.Field[strict.Truth]      `yaml:"quota_mode" doc:"whether the rule is an alternative. One alternative of a request must have quota left, and only those that have are charged. Default: false"`
 	DetailedMetric strict.Field[strict.Truth]      `yaml:"detailed_metric" doc:"whether slidegate_detail_decisions_total has a series for every value of every entry. Default: false"`
 	ValueToMetric  strict.Field[strict.Truth]      `yaml:"value_to_metric" doc:"as detailed_metric, for this entry alone. Default: false"`
-	Metadata       strict.Field[metadata]          `yaml:"metadata" doc:"dynamic metadata for Envoy while the limit has quota left, such as {backend: large}; at most 1000 values and 16 KiB"`
+	Metadata       strict.Field[metadata]          `yaml:"metadata" doc:"dynamic metadata for Envoy while the limit has quota left, such as {backend: large}; those of several rules are merged. At most 1000 values and 16 KiB"`
 	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"the rules for the next entry of the descriptor"`
 }
 
@@ -43,10 +43,10 @@ type limit struct {
 	RequestsPerUnit strict.Field[uint64]  `yaml:"requests_per_unit" doc:"the requests in a unit, such as 100. 0 denies all, 4294967295 none"`
 	Window          strict.Field[string]  `yaml:"window" doc:"in place of unit, a time from 10ms to 400d, such as 1h30m or 7d"`
 	Requests        strict.Field[uint64]  `yaml:"requests" doc:"the requests in a window, such as 100"`
-	Precision       strict.Field[string]  `yaml:"precision" doc:"sliding: times are rounded up to it, to save memory: auto (exact up to 10,000 requests), 0 (exact), or a time such as 1s. Default: auto"`
+	Precision       strict.Field[string]  `yaml:"precision" doc:"sliding: times are rounded up to it, to save memory: auto (exact up to 10,000 requests), 0 (exact), or a time such as 1s. A counter has at most 20,000 times. Default: auto"`
 	Lease           strict.Field[string]  `yaml:"lease" doc:"sliding: what an instance may reserve ahead for a busy key: 1ms to 1s, at most a tenth of the window; a percentage up to 50%; or none. Default: none"`
 	Policy          strict.Field[string]  `yaml:"policy" doc:"how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or in_flight. Default: policy of the file"`
-	Rate            strict.Field[string]  `yaml:"rate" doc:"token_bucket: how many requests come back in which time, such as 10/s or 5/100ms. Needs burst"`
+	Rate            strict.Field[string]  `yaml:"rate" doc:"token_bucket: how many requests come back in which time, such as 10/s, 5/100ms or 1/10s. Needs burst"`
 	Burst           strict.Field[uint64]  `yaml:"burst" doc:"token_bucket: the most requests at once, such as 50"`
 	TimeZone        strict.Field[string]  `yaml:"time_zone" doc:"calendar: a name of the IANA database, such as Europe/Berlin. Default: UTC"`
 	Starts          strict.Field[*starts] `yaml:"starts" doc:"calendar: when periods start, such as {day: 15, hour: 9}. Default: the beginning of the unit"`
@@ -75,7 +75,7 @@ type terms struct {
 
 type rateLimit struct {
 	terms
-	Name         strict.Field[strict.Blankable]                    `yaml:"name" doc:"the name in headers, metrics, logs and replaces, such as per-key; at most 64 characters. Default: the path of the rule"`
+	Name         strict.Field[strict.Blankable]                    `yaml:"name" doc:"the name in headers, metrics, logs and replaces, such as per-key; at most 64 characters: letters, digits, and _ . - (others become -). Default: the path of the rule"`
 	Replaces     strict.Field[[]strict.Field[replacement]]         `yaml:"replaces" doc:"the names of rules that this one replaces in the same request, such as [{name: per-team}]"`
 	Subject      strict.Field[string]                              `yaml:"subject" doc:"the key of the entry that says who is limited, in any descriptor of the request. Default: with by_tier the rule's own entry, otherwise the first one with an API key"`
 	ByTier       strict.Field[strict.Ordered[strict.Field[terms]]] `yaml:"by_tier" doc:"the limits of each tier, such as {pro: {unit: day, requests_per_unit: 50}}; default is for all tiers that are not listed"`
