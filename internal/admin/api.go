@@ -71,8 +71,8 @@ func (a *api) routes() []route {
 	}
 	if a.Tiers != nil {
 		all = append(all,
-			route{"GET", "/v1/tiers/lookup", false, []string{"digest", "id"}, tierLookup(a.Tiers)},
-			route{"POST", "/v1/tiers/invalidate", true, nil, tierInvalidate(a.Tiers)})
+			route{"GET", "/v1/tiers/lookup", false, []string{"digest", "id"}, a.tierLookup},
+			route{"POST", "/v1/tiers/invalidate", true, nil, a.tierInvalidate})
 	}
 	return all
 }
@@ -153,24 +153,31 @@ func number(query url.Values, name string, most, otherwise int) (int, error) {
 
 // readBody reads the JSON of a request into v. It answers the request if it cannot.
 func readBody(w http.ResponseWriter, r *http.Request, v any, example string) (ok bool) {
-	// A page of another origin can send only other types without asking first.
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		refuse(w, http.StatusUnsupportedMediaType, "Send the body as Content-Type: application/json.")
+	data, ok := readJSON(w, r)
+	if !ok {
 		return false
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		refuse(w, http.StatusRequestEntityTooLarge, "The body may have at most %d bytes.", maxBody)
-		return false
-	}
-	if err == nil {
-		err = strictJSON(data, v)
-	}
-	if err != nil {
+	if err := strictJSON(data, v); err != nil {
 		refuse(w, http.StatusBadRequest, "The body: %s; send %s", err, example)
 		return false
 	}
 	return true
+}
+
+// readJSON reads the body of a request. It answers the request if it cannot.
+func readJSON(w http.ResponseWriter, r *http.Request) (data []byte, ok bool) {
+	// A page of another origin can send only other types without asking first.
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		refuse(w, http.StatusUnsupportedMediaType, "Send the body as Content-Type: application/json.")
+		return nil, false
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		refuse(w, http.StatusRequestEntityTooLarge, "The body may have at most %d bytes.", maxBody)
+	} else if err != nil {
+		refuse(w, http.StatusBadRequest, "The body could not be read. Send it again.")
+	}
+	return data, err == nil
 }
 
 func answer(w http.ResponseWriter, v any) {

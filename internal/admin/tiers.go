@@ -2,9 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
-	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"time"
@@ -24,9 +21,6 @@ type Tiers interface {
 
 // lookupTimeout bounds one lookup in the source.
 const lookupTimeout = 5 * time.Second
-
-// maxChange bounds the body of an invalidation, in bytes. A key or a subject takes far less.
-const maxChange = 4 << 10
 
 // A TierRecord is the record of one key, in the JSON of the admin port.
 type TierRecord struct {
@@ -68,58 +62,43 @@ type TierLookup struct {
 	Error string `json:"error,omitempty"`
 }
 
-// tierLookup answers GET /v1/tiers/lookup. Its errors are plain text, as before the API had
-// problem documents.
-func tierLookup(tiers Tiers) func(http.ResponseWriter, *http.Request, url.Values) {
-	return func(w http.ResponseWriter, r *http.Request, query url.Values) {
-		k := tier.Key{Digest: query.Get("digest"), ID: query.Get("id")}
-		if (k.Digest == "") == (k.ID == "") {
-			http.Error(w, "name one of digest and id", http.StatusBadRequest)
+func (a *api) tierLookup(w http.ResponseWriter, r *http.Request, query url.Values) {
+	k := tier.Key{Digest: query.Get("digest"), ID: query.Get("id")}
+	if (k.Digest == "") == (k.ID == "") {
+		refuse(w, http.StatusBadRequest, "name one of digest and id")
+		return
+	}
+	if k.Digest != "" {
+		var err error
+		if k.Digest, err = tier.ReadDigest(k.Digest); err != nil {
+			refuse(w, http.StatusBadRequest, "digest: %s", err)
 			return
 		}
-		if k.Digest != "" {
-			var err error
-			if k.Digest, err = tier.ReadDigest(k.Digest); err != nil {
-				http.Error(w, "digest: "+err.Error(), http.StatusBadRequest)
-				return
-			}
-		}
-		lookup := TierLookup{Held: record(tiers.Look(k))}
-		ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
-		defer cancel()
-		now, err := tiers.Lookup(ctx, k)
-		if err != nil {
-			lookup.Error = err.Error()
-		} else {
-			lookup.Source = record(now)
-		}
-		answer(w, lookup)
 	}
+	lookup := TierLookup{Held: record(a.Tiers.Look(k))}
+	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
+	defer cancel()
+	now, err := a.Tiers.Lookup(ctx, k)
+	if err != nil {
+		lookup.Error = err.Error()
+	} else {
+		lookup.Source = record(now)
+	}
+	answer(w, lookup)
 }
 
-func tierInvalidate(tiers Tiers) func(http.ResponseWriter, *http.Request, url.Values) {
-	return func(w http.ResponseWriter, r *http.Request, _ url.Values) {
-		// A page of another origin can send only other types without asking first.
-		if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-			http.Error(w, "send application/json", http.StatusUnsupportedMediaType)
-			return
-		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxChange))
-		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-			return
-		}
-		var c tier.Change
-		if err == nil {
-			c, err = tier.ReadChange(body)
-		}
-		if err != nil {
-			http.Error(w, err.Error()+`; send {"digest": "..."}, {"subject": "..."} or {"all": true}`, http.StatusBadRequest)
-			return
-		}
-		tiers.Invalidate(c)
-		w.WriteHeader(http.StatusNoContent)
+func (a *api) tierInvalidate(w http.ResponseWriter, r *http.Request, _ url.Values) {
+	data, ok := readJSON(w, r)
+	if !ok {
+		return
 	}
+	c, err := tier.ReadChange(data)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, `%s; send {"digest": "..."}, {"subject": "..."} or {"all": true}`, err)
+		return
+	}
+	a.Tiers.Invalidate(c)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // record returns the record of an inspection, or nil if there is none.

@@ -87,7 +87,7 @@ func TestTierLookup(t *testing.T) {
 		{`digest={"all":true}`, 400, "digest: not a digest of 64 hex digits, as rls digest prints it"},
 	} {
 		status, answer := ask(t, h, http.MethodGet, "/v1/tiers/lookup?"+tt.path, "", "")
-		if status != tt.status || answer != tt.answer {
+		if status != tt.status || !strings.Contains(answer, tt.answer) {
 			t.Errorf("%s: %d %s\nwant %d %s", tt.path, status, answer, tt.status, tt.answer)
 		}
 	}
@@ -108,7 +108,7 @@ func TestTierInvalidate(t *testing.T) {
 		{asJSON, `{}`, 400},
 		{asJSON, ``, 400},
 		{asJSON, `{"all":false}`, 400},
-		{asJSON, `{"subject":"` + strings.Repeat("x", maxChange) + `"}`, 413},
+		{asJSON, `{"subject":"` + strings.Repeat("x", maxBody) + `"}`, 413},
 		{"text/plain", `{"all":true}`, 415},
 		{"", `{"all":true}`, 415},
 	} {

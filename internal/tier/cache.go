@@ -103,9 +103,6 @@ var _ Resolver = (*Cache)(nil)
 
 // NewCache returns an empty cache. [Cache.Close] closes the source too.
 func NewCache(o CacheOptions) (*Cache, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
@@ -142,31 +139,6 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		OnStateChange: c.switched,
 	})
 	return c, nil
-}
-
-func (o *CacheOptions) validate() error {
-	if o.Source == nil {
-		return errors.New("a cache needs a source")
-	}
-	for _, n := range []struct {
-		name  string
-		value int64
-	}{
-		{"Timeout", int64(o.Timeout)},
-		{"Subjects", int64(o.Subjects)},
-		{"Unknown", int64(o.Unknown)},
-		{"TTL", int64(o.TTL)},
-		{"UnknownTTL", int64(o.UnknownTTL)},
-		{"Failures", int64(o.Failures)},
-		{"Retry", int64(o.Retry)},
-		{"Stale", int64(o.Stale) + 1},         // zero is valid
-		{"Questions", int64(o.Questions) + 1}, // zero is valid
-	} {
-		if n.value <= 0 {
-			return fmt.Errorf("%s is too small for a cache", n.name)
-		}
-	}
-	return nil
 }
 
 func newRecords(most int) (*otter.Cache[selector, *held], error) {

@@ -20,26 +20,9 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-func TestCacheOptions(t *testing.T) {
-	for name, change := range map[string]func(*CacheOptions){
-		"Source":     func(o *CacheOptions) { o.Source = nil },
-		"Timeout":    func(o *CacheOptions) { o.Timeout = 0 },
-		"Subjects":   func(o *CacheOptions) { o.Subjects = 0 },
-		"Unknown ":   func(o *CacheOptions) { o.Unknown = -1 },
-		"TTL":        func(o *CacheOptions) { o.TTL = 0 },
-		"UnknownTTL": func(o *CacheOptions) { o.UnknownTTL = 0 },
-		"Stale":      func(o *CacheOptions) { o.Stale = -1 },
-		"Failures":   func(o *CacheOptions) { o.Failures = 0 },
-		"Retry":      func(o *CacheOptions) { o.Retry = 0 },
-	} {
-		o := options(newFake())
-		change(&o)
-		if _, err := NewCache(o); err == nil || !strings.Contains(strings.ToLower(err.Error()+" "), strings.ToLower(name)) {
-			t.Errorf("%s: error = %v, want one that names it", name, err)
-		}
-	}
+// TestClosedCache asks a cache that is closed.
+func TestClosedCache(t *testing.T) {
 	o := options(newFake())
-	o.Stale = 0
 	c, err := NewCache(o)
 	if err != nil {
 		t.Fatal(err)
