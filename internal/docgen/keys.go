@@ -120,7 +120,9 @@ func rulesText() (string, error) {
 	return rulesExample +
 		wrap("[limits.md](../limits.md) explains rules by examples, and [advanced.md](../advanced.md) concurrency, costs known later, retries and regions. Keys of envoyproxy/ratelimit mean the same here.") + "\n" +
 		wrap("`rules.path` is a file, or a directory: rls reads all `*.yaml` and `*.yml` in it and below, but none whose name begins with a dot. A file can have several domains, separated by `---`. A domain in two files is refused without `rules.merge_domains`.") +
-		keys + "\n## Bounds\n\n" +
+		keys + "\n## Overrides\n\n" +
+		wrap("The `overrides` of a customer have the keys of a limit, without `policy`, and replace the limits of the tier. `unit` and `window` keep the policy of the rule. Under `calendar` the unit must be the same; under `token_bucket` alone they are a rate with a burst of that size. `rate` and `burst` need a rule with `token_bucket`, and `max` one with `in_flight`. `max` replaces only limits in flight, and all others only the other limits. An override that does not fit is ignored with a warning, and the tier applies.") +
+		"\n## Bounds\n\n" +
 		wrap("A file has at most 16 MiB, 100 levels, and 2,000,000 keys and items, which are about 100,000 rules. A directory has at most 100,000 files, 256 MiB, and 16,000,000 keys and items."), err
 }
 
