@@ -14,7 +14,6 @@ import (
 // progress shows on a terminal how far a replay is. On anything else it shows nothing.
 type progress struct {
 	out        *os.File
-	what       string
 	source     *sourceCount
 	begun      time.Time
 	stop, done chan struct{} // nil: nothing is shown
@@ -23,8 +22,8 @@ type progress struct {
 // progressEvery is how often the line changes.
 const progressEvery = 200 * time.Millisecond
 
-func newProgress(out *os.File, what string, source *sourceCount) *progress {
-	p := &progress{out: out, what: what, source: source, begun: time.Now()}
+func newProgress(out *os.File, source *sourceCount) *progress {
+	p := &progress{out: out, source: source, begun: time.Now()}
 	if term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
 		p.stop, p.done = make(chan struct{}), make(chan struct{})
 		go p.run()
@@ -43,7 +42,7 @@ func (p *progress) run() {
 			return
 		case now := <-tick.C:
 			read, total := p.source.reader.Progress()
-			line := p.what + progressLine(now.Sub(p.begun), p.source.told.Load(), read, total)
+			line := progressLine(now.Sub(p.begun), p.source.told.Load(), read, total)
 			if width := widthOf(p.out); width > 0 && len(line) >= width {
 				line = line[:max(width-1, 0)]
 			}

@@ -78,12 +78,12 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; "+docsPage("replay-decisions.schema.json")+" describes it")
 	f.StringVar(&r.Against, "against", "", "also decide by the rules of this `PATH`, those of now, and report who is newly denied and who is freed")
 	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
-	f.StringVar(&r.WhatIf, "what-if", whatIfTable, "vary the limits of `RULES`: none, table (of all rules), all (also search the smallest limits, which reads the logs some times more), or the name of a rule (also searches)")
+	f.StringVar(&r.WhatIf, "what-if", whatIfAll, "vary the limits of `RULES`: none, all, or the name of a rule")
 	f.StringArrayVar(&r.FailIf, "fail-if", nil, "exit 1 if this `CONDITION` is true of the report, for example 'denied>0.1%' or 'rule:per-key.denied>100'; can be repeated")
 	f.Func("sampled", "the `SHARE` of all requests that the logs have, such as 0.1 or 10%, if they were sampled; the report says what that means", r.readSampled)
 	f.DurationVar(&r.Reorder, "reorder", accesslog.DefaultReorder, "how much later than a request that started after it a line may come")
 	completeWords(cmd, "format", "json", "envoy", "nginx", "caddy")
-	completeWords(cmd, "what-if", whatIfNone, whatIfTable, whatIfAll)
+	completeWords(cmd, "what-if", whatIfNone, whatIfAll)
 	return cmd
 }
 
@@ -103,9 +103,8 @@ Exit code 3: the report is of a part of the requests, because the command was in
 
 // The words of --what-if. Any other text is the name of a rule.
 const (
-	whatIfNone  = "none"
-	whatIfTable = "table"
-	whatIfAll   = "all"
+	whatIfNone = "none"
+	whatIfAll  = "all"
 )
 
 // errCondition ends a command that has printed which conditions of --fail-if hold.
@@ -150,7 +149,7 @@ func (r *replayCmd) Run(c *cli) error {
 	}
 	switch r.WhatIf {
 	case whatIfNone:
-	case whatIfTable, whatIfAll:
+	case whatIfAll:
 		o.WhatIf = func(string) bool { return true }
 	default:
 		o.WhatIf = func(rule string) bool { return rule == r.WhatIf }
@@ -164,7 +163,7 @@ func (r *replayCmd) Run(c *cli) error {
 	if decisions != nil {
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
-	job := &replayJob{cmd: r, engine: replay.NewEngine(o), options: options}
+	job := &replayJob{engine: replay.NewEngine(o), options: options}
 	defer job.engine.Close()
 	result, failed := job.run(ctx)
 	if result == nil {
@@ -245,7 +244,7 @@ func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Conditio
 			return usage("--fail-if: there is no rule %q, only %s", name, strings.Join(names, ", "))
 		}
 	}
-	if !slices.Contains(append([]string{whatIfNone, whatIfTable, whatIfAll}, names...), r.WhatIf) {
+	if !slices.Contains(append([]string{whatIfNone, whatIfAll}, names...), r.WhatIf) {
 		return usage("--what-if: there is no rule %q, only %s", r.WhatIf, strings.Join(names, ", "))
 	}
 	return nil
@@ -351,37 +350,19 @@ func (r *replayCmd) judge(result *replay.Report, conditions []replay.Condition) 
 	return err
 }
 
-// A replayJob is one run over the logs, and the runs of the search after it.
+// A replayJob is one run over the logs.
 type replayJob struct {
-	cmd     *replayCmd
 	engine  *replay.Engine
 	options accesslog.Options
-	stats   accesslog.Stats // of the first run
+	stats   accesslog.Stats
 }
 
 // run returns the report. With an error beside it, the report is of a part of the requests.
 func (j *replayJob) run(ctx context.Context) (*replay.Report, error) {
 	j.options.Want = j.engine.Wants()
-	failed := j.pass(ctx, "")
+	failed := j.pass(ctx)
 	if failed != nil && j.stats.Lines == 0 && ctx.Err() == nil {
 		return nil, failed
-	}
-	for n, searches := 2, failed == nil && j.searches(); searches; n++ {
-		more, err := j.engine.Search(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			break
-		}
-		if err := j.pass(ctx, fmt.Sprintf("searching limits, run %d: ", n)); err != nil {
-			j.engine.StopSearch()
-			if ctx.Err() == nil {
-				return nil, err
-			}
-			fmt.Fprintln(os.Stderr, "rls: interrupted; the smallest limits are those that are known so far")
-			break
-		}
 	}
 	result, err := j.engine.Report(context.WithoutCancel(ctx), j.read())
 	if err != nil {
@@ -394,22 +375,7 @@ func (j *replayJob) run(ctx context.Context) (*replay.Report, error) {
 	return result, failed
 }
 
-// searches reports whether the smallest limits are searched. Standard input and pipes can be read
-// only once, so searches then prints that they are not.
-func (j *replayJob) searches() bool {
-	if j.cmd.WhatIf == whatIfNone || j.cmd.WhatIf == whatIfTable {
-		return false
-	}
-	for _, path := range j.cmd.Logs {
-		if info, err := os.Stat(path); path == "-" || err != nil || !info.Mode().IsRegular() {
-			fmt.Fprintf(os.Stderr, "rls: --what-if %s: the smallest limits are not searched: %q is no file, so it can be read only once\n", j.cmd.WhatIf, path)
-			return false
-		}
-	}
-	return true
-}
-
-// read says what was read in the first run.
+// read says what was read.
 func (j *replayJob) read() replay.Logs {
 	s := &j.stats
 	logs := replay.Logs{
@@ -423,7 +389,7 @@ func (j *replayJob) read() replay.Logs {
 }
 
 // pass gives all requests to the engine.
-func (j *replayJob) pass(ctx context.Context, what string) error {
+func (j *replayJob) pass(ctx context.Context) error {
 	o := j.options
 	o.Done = ctx.Done()
 	reader, err := accesslog.Open(o)
@@ -432,12 +398,10 @@ func (j *replayJob) pass(ctx context.Context, what string) error {
 	}
 	defer func() { _ = reader.Close() }() // it was read to its end, or is given up
 	source := &sourceCount{reader: reader}
-	bar := newProgress(os.Stderr, what, source)
+	bar := newProgress(os.Stderr, source)
 	err = j.engine.Run(ctx, source)
 	bar.end()
-	if what == "" {
-		j.stats = reader.Stats()
-	}
+	j.stats = reader.Stats()
 	return err
 }
 

@@ -61,7 +61,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("got %d requests, %d allowed, %d denied, %d unreadable", r.Requests, r.Allowed, r.Denied, r.Logs.Unreadable)
 	}
 	for _, p := range r.Rules {
-		if p.WhatIf == nil || len(p.WhatIf.Smallest) != 2 || p.WhatIf.Smallest[0].Limit != 5 || !p.WhatIf.Smallest[0].Exact {
+		if p.WhatIf == nil || len(p.WhatIf.Smallest) != 2 || p.WhatIf.Smallest[0].Limit != 5 || p.WhatIf.Smallest[0].Above != 4 {
 			t.Errorf("%s: %+v", p.Rule, p.WhatIf)
 		}
 	}
@@ -78,7 +78,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("text: exit %d: %s", code, out)
 	}
 	text := readAll(t, log)
-	if code, out, errs := command(t, text, line("--json", "--what-if", "all", "-")...); code != 0 || !strings.Contains(out, `"exact": false`) || !strings.Contains(errs, `not searched: "-" is no file`) {
+	if code, out, errs := command(t, text, line("--json", "--what-if", "all", "-")...); code != 0 || !strings.Contains(out, `"above": 4`) {
 		t.Errorf("standard input: exit %d: %s%s", code, out, errs)
 	}
 }

@@ -41,7 +41,6 @@
 // logs need more bytes than a bound, a what-if counts for a share of the callers. Their hashes
 // choose it, and the report says which share.
 //
-// Further passes search the smallest limit that denies less than a share of the requests. If all
-// requests have one cost, a larger limit never denies more, so the search is exact. Without a search
-// the table has the two limits between which the smallest one is.
+// If all requests have one cost, a larger limit never denies more. So the table has the two limits
+// between which the smallest one is that denies less than a share of the requests.
 package replay

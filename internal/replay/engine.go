@@ -103,8 +103,8 @@ type Source interface {
 // cancelEvery is how many requests are decided between two looks at the context.
 const cancelEvery = 1024
 
-// Run decides all requests of a source, or searches them for limits after [Engine.Search]. If ctx
-// is done before the end, Run returns its error, and the report is of the requests so far.
+// Run decides all requests of a source. If ctx is done before the end, Run returns its error, and the
+// report is of the requests so far.
 func (e *Engine) Run(ctx context.Context, from Source) error {
 	deciding := context.WithoutCancel(ctx) // a request is decided whole
 	for looked := cancelEvery; ; {
@@ -136,57 +136,6 @@ func (e *Engine) placeOf(r *accesslog.Record) string {
 	return fmt.Sprintf("line %d", r.Line)
 }
 
-// Search begins a search for the smallest limits that deny less than a share of the requests, or
-// its next pass. The caller then runs all requests once more. Search returns false if all are
-// found.
-func (e *Engine) Search(ctx context.Context) (bool, error) {
-	if e.whatIf == nil {
-		return false, nil
-	}
-	if err := e.endAll(ctx); err != nil {
-		return false, err
-	}
-	if !e.whatIf.search {
-		e.report.Untold = e.untold()
-		e.whatIf.search = true
-	}
-	e.number = 0
-	more := false
-	for _, p := range e.now.tally.parts {
-		if p.sim != nil && p.sim.begin(p.limit) {
-			more = true
-		}
-	}
-	return more, nil
-}
-
-// StopSearch ends a search within a pass, which then counts as not run.
-func (e *Engine) StopSearch() {
-	for _, p := range e.now.tally.parts {
-		if p.sim != nil {
-			p.sim.pass = nil
-		}
-	}
-	e.ends = nil
-}
-
-// look lets the what-if see a request again.
-func (e *Engine) look(ctx context.Context, r *accesslog.Record) error {
-	for i := range e.questions {
-		q := &e.questions[i]
-		var err error
-		if q.AtEnd {
-			err = e.later(ctx, r, q, e.now)
-		} else {
-			err = e.whatIf.ask(ctx, r.At, &e.asked[i], e.now.caller(q), false)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Add decides a request. An error says why the rules cannot decide it, or that its decision cannot
 // be written.
 func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
@@ -195,9 +144,6 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 	}
 	e.number++
 	e.describe(r)
-	if e.whatIf != nil && e.whatIf.search {
-		return e.look(ctx, r)
-	}
 	if e.report.Requests == 0 || r.At < e.from {
 		e.from = r.At
 	}
@@ -372,9 +318,7 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	if r.Requests > 0 {
 		r.From, r.To = at(e.from), at(e.to)
 	}
-	if e.whatIf == nil || !e.whatIf.search {
-		r.Untold = e.untold()
-	}
+	r.Untold = e.untold()
 	r.Allowed, r.Denied, r.Unlimited, r.UnknownSubjects, r.Evicted = n.allowed, n.denied, n.unlimited, n.unknown, n.timeline.Evicted()
 	r.LogsShare = 1 / float64(n.tally.logs.times())
 	r.Rules, r.Totals = n.tally.report(places)
@@ -538,7 +482,7 @@ func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, from i
 		if q.AtEnd {
 			continue
 		}
-		if err := s.whatIf.ask(ctx, r.At, &e.asked[i], s.caller(q), false); err != nil {
+		if err := s.whatIf.ask(ctx, r.At, &e.asked[i], s.caller(q)); err != nil {
 			return err
 		}
 	}
@@ -555,9 +499,6 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	if len(q.Descriptors) == 0 {
 		// The filter of the log's Envoy need not end streams: the end of the request is known.
 		req.Descriptors, req.Ending = []policy.Descriptor{policy.EndOfStream()}, endOfLog
-	}
-	if s.whatIf != nil && s.whatIf.search {
-		return s.whatIf.ask(ctx, end.at, req, s.caller(q), true)
 	}
 	v, err := s.timeline.decide(ctx, end.at, req, s.caller(q))
 	if err != nil {

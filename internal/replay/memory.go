@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -10,39 +11,11 @@ import (
 const maxVariedBytes = 256 << 20
 
 // A memory bounds what the variants of one what-if hold: logs, and denied callers. Above its bound,
-// the variants with the most bytes keep only the logs whose hashes end with one more zero, as a
-// [logTable] does. What the kept logs count then stands for the others too.
+// the variants with the most bytes keep only the logs whose hashes end with one more zero. What the
+// kept logs count then stands for the others too.
 type memory struct {
 	held, most int // bytes
 	all        []*variants
-}
-
-// hold counts the logs of variants from now on.
-func (m *memory) hold(v *variants) {
-	v.memory = m
-	for i := range v.groups {
-		v.groups[i].memory = m
-	}
-	m.all = append(m.all, v)
-}
-
-// free drops what variants hold that decide nothing more. What they have counted stays.
-func (m *memory) free(v *variants) {
-	if v.deniedLogs == nil {
-		return
-	}
-	v.deniedBy = make([]uint64, len(v.limits))
-	for i := range v.deniedBy {
-		v.deniedBy[i] = v.logsDenied(i)
-	}
-	m.held -= v.deniedLogs.bytes()
-	v.deniedLogs = nil
-	for i := range v.groups {
-		g := &v.groups[i]
-		g.hold(-g.bytes)
-		g.logs = nil
-	}
-	m.all = slices.DeleteFunc(m.all, func(o *variants) bool { return o == v })
 }
 
 // shrink drops logs until a quarter of the memory is free. now is in microseconds.
@@ -59,7 +32,7 @@ func (m *memory) shrink(now int64) {
 
 // bytes returns how many bytes variants hold.
 func (v *variants) bytes() int {
-	n := v.deniedLogs.bytes()
+	n := deniedBytes * len(v.deniedLogs)
 	for i := range v.groups {
 		n += v.groups[i].bytes
 	}
@@ -69,10 +42,9 @@ func (v *variants) bytes() int {
 // halve keeps one of two logs.
 func (v *variants) halve() {
 	v.level++
-	before := v.deniedLogs.bytes()
-	v.deniedLogs.sample(v.level)
-	v.deniedLogs.fit()
-	v.memory.held += v.deniedLogs.bytes() - before
+	before := len(v.deniedLogs)
+	maps.DeleteFunc(v.deniedLogs, func(hash, _ uint64) bool { return hash&(v.weight()-1) != 0 })
+	v.memory.held -= deniedBytes * (before - len(v.deniedLogs))
 	for i := range v.groups {
 		g := &v.groups[i]
 		for hash, l := range g.logs {
@@ -99,6 +71,7 @@ func (g *group) drop(hash uint64, l *variedLog) {
 const (
 	variedBytes = 128
 	apartBytes  = 48
+	deniedBytes = 32 // of a log that was denied
 )
 
 func (l *variedLog) bytes() int {

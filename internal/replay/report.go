@@ -147,14 +147,12 @@ type Smallest struct {
 	// at most Limit. It is 0 if none is known for certain: the requests have several costs, retries may
 	// be free, or WhatIf.LogsShare is below 1.
 	Above uint64 `json:"above,omitempty"`
-	// Exact is true if Limit is the smallest of all limits.
-	Exact bool `json:"exact"`
 }
 
 // atMost makes the smallest limits bounds from above.
 func (w *WhatIf) atMost() {
 	for i := range w.Smallest {
-		w.Smallest[i].Above, w.Smallest[i].Exact = 0, false
+		w.Smallest[i].Above = 0
 	}
 }
 

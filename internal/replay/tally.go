@@ -28,8 +28,8 @@ type part struct {
 
 	total                  *total
 	requests, denied, near uint64
-	sim                    *simulation // nil: no what-if yet
-	fixed                  bool        // there will be none
+	sim                    *variants // nil: no what-if yet
+	fixed                  bool      // there will be none
 }
 
 // A total is what all limits of the rules of one name did together. It counts each request once.
@@ -220,18 +220,17 @@ func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, numbe
 			}
 		}
 	}
-	if value := t.logs.at(m.hash); value != nil {
+	if t.logs.keeps(m.hash) {
 		used := uint64(0)
 		if hits != window.MaxHits {
 			used = hits - min(d.Remaining, hits)
 		}
-		old := *value
-		used = max(used, old>>usedBits)
-		old = old&deniedBit | used<<usedBits | uint64(p.index)
+		old := t.logs.of[m.hash]
+		value := old&deniedBit | max(used, old>>usedBits)<<usedBits | uint64(p.index)
 		if denied && !atEnd {
-			old |= deniedBit
+			value |= deniedBit
 		}
-		*value = old
+		t.logs.set(m.hash, value)
 	}
 }
 
@@ -268,7 +267,7 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 	uses := make([][]uint32, len(t.parts))
 	denied := make([]uint64, len(t.parts))
 	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
-	t.logs.each(func(hash, value uint64) {
+	for hash, value := range t.logs.of {
 		at := value & (deniedBit - 1)
 		of, caller := t.parts[at].total, callerOf(hash, at)
 		uses[at] = append(uses[at], uint32(value>>usedBits))
@@ -277,7 +276,7 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 			denied[at]++
 			deniedCallers[of] = append(deniedCallers[of], caller)
 		}
-	})
+	}
 	parts := slices.Clone(t.parts)
 	slices.SortStableFunc(parts, func(a, b *part) int {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), before(a.own, b.own), before(a.nothing, b.nothing),

@@ -18,7 +18,6 @@ type whatIf struct {
 	tally  *tally
 	live   *Live // asks nothing but which logs a request has
 	now    time.Duration
-	search bool // only the smallest limits are searched; the tables are complete
 	memory memory
 }
 
@@ -43,7 +42,7 @@ func (roomy) Close() error { return nil }
 func (roomy) End(context.Context, window.StreamID, time.Duration) (bool, error) { return true, nil }
 
 // ask lets the what-if see the limits of a question that nothing else decides.
-func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject, atEnd bool) error {
+func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject) error {
 	w.now = at
 	v, err := w.live.decide(ctx, req, caller)
 	if err != nil {
@@ -52,7 +51,7 @@ func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request,
 	checks := w.live.Checks()
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		w.see(w.tally.meet(req, l, &checks[i], i), &checks[i], at, atEnd)
+		w.see(w.tally.meet(req, l, &checks[i], i), &checks[i], at, false)
 	}
 	return nil
 }
@@ -68,53 +67,14 @@ func (w *whatIf) see(m meeting, c *window.Check, at time.Duration, atEnd bool) {
 			p.fixed = true
 			return
 		}
-		p.sim = newSimulation(p.limit, &w.memory)
+		p.sim = newVariants(p.limit, &w.memory)
 	}
-	s := &p.sim.table
-	if w.search {
-		if s = p.sim.pass; s == nil {
-			return
-		}
-	}
-	s.see(m.hash, c, at, atEnd)
+	p.sim.see(m.hash, c, at, atEnd)
 }
 
 // varied reports whether a limit can have other values.
 func varied(l *policy.Limit) bool {
 	return l.Policy != window.InFlight && l.Hits != window.MaxHits && l.Hits > 0
-}
-
-// A simulation is what other limits would have done in place of one.
-type simulation struct {
-	table   variants
-	targets [2]target
-	pass    *variants // of the search
-	memory  *memory
-}
-
-// A target is a share of the requests, and what is known of the smallest limit that denies less.
-type target struct {
-	share float64
-	// low denies the share or more, and high denies less. high is zero if no such limit is known.
-	low, high uint64
-	lowLogs   uint64 // how many logs low denied
-	none      bool   // no limit denies less
-}
-
-func (t *target) solved() bool { return t.none || t.high == t.low+1 }
-
-const (
-	smaller, larger = 6, 6 // limits in a table, around the current one
-	perPass         = 60   // limits in one pass of the search, at most
-	// maxPassBytes is about the most memory of the logs that a pass keeps for denied callers.
-	maxPassBytes = 256 << 20
-)
-
-func newSimulation(l policy.Limit, m *memory) *simulation {
-	s := &simulation{targets: [2]target{{share: 0.001}, {share: 0.01}}, memory: m}
-	s.table = newVariants(l, around(current(&l)))
-	m.hold(&s.table)
-	return s
 }
 
 // current returns what is varied of a limit.
@@ -125,97 +85,26 @@ func current(l *policy.Limit) uint64 {
 	return l.Hits
 }
 
-// around returns limits by steps of 1, 2 and 5 around one, and that one, by rising value.
-func around(limit uint64) (all []uint64) {
-	var below, above []uint64
-	for n := uint64(1); n < window.MaxHits; n *= 10 {
-		for _, step := range [...]uint64{n, 2 * n, 5 * n} {
-			switch {
-			case step < limit:
-				below = append(below, step)
-			case step > limit && step < window.MaxHits && len(above) < larger:
-				above = append(above, step)
-			}
+// around returns a limit and those around it, by rising value: about ten to each power of ten.
+func around(limit uint64) []uint64 {
+	const most = 10 // to each side
+	all := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	for n := uint64(1); n < window.MaxHits/100; n *= 10 {
+		for _, step := range [...]uint64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
+			all = append(all, step*n)
 		}
 	}
-	all = append(all, below[max(0, len(below)-smaller):]...)
-	return append(append(all, limit), above...)
-}
-
-// settle learns from limits that were tried.
-func (t *target) settle(v *variants) {
-	for i, limit := range v.limits {
-		if v.share(i) < t.share && (t.high == 0 || limit < t.high) {
-			t.high = limit
-		}
+	at, found := slices.BinarySearch(all, limit)
+	above := all[at:]
+	if found {
+		above = above[1:]
 	}
-	for i, limit := range v.limits {
-		if v.share(i) >= t.share && limit > t.low && (t.high == 0 || limit < t.high) {
-			t.low, t.lowLogs = limit, v.logsDenied(i)
-		}
-	}
-	t.none = t.high == 0 && t.low >= window.MaxHits-1
-}
-
-// next appends at most n limits to try. It appends fewer if many callers are denied, because each
-// limit has logs of its own for them.
-func (t *target) next(all []uint64, n int) []uint64 {
-	const hitBytes, logBytes = 9, 64
-	each := t.lowLogs * (min(t.low, window.ExactHits)*hitBytes + logBytes)
-	n = max(min(n, int(maxPassBytes/max(each, 1))), 2)
-	switch {
-	case t.solved():
-	case t.high == 0:
-		for limit := t.low; n > 0 && limit < window.MaxHits-1; n-- {
-			limit = min(2*limit+1, window.MaxHits-1)
-			all = append(all, limit)
-		}
-	default:
-		gap := t.high - t.low
-		n := min(uint64(n), gap-1)
-		for k := uint64(1); k <= n; k++ {
-			all = append(all, t.low+gap*k/(n+1))
-		}
-	}
-	return all
-}
-
-// begin chooses the limits of the next pass. It returns false if the search is over.
-func (s *simulation) begin(l policy.Limit) bool {
-	last := s.pass
-	if last == nil {
-		last = &s.table
-	}
-	s.pass = nil
-	s.memory.free(last)
-	if s.table.requests == 0 {
-		return false
-	}
-	open := 0
-	for i := range s.targets {
-		t := &s.targets[i]
-		if t.settle(last); !t.solved() {
-			open++
-		}
-	}
-	if open == 0 {
-		return false
-	}
-	var limits []uint64
-	for i := range s.targets {
-		limits = s.targets[i].next(limits, perPass/open)
-	}
-	slices.Sort(limits)
-	v := newVariants(l, slices.Compact(limits))
-	s.pass = &v
-	s.memory.hold(s.pass)
-	return true
+	return slices.Concat(all[max(0, at-most):at], []uint64{limit}, above[:min(most, len(above))])
 }
 
 // report returns the table and the smallest limits that are known, or nil if no request met the limit.
 // logs is the number of all logs.
-func (s *simulation) report(l *policy.Limit, logs uint64) *WhatIf {
-	v := &s.table
+func (v *variants) report(l *policy.Limit, logs uint64) *WhatIf {
 	if v.requests == 0 {
 		return nil // Envoy asks at the end of requests only, when nothing can be denied
 	}
@@ -227,17 +116,14 @@ func (s *simulation) report(l *policy.Limit, logs uint64) *WhatIf {
 		}
 		w.Rows = append(w.Rows, row)
 	}
-	for i := range s.targets {
-		t := s.targets[i] // a copy: a search may go on
-		last := s.pass
-		if last == nil {
-			last = v
-		}
-		t.settle(last)
-		// With several costs a larger limit can deny more, so the search may miss a smaller one.
-		one := Smallest{Share: t.share, Limit: t.high}
-		if !v.mixed && v.level == 0 && last.level == 0 {
-			one.Above, one.Exact = t.low, t.solved()
+	for _, share := range [...]float64{0.001, 0.01} {
+		one := Smallest{Share: share}
+		for i := len(v.limits) - 1; i >= 0; i-- {
+			if v.share(i) < share {
+				one.Limit = v.limits[i]
+			} else if one.Above == 0 && !v.mixed && v.level == 0 { // with several costs a larger limit can deny more
+				one.Above = v.limits[i]
+			}
 		}
 		w.Smallest = append(w.Smallest, one)
 	}
@@ -249,8 +135,7 @@ type variants struct {
 	limits     []uint64 // by rising value, at most 64
 	groups     []group
 	denied     []uint64
-	deniedLogs *logTable // of each log: the set of limits that denied it; nil: they decide nothing more
-	deniedBy   []uint64  // then: how many logs each limit denied
+	deniedLogs map[uint64]uint64 // of each log that was denied: the set of limits that denied it
 	requests   uint64
 	cost       uint64 // of the requests so far
 	mixed      bool   // they have several costs
@@ -259,11 +144,10 @@ type variants struct {
 	memory *memory
 }
 
-// maxDeniedLogs bounds the logs of which variants remember that they were denied.
-const maxDeniedLogs = 1 << 18
-
-func newVariants(l policy.Limit, limits []uint64) variants {
-	v := variants{limits: limits, denied: make([]uint64, len(limits)), deniedLogs: newLogTable(maxDeniedLogs)}
+func newVariants(l policy.Limit, m *memory) *variants {
+	limits := around(current(&l))
+	v := &variants{limits: limits, denied: make([]uint64, len(limits)), deniedLogs: make(map[uint64]uint64), memory: m}
+	m.all = append(m.all, v)
 	own := l.Precision != window.Precision(l.Limit) // the rule chooses its precision
 	for i, hits := range limits {
 		precision := l.Precision
@@ -274,7 +158,7 @@ func newVariants(l policy.Limit, limits []uint64) variants {
 			v.groups[n-1].limits = limits[v.groups[n-1].first : i+1]
 			continue
 		}
-		v.groups = append(v.groups, group{limit: l.Limit, precision: precision, first: i, limits: limits[i : i+1], logs: make(map[uint64]*variedLog), sweepAt: minSweep})
+		v.groups = append(v.groups, group{limit: l.Limit, precision: precision, first: i, limits: limits[i : i+1], logs: make(map[uint64]*variedLog), sweepAt: minSweep, memory: m})
 	}
 	return v
 }
@@ -292,11 +176,10 @@ func (v *variants) weight() uint64 { return 1 << v.level }
 
 // logsDenied returns how many logs the i-th limit denied.
 func (v *variants) logsDenied(i int) (n uint64) {
-	if v.deniedLogs == nil {
-		return v.deniedBy[i]
+	for _, set := range v.deniedLogs {
+		n += set >> i & 1
 	}
-	v.deniedLogs.each(func(_, set uint64) { n += set >> i & 1 })
-	return n * v.deniedLogs.times()
+	return n * v.weight()
 }
 
 // see decides a check. If atEnd is true, the request was counted when it began.
@@ -306,7 +189,7 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		v.cost = c.Cost
 		v.requests++
 	}
-	if v.memory.held+v.deniedLogs.needs() > v.memory.most {
+	if v.memory.held > v.memory.most {
 		v.memory.shrink(at.Microseconds())
 	}
 	if hash&(v.weight()-1) != 0 {
@@ -323,11 +206,9 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 	for i := range v.denied {
 		v.denied[i] += set >> i & 1 << v.level
 	}
-	before := v.deniedLogs.bytes()
-	if value := v.deniedLogs.at(hash); value != nil {
-		*value |= set
-	}
-	v.memory.held += v.deniedLogs.bytes() - before
+	before := len(v.deniedLogs)
+	v.deniedLogs[hash] |= set
+	v.memory.held += deniedBytes * (len(v.deniedLogs) - before)
 }
 
 // A group is some of the limits of variants, with logs of one precision.

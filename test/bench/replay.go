@@ -30,8 +30,7 @@ var replayWays = [...]struct {
 	args []string
 }{
 	{"decide", []string{"--what-if", "none"}},
-	{"and a table of other limits", []string{"--what-if", "table"}},
-	{"and search the smallest limits", []string{"--what-if", "all"}},
+	{"and a table of other limits", nil},
 }
 
 // replays has what rls replay needed for one log, by way and round.

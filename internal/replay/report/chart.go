@@ -171,7 +171,7 @@ func curveOf(one *replay.RuleReport) *curve {
 		switch {
 		case s.Limit == 0:
 			v.Limit = "a higher limit"
-		case s.Exact:
+		case s.Limit == s.Above+1 && s.Above > 0:
 		case s.Above > 0:
 			v.Limit = "above " + words.Count(s.Above) + ", at most " + v.Limit
 		default:

@@ -75,7 +75,7 @@ func deniedMost(r *replay.Report) []*replay.RuleReport {
 func smallest(s replay.Smallest) string {
 	of, limit := "the smallest limit", words.Count(s.Limit)
 	switch {
-	case s.Exact:
+	case s.Limit == s.Above+1 && s.Above > 0:
 	case s.Above > 0 && s.Limit > 0:
 		limit = fmt.Sprintf("above %s, at most %s", words.Count(s.Above), limit)
 	case s.Above > 0:

@@ -51,7 +51,7 @@ func times() replay.Series {
 }
 
 func whatIf(requests, callers uint64, current uint64, limits []uint64, shares, logs []float64) *replay.WhatIf {
-	w := &replay.WhatIf{LogsShare: 1, Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Exact: true}, {Share: 0.01, Limit: 80, Exact: true}}}
+	w := &replay.WhatIf{LogsShare: 1, Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Above: 139}, {Share: 0.01, Limit: 80, Above: 79}}}
 	for i, limit := range limits {
 		denied, deniedLogs := uint64(shares[i]*float64(requests)), uint64(logs[i]*float64(callers))
 		w.Rows = append(w.Rows, replay.WhatIfRow{
