@@ -251,10 +251,11 @@ func (p *process) makeServers() {
 		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.DropIn.EchoRequest, Reference: s.DropIn.Answers,
 		Compare: p.compare,
 	})
-	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
+	authorization := extauthz.NewService(extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
 		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers), Traced: p.authorizations(),
-	}))
+		Authz: s.Authz, MaxUnknown: maxUnknownKeys,
+	})
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
 		unhealthy: s.DropIn.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/answer/dynamic"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
 )
@@ -60,7 +61,7 @@ type reply struct {
 }
 
 // newReplies returns the replies that are the same for every request.
-func newReplies(credentials []Credential) (replies [len(results)]reply) {
+func newReplies(credentials []settings.Credential) (replies [len(results)]reply) {
 	for i := range results {
 		r := &results[i]
 		if r.title == "" {
@@ -86,11 +87,11 @@ func newReplies(credentials []Credential) (replies [len(results)]reply) {
 
 // challenges returns a WWW-Authenticate field for each accepted scheme. bearerError is the
 // error parameter of RFC 6750, which only Bearer has.
-func challenges(credentials []Credential, bearerError string) []answer.Header {
+func challenges(credentials []settings.Credential, bearerError string) []answer.Header {
 	var fields []answer.Header
 	for _, c := range credentials {
-		value := c.Kind.scheme() + ` realm="api"`
-		if c.Kind == Bearer {
+		value := scheme(c.Kind) + ` realm="api"`
+		if c.Kind == settings.CredentialBearer {
 			value += bearerError
 		}
 		h := answer.Header{Name: "www-authenticate", Value: value}

@@ -205,13 +205,8 @@ func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration)
 	return true
 }
 
-// noSubjects is a tier.Resolver without subjects.
-type noSubjects struct{}
-
-// Resolve implements [tier.Resolver].
-func (noSubjects) Resolve(context.Context, tier.Key, time.Duration) (a tier.Answer, ok bool) {
-	return tier.Answer{}, true
-}
+// noSubjects is a directory without subjects.
+var noSubjects tier.Directory
 
 // subjects returns the resolver that finds the subject of a credential.
 func (s *Service) subjects() tier.Resolver {
@@ -221,7 +216,7 @@ func (s *Service) subjects() tier.Resolver {
 	if directory := s.opts.Decider.Rules().Tiers(); directory != nil {
 		return directory
 	}
-	return noSubjects{}
+	return &noSubjects
 }
 
 // identify sets the caller to the subject of the first API key.

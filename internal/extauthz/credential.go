@@ -6,49 +6,26 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// Kind is a kind of place for an API key.
-type Kind int
-
-// The kinds.
-const (
-	// Header is a header field that contains only the key.
-	Header Kind = iota
-	// Bearer is the Authorization scheme of RFC 6750.
-	Bearer
-	// Basic is the Authorization scheme of RFC 7617. The key is the password, or the user
-	// if the password is empty.
-	Basic
-	// APIKey is the Authorization scheme ApiKey.
-	APIKey
-	// Query is a query parameter.
-	Query
-	// Cookie is a cookie.
-	Cookie
-)
-
-// scheme returns the scheme of a kind in Authorization and WWW-Authenticate. Kinds without
-// a registered scheme have ApiKey.
-func (k Kind) scheme() string {
-	switch k {
-	case Bearer:
+// scheme returns the scheme of a kind of credential in Authorization and WWW-Authenticate. Kinds
+// without a registered scheme have ApiKey.
+func scheme(kind string) string {
+	switch kind {
+	case settings.CredentialBearer:
 		return tier.SchemeBearer
-	case Basic:
+	case settings.CredentialBasic:
 		return tier.SchemeBasic
 	default:
 		return tier.SchemeAPIKey
 	}
 }
 
-// A Credential is one place where a request may have its API key.
-type Credential struct {
-	Kind Kind
-	// Name is the name of the header, parameter or cookie.
-	Name string
-}
+// A credential is one place where a request may have its API key.
+type credential settings.Credential
 
 const (
 	headerAuthorization = "authorization"
@@ -66,9 +43,9 @@ const (
 
 // find returns the API key in the first place that has a credential, and the places after
 // it.
-func find(r *request, credentials []Credential) (key string, p presence, behind []Credential) {
+func find(r *request, credentials []settings.Credential) (key string, p presence, behind []settings.Credential) {
 	for i, c := range credentials {
-		if key, p = c.find(r); p != absent {
+		if key, p = credential(c).find(r); p != absent {
 			behind = credentials[i+1:]
 			break
 		}
@@ -83,9 +60,9 @@ func find(r *request, credentials []Credential) (key string, p presence, behind 
 // reports false if a place is malformed: an application may read a key there that rls
 // cannot look up. It leaves out an empty value and a value that is too long: neither can
 // be a subject's key.
-func appendOthers(keys []string, r *request, places []Credential) (all []string, ok bool) {
+func appendOthers(keys []string, r *request, places []settings.Credential) (all []string, ok bool) {
 	for _, c := range places {
-		switch key, p := c.find(r); {
+		switch key, p := credential(c).find(r); {
 		case p == absent:
 		case p == malformed, strings.ContainsFunc(key, invisible):
 			return keys, false
@@ -100,14 +77,14 @@ func appendOthers(keys []string, r *request, places []Credential) (all []string,
 func invisible(c rune) bool { return c <= ' ' || c > '~' }
 
 // find returns the value in one place. The value need not be a valid API key.
-func (c Credential) find(r *request) (key string, p presence) {
+func (c credential) find(r *request) (key string, p presence) {
 	switch c.Kind {
-	case Header:
+	case settings.CredentialHeader:
 		value, lines := r.fields.get(c.Name, ",")
 		return single(descriptors.Trim(value), lines)
-	case Query:
+	case settings.CredentialQuery:
 		return c.findParameter(r)
-	case Cookie:
+	case settings.CredentialCookie:
 		return c.findCookie(r)
 	default:
 		return c.findAuthorization(r)
@@ -127,14 +104,14 @@ func single(value string, times int) (string, presence) {
 	}
 }
 
-func (c Credential) findAuthorization(r *request) (string, presence) {
+func (c credential) findAuthorization(r *request) (string, presence) {
 	value, lines := r.fields.get(headerAuthorization, ",")
 	if lines == 0 || !c.inAuthorization(value) {
 		return "", absent // it has another scheme
 	}
 	_, rest := tier.CutScheme(value)
 	key, p := single(rest, lines)
-	if p != present || c.Kind != Basic {
+	if p != present || c.Kind != settings.CredentialBasic {
 		return key, p
 	}
 	key, ok := tier.BasicKey(key)
@@ -146,18 +123,18 @@ func (c Credential) findAuthorization(r *request) (string, presence) {
 
 // inAuthorization reports whether one of the joined values of Authorization has the
 // scheme.
-func (c Credential) inAuthorization(value string) bool {
+func (c credential) inAuthorization(value string) bool {
 	for more := true; more; {
 		var one string
 		one, value, more = strings.Cut(value, ",")
-		if scheme, _ := tier.CutScheme(one); strings.EqualFold(scheme, c.Kind.scheme()) {
+		if found, _ := tier.CutScheme(one); strings.EqualFold(found, scheme(c.Kind)) {
 			return true
 		}
 	}
 	return false
 }
 
-func (c Credential) findParameter(r *request) (string, presence) {
+func (c credential) findParameter(r *request) (string, presence) {
 	value, times, similar := "", 0, false
 	c.eachParameter(r.query(), func(_, raw string, exact bool) {
 		value, times, similar = raw, times+1, similar || !exact
@@ -178,7 +155,7 @@ func (c Credential) findParameter(r *request) (string, presence) {
 // eachParameter calls found for each parameter that some reader may take for the
 // credential, with its name as written. If exact is false, only some readers take the
 // parameter, or a part of it, for the credential.
-func (c Credential) eachParameter(query string, found func(name, value string, exact bool)) {
+func (c credential) eachParameter(query string, found func(name, value string, exact bool)) {
 	for query != "" {
 		var one string
 		one, query, _ = strings.Cut(query, "&")
@@ -209,7 +186,7 @@ func decoded(raw string) string {
 // similar reports whether some reader may take the name for that of the credential. Some
 // readers trim white space or a plus. Some cut the name at NUL or at the bracket of a list.
 // Some treat names as equal that [alike] describes.
-func (c Credential) similar(name string) bool {
+func (c credential) similar(name string) bool {
 	if alike(name, c.Name) {
 		return true
 	}
@@ -245,7 +222,7 @@ func merged(c byte) byte {
 	return c
 }
 
-func (c Credential) findCookie(r *request) (string, presence) {
+func (c credential) findCookie(r *request) (string, presence) {
 	header, lines := r.fields.get(headerCookie, ";")
 	if lines == 0 {
 		return "", absent
@@ -272,7 +249,7 @@ func (c Credential) findCookie(r *request) (string, presence) {
 
 // joinedInto reports whether the cookie occurs after a comma in another one. Then Envoy has
 // joined two header fields.
-func (c Credential) joinedInto(cookie string) bool {
+func (c credential) joinedInto(cookie string) bool {
 	_, rest, more := strings.Cut(cookie, ",")
 	for more {
 		var one string

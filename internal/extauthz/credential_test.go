@@ -11,13 +11,14 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
 func basic(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
 func TestFind(t *testing.T) {
-	all := []Credential{{Header, "x-api-key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}}
+	all := everyPlace()
 	long := strings.Repeat("k", tier.MaxKey)
 	for _, tt := range []struct {
 		name   string
@@ -144,7 +145,7 @@ func TestJoinedCookies(t *testing.T) {
 	for _, cookie := range []string{"a=b,key=k", "a=b, key=k", "key=a; b=c,key=k", "key=a,key=b"} {
 		r := new(request)
 		read(t, r, ask("/", nil, "cookie: "+cookie))
-		if key, p, _ := find(r, []Credential{{Cookie, "key"}}); p != malformed {
+		if key, p, _ := find(r, []settings.Credential{{Kind: settings.CredentialCookie, Name: "key"}}); p != malformed {
 			t.Errorf("%q: %q, %v, want it refused", cookie, key, p)
 		}
 	}
@@ -154,12 +155,12 @@ func TestJoinedCookies(t *testing.T) {
 // places do not.
 func TestOrder(t *testing.T) {
 	in := ask("/?api_key=q", nil, "x-api-key: h", "authorization: Bearer b", "cookie: key=c")
-	for want, credentials := range map[string][]Credential{
-		"h": {{Header, "x-api-key"}, {Bearer, ""}},
-		"b": {{Basic, ""}, {Bearer, ""}, {Header, "x-api-key"}},
-		"q": {{Header, "x-other"}, {Query, "api_key"}, {Cookie, "key"}},
-		"c": {{Query, "key"}, {Cookie, "key"}},
-		"":  {{Basic, ""}, {Header, "x-other"}},
+	for want, credentials := range map[string][]settings.Credential{
+		"h": {{Kind: settings.CredentialHeader, Name: "x-api-key"}, {Kind: settings.CredentialBearer}},
+		"b": {{Kind: settings.CredentialBasic}, {Kind: settings.CredentialBearer}, {Kind: settings.CredentialHeader, Name: "x-api-key"}},
+		"q": {{Kind: settings.CredentialHeader, Name: "x-other"}, {Kind: settings.CredentialQuery, Name: "api_key"}, {Kind: settings.CredentialCookie, Name: "key"}},
+		"c": {{Kind: settings.CredentialQuery, Name: "key"}, {Kind: settings.CredentialCookie, Name: "key"}},
+		"":  {{Kind: settings.CredentialBasic}, {Kind: settings.CredentialHeader, Name: "x-other"}},
 	} {
 		r := new(request)
 		read(t, r, in)
@@ -240,7 +241,7 @@ func FuzzCredential(f *testing.F) {
 			}
 			// A descriptor from the same field has the same key.
 			for i, value := range []string{header, authorization, authorization, authorization} {
-				if key, p := credentials[i].find(r); p == present && tier.ValidKey(key) && secrets.Key(value) != key {
+				if key, p := credential(credentials[i]).find(r); p == present && tier.ValidKey(key) && secrets.Key(value) != key {
 					t.Errorf("%q holds the key %q here, and %q in a descriptor", value, key, secrets.Key(value))
 				}
 			}
@@ -253,12 +254,12 @@ func FuzzCredential(f *testing.F) {
 				}
 			}
 			again := &request{path: "/?" + strings.Join(left, "&")}
-			if _, p := (Credential{Query, "api_key"}).find(again); p != absent || len(u.removeParameters) > 0 != (len(left) < strings.Count(r.query(), "&")+1) {
+			if _, p := (credential{Kind: settings.CredentialQuery, Name: "api_key"}).find(again); p != absent || len(u.removeParameters) > 0 != (len(left) < strings.Count(r.query(), "&")+1) {
 				t.Errorf("%q of %q are removed, %q is left", u.removeParameters, path, left)
 			}
 			for _, h := range u.headers {
 				again := &request{fields: fieldsOf("cookie", h.Value)}
-				if _, p := (Credential{Cookie, "key"}).find(again); h.Name != "cookie" || p != absent || !validText(h.Value) {
+				if _, p := (credential{Kind: settings.CredentialCookie, Name: "key"}).find(again); h.Name != "cookie" || p != absent || !validText(h.Value) {
 					t.Errorf("%q: %q is what is left", h.Name, h.Value)
 				}
 			}

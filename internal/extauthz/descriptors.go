@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -167,7 +169,7 @@ func (s *Service) header(c *call, name string) (value string, ok bool) {
 	default:
 		value, lines := c.in.fields.get(name, ",")
 		for _, credential := range s.opts.Credentials {
-			if credential.Kind == Query {
+			if credential.Kind == settings.CredentialQuery {
 				value, _, _ = strings.Cut(value, "?")
 			}
 		}
@@ -178,22 +180,14 @@ func (s *Service) header(c *call, name string) (value string, ok bool) {
 
 // hides reports whether a header may contain an API key.
 func (s *Service) hides(name string) bool {
-	if s.opts.Secrets.Hides(name) {
-		return true
-	}
-	for _, c := range s.opts.Credentials {
-		if c.Kind == Header && c.Name == name {
-			return true
-		}
-	}
-	return false
+	return s.opts.Secrets.Hides(name) || slices.Contains(s.opts.Credentials, settings.Credential{Kind: settings.CredentialHeader, Name: name})
 }
 
 // addressOf returns the client's address. It is invalid if the client has none.
 func (s *Service) addressOf(c *call) netip.Addr {
 	if !c.located {
 		c.located = true
-		c.address = c.in.address(s.opts.Address)
+		c.address = c.in.address(&s.opts.Authz)
 	}
 	return c.address
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -36,7 +37,7 @@ func TestGuesses(t *testing.T) {
 				o.Subjects, o.PlainKeys = source, true
 			}
 		})
-		s.opts.Address = AddressRule{From: ForwardedFor} // absent in calls of Check
+		s.opts.Address = settings.AddressForwardedFor // absent in calls of Check
 		s.failures.now = func() time.Time { return now }
 		check := func(from, key string, want int32) {
 			t.Helper()

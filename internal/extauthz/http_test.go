@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // get sends a request over HTTP as a proxy does. Write the names of fields in canonical form.
@@ -135,7 +137,7 @@ func TestHTTPOriginal(t *testing.T) {
 		t.Errorf("without such a header: %v, want %v", result, Misconfigured)
 	}
 	// The peer is the proxy. x-forwarded-for has the address of the client.
-	s := newService(t, nil, func(o *Options) { o.Address = AddressRule{From: ForwardedFor, Hops: 1} })
+	s := newService(t, nil, func(o *Options) { o.Address = settings.AddressForwardedFor })
 	for range 2 {
 		if w := s.get(t, "/authz?anonymous=true&domain=edge", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"); w.Code != http.StatusOK {
 			t.Fatalf("status = %d, want 200", w.Code)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/clientaddr"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/reuse"
 )
 
@@ -131,53 +132,32 @@ func (r *request) plainPath() string {
 	return r.path
 }
 
-// AddressFrom is the place of a client's address.
-type AddressFrom int
-
-// The places.
-const (
-	// Peer is the other end of the proxy's connection.
-	Peer AddressFrom = iota
-	// ExternalAddress is the header x-envoy-external-address, which Envoy sets.
-	ExternalAddress
-	// ForwardedFor is the header x-forwarded-for.
-	ForwardedFor
-)
-
-// AddressRule chooses the address of the client. A trusted proxy must write the header that
-// it names, because clients can send the same header. If the header is absent or has no
-// valid address, the address of the peer counts.
-type AddressRule struct {
-	From AddressFrom
-	// Hops chooses an entry of x-forwarded-for, counted from the right. It is the number
-	// of trusted proxies that have added an entry. Values below 1 mean 1.
-	Hops int
-}
-
 const (
 	headerExternalAddress = "x-envoy-external-address"
 	headerForwardedFor    = "x-forwarded-for"
 )
 
 // address returns the client's address. It is invalid if there is none, as for a client on
-// a Unix socket.
-func (r *request) address(rule AddressRule) netip.Addr {
-	switch rule.From {
-	case ExternalAddress:
+// a Unix socket. A trusted proxy must write the header that the settings name, because clients can
+// send the same header. If the header is absent or has no valid address, the address of the peer
+// counts.
+func (r *request) address(a *settings.Authz) netip.Addr {
+	switch a.Address {
+	case settings.AddressExternal:
 		if text, lines := r.fields.get(headerExternalAddress, ","); lines == 1 {
 			if a, ok := clientaddr.Parse(text); ok {
 				return a
 			}
 		}
-	case ForwardedFor:
+	case settings.AddressForwardedFor:
 		if text, lines := r.fields.get(headerForwardedFor, ","); lines > 0 {
-			if a, ok := clientaddr.Parse(entryFromRight(text, max(1, rule.Hops))); ok {
+			if a, ok := clientaddr.Parse(entryFromRight(text, max(1, a.Hops))); ok {
 				return a
 			}
 		}
 	}
-	a, _ := clientaddr.Parse(r.peer)
-	return a
+	peer, _ := clientaddr.Parse(r.peer)
+	return peer
 }
 
 // entryFromRight returns the n-th entry of a list from its end, or "" if the list is

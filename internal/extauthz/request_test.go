@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -191,20 +192,22 @@ func TestOversized(t *testing.T) {
 }
 
 func TestAddress(t *testing.T) {
-	forwarded := func(hops int) AddressRule { return AddressRule{From: ForwardedFor, Hops: hops} }
-	external := AddressRule{From: ExternalAddress}
+	forwarded := func(hops int) settings.Authz {
+		return settings.Authz{Address: settings.AddressForwardedFor, Hops: hops}
+	}
+	external := settings.Authz{Address: settings.AddressExternal}
 	for _, tt := range []struct {
 		name   string
-		rule   AddressRule
+		rule   settings.Authz
 		peer   string
 		fields []string
 		want   string
 	}{
-		{"peer", AddressRule{}, "192.0.2.7", []string{"x-forwarded-for: 198.51.100.1"}, "192.0.2.7"},
-		{"peer, IPv6", AddressRule{}, "2001:db8:1:2:3:4:5:6", nil, "2001:db8:1:2:3:4:5:6"},
-		{"peer, IPv4 in IPv6", AddressRule{}, "::ffff:192.0.2.7", nil, "192.0.2.7"},
-		{"peer, a zone", AddressRule{}, "fe80::1%eth0", nil, "fe80::1"},
-		{"peer, a socket", AddressRule{}, "", nil, ""},
+		{"peer", settings.Authz{}, "192.0.2.7", []string{"x-forwarded-for: 198.51.100.1"}, "192.0.2.7"},
+		{"peer, IPv6", settings.Authz{}, "2001:db8:1:2:3:4:5:6", nil, "2001:db8:1:2:3:4:5:6"},
+		{"peer, IPv4 in IPv6", settings.Authz{}, "::ffff:192.0.2.7", nil, "192.0.2.7"},
+		{"peer, a zone", settings.Authz{}, "fe80::1%eth0", nil, "fe80::1"},
+		{"peer, a socket", settings.Authz{}, "", nil, ""},
 		{"external", external, "192.0.2.7", []string{"x-envoy-external-address: 198.51.100.1"}, "198.51.100.1"},
 		{"external, not there", external, "192.0.2.7", nil, "192.0.2.7"},
 		{"external, no address", external, "192.0.2.7", []string{"x-envoy-external-address: me"}, "192.0.2.7"},
@@ -227,7 +230,7 @@ func TestAddress(t *testing.T) {
 	} {
 		for form, in := range map[string]*authv3.CheckRequest{"joined": ask("/", nil, tt.fields...), "raw": askRaw("/", nil, tt.fields...)} {
 			in.Attributes.Source.Address.GetSocketAddress().Address = tt.peer
-			s := newService(t, nil, func(o *Options) { o.Address = tt.rule })
+			s := newService(t, nil, func(o *Options) { o.Address, o.Hops = tt.rule.Address, tt.rule.Hops })
 			c := new(call)
 			read(t, &c.in, in)
 			if got := s.plainValue(c, &entry{value: fromAddress}); got != tt.want {

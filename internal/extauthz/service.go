@@ -12,13 +12,13 @@ import (
 
 	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// Options of a [Service]. Decider, Secrets and Headers are required. Names of headers are in
-// lower case.
+// Options of a [Service]. Decider, Secrets and Headers are required.
 type Options struct {
 	Decider *policy.Decider
 	// Subjects finds the subject of a credential. Nil means the directory of the active
@@ -34,34 +34,16 @@ type Options struct {
 	// logging.
 	Log *zap.Logger
 
-	// Credentials are the places where an API key may be. The first place that has one
-	// counts. A key in a later place must not belong to another subject.
-	Credentials []Credential
-	// RemoveCredential removes the credentials from a request that passes. Query
-	// parameters are removed in any case.
-	RemoveCredential bool
-	// Wait is the longest time that one request waits for Subjects, for all of its keys
-	// together.
-	Wait time.Duration
+	// Authz are the settings. The first of Credentials that has a key counts. A key in a later place
+	// must not belong to another subject. Query parameters with keys are removed in any case. Wait is
+	// for all keys of one request together.
+	settings.Authz
 	// MaxUnknown is how many unknown API keys one masked address may send in a minute. Further ones
 	// are denied with 429, the first time without a look-up; known keys pass. Zero: any number.
 	MaxUnknown int
 	// PlainKeys gives Subjects the API keys themselves, and not only their digests.
 	PlainKeys bool
-
-	// SubjectHeader and TierHeader name the headers that tell the upstream who calls.
-	// Empty means no header.
-	SubjectHeader, TierHeader string
-	LabelHeaders              []LabelHeader
-
-	Address AddressRule
-	// IPv6Prefix is the length in bits of a masked IPv6 address: in the subject of
-	// anonymous requests and in masked_remote_address. Zero means all 128 bits.
-	IPv6Prefix int
 }
-
-// LabelHeader is a header that tells the upstream one label of the subject.
-type LabelHeader struct{ Header, Label string }
 
 // Meters counts what a Service answers. It is safe for concurrent use.
 type Meters interface {

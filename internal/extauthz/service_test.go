@@ -22,6 +22,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -59,13 +60,22 @@ type testService struct {
 	now    time.Duration
 }
 
+// everyPlace returns a credential of each kind.
+func everyPlace() []settings.Credential {
+	return []settings.Credential{
+		{Kind: settings.CredentialHeader, Name: "x-api-key"},
+		{Kind: settings.CredentialBearer}, {Kind: settings.CredentialBasic}, {Kind: settings.CredentialAPIKey},
+		{Kind: settings.CredentialQuery, Name: "api_key"}, {Kind: settings.CredentialCookie, Name: "key"},
+	}
+}
+
 // defaults returns the options that a test can change.
 func defaults() Options {
-	return Options{
-		Credentials:   []Credential{{Header, "x-api-key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}},
-		SubjectHeader: "x-subject-id", TierHeader: "x-tier", LabelHeaders: []LabelHeader{{"x-region", "region"}},
+	return Options{Authz: settings.Authz{
+		Credentials:   everyPlace(),
+		SubjectHeader: "x-subject-id", TierHeader: "x-tier", LabelHeaders: []settings.LabelHeader{{Header: "x-region", Label: "region"}},
 		IPv6Prefix: 64,
-	}
+	}}
 }
 
 func newService(t testing.TB, store window.Store, change func(*Options)) *testService {
@@ -237,7 +247,7 @@ func TestCheck(t *testing.T) {
 			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"]},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated,
 		},
 		{
-			"a label that is no header", func(o *Options) { o.LabelHeaders = []LabelHeader{{"x-plan", "plan"}} }, ask("/", nil, "x-api-key: acme-key"),
+			"a label that is no header", func(o *Options) { o.LabelHeaders = []settings.LabelHeader{{Header: "x-plan", Label: "plan"}} }, ask("/", nil, "x-api-key: acme-key"),
 			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"acme"},"appendAction":2},
 			{"header":{"key":"x-tier","value":"pro"},"appendAction":2}],"headersToRemove":["x-plan"]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated,
 		},

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/reuse"
 )
 
@@ -71,37 +72,37 @@ func validText(text string) bool {
 // counted: the upstream might take the others for checked. It always removes query
 // parameters, because proxies and applications log paths. It removes header fields if
 // fields is true.
-func (u *upstream) removeCredentials(r *request, credentials []Credential, fields bool) {
+func (u *upstream) removeCredentials(r *request, credentials []settings.Credential, fields bool) {
 	rewritten := false
 	for _, c := range credentials {
-		if c.Kind == Query {
-			c.eachParameter(r.query(), func(raw, _ string, _ bool) { u.removeParameters = append(u.removeParameters, raw) })
+		if c.Kind == settings.CredentialQuery {
+			credential(c).eachParameter(r.query(), func(raw, _ string, _ bool) { u.removeParameters = append(u.removeParameters, raw) })
 			continue
 		}
 		if !fields {
 			continue
 		}
-		switch _, p := c.find(r); {
+		switch _, p := credential(c).find(r); {
 		case p == absent:
-		case c.Kind == Header:
+		case c.Kind == settings.CredentialHeader:
 			u.remove = append(u.remove, c.Name)
-		case c.Kind == Cookie && !rewritten:
+		case c.Kind == settings.CredentialCookie && !rewritten:
 			rewritten = true
 			u.set(headerCookie, otherCookies(r, credentials))
-		case c.Kind != Cookie && !slices.Contains(u.remove, headerAuthorization):
+		case c.Kind != settings.CredentialCookie && !slices.Contains(u.remove, headerAuthorization):
 			u.remove = append(u.remove, headerAuthorization)
 		}
 	}
 }
 
 // otherCookies returns the cookies that no reader takes for a credential, or "".
-func otherCookies(r *request, credentials []Credential) string {
+func otherCookies(r *request, credentials []settings.Credential) string {
 	header, _ := r.fields.get(headerCookie, ";")
 	var others []string
 	for one := range strings.SplitSeq(header, ";") {
-		isCredential := slices.ContainsFunc(credentials, func(c Credential) bool {
+		isCredential := slices.ContainsFunc(credentials, func(c settings.Credential) bool {
 			name, _ := cutCookie(one)
-			return c.Kind == Cookie && (alike(name, c.Name) || c.joinedInto(one))
+			return c.Kind == settings.CredentialCookie && (alike(name, c.Name) || credential(c).joinedInto(one))
 		})
 		if one = strings.Trim(one, " \t"); one != "" && !isCredential {
 			others = append(others, one)
