@@ -49,7 +49,7 @@ type redisScope struct {
 
 // asStore returns r as the store of the process.
 func (r *redisStore) asStore(registry prometheus.Registerer) *store {
-	metrics.Local(registry, r.localStats)
+	metrics.Local(registry, func() uint64 { return r.Local.Stats().Denials })
 	s := &store{
 		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states,
 		measure: r.measure, leases: r.leases,
@@ -390,12 +390,4 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 func (r *redisStore) leases() insight.Leases {
 	s := r.Local.Stats()
 	return insight.Leases{Made: s.Leases, Admitted: s.LeasedHits, Returned: s.ReturnedHits}
-}
-
-// localStats returns the counts of the answers that this process gave without Redis.
-func (r *redisStore) localStats() metrics.LocalStats {
-	s := r.Local.Stats()
-	return metrics.LocalStats{
-		Denials: s.Denials,
-	}
 }

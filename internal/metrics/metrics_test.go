@@ -29,7 +29,7 @@ func all(t *testing.T) *prometheus.Registry {
 	Store(registry, func() redisstore.Stats {
 		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
 	})
-	Local(registry, func() LocalStats { return LocalStats{} })
+	Local(registry, func() uint64 { return 0 })
 	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{} }, func() uint64 { return 0 })
 	NewTransport(registry)
 	XDS(registry, func() bool { return true })
@@ -457,7 +457,7 @@ slidegate_store_replicas 3
 
 func TestLocal(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	Local(registry, func() LocalStats { return LocalStats{7} })
+	Local(registry, func() uint64 { return 7 })
 	want := `
 # HELP slidegate_local_denials_total Requests denied by a cached denial, without asking Redis.
 # TYPE slidegate_local_denials_total counter

@@ -122,23 +122,23 @@ type meter struct {
 func (m *meter) Count(o policy.Outcome) {
 	c := m.outcomes[o].Load()
 	if c == nil {
-		if c = m.begin(o); c == nil {
+		vec, label := m.rules.home(o)
+		if c = m.begin(&m.outcomes[o], vec, label); c == nil {
 			return
 		}
 	}
 	(*c).Inc()
 }
 
-// begin begins the series of an outcome. It returns nil if the rule has ended.
-func (m *meter) begin(o policy.Outcome) *prometheus.Counter {
+// begin begins a series of the rule. It returns nil if the rule has ended.
+func (m *meter) begin(to *atomic.Pointer[prometheus.Counter], vec *prometheus.CounterVec, labels ...string) *prometheus.Counter {
 	m.rules.mu.Lock()
 	defer m.rules.mu.Unlock()
 	if m.ended {
 		return nil
 	}
-	vec, label := m.rules.home(o)
-	c := vec.WithLabelValues(m.name.domain, m.name.rule, label)
-	m.outcomes[o].Store(&c)
+	c := vec.WithLabelValues(append([]string{m.name.domain, m.name.rule}, labels...)...)
+	to.Store(&c)
 	return &c
 }
 
@@ -146,23 +146,11 @@ func (m *meter) begin(o policy.Outcome) *prometheus.Counter {
 func (m *meter) Near(hits uint64) {
 	c := m.near.Load()
 	if c == nil {
-		if c = m.beginNear(); c == nil {
+		if c = m.begin(&m.near, m.rules.near); c == nil {
 			return
 		}
 	}
 	(*c).Add(float64(hits))
-}
-
-// beginNear begins the series of hits near a limit. It returns nil if the rule has ended.
-func (m *meter) beginNear() *prometheus.Counter {
-	m.rules.mu.Lock()
-	defer m.rules.mu.Unlock()
-	if m.ended {
-		return nil
-	}
-	c := m.rules.near.WithLabelValues(m.name.domain, m.name.rule)
-	m.near.Store(&c)
-	return &c
 }
 
 // denials has the counters of denials of a rule by its limits. It is immutable.
@@ -278,7 +266,7 @@ func (m *meter) Detail(values []byte, o policy.Outcome) {
 	}
 	c := m.others[o].Load()
 	if c == nil {
-		if c = m.beginOther(o); c == nil {
+		if c = m.begin(&m.others[o], m.rules.detail, other, o.String()); c == nil {
 			return
 		}
 	}
@@ -314,19 +302,6 @@ func (m *meter) beginDetail(values string, o policy.Outcome) *prometheus.Counter
 	}
 	c := m.rules.detail.WithLabelValues(m.name.domain, m.name.rule, mended(values), o.String())
 	s[o].Store(&c)
-	return &c
-}
-
-// beginOther begins the series of an outcome for all other values. It returns nil if the
-// rule has ended.
-func (m *meter) beginOther(o policy.Outcome) *prometheus.Counter {
-	m.rules.mu.Lock()
-	defer m.rules.mu.Unlock()
-	if m.ended {
-		return nil
-	}
-	c := m.rules.detail.WithLabelValues(m.name.domain, m.name.rule, other, o.String())
-	m.others[o].Store(&c)
 	return &c
 }
 

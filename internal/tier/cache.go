@@ -85,13 +85,12 @@ type Cache struct {
 	flights map[sum]*flight
 	queue   queue
 	batch   int // the most keys of one question
-	tiers   map[string]string
 
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	open    atomic.Bool
 	cause   atomic.Pointer[error] // of the last failure
 
-	news     atomic.Int32 // the change of the breaker that tell still has to log
+	told     atomic.Bool // what the last line of tell says of open
 	watching atomic.Bool
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -115,7 +114,6 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		seed:    maphash.MakeSeed(),
 		flights: make(map[sum]*flight),
 		batch:   1,
-		tiers:   make(map[string]string),
 	}
 	c.queue.places = cmp.Or(o.Questions, defaultQuestions)
 	known, unknown := min(o.Subjects, maxWaiting), min(o.Unknown, maxWaiting)

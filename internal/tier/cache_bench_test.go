@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unique"
 )
 
 // benchSource is a source with a subject for each key, or without subjects.
@@ -61,7 +62,7 @@ func fill(b *testing.B, c *Cache, subjects int) {
 			b.Fatal(err)
 		}
 		c.mu.Lock()
-		h.subject.Tier = c.intern(h.subject.Tier)
+		h.subject.Tier = unique.Make(h.subject.Tier).Value()
 		c.put(&s, h)
 		c.mu.Unlock()
 	}

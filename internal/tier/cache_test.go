@@ -20,24 +20,6 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// TestClosedCache asks a cache that is closed.
-func TestClosedCache(t *testing.T) {
-	o := options(newFake())
-	c, err := NewCache(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if !o.Source.(*fake).closed {
-		t.Error("the source is open still")
-	}
-	if a, ok := c.Resolve(t.Context(), key("a"), time.Hour); !ok || !a.Unavailable {
-		t.Errorf("a closed cache answers %+v, %v", a, ok)
-	}
-}
-
 // TestCacheExpiry proves that a record is valid for its ttl, by digest and by id, for
 // known and unknown keys.
 func TestCacheExpiry(t *testing.T) {
@@ -556,6 +538,9 @@ func TestCacheClose(t *testing.T) {
 		began := time.Now()
 		if err := l.Close(); err != nil || time.Since(began) != 0 {
 			t.Errorf("Close = %v after %v, want it at once", err, time.Since(began))
+		}
+		if !f.closed {
+			t.Error("the source is open still")
 		}
 		l.is(t, key("a"), "no subject", "")
 		l.is(t, key("b"), "unavailable", "")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -70,16 +71,11 @@ func (d *Directory) Add(s Subject, digests ...string) error {
 	if s.Tier == "" {
 		s.Tier = d.defaultTier
 	}
-	known := false
-	for _, t := range d.tiers {
-		if t == s.Tier {
-			s.Tier, known = t, true // one text for all of its subjects
-			break
-		}
-	}
-	if !known {
+	known := slices.Index(d.tiers, s.Tier)
+	if known < 0 {
 		return fmt.Errorf("subject %q: unknown tier %q, expected one of %q", s.ID, s.Tier, d.tiers)
 	}
+	s.Tier = d.tiers[known] // one text for all of its subjects
 	if d.byID[s.ID] != nil {
 		return fmt.Errorf("subject %q: a second subject with this id", s.ID)
 	}
@@ -176,11 +172,4 @@ func (d *Directory) NewKeys(other *Directory) map[string]int {
 func (d *Directory) Subjects() int { return len(d.byID) }
 
 // HasTier reports whether there is a tier with this name.
-func (d *Directory) HasTier(tier string) bool {
-	for _, t := range d.tiers {
-		if t == tier {
-			return true
-		}
-	}
-	return false
-}
+func (d *Directory) HasTier(tier string) bool { return slices.Contains(d.tiers, tier) }

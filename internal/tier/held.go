@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"time"
+
+	"github.com/maypok86/otter/v2"
 )
 
 // A sum identifies a key in the cache: the digest of an API key, or that of an id.
@@ -107,22 +109,20 @@ func (s *sum) lifetime(ttl, maxAge time.Duration) time.Duration {
 
 // get returns the record of a key, or nil.
 func (c *Cache) get(s *sum) *held {
-	if h, ok := c.known.GetIfPresent(s.selector()); ok && h.of(s) {
-		return h
-	}
-	if h, ok := c.unknown.GetIfPresent(s.selector()); ok && h.of(s) {
-		return h
+	for _, records := range [...]*otter.Cache[selector, *held]{c.known, c.unknown} {
+		if h, ok := records.GetIfPresent(s.selector()); ok && h.of(s) {
+			return h
+		}
 	}
 	return nil
 }
 
 // peek is get, but does not count as an access.
 func (c *Cache) peek(s *sum) *held {
-	if e, ok := c.known.GetEntryQuietly(s.selector()); ok && e.Value.of(s) {
-		return e.Value
-	}
-	if e, ok := c.unknown.GetEntryQuietly(s.selector()); ok && e.Value.of(s) {
-		return e.Value
+	for _, records := range [...]*otter.Cache[selector, *held]{c.known, c.unknown} {
+		if e, ok := records.GetEntryQuietly(s.selector()); ok && e.Value.of(s) {
+			return e.Value
+		}
 	}
 	return nil
 }

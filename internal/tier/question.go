@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/sony/gobreaker/v2"
 	"go.uber.org/zap"
@@ -301,7 +302,7 @@ func (c *Cache) settle(f *flight, h *held, err error) {
 	switch {
 	case now != nil && now.change > f.change:
 	case err == nil:
-		h.subject.Tier = c.intern(h.subject.Tier)
+		h.subject.Tier = unique.Make(h.subject.Tier).Value() // all records share its memory
 		c.put(&f.sum, h)
 	case errors.Is(err, ErrBadRecord):
 		c.put(&f.sum, c.hold(now, f, &f.sum))
@@ -337,46 +338,17 @@ func (c *Cache) hold(h *held, f *flight, s *sum) *held {
 	return &next
 }
 
-// maxTiers is how many names of tiers the records share.
-const maxTiers = 1024
+// switched is called by the breaker, which is locked meanwhile. So tell logs the change later.
+func (c *Cache) switched(_ string, _, to gobreaker.State) { c.open.Store(to != gobreaker.StateClosed) }
 
-// intern returns a tier's name in memory that all records share. mu is held.
-func (c *Cache) intern(tier string) string {
-	if same, ok := c.tiers[tier]; ok {
-		return same
-	}
-	tier = strings.Clone(tier)
-	if len(c.tiers) < maxTiers {
-		c.tiers[tier] = tier
-	}
-	return tier
-}
-
-// The values of Cache.news. Zero: there is nothing to log.
-const (
-	newsBack int32 = iota + 1
-	newsGone
-)
-
-// switched is called by the breaker, which is locked meanwhile. So tell logs the change
-// later.
-func (c *Cache) switched(_ string, _, to gobreaker.State) {
-	wasOpen := c.open.Swap(to != gobreaker.StateClosed)
-	switch {
-	case to == gobreaker.StateClosed:
-		c.news.Store(newsBack)
-	case !wasOpen:
-		c.news.Store(newsGone)
-	}
-}
-
-// tell logs the last change of the breaker.
+// tell logs whether the source is asked, if that has changed since the last line.
 func (c *Cache) tell() {
-	switch c.news.Swap(0) {
-	case newsBack:
-		c.opts.Log.Info("the source of tiers answers again")
-	case newsGone:
-		c.opts.Log.Warn("the source of tiers does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others; check that the source runs",
+	switch open := c.open.Load(); {
+	case c.told.Swap(open) == open:
+	case open:
+		c.opts.Log.Warn("the source of tiers does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others",
 			zap.Error(*c.cause.Load()))
+	default:
+		c.opts.Log.Info("the source of tiers answers again")
 	}
 }

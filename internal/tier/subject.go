@@ -161,8 +161,6 @@ func tooLong(n, most int) error {
 
 // AnonymousPrefix begins the text that replaces the id of a caller without an API key.
 // The address of the caller follows. No id begins with it.
-// AnonymousPrefix begins the text that replaces the id of a caller without an API key.
-// The address of the caller follows. No id begins with it.
 const AnonymousPrefix = "ip:"
 
 // ValidID returns what is wrong with the id of a subject, or nil. Ids become values of
@@ -197,7 +195,7 @@ func ValidLabels(labels map[string]string) error {
 		return fmt.Errorf("%d labels, at most %d are allowed", len(labels), MaxLabels)
 	}
 	for name, value := range labels {
-		if !validLabelName(name) {
+		if !ValidLabelName(name) {
 			return fmt.Errorf("a name is not 1 to %d letters, digits and _.-", MaxLabelName)
 		}
 		if err := validText(value); err != nil {
@@ -207,7 +205,9 @@ func ValidLabels(labels map[string]string) error {
 	return nil
 }
 
-func validLabelName(name string) bool {
+// ValidLabelName reports whether a label can have a name: 1 to [MaxLabelName] letters, digits and
+// _.-
+func ValidLabelName(name string) bool {
 	for _, c := range []byte(name) {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
@@ -234,7 +234,7 @@ func readLabels(data []byte) (map[string]string, error) {
 	labels := make(map[string]string)
 	err := ReadObject(data, func(name string, value json.RawMessage) error {
 		text, err := ReadText(value)
-		if err != nil && validLabelName(name) {
+		if err != nil && ValidLabelName(name) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		labels[name] = text

@@ -146,8 +146,8 @@ func (h *LabelHeader) UnmarshalText(text []byte) error {
 	switch {
 	case !ok:
 		problem = "expected header=label"
-	case problem == "" && !isLabelName(label):
-		problem = fmt.Sprintf("the name of a label is 1 to %d letters, digits and _.-", maxLabelName)
+	case problem == "" && !tier.ValidLabelName(label):
+		problem = fmt.Sprintf("the name of a label is 1 to %d letters, digits and _.-", tier.MaxLabelName)
 	}
 	if problem != "" {
 		h.Problem = strict.Quote(string(text)) + ": " + problem
@@ -193,14 +193,6 @@ func checkUpstreamHeader(name string) string {
 	}
 	return ""
 }
-
-const maxLabelName = 64
-
-func isLabelName(name string) bool {
-	return name != "" && len(name) <= maxLabelName && strings.Trim(name, labelCharacters) == ""
-}
-
-const labelCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 // isPrintable reports whether a text is UTF-8 without control characters.
 func isPrintable(text string) bool {

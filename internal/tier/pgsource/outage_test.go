@@ -36,8 +36,8 @@ func ask(t *testing.T, s *Source, within time.Duration) error {
 func fill(t *testing.T, s *Source) {
 	t.Helper()
 	var asks sync.WaitGroup
-	for s.PoolStats().Open < s.PoolStats().Max {
-		for range 2 * s.PoolStats().Max {
+	for s.pool.Stat().TotalResources() < s.pool.Stat().MaxResources() {
+		for range 2 * s.pool.Stat().MaxResources() {
 			asks.Go(func() {
 				if err := ask(t, s, patience); err != nil {
 					t.Errorf("filling the pool: %v", err)
@@ -88,7 +88,7 @@ func warm(t *testing.T, s *Source) (pids []uint32) {
 	ready := func() bool { return s.pool.Stat().IdleResources() == s.pool.Stat().MaxResources() }
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("got %+v, want all connections made", s.PoolStats())
+			t.Fatalf("got %+v, want all connections made", s.pool.Stat())
 		}
 	}
 	for _, r := range s.pool.AcquireAllIdle() {
@@ -117,8 +117,8 @@ func TestWarm(t *testing.T) {
 	if err := ask(t, source, patience); err != nil {
 		t.Error(err)
 	}
-	if len(first) != defaultPoolSize || source.PoolStats().Waits != 0 {
-		t.Errorf("got connections %v and %+v, want %d before the first question", first, source.PoolStats(), defaultPoolSize)
+	if len(first) != defaultPoolSize || source.pool.Stat().EmptyAcquireCount() != 0 {
+		t.Errorf("got connections %v and %+v, want %d before the first question", first, source.pool.Stat(), defaultPoolSize)
 	}
 
 	w := listen(t, source)
@@ -175,7 +175,7 @@ func TestOld(t *testing.T) {
 		r.Release() // as if they had become old without a question
 	}
 	source.replace()
-	if stats := source.PoolStats(); stats.Open < stats.Max-1 {
+	if stats := source.pool.Stat(); stats.TotalResources() < stats.MaxResources()-1 {
 		t.Errorf("all are old: got %+v, want that at most one has ended", stats)
 	}
 	for deadline := time.Now().Add(patience); others() < defaultPoolSize; {
@@ -226,7 +226,7 @@ func TestFrozen(t *testing.T) {
 	s.Pause()
 	asked := make(chan error)
 	go func() { asked <- ask(t, source, patience) }()
-	for source.PoolStats().Busy == 0 {
+	for source.pool.Stat().AcquiredResources() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	closed := make(chan error)
@@ -251,7 +251,7 @@ func TestFrozen(t *testing.T) {
 
 	// Close does not wait for new connections either.
 	connecting := open(t, Options{URL: s.URL() + "?connect_timeout=60"})
-	for connecting.PoolStats().Open == 0 {
+	for connecting.pool.Stat().TotalResources() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	go func() { closed <- connecting.Close() }()
@@ -497,7 +497,7 @@ func TestLoad(t *testing.T) {
 	close(done)
 	asks.Wait()
 	t.Logf("%d answered, %d failed: %v", answered.Load(), failed.Load(), maps.Collect(maps.All(kinds)))
-	if got := source.PoolStats(); got.Open > got.Max || got.Busy != 0 || got.Waits == 0 {
+	if got := source.pool.Stat(); got.TotalResources() > got.MaxResources() || got.AcquiredResources() != 0 || got.EmptyAcquireCount() == 0 {
 		t.Errorf("got %+v, want no more than the maximum, no busy connection, and waits", got)
 	}
 }

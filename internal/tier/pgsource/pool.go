@@ -94,8 +94,8 @@ func (s *Source) fill() {
 	ctx, cancel := context.WithTimeout(s.closed, time.Minute)
 	defer cancel()
 	var made sync.WaitGroup
-	stats := s.PoolStats()
-	for range stats.Max - stats.Open {
+	stats := s.pool.Stat()
+	for range stats.MaxResources() - stats.TotalResources() {
 		made.Go(func() { _ = s.pool.CreateResource(ctx) })
 	}
 	made.Wait()
@@ -103,8 +103,8 @@ func (s *Source) fill() {
 
 // replace ends one old connection that has no question, if none is missing.
 func (s *Source) replace() {
-	stats := s.PoolStats()
-	missing := stats.Open < stats.Max
+	stats := s.pool.Stat()
+	missing := stats.TotalResources() < stats.MaxResources()
 	for _, r := range s.pool.AcquireAllIdle() {
 		if !missing && r.Value().old() {
 			missing = true

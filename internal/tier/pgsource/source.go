@@ -85,26 +85,6 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// PoolStats describe the connections, without the one that listens.
-type PoolStats struct {
-	// Open is the number of connections, also of those being made. Busy is how many of
-	// them have a question. Max is the bound of Open.
-	Open, Busy, Max int
-	// Waits counts the questions that had to wait for a connection.
-	Waits uint64
-}
-
-// PoolStats returns the present state of the connections.
-func (s *Source) PoolStats() PoolStats {
-	p := s.pool.Stat()
-	return PoolStats{
-		Open:  int(p.TotalResources()),
-		Busy:  int(p.AcquiredResources()),
-		Max:   int(p.MaxResources()),
-		Waits: uint64(p.EmptyAcquireCount()),
-	}
-}
-
 // until returns a context that ends with ctx or when the source is closed.
 func (s *Source) until(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
