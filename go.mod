@@ -18,8 +18,6 @@ require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	// The messages of rules over xDS. The last tag lacks quota_mode and metadata.
 	github.com/envoyproxy/go-control-plane/ratelimit v0.1.1-0.20260729145720-a2d8c7492908
-	// Notices changed files. It cannot see network file systems: rls looks at those on an interval.
-	github.com/fsnotify/fsnotify v1.10.1
 	// Tests: readable differences.
 	github.com/google/go-cmp v0.7.0
 	// Subjects in PostgreSQL, by its lower layer pgconn: statements, LISTEN and TLS. database/sql has no notifications.

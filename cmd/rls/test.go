@@ -107,7 +107,7 @@ func (t *testCmd) Run(c *cli) error {
 	}
 	for ctx.Err() == nil {
 		// The watcher notes the state of the files before they are read, so it sees every change.
-		w := watch.New(watch.Options{Paths: t.watched(c), Interval: time.Second})
+		w := watch.New(watch.Options{Paths: t.watched(c)})
 		fmt.Fprintln(&stdout, "---- "+time.Now().Format(time.TimeOnly)+" ----------------------------------------")
 		if err := t.once(ctx, c); err != nil && !errors.Is(err, errTests) && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "rls: "+err.Error())

@@ -64,9 +64,6 @@ type Running struct {
 	StoreMissing string
 }
 
-// lookInterval is how often files are looked at, besides events: some file systems send none.
-const lookInterval = 5 * time.Second
-
 // Run serves until ctx ends and the drain is over, and then returns nil. If a part of the
 // process fails, Run stops the others and returns the error.
 func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
@@ -79,12 +76,8 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 
 	// 1. Note the state of the files before step 2 reads them. So the watcher sees every change.
 	watcher := watch.New(watch.Options{
-		Paths:    s.WatchPaths(),
-		Which:    s.DropIn.Files,
-		Interval: lookInterval,
-		OnWarning: func(err error) {
-			o.Log.Warn("the system reports no changes of files; they are checked every few seconds instead", zap.Error(err))
-		},
+		Paths: s.WatchPaths(),
+		Which: s.DropIn.Files,
 	})
 	// 2. Read all files.
 	if err := p.readFiles(ctx); err != nil {

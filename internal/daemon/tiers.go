@@ -218,13 +218,9 @@ func openRedisSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Sou
 	if err != nil {
 		return nil, err
 	}
-	source, err := redissource.New(redissource.Options{
+	return redissource.New(redissource.Options{
 		Client: client, KeyPrefix: s.Tiers.Redis.KeyPrefix, Channel: settings.TiersChannel, Overrides: rules.ReadOverrides, Log: sampledLog,
-	})
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	return source, nil
+	}), nil
 }
 
 func openPostgresSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
@@ -266,7 +262,7 @@ func openHTTPSource(s settings.Settings, log *zap.Logger) (tier.Source, error) {
 	if o.TLS, err = watch.TLS("tiers.http.tls", h.TLS.Files(), h.TLS.Config, log); err != nil {
 		return nil, err
 	}
-	return httpsource.New(o)
+	return httpsource.New(o), nil
 }
 
 // directory looks up subjects of the tiers file for the admin port.

@@ -22,7 +22,6 @@ type Listing struct {
 	Skipped []string         // regular files of other names, sorted
 	Dangles []string         // symbolic links in a directory that lead nowhere, in its order
 	Failed  []strict.Problem // paths and directories that cannot be read
-	Ways    []string         // directories, and links that lead nowhere: a change in them may change the rest
 }
 
 // maxListed bounds the files and directories below a rules path. A wrong path, such as / or a
@@ -128,7 +127,6 @@ func (w *walk) dir(path, leadsTo string, top bool) error {
 		return nil
 	}
 	w.seen[leadsTo] = true
-	w.Ways = append(w.Ways, path)
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return plainError(err)
@@ -205,7 +203,6 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 // link lists a link whose target cannot be looked at. One that leads nowhere has no rules: Emacs
 // locks a file with such a link. If rls may not see the target, reading it is a problem.
 func (w *walk) link(path string, err error) {
-	w.Ways = append(w.Ways, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR):
 		w.Dangles = append(w.Dangles, path)

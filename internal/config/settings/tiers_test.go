@@ -98,6 +98,19 @@ func TestLabelHeader(t *testing.T) {
 	}
 }
 
+// TestKeysOverHTTP: API keys themselves are sent over TLS, or to this machine.
+func TestKeysOverHTTP(t *testing.T) {
+	for url, ok := range map[string]bool{
+		"https://tiers.internal/": true, "http://127.0.0.1:80/": true, "http://[::1]/": true, "http://localhost/": true,
+		"http://tiers.internal/": false, "http://localhost.example/": false,
+	} {
+		_, _, err := Load("", []string{"SLIDEGATE_TIERS_HTTP_SEND=key", "SLIDEGATE_TIERS_HTTP_URL=" + url})
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 // TestTiersFromFilesAndEnvironment takes secrets as a deployment gives them.
 func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	secret := configtest.Write(t, "secret", "0123456789abcdef\n")

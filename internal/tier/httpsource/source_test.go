@@ -61,46 +61,6 @@ func says(body string) http.HandlerFunc {
 	}
 }
 
-func TestNew(t *testing.T) {
-	good := Options{URL: parsed("https://tiers.internal/x?y=z"), Timeout: 1, Overrides: tiertest.ReadOverrides}
-	for _, tt := range []struct {
-		change func(*Options)
-		want   string // of the error; empty: none
-	}{
-		{func(*Options) {}, ""},
-		{func(o *Options) { o.URL = parsed("http://tiers.internal") }, ""},
-		{func(o *Options) { o.SendKey = true }, ""},
-		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://127.0.0.1:80/") }, ""},
-		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://[::1]/") }, ""},
-		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://localhost/") }, ""},
-		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://tiers.internal/") }, "tiers.http.send: an API key is sent over https alone"},
-		{func(o *Options) { o.SendKey, o.URL = true, parsed("http://localhost.example/") }, "tiers.http.send: an API key is sent over https alone"},
-		{func(o *Options) { o.URL = nil }, "does not begin with"},
-		{func(o *Options) { o.URL = parsed("ftp://x/") }, "tiers.http.url: the URL does not begin with"},
-		{func(o *Options) { o.URL = parsed("https:///x") }, "does not begin with"},
-		{func(o *Options) { o.URL = parsed("https:x") }, "does not begin with"},
-		{func(o *Options) { o.URL = parsed("https://me:sk-planted@x/") }, "has a user"},
-		{func(o *Options) { o.URL = parsed("https://x/#y") }, "has a fragment"},
-		{func(o *Options) { o.Timeout = 0 }, "are needed"},
-		{func(o *Options) { o.Overrides = nil }, "are needed"},
-	} {
-		o := good
-		tt.change(&o)
-		s, err := New(o)
-		switch {
-		case err == nil && tt.want == "":
-			s.Close()
-			if s.transport.Proxy != nil {
-				t.Error("the environment may name a proxy")
-			}
-		case err == nil || tt.want == "" || !strings.Contains(err.Error(), tt.want):
-			t.Errorf("New(%s key=%v) = %v, want %q", o.URL, o.SendKey, err, tt.want)
-		case strings.Contains(err.Error(), "sk-planted"):
-			t.Errorf("the error repeats what may be a secret: %v", err)
-		}
-	}
-}
-
 // TestQuestions checks the requests on the wire.
 func TestQuestions(t *testing.T) {
 	type question struct{ method, uri, body, auth, kind, tag string }

@@ -393,9 +393,6 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(Options{URL: "postgres://h/db"}); err == nil {
-		t.Error("without a reader of overrides: got no error")
-	}
 	for _, url := range []string{"postgres://h", "postgresql://u:p%40%2F@h:1/db?application_name=a", "postgres://u@h1:1,h2:2/db?target_session_attrs=read-write", "postgres://h?default_query_exec_mode=exec"} {
 		if s, err := New(Options{URL: url, Overrides: tiertest.ReadOverrides}); err != nil {
 			t.Errorf("%s: %v", url, err)

@@ -44,9 +44,6 @@ type Source struct {
 // New returns a source that connects in the background. Its errors are about the options
 // and name the setting.
 func New(o Options) (*Source, error) {
-	if o.Overrides == nil {
-		return nil, errors.New("pgsource: Options.Overrides is nil")
-	}
 	if o.PoolSize <= 0 {
 		o.PoolSize = defaultPoolSize
 	}

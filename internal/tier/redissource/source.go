@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,14 +14,14 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// Options of a [Source]. Client, Overrides and Log are required.
+// Options of a [Source]. All but KeyPrefix are required.
 type Options struct {
 	// Client is closed with the source. It must obey the deadlines of contexts
 	// (ContextTimeoutEnabled). It may retry, because the source only reads.
 	Client redis.UniversalClient
 	// KeyPrefix begins the names of all hashes. It may be empty.
 	KeyPrefix string
-	// Channel is the channel of published changes. Empty: [Source.Watch] reports none.
+	// Channel is the channel of published changes.
 	Channel string
 	// Overrides reads the overrides of a record.
 	Overrides func([]byte) (map[string]tier.Override, error)
@@ -46,12 +47,9 @@ var (
 const silence = 10 * time.Second
 
 // New returns a source that has not connected yet.
-func New(o Options) (*Source, error) {
-	if o.Client == nil || o.Overrides == nil || o.Log == nil {
-		return nil, errors.New("redissource: a client, a reader of overrides and a log are needed")
-	}
+func New(o Options) *Source {
 	_, cluster := o.Client.(*redis.ClusterClient)
-	return &Source{opts: o, marker: o.KeyPrefix + "ready", cluster: cluster, silent: silence}, nil
+	return &Source{opts: o, marker: o.KeyPrefix + "ready", cluster: cluster, silent: silence}
 }
 
 // Close closes the client. Lookups that are under way fail.
@@ -200,12 +198,7 @@ func (s *Source) ask(ctx context.Context, reads []read) {
 
 // isWhole reports whether the hash of a key is the whole record.
 func isWhole(hash map[string]string) bool {
-	for _, field := range []string{"tier", "disabled", "overrides", "labels"} {
-		if _, ok := hash[field]; ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(subjectFields, func(field string) bool { _, ok := hash[field]; return ok })
 }
 
 // record makes a record from a hash. It has no subject if the hash does not exist.
@@ -242,10 +235,6 @@ func readBool(text string) (bool, error) {
 
 // Watch implements [tier.Watcher]. It reports each message on the channel as a change.
 func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Change)) error {
-	if s.opts.Channel == "" {
-		<-ctx.Done()
-		return ctx.Err()
-	}
 	err := s.listen(ctx, s.opts.Client.Subscribe(ctx, s.opts.Channel), ready, changed)
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -57,17 +57,13 @@ func newClient(timeout time.Duration, addresses ...string) redis.UniversalClient
 
 func newSource(t *testing.T, log *zap.Logger, addresses ...string) *Source {
 	t.Helper()
-	s, err := New(Options{
+	return New(Options{
 		Client:    newClient(500*time.Millisecond, addresses...),
 		KeyPrefix: prefix,
 		Channel:   channel,
 		Overrides: tiertest.ReadOverrides,
 		Log:       log,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 // fields returns the fields of a subject's hash.
@@ -653,22 +649,5 @@ func TestWatchPayloads(t *testing.T) {
 		if strings.Contains(fmt.Sprint(line), "sk-planted") {
 			t.Errorf("the log repeats what may be a key: %v", line)
 		}
-	}
-}
-
-// TestWithoutChannel proves that Watch without a channel neither listens nor calls ready.
-func TestWithoutChannel(t *testing.T) {
-	s, err := New(Options{Client: newClient(time.Second, "127.0.0.1:1"), Overrides: tiertest.ReadOverrides, Log: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Watch(ctx, func() { t.Error("ready") }, func(tier.Change) {}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Watch: %v", err)
-	}
-	if _, err := New(Options{}); err == nil {
-		t.Error("New without a client")
 	}
 }
