@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,47 +46,35 @@ func (l *Limit) CalendarText() string {
 
 // counting is how the tiers of one rule count, for notes about them.
 type counting struct {
-	tiers     []tierCounting
+	ways      []string // the policies of each tier that has a log, and the times of rates
 	inFlight  bool
 	shortened bool // a calendar starts on a day that some months do not have
 }
 
-// tierCounting is how one tier counts.
-type tierCounting struct {
-	tier     string
-	policies string // joined, without those that are there twice
-	rates    string // the times of the rates of token buckets, joined
-}
-
-// add adds the terms of a tier; the empty tier is all others.
-func (c *counting) add(tier string, t *Terms) {
-	var policies, rates []string
+// add adds the terms of a tier.
+func (c *counting) add(t *Terms) {
+	var way []string
 	for i := range t.Limits {
 		l := &t.Limits[i]
-		policies = append(policies, l.Policy.String())
+		name := l.Policy.String()
 		if l.Policy == window.TokenBucket {
-			rates = append(rates, FormatWindow(l.Window))
+			name = FormatLog(l.Policy, l.Window)
 		}
+		way = append(way, name)
 		c.inFlight = c.inFlight || l.Policy == window.InFlight
 		c.shortened = c.shortened || l.Calendar != nil && l.Calendar.Shortened()
 	}
-	if len(policies) == 0 {
-		return // it has no log
+	slices.Sort(way)
+	if len(way) > 0 {
+		c.ways = append(c.ways, strings.Join(slices.Compact(way), " and "))
 	}
-	joined := func(texts []string) string {
-		slices.Sort(texts)
-		return strings.Join(slices.Compact(texts), " and ")
-	}
-	c.tiers = append(c.tiers, tierCounting{cmp.Or(tier, "others"), joined(policies), joined(rates)})
 }
 
 // notes returns what may surprise the author of the rule.
 func (c *counting) notes() (notes []string) {
-	if groups := c.groups(func(t tierCounting) string { return t.policies }); len(groups) > 1 {
-		notes = append(notes, strings.Join(groups, "; ")+": a subject that changes between these tiers starts with nothing used")
-	} else if groups := c.groups(func(t tierCounting) string { return t.rates }); len(groups) > 1 {
-		notes = append(notes, "rates of token buckets for different times ("+strings.Join(groups, "; ")+
-			"): a subject that changes between these tiers starts with a full bucket; write the rates for the same time")
+	slices.Sort(c.ways)
+	if ways := slices.Compact(c.ways); len(ways) > 1 {
+		notes = append(notes, "tiers count with "+strings.Join(ways, ", or with ")+": a subject that changes between such tiers starts with nothing used")
 	}
 	if c.shortened {
 		notes = append(notes, "in a month without that day the period starts on the last day")
@@ -96,21 +83,4 @@ func (c *counting) notes() (notes []string) {
 		notes = append(notes, "requests in flight need the filters of envoy/in-flight.yaml: without its ids a place is kept for 1 second, and without its ends until hold has passed")
 	}
 	return notes
-}
-
-// groups returns "value for tier, tier" for each value that tiers have.
-func (c *counting) groups(value func(tierCounting) string) (groups []string) {
-	var values []string
-	tiers := make(map[string][]string)
-	for _, t := range c.tiers {
-		v := value(t)
-		if tiers[v] == nil {
-			values = append(values, v)
-		}
-		tiers[v] = append(tiers[v], t.tier)
-	}
-	for _, v := range values {
-		groups = append(groups, v+" for "+strings.Join(tiers[v], ", "))
-	}
-	return groups
 }

@@ -51,24 +51,21 @@ func TestNotesOfCounting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type tiers []struct {
-		tier  string
-		terms Terms
-	}
+	type tiers []Terms
 	for name, c := range map[string]struct {
 		tiers tiers
 		want  []string
 	}{
-		"one way":   {tiers{{"", terms(bucket(time.Second))}, {"pro", terms(bucket(time.Second))}, {"all", Terms{Unlimited: true}}}, nil},
-		"sliding":   {tiers{{"", terms(hits(0))}, {"pro", terms(window.Limit{Hits: 1, Window: time.Second})}}, nil},
-		"policies":  {tiers{{"", terms(hits(0))}, {"pro", terms(bucket(time.Second), hits(window.Fixed))}, {"max", terms(hits(0))}}, []string{"sliding for others, max; fixed and token_bucket for pro: a subject that changes between these tiers starts with nothing used"}},
-		"rates":     {tiers{{"free", terms(bucket(time.Second))}, {"pro", terms(bucket(time.Minute))}}, []string{"rates of token buckets for different times (1s for free; 1m for pro): a subject that changes between these tiers starts with a full bucket; write the rates for the same time"}},
-		"in flight": {tiers{{"", terms(hits(window.InFlight))}}, []string{"requests in flight need the filters of envoy/in-flight.yaml: without its ids a place is kept for 1 second, and without its ends until hold has passed"}},
-		"late":      {tiers{{"", Terms{Limits: []Limit{{Calendar: late}}}}}, []string{"in a month without that day the period starts on the last day"}},
+		"one way":   {tiers{terms(bucket(time.Second)), terms(bucket(time.Second)), {Unlimited: true}}, nil},
+		"sliding":   {tiers{terms(hits(0)), terms(window.Limit{Hits: 1, Window: time.Second})}, nil},
+		"policies":  {tiers{terms(hits(0)), terms(bucket(time.Second), hits(window.Fixed)), terms(hits(0))}, []string{"tiers count with bucket-1s and fixed, or with sliding: a subject that changes between such tiers starts with nothing used"}},
+		"rates":     {tiers{terms(bucket(time.Second)), terms(bucket(time.Minute))}, []string{"tiers count with bucket-1m, or with bucket-1s: a subject that changes between such tiers starts with nothing used"}},
+		"in flight": {tiers{terms(hits(window.InFlight))}, []string{"requests in flight need the filters of envoy/in-flight.yaml: without its ids a place is kept for 1 second, and without its ends until hold has passed"}},
+		"late":      {tiers{{Limits: []Limit{{Calendar: late}}}}, []string{"in a month without that day the period starts on the last day"}},
 	} {
 		var count counting
 		for _, tier := range c.tiers {
-			count.add(tier.tier, &tier.terms)
+			count.add(&tier)
 		}
 		if diff := cmp.Diff(c.want, count.notes()); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, diff)

@@ -156,7 +156,7 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings, overrides observing) RuleR
 		if note := tooCostly(r.Factor, tierName, t); note != "" {
 			review.Notes = append(review.Notes, note)
 		}
-		count.add(tierName, t)
+		count.add(t)
 	}
 	if !r.Terms.empty() {
 		add("", &r.Terms)
