@@ -40,6 +40,8 @@ type Rule struct {
 	Words []string `json:"words"`
 	File  string   `json:"file"`
 	Line  int      `json:"line"` // zero: the file has no lines
+	// Place has the entries of the path.
+	Place []string `json:"-"`
 }
 
 // String returns the line of the rule in the text form.
@@ -95,10 +97,9 @@ const (
 // Find returns the rules that have text in their path, name, file, limits or words, in lower
 // or upper case. Empty texts choose all.
 func (a Active) Find(text, domain string) []Rule {
-	text = strings.ToLower(text)
 	found := []Rule{}
 	for _, r := range a.Rules {
-		if (domain == "" || r.Domain == domain) && r.has(text) {
+		if (domain == "" || r.Domain == domain) && (text == "" || r.Has(text)) {
 			r.Limits, r.Traits, r.Words = list(r.Limits), list(r.Traits), list(r.Words)
 			found = append(found, r)
 		}
@@ -106,10 +107,12 @@ func (a Active) Find(text, domain string) []Rule {
 	return found
 }
 
-// has reports whether the rule has a text, which is in lower case.
-func (r *Rule) has(text string) bool {
+// Has reports whether the path, the name, the file, the limits, the words or the traits contain a text,
+// in lower or upper case.
+func (r *Rule) Has(text string) bool {
+	text = strings.ToLower(text)
 	in := func(s string) bool { return strings.Contains(strings.ToLower(s), text) }
-	return text == "" || in(r.Path) || in(r.Name) || in(r.File) ||
+	return in(r.Path) || in(r.Name) || in(r.File) ||
 		slices.ContainsFunc(r.Limits, in) || slices.ContainsFunc(r.Words, in) || slices.ContainsFunc(r.Traits, in)
 }
 
@@ -132,7 +135,7 @@ func (a *api) rules(w http.ResponseWriter, _ *http.Request, query url.Values) {
 		return
 	}
 	found := active.Find(query.Get("q"), query.Get("domain"))
-	page := RulesPage{Generation: active.Generation, Loaded: active.Loaded, Refused: active.Refused, Domains: active.domains(), Found: len(found)}
+	page := RulesPage{Generation: active.Generation, Loaded: active.Loaded, Refused: active.Refused, Domains: active.Domains(), Found: len(found)}
 	from = min(from, len(found))
 	to := min(from+size, len(found))
 	if page.Rules = found[from:to]; to < len(found) {
@@ -141,7 +144,8 @@ func (a *api) rules(w http.ResponseWriter, _ *http.Request, query url.Values) {
 	answer(w, page)
 }
 
-func (a Active) domains() []string {
+// Domains returns the domains of the rules, sorted.
+func (a Active) Domains() []string {
 	all := []string{}
 	for _, r := range a.Rules {
 		all = append(all, r.Domain)

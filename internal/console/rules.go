@@ -39,8 +39,6 @@ type ruleDomain struct {
 // A ruleLine is one rule.
 type ruleLine struct {
 	admin.Rule
-	// Place has the entries of the path.
-	Place []string
 	// Depth is the number of rules before this one whose path is the beginning of its path, up to
 	// 4.
 	Depth int
@@ -97,12 +95,7 @@ func (p *rulePage) choose(get func(string) string) {
 }
 
 func (p *rulePage) has(text string) bool {
-	return slices.ContainsFunc(p.Active.Rules, func(r admin.Rule) bool { return contains(r, text) })
-}
-
-func contains(r admin.Rule, text string) bool {
-	text = strings.ToLower(text)
-	return strings.Contains(strings.ToLower(r.Path), text) || strings.Contains(strings.ToLower(r.Name), text) || strings.Contains(strings.ToLower(r.File), text)
+	return slices.ContainsFunc(p.Active.Rules, func(r admin.Rule) bool { return r.Has(text) })
 }
 
 // fill finds the rules of the page that begins with the rule from.
@@ -113,12 +106,11 @@ func (p *rulePage) fill(rates []insight.RuleRate, from int) {
 	}
 	var chosen []ruleLine
 	for _, r := range p.Active.Rules {
-		domain, place := splitPath(r.Path)
-		rate := byName[[2]string{domain, r.Name}]
-		if p.Text != "" && !contains(r, p.Text) || p.Rule != "" && r.Name != p.Rule || !p.chosen(rate) {
+		rate := byName[[2]string{r.Domain, r.Name}]
+		if p.Text != "" && !r.Has(p.Text) || p.Rule != "" && r.Name != p.Rule || !p.chosen(rate) {
 			continue
 		}
-		chosen = append(chosen, ruleLine{Rule: r, Place: place, Rate: rate})
+		chosen = append(chosen, ruleLine{Rule: r, Rate: rate})
 	}
 	p.Chosen = len(chosen)
 	if from < 0 || from >= len(chosen) {
@@ -134,9 +126,8 @@ func (p *rulePage) fill(rates []insight.RuleRate, from int) {
 	}
 	var above [][]string // the paths that the path of the next rule may continue
 	for _, line := range chosen[from:end] {
-		domain, _ := splitPath(line.Path)
-		if len(p.Domains) == 0 || p.Domains[len(p.Domains)-1].Name != domain {
-			p.Domains = append(p.Domains, ruleDomain{Name: domain})
+		if len(p.Domains) == 0 || p.Domains[len(p.Domains)-1].Name != line.Domain {
+			p.Domains = append(p.Domains, ruleDomain{Name: line.Domain})
 			above = nil
 		}
 		for len(above) > 0 && !begins(line.Place, above[len(above)-1]) {
@@ -164,23 +155,4 @@ func (p *rulePage) chosen(rate *insight.RuleRate) bool {
 		return rate != nil && rate.Shadow > 0
 	}
 	return true
-}
-
-// splitPath splits the path of a rule into its domain and its entries. A slash within quotes
-// belongs to an entry.
-func splitPath(path string) (domain string, entries []string) {
-	quoted, start, domainDone := false, 0, false
-	for i := 0; i < len(path); i++ {
-		switch b := path[i]; {
-		case b == '\\' && quoted:
-			i++
-		case b == '"':
-			quoted = !quoted
-		case b == '|' && !quoted && !domainDone:
-			domain, start, domainDone = path[:i], i+1, true
-		case b == '/' && !quoted && domainDone:
-			entries, start = append(entries, path[start:i]), i+1
-		}
-	}
-	return domain, append(entries, path[start:])
 }

@@ -40,7 +40,7 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, http.StatusNotFound, "There is no such page", "This process does not explain requests.")
 		return
 	}
-	p := trialPage{Cost: "1", Domains: c.domains()}
+	p := trialPage{Cost: "1", Domains: c.opts.Active().Domains()}
 	if c.opts.TierNames != nil {
 		p.Tiers = c.opts.TierNames()
 	}
@@ -56,18 +56,6 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.show(w, r, code, view{Page: "try", Nav: "try", Title: "Try it", Data: p})
-}
-
-// domains returns the names of the domains of the active rules.
-func (c *Console) domains() []string {
-	var all []string
-	for _, r := range c.opts.Active().Rules {
-		if d, _ := splitPath(r.Path); len(all) == 0 || all[len(all)-1] != d {
-			all = append(all, d)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 func (c *Console) explain(ctx context.Context, get func(string) string, p *trialPage) {

@@ -259,6 +259,12 @@ func describe(rules *policy.Rules) []admin.Rule {
 			terms := r.ByTier[t]
 			rule.Limits = append(rule.Limits, t+": "+cmp.Or(describeTerms(&terms), "no limit"))
 		}
+		for i, n := range r.Path {
+			if r.Hides(i) && !n.Open() {
+				n.Value = "***"
+			}
+			rule.Place = append(rule.Place, n.String())
+		}
 		all = append(all, rule)
 	}
 	return all

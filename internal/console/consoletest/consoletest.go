@@ -133,8 +133,8 @@ func (s *service) active() admin.Active {
 func (s *service) makeRules() admin.Active {
 	a := admin.Active{Generation: "51850eff4944", Loaded: s.start.Add(25 * time.Hour), Files: []string{"/etc/slidegate/rules/edge.yaml", "/etc/slidegate/rules/internal.yaml"}}
 	add := func(path, name, file string, line int, words, traits []string) {
-		domain, _, _ := strings.Cut(path, "|")
-		a.Rules = append(a.Rules, admin.Rule{Path: path, Name: name, Domain: domain, Limits: []string{"100 per 1m"}, Words: words, Traits: traits, File: file, Line: line})
+		domain, place, _ := strings.Cut(path, "|")
+		a.Rules = append(a.Rules, admin.Rule{Path: path, Place: strings.Split(place, "/"), Name: name, Domain: domain, Limits: []string{"100 per 1m"}, Words: words, Traits: traits, File: file, Line: line})
 	}
 	switch s.kind {
 	case "empty":
