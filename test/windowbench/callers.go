@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -123,4 +124,11 @@ func (b *bench) together(with takers, what string) probe {
 		}[what]
 		return sample{value: value / float64(decisions), extra: float64(decisions) / took.Seconds()}, nil
 	}
+}
+
+// cpuTime is what this process has used of all CPUs.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it knows this process
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

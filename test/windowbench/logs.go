@@ -23,8 +23,6 @@ var (
 	sortedSetText string
 	//go:embed two_counters.lua
 	twoCountersText string
-	//go:embed gcra.lua
-	gcraText string
 	//go:embed plant.lua
 	plantText string
 	//go:embed get_and_set.lua
@@ -32,12 +30,11 @@ var (
 
 	sortedSetScript   = redis.NewScript(sortedSetText)
 	twoCountersScript = redis.NewScript(twoCountersText)
-	gcraScript        = redis.NewScript(gcraText)
 	plantScript       = redis.NewScript(plantText)
 	getAndSetScript   = redis.NewScript(getAndSetText)
 	emptyScript       = redis.NewScript("return 1")
 
-	scripts = []*redis.Script{sortedSetScript, twoCountersScript, gcraScript, plantScript, getAndSetScript, emptyScript}
+	scripts = []*redis.Script{sortedSetScript, twoCountersScript, plantScript, getAndSetScript, emptyScript}
 )
 
 // A call is a command as it is sent, and what its reply must be.
@@ -115,7 +112,7 @@ func (o other) plant(ctx context.Context, b *bench, c window.Check, p past) erro
 	switch {
 	case o.script == getAndSetScript:
 		return b.client.Set(ctx, name(c), make([]byte, 135), 0).Err()
-	case (o.script == twoCountersScript || o.script == gcraScript) && c.Limit.Hits == uint64(p.hits):
+	case o.script == twoCountersScript && c.Limit.Hits == uint64(p.hits):
 		c.Cost = c.Limit.Hits
 		return b.client.Do(ctx, evalsha(o.script, c, true).args...).Err()
 	}
@@ -129,16 +126,6 @@ func (packed) plant(ctx context.Context, b *bench, c window.Check, p past) error
 	now, err := b.now(ctx)
 	if err != nil {
 		return err
-	}
-	if c.Limit.Policy != window.Sliding {
-		if c.Limit.Hits != uint64(p.hits) {
-			return nil // it begins with nothing used
-		}
-		var s window.State
-		s.Look(nil, now, &c)
-		c.Cost = c.Limit.Hits
-		s.Charge(&c)
-		return b.client.Set(ctx, name(c), s.Log(), 0).Err()
 	}
 	log, err := even(c, now, p)
 	if err != nil {

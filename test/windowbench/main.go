@@ -1,6 +1,5 @@
 // Command windowbench measures what a decision of pkg/window costs: Redis's CPU
-// and memory beside the common sorted set, and the embedded store beside a
-// sync.Map. "make bench" runs it:
+// and memory beside the common sorted set. "make bench" runs it:
 //
 //	go run ./test/windowbench [-rounds N] [-calls N] [-only REGEXP] [-redis BINARY]
 //
@@ -48,14 +47,13 @@ type options struct {
 	only   *regexp.Regexp
 
 	// Tests make these smaller.
-	keys     int    // logs that are asked in turn
-	memstore int    // keys of the embedded store
-	large    uint64 // the largest limit that the sorted set is asked with
+	keys  int    // logs that are asked in turn
+	large uint64 // the largest limit that the sorted set is asked with
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := program.NewFlags("windowbench")
-	o := options{keys: 32, memstore: 100_000, large: 100_000}
+	o := options{keys: 32, large: 100_000}
 	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; the tables show medians")
 	flags.IntVar(&o.calls, "calls", 16_000, "decisions of one measurement in Redis")
 	flags.StringVar(&o.redis, "redis", "redis-server", "the `binary` of Redis, 6.2 or later, or of Valkey")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -183,116 +182,6 @@ func (b *bench) longest(k kind, state string, l limit) probe {
 			return sample{}, fmt.Errorf("the log of %d bytes has %d after the call", before, after)
 		}
 		return s, err
-	}
-}
-
-// longestTogether measures the longest of the calls that charge many logs together,
-// from when their rings are nearly full until all of them have grown.
-func (b *bench) longestTogether(logs int) probe {
-	return func(ctx context.Context) (longest sample, err error) {
-		const pace = 100 * time.Microsecond
-		l := limit{hits: window.ExactHits}
-		first := l.check("log", time.Hour, 0)
-		full := lastGrowth(first, pace, int(l.hits))
-		past := past{hits: full - full/16, pace: pace, ago: time.Second}
-		var checks []window.Check
-		for i := range logs {
-			c := l.check(fmt.Sprint("log", i), time.Hour, 0)
-			if err := (packed{}).plant(ctx, b, c, past); err != nil {
-				return sample{}, err
-			}
-			checks = append(checks, c)
-		}
-		ask, err := packed{}.calls([][]window.Check{checks}, true)
-		if err != nil {
-			return sample{}, err
-		}
-		for range full/16 + 1 {
-			s, err := b.once(ctx, ask)
-			if err != nil {
-				return sample{}, err
-			}
-			// The time counts what others had the CPU for, which is sure to happen in one
-			// of so many calls. The CPU counts the command's parsing and reply.
-			longest.value = max(longest.value, min(s.value, s.extra))
-		}
-		for _, c := range checks {
-			size, err := b.client.StrLen(ctx, name(c)).Result()
-			if err != nil || size <= int64(131+9*full) {
-				return sample{}, fmt.Errorf("the log of %s has %d bytes after %d hits, want more: %w", c.Key, size, full, err)
-			}
-		}
-		return longest, nil
-	}
-}
-
-// longestSearch measures one call that denies a request with many logs. It searches each log as
-// often as a call can: for the first hit that counts, for the wait of one hit, and for the wait
-// of the cost. Half of each log has expired, and its limit was lowered since.
-func (b *bench) longestSearch(logs int) probe {
-	return func(ctx context.Context) (sample, error) {
-		// So slow that nothing more expires while a busy machine plants the logs.
-		const pace = time.Second
-		l := limit{hits: window.ExactHits}
-		win := time.Duration(l.hits) * pace
-		var checks []window.Check
-		for i := range logs {
-			c := l.check(fmt.Sprint("log", i), win, 0)
-			if err := (packed{}).plant(ctx, b, c, past{hits: int(l.hits), pace: pace, ago: win / 2}); err != nil {
-				return sample{}, err
-			}
-			c.Limit.Hits, c.Cost = l.hits*2/5, l.hits/5
-			checks = append(checks, c)
-		}
-		ask, err := packed{}.calls([][]window.Check{checks}, false)
-		if err != nil {
-			return sample{}, err
-		}
-		s, err := b.once(ctx, ask)
-		s.value = min(s.value, s.extra)
-		return s, err
-	}
-}
-
-// longestFull measures the longest of the calls that charge many full rings together,
-// as one request, until it is charged.
-func (b *bench) longestFull(logs int) probe {
-	return func(ctx context.Context) (longest sample, err error) {
-		const pace = 100 * time.Microsecond
-		l := limit{hits: window.ExactHits}
-		full := lastGrowth(l.check("log", time.Hour, 0), pace, int(l.hits))
-		var checks []window.Check
-		for i := range logs {
-			c := l.check(fmt.Sprint("log", i), time.Hour, 0)
-			if err := (packed{}).plant(ctx, b, c, past{hits: full, pace: pace, ago: time.Second}); err != nil {
-				return sample{}, err
-			}
-			checks = append(checks, c)
-		}
-		ask, err := packed{}.calls([][]window.Check{checks}, true)
-		if err != nil {
-			return sample{}, err
-		}
-		check, putOff := ask.check, true
-		ask.check = func(reply any) error {
-			const notJudged = "\x03"
-			if text, _ := reply.(string); strings.HasPrefix(text, notJudged) {
-				return nil
-			}
-			putOff = false
-			return check(reply)
-		}
-		for range logs {
-			s, err := b.once(ctx, ask)
-			if err != nil {
-				return sample{}, err
-			}
-			longest.value = max(longest.value, min(s.value, s.extra))
-			if !putOff {
-				return longest, nil
-			}
-		}
-		return sample{}, fmt.Errorf("%d calls have not charged %d full rings", logs, logs)
 	}
 }
 

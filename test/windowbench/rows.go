@@ -23,18 +23,11 @@ type row struct {
 	topic  *topic
 	state  string // its name within the topic
 	ours   probe
-	base   probe // nil: none
-	waits  probe // a baseline that answers as much as we do; nil: none
-	target target
+	base   probe   // nil: none
+	waits  probe   // a baseline that answers as much as we do; nil: none
+	target float64 // at most this part of the baseline, as a median; 0: no bound
 
 	our, their, theirWaits []sample // in the order of the rounds
-}
-
-// A target is a bound of a median. The zero value has no bound.
-type target struct {
-	ratio float64 // at most this part of the baseline
-	most  float64 // at most this, and no allocation
-	least float64 // at least this
 }
 
 func (r *row) name() string { return r.topic.name + "/" + r.state }
@@ -71,35 +64,18 @@ var (
 	}
 	longestTopic = &topic{
 		name: "longest", title: "The longest single call", unit: "µs", base: "sorted set, all expire",
-		about: "Time within EVALSHA of the one call that finds 100,000 hits in such a state, against the sorted set's call that finds all of them expired. One call of each in every round. *grow together*: the longest of the calls that charge so many full rings together, as one request, until all have grown. *search together*: one request of as many logs as it may have, each of which has to be searched three times. *full together*: the longest of the calls that charge as many rings, all of them full, as one request. These three are in CPU where that is less than the time.",
-	}
-	millionTopic = &topic{
-		name: "million", title: "A limit of 1,000,000", unit: "µs", base: "packed log, limit 10", extra: "script",
-		about: "CPU of Redis for one decision, states as in the first table, against our own log at limit 10.",
-	}
-	takeTopic = &topic{
-		name: "take", title: "In memory: the arithmetic on one log", unit: "ns of CPU", extra: "allocations", own: true,
-		about: "A whole decision on the bytes of one log, by window.View, on a clock that advances at the pace of the limit.",
-	}
-	parallelTopic = &topic{
-		name: "parallel", title: "In memory: many keys, all CPUs", unit: "decisions/s", base: "sync.Map, a mutex per key", extra: "our CPU, ns", own: true,
-		about: "Decisions by as many goroutines as CPUs on 100,000 keys in turn, on the real clock. The other store is a naive log: a list of times behind a mutex, in a sync.Map. Where others use the CPUs too, decisions a second fall and the CPU for each does not.",
+		about: "Time within EVALSHA of the one call that finds 100,000 hits in such a state, against the sorted set's call that finds all of them expired. One call of each in every round.",
 	}
 	callersTopic = &topic{
 		name: "callers", title: "256 callers at once", unit: "µs", base: "one EVALSHA per call", extra: "our decisions/s", own: true,
 		about: "Each asks for a key of its own as fast as it is answered, and is always allowed. The baseline sends the same script by go-redis with its default pool, one call for each decision.",
 	}
-	bytesTopic = &topic{
-		name: "bytes", title: "In memory: bytes per key", unit: "bytes", base: "sync.Map, a mutex per key",
-		about: "Bytes of the heap for each key, without the 16 bytes of the key itself.",
-	}
 )
 
 // A limit is what is asked, and how precisely.
 type limit struct {
-	hits   uint64
-	policy window.Policy
-	auto   bool // precision as window.Precision says; otherwise zero
+	hits uint64
+	auto bool // precision as window.Precision says; otherwise zero
 }
 
 func (l limit) String() string {
@@ -119,20 +95,6 @@ func (l limit) check(key string, win time.Duration, slack uint64) window.Check {
 		c.Precision = window.Precision(c.Limit)
 	}
 	c.Limit.Hits += slack
-	c.Limit.Policy = l.policy
-	switch l.policy {
-	case window.TokenBucket:
-		c.Limit.Rate = uint32(l.hits)
-	case window.Calendar:
-		if slack > 0 {
-			c.Limit.Hits = window.MaxHits - 1 // its period is longer than the run
-		}
-		c.Limit.Window = time.Hour
-		start := time.Now().Truncate(time.Hour).Unix()
-		c.Period = window.Period{Start: start, End: start + 3600, Next: start + 7200}
-	case window.SlidingCounter:
-		c.Limit.Hits += slack // its estimate varies
-	}
 	return c
 }
 
@@ -167,7 +129,7 @@ func (b *bench) limits() []limit {
 // A rowList collects rows.
 type rowList []*row
 
-func (l *rowList) add(t *topic, state string, ours, base probe, target target) *row {
+func (l *rowList) add(t *topic, state string, ours, base probe, target float64) *row {
 	r := &row{topic: t, state: state, ours: ours, base: base, target: target}
 	*l = append(*l, r)
 	return r
@@ -175,7 +137,7 @@ func (l *rowList) add(t *topic, state string, ours, base probe, target target) *
 
 // rows returns the rows of all topics.
 func (b *bench) rows() []*row {
-	return slices.Concat(b.decisionRows(), b.logRows(), b.processRows())
+	return slices.Concat(b.decisionRows(), b.logRows(), b.callerRows())
 }
 
 // decisionRows returns the rows about the CPU of Redis for usual limits.
@@ -183,7 +145,7 @@ func (b *bench) decisionRows() (all rowList) {
 	limits := b.limits()
 	for _, s := range states {
 		for _, l := range limits {
-			all.add(cpuTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 1), b.decisions(set, s.name, l, 1), target{ratio: s.one}).
+			all.add(cpuTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 1), b.decisions(set, s.name, l, 1), s.one).
 				waits = b.decisions(withWaits, s.name, l, 1)
 		}
 	}
@@ -196,24 +158,20 @@ func (b *bench) decisionRows() (all rowList) {
 		{"empty-evalsha", full, other{emptyScript}},
 		{"time-getrange-set", full, other{getAndSetScript}},
 	} {
-		all.add(cpuTopic, o.name, b.decisions(o.kind, o.state, limits[1], 1), b.decisions(set, o.state, limits[1], 1), target{})
+		all.add(cpuTopic, o.name, b.decisions(o.kind, o.state, limits[1], 1), b.decisions(set, o.state, limits[1], 1), 0)
 	}
-	all = append(all, b.policyRows()...)
 	for _, s := range states {
 		for _, l := range []limit{small, ring} {
 			if s.of > 0 {
-				all.add(batchTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 16), b.decisions(set, s.name, l, 1), target{ratio: s.of}).
+				all.add(batchTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 16), b.decisions(set, s.name, l, 1), s.of).
 					waits = b.decisions(withWaits, s.name, l, 1)
 			}
 		}
 	}
-	all.add(groupTopic, full, b.group(packed{}), b.group(set), target{ratio: 0.60}).
+	all.add(groupTopic, full, b.group(packed{}), b.group(set), 0.60).
 		waits = b.group(withWaits)
 	return all
 }
-
-// searched is how many logs one call of the script searches at most.
-const searched = 48
 
 // logRows returns the rows about the memory of logs in Redis, and about large logs.
 func (b *bench) logRows() (all rowList) {
@@ -222,51 +180,27 @@ func (b *bench) logRows() (all rowList) {
 		limit
 		most float64
 	}{{small, 0.65}, {limits[1], 0.50}, {limit{hits: 129}, 0.15}, {ring, 0.15}, {limits[3], 0.15}, {limits[4], 0.15}} {
-		all.add(memoryTopic, m.String(), b.memory(packed{}, m.limit), b.memory(set, m.limit), target{ratio: m.most})
+		all.add(memoryTopic, m.String(), b.memory(packed{}, m.limit), b.memory(set, m.limit), m.most)
 	}
 	for _, l := range limits[3:] {
 		for _, state := range []string{allExpire, halfExpires, grows, shrinks} {
-			bound := target{ratio: 0.30}
+			bound := 0.30
 			if !l.auto && (state == grows || state == shrinks) {
-				bound = target{} // it copies the log: what a precision is for
+				bound = 0 // it copies the log: what a precision is for
 			}
 			all.add(longestTopic, state+"/"+l.String(), b.longest(packed{}, state, l), b.longest(set, allExpire, l), bound)
-		}
-	}
-	for _, logs := range []int{1, searched} {
-		all.add(longestTopic, fmt.Sprintf("grow together/%d logs of %d", logs, window.ExactHits), b.longestTogether(logs), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
-	}
-	of := fmt.Sprintf("/%d logs of %d", searched, window.ExactHits)
-	all.add(longestTopic, "search together"+of, b.longestSearch(searched), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
-	all.add(longestTopic, "full together"+of, b.longestFull(searched), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
-	for _, s := range []string{full, denied} {
-		for _, auto := range []bool{true, false} {
-			l := limit{hits: 10 * b.large, auto: auto}
-			all.add(millionTopic, s+"/"+l.String(), b.decisions(packed{}, s, l, 1), b.decisions(packed{}, s, small, 1), target{ratio: 1.3})
 		}
 	}
 	return all
 }
 
-// processRows returns the rows about this process: as a client of Redis, and with logs in its
-// memory.
-func (b *bench) processRows() (all rowList) {
+// callerRows returns the rows about this process as a client of Redis.
+func (b *bench) callerRows() (all rowList) {
 	for _, o := range []struct {
 		what string
 		most float64
 	}{{wallTime, 0.40}, {redisCPU, 0.45}, {clientCPU, 0.35}} {
-		all.add(callersTopic, o.what, b.together(shared, o.what), b.together(oneEach, o.what), target{ratio: o.most})
+		all.add(callersTopic, o.what, b.together(shared, o.what), b.together(oneEach, o.what), o.most)
 	}
-	for _, l := range b.limits() {
-		for _, s := range []string{full, denied} {
-			all.add(takeTopic, s+"/"+l.String(), b.take(s, l), nil, target{most: 30})
-		}
-	}
-	all = append(all, b.policyTakeRows()...)
-	for _, s := range []string{"allowed", denied} {
-		all.add(parallelTopic, s, b.parallel(newStore, s), b.parallel(newNaive, s), target{least: 5e6})
-	}
-	all.add(bytesTopic, "one hit", b.bytes(newStore, 1), b.bytes(newNaive, 1), target{most: 200})
-	all.add(bytesTopic, "100 hits", b.bytes(newStore, 100), b.bytes(newNaive, 100), target{most: 1100})
 	return all
 }

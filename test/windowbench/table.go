@@ -13,8 +13,6 @@ func extra(s sample) float64 { return s.extra }
 // number prints a figure with three digits or so.
 func number(f float64) string {
 	switch {
-	case f >= 1e6:
-		return fmt.Sprintf("%.2f M", f/1e6)
 	case f >= 100:
 		return fmt.Sprintf("%.0f", f)
 	case f >= 10:
@@ -25,34 +23,21 @@ func number(f float64) string {
 
 // verdict returns the row's target and whether it is met.
 func (r *row) verdict() (target, met string) {
-	ours := figures.Median(figures.Column(r.our, value))
-	var ok bool
-	switch t := r.target; {
-	case t.ratio > 0:
-		target = fmt.Sprintf("≤ %.2f", t.ratio)
-		ok = figures.Median(figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))) <= t.ratio
-	case t.most > 0:
-		target = "≤ " + number(t.most)
-		ok = ours <= t.most && figures.Median(figures.Column(r.our, extra)) == 0
-	case t.least > 0:
-		target = "≥ " + number(t.least)
-		ok = ours >= t.least
-	default:
+	if r.target == 0 {
 		return "", ""
 	}
-	if ok {
-		return target, "yes"
+	target, met = fmt.Sprintf("≤ %.2f", r.target), "**no**"
+	if figures.Median(figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))) <= r.target {
+		met = "yes"
 	}
-	return target, "**no**"
+	return target, met
 }
 
 // String is the row as a line of its table.
 func (r *row) String() string {
 	line := fmt.Sprintf("| %s | %s |", r.state, number(figures.Median(figures.Column(r.our, value))))
-	if r.base != nil {
-		by := figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))
-		line += fmt.Sprintf(" %s | %s |", number(figures.Median(figures.Column(r.their, value))), figures.Spread(by, 3))
-	}
+	by := figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))
+	line += fmt.Sprintf(" %s | %s |", number(figures.Median(figures.Column(r.their, value))), figures.Spread(by, 3))
 	if r.waits != nil {
 		line += fmt.Sprintf(" %.2f |", figures.Median(figures.Ratios(figures.Column(r.our, value), figures.Column(r.theirWaits, value))))
 	} else if r.topic.waits {
@@ -76,10 +61,7 @@ func writeTables(w io.Writer, rows []*row) {
 		if t := r.topic; t != last {
 			last = t
 			fmt.Fprintf(w, "\n### %s\n\n%s\n\n", t.title, t.about)
-			head := "| " + t.name + " | ours, " + t.unit + " |"
-			if r.base != nil {
-				head += " " + t.base + " | ratio (min–max) |"
-			}
+			head := "| " + t.name + " | ours, " + t.unit + " | " + t.base + " | ratio (min–max) |"
 			if t.waits {
 				head += " with waits |"
 			}

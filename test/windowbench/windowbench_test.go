@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // are does not matter; that every answer was the right one is seen to by the
 // rows themselves.
 func tiny() options {
-	return options{rounds: 1, calls: 64, redis: "redis-server", only: regexp.MustCompile(""), keys: 2, memstore: 64, large: 12_000}
+	return options{rounds: 1, calls: 64, redis: "redis-server", only: regexp.MustCompile(""), keys: 2, large: 12_000}
 }
 
 func TestEveryRow(t *testing.T) {
@@ -48,8 +48,7 @@ func TestEveryRow(t *testing.T) {
 				t.Errorf("%s: %s has %d samples", r.name(), side.name, len(side.samples))
 			}
 			for _, s := range side.samples {
-				// Of a few keys' bytes more is the noise of the heap than the keys.
-				if r.topic != bytesTopic && (s.value <= 0 || math.IsInf(s.value, 0)) {
+				if s.value <= 0 || math.IsInf(s.value, 0) {
 					t.Errorf("%s: %s is %v", r.name(), side.name, s.value)
 				}
 			}
@@ -69,15 +68,15 @@ func TestEveryRow(t *testing.T) {
 			t.Errorf("%d separators, want %d as in the head: %s", n, columns, line)
 		}
 	}
-	if tables != 15 {
-		t.Errorf("got %d tables, want one for each of 15 topics:\n%s", tables, &out)
+	if tables != 6 {
+		t.Errorf("got %d tables, want one for each of 6 topics:\n%s", tables, &out)
 	}
 }
 
 // TestWrongAnswers proves that a row with wrong answers fails.
 func TestWrongAnswers(t *testing.T) {
 	b := newBench(t, tiny())
-	for _, k := range []kind{packed{}, sortedSet{}, sortedSet{waits: true}, other{twoCountersScript}, other{gcraScript}} {
+	for _, k := range []kind{packed{}, sortedSet{}, sortedSet{waits: true}, other{twoCountersScript}} {
 		c := limit{hits: 5}.check("wrong", time.Hour, 0)
 		if err := k.plant(t.Context(), b, c, past{hits: 5, pace: time.Second}); err != nil {
 			t.Fatal(err)
@@ -176,23 +175,6 @@ func TestBaselines(t *testing.T) {
 	}
 }
 
-func TestNaive(t *testing.T) {
-	n := newNaive().(*naive)
-	c := []window.Check{{Key: "k", Limit: window.Limit{Hits: 2, Window: time.Hour}, Cost: 1}}
-	d := make([]window.Decision, 1)
-	for i, want := range []bool{true, true, false, true} {
-		if i == 3 {
-			n.start = n.start.Add(-time.Hour) // its clock is an hour ahead
-		}
-		if _, err := n.Take(t.Context(), window.MayWait, c, d); err != nil || d[0].Allowed != want {
-			t.Errorf("hit %d: got %+v, error %v, want allowed %t", i, d[0], err, want)
-		}
-		if i == 2 && (d[0].RetryAfter <= 0 || d[0].RetryAfter > time.Hour) {
-			t.Errorf("retry after %v, want at most an hour", d[0].RetryAfter)
-		}
-	}
-}
-
 func TestVerdict(t *testing.T) {
 	samples := func(values ...float64) []sample {
 		var s []sample
@@ -207,13 +189,8 @@ func TestVerdict(t *testing.T) {
 		target string
 		met    string
 	}{
-		{"the median of ratios, not the ratio of medians", row{our: samples(1, 6, 9), their: samples(1, 30, 10), target: target{ratio: 0.5}}, "≤ 0.50", "**no**"},
-		{"a ratio that is just met", row{our: samples(1, 6, 9), their: samples(2, 12, 9), target: target{ratio: 0.5}}, "≤ 0.50", "yes"},
-		{"at most", row{our: samples(29, 30, 99), target: target{most: 30}}, "≤ 30.0", "yes"},
-		{"more", row{our: samples(29, 31, 99), target: target{most: 30}}, "≤ 30.0", "**no**"},
-		{"with an allocation", row{our: []sample{{value: 1, extra: 1}}, target: target{most: 30}}, "≤ 30.0", "**no**"},
-		{"at least", row{our: samples(5e6), target: target{least: 5e6}}, "≥ 5.00 M", "yes"},
-		{"less", row{our: samples(4.9e6), target: target{least: 5e6}}, "≥ 5.00 M", "**no**"},
+		{"the median of ratios, not the ratio of medians", row{our: samples(1, 6, 9), their: samples(1, 30, 10), target: 0.5}, "≤ 0.50", "**no**"},
+		{"a ratio that is just met", row{our: samples(1, 6, 9), their: samples(2, 12, 9), target: 0.5}, "≤ 0.50", "yes"},
 		{"none", row{our: samples(1)}, "", ""},
 	} {
 		if target, met := tt.row.verdict(); target != tt.target || met != tt.met {
