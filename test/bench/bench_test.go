@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/slidegate/slidegate/test/program"
 )
 
 const loadOutput = `starting benchmark...
@@ -117,18 +115,6 @@ func TestRulesWithoutTiers(t *testing.T) {
 	}
 }
 
-func TestLookupLine(t *testing.T) {
-	const log = `1767225600.123 slidegate LOG:  execute stmtcache_1: SELECT s.id AS subject, s.tier
-	FROM slidegate.keys k
-1767225600.124 slidegate DETAIL:  parameters: $1 = 'SELECT s.id AS subject'
-1767225600.125 slidegate LOG:  statement: LISTEN "slidegate_tiers"
-1767225600.126 postgres LOG:  execute x: SELECT s.id AS subject
-`
-	if m := lookupLine.FindAllStringSubmatch(log, -1); len(m) != 1 || m[0][1] != "1767225600.123" {
-		t.Errorf("found %q", m)
-	}
-}
-
 func TestTable(t *testing.T) {
 	r := &row{service: onRedis, scenario: scenario{name: "allowed", descriptors: 1}}
 	for _, rates := range [][2]float64{{80, 100}, {45, 50}, {170, 200}} {
@@ -190,14 +176,5 @@ func TestBehindEnvoyTable(t *testing.T) {
 		if !strings.Contains(out.String(), want+"\n") {
 			t.Errorf("table is\n%s\nwant the row\n%s", &out, want)
 		}
-	}
-}
-
-func TestMemoryTable(t *testing.T) {
-	m := &memory{rows: []memoryRow{{onUnary, "idle connection", 1000, program.State{Resident: 30e6, Heap: 3e6}, program.State{Resident: 50e6, Heap: 10e6, Stacks: 8e6}}}}
-	var out bytes.Buffer
-	m.write(&out)
-	if want := "| unary | idle connection | 1000 | 20.0 | 15.0 |\n"; !strings.Contains(out.String(), want) {
-		t.Errorf("table is\n%s\nwant the row\n%s", &out, want)
 	}
 }

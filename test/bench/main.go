@@ -28,8 +28,7 @@
 //
 // It also replays a log of made-up requests with "rls replay".
 //
-// The program itself makes the calls of a single caller, and those of a flood of
-// made-up keys.
+// The program itself makes the calls of a single caller.
 package main
 
 import (
@@ -89,9 +88,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		m.write(out)
 	}
 	r.envoy.write(out)
-	r.memory.write(out)
 	r.alone.write(out)
-	r.flood.write(out)
 	r.replays.write(out)
 	return nil
 }

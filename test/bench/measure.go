@@ -60,9 +60,7 @@ type bench struct {
 type results struct {
 	comparisons []measured
 	envoy       *behindEnvoy
-	memory      *memory
 	alone       alone
-	flood       *flood
 	replays     *replays
 }
 
@@ -73,7 +71,7 @@ type measured struct {
 }
 
 func (r *results) empty() bool {
-	return len(r.comparisons) == 0 && r.envoy == nil && r.memory == nil && len(r.alone.ours) == 0 && r.flood == nil && r.replays == nil
+	return len(r.comparisons) == 0 && r.envoy == nil && len(r.alone.ours) == 0 && r.replays == nil
 }
 
 // measure runs the whole benchmark.
@@ -105,17 +103,9 @@ func (b *bench) measure(ctx context.Context) (r results, err error) {
 	if r.envoy, err = b.measureEnvoy(ctx); err != nil {
 		return r, fmt.Errorf("%s: %w", envoyName, err)
 	}
-	if r.memory, err = b.measureMemory(ctx); err != nil {
-		return r, fmt.Errorf("%s: %w", memoryName, err)
-	}
 	if b.only.MatchString(aloneName) {
 		if r.alone, err = b.measureAlone(ctx); err != nil {
 			return r, fmt.Errorf("%s: %w", aloneName, err)
-		}
-	}
-	if b.only.MatchString(floodName) {
-		if r.flood, err = b.measureFlood(ctx); err != nil {
-			return r, fmt.Errorf("%s: %w", floodName, err)
 		}
 	}
 	if r.replays, err = b.measureReplay(ctx); err != nil {
