@@ -20,21 +20,11 @@ func sharded(do func(c *servers.Cluster, f *fault)) func(t process.TB) *testbed 
 	return func(t process.TB) *testbed {
 		c := servers.StartCluster(t)
 		return &testbed{
-			url:     clusterURL(c),
-			masters: func() []string { return mastersOf(c) },
+			url:     "redis-cluster://" + strings.Join(c.Addrs(), ","),
+			masters: c.Masters,
 			fault:   func(f *fault) { do(c, f) },
 		}
 	}
-}
-
-func clusterURL(c *servers.Cluster) string { return "redis-cluster://" + strings.Join(c.Addrs(), ",") }
-
-func mastersOf(c *servers.Cluster) []string {
-	var addresses []string
-	for _, s := range c.Masters() {
-		addresses = append(addresses, s.Addr())
-	}
-	return addresses
 }
 
 // replaced is a testbed on a Cluster in which a replica becomes master by command.
@@ -44,10 +34,7 @@ func replaced(mode string, loses bool) func(t process.TB) *testbed {
 		replica := c.ReplicaOf(old)
 		// Its replica can follow at any time from now on.
 		var roles sync.WaitGroup
-		roles.Go(func() {
-			f.during(becomes(f.ctx, "master", replica))
-			f.over()
-		})
+		roles.Go(func() { promoted(f, replica) })
 		roles.Go(func() { f.during(becomes(f.ctx, "slave", old)) })
 		f.begin(func() {})
 		c.Failover(replica, mode)
@@ -62,59 +49,53 @@ func clusterScenarios() []scenario {
 	return []scenario{
 		{name: "CLUSTER FAILOVER", partial: true, start: replaced(servers.FailoverAgreed, false)},
 		{name: "CLUSTER FAILOVER FORCE", partial: true, start: replaced(servers.FailoverForce, true)},
-		{name: "CLUSTER FAILOVER TAKEOVER", partial: true, start: replaced(servers.FailoverTakeover, true)},
 		{name: "Cluster: one master killed", degrades: true, partial: true, start: sharded(func(c *servers.Cluster, f *fault) {
 			old := c.Masters()[0]
 			replica := c.ReplicaOf(old)
 			f.begin(old.Stop)
 			f.loses()
-			f.during(becomes(f.ctx, "master", replica))
-			f.over()
+			promoted(f, replica)
 		})},
 		{name: "Cluster: one master frozen", degrades: true, partial: true, start: sharded(func(c *servers.Cluster, f *fault) {
 			old := c.Masters()[0]
 			replica := c.ReplicaOf(old)
 			f.begin(old.Pause)
 			f.loses()
-			f.during(becomes(f.ctx, "master", replica))
-			f.over()
+			promoted(f, replica)
 			program.Pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 		})},
-		{name: "slots migrate", partial: true, start: func(t process.TB) *testbed {
-			return sharded(func(c *servers.Cluster, f *fault) {
-				f.begin(func() {})
-				m, err := migrate(f.ctx, c, 3*f.lasts)
-				if err == nil && m.slots == 0 {
-					err = errors.New("no slot has migrated")
-				}
-				if err != nil {
-					t.Fatalf("%w", err)
-				}
-				f.over()
-			})(t)
-		}},
+		{name: "slots migrate", partial: true, start: migrating},
 	}
+}
+
+// migrating is a testbed on a Cluster whose slots migrate.
+func migrating(t process.TB) *testbed {
+	return sharded(func(c *servers.Cluster, f *fault) {
+		f.begin(func() {})
+		if err := migrate(f.ctx, c, 3*f.lasts); err != nil {
+			t.Fatalf("%w", err)
+		}
+		f.over()
+	})(t)
 }
 
 // halfMoved is how long a slot stays as it is before the next of its keys is moved.
 const halfMoved = 20 * time.Millisecond
 
-// migrated is the result of moving slots.
-type migrated struct {
-	slots int
-}
-
 // migrate moves slots that have logs from master to master, one after the other,
 // for some time.
-func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m migrated, err error) {
-	end := time.Now().Add(lasts)
-	for {
+func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) error {
+	slots := 0
+	for end := time.Now().Add(lasts); ; {
 		masters := c.Masters()
 		for i, from := range masters {
 			if time.Now().After(end) || ctx.Err() != nil {
-				return m, ctx.Err()
+				if slots == 0 {
+					return errors.New("no slot has migrated")
+				}
+				return ctx.Err()
 			}
 			to := masters[(i+1)%len(masters)]
 			key, err := from.Do("RANDOMKEY")
@@ -123,18 +104,14 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m mi
 			}
 			slot := c.Slot(key)
 			c.BeginMigration(slot, from, to)
-			for {
+			for moved := true; moved; {
 				program.Pause(ctx, halfMoved)
-				moved, err := moveKey(slot, from, to)
-				if err != nil {
-					return m, err
-				}
-				if !moved {
-					break
+				if moved, err = moveKey(slot, from, to); err != nil {
+					return err
 				}
 			}
 			c.FinishMigration(slot, from, to)
-			m.slots++
+			slots++
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/program"
 )
 
@@ -31,6 +31,7 @@ const (
 // An answer is the outcome of one call.
 type answer struct {
 	caller         int
+	service        int // which service gave it
 	sent, received time.Time
 	allowed        bool
 	degraded       bool // decided by on_store_error
@@ -51,7 +52,7 @@ func (a *answer) during(from, to time.Time) bool {
 type caller struct {
 	client   rlsv3.RateLimitServiceClient
 	question *rlsv3.RateLimitRequest
-	id       int
+	answer            // what is the same in all answers
 	answers  []answer // only for its own goroutine while it calls
 }
 
@@ -66,7 +67,8 @@ func question(key, value string) *rlsv3.RateLimitRequest {
 func (c *caller) call(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	a := answer{caller: c.id, sent: time.Now()}
+	a := c.answer
+	a.sent = time.Now()
 	out, err := c.client.ShouldRateLimit(ctx, c.question)
 	a.received = time.Now()
 	a.code = status.Code(err)
@@ -86,25 +88,27 @@ type load struct {
 	running  sync.WaitGroup
 }
 
-// newLoad makes a load on services that share a store; addresses are theirs. Its
-// callers have the ids from 0.
-func newLoad(addresses []string, questions []*rlsv3.RateLimitRequest, interval time.Duration) (*load, error) {
+// newLoad makes a load on services that share a store, for the time of the run; addresses are
+// theirs. Its callers have the ids from 0.
+func newLoad(t process.TB, addresses []string, questions []*rlsv3.RateLimitRequest, interval time.Duration) (*load, error) {
 	l := &load{interval: interval, stop: func() {}}
-	for _, address := range addresses {
-		for range connections {
+	t.Cleanup(l.close)
+	for range connections {
+		for _, address := range addresses {
 			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
-				l.close()
 				return nil, err
 			}
 			l.conns = append(l.conns, conn)
 		}
 	}
 	for i, q := range questions {
+		// Callers with one question, at equal distances, are spread over the services too.
+		at := (i + i/len(l.conns)) % len(l.conns)
 		l.callers = append(l.callers, &caller{
-			client:   rlsv3.NewRateLimitServiceClient(l.conns[i%len(l.conns)]),
+			client:   rlsv3.NewRateLimitServiceClient(l.conns[at]),
 			question: q,
-			id:       i,
+			answer:   answer{caller: i, service: at % len(addresses)},
 		})
 	}
 	return l, nil
@@ -139,10 +143,15 @@ func (l *load) start(ctx context.Context) {
 	}
 }
 
-// end waits until every caller has its last answer.
-func (l *load) end() {
+// end waits until every caller has its last answer. It returns all answers, by caller, in order.
+func (l *load) end() [][]answer {
 	l.stop()
 	l.running.Wait()
+	all := make([][]answer, len(l.callers))
+	for i, c := range l.callers {
+		all[i] = c.answers
+	}
+	return all
 }
 
 // during runs the load for some time.
@@ -159,16 +168,3 @@ func (l *load) close() {
 		c.Close()
 	}
 }
-
-// answers returns all answers, by caller, in order. The load must have ended.
-func (l *load) answers() [][]answer {
-	all := make([][]answer, len(l.callers))
-	for i, c := range l.callers {
-		all[i] = c.answers
-	}
-	return all
-}
-
-// callerName is the value of the descriptor of a caller, and so a part of the name
-// of its log.
-func callerName(id int) string { return fmt.Sprintf("caller-%04d", id) }

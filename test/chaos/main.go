@@ -7,27 +7,20 @@ import (
 	"io"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/program"
 )
 
 func main() { program.Main("chaos", run) }
 
-// controlCallers is how many callers send requests that need no store.
-const controlCallers = 20
-
-// options are the flags, and times that tests shorten.
+// options are the flags, and numbers and times that tests reduce.
 type options struct {
-	rls      string
-	callers  int
-	rate     int // calls a second of all callers
-	rules    []string
-	attempts int
-	only     *regexp.Regexp
-
-	explain io.Writer // for single calls that were charged wrongly; nil: they are not written
+	rls     string
+	only    *regexp.Regexp
+	callers int
+	rate    int // calls a second of all callers
 
 	warmUp, lasts, recovery time.Duration
 }
@@ -39,36 +32,16 @@ func (o *options) interval() time.Duration {
 
 // defaults returns the options without flags.
 func defaults() options {
-	return options{warmUp: 2 * time.Second, lasts: 3 * time.Second, recovery: 3 * time.Second}
+	return options{callers: 100, rate: 3000, warmUp: 2 * time.Second, lasts: 3 * time.Second, recovery: 3 * time.Second}
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := program.NewFlags("chaos")
 	o := defaults()
 	flags.RLS(&o.rls)
-	flags.IntVar(&o.callers, "callers", 100, "how many ask at once")
-	flags.IntVar(&o.rate, "rate", 3000, "calls a `second` of all callers together")
-	flags.IntVar(&o.attempts, "attempts", 3, "how often a fault is made at most, until the machine is quiet")
-	rules := flags.String("rules", strings.Join(choices, ","), "the rules that callers ask in turn, by their on_store_error")
 	flags.Only(&o.only, "run only faults whose name matches this `regexp`, such as SIGSTOP")
-	explain := flags.Bool("explain", false, "tell of single calls whose answer and charge differ")
 	if err := flags.Parse(args); err != nil {
 		return err
-	}
-	if *explain {
-		o.explain = progress
-	}
-	o.rules = strings.Split(*rules, ",")
-	switch {
-	case o.attempts < 1:
-		return errors.New("-attempts must be at least 1")
-	case o.callers < 1 || o.callers > 9999 || o.rate < 1:
-		return errors.New("-callers must be from 1 to 9999 and -rate at least 1")
-	}
-	for _, r := range o.rules {
-		if !slices.Contains(choices, r) {
-			return fmt.Errorf("-rules: unknown choice %q, want some of %s", r, strings.Join(choices, ", "))
-		}
 	}
 	m, err := measure(ctx, &o, progress)
 	if err != nil {
@@ -86,54 +59,69 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return nil
 }
 
-// scenarios are all faults.
-func scenarios() []scenario {
-	return slices.Concat(singleScenarios(), sentinelScenarios(), clusterScenarios(), regionScenarios())
+// A verdict is the requirements of a run that are not met.
+type verdict struct {
+	name     string // of the run
+	failures []string
 }
 
-// measured is the results of all scenarios.
+func (v *verdict) fail(format string, args ...any) {
+	v.failures = append(v.failures, v.name+": "+fmt.Sprintf(format, args...))
+}
+
+// measured is the results of all chosen runs.
 type measured struct {
-	results   []*result
-	resharded *resharded // nil: not chosen
+	results []*result
+	shared  []*shared
 }
 
-// measure runs the chosen scenarios one after the other.
+// measure makes the chosen runs one after the other.
 func measure(ctx context.Context, o *options, progress io.Writer) (m measured, err error) {
-	for _, s := range scenarios() {
+	// one makes a run in which f fills v and the rest of the result.
+	one := func(v *verdict, f func(t process.TB) error) error {
+		err := process.Run(ctx, func(t process.TB) {
+			if err := f(t); err != nil {
+				t.Fatalf("%w", err)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
+		fmt.Fprintf(progress, "%s: %d requirements are not met\n", v.name, len(v.failures))
+		return nil
+	}
+	for _, s := range slices.Concat(singleScenarios(), sentinelScenarios(), clusterScenarios()) {
 		if !o.only.MatchString(s.name) {
 			continue
 		}
-		r, err := runScenario(ctx, o, s)
-		if err != nil {
-			return m, fmt.Errorf("%s: %w", s.name, err)
+		r := &result{verdict: verdict{name: s.name}}
+		if err := one(&r.verdict, func(t process.TB) error { return r.run(t, o, s) }); err != nil {
+			return m, err
 		}
-		fmt.Fprintf(progress, "%s: %d requirements are not met\n", s.name, len(r.failures))
 		m.results = append(m.results, r)
 	}
-	if o.only.MatchString(reshardedName) {
-		if m.resharded, err = runResharded(ctx, o); err != nil {
-			return m, fmt.Errorf("%s: %w", reshardedName, err)
+	for _, s := range sharedRuns() {
+		if !o.only.MatchString(s.name) {
+			continue
 		}
-		fmt.Fprintf(progress, "%s: %d requirements are not met\n", reshardedName, len(m.resharded.failures))
+		if err := one(&s.verdict, func(t process.TB) error { return s.run(t, o) }); err != nil {
+			return m, err
+		}
+		m.shared = append(m.shared, s)
 	}
-	if m.results == nil && m.resharded == nil {
-		return m, fmt.Errorf("-only %s %w", o.only, errNoScenario)
+	if m.results == nil && m.shared == nil {
+		return m, errors.New("-only matches no fault")
 	}
 	return m, nil
 }
 
 // failures returns the requirements that are not met.
-func (m measured) failures() []string {
-	var all []string
+func (m measured) failures() (all []string) {
 	for _, r := range m.results {
-		for _, f := range r.failures {
-			all = append(all, r.scenario+": "+f)
-		}
+		all = append(all, r.failures...)
 	}
-	if m.resharded != nil {
-		for _, f := range m.resharded.failures {
-			all = append(all, reshardedName+": "+f)
-		}
+	for _, s := range m.shared {
+		all = append(all, s.failures...)
 	}
 	return all
 }
@@ -141,16 +129,9 @@ func (m measured) failures() []string {
 func (m measured) write(w io.Writer) {
 	if len(m.results) > 0 {
 		writeTables(w, m.results)
-		for _, r := range m.results {
-			for _, n := range r.notes {
-				fmt.Fprintf(w, "\n%s: %s.\n", r.scenario, n)
-			}
-		}
-		fmt.Fprintln(w)
 	}
-	if m.resharded != nil {
-		m.resharded.write(w)
-		fmt.Fprintln(w)
+	for _, s := range m.shared {
+		s.write(w)
 	}
 	for _, f := range m.failures() {
 		fmt.Fprintln(w, "FAILED", f)

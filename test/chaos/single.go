@@ -1,9 +1,8 @@
 package main
 
 import (
+	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/program"
@@ -26,72 +25,60 @@ func direct(t process.TB, args []string, do func(s *servers.RedisServer, f *faul
 	s := servers.StartRedis(t, args...)
 	return &testbed{
 		url:     redisURL(s.Addr()),
-		masters: func() []string { return []string{s.Addr()} },
+		masters: func() []*servers.RedisServer { return []*servers.RedisServer{s} },
 		fault:   func(f *fault) { do(s, f) },
 	}
 }
 
-// proxied is a testbed on a single Redis behind a proxy that is a round trip away: on makes a
-// fault of it, and off removes it.
-func proxied(on, off func(p *servers.Proxy), away time.Duration) func(t process.TB) *testbed {
+// proxied is a testbed on a single Redis behind a proxy. set makes a fault with on, and removes it
+// with off.
+func proxied[T any](set func(p *servers.Proxy, to T), on, off T) func(t process.TB) *testbed {
 	return func(t process.TB) *testbed {
-		s := servers.StartRedis(t)
-		p := servers.StartProxy(t, s.Addr())
-		p.Distance(away)
-		return &testbed{
-			url:     redisURL(p.Addr()),
-			masters: func() []string { return []string{s.Addr()} },
-			fault: func(f *fault) {
-				f.begin(func() { on(p) })
-				f.last()
-				off(p)
-				f.over()
-			},
-		}
+		var p *servers.Proxy
+		bed := direct(t, nil, func(_ *servers.RedisServer, f *fault) {
+			f.begin(func() { set(p, on) })
+			f.last()
+			set(p, off)
+			f.over()
+		})
+		p = servers.StartProxy(t, bed.masters()[0].Addr())
+		bed.url = redisURL(p.Addr())
+		return bed
 	}
-}
-
-func latency(d time.Duration) func(t process.TB) *testbed {
-	return proxied(func(p *servers.Proxy) { p.Latency(d) }, func(p *servers.Proxy) { p.Latency(0) }, 0)
 }
 
 // admin sends a command to a server. An error fails the scenario.
-func admin(t process.TB, client *redis.Client, args ...any) {
+func admin(t process.TB, s *servers.RedisServer, args ...string) {
 	t.Helper()
-	if err := client.Do(t.Context(), args...).Err(); err != nil && t.Context().Err() == nil {
-		t.Fatalf("%v: %w", args[0], err)
+	if _, err := s.Do(args...); err != nil && t.Context().Err() == nil {
+		t.Fatalf("%w", err)
 	}
 }
 
-// commands is a testbed on a single Redis that some commands break and others mend.
-func commands(broken, mended [][]any) func(t process.TB) *testbed {
+// commands is a testbed on a single Redis that some commands break and one mends.
+func commands(mended []string, broken ...[]string) func(t process.TB) *testbed {
 	return func(t process.TB) *testbed {
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
-			client := plainClient(s.Addr())
-			defer client.Close()
 			f.begin(func() {
 				for _, c := range broken {
-					admin(t, client, c...)
+					admin(t, s, c...)
 				}
 			})
 			f.last()
-			for _, c := range mended {
-				admin(t, client, c...)
-			}
+			admin(t, s, mended...)
 			f.over()
 		})
 	}
 }
 
 // repeated is a testbed on a single Redis that gets a command again and again.
-func repeated(every time.Duration, command ...any) func(t process.TB) *testbed {
+func repeated(every time.Duration, command ...string) func(t process.TB) *testbed {
 	return func(t process.TB) *testbed {
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
-			client := plainClient(s.Addr())
-			defer client.Close()
-			f.begin(func() { admin(t, client, command...) })
+			again := func() { admin(t, s, command...) }
+			f.begin(again)
 			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; program.Pause(f.ctx, every) {
-				f.moment(func() { admin(t, client, command...) })
+				f.moment(again)
 			}
 			f.over()
 		})
@@ -99,6 +86,7 @@ func repeated(every time.Duration, command ...any) func(t process.TB) *testbed {
 }
 
 func singleScenarios() []scenario {
+	master, replica := []string{"REPLICAOF", "NO", "ONE"}, []string{"REPLICAOF", "127.0.0.1", "1"}
 	return []scenario{
 		{name: "none", start: func(t process.TB) *testbed {
 			return direct(t, nil, func(_ *servers.RedisServer, f *fault) {
@@ -125,46 +113,28 @@ func singleScenarios() []scenario {
 			})
 		}},
 		{name: "no Redis at the start", degrades: true, start: func(t process.TB) *testbed {
-			s := servers.StartRedis(t)
-			s.Stop() // it keeps its port
-			return &testbed{
-				url:     redisURL(s.Addr()),
-				masters: func() []string { return []string{s.Addr()} },
-				absent:  true,
-				fault: func(f *fault) {
-					f.last()
-					s.Start()
-					f.over()
-				},
-			}
+			bed := direct(t, nil, func(s *servers.RedisServer, f *fault) {
+				f.last()
+				s.Start()
+				f.over()
+			})
+			bed.masters()[0].Stop() // it keeps its port
+			bed.absent = true
+			return bed
 		}},
 		{name: "loading a dump", degrades: true, start: loading},
-		{name: "replies 5 ms late", start: latency(5 * time.Millisecond)},
-		{name: "replies 50 ms late", degrades: true, start: latency(50 * time.Millisecond)},
-		{name: "replies 500 ms late", degrades: true, start: latency(500 * time.Millisecond)},
-		{name: "half-open connections", degrades: true, start: proxied(
-			func(p *servers.Proxy) { p.Blackhole(true) }, func(p *servers.Proxy) { p.Blackhole(false) }, 0,
-		)},
-		{name: "replies dropped", degrades: true, start: proxied(
-			func(p *servers.Proxy) { p.DropReplies(true) }, func(p *servers.Proxy) { p.DropReplies(false) }, 0,
-		)},
-		{name: "closed in mid-reply", degrades: true, start: proxied(
-			func(p *servers.Proxy) { p.CutAfter(cutBytes) }, func(p *servers.Proxy) { p.CutAfter(-1) }, 0,
-		)},
+		{name: "replies 5 ms late", start: proxied((*servers.Proxy).Latency, 5*time.Millisecond, 0)},
+		{name: "replies 50 ms late", degrades: true, start: proxied((*servers.Proxy).Latency, 50*time.Millisecond, 0)},
+		{name: "half-open connections", degrades: true, start: proxied((*servers.Proxy).Blackhole, true, false)},
+		{name: "replies dropped", degrades: true, start: proxied((*servers.Proxy).DropReplies, true, false)},
+		{name: "closed in mid-reply", degrades: true, start: proxied((*servers.Proxy).CutAfter, cutBytes, -1)},
 		{name: "SCRIPT FLUSH, every 5 ms", start: repeated(flushEvery, "SCRIPT", "FLUSH")},
 		{name: "CLIENT KILL, every 20 ms", start: repeated(killEvery, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},
-		{name: "READONLY", degrades: true, start: commands(
-			// Of a master that is not there, so that the data stays.
-			[][]any{{"REPLICAOF", "127.0.0.1", "1"}},
-			[][]any{{"REPLICAOF", "NO", "ONE"}},
-		)},
-		{name: "MASTERDOWN", degrades: true, start: commands(
-			[][]any{{"CONFIG", "SET", "replica-serve-stale-data", "no"}, {"REPLICAOF", "127.0.0.1", "1"}},
-			[][]any{{"REPLICAOF", "NO", "ONE"}},
-		)},
+		// A replica of a master that is not there keeps its data.
+		{name: "READONLY", degrades: true, start: commands(master, replica)},
+		{name: "MASTERDOWN", degrades: true, start: commands(master, []string{"CONFIG", "SET", "replica-serve-stale-data", "no"}, replica)},
 		{name: "maxmemory, noeviction", degrades: true, start: commands(
-			[][]any{{"CONFIG", "SET", "maxmemory", "1"}},
-			[][]any{{"CONFIG", "SET", "maxmemory", "0"}},
+			[]string{"CONFIG", "SET", "maxmemory", "0"}, []string{"CONFIG", "SET", "maxmemory", "1"},
 		)},
 	}
 }
@@ -180,13 +150,12 @@ const (
 // loading is a testbed on a Redis that is killed and loads its dump.
 func loading(t process.TB) *testbed {
 	return direct(t, []string{"--rdbcompression", "no", "--key-load-delay", loadDelay}, func(s *servers.RedisServer, f *fault) {
-		client := plainClient(s.Addr())
-		defer client.Close()
+		filler := strings.Repeat("x", loadBytes)
 		for i := range loadValues {
-			admin(t, client, "SET", "filler:"+callerName(i), make([]byte, loadBytes))
+			admin(t, s, "SET", "filler:"+callerName(i), filler)
 		}
 		f.begin(func() {
-			admin(t, client, "SAVE") // Redis serves no other client meanwhile
+			admin(t, s, "SAVE") // Redis serves no other client meanwhile
 			s.Stop()
 			f.loses()
 		})

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/slidegate/slidegate/test/figures"
 )
 
@@ -23,11 +21,11 @@ type quantiles struct {
 }
 
 // quantilesOf takes the answers that were under way in a span.
-func quantilesOf(answers [][]answer, s span, chosen func(a *answer) bool) quantiles {
+func quantilesOf(answers [][]answer, s span) quantiles {
 	var took []time.Duration
 	for _, calls := range answers {
 		for i := range calls {
-			if a := &calls[i]; a.during(s.from, s.to) && (chosen == nil || chosen(a)) {
+			if a := &calls[i]; a.during(s.from, s.to) {
 				took = append(took, a.took())
 			}
 		}
@@ -50,14 +48,12 @@ func met(ok bool) string {
 	return "**no**"
 }
 
-// writeTables writes the results as Markdown: the times of answers, the charges, and
-// the answers of each rule.
+// writeTables writes the results as Markdown: the times of answers, and the charges.
 func writeTables(w io.Writer, results []*result) {
 	figures.Head(w, "| fault | answers | p50 ms | p99 ms | p99.9 ms | ≤ 20 | slowest ms | no store: p99.9, slowest ms | gRPC errors | degraded | not asked after ms | exact again after ms | ≤ 1000 |")
 	for _, r := range results {
-		q := quantilesOf(r.answers, r.met(), nil)
-		c := quantilesOf(r.control, r.met(), nil)
-		n := r.count(span{to: r.end}, nil)
+		q := quantilesOf(r.answers, r.met())
+		c := quantilesOf(r.control, r.met())
 		noticed := "–"
 		if r.noticed >= 0 {
 			noticed = fmt.Sprint(r.noticed.Milliseconds())
@@ -68,62 +64,21 @@ func writeTables(w io.Writer, results []*result) {
 			after = fmt.Sprintf("not within %d", r.end.Sub(r.fault.to).Milliseconds())
 		}
 		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s | %s, %s | %d | %d | %s | %s | %s |\n",
-			r.scenario, q.count, millis(q.p50), millis(q.p99), millis(q.p999), r.soon(q.p999), millis(q.slowest),
-			millis(c.p999), millis(c.slowest), n.errors, n.allowed+n.denied, noticed, after, met(known && again <= recoverTarget))
+			r.name, q.count, millis(q.p50), millis(q.p99), millis(q.p999), met(q.p999 <= slowTarget), millis(q.slowest),
+			millis(c.p999), millis(c.slowest), r.errors, r.degraded, noticed, after, met(known && again <= recoverTarget))
 	}
 
 	fmt.Fprintln(w)
-	figures.Head(w, "| fault | told to be charged | charged | lost | missing | in flight | ghosts in flight | before it was noticed | beyond | strays | late | double | goroutines | heap MB | resident MB |")
+	figures.Head(w, "| fault | charged, by the answers | charged, by Redis | lost | missing | ghosts in flight | before it was noticed | beyond | strays | late | double | goroutines | heap MB | resident MB |")
 	for _, r := range results {
 		l := r.ledger
 		lost := "–"
 		if !r.lostBefore.IsZero() {
 			lost = fmt.Sprint(l.lost)
 		}
-		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %d | %.0f → %.0f | %.1f → %.1f | %.0f → %.0f |\n",
-			r.scenario, l.exact, l.charges, lost, l.missing, r.inFlight, l.ghosts.atFault, l.ghosts.unnoticed, l.ghosts.beyond, l.ghosts.strays, l.late, l.double,
+		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %.0f → %.0f | %.1f → %.1f | %.0f → %.0f |\n",
+			r.name, l.exact, l.charges, lost, l.missing, l.atFault, l.unnoticed, l.beyond, l.strays, l.late, l.double,
 			r.before.Goroutines, r.after.Goroutines, r.before.Heap/1e6, r.after.Heap/1e6, r.before.Resident/1e6, r.after.Resident/1e6)
 	}
-
 	fmt.Fprintln(w)
-	figures.Head(w, "| fault | rule | exact | degraded, allowed | degraded, denied | p99.9 ms | slowest ms |")
-	for _, r := range results {
-		for i, rule := range r.rules {
-			own := func(a *answer) bool { return a.caller%len(r.rules) == i }
-			n := r.count(r.met(), own)
-			q := quantilesOf(r.answers, r.met(), own)
-			fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %s | %s |\n", r.scenario, rule, n.exact, n.allowed, n.denied, millis(q.p999), millis(q.slowest))
-		}
-	}
-}
-
-// soon says whether a time is within the target of a store in the same region.
-func (r *result) soon(d time.Duration) string {
-	if r.far {
-		return "–"
-	}
-	return met(d <= slowTarget)
-}
-
-// counts are numbers of answers; allowed and denied are degraded ones.
-type counts struct{ exact, allowed, denied, errors int }
-
-// count counts the answers that were under way in a span.
-func (r *result) count(s span, chosen func(a *answer) bool) (n counts) {
-	for _, calls := range r.answers {
-		for i := range calls {
-			switch a := &calls[i]; {
-			case !a.during(s.from, s.to) || chosen != nil && !chosen(a):
-			case a.code != codes.OK:
-				n.errors++
-			case a.exact():
-				n.exact++
-			case a.allowed:
-				n.allowed++
-			default:
-				n.denied++
-			}
-		}
-	}
-	return n
 }
