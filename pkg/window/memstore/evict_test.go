@@ -373,7 +373,7 @@ func TestWhoseLimitCounts(t *testing.T) {
 			c.Mode = tt.second
 			take(t, s, c)
 			// What is remembered outlives a restart.
-			loaded, _, _ := loadAt(t, saved(t, s), wall, 1)
+			loaded, _, _ := loadAt(t, saved(t, s), 0, 1)
 			for _, s := range []*Store{s, loaded} {
 				if _, ok := tryTake(t, s, check("new", 10, 1)); ok != tt.goes {
 					t.Errorf("a new key: refused %t, want %t", !ok, !tt.goes)

@@ -23,12 +23,12 @@ func recordOf(t testing.TB, p window.Policy, cost uint64) record {
 }
 
 // file returns a snapshot with one log, saved at second 60 of a clock that counts from 1970.
-func (r record) file() []byte { return craft(2, 60e6, 60e6, []record{r}, 1, 60e6) }
+func (r record) file() []byte { return craft(snapshotVersion, 60e6, []record{r}, 1, 60e6) }
 
 // use takes what Load accepts through what a store does with a log.
 func use(t *testing.T, file []byte, p window.Policy) {
 	t.Helper()
-	s, source, _ := loadAt(t, file, time.Unix(60, 0), 0)
+	s, source, _ := loadAt(t, file, 0, 0)
 	for _, m := range []window.Mode{window.Enforce, window.Always, window.Refund, window.Observe} {
 		c := ofPolicy(p, 3)
 		c.Mode = m

@@ -88,7 +88,7 @@ func TestSnapshotOfEnds(t *testing.T) {
 	if _, err := s.End(t.Context(), ended.Stream, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	loaded, _, counts := loadAt(t, saved(t, s), wall, 0)
+	loaded, _, counts := loadAt(t, saved(t, s), 0, 0)
 	if want := (Loaded{Logs: 3}); counts != want {
 		t.Errorf("loaded %+v, want %+v", counts, want)
 	}

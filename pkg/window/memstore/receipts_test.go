@@ -122,12 +122,12 @@ func TestNoRoomForAReceipt(t *testing.T) {
 // TestSnapshotOfReceipts: a store that was loaded knows the receipts, with their ends and repeats.
 func TestSnapshotOfReceipts(t *testing.T) {
 	s, now := testStore(t)
-	*now = time.Hour // the clock of a process that began an hour ago
+	*now = time.Hour
 	c := attempt("k", 1, 5)
 	c.Once.Repeats = 2
 	take(t, s, c)
 	take(t, s, c)
-	loaded, clock, counts := loadAt(t, saved(t, s), wall, 0)
+	loaded, clock, counts := loadAt(t, saved(t, s), 0, 0)
 	if want := (Loaded{Logs: 2}); counts != want {
 		t.Errorf("loaded %+v, want %+v", counts, want)
 	}
@@ -143,7 +143,7 @@ func TestSnapshotOfReceipts(t *testing.T) {
 	if d := take(t, loaded, c); d[0].Repeated {
 		t.Errorf("after its end: %+v", d[0])
 	}
-	if _, _, counts := loadAt(t, saved(t, s), wall.Add(time.Hour), 0); counts != (Loaded{Expired: 2}) {
+	if _, _, counts := loadAt(t, saved(t, s), time.Hour, 0); counts != (Loaded{Expired: 2}) {
 		t.Errorf("an hour later: loaded %+v, want nothing", counts)
 	}
 }

@@ -18,9 +18,8 @@ import (
 // Numbers are big-endian.
 //
 //	magic     19  "slidegate-memstore\n"
-//	version    1  2
-//	clock      8  the store's clock when Save began, microseconds
-//	wall       8  the time of day then, microseconds since 1970
+//	version    1  3
+//	clock      8  the store's clock when Save began, microseconds since 1970
 //	logs          each:
 //	  key      4  its length, at least 1
 //	  packed   4  its length
@@ -33,14 +32,9 @@ import (
 //	count      8  of logs
 //	clock      8  the store's clock when Save ended
 //	checksum   4  CRC-32C of everything before
-//
-// In version 1 the policy is always 0, and the clock counts from the start of a process. A
-// snapshot is read with the clock moved forward to the time of day at which it was saved, and
-// with it the times of all logs that are not bound to the windows of the clock.
 const (
 	snapshotMagic   = "slidegate-memstore\n"
-	snapshotVersion = 2
-	firstVersion    = 1 // the oldest that Load reads
+	snapshotVersion = 3
 
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4
@@ -60,27 +54,23 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // It may run while the store is in use, and after Close. It holds the lock of one shard at
 // a time, while it copies that shard's logs. A group that is charged meanwhile may be saved
 // in part. To avoid that, call Save while no Take runs.
-func (s *Store) Save(w io.Writer) (logs int, err error) { return s.save(w, time.Now()) }
-
-func (s *Store) save(w io.Writer, wall time.Time) (int, error) {
+func (s *Store) Save(w io.Writer) (logs int, err error) {
 	sum := crc32.New(castagnoli)
 	out := io.MultiWriter(w, sum)
 
 	b := append([]byte(snapshotMagic), snapshotVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(s.clockMicros()))
-	b = binary.BigEndian.AppendUint64(b, uint64(max(wall.UnixMicro(), 0)))
-	var count int
 	for i := range s.shards {
 		var n int
 		b, n = s.shards[i].appendTo(b, s.clock().Microseconds())
-		count += n
+		logs += n
 		if _, err := out.Write(b); err != nil {
 			return 0, fmt.Errorf("memstore: saving: %w", err)
 		}
 		b = b[:0]
 	}
 	b = binary.BigEndian.AppendUint32(b, 0)
-	b = binary.BigEndian.AppendUint64(b, uint64(count))
+	b = binary.BigEndian.AppendUint64(b, uint64(logs))
 	b = binary.BigEndian.AppendUint64(b, uint64(s.clockMicros()))
 	if _, err := out.Write(b); err != nil {
 		return 0, fmt.Errorf("memstore: saving: %w", err)
@@ -88,7 +78,7 @@ func (s *Store) save(w io.Writer, wall time.Time) (int, error) {
 	if _, err := w.Write(sum.Sum(nil)); err != nil {
 		return 0, fmt.Errorf("memstore: saving: %w", err)
 	}
-	return count, nil
+	return logs, nil
 }
 
 // clockMicros returns the store's clock in microseconds, as logs have it.
@@ -140,10 +130,10 @@ type Loaded struct {
 // memory as it reads.
 //
 // The store's clock is the time of day. What was saved is as old as the time of day says. If
-// the time of day was set back, nothing is older than it was, and the store's clock begins
-// where the saved one ended. So setting the time of day back between save and load makes
-// limits hold longer, by as much. Setting it forward lets logs expire early. Later changes of
-// the time of day have no effect. If [Options.Clock] is set, it measures the time after the
+// the time of day is before the clock of the saved store, the clock goes on from there. So
+// setting the time of day back makes limits hold longer, by as much. Setting it forward, also
+// while the saved store ran, lets logs expire early. Later changes of the time of day have no
+// effect. If [Options.Clock] is set, it measures the time after the
 // call. Where it starts does not matter.
 func Load(r io.Reader, o Options) (*Store, Loaded, error) { return load(r, o, time.Now()) }
 
@@ -172,14 +162,10 @@ type loader struct {
 	wall   int64 // now
 	loaded Loaded
 
-	version byte
-	saved   struct {
-		begin, wall, end int64 // microseconds
-	}
-	newest int64 // clock of any log
-	behind int64 // by how much the saved clock was behind the time of day, whole milliseconds
-	key    []byte
-	packed []byte
+	begin, end int64 // the saved clock, microseconds
+	newest     int64 // clock of any log
+	key        []byte
+	packed     []byte
 }
 
 func badSnapshot(format string, args ...any) error {
@@ -234,28 +220,22 @@ func (l *loader) readHeader() error {
 	switch {
 	case err != nil:
 		return err
-	case b[len(snapshotMagic)] < firstVersion || b[len(snapshotMagic)] > snapshotVersion:
-		return badSnapshot("its version is %d, and this program reads %d to %d only", b[len(snapshotMagic)], firstVersion, snapshotVersion)
+	case b[len(snapshotMagic)] != snapshotVersion:
+		return badSnapshot("its version is %d, and this program reads %d only", b[len(snapshotMagic)], snapshotVersion)
 	}
-	l.version = b[len(snapshotMagic)]
-	if b, err = l.next(b, 16); err != nil {
+	if b, err = l.next(b, 8); err != nil {
 		return err
 	}
-	begin, wall := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
-	if begin > maxSnapshotClock || wall > maxSnapshotClock {
-		return badSnapshot("its clock of %d us or its time of day of %d us cannot be", begin, wall)
+	begin := binary.BigEndian.Uint64(b)
+	if begin > maxSnapshotClock {
+		return badSnapshot("its clock of %d us cannot be", begin)
 	}
-	l.saved.begin, l.saved.wall = int64(begin), int64(wall)
-	l.saved.end = l.saved.begin // until the trailer says more
-	l.behind = max(l.saved.wall-l.saved.begin, 0) / 1000 * 1000
+	l.begin, l.end = int64(begin), int64(begin) // until the trailer says more
 	return nil
 }
 
 // now returns the clock of the store that is loaded.
-func (l *loader) now() time.Duration {
-	passed := l.wall - l.saved.wall - (l.saved.end - l.saved.begin)
-	return time.Duration(l.saved.end+l.behind+max(passed, 0)) * time.Microsecond
-}
+func (l *loader) now() time.Duration { return time.Duration(max(l.wall, l.end)) * time.Microsecond }
 
 // readLog reads a log. It returns false at the end of the logs.
 func (l *loader) readLog() (bool, error) {
@@ -279,8 +259,6 @@ func (l *loader) readLog() (bool, error) {
 		id          = window.LogID{Policy: window.Policy(word >> policyBits)}
 	)
 	switch {
-	case l.version == firstVersion && id.Policy != window.Sliding:
-		return false, badSnapshot("it has a log of the policy %d, and its version is %d, which has no policies", id.Policy, l.version)
 	case id.Policy > receipts:
 		return false, badSnapshot("it has a log of the policy %d, which this program does not know", id.Policy)
 	case id.Policy == receipts:
@@ -310,15 +288,13 @@ func (l *loader) readLog() (bool, error) {
 	return true, l.take(id, limit)
 }
 
-// judge returns an error that says what is wrong with the bytes of a log, and moves its times.
+// judge returns an error that says what is wrong with the bytes of a log.
 func (l *loader) judge(id window.LogID) error {
-	behind := time.Duration(l.behind) * time.Microsecond
 	if id.Policy == streams {
 		s, ok := readStream(l.packed)
 		if !ok || len(id.Key) != streamIDLen || s.until > maxSnapshotClock/1000 {
 			return badSnapshot("what it says of a stream cannot be")
 		}
-		putHead(l.packed, uint64(l.packed[0]), s.until+behind.Milliseconds())
 		return nil
 	}
 	if id.Policy == receipts {
@@ -326,8 +302,6 @@ func (l *loader) judge(id window.LogID) error {
 		if !ok || r.Ends > maxSnapshotClock+window.MaxOnce.Microseconds() {
 			return badSnapshot("a receipt cannot be")
 		}
-		r.Ends += behind.Microseconds()
-		r.Put(l.packed)
 		return nil
 	}
 	contents, err := window.Decode(l.packed)
@@ -345,7 +319,6 @@ func (l *loader) judge(id window.LogID) error {
 		return badSnapshot("an entry of a log is later than can be")
 	}
 	l.newest = max(l.newest, contents.Clock.Microseconds())
-	window.Move(l.packed, behind)
 	return nil
 }
 
@@ -389,8 +362,8 @@ func (l *loader) readTrailer(count uint64) error {
 		return badSnapshot("its checksum is %08x, and that of its content %08x", got, want)
 	case saved != count:
 		return badSnapshot("it has %d logs and says %d", count, saved)
-	case end > maxSnapshotClock || int64(end) < l.saved.begin:
-		return badSnapshot("it ends at %d us and begins at %d us", end, l.saved.begin)
+	case end > maxSnapshotClock || int64(end) < l.begin:
+		return badSnapshot("it ends at %d us and begins at %d us", end, l.begin)
 	case l.newest > int64(end)+window.MaxWindow.Microseconds():
 		// A log is ahead of the store's clock if Options.Clock was set back.
 		return badSnapshot("a log is as of %d us, and the store as of %d us", l.newest, end)
@@ -398,6 +371,6 @@ func (l *loader) readTrailer(count uint64) error {
 	if _, err := l.in.ReadByte(); !errors.Is(err, io.EOF) {
 		return badSnapshot("it goes on after its end")
 	}
-	l.saved.end = int64(end)
+	l.end = int64(end)
 	return nil
 }
