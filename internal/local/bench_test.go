@@ -84,39 +84,6 @@ func BenchmarkLease(b *testing.B) {
 	}
 }
 
-// BenchmarkResetOfALease measures the reset of one log, while others have leases.
-func BenchmarkResetOfALease(b *testing.B) {
-	for _, leases := range []int{1, local.DefaultLeases} {
-		b.Run(fmt.Sprint(leases), func(b *testing.B) {
-			p, err := local.New(stock{}, local.Options{Reserver: stock{}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			var id window.LogID
-			for n := range leases {
-				c := window.Check{
-					Key: fmt.Sprint(n), Limit: window.Limit{Hits: 1 << 31, Window: time.Hour}, Cost: 10, Lease: window.Lease{Length: time.Hour},
-				}
-				for range 4 {
-					if _, err := p.Take(b.Context(), window.MayWait, []window.Check{c}, make([]window.Decision, 1)); err != nil {
-						b.Fatal(err)
-					}
-				}
-				id = c.Log()
-			}
-			if got := p.Stats().Leases; got != uint64(leases) {
-				b.Fatalf("%d leases, want %d", got, leases)
-			}
-			for b.Loop() {
-				p.Reset(id)
-			}
-			if err := p.Close(); err != nil {
-				b.Error(err)
-			}
-		})
-	}
-}
-
 // BenchmarkDeniedWithLease measures a denial from memory, for a rule with leases.
 func BenchmarkDeniedWithLease(b *testing.B) {
 	store := memstore.New(memstore.Options{})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -35,12 +34,9 @@ var errNoEnder = errors.New("local: the shared store hears of no ends of streams
 type streamEnds struct {
 	mu      sync.Mutex
 	waiting map[window.StreamID]waitingEnd
-	running bool // a goroutine delivers them
+	stop    context.CancelFunc // of the goroutine that delivers them; nil: none
 	closed  bool
-	stop    chan struct{} // closed by close; nil before the first end
 	wg      sync.WaitGroup
-
-	delivered, lost atomic.Uint64
 }
 
 // A waitingEnd is an end that the shared store has not heard of yet.
@@ -70,103 +66,74 @@ func (s *Store) endLater(ender window.Ender, stream window.StreamID, end waiting
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, ok := e.waiting[stream]; !ok && len(e.waiting) >= maxEnds || e.closed {
-		e.lost.Add(1)
 		return
 	}
 	if e.waiting == nil {
-		e.waiting, e.stop = make(map[window.StreamID]waitingEnd), make(chan struct{})
+		e.waiting = make(map[window.StreamID]waitingEnd)
 	}
 	e.waiting[stream] = end
-	if !e.running {
-		e.running = true
-		e.wg.Go(func() { s.deliverEnds(ender) })
+	if e.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		e.stop = stop
+		e.wg.Go(func() { s.deliverEnds(ctx, ender) })
 	}
 }
 
 // deliverEnds tells the shared store of the ends that wait, until none is left.
-func (s *Store) deliverEnds(ender window.Ender) {
-	e := &s.ends
-	for pause := endPause; ; {
+func (s *Store) deliverEnds(ctx context.Context, ender window.Ender) {
+	pause := endPause
+	for ctx.Err() == nil {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-e.stop:
+		case <-ctx.Done():
 			timer.Stop()
-			return
 		}
-		if s.deliverAll(ender) {
-			pause = endPause
-		} else {
-			pause = min(2*pause, endPauseMost)
-		}
-		e.mu.Lock()
-		if len(e.waiting) == 0 {
-			e.running = false
-			e.waiting = nil // a map does not become smaller
-			e.stop = nil
-			e.mu.Unlock()
-			return
-		}
-		e.mu.Unlock()
-	}
-}
-
-// deliverAll tells the shared store of every end that waits, and reports whether it could be told
-// of all. After an error it asks no more.
-func (s *Store) deliverAll(ender window.Ender) bool {
-	e := &s.ends
-	e.mu.Lock()
-	all := make(map[window.StreamID]waitingEnd, len(e.waiting))
-	for stream, end := range e.waiting {
-		all[stream] = end
-	}
-	stop := e.stop
-	e.mu.Unlock()
-	for stream, end := range all {
-		select {
-		case <-stop:
-			return false
-		default:
-		}
-		late := s.clock() >= end.until
-		if !late {
-			ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-			_, err := ender.End(ctx, stream, end.deny)
-			cancel()
-			if err != nil {
-				return false
+		for {
+			stream, end, ok := s.ends.first()
+			if !ok {
+				return
 			}
-			e.delivered.Add(1)
-		} else {
-			e.lost.Add(1)
+			if s.clock() < end.until {
+				within, cancel := context.WithTimeout(ctx, endTimeout)
+				_, err := ender.End(within, stream, end.deny)
+				cancel()
+				if err != nil {
+					pause = min(2*pause, endPauseMost)
+					break
+				}
+				pause = endPause
+			}
+			s.ends.mu.Lock()
+			delete(s.ends.waiting, stream)
+			s.ends.mu.Unlock()
 		}
-		e.mu.Lock()
-		delete(e.waiting, stream)
-		e.mu.Unlock()
 	}
-	return true
 }
 
-// count returns how many ends wait.
-func (e *streamEnds) count() int {
+// first returns an end that waits. If there is none, the goroutine that delivers them must end.
+func (e *streamEnds) first() (stream window.StreamID, end waitingEnd, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.waiting)
+	for stream, end := range e.waiting {
+		return stream, end, true
+	}
+	if e.stop != nil {
+		e.stop()
+	}
+	e.waiting, e.stop = nil, nil // a map does not become smaller
+	return 0, waitingEnd{}, false
 }
 
 // close ends the goroutine that delivers ends. Those that wait are lost.
 func (e *streamEnds) close() {
 	e.mu.Lock()
-	if !e.closed && e.running {
-		close(e.stop)
-	}
 	e.closed = true
+	if e.stop != nil {
+		e.stop()
+	}
 	e.mu.Unlock()
 	e.wg.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lost.Add(uint64(len(e.waiting)))
-	e.waiting = nil
 }
 
 // End implements [window.Ender] for what streams hold in this process: what the shares have

@@ -39,14 +39,11 @@ func ShareOf(s *Shares, c *window.Check) uint64 {
 // ForgetAccounts evicts all accounts, as others can. Their leases stay.
 func ForgetAccounts(s *Store) { s.leases.accounts.InvalidateAll() }
 
-// Leases returns the number of leases that s keeps in the order of their ends, and by log.
-func Leases(s *Store) (ends, byLog int) {
+// Leases returns the number of leases that s keeps.
+func Leases(s *Store) int {
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
-	for _, of := range s.leases.byLog {
-		byLog += len(of)
-	}
-	return len(s.leases.ends), byLog
+	return len(s.leases.ends)
 }
 
 // SetMaxAge sets the age up to which s believes an answer, so that denials end by themselves.

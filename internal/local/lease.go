@@ -54,9 +54,8 @@ type leases struct {
 	most     int
 
 	mu      sync.Mutex
-	ends    ends                      // the leases that run, and some that have ended
-	byLog   map[window.LogID][]*lease // the same leases
-	pending []surplus                 // waits to be given back
+	ends    ends      // the leases that run, and some that have ended
+	pending []surplus // waits to be given back
 	wake    chan struct{}
 
 	done chan struct{}
@@ -121,7 +120,7 @@ func newLeases(r Reserver, most int, clock func() time.Duration, forget func(str
 		most = DefaultLeases
 	}
 	ls := &leases{
-		reserver: r, clock: clock, forget: forget, most: most, byLog: make(map[window.LogID][]*lease),
+		reserver: r, clock: clock, forget: forget, most: most,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	var err error
@@ -325,7 +324,6 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	l.answer(received, d)
 	ls.mu.Lock()
 	heap.Push(&ls.ends, l)
-	ls.byLog[l.log] = append(ls.byLog[l.log], l)
 	first := ls.ends[0] == l
 	ls.mu.Unlock()
 	if first {
@@ -387,10 +385,12 @@ func (ls *leases) drop(id window.LogID) {
 	}
 	// The accounts of other leases of the log are not kept any more.
 	ls.mu.Lock()
-	others := slices.Clone(ls.byLog[id])
+	all := slices.Clone(ls.ends)
 	ls.mu.Unlock()
-	for _, l := range others {
-		l.account.drop()
+	for _, l := range all {
+		if l.log == id {
+			l.account.drop()
+		}
 	}
 }
 
@@ -418,7 +418,6 @@ func (ls *leases) endAll() {
 	ls.mu.Lock()
 	all := ls.ends
 	ls.ends = nil
-	clear(ls.byLog)
 	ls.mu.Unlock()
 	for _, l := range all {
 		ls.endOf(l)
@@ -490,14 +489,7 @@ func (ls *leases) due() []*lease {
 	defer ls.mu.Unlock()
 	var due []*lease
 	for len(ls.ends) > 0 && ls.ends[0].until <= now {
-		l := heap.Pop(&ls.ends).(*lease)
-		due = append(due, l)
-		of := ls.byLog[l.log]
-		if of = slices.DeleteFunc(of, func(other *lease) bool { return other == l }); len(of) > 0 {
-			ls.byLog[l.log] = of
-		} else {
-			delete(ls.byLog, l.log)
-		}
+		due = append(due, heap.Pop(&ls.ends).(*lease))
 	}
 	return due
 }

@@ -25,8 +25,7 @@ type Options struct {
 	// Clock returns the time since a fixed instant. It must not run backwards or be set,
 	// because waits are measured with it. Nil means the monotonic clock of the process.
 	Clock func() time.Duration
-	// Keys is the largest number of logs to remember. Zero means DefaultKeys. If it is
-	// negative, Store remembers nothing and makes no leases.
+	// Keys is the largest number of logs to remember. Zero means DefaultKeys.
 	Keys int
 	// Reserver reserves hits in the shared store, for checks with a lease. Nil disables
 	// leases.
@@ -40,7 +39,7 @@ type Options struct {
 type Store struct {
 	store  window.Store // the shared store
 	clock  func() time.Duration
-	memory *memory // nil: Store remembers nothing
+	memory *memory
 	leases *leases // nil: Store makes no leases
 	denied atomic.Uint64
 	ends   streamEnds // of streams, of which the shared store has not heard
@@ -54,19 +53,14 @@ func New(store window.Store, o Options) (*Store, error) {
 	if s.clock == nil {
 		s.clock = monotonic()
 	}
-	if o.Keys >= 0 {
-		m, err := newMemory(o)
-		if err != nil {
-			return nil, fmt.Errorf("local: %w", err)
-		}
-		s.memory = m
+	var err error
+	if s.memory, err = newMemory(o); err != nil {
+		return nil, fmt.Errorf("local: %w", err)
 	}
-	if o.Reserver != nil && s.memory != nil {
-		ls, err := newLeases(o.Reserver, o.Leases, s.clock, s.memory.forget)
-		if err != nil {
+	if o.Reserver != nil {
+		if s.leases, err = newLeases(o.Reserver, o.Leases, s.clock, s.memory.forget); err != nil {
 			return nil, fmt.Errorf("local: %w", err)
 		}
-		s.leases = ls
 	}
 	return s, nil
 }
@@ -104,22 +98,11 @@ type Stats struct {
 	// Leases is the number of reservations. LeasedHits is the number of hits that leases
 	// admitted, ReturnedHits the number that went back.
 	Leases, LeasedHits, ReturnedHits uint64
-	// EndsWaiting is the number of ends of streams of which the shared store has not heard
-	// yet. EndsDelivered is the number that it heard of later, and EndsLost the number that it
-	// never hears of.
-	EndsWaiting             int
-	EndsDelivered, EndsLost uint64
 }
 
 // Stats returns the counts so far.
 func (s *Store) Stats() Stats {
-	st := Stats{
-		Denials: s.denied.Load(), EndsWaiting: s.ends.count(),
-		EndsDelivered: s.ends.delivered.Load(), EndsLost: s.ends.lost.Load(),
-	}
-	if s.memory != nil {
-		st.Keys = s.memory.told.EstimatedSize()
-	}
+	st := Stats{Denials: s.denied.Load(), Keys: s.memory.told.EstimatedSize()}
 	if ls := s.leases; ls != nil {
 		st.Leases, st.LeasedHits, st.ReturnedHits = ls.made.Load(), ls.spent.Load(), ls.returned.Load()
 	}
@@ -130,9 +113,7 @@ func (s *Store) Stats() Stats {
 // reservation of its lease is gone with the log. So Store neither spends the rest of the lease nor
 // gives it back. It does not remember the answers of calls that are under way either.
 func (s *Store) Reset(id window.LogID) {
-	if s.memory != nil {
-		s.memory.forget(id.Key)
-	}
+	s.memory.forget(id.Key)
 	if s.leases != nil {
 		s.leases.drop(id)
 	}
@@ -142,7 +123,7 @@ func (s *Store) Reset(id window.LogID) {
 // store for the rest. Without wait it never asks the shared store. If it cannot decide the
 // group then, it leaves no trace and returns false.
 func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	if s.memory == nil || len(checks) == 0 {
+	if len(checks) == 0 {
 		return s.store.Take(ctx, wait, checks, decisions)
 	}
 	leased, once := false, false
@@ -437,13 +418,8 @@ func (s *Store) takeUnconditional(ctx context.Context, checks []window.Check, de
 		}
 	}
 	_, err := s.store.Take(ctx, window.MayWait, checks, decisions)
-	s.forget(checks)
-	return err
-}
-
-// forget removes what Store remembers of the logs of the checks.
-func (s *Store) forget(checks []window.Check) {
 	for i := range checks {
 		s.memory.forget(checks[i].Key)
 	}
+	return err
 }

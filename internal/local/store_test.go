@@ -145,32 +145,31 @@ func TestSteps(t *testing.T) {
 	minute.Limit.Window = time.Minute
 	for _, tt := range []struct {
 		name  string
-		o     local.Options
 		steps []step
 	}{
-		{"a denial lasts until its time and counts down", local.Options{}, []step{
+		{"a denial lasts until its time and counts down", []step{
 			{7 * second, one(a), answers(denied(3*second, 3*second, 7*second)), true},
 			{10*second - 2*micro, one(a), answers(denied(2*micro, 2*micro, 4*second+2*micro)), true},
 			// The store's clock has whole microseconds.
 			{10*second - micro, one(a), answers(denied(micro, micro, 4*second+micro)), false},
 			{10 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 4 * second, ResetAfter: win}), false},
 		}},
-		{"a cost of zero is denied too", local.Options{}, []step{
+		{"a cost of zero is denied too", []step{
 			{5 * second, one(ask("a", 2, 0)), answers(denied(5*second, 5*second, 9*second)), true},
 		}},
-		{"a cost of the whole limit waits until the log is empty", local.Options{}, []step{
+		{"a cost of the whole limit waits until the log is empty", []step{
 			{5 * second, one(ask("a", 2, 2)), answers(denied(9*second, 5*second, 9*second)), true},
 			{5 * second, one(ask("a", 2, 3)), answers(window.Decision{Never: true, UnitAfter: 5 * second, ResetAfter: 9 * second}), true},
 		}},
-		{"a smaller limit denies", local.Options{}, []step{
+		{"a smaller limit denies", []step{
 			{5 * second, one(ask("a", 1, 1)), answers(denied(9*second, 9*second, 9*second)), true},
 			{5 * second, one(ask("a", 0, 1)), answers(window.Decision{Never: true}), true},
 		}},
-		{"a larger limit does not deny", local.Options{}, []step{
+		{"a larger limit does not deny", []step{
 			{5 * second, one(ask("a", 3, 1)), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
 			{5 * second, one(a), answers(denied(9*second, 9*second, win)), false}, // the smaller limit waits for another hit
 		}},
-		{"the last answer tells the waits of its cost, of one unit and of the whole limit", local.Options{}, []step{
+		{"the last answer tells the waits of its cost, of one unit and of the whole limit", []step{
 			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, UnitAfter: win, ResetAfter: win}), false},
 			{5 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 2, UnitAfter: 9 * second, ResetAfter: win}), false},
 			{6 * second, one(ask("g", 4, 2)), answers(window.Decision{Allowed: true, UnitAfter: 8 * second, ResetAfter: win}), false},
@@ -183,22 +182,22 @@ func TestSteps(t *testing.T) {
 			{9 * second, one(ask("g", 4, 3)), answers(denied(7*second, 5*second, 7*second)), false},
 			{9 * second, one(ask("g", 4, 2)), answers(denied(6*second, 5*second, 7*second)), false},
 		}},
-		{"another window is another log", local.Options{}, []step{
+		{"another window is another log", []step{
 			{
 				5 * second, one(window.Check{Key: "a", Limit: window.Limit{Hits: 2, Window: 2 * win}, Cost: 1}),
 				answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: 2 * win, ResetAfter: 2 * win}), false,
 			},
 		}},
-		{"another precision is another rule", local.Options{}, []step{
+		{"another precision is another rule", []step{
 			{5 * second, one(window.Check{Key: "a", Limit: a.Limit, Cost: 1, Precision: second}), answers(denied(5*second, 5*second, 9*second)), false},
 		}},
-		{"a denial is believed up to its age", local.Options{}, []step{
+		{"a denial is believed up to its age", []step{
 			{5 * second, one(minute), answers(window.Decision{Allowed: true, UnitAfter: time.Minute, ResetAfter: time.Minute}), false},
 			{6 * second, one(minute), answers(denied(59*second, 59*second, 59*second)), false},
 			{16*second - 2*micro, one(minute), answers(denied(49*second+2*micro, 49*second+2*micro, 49*second+2*micro)), true},
 			{16*second - micro, one(minute), answers(denied(49*second+micro, 49*second+micro, 49*second+micro)), false},
 		}},
-		{"a denied cost does not deny a smaller cost", local.Options{}, []step{
+		{"a denied cost does not deny a smaller cost", []step{
 			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: win, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, UnitAfter: 9 * second, ResetAfter: 9 * second}), false},
 			{6500 * time.Millisecond, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, UnitAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
@@ -207,13 +206,13 @@ func TestSteps(t *testing.T) {
 			{6500 * time.Millisecond, one(ask("c", 9, 5)), answers(window.Decision{Remaining: 3, RetryAfter: 8500 * time.Millisecond, UnitAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), false},
 			{6500 * time.Millisecond, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, UnitAfter: 8500 * time.Millisecond, ResetAfter: win}), false},
 		}},
-		{"a denied cost does not tell the wait of a smaller cost", local.Options{}, []step{
+		{"a denied cost does not tell the wait of a smaller cost", []step{
 			{5 * second, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, Remaining: 6, UnitAfter: win, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 2)), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: 9 * second, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 9)), answers(window.Decision{Remaining: 4, RetryAfter: win, UnitAfter: 9 * second, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, UnitAfter: 9 * second, ResetAfter: win}), false},
 		}},
-		{"others may have spent on a log whose hits have expired", local.Options{}, []step{
+		{"others may have spent on a log whose hits have expired", []step{
 			{
 				4 * second, one(window.Check{Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}),
 				answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: 5 * second, ResetAfter: 5 * second}), false,
@@ -234,18 +233,18 @@ func TestSteps(t *testing.T) {
 				answers(denied(second, second, 5*second), window.Decision{Allowed: true, Remaining: 5}), false,
 			},
 		}},
-		{"what remains is believed for a second", local.Options{}, []step{
+		{"what remains is believed for a second", []step{
 			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: win, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, UnitAfter: 9 * second, ResetAfter: 9 * second}), false},
 			{7*second - micro, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8*second + micro, UnitAfter: 8*second + micro, ResetAfter: 8*second + micro}), false},
 		}},
-		{"a cost that never has room", local.Options{}, []step{
+		{"a cost that never has room", []step{
 			{5 * second, one(ask("d", 10, 11)), answers(window.Decision{Never: true, Remaining: 10}), false},
 			{5500 * time.Millisecond, one(ask("d", 10, 12)), answers(window.Decision{Never: true, Remaining: 10}), true},
 			{6 * second, one(ask("d", 10, 12)), answers(window.Decision{Never: true, Remaining: 10}), false},
 			{6 * second, one(ask("d", 0, 12)), answers(window.Decision{Never: true}), true},
 		}},
-		{"a group is denied by one of its logs", local.Options{}, []step{
+		{"a group is denied by one of its logs", []step{
 			// The other log is unknown.
 			{5 * second, []window.Check{a, other}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
 			{5500 * time.Millisecond, []window.Check{other, a}, answers(window.Decision{Allowed: true, Remaining: 5}, denied(4500*time.Millisecond, 4500*time.Millisecond, 8500*time.Millisecond)), true},
@@ -254,28 +253,28 @@ func TestSteps(t *testing.T) {
 			// Alone, the other log is asked about: it is not denied.
 			{6 * second, one(other), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: win, ResetAfter: win}), false},
 		}},
-		{"observed checks and checks of mode Any do not deny", local.Options{}, []step{
+		{"observed checks and checks of mode Any do not deny", []step{
 			{5 * second, one(in(window.Observe, a)), answers(denied(5*second, 5*second, 9*second)), false},
 			{5 * second, one(in(window.Any, a)), answers(denied(5*second, 5*second, 9*second)), false},
 			{5 * second, []window.Check{in(window.Any, a), other}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
 		}},
-		{"a quota in a denied group", local.Options{}, []step{
+		{"a quota in a denied group", []step{
 			{5 * second, []window.Check{a, in(window.Any, other)}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
 			{5 * second, []window.Check{a, in(window.Any, other)}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), true},
 			{5 * second, []window.Check{in(window.Observe, other), a}, answers(window.Decision{Allowed: true, Remaining: 5}, denied(5*second, 5*second, 9*second)), true},
 		}},
-		{"the store decides a group that names a log twice", local.Options{}, []step{
+		{"the store decides a group that names a log twice", []step{
 			{5 * second, []window.Check{a, a}, answers(denied(9*second, 5*second, 9*second), denied(9*second, 5*second, 9*second)), false},
 			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false}, // an answer for two costs is not remembered
 			{5 * second, []window.Check{ask("f", 1, 1), ask("f", 2, 0)}, answers(window.Decision{Allowed: true, ResetAfter: win, UnitAfter: win}, window.Decision{Allowed: true, ResetAfter: win, UnitAfter: win}), false},
 			{5 * second, one(ask("f", 2, 1)), answers(window.Decision{Allowed: true, UnitAfter: win, ResetAfter: win}), false},
 		}},
-		{"a refund ends a denial", local.Options{}, []step{
+		{"a refund ends a denial", []step{
 			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), true},
 			{5 * second, one(in(window.Refund, a)), answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: 5 * second, ResetAfter: 5 * second}), false},
 			{5 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
 		}},
-		{"the store decides usage reports", local.Options{}, []step{
+		{"the store decides usage reports", []step{
 			{5 * second, one(in(window.Always, ask("a", 2, 1))), answers(denied(9*second, 9*second, win)), false},
 			{
 				5 * second,
@@ -283,17 +282,12 @@ func TestSteps(t *testing.T) {
 				answers(denied(9*second, 9*second, win), window.Decision{Allowed: true, Remaining: 1, UnitAfter: win, ResetAfter: win}), false,
 			},
 		}},
-		{"nothing is remembered", local.Options{Keys: -1}, []step{
-			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false},
-			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false},
-		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newShared(t)
-			p := s.process(t, tt.o)
+			p := s.process(t, local.Options{})
 			locally := uint64(0)
 			for i, st := range append(fill[:len(fill):len(fill)], tt.steps...) {
-				st.local = st.local && tt.o.Keys >= 0
 				s.setNow(st.at)
 				before := s.calls.Load()
 				got := take(t, p, st.checks...)

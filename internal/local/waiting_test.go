@@ -235,36 +235,3 @@ func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
 		n++
 	}
 }
-
-// TestLeaseOfOneLog takes a group of two logs without waiting, while only the first log has
-// a lease with hits left. The group spends nothing of that lease.
-func TestLeaseOfOneLog(t *testing.T) {
-	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
-	undecided := func(t *testing.T, p *local.Store) {
-		t.Helper()
-		if decided, err := p.Take(t.Context(), window.NoWait, []window.Check{a, b}, make([]window.Decision, 2)); decided || err != nil {
-			t.Errorf("Take = %t, %v, want it undecided", decided, err)
-		}
-	}
-	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
-		warm(t, p, a, b)
-		spendable(t, p, b)
-		undecided(t, p)
-		if got := spendable(t, p, a); got != 4 {
-			t.Errorf("%d are left of the first, want all four", got)
-		}
-	})
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
-		warm(t, p, a, b)
-		used, _ := s.count(a.Log())
-		p.Forget(b.Log())
-		undecided(t, p)
-		synctest.Wait()
-		if got, _ := s.count(b.Log()); got != 4 {
-			t.Errorf("the store counts %d of the second, want the four that were admitted", got)
-		}
-		if got, _ := s.count(a.Log()); got != used || spendable(t, p, a) != 4 {
-			t.Errorf("the store counts %d of the first, want %d as before", got, used)
-		}
-	})
-}

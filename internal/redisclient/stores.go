@@ -61,7 +61,7 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	}
 	st.Shared = redisstore.NewScopes(names, stores)
 	var err error
-	if st.Local, err = local.New(st.Shared, local.Options{Keys: localKeys, Reserver: st.Shared}); err != nil {
+	if st.Local, err = local.New(st.Shared, local.Options{Reserver: st.Shared}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	maxKeys, maxBytes := s.Memory.Bounds()
@@ -76,14 +76,11 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 }
 
 const (
-	// localKeys is how many denials a process remembers.
-	localKeys = 100_000
 	// maxWaiting is how many requests wait for a server at most.
 	maxWaiting = 10_000
+	// farCalls is how many calls a server of another scope has under way at most. It may be far away.
+	farCalls = 8
 )
-
-// farCalls is how many calls a server of another scope has under way at most. It may be far away.
-const farCalls = 8
 
 // openScope returns the store of one scope and its client.
 func openScope(s settings.Store, scope window.Scope, o StoresOptions) (*Scope, error) {
