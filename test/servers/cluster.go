@@ -245,13 +245,6 @@ func (c *Cluster) Failover(replica *RedisServer, mode string) {
 	}
 }
 
-// MigrateSlot moves a slot with its keys from a master to another one.
-func (c *Cluster) MigrateSlot(slot int, from, to *RedisServer) {
-	c.t.Helper()
-	c.BeginMigration(slot, from, to)
-	c.FinishMigration(slot, from, to)
-}
-
 // BeginMigration prepares a slot for moving its keys. From then on the old master
 // answers ASK to a client that asks for a key that the master does not have.
 func (c *Cluster) BeginMigration(slot int, from, to *RedisServer) {

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/slidegate/slidegate/test/process"
@@ -83,30 +82,6 @@ func (s *CustomersServer) Stop() {
 	if s.process != nil {
 		s.process.Kill()
 		s.process = nil
-	}
-}
-
-// Pause freezes the endpoint: the kernel still accepts connections and bytes, and
-// the endpoint does not answer.
-func (s *CustomersServer) Pause() {
-	s.t.Helper()
-	s.signal(syscall.SIGSTOP)
-}
-
-// Resume lets a frozen endpoint go on.
-func (s *CustomersServer) Resume() {
-	s.t.Helper()
-	s.signal(syscall.SIGCONT)
-}
-
-func (s *CustomersServer) signal(sig syscall.Signal) {
-	s.t.Helper()
-	if s.process == nil {
-		s.t.Fatalf("servers: sending %v to stopped customers", sig)
-		return
-	}
-	if err := s.process.Signal(sig); err != nil {
-		s.t.Fatalf("%v", err)
 	}
 }
 

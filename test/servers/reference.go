@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -131,9 +130,6 @@ func (s *ReferenceServer) GRPC() string { return process.Address(s.port) }
 // HTTP returns http://host:port of /healthcheck and /json.
 func (s *ReferenceServer) HTTP() string { return "http://" + process.Address(s.port+httpOffset) }
 
-// Debug returns http://host:port of /rlconfig.
-func (s *ReferenceServer) Debug() string { return "http://" + process.Address(s.port+debugOffset) }
-
 // Start starts a stopped server again, on the same ports.
 func (s *ReferenceServer) Start() {
 	s.t.Helper()
@@ -166,7 +162,7 @@ func (s *ReferenceServer) start() error {
 
 // ready returns nil once all ports answer.
 func (s *ReferenceServer) ready() error {
-	if err := errors.Join(process.Reach(s.GRPC()), process.Reach(strings.TrimPrefix(s.Debug(), "http://"))); err != nil {
+	if err := errors.Join(process.Reach(s.GRPC()), process.Reach(process.Address(s.port+debugOffset))); err != nil {
 		return err
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
