@@ -148,7 +148,7 @@ $ rls test limits_test.yaml
 func testsText() (string, error) {
 	keys, err := keysText("docs/tests.schema.json", []section{
 		{title: "The file", usual: "rules tiers tests domain start"},
-		{title: "A test", definition: "test", usual: "name request steps columns rows"},
+		{title: "A test", definition: "test", usual: "name request steps"},
 		{
 			title: "A step", definition: "step", usual: "descriptors at times every for expect cost subject tier domain stream end",
 			text: "One request, or the same request several times. Steps that overlap in time are callers at once.",

@@ -123,11 +123,10 @@ func TestPasses(t *testing.T) {
       - {times: 2, descriptors: [{entries: other=1, limit: {requests: 1, window: 1s}}], expect: {allowed: 1, limit: 1}}
   - name: overrides
     request: {descriptors: [api_key=any]}
-    columns: [request.subject, times, allowed, shadow, limit]
-    rows:
-      - [big, 8, 7, ~, 7]
-      - [free, 8, 8]
-      - [seen, 8, 8, per-key]
+    steps:
+      - {subject: big, times: 8, expect: {allowed: 7, limit: 7}}
+      - {subject: free, times: 8, expect: {allowed: 8}}
+      - {subject: seen, times: 8, expect: {allowed: 8, shadow: per-key}}
   - name: a value with a comma and an equals sign
     steps:
       - {descriptors: ['comma=x\,y=z'], expect: {allowed: true, rule: commas}}

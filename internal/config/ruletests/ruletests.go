@@ -6,7 +6,6 @@ import (
 	"math"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,11 +153,9 @@ func (t *timeOfDay) UnmarshalText(text []byte) (err error) {
 }
 
 type test struct {
-	Name    strict.Field[string]                 `yaml:"name,required" doc:"the name, for reports and --run. Required"`
-	Request request                              `yaml:"request" doc:"keys of a step; each step without one of them takes it from here"`
-	Steps   strict.Field[[]strict.Field[step]]   `yaml:"steps" doc:"the requests; they are evaluated in the order of their times"`
-	Columns strict.Field[[]strict.Field[string]] `yaml:"columns" doc:"in place of steps, the columns of a table: keys of a step or of expect, such as [at, allowed]. tier and subject are those of expect; request.tier and request.subject those of the step"`
-	Rows    strict.Field[strict.List]            `yaml:"rows" doc:"the rows of the table: a value for each column, such as [20s, false]. ~ leaves a value out, and so does a shorter row"`
+	Name    strict.Field[string]               `yaml:"name,required" doc:"the name, for reports and --run. Required"`
+	Request request                            `yaml:"request" doc:"keys of a step; each step without one of them takes it from here"`
+	Steps   strict.Field[[]strict.Field[step]] `yaml:"steps,required" doc:"the requests; they are evaluated in the order of their times. Required"`
 }
 
 type request struct {
@@ -314,18 +311,9 @@ func (r *reader) test(f *strict.Field[test]) Test {
 	} else {
 		r.names[out.Name] = out.Line
 	}
-	steps, bad := t.Steps.Value, t.Steps.Bad || t.Rows.Bad
-	switch {
-	case t.Steps.Set && (t.Columns.Set || t.Rows.Set):
-		r.d.Problem(t.Steps.Spot, "a test has steps, or columns and rows, not both")
-	case t.Columns.Set != t.Rows.Set:
-		r.d.Problem(t.Columns.OrElse(t.Rows.Spot), "columns and rows belong together: give both")
-		bad = true
-	case t.Rows.Set:
-		steps, bad = r.rows(t)
-	}
-	if len(steps) == 0 && !bad {
-		r.d.Problem(f.Spot, "a test needs steps, or columns and rows")
+	steps := t.Steps.Value
+	if len(steps) == 0 && strict.Given(&t.Steps) {
+		r.d.Problem(t.Steps.Spot, "at least one step is needed")
 	}
 	requests := 0
 	for i := range steps {
@@ -343,97 +331,6 @@ func (r *reader) test(f *strict.Field[test]) Test {
 		}
 	}
 	return out
-}
-
-// columnNames returns the names that columns may have: the keys of a step but expect, those of
-// expect, and those of a request with a prefix.
-func columnNames() (names []string) {
-	for _, k := range slices.Concat(strict.KeysOf(reflect.TypeFor[step]()), strict.KeysOf(reflect.TypeFor[expect]())) {
-		if k.Name != "expect" && !slices.Contains(names, k.Name) {
-			names = append(names, k.Name)
-		}
-	}
-	for _, k := range strict.KeysOf(reflect.TypeFor[request]()) {
-		names = append(names, ofRequest+k.Name)
-	}
-	return names
-}
-
-// ofRequest begins a column of the request, where expect has a key of the same name.
-const ofRequest = "request."
-
-// columns checks the columns of a table. It reports whether its rows can be read.
-func (r *reader) columns(t *test) (ok bool) {
-	ok = !t.Columns.Bad
-	if ok && len(t.Columns.Value) == 0 {
-		r.d.Problem(t.Columns.Spot, "at least one column is needed")
-		return false
-	}
-	known, seen := columnNames(), make(map[string]bool)
-	for i := range t.Columns.Value {
-		c := &t.Columns.Value[i]
-		switch {
-		case c.Bad:
-		case !slices.Contains(known, c.Value):
-			ok = false
-			r.d.Problem(c.Spot, "a column is a key of a step or of expect, not %s%s", strict.Quote(c.Value), strict.DidYouMean(c.Value, known))
-		case seen[c.Value]:
-			ok = false
-			r.d.Problem(c.Spot, "the column %s is listed twice", strict.Quote(c.Value))
-		}
-		seen[c.Value] = true
-	}
-	return ok
-}
-
-// rows makes a step of each row: a mapping with the columns as its keys. bad: the table has a
-// problem, which was reported.
-func (r *reader) rows(t *test) (steps []strict.Field[step], bad bool) {
-	expected := strict.KeysOf(reflect.TypeFor[expect]())
-	ofExpect := func(column strict.Field[string]) bool {
-		return slices.ContainsFunc(expected, func(k strict.Key) bool { return k.Name == column.Value })
-	}
-	list := t.Rows.Value.Node
-	if !r.columns(t) {
-		return nil, true
-	}
-	if list == nil {
-		return nil, t.Rows.Bad
-	}
-	expects := slices.ContainsFunc(t.Columns.Value, ofExpect)
-	for i, row := range list.Content {
-		at := &strict.Path{Parent: t.Rows.Path, Index: i, Item: row}
-		spot := strict.Spot{Line: row.Line, Path: at}
-		if row.Kind != yaml.SequenceNode || len(row.Content) > len(t.Columns.Value) {
-			r.d.Problem(spot, "expected a list of at most %d values, one for each column", len(t.Columns.Value))
-			bad = true
-			continue
-		}
-		mapping := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: row.Line, Column: row.Column}
-		answer := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: row.Line, Column: row.Column}
-		for j, column := range t.Columns.Value[:len(row.Content)] {
-			if strict.IsNull(row.Content[j]) {
-				continue // an empty cell
-			}
-			into := mapping
-			if ofExpect(column) {
-				into = answer
-			}
-			into.Content = append(into.Content, key(strings.TrimPrefix(column.Value, ofRequest), row), row.Content[j])
-		}
-		if expects {
-			mapping.Content = append(mapping.Content, key("expect", row), answer)
-		}
-		var s strict.Field[step]
-		s.ReadLocated(r.d, mapping, at)
-		steps = append(steps, s)
-	}
-	return steps, bad
-}
-
-// key returns a key of a mapping at the place of another node.
-func key(name string, at *yaml.Node) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: at.Line, Column: at.Column}
 }
 
 func (r *reader) step(f *strict.Field[step], common *request) Step {

@@ -19,7 +19,7 @@ import (
 
 // TestBad compares the problems of every file of testdata/bad with those that are wanted.
 func TestBad(t *testing.T) {
-	configtest.BadFiles(t, 4, func(t *testing.T, file string) error {
+	configtest.BadFiles(t, 3, func(t *testing.T, file string) error {
 		t.Helper()
 		f, err := Read(file)
 		if err != nil && f != nil {
@@ -29,7 +29,7 @@ func TestBad(t *testing.T) {
 	})
 }
 
-// TestRead reads a list of steps and a table.
+// TestRead reads lists of steps.
 func TestRead(t *testing.T) {
 	f, err := Parse("dir/x_test.yaml", []byte(`rules: rules.yaml
 tiers: /etc/tiers.yaml
@@ -41,12 +41,11 @@ tests:
     steps:
       - {at: 1m, every: 100ms, for: 1s, expect: {allowed: true, retry_after: 0s}}
       - {subject: acme, cost: 0, expect: {denied: 1, headers: {Retry-After: 5}}}
-  - name: table
+  - name: more
     request: {descriptors: [a=1]}
-    columns: [at, times, allowed, shadow]
-    rows:
-      - [0s, 4, false, x]
-      - [1d, ~, 1]
+    steps:
+      - {times: 4, expect: {allowed: false, shadow: x}}
+      - {at: 1d, expect: {allowed: 1}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +67,8 @@ tests:
 	}{
 		{line: 9, at: time.Minute, every: 100 * time.Millisecond, times: 10, cost: 3, allowed: 10},
 		{line: 10, times: 1, cost: 0, subject: "acme"},
-		{line: 15, times: 4, cost: 1},
-		{line: 16, at: 24 * time.Hour, times: 1, cost: 1, allowed: 1},
+		{line: 14, times: 4, cost: 1},
+		{line: 15, at: 24 * time.Hour, times: 1, cost: 1, allowed: 1},
 	} {
 		s := steps[i]
 		var allowed uint64
@@ -135,10 +134,9 @@ func TestDescriptors(t *testing.T) {
           - {entries: a=2, cost: -3, limit: {requests: 4294967295, window: 90s}}
       - {cost: 0, descriptors: ["a=1", {entries: a=2, cost: 2}]}
       - {cost: -5, descriptors: [a=1]}
-  - name: a table without expectations
+  - name: without expectations
     request: {descriptors: [a=1]}
-    columns: [at, request.tier]
-    rows: [[0s], [1s, pro]]
+    steps: [{}, {at: 1s, tier: pro}]
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -177,21 +175,9 @@ var mistakes = []struct {
 	{text: `name: ""
 steps: [{descriptors: [a=1], expect: {allowed: 1}}]`, want: "a test needs a name"},
 	{text: `steps: [{descriptors: [a=1], expect: {allowed: 1}}]`, want: `"name" is missing`},
-	{text: "name: a", want: "needs steps, or columns and rows"},
-	{text: "name: a\nsteps: []", want: "needs steps, or columns and rows"},
-	{text: "name: a\nsteps: ~", want: "needs steps, or columns and rows"},
-	{text: "name: a\ncolumns: [at, allowed]", want: "columns and rows belong together"},
-	{text: "name: a\nrows: [[0s]]", want: "columns and rows belong together"},
-	{text: "name: a\ncolumns: [at, allowed]\nrows: []\nrequest: {descriptors: [a=1]}", want: "needs steps, or columns and rows"},
-	{text: "name: a\ncolumns: []\nrows: [[]]\nrequest: {descriptors: [a=1]}", want: "at least one column is needed"},
-	{text: "name: a\ncolumns: [at, color]\nrows: [[0s, 1]]\nrequest: {descriptors: [a=1]}", want: `columns[1]: a column is a key of a step or of expect, not "color"`},
-	{text: "name: a\ncolumns: [expect]\nrows: [[{allowed: 1}]]\nrequest: {descriptors: [a=1]}", want: `columns[0]: a column is a key of a step or of expect, not "expect"`},
-	{text: "name: a\ncolumns: [request.at]\nrows: [[0s]]\nrequest: {descriptors: [a=1]}", want: `columns[0]: a column is a key of a step or of expect, not "request.at"`},
-	{text: "name: a\ncolumns: [at, at]\nrows: [[0s]]\nrequest: {descriptors: [a=1]}", want: `columns[1]: the column "at" is listed twice`},
-	{text: "name: a\ncolumns: [at, allowed]\nrows: [0s]\nrequest: {descriptors: [a=1]}", want: "expected a list of at most 2 values"},
-	{text: "name: a\ncolumns: [at, allowed]\nrows: [[0s, 1, 1]]\nrequest: {descriptors: [a=1]}", want: "expected a list of at most 2 values", beyond: true},
-	{text: "name: a\ncolumns: [at, allowed]\nrows: [[0s]]\nrequest: {descriptors: [a=1]}", want: "the step expects nothing", beyond: true},
-	{text: "name: a\ncolumns: [allowed]\nrows: [[1]]\nsteps: [{expect: {allowed: 1}}]\nrequest: {descriptors: [a=1]}", want: "not both"},
+	{text: "name: a", want: `"steps" is missing`},
+	{text: "name: a\nsteps: []", want: "at least one step is needed"},
+	{text: "name: a\nsteps: ~", want: "at least one step is needed"},
 	{text: "name: a\nsteps: [{expect: {allowed: 1}}]", want: "the request needs descriptors", beyond: true},
 	{text: "name: a\nsteps: [{descriptors: [], expect: {allowed: 1}}]", want: "the request needs descriptors"},
 	{text: "name: a\nsteps: [{descriptors: a=1, expect: {allowed: 1}}]", want: "expected a list"},
@@ -313,10 +299,6 @@ func makeSchema() configtest.Object {
 	positive := object{"anyOf": []any{object{"type": "string", "pattern": `^\+?(0|([0-9.]+(` + units + `))+)$`}, object{"const": 0}}}
 	const key, value = `([^,=\\]|\\[\s\S])+`, `([^,\\]|\\[\s\S])*`
 	entries := object{"type": "string", "pattern": "^" + key + "=" + value + "(," + key + "=" + value + `)*\\?$`}
-	var columns []any
-	for _, name := range columnNames() {
-		columns = append(columns, name)
-	}
 	s := configtest.Schemas{
 		Fields: map[string]configtest.Object{
 			"name":    {"type": configtest.Text, "not": object{"const": ""}},
@@ -326,8 +308,6 @@ func makeSchema() configtest.Object {
 			"limit.requests": whole(0, math.MaxUint32),
 			"descriptors":    {"type": "array", "minItems": 1, "items": object{"$ref": "#/definitions/descriptor"}},
 			"entries":        entries,
-			"columns":        {"type": "array", "minItems": 1, "uniqueItems": true, "items": object{"enum": columns}},
-			"rows":           {"type": "array", "minItems": 1, "items": object{"type": "array"}},
 			"start":          {"type": "string", "format": "date-time", "pattern": "^(19[7-9]|20[0-9])[0-9]-"},
 			"steps":          {"type": "array", "minItems": 1, "items": object{"$ref": "#/definitions/step"}},
 			"tests":          {"type": "array", "minItems": 1, "items": object{"$ref": "#/definitions/test"}},
@@ -346,10 +326,7 @@ func makeSchema() configtest.Object {
 		maps.Copy(d, more)
 		return d
 	}
-	s.Definitions["test"] = describe(reflect.TypeFor[test](), object{
-		"dependencies": object{"columns": []any{"rows"}, "rows": []any{"columns"}},
-		"oneOf":        []any{object{"required": []any{"steps"}}, object{"required": []any{"rows"}}},
-	})
+	s.Definitions["test"] = describe(reflect.TypeFor[test](), nil)
 	s.Definitions["step"] = describe(reflect.TypeFor[step](), object{
 		"dependencies": object{"for": []any{"every"}, "every": object{"anyOf": []any{object{"required": []any{"for"}}, object{"required": []any{"times"}}}}},
 		"not":          object{"required": []any{"times", "for"}},
