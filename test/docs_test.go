@@ -150,11 +150,16 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+var (
+	heading        = regexp.MustCompile("(?m)^#+ (.*)$")
+	outsideAnchors = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
+
 // anchors returns the anchor that GitHub makes of each heading of a page.
 func anchors(text string) []string {
 	var all []string
-	for _, m := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(text, -1) {
-		name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		name := outsideAnchors.ReplaceAllString(strings.ToLower(m[1]), "")
 		all = append(all, "#"+strings.ReplaceAll(name, " ", "-"))
 	}
 	return all

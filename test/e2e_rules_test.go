@@ -294,7 +294,7 @@ func envoyVersion(t *testing.T) [2]int {
 // Of the directories that TestDirectoriesSwapUnderLoad swaps.
 const (
 	swapFiles = 50
-	swapRules = 5000
+	swapRules = 2000
 	swapKinds = 40 // rules that the load asks for, spread over the files
 )
 
@@ -381,7 +381,7 @@ func (l *swapLoad) once() (generation int, err error) {
 	return generation, nil
 }
 
-// TestDirectoriesSwapUnderLoad swaps directories of 5,000 rules in 50 files under a
+// TestDirectoriesSwapUnderLoad swaps directories of 2,000 rules in 50 files under a
 // load of 1,000 requests a second, as Kubernetes swaps a ConfigMap. An answer must be
 // of one generation, an older generation must not come back, and no log may be lost.
 func TestDirectoriesSwapUnderLoad(t *testing.T) {

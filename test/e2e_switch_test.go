@@ -138,7 +138,7 @@ func startSwitched(t *testing.T, first *servers.ReferenceServer) *switched {
 	s.wait("the first service to be healthy", func() bool { return s.stat("cluster.rls.membership_healthy") == 1 })
 
 	clients := s.clients(8)
-	s.stop = workers(t, len(clients), 2*time.Millisecond, func(worker, call int) bool {
+	s.stop = workers(t, len(clients), 5*time.Millisecond, func(worker, call int) bool {
 		key := s.key(worker + call*len(clients))
 		if key == "" {
 			return true

@@ -27,7 +27,7 @@ func quick() *options {
 
 // long returns options for a run on the virtual clock.
 func long(wrong string) *options {
-	return &options{lasts: 2 * time.Minute, unit: 10 * time.Second, customers: 150, seed: 1, wrong: wrong}
+	return &options{lasts: time.Minute, unit: 10 * time.Second, customers: 60, seed: 1, wrong: wrong}
 }
 
 // TestThroughEnvoy proves the properties through a real Envoy, on each store. None of them depends
@@ -281,7 +281,7 @@ func TestFlags(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	err := run(t.Context(), []string{"-stores", "virtual", "-for", "1m", "-wrong", "more"}, &out, io.Discard)
+	err := run(t.Context(), []string{"-stores", "virtual", "-customers", "60", "-for", "30s", "-wrong", "more"}, &out, io.Discard)
 	if err == nil || strings.Count(out.String(), "\nFAILED") != mostFailures+1 {
 		t.Errorf("a wrong service: got %v\n%s", err, &out)
 	}

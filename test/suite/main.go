@@ -26,7 +26,7 @@ import (
 // flags are those of every go test. The tests of cmd/rls would compile every package once more with
 // the profile. With -trimpath clones share what is compiled. make lint vets, and no debugger reads
 // these programs.
-var flags = []string{"-json", "-pgo=off", "-vet=off", "-trimpath", "-ldflags=-w", "-race", "-count=1", "-timeout=30m"}
+var flags = []string{"-json", "-pgo=off", "-vet=off", "-trimpath", "-ldflags=-s -w", "-race", "-count=1", "-timeout=30m"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -91,7 +91,7 @@ func plan(pkg, run string) ([]lane, error) {
 	}
 	// Those that take longest come first, so that none runs alone at the end. Tests wait for servers
 	// more than they compute.
-	own := []string{"-p=3", "-parallel=4", "./test", "./internal/daemon", "./test/monitoring", "./pkg/window/redisstore", "./test/load", "./..."}
+	own := []string{"-p=4", "-parallel=4", "./test", "./internal/daemon", "./test/monitoring", "./pkg/window/redisstore", "./test/load", "./..."}
 	return []lane{{{".", own}}, others}, nil
 }
 
