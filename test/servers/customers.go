@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/slidegate/slidegate/test/process"
@@ -82,6 +83,20 @@ func (s *CustomersServer) Stop() {
 	if s.process != nil {
 		s.process.Kill()
 		s.process = nil
+	}
+}
+
+// Pause freezes a running endpoint: the kernel still accepts connections and bytes, and the
+// endpoint does not answer.
+func (s *CustomersServer) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a frozen endpoint go on.
+func (s *CustomersServer) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *CustomersServer) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.process.Signal(sig); err != nil {
+		s.t.Fatalf("%v", err)
 	}
 }
 
