@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
@@ -15,91 +14,58 @@ import (
 type Decisions struct {
 	files []string
 	out   *bufio.Writer
-	line  []byte
-	err   error
-	// names are whom logs belong to, by their hashes: to find that out takes longer than to decide.
-	names map[uint64]string
+	json  *json.Encoder
 }
 
-// maxNames bounds the names that are remembered.
-const maxNames = 1 << 16
+// A decision is one line.
+type decision struct {
+	File       string   `json:"file"`
+	Line       int64    `json:"line"`
+	Time       string   `json:"time"`
+	Allowed    bool     `json:"allowed"`
+	Rule       string   `json:"rule,omitempty"`
+	Tier       string   `json:"tier,omitempty"`
+	Subject    string   `json:"subject,omitempty"`
+	Remaining  *uint64  `json:"remaining,omitempty"`
+	RetryAfter *float64 `json:"retry_after,omitempty"`
+	Against    *against `json:"against,omitempty"`
+}
+
+// against is what the rules to compare with decide.
+type against struct {
+	Allowed bool   `json:"allowed"`
+	Rule    string `json:"rule,omitempty"`
+}
 
 // NewDecisions returns a Decisions that writes to w. files are the names of the logs.
 func NewDecisions(w io.Writer, files []string) *Decisions {
-	return &Decisions{files: files, out: bufio.NewWriterSize(w, 64<<10), names: make(map[uint64]string)}
+	out := bufio.NewWriterSize(w, 64<<10)
+	d := &Decisions{files: files, out: out, json: json.NewEncoder(out)}
+	d.json.SetEscapeHTML(false)
+	return d
 }
 
 // Flush writes what is still in memory, and returns the first error of a write.
-func (d *Decisions) Flush() error {
-	if err := d.out.Flush(); d.err == nil {
-		d.err = err
-	}
-	return d.err
-}
+func (d *Decisions) Flush() error { return d.out.Flush() }
 
 // add writes a line. It returns the first error of a write.
 func (d *Decisions) add(r *accesslog.Record, got, was *outcome, compared bool) error {
-	b := append(d.line[:0], `{"file":`...)
-	file := ""
+	line := decision{Line: r.Line, Time: time.Unix(0, int64(r.At)).UTC().Format("2006-01-02T15:04:05.000000000Z07:00"), Allowed: got.allowed}
 	if r.File < len(d.files) {
-		file = d.files[r.File]
+		line.File = d.files[r.File]
 	}
-	b = appendText(b, file)
-	b = append(b, `,"line":`...)
-	b = strconv.AppendInt(b, r.Line, 10)
-	b = append(b, `,"time":"`...)
-	b = time.Unix(0, int64(r.At)).UTC().AppendFormat(b, "2006-01-02T15:04:05.000000000Z07:00")
-	b = append(b, `","allowed":`...)
-	b = strconv.AppendBool(b, got.allowed)
 	if l := got.limit; l != nil {
-		b = appendText(append(b, `,"rule":`...), l.Rule.Name)
-		if l.Tier != "" {
-			b = appendText(append(b, `,"tier":`...), l.Tier)
-		}
-		b = appendText(append(b, `,"subject":`...), d.whose(got))
-		b = strconv.AppendUint(append(b, `,"remaining":`...), l.Decision.Remaining, 10)
+		line.Rule, line.Tier, line.Subject, line.Remaining = l.Rule.Name, l.Tier, whose(l, got.req), &l.Decision.Remaining
 		if !got.allowed && !l.Decision.Never {
-			b = append(b, `,"retry_after":`...)
-			b = strconv.AppendFloat(b, l.Wait().Seconds(), 'f', -1, 64)
+			wait := l.Wait().Seconds()
+			line.RetryAfter = &wait
 		}
 	}
 	if compared {
-		b = append(b, `,"against":{"allowed":`...)
-		b = strconv.AppendBool(b, was.allowed)
+		line.Against = &against{Allowed: was.allowed}
 		if was.limit != nil {
-			b = appendText(append(b, `,"rule":`...), was.limit.Rule.Name)
-		}
-		b = append(b, '}')
-	}
-	d.line = append(b, "}\n"...)
-	if _, err := d.out.Write(d.line); err != nil && d.err == nil {
-		d.err = err
-	}
-	return d.err
-}
-
-// whose returns whom the limit of an outcome counts.
-func (d *Decisions) whose(o *outcome) string {
-	name, known := d.names[o.meeting.caller]
-	if !known {
-		if len(d.names) >= maxNames {
-			clear(d.names)
-		}
-		name = whose(o.limit, o.req)
-		d.names[o.meeting.caller] = name
-	}
-	return name
-}
-
-// appendText appends a text as JSON.
-func appendText(b []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(text) // a text is never refused
-			return append(b, quoted...)
+			line.Against.Rule = was.limit.Rule.Name
 		}
 	}
-	b = append(b, '"')
-	b = append(b, text...)
-	return append(b, '"')
+	return d.json.Encode(&line)
 }

@@ -29,7 +29,7 @@
 // # Memory
 //
 // A timeline sweeps its store by its own clock: it holds about twice the logs in which something
-// counts. Everything else has a bound. Above 3 million logs the figures about logs are taken from a
+// counts. Everything else has a bound. Above 2 million logs the figures about logs are taken from a
 // share of them, which their hashes choose; the report says which share. The list of denied callers
 // is a sketch.
 //

@@ -438,7 +438,7 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 	inFlight := false
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		m := s.tally.meet(req, l, &checks[i], i)
+		m := s.tally.meet(req, l, &checks[i])
 		s.tally.count(m, v, l, e.number, false)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], r.At, false)
@@ -507,7 +507,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 	checks := s.timeline.Checks()
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		m := s.tally.meet(req, l, &checks[i], i)
+		m := s.tally.meet(req, l, &checks[i])
 		s.tally.count(m, v, l, end.number, true)
 		if s.whatIf != nil {
 			s.whatIf.see(m, &checks[i], end.at, true)

@@ -69,11 +69,8 @@ type tally struct {
 	own    map[partKey]*part
 	totals map[totalKey]*total
 	near   counter // of limits that are enforced
-	// recent are the parts of the limits of the last verdict, by their places in it: most requests
-	// meet the same ones.
-	recent [4]*part
 	order  map[*policy.Rule]int
-	logs   *logTable // of each log: its highest use, its part, and whether it was denied
+	logs   *logTable
 	top    *tops
 }
 
@@ -157,23 +154,12 @@ type meeting struct {
 	caller uint64 // a hash of the rule and the caller, who has a log for each limit of the rule
 }
 
-// meet returns the part and the log of the i-th limit of a verdict.
-func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check, i int) meeting {
-	recent := &t.recent[i%len(t.recent)]
-	p, own := *recent, s.Own || req.Descriptors[s.Descriptor].Override != nil
-	if p == nil || p.own || own || !p.is(s) {
-		p = t.partOf(s, own)
-		*recent = p
-	}
+// meet returns the part and the log of a limit of a verdict.
+func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check) meeting {
+	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
 	caller := xxhash.Sum64String(c.Key)
-	return meeting{p, mix(caller + uint64(p.index)*golden), caller}
+	return meeting{p, mix(caller + mix(uint64(p.index))), caller}
 }
-
-// callerOf returns the caller of a log in the table.
-func callerOf(hash, index uint64) uint64 { return unmix(hash) - index*golden }
-
-// golden is 2^64 divided by the golden ratio.
-const golden = 0x9e3779b97f4a7c15
 
 // mix spreads a number over all bits.
 func mix(h uint64) uint64 {
@@ -183,22 +169,6 @@ func mix(h uint64) uint64 {
 	h *= 0xc4ceb9fe1a85ec53
 	return h ^ h>>33
 }
-
-// unmix is the inverse of mix.
-func unmix(h uint64) uint64 {
-	h ^= h >> 33
-	h *= 0x9cb4b2f8129337db
-	h ^= h >> 33
-	h *= 0x4f74430c22a54005
-	h ^= h >> 33
-	return h
-}
-
-// A log in the table is its highest use above, and below it the index of its part and a bit.
-const (
-	usedBits  = 32
-	deniedBit = 1 << (usedBits - 1)
-)
 
 // count counts a limit of a verdict on a request, by the request's number. If atEnd is true, the
 // request was counted when it began.
@@ -221,16 +191,12 @@ func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, numbe
 		}
 	}
 	if t.logs.keeps(m.hash) {
-		used := uint64(0)
+		use := t.logs.of[m.hash]
+		use.caller, use.part, use.denied = m.caller, p.index, use.denied || denied && !atEnd
 		if hits != window.MaxHits {
-			used = hits - min(d.Remaining, hits)
+			use.highest = max(use.highest, uint32(hits-min(d.Remaining, hits)))
 		}
-		old := t.logs.of[m.hash]
-		value := old&deniedBit | max(used, old>>usedBits)<<usedBits | uint64(p.index)
-		if denied && !atEnd {
-			value |= deniedBit
-		}
-		t.logs.set(m.hash, value)
+		t.logs.set(m.hash, use)
 	}
 }
 
@@ -267,14 +233,13 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 	uses := make([][]uint32, len(t.parts))
 	denied := make([]uint64, len(t.parts))
 	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
-	for hash, value := range t.logs.of {
-		at := value & (deniedBit - 1)
-		of, caller := t.parts[at].total, callerOf(hash, at)
-		uses[at] = append(uses[at], uint32(value>>usedBits))
-		callers[of] = append(callers[of], caller)
-		if value&deniedBit != 0 {
-			denied[at]++
-			deniedCallers[of] = append(deniedCallers[of], caller)
+	for _, use := range t.logs.of {
+		of := t.parts[use.part].total
+		uses[use.part] = append(uses[use.part], use.highest)
+		callers[of] = append(callers[of], use.caller)
+		if use.denied {
+			denied[use.part]++
+			deniedCallers[of] = append(deniedCallers[of], use.caller)
 		}
 	}
 	parts := slices.Clone(t.parts)

@@ -51,7 +51,7 @@ func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request,
 	checks := w.live.Checks()
 	for i := range v.Limits {
 		l := &v.Limits[i]
-		w.see(w.tally.meet(req, l, &checks[i], i), &checks[i], at, false)
+		w.see(w.tally.meet(req, l, &checks[i]), &checks[i], at, false)
 	}
 	return nil
 }
