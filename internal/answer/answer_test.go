@@ -535,16 +535,3 @@ func TestProblem(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkAppend(b *testing.B) {
-	r := NewRenderer(StyleRateLimit)
-	for name, v := range map[string]*policy.Verdict{"allowed": verdict(half), "denied": verdict(denied), "three": verdict(half, daily, quick)} {
-		b.Run(name, func(b *testing.B) {
-			var dst []Header
-			b.ReportAllocs()
-			for b.Loop() {
-				dst = r.Append(dst[:0], v, unusedClock)
-			}
-		})
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,14 +15,14 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
-// envLoadOnce holds a directory. It makes this test binary load the rules or the tiers
-// file of the directory in a process of its own, since the peak of a process never falls.
+// envLoadOnce holds a directory. It makes this test binary load the rules of the
+// directory in a process of its own, since the peak of a process never falls.
 const envLoadOnce = "SLIDEGATE_TEST_LOAD_ONCE"
 
 // loaded is what one process measures: the first load, and a reload while the process
 // still uses the generation of the first load.
 type loaded struct {
-	Entries          int // rules or subjects
+	Entries          int // rules
 	Seconds, CPU     float64
 	Peak, ReloadPeak int64 // bytes above the memory before the first load
 }
@@ -32,9 +31,6 @@ type loaded struct {
 func loadOnce(dir string) {
 	s := settings.Default()
 	s.Rules.Path = dir
-	if tiers := filepath.Join(dir, "tiers.yaml"); fileExists(tiers) {
-		s.Rules.Path, s.Tiers.Path = "", tiers
-	}
 	before, cpu, start := peakMemory(), processorTime(), time.Now()
 	g, err := Load(s)
 	m := loaded{Seconds: time.Since(start).Seconds(), CPU: (processorTime() - cpu).Seconds(), Peak: peakMemory() - before}
@@ -47,15 +43,7 @@ func loadOnce(dir string) {
 	}
 	m.ReloadPeak = peakMemory() - before
 	m.Entries = len(g.Rules.All())
-	if s.Tiers.Path != "" {
-		m.Entries = g.Rules.Tiers().Subjects()
-	}
 	_ = json.NewEncoder(os.Stdout).Encode(m)
-}
-
-func fileExists(name string) bool {
-	_, err := os.Stat(name)
-	return err == nil
 }
 
 // processorTime returns the CPU time of this process, which depends less on other
@@ -118,29 +106,6 @@ func BenchmarkLoad100k(b *testing.B) {
 			}
 			measureLoad(b, dir, rules)
 		})
-	}
-}
-
-// BenchmarkLoadSubjects loads tiers files. maxTiersFile is chosen by its figures.
-func BenchmarkLoadSubjects(b *testing.B) {
-	for _, subjects := range []int{1000, 10_000, 100_000} {
-		b.Run(fmt.Sprintf("subjects=%d", subjects), func(b *testing.B) {
-			dir := b.TempDir()
-			configtest.Put(b, dir, "tiers.yaml", string(configtest.SubjectsFile(subjects)))
-			measureLoad(b, dir, subjects)
-		})
-	}
-}
-
-// BenchmarkLoadHere loads 10,000 rules in this process, for profiles.
-func BenchmarkLoadHere(b *testing.B) {
-	s := settings.Default()
-	s.Rules.Path = configtest.Write(b, "rules.yaml", string(manyRules("d", 0, 10_000)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Load(s); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 

@@ -327,26 +327,3 @@ func allocatedSoFar() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
 }
-
-// BenchmarkHostileCalls is how long a call takes with each of the messages that cost
-// the most, one after the other. It includes what the client takes to send it.
-func BenchmarkHostileCalls(b *testing.B) {
-	for _, transport := range []string{settings.TransportUnary, settings.TransportStandard} {
-		address := serveBenchmark(b, transport, false)
-		for _, m := range hostileMessages("bench", maxMessage) {
-			body := m.prefixed()
-			b.Run(transport+"/"+m.name, func(b *testing.B) {
-				var c *hostileClient
-				b.ReportAllocs()
-				for n := 0; b.Loop(); n++ {
-					if n%100 == 0 { // no connection may have much unpacked in a short time
-						c = newHostileClient(b, address)
-					}
-					if code, err := c.call(m.method, body, m.packed); err != nil || code != m.code && !m.packed {
-						b.Fatalf("answered %q, %v; want %s", code, err, m.code)
-					}
-				}
-			})
-		}
-	}
-}

@@ -48,68 +48,6 @@ func (stock) Take(_ context.Context, wait bool, _ []window.Check, d []window.Dec
 	return true, nil
 }
 
-// BenchmarkLease measures a call that a lease admits.
-func BenchmarkLease(b *testing.B) {
-	p, err := local.New(stock{}, local.Options{Reserver: stock{}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	p.SetMaxAge(time.Hour)
-	checks := []window.Check{{
-		Key: "{id.customer}:edge|route=search/api_key", Limit: window.Limit{Hits: 1 << 31, Window: time.Minute}, Cost: 1,
-		Lease: window.Lease{Length: time.Second},
-	}}
-	b.Run("serial", func(b *testing.B) {
-		b.ReportAllocs()
-		d := make([]window.Decision, 1)
-		for b.Loop() {
-			if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("parallel", func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			d := make([]window.Decision, 1)
-			for pb.Next() {
-				if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	})
-	if err := p.Close(); err != nil {
-		b.Error(err)
-	}
-}
-
-// BenchmarkDeniedWithLease measures a denial from memory, for a rule with leases.
-func BenchmarkDeniedWithLease(b *testing.B) {
-	store := memstore.New(memstore.Options{})
-	p, err := local.New(store, local.Options{Reserver: stock{}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	p.SetMaxAge(time.Hour)
-	checks := []window.Check{{
-		Key: "k", Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1, Lease: window.Lease{Length: time.Second},
-	}}
-	d := make([]window.Decision, 1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if d[0].Allowed || p.Stats().Denials == 0 {
-		b.Errorf("got %+v, %+v", d[0], p.Stats())
-	}
-	if err := p.Close(); err != nil {
-		b.Error(err)
-	}
-}
-
 // BenchmarkTake measures denials from memory, and what Store adds to allowed calls. It
 // uses 100,000 keys, and a single key.
 func BenchmarkTake(b *testing.B) {
@@ -174,22 +112,4 @@ func BenchmarkTake(b *testing.B) {
 			}
 		}
 	}
-}
-
-// BenchmarkLearn measures Shares.Learn for a known log, from several goroutines. Every
-// allowed request calls it.
-func BenchmarkLearn(b *testing.B) {
-	s, err := local.NewShares(local.ShareOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	c := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Minute}, Cost: 1}
-	d := window.Decision{Allowed: true, Remaining: 50, ResetAfter: time.Minute}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			s.Learn(&c, &d)
-		}
-	})
 }

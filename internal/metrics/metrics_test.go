@@ -542,28 +542,3 @@ func TestRPCsAreApart(t *testing.T) {
 		t.Errorf("observing a call allocates %v times", n)
 	}
 }
-
-func BenchmarkRPC(b *testing.B) {
-	m := New(prometheus.NewRegistry(), Options{})
-	b.ReportAllocs()
-	for b.Loop() {
-		m.RPC("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", "OK").Observe(0.0001)
-	}
-}
-
-func BenchmarkCount(b *testing.B) {
-	meter := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 1}).Meter("edge", "per-key")
-	b.Run("outcome", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			meter.Count(policy.OutcomeAllowed)
-		}
-	})
-	values := []byte("route_search.method_GET")
-	b.Run("detail", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			meter.Detail(values, policy.OutcomeAllowed)
-		}
-	})
-}

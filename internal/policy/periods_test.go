@@ -159,22 +159,6 @@ func TestPeriodsAllocateNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkPeriod(b *testing.B) {
-	m := newMonthly(b, 1e9, nil)
-	s := &LimitStatus{Limit: m.decider.Rules().All()[0].Terms.Limits[0]}
-	for name, labels := range map[string]map[string]string{"rule": nil, "label": {"billing_day": "15"}} {
-		b.Run(name, func(b *testing.B) {
-			c := Call{decider: &Decider{}}
-			subject := &tier.Subject{ID: "acme", Extra: &tier.Extra{Labels: labels}}
-			b.ReportAllocs()
-			for b.Loop() {
-				c.clock = 0
-				c.period(s, subject)
-			}
-		})
-	}
-}
-
 // TestExplainBillingDay: an explanation has the day on which the periods of a subject start.
 func TestExplainBillingDay(t *testing.T) {
 	const rule = "month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin; the present one is from"

@@ -373,28 +373,3 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkAnswer(b *testing.B) {
-	s := limited("per-key", 100, time.Minute, window.Decision{Allowed: true, Remaining: 50, ResetAfter: 30 * time.Second})
-	v := verdictOf(s)
-	v.Tier, v.Subject = "free", "hobby"
-	v.Strictest, v.Matches = v.Strictest[1:], v.Matches[1:]
-	fields := []answer.Header{{Name: "ratelimit-policy", Value: `"per-key";q=100;w=60`}, {Name: "ratelimit", Value: `"per-key";r=50;t=30`}}
-	b.Run("append", func(b *testing.B) {
-		var out []byte
-		b.ReportAllocs()
-		for b.Loop() {
-			out = appendAnswer(out[:0], v, fields, nil)
-		}
-	})
-	b.Run("proto", func(b *testing.B) {
-		var out []byte
-		var err error
-		b.ReportAllocs()
-		for b.Loop() {
-			if out, err = (proto.MarshalOptions{}).MarshalAppend(out[:0], asMessage(b, v, fields, nil)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}

@@ -261,26 +261,3 @@ func FuzzCodec(f *testing.F) {
 		policytest.NothingIn(t, "message", reflect.ValueOf(got).Elem())
 	})
 }
-
-func BenchmarkUnmarshal(b *testing.B) {
-	raw := encode(b, full())
-	b.Run("codec", func(b *testing.B) {
-		c, m := adapter.NewCodec(), new(message)
-		data := mem.BufferSlice{mem.SliceBuffer(raw)}
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := c.Unmarshal(data, m); err != nil {
-				b.Fatal(err)
-			}
-			m.forget()
-		}
-	})
-	b.Run("proto", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := proto.Unmarshal(raw, new(rlsv3.RateLimitRequest)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}

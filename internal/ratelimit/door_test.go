@@ -270,17 +270,3 @@ func TestAllocations(t *testing.T) {
 
 // wait advances the clock past the window of an API key.
 func (s *testService) wait() { s.now += 10 * time.Second }
-
-func BenchmarkHandle(b *testing.B) {
-	s := newService(b, nil)
-	for name, in := range questions(b) {
-		b.Run(name, func(b *testing.B) { adaptertest.BenchmarkUnary(b, s, in, s.wait) })
-	}
-}
-
-func BenchmarkShouldRateLimit(b *testing.B) {
-	s := newService(b, nil)
-	for name, in := range questions(b) {
-		b.Run(name, func(b *testing.B) { adaptertest.BenchmarkStandard(b, s, in, s.wait) })
-	}
-}

@@ -179,31 +179,3 @@ func TestLooksSecret(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkLookup(b *testing.B) {
-	d, err := NewDirectory([]string{"free"}, "free")
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := NewSecrets([]string{"api_key"}, []byte("pepper-pepper-pepper"))
-	for i := range 100_000 {
-		if err := d.Add(Subject{ID: fmt.Sprint(i)}, s.Digest(fmt.Sprint("key-", i))); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.Run("digest", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			s.Digest("key-777")
-		}
-	})
-	digest := s.Digest("key-777")
-	b.Run("lookup", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if d.ByDigest(digest) == nil {
-				b.Fatal("gone")
-			}
-		}
-	})
-}

@@ -311,42 +311,6 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// BenchmarkMatch matches descriptors of two entries in trees with few and many siblings. The
-// number of siblings should not matter. Both trees get the same descriptor, so the caches of
-// the machine do not decide.
-func BenchmarkMatch(b *testing.B) {
-	for _, siblings := range []int{10, 10_000} {
-		b.Run(fmt.Sprintf("siblings=%d", siblings), func(b *testing.B) {
-			var tree Tree[int]
-			for i := range siblings {
-				if err := tree.Add(path(fmt.Sprintf("route=r%d", i), "api_key"), i); err != nil {
-					b.Fatal(err)
-				}
-			}
-			d := Descriptor{{"route", "r7"}, {"api_key", "k"}}
-			b.ReportAllocs()
-			for b.Loop() {
-				tree.Match(d)
-			}
-		})
-	}
-	for _, wildcards := range []int{1, 10, 100} {
-		b.Run(fmt.Sprintf("wildcards=%d", wildcards), func(b *testing.B) {
-			var tree Tree[int]
-			for i := range wildcards {
-				if err := tree.Add(path(fmt.Sprintf("path=/v%d/*/end", i)), i); err != nil {
-					b.Fatal(err)
-				}
-			}
-			d := Descriptor{{"path", fmt.Sprintf("/v%d/users/17/end", wildcards-1)}}
-			b.ReportAllocs()
-			for b.Loop() {
-				tree.Match(d)
-			}
-		})
-	}
-}
-
 // TestMatchWithin compares a match that has a bound with one that has none. The bound holds for all
 // levels of a descriptor together.
 func TestMatchWithin(t *testing.T) {

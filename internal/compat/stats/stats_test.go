@@ -499,21 +499,3 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("got %d and %d hits, want %d", got["d.a.total_hits"], hits, 4*calls)
 	}
 }
-
-// BenchmarkCount counts one request.
-func BenchmarkCount(b *testing.B) {
-	all := rules(b,
-		policy.Rule{Path: []descriptors.Node{node("a", "")}},
-		policy.Rule{Path: []descriptors.Node{node("b", "")}, Detailed: true})
-	s := New(Options{MaxNames: 5, Memory: true, Times: true})
-	for i, name := range []string{"plain", "detailed"} {
-		m, e := s.Rule(all[i]), entries("b", "value")
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				m.Count(e, one)
-				s.Method(ShouldRateLimit).Observe(0.001)
-			}
-		})
-	}
-}

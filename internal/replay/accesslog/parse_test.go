@@ -340,21 +340,6 @@ func lineDecoder(t testing.TB, line string) *decoder {
 	return nil
 }
 
-// BenchmarkParse parses one line, without reading and ordering.
-func BenchmarkParse(b *testing.B) {
-	for _, l := range benchLines {
-		b.Run(l.name, func(b *testing.B) {
-			d, line, out := lineDecoder(b, l.line), []byte(l.line), []byte(nil)
-			b.SetBytes(int64(len(line)))
-			b.ReportAllocs()
-			for b.Loop() {
-				d.decode(line)
-				out = d.appendRecord(out[:0], 0, 1)
-			}
-		})
-	}
-}
-
 func TestNoAllocations(t *testing.T) {
 	for _, l := range benchLines {
 		d, line, out := lineDecoder(t, l.line), []byte(l.line), make([]byte, 0, 1<<10)

@@ -3,8 +3,6 @@ package describe
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -128,34 +126,5 @@ func TestDescribe(t *testing.T) {
 		if got := write(d.Describe(nil, record(d, c.v))); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.v, got, c.want)
 		}
-	}
-}
-
-func BenchmarkDescribe(b *testing.B) {
-	d := shipped(b, "ratelimit.yaml")
-	r := record(d, values{accesslog.PathOnly: "/orders", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): "demo", accesslog.Details: "via_upstream", accesslog.RouteName: absent})
-	var qs []replay.Question
-	b.ReportAllocs()
-	for b.Loop() {
-		qs = d.Describe(qs[:0], r)
-	}
-	if len(qs) != 1 || len(qs[0].Descriptors) != 2 {
-		b.Fatal(qs)
-	}
-}
-
-// BenchmarkNewPath describes requests whose paths are all new.
-func BenchmarkNewPath(b *testing.B) {
-	d := shipped(b, "ratelimit.yaml")
-	v := usual("/", "acme")
-	v[accesslog.PathOnly] = "/items/1234567"
-	r := record(d, v)
-	path := &r.Values[slices.Index(d.Wants(), accesslog.PathOnly)]
-	var qs []replay.Question
-	n := 0
-	for b.Loop() {
-		n++
-		path.Text = strconv.AppendInt(path.Text[:7], int64(n), 10)
-		qs = d.Describe(qs[:0], r)
 	}
 }

@@ -2,13 +2,9 @@ package redisstore_test
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -77,109 +73,5 @@ func BenchmarkTake(b *testing.B) {
 				})
 			})
 		}
-	}
-}
-
-// BenchmarkTakeAll measures batches of 16 requests of one check, by one caller; an
-// operation is a batch.
-func BenchmarkTakeAll(b *testing.B) {
-	const size = 16
-	s := redisstore.New(newClient(b, servers.Redis(b)), redisstore.Options{})
-	var requests []redisstore.Request
-	for i := range size {
-		requests = append(requests, request(check(fmt.Sprint(i), 1_000_000_000, 1)))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := s.TakeAll(b.Context(), requests); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkInFlight measures what Redis spends on a request in flight: on its denial by a full
-// limit, and on its charge and its end.
-func BenchmarkInFlight(b *testing.B) {
-	client := newClient(b, servers.Redis(b))
-	s := redisstore.New(client, redisstore.Options{})
-	defer s.Close()
-	stream := window.StreamID(0)
-	next := func(most int) window.Check {
-		stream++
-		return window.Check{
-			Key: fmt.Sprint(most), Cost: 1, Stream: stream,
-			Limit: window.Limit{Hits: uint64(most), Window: time.Hour, Policy: window.InFlight},
-		}
-	}
-	for _, most := range []int{10, 100, 1000, 10_000} {
-		for range most - 1 {
-			take(b, s, next(most))
-		}
-		b.Run(fmt.Sprintf("most=%d/chargeAndEnd", most), func(b *testing.B) {
-			redisCPU(b, client, func() {
-				c := next(most)
-				if d := take(b, s, c); !d[0].Allowed {
-					b.Fatalf("got %+v, want a place", d)
-				}
-				if held, err := s.End(b.Context(), c.Stream, time.Second); err != nil || !held {
-					b.Fatalf("End: held %t, error %v", held, err)
-				}
-			})
-		})
-		take(b, s, next(most))
-		b.Run(fmt.Sprintf("most=%d/denied", most), func(b *testing.B) {
-			redisCPU(b, client, func() {
-				if d := take(b, s, next(most)); d[0].Allowed {
-					b.Fatalf("got %+v, want a denial", d)
-				}
-			})
-		})
-	}
-}
-
-// redisCPU runs a benchmark, and reports the time that the server spends on scripts.
-func redisCPU(b *testing.B, client *redis.Client, call func()) {
-	if err := client.ConfigResetStat(b.Context()).Err(); err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		call()
-	}
-	stats, err := client.Info(b.Context(), "commandstats").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, line, _ := strings.Cut(stats, "cmdstat_evalsha:")
-	_, line, _ = strings.Cut(line, "usec=")
-	spent, _, _ := strings.Cut(line, ",")
-	micros, err := strconv.ParseFloat(spent, 64)
-	if err != nil {
-		b.Fatalf("commandstats: %v", err)
-	}
-	b.ReportMetric(micros/float64(b.N), "redis-us/op")
-}
-
-// BenchmarkReceipts measures one check without a receipt, with a new one each time, and as a
-// repeat, by one caller. Compare them within one run.
-func BenchmarkReceipts(b *testing.B) {
-	s := redisstore.New(newClient(b, servers.Redis(b)), redisstore.Options{})
-	defer s.Close()
-	plain := window.Check{Key: "{k}", Cost: 1, Limit: window.Limit{Hits: window.MaxHits - 1, Window: 10 * time.Second}, Precision: time.Second}
-	for name, next := range map[string]func(n uint64) window.Once{
-		"none": func(uint64) window.Once { return window.Once{} },
-		"new":  func(n uint64) window.Once { return window.Once{ID: 2 + n, For: time.Second, Repeats: 1} },
-		"repeat": func(n uint64) window.Once {
-			return window.Once{ID: 1<<40 + n/window.MaxRepeats, For: time.Hour, Repeats: window.MaxRepeats}
-		},
-	} {
-		b.Run(name, func(b *testing.B) {
-			c, d := [1]window.Check{plain}, [1]window.Decision{}
-			for n := uint64(0); b.Loop(); n++ {
-				c[0].Once = next(n)
-				if _, err := s.Take(b.Context(), window.MayWait, c[:], d[:]); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -233,22 +233,3 @@ func TestInstancesOverTime(t *testing.T) {
 		t.Errorf("a larger answer while another server is away: got %d, want 4", got)
 	}
 }
-
-// BenchmarkInstances measures a heartbeat beside a thousand instances. Each sends one in BeatEvery.
-func BenchmarkInstances(b *testing.B) {
-	const others = 1000
-	client := newClient(b, servers.Redis(b))
-	s := redisstore.New(client, redisstore.Options{Prefix: "p:"})
-	var all []redisstore.Counting
-	for range others {
-		all = append(all, redisstore.NewCounting(s))
-	}
-	i := 0
-	redisCPU(b, client, func() {
-		i++
-		if _, err := all[i%others].Beat(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	})
-	b.ReportMetric(float64(others)/redisstore.BeatEvery.Seconds(), "heartbeats/s-of-1000")
-}

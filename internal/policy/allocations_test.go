@@ -51,23 +51,3 @@ func benchRequests(tb testing.TB) ([]benchRequest, *Decider) {
 		{"three-denied", request("remote_address=192.0.2.1", "api_key=hobby-key", "full=x")},
 	}, d
 }
-
-// BenchmarkDecide decides requests with waiting and without.
-func BenchmarkDecide(b *testing.B) {
-	all, d := benchRequests(b)
-	for name, wait := range map[string]bool{"": window.MayWait, "at-once/": window.NoWait} {
-		for _, s := range all {
-			b.Run(name+s.name, func(b *testing.B) {
-				var c Call
-				b.ReportAllocs()
-				for b.Loop() {
-					d.Begin(&c, *s.req)
-					if decided, err := c.Decide(b.Context(), wait); !decided || err != nil {
-						b.Fatal(decided, err)
-					}
-					c.Forget()
-				}
-			})
-		}
-	}
-}

@@ -52,20 +52,6 @@ var paths = map[string]func(side string) func(i int) []descriptors.Node{
 	},
 }
 
-func BenchmarkCompare(b *testing.B) {
-	for name, path := range paths {
-		old, now := large(b, 10_000, 5, path("old")), large(b, 10_000, 6, path("new"))
-		b.Run(name, func(b *testing.B) {
-			var r *Report
-			for b.Loop() {
-				r = Compare(old, now)
-			}
-			b.ReportMetric(float64(len(r.Rules)), "rules")
-			b.ReportMetric(float64(len(r.Matches)+r.MatchesLeftOut), "matches")
-		})
-	}
-}
-
 // TestLargeSetsAreBounded: however many ways there are to match, the report has a bound, and says
 // what it leaves out.
 func TestLargeSetsAreBounded(t *testing.T) {
