@@ -273,32 +273,14 @@ func (v *value) read(given string) error {
 	var err error
 	switch v.kind {
 	case text:
-		v.text = given
-		return nil
 	case truth:
-		var b bool
-		if b, err = strconv.ParseBool(given); err == nil {
-			v.truth = b
-		}
-		err = because(err, given, "true or false")
+		err = parse(&v.truth, given, "true or false", strconv.ParseBool)
 	case number:
-		var n int64
-		if n, err = strconv.ParseInt(given, 0, 64); err == nil {
-			v.number = n
-		}
-		err = because(err, given, "a whole number")
+		err = parse(&v.number, given, "a whole number", func(text string) (int64, error) { return strconv.ParseInt(text, 0, 64) })
 	case share:
-		var f float64
-		if f, err = strconv.ParseFloat(given, 64); err == nil {
-			v.share = f
-		}
-		err = because(err, given, oneShare)
+		err = parse(&v.share, given, oneShare, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 	case period:
-		var d time.Duration
-		if d, err = time.ParseDuration(given); err == nil {
-			v.period = d
-		}
-		err = because(err, given, "a time such as 10s")
+		err = parse(&v.period, given, "a time such as 10s", time.ParseDuration)
 	case pairs:
 		var all [][2]string
 		if all, err = splitPairs(given); err == nil {
@@ -314,12 +296,14 @@ func (v *value) read(given string) error {
 // oneShare is the form of a share.
 const oneShare = "a number from 0 to 1, such as 0.8"
 
-// because returns an error that says what was expected.
-func because(err error, given, expected string) error {
-	if err == nil {
-		return nil
+// parse sets a value to what a text says. The error says what was expected.
+func parse[T any](to *T, given, expected string, read func(string) (T, error)) error {
+	value, err := read(given)
+	if err != nil {
+		return fmt.Errorf("expected %s, got %s", expected, strict.Quote(given))
 	}
-	return fmt.Errorf("expected %s, got %s", expected, strict.Quote(given))
+	*to = value
+	return nil
 }
 
 // errPairs does not repeat the value, which may be a secret.

@@ -500,7 +500,7 @@ func (r *reader) tags() {
 func (r *reader) share(to *float64, path, name string) {
 	f := r.by[name].share
 	if !(f >= 0 && f <= 1) {
-		r.refuse(name, "%s", because(errors.New("not a share"), r.text(name), oneShare))
+		r.refuse(name, "expected %s, got %s", oneShare, strict.Quote(r.text(name)))
 		return
 	}
 	drop(r, to, f, path, name)

@@ -227,9 +227,10 @@ func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 // labels refuses starts_label where no request has a subject, and warns if subjects share one
 // log.
 func (r *rulesReader) labels(rule *policy.Rule, v *rateLimit) {
-	for _, f := range v.startsLabels() {
-		subject := rule.SubjectLevel(r.Identity.Secrets)
+	v.each(func(l *limit) {
+		f, subject := &l.StartsLabel, rule.SubjectLevel(r.Identity.Secrets)
 		switch {
+		case !strict.Given(f):
 		case r.TiersKnown && r.Tiers == nil:
 			r.decoder.Problem(f.Spot, "there are no subjects and no labels, because tiers.source is \"none\"")
 		case subject < 0 && rule.Subject == "":
@@ -237,7 +238,7 @@ func (r *rulesReader) labels(rule *policy.Rule, v *rateLimit) {
 		case subject >= 0 && rule.Shares(subject):
 			r.decoder.Warning(f.Spot, "the subjects share one log, because share_threshold gives all values of %s one log: the periods start on the day of the subject that asks", strict.Label(rule.Path[subject].Key))
 		}
-	}
+	})
 }
 
 // bad reports whether the descriptor itself has a problem, regardless of those below it.
@@ -300,13 +301,7 @@ func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]
 		r.decoder.Problem(v.Entry.Spot, "the key of an entry cannot be empty")
 	}
 	if strict.Given(&v.For) {
-		var err error
-		switch once.For, err = strict.ParseDuration(v.For.Value); {
-		case err != nil:
-			r.decoder.Problem(v.For.Spot, "%s", err)
-		case once.For < window.MinOnce || once.For > window.MaxOnce || once.For%time.Microsecond != 0:
-			r.decoder.Problem(v.For.Spot, "%s is not between %s and %s in whole microseconds", strict.Quote(v.For.Value), policy.FormatWindow(window.MinOnce), policy.FormatWindow(window.MaxOnce))
-		}
+		once.For, _ = r.duration(&v.For, window.MinOnce, window.MaxOnce, time.Microsecond)
 	}
 	if strict.Given(&v.Retries) {
 		if n := v.Retries.Value; n < 1 || n > window.MaxRepeats {
@@ -388,15 +383,8 @@ func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
 	for i := range r.Scopes {
 		names[i] = r.Scopes[i].Name
 	}
-	if f.Value == "" || strict.DidYouMean(f.Value, names) != "" {
-		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
-		return ""
-	}
-	have, todo := "only region", "set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope"
-	if len(names) > 1 {
-		have, todo = strings.Join(names, ", "), "set its redis.url in store.scopes of the settings, or remove scope"
-	}
-	r.decoder.Problem(f.Spot, "the settings have no scope %s, but %s: %s", strict.Quote(f.Value), have, todo)
+	r.decoder.Problem(f.Spot, "the settings have no scope %s, but %s%s: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope",
+		strict.Quote(f.Value), strings.Join(names, ", "), strict.DidYouMean(f.Value, names))
 	return ""
 }
 
@@ -405,13 +393,9 @@ func (r *rulesReader) priorityOf(f *strict.Field[string]) window.Priority {
 	if !strict.Given(f) {
 		return window.PriorityNormal
 	}
-	for _, p := range window.Priorities {
-		if f.Value == p.String() {
-			return p
-		}
-	}
-	r.oneOf(f, priorityNames()...)
-	return window.PriorityNormal
+	names := priorityNames()
+	r.oneOf(f, names...)
+	return window.Priorities[max(slices.Index(names, f.Value), 0)]
 }
 
 func priorityNames() (names []string) {
@@ -487,13 +471,15 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 			r.decoder.Problem(t.Observe.Spot, "charge always on line %d cannot be combined with observe", v.Charge.Line)
 		}
 	}
-	for _, f := range v.leases() {
-		if rule.Always {
+	v.each(func(l *limit) {
+		switch f := &l.Lease; {
+		case !strict.Given(f) || f.Value == noLease:
+		case rule.Always:
 			r.decoder.Problem(f.Spot, "charge always on line %d cannot be combined with a lease", v.Charge.Line)
-		} else if e.QuotaMode.Value {
+		case bool(e.QuotaMode.Value):
 			r.decoder.Problem(f.Spot, "quota_mode on line %d cannot be combined with a lease", e.QuotaMode.Line)
 		}
-	}
+	})
 	if rule.Always && holds(rule) {
 		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with the policy in_flight: a hold is of a request that runs, and ends with it")
 	}
@@ -525,37 +511,14 @@ func holds(rule *policy.Rule) bool {
 	return slices.ContainsFunc(rule.Terms.Limits, is)
 }
 
-// leases returns the fields that ask for a lease.
-func (v *rateLimit) leases() []*strict.Field[string] {
-	var leases []*strict.Field[string]
-	add := func(l *limit) {
-		if strict.Given(&l.Lease) && l.Lease.Value != noLease {
-			leases = append(leases, &l.Lease)
-		}
-	}
+// each calls back with every limit of the rule and of its tiers.
+func (v *rateLimit) each(visit func(*limit)) {
 	for _, t := range v.all() {
-		add(&t.limit)
+		visit(&t.limit)
 		for i := range t.Limits.Value {
-			add(&t.Limits.Value[i].Value)
+			visit(&t.Limits.Value[i].Value)
 		}
 	}
-	return leases
-}
-
-// startsLabels returns the fields that name a label.
-func (v *rateLimit) startsLabels() (labels []*strict.Field[string]) {
-	add := func(l *limit) {
-		if strict.Given(&l.StartsLabel) {
-			labels = append(labels, &l.StartsLabel)
-		}
-	}
-	for _, t := range v.all() {
-		add(&t.limit)
-		for i := range t.Limits.Value {
-			add(&t.Limits.Value[i].Value)
-		}
-	}
-	return labels
 }
 
 // all returns the rule's own terms and those of its tiers.

@@ -209,28 +209,29 @@ func parseShare(f *strict.Field[string]) (float64, error) {
 		}
 		return 0, nil
 	}
-	return parsePercentage(text, "a share of subjects: write true, false or")
+	percent, err := parsePercentage(text, "a share of subjects: write true, false or")
+	return percent / 100, err
 }
 
 // parseJitter reads a percentage as a share from 0 to 1.
 func parseJitter(f *strict.Field[string]) (float64, error) {
-	return parsePercentage(f.Value, "a share of a wait: write")
+	percent, err := parsePercentage(f.Value, "a share of a wait: write")
+	return percent / 100, err
 }
 
-// parsePercentage reads a percentage as a share from 0 to 1. what is for the message about
-// another text.
+// parsePercentage reads a percentage from 0 to 100. what is for the message about another text.
 func parsePercentage(text, what string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
-	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	switch {
 	case err != nil || strings.ContainsAny(number, "xXpPnN_"):
 		return 0, fmt.Errorf("%s is not %s a percentage such as 25%%", strict.Quote(text), what)
 	case !percent:
 		return 0, fmt.Errorf("%s has no unit: write a percentage such as 25%%", strict.Quote(text))
-	case share < 0 || share > 100:
+	case value < 0 || value > 100:
 		return 0, fmt.Errorf("%s is not between 0%% and 100%%", strict.Quote(text))
 	}
-	return share / 100, nil
+	return value, nil
 }
 
 // maxLimits bounds the limits of a rule, or of a tier in it.
@@ -481,15 +482,15 @@ func parseLease(f *strict.Field[string]) (lease, error) {
 		return lease{}, nil
 	}
 	l := lease{option: option{Spot: f.Spot, text: text}}
-	if number, percent := strings.CutSuffix(text, "%"); percent {
-		share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if strings.HasSuffix(text, "%") {
+		percent, err := parsePercentage(text, "a share of the limit: write")
 		switch {
-		case err != nil || strings.ContainsAny(number, "xXpPnN_+"):
-			return lease{}, fmt.Errorf("%s is not a share of the limit: write a percentage such as 5%%", strict.Quote(text))
-		case share <= 0 || share > maxLeaseShare:
+		case err != nil:
+			return lease{}, err
+		case percent == 0 || percent > maxLeaseShare:
 			return lease{}, fmt.Errorf("%s is not above 0%% and up to %d%%", strict.Quote(text), maxLeaseShare)
 		}
-		l.percent = share
+		l.percent = percent
 		return l, nil
 	}
 	length, err := strict.ParseDuration(text)

@@ -306,7 +306,7 @@ func (r *rulesReader) inFlight(l *limit, hold *strict.Field[string], override, b
 	out := window.Limit{Policy: window.InFlight, Hits: l.Max.Value, Window: window.MinHold}
 	ok := override // the rule says how long a hold lasts
 	if strict.Given(hold) {
-		out.Window, ok = r.hold(hold)
+		out.Window, ok = r.duration(hold, window.MinHold, window.MaxWindow, time.Millisecond)
 	}
 	switch {
 	case l.Max.Bad, hold.Bad:
@@ -329,20 +329,16 @@ func (r *rulesReader) inFlight(l *limit, hold *strict.Field[string], override, b
 	return out, ok
 }
 
-// hold reads how long a hold lasts that is never given back.
-func (r *rulesReader) hold(f *strict.Field[string]) (time.Duration, bool) {
+// duration reads a time between two bounds, in whole steps.
+func (r *rulesReader) duration(f *strict.Field[string], least, most, step time.Duration) (time.Duration, bool) {
 	length, err := strict.ParseDuration(f.Value)
 	switch {
 	case err != nil:
 		r.decoder.Problem(f.Spot, "%s", err)
-	case length < window.MinHold:
-		r.decoder.Problem(f.Spot, "%s is shorter than %s: give the time of the longest request, such as 5m", strict.Quote(f.Value), policy.FormatWindow(window.MinHold))
-	case length > window.MaxWindow:
-		r.decoder.Problem(f.Spot, "%s is longer than %s", strict.Quote(f.Value), policy.FormatWindow(window.MaxWindow))
-	case length%time.Millisecond != 0:
-		r.decoder.Problem(f.Spot, "%s is not a whole number of milliseconds", strict.Quote(f.Value))
+	case length < least || length > most || length%step != 0:
+		r.decoder.Problem(f.Spot, "%s is not between %s and %s in whole steps of %v", strict.Quote(f.Value), policy.FormatWindow(least), policy.FormatWindow(most), step)
 	default:
 		return length, true
 	}
-	return window.MinHold, false
+	return least, false
 }

@@ -102,10 +102,13 @@ func (r *rulesReader) replaced(d *domainReader) {
 		}
 	}
 	for _, e := range d.edges {
-		for _, cycle := range c.from(e.from) {
-			last := cycle[len(cycle)-1]
-			r.Report.Addf(last.at.File, last.at.Line, last.path, "%s", tellCycle(cycle))
+		if e.from != "" && c.state[e.from] == 0 {
+			c.visit(e.from, nil)
 		}
+	}
+	for _, cycle := range c.found {
+		last := cycle[len(cycle)-1]
+		r.Report.Addf(last.at.File, last.at.Line, last.path, "%s", tellCycle(cycle))
 	}
 }
 
@@ -115,6 +118,7 @@ type cycles struct {
 	edges []edge
 	out   map[string][]int // edges by the name of their rule
 	state map[string]int
+	found [][]edge
 }
 
 // States of a name.
@@ -123,45 +127,28 @@ const (
 	done     = 2
 )
 
-// from returns the new cycles that can be reached from a name. It has its own stack, since a
-// chain may be as long as the number of rules.
-func (c *cycles) from(name string) (found [][]edge) {
-	if name == "" || c.state[name] != 0 {
-		return nil
-	}
-	type step struct {
-		name string
-		next int // in out[name]
-	}
-	way := []step{{name: name}}
+// visit finds the cycles that can be reached from a name and were not found before. way are the edges
+// that lead to it.
+func (c *cycles) visit(name string, way []int) {
 	c.state[name] = onTheWay
-	for len(way) > 0 {
-		top := &way[len(way)-1]
-		out := c.out[top.name]
-		if top.next == len(out) {
-			c.state[top.name] = done
-			way = way[:len(way)-1]
-			continue
-		}
-		e := c.edges[out[top.next]]
-		top.next++
+	for _, i := range c.out[name] {
+		way, e := append(way, i), c.edges[i]
 		switch c.state[e.to] {
 		case 0:
-			c.state[e.to] = onTheWay
-			way = append(way, step{name: e.to})
+			c.visit(e.to, way)
 		case onTheWay:
-			var cycle []edge
-			for i := len(way) - 1; i >= 0; i-- {
-				taken := c.edges[c.out[way[i].name][way[i].next-1]]
-				cycle = append([]edge{taken}, cycle...)
-				if way[i].name == e.to || len(cycle) > strict.MaxNames {
-					break
-				}
+			first := len(way) - 1
+			for first > 0 && c.edges[way[first]].from != e.to && len(way)-first <= strict.MaxNames {
+				first--
 			}
-			found = append(found, cycle)
+			var cycle []edge
+			for _, i := range way[first:] {
+				cycle = append(cycle, c.edges[i])
+			}
+			c.found = append(c.found, cycle)
 		}
 	}
-	return found
+	c.state[name] = done
 }
 
 // tellCycle returns a cycle as text. The message is at the place of its last edge.
