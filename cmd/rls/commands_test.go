@@ -49,7 +49,7 @@ func TestScopesWithoutSettings(t *testing.T) {
 	other := write(t, "store:\n  type: redis\n  scopes:\n    sales: {redis: {url: redis://h}}\n")
 	redis := write(t, "store:\n  type: redis\n  scopes:\n    global: {redis: {url: redis://h}}\n")
 	const (
-		missing = `the settings have no scope "global", but only region: set its redis.url in store.scopes of a settings file, and give that file too (rls: --config), or remove scope`
+		missing = `the settings have no scope "global", but region: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope`
 		scope   = `descriptors[a].rate_limit.scope: `
 		store   = `:2: store.scopes: scopes need store.type redis`
 	)
@@ -60,7 +60,7 @@ func TestScopesWithoutSettings(t *testing.T) {
 		{[]string{"validate", rules}, rules + ":4: " + scope + missing},
 		{[]string{"diff", rules, rules}, rules + ":4: " + scope + missing},
 		{[]string{"validate", rules, memory}, memory + store},
-		{[]string{"validate", rules, other}, rules + ":4: " + scope + `the settings have no scope "global", but region, sales: set its redis.url in store.scopes of the settings, or remove scope`},
+		{[]string{"validate", rules, other}, rules + ":4: " + scope + `the settings have no scope "global", but region, sales: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope`},
 		{[]string{"validate", rules, redis}, ""},
 		{[]string{"validate", "--config", redis, rules}, ""},
 		{[]string{"diff", "--config", redis, rules, rules}, ""},

@@ -1,9 +1,8 @@
 package stats
 
 import (
-	"math"
 	"math/rand/v2"
-	"sync/atomic"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -39,7 +38,7 @@ func (s *Stats) newMethod(name string) *Method {
 		m.series = s.options.Mapping.observed(m.name)
 	}
 	if s.options.Times {
-		m.times = newTimes()
+		m.times = new(times)
 	}
 	return m
 }
@@ -69,65 +68,33 @@ func (m *Method) Invalid() {
 // maxTimes bounds the times that are kept of one method and interval.
 const maxTimes = 1000
 
-// times keeps a sample of the times of calls, in milliseconds. It is safe for concurrent use.
+// times keeps a sample of the times of calls, in milliseconds, each with the same chance. It is safe
+// for concurrent use.
 type times struct {
-	now  atomic.Pointer[sample]
-	idle *sample // the other one; only take uses it
-}
-
-// sample is a random sample of some times, each with the same chance.
-type sample struct {
-	count  atomic.Uint64
-	values [maxTimes]atomic.Uint64 // the bits of floats; missing has none
-}
-
-// missing are the bits of a value that no call has written yet.
-var missing = math.Float64bits(math.NaN())
-
-func newSample() *sample {
-	s := new(sample)
-	s.clear()
-	return s
-}
-
-func (s *sample) clear() {
-	for i := range s.values {
-		s.values[i].Store(missing)
-	}
-	s.count.Store(0)
-}
-
-func newTimes() *times {
-	t := &times{idle: newSample()}
-	t.now.Store(newSample())
-	return t
+	mu     sync.Mutex
+	count  uint64
+	values []float64
 }
 
 // add adds a time. Once the sample is full, the time replaces another with the chance that every
 // time has the same chance to stay.
 func (t *times) add(ms float64) {
-	s := t.now.Load()
-	at := s.count.Add(1) - 1
-	if at >= maxTimes {
-		if at = rand.Uint64N(at + 1); at >= maxTimes { //nolint:gosec // a sample of times is no secret
-			return
-		}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count++
+	if len(t.values) < maxTimes {
+		t.values = append(t.values, ms)
+	} else if at := rand.Uint64N(t.count); at < maxTimes { //nolint:gosec // a sample of times is no secret
+		t.values[at] = ms
 	}
-	s.values[at].Store(math.Float64bits(ms))
 }
 
-// take returns the times since the last take, and how many calls there were. A call under way may
-// be missing.
+// take returns the times since the last take, and how many calls there were.
 func (t *times) take() (values []float64, count uint64) {
-	s := t.now.Swap(t.idle)
-	count = s.count.Load()
-	for i := range min(count, maxTimes) {
-		if bits := s.values[i].Load(); bits != missing {
-			values = append(values, math.Float64frombits(bits))
-		}
-	}
-	s.clear()
-	t.idle = s
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	values, count = t.values, t.count
+	t.values, t.count = make([]float64, 0, maxTimes), 0
 	return values, count
 }
 

@@ -49,7 +49,7 @@ type Stats struct {
 	generation uint64
 	rules      map[string]*meter // by their layout
 	named      []*counter
-	gauges     []*gauge
+	gauges     []*counter // numbers that go up and down
 }
 
 // maxDomains bounds the counters of unknown domains, whose names clients can make up.
@@ -117,18 +117,11 @@ func (s *Stats) Counter(name string, read func() uint64) {
 	c.from = read
 }
 
-// gauge is a number that goes up and down.
-type gauge struct {
-	name   string
-	read   func() uint64
-	series *series // as counter.series
-}
-
 // Gauge adds a gauge. Its name begins with "ratelimit.".
 func (s *Stats) Gauge(name string, read func() uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gauges = append(s.gauges, &gauge{name: prefixProcess + name, read: read})
+	s.gauges = append(s.gauges, &counter{name: prefixProcess + name, from: read})
 }
 
 // The counters of one rule.
