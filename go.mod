@@ -66,6 +66,8 @@ require (
 	go.uber.org/goleak v1.3.0
 	// Logs: structured and sampled. A line that is not written allocates nothing.
 	go.uber.org/zap v1.28.0
+	// rls validate --portable: numbers and texts as envoyproxy/ratelimit reads them.
+	go.yaml.in/yaml/v2 v2.4.4
 	// YAML as nodes with lines: internal/config/strict reports every problem with its place.
 	go.yaml.in/yaml/v4 v4.0.0
 	// http2, hpack and httpguts, for grpc.transport unary; in tests dns/dnsmessage.
@@ -107,7 +109,6 @@ require (
 	go.opentelemetry.io/otel/metric v1.45.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.10.0 // indirect
-	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect

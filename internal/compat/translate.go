@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -380,7 +381,7 @@ func (r *reader) headers() {
 		}
 		return
 	}
-	r.give("headers.styles", settings.StyleReference, enabled)
+	r.give("headers.styles", answer.StyleReference, enabled)
 	seen := make(map[string]bool)
 	for _, n := range names {
 		name := r.text(n.name)

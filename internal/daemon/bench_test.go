@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/peer"
@@ -116,7 +117,7 @@ func serveBenchmark(b *testing.B, transport string, reference bool) string {
 	s := settings.Default()
 	s.GRPC.Address, s.GRPC.Transport = []settings.Address{"127.0.0.1:0"}, transport
 	if s.DropIn.Answers = reference; reference {
-		s.Headers.Styles = []string{settings.StyleReference}
+		s.Headers.Styles = []string{answer.StyleReference}
 		s.DropIn.Metrics.Address = "127.0.0.1:0"
 		s.DropIn.Statsd.Address = "127.0.0.1:9" // no server listens there
 	}

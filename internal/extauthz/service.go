@@ -18,7 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// Options of a [Service]. Decider, Secrets and Headers are required.
+// Options of a [Service]. Decider, Secrets, Headers and Meters are required.
 type Options struct {
 	Decider *policy.Decider
 	// Subjects finds the subject of a credential. Nil means the directory of the active
@@ -26,7 +26,7 @@ type Options struct {
 	Subjects tier.Resolver
 	Secrets  *tier.Secrets
 	Headers  *answer.Renderer
-	// Meters counts the results. Nil disables counting.
+	// Meters counts the results.
 	Meters Meters
 	// Traced gets the result of each request with its context, for traces. Nil disables it.
 	Traced func(context.Context, Result)
@@ -53,12 +53,6 @@ type Meters interface {
 	// gets the strictest choice that their rules make for this case.
 	DegradedAnswer(policy.OnStoreError)
 }
-
-// unmetered is a Meters that counts nothing.
-type unmetered struct{}
-
-func (unmetered) Authorized(Result)                  {}
-func (unmetered) DegradedAnswer(policy.OnStoreError) {}
 
 // Service decides which requests may pass. It is safe for concurrent use.
 //
@@ -97,9 +91,6 @@ type Service struct {
 
 // NewService returns a Service.
 func NewService(o Options) *Service {
-	if o.Meters == nil {
-		o.Meters = unmetered{}
-	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}

@@ -38,6 +38,7 @@ type countingMeters struct {
 
 func (c *countingMeters) Authorized(r Result)                { c.results[r]++ }
 func (c *countingMeters) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
+func (c *countingMeters) IgnoredOverride()                   {}
 
 // failingStore is a store that cannot decide.
 var failingStore = adaptertest.FailingStore{Err: errors.New("dial tcp 10.0.0.1:6379: refused")}
@@ -137,7 +138,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		change(&o)
 	}
 	s.Service = NewService(o)
-	s.rls = ratelimit.NewService(ratelimit.Options{Decider: o.Decider, Secrets: secrets, Headers: render})
+	s.rls = ratelimit.NewService(ratelimit.Options{Decider: o.Decider, Secrets: secrets, Headers: render, Meters: s.meters})
 	return s
 }
 

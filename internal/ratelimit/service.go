@@ -22,13 +22,13 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Options of a [Service]. Decider, Secrets and Headers are required.
+// Options of a [Service]. Decider, Secrets, Headers and Meters are required.
 type Options struct {
 	Decider *policy.Decider
 	// Secrets names the entries that hold API keys.
 	Secrets *tier.Secrets
 	Headers *answer.Renderer
-	// Meters counts events outside the Decider. Nil disables counting.
+	// Meters counts events outside the Decider.
 	Meters Meters
 	// PlainKeys gives the source of tiers the API keys themselves, and not only their
 	// digests.
@@ -60,12 +60,6 @@ type Meters interface {
 	DegradedAnswer(policy.OnStoreError)
 }
 
-// unmetered is a Meters that counts nothing.
-type unmetered struct{}
-
-func (unmetered) IgnoredOverride()                   {}
-func (unmetered) DegradedAnswer(policy.OnStoreError) {}
-
 // Service answers RateLimitService. It is safe for concurrent use.
 type Service struct {
 	opts Options
@@ -74,9 +68,6 @@ type Service struct {
 
 // NewService returns a Service.
 func NewService(o Options) *Service {
-	if o.Meters == nil {
-		o.Meters = unmetered{}
-	}
 	s := &Service{opts: o}
 	s.door = adapter.Door[*call]{
 		Service: &rlsv3.RateLimitService_ServiceDesc, Method: "ShouldRateLimit",

@@ -72,7 +72,7 @@ func run(t *testing.T, tests string, options ...func(*Runner)) (Report, error) {
 		t.Fatal(err)
 	}
 	f.Name = "x_test.yaml"
-	r := Runner{Generation: g, Renderer: answer.NewRenderer(settings.StyleRateLimit), Begin: InMemory(g.Rules), Coverage: NewCoverage(g, "tiers.yaml")}
+	r := Runner{Generation: g, Renderer: answer.NewRenderer(answer.StyleRateLimit), Begin: InMemory(g.Rules), Coverage: NewCoverage(g, "tiers.yaml")}
 	for _, set := range options {
 		set(&r)
 	}

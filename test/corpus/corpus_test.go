@@ -226,7 +226,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 	})
 	render := answer.NewRenderer(settings.Headers.Styles...)
 	service := ratelimit.NewService(ratelimit.Options{
-		Decider: s.decider, Secrets: g.Secrets, Headers: render, EchoRequest: settings.DropIn.EchoRequest,
+		Decider: s.decider, Secrets: g.Secrets, Headers: render, Meters: counters, EchoRequest: settings.DropIn.EchoRequest,
 	})
 	s.json = service.JSONHandler(1 << 20)
 

@@ -1,11 +1,11 @@
 package rules
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	old "go.yaml.in/yaml/v2"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/files"
@@ -333,54 +333,32 @@ func quoted(n *yaml.Node) bool {
 	return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 || n.Style&yaml.TaggedStyle != 0 && n.ShortTag() == "!!str"
 }
 
-// oddFloats are the floats of YAML 1.1 without digits.
-var oddFloats = []string{
-	".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF",
-}
-
-// floats matches numbers of YAML 1.1 that are not whole, as the library of
-// envoyproxy/ratelimit does.
-var floats = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
-
 // oddNumber reports whether YAML 1.1 takes a scalar for a number that is not whole, or beyond
 // 64 bits. envoyproxy/ratelimit accepts texts, whole numbers, truth values and nothing.
 func oddNumber(n *yaml.Node) bool {
-	text := n.Value
-	if quoted(n) || text == "" {
+	if quoted(n) || n.Value == "" || !strings.ContainsRune("+-.0123456789", rune(n.Value[0])) {
 		return false
 	}
-	if slices.Contains(oddFloats, text) {
+	switch plainValue(n).(type) {
+	case float64, uint64:
 		return true
 	}
-	if text[0] == '.' {
-		_, err := strconv.ParseFloat(text, 64)
-		return err == nil
-	}
-	if c := text[0]; c != '+' && c != '-' && (c < '0' || c > '9') {
-		return false
-	}
-	plain := strings.ReplaceAll(text, "_", "")
-	if _, err := strconv.ParseInt(plain, 0, 64); err == nil {
-		return false
-	}
-	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
-		return true
-	}
-	_, err := strconv.ParseFloat(plain, 64)
-	return err == nil && floats.MatchString(plain)
+	return false
 }
 
 // isText reports whether YAML 1.1 takes a scalar for a text.
 func isText(n *yaml.Node) bool {
-	if n.Kind != yaml.ScalarNode {
-		return false
+	if n.Kind != yaml.ScalarNode || quoted(n) {
+		return n.Kind == yaml.ScalarNode
 	}
-	if quoted(n) {
-		return true
+	_, ok := plainValue(n).(string)
+	return ok
+}
+
+// plainValue returns what the library of envoyproxy/ratelimit makes of a scalar without quotes.
+func plainValue(n *yaml.Node) (value any) {
+	if old.Unmarshal([]byte(n.Value), &value) != nil {
+		return n.Value
 	}
-	if _, truth := strict.ParseTruth(n.Value); truth || strict.IsNull(n) || oddNumber(n) {
-		return false
-	}
-	_, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
-	return err != nil
+	return value
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
@@ -47,7 +47,7 @@ func fieldSchemas() map[string]configtest.Object {
 		anyCase = append(anyCase, letters.String())
 		names = append(names, u.name, strings.ToUpper(u.name))
 	}
-	styles := configtest.Object{"enum": []any{settings.StyleRateLimit, settings.StyleDraft03, settings.StyleXRateLimit, settings.StyleXRateLimitEpoch}}
+	styles := configtest.Object{"enum": []any{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimit, answer.StyleXRateLimitEpoch}}
 	return map[string]configtest.Object{
 		"domain":            {"type": configtest.Text, "not": configtest.Object{"const": ""}},
 		"name":              {"type": append([]any{"null"}, configtest.Text...), "not": configtest.Object{"const": reservedName}},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -218,7 +219,7 @@ func Default() Settings {
 			Memory:  Memory{MaxBytes: 256 << 20},
 			Redis:   localRedis("slidegate:"),
 		},
-		Headers: Headers{Styles: []string{StyleRateLimit}},
+		Headers: Headers{Styles: []string{answer.StyleRateLimit}},
 		Metrics: Metrics{MaxDetailSeries: 1000},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Authz:   defaultAuthz(),

@@ -248,7 +248,7 @@ func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 		{"null subject", `SELECT NULL AS subject`, nil, []string{"bad record", "id: it is empty"}},
 		{"bad subject", `SELECT E'a\nb' AS subject`, nil, []string{"bad record", "id: byte 2"}},
 		{"bad tier", `SELECT 'a' AS subject, E'\t' AS tier`, nil, []string{"bad record", "tier: "}},
-		{"bad overrides", `SELECT 'a' AS subject, '{"per-key": "much"}'::jsonb AS overrides`, nil, []string{"bad record", "overrides: they are no overrides"}},
+		{"bad overrides", `SELECT 'a' AS subject, '{"per-key": "much"}'::jsonb AS overrides`, nil, []string{"bad record", "overrides: [0]: expected a mapping, got a text"}},
 		{"overrides no JSON", `SELECT 'a' AS subject, '{' AS overrides`, nil, []string{"bad record", "overrides: "}},
 		{"bad labels", `SELECT 'a' AS subject, '{"x": 1}'::jsonb AS labels`, nil, []string{"bad record", "labels: x: "}},
 		{"long labels", `SELECT 'a' AS subject, ` + long + ` AS labels`, nil, []string{"bad record", "the row is longer"}},

@@ -2,12 +2,9 @@ package tiertest
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"time"
 
+	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // override is one override as rules files write it.
@@ -58,28 +55,4 @@ func marshal(v any) []byte {
 }
 
 // ReadOverrides reads what [Overrides] writes.
-func ReadOverrides(data []byte) (map[string]tier.Override, error) {
-	var all map[string]override
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, errors.New("they are no overrides")
-	}
-	overrides := make(map[string]tier.Override)
-	for rule, written := range all {
-		o := tier.Override{Unlimited: written.Unlimited}
-		if written.Observe != nil {
-			o.Observe = tier.ObserveNot
-			if *written.Observe {
-				o.Observe = tier.ObserveOnly
-			}
-		}
-		for _, l := range written.Limits {
-			length, err := time.ParseDuration(l.Window)
-			if err != nil {
-				return nil, fmt.Errorf("%s: it has no window", rule)
-			}
-			o.Limits = append(o.Limits, window.Limit{Hits: l.Requests, Window: length})
-		}
-		overrides[rule] = o
-	}
-	return overrides, nil
-}
+var ReadOverrides = rules.ReadOverrides
