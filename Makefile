@@ -304,9 +304,9 @@ bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 
 	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x -timeout 20m ./test
 
 .PHONY: bench-regions
-bench-regions: BENCH ?= Regions|Decision
+bench-regions: BENCH ?= Regions
 bench-regions: envoy test-servers ## measure global limits 40 and 80 ms away, with and without leases, and timeouts through Envoy; about 12 minutes
-	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 40m ./test ./test/regions
+	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 40m ./test
 
 .PHONY: bench-before
 bench-before: BEFORE ?= HEAD~1

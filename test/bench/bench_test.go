@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"slices"
 	"strings"
 	"testing"
 
@@ -88,93 +86,6 @@ func TestScenarios(t *testing.T) {
 					t.Errorf("%s/%d takes the answer %v", s.name, s.descriptors, m)
 				}
 			}
-		}
-	}
-}
-
-// TestServices finds each service of a comparison where it is looked for by name.
-func TestServices(t *testing.T) {
-	for _, c := range comparisons(true) {
-		if c.second != "" && !slices.Contains(c.services, c.second) {
-			t.Errorf("%s: %s is not among %q", c.what, c.second, c.services)
-		}
-		for _, service := range c.services {
-			if transport := transportOf(service); (transport != "") != (c.what == transportName) || !strings.HasPrefix(service, transport) {
-				t.Errorf("%s/%s: the transport is %q", c.what, service, transport)
-			}
-			if hasRedis(service) != strings.Contains(service, "redis") {
-				t.Errorf("%s/%s: with Redis is %t", c.what, service, hasRedis(service))
-			}
-		}
-	}
-}
-
-func TestRulesWithoutTiers(t *testing.T) {
-	if strings.Contains(rulesWithoutTiers, "by_tier") || strings.Count(rulesWithoutTiers, "name:") != strings.Count(rules, "name:") {
-		t.Errorf("the rules are %s", rulesWithoutTiers)
-	}
-}
-
-func TestTable(t *testing.T) {
-	r := &row{service: onRedis, scenario: scenario{name: "allowed", descriptors: 1}}
-	for _, rates := range [][2]float64{{80, 100}, {45, 50}, {170, 200}} {
-		r.ours = append(r.ours, sample{rate: rates[0], cpu: 3e-6, redisCPU: 4e-6})
-		r.base = append(r.base, sample{rate: rates[1], cpu: 2e-6})
-	}
-	second := &row{service: onStandardRedis, scenario: r.scenario, ours: r.base, base: r.base, second: r.base}
-	r2 := *r
-	r2.service, r2.second = onUnaryRedis, r.base
-	for _, s := range [][]sample{r2.ours, r2.base} {
-		for i := range s {
-			s[i].allocs = 30
-		}
-	}
-	var out bytes.Buffer
-	m := measured{comparison: comparison{what: "store", base: bareName, services: []string{onMemory, onRedis}}, rows: []*row{r}}
-	m.write(&out)
-	m = measured{
-		comparison: comparison{what: transportName, base: bareName, services: []string{onUnaryRedis, onStandardRedis}, second: onStandardRedis},
-		rows:       []*row{&r2, second},
-	}
-	m.write(&out)
-	for _, want := range []string{
-		"| store | answer | descriptors | req/s | bare req/s | ratio (min–max) | CPU µs | bare CPU µs | ratio | Redis CPU µs |\n|---|---|---|---|---|---|---|---|---|---|",
-		"| redis | allowed | 1 | 80 | 100 | **0.85** (0.80–0.90) | 3.0 | 2.0 | 1.50 | 4.0 |",
-		"| transport | answer | descriptors | req/s | bare req/s | ratio (min–max) | CPU µs | bare CPU µs | ratio | ratio to standard-redis (min–max) | of CPU | allocs | bare allocs | Redis CPU µs |",
-		"| unary-redis | allowed | 1 | 80 | 100 | **0.85** (0.80–0.90) | 3.0 | 2.0 | 1.50 | **0.85** (0.80–0.90) | 1.50 | 30.0 | 30.0 | 4.0 |",
-		"| standard-redis | allowed | 1 | 100 | 100 | **1.00** (1.00–1.00) | 2.0 | 2.0 | 1.00 |  |  | 30.0 | 30.0 | 0.0 |",
-	} {
-		if !strings.Contains(out.String(), want+"\n") {
-			t.Errorf("table is\n%s\nwant the row\n%s", &out, want)
-		}
-	}
-}
-
-func TestParseTimes(t *testing.T) {
-	got, err := parseTimes(strings.NewReader("1795310769140893\t200\t1981\n1795310769141399\t200\t1000\n1795310769141576\t200\t1372\n"))
-	if err != nil || got != 0.001372 {
-		t.Errorf("parseTimes = %v, %v, want 1372 microseconds", got, err)
-	}
-	for _, bad := range []string{"", "1\t200\n", "1\t200\tx\n"} {
-		if _, err := parseTimes(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q: got no error", bad)
-		}
-	}
-}
-
-func TestBehindEnvoyTable(t *testing.T) {
-	r := &behindEnvoy{services: []string{bareName, onUnary}, samples: map[string][]envoySample{
-		bareName: {{rate: 100, cpu: 50e-6, latency: 900e-6, alone: 500e-6}, {rate: 100, cpu: 40e-6, latency: 700e-6, alone: 500e-6}},
-		onUnary:  {{rate: 110, cpu: 10e-6, latency: 700e-6, alone: 500e-6}, {rate: 130, cpu: 10e-6, latency: 650e-6, alone: 500e-6}},
-	}}
-	var out bytes.Buffer
-	r.write(&out)
-	for _, want := range []string{
-		"| bare | 100 |  | 45.0 |  | 800 | 300 |  |",
-		"| unary | 120 | **1.20** (1.10–1.30) | 10.0 | **0.23** (0.20–0.25) | 675 | 175 | **0.62** (0.50–0.75) |",
-	} {
-		if !strings.Contains(out.String(), want+"\n") {
-			t.Errorf("table is\n%s\nwant the row\n%s", &out, want)
 		}
 	}
 }

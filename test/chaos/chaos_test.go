@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
@@ -229,31 +228,6 @@ func TestSharedJudge(t *testing.T) {
 	}
 }
 
-// TestHotQuestions: every log has callers of all services, or of two if it is the second of a request.
-func TestHotQuestions(t *testing.T) {
-	questions, logs := hotQuestions(defaults().callers)
-	further, hours := hourQuestions(len(questions))
-	for _, part := range []struct {
-		questions []*rlsv3.RateLimitRequest
-		logs      []*hotLog
-		first     int
-	}{{questions, logs, 0}, {further, hours, len(questions)}} {
-		l, err := newLoad(t, []string{"a:1", "b:1", "c:1"}, part.questions, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, log := range part.logs {
-			of := make(map[int]bool)
-			for _, id := range log.callers {
-				of[l.callers[id-part.first].service] = true
-			}
-			if len(of) < services && (log.rule != "right" || len(of) < services-1) {
-				t.Errorf("%s %s: got callers of %d services, want %d", log.rule, log.value, len(of), services)
-			}
-		}
-	}
-}
-
 func TestUnasked(t *testing.T) {
 	line := func(message, node string, ms float64) map[string]any {
 		return map[string]any{"msg": message, "node": node, "ts": at(ms).Format(time.RFC3339Nano)}
@@ -300,47 +274,5 @@ func TestInstances(t *testing.T) {
 	}
 	if _, _, err := instances([]map[string]any{{"msg": countsOthers, "ts": "yesterday"}}, at(0)); err == nil {
 		t.Error("a line without a time: got no error")
-	}
-}
-
-func TestQuantiles(t *testing.T) {
-	var calls []answer
-	for i := range 1000 {
-		calls = append(calls, answer{sent: at(0), received: at(float64(1000 - i))})
-	}
-	calls = append(calls, answer{sent: at(5000), received: at(9000)}) // not in the span
-	got := quantilesOf([][]answer{calls}, span{at(0), at(2000)})
-	want := quantiles{1000, 500 * time.Millisecond, 990 * time.Millisecond, 999 * time.Millisecond, time.Second}
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := quantilesOf(nil, span{}); got != (quantiles{}) {
-		t.Errorf("of nothing: got %+v", got)
-	}
-}
-
-func TestCallerOf(t *testing.T) {
-	for _, id := range []int{0, 7, 1234, 9999} {
-		if got, err := callerOf(keyPrefix + "{" + callerName(id) + "}:chaos|allow:" + callerName(id) + ":3600000000"); err != nil || got != id {
-			t.Errorf("caller %d: got %d, %v", id, got, err)
-		}
-	}
-	for _, key := range []string{"", "chaos:other:3600000000", "chaos:caller-12", "chaos:caller-12x4:1"} {
-		if _, err := callerOf(key); err == nil {
-			t.Errorf("%q: got no error", key)
-		}
-	}
-}
-
-func TestFlags(t *testing.T) {
-	for _, args := range [][]string{
-		{"-only", "("},
-		{"-rls", "no-such-rls"},
-		{"-rls", os.Args[0], "-only", "no such fault"},
-		{"more"},
-	} {
-		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
-			t.Errorf("%v: got no error", args)
-		}
 	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/xml"
-	"errors"
 	"io"
 	"os"
 	"slices"
@@ -168,61 +166,6 @@ func TestStampede(t *testing.T) {
 	}
 	if b.without.again+b.with.again > 0 {
 		t.Errorf("denied again after Retry-After: %d without jitter, %d with it", b.without.again, b.with.again)
-	}
-}
-
-// back returns a stampede with returns at times in milliseconds.
-func back(jitter string, ms ...int) stampede {
-	s := stampede{jitter: jitter}
-	for _, at := range ms {
-		s.back = append(s.back, time.Duration(at)*time.Millisecond)
-	}
-	return s
-}
-
-func TestStampedeFigures(t *testing.T) {
-	b := bursts{without: back("0", 1900, 2000, 2100, 2899, 2900), with: back("50%", 2000, 3500, 4200, 5000, 5900)}
-	if got := b.without.fullest(); got != 4 { // a second is half-open
-		t.Errorf("the fullest second has %d, want 4", got)
-	}
-	if diff := cmp.Diff([]int{0, 1, 4}, b.without.bySecond()); diff != "" {
-		t.Error(diff)
-	}
-	if got := b.mean(&b.with); got != 1.25 {
-		t.Errorf("mean %v, want 5 in 4 s", got)
-	}
-	var out strings.Builder
-	b.write(&out)
-	if want := "| 5 | 0s to 0s | 4 | 1 | 3.2 | 0 |"; !strings.Contains(out.String(), want) {
-		t.Errorf("want %q in\n%s", want, &out)
-	}
-	if got := b.failures(6); len(got) != 1 || !strings.Contains(got[0], "5 of 6 came back") {
-		t.Errorf("failures: %q", got)
-	}
-	b.without.shortest = time.Second
-	if got := b.failures(5); len(got) != 1 || !strings.Contains(got[0], "none is below 1s") {
-		t.Errorf("failures: %q", got)
-	}
-}
-
-func TestDrawing(t *testing.T) {
-	b := bursts{without: back("0", 1900, 2000, 2100), with: back("50%", 2000, 3500, 5200)}
-	elements := map[string]int{}
-	for d := xml.NewDecoder(strings.NewReader(b.drawing())); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e, ok := token.(xml.StartElement); ok {
-			elements[e.Name.Local]++
-		}
-	}
-	// The card and a bar for each second in which some came back; a line below each burst.
-	if elements["rect"] != 1+2+3 || elements["line"] != 2 {
-		t.Errorf("got %v", elements)
 	}
 }
 
