@@ -132,19 +132,6 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestDeniedIsFree: the denied request of both limits has charged neither.
-func TestDeniedIsFree(t *testing.T) {
-	l, _ := newLimiter(t, parse(t, shop))
-	req := limiter.Request{Domain: "shop", Descriptors: append(limiter.One("", "remote_address", "192.0.2.1").Descriptors, limiter.One("", "api_key", "k").Descriptors...)}
-	for range 10 {
-		allow(t, l, req)
-	}
-	d := allow(t, l, limiter.One("shop", "remote_address", "192.0.2.1"))
-	if limits := d.Limits(); len(limits) != 2 || limits[0].Remaining != 2 || limits[1].Remaining != 6 {
-		t.Errorf("after 2 allowed, 8 denied and this one: %+v", limits)
-	}
-}
-
 // TestAnswers: headers and bodies are those of the service.
 func TestAnswers(t *testing.T) {
 	l, _ := newLimiter(t, parse(t, shop))

@@ -19,50 +19,6 @@ func request(checks ...window.Check) redisstore.Request {
 	return redisstore.Request{Checks: checks, Decisions: make([]window.Decision, len(checks))}
 }
 
-// TestTakeAll proves that requests of one batch are independent: one is denied and
-// charges nothing, others are allowed, and later ones see what earlier ones
-// charged.
-func TestTakeAll(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	counted := &counter{Client: client}
-	s := redisstore.NewWithClock(t, counted, redisstore.Options{}, "clock")
-	setClock(t, client, "clock", 0)
-	take(t, s, check("warm", 1, 1))
-	counted.n.Store(0)
-
-	requests := []redisstore.Request{
-		request(check("a", 3, 2)),
-		request(check("a", 3, 2), check("b", 9, 1)), // denied by a, so b is not charged
-		request(check("b", 9, 1), check("b", 9, 2)), // folded
-		request(),
-		request(check("none", 0, 1)), // needs no log
-		request(check("a", 3, 1)),
-		request(check("b", 9, 0)),
-	}
-	if err := s.TakeAll(t.Context(), requests); err != nil {
-		t.Fatal(err)
-	}
-	full := window.Decision{Allowed: true, UnitAfter: win, ResetAfter: win}
-	six := window.Decision{Allowed: true, Remaining: 6, UnitAfter: win, ResetAfter: win}
-	want := [][]window.Decision{
-		{{Allowed: true, Remaining: 1, UnitAfter: win, ResetAfter: win}},
-		{{Remaining: 1, RetryAfter: win, UnitAfter: win, ResetAfter: win}, {Allowed: true, Remaining: 9}},
-		{six, six},
-		{},
-		{{Never: true}},
-		{full},
-		{six},
-	}
-	for i := range requests {
-		if diff := cmp.Diff(want[i], requests[i].Decisions); diff != "" {
-			t.Errorf("request %d: (-want +got)\n%s", i, diff)
-		}
-	}
-	if got := counted.n.Load(); got != 1 {
-		t.Errorf("%d commands, want 1", got)
-	}
-}
-
 // TestTakeAllMost proves that one call decides as many requests as it may hold.
 func TestTakeAllMost(t *testing.T) {
 	counted := &counter{Client: newClient(t, servers.Redis(t))}

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -14,13 +13,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-func TestMain(m *testing.M) {
-	if addr := os.Getenv(hammerVariable); addr != "" {
-		hammer(addr) // one of the processes of TestProcesses
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newClient returns a client as the package comment asks for.
 func newClient(t testing.TB, addr string) *redis.Client {

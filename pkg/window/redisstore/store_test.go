@@ -163,27 +163,6 @@ func (c *counter) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.Client.Process(ctx, cmd)
 }
 
-// TestOneCommand proves that a request of any size is one command.
-func TestOneCommand(t *testing.T) {
-	counted := &counter{Client: newClient(t, servers.Redis(t))}
-	s := redisstore.New(counted, redisstore.Options{})
-	take(t, s, check("warm", 1, 1))
-	counted.n.Store(0)
-	var checks []window.Check
-	for i := range 50 {
-		checks = append(checks, check(fmt.Sprint(i%40), 100, 1))
-	}
-	take(t, s, checks...)
-	if got := counted.n.Load(); got != 1 {
-		t.Errorf("commands for %d checks: got %d, want 1", len(checks), got)
-	}
-	counted.n.Store(0)
-	take(t, s)
-	if got := counted.n.Load(); got != 0 {
-		t.Errorf("commands for an empty group: got %d, want none", got)
-	}
-}
-
 // TestDeadline proves that a server which does not answer costs a caller no more
 // than its own deadline, that the error says so, and that all is well after.
 func TestDeadline(t *testing.T) {
