@@ -141,14 +141,12 @@ func (p *pieces) decide(ctx context.Context, sides []*side) {
 			}
 		}
 	}
-	for _, round := range p.rounds {
-		for _, one := range round {
-			if one.side.err != nil {
-				failed = true
-				// The failed checks may have been charged too, but only known charges can be
-				// taken back.
-				one.abandon()
-			}
+	for _, one := range slices.Concat(p.rounds[:]...) {
+		if one.side.err != nil {
+			failed = true
+			// The failed checks may have been charged too, but only known charges can be
+			// taken back.
+			one.abandon()
 		}
 	}
 	if p.denied || !failed && !p.verdict.Allowed() {
@@ -320,11 +318,8 @@ func (s *side) ask(own []*piece, denied bool) {
 // take takes the answer to a piece. key is the name of its log.
 func (s *side) take(p *piece, m *message, key string, denied bool) error {
 	defer m.free()
-	if s.store.opts.Answered != nil {
-		s.store.opts.Answered(s.ctx, m.batch)
-	}
-	if err := m.answer(s.store.opts.Foreign); err != nil {
-		return &Error{Class: ClassReply, Err: err}
+	if err := s.store.read(s.ctx, m); err != nil {
+		return err
 	}
 	if denied || p.check.Mode.Unconditional() || !p.decision.Allowed || p.check.Cost == 0 {
 		return nil
@@ -342,9 +337,9 @@ func (p *piece) abandon() {
 	s := p.side.store
 	s.background(func() {
 		if p.check.Limit.Policy == window.Sliding {
-			_, _, _ = p.takeBack() // counted there
+			_, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) // counted there
 		} else {
-			_, _ = s.restore(context.Background(), p) // counted there
+			_, _ = s.restore(p) // counted there
 		}
 	})
 }
@@ -383,7 +378,7 @@ func (p *pieces) settle(ctx context.Context, until int64) {
 func (p *piece) settle() (update func()) {
 	d, s := p.decision, p.side.store
 	if p.check.Limit.Policy != window.Sliding {
-		now, err := s.restore(context.Background(), p)
+		now, err := s.restore(p)
 		if err != nil {
 			return func() {}
 		}
@@ -391,7 +386,7 @@ func (p *piece) settle() (update func()) {
 			d.Remaining, d.UnitAfter, d.ResetAfter, d.Unsettled = now.Remaining, now.UnitAfter, now.ResetAfter, false
 		}
 	}
-	taken, reset, err := p.takeBack()
+	taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.Cost)
 	if err != nil || taken == 0 {
 		return func() {}
 	}
@@ -407,8 +402,8 @@ func (p *piece) settle() (update func()) {
 
 // restore gives back the charge of a piece, whose policy is not the sliding log: at most once,
 // and only if the period in which it was charged still counts. It returns how the log is then.
-func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, err error) {
-	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
+func (s *Store) restore(p *piece) (left window.Decision, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), takeBackTimeout)
 	defer cancel()
 	defer func() {
 		if err != nil {
@@ -427,19 +422,8 @@ func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, er
 		m.free()
 		return left, err
 	}
-	if err := n.ask(ctx, m); err != nil {
-		return left, err
-	}
-	defer m.free()
-	if err := m.answer(s.opts.Foreign); err != nil {
-		return left, &Error{Class: ClassReply, Err: err}
-	}
-	return left, nil
-}
-
-// takeBack takes back the charge of a piece from a sliding log.
-func (p *piece) takeBack() (taken uint64, reset time.Duration, err error) {
-	return p.side.store.takeBackOf(context.Background(), p.held, p.held.Cost)
+	_, err = s.ask(ctx, n, m)
+	return left, err
 }
 
 // takeBackOf takes back up to cost of a reservation, at most once. It returns how much it
@@ -508,15 +492,12 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 		return d, r, s.count(err)
 	}
 	key := m.keys[0]
-	if err := n.ask(ctx, m); err != nil {
+	clock, err := s.ask(ctx, n, m)
+	if err != nil {
 		return d, r, s.count(err)
 	}
-	defer m.free()
-	if err := m.answer(s.opts.Foreign); err != nil {
-		return d, r, s.count(&Error{Class: ClassReply, Err: err})
-	}
 	if d = decision[0]; d.Allowed && c.Cost > 0 {
-		r = reserved(key, &check[0], &d, m.clock)
+		r = reserved(key, &check[0], &d, clock)
 	}
 	return d, r, nil
 }
@@ -529,8 +510,5 @@ func (s *Store) Return(ctx context.Context, r window.Reservation, cost uint64) (
 		return 0, nil
 	}
 	taken, _, err = s.takeBackOf(ctx, r, cost)
-	if err != nil {
-		return 0, s.count(err)
-	}
-	return taken, nil
+	return taken, s.count(err)
 }

@@ -73,9 +73,9 @@ type Options struct {
 	// for the first time, and when it has changed; see [Store.Connected]. If it could not
 	// be read, policy is empty and err says why.
 	Policy func(node, policy string, err error)
-	// Answered, if not nil, is called for each call of the script that has answered a Take, with
-	// the context of the Take and the number of requests that shared the call. Take calls it. For
-	// one Take on several slots of a cluster it may run several times at once.
+	// Answered, if not nil, is called for each call of the script that has answered a Take or a
+	// Reserve, with its context and the number of requests that shared the call. For one Take on
+	// several slots of a cluster it may run several times at once.
 	Answered func(ctx context.Context, requests int)
 	// Foreign, if not nil, is called for every value under a key of the store that was
 	// removed because it is not a log of the window. Take calls it, from several
@@ -286,7 +286,8 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		return s.count(s.takeAcross(ctx, deadline, 0, checks, decisions))
 	}
 	if s.cluster == nil {
-		return s.count(s.decide(ctx, s.single, m))
+		_, err := s.ask(ctx, s.single, m)
+		return s.count(err)
 	}
 	if err := s.noteStream(ctx, m); err != nil {
 		m.free()
@@ -303,7 +304,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		return s.count(err)
 	}
 	several := len(m.keys) > 1
-	err = s.decide(ctx, n, m)
+	_, err = s.ask(ctx, n, m)
 	if several && ClassOf(err) == ClassMoved {
 		// The slot is moving: some of the logs are here, some on the other server.
 		err = s.takeAcross(ctx, deadline, ended, checks, decisions)
@@ -311,14 +312,20 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	return s.count(err)
 }
 
-// decide asks a node and fills in the decisions. The caller must not use m afterwards.
-func (s *Store) decide(ctx context.Context, n *node, m *message) error {
+// ask asks a node and fills in the decisions. It returns the server's clock, in microseconds. The
+// caller must not use m afterwards.
+func (s *Store) ask(ctx context.Context, n *node, m *message) (clock int64, err error) {
 	if err := n.ask(ctx, m); err != nil {
-		return err
+		return 0, err
 	}
 	defer m.free()
-	if s.opts.Answered != nil {
-		s.opts.Answered(ctx, m.batch)
+	return m.clock, s.read(ctx, m)
+}
+
+// read fills in the decisions from the reply that a message has.
+func (s *Store) read(ctx context.Context, m *message) error {
+	if answered := s.opts.Answered; answered != nil {
+		answered(ctx, m.batch)
 	}
 	if err := m.answer(s.opts.Foreign); err != nil {
 		return &Error{Class: ClassReply, Err: err}
