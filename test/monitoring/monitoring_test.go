@@ -58,7 +58,7 @@ descriptors:
 `
 	// pace is the pause of each caller. There are workers callers, so that some go on while others wait
 	// for a frozen rls.
-	pace    = 50 * time.Millisecond
+	pace    = 100 * time.Millisecond
 	workers = 4
 )
 
@@ -179,7 +179,7 @@ func (s *scene) load() {
 		_ = conn.Close()
 	})
 	s.get(ctx, "/orders", "no customer's key") // Envoy counts a denial
-	repeat := func(f func()) {
+	repeat := func(pace time.Duration, f func()) {
 		running.Go(func() {
 			tick := time.NewTicker(pace)
 			defer tick.Stop()
@@ -194,9 +194,9 @@ func (s *scene) load() {
 		})
 	}
 	for range workers {
-		repeat(func() { s.call(ctx, authz) })
+		repeat(pace, func() { s.call(ctx, authz) })
 		// The memory store gets its requests also while Redis is slow.
-		repeat(func() { s.callSmall(ctx) })
+		repeat(pace/2, func() { s.callSmall(ctx) })
 	}
 }
 
@@ -227,7 +227,7 @@ func (s *scene) call(ctx context.Context, authz authv3.AuthorizationClient) {
 	if s.invent.Load() {
 		brief, cancel := context.WithTimeout(ctx, pace)
 		var keys sync.WaitGroup
-		for i := range 150 { // rls keeps some thousand keys waiting
+		for i := range 300 { // rls keeps some thousand keys waiting
 			keys.Go(func() {
 				_, _ = authz.Check(brief, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 					Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
@@ -404,8 +404,6 @@ func (s *scene) rounds() [][]fault {
 			},
 			filled("full", "SlidegateMemoryStoreTooSmall"),
 			{[]string{"SlidegateRulesServerAway"}, s.management.Stop, s.management.Start},
-		},
-		{
 			{[]string{"SlidegateSlow"}, func() { s.proxy.Latency(1500 * time.Millisecond) }, func() { s.proxy.Latency(0) }},
 		},
 		{
