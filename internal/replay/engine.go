@@ -411,7 +411,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			s.best = *o.limit
 			o.limit = &s.best
 		}
-		v, err := s.timeline.decide(ctx, r.At, &asked[i], caller)
+		v, err := s.timeline.Decide(ctx, r.At, asked[i], caller)
 		if err != nil {
 			return o, err
 		}
@@ -500,7 +500,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 		// The filter of the log's Envoy need not end streams: the end of the request is known.
 		req.Descriptors, req.Ending = []policy.Descriptor{policy.EndOfStream()}, endOfLog
 	}
-	v, err := s.timeline.decide(ctx, end.at, req, s.caller(q))
+	v, err := s.timeline.Decide(ctx, end.at, *req, s.caller(q))
 	if err != nil {
 		return err
 	}

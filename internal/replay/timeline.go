@@ -52,15 +52,11 @@ func (t *Timeline) Close() error { return t.store.Close() }
 // Decide decides a request at a time since 1970-01-01 UTC. If at is before the time of the last
 // request, the request is decided at the time of the last one. For the rest see [Live.Decide].
 func (t *Timeline) Decide(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
-	return t.decide(ctx, at, &req, caller)
-}
-
-func (t *Timeline) decide(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
 	t.now = max(t.now, at)
 	if t.look--; t.look <= 0 {
 		t.sweep()
 	}
-	return t.Live.decide(ctx, req, caller)
+	return t.Live.Decide(ctx, req, caller)
 }
 
 // sweep drops expired logs when the store has twice as many logs as after the last sweep. So the
@@ -108,12 +104,8 @@ func NewLive(rules *policy.Rules, store window.Store, clock func() time.Duration
 // request. The verdict is valid until the next Decide. An error says why the rules could not
 // decide.
 func (l *Live) Decide(ctx context.Context, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
-	return l.decide(ctx, &req, caller)
-}
-
-func (l *Live) decide(ctx context.Context, req *policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
 	l.caller = caller
-	l.decider.Begin(&l.call, *req)
+	l.decider.Begin(&l.call, req)
 	if _, err := l.call.Decide(ctx, window.MayWait); err != nil {
 		return nil, fmt.Errorf("deciding a request of domain %s: %w", req.Domain, err)
 	}

@@ -44,7 +44,7 @@ func (roomy) End(context.Context, window.StreamID, time.Duration) (bool, error) 
 // ask lets the what-if see the limits of a question that nothing else decides.
 func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject) error {
 	w.now = at
-	v, err := w.live.decide(ctx, req, caller)
+	v, err := w.live.Decide(ctx, *req, caller)
 	if err != nil {
 		return err
 	}

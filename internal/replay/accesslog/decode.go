@@ -231,7 +231,7 @@ func (d *decoder) lasted() (int64, bool) {
 		if v.State != Present {
 			continue
 		}
-		if nanos, ok := durationOf(v.Text, s.how.unit()); ok {
+		if nanos, ok := s.how.duration(v.Text); ok {
 			return nanos, true
 		}
 	}

@@ -17,8 +17,8 @@
 // formats of Envoy's configuration, Options.Written, come before those that are known. In
 // JSON a field is found by its name, and in an object by a name such as request.uri. The value of
 // an array of strings is the strings with commas between them, as Envoy joins the values of a
-// header. The parser of JSON accepts and refuses the lines that encoding/json does, but it keeps
-// bytes that are not UTF-8.
+// header. All lines that encoding/json reads are read. Values that the caller does not want are not
+// checked.
 //
 // In text, a client may send a header with the text that separates values. If a line can be read in
 // two ways, it is broken.
@@ -42,7 +42,8 @@
 //
 // Envoy writes when a request started. nginx and Caddy write when it ended: its start is the end
 // without the duration. If the log has no duration, the time is the end, and [Stats] counts it. A
-// number at the end of a known format is a duration only if it is written as nginx does.
+// number at the end of a known format is a duration only if it is written as nginx does, and a whole
+// number in a log of Caddy is none, because its unit is a setting.
 //
 // Lines are written at the end of requests, so they are not in the order of the starts. A record
 // waits until the log has a line that is Options.Reorder later. Several files are read together:

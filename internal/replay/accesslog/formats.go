@@ -125,7 +125,7 @@ var caddy = []field{
 	{"request.uri", Path},
 	{"request.host", Authority},
 	{"request.proto", Protocol},
-	{"duration", Seconds},
+	{"duration", caddySeconds},
 }
 
 // jsonFormat returns the format of JSON with these names.

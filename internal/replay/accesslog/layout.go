@@ -42,6 +42,7 @@ const (
 	withoutPort
 	portOnly
 	ofSeconds // in milliseconds
+	ofCaddySeconds
 	ofMicros
 	ofNanos
 	methodOfLine
@@ -82,7 +83,7 @@ func sourcesOf(want Attribute) []source {
 	case LocalPort:
 		return []source{{LocalPort, asIs}, {localWithPort, portOnly}}
 	case Duration:
-		return []source{{Duration, asIs}, {Seconds, ofSeconds}, {inMicros, ofMicros}, {inNanos, ofNanos}}
+		return []source{{Duration, asIs}, {Seconds, ofSeconds}, {caddySeconds, ofCaddySeconds}, {inMicros, ofMicros}, {inNanos, ofNanos}}
 	}
 	return []source{{want, asIs}}
 }
@@ -143,8 +144,8 @@ func (t transform) of(v Value, scratch *[]byte) Value {
 		v.Text = clientaddr.Host(v.Text)
 	case portOnly:
 		v.Text = portOf(v.Text)
-	case ofSeconds, ofMicros, ofNanos:
-		duration, ok := durationOf(v.Text, t.unit())
+	case ofSeconds, ofCaddySeconds, ofMicros, ofNanos:
+		duration, ok := t.duration(v.Text)
 		if !ok {
 			return Value{State: Absent}
 		}
@@ -171,7 +172,7 @@ func portOf(text []byte) []byte {
 // unit returns how many nanoseconds the unit of a duration has.
 func (t transform) unit() int64 {
 	switch t {
-	case ofSeconds:
+	case ofSeconds, ofCaddySeconds:
 		return 1e9
 	case ofMicros:
 		return 1e3
@@ -179,6 +180,14 @@ func (t transform) unit() int64 {
 		return 1
 	}
 	return 1e6
+}
+
+// duration returns a duration in nanoseconds.
+func (t transform) duration(b []byte) (nanos int64, ok bool) {
+	if t == ofCaddySeconds && skipDigits(b, 0) == len(b) {
+		return 0, false
+	}
+	return durationOf(b, t.unit())
 }
 
 // durationOf returns a duration in nanoseconds: a decimal number of units, or a text with its own

@@ -164,6 +164,8 @@ func TestDurations(t *testing.T) {
 		"microseconds by a word":  {line: combined + ` 250000`, format: `%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% - - [%EMIT_TIME(%d/%b/%Y:%H:%M:%S %z)%] "%REQUEST_LINE%" %RESPONSE_CODE% %BYTES_SENT% "-" "%REQ(USER-AGENT)%" %DURATION(us)%`, want: "498729h48m32.75s 250"},
 		"seconds that are others": {line: combined + ` 250000`, format: `$remote_addr - - [$time_local] "$request" $status $body_bytes_sent "-" "$http_user_agent" $request_time`, want: "498660h21m53s 250000000", tooEarly: 1},
 		"Caddy":                   {line: caddy("0.25"), want: "498729h48m32.75s 250"},
+		"Caddy, nano":             {line: caddy("250000000"), want: "498729h48m33s -"},
+		"Caddy, milli":            {line: caddy("250"), want: "498729h48m33s -"},
 		"Caddy, string":           {line: caddy(`"250ms"`), want: "498729h48m32.75s 250"},
 		"Caddy, string, long":     {line: caddy(`"52.5s"`), want: "498729h47m40.5s 52500"},
 		"a list":                  {line: `192.0.2.7 [23/Nov/2026:09:48:33 +0000] "GET / HTTP/1.1" 10.0.0.1:80, unix:/a : [::1]:80 0.000, - : 0.004 0.250`, format: listed, want: "498729h48m32.75s 250"},

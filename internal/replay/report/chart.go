@@ -96,7 +96,7 @@ func (c *timesChart) draw(s *replay.Series, counts []uint64, height float64, are
 type curve struct {
 	Y        []string // the labels of the scale, from the top
 	SVG      template.HTML
-	Smallest []smallestView
+	Smallest []string
 	Note     string // what makes the curve inexact
 }
 
@@ -167,17 +167,7 @@ func curveOf(one *replay.RuleReport) *curve {
 	b.WriteString(`</svg></div>`)
 	c.SVG = template.HTML(b.String()) //nolint:gosec // numbers and words of this package
 	for _, s := range one.WhatIf.Smallest {
-		v := smallestView{Text: "The smallest limit that denies less than " + words.Percent(s.Share) + ":", Limit: words.Count(s.Limit)}
-		switch {
-		case s.Limit == 0:
-			v.Limit = "a higher limit"
-		case s.Limit == s.Above+1 && s.Above > 0:
-		case s.Above > 0:
-			v.Limit = "above " + words.Count(s.Above) + ", at most " + v.Limit
-		default:
-			v.Limit = "at most " + v.Limit
-		}
-		c.Smallest = append(c.Smallest, v)
+		c.Smallest = append(c.Smallest, smallest(s))
 	}
 	return c
 }

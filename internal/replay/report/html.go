@@ -67,9 +67,6 @@ type peakView struct {
 	Bar               template.HTML
 }
 
-// A smallestView is the answer to a question that people ask.
-type smallestView struct{ Text, Limit string }
-
 // WriteHTML writes a report as one HTML file, which needs no other file and no script.
 func WriteHTML(w io.Writer, r *replay.Report) error {
 	sum := sha256.Sum256([]byte(style))
