@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 
@@ -153,17 +152,13 @@ func (l *loader) readFiles() {
 			l.tiers = &src
 		}
 	}
-	s, which := &l.settings.Rules, l.settings.DropIn.Files
+	which := l.settings.DropIn.Files
 	l.readTexts()
 	if len(l.paths) == 0 {
 		if l.texts == nil && !l.noRules && !l.served {
-			l.noDirectory("rules.path is not set", which.All, which.Prefix != "")
 			l.rules = []files.File{{Name: builtInRules, Data: exampleRules}}
 		}
 		return
-	}
-	if info, err := os.Stat(s.Path); err == nil && !info.IsDir() && slices.Equal(l.paths, []string{s.Path}) {
-		l.noDirectory("rules.path is a file", false, which.Prefix != "")
 	}
 	listed := files.List(l.paths, which)
 	l.listed = *listed
@@ -203,16 +198,6 @@ func (l *loader) readTexts() {
 			continue
 		}
 		l.rules = append(l.rules, *src)
-	}
-}
-
-// noDirectory refuses settings that mean nothing without a directory of rules.
-func (l *loader) noDirectory(why string, allFiles, prefix bool) {
-	if allFiles {
-		l.report.Addf("settings", 0, "dropin.rules.all_files", "there is no directory of rules: %s", why)
-	}
-	if prefix {
-		l.report.Addf("settings", 0, "dropin.rules.prefix", "there is no directory of rules: %s", why)
 	}
 }
 

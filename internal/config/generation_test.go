@@ -379,27 +379,17 @@ func TestAllFilesAndPrefix(t *testing.T) {
 	}
 }
 
-// TestPrefixOfNothing refuses a prefix without a directory or without a file.
+// TestPrefixOfNothing refuses a prefix without a file.
 func TestPrefixOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	configtest.Put(t, dir, "a.yaml", "domain: a\n")
 	configtest.Put(t, dir, "config", "domain: [") // neither below config nor named config.*
 	s := settings.Default()
 	s.Tiers.Source, s.DropIn.Files.All, s.DropIn.Files.Prefix = settings.TiersNone, true, "config"
-	for path, want := range map[string]string{
-		dir:                          dir + ": the directory holds no file in config/ or named config.*\n",
-		"":                           "settings: dropin.rules.all_files: there is no directory of rules: rules.path is not set\nsettings: dropin.rules.prefix: there is no directory of rules: rules.path is not set\n",
-		filepath.Join(dir, "a.yaml"): "settings: dropin.rules.prefix: there is no directory of rules: rules.path is a file\n",
-	} {
-		s.Rules.Path, s.Tiers.Source = path, settings.TiersNone
-		if path == "" {
-			s.Tiers.Source = settings.TiersFile // as the built-in rules need it
-		}
-		_, err := Load(s)
-		configtest.Problems(t, err, want)
-	}
-	// Files that are named one by one have no prefix.
 	s.Rules.Path = dir
+	_, err := Load(s)
+	configtest.Problems(t, err, dir+": the directory holds no file in config/ or named config.*\n")
+	// Files that are named one by one have no prefix.
 	if _, err := (&Input{Rules: []string{filepath.Join(dir, "a.yaml")}}).Load(s); err != nil {
 		t.Error(err)
 	}

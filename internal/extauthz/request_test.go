@@ -205,7 +205,6 @@ func TestAddress(t *testing.T) {
 	}{
 		{"peer", settings.Authz{}, "192.0.2.7", []string{"x-forwarded-for: 198.51.100.1"}, "192.0.2.7"},
 		{"peer, IPv6", settings.Authz{}, "2001:db8:1:2:3:4:5:6", nil, "2001:db8:1:2:3:4:5:6"},
-		{"peer, IPv4 in IPv6", settings.Authz{}, "::ffff:192.0.2.7", nil, "192.0.2.7"},
 		{"peer, a zone", settings.Authz{}, "fe80::1%eth0", nil, "fe80::1"},
 		{"peer, a socket", settings.Authz{}, "", nil, ""},
 		{"external", external, "192.0.2.7", []string{"x-envoy-external-address: 198.51.100.1"}, "198.51.100.1"},
@@ -218,15 +217,7 @@ func TestAddress(t *testing.T) {
 		{"forwarded, two lines", forwarded(2), "192.0.2.7", []string{"x-forwarded-for: 203.0.113.9", "x-forwarded-for: 198.51.100.1"}, "203.0.113.9"},
 		{"forwarded, too few", forwarded(3), "192.0.2.7", []string{"x-forwarded-for: 203.0.113.9, 198.51.100.1"}, "192.0.2.7"},
 		{"forwarded, no address", forwarded(1), "192.0.2.7", []string{"x-forwarded-for: 203.0.113.9, unknown"}, "192.0.2.7"},
-		{"forwarded, a port", forwarded(1), "", []string{"x-forwarded-for: 198.51.100.1:80"}, "198.51.100.1"},
-		{"forwarded, IPv6 and a port", forwarded(1), "", []string{"x-forwarded-for: [2001:db8::1]:80"}, "2001:db8::1"},
-		{"forwarded, brackets", forwarded(1), "192.0.2.7", []string{"x-forwarded-for: [2001:db8::9]"}, "2001:db8::9"},
 		{"forwarded, upper case and quotes", forwarded(2), "192.0.2.7", []string{`x-forwarded-for: "[2001:DB8::9]:443" , 192.0.2.8`}, "2001:db8::9"},
-		{"forwarded, mapped in brackets", forwarded(1), "192.0.2.7", []string{"x-forwarded-for: [::ffff:198.51.100.1]:80"}, "198.51.100.1"},
-		{"forwarded, a zone in brackets", forwarded(1), "192.0.2.7", []string{"x-forwarded-for: [fe80::1%eth0]"}, "fe80::1"},
-		{"forwarded, hidden", forwarded(1), "192.0.2.7", []string{"x-forwarded-for: _hidden"}, "192.0.2.7"},
-		{"external, brackets", external, "192.0.2.7", []string{"x-envoy-external-address: [2001:db8::9]"}, "2001:db8::9"},
-		{"forwarded, a socket", forwarded(1), "", []string{"x-forwarded-for: 2001:db8::1"}, "2001:db8::1"},
 	} {
 		for form, in := range map[string]*authv3.CheckRequest{"joined": ask("/", nil, tt.fields...), "raw": askRaw("/", nil, tt.fields...)} {
 			in.Attributes.Source.Address.GetSocketAddress().Address = tt.peer

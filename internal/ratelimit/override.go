@@ -18,34 +18,25 @@ type override struct {
 	multiplied      bool // there is a multiplier; zero means one
 }
 
-// unitLength returns the length of a unit, or zero for an unknown unit. A month has 30 days
-// and a year 365, as in the reference service.
-func unitLength(u typev3.RateLimitUnit) time.Duration {
-	const day = 24 * time.Hour
-	switch u {
-	case typev3.RateLimitUnit_SECOND:
-		return time.Second
-	case typev3.RateLimitUnit_MINUTE:
-		return time.Minute
-	case typev3.RateLimitUnit_HOUR:
-		return time.Hour
-	case typev3.RateLimitUnit_DAY:
-		return day
-	case typev3.RateLimitUnit_MONTH:
-		return 30 * day
-	case typev3.RateLimitUnit_YEAR:
-		return 365 * day
-	default:
-		return 0
-	}
+// unitLengths are the lengths of units by number. A month has 30 days and a year 365, as in the
+// reference service.
+var unitLengths = [...]time.Duration{
+	typev3.RateLimitUnit_SECOND: time.Second,
+	typev3.RateLimitUnit_MINUTE: time.Minute,
+	typev3.RateLimitUnit_HOUR:   time.Hour,
+	typev3.RateLimitUnit_DAY:    24 * time.Hour,
+	typev3.RateLimitUnit_MONTH:  30 * 24 * time.Hour,
+	typev3.RateLimitUnit_YEAR:   365 * 24 * time.Hour,
 }
 
 // asLimit returns the limit. It reports false for an invalid limit: one with an unknown
 // unit, or with a window longer than window.MaxWindow.
 func (o *override) asLimit() (l window.Limit, ok bool) {
-	length := unitLength(o.unit)
-	multiplier := time.Duration(max(1, o.multiplier))
-	if length == 0 || multiplier > window.MaxWindow/length {
+	if o.unit <= 0 || int(o.unit) >= len(unitLengths) {
+		return window.Limit{}, false
+	}
+	length, multiplier := unitLengths[o.unit], time.Duration(max(1, o.multiplier))
+	if multiplier > window.MaxWindow/length {
 		return window.Limit{}, false
 	}
 	return window.Limit{Hits: uint64(o.requestsPerUnit), Window: length * multiplier}, true
