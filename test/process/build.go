@@ -11,7 +11,11 @@ import (
 	"testing"
 )
 
-const module = "github.com/slidegate/slidegate"
+const (
+	module = "github.com/slidegate/slidegate"
+	// builtVariable names the environment variable with the directory of built binaries.
+	builtVariable = "SLIDEGATE_TEST_BUILT"
+)
 
 // A built is a command of this module and the folder of its binary.
 type built struct {
@@ -38,8 +42,12 @@ func Main(m *testing.M) int {
 
 // Build returns the path of the binary of a package of this module, such as
 // cmd/rls, without the profile of a release: make lint then finds the packages compiled. The
-// first call builds it. It is safe for concurrent use.
+// first call builds it, unless make test has done so: builtVariable names its directory. It is safe for
+// concurrent use.
 func Build(pkg string) (string, error) {
+	if dir := os.Getenv(builtVariable); dir != "" {
+		return filepath.Join(dir, path.Base(pkg)), nil
+	}
 	builtMu.Lock()
 	defer builtMu.Unlock()
 	b, ok := builds[pkg]

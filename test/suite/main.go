@@ -36,6 +36,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 		os.Exit(2)
 	}
+	dir, err := build(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(2)
+	}
+	defer os.RemoveAll(dir)
 	var (
 		all   results
 		lines = make(chan event, 1024)
@@ -62,8 +68,24 @@ func main() {
 	}
 	if err != nil || all.bad(os.Getenv("CI") == "true") {
 		stop()
+		_ = os.RemoveAll(dir) // if removing fails, temporary files are left
 		os.Exit(1)
 	}
+}
+
+// build builds the programs that tests start, once for all packages: see process.Build. It returns
+// their directory.
+func build(ctx context.Context) (string, error) {
+	dir, err := os.MkdirTemp("", "suite")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-pgo=off", "-trimpath", "-ldflags=-w", "-o", dir, "./cmd/rls", "./test/upstream", "./test/customers")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return dir, fmt.Errorf("building what tests start: %w", err)
+	}
+	return dir, os.Setenv("SLIDEGATE_TEST_BUILT", dir)
 }
 
 // A lane is calls of go test, one after the other.
