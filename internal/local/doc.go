@@ -8,63 +8,37 @@
 // from memory if it knows the wait of every check without room. So a refund or a reset by another
 // process, and a shared store that has lost its logs, count here within a second.
 //
-// A denial ends earlier, and Store asks the shared store again, in these cases:
+// A denial ends earlier if cost was given back by a refund in [Store.Take], after [Store.Reset], under
+// a larger limit, and under another precision. Store does not remember a denial that is marked
+// [window.Decision.Unsettled], a denial in flight, or the answer of a call during which cost was given
+// back. If the call of a refund fails, Store forgets the log at once.
 //
-//   - Cost was given back by a refund in [Store.Take].
-//   - This process has removed the log from the shared store, and calls [Store.Reset].
-//   - The limit is larger than the one that denied, as after a change of tier, or the
-//     precision differs.
-//
-// Store does not remember a denial that is marked [window.Decision.Unsettled], nor the
-// answer of a call during which cost was given back. If the call of a refund fails, Store
-// forgets the log at once.
-//
-// # Waiting
-//
-// [Store.Take] without wait asks no other store and does not block. It decides groups that
-// remembered denials deny, and groups that leases cover as a whole. It leaves every other
-// group undecided and puts back what it has spent of the leases. The caller then calls Take
-// with wait, and the two calls count as one.
+// [Store.Take] without wait asks no other store and does not block. It decides groups that remembered
+// denials deny, and groups that leases cover as a whole. The caller takes the others again with wait,
+// and the two calls count as one.
 //
 // # What is exact, and what is not
 //
-// Store denies a group from memory only if a check of mode Enforce has no room, and that is
-// exact. The denial lasts no longer than one of the shared store. It ends at the moment
-// before the call was sent, plus the wait that the shared store told. Store takes off one
-// microsecond, because the store's clock has whole microseconds.
-//
-// If a call is allowed and nothing remains, its answer already has the wait for one unit.
-// So Store asks once for each hit that a full log admits. The shared store may not say with
-// an allowed call whether other processes may give hits back. So Store believes such an
-// answer for 100 ms, and then asks once more.
+// The denial from memory lasts no longer than one of the shared store: from the moment before the
+// call was sent, less a microsecond, because the store's clock has whole microseconds. If a call is
+// allowed and nothing remains, its answer already has the wait for one unit. The shared store may not
+// say then whether other processes may give hits back. So Store believes such an answer for 100 ms.
 //
 // Waits count down from the moment at which the answer arrived. They are never shorter than
-// the true waits, and longer by one round trip at most. After the wait, the shared store
-// decides.
+// the true waits, and longer by one round trip at most. Another process may spend meanwhile, so the
+// true wait can become longer, for a second at most. If nothing remained, only a larger limit on the
+// same log or a usage report can do that.
 //
-// Store tells only waits that the last answer of the shared store has. A wait depends on one number,
-// the level that the cost in the log must fall to. That is the limit less the cost of the request. So
-// one wait serves all pairs of limit and cost with that difference. A full log has three known waits:
-// for one unit, for the cost that was denied, and until the log is empty. If the log reaches two of
-// these levels at the same time, it reaches all levels between them at that time too. For every other
-// level Store asks the shared store.
+// A wait depends on one number, the level that the cost in the log must fall to: the limit less the
+// cost of the request. A full log has three known waits: for one unit, for the cost that was denied,
+// and until the log is empty. If the log reaches two of these levels at the same time, it reaches all
+// levels between them too. For every other level Store asks the shared store.
 //
-// Another process may spend while Store remembers an answer, so the true wait can become longer than
-// the one that Store tells, for a second at most. If nothing remained, only a larger limit on the same
-// log or a usage report can do that. If only one process spends on a log, every wait equals that of
-// the shared store.
-//
-// A denied group charges nothing, so its other checks only need a status:
-//
-//   - Nothing remained: the status is exact until the wait for one unit has passed, with
-//     the exception above.
-//   - Something remained: the status is at most a second old, and may lack what others
-//     have spent since. The same holds for a check that can never have room.
-//
-// If one check has no such status, Store asks the shared store. Four kinds of groups
-// always go to the shared store. They have a check of mode Always or Refund, or only checks
-// of mode Any can deny them, or they name a log twice, or a check of theirs may repeat a charge
-// ([window.Check.Once]). The last kind spends no lease.
+// A denied group charges nothing, so its other checks only need a status. If nothing remained, it is
+// exact until the wait for one unit has passed. Otherwise it is at most a second old. These groups
+// always go to the shared store: with a check of mode Always or Refund, with checks of mode Any alone
+// to deny them, with a log twice, or with a check that may repeat a charge ([window.Check.Once]). The
+// last kind spends no lease.
 //
 // # Leases
 //
@@ -76,8 +50,8 @@
 //   - A log gets a lease if it is asked for at least twice within the length of a lease. The
 //     lease reserves, in addition to the cost of the request, as much as was asked for in
 //     that time. It reserves at most what the rule says, or a tenth of the limit if the rule
-//     says nothing. It reserves at most a quarter of what remained. If that is less than
-//     four hits, Store asks for the request alone.
+//     says nothing, and at most a quarter of what remained. If that is less than four hits,
+//     Store asks for the request alone.
 //   - The process spends the lease until a tenth of its length is left, counted from before
 //     the call. It gives the rest back in that tenth. It gives the rest back earlier on a
 //     refund, on a denial, under another limit or precision, and on [Store.Close].
@@ -87,26 +61,21 @@
 //     made. It allows, so it tells no wait. A denial of a rule with leases counts what is
 //     reserved. So its wait may be too long, and is never too short.
 //
-// Reserved hits that are not spent deny other processes while the lease lasts. If the
-// process cannot give them back, they deny until they expire. A denial that counts the
-// reservations of others has a ResetAfter longer than the window. Store believes it for the
-// length of a lease. A log is in the order of its times. So while a lease lasts, what others
-// charge is recorded at its end, and expires up to one lease too late. If the answer to a
-// reservation is lost, its hits count until they expire.
+// Reserved hits that are not spent deny other processes while the lease lasts, and until they expire
+// if they cannot be given back. A denial that counts the reservations of others has a ResetAfter
+// longer than the window. Store believes it for the length of a lease. While a lease lasts, what
+// others charge is recorded at its end, and expires up to one lease too late.
 //
-// If an operator removes a log, its reservations are gone with it. [Store.Reset] ends the lease in
-// the process that has removed it. Its rest is not spent, and not given back, because the new log may
-// have hits of another process at the same instant. A reservation that is under way becomes no lease.
-// Other processes spend their leases of the log, so after a reset up to these hits more may be admitted.
-//
-// A refund takes back the newest hits. A refund by another process may take back hits that
-// are reserved here, instead of older hits that expire sooner. Then, for one window, up to
-// the cost of the refund more may be admitted.
+// [Store.Reset] ends the lease in the process that has removed a log. Its rest is not spent, and not
+// given back, because the new log may have hits of another process at the same instant. Other
+// processes spend their leases, so after a reset up to these hits more may be admitted. A refund by
+// another process may take back hits that are reserved here. Then, for one window, up to its cost
+// more may be admitted.
 //
 // # Shares
 //
 // If the shared store cannot decide, [Shares] decides for rules with on_store_error: local.
-// A process admits its share of each limit: the limit divided by the number of processes,
+// A process admits its share of each limit: the limit divided by the number of processes of its scope,
 // rounded down, but at least one hit. A limit of zero still denies, and an unlimited rule
 // still allows.
 //
@@ -120,52 +89,21 @@
 //     process admits one such request in a window.
 //   - The logs of a process hold only what it has admitted. They stay until their hits
 //     expire, so an outage that comes and goes does not renew the share.
-//   - The answer tells what remains of the share. Its waits end when enough hits that were
-//     admitted here have expired, or when the last known use no longer counts.
+//   - The share of a bucket is a part of its burst and a part of its rate. What the shared store
+//     knew to be missing fills up at the rate.
+//   - The share of a limit of requests in flight is a part of its maximum, and counts what the streams
+//     of this process hold, also in the shared store. What the streams of others hold does not count,
+//     because when they end is not known. Streams that the shares admit are not held in the shared
+//     store. So when it is back, there may be up to a share more in flight until they end.
 //
-// # Policies
-//
-// All of this holds for each policy that counts hits, with these differences:
-//
-//   - Only a sliding window has leases.
-//   - A bucket keeps tokens, so a denial holds only for the burst and the rate that it was told
-//     for.
-//   - No denial by a limit of requests in flight is remembered, because one of them may end at
-//     any time. Beside a remembered denial by another limit, such a limit that had room needs
-//     no call.
-//   - The share of a bucket is a part of its burst and a part of its rate, both rounded down
-//     but at least one. What the shared store knew to be missing fills up at the rate.
-//   - The share of a limit of requests in flight is a part of its maximum. What the streams of
-//     other processes hold does not count, because when they end is not known.
-//
-// # Requests in flight
-//
-// Store never remembers a denial in flight, because a stream may end at any time. If the shared
-// store cannot be told of an end, Store tells it later: within ten minutes, and up to 65,536
-// ends. Shares count what the streams of this process hold, also those that the shared store
-// has admitted. Streams that the shares admit are not held in the shared store. So when it is
-// back, there may be up to a share more in flight until they end.
-//
-// # Late calls
-//
-// A call to the shared store is late if the store decides and its answer does not come in time.
-// The shares then decide, and nothing is charged later. The store may have charged the late call
-// before its deadline, and never charges it afterwards. So one late call adds at most its cost to
-// what the shared store admits, and all of them together at most the share of this process.
-//
-// # Scopes
-//
-// The shared store may have several scopes. Records, leases and shares belong to the log of one
-// scope. If some scopes fail, what was spent of leases stays spent until the caller takes the rest
-// back ([window.PartError.GiveBack]). Shares divide each limit by the number of processes of its
-// scope.
+// A call is late if the store decides and its answer does not come in time. The shares then decide,
+// and nothing is charged later. So one late call adds at most its cost to what the shared store
+// admits, and all of them together at most the share of this process. If some scopes fail, what was
+// spent of leases stays spent until the caller takes the rest back ([window.PartError.GiveBack]).
 //
 // # Cost
 //
-// A denial from memory takes one look-up for each check and allocates nothing. An allowed
-// call takes the same look-ups. Store remembers only answers that deny, or that will deny
-// the next call, so a log with room takes no memory.
-//
-// A [Store] with a Reserver starts one goroutine, which gives leases back. [Shares] starts
-// one goroutine, which sweeps logs. Close ends them.
+// A denial from memory takes one look-up for each check and allocates nothing. Store remembers only
+// answers that deny, or that will deny the next call, so a log with room takes no memory. Close ends
+// the goroutines, which give leases back, sweep logs, and tell the shared store of ends of streams.
 package local

@@ -99,7 +99,7 @@
 // # Scopes
 //
 // A [Check] has a [Scope], which says which of several stores has its log. A store of one scope
-// ignores it. A [Scoped] store keeps the contract across its scopes, with these differences. Checks
+// ignores it. A store of several scopes keeps the contract, with these differences. Checks
 // of mode Always and Refund are recorded in each scope by itself, so they stay if another scope
 // fails. A failure of some scopes is a [PartError].
 //

@@ -37,55 +37,34 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading,
 		if l := sh.find(id, hash); l != nil {
 			packed = append(packed, l.packed...)
 		}
-		now := s.readingClock()
+		now := s.Now()
 		sh.mu.Unlock()
 		readings = append(readings, window.NewReading(id, now, packed))
 	}
 	return readings, nil
 }
 
-// Now returns the store's clock: the time since 1970-01-01 UTC. It is safe for concurrent use.
-func (s *Store) Now() time.Duration { return s.readingClock() }
-
-// readingClock returns the store's clock, as logs have it.
-func (s *Store) readingClock() time.Duration {
-	return time.Duration(s.clockMicros()) * time.Microsecond
-}
+// Now returns the store's clock, as logs have it: the time since 1970-01-01 UTC. It is safe for
+// concurrent use.
+func (s *Store) Now() time.Duration { return time.Duration(s.clockMicros()) * time.Microsecond }
 
 // Remove implements [window.Keeper]. It holds the locks of the shards of all logs with one
-// hash tag while it removes them. The only error is that of ctx.
+// hash tag, in the order of their index, while it removes them. The only error is that of ctx:
+// then it removes nothing.
 func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memstore: %w", err)
+	}
 	readings := make([]window.Reading, len(ids))
-	removed := make([]bool, len(ids))
 	tags := make(map[string][]int, 1)
-	var order []string
 	for i, id := range ids {
 		tag := window.HashTag(id.Key)
-		if tags[tag] == nil {
-			order = append(order, tag)
-		}
 		tags[tag] = append(tags[tag], i)
 	}
-	for _, tag := range order {
-		if err := ctx.Err(); err != nil {
-			return thoseRemoved(readings, removed), fmt.Errorf("memstore: %w", err)
-		}
-		s.removeTogether(ids, tags[tag], readings)
-		for _, i := range tags[tag] {
-			removed[i] = true
-		}
+	for _, indexes := range tags {
+		s.removeTogether(ids, indexes, readings)
 	}
 	return readings, nil
-}
-
-func thoseRemoved(readings []window.Reading, removed []bool) []window.Reading {
-	var those []window.Reading
-	for i := range readings {
-		if removed[i] {
-			those = append(those, readings[i])
-		}
-	}
-	return those
 }
 
 // removeTogether removes the logs with these indexes in ids at once.
@@ -97,7 +76,7 @@ func (s *Store) removeTogether(ids []window.LogID, indexes []int, readings []win
 	}
 	packed := make([][]byte, len(indexes))
 	s.lock(touched)
-	now := s.readingClock()
+	now := s.Now()
 	for n, i := range indexes {
 		shard, hash := s.shardOf(ids[i])
 		sh := &s.shards[shard]

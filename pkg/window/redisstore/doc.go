@@ -14,7 +14,7 @@
 // For the other policies, a letter stands before the window: b for a token bucket, f for fixed,
 // c for a calendar and w for a sliding counter. Requests in flight end in :h alone.
 //
-// where prefix is [Options.Prefix] and key is the check's, byte by byte. So a hash tag in
+// Here prefix is [Options.Prefix] and key is the check's, byte by byte. So a hash tag in
 // the check's key keeps its meaning, as long as the prefix has no braces. The windows of
 // one key differ only after the last colon, so no two logs share a name. The store probes
 // a failed server on a log of its own, <prefix><hash tag>probe:1000000.
@@ -64,9 +64,6 @@
 // server has its own queue, and requests on different slots are several EVALSHA in one
 // pipeline.
 //
-// Each request of a shared call has its own answer. If a server refuses to write, it still
-// decides the requests that write nothing.
-//
 // # Deadlines
 //
 // A request waits for [Options.Timeout] at most. It also returns before the deadline of
@@ -76,18 +73,15 @@
 // leaves out requests that come after their deadline. So a call that was in the socket of
 // a frozen server charges nothing when the server continues.
 //
-// The store learns from every reply how far the server's clock is ahead. The reply has the
-// server's clock, which the script read after the call was sent and before the reply came.
-// The store keeps the intersection of these bounds, and widens it by a thousandth of the
-// time since. It sends the earliest deadline by these bounds. So a request is never
-// charged after its deadline, and refused too early by at most the quickest round trip.
+// The store learns from every reply between which bounds the server's clock is ahead, and sends
+// the earliest deadline by them. So a request is never charged after its deadline, and refused too
+// early by at most the quickest round trip. A request that failed was charged before its deadline
+// or never.
 //
 // If a server's clock is set, or another server has taken its name, its reply contradicts
 // the bounds. The store then believes the reply, and asks once more for a request that
 // the script left out by the old bounds. Until that reply, deadlines are wrong. The store
-// asks idle servers for their clock every few seconds. If a server redirects a request to
-// a server that is new to the store, the first server's clock sets the deadline. If that
-// proves wrong, the clock in the answer does.
+// asks idle servers for their clock every few seconds.
 //
 // # At most once
 //
@@ -95,11 +89,6 @@
 // a call again only if it has certainly not run. Then the server does not know the script
 // (NOSCRIPT), the slot is elsewhere (MOVED, ASK), or the server refused the first write.
 // Or the script left the request out because of a wrong clock.
-//
-// # Late calls
-//
-// The script refuses a request whose deadline has passed. So a request that failed was charged
-// before its deadline or never.
 //
 // # Servers that fail
 //
@@ -116,8 +105,8 @@
 // Usually the logs of a request share a slot, by their hash tag, and one call decides it.
 // If they are on several slots, the store charges every check by itself, in all slots at
 // once. If one check denies, takeback.lua takes back what the others have charged: exactly
-// the recorded entries. A refund would take the newest entries, which may belong to
-// another request. So a log never admits more than its limit.
+// the recorded entries. So a log never admits more than its limit. [Scopes] does the same for
+// logs in several stores.
 //
 // Such an entry may deny other requests until it is taken back, one round trip later. If
 // the server cannot be reached then, the entry counts until it expires; [Stats] counts
@@ -127,13 +116,6 @@
 //
 // While a slot moves, the keys of a request may be on two servers. The store then decides
 // the request in the same way.
-//
-// # Scopes
-//
-// [Scopes] decides requests whose logs are in several stores, such as one of a region and one of
-// all regions. It charges every check by itself, in all stores at once, and takes back what was
-// charged if one denies. The checks for one server share a call. If a store fails, the others keep
-// their charges, until the caller of Take has decided for the failed one: see [window.PartError].
 //
 // # Requests in flight
 //
@@ -154,21 +136,6 @@
 // hex digits, so it is on the slot of the log. receipts.lua reads and writes it in the call that
 // decides the check. A request with logs on several slots or in several scopes has no receipts, and
 // is charged each time.
-//
-// # Reservations
-//
-// [Store.Reserve] charges ahead of time, and [Store.Return] gives back what was not used.
-//
-// # Seeing and removing logs
-//
-// The store is a [window.Keeper]. [Store.Read] and [Store.Remove] call keeper.lua, which
-// reads the logs of one slot and the server's clock at one instant. [Store.List] uses SCAN.
-// They are for people, not for requests: a round trip may take a second, and failures do not
-// open a breaker. A removal has a deadline, as a request has, and is never sent again.
-//
-// No other process hears of a removal: what one has reserved in the log, it may still spend or give
-// back. A charge that is being taken back at that moment may still change the new log, by the cost
-// of that request.
 //
 // # The client
 //
