@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -41,12 +40,11 @@ type replayCmd struct {
 	AgainstTiers string
 	WhatIf       string
 	FailIf       []string
-	Sampled      float64
 	Reorder      time.Duration
 }
 
 func replayOf(c *cli) *cobra.Command {
-	r := replayCmd{Sampled: 1}
+	var r replayCmd
 	cmd := &cobra.Command{
 		Use:   "replay LOG...",
 		Short: "Decide the requests of access logs, and report what the rules would have done.",
@@ -80,7 +78,6 @@ func replayOf(c *cli) *cobra.Command {
 	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
 	f.StringVar(&r.WhatIf, "what-if", whatIfAll, "vary the limits of `RULES`: none, all, or the name of a rule")
 	f.StringArrayVar(&r.FailIf, "fail-if", nil, "exit 1 if this `CONDITION` is true of the report, for example 'denied>0.1%' or 'rule:per-key.denied>100'; can be repeated")
-	f.Func("sampled", "the `SHARE` of all requests that the logs have, such as 0.1 or 10%, if they were sampled; the report says what that means", r.readSampled)
 	f.DurationVar(&r.Reorder, "reorder", accesslog.DefaultReorder, "how much later than a request that started after it a line may come")
 	completeWords(cmd, "format", "json", "envoy", "nginx", "caddy")
 	completeWords(cmd, "what-if", whatIfNone, whatIfAll)
@@ -140,7 +137,7 @@ func (r *replayCmd) Run(c *cli) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process at once
 
-	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Sampled: r.Sampled, Files: r.Logs, Store: storeOf(l.Settings)}
+	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Files: r.Logs, Store: storeOf(l.Settings)}
 	for _, p := range now.Places {
 		o.Places = append(o.Places, p.String())
 	}
@@ -217,18 +214,6 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		r.Reorder = -1 // the reader takes 0 for its default
 	}
 	return conditions, nil
-}
-
-func (r *replayCmd) readSampled(text string) (err error) {
-	number, percent := strings.CutSuffix(text, "%")
-	r.Sampled, err = strconv.ParseFloat(number, 64)
-	if percent {
-		r.Sampled /= 100
-	}
-	if err != nil || !(r.Sampled > 0 && r.Sampled <= 1) {
-		return errors.New("expected a share above 0 and up to 1, such as 0.1 or 10%")
-	}
-	return nil
 }
 
 // checkNames returns an error for a rule that a flag names and the rules do not have.

@@ -33,8 +33,6 @@ type EngineOptions struct {
 	Decisions *Decisions
 	// Files are the names of the logs, for errors.
 	Files []string
-	// Sampled is the share of the requests that the log has. Zero: all.
-	Sampled float64
 }
 
 // An Engine decides the requests of logs, in the order of their times, and reports what the rules
@@ -310,10 +308,6 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	}
 	r, n := &e.report, e.now
 	r.Logs = logs
-	r.Logs.Sampled = e.o.Sampled
-	if e.o.Sampled == 0 {
-		r.Logs.Sampled = 1
-	}
 	r.Times = e.series
 	if r.Requests > 0 {
 		r.From, r.To = at(e.from), at(e.to)

@@ -55,10 +55,6 @@ type Logs struct {
 	// their file than their own line is behind it.
 	Span   uint64       `json:"span,omitempty"`
 	Errors []BrokenLine `json:"errors,omitempty"`
-	// Sampled is the share of the requests that the log has, as the operator states it; 1: all. No
-	// figure is scaled by it: what a limit does depends on requests that are close together, so all
-	// counts are those of the requests that the log has, and denials are lower bounds.
-	Sampled float64 `json:"sampled"`
 	// WholeSeconds is true if a log has times in whole seconds.
 	WholeSeconds bool `json:"whole_seconds,omitempty"`
 }

@@ -185,7 +185,6 @@ func notes(r *replay.Report) (all []string) {
 	}
 	add(r.Partial, "The replay was ended early. The report has the requests until then.")
 	l := &r.Logs
-	add(l.Sampled > 0 && l.Sampled < 1, "The logs have %s of the requests, so each caller used less of its limits than it really did. The true number of denials is higher.", words.Percent(l.Sampled))
 	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", words.Counted(l.NoRequest, "line"))
 	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", words.Counted(l.AtEnd, "request"))
 	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))

@@ -17,7 +17,7 @@ var States = []string{"usual", "calm", "unlimited", "empty", "hostile"}
 func New(state string) *replay.Report {
 	switch state {
 	case "empty":
-		return &replay.Report{Logs: replay.Logs{Sampled: 1}}
+		return &replay.Report{Logs: replay.Logs{}}
 	case "calm":
 		return calm()
 	case "unlimited":
@@ -115,7 +115,7 @@ func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
 		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: totals(), Subjects: all,
-		Logs: replay.Logs{Lines: 8_120_452, Unreadable: 11, Late: 31, Sampled: 1, Errors: []replay.BrokenLine{
+		Logs: replay.Logs{Lines: 8_120_452, Unreadable: 11, Late: 31, Errors: []replay.BrokenLine{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
 		}},
@@ -137,7 +137,7 @@ func usual() *replay.Report {
 // calm is a replay in which no request was denied, and which was ended early.
 func calm() *replay.Report {
 	r := &replay.Report{
-		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1207, NoRequest: 3, AtEnd: 1204, Sampled: 0.1},
+		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1207, NoRequest: 3, AtEnd: 1204},
 		Rules:   []replay.RuleReport{rules()[1]},
 		Against: &replay.Comparison{Allowed: 1204},
 	}
@@ -155,7 +155,7 @@ func calm() *replay.Report {
 func unlimited() *replay.Report {
 	r := calm()
 	r.Partial, r.UnknownSubjects, r.Evicted, r.LogsShare, r.Against = false, 0, 0, 1, nil
-	r.Logs = replay.Logs{Lines: 1204, Sampled: 1}
+	r.Logs = replay.Logs{Lines: 1204}
 	r.Unlimited = r.Requests
 	r.Rules = []replay.RuleReport{{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
 	r.Untold = []replay.Untold{{Attribute: accesslog.Subject, Place: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
