@@ -1,14 +1,11 @@
 package test
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -32,41 +29,6 @@ func replayedLog(w io.Writer, lines int) error {
 		}
 	}
 	return nil
-}
-
-// TestReplay runs "rls replay" on two files, one of them packed.
-func TestReplay(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	rules := filepath.Join(dir, "rules.yaml")
-	writeFile(t, rules, replayedRules)
-	plain, err := os.Create(filepath.Join(dir, "one.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	packed, err := os.Create(filepath.Join(dir, "two.log.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pack := gzip.NewWriter(packed)
-	if err := errors.Join(replayedLog(plain, 240), plain.Close(), replayedLog(pack, 240), pack.Close(), packed.Close()); err != nil {
-		t.Fatal(err)
-	}
-	got := run(t, edge.RLSOptions{}, "", "replay", "--json", "--rules", rules, "--envoy", "../envoy/ratelimit.yaml", plain.Name(), packed.Name())
-	var report struct {
-		Requests, Allowed, Denied int
-		Rules                     []struct{ Logs, DeniedLogs int }
-	}
-	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != 0 {
-		t.Fatalf("%v: %+v", err, got)
-	}
-	// Two instances wrote two minutes, and each client may send ten requests in any minute.
-	if report.Requests != 480 || report.Allowed != 40 || report.Denied != 440 || report.Rules[0].Logs != 2 {
-		t.Errorf("got %+v", report)
-	}
-	if got := run(t, edge.RLSOptions{}, "", "replay", "--rules", rules, "--envoy", "../envoy/ratelimit.yaml", "--fail-if", "denied>50%", plain.Name()); got.code != 1 {
-		t.Errorf("--fail-if: got %+v", got)
-	}
 }
 
 // TestReplayInterrupted ends with the report of what was read.

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -17,14 +16,12 @@ import (
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -59,58 +56,6 @@ func fromJSON(t testing.TB, text string) *rlsv3.RateLimitRequest {
 
 const byKey = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
 
-func TestEveryField(t *testing.T) {
-	s := newService(t, nil)
-	s.now = time.Hour
-	steps := []struct {
-		at   time.Duration
-		in   string
-		want string
-	}{
-		{0, byKey, `{"overallCode":"OK","statuses":[{"code":"OK",
-			"currentLimit":{"name":"per-key","requestsPerUnit":3,"unit":"SECOND","unitMultiplier":10},
-			"limitRemaining":2,"durationUntilReset":"10s"}],
-			"responseHeadersToAdd":[{"key":"ratelimit-policy","value":"\"per-key\";q=3;w=10"},{"key":"ratelimit","value":"\"per-key\";r=2;t=10"}],
-			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":2}}`},
-		{2500 * time.Millisecond, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":2,"descriptors"`, 1), `{"overallCode":"OK","statuses":[{"code":"OK",
-			"currentLimit":{"name":"per-key","requestsPerUnit":3,"unit":"SECOND","unitMultiplier":10},
-			"limitRemaining":0,"durationUntilReset":"8s"}],
-			"responseHeadersToAdd":[{"key":"ratelimit-policy","value":"\"per-key\";q=3;w=10"},{"key":"ratelimit","value":"\"per-key\";r=0;t=8"}],
-			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":0}}`},
-		{3 * time.Second, `{"domain":"edge","descriptors":[
-			{"entries":[{"key":"route","value":"login"}]},
-			{"entries":[{"key":"unknown","value":"1"}]},
-			{"entries":[{"key":"api_key","value":"demo-free"}]}]}`, `{"overallCode":"OVER_LIMIT","statuses":[
-			{"code":"OK","currentLimit":{"name":"login","requestsPerUnit":2,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"0s"},
-			{"code":"OK"},
-			{"code":"OVER_LIMIT","currentLimit":{"name":"per-key","requestsPerUnit":3,"unit":"SECOND","unitMultiplier":10},"durationUntilReset":"7s"}],
-			"responseHeadersToAdd":[{"key":"ratelimit-policy","value":"\"login\";q=2;w=60, \"per-key\";q=3;w=10"},{"key":"ratelimit","value":"\"per-key\";r=0;t=7"},
-				{"key":"retry-after","value":"7"},{"key":"content-type","value":"application/problem+json"}],
-			"rawBody":"BODY",
-			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":0,"retry_after":7}}`},
-	}
-	for _, step := range steps {
-		s.now = time.Hour + step.at
-		got, err := s.exchange(t.Context(), fromJSON(t, step.in))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := new(rlsv3.RateLimitResponse)
-		if err := protojson.Unmarshal([]byte(strings.Replace(step.want, `"rawBody":"BODY",`, "", 1)), want); err != nil {
-			t.Fatal(err)
-		}
-		if got.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
-			if !json.Valid(got.GetRawBody()) {
-				t.Errorf("at %v the body is %q, want JSON", step.at, got.GetRawBody())
-			}
-			got.RawBody = nil // package answer tests it
-		}
-		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
-		}
-	}
-}
-
 func TestUnitOf(t *testing.T) {
 	const day = 24 * time.Hour
 	tests := []struct {
@@ -137,34 +82,6 @@ func TestUnitOf(t *testing.T) {
 	}
 }
 
-func TestCost(t *testing.T) {
-	u64 := wrapperspb.UInt64
-	tests := []struct {
-		name    string
-		request uint32
-		own     *wrapperspb.UInt64Value
-		want    uint64
-	}{
-		{"none is one", 0, nil, 1},
-		{"the request's", 5, nil, 5},
-		{"the descriptor's", 5, u64(2), 2},
-		{"a present zero only asks", 5, u64(0), 0},
-		{"what NaN becomes", 0, u64(1 << 63), 1 << 63},
-		{"the largest", math.MaxUint32, nil, math.MaxUint32},
-	}
-	for _, tt := range tests {
-		m, err := unmarshal(t, encode(t, &rlsv3.RateLimitRequest{
-			HitsAddend: tt.request, Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{HitsAddend: tt.own}},
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := m.cost(&m.descriptors[0]); got != tt.want {
-			t.Errorf("%s: cost = %d, want %d", tt.name, got, tt.want)
-		}
-	}
-}
-
 // overrideOf returns the override that the service reads.
 func overrideOf(t testing.TB, o *ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride) *override {
 	t.Helper()
@@ -173,26 +90,6 @@ func overrideOf(t testing.TB, o *ratelimitcommonv3.RateLimitDescriptor_RateLimit
 		t.Fatal(err)
 	}
 	return &m.descriptors[0].limit
-}
-
-func TestOverride(t *testing.T) {
-	tests := []struct {
-		name string
-		in   *ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride
-		want *window.Limit
-	}{
-		{"a minute", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 600, Unit: typev3.RateLimitUnit_MINUTE}, &window.Limit{Hits: 600, Window: time.Minute}},
-		{"ten minutes", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_MINUTE, UnitMultiplier: wrapperspb.UInt32(10)}, &window.Limit{Hits: 1, Window: 10 * time.Minute}},
-		{"zero denies", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{Unit: typev3.RateLimitUnit_DAY}, &window.Limit{Window: 24 * time.Hour}},
-		{"unknown unit", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}, nil},
-		{"a number that is no unit", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: 99}, nil},
-		{"longer than any window", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(math.MaxUint32)}, nil},
-	}
-	for _, tt := range tests {
-		if l, ok := overrideOf(t, tt.in).asLimit(); ok != (tt.want != nil) || ok && l != *tt.want {
-			t.Errorf("%s: %v, %v, want %v", tt.name, l, ok, tt.want)
-		}
-	}
 }
 
 func TestBadRequests(t *testing.T) {
@@ -238,37 +135,6 @@ func TestBeyondBounds(t *testing.T) {
 		if got := meters.counts[fmt.Sprintf("degraded by %d", policy.StoreErrorDeny)]; got != 3 {
 			t.Errorf("%d degraded answers, want 3", got)
 		}
-	}
-}
-
-func TestStrangeRequestsAreAnswered(t *testing.T) {
-	s := newService(t, nil)
-	tests := []struct {
-		name string
-		in   string
-		want rlsv3.RateLimitResponse_Code
-	}{
-		{"unknown domain", `{"domain":"other","descriptors":[{"entries":[{"key":"a","value":"b"}]}]}`, rlsv3.RateLimitResponse_OK},
-		{"a descriptor without entries", `{"domain":"edge","descriptors":[{}]}`, rlsv3.RateLimitResponse_OK},
-		{"what NaN becomes is above every limit", `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}],"hitsAddend":"9223372036854775808"}]}`, rlsv3.RateLimitResponse_OVER_LIMIT},
-		{"a value of 100,000 bytes", `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"` + strings.Repeat("x", 100_000) + `"}]}]}`, rlsv3.RateLimitResponse_OK},
-		{"the same descriptor four times is one log", `{"domain":"edge","descriptors":[` + strings.Repeat(`{"entries":[{"key":"api_key","value":"demo-free"}]},`, 3) +
-			`{"entries":[{"key":"api_key","value":"demo-free"}]}]}`, rlsv3.RateLimitResponse_OVER_LIMIT},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			in := fromJSON(t, tt.in)
-			got, err := s.exchange(t.Context(), in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.GetOverallCode() != tt.want {
-				t.Errorf("overall code = %v, want %v", got.GetOverallCode(), tt.want)
-			}
-			if len(got.GetStatuses()) != len(in.GetDescriptors()) {
-				t.Errorf("%d statuses for %d descriptors", len(got.GetStatuses()), len(in.GetDescriptors()))
-			}
-		})
 	}
 }
 

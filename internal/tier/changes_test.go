@@ -64,32 +64,6 @@ func TestCacheInvalidate(t *testing.T) {
 	}
 }
 
-// TestCacheInvalidateNew proves that a change makes a new key known at once.
-func TestCacheInvalidateNew(t *testing.T) {
-	for name, change := range map[string]Change{
-		"digest": {Digest: digest("a")}, "id": {ID: "acme"}, "everything": {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f := newFake()
-				l := cache(t, f, nil)
-				l.is(t, key("a"), "no subject", "")
-				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-				l.is(t, key("a"), "no subject", "")
-				l.Invalidate(change)
-				l.is(t, key("a"), "free", "")
-				// The key is removed again.
-				f.do(func() { delete(f.records, digest("a")) })
-				l.Invalidate(change)
-				l.is(t, key("a"), "no subject", "")
-				if known, unknown := l.known.EstimatedSize(), l.unknown.EstimatedSize(); known != 0 || unknown != 1 {
-					t.Errorf("%d known and %d unknown keys, want one record of the key", known, unknown)
-				}
-			})
-		})
-	}
-}
-
 // TestCacheInvalidateDown proves that a changed record is a stale answer while the source
 // does not answer.
 func TestCacheInvalidateDown(t *testing.T) {
