@@ -1,10 +1,8 @@
 package test
 
 import (
-	"fmt"
 	"maps"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/slidegate/slidegate/test/servers"

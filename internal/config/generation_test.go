@@ -569,7 +569,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	configtest.Put(t, dir, "z.yaml", "")
-	if err := os.Truncate(filepath.Join(dir, "z.yaml"), 100<<20); err != nil {
+	if err := os.Truncate(filepath.Join(dir, "z.yaml"), maxRulesFile+1); err != nil {
 		t.Fatal(err)
 	}
 	s := settings.Default()
@@ -596,30 +596,14 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreTooLarge(t *testing.T) {
-	large := filepath.Join(t.TempDir(), "large.yaml")
-	if err := os.WriteFile(large, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(large, maxRulesFile+1); err != nil {
-		t.Fatal(err)
-	}
+func TestFileOfTiersThatIsTooLarge(t *testing.T) {
 	s := settings.Default()
-	s.Rules.Path = large
-	_, err := Load(s)
-	if got, want := configtest.ProblemsOf(t, err), large+": larger than 16 MiB: spread its rules over several files; with rules.merge_domains several files may have one domain\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-
-	if err := os.Truncate(large, maxTiersFile+1); err != nil {
+	s.Tiers.Path = configtest.Write(t, "large.yaml", "")
+	if err := os.Truncate(s.Tiers.Path, maxTiersFile+1); err != nil {
 		t.Fatal(err)
 	}
-	s = settings.Default()
-	s.Tiers.Path = large
-	_, err = Load(s)
-	if got, want := configtest.ProblemsOf(t, err), large+": larger than 16 MiB, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	_, err := Load(s)
+	configtest.Problems(t, err, s.Tiers.Path+": larger than 16 MiB, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http\n")
 }
 
 // TestRoomForManyEntries: docs/reference/rules.md and docs/customers.md promise that one file may hold

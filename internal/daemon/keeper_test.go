@@ -5,10 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -52,25 +49,5 @@ func TestResetInEveryInstance(t *testing.T) {
 	}
 	for _, other := range instances[1:] {
 		waitFor(t, "another instance to forget its denial", func() bool { return ask(other.decides, 0) })
-	}
-}
-
-// TestKeeperOfMemory proves that the memory store can be read and reset.
-func TestKeeperOfMemory(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	s, err := openStore(t.Context(), settings.Default(), metrics.New(registry, metrics.Options{}), registry, zap.NewNop(), zap.NewNop(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.close() })
-	c := window.Check{Key: "{id.acme}:edge|r", Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1}
-	for range 2 {
-		d := make([]window.Decision, 1)
-		if _, err := s.decides.Take(t.Context(), window.MayWait, []window.Check{c}, d); err != nil || !d[0].Allowed {
-			t.Errorf("got %+v, %v, want allowed", d, err)
-		}
-		if got, err := s.keeper.Remove(t.Context(), []window.LogID{c.Log()}); err != nil || got[0].Contents.Used() != 1 {
-			t.Errorf("Remove: got %+v, %v", got, err)
-		}
 	}
 }

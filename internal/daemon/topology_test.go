@@ -422,36 +422,6 @@ func TestTLSNames(t *testing.T) {
 	}
 }
 
-// TestTLSOfAnyName connects to an address that the server's certificate does not have. Only the
-// chain is verified then, also after the files have changed.
-func TestTLSOfAnyName(t *testing.T) {
-	server := servers.StartRedisTLS(t, "--bind", "127.0.0.1", "127.0.0.2")
-	s := redisSettings(t, "rediss://"+strings.Replace(server.Addr(), "127.0.0.1", "127.0.0.2", 1))
-	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
-	if err := open(t, s).refused("k"); !strings.Contains(fmt.Sprint(err), "127.0.0.2") {
-		t.Errorf("another name: %v", err)
-	}
-	s.Store.Redis.TLS.AnyName = true
-	o := open(t, s)
-	o.takes("k", 9)
-	for what, ca := range map[string]string{"the system's": "", "a stranger's": caFile(t)} {
-		bad := s
-		bad.Store.Redis.TLS.CAFile = ca
-		if err := open(t, bad).refused("k"); !strings.Contains(fmt.Sprint(err), "unknown authority") {
-			t.Errorf("the CAs are %s: %v", what, err)
-		}
-	}
-	server.RenewTLS()
-	open(t, s).takes("k", 8)
-}
-
-// caFile returns the certificate of an authority that has signed nothing here.
-func caFile(t *testing.T) string {
-	t.Helper()
-	ca, _, _ := servers.NewAuthority(t).ClientFiles()
-	return ca
-}
-
 // TestBackAtOnce lets more connections fail than the pool of the library tolerates. When the
 // server is back, the store decides the next call.
 func TestBackAtOnce(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -24,7 +23,6 @@ import (
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -53,10 +51,9 @@ func (failingSource) Resolve(_ context.Context, _ tier.Key, wait time.Duration) 
 const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
 
 // testService is a service whose store has the clock now. The tier free has 3 per 10 s for a
-// key, and an address has 2 per minute. rls has the same store and rules.
+// key, and an address has 2 per minute.
 type testService struct {
 	*Service
-	rls    *ratelimit.Service
 	meters *countingMeters
 	now    time.Duration
 }
@@ -138,7 +135,6 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		change(&o)
 	}
 	s.Service = NewService(o)
-	s.rls = ratelimit.NewService(ratelimit.Options{Decider: o.Decider, Secrets: secrets, Headers: render, Meters: s.meters})
 	return s
 }
 
@@ -393,104 +389,6 @@ func TestNoTiers(t *testing.T) {
 	}
 }
 
-// TestOneHopIsTheRateLimitPath sends the same requests to both services, each with its own
-// store, and compares the answers.
-func TestOneHopIsTheRateLimitPath(t *testing.T) {
-	for name, tt := range map[string]struct {
-		context map[string]string
-		fields  []string
-		in      string
-	}{
-		"the default descriptors": {
-			map[string]string{"domain": "edge"},
-			[]string{"x-api-key: hobby-key"},
-			`{"entries":[{"key":"api_key","value":"hobby-key"}]},{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}`,
-		},
-		"own limits and a cost": {
-			map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "200"},
-			[]string{"x-api-key: acme-key"},
-			`{"entries":[{"key":"api_key","value":"acme-key"}],"hitsAddend":200}`,
-		},
-		"a rule with a body of its own": {
-			map[string]string{"domain": "edge", "descriptors": "route;api_key", "route": "login"},
-			[]string{"authorization: Bearer hobby-key"},
-			`{"entries":[{"key":"route","value":"login"}]},{"entries":[{"key":"api_key","value":"hobby-key"}]}`,
-		},
-		"anonymous": {
-			map[string]string{"domain": "edge", "anonymous": "true"}, nil, `{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}`,
-		},
-		"nothing limits it": {
-			map[string]string{"domain": "edge", "descriptors": "unknown=x"}, []string{"x-api-key: hobby-key"}, `{"entries":[{"key":"unknown","value":"x"}]}`,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			one, two := newService(t, nil, nil), newService(t, nil, nil)
-			denied := 0
-			for i := range 6 {
-				got := one.check(t, ask("/", tt.context, tt.fields...))
-				want := two.shouldRateLimit(t, `{"domain":"edge","descriptors":[`+tt.in+`]}`)
-				var options []*corev3.HeaderValueOption
-				body := ""
-				if want.GetOverallCode() == 2 {
-					denied++
-					if c := got.GetDeniedResponse().GetStatus().GetCode(); c != 429 || got.GetStatus().GetCode() != 8 {
-						t.Fatalf("answer %d: %v, want 429", i, got)
-					}
-					options, body = got.GetDeniedResponse().GetHeaders(), got.GetDeniedResponse().GetBody()
-				} else {
-					options = got.GetOkResponse().GetResponseHeadersToAdd()
-				}
-				var fields []*corev3.HeaderValue
-				for _, o := range options {
-					fields = append(fields, o.GetHeader())
-				}
-				if diff := cmp.Diff(want.GetResponseHeadersToAdd(), fields, protocmp.Transform()); diff != "" {
-					t.Errorf("answer %d: headers (-rate limit +one hop):\n%s", i, diff)
-				}
-				if body != string(want.GetRawBody()) {
-					t.Errorf("answer %d: body %q, want %q", i, body, want.GetRawBody())
-				}
-				metadata := got.GetDynamicMetadata()
-				for _, own := range []string{"labels", "rate_limit", "reason"} {
-					delete(metadata.GetFields(), own)
-				}
-				for _, own := range []string{"subject", "tier"} { // the decisive limit may have none
-					if want.GetDynamicMetadata().GetFields()[own] == nil {
-						delete(metadata.GetFields(), own)
-					}
-				}
-				if len(metadata.GetFields()) == 0 {
-					metadata = nil
-				}
-				if a, b := encode(t, want.GetDynamicMetadata()), encode(t, metadata); a != b {
-					t.Errorf("answer %d: metadata\n%v, want\n%v", i, metadata, want.GetDynamicMetadata())
-				}
-			}
-			if denied == 0 && name != "nothing limits it" {
-				t.Error("nothing was denied")
-			}
-		})
-	}
-}
-
-// TestOneLog proves that a client has one log for both services.
-func TestOneLog(t *testing.T) {
-	for _, address := range []string{"192.0.2.7", "2001:db8:1:2:3:4:5:6"} {
-		s := newService(t, nil, nil)
-		in := ask("/", map[string]string{"domain": "edge", "anonymous": "true"})
-		in.Attributes.Source.Address.GetSocketAddress().Address = address
-		for range 2 {
-			if out := s.check(t, in); out.GetStatus().GetCode() != 0 {
-				t.Fatalf("%s: %v, want OK", address, out)
-			}
-		}
-		out := s.shouldRateLimit(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"`+address+`"}]}]}`)
-		if out.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
-			t.Errorf("%s: the third by the rate limit filter: %v, want OVER_LIMIT", address, out.GetOverallCode())
-		}
-	}
-}
-
 func encode(t testing.TB, m proto.Message) string {
 	t.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -550,17 +448,4 @@ func BenchmarkCheck(b *testing.B) {
 			}
 		})
 	}
-}
-
-func (s *testService) shouldRateLimit(t testing.TB, text string) *rlsv3.RateLimitResponse {
-	t.Helper()
-	in := new(rlsv3.RateLimitRequest)
-	if err := protojson.Unmarshal([]byte(text), in); err != nil {
-		t.Fatal(err)
-	}
-	out := new(rlsv3.RateLimitResponse)
-	if err := adaptertest.Ask(t, adaptertest.Standard, s.rls, in, out); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }

@@ -579,24 +579,3 @@ func TestAuditIsBounded(t *testing.T) {
 		t.Errorf("%d resets are kept, the newest %+v", len(got), got[0])
 	}
 }
-
-// TestHugeRules asks for one subject under 10,000 rules, of which it meets half.
-func TestHugeRules(t *testing.T) {
-	a := newCounted(t, nil)
-	for n := range 10_000 {
-		path := pathOf(fmt.Sprintf("many%d=x", n))
-		if n%2 == 0 {
-			path = pathOf(fmt.Sprintf("many%d", n), "api_key")
-		}
-		if err := a.rules.Add(policy.Rule{Domain: "edge", Name: fmt.Sprintf("many-%d", n), Path: path, Terms: policy.Terms{Limits: []policy.Limit{limitOf(4, time.Minute)}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	u, err := a.Usage(t.Context(), Query{Subject: "acme"})
-	if err != nil || len(u.Limits) != pageLimits || u.Next == "" || len(u.Next) > 4<<10 {
-		t.Fatalf("%d limits, a cursor of %d bytes, %v", len(u.Limits), len(u.Next), err)
-	}
-	if got := len(a.pages(Query{Subject: "acme"}).Limits); got != 5+5000+1 {
-		t.Errorf("%d limits, want 5006", got)
-	}
-}

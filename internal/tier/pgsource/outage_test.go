@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -432,72 +431,5 @@ func testNoTLS(t *testing.T, s *servers.PostgresServer) {
 	err := ask(t, open(t, Options{URL: s.URL(), PoolSize: 1, TLS: func() *tls.Config { return new(tls.Config) }}), patience)
 	if err == nil || !strings.HasPrefix(err.Error(), "tiers.postgres.tls.mode: the server has no TLS") {
 		t.Errorf("got %v, want that it refuses TLS", err)
-	}
-}
-
-// TestLoad looks keys up while the server restarts in each way. Each lookup returns the
-// right subject or an error in time.
-func TestLoad(t *testing.T) {
-	t.Parallel()
-	s := start(t, servers.PostgresOptions{})
-	exec(t, s, customers)
-	source := open(t, Options{URL: s.URL(), Timeout: 100 * time.Millisecond})
-	fill(t, source)
-
-	const callers = 50
-	var answered, failed atomic.Int64
-	var mu sync.Mutex
-	kinds := make(map[string]int)
-	done := make(chan struct{})
-	var asks sync.WaitGroup
-	for range callers {
-		asks.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				err := ask(t, source, 100*time.Millisecond)
-				if err == nil {
-					answered.Add(1)
-					continue
-				}
-				failed.Add(1)
-				kind := sqlState(err)
-				if errors.Is(err, context.DeadlineExceeded) {
-					kind = "deadline"
-				}
-				mu.Lock()
-				kinds[kind]++
-				mu.Unlock()
-				if errors.Is(err, tier.ErrBadRecord) {
-					t.Errorf("got a bad record: %v", err)
-				}
-				time.Sleep(time.Millisecond) // a breaker would wait far longer
-			}
-		})
-	}
-	more := func(n *atomic.Int64) {
-		t.Helper()
-		want := n.Load() + 2*callers
-		for deadline := time.Now().Add(patience); n.Load() < want; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("got %d, want %d", n.Load(), want)
-			}
-		}
-	}
-	for _, fault := range []struct{ begin, end func() }{{s.Stop, s.Start}, {s.Kill, s.Start}, {s.Pause, s.Resume}} {
-		more(&answered)
-		fault.begin()
-		more(&failed)
-		fault.end()
-	}
-	more(&answered)
-	close(done)
-	asks.Wait()
-	t.Logf("%d answered, %d failed: %v", answered.Load(), failed.Load(), maps.Collect(maps.All(kinds)))
-	if got := source.pool.Stat(); got.TotalResources() > got.MaxResources() || got.AcquiredResources() != 0 || got.EmptyAcquireCount() == 0 {
-		t.Errorf("got %+v, want no more than the maximum, no busy connection, and waits", got)
 	}
 }
