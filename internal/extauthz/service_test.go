@@ -36,7 +36,6 @@ type countingMeters struct {
 
 func (c *countingMeters) Authorized(r Result)                { c.results[r]++ }
 func (c *countingMeters) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
-func (c *countingMeters) IgnoredOverride()                   {}
 
 // failingStore is a store that cannot decide.
 var failingStore = adaptertest.FailingStore{Err: errors.New("dial tcp 10.0.0.1:6379: refused")}
