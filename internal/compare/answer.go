@@ -5,7 +5,6 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -66,20 +65,6 @@ func answerOf(r *rlsv3.RateLimitResponse) answer {
 		a.statuses = append(a.statuses, s)
 	}
 	return a
-}
-
-// each calls read with every field of a message.
-func each(in wire.Message, read func(wire.Field) error) error {
-	for in.More() {
-		f, err := in.Next()
-		if err == nil {
-			err = read(f)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // maxMultiplier keeps a window from overflowing.

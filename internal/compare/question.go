@@ -178,7 +178,7 @@ func show(encoded string, descriptor int, secrets *tier.Secrets) (domain, text s
 		at     int
 	)
 	// A request that cannot be read has not been decided.
-	_ = each(wire.NewMessage(encoded, &fields), func(f wire.Field) error {
+	_ = wire.NewMessage(encoded, &fields).Each(func(f wire.Field) error {
 		switch f.Tag {
 		case requestDomain:
 			domain = f.Message.Text()
@@ -186,7 +186,7 @@ func show(encoded string, descriptor int, secrets *tier.Secrets) (domain, text s
 			if at++; at-1 != descriptor {
 				return nil
 			}
-			return each(f.Message, func(f wire.Field) error {
+			return f.Message.Each(func(f wire.Field) error {
 				if f.Tag == descriptorEntries {
 					out = append(out, showEntry(f.Message, secrets))
 				}
@@ -200,7 +200,7 @@ func show(encoded string, descriptor int, secrets *tier.Secrets) (domain, text s
 
 func showEntry(in wire.Message, secrets *tier.Secrets) string {
 	var key, value string
-	_ = each(in, func(f wire.Field) error {
+	_ = in.Each(func(f wire.Field) error {
 		switch f.Tag {
 		case entryKey:
 			key = f.Message.Text()

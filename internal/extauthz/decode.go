@@ -41,20 +41,6 @@ const (
 	lineRaw   = 3<<3 | wire.AsBytes
 )
 
-// each calls read for every field of a message.
-func each(in wire.Message, read func(tag uint64, in wire.Message) error) error {
-	for in.More() {
-		f, err := in.Next()
-		if err != nil {
-			return err
-		}
-		if err := read(f.Tag, f.Message); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // errOver stops the reading of a message that exceeds a bound.
 var errOver = errors.New("the message exceeds a bound")
 
@@ -70,32 +56,32 @@ func (r *request) Decode(encoded string) error {
 }
 
 func (r *request) decode(in wire.Message) error {
-	return each(in, func(tag uint64, in wire.Message) error {
-		if tag != checkAttributes {
+	return in.Each(func(f wire.Field) error {
+		if f.Tag != checkAttributes {
 			return nil
 		}
-		return each(in, r.decodeAttributes)
+		return f.Message.Each(r.decodeAttributes)
 	})
 }
 
-func (r *request) decodeAttributes(tag uint64, in wire.Message) error {
-	switch tag {
+func (r *request) decodeAttributes(f wire.Field) error {
+	switch f.Tag {
 	case attributesSource:
-		return each(in, func(tag uint64, in wire.Message) error {
-			if tag != peerAddress {
+		return f.Message.Each(func(f wire.Field) error {
+			if f.Tag != peerAddress {
 				return nil
 			}
-			return each(in, r.decodeAddress)
+			return f.Message.Each(r.decodeAddress)
 		})
 	case attributesRequest:
-		return each(in, func(tag uint64, in wire.Message) error {
-			if tag != requestHTTP {
+		return f.Message.Each(func(f wire.Field) error {
+			if f.Tag != requestHTTP {
 				return nil
 			}
-			return each(in, r.decodeHTTP)
+			return f.Message.Each(r.decodeHTTP)
 		})
 	case attributesContext:
-		t, err := decodeEntry(in)
+		t, err := decodeEntry(f.Message)
 		if err != nil {
 			return err
 		}
@@ -104,12 +90,12 @@ func (r *request) decodeAttributes(tag uint64, in wire.Message) error {
 	return nil
 }
 
-func (r *request) decodeAddress(tag uint64, in wire.Message) error {
-	switch tag {
+func (r *request) decodeAddress(f wire.Field) error {
+	switch f.Tag {
 	case addressSocket:
-		return each(in, func(tag uint64, in wire.Message) error {
-			if tag == socketAddress {
-				r.peer = in.Text()
+		return f.Message.Each(func(f wire.Field) error {
+			if f.Tag == socketAddress {
+				r.peer = f.Message.Text()
 			}
 			return nil
 		})
@@ -119,24 +105,24 @@ func (r *request) decodeAddress(tag uint64, in wire.Message) error {
 	return nil
 }
 
-func (r *request) decodeHTTP(tag uint64, in wire.Message) error {
-	switch tag {
+func (r *request) decodeHTTP(f wire.Field) error {
+	switch f.Tag {
 	case httpMethod:
-		r.method = in.Text()
+		r.method = f.Message.Text()
 	case httpPath:
-		r.path = in.Text()
+		r.path = f.Message.Text()
 		return r.grow(len(r.path))
 	case httpHost:
-		r.host = in.Text()
+		r.host = f.Message.Text()
 		return r.grow(len(r.host))
 	case httpHeaders:
-		return r.addLine(in, decodeEntry)
+		return r.addLine(f.Message, decodeEntry)
 	case httpHeaderMap:
-		return each(in, func(tag uint64, in wire.Message) error {
-			if tag != headerMapHeaders {
+		return f.Message.Each(func(f wire.Field) error {
+			if f.Tag != headerMapHeaders {
 				return nil
 			}
-			return r.addLine(in, decodeLine)
+			return r.addLine(f.Message, decodeLine)
 		})
 	}
 	return nil
@@ -158,12 +144,12 @@ func (r *request) addLine(in wire.Message, decode func(wire.Message) (text, erro
 
 // decodeEntry reads an entry of a map.
 func decodeEntry(in wire.Message) (t text, err error) {
-	err = each(in, func(tag uint64, in wire.Message) error {
-		switch tag {
+	err = in.Each(func(f wire.Field) error {
+		switch f.Tag {
 		case entryName:
-			t.name = in.Text()
+			t.name = f.Message.Text()
 		case entryValue:
-			t.value = in.Text()
+			t.value = f.Message.Text()
 		}
 		return nil
 	})
@@ -173,14 +159,14 @@ func decodeEntry(in wire.Message) (t text, err error) {
 // decodeLine reads a header field. If it has a raw value, that counts.
 func decodeLine(in wire.Message) (t text, err error) {
 	raw := ""
-	err = each(in, func(tag uint64, in wire.Message) error {
-		switch tag {
+	err = in.Each(func(f wire.Field) error {
+		switch f.Tag {
 		case lineName:
-			t.name = in.Text()
+			t.name = f.Message.Text()
 		case lineValue:
-			t.value = in.Text()
+			t.value = f.Message.Text()
 		case lineRaw:
-			raw = in.Text()
+			raw = f.Message.Text()
 		}
 		return nil
 	})

@@ -78,6 +78,20 @@ func (m *Message) Next() (f Field, err error) {
 	return f, err
 }
 
+// Each calls read with every field of m.
+func (m Message) Each(read func(Field) error) error {
+	for m.More() {
+		f, err := m.Next()
+		if err == nil {
+			err = read(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // tag reads a tag and counts its field.
 func (m *Message) tag() (uint64, error) {
 	if *m.fields++; *m.fields > MaxFields {
