@@ -28,9 +28,7 @@ func TestAPI(t *testing.T) {
 	}
 	const golden = "testdata/api.txt"
 	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, golden, got.String())
 	}
 	want, err := os.ReadFile(golden)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -57,9 +56,7 @@ func TestOwnTables(t *testing.T) {
 	put := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, text)
 		return path
 	}
 	put("rules.yaml", "domain: edge\ndescriptors:\n- key: api_key\n  rate_limit: {name: per-key, unit: minute, requests_per_unit: 100}\n")

@@ -26,9 +26,7 @@ func TestKubernetesEnvoy(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s differs from rls envoy-config --rls slidegate:8081; run: go test ./test -run TestKubernetesEnvoy -update", path)
 	}
-	if err := os.WriteFile(filepath.Join("..", path), []byte(want), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join("..", path), want)
 }
 
 // TestKubernetesCommands checks that what the commands of docs/kubernetes.md name is there: folders and

@@ -45,9 +45,7 @@ func TestReplayExamples(t *testing.T) {
 		"app.log":     `{"@timestamp":"2026-11-23T12:00:00.125Z","http":{"path":"/items"},"source":{"ip":"192.0.2.7"},"customer":"hobby","took":3}` + "\n",
 		"default.log": `[2026-11-23T12:00:00.125Z] "GET /items HTTP/1.1" 200 - 0 2 3 2 "192.0.2.7" "curl/8" "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10" "localhost" "127.0.0.1:8000"` + "\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), text)
 	}
 	format := regexp.MustCompile(`--format '(.+)'\n`).FindStringSubmatch(read(t, "docs/examples/replay-fields.yaml"))
 	if format == nil {
@@ -98,9 +96,7 @@ func runPage(t *testing.T, page, before, dir string, least int, environ ...strin
 		t.Fatalf("%s has no %q", page, before)
 	}
 	for _, file := range regexp.MustCompile("(?s)```yaml\n# (\\S+)\n(.*?)```\n").FindAllStringSubmatch(text, -1) {
-		if err := os.WriteFile(filepath.Join(dir, file[1]), []byte(file[2]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, file[1]), file[2])
 	}
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n(.*?)```\n)?").FindAllStringSubmatchIndex(text, -1)
 	changed, end := "", 0
@@ -132,9 +128,7 @@ func runPage(t *testing.T, page, before, dir string, least int, environ ...strin
 		t.Errorf("%s has %d commands", page, len(blocks))
 	}
 	if *update {
-		if err := os.WriteFile("../"+page, []byte(changed+text[end:]+before+rest), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, "../"+page, changed+text[end:]+before+rest)
 	}
 }
 
@@ -172,7 +166,5 @@ func writeExampleLog(t *testing.T) {
 			log.WriteString(line)
 		}
 	}
-	if err := os.WriteFile(exampleLog, []byte(log.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, exampleLog, log.String())
 }

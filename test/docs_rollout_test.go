@@ -126,9 +126,7 @@ func startRollout(t *testing.T) *rollout {
 
 func (r *rollout) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(r.dir, name), text)
 }
 
 func (r *rollout) writeTiers(t *testing.T) {

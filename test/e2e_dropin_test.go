@@ -120,9 +120,7 @@ func TestDeployments(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The name has no ending, as keys of a ConfigMap need not have one.
-	if err := os.WriteFile(filepath.Join(config, "config"), []byte(dropInRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(config, "config"), dropInRules)
 	authority := servers.NewAuthority(t)
 	ca, cert, key := authority.ServerFiles()
 	mapper := fileOf(t, "mapper.yaml", "mappings: []\n")
@@ -236,9 +234,7 @@ func TestLastFileOfTheReference(t *testing.T) {
 	if !strings.Contains(d.Output(), "rls limits no request, as envoyproxy/ratelimit does") {
 		t.Errorf("nothing is said of it:\n%s", d.Output())
 	}
-	if err := os.WriteFile(path, []byte(dropInRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, dropInRules)
 	until("with rules again", rlsv3.RateLimitResponse_OVER_LIMIT)
 }
 

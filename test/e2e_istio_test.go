@@ -3,7 +3,6 @@ package test
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -71,9 +70,7 @@ func envoyWith(t *testing.T, file string) string {
 	}
 	path := filepath.Join(t.TempDir(), "envoy.yaml")
 	text := before + "          route_config: " + string(routes) + "\n          http_filters: " + string(chain) + "\n\n  clusters:\n" + clusters
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, text)
 	return path
 }
 

@@ -94,9 +94,7 @@ func TestPortableFilesLoadInReference(t *testing.T) {
 	for i := range files {
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("%03d.yaml", i))
 		text := fmt.Sprintf("domain: d%d\ndescriptors:\n%s", i, randomDescriptors(r, "", 1))
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, file, text)
 		cmd, err := edge.RLSOptions{}.Command(t.Context(), "validate", "--portable", file)
 		if err != nil {
 			t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -328,9 +327,7 @@ func TestExampleOfRegions(t *testing.T) {
 			"timeout: 15ms", "timeout: "+farTimeout, "timeout: 300ms", "timeout: "+farTimeout,
 		).Replace(read(t, "docs/examples/regions-settings.yaml"))
 		file := filepath.Join(t.TempDir(), "slidegate.yaml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, file, text)
 		s := setup{rules: exampleOfRegions(t), env: map[string]string{"SLIDEGATE_CONFIG": file}}.start(t)
 		stacks = append(stacks, s)
 	}

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
@@ -104,70 +102,6 @@ func TestRestartKeepsLogs(t *testing.T) {
 	out, err = limiter(t, rls)("api_key=secret-1")
 	if err != nil || remaining(out) != 98 {
 		t.Errorf("after the next restart: got %v, error %v, want 98 remaining", out, err)
-	}
-}
-
-// TestRestartKeepsEveryPolicy uses up a limit of each policy and restarts rls twice. Each limit
-// denies as before, and its wait ends when it would have ended without a restart.
-func TestRestartKeepsEveryPolicy(t *testing.T) {
-	t.Parallel()
-	rules := "domain: edge\ndescriptors:\n"
-	policies := map[string]string{
-		"sliding":         "window: 1h, requests: 3",
-		"token_bucket":    "rate: 1/h, burst: 3",
-		"fixed":           "unit: hour, requests_per_unit: 3",
-		"calendar":        "unit: hour, requests_per_unit: 3",
-		"sliding_counter": "unit: hour, requests_per_unit: 3",
-	}
-	for p, limit := range policies {
-		rules += fmt.Sprintf("  - {key: %s, rate_limit: {policy: %s, %s}}\n", p, p, limit)
-	}
-	if end := time.Now().Truncate(time.Hour).Add(time.Hour); time.Until(end) < 2*patience {
-		waitUntil(end.Add(time.Second)) // no hour must end in the test
-	}
-	rls := setup{rules: rules, env: map[string]string{envSnapshot: filepath.Join(t.TempDir(), "logs")}}.serve(t)
-	// ask sends a request of cost 1, which must leave so much, or be denied if that is below 0. It
-	// returns the first and the last instant at which the wait of a denial may end.
-	ask := func(policy, value string, left int) (first, last time.Time) {
-		t.Helper()
-		got, out := postJSON(t, rls.HTTP(), question(1, policy+"="+value))
-		want := rlsv3.RateLimitResponse_OK
-		if left < 0 {
-			want = rlsv3.RateLimitResponse_OVER_LIMIT
-		}
-		if out.GetOverallCode() != want || remaining(out) != uint32(max(left, 0)) {
-			t.Errorf("%s=%s: got %v, want %v with %d remaining", policy, value, out, want, max(left, 0))
-		}
-		for _, h := range out.GetResponseHeadersToAdd() {
-			if strings.EqualFold(h.GetKey(), "retry-after") {
-				seconds, err := strconv.Atoi(h.GetValue())
-				if err != nil {
-					t.Errorf("%s=%s: retry-after: %v", policy, value, err)
-				}
-				wait := time.Duration(seconds) * time.Second // rounded up
-				return got.sent.Add(wait - time.Second), got.received.Add(wait)
-			}
-		}
-		return first, last
-	}
-	type times struct{ first, last time.Time }
-	ends := make(map[string]times)
-	for p := range policies {
-		for left := range 3 {
-			ask(p, "full", 2-left)
-		}
-		first, last := ask(p, "full", -1)
-		ends[p] = times{first, last}
-		ask(p, "used", 2)
-	}
-	for i := range 2 {
-		restart(t, rls)
-		for p, end := range ends {
-			if first, last := ask(p, "full", -1); first.After(end.last) || last.Before(end.first) {
-				t.Errorf("%s, after restart %d: the wait ends from %v to %v, before from %v to %v", p, i+1, first, last, end.first, end.last)
-			}
-			ask(p, "used", 1-i)
-		}
 	}
 }
 

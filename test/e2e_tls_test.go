@@ -49,9 +49,7 @@ func withCertificates(t *testing.T, file string) string {
 		all = strings.ReplaceAll(all, from, to)
 	}
 	file = filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(file, []byte(all), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, all)
 	return file
 }
 

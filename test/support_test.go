@@ -2,7 +2,6 @@ package test
 
 import (
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,9 +33,7 @@ func supportInOneCommand(t *testing.T, instances int, env map[string]string) {
 		token = "act 0123456789abcdef0123456789abcdef"
 	)
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, tokens, token+"\n")
 	settings := map[string]string{"SLIDEGATE_ADMIN_TOKEN_FILE": tokens}
 	for name, value := range env {
 		settings[name] = value
@@ -98,9 +95,7 @@ func TestAnAuditLineIsNeverLost(t *testing.T) {
 	tokens := filepath.Join(dir, "tokens")
 	rules := filepath.Join(dir, "rules.yaml")
 	for name, text := range map[string]string{tokens: "act " + edge.ActToken + "\n", rules: perKey} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, name, text)
 	}
 	port, err := process.FreePort()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
@@ -145,13 +146,7 @@ func FuzzExplain(f *testing.F) {
 // tiers change.
 func TestWatched(t *testing.T) {
 	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	file := func(name, text string) string { return configtest.Put(t, dir, name, text) }
 	set, rules := file("rls.yaml", "secrets: {entries: [token]}\n"), file("rules.yaml", "domain: d\ndescriptors: [{key: a, rate_limit: {window: 1m, requests: 5}}]\n")
 	tests := file("a_test.yaml", "rules: rules.yaml\ntests: [{name: a, request: {descriptors: [\"a=1\"]}, steps: [{expect: {allowed: true}}]}]\n")
 	got := (&testCmd{Paths: []string{tests}}).watched(&cli{Config: set})

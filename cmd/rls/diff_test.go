@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/rulesdiff"
 )
 
@@ -32,13 +33,7 @@ func TestDiffText(t *testing.T) {
 
 func TestDiffExitCodes(t *testing.T) {
 	dir := t.TempDir()
-	put := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	put := func(name, text string) string { return configtest.Put(t, dir, name, text) }
 	old := put("old.yaml", "domain: d\ndescriptors: [{key: api_key, rate_limit: {name: r, window: 1m, requests: 5}}]\n")
 	now := put("new.yaml", "domain: d\ndescriptors: [{key: api_key, rate_limit: {name: r, window: 1m, requests: 6}}]\n")
 	same := put("same.yaml", "domain: d\ndescriptors:\n  - key: api_key\n    rate_limit: {unit: minute, requests_per_unit: 5, name: r}\n")

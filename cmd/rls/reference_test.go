@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
 // TestCommandsPage compares docs/reference/cli.md with the help of the commands. make reference
@@ -29,7 +31,7 @@ func TestCommandsPage(t *testing.T) {
 	if found := writeCommands(&out, c); found < 15 {
 		t.Errorf("only %d commands were found", found)
 	}
-	if *update {
+	if *configtest.Update {
 		if err := os.WriteFile(page, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

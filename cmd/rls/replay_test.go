@@ -11,6 +11,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/replay"
 )
@@ -19,13 +20,7 @@ import (
 func replayFiles(t *testing.T) (flags []string, log string) {
 	t.Helper()
 	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	file := func(name, text string) string { return configtest.Put(t, dir, name, text) }
 	rules := file("rules.yaml", `domain: edge
 descriptors:
   - key: remote_address
@@ -96,13 +91,7 @@ func TestReplayIsBounded(t *testing.T) {
 func TestReplayMap(t *testing.T) {
 	flags, _ := replayFiles(t)
 	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	file := func(name, text string) string { return configtest.Put(t, dir, name, text) }
 	mapping := file("map.yaml", `domain: edge
 fields: {ts: "%START_TIME%", ip: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", uri: "%REQ(:path)%", verb: "%REQ(:method)%", who.key: "%REQ(x-api-key)%"}
 descriptors:
@@ -132,13 +121,7 @@ descriptors:
 // TestReplayMisleading: a report that would mislead says so first, and --fail-if sees it.
 func TestReplayMisleading(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	write := func(name, text string) string { return configtest.Put(t, dir, name, text) }
 	flags := []string{
 		"replay", "--what-if", "none",
 		"--rules", write("rules.yaml", "domain: edge\ndescriptors:\n- {key: remote_address, rate_limit: {name: per-address, unit: minute, requests_per_unit: 3}}\n"),
@@ -194,13 +177,7 @@ func TestReplayOwnLog(t *testing.T) {
 	flags, _ := replayFiles(t)
 	dir := t.TempDir()
 	shipped := readAll(t, "../../envoy/ratelimit.yaml")
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	file := func(name, text string) string { return configtest.Put(t, dir, name, text) }
 	at := strings.Index(shipped, "json_format:\n")
 	own := file("envoy.yaml", shipped[:at]+`json_format: {"@timestamp": "%START_TIME%", http: {url: "%PATH(NQ)%"}, from: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", customer: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)%"}
                 x_`+shipped[at:])

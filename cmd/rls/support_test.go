@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,12 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
-
-var update = flag.Bool("update", false, "write the tables in testdata, and docs/reference/cli.md")
 
 // hostile has what a terminal must not get: it clears the screen, sets a title, turns the
 // direction of text, and begins a command with one C1 character.
@@ -111,7 +109,7 @@ func (p *fakePort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
-	if *update {
+	if *configtest.Update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
 		}

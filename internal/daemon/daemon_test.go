@@ -618,9 +618,7 @@ func TestReloadIsSeen(t *testing.T) {
 	write := func(entry string) {
 		t.Helper()
 		text := "domain: " + strconv.Quote(domain) + "\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 3, charge_once: {entry: " + entry + "}}}]\n"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, text)
 	}
 	write("attempt")
 	s := testSettings(t)

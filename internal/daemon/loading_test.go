@@ -1,21 +1,16 @@
 package daemon
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/snapshot"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // TestAliveWhileLoading proves that the process answers probes while it loads a snapshot, that
@@ -77,37 +72,4 @@ func TestAliveWhileLoading(t *testing.T) {
 		_ = ls.close()
 	}
 	http.DefaultClient.CloseIdleConnections()
-}
-
-// TestStoppedWhileLoading proves that SIGTERM ends a process at once that loads a snapshot.
-func TestStoppedWhileLoading(t *testing.T) {
-	loading := make(chan struct{})
-	openSnapshot = func(ctx context.Context, file string, o memstore.Options, log *zap.Logger) (*snapshot.Store, error) {
-		close(loading)
-		<-ctx.Done() // the file is endless
-		return snapshot.Open(ctx, file, o, log)
-	}
-	t.Cleanup(func() { openSnapshot = snapshot.Open })
-	s := testSettings(t)
-	s.Store.Memory.Snapshot = filepath.Join(t.TempDir(), "logs")
-	write(t, s.Store.Memory.Snapshot, "not read")
-	r := startWaiting(t, s)
-	select {
-	case <-loading:
-	case err := <-r.done:
-		t.Fatal(err)
-	}
-	r.stop()
-	select {
-	case err := <-r.done:
-		if err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the process does not end")
-	}
-	r.waitLog("stopped")
-	if text, err := os.ReadFile(s.Store.Memory.Snapshot); string(text) != "not read" || err != nil {
-		t.Errorf("the file is %q, %v, want it as it was", text, err)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -249,9 +248,7 @@ func TestPagesCannotEmbed(t *testing.T) {
 // proxy may serve the port, a read needs a token too.
 func TestTokensOnLoopback(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("read 0123456789abcdef\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, tokens, "read 0123456789abcdef\n")
 	for name, tt := range map[string]struct {
 		admin settings.Admin
 		want  int

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,9 +138,7 @@ func TestReference(t *testing.T) {
 func testReference(t *testing.T, protocol string) {
 	s := testSettings(t)
 	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(s.Rules.Path, []byte(referenceRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, s.Rules.Path, referenceRules)
 	s.Tiers.Source = settings.TiersNone
 	server := newStatsd(t, protocol)
 	s.DropIn.Metrics.Address, s.DropIn.Metrics.Path = "127.0.0.1:0", "/metrics"
@@ -364,9 +361,7 @@ func TestReferenceSideBySide(t *testing.T) {
 	})
 	s := testSettings(t)
 	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(s.Rules.Path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, s.Rules.Path, rules)
 	s.Tiers.Source = settings.TiersNone
 	s.DropIn.UsageReports = true
 	s.DropIn.Metrics.Address, s.DropIn.Metrics.Path = "127.0.0.1:0", "/metrics"
@@ -412,9 +407,7 @@ func TestReferenceLocalCache(t *testing.T) {
 		s.Store.Timeout = 5 * time.Second
 		s.Store.Redis.KeyPrefix = fmt.Sprint(counts, ":")
 		s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(s.Rules.Path, []byte(referenceRules), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, s.Rules.Path, referenceRules)
 		server := newStatsd(t, "tcp")
 		s.DropIn.LocalCache = counts
 		s.DropIn.Statsd = settings.Statsd{Address: server.address, Protocol: "tcp", Interval: 10 * time.Millisecond}

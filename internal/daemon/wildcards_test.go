@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,9 +82,7 @@ func TestWildcards(t *testing.T) {
 					s.Tiers.Source = settings.TiersNone
 					s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
 					text := fmt.Sprintf(wildcardRules, `"share_threshold": true,`)
-					if err := os.WriteFile(s.Rules.Path, []byte(strings.Replace(text, `"name": "d", `, "", 1)), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					write(t, s.Rules.Path, strings.Replace(text, `"name": "d", `, "", 1))
 				}
 				s.DropIn.Answers = reference
 				r := start(t, s)
@@ -140,9 +137,7 @@ func testLongValuesAndManyWildcards(t *testing.T, s settings.Settings) {
 	rules.WriteString("- {key: path, value: \"*/admin/*\", rate_limit: {unit: hour, requests_per_unit: 0}}\n")
 	s.Tiers.Source = settings.TiersNone
 	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(s.Rules.Path, []byte(rules.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, s.Rules.Path, rules.String())
 	r := start(t, s)
 	client := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0]))
 	long := strings.Repeat("x9", 30_000)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -331,9 +330,7 @@ func TestTiersBesideAManagementServer(t *testing.T) {
 	s.Tiers.Source = settings.TiersFile
 	s.Tiers.Path = t.TempDir() + "/tiers.yaml"
 	put := func(text string) {
-		if err := os.WriteFile(s.Tiers.Path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, s.Tiers.Path, text)
 	}
 	put("tiers: [free]\ndefault: free\n")
 	r := start(t, s)

@@ -57,39 +57,6 @@ func TestUsageOfPolicies(t *testing.T) {
 	}
 }
 
-// TestResetOfPolicies resets logs of every policy but the calendar, whose periods the caller
-// computes. All are counted as removed, with what was used, and their limits begin anew.
-func TestResetOfPolicies(t *testing.T) {
-	for _, l := range []window.Limit{
-		{Hits: 3, Window: 10 * time.Second},
-		{Hits: 3, Rate: 1, Window: time.Minute, Policy: window.TokenBucket},
-		{Hits: 3, Window: 10 * time.Second, Policy: window.Fixed},
-		{Hits: 3, Window: 10 * time.Second, Policy: window.SlidingCounter},
-		{Hits: 3, Window: time.Minute, Policy: window.InFlight},
-	} {
-		a := newCounted(t, nil)
-		rule := policy.Rule{Domain: "edge", Name: "counted", Path: pathOf("counted=yes", "api_key"), Terms: policy.Terms{Limits: []policy.Limit{{Limit: l}}}}
-		if err := a.rules.Add(rule); err != nil {
-			t.Fatal(err)
-		}
-		a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Log: zap.NewNop()})
-		a.stream = 1
-		if !a.ask(3, "counted=yes,api_key="+plantedKey) {
-			t.Fatalf("%v: the first request is denied", l.Policy)
-		}
-		if a.stream = 2; a.ask(1, "counted=yes,api_key="+plantedKey) {
-			t.Fatalf("%v: a request above the limit is allowed", l.Policy)
-		}
-		r, err := a.Reset(t.Context(), ResetRequest{Subject: "acme", Rule: "counted", Reason: "r"})
-		if err != nil || r.Logs != 1 || len(r.Removed) != 1 || r.Removed[0].Used != 3 || r.Problem != "" {
-			t.Errorf("%v: Reset = %+v, %v, want one log of which 3 were used", l.Policy, r, err)
-		}
-		if a.stream = 3; !a.ask(3, "counted=yes,api_key="+plantedKey) {
-			t.Errorf("%v: denied after the reset", l.Policy)
-		}
-	}
-}
-
 // TestLimitsOfOneWindow asks for, and resets, limits of several policies with one window, whose logs
 // have one name. The store's list finds them, because the rule has a log for each route.
 func TestLimitsOfOneWindow(t *testing.T) {

@@ -40,7 +40,6 @@ type counted struct {
 	clock   *time.Duration
 	log     *bytes.Buffer
 	removed int
-	stream  window.StreamID // of the next request
 }
 
 func limitOf(hits uint64, w time.Duration) policy.Limit {
@@ -117,7 +116,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 // ask decides a request: descriptors such as "route=search,api_key=k1".
 func (a *counted) ask(cost uint64, texts ...string) bool {
 	a.t.Helper()
-	req := policy.Request{Domain: "edge", Stream: a.stream}
+	req := policy.Request{Domain: "edge"}
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	for _, text := range texts {
 		entries, err := descriptors.Parse(text)

@@ -149,11 +149,7 @@ func Seed(f *testing.F, pattern string, others ...any) {
 // Write writes a file into a directory of its own and returns its path.
 func Write(t testing.TB, name, text string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return Put(t, t.TempDir(), name, text)
 }
 
 // Link makes a symbolic link in a directory.
@@ -174,12 +170,14 @@ func MakeDir(t testing.TB, parts ...string) string {
 	return dir
 }
 
-// Put writes a file into a directory.
-func Put(t testing.TB, dir, name, text string) {
+// Put writes a file into a directory, and returns its path.
+func Put(t testing.TB, dir, name, text string) (path string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+	path = filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return path
 }
 
 // tell writes everything that a rule says and that is not its default.
