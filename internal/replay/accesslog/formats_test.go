@@ -60,53 +60,6 @@ func TestShippedNames(t *testing.T) {
 	}
 }
 
-// The default formats of JSON, as the documentation of Envoy Gateway and the source of Istio have
-// them.
-var meshFormats = map[string]map[string]string{
-	"Envoy Gateway": {
-		"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "x-envoy-origin-path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
-		"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
-		"connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%", "upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-		"bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%", "duration": "%DURATION%", "x-envoy-upstream-service-time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
-		"x-forwarded-for": "%REQ(X-FORWARDED-FOR)%", "user-agent": "%REQ(USER-AGENT)%", "x-request-id": "%REQ(X-REQUEST-ID)%", ":authority": "%REQ(:AUTHORITY)%",
-		"upstream_host": "%UPSTREAM_HOST%", "upstream_cluster": "%UPSTREAM_CLUSTER%", "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%",
-		"downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%", "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
-		"requested_server_name": "%REQUESTED_SERVER_NAME%", "route_name": "%ROUTE_NAME%",
-	},
-	"Istio": {
-		"start_time": "%START_TIME%", "route_name": "%ROUTE_NAME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
-		"response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
-		"connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%", "bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%", "duration": "%DURATION%",
-		"upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%", "x_forwarded_for": "%REQ(X-FORWARDED-FOR)%", "user_agent": "%REQ(USER-AGENT)%",
-		"request_id": "%REQ(X-REQUEST-ID)%", "authority": "%REQ(:AUTHORITY)%", "upstream_host": "%UPSTREAM_HOST%", "upstream_cluster": "%UPSTREAM_CLUSTER%",
-		"upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%", "downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%",
-		"downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%", "requested_server_name": "%REQUESTED_SERVER_NAME%",
-		"upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-	},
-}
-
-// TestMeshNames holds the names to these formats.
-func TestMeshNames(t *testing.T) {
-	found := make(map[field]bool)
-	for of, format := range meshFormats {
-		for name, operator := range format {
-			a, err := Parse(operator)
-			if err != nil {
-				t.Errorf("%s: %v", of, err)
-			}
-			f := field{name, a}
-			if found[f] = true; !slices.Contains(meshes, f) {
-				t.Errorf("%s: %s is %s, which is no known name", of, name, a)
-			}
-		}
-	}
-	for _, f := range meshes {
-		if !found[f] {
-			t.Errorf("%s is %s in no format", f.name, f.attribute)
-		}
-	}
-}
-
 // TestMappedFields: all that is wrong with the fields of a caller is told at once.
 func TestMappedFields(t *testing.T) {
 	_, err := candidates(&Options{Fields: map[string]Attribute{"": "REQ(:path)", "a": "START_TIME(%!)", "b": "req", "c": "EMIT_TIME(%Q)"}})
