@@ -209,16 +209,18 @@ func (m *ManagementServer) WaitRefused(n int) (reason string) {
 
 func (m *ManagementServer) waitFor(what string, is func(*discoveryv3.DiscoveryRequest) bool) {
 	m.t.Helper()
-	deadline := time.Now().Add(managementTimeout)
-	for seen := 0; time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		all := m.Requests()
-		for ; seen < len(all); seen++ {
-			if is(all[seen]) {
-				return
+	seen := 0
+	if !process.Poll(managementTimeout, func() bool {
+		for _, r := range m.Requests()[seen:] {
+			seen++
+			if is(r) {
+				return true
 			}
 		}
+		return false
+	}) {
+		m.t.Fatalf("servers: the management server waited for %s in vain; it got %s", what, describeRequests(m.Requests()))
 	}
-	m.t.Fatalf("servers: the management server waited for %s in vain; it got %s", what, describeRequests(m.Requests()))
 }
 
 const managementTimeout = 30 * time.Second

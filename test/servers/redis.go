@@ -31,7 +31,6 @@ const (
 	// stateTimeout bounds the question for a node's state. A node that hangs must not
 	// delay the questions to the others.
 	stateTimeout = time.Second
-	statePoll    = 10 * time.Millisecond
 
 	// busOffset is how far the port of a cluster node's bus is above its port.
 	busOffset = 10000
@@ -324,21 +323,15 @@ func (s *RedisServer) ready(p *process.Process) error {
 // eventually calls ready until it returns nil, the test has ended, or a time has
 // passed that is far longer than anything takes.
 func eventually(t process.TB, ready func() error) error {
-	deadline := time.NewTimer(process.Timeout)
-	defer deadline.Stop()
-	poll := time.NewTicker(statePoll)
-	defer poll.Stop()
-	for {
-		last := ready()
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-t.Context().Done():
-			return errors.Join(t.Context().Err(), last)
-		case <-deadline.C:
-			return fmt.Errorf("not within %v: %w", process.Timeout, last)
-		case <-poll.C:
-		}
+	var last error
+	if !process.Poll(process.Timeout, func() bool {
+		last = ready()
+		return last == nil || t.Context().Err() != nil
+	}) {
+		return fmt.Errorf("not within %v: %w", process.Timeout, last)
 	}
+	if last != nil {
+		return errors.Join(t.Context().Err(), last)
+	}
+	return nil
 }
