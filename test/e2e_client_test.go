@@ -145,22 +145,6 @@ func TestFiftyClients(t *testing.T) {
 	})
 }
 
-// TestFiftyPrograms: 50 programs with a Transport of their own are denied together. Each waits
-// once, and then passes.
-func TestFiftyPrograms(t *testing.T) {
-	const n, window = 50, 5 * time.Second
-	eachStore(t, func(t *testing.T, settings map[string]string) {
-		s := setup{rules: limitOf(n, window), env: settings}.start(t)
-		sender := newSender(t, n)
-		concurrently(t, n, func(int) error { return pass(t.Context(), &http.Client{Transport: sender}, s.envoy.URL(), "before") })
-		concurrently(t, n, func(i int) error {
-			return pass(t.Context(), &http.Client{Transport: &pkgclient.Transport{Base: sender}}, s.envoy.URL(), fmt.Sprint(i))
-		})
-		sender.wantOnce(t)
-		s.wantAllDecided()
-	})
-}
-
 // TestClientReadsEveryStyle: the client finds the wait in the headers of each style, without
 // Retry-After too.
 func TestClientReadsEveryStyle(t *testing.T) {

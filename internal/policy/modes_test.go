@@ -270,31 +270,6 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestCanary proves that a share of the subjects is observed, and that the same subject
-// always is.
-func TestCanary(t *testing.T) {
-	var now time.Duration
-	d, _ := newModes(t, nil, &now, with(rule("a", per(1, time.Minute), anyOf("a")), func(r *Rule) { r.Terms.Observe = 0.3 }))
-	const subjects = 4000
-	seen := 0
-	for i := range subjects {
-		req := request(fmt.Sprintf("a=%d", i))
-		first, second := decide(t, d, req), decide(t, d, req)
-		if first.Limits[0].Observed != second.Limits[0].Observed {
-			t.Fatalf("subject %d is observed once and once not", i)
-		}
-		if second.Allowed != second.Limits[0].Observed {
-			t.Fatalf("subject %d: allowed %v, observed %v", i, second.Allowed, second.Limits[0].Observed)
-		}
-		if second.Allowed {
-			seen++
-		}
-	}
-	if share := float64(seen) / subjects; math.Abs(share-0.3) > 0.03 {
-		t.Errorf("%.3f of the subjects are observed, want 0.3", share)
-	}
-}
-
 func TestMetadata(t *testing.T) {
 	var now time.Duration
 	quota := func(name string, m map[string]any) Rule {

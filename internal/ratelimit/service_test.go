@@ -16,12 +16,9 @@ import (
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -166,30 +163,6 @@ func TestStoreErrors(t *testing.T) {
 		if strings.Contains(status.Convert(got).Message(), "10.0.0.1") {
 			t.Errorf("the address of the store shows in %v", got)
 		}
-	}
-}
-
-// TestRegister calls a server of grpc-go and compares the answers with those of exchange.
-func TestRegister(t *testing.T) {
-	conn := adaptertest.Serve(t, newService(t, nil), func(r grpc.ServiceRegistrar) {
-		rlsv3.RegisterRateLimitServiceServer(r, rlsv3.UnimplementedRateLimitServiceServer{})
-	})
-	client, other := rlsv3.NewRateLimitServiceClient(conn), newService(t, nil)
-	for i := range 5 { // three are allowed
-		want, err := other.exchange(t.Context(), fromJSON(t, byKey))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := client.ShouldRateLimit(t.Context(), fromJSON(t, byKey))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-			t.Errorf("answer %d (-want +got):\n%s", i+1, diff)
-		}
-	}
-	if _, err := client.ShouldRateLimit(t.Context(), new(rlsv3.RateLimitRequest)); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("without a domain: error = %v, want INVALID_ARGUMENT", err)
 	}
 }
 

@@ -20,39 +20,6 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// TestCacheExpiry proves that a record is valid for its ttl, by digest and by id, for
-// known and unknown keys.
-func TestCacheExpiry(t *testing.T) {
-	for name, c := range map[string]struct {
-		key  Key
-		tier string
-		ttl  time.Duration
-	}{
-		"known":      {key("a"), "free", time.Minute},
-		"by id":      {Key{ID: "acme"}, "free", time.Minute},
-		"unknown":    {key("z"), "no subject", 10 * time.Second},
-		"unknown id": {Key{ID: "zeta"}, "no subject", 10 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f := newFake()
-				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"), "acme")
-				l := cache(t, f, nil)
-				l.is(t, c.key, c.tier, "")
-				l.asks(t, f, 1)
-				// Before the time of a refresh: four fifths of nine tenths.
-				time.Sleep(c.ttl * 72 / 100)
-				l.is(t, c.key, c.tier, "")
-				synctest.Wait()
-				l.asks(t, f, 0)
-				time.Sleep(c.ttl * 39 / 100)
-				l.is(t, c.key, c.tier, "")
-				l.asks(t, f, 1)
-			})
-		})
-	}
-}
-
 func TestCacheJitter(t *testing.T) {
 	const n = 1000
 	shortest, longest, soonest := time.Hour, time.Duration(0), 0
