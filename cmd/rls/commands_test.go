@@ -100,7 +100,7 @@ domain edge: 4 rules
       only observed for 100 % of the subjects
     pro: unlimited
       only observed for 100 % of the subjects
-    note: the rule's own limit applies to free, starter
+    note: by_tier does not list free, starter: the limit for other tiers applies
   free  free  (FILE:15)
     limits nothing
 

@@ -140,7 +140,7 @@ func (p *Pages) withDocs(next http.Handler) http.Handler {
 	}
 	served := p.Access.Readers(p.Docs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, docs.Path) {
+		if strings.HasPrefix(r.URL.Path+"/", docs.Path) {
 			served.ServeHTTP(w, r)
 		} else {
 			next.ServeHTTP(w, r)

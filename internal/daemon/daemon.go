@@ -201,7 +201,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	if s.Store.Type == settings.StoreMemory && s.Store.Memory.Snapshot != "" {
 		loaded = p.listeners.answerWhileLoading(s.DropIn.Answers, p.log)
 	}
-	p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog, p.answered())
+	p.store, err = openStore(ctx, s, p.metrics, p.registry, p.version, p.log, p.sampledLog, p.answered())
 	loaded()
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/docs"
 	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/redisclient"
@@ -35,6 +36,7 @@ type redisScope struct {
 	*redisclient.Scope
 	name    string // of the scope; empty: there is one
 	section string // of the settings
+	page    string // explains each class of failures
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
@@ -86,13 +88,13 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 }
 
 // openRedis returns the store in Redis, of all scopes. Redis need not answer yet. Messages about single requests go to sampledLog.
-func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
+func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, version string, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	names := s.Store.Scopes.Names()
 	r := &redisStore{scopes: make([]*redisScope, len(names)), pings: slices.Contains(s.DropIn.Unhealthy, settings.UnhealthyStore)}
 	for i, name := range names {
 		_, section := s.Store.RedisOf(window.Scope(i))
-		one := &redisScope{section: section, metrics: m, log: sampledLog, evicts: make(map[string]bool)}
+		one := &redisScope{section: section, page: docs.URL(version, "operate.md"), metrics: m, log: sampledLog, evicts: make(map[string]bool)}
 		if len(names) > 1 {
 			one.name, one.log = name, sampledLog.With(zap.String("scope", name))
 		}
@@ -166,12 +168,12 @@ func (r *redisScope) advice() string {
 // changed logs once when a server stops deciding, and once when it decides again.
 func (r *redisScope) changed(c redisstore.Change) {
 	if c.Refuses {
-		r.log.Warn("a server of the store refuses to write; it still denies requests; for every other request to its keys on_store_error decides, or store.on_error for rules without it; repair the server: operate.md explains each class",
+		r.log.Warn("a server of the store refuses to write; it still denies requests; for every other request to its keys on_store_error decides, or store.on_error for rules without it; repair the server: "+r.page+"#"+string(c.Class)+" says how",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}
 	if c.Open {
-		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it; repair the server: operate.md explains each class",
+		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it; repair the server: "+r.page+"#"+string(c.Class)+" says how",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -64,4 +65,10 @@ slidegate_store_down ` + want + "\n"
 		_ = o.refused("a")
 	}
 	want("1")
+	for _, class := range []string{"oom", "connect"} {
+		page := "https://github.com/slidegate/slidegate/blob/v0.1.0/docs/operate.md#" + class + " says how"
+		if o.logs.FilterMessageSnippet(page).FilterField(zap.String("class", class)).Len() != 1 {
+			t.Errorf("no log line of a failure of the class %s names its section: %+v", class, o.logs.All())
+		}
+	}
 }

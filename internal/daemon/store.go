@@ -47,11 +47,11 @@ type store struct {
 
 // openStore opens the store of the settings. Redis need not answer yet. Messages about
 // single requests go to sampledLog. answered is redisstore.Options.Answered.
-func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*store, error) {
+func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, version string, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*store, error) {
 	if s.Store.Type == settings.StoreMemory {
 		return openMemory(ctx, s.Store.Memory, registry, log)
 	}
-	r, err := openRedis(ctx, s, m, log, sampledLog, answered)
+	r, err := openRedis(ctx, s, m, version, log, sampledLog, answered)
 	if err != nil {
 		return nil, err
 	}

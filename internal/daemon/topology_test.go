@@ -67,7 +67,7 @@ func open(t *testing.T, s settings.Settings) *opened {
 	core, logs := observer.New(zapcore.DebugLevel)
 	log := zap.New(core)
 	registry := prometheus.NewRegistry()
-	store, err := openRedis(t.Context(), s, metrics.New(registry, metrics.Options{}), log, log, nil)
+	store, err := openRedis(t.Context(), s, metrics.New(registry, metrics.Options{}), "0.1.0", log, log, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,13 +60,16 @@ func example(description string) string {
 	})
 }
 
-// otherAlert matches the name of an alert.
-var otherAlert = regexp.MustCompile(`Slidegate[A-Z]\w+`)
+var (
+	// otherAlert matches the name of an alert, and operatePage the address of a section of operate.md.
+	otherAlert  = regexp.MustCompile(`Slidegate[A-Z]\w+`)
+	operatePage = regexp.MustCompile(`https://github\.com/slidegate/slidegate/blob/[^/]+/docs/operate\.md(#[a-z-]+)`)
+)
 
 // linked returns a text with links to the other alerts and to the page that it names.
 func linked(text string) string {
 	text = otherAlert.ReplaceAllStringFunc(text, func(name string) string { return "[" + name + "](#" + strings.ToLower(name) + ")" })
-	return strings.ReplaceAll(text, "operate.md", "[operate.md](../operate.md#failures)")
+	return operatePage.ReplaceAllString(text, "[operate.md](../operate.md$1)")
 }
 
 func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +58,14 @@ func Handler(version string) http.Handler {
 			return
 		}
 		name, ok := strings.CutPrefix(r.URL.Path, Path)
+		switch {
+		case r.URL.Path+"/" == Path:
+			http.Redirect(w, r, Path, http.StatusFound)
+			return
+		case ok && slices.Contains(names, name+".md"):
+			http.Redirect(w, r, Path+name+".md", http.StatusFound)
+			return
+		}
 		markdown := []byte(index(names))
 		if name != "" {
 			var err error

@@ -87,7 +87,7 @@ func TestHandlerText(t *testing.T) {
 func TestHandlerRefuses(t *testing.T) {
 	for _, path := range []string{
 		"/docs/..", "/docs/../", "/docs/../go.mod", "/docs/../docs/operate.md", "/docs//operate.md", "/docs/./operate.md", "/docs/reference", "/docs/reference/",
-		"/docs/embed.go", "/docs/operate", "/docs/operate.md/", "/docs/operate.md\x00", "/docs/\\..\\operate.md", "/docs//etc/passwd", "/docs/C:/operate.md",
+		"/docs/embed.go", "/docs/operate/", "/docs//operate", "/docs/../docs/operate", "/docs/operate.md/", "/docs/operate.md\x00", "/docs/\\..\\operate.md", "/docs//etc/passwd", "/docs/C:/operate.md",
 	} {
 		for _, accept := range []string{"text/html", ""} {
 			if w := get(t, "GET", path, accept); w.Code != http.StatusNotFound || len(w.Body.String()) > 100 {
@@ -97,6 +97,17 @@ func TestHandlerRefuses(t *testing.T) {
 	}
 	if w := get(t, "POST", "/docs/operate.md", ""); w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: got %d", w.Code)
+	}
+}
+
+// TestHandlerRedirects asks for addresses that people shorten.
+func TestHandlerRedirects(t *testing.T) {
+	for path, want := range map[string]string{
+		"/docs": "/docs/", "/docs/operate": "/docs/operate.md", "/docs/reference/alerts": "/docs/reference/alerts.md",
+	} {
+		if w := get(t, "GET", path, "text/html"); w.Code != http.StatusFound || w.Header().Get("Location") != want {
+			t.Errorf("%s: got %d to %q, want %s", path, w.Code, w.Header().Get("Location"), want)
+		}
 	}
 }
 

@@ -171,7 +171,7 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings, overrides observing) RuleR
 			}
 		}
 		if len(others) > 0 {
-			review.Notes = append(review.Notes, "the rule's own limit applies to "+strings.Join(others, ", "))
+			review.Notes = append(review.Notes, "by_tier does not list "+strings.Join(others, ", ")+": the limit for other tiers applies")
 		}
 	}
 	review.Notes = append(review.Notes, count.notes()...)

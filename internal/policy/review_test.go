@@ -70,7 +70,7 @@ func TestReview(t *testing.T) {
 		"g":       {"f=img/* comes before f=img/*.png and matches all of its values"},
 		"h":       {""},
 		"traits":  {"", "a request costs 3, above the limit of 2 per 1s: each is denied, however long its caller waits"},
-		"costly":  {"", "a request costs 11, above the limit of 10 per 1s: each is denied, however long its caller waits", "the rule's own limit applies to free"},
+		"costly":  {"", "a request costs 11, above the limit of 10 per 1s: each is denied, however long its caller waits", "by_tier does not list free: the limit for other tiers applies"},
 		"watched": {""},
 	} {
 		if diff := cmp.Diff(want, append([]string{got[name].Unreachable}, got[name].Notes...)); diff != "" {
@@ -105,7 +105,7 @@ func TestReview(t *testing.T) {
 	if diff := cmp.Diff([]string{"quota", "cost=3", `replaces=["a"]`, "on_store_error=allow"}, got["traits"].Traits); diff != "" {
 		t.Errorf("traits: (-want +got)\n%s", diff)
 	}
-	want := RuleReview{Name: "tiers", Path: "api_key", Notes: []string{"the rule's own limit applies to free"}, Terms: []TermsReview{
+	want := RuleReview{Name: "tiers", Path: "api_key", Notes: []string{"by_tier does not list free: the limit for other tiers applies"}, Terms: []TermsReview{
 		{Limits: []LimitReview{{Requests: 1_000_000, Window: "1m", Limit: "1000000 per 1m", Policy: "sliding", Precision: "6ms", Bytes: 131 + 9*10_001}}},
 		{Tier: "starter", Unlimited: true, Observe: 0.5},
 	}}

@@ -291,7 +291,7 @@ func (c *Cache) complain(err error) {
 		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts; correct the record",
 			zap.Error(err))
 	case c.ctx.Err() == nil && !c.open.Load():
-		c.opts.SampledLog.Warn("the source of tiers has not answered a question", zap.Error(err))
+		c.opts.SampledLog.Warn("the source of tiers does not answer a look-up", zap.Error(err))
 	}
 }
 

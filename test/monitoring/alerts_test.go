@@ -54,13 +54,14 @@ func readAlerts(t *testing.T) []alert {
 func TestCopies(t *testing.T) {
 	for _, path := range []string{alertsFile, alertsTests} {
 		original := readText(t, path)
-		linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/reference/alerts\.md`).ReplaceAllString(original, runbook)
+		pages := strings.TrimSuffix(page, "operate.md")
+		linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/`).ReplaceAllString(original, pages)
 		if *update {
 			if err := os.WriteFile(path, []byte(linked), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		} else if linked != original {
-			t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", path, runbook)
+			t.Errorf("%s does not link to %s; run: go test ./test/monitoring -run TestCopies -update", path, pages)
 		}
 	}
 	_, groups, ok := strings.Cut(readText(t, alertsFile), "\ngroups:\n")

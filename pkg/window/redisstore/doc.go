@@ -96,9 +96,9 @@
 // [Options.Failures] failed calls in a row it opens, and callers get an error at once. The
 // store probes the server every [Options.ProbeInterval] with a decision on a log of its
 // own. When a probe succeeds, the breaker closes. If a server refuses only to write (OOM,
-// NOREPLICAS, MISCONF), the breaker stays closed: the server still decides denials. The
-// store calls [Options.Changed] in both cases. It does not start a request across slots
-// while the breaker of one of its servers is open.
+// NOREPLICAS, MISCONF), the breaker stays closed: the server still decides denials, and the
+// store probes it every two seconds. The store calls [Options.Changed] in both cases. It does
+// not start a request across slots while the breaker of one of its servers is open.
 //
 // # Clusters
 //

@@ -119,9 +119,10 @@ func (n *node) refusesWrites(cause *Error) {
 	}
 }
 
-// writesAgain reports to Options.Changed, once, that the server decides all requests.
+// writesAgain reports to Options.Changed, once, that the server decides all requests. While the
+// breaker is open, its end reports that.
 func (n *node) writesAgain() {
-	if cause := n.refuses.Load(); cause != nil && n.refuses.CompareAndSwap(cause, nil) {
+	if cause := n.refuses.Load(); cause != nil && n.refuses.CompareAndSwap(cause, nil) && !n.open.Load() {
 		n.store.opts.Changed(Change{Node: n.address})
 	}
 }

@@ -403,6 +403,35 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
+// TestOutOfMemoryEndsWithoutRequests proves that a server that writes again no longer counts as one
+// that refuses, although no request shows it.
+func TestOutOfMemoryEndsWithoutRequests(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, servers.StartRedis(t).Addr())
+	var changes atomic.Int64
+	s := redisstore.New(client, redisstore.Options{Timeout: patient, Changed: func(redisstore.Change) { changes.Add(1) }})
+	defer s.Close()
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); redisstore.ClassOf(err) != redisstore.ClassMemory {
+		t.Errorf("got error %v, want one of class %s", err, redisstore.ClassMemory)
+	}
+	if !s.Stats().Nodes[0].Refuses {
+		t.Error("the server does not count as one that refuses to write")
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "writing again", func() bool { return !s.Stats().Nodes[0].Refuses })
+	if n := changes.Load(); n != 2 {
+		t.Errorf("%d changes reported, want 2", n)
+	}
+}
+
 // TestRefusals makes a real server refuse in different ways.
 func TestRefusals(t *testing.T) {
 	locked := servers.StartRedis(t)

@@ -79,7 +79,8 @@ func (n *node) try() error {
 }
 
 // charge makes a decision on the log of probes. If the server refuses to write, it returns
-// nil, because such a server decides denials.
+// nil, because such a server decides denials. If the server writes, it no longer counts as
+// one that refuses.
 func (n *node) charge(ctx context.Context) error {
 	m := newMessage()
 	defer m.free()
@@ -99,6 +100,7 @@ func (n *node) charge(ctx context.Context) error {
 			return err
 		}
 		if reply, ok := p.cmd.Val().(string); ok && len(reply) == answerBytes+instantBytes {
+			n.writesAgain()
 			n.clock.learn(int64(bigEndian(reply[answerBytes:])), sentAt, now())
 		}
 		return nil
@@ -174,10 +176,17 @@ const (
 )
 
 // keep asks idle servers for their clocks. After half a minute without a reply, the bounds
-// would be too wide for deadlines.
+// would be too wide for deadlines. It also probes servers that refuse to write: without
+// requests, nothing else shows that they write again.
 func (s *Store) keep() {
 	for s.pause(keepInterval / 2) {
 		s.each(func(n *node) {
+			if n.refuses.Load() != nil && !n.open.Load() {
+				ctx, cancel := s.bounded(s.stopped)
+				defer cancel()
+				_ = n.charge(ctx) // the next call finds out what is wrong
+				return
+			}
 			age, known := n.clock.age()
 			if !known || age < keepInterval/2 || n.open.Load() || now()-n.lastAsked.Load() > int64(keepFor) {
 				return
