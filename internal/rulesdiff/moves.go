@@ -97,8 +97,8 @@ func (c *comparison) replacersOf(rs *policy.Rules, r *policy.Rule) []string {
 	return c.replacers[rs][inDomain{r.Domain, r.GivenName()}]
 }
 
-// overridden describes the limits that subjects have of their own under a rule. It is empty if there
-// are none.
+// overridden describes the limits that subjects have of their own under a rule. If no subject has
+// one, it is empty.
 func (c *comparison) overridden(rs *policy.Rules, r *policy.Rule) string {
 	all := c.overrides[rs]
 	if all == nil {

@@ -42,8 +42,8 @@
 //
 // Envoy writes when a request started. nginx and Caddy write when it ended: its start is the end
 // without the duration. If the log has no duration, the time is the end, and [Stats] counts it. A
-// number at the end of a known format is a duration only if it is written as nginx does, and a whole
-// number in a log of Caddy is none, because its unit is a setting.
+// number at the end of a known format is a duration only if it is written as nginx does. A whole
+// number in a log of Caddy does not count as a duration, because its unit is a setting.
 //
 // Lines are written at the end of requests, so they are not in the order of the starts. A record
 // waits until the log has a line that is Options.Reorder later. Several files are read together:
