@@ -41,7 +41,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "suite:", err)
 		os.Exit(2)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	var (
 		all   results
 		lines = make(chan event, 1024)
