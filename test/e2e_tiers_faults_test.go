@@ -150,16 +150,17 @@ func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l
 			eventually(t, f.name+" over: a new tier "+path, func() bool { return ask(changed.keys[0]) == changed.tier })
 		}
 	}
-	// strict gets few requests, so it may not have noticed.
-	after := stateChanges(rls)
+	// strict gets few requests, so it may not have noticed. On a busy machine lookups may be late for
+	// long enough to stop rls from asking once more.
 	for _, is := range []struct {
 		no, again string
 		want      bool
 	}{{sourceDown, sourceUp, f.opens}, {tellsNot, tellsAgain, f.cuts && h.tells.subject > 0}} {
-		no, again := after[is.no]-before[is.no], after[is.again]-before[is.again]
-		if is.want && no != 1 || no != again {
-			t.Errorf("%s: got %d log lines %q and %d %q, want one of each: %v", f.name, no, is.no, again, is.again, is.want)
-		}
+		eventually(t, fmt.Sprintf("%s: as many log lines %q as %q", f.name, is.no, is.again), func() bool {
+			after := stateChanges(rls)
+			no, again := after[is.no]-before[is.no], after[is.again]-before[is.again]
+			return no == again && (no > 0 || !is.want)
+		})
 	}
 }
 

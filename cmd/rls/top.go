@@ -89,6 +89,9 @@ const askedOfEach = 1000
 // summed adds tops, of which each has at most limit entries. An entry that an instance does not list
 // counts with what it may have there, so that no count is smaller than the true one.
 func summed(all []answer[insight.Top], limit int) (sum insight.Top) {
+	if len(all) == 1 {
+		return *all[0].value
+	}
 	type name struct{ shown, digest, address string } // a subject may have the name of a key
 	entries := make(map[name]insight.TopEntry)
 	for _, a := range all {

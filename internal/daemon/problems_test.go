@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -46,6 +47,7 @@ func TestStateNamesProblems(t *testing.T) {
 	server, customers := servers.StartRedis(t), servers.StartCustomers(t)
 	s := usageSettings(t)
 	onRedis(t, &s, server.Addr())
+	s.Store.Timeout = 2 * time.Second // on a busy machine too the store decides
 	u, _, err := settings.Load("", []string{"SLIDEGATE_TIERS_SOURCE=http", "SLIDEGATE_TIERS_HTTP_URL=http://" + customers.Addr() + "/lookup"})
 	if err != nil {
 		t.Fatal(err)
