@@ -166,7 +166,7 @@ func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l
 
 // The log lines of rls about a source. Each is written once for each change.
 const (
-	sourceDown = "the source of tiers does not answer"
+	sourceDown = "the source of tiers does not answer and is not asked"
 	sourceUp   = "the source of tiers answers again"
 	tellsNot   = "the source of tiers does not tell of changes"
 	tellsAgain = "the source of tiers tells of changes again"
