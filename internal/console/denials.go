@@ -33,8 +33,7 @@ var spans = map[string]time.Duration{"1m": time.Minute, "5m": 5 * time.Minute, "
 func (c *Console) filter(ctx context.Context, get func(string) string) (p denialPage) {
 	if v := get("rule"); v != "" {
 		if p.Rule = c.ruleName(v); p.Rule == "" && !c.holds(ctx, v) {
-			d, _ := c.denied(insight.Filter{Rule: v}) // of a rule that is no longer active
-			p.Rule = d.Rule
+			p.Rule = c.denied(insight.Filter{Rule: v}).Rule // it may be no longer active
 		}
 		p.Unmatched = p.Unmatched || p.Rule == ""
 	}
@@ -45,8 +44,7 @@ func (c *Console) filter(ctx context.Context, get func(string) string) (p denial
 		p.Unmatched = p.Unmatched || p.Subject == ""
 	}
 	if v := get("route"); v != "" {
-		d, _ := c.denied(insight.Filter{Route: v})
-		p.Route = d.Route
+		p.Route = c.denied(insight.Filter{Route: v}).Route
 		p.Unmatched = p.Unmatched || p.Route == ""
 	}
 	if v := get("address"); v != "" {

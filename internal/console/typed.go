@@ -48,10 +48,11 @@ func (c *Console) recognizes(ctx context.Context, q insight.Query, text string) 
 	return err == nil && u.Recognized
 }
 
-func (c *Console) denied(f insight.Filter) (d insight.Denial, ok bool) {
+// denied returns the last denial that a filter finds, or none.
+func (c *Console) denied(f insight.Filter) (d insight.Denial) {
 	f.Limit = 1
-	for _, d := range c.opts.Insight.Denials(f).Denials {
-		return d, true
+	for _, d = range c.opts.Insight.Denials(f).Denials {
+		break
 	}
-	return d, false
+	return d
 }

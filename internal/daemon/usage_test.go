@@ -1,13 +1,10 @@
 package daemon
 
 import (
-	"encoding/json"
-	"net/http"
 	"path/filepath"
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/insight"
 )
 
 const (
@@ -42,36 +39,4 @@ func usageSettings(t *testing.T) settings.Settings {
 	write(t, s.Tiers.Path, usageTiers)
 	write(t, s.Admin.TokenFile, "act a-token-that-may-reset-limits\n")
 	return s
-}
-
-// explain has a request explained over the admin port.
-func (r *testRun) explain(request string) (code int, body string) {
-	r.t.Helper()
-	code, _, body = exchange(r.t, http.MethodPost, "http://"+r.Admin+"/v1/explain", request, "Content-Type", "application/json",
-		"Authorization", "Bearer a-token-that-may-reset-limits")
-	return code, body
-}
-
-// usage asks the admin port for usage.
-func (r *testRun) usage(query string) (u insight.Usage) {
-	r.t.Helper()
-	code, body := get(r.t, "http://"+r.Admin+"/v1/usage?"+query)
-	if err := json.Unmarshal([]byte(body), &u); err != nil || code != http.StatusOK || u.Problem != "" {
-		r.t.Fatalf("usage: %d, %v\n%s", code, err, body)
-	}
-	return u
-}
-
-// reset resets limits over the admin port.
-func (r *testRun) reset(request string) (done insight.Reset) {
-	r.t.Helper()
-	code, _, body := exchange(r.t, http.MethodPost, "http://"+r.Admin+"/v1/reset", request,
-		"Authorization", "Bearer a-token-that-may-reset-limits", "Content-Type", "application/json")
-	if code != http.StatusOK {
-		r.t.Fatalf("reset: %d\n%s", code, body)
-	}
-	if err := json.Unmarshal([]byte(body), &done); err != nil {
-		r.t.Fatal(err)
-	}
-	return done
 }

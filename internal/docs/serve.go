@@ -63,7 +63,7 @@ func Handler(version string) http.Handler {
 			http.Redirect(w, r, Path, http.StatusFound)
 			return
 		case ok && slices.Contains(names, name+".md"):
-			http.Redirect(w, r, Path+name+".md", http.StatusFound)
+			http.Redirect(w, r, Path+name+".md", http.StatusFound) //nolint:gosec // a page of ours
 			return
 		}
 		markdown := []byte(index(names))

@@ -61,8 +61,11 @@ type testService struct {
 func everyPlace() []settings.Credential {
 	return []settings.Credential{
 		{Kind: settings.CredentialHeader, Name: "x-api-key"},
-		{Kind: settings.CredentialBearer}, {Kind: settings.CredentialBasic}, {Kind: settings.CredentialAPIKey},
-		{Kind: settings.CredentialQuery, Name: "api_key"}, {Kind: settings.CredentialCookie, Name: "key"},
+		{Kind: settings.CredentialBearer},
+		{Kind: settings.CredentialBasic},
+		{Kind: settings.CredentialAPIKey},
+		{Kind: settings.CredentialQuery, Name: "api_key"},
+		{Kind: settings.CredentialCookie, Name: "key"},
 	}
 }
 
