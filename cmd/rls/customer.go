@@ -40,7 +40,7 @@ func (v *validateCmd) askFor(s *settings.Settings) ([]tier.Key, error) {
 		return nil, nil
 	case v.Subject != "" && v.KeyStdin:
 		return nil, usage("--subject and --key-stdin: give one")
-	case slices.Contains(v.Paths, "-"):
+	case v.KeyStdin && slices.Contains(v.Paths, "-"):
 		return nil, usage("--key-stdin and -: standard input holds one of them")
 	case !s.Tiers.Asks():
 		return nil, usage("--subject and --key-stdin ask the source of tiers: set tiers.source to postgres, redis or http")

@@ -302,7 +302,7 @@ func (c *Cache) settle(f *flight, h *held, err error) {
 	switch {
 	case now != nil && now.change > f.change:
 	case err == nil:
-		h.subject.Tier = unique.Make(h.subject.Tier).Value() // all records share its memory
+		h.subject.Tier = unique.Make(h.subject.Tier).Value() // records of one time share its memory
 		c.put(&f.sum, h)
 	case errors.Is(err, ErrBadRecord):
 		c.put(&f.sum, c.hold(now, f, &f.sum))

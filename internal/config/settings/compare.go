@@ -1,6 +1,9 @@
 package settings
 
 import (
+	"net"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -18,8 +21,12 @@ func (l *settingsLoader) compare() {
 	if !l.remote("compare.address", Address(s.Address), false) {
 		return
 	}
-	if strings.HasPrefix(s.Address, ":") {
+	host, port, _ := net.SplitHostPort(s.Address)
+	switch {
+	case host == "":
 		l.problem("compare.address", "%s has no host: expected host:port", strict.Quote(s.Address))
+	case slices.ContainsFunc(l.settings.GRPC.Address, func(own Address) bool { return isOwn(own, host, port) }):
+		l.problem("compare.address", "%s is an address of grpc.address: rls would charge each compared request twice", strict.Quote(s.Address))
 	}
 	if s.Share == 0 {
 		l.problem("compare.share", "a share of 0%% compares nothing: set a larger one, or remove compare.address")
@@ -37,4 +44,18 @@ func (l *settingsLoader) remote(path string, a Address, socket bool) bool {
 		l.problem(path, "%s", message)
 	}
 	return message == ""
+}
+
+// isOwn reports whether host:port leads to a listener of this process, as far as the texts
+// tell.
+func isOwn(own Address, host, port string) bool {
+	ownHost, ownPort, err := net.SplitHostPort(string(own))
+	if err != nil || ownPort != port {
+		return false // a unix socket, or another port
+	}
+	here := func(host string) bool {
+		ip, err := netip.ParseAddr(host)
+		return host == "" || strings.EqualFold(host, "localhost") || err == nil && (ip.IsLoopback() || ip.IsUnspecified())
+	}
+	return strings.EqualFold(ownHost, host) || here(ownHost) && here(host)
 }

@@ -16,7 +16,7 @@ type Options struct {
 	Paths []string
 	Which files.Which
 	// Interval is how often the watcher looks at the paths. Zero: a second. A look that takes
-	// long is followed by a wait of a hundred times as long.
+	// long is followed by a wait of a hundred times as long, at most a minute.
 	Interval time.Duration
 	// Settle is how long the files must stay unchanged before a change counts, so that a file is
 	// not read while it is written. Zero: 100 ms.
@@ -30,6 +30,8 @@ const (
 	maxSettles = 10
 	// maxShare is the reciprocal of the share of its time that the watcher looks.
 	maxShare = 100
+	// maxWait bounds the wait after a look that took long, such as one at a file server that hung.
+	maxWait = time.Minute
 )
 
 // A Watcher calls back when files may have changed: written in place, renamed over, reached
@@ -89,7 +91,7 @@ func (w *Watcher) Run(ctx context.Context, changed func()) error {
 				}
 				changed()
 			}
-			timer.Reset(max(w.o.Interval, maxShare*took))
+			timer.Reset(max(w.o.Interval, min(maxShare*took, maxWait)))
 		}
 	}
 }

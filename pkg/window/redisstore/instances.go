@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	_ "embed" // for the script
 	"encoding/hex"
+	"fmt"
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
@@ -112,7 +113,10 @@ func (c *instanceCounter) beat(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, &Error{Class: classify(err), Err: err}
 	}
-	number, _ := reply.(int64)
+	number, ok := reply.(int64)
+	if !ok {
+		return 0, &Error{Class: ClassReply, Err: fmt.Errorf("the number of instances is a %T, want an integer", reply)}
+	}
 	return int(min(number, math.MaxInt32)), nil
 }
 
