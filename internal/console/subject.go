@@ -218,7 +218,7 @@ func newLimit(u insight.LimitUsage) limit {
 	l := limit{LimitUsage: u}
 	switch {
 	case u.Unlimited:
-		l.State, l.Passes = "unlimited", "The rule does not limit this party."
+		l.State, l.Passes = "unlimited", "The rule does not limit this customer."
 		return l
 	case u.Sent:
 		l.State, l.Passes = "sent", "Each request brings its own limit, so what remains is not known here."
@@ -282,7 +282,7 @@ func (p *party) headline() {
 		p.Detail = "Unknown API keys share one log for each address. Look for the address."
 	case enforced == 0 && len(p.Limits) == 0:
 		p.Level, p.Headline = "ok", "No limit applies"
-		p.Detail = "No rule limits this party, or it has sent no request within a window."
+		p.Detail = "No rule limits this customer, or it has sent no request within a window."
 	default:
 		p.Level, p.Headline = "ok", "Passes now"
 		p.Detail = "All limits have room."

@@ -141,7 +141,7 @@ func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(co
 			Changed:  r.changed, Answered: answered, Policy: r.policy,
 			Foreign: func(win time.Duration) {
 				r.metrics.ForeignValue()
-				r.log.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under "+r.section+".key_prefix",
+				r.log.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota is reset; find the program that writes under "+r.section+".key_prefix",
 					zap.String("prefix", prefix), zap.Duration("window", win))
 			},
 		},

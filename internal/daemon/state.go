@@ -246,7 +246,7 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 	degraded := s.Rates.Degraded
 	add(len(degraded) > 0 && degraded[len(degraded)-1] > 0, levelWarning, "operate.md#fallback-answers", "%.3g requests a second are decided without the store.", last(degraded))
 	for _, n := range s.Store.Servers {
-		add(n.Evicts != "", levelWarning, "operate.md#set-up-redis", "The server %s has the maxmemory-policy %s: when its memory is full, it evicts logs, and their limits begin anew. Set noeviction.", n.Address, n.Evicts)
+		add(n.Evicts != "", levelWarning, "operate.md#set-up-redis", "The server %s has the maxmemory-policy %s: when its memory is full, it evicts logs, and their limits are reset. Set noeviction.", n.Address, n.Evicts)
 	}
 	add(p.settings.Rules.ShadowMode, levelWarning, "operate.md#no-client-is-denied", "rules.shadow_mode is on: every rule only observes, and no request is denied.")
 	add(p.store.memory != nil && s.Store.Bytes > 0 && p.settings.Store.Memory.MaxBytes > 0 && float64(s.Store.Bytes) > 0.9*float64(p.settings.Store.Memory.MaxBytes),

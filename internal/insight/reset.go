@@ -46,7 +46,7 @@ type resets struct {
 	last  []Reset // the oldest first
 }
 
-// Reset removes the logs of a party, so that its limits begin anew, in this process and in
+// Reset removes the logs of a subject, so that its limits are reset, in this process and in
 // every other one that shares the store. It writes a line to the audit log, also if there was
 // nothing to remove. If some logs cannot be removed, [Reset.Problem] says so, and
 // [Reset.Removed] has the others. The error is a [InvalidError], or that of ctx; nothing was

@@ -204,7 +204,7 @@ func TestNewestResponse(t *testing.T) {
 	}
 }
 
-// TestWaits: the waits between connections grow up to the longest, and begin anew after a stream
+// TestWaits: the waits between connections grow up to the longest, and are reset after a stream
 // that had a response.
 func TestWaits(t *testing.T) {
 	streams := 0
