@@ -19,6 +19,7 @@ func (c *comparison) movedVerdict(before, after *policy.Rule) Verdict {
 		return Both // subjects have other limits of their own, or may have
 	}
 	v, limited := Neither, own != ""
+	same := true // what overrides replace: limits, also those that are only observed
 	tiers := (&pair{c, before, after}).contexts()
 	if len(tiers) == 0 {
 		return Both // no tier of one set is in the other
@@ -26,16 +27,17 @@ func (c *comparison) movedVerdict(before, after *policy.Rule) Verdict {
 	for _, t := range tiers {
 		was, is := enforcedOf(sample(c.old.Rules, before, t)), enforcedOf(sample(c.new.Rules, after, t)) // none that are only observed
 		v = join(v, verdictOf(was, is))
+		o, n := before.TermsOf(t), after.TermsOf(t)
+		same = same && o.Observe == n.Observe && textOf(sample(c.old.Rules, before, t)) == textOf(sample(c.new.Rules, after, t))
 		if len(was) == 0 || len(is) == 0 {
 			continue
 		}
 		limited = true
-		o, n := before.TermsOf(t), after.TermsOf(t)
 		if v = join(v, rising(cmp.Compare(o.Observe, n.Observe))); o.Observe == n.Observe && partly(o) {
 			return Both // other logs are only observed
 		}
 	}
-	if limited && !c.alike(before, after) {
+	if own != "" && !same || limited && !c.alike(before, after) {
 		return Both
 	}
 	return v

@@ -80,7 +80,7 @@ func (c *comparison) moved(before, after string, except []string) move {
 		if o, ok := observe(shareOf(was, old.TermsOf(before)), shareOf(is, r.TermsOf(after))); ok {
 			all = append(all, o)
 		}
-		m.add(r, all)
+		m.ofOne(r, all)
 	}
 	return m
 }
@@ -95,6 +95,17 @@ func limitsOfTier(rs *policy.Rules, name string) move {
 		}
 	}
 	return m
+}
+
+// ofOne adds the changes of one subject under a rule. If others share its log, they get less where
+// the subject gets more, so no change is only stricter or only looser.
+func (m *move) ofOne(r *policy.Rule, all []Change) {
+	if slices.Contains(r.Share, true) {
+		for i := range all {
+			all[i].Verdict = Both
+		}
+	}
+	m.add(r, all)
 }
 
 // add adds the changes of a rule, up to the bound of the list.
@@ -278,7 +289,7 @@ func (c *comparison) own(before, after *tier.Subject) move {
 			continue
 		}
 		old, now := sampleOf(c.old.Rules, was, before), sampleOf(c.new.Rules, is, after)
-		m.add(is, changesOf(old, now))
+		m.ofOne(is, changesOf(old, now))
 		if c, ok := ownObserve(was.TermsOf(before.Tier), is.TermsOf(after.Tier), observeOf(before, was.Name), observeOf(after, is.Name)); ok {
 			m.add(is, []Change{c})
 		}
