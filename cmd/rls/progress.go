@@ -42,7 +42,7 @@ func (p *progress) run() {
 			return
 		case now := <-tick.C:
 			read, total := p.source.reader.Progress()
-			line := progressLine(now.Sub(p.begun), p.source.told.Load(), read, total)
+			line := progressLine(now.Sub(p.begun), p.source.counted.Load(), read, total)
 			if width := widthOf(p.out); width > 0 && len(line) >= width {
 				line = line[:max(width-1, 0)]
 			}

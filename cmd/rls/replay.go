@@ -392,12 +392,12 @@ func (j *replayJob) pass(ctx context.Context) error {
 
 // sourceCount counts the records of a reader.
 type sourceCount struct {
-	reader *accesslog.Reader
-	told   atomic.Uint64
+	reader  *accesslog.Reader
+	counted atomic.Uint64
 }
 
 // Next implements [replay.Source].
 func (c *sourceCount) Next() (*accesslog.Record, error) {
-	c.told.Add(1)
+	c.counted.Add(1)
 	return c.reader.Next()
 }

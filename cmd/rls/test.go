@@ -71,7 +71,7 @@ func testOf(c *cli) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&t.Rules, "rules", "", "test the rules of this `PATH`, not those that the files of tests name")
 	f.StringVar(&t.Tiers, "tiers", "", "take the tiers of this `FILE`, not those that the files of tests name")
-	f.Var(&urlFlag{&t.Redis}, "redis", "decide on the Redis of this `URL`, in real time, under a key prefix of its own; for a Cluster write redis-cluster://HOST:PORT")
+	f.Var(&urlFlag{&t.Redis}, "redis", "decide on the Redis of this `URL`, in real time, under a separate key prefix; for a Cluster write redis-cluster://HOST:PORT")
 	f.StringVar(&t.Format, "format", "text", "the `FORMAT` of the results: text, tap or junit")
 	f.StringVar(&t.Only, "run", "", "run only the tests whose name matches this `REGEXP`")
 	f.BoolVar(&t.Verbose, "verbose", false, "also print what each step got, as its expect may say it")
