@@ -3,6 +3,7 @@ package describe
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -32,16 +33,17 @@ type Describer struct {
 	managers []*manager
 	mapped   []question // of a mapping file
 	isMap    bool
-	isText   bool // Envoy writes text, not JSON
-	port     int  // index of the attribute, -1: there is one manager
-	noPort   *untold
-	common   common
+	port     *lookup // nil: there is one manager
 	untold   []*untold
 	domains  []string // of the questions
 	cluster  string   // of the sources of requests
 	request  uint64   // the number of the current one
 
 	buffer []byte
+	// Indexes of attributes. The others are those that something wants; routeName is -1 if nothing does.
+	details, flags, pathOnly                           int
+	subject, authSubject, keyDigest, reason, routeName int
+
 	// The memory of the questions of the current request.
 	memory  []byte
 	entries []descriptors.Entry
@@ -50,21 +52,14 @@ type Describer struct {
 
 var _ replay.Describer = (*Describer)(nil)
 
-// common are indexes of attributes that do not belong to one action.
-type common struct {
-	details, flags, pathOnly int
-	// These are -1 if nothing needs them.
-	subject, authSubject, keyDigest, reason, routeName, internal int
-}
-
 // manager is a compiled connection manager.
 type manager struct {
-	port       int
-	hosts      hosts
-	hostHeader int // index of the attribute that selects the host
-	path       int // index of the attribute that selects the route
-	noHost     *untold
-	noPath     *untold
+	port      int
+	hosts     hosts
+	authority lookup // that selects the host
+	// The path selects the route: the first of these that the log has.
+	path     int // index of an attribute
+	pathOnly lookup
 	// laterHost is set if the log may have a later host than that which chose the virtual host.
 	// Then byName has the routes by their names, nil for a name that is not unique.
 	laterHost  *untold
@@ -77,7 +72,6 @@ type manager struct {
 func New(c *envoyfile.Config, o Options) (*Describer, error) {
 	d := newDescriber(o)
 	d.cluster = c.Cluster
-	d.isText = len(c.Logs) > 0 && !slices.ContainsFunc(c.Logs, func(w accesslog.Written) bool { return len(w.Fields) > 0 })
 	managers, err := chosen(c, o)
 	if err != nil {
 		return nil, err
@@ -86,9 +80,8 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 		d.managers = append(d.managers, d.manager(m))
 	}
 	if len(managers) > 1 {
-		d.port = d.want(accesslog.LocalPort)
-		d.noPort = d.missing(accesslog.LocalPort, managers[0].Place,
-			fmt.Sprintf("All requests were taken as those of the listener %q.", managers[0].Listener), "port")
+		port := d.look(accesslog.LocalPort, managers[0].Place, fmt.Sprintf("All requests were taken as those of the listener %q.", managers[0].Listener))
+		d.port = &port
 	}
 	return d, nil
 }
@@ -96,7 +89,7 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 // NewMap compiles a mapping file.
 func NewMap(m *envoyfile.Map, o Options) *Describer {
 	d := newDescriber(o)
-	d.isMap, d.domains, d.common.reason = true, []string{m.Domain}, d.want(accesslog.Reason)
+	d.isMap, d.domains, d.reason = true, []string{m.Domain}, d.want(accesslog.Reason)
 	ask, end := question{domain: m.Domain}, question{domain: m.Domain, atEnd: true}
 	for _, l := range m.Limits {
 		if l.AtEnd {
@@ -110,11 +103,8 @@ func NewMap(m *envoyfile.Map, o Options) *Describer {
 }
 
 func newDescriber(o Options) *Describer {
-	d := &Describer{secrets: o.Secrets, port: -1}
-	d.common = common{
-		details: d.want(accesslog.Details), flags: d.want(accesslog.Flags), pathOnly: d.want(accesslog.PathOnly),
-		subject: -1, authSubject: -1, keyDigest: -1, reason: -1, routeName: -1, internal: -1,
-	}
+	d := &Describer{secrets: o.Secrets, routeName: -1}
+	d.details, d.flags, d.pathOnly = d.want(accesslog.Details), d.want(accesslog.Flags), d.want(accesslog.PathOnly)
 	return d
 }
 
@@ -172,18 +162,50 @@ type untold struct {
 	last uint64 // the request that was counted last
 }
 
-// missing returns the counter for an attribute that a log does not have. name is a name for it in a
-// log; empty: it must not be logged.
-func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Place, effect, name string) *untold {
-	switch {
-	case name == "":
-	case d.isMap:
-		effect += " If the log has it, say where: in fields for JSON, with --format for text."
-	case d.isText:
-		effect += fmt.Sprintf(" To tell it, write %s into the text format of the log.", a.String())
-	default:
-		effect += fmt.Sprintf(" To tell it, add %q: %q to json_format.", name, a.String())
+// A lookup finds an attribute in records, and counts the requests of which the log does not tell it.
+type lookup struct {
+	at    int // index of the attribute
+	none  *untold
+	later bool // the log has a later value, which does not count
+}
+
+// of returns the value that counts.
+func (l *lookup) of(d *Describer, r *accesslog.Record) (v accesslog.Value) {
+	if !l.later {
+		v = r.Values[l.at]
 	}
+	if v.State == accesslog.Untold {
+		d.count(l.none)
+	}
+	return v
+}
+
+// look returns the lookup of an attribute that a log should have. effect says what holds without it.
+func (d *Describer) look(a accesslog.Attribute, at envoyfile.Place, effect string) lookup {
+	if d.isMap {
+		effect += " If the log has it, say where: in fields for JSON, with --format for text."
+	} else {
+		effect += " To tell it, add " + a.String() + " to the log format."
+	}
+	return lookup{at: d.want(a), none: d.missing(a, at, effect)}
+}
+
+// header is look for an attribute that may be a header. One that is in changed has no value that
+// counts. If it is hidden, no log should have it.
+func (d *Describer) header(a accesslog.Attribute, at envoyfile.Place, effect string, changed []string, hidden bool) lookup {
+	name, is := strings.CutPrefix(strings.TrimSuffix(string(a), ")"), "REQ(")
+	switch {
+	case is && slices.Contains(changed, name):
+		effect = "Envoy changes this header after the rate limit, so the log has a later value. " + effect
+		return lookup{at: d.want(a), none: d.missing(a, at, effect), later: true}
+	case hidden || is && d.secrets.Hides(name):
+		return lookup{at: d.want(a), none: d.missing(a, at, effect)}
+	}
+	return d.look(a, at, effect)
+}
+
+// missing returns the counter for an attribute that a log does not have.
+func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Place, effect string) *untold {
 	for _, u := range d.untold {
 		if u.Attribute == a && u.Effect == effect {
 			return u
@@ -210,25 +232,6 @@ func (d *Describer) Untold() []replay.Untold {
 		}
 	}
 	return list
-}
-
-// nameOf suggests a name for an attribute in a log.
-func nameOf(a accesslog.Attribute) string {
-	if name := accesslog.NameOf(a); name != "" {
-		return name
-	}
-	_, argument, found := strings.Cut(strings.TrimSuffix(string(a), ")"), "(")
-	if !found || strings.HasPrefix(string(a), "CEL(") {
-		argument, _, _ = strings.Cut(string(a), "(")
-	}
-	argument = argument[strings.LastIndexByte(argument, ':')+1:]
-	argument = strings.TrimPrefix(strings.ToLower(argument), "x-")
-	return strings.Map(func(c rune) rune {
-		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' {
-			return c
-		}
-		return '_'
-	}, argument)
 }
 
 // Describe appends the questions that Envoy asks about a request. They are valid until the next
@@ -280,25 +283,11 @@ func (d *Describer) ask(dst []replay.Question, questions []question, r *accesslo
 
 // choose returns the manager of a request.
 func (d *Describer) choose(r *accesslog.Record) *manager {
-	if d.port < 0 {
+	if d.port == nil {
 		return d.managers[0]
 	}
-	v := &r.Values[d.port]
-	if v.State != accesslog.Present {
-		d.count(d.noPort)
-		return d.managers[0]
-	}
-	port := 0
-	for _, c := range v.Text {
-		if c < '0' || c > '9' || port > 1<<16 {
-			return d.managers[0]
-		}
-		port = port*10 + int(c-'0')
-	}
-	for _, m := range d.managers {
-		if m.port == port {
-			return m
-		}
-	}
-	return d.managers[0]
+	v := d.port.of(d, r)
+	port, err := strconv.Atoi(string(v.Text))
+	at := slices.IndexFunc(d.managers, func(m *manager) bool { return err == nil && m.port == port })
+	return d.managers[max(at, 0)]
 }

@@ -108,23 +108,3 @@ func TestShippedFiles(t *testing.T) {
 		}
 	}
 }
-
-func TestDescribe(t *testing.T) {
-	d := shipped(t, "ratelimit.yaml")
-	digest := secrets().Digest("demo")
-	for _, c := range []struct {
-		v    values
-		want string
-	}{
-		{
-			values{accesslog.PathOnly: "/search", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): "demo"},
-			"edge: [api_key=" + digest + "] [route=search,api_key=" + digest + "] [remote_address=10.0.0.1]\n",
-		},
-		{values{accesslog.PathOnly: "/", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): absent}, "edge: [remote_address=10.0.0.1]\n"},
-		{values{accesslog.PathOnly: "/x;y", accesslog.Client: "10.0.0.1", accesslog.Header("x-api-key"): "demo"}, ""},
-	} {
-		if got := write(d.Describe(nil, record(d, c.v))); got != c.want {
-			t.Errorf("%v: got %q, want %q", c.v, got, c.want)
-		}
-	}
-}

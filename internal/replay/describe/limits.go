@@ -20,19 +20,14 @@ import (
 
 // limit is one compiled descriptor.
 type limit struct {
-	actions []action
-	cost    uint64
-	refund  bool
-	// costFrom is the index of the attribute with the cost, or -1.
-	costFrom int
-	noCost   *untold
-	override *window.Limit
-	// limitFrom is the index of the attribute with a limit, or -1.
-	limitFrom int
-	noLimit   *untold
+	actions   []action
+	cost      uint64
+	costFrom  *lookup // nil: cost counts
+	refund    bool
+	override  *window.Limit
+	limitFrom *lookup   // nil: override counts
 	when      *when     // nil: every request
 	always    []*untold // what holds for each request with this descriptor
-	atEnd     bool
 }
 
 // action is a compiled action.
@@ -56,10 +51,8 @@ type action struct {
 
 type part struct {
 	text    string
-	value   int // index of the attribute, or -1
+	lookup  // without a counter: text is all
 	most    int
-	changed bool // the log has a later value
-	none    *untold
 	subject bool // the subject may stand for the value
 	// noSubject counts requests of a log that has neither the value nor a subject.
 	noSubject *untold
@@ -69,20 +62,20 @@ type part struct {
 
 // limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
 func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, changed []string) limit {
-	l := limit{cost: 1, refund: in.Cost.Refund, costFrom: -1, limitFrom: -1, override: in.Limit, atEnd: in.AtEnd}
+	l := limit{cost: 1, refund: in.Cost.Refund, override: in.Limit}
 	if in.Cost.Set {
 		l.cost = in.Cost.Number
 	}
 	if in.Cost.From != "" {
-		l.costFrom = d.want(in.Cost.From)
-		l.noCost = d.missing(in.Cost.From, in.Cost.Place, "The descriptors whose cost it is were left out.", nameOf(in.Cost.From))
+		from := d.look(in.Cost.From, in.Cost.Place, "The descriptors whose cost it is were left out.")
+		l.costFrom = &from
 	}
 	if in.LimitFrom != "" {
-		l.limitFrom = d.want(in.LimitFrom)
-		l.noLimit = d.missing(in.LimitFrom, in.Place, "The descriptors had no limit of their own, so the rules counted.", nameOf(in.LimitFrom))
+		from := d.look(in.LimitFrom, in.Place, "The descriptors had no limit of their own, so the rules counted.")
+		l.limitFrom = &from
 	}
 	if in.DisableKey != "" {
-		l.always = append(l.always, d.missing("", in.Place, "disable_key: the descriptor counted as enabled in the runtime.", ""))
+		l.always = append(l.always, d.missing("", in.Place, "disable_key: the descriptor counted as enabled in the runtime."))
 	}
 	if in.When != nil {
 		l.when = d.when(in.When)
@@ -118,8 +111,8 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 	case envoyfile.QueryMatch:
 		a.matches = d.matchers(in.Query, false, path, nil)
 	case envoyfile.QueryParameter:
-		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors "+without(in)+".", "")
-		a.parts = []part{{value: d.want(path), none: none}}
+		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors "+without(in)+".")
+		a.parts = []part{{lookup: lookup{at: d.want(path), none: none}}}
 	case envoyfile.AddressMatch:
 		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
 	case envoyfile.RouteMetadata:
@@ -133,17 +126,16 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 		a.kind, a.value = envoyfile.Text, d.cluster
 		if d.cluster == "" {
 			a.kind = envoyfile.Unsupported
-			a.unable = d.missing("", in.Place, "The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap.", "")
+			a.unable = d.missing("", in.Place, "The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap.")
 		}
 	case envoyfile.DestinationCluster:
 		a.kind, a.value = envoyfile.Text, route.Cluster
 		if route.Cluster == "" {
 			a.kind = envoyfile.Format
-			none := d.missing(accesslog.Cluster, in.Place, "Descriptors with "+in.Key+" were left out.", "cluster")
-			a.parts = []part{{value: d.want(accesslog.Cluster), none: none}}
+			a.parts = []part{{lookup: d.look(accesslog.Cluster, in.Place, "Descriptors with "+in.Key+" were left out.")}}
 		}
 	case envoyfile.Unsupported:
-		a.unable = d.missing("", in.Place, in.Value+": descriptors with it were left out.", "")
+		a.unable = d.missing("", in.Place, in.Value+": descriptors with it were left out.")
 	}
 	if a.kind == envoyfile.Text && a.secret {
 		a.value = d.secrets.Fingerprint(a.value)
@@ -170,40 +162,27 @@ func without(in *envoyfile.Action) string {
 	return "with " + in.Key + " were left out"
 }
 
-// laterValue says why a header of a log does not count.
-const laterValue = "Envoy changes this header after the rate limit, so the log has a later value. "
-
 func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, changed []string) part {
 	if p.Attribute == "" {
-		return part{text: p.Text, value: -1}
+		return part{text: p.Text}
 	}
-	out := part{value: d.want(p.Attribute), most: p.Most}
-	header, isHeader := strings.CutPrefix(strings.TrimSuffix(string(p.Attribute), ")"), "REQ(")
-	out.changed = isHeader && slices.Contains(changed, header)
-	if out.subject = a.secret && len(in.Parts) == 1; out.subject {
-		d.common.subject, d.common.authSubject = d.want(accesslog.Subject), d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject"))
-		d.common.keyDigest = d.want(accesslog.KeyDigest)
-	}
-	effect, name := "Descriptors "+without(in)+", as if it were absent.", nameOf(p.Attribute)
+	out := part{most: p.Most, subject: a.secret && len(in.Parts) == 1}
+	effect := "Descriptors " + without(in) + ", as if it were absent."
 	switch {
 	case out.subject:
-		effect, name = "All keys of a subject counted as one.", ""
+		effect = "All keys of a subject counted as one."
+		d.subject, d.authSubject = d.want(accesslog.Subject), d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject"))
+		d.keyDigest = d.want(accesslog.KeyDigest)
 		untried := ", and their limits were not tried."
 		if in.SkipIfAbsent {
 			untried = "."
 		}
-		out.noKeys = d.missing(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.", "key_digest")
-		out.noSubject = d.missing(accesslog.Subject, in.Place,
-			"The log has neither the key nor its subject: descriptors "+without(in)+untried, nameOf(accesslog.Subject))
-	case isHeader && d.secrets.Hides(header):
-		name = ""
+		out.noKeys = d.look(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.").none
+		out.noSubject = d.look(accesslog.Subject, in.Place, "The log has neither the key nor its subject: descriptors "+without(in)+untried).none
 	case in.Kind == envoyfile.Metadata && in.Value != "":
 		effect = "Descriptors with " + in.Key + " had the default value."
 	}
-	if out.changed {
-		effect, name = laterValue+effect, ""
-	}
-	out.none = d.missing(p.Attribute, in.Place, effect, name)
+	out.lookup = d.header(p.Attribute, in.Place, effect, changed, out.subject)
 	return out
 }
 
@@ -220,24 +199,16 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 		}
 	}
 	one := policy.Descriptor{Entries: d.entries[start:len(d.entries):len(d.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
-	if l.costFrom >= 0 {
-		v := &r.Values[l.costFrom]
-		if v.State == accesslog.Untold {
-			d.count(l.noCost)
-		}
-		cost, ok := costOf(v)
+	if l.costFrom != nil {
+		cost, ok := costOf(l.costFrom.of(d, r))
 		if !ok {
 			d.entries = d.entries[:start]
 			return
 		}
 		one.Cost = cost
 	}
-	if l.limitFrom >= 0 {
-		v := &r.Values[l.limitFrom]
-		if v.State == accesslog.Untold {
-			d.count(l.noLimit)
-		}
-		one.Override = limitOf(v)
+	if l.limitFrom != nil {
+		one.Override = limitOf(l.limitFrom.of(d, r))
 	}
 	for _, u := range l.always {
 		d.count(u)
@@ -247,7 +218,7 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 }
 
 // costOf returns the number of hits in a value, as Envoy reads it.
-func costOf(v *accesslog.Value) (uint64, bool) {
+func costOf(v accesslog.Value) (uint64, bool) {
 	if v.State != accesslog.Present {
 		return 0, false
 	}
@@ -269,7 +240,7 @@ func costOf(v *accesslog.Value) (uint64, bool) {
 }
 
 // limitOf returns the limit in a value, or nil.
-func limitOf(v *accesslog.Value) *window.Limit {
+func limitOf(v accesslog.Value) *window.Limit {
 	if v.State != accesslog.Present {
 		return nil
 	}
@@ -329,36 +300,17 @@ func (a *action) all(d *Describer, r *accesslog.Record) bool {
 
 // format returns the value of the parts. It reports false if one of them is absent.
 func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (string, bool) {
-	if len(a.parts) == 1 && a.parts[0].value >= 0 {
-		p := &a.parts[0]
-		v := &r.Values[p.value]
-		state := v.State
-		if p.changed {
-			state = accesslog.Untold
-		}
-		switch {
-		case state == accesslog.Present && a.secret:
-			return d.secrets.Fingerprint(string(p.cut(v.Text))), true
-		case state == accesslog.Present:
-			return d.text(p.cut(v.Text)), true
-		case state == accesslog.Untold && p.subject:
-			return d.standIn(p, r, subject)
-		case state == accesslog.Untold:
-			d.count(p.none)
-		}
-		return "", false
-	}
 	from := len(d.memory)
 	for i := range a.parts {
 		p := &a.parts[i]
-		if p.value < 0 {
+		if p.none == nil {
 			d.memory = append(d.memory, p.text...)
 			continue
 		}
-		v := &r.Values[p.value]
-		if v.State == accesslog.Untold {
-			d.count(p.none)
+		if p.subject && (p.later || r.Values[p.at].State == accesslog.Untold) {
+			return d.standIn(p, r, subject)
 		}
+		v := p.of(d, r)
 		if v.State != accesslog.Present && a.kind != envoyfile.AddressMatch {
 			return "", false
 		}
@@ -390,7 +342,7 @@ var anonymousPrefix = []byte(tier.AnonymousPrefix)
 // key that has none. It reports false if the request has no key.
 func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (string, bool) {
 	told := false
-	for _, at := range [...]int{d.common.subject, d.common.authSubject} {
+	for _, at := range [...]int{d.subject, d.authSubject} {
 		v := &r.Values[at]
 		told = told || v.State != accesslog.Untold
 		if v.State != accesslog.Present || len(v.Text) == 0 {
@@ -403,7 +355,7 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 		*subject = d.text(v.Text)
 		return d.secrets.Fingerprint(subjectPrefix + string(v.Text)), true
 	}
-	v := &r.Values[d.common.keyDigest]
+	v := &r.Values[d.keyDigest]
 	switch {
 	case v.State == accesslog.Untold && !told:
 		d.count(p.noSubject)
@@ -426,11 +378,7 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 }
 
 func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
-	p := &a.parts[0]
-	v := &r.Values[p.value]
-	if v.State == accesslog.Untold {
-		d.count(p.none)
-	}
+	v := a.parts[0].of(d, r)
 	value, ok := d.parameter(v.Text, a.name, true)
 	switch {
 	case !ok:
@@ -443,10 +391,7 @@ func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
 
 // client returns the address of a request.
 func (d *Describer) client(p *part, r *accesslog.Record) (client netip.Addr, ok bool) {
-	v := &r.Values[p.value]
-	if v.State == accesslog.Untold {
-		d.count(p.none)
-	}
+	v := p.of(d, r)
 	if v.State != accesslog.Present {
 		return client, false
 	}

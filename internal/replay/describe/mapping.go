@@ -9,24 +9,22 @@ import (
 
 // when are compiled conditions of a mapping file.
 type when struct {
-	route  route
-	noPath *untold
-	any    bool // the path does not matter
+	route route
+	path  lookup
+	any   bool // the path does not matter
 }
 
 func (d *Describer) when(in *envoyfile.Match) *when {
-	w := &when{route: d.match(in), any: in.Kind == envoyfile.AnyPath}
-	w.noPath = d.missing(accesslog.PathOnly, in.Place, "Descriptors with a condition on the path were left out.", "path")
-	return w
+	return &when{
+		route: d.match(in), any: in.Kind == envoyfile.AnyPath,
+		path: d.look(accesslog.PathOnly, in.Place, "Descriptors with a condition on the path were left out."),
+	}
 }
 
 func (w *when) holds(d *Describer, r *accesslog.Record) bool {
 	one := &w.route
 	if !w.any {
-		v := &r.Values[d.common.pathOnly]
-		if v.State == accesslog.Untold {
-			d.count(w.noPath)
-		}
+		v := w.path.of(d, r)
 		if v.State != accesslog.Present {
 			return false
 		}

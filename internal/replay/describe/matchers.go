@@ -14,14 +14,11 @@ import (
 // matcher is a compiled matcher of a header or of a query parameter.
 type matcher struct {
 	envoyfile.Matcher
-	value int // index of the attribute
+	value lookup
 	regex *regexp.Regexp
 	lower []byte // Text in lower case, if the case does not matter
-	none  *untold
-	// changed is true if the log has a later value of the header.
-	changed bool
-	// later is set if a route may have changed the header that the route was chosen by.
-	later *untold
+	// routed is set if a route may have changed the header that the route was chosen by.
+	routed *untold
 }
 
 // matchers compiles matchers of headers, or of the query parameters of a path. The headers that
@@ -34,16 +31,7 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 		if headers && in.Name != ":path" {
 			a = accesslog.Header(in.Name)
 		}
-		m.value = d.want(a)
-		name := nameOf(a)
-		if headers && d.secrets.Hides(in.Name) {
-			name = ""
-		}
-		effect := "Where a match looks at it, it counts as absent."
-		if m.changed = headers && slices.Contains(changed, in.Name); m.changed {
-			effect, name = laterValue+effect, ""
-		}
-		m.none = d.missing(a, in.Place, effect, name)
+		m.value = d.header(a, in.Place, "Where a match looks at it, it counts as absent.", changed, false)
 		if in.Test == envoyfile.IsRegex {
 			m.regex = full(in.Text)
 		}
@@ -57,13 +45,9 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 
 // holds reports whether a matcher of a header holds.
 func (m *matcher) holds(d *Describer, r *accesslog.Record) bool {
-	v := &r.Values[m.value]
-	switch {
-	case v.State == accesslog.Untold, m.changed:
-		d.count(m.none)
-		return m.matches(nil, false)
-	case m.later != nil:
-		d.count(m.later)
+	v := m.value.of(d, r)
+	if v.State != accesslog.Untold && m.routed != nil {
+		d.count(m.routed)
 	}
 	return m.matches(v.Text, v.State == accesslog.Present)
 }
@@ -80,10 +64,7 @@ func (m *matcher) matches(value []byte, present bool) bool {
 
 // holdsQuery reports whether a matcher of a query parameter holds.
 func (m *matcher) holdsQuery(d *Describer, r *accesslog.Record, decode bool) bool {
-	v := &r.Values[m.value]
-	if v.State == accesslog.Untold {
-		d.count(m.none)
-	}
+	v := m.value.of(d, r)
 	value, present := d.parameter(v.Text, m.Name, decode)
 	if m.Test == envoyfile.IsPresent {
 		return present == m.Present

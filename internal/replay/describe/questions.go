@@ -15,20 +15,21 @@ type question struct {
 	limits   []limit
 	before   []string // the types of the filters in front
 	requests envoyfile.RequestType
-	noType   *untold
+	internal lookup // if the filter asks about one type of requests
 }
 
 // questions compiles the calls for a route.
-func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Route) (out []question) {
+func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Route) []question {
+	var asks, ends []question
 	changed := slices.Concat(m.Routes.Changed, v.Changed, in.Changed)
 	for _, f := range m.Filters {
 		limits, domain := applicable(m, v, in, f)
-		ask, end := question{domain: domain, before: f.Before, requests: f.Requests}, question{domain: domain, before: f.Before, requests: f.Requests, atEnd: true}
+		ask := question{domain: domain, before: f.Before, requests: f.Requests}
 		if f.Requests != envoyfile.AnyRequest {
-			d.common.internal = d.want(accesslog.Header("x-envoy-internal"))
-			ask.noType = d.missing(accesslog.Header("x-envoy-internal"), f.Place, "Every request counted as external.", "internal")
-			end.noType = ask.noType
+			ask.internal = d.look(accesslog.Header("x-envoy-internal"), f.Place, "Every request counted as external.")
 		}
+		end := ask
+		end.atEnd = true
 		for _, l := range limits {
 			if l.AtEnd {
 				end.limits = append(end.limits, d.limit(l, in, nil))
@@ -36,25 +37,17 @@ func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in
 				ask.limits = append(ask.limits, d.limit(l, in, changed))
 			}
 		}
-		for _, q := range []question{ask, end} {
-			if len(q.limits) > 0 {
-				out = append(out, q)
-			}
+		if len(ask.limits) > 0 {
+			asks = append(asks, ask)
+		}
+		if len(end.limits) > 0 {
+			ends = append(ends, end)
 		}
 		if len(limits) > 0 && !slices.Contains(d.domains, domain) {
 			d.domains = append(d.domains, domain)
 		}
 	}
-	// What is asked at the end comes last, whatever filter asks.
-	slices.SortStableFunc(out, func(a, b question) int {
-		if a.atEnd == b.atEnd {
-			return 0
-		} else if b.atEnd {
-			return -1
-		}
-		return 1
-	})
-	return out
+	return append(asks, ends...)
 }
 
 // applicable returns the limits of a filter for a route, as Envoy chooses them.
@@ -143,19 +136,15 @@ var viaUpstream = []byte("via_upstream")
 // unasked reports whether Envoy did not get as far as this call.
 func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
 	if q.requests != envoyfile.AnyRequest {
-		v := &r.Values[d.common.internal]
-		if v.State == accesslog.Untold {
-			d.count(q.noType)
-		}
-		internal := v.State == accesslog.Present && string(v.Text) == "true"
-		if internal != (q.requests == envoyfile.InternalRequest) {
+		v := q.internal.of(d, r)
+		if internal := string(v.Text) == "true"; internal != (q.requests == envoyfile.InternalRequest) {
 			return true
 		}
 	}
-	if v := &r.Values[d.common.details]; v.State == accesslog.Present {
+	if v := &r.Values[d.details]; v.State == accesslog.Present {
 		return !bytes.Equal(v.Text, viaUpstream) && q.answeredByDetails(v.Text)
 	}
-	if v := &r.Values[d.common.flags]; v.State == accesslog.Present && len(v.Text) > 1 {
+	if v := &r.Values[d.flags]; v.State == accesslog.Present && len(v.Text) > 1 {
 		return q.answeredByFlags(v.Text)
 	}
 	return false
@@ -164,7 +153,7 @@ func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
 // refused reports whether an authorization by rls refused the request, so that it asked for no
 // limits. One that is over a limit was not refused.
 func (d *Describer) refused(r *accesslog.Record) bool {
-	v := &r.Values[d.common.reason]
+	v := &r.Values[d.reason]
 	return v.State == accesslog.Present && string(v.Text) != "limited"
 }
 

@@ -80,18 +80,17 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 		if in.Routes.HostHeader != "" {
 			a = accesslog.Header(in.Routes.HostHeader)
 		}
-		m.hostHeader = d.want(a)
-		m.noHost = d.missing(a, in.Routes.Place, "The virtual host was taken whose domain is *, if there is one.", "authority")
+		m.authority = d.look(a, in.Routes.Place, "The virtual host was taken whose domain is *, if there is one.")
 	}
 	// A route that rewrites leaves the original path in another header, which PATH(NQ) prefers.
 	// Without such routes that header is the client's own.
-	m.path = d.common.pathOnly
+	m.path = d.pathOnly
 	if !slices.ContainsFunc(in.Routes.Hosts, func(v *envoyfile.VirtualHost) bool {
 		return slices.ContainsFunc(v.Routes, func(r *envoyfile.Route) bool { return r.Rewrites })
 	}) {
 		m.path = d.want(accesslog.Path)
 	}
-	m.noPath = d.missing(accesslog.PathOnly, in.Routes.Place, "Requests had no route, so nothing was asked.", "path")
+	m.pathOnly = d.look(accesslog.PathOnly, in.Routes.Place, "Requests had no route, so nothing was asked.")
 	d.later(m, in)
 	return m
 }
@@ -110,11 +109,14 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 		}
 	}
 	const tell = " Give each route a name of its own."
+	name := func(at envoyfile.Place, effect string) *untold {
+		return d.look(accesslog.RouteName, at, effect+tell).none
+	}
 	for _, h := range m.hosts.list {
 		for i := range h.routes {
 			for j := range h.routes[i].headers {
 				if one := &h.routes[i].headers[j]; slices.Contains(changed, one.Name) {
-					one.later = d.missing(accesslog.RouteName, one.Place, "Envoy may change the header "+one.Name+" after it chose the route, so the route was chosen by a later value."+tell, "route")
+					one.routed = name(one.Place, "Envoy may change the header "+one.Name+" after it chose the route, so the route was chosen by a later value.")
 				}
 			}
 		}
@@ -122,8 +124,8 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 	if rewrites == nil || m.hosts.only != nil || in.Routes.HostHeader != "" && !slices.Contains(changed, in.Routes.HostHeader) {
 		return
 	}
-	m.laterHost = d.missing(accesslog.RouteName, rewrites.Place, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one."+tell, "route")
-	m.byName, d.common.routeName = make(map[string]*route), d.want(accesslog.RouteName)
+	m.laterHost = name(rewrites.Place, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one.")
+	m.byName, d.routeName = make(map[string]*route), d.want(accesslog.RouteName)
 	for _, h := range m.hosts.list {
 		for name, one := range h.byName {
 			if _, twice := m.byName[name]; twice {
@@ -147,7 +149,7 @@ func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
 		if n > 1 || name == "" {
 			h.byName[name] = nil
 		} else {
-			d.common.routeName = d.want(accesslog.RouteName)
+			d.routeName = d.want(accesslog.RouteName)
 		}
 	}
 	return h
@@ -178,10 +180,10 @@ func (d *Describer) match(match *envoyfile.Match) route {
 		out.grpc = &list[0]
 	}
 	if match.Unsupported != "" {
-		out.never = d.missing(accesslog.RouteName, match.Place, "No log tells whether "+match.Unsupported+" matches, so no request took this route.", "route")
+		out.never = d.look(accesslog.RouteName, match.Place, "No log tells whether "+match.Unsupported+" matches, so no request took this route.").none
 	}
 	if match.Share {
-		out.share = d.missing("", match.Place, "runtime_fraction: every request took this route that otherwise matched.", "")
+		out.share = d.missing("", match.Place, "runtime_fraction: every request took this route that otherwise matched.")
 	}
 	out.plain = len(out.headers)+len(out.query) == 0 && out.grpc == nil && out.share == nil
 	return out
@@ -219,7 +221,7 @@ func (p *pathMatcher) takes(path, lower []byte) bool {
 // route returns the route of a request, or nil.
 func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 	if m.laterHost != nil {
-		if named := m.byName[string(r.Values[d.common.routeName].Text)]; named != nil {
+		if named := m.byName[string(r.Values[d.routeName].Text)]; named != nil {
 			return named
 		}
 		d.count(m.laterHost)
@@ -228,21 +230,16 @@ func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 	if h == nil {
 		return nil
 	}
-	if d.common.routeName >= 0 {
-		if v := &r.Values[d.common.routeName]; v.State == accesslog.Present {
-			if named := h.byName[string(v.Text)]; named != nil {
-				return named
-			}
+	if d.routeName >= 0 {
+		if named := h.byName[string(r.Values[d.routeName].Text)]; named != nil {
+			return named
 		}
 	}
-	v := &r.Values[m.path]
+	v := r.Values[m.path]
 	if v.State != accesslog.Present {
-		v = &r.Values[d.common.pathOnly]
+		v = m.pathOnly.of(d, r)
 	}
 	if v.State != accesslog.Present {
-		if v.State == accesslog.Untold {
-			d.count(m.noPath)
-		}
 		return nil
 	}
 	path := withoutQuery(v.Text)
@@ -304,11 +301,8 @@ func (m *manager) host(d *Describer, r *accesslog.Record) *host {
 	if m.hosts.only != nil {
 		return m.hosts.only
 	}
-	v := &r.Values[m.hostHeader]
+	v := m.authority.of(d, r)
 	if v.State != accesslog.Present {
-		if v.State == accesslog.Untold {
-			d.count(m.noHost)
-		}
 		return m.hosts.all
 	}
 	name := v.Text
