@@ -66,7 +66,7 @@ func (a *explainCmd) live(s loaded) error {
 	for range max(a.UntilDenied, 1) {
 		denied, err := a.once(conn, sent)
 		if silent(err) {
-			return fmt.Errorf("explain: nothing listens on %s: %s", address, a.remedy())
+			return fmt.Errorf("explain: nothing listens on %s: start rls there, or name another --address", address)
 		}
 		if err != nil {
 			return fmt.Errorf("explain: %s: %w", address, err)
@@ -98,14 +98,6 @@ func (a *explainCmd) once(conn *grpc.ClientConn, sent []descriptors.Descriptor) 
 func silent(err error) bool {
 	text := status.Convert(err).Message()
 	return err != nil && (strings.HasSuffix(text, syscall.ECONNREFUSED.Error()+`"`) || strings.HasSuffix(text, syscall.ENOENT.Error()+`"`))
-}
-
-// remedy says what to do if nothing listens on the address.
-func (a *explainCmd) remedy() string {
-	if a.Address != "" {
-		return "start rls there, or give another --address"
-	}
-	return "start rls, or give --address"
 }
 
 // lineOf returns an answer as a line. A denial says how long to wait, as far as that is known.

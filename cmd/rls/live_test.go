@@ -52,9 +52,9 @@ func TestLiveNothing(t *testing.T) {
 		args []string
 		want string
 	}{
-		{gone.Addr().String(), args(), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls, or give --address\n"},
-		{"", args("--address", gone.Addr().String()), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls there, or give another --address\n"},
-		{socket, args(), "rls: explain: nothing listens on " + socket + ": start rls, or give --address\n"},
+		{gone.Addr().String(), args(), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls there, or name another --address\n"},
+		{"", args("--address", gone.Addr().String()), "rls: explain: nothing listens on " + gone.Addr().String() + ": start rls there, or name another --address\n"},
+		{socket, args(), "rls: explain: nothing listens on " + socket + ": start rls there, or name another --address\n"},
 		{quiet.Addr().String(), args(), "DeadlineExceeded"},
 	} {
 		if tt.own != "" {
