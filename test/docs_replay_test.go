@@ -10,26 +10,19 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// exampleLog is the log that docs/rollout.md replays.
-const exampleLog = "../docs/examples/access.log"
-
 // liveSteps begins the part of docs/rollout.md that needs a running service. [TestRollout] runs it.
 const liveSteps = "\n## 4. Shadow mode\n"
 
 // TestFilesOfRollout runs the commands of docs/rollout.md that need only files, from a copy of the
 // files that they name, and compares what the page says that a command prints. With -update it
-// writes what the commands print, and lets a real Envoy write the log if that was removed.
+// writes what the commands print.
 func TestFilesOfRollout(t *testing.T) {
-	if _, err := os.Stat(exampleLog); *update && errors.Is(err, fs.ErrNotExist) {
-		writeExampleLog(t)
-	}
 	dir, environ := replayFolder(t)
 	runPage(t, "docs/rollout.md", liveSteps, dir, 5, environ...)
 }
@@ -130,41 +123,4 @@ func runPage(t *testing.T, page, before, dir string, least int, environ ...strin
 	if *update {
 		writeFile(t, "../"+page, changed+text[end:]+before+rest)
 	}
-}
-
-// writeExampleLog sends requests of four callers through a real Envoy, in front of a real rls with the
-// rules of docs/examples, and keeps Envoy's log.
-func writeExampleLog(t *testing.T) {
-	t.Helper()
-	s := setup{rules: read(t, "docs/examples/rules.yaml"), tiers: read(t, "docs/examples/tiers.yaml")}.start(t)
-	pace := time.NewTicker(50 * time.Millisecond)
-	defer pace.Stop()
-	sent := 0
-	send := func(from, path, key string) {
-		<-pace.C
-		s.from(from).get(path, "x-api-key", key)
-		sent++
-	}
-	for i := range 115 {
-		send("127.0.0.1", "/items/"+strconv.Itoa(i%7), "demo-free")
-		switch {
-		case i%3 == 0:
-			send("127.0.0.2", "/orders", "demo-starter")
-		case i%7 == 1:
-			send("127.0.0.3", "/search", "demo-pro")
-		case i%5 == 2:
-			send("127.0.0.4", "/search", "demo-free")
-		}
-	}
-	lines := func() int { return len(s.envoy.AccessLog()) }
-	if _, err := s.envoy.WaitAccessLog(func(edge.AccessLogEntry) bool { return lines() >= sent }); err != nil {
-		t.Fatalf("%d of %d lines: %v", lines(), sent, err)
-	}
-	var log strings.Builder
-	for line := range strings.Lines(s.envoy.Output()) {
-		if strings.HasPrefix(line, "{") && strings.Contains(line, `"subject"`) {
-			log.WriteString(line)
-		}
-	}
-	writeFile(t, exampleLog, log.String())
 }
