@@ -9,11 +9,11 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/envoyfile"
@@ -23,6 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
 	"github.com/slidegate/slidegate/internal/replay/describe"
 	"github.com/slidegate/slidegate/internal/replay/report"
+	"github.com/slidegate/slidegate/internal/words"
 )
 
 type replayCmd struct {
@@ -160,9 +161,9 @@ func (r *replayCmd) Run(c *cli) error {
 	if decisions != nil {
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
-	job := &replayJob{engine: replay.NewEngine(o), options: options}
-	defer job.engine.Close()
-	result, failed := job.run(ctx)
+	engine := replay.NewEngine(o)
+	defer engine.Close()
+	result, failed := decideLogs(ctx, engine, options)
 	if result == nil {
 		return failed
 	}
@@ -335,21 +336,21 @@ func (r *replayCmd) judge(result *replay.Report, conditions []replay.Condition) 
 	return err
 }
 
-// A replayJob is one run over the logs.
-type replayJob struct {
-	engine  *replay.Engine
-	options accesslog.Options
-	stats   accesslog.Stats
-}
-
-// run returns the report. With an error beside it, the report is of a part of the requests.
-func (j *replayJob) run(ctx context.Context) (*replay.Report, error) {
-	j.options.Want = j.engine.Wants()
-	failed := j.pass(ctx)
-	if failed != nil && j.stats.Lines == 0 && ctx.Err() == nil {
+// decideLogs gives all requests of logs to an engine. With an error beside it, the report is of a part
+// of the requests.
+func decideLogs(ctx context.Context, engine *replay.Engine, o accesslog.Options) (*replay.Report, error) {
+	o.Want, o.Done = engine.Wants(), ctx.Done()
+	reader, err := accesslog.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reader.Close() }() // it was read to its end, or is given up
+	failed := engine.Run(ctx, &counted{Reader: reader})
+	stats := reader.Stats()
+	if failed != nil && stats.Lines == 0 && ctx.Err() == nil {
 		return nil, failed
 	}
-	result, err := j.engine.Report(context.WithoutCancel(ctx), j.read())
+	result, err := engine.Report(context.WithoutCancel(ctx), stats)
 	if err != nil {
 		return nil, err
 	}
@@ -360,44 +361,19 @@ func (j *replayJob) run(ctx context.Context) (*replay.Report, error) {
 	return result, failed
 }
 
-// read says what was read.
-func (j *replayJob) read() replay.Logs {
-	s := &j.stats
-	logs := replay.Logs{
-		Lines: s.Lines, Unreadable: s.Broken, Late: s.Late, NoRequest: s.NoRequest, AtEnd: s.AtEnd,
-		NoAddress: s.NoAddress, Span: s.TooEarly, WholeSeconds: s.WholeSeconds,
-	}
-	for _, f := range s.Faults {
-		logs.Errors = append(logs.Errors, replay.BrokenLine(f))
-	}
-	return logs
-}
+// tellEvery is how many requests are decided between two lines about them.
+const tellEvery = 5_000_000
 
-// pass gives all requests to the engine.
-func (j *replayJob) pass(ctx context.Context) error {
-	o := j.options
-	o.Done = ctx.Done()
-	reader, err := accesslog.Open(o)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = reader.Close() }() // it was read to its end, or is given up
-	source := &sourceCount{reader: reader}
-	bar := newProgress(os.Stderr, source)
-	err = j.engine.Run(ctx, source)
-	bar.end()
-	j.stats = reader.Stats()
-	return err
-}
-
-// sourceCount counts the records of a reader.
-type sourceCount struct {
-	reader  *accesslog.Reader
-	counted atomic.Uint64
+// counted says on a terminal how many requests were read.
+type counted struct {
+	*accesslog.Reader
+	n uint64
 }
 
 // Next implements [replay.Source].
-func (c *sourceCount) Next() (*accesslog.Record, error) {
-	c.counted.Add(1)
-	return c.reader.Next()
+func (c *counted) Next() (*accesslog.Record, error) {
+	if c.n++; c.n%tellEvery == 0 && term.IsTerminal(int(os.Stderr.Fd())) {
+		fmt.Fprintf(os.Stderr, "rls: %s requests were read\n", words.Short(float64(c.n)))
+	}
+	return c.Reader.Next()
 }

@@ -1,7 +1,9 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,82 +19,76 @@ import (
 type Condition struct {
 	text     string
 	rule     string // empty: all rules
-	figure   string
+	figure   *figure
 	operator string
 	number   float64
 	share    bool
 }
 
-// figures are what a [Condition] can be about. Those with true can be about one rule.
-var figures = []struct {
-	Name, Means string
-	OfRule      bool
-}{
-	{"requests", "requests that were decided", false},
-	{"denied", "denied requests", true},
-	{"near", "admitted requests after which at most a tenth of a limit remained", true},
-	{"subjects.denied", "callers that were denied at least once", true},
-	{"newly_denied", "requests that --against allows and the rules deny", false},
-	{"freed", "requests that --against denies and the rules allow", false},
-	{"unlimited", "requests that no rule limits", false},
-	{"unreadable", "lines that could not be read", false},
-	{"no_address", "requests whose client is no IP address", false},
-	{"span", "requests that began long before the log, by their durations", false},
-	{"late", "requests that came too late in the log", false},
+// A figure is what a [Condition] can be about. Its functions return it, and what it is a share of.
+type figure struct {
+	name, means string
+	of          func(*Report) (value, of uint64)
+	ofRule      func(*RuleTotal) (value, of uint64) // nil: it is of no rule
 }
+
+var figures = []*figure{
+	{"requests", "requests that were decided", func(r *Report) (uint64, uint64) { return r.Requests, r.Requests }, nil},
+	{"denied", "denied requests", func(r *Report) (uint64, uint64) { return r.Denied, r.Requests }, func(t *RuleTotal) (uint64, uint64) { return t.Denied, t.Requests }},
+	{"near", "admitted requests after which at most a tenth of a limit remained", func(r *Report) (uint64, uint64) { return r.Near, r.Requests }, func(t *RuleTotal) (uint64, uint64) { return t.Near, t.Requests }},
+	{"subjects.denied", "callers that were denied at least once", (*Report).callers, func(t *RuleTotal) (uint64, uint64) { return t.DeniedLogs, t.Logs }},
+	{"newly_denied", "requests that --against allows and the rules deny", func(r *Report) (uint64, uint64) { return cmp.Or(r.Against, &Comparison{}).NewlyDenied, r.Requests }, nil},
+	{"freed", "requests that --against denies and the rules allow", func(r *Report) (uint64, uint64) { return cmp.Or(r.Against, &Comparison{}).Freed, r.Requests }, nil},
+	{"unlimited", "requests that no rule limits", func(r *Report) (uint64, uint64) { return r.Unlimited, r.Requests }, nil},
+	{"unreadable", "lines that could not be read", func(r *Report) (uint64, uint64) { return r.Logs.Broken, r.Logs.Lines }, nil},
+	{"no_address", "requests whose client is no IP address", func(r *Report) (uint64, uint64) { return r.Logs.NoAddress, r.Requests }, nil},
+	{"span", "requests that began long before the log, by their durations", func(r *Report) (uint64, uint64) { return r.Logs.TooEarly, r.Requests }, nil},
+	{"late", "requests that came too late in the log", func(r *Report) (uint64, uint64) { return r.Logs.Late, r.Logs.Lines }, nil},
+}
+
+// callers sums those of all rules. What is only observed denies no request.
+func (r *Report) callers() (denied, of uint64) {
+	for i := range r.Totals {
+		if t := &r.Totals[i]; !t.Observed {
+			denied, of = denied+t.DeniedLogs, of+t.Logs
+		}
+	}
+	return denied, of
+}
+
+var conditions = regexp.MustCompile(`^\s*(?:rule:(.+?)\.)?(` + strings.ReplaceAll(figureNames("|", false), ".", `\.`) + `)\s*(>=|>|<=|<)\s*([0-9.]+)\s*(%?)\s*$`)
 
 // ParseCondition parses a condition.
 func ParseCondition(text string) (c Condition, err error) {
-	c.text = text
+	full := text
 	if slices.Contains([]string{"unreadable", "no_address", "span"}, text) {
-		text += ">0"
+		full += ">0"
 	}
-	at := strings.LastIndexAny(text, "<>")
-	if at < 0 {
-		return c, fmt.Errorf("%q: expected a comparison, such as denied>0.1%%", text)
+	m := conditions.FindStringSubmatch(full)
+	if m == nil {
+		m = make([]string, 6)
 	}
-	left, right := strings.TrimSpace(text[:at]), text[at+1:]
-	c.operator = text[at : at+1]
-	if rest, ok := strings.CutPrefix(right, "="); ok {
-		c.operator, right = c.operator+"=", rest
+	c = Condition{text: text, rule: m[1], operator: m[3], share: m[5] != ""}
+	if at := slices.IndexFunc(figures, func(f *figure) bool { return f.name == m[2] }); at >= 0 {
+		c.figure = figures[at]
 	}
-	if rest, ok := strings.CutSuffix(strings.TrimSpace(right), "%"); ok {
-		c.share, right = true, rest
-	}
-	right = strings.TrimSpace(right)
-	c.number, err = strconv.ParseFloat(right, 64)
-	if err != nil || !(c.number >= 0 && c.number <= 1e18) || strings.Trim(right, "0123456789.") != "" {
-		return c, fmt.Errorf("%q: expected a number such as 100 or 0.1%% after %s, not %q", text, c.operator, right)
-	}
-	if c.share && c.number > 100 {
+	c.number, err = strconv.ParseFloat(m[4], 64)
+	switch {
+	case err != nil || c.figure == nil || c.rule != "" && c.figure.ofRule == nil:
+		return c, fmt.Errorf("%q: expected a comparison such as denied>0.1%% or rule:NAME.denied>100; the figures are %s, and of a rule %s",
+			text, figureNames(", ", false), figureNames(", ", true))
+	case c.share && c.number > 100:
 		return c, fmt.Errorf("%q: a share is at most 100%%", text)
 	}
-	if rest, ok := strings.CutPrefix(left, "rule:"); ok {
-		for _, f := range figures {
-			if name, ok := strings.CutSuffix(rest, "."+f.Name); ok && f.OfRule && len(f.Name) > len(c.figure) {
-				c.rule, c.figure = name, f.Name
-			}
-		}
-		if c.rule == "" {
-			return c, fmt.Errorf("%q: expected rule:NAME.FIGURE with one of the figures %s", text, figureNames(true))
-		}
-		return c, nil
-	}
-	for _, f := range figures {
-		if left == f.Name {
-			c.figure = f.Name
-			return c, nil
-		}
-	}
-	return c, fmt.Errorf("%q: there is no figure %q: expected one of %s, or rule:NAME. and one of %s", text, left, figureNames(false), figureNames(true))
+	return c, nil
 }
 
 // FiguresHelp returns a line for each figure of a [Condition].
 func FiguresHelp() string {
 	var b strings.Builder
 	for _, f := range figures {
-		fmt.Fprintf(&b, "  %-16s  %s", f.Name, f.Means)
-		if f.OfRule {
+		fmt.Fprintf(&b, "  %-16s  %s", f.name, f.means)
+		if f.ofRule != nil {
 			b.WriteString("; also of one rule")
 		}
 		b.WriteByte('\n')
@@ -101,14 +97,14 @@ func FiguresHelp() string {
 }
 
 // figureNames lists the names of the figures, or of those that can be about one rule.
-func figureNames(ofRule bool) string {
+func figureNames(between string, ofRule bool) string {
 	var names []string
 	for _, f := range figures {
-		if f.OfRule || !ofRule {
-			names = append(names, f.Name)
+		if f.ofRule != nil || !ofRule {
+			names = append(names, f.name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(names, between)
 }
 
 // String returns the condition as it was given.
@@ -118,7 +114,9 @@ func (c Condition) String() string { return c.text }
 func (c Condition) Rule() string { return c.rule }
 
 // Compares reports whether the condition is about a comparison with other rules.
-func (c Condition) Compares() bool { return c.figure == "newly_denied" || c.figure == "freed" }
+func (c Condition) Compares() bool {
+	return c.figure.name == "newly_denied" || c.figure.name == "freed"
+}
 
 // Holds reports whether the condition is true of a report. figure is the number that decided, as
 // text.
@@ -147,48 +145,13 @@ func (c Condition) Holds(r *Report) (figure string, holds bool) {
 
 // value returns the figure, and what it is a share of.
 func (c Condition) value(r *Report) (value, of uint64) {
-	switch c.figure {
-	case "requests":
-		return r.Requests, r.Requests
-	case "denied":
-		if c.rule == "" {
-			return r.Denied, r.Requests
-		}
-	case "newly_denied", "freed":
-		if r.Against == nil {
-			return 0, r.Requests
-		}
-		if c.figure == "freed" {
-			return r.Against.Freed, r.Requests
-		}
-		return r.Against.NewlyDenied, r.Requests
-	case "near":
-		if c.rule == "" {
-			return r.Near, r.Requests
-		}
-	case "unlimited":
-		return r.Unlimited, r.Requests
-	case "unreadable":
-		return r.Logs.Unreadable, r.Logs.Lines
-	case "no_address":
-		return r.Logs.NoAddress, r.Requests
-	case "span":
-		return r.Logs.Span, r.Requests
-	case "late":
-		return r.Logs.Late, r.Logs.Lines
+	if c.rule == "" {
+		return c.figure.of(r)
 	}
 	for i := range r.Totals {
-		p := &r.Totals[i]
-		if c.rule != "" && p.Rule != c.rule || c.rule == "" && p.Observed {
-			continue // what is only observed denies no request
-		}
-		switch c.figure {
-		case "denied":
-			value, of = value+p.Denied, of+p.Requests
-		case "near":
-			value, of = value+p.Near, of+p.Requests
-		default:
-			value, of = value+p.DeniedLogs, of+p.Logs
+		if t := &r.Totals[i]; t.Rule == c.rule {
+			v, n := c.figure.ofRule(t)
+			value, of = value+v, of+n
 		}
 	}
 	return value, of

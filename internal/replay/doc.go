@@ -29,17 +29,16 @@
 // # Memory
 //
 // A timeline sweeps its store by its own clock: it holds about twice the logs in which something
-// counts. Everything else has a bound. Above 2 million logs the figures about logs are taken from a
-// share of them, which their hashes choose; the report says which share. The list of denied callers
-// is a sketch.
+// counts. Everything else has a bound. Above it, the figures about logs and the what-if are taken from
+// a share of the logs, which their hashes choose; the report says which share. The list of denied
+// callers is a sketch.
 //
 // # What if
 //
 // The arithmetic of a what-if is that of the stores, package window. One pass over the requests
 // decides for about a dozen limits at once. All limits that have decided the same for a caller
-// share one log. Only a caller that is denied has logs of its own for some limits. If all these
-// logs need more bytes than a bound, a what-if counts for a share of the callers. Their hashes
-// choose it, and the report says which share.
+// share one log. Only a caller that is denied has logs of its own for some limits. It sees the
+// requests that met the limit: after a denial, Envoy asks no further filter.
 //
 // If all requests have one cost, a larger limit never denies more. So the table has the two limits
 // between which the smallest one is that denies less than a share of the requests.

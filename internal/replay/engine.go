@@ -43,6 +43,7 @@ type Engine struct {
 	report   Report
 	from, to time.Duration // of the requests, since 1970
 	series   Series
+	sample   sample
 	wants    []accesslog.Attribute
 	duration int // the index of the duration in the values of a record
 	ends     ends
@@ -60,23 +61,20 @@ type Engine struct {
 	asked, before []policy.Request
 	copies        []policy.Descriptor
 	newly, freed  *tops
-	whatIf        *whatIf // nil: no limits are varied
 }
 
 // NewEngine returns an engine that has decided nothing.
 func NewEngine(o EngineOptions) *Engine {
-	e := &Engine{o: o, now: newSide(o.Rules, o.Store), wants: slices.Clone(o.Describer.Wants())}
+	e := &Engine{o: o, wants: slices.Clone(o.Describer.Wants()), sample: sample{most: maxRemembered}, series: Series{Requests: []uint64{}, Denied: []uint64{}}}
+	e.now = newSide(o.Rules, o.Store, &e.sample)
+	e.now.varies = o.WhatIf
 	if e.duration = slices.Index(e.wants, accesslog.Duration); e.duration < 0 {
 		e.duration = len(e.wants)
 		e.wants = append(e.wants, accesslog.Duration)
 	}
 	if o.Against != nil {
-		e.was, e.newly, e.freed = newSide(o.Against, o.Store), newTops(), newTops()
+		e.was, e.newly, e.freed = newSide(o.Against, o.Store, &e.sample), newTops(), newTops()
 		e.report.Against = new(Comparison)
-	}
-	if o.WhatIf != nil {
-		e.whatIf = newWhatIf(o.Rules, e.now.tally, o.WhatIf)
-		e.now.whatIf = e.whatIf
 	}
 	return e
 }
@@ -164,6 +162,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		e.was.sum(&was, r.At)
 		e.compare(&got, &was, r.At)
 	}
+	e.sample.bound(r.At.Microseconds())
 	if e.o.Decisions != nil {
 		return e.o.Decisions.add(r, &got, &was, e.was != nil)
 	}
@@ -275,7 +274,7 @@ func (e *Engine) untold() []Untold {
 	if e.endless.Requests > 0 {
 		one := e.endless.Untold
 		one.Attribute, one.Place = accesslog.Duration, "a limit in flight or a cost at the end"
-		one.Effect = fmt.Sprintf("The requests counted as ended when they began. To tell it, add %q: %q to json_format.", "duration_ms", accesslog.Duration)
+		one.Effect = "The requests counted as ended when they began. To tell it, add " + accesslog.Duration.String() + " to the log format."
 		all = append(all, one)
 	}
 	return all
@@ -296,7 +295,7 @@ func cloned(q *Question) Question {
 
 // Report returns what the rules did so far. It decides first what Envoy asks at the ends of
 // requests that are still open. logs says what was read.
-func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
+func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, error) {
 	if err := e.endAll(ctx); err != nil {
 		return nil, err
 	}
@@ -314,7 +313,7 @@ func (e *Engine) Report(ctx context.Context, logs Logs) (*Report, error) {
 	}
 	r.Untold = e.untold()
 	r.Allowed, r.Denied, r.Unlimited, r.UnknownSubjects, r.Evicted = n.allowed, n.denied, n.unlimited, n.unknown, n.timeline.Evicted()
-	r.LogsShare = 1 / float64(n.tally.logs.times())
+	r.LogsShare = e.sample.share()
 	r.Rules, r.Totals = n.tally.report(places)
 	r.Near = n.tally.near.n
 	r.Subjects = n.tally.top.rows()
@@ -332,7 +331,7 @@ type side struct {
 	tiers    *tier.Directory
 	timeline *Timeline
 	tally    *tally
-	whatIf   *whatIf // nil: no limits are varied
+	varies   func(rule string) bool // whose limits are varied; nil: none
 
 	allowed, denied, unlimited, unknown uint64
 
@@ -340,8 +339,8 @@ type side struct {
 	best policy.LimitStatus
 }
 
-func newSide(rules *policy.Rules, o Options) *side {
-	return &side{rules: rules, tiers: rules.Tiers(), timeline: NewTimeline(rules, o), tally: newTally(rules)}
+func newSide(rules *policy.Rules, o Options, s *sample) *side {
+	return &side{rules: rules, tiers: rules.Tiers(), timeline: NewTimeline(rules, o), tally: newTally(rules, s)}
 }
 
 // An outcome is what a side decided on a request. It is valid until the next request.
@@ -397,7 +396,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			continue
 		}
 		if !o.allowed {
-			return o, s.alone(ctx, e, r, i)
+			break
 		}
 		caller := s.caller(q)
 		missing = missing || q.Subject != "" && caller == nil
@@ -434,9 +433,7 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 		l := &v.Limits[i]
 		m := s.tally.meet(req, l, &checks[i])
 		s.tally.count(m, v, l, e.number, false)
-		if s.whatIf != nil {
-			s.whatIf.see(m, &checks[i], r.At, false)
-		}
+		s.whatIf(m, &checks[i], r.At, false)
 		inFlight = inFlight || v.Allowed && l.Limit.Policy == window.InFlight
 		if i == decisive && (o.limit == nil || !v.Allowed || tighter(l, o.limit)) {
 			o.limit, o.req, o.meeting = l, req, m
@@ -465,24 +462,6 @@ func tighter(a, b *policy.LimitStatus) bool {
 	return a.Decision.Remaining*b.Limit.Hits < b.Decision.Remaining*a.Limit.Hits
 }
 
-// alone lets the what-if see the limits of questions that were not asked, because an earlier limit
-// denied the request. from is the first of them.
-func (s *side) alone(ctx context.Context, e *Engine, r *accesslog.Record, from int) error {
-	if s.whatIf == nil {
-		return nil
-	}
-	for i := from; i < len(e.questions); i++ {
-		q := &e.questions[i]
-		if q.AtEnd {
-			continue
-		}
-		if err := s.whatIf.ask(ctx, r.At, &e.asked[i], s.caller(q)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ended decides what Envoy asks at the end of a request.
 func (s *side) ended(ctx context.Context, end *pending) error {
 	q := &end.question
@@ -503,9 +482,7 @@ func (s *side) ended(ctx context.Context, end *pending) error {
 		l := &v.Limits[i]
 		m := s.tally.meet(req, l, &checks[i])
 		s.tally.count(m, v, l, end.number, true)
-		if s.whatIf != nil {
-			s.whatIf.see(m, &checks[i], end.at, true)
-		}
+		s.whatIf(m, &checks[i], end.at, true)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package replay
 
-import "time"
+import (
+	"time"
+
+	"github.com/slidegate/slidegate/internal/replay/accesslog"
+)
 
 // A Report is what the rules would have done with the requests of logs. Its JSON form is an
 // interface: docs/replay.schema.json describes it.
@@ -31,39 +35,12 @@ type Report struct {
 	// Partial is true if the replay was ended before the end of the logs.
 	Partial  bool            `json:"partial"`
 	Times    Series          `json:"times"`
-	Logs     Logs            `json:"logs"`
+	Logs     accesslog.Stats `json:"logs"`
 	Untold   []Untold        `json:"untold,omitempty"`
 	Rules    []RuleReport    `json:"rules"`
 	Totals   []RuleTotal     `json:"rule_totals"`
 	Subjects []DeniedSubject `json:"subjects"` // who was denied most, at most 20
 	Against  *Comparison     `json:"against,omitempty"`
-}
-
-// Logs says what was read.
-type Logs struct {
-	Lines uint64 `json:"lines"`
-	// Unreadable counts lines that could not be read.
-	Unreadable uint64 `json:"unreadable"`
-	Late       uint64 `json:"late"` // started before a request that was already decided
-	// NoRequest counts lines without a method and a path: connections on which no request came.
-	NoRequest uint64 `json:"no_request,omitempty"`
-	// AtEnd counts requests whose line does not tell how long they lasted. Their time is the end.
-	AtEnd uint64 `json:"at_end,omitempty"`
-	// NoAddress counts requests whose client is no IP address, if a descriptor has it.
-	NoAddress uint64 `json:"no_address,omitempty"`
-	// Span counts requests whose duration says that they began further before the first line of
-	// their file than their own line is behind it.
-	Span   uint64       `json:"span,omitempty"`
-	Errors []BrokenLine `json:"errors,omitempty"`
-	// WholeSeconds is true if a log has times in whole seconds.
-	WholeSeconds bool `json:"whole_seconds,omitempty"`
-}
-
-// A BrokenLine is one of the first lines that are no record.
-type BrokenLine struct {
-	File   string `json:"file"`
-	Line   int64  `json:"line"`
-	Reason string `json:"reason"`
 }
 
 // A RuleReport is what one limit of a rule did, for one tier.
@@ -112,15 +89,13 @@ type Peak struct {
 	Share      float64 `json:"share"`
 }
 
-// A WhatIf says what other limits in place of one would have done, all other rules left out. Limits
-// of requests in flight are not varied, nor those that subjects have of their own. For a token
-// bucket the limit is its rate; the burst stays.
+// A WhatIf says what other limits in place of one would have done with the requests that met it, all
+// other rules left out. Limits of requests in flight are not varied, nor those that subjects have of
+// their own. For a token bucket the limit is its rate; the burst stays. If Report.LogsShare is below 1,
+// the rows are estimates.
 type WhatIf struct {
-	Requests uint64 `json:"requests"` // that met the limit
-	// LogsShare is the share of the logs that the rows are taken from, because there were too many
-	// of them to remember each. Below 1, the rows are estimates.
-	LogsShare float64     `json:"logs_share"`
-	Rows      []WhatIfRow `json:"rows"` // by rising limit
+	Requests uint64      `json:"requests"` // that met the limit
+	Rows     []WhatIfRow `json:"rows"`     // by rising limit
 	// For each share: the smallest limit that denies less.
 	Smallest []Smallest `json:"smallest"`
 }
@@ -141,7 +116,7 @@ type Smallest struct {
 	Limit uint64  `json:"limit"` // the smallest of those tried; 0: none of them does
 	// Above is a limit that denies the share or more, so the smallest limit of all is above it, and
 	// at most Limit. It is 0 if none is known for certain: the requests have several costs, retries may
-	// be free, or WhatIf.LogsShare is below 1.
+	// be free, or Report.LogsShare is below 1.
 	Above uint64 `json:"above,omitempty"`
 }
 

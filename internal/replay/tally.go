@@ -70,15 +70,32 @@ type tally struct {
 	totals map[totalKey]*total
 	near   counter // of limits that are enforced
 	order  map[*policy.Rule]int
-	logs   *logTable
+	logs   map[uint64]logUse // by the hash of the log
+	sample *sample
 	top    *tops
 }
 
-func newTally(rules *policy.Rules) *tally {
+// A logUse is what is known of a log.
+type logUse struct {
+	caller  uint64 // see [meeting]
+	highest uint32 // use of the limit
+	part    uint32 // index
+	denied  bool
+}
+
+// useBytes are about the bytes of a log in a tally.
+const useBytes = 64
+
+func newTally(rules *policy.Rules, s *sample) *tally {
 	t := &tally{
 		rules: rules, byRule: make(map[*policy.Rule][]*part), own: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*policy.Rule]int),
-		logs: newLogTable(maxTable), top: newTops(),
+		logs: make(map[uint64]logUse), sample: s, top: newTops(),
 	}
+	s.holders = append(s.holders, func(int64) {
+		before := len(t.logs)
+		maps.DeleteFunc(t.logs, func(hash uint64, _ logUse) bool { return !s.keeps(hash) })
+		s.held -= useBytes * (before - len(t.logs))
+	})
 	for i, r := range rules.All() {
 		t.order[r] = i
 	}
@@ -190,13 +207,16 @@ func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, numbe
 			}
 		}
 	}
-	if t.logs.keeps(m.hash) {
-		use := t.logs.of[m.hash]
+	if t.sample.keeps(m.hash) {
+		use, known := t.logs[m.hash]
 		use.caller, use.part, use.denied = m.caller, p.index, use.denied || denied && !atEnd
 		if hits != window.MaxHits {
 			use.highest = max(use.highest, uint32(hits-min(d.Remaining, hits)))
 		}
-		t.logs.set(m.hash, use)
+		t.logs[m.hash] = use
+		if !known {
+			t.sample.held += useBytes
+		}
 	}
 }
 
@@ -233,7 +253,7 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 	uses := make([][]uint32, len(t.parts))
 	denied := make([]uint64, len(t.parts))
 	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
-	for _, use := range t.logs.of {
+	for _, use := range t.logs {
 		of := t.parts[use.part].total
 		uses[use.part] = append(uses[use.part], use.highest)
 		callers[of] = append(callers[of], use.caller)
@@ -254,13 +274,13 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 			seen[all] = true
 			totals = append(totals, RuleTotal{
 				Rule: p.rule.Name, Observed: p.observed, Requests: all.requests.n, Denied: all.denied.n, Near: all.near.n,
-				Logs: different(callers[all]) * t.logs.times(), DeniedLogs: different(deniedCallers[all]) * t.logs.times(),
+				Logs: different(callers[all]) * t.sample.times(), DeniedLogs: different(deniedCallers[all]) * t.sample.times(),
 			})
 		}
 		r := RuleReport{
 			Rule: p.rule.Name, Place: places[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.own,
 			Requests: p.requests, Denied: p.denied, Near: p.near,
-			Logs: uint64(len(uses[p.index])) * t.logs.times(), DeniedLogs: denied[p.index] * t.logs.times(),
+			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
 		}
 		if !p.nothing {
 			if p.rule.Scope != policy.RegionScope {

@@ -89,10 +89,7 @@ func NewLive(rules *policy.Rules, store window.Store, clock func() time.Duration
 	l := &Live{rules: rules}
 	// Without Patience, because the time of a Timeline stands still while a request is decided.
 	o := policy.Options{Store: store, Clock: clock}
-	switch store.(type) {
-	case *memstore.Store, roomy:
-		o.CopiesNames = true
-	}
+	_, o.CopiesNames = store.(*memstore.Store)
 	if rules.Tiers() != nil {
 		o.Subjects = (*callers)(l)
 	}

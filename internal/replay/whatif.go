@@ -1,73 +1,29 @@
 package replay
 
 import (
-	"context"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A whatIf varies the limits of rules: each limit alone, as if the others were not there.
-type whatIf struct {
-	chosen func(rule string) bool
-	tally  *tally
-	live   *Live // asks nothing but which logs a request has
-	now    time.Duration
-	memory memory
-}
-
-func newWhatIf(rules *policy.Rules, t *tally, chosen func(string) bool) *whatIf {
-	w := &whatIf{chosen: chosen, tally: t, memory: memory{most: maxVariedBytes}}
-	w.live = NewLive(rules, roomy{}, func() time.Duration { return w.now })
-	return w
-}
-
-// roomy is a store in which every check has room, and that keeps nothing.
-type roomy struct{}
-
-func (roomy) Take(_ context.Context, _ bool, _ []window.Check, decisions []window.Decision) (bool, error) {
-	for i := range decisions {
-		decisions[i] = window.Decision{Allowed: true, Remaining: 1}
-	}
-	return true, nil
-}
-func (roomy) Close() error { return nil }
-
-// End implements [window.Ender]: every request was allowed, so its stream held something.
-func (roomy) End(context.Context, window.StreamID, time.Duration) (bool, error) { return true, nil }
-
-// ask lets the what-if see the limits of a question that nothing else decides.
-func (w *whatIf) ask(ctx context.Context, at time.Duration, req *policy.Request, caller *tier.Subject) error {
-	w.now = at
-	v, err := w.live.Decide(ctx, *req, caller)
-	if err != nil {
-		return err
-	}
-	checks := w.live.Checks()
-	for i := range v.Limits {
-		l := &v.Limits[i]
-		w.see(w.tally.meet(req, l, &checks[i]), &checks[i], at, false)
-	}
-	return nil
-}
-
-// see decides a check under each limit in place of its own.
-func (w *whatIf) see(m meeting, c *window.Check, at time.Duration, atEnd bool) {
+// whatIf decides a check under each limit in place of its own: each limit alone, as if the others were
+// not there.
+func (s *side) whatIf(m meeting, c *window.Check, at time.Duration, atEnd bool) {
 	p := m.part
 	if p.sim == nil {
 		if p.fixed {
 			return
 		}
-		if p.own || !varied(&p.limit) || !w.chosen(p.rule.Name) {
+		if p.own || !varied(&p.limit) || s.varies == nil || !s.varies(p.rule.Name) {
 			p.fixed = true
 			return
 		}
-		p.sim = newVariants(p.limit, &w.memory)
+		p.sim = newVariants(p.limit, s.tally.sample)
 	}
 	p.sim.see(m.hash, c, at, atEnd)
 }
@@ -108,7 +64,7 @@ func (v *variants) report(l *policy.Limit, logs uint64) *WhatIf {
 	if v.requests == 0 {
 		return nil // Envoy asks at the end of requests only, when nothing can be denied
 	}
-	w := &WhatIf{Requests: v.requests, LogsShare: 1 / float64(v.weight())}
+	w := &WhatIf{Requests: v.requests}
 	for i, limit := range v.limits {
 		row := WhatIfRow{Limit: limit, Denied: min(v.denied[i], v.requests), DeniedShare: v.share(i), DeniedLogs: v.logsDenied(i), Current: limit == current(l)}
 		if logs > 0 {
@@ -121,7 +77,7 @@ func (v *variants) report(l *policy.Limit, logs uint64) *WhatIf {
 		for i := len(v.limits) - 1; i >= 0; i-- {
 			if v.share(i) < share {
 				one.Limit = v.limits[i]
-			} else if one.Above == 0 && !v.mixed && v.level == 0 { // with several costs a larger limit can deny more
+			} else if one.Above == 0 && !v.mixed && v.sample.level == 0 { // with several costs a larger limit can deny more
 				one.Above = v.limits[i]
 			}
 		}
@@ -139,15 +95,13 @@ type variants struct {
 	requests   uint64
 	cost       uint64 // of the requests so far
 	mixed      bool   // they have several costs
-	// level is how many zeros the hash of a log ends with: one log of 2^level is kept.
-	level  uint
-	memory *memory
+	sample     *sample
 }
 
-func newVariants(l policy.Limit, m *memory) *variants {
+func newVariants(l policy.Limit, s *sample) *variants {
 	limits := around(current(&l))
-	v := &variants{limits: limits, denied: make([]uint64, len(limits)), deniedLogs: make(map[uint64]uint64), memory: m}
-	m.all = append(m.all, v)
+	v := &variants{limits: limits, denied: make([]uint64, len(limits)), deniedLogs: make(map[uint64]uint64), sample: s}
+	s.holders = append(s.holders, v.drop)
 	own := l.Precision != window.Precision(l.Limit) // the rule chooses its precision
 	for i, hits := range limits {
 		precision := l.Precision
@@ -158,7 +112,7 @@ func newVariants(l policy.Limit, m *memory) *variants {
 			v.groups[n-1].limits = limits[v.groups[n-1].first : i+1]
 			continue
 		}
-		v.groups = append(v.groups, group{limit: l.Limit, precision: precision, first: i, limits: limits[i : i+1], logs: make(map[uint64]*variedLog), sweepAt: minSweep, memory: m})
+		v.groups = append(v.groups, group{limit: l.Limit, precision: precision, first: i, limits: limits[i : i+1], logs: make(map[uint64]*variedLog), sweepAt: minSweep, sample: s})
 	}
 	return v
 }
@@ -171,15 +125,22 @@ func (v *variants) share(i int) float64 {
 	return min(float64(v.denied[i])/float64(v.requests), 1)
 }
 
-// weight is how many logs one kept log stands for.
-func (v *variants) weight() uint64 { return 1 << v.level }
+// drop drops the logs that the sample does not keep. now is in microseconds.
+func (v *variants) drop(now int64) {
+	before := len(v.deniedLogs)
+	maps.DeleteFunc(v.deniedLogs, func(hash, _ uint64) bool { return !v.sample.keeps(hash) })
+	v.sample.held -= deniedBytes * (before - len(v.deniedLogs))
+	for i := range v.groups {
+		v.groups[i].sweep(now)
+	}
+}
 
 // logsDenied returns how many logs the i-th limit denied.
 func (v *variants) logsDenied(i int) (n uint64) {
 	for _, set := range v.deniedLogs {
 		n += set >> i & 1
 	}
-	return n * v.weight()
+	return n * v.sample.times()
 }
 
 // see decides a check. If atEnd is true, the request was counted when it began.
@@ -189,10 +150,7 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		v.cost = c.Cost
 		v.requests++
 	}
-	if v.memory.held > v.memory.most {
-		v.memory.shrink(at.Microseconds())
-	}
-	if hash&(v.weight()-1) != 0 {
+	if !v.sample.keeps(hash) {
 		return
 	}
 	var set uint64
@@ -204,11 +162,11 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 		return
 	}
 	for i := range v.denied {
-		v.denied[i] += set >> i & 1 << v.level
+		v.denied[i] += set >> i & 1 * v.sample.times()
 	}
 	before := len(v.deniedLogs)
 	v.deniedLogs[hash] |= set
-	v.memory.held += deniedBytes * (len(v.deniedLogs) - before)
+	v.sample.held += deniedBytes * (len(v.deniedLogs) - before)
 }
 
 // A group is some of the limits of variants, with logs of one precision.
@@ -224,8 +182,7 @@ type group struct {
 	limits    []uint64
 	logs      map[uint64]*variedLog
 	sweepAt   int
-	bytes     int // of the logs
-	memory    *memory
+	sample    *sample
 }
 
 // A variedLog is one log under the limits of a group.
@@ -241,6 +198,23 @@ type apart struct {
 	log   []byte
 }
 
+// About the bytes of a log beside what it holds: its place in the map, and its headers.
+const (
+	variedBytes = 128
+	apartBytes  = 48
+	deniedBytes = 32 // of a log that was denied
+)
+
+func (l *variedLog) bytes() int {
+	n := variedBytes + cap(l.log)
+	for i := range l.apart {
+		n += l.apart[i].bytes()
+	}
+	return n
+}
+
+func (a *apart) bytes() int { return apartBytes + cap(a.log) }
+
 // see decides a check, and returns the set of limits that deny it.
 func (g *group) see(hash uint64, c *window.Check, now int64) (denied uint64) {
 	l := g.logs[hash]
@@ -255,7 +229,7 @@ func (g *group) see(hash uint64, c *window.Check, now int64) (denied uint64) {
 			}
 		}
 		g.logs[hash] = l
-		g.hold(l.bytes())
+		g.sample.held += l.bytes()
 	}
 	check := *c
 	check.Precision, check.Lease = g.precision, window.Lease{}
@@ -293,7 +267,7 @@ func (g *group) take(log *[]byte, c *window.Check, limit uint64, now int64) (roo
 	}
 	before := cap(*log)
 	*log = s.Log()
-	g.hold(cap(*log) - before)
+	g.sample.held += cap(*log) - before
 	return room
 }
 
@@ -334,7 +308,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 				kept = append(kept, a)
 				continue
 			}
-			g.hold(-a.bytes())
+			g.sample.held -= a.bytes()
 		}
 		if need <= limit {
 			continue
@@ -342,7 +316,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 		denied |= 1 << i
 		if charged && c.Mode != window.Always && c.Cost > 0 {
 			fresh = append(fresh, apart{limit: i, until: until, log: slices.Clone(l.log)})
-			g.hold(fresh[len(fresh)-1].bytes())
+			g.sample.held += fresh[len(fresh)-1].bytes()
 		}
 	}
 	g.take(&l.log, c, g.limits[last], now)
@@ -356,7 +330,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 	return denied
 }
 
-// sweep drops logs in which nothing counts any more.
+// sweep drops logs in which nothing counts any more, and those that the sample does not keep.
 func (g *group) sweep(now int64) {
 	id := window.Check{Limit: g.limit}.Log()
 	empty := func(log []byte) bool {
@@ -364,8 +338,9 @@ func (g *group) sweep(now int64) {
 		return used == 0
 	}
 	for hash, l := range g.logs {
-		if empty(l.log) && !slices.ContainsFunc(l.apart, func(a apart) bool { return !empty(a.log) }) {
-			g.drop(hash, l)
+		if !g.sample.keeps(hash) || empty(l.log) && !slices.ContainsFunc(l.apart, func(a apart) bool { return !empty(a.log) }) {
+			delete(g.logs, hash)
+			g.sample.held -= l.bytes()
 		}
 	}
 	g.sweepAt = max(2*len(g.logs), minSweep)

@@ -28,10 +28,8 @@ const (
 	RouteName Attribute = "ROUTE_NAME"
 	Cluster   Attribute = "UPSTREAM_CLUSTER"
 	Subject   Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)"
-	Tier      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:tier)"
 	KeyDigest Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:key_digest)"
 	Reason    Attribute = "DYNAMIC_METADATA(envoy.filters.http.ext_authz:reason)"
-	Rule      Attribute = "DYNAMIC_METADATA(envoy.filters.http.ratelimit:rule)"
 )
 
 // OriginalOrPath is the path that a rate limit sees, before Envoy rewrites it.
@@ -69,7 +67,6 @@ const (
 	clientWithPort     Attribute = "DOWNSTREAM_REMOTE_ADDRESS"
 	peerWithPort       Attribute = "DOWNSTREAM_DIRECT_REMOTE_ADDRESS"
 	localWithPort      Attribute = "DOWNSTREAM_LOCAL_ADDRESS"
-	upstreamTime       Attribute = "RESP(x-envoy-upstream-service-time)"
 	maxOperatorLength            = 1 << 10
 	maxOperatorsOfText           = 256
 )

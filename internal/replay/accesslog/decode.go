@@ -147,7 +147,6 @@ const (
 	isRequest outcome = iota
 	isNoRequest
 	isBroken
-	isPart // of a line that goes on in the next one
 )
 
 // decode reads a line. Its values stay valid until the next call. If the line is broken, fault says

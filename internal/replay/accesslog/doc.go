@@ -35,8 +35,8 @@
 //
 // Container runtimes, syslog and log shippers write something before each line, or put the line into
 // a field of JSON. A web server may write the virtual host first. The first lines of a file decide
-// which of the known prefixes its lines have. A line without it is broken. Lines that containerd,
-// CRI-O or Docker have split are joined.
+// which of the known prefixes its lines have. A line without it is broken, and so are the parts of a
+// line of more than 16 KiB, which containerd, CRI-O and Docker split.
 //
 // # Times
 //

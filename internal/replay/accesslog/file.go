@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -43,12 +42,9 @@ type file struct {
 	index  int
 	format *format // nil: the file is empty
 	prefix *prefix
-	likely bool  // by the sample, the format and the prefix are not a guess
-	size   int64 // on disk; -1: not known
-	read   *atomic.Int64
+	likely bool // by the sample, the format and the prefix are not a guess
 	o      *Options
 
-	raw     io.Reader // the open file; nil: not open
 	closer  io.Closer
 	unpack  io.Closer
 	stream  io.Reader // the lines, unpacked
@@ -79,11 +75,8 @@ type batch struct {
 }
 
 // openFile finds out the format of a file.
-func openFile(path string, index int, o *Options, formats []*format, read *atomic.Int64) (*file, error) {
-	f := &file{
-		path: path, index: index, size: -1, read: read, o: o,
-		batches: make(chan *batch, batchDepth), done: make(chan struct{}), gone: make(chan struct{}),
-	}
+func openFile(path string, index int, o *Options, formats []*format) (*file, error) {
+	f := &file{path: path, index: index, o: o, batches: make(chan *batch, batchDepth), done: make(chan struct{}), gone: make(chan struct{})}
 	regular, err := f.open()
 	if err != nil {
 		return nil, err
@@ -97,29 +90,12 @@ func openFile(path string, index int, o *Options, formats []*format, read *atomi
 		return nil, err
 	}
 	if regular {
-		f.read.Add(-f.count())
 		f.closeRaw()
 		return f, nil
 	}
 	f.stream = io.MultiReader(bytes.NewReader(sample), f.stream)
 	return f, nil
 }
-
-// A counter counts the bytes that are read.
-type counter struct {
-	r     io.Reader
-	total *atomic.Int64
-	n     int64
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	c.total.Add(int64(n))
-	return n, err
-}
-
-func (f *file) count() int64 { return f.raw.(*counter).n }
 
 // open opens the file and finds out how it is packed. It reports whether the file can be opened
 // again.
@@ -128,14 +104,12 @@ func (f *file) open() (regular bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c := &counter{r: in, total: f.read}
-	f.raw = c
-	head, err := readHead(c, 4)
+	head, err := readHead(in, 4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		f.closeRaw()
 		return false, pathError(f.path, "cannot be read: %w", err)
 	}
-	if err := f.unpacked(head, io.MultiReader(bytes.NewReader(head), c)); err != nil {
+	if err := f.unpacked(head, io.MultiReader(bytes.NewReader(head), in)); err != nil {
 		f.closeRaw()
 		return false, pathError(f.path, "cannot be unpacked: %w", err)
 	}
@@ -171,11 +145,8 @@ func (f *file) openRaw() (in io.Reader, regular bool, err error) {
 		}
 		return nil, false, pathError(f.path, "cannot be opened: %w", err)
 	}
-	if regular = info.Mode().IsRegular(); regular {
-		f.size = info.Size()
-	}
 	f.closer = opened
-	return opened, regular, nil
+	return opened, info.Mode().IsRegular(), nil
 }
 
 // errDone ends reads when Options.Done is closed.
@@ -286,7 +257,7 @@ func (f *file) broken(err error, lines int64) error {
 			err = errors.New("its end is missing")
 		}
 	}
-	return pathError(f.path, "%s after line %d, at byte %d of the file: %w", what, lines, f.count(), err)
+	return pathError(f.path, "%s after line %d: %w", what, lines, err)
 }
 
 // detect sets the format and the prefix: those by which most lines of the sample can be read. Of
@@ -356,15 +327,15 @@ func (c *format) fit(sample []byte, chain []int, want []Attribute) (got fit, fau
 	}
 	p := newPrefix(chain)
 	for line := range bytes.Lines(sample) {
-		line, is := p.strip(trimLine(line))
-		if is == isPart || is == isRequest && len(line) == 0 {
+		line, ok := p.strip(trimLine(line))
+		if ok && len(line) == 0 {
 			continue
 		}
-		at, reason := int64(0), noPrefix
+		at, is, reason := int64(0), isBroken, noPrefix
 		switch {
-		case is == isBroken:
+		case !ok:
 		case len(line) > maxLine:
-			is, reason = isBroken, tooLong
+			reason = tooLong
 		default:
 			at, is, reason = d.decode(line)
 		}
@@ -490,15 +461,12 @@ func (f *file) run() {
 
 // add adds a line to a batch.
 func (f *file) add(b *batch, line []byte, number int64) {
-	line, is := f.prefix.strip(line)
-	switch {
-	case is == isBroken:
+	line, ok := f.prefix.strip(line)
+	if !ok {
 		b.fault(f, number, noPrefix)
 		return
-	case is == isPart || len(line) == 0:
-		return
-	case len(line) > maxLine:
-		b.fault(f, number, tooLong)
+	}
+	if len(line) == 0 {
 		return
 	}
 	at, is, fault := f.decoder.decode(line)

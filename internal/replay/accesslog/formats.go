@@ -28,8 +28,8 @@ type field struct {
 	attribute Attribute
 }
 
-// shipped are the names in the Envoy files of Slidegate. With authorization, subject and tier come
-// from another filter, and are the same.
+// shipped are the names in the Envoy files of Slidegate, without those of what was answered. With
+// authorization, the subject comes from another filter, and is the same.
 var shipped = []field{
 	{"time", "START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)"},
 	{"client", Client},
@@ -37,45 +37,18 @@ var shipped = []field{
 	{"path", PathOnly},
 	{"protocol", Protocol},
 	{"status", Status},
-	{"grpc_status", "GRPC_STATUS_NUMBER"},
 	{"flags", Flags},
 	{"details", Details},
-	{"rule", Rule},
-	{"rule", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:rule)"},
-	{"tier", Tier},
-	{"tier", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:tier)"},
 	{"subject", Subject},
 	{"subject", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:subject)"},
 	{"key_digest", KeyDigest},
 	{"reason", Reason},
-	{"limit", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:limit)"},
-	{"limit", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:limit)"},
-	{"remaining", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:remaining)"},
-	{"remaining", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:remaining)"},
-	{"retry_after", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:retry_after)"},
-	{"retry_after", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:retry_after)"},
-	{"shadowed", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:shadowed)"},
-	{"shadowed", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:shadowed)"},
-	{"degraded", "DYNAMIC_METADATA(envoy.filters.http.ratelimit:degraded)"},
-	{"degraded", "DYNAMIC_METADATA(envoy.filters.http.ext_authz:degraded)"},
 	{"duration_ms", Duration},
-	{"upstream", "UPSTREAM_HOST"},
 	{"request_id", "REQ(x-request-id)"},
 }
 
-// NameOf returns the name of an attribute in the Envoy files of Slidegate, empty if they do not log
-// it.
-func NameOf(a Attribute) string {
-	for _, f := range shipped {
-		if f.attribute == a || f.name == "time" && a == StartTime {
-			return f.name
-		}
-	}
-	return ""
-}
-
-// meshes are the names in the default access logs of Envoy Gateway ("Proxy Access Logs" in its
-// documentation) and of Istio (EnvoyJSONLogFormatIstio in its source).
+// meshes are the names of the same in the default access logs of Envoy Gateway ("Proxy Access Logs" in
+// its documentation) and of Istio (EnvoyJSONLogFormatIstio in its source).
 var meshes = []field{
 	{"start_time", StartTime},
 	{"method", Method},
@@ -98,12 +71,6 @@ var meshes = []field{
 	{"downstream_remote_address", clientWithPort},
 	{"requested_server_name", "REQUESTED_SERVER_NAME"},
 	{"upstream_cluster", Cluster},
-	{"upstream_host", "UPSTREAM_HOST"},
-	{"upstream_local_address", "UPSTREAM_LOCAL_ADDRESS"},
-	{"upstream_transport_failure_reason", "UPSTREAM_TRANSPORT_FAILURE_REASON"},
-	{"upstream_service_time", upstreamTime},
-	{"x-envoy-upstream-service-time", upstreamTime},
-	{"connection_termination_details", "CONNECTION_TERMINATION_DETAILS"},
 	{"bytes_received", "BYTES_RECEIVED"},
 	{"bytes_sent", "BYTES_SENT"},
 	{"route_name", RouteName},

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -45,9 +44,6 @@ func TestShippedNames(t *testing.T) {
 			f := field{m[1], a}
 			found[f] = true
 			subject, digest = subject || a == Subject, digest || a == KeyDigest
-			if !slices.Contains(shipped, f) {
-				t.Errorf("%s: %s is %s, which is no shipped name", path, m[1], a)
-			}
 		}
 		if n < 15 || subject != digest {
 			t.Errorf("%s: %d fields; subject is %v, and key_digest, which tells a key without a subject, %v", path, n, subject, digest)

@@ -16,18 +16,13 @@ type prefix struct {
 	steps []int // of the table, the outermost first
 	json  *jsonParser
 	out   fields
-
-	// Of the last line: it goes on in the next line, and it is of stderr.
-	part, stderr bool
-	// ends is true if a text in JSON had its line end. Then a text without it goes on.
-	ends  bool
-	begun [2][]byte // the parts of a line of stdout, and of one of stderr
 }
 
 // steps are the known prefixes. Each returns a line without it, or false if the line does not have
 // it.
 var steps = []func(p *prefix, line []byte) ([]byte, bool){
-	(*prefix).field, (*prefix).runtime,
+	(*prefix).field,
+	without(stamp + ` std(?:out|err) [FP](?::[^ ]*)? `), // containerd and CRI-O
 	// Syslog, as RFC 5424 has it, and as RFC 3164 has it, with its priority or without, as rsyslog and
 	// journalctl write it too.
 	without(`<\d{1,3}>1 (?:[^ ]+ ){5}(?:-|(?:\[(?:[^\\\]]|\\.)*\])+) *\x{feff}?`),
@@ -40,10 +35,6 @@ var steps = []func(p *prefix, line []byte) ([]byte, bool){
 
 // stamp is a time such as 2026-11-23T09:30:29.123Z, with a zone or without.
 const stamp = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[0-9.,:+Z-]*`
-
-// runtimePrefix is what containerd and CRI-O write: a time, the stream, and F or, for a line that goes
-// on, P.
-var runtimePrefix = regexp.MustCompile(`^` + stamp + ` std(out|err) ([FP])(?::[^ ]*)? `)
 
 // maxPrefix is how long a prefix is at most, in bytes.
 const maxPrefix = 4 << 10
@@ -71,8 +62,7 @@ const (
 )
 
 func newPrefix(chain []int) *prefix {
-	names := append(slices.Clone(wrappers), "stream", "logtag")
-	return &prefix{steps: chain, json: newJSONParser(names), out: fields{values: make([]Value, len(names))}}
+	return &prefix{steps: chain, json: newJSONParser(wrappers), out: fields{values: make([]Value, len(wrappers))}}
 }
 
 // prefixesOf returns the prefixes that lines of a sample may have, the longest first, and at last none.
@@ -101,35 +91,15 @@ func prefixesOf(sample []byte) (chains [][]int) {
 	return append(chains, nil)
 }
 
-// strip returns a line without its prefix. It returns isPart for a line that goes on in the next
-// one, and isBroken for a line without the prefix. The line is valid until the next call.
-func (p *prefix) strip(line []byte) ([]byte, outcome) {
-	if len(p.steps) == 0 {
-		return line, isRequest
-	}
-	p.part, p.stderr = false, false
+// strip returns a line without its prefix, false for a line without the prefix. The line is valid until
+// the next call.
+func (p *prefix) strip(line []byte) (rest []byte, ok bool) {
 	for _, i := range p.steps {
-		rest, ok := steps[i](p, line)
-		if !ok {
-			return nil, isBroken
+		if line, ok = steps[i](p, line); !ok {
+			return nil, false
 		}
-		line = rest
 	}
-	begun := &p.begun[0]
-	if p.stderr {
-		begun = &p.begun[1]
-	}
-	switch {
-	case p.part:
-		if len(*begun) <= maxLine { // a longer one is broken at its end
-			*begun = append(*begun, line...)
-		}
-		return nil, isPart
-	case len(*begun) > 0:
-		line = append(*begun, line...)
-		*begun = line[:0]
-	}
-	return line, isRequest
+	return line, true
 }
 
 // field returns the text of a field of JSON.
@@ -141,25 +111,11 @@ func (p *prefix) field(line []byte) ([]byte, bool) {
 	if p.json.parse(line, &p.out) != "" {
 		return nil, false
 	}
-	at := slices.IndexFunc(p.out.values[:len(wrappers)], func(v Value) bool { return v.State == Present })
+	at := slices.IndexFunc(p.out.values, func(v Value) bool { return v.State == Present })
 	if at < 0 {
 		return nil, false
 	}
-	text := p.out.values[at].Text
-	whole := text[len(text)-1] == '\n'
-	p.ends = p.ends || whole
-	p.part = p.ends && !whole || string(p.out.values[len(wrappers)+1].Text) == "P"
-	p.stderr = string(p.out.values[len(wrappers)].Text) == "stderr"
-	return trimLine(text), true
-}
-
-func (p *prefix) runtime(line []byte) ([]byte, bool) {
-	found := runtimePrefix.FindSubmatchIndex(line[:min(len(line), maxPrefix)])
-	if found == nil {
-		return nil, false
-	}
-	p.stderr, p.part = line[found[2]] == 'e', line[found[4]] == 'P'
-	return line[found[1]:], true
+	return trimLine(p.out.values[at].Text), true
 }
 
 // virtualHost strips the host, with its port or without, that stands before the client.

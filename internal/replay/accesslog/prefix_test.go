@@ -89,31 +89,13 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestPartialLines joins the parts of long lines.
-func TestPartialLines(t *testing.T) {
+// TestWrappedPipe: in a pipe, the first line alone could be read as JSON with a time and nothing else.
+func TestWrappedPipe(t *testing.T) {
 	line := `192.0.2.7 - - [23/Nov/2026:09:48:33 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl"`
-	const p, stamp = 30, "2026-05-26T01:50:01.000007919Z"
-	for name, content := range map[string]string{
-		"containerd": stamp + " stdout F " + line + "\n" +
-			stamp + " stdout P " + line[:p] + "\n" + stamp + " stderr F an error\n" + stamp + " stdout P " + line[p:2*p] + "\n" + stamp + " stdout F " + line[2*p:] + "\n",
-		"Docker": `{"log":` + quoted(line+"\n") + `,"stream":"stdout"}` + "\n" +
-			`{"log":` + quoted(line[:p]) + `,"stream":"stdout"}` + "\n" + `{"log":"an error\n","stream":"stderr"}` + "\n" + `{"log":` + quoted(line[p:]+"\n") + `,"stream":"stdout"}` + "\n",
-	} {
-		got, stats, err := all(t, accesslog.Options{Paths: []string{write(t, "log", content)}, Want: []accesslog.Attribute{accesslog.Client, accesslog.PathOnly}})
-		if err != nil || len(got) != 2 || got[0] != got[1] || stats.Lines != 3 || stats.Broken != 1 {
-			t.Errorf("%s: %q, %+v, %v", name, got, stats, err)
-		}
-	}
-	// In a pipe, the first line alone could be read as JSON with a time and nothing else.
 	docker := `{"log":"starting\n","stream":"stdout","time":"2026-11-23T09:48:33Z"}` + "\n"
 	pipe := io.MultiReader(strings.NewReader(docker), strings.NewReader(`{"log":`+quoted(line+"\n")+`,"stream":"stdout","time":"2026-11-23T09:48:33Z"}`+"\n"))
 	if got, stats, err := all(t, accesslog.Options{Paths: []string{"-"}, Stdin: pipe, Want: []accesslog.Attribute{accesslog.Client}}); err != nil || len(got) != 1 || stats.Broken != 1 {
-		t.Errorf("a pipe: %q, %+v, %v", got, stats, err)
-	}
-	long := strings.Repeat(stamp+" stdout P "+strings.Repeat("a", 16<<10)+"\n", 80)
-	_, stats, err := all(t, accesslog.Options{Paths: []string{write(t, "log", stamp+" stdout F "+line+"\n"+long+stamp+" stdout F b\n")}})
-	if err != nil || stats.Lines != 2 || stats.Broken != 1 || !strings.Contains(stats.Faults[0].Reason, "has more than") {
-		t.Errorf("a line that is too long: %+v, %v", stats, err)
+		t.Errorf("%q, %+v, %v", got, stats, err)
 	}
 }
 

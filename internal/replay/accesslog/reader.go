@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -54,37 +53,37 @@ type Options struct {
 	Done <-chan struct{}
 }
 
-// Stats says what a [Reader] has read so far.
+// Stats says what a [Reader] has read so far. It is a part of the report of a replay.
 type Stats struct {
-	Lines  uint64 // all, without empty ones
-	Broken uint64 // lines that are no record
+	Lines  uint64 `json:"lines"`      // all, without empty ones
+	Broken uint64 `json:"unreadable"` // lines that are no record
+	// Late counts records that came after a later one had been given.
+	Late uint64 `json:"late"`
 	// NoRequest counts lines of connections on which no request came: their method and path are
 	// absent. Envoy asks nothing about them.
-	NoRequest uint64
-	// Late counts records that came after a later one had been given.
-	Late   uint64
-	Faults []Fault // the first broken lines, at most ten
+	NoRequest uint64 `json:"no_request,omitempty"`
 	// AtEnd counts records whose line tells only when the request ended, and not how long it lasted.
 	// Their time is the end.
-	AtEnd uint64
+	AtEnd uint64 `json:"at_end,omitempty"`
 	// NoAddress counts records whose client or peer is wanted and is no IP address.
-	NoAddress uint64
+	NoAddress uint64 `json:"no_address,omitempty"`
 	// TooEarly counts records whose duration says that they started further before the first line of
 	// their file than their own line is behind it.
-	TooEarly uint64
+	TooEarly uint64  `json:"span,omitempty"`
+	Faults   []Fault `json:"errors,omitempty"` // the first broken lines, at most ten
 	// WholeSeconds is true if a file with several records has times in whole seconds.
-	WholeSeconds bool
+	WholeSeconds bool `json:"whole_seconds,omitempty"`
 }
 
 // A Fault is a broken line.
 type Fault struct {
-	File   string
-	Line   int64  // from 1
-	Reason string // without any part of the line
+	File   string `json:"file"`
+	Line   int64  `json:"line"`   // from 1
+	Reason string `json:"reason"` // without any part of the line
 }
 
-// A Reader reads the records of access logs by the time of their start. Only Progress may be called
-// by several goroutines at once.
+// A Reader reads the records of access logs by the time of their start. It is not safe for concurrent
+// use.
 type Reader struct {
 	files   []*file
 	order   order
@@ -95,8 +94,6 @@ type Reader struct {
 	record Record
 	stats  Stats
 	errs   []error
-	read   atomic.Int64
-	total  int64
 	closed bool
 }
 
@@ -125,19 +122,13 @@ func Open(o Options) (*Reader, error) {
 		o.Stdin = os.Stdin
 	}
 	var errs []error
-	known := true
 	for i, path := range o.Paths {
-		f, err := openFile(path, i, &o, formats, &r.read)
+		f, err := openFile(path, i, &o, formats)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		r.files = append(r.files, f)
-		r.total += f.size
-		known = known && f.size >= 0
-	}
-	if !known {
-		r.total = 0
 	}
 	if len(errs) > 0 {
 		_ = r.Close()
@@ -215,20 +206,6 @@ func (r *Reader) Stats() Stats {
 	s := r.stats
 	s.WholeSeconds = slices.ContainsFunc(r.files, func(f *file) bool { return f.records > 1 && !f.fine })
 	return s
-}
-
-// Format returns the format of a file, by its index in the options. It is empty for an empty file.
-func (r *Reader) Format(file int) string {
-	if f := r.files[file]; f.format != nil {
-		return f.format.name
-	}
-	return ""
-}
-
-// Progress returns how many bytes of the files have been read, and how many they have, as they are
-// on disk. total is zero if that is not known.
-func (r *Reader) Progress() (read, total int64) {
-	return r.read.Load(), r.total
 }
 
 // Close ends reading. If the standard input is read, a read of it may go on until it returns.

@@ -24,11 +24,9 @@ var style string
 //go:embed report.html
 var markup string
 
-// maxOpen bounds the rules whose details are open at first: those that denied most.
-const maxOpen = 6
-
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"count": words.Count, "counted": words.Counted, "share": share, "percent": words.Percent, "when": when, "text": shown, "tied": tied, "named": withBars,
+	"count": words.Count, "counted": words.Counted, "share": share, "ratio": ratio, "percent": words.Percent, "when": when, "text": shown, "tied": tied,
+	"bar": bar, "named": ruleName, "callers": callersOf, "percentile": percentile, "smallest": smallest, "caveat": caveat,
 }).Parse(markup))
 
 // A view is what the page shows.
@@ -42,29 +40,7 @@ type view struct {
 	Notes       []string
 	Late        string
 	Times       []timesChart
-	Bars        []barred[replay.RuleReport]
-	Rules       []ruleView
-}
-
-// A barred is a row with a bar.
-type barred[T any] struct {
-	Of  T
-	Bar template.HTML
-}
-
-// A ruleView is what other limits of a rule would have done.
-type ruleView struct {
-	*replay.RuleReport
-	Name  string // without characters that cannot be seen
-	Open  bool
-	Curve *curve
-	Peaks []peakView
-}
-
-// A peakView is a line of the peaks.
-type peakView struct {
-	Name, Share, Used string
-	Bar               template.HTML
+	Rules       []*replay.RuleReport // with details, those that denied most first
 }
 
 // WriteHTML writes a report as one HTML file, which needs no other file and no script.
@@ -75,69 +51,31 @@ func WriteHTML(w io.Writer, r *replay.Report) error {
 		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'",
 		Times:  timesCharts(&r.Times),
 	}
-	most := uint64(0)
 	for i := range r.Rules {
-		most = max(most, r.Rules[i].Denied)
-	}
-	for i := range r.Rules {
-		one := &r.Rules[i]
-		class := "denied"
-		if one.Observed {
-			class = "watch"
-		}
-		v.Bars = append(v.Bars, barred[replay.RuleReport]{*one, bar(ratio(one.Denied, most), class)})
-		if one.Requests > 0 && (one.WhatIf != nil || len(one.Peaks) > 0) {
-			v.Rules = append(v.Rules, viewOf(one))
+		if one := &r.Rules[i]; one.Requests > 0 && (one.WhatIf != nil || len(one.Peaks) > 0) {
+			v.Rules = append(v.Rules, one)
 		}
 	}
-	slices.SortStableFunc(v.Rules, func(a, b ruleView) int { return cmp.Compare(b.Denied, a.Denied) })
-	for i := range v.Rules[:min(len(v.Rules), maxOpen)] {
-		v.Rules[i].Open = true
-	}
+	slices.SortStableFunc(v.Rules, func(a, b *replay.RuleReport) int { return cmp.Compare(b.Denied, a.Denied) })
 	if err := page.Execute(w, &v); err != nil {
 		return fmt.Errorf("writing the report as HTML: %w", err)
 	}
 	return nil
 }
 
-func viewOf(one *replay.RuleReport) ruleView {
-	v := ruleView{RuleReport: one, Name: terminal.Fit(safetext.Text(ofRule(one.Rule, one.Tier)), 80)}
-	if one.WhatIf != nil && len(one.WhatIf.Rows) > 1 {
-		v.Curve = curveOf(one)
-	}
-	for _, p := range one.Peaks {
-		class := ""
-		switch {
-		case p.Share >= 1:
-			class = "denied"
-		case p.Share >= 0.9:
-			class = "near"
-		}
-		v.Peaks = append(v.Peaks, peakView{Name: percentile(p.Percentile), Share: words.Percent(p.Share), Used: words.Count(p.Used), Bar: bar(p.Share, class)})
-	}
-	return v
+// ruleName returns the name of a rule with its tier, without characters that cannot be seen.
+func ruleName(one *replay.RuleReport) string {
+	return terminal.Fit(safetext.Text(ofRule(one.Rule, one.Tier)), 80)
 }
 
-// A callerTable is a list of callers with bars of their denials.
-type callerTable struct {
-	Name string
-	All  []barred[replay.DeniedSubject]
+// callers are a table of callers, whose bars have a class.
+type callers struct {
+	All         []replay.DeniedSubject // the one that was denied most first
+	Name, Class string
 }
 
-func withBars(all []replay.DeniedSubject, name string) callerTable {
-	most := uint64(0)
-	for i := range all {
-		most = max(most, all[i].Denied)
-	}
-	class := "denied"
-	if name == "Freed" {
-		class = "freed"
-	}
-	t := callerTable{Name: name}
-	for i := range all {
-		t.All = append(t.All, barred[replay.DeniedSubject]{all[i], bar(ratio(all[i].Denied, most), class)})
-	}
-	return t
+func callersOf(all []replay.DeniedSubject, name, class string) callers {
+	return callers{All: all, Name: name, Class: class}
 }
 
 // lead says what belongs to the title.

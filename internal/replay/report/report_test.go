@@ -164,7 +164,7 @@ func TestRegions(t *testing.T) {
 		t.Errorf("got the notes %q and %q, want nothing of regions and retries", notes(r), caveat(one))
 	}
 	one.Scope, one.ChargeOnce = "global", true
-	want := "The limits of these rules count for all regions (scope): " + one.Rule + ". For them, give the logs of all regions. For the other rules, give the logs of one region."
+	want := "The limits of these rules count for all regions (scope): " + one.Rule + ". For them, give the logs of all regions; for other rules, those of one region."
 	if got := notes(r); got[len(got)-1] != want {
 		t.Errorf("got %q, want at the end %q", got, want)
 	}

@@ -189,22 +189,14 @@ func (t *text) subjects(title string, all []replay.DeniedSubject) {
 }
 
 func (t *text) peaks(r *replay.Report) {
-	var columns []float64
-	for i := range r.Rules {
-		for _, p := range r.Rules[i].Peaks {
-			if !slices.Contains(columns, p.Percentile) {
-				columns = append(columns, p.Percentile)
-			}
-		}
-	}
-	if len(columns) == 0 {
+	first := slices.IndexFunc(r.Rules, func(one replay.RuleReport) bool { return len(one.Peaks) > 0 })
+	if first < 0 {
 		return
 	}
-	slices.Sort(columns)
 	t.title("PEAK USE OF THE LIMIT")
 	all := []terminal.Column{{Title: "RULE", Least: 8}, {Title: "TIER", Least: 4, Sparse: true}, {Title: "LIMIT", Least: 10}}
-	for i, p := range columns {
-		all = append(all, terminal.Column{Title: strings.ToUpper(percentile(p)), Right: true, Drop: len(columns) - i})
+	for i, p := range r.Rules[first].Peaks { // those of all rules have the same percentiles
+		all = append(all, terminal.Column{Title: strings.ToUpper(percentile(p.Percentile)), Right: true, Drop: len(r.Rules[first].Peaks) - i})
 	}
 	out := t.table(all...)
 	for i := range r.Rules {
@@ -213,15 +205,12 @@ func (t *text) peaks(r *replay.Report) {
 			continue
 		}
 		row := []terminal.Cell{terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit)}
-		for _, p := range columns {
-			cell := terminal.Cell{}
-			if at := slices.IndexFunc(one.Peaks, func(have replay.Peak) bool { return have.Percentile == p }); at >= 0 {
-				share := one.Peaks[at].Share
-				if cell.Text = words.Percent(share); share >= 1 {
-					cell.Paint = t.Red
-				} else if share >= 0.9 {
-					cell.Paint = t.Yellow
-				}
+		for _, p := range one.Peaks {
+			cell := terminal.Cell{Text: words.Percent(p.Share)}
+			if p.Share >= 1 {
+				cell.Paint = t.Red
+			} else if p.Share >= 0.9 {
+				cell.Paint = t.Yellow
 			}
 			row = append(row, cell)
 		}
@@ -310,10 +299,10 @@ func (t *text) doubts(r *replay.Report) {
 			t.line(terminal.Gap, u.Effect, nil)
 		}
 	}
-	if l := &r.Logs; l.Unreadable > 0 {
+	if l := &r.Logs; l.Broken > 0 {
 		t.title("UNREADABLE LINES")
-		t.line("", fmt.Sprintf("%s of %s could not be read:", words.Count(l.Unreadable), words.Counted(l.Lines, "line")), t.Yellow)
-		for _, e := range l.Errors {
+		t.line("", fmt.Sprintf("%s of %s could not be read:", words.Count(l.Broken), words.Counted(l.Lines, "line")), t.Yellow)
+		for _, e := range l.Faults {
 			t.line(terminal.Gap, fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason), nil)
 		}
 	}

@@ -88,31 +88,22 @@ func smallest(s replay.Smallest) string {
 	return fmt.Sprintf("%s that denies less than %s: %s", of, words.Percent(s.Share), limit)
 }
 
-// estimated says from how many callers a table is, if not from all.
-func estimated(w *replay.WhatIf) string {
-	if w.LogsShare <= 0 || w.LogsShare >= 1 {
-		return ""
-	}
-	return "There were too many callers to remember each. The denials are estimates from " + words.Percent(w.LogsShare) + " of them."
-}
-
 // caveat says why the figures of a table are not those of the report, if they are not.
 func caveat(one *replay.RuleReport) string {
-	all := []string{estimated(one.WhatIf)}
 	if one.ChargeOnce {
-		all = append(all, "The table charges retries that charge_once makes free, so its denials may be more than those above. A smaller limit than those named may do.")
+		return "The table charges retries that charge_once makes free, so its denials may be more than those above. A smaller limit than those named may do."
 	}
-	return strings.TrimSpace(strings.Join(all, " "))
+	return ""
 }
 
 // mostNames bounds the rules that a note names.
 const mostNames = 5
 
-// rulesWith names the rules of which is is true, or returns "" if there are none.
-func rulesWith(r *replay.Report, is func(*replay.RuleReport) bool) string {
+// regions says of which regions the logs should be, if a rule counts for several.
+func regions(r *replay.Report) string {
 	var names []string
 	for i := range r.Rules {
-		if one := &r.Rules[i]; is(one) && !slices.Contains(names, one.Rule) {
+		if one := &r.Rules[i]; one.Scope != "" && !slices.Contains(names, one.Rule) {
 			names = append(names, one.Rule)
 		}
 	}
@@ -120,19 +111,6 @@ func rulesWith(r *replay.Report, is func(*replay.RuleReport) bool) string {
 		names = append(names[:mostNames], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")
-}
-
-// regions says of which regions the logs should be.
-func regions(r *replay.Report) (all []string) {
-	shared := func(one *replay.RuleReport) bool { return one.Scope != "" }
-	if names := rulesWith(r, shared); names != "" {
-		note := "The limits of these rules count for all regions (scope): " + names + ". For them, give the logs of all regions."
-		if slices.ContainsFunc(r.Rules, func(one replay.RuleReport) bool { return !shared(&one) }) {
-			note += " For the other rules, give the logs of one region."
-		}
-		all = append(all, note)
-	}
-	return all
 }
 
 // telling reports whether a limit of a table says what those before it do not: of the limits that
@@ -165,9 +143,9 @@ func misleading(r *replay.Report) (all []string) {
 		part, of uint64
 		text     string
 	}{
-		{l.Unreadable, l.Lines, "%s of the lines could not be read, so their requests are missing."},
+		{l.Broken, l.Lines, "%s of the lines could not be read, so their requests are missing."},
 		{l.NoAddress, r.Requests, "%s of the requests have a client that is no IP address. If the log has another text before the client, each of them counts as another caller. Give the format of the log with --format."},
-		{l.Span, r.Requests, "%s of the requests began long before the log, by their durations. If the unit of the durations is another one, give the format of the log with --format."},
+		{l.TooEarly, r.Requests, "%s of the requests began long before the log, by their durations. If the unit of the durations is another one, give the format of the log with --format."},
 	} {
 		if ratio(reason.part, reason.of) >= misleads {
 			all = append(all, fmt.Sprintf(reason.text, share(reason.part, reason.of)))
@@ -187,32 +165,23 @@ func notes(r *replay.Report) (all []string) {
 	l := &r.Logs
 	add(l.NoRequest > 0, "%s without a method and a path counted as no request.", words.Counted(l.NoRequest, "line"))
 	add(l.AtEnd > 0, "The log does not tell how long %s lasted, so the time of the end counted.", words.Counted(l.AtEnd, "request"))
-	add(r.UnknownSubjects > 0, "%s of a subject that the tiers do not have, and got the limits of unknown callers.", were(r.UnknownSubjects))
+	add(r.UnknownSubjects > 0, "The tiers lack the subject of %s: the limits of unknown callers counted.", words.Counted(r.UnknownSubjects, "request"))
 	add(r.Evicted > 0, "The replay dropped %s to keep the bounds of its memory. More requests may have been allowed because of that. If there is more memory, raise store.memory.max_bytes.", words.Counted(r.Evicted, "log"))
 	unmet := r.Requests > 0 && r.Unlimited == r.Requests
 	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
 	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
-	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, and their peaks, are estimates from %s of them.", words.Percent(r.LogsShare))
-	return append(all, regions(r)...)
-}
-
-func were(n uint64) string {
-	if n == 1 {
-		return "1 request was"
-	}
-	return words.Count(n) + " requests were"
+	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, their peaks and the tables of other limits are estimates from %s of them.", words.Percent(r.LogsShare))
+	names := regions(r)
+	add(names != "", "The limits of these rules count for all regions (scope): %s. For them, give the logs of all regions; for other rules, those of one region.", names)
+	return all
 }
 
 // late says how many requests came too late in the logs, if any.
 func late(r *replay.Report) string {
-	switch n := r.Logs.Late; n {
-	case 0:
+	if r.Logs.Late == 0 {
 		return ""
-	case 1:
-		return "1 request was late: it started before a request that was already decided, and was decided at the time of that request."
-	default:
-		return words.Count(n) + " requests were late: each started before a request that was already decided, and was decided at the time of that request."
 	}
+	return words.Counted(r.Logs.Late, "request") + " started before one that was already decided, and got the time of that one."
 }

@@ -17,7 +17,8 @@ var States = []string{"usual", "calm", "unlimited", "empty", "hostile"}
 func New(state string) *replay.Report {
 	switch state {
 	case "empty":
-		return &replay.Report{Logs: replay.Logs{}}
+		none := []uint64{}
+		return &replay.Report{Rules: []replay.RuleReport{}, Totals: []replay.RuleTotal{}, Subjects: []replay.DeniedSubject{}, Times: replay.Series{Requests: none, Denied: none}}
 	case "calm":
 		return calm()
 	case "unlimited":
@@ -51,7 +52,7 @@ func times() replay.Series {
 }
 
 func whatIf(requests, callers uint64, current uint64, limits []uint64, shares, logs []float64) *replay.WhatIf {
-	w := &replay.WhatIf{LogsShare: 1, Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Above: 139}, {Share: 0.01, Limit: 80, Above: 79}}}
+	w := &replay.WhatIf{Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Above: 139}, {Share: 0.01, Limit: 80, Above: 79}}}
 	for i, limit := range limits {
 		denied, deniedLogs := uint64(shares[i]*float64(requests)), uint64(logs[i]*float64(callers))
 		w.Rows = append(w.Rows, replay.WhatIfRow{
@@ -115,14 +116,14 @@ func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
 		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: totals(), Subjects: all,
-		Logs: replay.Logs{Lines: 8_120_452, Unreadable: 11, Late: 31, Errors: []replay.BrokenLine{
+		Logs: accesslog.Stats{Lines: 8_120_452, Broken: 11, Late: 31, Faults: []accesslog.Fault{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
 		}},
 		Untold: []replay.Untold{
 			{
 				Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
-				Effect: `Descriptors with tenant were left out, as if it were absent. To tell it, add "tenant": "%REQ(x-tenant)%" to json_format.`,
+				Effect: `Descriptors with tenant were left out, as if it were absent. To tell it, add %REQ(x-tenant)% to the log format.`,
 			},
 			{Attribute: accesslog.Header("x-api-key"), Place: "envoy.yaml:131", Requests: 402_118, Effect: "All keys of a subject counted as one."},
 			{Place: "envoy.yaml:150", Requests: 402_118, Effect: "disable_key: the descriptor counted as enabled in the runtime."},
@@ -137,14 +138,14 @@ func usual() *replay.Report {
 // calm is a replay in which no request was denied, and which was ended early.
 func calm() *replay.Report {
 	r := &replay.Report{
-		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: replay.Logs{Lines: 1207, NoRequest: 3, AtEnd: 1204},
-		Rules:   []replay.RuleReport{rules()[1]},
-		Against: &replay.Comparison{Allowed: 1204},
+		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: accesslog.Stats{Lines: 1207, NoRequest: 3, AtEnd: 1204},
+		Rules:  []replay.RuleReport{rules()[1]},
+		Totals: []replay.RuleTotal{}, Subjects: []replay.DeniedSubject{},
+		Against: &replay.Comparison{Allowed: 1204, NewlyDeniedTop: []replay.DeniedSubject{}, FreedTop: []replay.DeniedSubject{}},
 	}
 	r.Rules[0].Requests, r.Logs.WholeSeconds = 1204, true
-	r.Rules[0].WhatIf.LogsShare = 0.25
 	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001}, {Share: 0.01, Limit: 100}}
-	r.Times = replay.Series{From: from, Seconds: 1, Requests: []uint64{}, Denied: []uint64{}}
+	r.Times = replay.Series{From: from, Seconds: 1}
 	for i := range 41 {
 		r.Times.Requests, r.Times.Denied = append(r.Times.Requests, uint64(20+i%20)), append(r.Times.Denied, 0)
 	}
@@ -155,7 +156,7 @@ func calm() *replay.Report {
 func unlimited() *replay.Report {
 	r := calm()
 	r.Partial, r.UnknownSubjects, r.Evicted, r.LogsShare, r.Against = false, 0, 0, 1, nil
-	r.Logs = replay.Logs{Lines: 1204}
+	r.Logs = accesslog.Stats{Lines: 1204}
 	r.Unlimited = r.Requests
 	r.Rules = []replay.RuleReport{{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
 	r.Untold = []replay.Untold{{Attribute: accesslog.Subject, Place: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
@@ -175,14 +176,14 @@ func hostile() *replay.Report {
 	for i := range r.Subjects {
 		r.Subjects[i].Subject, r.Subjects[i].Rule, r.Subjects[i].Tier = Hostile+long, Hostile, long
 	}
-	for i := range r.Logs.Errors {
-		r.Logs.Errors[i].File, r.Logs.Errors[i].Reason = long+Hostile, Hostile+long
+	for i := range r.Logs.Faults {
+		r.Logs.Faults[i].File, r.Logs.Faults[i].Reason = long+Hostile, Hostile+long
 	}
 	for i := range r.Untold {
 		r.Untold[i].Attribute, r.Untold[i].Place, r.Untold[i].Effect = accesslog.Attribute("REQ("+Hostile+")"), long+Hostile, Hostile+long
 	}
 	r.Requests, r.Rules[0].Requests = math.MaxUint64, math.MaxUint64
-	r.Logs.Unreadable, r.Logs.NoAddress, r.Logs.Span = r.Logs.Lines, math.MaxUint64, math.MaxUint64
+	r.Logs.Broken, r.Logs.NoAddress, r.Logs.TooEarly = r.Logs.Lines, math.MaxUint64, math.MaxUint64
 	r.Rules[0].WhatIf.Rows[0] = replay.WhatIfRow{Limit: math.MaxUint64, Denied: math.MaxUint64, DeniedShare: 1, LogsShare: 1}
 	r.Rules[1].WhatIf.Rows = r.Rules[1].WhatIf.Rows[:1]
 	return r
