@@ -2,8 +2,8 @@ package envoyfile
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,22 +18,24 @@ const (
 	MaxCost = 1_000_000_000
 )
 
-func (r *reader) limits(list []strict.Field[rateLimit]) (out []*RateLimit) {
-	for i := range list {
-		f := &list[i]
-		l := &f.Value
-		one := &RateLimit{Place: r.at(f.Spot), Stage: l.Stage.Value, DisableKey: l.DisableKey, AtEnd: l.AtEnd}
-		if l.Stage.Value > maxStage {
-			r.d.Problem(l.Stage.Spot, "expected a number from 0 to %d", maxStage)
+// limits reads rate_limits.
+func (r *reader) limits(of *object) (out []*RateLimit) {
+	for _, v := range r.list(of.get("rate_limits")) {
+		l := r.object(v)
+		one := &RateLimit{
+			Place: r.at(v.Spot), Stage: l.number("stage", maxStage, 0), DisableKey: l.text("disable_key"),
+			AtEnd: l.flag("apply_on_stream_done", false), Cost: r.cost(l.get("hits_addend")),
 		}
-		r.limit(&l.Limit, one)
-		one.Cost = r.cost(&l.Cost)
-		for j := range l.Actions.Value {
-			one.Actions = append(one.Actions, r.action(&l.Actions.Value[j]))
+		r.limit(l.get("limit"), one)
+		l.get("x_ratelimit_option")
+		actions := l.need("actions")
+		for _, a := range r.list(actions) {
+			one.Actions = append(one.Actions, r.action(a))
 		}
-		if len(one.Actions) == 0 && strict.Given(&l.Actions) {
-			r.d.Problem(l.Actions.Spot, "at least one action is needed")
+		if actions.set() && len(one.Actions) == 0 {
+			r.d.Problem(actions.Spot, "at least one action is needed")
 		}
+		l.done()
 		out = append(out, one)
 	}
 	return out
@@ -51,39 +53,48 @@ var (
 // UnitOf returns the length of a unit of a limit, or zero for an unknown one.
 func UnitOf(name string) time.Duration { return units[name] }
 
-func (r *reader) limit(f *strict.Field[limitOverride], out *RateLimit) {
-	if !f.Set || f.Bad {
+func (r *reader) limit(v value, out *RateLimit) {
+	if !v.set() {
 		return
 	}
-	switch r.oneOf(f.Spot, []string{"dynamic_metadata", "rate_limit"}, []bool{f.Value.Metadata.Set, f.Value.Fixed.Set}) {
-	case 0:
-		out.LimitFrom = metadataAttribute(&f.Value.Metadata.Value.Key.Value)
-	case 1:
-		fixed := &f.Value.Fixed.Value
-		if length := units[unitNames[r.enum(&fixed.Unit, unitNames)]]; length > 0 {
-			out.Limit = &window.Limit{Hits: fixed.Requests.Value, Window: length}
+	l := r.object(v)
+	name, from := l.one(1, "dynamic_metadata", "rate_limit")
+	l.done()
+	o := r.object(from)
+	switch name {
+	case "dynamic_metadata":
+		path := r.metadataKey(o.need("metadata_key"))
+		out.LimitFrom = accesslog.Metadata(path[0], path[1:]...)
+	case "rate_limit":
+		hits := o.number("requests_per_unit", math.MaxUint64, 0)
+		if length := units[unitNames[o.enum("unit", unitNames...)]]; length > 0 {
+			out.Limit = &window.Limit{Hits: hits, Window: length}
 		}
 	}
+	o.done()
 }
 
-func (r *reader) cost(f *strict.Field[hitsAddend]) (c Cost) {
-	if !f.Set || f.Bad {
+func (r *reader) cost(v value) (c Cost) {
+	if !v.set() {
 		return c
 	}
-	c = Cost{Place: r.at(f.Spot), Set: true, Number: f.Value.Number.Value, Refund: f.Value.Refund}
-	switch r.oneOf(f.Spot, []string{"number", "format"}, []bool{f.Value.Number.Set, f.Value.Format.Set}) {
-	case 0:
-		if c.Number > MaxCost {
-			r.d.Problem(f.Value.Number.Spot, "expected a number from 0 to %d", uint64(MaxCost))
-		}
-	case 1:
-		parts := r.format(f.Value.Format.Spot, f.Value.Format.Value)
-		if len(parts) == 1 && parts[0].Attribute != "" {
+	h := r.object(v)
+	c = Cost{Place: r.at(v.Spot), Set: true, Refund: h.flag("is_negative_hits", false)}
+	switch name, is := h.one(1, "number", "format"); name {
+	case "number":
+		c.Number = h.number(name, MaxCost, 0)
+	case "format":
+		parts, err := Parse(r.text(is))
+		switch {
+		case err != nil:
+			r.d.Problem(is.Spot, "%v", err)
+		case len(parts) != 1 || parts[0].Attribute == "":
+			r.d.Problem(is.Spot, "expected one operator, such as %%REQ(x-cost)%%")
+		default:
 			c.From = parts[0].Attribute
-		} else if parts != nil || f.Value.Format.Value == "" {
-			r.d.Problem(f.Value.Format.Spot, "expected one operator, such as %%REQ(x-cost)%%")
 		}
 	}
+	h.done()
 	return c
 }
 
@@ -92,105 +103,103 @@ var actionNames = []string{
 	"header_value_match", "dynamic_metadata", "metadata", "extension", "masked_remote_address", "query_parameter_value_match", "remote_address_match",
 }
 
-// value is the text of a generic key or a match.
-func (g *genericKey) value() string { return string(cmp.Or(g.Value, g.Default)) }
-
-func (r *reader) action(f *strict.Field[action]) Action {
-	a := &f.Value
-	out := Action{Place: r.at(f.Spot), Kind: Unsupported}
-	set := []bool{
-		a.SourceCluster.Set, a.DestinationCluster.Set, a.RequestHeaders.Set, a.QueryParameters.Set, a.RemoteAddress.Set, a.GenericKey.Set,
-		a.HeaderValueMatch.Set, a.DynamicMetadata.Set, a.Metadata.Set, a.Extension.Set, a.Masked.Set, a.QueryValueMatch.Set, a.AddressMatch.Set,
+func (r *reader) action(v value) Action {
+	of := r.object(v)
+	name, is := of.one(1, actionNames...)
+	of.done()
+	a, out := r.object(is), Action{Place: r.at(v.Spot), Key: name}
+	switch name {
+	case "":
+		out.Kind = Unsupported
+	case "source_cluster":
+		out.Kind = SourceCluster
+	case "destination_cluster":
+		out.Kind = DestinationCluster
+	case "request_headers":
+		out.Kind, out.Key, out.SkipIfAbsent = Format, r.text(a.need("descriptor_key")), a.flag("skip_if_absent", false)
+		out.Parts = []Part{{Attribute: accesslog.Header(r.text(a.need("header_name")))}}
+	case "query_parameters":
+		out.Kind, out.Key, out.SkipIfAbsent = QueryParameter, r.text(a.need("descriptor_key")), a.flag("skip_if_absent", false)
+		out.Name = r.text(a.need("query_parameter_name"))
+	case "remote_address":
+		out.Kind, out.Parts = Format, []Part{{Attribute: accesslog.Client}}
+	case "generic_key":
+		out.Kind = Text
+		a.fixed(&out, "generic_key")
+	case "header_value_match":
+		out.Kind, out.Headers, out.Expect = HeaderMatch, r.headers(r.list(a.need("headers"))), a.flag("expect_match", true)
+		a.fixed(&out, "header_match")
+	case "dynamic_metadata", "metadata":
+		r.metadata(a, &out)
+	case "extension":
+		r.extension(a, &out)
+		return out // it may have other keys
+	case "masked_remote_address":
+		out.Kind, out.Parts = MaskedAddress, []Part{{Attribute: accesslog.Client}}
+		out.V4, out.V6 = int(a.number("v4_prefix_mask_len", 32, 32)), int(a.number("v6_prefix_mask_len", 128, 128))
+	case "query_parameter_value_match":
+		out.Kind, out.Query, out.Expect = QueryMatch, r.queries(r.list(a.need("query_parameters"))), a.flag("expect_match", true)
+		a.fixed(&out, "query_match")
+	case "remote_address_match":
+		r.addressMatch(a, &out)
 	}
-	if f.Bad && !slices.Contains(set, true) {
-		return out // it has an unknown key, which was reported
-	}
-	client := []Part{{Attribute: accesslog.Client}}
-	switch r.oneOf(f.Spot, actionNames, set) {
-	case 0:
-		out.Kind, out.Key = SourceCluster, "source_cluster"
-	case 1:
-		out.Kind, out.Key = DestinationCluster, "destination_cluster"
-	case 2:
-		h := &a.RequestHeaders.Value
-		out.Kind, out.Key, out.SkipIfAbsent = Format, h.Key, h.Skip
-		out.Parts = []Part{{Attribute: accesslog.Header(h.Header)}}
-	case 3:
-		q := &a.QueryParameters.Value
-		out.Kind, out.Key, out.Name, out.SkipIfAbsent = QueryParameter, q.Key, q.Name, q.Skip
-	case 4:
-		out.Kind, out.Key, out.Parts = Format, "remote_address", client
-	case 5:
-		g := &a.GenericKey.Value
-		out.Kind, out.Key, out.Value = Text, cmp.Or(g.Key, "generic_key"), g.value()
-	case 6:
-		h := &a.HeaderValueMatch.Value
-		out.Kind, out.Key, out.Value = HeaderMatch, cmp.Or(h.Key, "header_match"), h.value()
-		out.Headers, out.Expect = r.headers(h.Headers), !h.Expect.Set || h.Expect.Value
-	case 7:
-		out = r.metadataAction(out, &a.DynamicMetadata.Value)
-	case 8:
-		out = r.metadataAction(out, &a.Metadata.Value)
-	case 9:
-		out = r.extension(out, &a.Extension)
-	case 10:
-		out.Kind, out.Key, out.Parts = MaskedAddress, "masked_remote_address", client
-		out.V4, out.V6 = bits(r, &a.Masked.Value.V4, 32), bits(r, &a.Masked.Value.V6, 128)
-	case 11:
-		q := &a.QueryValueMatch.Value
-		out.Kind, out.Key, out.Value = QueryMatch, cmp.Or(q.Key, "query_match"), q.value()
-		out.Query, out.Expect = r.queries(q.Query), !q.Expect.Set || q.Expect.Value
-	case 12:
-		out = r.addressAction(out, &a.AddressMatch)
-	}
+	a.done()
 	return out
 }
 
-func (r *reader) metadataAction(out Action, m *metaAction) Action {
-	out.Kind, out.Key, out.Value, out.SkipIfAbsent = Metadata, m.Key, string(m.Default), m.Skip
-	out.Parts = []Part{{Attribute: metadataAttribute(&m.From.Value)}}
-	if r.enum(&m.Source, []string{"DYNAMIC", "ROUTE_ENTRY"}) == 1 {
-		out.Kind, out.Parts = RouteMetadata, nil
-		out.Path = append([]string{m.From.Value.Key}, pathOf(&m.From.Value)...)
+// fixed reads the key and the value of an action whose value is fixed.
+func (o *object) fixed(out *Action, key string) {
+	out.Key = cmp.Or(o.text("descriptor_key"), key)
+	out.Value = cmp.Or(o.text("descriptor_value"), o.text("default_value"))
+}
+
+func (r *reader) metadata(a *object, out *Action) {
+	path := r.metadataKey(a.need("metadata_key"))
+	out.Key, out.Value, out.SkipIfAbsent = r.text(a.need("descriptor_key")), a.text("default_value"), a.flag("skip_if_absent", false)
+	if a.enum("source", "DYNAMIC", "ROUTE_ENTRY") == 1 {
+		out.Kind, out.Path = RouteMetadata, path
+		return
 	}
-	return out
+	out.Kind, out.Parts = Metadata, []Part{{Attribute: accesslog.Metadata(path[0], path[1:]...)}}
 }
 
 // extension reads an expression. The access log can have its value, too.
-func (r *reader) extension(out Action, f *strict.Field[extension]) Action {
-	config := &f.Value.Config.Value
-	if config.typ != typeExpression {
-		out.Value = "the extension " + strict.Quote(f.Value.Name) + " is not supported"
-		return out
+func (r *reader) extension(a *object, out *Action) {
+	out.Kind = Unsupported
+	config, typ := r.typed(a.get("typed_config"))
+	if typ != typeExpression {
+		out.Value = "the extension " + strict.Quote(a.text("name")) + " is not supported"
+		return
 	}
-	var e expression
-	config.into(r.d, &e)
-	if !e.Text.Set {
+	e := r.object(config)
+	out.Key, out.SkipIfAbsent = r.text(e.need("descriptor_key")), e.flag("skip_if_error", false)
+	text := e.get("text")
+	e.get("@type")
+	e.get("parsed")
+	e.done()
+	if !text.set() {
 		out.Value = "an expression without its text is not supported"
-		return out
+		return
 	}
-	out.Kind, out.Key, out.SkipIfAbsent = Format, e.Key, e.Skip
-	out.Parts = []Part{{Attribute: accesslog.Attribute("CEL(" + e.Text.Value + ")")}}
-	return out
+	out.Kind, out.Parts = Format, []Part{{Attribute: accesslog.Attribute("CEL(" + r.text(text) + ")")}}
 }
 
-func (r *reader) addressAction(out Action, f *strict.Field[addressAction]) Action {
-	a := &f.Value
-	out.Kind, out.Key = AddressMatch, cmp.Or(a.Key, "remote_address_match")
-	out.Parts, out.Value = r.format(f.Spot, string(a.Value)), string(a.Default)
-	out.Invert = a.Matcher.Value.Invert
-	for i := range a.Matcher.Value.Ranges {
-		g := &a.Matcher.Value.Ranges[i]
-		address, err := netip.ParseAddr(strings.TrimSpace(g.Value.Address))
+func (r *reader) addressMatch(a *object, out *Action) {
+	out.Kind, out.Key, out.Value = AddressMatch, cmp.Or(a.text("descriptor_key"), "remote_address_match"), a.text("default_value")
+	out.Parts = r.format(a.Spot, a.text("descriptor_value"))
+	m := r.object(a.need("address_matcher"))
+	out.Invert = m.flag("invert_match", false)
+	for _, v := range r.list(m.get("ranges")) {
+		g := r.object(v)
+		text := r.text(g.need("address_prefix"))
+		address, err := netip.ParseAddr(strings.TrimSpace(text))
+		bits := g.number("prefix_len", uint64(cmp.Or(address.BitLen(), 128)), 0)
+		g.done()
 		if err != nil {
-			r.d.Problem(g.Spot, "%s is not an IP address", strict.Quote(g.Value.Address))
+			r.d.Problem(v.Spot, "%s is not an IP address", strict.Quote(text))
 			continue
 		}
-		length := 0
-		if g.Value.Bits.Set {
-			length = bits(r, &g.Value.Bits, address.BitLen())
-		}
-		out.Networks = append(out.Networks, netip.PrefixFrom(address, length).Masked())
+		out.Networks = append(out.Networks, netip.PrefixFrom(address, int(bits)).Masked())
 	}
-	return out
+	m.done()
 }

@@ -1,144 +1,151 @@
 package envoyfile
 
 import (
+	"cmp"
+	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/replay/accesslog"
 )
 
 // at returns the place of a spot in the current file.
 func (r *reader) at(s strict.Spot) Place { return Place{r.d.File, s.Line} }
 
-func (r *reader) manager(a *anything, at place) {
-	var m manager
-	a.into(r.d, &m)
-	out := &Manager{Place: r.at(a.Spot), Listener: at.listener, Port: at.port}
+func (r *reader) manager(v value, at place) {
+	m := r.object(v)
+	out := &Manager{Place: r.at(v.Spot), Listener: at.listener, Port: at.port}
 	r.config.Managers = append(r.config.Managers, out)
+	routes, rds, scoped := m.get("route_config"), m.get("rds"), m.get("scoped_routes")
 	switch {
-	case m.RouteConfig.Set:
-		out.Routes = r.routes(&m.RouteConfig.Value)
-	case m.RDS.Set:
-		r.waiting = append(r.waiting, waiting{out, m.RDS.Value.Name.Value, m.RDS.Value.Name.OrElse(m.RDS.Spot), r.d})
-	case m.Scoped.Set:
-		r.d.Problem(m.Scoped.Spot, "scoped routes are not supported: give the route configuration alone, in a file of its own")
+	case routes.set():
+		out.Routes = r.routes(routes)
+	case rds.set():
+		if name := r.object(rds).need("route_config_name"); name.set() {
+			r.waiting = append(r.waiting, waiting{out, r.text(name), name.Spot, r.d})
+		}
+	case scoped.set():
+		r.d.Problem(scoped.Spot, "scoped routes are not supported: give the route configuration alone, in a file of its own")
 	default:
-		r.d.Problem(a.Spot, "the connection manager has no route_config and no rds: add the routes")
+		r.d.Problem(v.Spot, "the connection manager has no route_config and no rds: add the routes")
 	}
-	r.logs(m.Logs)
+	r.logs(r.list(m.get("access_log")))
 	var before []string
-	for i := range m.Filters.Value {
-		f := &m.Filters.Value[i].Value
-		if f.Config.Value.typ == typeFilter {
-			if limits := r.filter(f); limits != nil {
+	for _, item := range r.list(m.get("http_filters")) {
+		f := r.object(item)
+		own, discovery := f.get("typed_config"), f.get("config_discovery")
+		config, typ := r.typed(own)
+		if typ == typeFilter {
+			if limits := r.filter(f, config); limits != nil {
 				limits.Before = slices.Clone(before)
 				out.Filters = append(out.Filters, limits)
 			}
-		} else if f.Config.Value.mentions(typeFilter) || f.Discovery.Value.mentions(typeFilter) {
-			r.d.Problem(m.Filters.Value[i].Spot, "a ratelimit filter within another filter, or from a discovery service, is not supported: list it in http_filters, with its typed_config")
+		} else if own.mentions(typeFilter) || discovery.mentions(typeFilter) {
+			r.d.Problem(item.Spot, "a ratelimit filter within another filter, or from a discovery service, is not supported: list it in http_filters, with its typed_config")
 		}
-		kind, _, _ := strings.Cut(f.Config.Value.typ, ".")
+		kind, _, _ := strings.Cut(typ, ".")
 		before = append(before, kind)
 	}
 }
 
-func (r *reader) filter(f *httpFilter) *Filter {
-	var l limitFilter
-	f.Config.Value.into(r.d, &l)
-	out := &Filter{Place: r.at(f.Config.Spot), Name: f.Name, Domain: l.Domain.Value, Stage: l.Stage.Value, Off: f.Disabled}
-	switch l.RequestType.Value {
-	case "", "both":
-	case "internal":
-		out.Requests = InternalRequest
-	case "external":
-		out.Requests = ExternalRequest
-	default:
-		r.d.Problem(l.RequestType.Spot, "%s", strict.NotOneOf(l.RequestType.Value, []string{"internal", "external", "both"}))
+func (r *reader) filter(f *object, config value) *Filter {
+	l := r.object(config)
+	out := &Filter{
+		Place: r.at(config.Spot), Name: f.text("name"), Domain: r.text(l.need("domain")), Stage: l.number("stage", maxStage, 0),
+		Requests: RequestType(l.enum("request_type", "both", "internal", "external")), Limits: r.limits(l), Off: f.flag("disabled", false),
 	}
-	out.Limits = r.limits(l.Limits)
-	if never(&l.Enabled) {
+	if r.never(l.get("filter_enabled")) {
 		return nil
 	}
 	return out
 }
 
-func (r *reader) routes(a *anything) *Routes {
-	var c routes
-	a.into(r.d, &c)
+// never reports whether no request is among a share, as far as the file says.
+func (r *reader) never(share value) bool {
+	is := r.object(r.object(share).get("default_value"))
+	return is.set() && is.number("numerator", math.MaxUint32, 0) == 0
+}
+
+func (r *reader) routes(v value) *Routes {
+	c := r.object(v)
 	out := &Routes{
-		Place: r.at(a.Spot), Name: c.Name, HostHeader: strings.ToLower(c.HostHeader), IgnorePort: c.IgnorePort, IgnoreParameters: c.IgnoreParameters,
-		PerFilter: r.perFilter(c.PerFilter), Changed: changed(c.Remove, c.Add),
+		Place: r.at(v.Spot), Name: c.text("name"), HostHeader: strings.ToLower(c.text("vhost_header")),
+		IgnorePort: c.flag("ignore_port_in_host_matching", false), IgnoreParameters: c.flag("ignore_path_parameters_in_path_matching", false),
+		PerFilter: r.perFilter(c), Changed: c.changed(),
 	}
-	if c.VHDS.Set {
-		r.d.Problem(c.VHDS.Spot, "virtual hosts from a management server are not supported: give a dump of Envoy's /config_dump with them")
+	if vhds := c.get("vhds"); vhds.set() {
+		r.d.Problem(vhds.Spot, "virtual hosts from a management server are not supported: give a dump of Envoy's /config_dump with them")
 	}
-	for i := range c.Hosts {
-		out.Hosts = append(out.Hosts, r.host(&c.Hosts[i]))
+	for _, h := range r.list(c.get("virtual_hosts")) {
+		out.Hosts = append(out.Hosts, r.host(h))
 	}
 	return out
 }
 
 // changed returns the names of headers that are removed or added, in lower case.
-func changed(remove []string, add []headerOption) (names []string) {
-	for _, n := range remove {
-		names = append(names, strings.ToLower(n))
+func (o *object) changed() (names []string) {
+	for _, n := range o.r.list(o.get("request_headers_to_remove")) {
+		names = append(names, strings.ToLower(o.r.text(n)))
 	}
-	for _, h := range add {
-		names = append(names, strings.ToLower(h.Header.Key))
+	for _, h := range o.r.list(o.get("request_headers_to_add")) {
+		names = append(names, strings.ToLower(o.r.object(o.r.object(h).get("header")).text("key")))
 	}
 	return names
 }
 
-func (r *reader) host(f *strict.Field[virtualHost]) *VirtualHost {
-	h := &f.Value
-	out := &VirtualHost{Place: r.at(f.Spot), Name: h.Name, Limits: r.limits(h.Limits), PerFilter: r.perFilter(h.PerFilter), Changed: changed(h.Remove, h.Add)}
-	for i := range h.Domains.Value {
-		d := h.Domains.Value[i]
-		if n := strings.Count(d.Value, "*"); n > 1 || n == 1 && d.Value[0] != '*' && d.Value[len(d.Value)-1] != '*' {
-			r.d.Problem(d.Spot, "%s has its * at a place where Envoy accepts none: it begins or ends with it", strict.Quote(d.Value))
+func (r *reader) host(v value) *VirtualHost {
+	h := r.object(v)
+	out := &VirtualHost{Place: r.at(v.Spot), Name: h.text("name"), Limits: r.limits(h), PerFilter: r.perFilter(h), Changed: h.changed()}
+	for _, domain := range r.list(h.need("domains")) {
+		d := r.text(domain)
+		if n := strings.Count(d, "*"); n > 1 || n == 1 && d[0] != '*' && d[len(d)-1] != '*' {
+			r.d.Problem(domain.Spot, "%s has its * at a place where Envoy accepts none: it begins or ends with it", strict.Quote(d))
 		}
-		out.Domains = append(out.Domains, strings.ToLower(d.Value))
+		out.Domains = append(out.Domains, strings.ToLower(d))
 	}
-	if h.Matcher.Set {
-		r.d.Problem(h.Matcher.Spot, "a matcher in place of routes is not supported: list the routes")
+	if m := h.get("matcher"); m.set() {
+		r.d.Problem(m.Spot, "a matcher in place of routes is not supported: list the routes")
 	}
-	for i := range h.Routes {
-		out.Routes = append(out.Routes, r.route(&h.Routes[i]))
+	for _, one := range r.list(h.get("routes")) {
+		out.Routes = append(out.Routes, r.route(one))
 	}
 	return out
 }
 
-func (r *reader) route(f *strict.Field[route]) *Route {
-	in := &f.Value
-	action := &in.Route.Value
+func (r *reader) route(v value) *Route {
+	in := r.object(v)
+	action := r.object(in.get("route"))
 	out := &Route{
-		Place: r.at(f.Spot), Name: in.Name, Match: r.match(&in.Match), Forwards: in.Route.Set,
-		Cluster: action.Cluster.Value, Limits: r.limits(action.Limits), IncludeVH: action.IncludeVH,
-		PerFilter: r.perFilter(in.PerFilter), Changed: changed(in.Remove, in.Add),
-		Rewrites: action.Prefix.Set || action.Regex.Set || action.Policy.Set || action.Path.Set, RewritesHost: action.rewritesHost(),
+		Place: r.at(v.Spot), Name: in.text("name"), Match: r.match(in.need("match")), Forwards: action.set(),
+		Cluster: action.text("cluster"), Limits: r.limits(action), IncludeVH: action.flag("include_vh_rate_limits", false),
+		PerFilter: r.perFilter(in), Changed: in.changed(),
+		Rewrites: action.has("prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"),
+		RewritesHost: action.flag("auto_host_rewrite", false) ||
+			action.has("host_rewrite", "host_rewrite_literal", "host_rewrite_header", "host_rewrite_path_regex"),
 	}
 	if out.RewritesHost {
 		out.Changed = append(out.Changed, ":authority", "host")
 	}
-	for _, c := range action.Weighted.Value.Clusters {
-		for _, e := range c.Value.PerFilter {
-			if t := e.Value.Value.typ; t == typePerRoute || t == typeFilterConfig {
+	for _, c := range r.list(r.object(action.get("weighted_clusters")).get("clusters")) {
+		for _, e := range r.entries(r.object(c).get("typed_per_filter_config")) {
+			if _, t := r.typed(e.value); t == typePerRoute || t == typeFilterConfig {
 				r.d.Problem(e.Spot, "limits of one of several weighted clusters are not supported: move them to the route")
 			}
 		}
 	}
-	for _, e := range in.Metadata.Value.Filters {
+	for _, e := range r.entries(r.object(in.get("metadata")).get("filter_metadata")) {
+		if !e.set() {
+			continue
+		}
 		if out.Metadata == nil {
 			out.Metadata = make(map[string]any)
 		}
-		values, fits := r.d.JSONMapping(e.Value.Value.node, e.Value.Value.path, maxMetadata, maxMetadata)
+		values, fits := r.d.JSONMapping(e.node, e.Path, maxMetadata, maxMetadata)
 		if !fits {
 			r.d.Problem(e.Spot, "the metadata has more than %d values or bytes", maxMetadata)
 		}
-		out.Metadata[e.Key] = values
+		out.Metadata[e.key] = values
 	}
 	return out
 }
@@ -147,102 +154,99 @@ func (r *reader) route(f *strict.Field[route]) *Route {
 const maxMetadata = 1 << 20
 
 // perFilter reads the settings of a route for ratelimit filters, by their names.
-func (r *reader) perFilter(in strict.Ordered[strict.Field[anything]]) map[string]*PerRoute {
+func (r *reader) perFilter(o *object) map[string]*PerRoute {
 	out := make(map[string]*PerRoute)
-	for i := range in {
-		e := &in[i]
-		a, off, empty := &e.Value.Value, false, false
-		if a.typ == typeFilterConfig {
-			var c filterConfig
-			a.into(r.d, &c)
-			off, empty = c.Disabled, c.Config.Value.typ != typePerRoute
-			a = &c.Config.Value
+	for _, e := range r.entries(o.get("typed_per_filter_config")) {
+		config, typ := r.typed(e.value)
+		off, empty := false, false
+		if typ == typeFilterConfig {
+			c := r.object(config)
+			off = c.flag("disabled", false)
+			config, typ = r.typed(c.get("config"))
+			empty = typ != typePerRoute
 		}
 		switch {
-		case a.typ == typePerRoute:
-			p := r.perRoute(a)
-			p.Off = off
-			out[e.Key] = p
+		case typ == typePerRoute:
+			out[e.key] = r.perRoute(config)
+			out[e.key].Off = off
 		case empty:
-			out[e.Key] = &PerRoute{Place: r.at(e.Spot), Off: off, Empty: true}
-		case a.typ == typeCheckRoute:
-			r.check(a)
+			out[e.key] = &PerRoute{Place: r.at(e.Spot), Off: off, Empty: true}
+		case typ == typeCheckRoute:
+			r.check(config)
 		}
 	}
 	return out
 }
 
-func (r *reader) perRoute(a *anything) *PerRoute {
-	var p perRoute
-	a.into(r.d, &p)
-	out := &PerRoute{Place: r.at(a.Spot), Domain: p.Domain, Limits: r.limits(p.Limits)}
-	out.VH = VH(r.enum(&p.VH, []string{"OVERRIDE", "INCLUDE", "IGNORE"}))
-	for i, l := range p.Limits {
-		if l.Value.Stage.Value != 0 || l.Value.DisableKey != "" {
-			r.d.Problem(p.Limits[i].Spot, "Envoy does not accept stage and disable_key here: remove them, or move the list below route")
+func (r *reader) perRoute(v value) *PerRoute {
+	p := r.object(v)
+	out := &PerRoute{
+		Place: r.at(v.Spot), Domain: p.text("domain"), Limits: r.limits(p), VH: VH(p.enum("vh_rate_limits", "OVERRIDE", "INCLUDE", "IGNORE")),
+	}
+	for i, l := range r.list(p.get("rate_limits")) {
+		if out.Limits[i].Stage != 0 || out.Limits[i].DisableKey != "" {
+			r.d.Problem(l.Spot, "Envoy does not accept stage and disable_key here: remove them, or move the list below route")
 		}
 	}
+	p.get("@type")
+	p.get("override_option") // Envoy does not implement it
+	p.done()
 	return out
 }
 
 // check notes the descriptors of rls's own authorization.
-func (r *reader) check(a *anything) {
-	var c check
-	a.into(r.d, &c)
-	for _, e := range c.Settings.Context {
-		if e.Key == "descriptors" && e.Value != "" {
+func (r *reader) check(v value) {
+	for _, e := range r.entries(r.object(r.object(v).get("check_settings")).get("context_extensions")) {
+		if e.key == "descriptors" && r.text(e.value) != "" {
 			r.config.Checks = append(r.config.Checks, r.at(e.Spot))
 		}
 	}
 }
 
-func (r *reader) match(f *strict.Field[match]) Match {
-	m := &f.Value
-	out := Match{Place: r.at(f.Spot), GRPC: m.GRPC.Set, Share: m.Fraction.Set && !never(&m.Fraction)}
-	fold := strict.Given(&m.CaseSensitive) && !m.CaseSensitive.Value
-	paths := 0
-	path := func(set bool, kind PathKind, text string, folds bool) {
-		if set {
-			paths++
-			out.Kind, out.Path, out.Fold = kind, text, folds
+// match reads a match strictly: an unknown condition would change which requests have which limits.
+func (r *reader) match(v value) Match {
+	m := r.object(v)
+	share := m.get("runtime_fraction")
+	never := r.never(share)
+	out := Match{
+		Place: r.at(v.Spot), GRPC: m.has("grpc"), Share: share.set() && !never,
+		Headers: r.headers(r.list(m.get("headers"))), Query: r.queries(r.list(m.get("query_parameters"))),
+	}
+	fold := !m.flag("case_sensitive", true)
+	for _, name := range []string{"cookies", "tls_context", "dynamic_metadata", "filter_state"} {
+		if m.has(name) {
+			out.Unsupported = name
 		}
 	}
-	path(m.Prefix.Set, Prefix, string(m.Prefix.Value), fold)
-	path(m.Path.Set, Exact, m.Path.Value, fold)
-	path(m.Separated.Set, SeparatedPrefix, m.Separated.Value, fold)
-	path(m.Regex.Set, Regex, m.Regex.Value.Regex.Value, false)
-	path(m.Connect.Set, Unknown, "connect_matcher", false)
-	path(m.Policy.Set, Unknown, "path_match_policy", false)
-	if paths != 1 && strict.Given(f) {
-		r.d.Problem(f.Spot, "expected one of prefix, path, safe_regex, path_separated_prefix, connect_matcher and path_match_policy")
+	if never {
+		out.Unsupported = "runtime_fraction 0"
 	}
-	r.regex(&m.Regex)
-	for _, u := range []struct {
-		set  bool
-		name string
-	}{
-		{out.Kind == Unknown, out.Path},
-		{m.Cookies.Set, "cookies"},
-		{m.TLS.Set, "tls_context"},
-		{m.DynamicMetadata.Set, "dynamic_metadata"},
-		{m.FilterState.Set, "filter_state"},
-		{never(&m.Fraction), "runtime_fraction 0"},
-	} {
-		if u.set {
-			out.Unsupported = u.name
-		}
+	switch name, path := m.one(1, "prefix", "path", "safe_regex", "path_separated_prefix", "connect_matcher", "path_match_policy"); name {
+	case "":
+	case "safe_regex":
+		out.Kind, out.Path = Regex, r.regex(path)
+	case "connect_matcher", "path_match_policy":
+		out.Kind, out.Path, out.Unsupported = Unknown, name, cmp.Or(out.Unsupported, name)
+	default:
+		kinds := map[string]PathKind{"prefix": Prefix, "path": Exact, "path_separated_prefix": SeparatedPrefix}
+		out.Kind, out.Path, out.Fold = kinds[name], r.text(path), fold
 	}
-	out.Headers, out.Query = r.headers(m.Headers), r.queries(m.Query)
+	m.done()
 	return out
 }
 
-// regex reports a regular expression that RE2 does not accept.
-func (r *reader) regex(f *strict.Field[regex]) {
-	if f.Set && !f.Bad {
-		if _, err := WholeText(f.Value.Regex.Value); err != nil {
-			r.d.Problem(f.Value.Regex.Spot, "not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
-		}
+// regex reads a regular expression.
+func (r *reader) regex(v value) string {
+	text := r.object(v).need("regex")
+	return r.checkRegex(text.Spot, r.text(text))
+}
+
+// checkRegex reports a regular expression that RE2 does not accept.
+func (r *reader) checkRegex(s strict.Spot, text string) string {
+	if _, err := WholeText(text); err != nil {
+		r.d.Problem(s, "not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
+	return text
 }
 
 // WholeText compiles a regular expression that must match a whole text.
@@ -257,115 +261,82 @@ func WholeText(text string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-func (r *reader) headers(list []strict.Field[headerMatcher]) (out []Matcher) {
-	for i := range list {
-		f := &list[i]
-		h := &f.Value
-		m := Matcher{Place: r.at(f.Spot), Name: strings.ToLower(h.Name.Value), Present: true, Invert: h.Invert, Empty: h.Empty}
-		n := 0
-		text := func(set bool, test Test, value string) {
-			if set {
-				n++
-				m.Test, m.Text = test, value
-			}
+// textTests are the tests of matchers that have a text.
+var textTests = map[string]Test{"exact": IsExact, "prefix": HasPrefix, "suffix": HasSuffix, "contains": Contains}
+
+func (r *reader) headers(list []value) (out []Matcher) {
+	for _, v := range list {
+		h := r.object(v)
+		m := Matcher{
+			Place: r.at(v.Spot), Name: strings.ToLower(r.text(h.need("name"))), Present: true,
+			Invert: h.flag("invert_match", false), Empty: h.flag("treat_missing_header_as_empty", false),
 		}
-		text(h.Exact.Set, IsExact, string(h.Exact.Value))
-		text(h.Prefix.Set, HasPrefix, h.Prefix.Value)
-		text(h.Suffix.Set, HasSuffix, h.Suffix.Value)
-		text(h.Contains.Set, Contains, h.Contains.Value)
-		text(h.Regex.Set, IsRegex, h.Regex.Value.Regex.Value)
-		text(h.Range.Set, InRange, "")
-		text(h.Present.Set, IsPresent, "")
-		if h.Present.Set {
-			m.Present = h.Present.Value
+		switch name, test := h.one(0, "exact_match", "safe_regex_match", "range_match", "present_match", "prefix_match", "suffix_match", "contains_match", "string_match"); name {
+		case "":
+		case "safe_regex_match":
+			m.Test, m.Text = IsRegex, r.regex(test)
+		case "range_match":
+			limits := r.object(test)
+			m.Test, m.Start, m.End = InRange, limits.signed("start"), limits.signed("end")
+			limits.done()
+		case "present_match":
+			m.Present = h.flag(name, true)
+		case "string_match":
+			r.stringMatcher(test, &m)
+		default:
+			m.Test, m.Text = textTests[strings.TrimSuffix(name, "_match")], r.text(test)
 		}
-		m.Start, m.End = int64(h.Range.Value.Start.Value), int64(h.Range.Value.End.Value)
-		r.regex(&h.Regex)
-		if h.Text.Set {
-			n++
-			r.text(&h.Text, &m)
-		}
-		if n > 1 {
-			r.d.Problem(f.Spot, "a matcher has one test: %d are set", n)
-		}
+		h.done()
 		out = append(out, m)
 	}
 	return out
 }
 
-func (r *reader) queries(list []strict.Field[queryMatcher]) (out []Matcher) {
-	for i := range list {
-		f := &list[i]
-		m := Matcher{Place: r.at(f.Spot), Name: f.Value.Name.Value, Present: true}
-		switch {
-		case f.Value.Text.Set && f.Value.Present.Set:
-			r.d.Problem(f.Spot, "a matcher has one test: 2 are set")
-		case f.Value.Text.Set:
-			r.text(&f.Value.Text, &m)
-		case f.Value.Present.Set:
-			m.Present = f.Value.Present.Value
+func (r *reader) queries(list []value) (out []Matcher) {
+	for _, v := range list {
+		q := r.object(v)
+		m := Matcher{Place: r.at(v.Spot), Name: r.text(q.need("name")), Present: true}
+		switch name, test := q.one(0, "string_match", "present_match"); name {
+		case "string_match":
+			r.stringMatcher(test, &m)
+		case "present_match":
+			m.Present = q.flag(name, true)
 		}
+		q.done()
 		out = append(out, m)
 	}
 	return out
 }
 
-// text reads a matcher of texts.
-func (r *reader) text(f *strict.Field[stringMatcher], m *Matcher) {
-	s := &f.Value
-	n := 0
-	set := func(set bool, test Test, value string) {
-		if set {
-			n++
-			m.Test, m.Text, m.Fold = test, value, s.Fold
-		}
+// stringMatcher reads a matcher of texts.
+func (r *reader) stringMatcher(v value, m *Matcher) {
+	s := r.object(v)
+	if custom := s.get("custom"); custom.set() {
+		r.d.Problem(custom.Spot, "a custom matcher is not supported: use exact, prefix, suffix, contains or safe_regex")
+		return
 	}
-	set(s.Exact.Set, IsExact, string(s.Exact.Value))
-	set(s.Prefix.Set, HasPrefix, s.Prefix.Value)
-	set(s.Suffix.Set, HasSuffix, s.Suffix.Value)
-	set(s.Contains.Set, Contains, s.Contains.Value)
-	set(s.Regex.Set, IsRegex, s.Regex.Value.Regex.Value)
-	r.regex(&s.Regex)
-	if m.Test == IsRegex {
-		m.Fold = false
+	fold := s.flag("ignore_case", false)
+	switch name, test := s.one(1, "exact", "prefix", "suffix", "contains", "safe_regex"); name {
+	case "":
+	case "safe_regex":
+		m.Test, m.Text = IsRegex, r.regex(test)
+	default:
+		m.Test, m.Text, m.Fold = textTests[name], r.text(test), fold
 	}
-	switch {
-	case s.Custom.Set:
-		r.d.Problem(s.Custom.Spot, "a custom matcher is not supported: use exact, prefix, suffix, contains or safe_regex")
-	case n != 1 && !f.Bad:
-		r.d.Problem(f.Spot, "expected one of exact, prefix, suffix, contains and safe_regex")
-	}
+	s.done()
 }
 
-// metadataAttribute returns the attribute of dynamic metadata.
-func metadataAttribute(k *metadataKey) accesslog.Attribute {
-	return accesslog.Metadata(k.Key, pathOf(k)...)
-}
-
-func pathOf(k *metadataKey) (path []string) {
-	for _, s := range k.Path {
-		path = append(path, s.Key)
+// metadataKey reads a path of metadata, which begins with its namespace.
+func (r *reader) metadataKey(v value) []string {
+	k := r.object(v)
+	path := []string{r.text(k.need("key"))}
+	for _, one := range r.list(k.need("path")) {
+		segment := r.object(one)
+		path = append(path, r.text(segment.need("key")))
+		segment.done()
 	}
+	k.done()
 	return path
-}
-
-// oneOf reports a problem unless one of the named fields is set.
-func (r *reader) oneOf(s strict.Spot, names []string, set []bool) (which int) {
-	which, n := -1, 0
-	for i := range set {
-		if set[i] {
-			which = i
-			n++
-		}
-	}
-	switch {
-	case n == 0:
-		r.d.Problem(s, "expected one of %s", strings.Join(names, ", "))
-	case n > 1:
-		r.d.Problem(s, "expected one of %s, got %d of them", strings.Join(names, ", "), n)
-		which = -1
-	}
-	return which
 }
 
 // format reads a format of access logs.
@@ -375,31 +346,4 @@ func (r *reader) format(s strict.Spot, text string) []Part {
 		r.d.Problem(s, "%v", err)
 	}
 	return parts
-}
-
-// enum returns the number of an enum's value, 0 if it is not set or wrong. Envoy reads the number, and
-// the name in any case.
-func (r *reader) enum(f *strict.Field[string], names []string) int {
-	if !strict.Given(f) {
-		return 0
-	}
-	n := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, f.Value) })
-	if number, err := strconv.Atoi(f.Value); err == nil && number >= 0 && number < len(names) {
-		n = number
-	}
-	if n < 0 {
-		r.d.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
-	}
-	return max(n, 0)
-}
-
-func bits(r *reader, f *strict.Field[uint64], most int) int {
-	if !strict.Given(f) {
-		return most
-	}
-	if f.Value > uint64(most) {
-		r.d.Problem(f.Spot, "expected a number from 0 to %d", most)
-		return most
-	}
-	return int(f.Value)
 }

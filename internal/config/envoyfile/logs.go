@@ -3,27 +3,27 @@ package envoyfile
 import (
 	"go.yaml.in/yaml/v4"
 
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/replay/accesslog"
 )
 
 // logs keeps the formats of the access logs of a manager. What cannot be read is left out: a log
 // format decides no descriptor.
-func (r *reader) logs(all []accessLog) {
-	quiet := &strict.Decoder{File: r.d.File, Report: &strict.Report{}, Warn: &strict.Report{}, Proto: true}
-	for i := range all {
-		var l logger
-		all[i].Config.Value.into(quiet, &l)
-		for _, a := range []*anything{&l.Log.JSON, &l.JSON, &l.Typed} {
+func (r *reader) logs(all []value) {
+	q := quiet()
+	for _, v := range all {
+		config, _ := q.typed(q.object(v).get("typed_config"))
+		l := q.object(config)
+		format := q.object(l.get("log_format"))
+		for _, f := range []value{format.get("json_format"), l.get("json_format"), l.get("typed_json_format")} {
 			fields := make(map[string]accesslog.Attribute)
-			addFields(fields, "", a.node, 0)
+			addFields(fields, "", f.node, 0)
 			if len(fields) > 0 {
-				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(a.Spot).String(), Fields: fields})
+				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(f.Spot).String(), Fields: fields})
 			}
 		}
-		for _, a := range []*anything{&l.Log.Source.Inline, &l.Log.Text, &l.Text} {
-			if n := target(a.node); n != nil && n.Kind == yaml.ScalarNode && n.Value != "" {
-				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(a.Spot).String(), Text: n.Value})
+		for _, f := range []value{q.object(format.get("text_format_source")).get("inline_string"), format.get("text_format"), l.get("format")} {
+			if text := q.text(f); text != "" {
+				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(f.Spot).String(), Text: text})
 			}
 		}
 	}
@@ -52,14 +52,3 @@ func addFields(fields map[string]accesslog.Attribute, prefix string, n *yaml.Nod
 
 // maxFields bounds the fields of a log format.
 const maxFields = 1000
-
-// target returns what an alias stands for, and any other node as it is.
-func target(n *yaml.Node) *yaml.Node {
-	for range maxDepth {
-		if n == nil || n.Kind != yaml.AliasNode {
-			break
-		}
-		n = n.Alias
-	}
-	return n
-}

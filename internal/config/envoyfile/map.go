@@ -115,20 +115,12 @@ func readMap(name string, parse func(name string, data []byte, report *strict.Re
 
 // document decodes the one document of a mapping file. The reader is nil if there is none.
 func document(name string, data []byte, report *strict.Report, needs string, into any) *reader {
-	docs, problem := strict.Parse(name, data)
-	switch {
-	case problem != nil:
-		report.Add(*problem)
-	case len(docs) > 1:
-		report.Addf(name, docs[1].Line, "", "a mapping file holds one YAML document, this is a second one: remove it")
-	case len(docs) == 0 || strict.Root(docs[0]) == nil:
-		report.Addf(name, 0, "", "the file is empty: it needs %s", needs)
-	}
-	if report.Err() != nil {
+	root := strict.Document(name, data, report, "a mapping file", needs)
+	if root == nil {
 		return nil
 	}
 	r := &reader{report: report, d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}}
-	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(into).Elem(), nil)
+	r.d.Decode(root, reflect.ValueOf(into).Elem(), nil)
 	return r
 }
 
@@ -254,8 +246,8 @@ func (r *reader) conditions(f *strict.Field[conditions]) *Match {
 	case paths+len(c.Method)+len(c.Host) == 0:
 		r.d.Problem(f.Spot, "expected a condition: path, path_prefix, path_regex, method or host")
 	}
-	if c.PathRegex.Set {
-		r.regex(&strict.Field[regex]{Set: true, Value: regex{Regex: c.PathRegex}})
+	if strict.Given(&c.PathRegex) {
+		r.checkRegex(c.PathRegex.Spot, c.PathRegex.Value)
 	}
 	for _, list := range []struct {
 		name  accesslog.Attribute

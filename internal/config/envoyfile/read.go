@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -99,81 +98,69 @@ func (r *reader) file(name string, data []byte) {
 		if root == nil {
 			continue
 		}
-		r.d = &strict.Decoder{File: name, Report: r.report, Warn: &strict.Report{}, Proto: true}
+		r.d = &strict.Decoder{File: name, Report: r.report}
 		r.aliased = 0
-		r.snakes(root, 0)
-		r.walk(root, nil, place{})
+		r.walk(r.value(root, nil, false), place{})
 	}
 }
 
 // place is what is known where a manager is found.
 type place struct {
 	depth    int
-	aliased  bool // it was found through an alias
 	listener string
 	port     int
 }
 
-// walk finds the managers and the route configurations below a node.
-func (r *reader) walk(n *yaml.Node, p *strict.Path, at place) {
-	if at.aliased {
-		if r.aliased++; r.aliased == maxAliased {
-			r.d.Problem(r.d.Spot(n, p), "aliases stand for more than %d values: write them out", maxAliased)
-		}
-	}
-	if r.aliased >= maxAliased || at.depth > maxDepth {
+// walk finds the managers and the route configurations below a value.
+func (r *reader) walk(v value, at place) {
+	if !v.set() || at.depth > maxDepth {
 		return
 	}
 	at.depth++
-	switch n.Kind {
-	case yaml.AliasNode:
-		at.aliased = true
-		if n.Alias != nil {
-			r.walk(n.Alias, p, at)
-		}
+	switch v.node.Kind {
 	case yaml.SequenceNode:
-		for i, c := range n.Content {
-			r.walk(c, &strict.Path{Parent: p, Index: i, Item: c}, at)
+		for _, item := range r.list(v) {
+			r.walk(item, at)
 		}
 	case yaml.MappingNode:
-		r.mapping(n, p, at)
+		r.mapping(v, at)
 	}
 }
 
 // mapping reads a mapping if it is a manager or a route configuration, or what is below it.
-func (r *reader) mapping(n *yaml.Node, p *strict.Path, at place) {
-	a := anything{Spot: r.d.Spot(n, p), node: n, path: p}
+func (r *reader) mapping(v value, at place) {
+	n, typ := v.node, ""
 	if lookup(n, "@type") != nil || lookup(n, "<<") != nil {
-		a.ReadNode(r.d, n, p)
+		v, typ = r.typed(v)
 	}
 	skip := ""
 	switch {
-	case a.typ == typeManager:
-		r.manager(&a, at)
+	case typ == typeManager:
+		r.manager(v, at)
 		return
 	case lookup(n, "virtual_hosts") != nil:
-		r.loose = append(r.loose, r.routes(&a))
+		r.loose = append(r.loose, r.routes(v))
 		return
-	case a.typ == typeDump:
+	case typ == typeDump:
 		skip = "static_resources" // the dump repeats the listeners
 	case lookup(n, "filter_chains") != nil || lookup(n, "default_filter_chain") != nil:
 		at.listener, at.port = listenerOf(n)
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i].Value, n.Content[i+1]
+		key, below := snake(n.Content[i].Value), n.Content[i+1]
 		switch key {
 		case "warming_state", "draining_state", "error_state", skip:
 			continue
 		case "bootstrap":
-			if a.typ == typeDump {
-				r.cluster(value)
+			if typ == typeDump {
+				r.cluster(below)
 				continue
 			}
 		case "node":
 			r.cluster(n)
 			continue
 		}
-		r.walk(value, &strict.Path{Parent: p, Name: key}, at)
+		r.walk(r.value(below, &strict.Path{Parent: v.Path, Name: key}, v.aliased), at)
 	}
 }
 
@@ -186,19 +173,6 @@ func (r *reader) cluster(n *yaml.Node) {
 	}
 }
 
-// lookup returns the value of a key of a mapping, or nil.
-func lookup(n *yaml.Node, key string) *yaml.Node {
-	if n = target(n); n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
-
 // listenerOf returns the name and the port of a listener.
 func listenerOf(n *yaml.Node) (name string, port int) {
 	if v := lookup(n, "name"); v != nil && v.Kind == yaml.ScalarNode {
@@ -208,73 +182,6 @@ func listenerOf(n *yaml.Node) (name string, port int) {
 		_, _ = fmt.Sscanf(v.Value, "%d", &port) // without a number the port is unknown
 	}
 	return name, port
-}
-
-// known are all keys of messages that are read.
-var known = knownKeys()
-
-func knownKeys() map[string]bool {
-	keys := make(map[string]bool)
-	for _, k := range []string{
-		"virtual_hosts", "filter_chains", "default_filter_chain", "socket_address", "port_value", "type_url",
-		"warming_state", "draining_state", "error_state", "static_resources",
-	} {
-		keys[k] = true
-	}
-	var add func(t reflect.Type)
-	seen := make(map[reflect.Type]bool)
-	add = func(t reflect.Type) {
-		switch {
-		case seen[t]:
-		case t.Kind() == reflect.Slice:
-			add(t.Elem())
-		case t.Kind() == reflect.Struct:
-			seen[t] = true
-			for _, k := range strict.KeysOf(t) {
-				keys[k.Name] = true
-				add(k.Field.Type)
-			}
-			if v, ok := t.FieldByName("Value"); ok { // of a strict.Field or strict.Entry
-				add(v.Type)
-			}
-		}
-	}
-	for _, v := range []any{manager{}, routes{}, limitFilter{}, perRoute{}, filterConfig{}, expression{}, check{}, logger{}} {
-		add(reflect.TypeOf(v))
-	}
-	return keys
-}
-
-// snakes writes the keys as Envoy's documentation has them: other programs write routeConfig for
-// route_config. Names of the fields of a log stay as they are.
-func (r *reader) snakes(n *yaml.Node, depth int) {
-	if depth > maxDepth {
-		return
-	}
-	for i, c := range n.Content {
-		if n.Kind == yaml.MappingNode && i%2 == 0 {
-			if name := snake(c.Value); known[name] {
-				c.Value = name
-			}
-			continue
-		}
-		if n.Kind == yaml.MappingNode && (n.Content[i-1].Value == "json_format" || n.Content[i-1].Value == "typed_json_format") {
-			continue
-		}
-		r.snakes(c, depth+1)
-	}
-}
-
-func snake(camel string) string {
-	var b strings.Builder
-	for _, c := range []byte(camel) {
-		if 'A' <= c && c <= 'Z' {
-			b.WriteByte('_')
-			c += 'a' - 'A'
-		}
-		b.WriteByte(c)
-	}
-	return b.String()
 }
 
 // finish connects the managers with the routes that they name.

@@ -65,18 +65,19 @@ func (c *portableCheck) mapping(n *yaml.Node, path *strict.Path, depth int) {
 	if n = c.once(n); n == nil || n.Kind != yaml.MappingNode || depth > maxPortableDepth {
 		return
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		at := &strict.Path{Parent: path, Name: key.Value}
+	for _, kv := range pairsOf(n, path) {
+		if c.seen[kv.Key] {
+			continue // another mapping has it merged
+		}
+		c.seen[kv.Key] = true
+		at := kv.Below(path)
 		switch {
-		case key.Value == "<<":
-			c.merged(value, path, depth+1)
-		case key.Value == "metadata":
-			c.metadata(key, value, at, depth+1)
-		case slices.Contains(ofReference, key.Value):
-			c.value(value, at, depth+1)
-		case homes()[key.Value] != "":
-			c.problem(strict.Spot{Line: key.Line, Path: at}, "envoyproxy/ratelimit does not know this key and refuses the file%s", instead[key.Value])
+		case kv.Name == "metadata":
+			c.metadata(kv.Key, kv.Value, at, depth+1)
+		case slices.Contains(ofReference, kv.Name):
+			c.value(kv.Value, at, depth+1)
+		case homes()[kv.Name] != "":
+			c.problem(strict.Spot{Line: kv.Key.Line, Path: at}, "envoyproxy/ratelimit does not know this key and refuses the file%s", instead[kv.Name])
 		}
 	}
 	c.level(n, path)
@@ -93,17 +94,6 @@ var instead = map[string]string{
 	"limits":   ": give the rule one limit",
 	"observe":  ": write shadow_mode in the descriptor",
 	"headers":  ": set headers.styles",
-}
-
-// merged checks the value of a merge key: a mapping, or a list of mappings.
-func (c *portableCheck) merged(n *yaml.Node, path *strict.Path, depth int) {
-	if n.Kind == yaml.SequenceNode {
-		for _, item := range n.Content {
-			c.mapping(item, path, depth)
-		}
-		return
-	}
-	c.mapping(n, path, depth)
 }
 
 // value checks a value of any key but metadata.
@@ -286,31 +276,20 @@ func target(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// find returns the value of a key of a mapping, also of a merged one, or nil.
-func find(n *yaml.Node, key string) *yaml.Node { return findBelow(n, key, 0) }
+// pairsOf returns the pairs of a mapping with those of merge keys. Read reports what is wrong with it.
+func pairsOf(n *yaml.Node, path *strict.Path) []strict.Pair {
+	if n == nil {
+		return nil
+	}
+	quiet := strict.Decoder{Report: new(strict.Report)}
+	return quiet.Pairs(n, path)
+}
 
-func findBelow(n *yaml.Node, key string, depth int) *yaml.Node {
-	if n = target(n); n == nil || depth > maxPortableDepth {
-		return nil
-	}
-	if n.Kind != yaml.MappingNode {
-		return nil
-	}
-	var merged *yaml.Node
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		switch n.Content[i].Value {
-		case key:
-			return target(n.Content[i+1])
-		case "<<":
-			merged = target(n.Content[i+1])
-		}
-	}
-	if merged == nil || merged.Kind != yaml.SequenceNode {
-		return findBelow(merged, key, depth+1)
-	}
-	for _, item := range merged.Content {
-		if found := findBelow(item, key, depth+1); found != nil {
-			return found
+// find returns the value of a key of a mapping, also of a merged one, or nil.
+func find(n *yaml.Node, key string) *yaml.Node {
+	for _, kv := range pairsOf(target(n), nil) {
+		if kv.Name == key {
+			return target(kv.Value)
 		}
 	}
 	return nil

@@ -248,21 +248,13 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, tooLarge(name)
 	}
 	report := &strict.Report{}
-	docs, problem := strict.Parse(name, data)
-	switch {
-	case problem != nil:
-		report.Add(*problem)
-	case len(docs) > 1:
-		report.Addf(name, docs[1].Line, "", "a file of tests holds one YAML document, this is a second one: put it into another file")
-	case len(docs) == 0 || strict.Root(docs[0]) == nil:
-		report.Addf(name, 0, "", "the file is empty: it needs tests")
-	}
-	if err := report.Err(); err != nil {
-		return nil, err
+	root := strict.Document(name, data, report, "a file of tests", "tests")
+	if root == nil {
+		return nil, report.Err()
 	}
 	// A mapping in the place of a text may hold an API key, so no item is named by its value.
 	r := reader{d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}, names: make(map[string]int)}
-	r.d.Decode(strict.Root(docs[0]), reflect.ValueOf(&r.doc).Elem(), nil)
+	r.d.Decode(root, reflect.ValueOf(&r.doc).Elem(), nil)
 	f := &File{Name: name, Rules: beside(name, r.doc.Rules.Value), Tiers: beside(name, r.doc.Tiers.Value), Start: defaultStart}
 	if strict.Given(&r.doc.Start) {
 		f.Start = r.doc.Start.Value.Time
@@ -380,18 +372,15 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 // request completes the request of a step by that of its test.
 func (r *reader) request(f *strict.Field[step], common *request) Request {
 	own := &f.Value.request
-	text := func(field func(*request) *strict.Field[string]) string {
-		if own := field(own); own.Set {
+	text := func(own, common strict.Field[string]) string {
+		if own.Set {
 			return own.Value
 		}
-		return field(common).Value
+		return common.Value
 	}
 	out := Request{
-		Domain:  text(func(q *request) *strict.Field[string] { return &q.Domain }),
-		Subject: text(func(q *request) *strict.Field[string] { return &q.Subject }),
-		Tier:    text(func(q *request) *strict.Field[string] { return &q.Tier }),
-		Stream:  text(func(q *request) *strict.Field[string] { return &q.Stream }),
-		End:     text(func(q *request) *strict.Field[string] { return &q.End }),
+		Domain: text(own.Domain, common.Domain), Subject: text(own.Subject, common.Subject), Tier: text(own.Tier, common.Tier),
+		Stream: text(own.Stream, common.Stream), End: text(own.End, common.End),
 	}
 	if out.Domain == "" {
 		out.Domain = r.doc.Domain.Value

@@ -378,20 +378,12 @@ func (l *settingsLoader) index() {
 }
 
 func (l *settingsLoader) readFile(file string, data []byte) {
-	docs, problem := strict.Parse(file, data)
-	if problem != nil {
-		l.report.Add(*problem)
-		return
-	}
-	if len(docs) > 1 {
-		l.report.Addf(file, docs[1].Line, "", "a settings file holds one YAML document, this is a second one: put it into another file")
-		return
-	}
-	if len(docs) == 0 || strict.Root(docs[0]) == nil {
-		return // all comments: everything at its default
+	root := strict.Document(file, data, l.report, "a settings file", "")
+	if root == nil {
+		return // or all is at its default
 	}
 	d := &strict.Decoder{File: file, Report: l.report, Lines: make(map[string]int), Gone: adviceFor}
-	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&l.settings).Elem(), nil)
+	d.Decode(root, reflect.ValueOf(&l.settings).Elem(), nil)
 	for path, line := range d.Lines {
 		l.places[path] = place{file, line, path}
 	}

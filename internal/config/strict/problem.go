@@ -166,14 +166,14 @@ func Label(text string) string {
 	return text
 }
 
-// MaxNames is how many names a message lists.
-const MaxNames = 10
+// maxNames is how many names a message lists.
+const maxNames = 10
 
 // SomeNames lists names for a message.
 func SomeNames(names []string) string {
-	list := make([]string, 0, MaxNames)
+	list := make([]string, 0, maxNames)
 	for _, n := range names {
-		if len(list) == MaxNames {
+		if len(list) == maxNames {
 			return strings.Join(list, ", ") + ", ..."
 		}
 		list = append(list, Label(n))

@@ -70,6 +70,24 @@ func Root(doc *yaml.Node) *yaml.Node {
 	return n
 }
 
+// Document parses a file that holds one YAML document, and returns its value. what names such a file,
+// and needs what it must have; empty: nothing. Document reports what is wrong. It returns nil then, and
+// for an empty document.
+func Document(file string, data []byte, report *Report, what, needs string) *yaml.Node {
+	docs, problem := Parse(file, data)
+	switch {
+	case problem != nil:
+		report.Add(*problem)
+	case len(docs) > 1:
+		report.Addf(file, docs[1].Line, "", "%s holds one YAML document, this is a second one: put it into another file", what)
+	case len(docs) == 1 && Root(docs[0]) != nil:
+		return Root(docs[0])
+	case needs != "":
+		report.Addf(file, 0, "", "the file is empty: it needs %s", needs)
+	}
+	return nil
+}
+
 // A Decoder reads nodes into Go values and reports everything that does not fit. One decoder
 // reads one document.
 type Decoder struct {
@@ -83,10 +101,6 @@ type Decoder struct {
 	// HideValues says that any value and any unknown key of the document may be secret.
 	// Problems then repeat none of them, and name places by index.
 	HideValues bool
-	// Proto says that the document is a message of protobuf in JSON, as Envoy reads it from YAML. A key
-	// with null is not set, quotes of numbers and truth values do not count, a number or a truth value
-	// can be the value of a message with the one key value, and a list can be its one item.
-	Proto bool
 	// Gone returns what to do instead of a key of an earlier version, by its path. Nil: there is none.
 	Gone func(path string) (advice string, ok bool)
 	// Lines gets the line of every scalar and list by its path. Nil: no lines are kept.
@@ -296,12 +310,12 @@ func (o *Ordered[T]) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		return
 	}
-	for i, kv := range d.pairs(n, p) {
-		at := d.below(kv, p)
+	for i, kv := range d.Pairs(n, p) {
+		at := kv.Below(p)
 		if d.HideValues {
 			at.Name, at.Index = "", i
 		}
-		*o = append(*o, Entry[T]{Spot: d.Spot(kv.key, at), Key: kv.name})
+		*o = append(*o, Entry[T]{Spot: d.Spot(kv.Key, at), Key: kv.Name})
 		d.pair(kv, reflect.ValueOf(&(*o)[len(*o)-1].Value).Elem(), at)
 	}
 }
@@ -412,22 +426,19 @@ func (d *Decoder) spend(n *yaml.Node, p *Path, values int) bool {
 // Object reads a mapping into a struct.
 func (d *Decoder) Object(n *yaml.Node, v reflect.Value, p *Path) {
 	keys := KeysOf(v.Type())
-	var pairs []pair
+	var pairs []Pair
 	if !IsNull(n) { // null: a section whose keys are all commented out
-		pairs = d.pairs(n, p)
+		pairs = d.Pairs(n, p)
 	}
 	var seen uint64 // a bit for each key
 	for _, kv := range pairs {
-		i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == kv.name })
+		i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == kv.Name })
 		if i < 0 {
 			d.unknown(kv, v, keys, p)
 			continue
 		}
-		if target := follow(kv.value); d.Proto && target != nil && IsNull(target) {
-			continue
-		}
 		seen |= 1 << i
-		d.pair(kv, v.FieldByIndex(keys[i].Field.Index), d.below(kv, p))
+		d.pair(kv, v.FieldByIndex(keys[i].Field.Index), kv.Below(p))
 	}
 	for i, k := range keys {
 		if k.Required && seen&(1<<i) == 0 && (n.Kind == yaml.MappingNode || IsNull(n)) {
@@ -436,50 +447,45 @@ func (d *Decoder) Object(n *yaml.Node, v reflect.Value, p *Path) {
 	}
 }
 
-// below returns the path of a pair's value.
-func (d *Decoder) below(kv pair, p *Path) *Path {
-	return &Path{Parent: p, Name: kv.name, line: kv.key.Line}
-}
-
-func (d *Decoder) pair(kv pair, v reflect.Value, p *Path) {
-	if kv.merged {
+func (d *Decoder) pair(kv Pair, v reflect.Value, p *Path) {
+	if kv.Merged {
 		d.inAlias++
 		defer func() { d.inAlias-- }()
 	}
-	d.Decode(kv.value, v, p)
+	d.Decode(kv.Value, v, p)
 }
 
-func (d *Decoder) unknown(kv pair, v reflect.Value, keys []Key, p *Path) {
+func (d *Decoder) unknown(kv Pair, v reflect.Value, keys []Key, p *Path) {
 	names := make([]string, len(keys))
 	for i, k := range keys {
 		names[i] = k.Name
 	}
 	if d.Gone != nil {
-		if advice, gone := d.Gone(d.Render(d.below(kv, p))); gone {
-			d.keyProblem(kv.key, p, Quote(kv.name)+" is "+advice)
+		if advice, gone := d.Gone(d.Render(kv.Below(p))); gone {
+			d.keyProblem(kv.Key, p, Quote(kv.Name)+" is "+advice)
 			return
 		}
 	}
 	var advice KeyAdvice
 	if j, ok := v.Addr().Interface().(KeyAdviser); ok {
-		advice = j.AdviseKey(kv.name)
+		advice = j.AdviseKey(kv.Name)
 	}
 	if advice.Ignored && d.Warn != nil {
-		d.Warning(d.Spot(kv.key, p), "%s", advice.Message)
+		d.Warning(d.Spot(kv.Key, p), "%s", advice.Message)
 		return
 	}
 	message := advice.Message
 	switch {
 	case message != "":
 	case d.HideValues:
-		message = "unknown key" + DidYouMean(kv.name, names)
-		if nearest(kv.name, names) == "" {
+		message = "unknown key" + DidYouMean(kv.Name, names)
+		if nearest(kv.Name, names) == "" {
 			message += ", expected one of " + strings.Join(names, ", ")
 		}
 	default:
-		message = fmt.Sprintf("unknown key %s%s", Quote(kv.name), DidYouMean(kv.name, names))
+		message = fmt.Sprintf("unknown key %s%s", Quote(kv.Name), DidYouMean(kv.Name, names))
 	}
-	d.keyProblem(kv.key, p, message)
+	d.keyProblem(kv.Key, p, message)
 }
 
 // keyProblem reports a problem with a key of a mapping. If problems must not repeat the key,
@@ -504,10 +510,6 @@ func (d *Decoder) items(n *yaml.Node, v reflect.Value, p *Path) {
 			d.Decode(c, items.Index(i), &Path{Parent: p, Index: i, Item: c})
 		}
 		v.Set(items)
-	case d.Proto:
-		items := reflect.MakeSlice(v.Type(), 1, 1)
-		d.Decode(n, items.Index(0), &Path{Parent: p, Item: n})
-		v.Set(items)
 	case n.Kind == yaml.ScalarNode && isTextList(v.Type()):
 		d.scalar(n, v, p)
 	default:
@@ -515,21 +517,25 @@ func (d *Decoder) items(n *yaml.Node, v reflect.Value, p *Path) {
 	}
 }
 
-// pair is one key of a mapping with its value.
-type pair struct {
-	name       string
-	key, value *yaml.Node
-	merged     bool // from a merge key
+// A Pair is one key of a mapping with its value.
+type Pair struct {
+	Name       string
+	Key, Value *yaml.Node
+	Merged     bool // from a merge key
 }
 
-// pairs returns the pairs of a mapping, in order, with merge keys resolved. A key of the
-// mapping itself wins over merged ones, and the first merged mapping wins over later ones.
-func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
+// Below returns the path of the value in a mapping at p.
+func (kv *Pair) Below(p *Path) *Path { return &Path{Parent: p, Name: kv.Name, line: kv.Key.Line} }
+
+// Pairs returns the pairs of a mapping, in order, with merge keys resolved. A key of the
+// mapping itself wins over merged ones, and the first merged mapping wins over later ones. Pairs
+// reports what is no mapping, and duplicate keys.
+func (d *Decoder) Pairs(n *yaml.Node, p *Path) []Pair {
 	if n.Kind != yaml.MappingNode {
 		d.Problem(d.Spot(n, p), "expected a mapping, got %s", kindOf(n))
 		return nil
 	}
-	pairs := make([]pair, 0, len(n.Content)/2)
+	pairs := make([]Pair, 0, len(n.Content)/2)
 	first := make(map[string]*yaml.Node, len(n.Content)/2)
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -552,13 +558,13 @@ func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 			continue
 		}
 		first[name.Value] = key
-		pairs = append(pairs, pair{name: name.Value, key: key, value: value})
+		pairs = append(pairs, Pair{Name: name.Value, Key: key, Value: value})
 	}
 	for _, m := range merges {
 		for _, kv := range d.mergedPairs(m, p) {
-			if first[kv.name] == nil {
-				first[kv.name] = kv.key
-				kv.merged = true
+			if first[kv.Name] == nil {
+				first[kv.Name] = kv.Key
+				kv.Merged = true
 				pairs = append(pairs, kv)
 			}
 		}
@@ -567,7 +573,7 @@ func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 }
 
 // mergedPairs returns the pairs of the value of a merge key: a mapping or a list of mappings.
-func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []pair {
+func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []Pair {
 	target := follow(n)
 	if !d.enter(n, target, p) {
 		return nil
@@ -578,9 +584,9 @@ func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []pair {
 		if !d.spend(n, p, 1+len(target.Content)/2) {
 			return nil
 		}
-		return d.pairs(target, p)
+		return d.Pairs(target, p)
 	case yaml.SequenceNode:
-		var all []pair
+		var all []Pair
 		for _, c := range target.Content {
 			if m := follow(c); m == nil || m.Kind != yaml.MappingNode {
 				d.Problem(d.Spot(c, p), "a merge key takes mappings")
@@ -597,15 +603,6 @@ func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []pair {
 
 // scalar reads a single value.
 func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
-	if d.Proto && v.Kind() != reflect.String && n.Kind == yaml.MappingNode {
-		inner := unwrapped(n)
-		if len(n.Content) == 0 || inner != nil && IsNull(inner) {
-			return // the default
-		}
-		if inner != nil {
-			n = inner
-		}
-	}
 	if n.Kind != yaml.ScalarNode {
 		d.Problem(d.Spot(n, p), "expected %s, got %s", nameOfType(v.Type()), kindOf(n))
 		return
@@ -620,17 +617,9 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
 		d.badTag(n, p)
 		return
 	}
-	var err error
-	truth, isTruth := protoTruth(n.Value, tag)
-	switch isBool := v.Kind() == reflect.Bool; {
-	case d.Proto && isBool && isTruth:
-		v.SetBool(truth)
-	case d.Proto && !isBool:
+	err := fits(n, tag, v)
+	if err == nil {
 		err = SetText(v, n.Value)
-	default:
-		if err = fits(n, tag, v); err == nil {
-			err = SetText(v, n.Value)
-		}
 	}
 	switch {
 	case err == nil:
@@ -639,14 +628,6 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
 	default:
 		d.Problem(d.Spot(n, p), "%s", err)
 	}
-}
-
-// unwrapped returns the value of a message of protobuf that wraps one, or nil.
-func unwrapped(n *yaml.Node) *yaml.Node {
-	if len(n.Content) != 2 || n.Content[0].Value != "value" {
-		return nil
-	}
-	return follow(n.Content[1])
 }
 
 // badTag refuses a tag, without its text. A text that begins with ! and has no quotes is a tag,

@@ -2,7 +2,7 @@ package strict
 
 import (
 	"math"
-	"slices"
+	"reflect"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -47,23 +47,13 @@ func ParseTruth(text string) (value, ok bool) {
 	return false, false
 }
 
-// protoTruth reads the words for true and false that Envoy accepts, in any case.
-func protoTruth(text, tag string) (value, ok bool) {
-	switch word := strings.ToLower(text); {
-	case slices.Contains([]string{"true", "t", "yes", "y", "on"}, word), word == "1" && tag == "!!str":
-		return true, true
-	case slices.Contains([]string{"false", "f", "no", "n", "off"}, word), word == "0" && tag == "!!str":
-		return false, true
-	}
-	return false, false
-}
-
-// A jsonReader reads any value that JSON has, as protobuf's Struct has it.
-type jsonReader struct {
-	*Decoder
+// jsonBounds bound a value of JSON, and count what was read of it.
+type jsonBounds struct {
 	mostValues, mostBytes int
 	values, bytes         int
 }
+
+func (b *jsonBounds) tooLarge() bool { return b.values > b.mostValues || b.bytes > b.mostBytes }
 
 // JSONMapping reads a mapping of any values that JSON has. What is wrong with it is
 // reported. fits is false if it holds more than mostValues values or mostBytes bytes of
@@ -73,58 +63,52 @@ func (d *Decoder) JSONMapping(n *yaml.Node, p *Path, mostValues, mostBytes int) 
 		d.Problem(d.Spot(n, p), "expected a mapping, got %s", kindOf(n))
 		return nil, true
 	}
-	r := jsonReader{Decoder: d, mostValues: mostValues, mostBytes: mostBytes}
-	m, _ = r.value(n, p).(map[string]any)
-	return m, !r.tooLarge()
+	v := jsonValue{jsonBounds: &jsonBounds{mostValues: mostValues, mostBytes: mostBytes}}
+	v.ReadNode(d, n, p)
+	m, _ = v.value.(map[string]any)
+	return m, !v.tooLarge()
 }
 
-func (r *jsonReader) tooLarge() bool { return r.values > r.mostValues || r.bytes > r.mostBytes }
+// A jsonValue is any value that JSON has, as protobuf's Struct has it: nil, a bool, a float64, a
+// string, []any or map[string]any. A wrong value is nil.
+type jsonValue struct {
+	*jsonBounds
+	value any
+}
 
-// value returns the value of n: nil, a bool, a float64, a string, []any or map[string]any. It
-// reports what is wrong, and returns nil for that.
-func (r *jsonReader) value(n *yaml.Node, p *Path) any {
-	if r.values++; r.tooLarge() {
-		return nil
-	}
-	if r.depth >= maxDepth {
-		r.Problem(r.Spot(n, p), "nested deeper than %d levels", maxDepth)
-		return nil
-	}
-	r.depth++
-	defer func() { r.depth-- }()
-	if n.Kind == yaml.AliasNode {
-		target := follow(n)
-		if !r.enter(n, target, p) {
-			return nil
-		}
-		defer r.leave()
-		n = target
+// ReadNode reads a node.
+func (v *jsonValue) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
+	if v.values++; v.tooLarge() {
+		return
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := make(map[string]any)
-		for _, kv := range r.pairs(n, p) {
-			r.bytes += len(kv.name)
-			m[r.text(kv.key, kv.name, p)] = r.value(kv.value, r.below(kv, p))
+		for _, kv := range d.Pairs(n, p) {
+			v.bytes += len(kv.Name)
+			below := jsonValue{jsonBounds: v.jsonBounds}
+			d.pair(kv, reflect.ValueOf(&below).Elem(), kv.Below(p))
+			m[d.jsonText(kv.Key, kv.Name, p)] = below.value
 		}
-		return m
+		v.value = m
 	case yaml.SequenceNode:
-		l := make([]any, 0, min(len(n.Content), r.mostValues))
+		l := make([]any, 0, min(len(n.Content), v.mostValues))
 		for i, c := range n.Content {
-			if r.tooLarge() {
-				return nil
+			if v.tooLarge() {
+				return
 			}
-			l = append(l, r.value(c, &Path{Parent: p, Index: i, Item: c}))
+			below := jsonValue{jsonBounds: v.jsonBounds}
+			d.Decode(c, reflect.ValueOf(&below).Elem(), &Path{Parent: p, Index: i, Item: c})
+			l = append(l, below.value)
 		}
-		return l
+		v.value = l
 	default:
-		return r.single(n, p)
+		v.bytes += len(n.Value)
+		v.value = d.jsonScalar(n, p)
 	}
 }
 
-// single returns a scalar.
-func (r *jsonReader) single(n *yaml.Node, p *Path) any {
-	r.bytes += len(n.Value)
+func (d *Decoder) jsonScalar(n *yaml.Node, p *Path) any {
 	switch tag := n.ShortTag(); tag {
 	case "!!null":
 		return nil
@@ -132,17 +116,17 @@ func (r *jsonReader) single(n *yaml.Node, p *Path) any {
 		b, _ := ParseTruth(n.Value)
 		return b
 	case "!!int", "!!float":
-		return r.number(n, p)
+		return d.jsonNumber(n, p)
 	case "!!str", "!!timestamp", "!!merge":
-		return r.text(n, n.Value, p)
+		return d.jsonText(n, n.Value, p)
 	default:
-		r.badTag(n, p)
+		d.badTag(n, p)
 		return nil
 	}
 }
 
-// number returns a number that JSON can carry without loss.
-func (r *jsonReader) number(n *yaml.Node, p *Path) any {
+// jsonNumber returns a number that JSON can carry without loss.
+func (d *Decoder) jsonNumber(n *yaml.Node, p *Path) any {
 	text := strings.ReplaceAll(n.Value, "_", "")
 	f, err := strconv.ParseFloat(text, 64) // which knows no .inf and .nan
 	if i, intErr := strconv.ParseInt(text, 0, 64); intErr == nil && n.ShortTag() == "!!int" {
@@ -152,15 +136,15 @@ func (r *jsonReader) number(n *yaml.Node, p *Path) any {
 		}
 	}
 	if err != nil || n.ShortTag() == "!!int" && math.Abs(f) > maxExact {
-		r.Problem(r.Spot(n, p), "%s is not a number that JSON keeps: quote it", Quote(n.Value))
+		d.Problem(d.Spot(n, p), "%s is not a number that JSON keeps: quote it", Quote(n.Value))
 		return nil
 	}
 	return f
 }
 
-func (r *jsonReader) text(n *yaml.Node, text string, p *Path) string {
+func (d *Decoder) jsonText(n *yaml.Node, text string, p *Path) string {
 	if !utf8.ValidString(text) {
-		r.Problem(r.Spot(n, p), "not UTF-8")
+		d.Problem(d.Spot(n, p), "not UTF-8")
 		return ""
 	}
 	return text

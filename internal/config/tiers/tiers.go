@@ -107,21 +107,13 @@ type tiersReader struct {
 func (t *tiersReader) read(src files.File) {
 	t.Report.File(src.Name)
 	t.Warn.File(src.Name)
-	docs, problem := strict.Parse(t.file, src.Data)
-	switch {
-	case problem != nil:
-		t.Report.Add(*problem)
-		return
-	case len(docs) > 1:
-		t.Report.Addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is a second one: put it into another file")
-		return
-	case len(docs) == 0 || strict.Root(docs[0]) == nil:
-		t.Report.Addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
+	root := strict.Document(t.file, src.Data, t.Report, "a tiers file", "tiers, default and subjects")
+	if root == nil {
 		return
 	}
 	d := &strict.Decoder{File: t.file, Report: t.Report, Warn: t.Warn, HideValues: true}
 	var doc tiersDoc
-	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&doc).Elem(), nil)
+	d.Decode(root, reflect.ValueOf(&doc).Elem(), nil)
 	t.tiers(d, &doc)
 	list := doc.Subjects.Value.Node
 	switch {
