@@ -4,7 +4,6 @@ package envoyconfig
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,8 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/envoy"
 )
@@ -69,35 +66,34 @@ func Render(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var document yaml.Node
-	if err := yaml.Unmarshal(data, &document); err != nil {
-		return "", fmt.Errorf("%s: %w", Shapes[i].File, err)
-	}
-	root := document.Content[0]
-	e := &editor{lines: strings.SplitAfter(string(data), "\n")}
-	listeners, clusters := find(root, "static_resources", "listeners"), find(root, "static_resources", "clusters")
+	text := string(data)
 	for _, place := range []struct {
-		flag, address string
-		at            *yaml.Node
-		listens       bool
+		flag, address, above string
+		listens              bool
 	}{
-		{"--listener", o.Listener, named(listeners, "ingress"), true},
-		{"--admin-listener", o.Admin, find(root, "admin"), true},
-		{"--upstream", o.Upstream, named(clusters, "upstream"), false},
-		{"--rls", o.RLS, named(clusters, "rls"), false},
+		{"--listener", o.Listener, "\n  - name: ingress\n", true},
+		{"--admin-listener", o.Admin, "\nadmin:\n", true},
+		{"--upstream", o.Upstream, "\n  - name: upstream\n", false},
+		{"--rls", o.RLS, "\n  - name: rls\n", false},
 	} {
 		if place.address == "" {
 			continue
 		}
-		if err := e.move(place.at, place.address, place.listens); err != nil {
+		before, in, _ := strings.Cut(text, place.above)
+		in, was, is, err := move(in, place.address, place.listens)
+		if err != nil {
 			return "", fmt.Errorf("%s: %w", place.flag, err)
 		}
+		text = comments(before+place.above+in, was, is, place.listens)
 	}
-	if o.Domain != "" {
-		e.scalars(root, "domain", "", strconv.Quote(o.Domain))
+	if o.Domain != "" && o.Domain != domain {
+		text = strings.ReplaceAll(text, " domain: "+domain+"\n", " domain: "+strconv.Quote(o.Domain)+"\n")
 	}
-	return strings.Join(e.lines, ""), nil
+	return text, nil
 }
+
+// domain is that of all shapes.
+const domain = "edge"
 
 // A place is an address of Envoy's configuration: a host and a port, or the path of a socket.
 type place struct{ host, port, path string }
@@ -117,18 +113,10 @@ func (p place) yaml() string {
 	return fmt.Sprintf("socket_address: {address: %q, port_value: %s}", p.host, p.port)
 }
 
-// placeOf reads an address node.
-func placeOf(n *yaml.Node) place {
-	value := func(keys ...string) string {
-		if v := find(n, keys...); v != nil {
-			return v.Value
-		}
-		return ""
-	}
-	return place{value("socket_address", "address"), value("socket_address", "port_value"), value("pipe", "path")}
-}
-
 var (
+	address    = regexp.MustCompile(`(?m)(?:socket_address: \{address: (.*), port_value: (.*)|pipe: \{path: (.*))\}$`)
+	kind       = regexp.MustCompile(`(?m)^    type: .*$`)
+	comment    = regexp.MustCompile(`(?m)^ *#.*$`)
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 	socketPath = regexp.MustCompile(`^/[A-Za-z0-9/._@-]+$`)
 )
@@ -159,102 +147,37 @@ func parse(text string, was place, listens bool) (place, error) {
 	return place{host: host, port: strconv.FormatUint(number, 10)}, nil
 }
 
-// An editor changes lines of a file, so that its comments stay.
-type editor struct{ lines []string }
-
-// move gives a listener, a cluster or the admin interface another address.
-func (e *editor) move(in *yaml.Node, text string, listens bool) error {
-	at := find(in, "address")
-	if at == nil {
-		at = find(in, "load_assignment", "endpoints", "", "lb_endpoints", "", "endpoint", "address")
-	}
-	if at == nil {
-		return errors.New("this shape has no such address")
-	}
-	was := placeOf(at)
-	is, err := parse(text, was, listens)
+// move gives a listener, a cluster or the admin interface another address. in is the text below its
+// name.
+func move(in, text string, listens bool) (moved string, was, is place, err error) {
+	old := address.FindStringSubmatch(in)
+	was = place{old[1], old[2], old[3]}
+	is, err = parse(text, was, listens)
 	if err != nil || is == was {
-		return err
+		return in, was, is, err
 	}
-	e.put(at, is.yaml())
-	_, ipErr := netip.ParseAddr(is.host)
-	switch kind := find(in, "type"); {
-	case kind == nil:
-	case is.path != "":
-		e.put(kind, "STATIC")
-	case ipErr != nil:
-		e.put(kind, "STRICT_DNS")
+	in = strings.Replace(in, old[0], is.yaml(), 1)
+	if listens {
+		return in, was, is, nil
 	}
-	if ipErr != nil && is.host != "" { // the certificate has the name that Envoy calls
-		e.scalars(in, "sni", was.host, strconv.Quote(is.host))
-		e.scalars(in, "exact", was.host, strconv.Quote(is.host))
+	resolved := "STATIC"
+	if _, err := netip.ParseAddr(is.host); err != nil && is.path == "" {
+		resolved = "STRICT_DNS"
+		// The certificate has the name that Envoy calls.
+		in = strings.NewReplacer(" sni: "+was.host+"\n", fmt.Sprintf(" sni: %q\n", is.host), "{exact: "+was.host+"}", fmt.Sprintf("{exact: %q}", is.host)).Replace(in)
 	}
-	e.comments(was, is, listens)
-	return nil
+	return strings.Replace(in, kind.FindString(in), "    type: "+resolved, 1), was, is, nil
 }
 
 // comments writes the new address into the comments that have the old one.
-func (e *editor) comments(was, is place, listens bool) {
+func comments(text string, was, is place, listens bool) string {
 	old, now := was.String(), is.String()
 	if listens {
 		old, now = " :"+was.port+" ", " :"+is.port+" "
 	}
-	for i, line := range e.lines {
-		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
-			continue
-		}
-		line = strings.ReplaceAll(line, old, now)
-		if was.path != "" {
-			line = strings.ReplaceAll(line, " "+path.Dir(was.path)+".", " "+path.Dir(is.path)+".")
-		}
-		e.lines[i] = line
+	replace := []string{old, now}
+	if was.path != "" {
+		replace = append(replace, " "+path.Dir(was.path)+".", " "+path.Dir(is.path)+".")
 	}
-}
-
-// scalars gives all scalars of a key another text, those with the value was. Empty: any value.
-func (e *editor) scalars(in *yaml.Node, key, was, is string) {
-	for i, n := range in.Content {
-		value := n.Kind == yaml.ScalarNode && in.Kind == yaml.MappingNode && i%2 == 1
-		if value && in.Content[i-1].Value == key && (was == "" || n.Value == was) && strconv.Quote(n.Value) != is {
-			line := e.lines[n.Line-1]
-			begin, end := n.Column-1, n.Column-1+len(n.Value)
-			e.lines[n.Line-1] = line[:begin] + is + line[end:]
-		}
-		e.scalars(n, key, was, is)
-	}
-}
-
-// put replaces the rest of the line at a node.
-func (e *editor) put(n *yaml.Node, text string) {
-	e.lines[n.Line-1] = e.lines[n.Line-1][:n.Column-1] + text + "\n"
-}
-
-// find returns the node at a path of keys, or nil. The key "" is the first entry of a list.
-func find(n *yaml.Node, keys ...string) *yaml.Node {
-	for _, key := range keys {
-		if n == nil {
-			return nil
-		}
-		var next *yaml.Node
-		for i := range n.Content {
-			switch {
-			case n.Kind == yaml.SequenceNode && key == "":
-				next = n.Content[0]
-			case n.Kind == yaml.MappingNode && i%2 == 0 && n.Content[i].Value == key:
-				next = n.Content[i+1]
-			}
-		}
-		n = next
-	}
-	return n
-}
-
-// named returns the entry of a list that has a name, or nil.
-func named(list *yaml.Node, name string) *yaml.Node {
-	for _, n := range list.Content {
-		if v := find(n, "name"); v != nil && v.Value == name {
-			return n
-		}
-	}
-	return nil
+	return comment.ReplaceAllStringFunc(text, strings.NewReplacer(replace...).Replace)
 }
