@@ -72,12 +72,12 @@ func testOf(c *cli) *cobra.Command {
 	f.StringVar(&t.Rules, "rules", "", "test the rules of this `PATH`, not those that the files of tests name")
 	f.StringVar(&t.Tiers, "tiers", "", "take the tiers of this `FILE`, not those that the files of tests name")
 	f.Var(&urlFlag{&t.Redis}, "redis", "decide on the Redis of this `URL`, in real time, under a separate key prefix; for a Cluster write redis-cluster://HOST:PORT")
-	f.StringVar(&t.Format, "format", "text", "the `FORMAT` of the results: text, tap or junit")
+	f.StringVar(&t.Format, "format", "text", "the `FORMAT` of the results: text or junit")
 	f.StringVar(&t.Only, "run", "", "run only the tests whose name matches this `REGEXP`")
 	f.BoolVar(&t.Verbose, "verbose", false, "also print what each step got, as its expect may say it")
 	f.BoolVar(&t.Cover, "require-coverage", false, "also fail if no test reaches a rule or a tier of it")
 	f.BoolVar(&t.Watch, "watch", false, "run the tests again whenever a file changes")
-	completeWords(cmd, "format", "text", "tap", "junit")
+	completeWords(cmd, "format", "text", "junit")
 	return cmd
 }
 
@@ -125,8 +125,8 @@ func (t *testCmd) Run(c *cli) error {
 // check refuses flags that mean nothing, or nothing together.
 func (t *testCmd) check() (err error) {
 	switch {
-	case !slices.Contains([]string{"text", "tap", "junit"}, t.Format):
-		return usage("--format: expected text, tap or junit, not %q", t.Format)
+	case t.Format != "text" && t.Format != "junit":
+		return usage("--format: expected text or junit, not %q", t.Format)
 	case t.Watch && t.Format != "text":
 		return usage("--watch: a report in the format %s is about one run: use --format text", t.Format)
 	case t.Only != "" && t.Cover:
@@ -200,12 +200,9 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 // tell prints a report. The error says whether a test failed.
 func (t *testCmd) tell(report *ruletest.Report) (err error) {
 	var out bytes.Buffer
-	switch t.Format {
-	case "tap":
-		err = report.WriteTAP(&out)
-	case "junit":
+	if t.Format == "junit" {
 		err = report.WriteJUnit(&out)
-	default:
+	} else {
 		err = report.WriteText(&out)
 	}
 	if err == nil {

@@ -6,7 +6,7 @@
 // passes, because Redis has its own clock.
 //
 // A [Coverage] counts which rules, tiers and overrides of subjects the requests reached. A [Report]
-// has the results of several files, and writes them as text, TAP or JUnit. Names of tests and of
+// has the results of several files, and writes them as text or JUnit. Names of tests and of
 // rules may be hostile: no control character of them gets into a report.
 //
 // A test fails if it expects nothing, unless [Runner.Verbose] is set: then a person reads its

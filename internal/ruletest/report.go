@@ -76,31 +76,6 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteTAP writes the results in version 13 of the Test Anything Protocol. Of a
-// higher version, prove of Perl reads nothing.
-func (r *Report) WriteTAP(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "TAP version 13\n1..%d\n", len(r.Results))
-	// A "#" begins a directive.
-	escape := strings.NewReplacer(`\`, `\\`, "#", `\#`)
-	for i := range r.Results {
-		result := &r.Results[i]
-		word := "ok"
-		if !result.Passed() {
-			word = "not ok"
-		}
-		fmt.Fprintf(&b, "%s %d - %s\n", word, i+1, escape.Replace(safetext.Text(result.Name)))
-		for _, line := range slices.Concat(result.answers(), result.lines()) {
-			fmt.Fprintf(&b, "# %s\n", line)
-		}
-	}
-	for _, line := range r.Untested() {
-		fmt.Fprintf(&b, "# not tested: %s\n", line)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 type junitSuites struct {
 	XMLName  xml.Name     `xml:"testsuites"`
 	Tests    int          `xml:"tests,attr"`
