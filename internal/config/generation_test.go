@@ -21,53 +21,21 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// describe writes rules the way a test can compare them.
-func describe(rules *policy.Rules) []string {
-	var lines []string
-	limits := func(ls []policy.Limit) string {
-		var parts []string
-		for _, l := range ls {
-			parts = append(parts, fmt.Sprintf("%d/%v", l.Hits, l.Window))
-		}
-		return strings.Join(parts, "+")
-	}
-	for _, r := range rules.All() {
-		var path []string
-		for _, n := range r.Path {
-			path = append(path, n.String())
-		}
-		line := fmt.Sprintf("%s: %s: %s: %s", r.Domain, strings.Join(path, " > "), r.Name, limits(r.Terms.Limits))
-		var tiers []string
-		for t, ls := range r.ByTier {
-			tiers = append(tiers, t+" "+limits(ls.Limits))
-		}
-		slices.Sort(tiers)
-		if len(tiers) > 0 {
-			line += " (" + strings.Join(tiers, ", ") + ")"
-		}
-		if r.Subject != "" {
-			line += " by " + r.Subject
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
 func TestBuiltInExample(t *testing.T) {
 	g, err := Load(settings.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		"edge: remote_address: per-address: 50000/1m0s",
-		"edge: api_key: per-key:  (free 100/1m0s, pro 500/1s+20000/1m0s, starter 3000/1m0s) by api_key",
-		"edge: subject: per-subject:  (free 100/1m0s, pro 500/1s+20000/1m0s, starter 3000/1m0s) by subject",
-		"edge: tier: tier: ",
-		"edge: route=search > api_key: search-per-key: 9500/24h0m0s by api_key",
-		"edge: route=search > subject: search-per-subject: 9500/24h0m0s by subject",
-		"edge: route=login > remote_address: login-per-address: 10/1m0s",
+		"edge: remote_address: per-address: 50000/1m",
+		"edge: api_key: per-key: nothing, free 100/1m, pro 500/1s+20000/1m, starter 3000/1m; by api_key",
+		"edge: subject: per-subject: nothing, free 100/1m, pro 500/1s+20000/1m, starter 3000/1m; by subject",
+		"edge: tier: tier: unlimited",
+		"edge: route=search > api_key: search-per-key: 9500/1d; by api_key",
+		"edge: route=search > subject: search-per-subject: 9500/1d; by subject",
+		"edge: route=login > remote_address: login-per-address: 10/1m",
 	}
-	configtest.Diff(t, want, describe(g.Rules), "rules")
+	configtest.Diff(t, want, configtest.TellAll(g.Rules), "rules")
 	d := g.Rules.Tiers()
 	configtest.Diff(t, []string{"free", "starter", "pro"}, d.Tiers(), "tiers")
 	if got, want := d.DefaultTier(), "free"; got != want {
@@ -91,42 +59,6 @@ func TestBuiltInExample(t *testing.T) {
 	if len(g.Warnings) != 0 {
 		t.Errorf("warnings: got %v, want none: it is an example", g.Warnings)
 	}
-}
-
-func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
-	s := settings.Default()
-	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
-	g := mustLoad(t, s)
-	want := []string{
-		"mongo_cps: database=users: database.users: 500/1s",
-		"mongo_cps: database=default: database.default: 500/1s",
-		"mongo_cps: remote_address=50.0.0.5: remote_address.50.0.0.5: ",
-		"mongo_cps: remote_address: remote_address: 0/8760h0m0s",
-		"mongo_cps: port=80: port.80: 1000/168h0m0s",
-		"mongo_cps: secure=true: secure.true: 16/720h0m0s",
-		"mongo_cps: 404: 404: 1000/24h0m0s",
-	}
-	configtest.Diff(t, want, describe(g.Rules), "rules")
-	wantWarnings := []strict.Problem{
-		{File: s.Rules.Path, Line: 26, Path: "descriptors[404].value", Message: "an empty value means any value: if you want that, remove the key"},
-	}
-	configtest.Diff(t, wantWarnings, g.Warnings[len(g.Warnings)-1:], "warnings")
-}
-
-func TestAnchorsAndMergeKeys(t *testing.T) {
-	s := settings.Default()
-	s.Rules.Path = "rules/testdata/good/rules-anchors.yaml"
-	g := mustLoad(t, s)
-	want := []string{"d: a: a: 10/1h0m0s", "d: b: b: 10/1h0m0s", "d: c: c: 20/1h0m0s", "d: d: d: 5/1h0m0s"}
-	configtest.Diff(t, want, describe(g.Rules), "rules")
-}
-
-func TestBothNotationsMayBeMixed(t *testing.T) {
-	s := settings.Default()
-	s.Rules.Path = "rules/testdata/good/rules-tiers.yaml"
-	g := mustLoad(t, s)
-	want := []string{"d: route=search > tenant: route.search.tenant: 10/1h0m0s (pro 5/36h0m0s+20000/1m0s) by api_key"}
-	configtest.Diff(t, want, describe(g.Rules), "rules")
 }
 
 // TestRulesDirectory reads the rules files of a directory and warns about its other files.
@@ -503,7 +435,7 @@ func TestTiersSourceNone(t *testing.T) {
 	s := settings.Default()
 	s.Tiers.Source = settings.TiersNone
 	s.Tiers.Path = "nowhere"
-	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
+	s.Rules.Path = "rules/testdata/language/rules-reference.yaml"
 	g := mustLoad(t, s)
 	if g.Rules.Tiers() != nil {
 		t.Error("got a directory of tiers, want none")
@@ -526,37 +458,6 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	if got, want := lines[strict.MaxProblems], "and 5 more problems"; got != want {
 		t.Errorf("last line: got %q, want %q", got, want)
 	}
-}
-
-// TestNamesMadeFromPathsCanBeTheSame warns where headers and metrics could not
-// tell two rules apart.
-func TestNamesMadeFromPathsCanBeTheSame(t *testing.T) {
-	s := settings.Default()
-	s.Tiers.Source = settings.TiersNone
-	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(s.Rules.Path, []byte(`domain: d
-descriptors:
-  - key: a b
-    rate_limit: {unit: second, requests_per_unit: 1}
-  - key: a-b
-    rate_limit: {unit: second, requests_per_unit: 1}
-  - key: x-api-key
-    rate_limit: {unit: second, requests_per_unit: 1}
-  - key: customer_apikey
-    rate_limit: {unit: second, requests_per_unit: 1}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	g := mustLoad(t, s)
-	var got []string
-	for _, w := range g.Warnings {
-		got = append(got, fmt.Sprintf("%d: %s", w.Line, w.Message))
-	}
-	want := []string{
-		"6: the rule on line 4 has the same name, a-b: give one of them another",
-		`9: if its values are API keys, add "customer_apikey" to secrets.entries: without that, rls keeps them in plain text and finds no subject for them`,
-	}
-	configtest.Diff(t, want, got, "warnings")
 }
 
 // TestUnreadable: every file that cannot be read is told, and nothing is loaded.

@@ -1,24 +1,13 @@
 package rules
 
 import (
-	_ "embed"
 	"fmt"
-	"strings"
-	"sync"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
-
-// zones has a line for each time zone of the IANA database, to suggest one for a mistyped name.
-// TestZones compares it with the database of the Go distribution.
-//
-//go:embed zones.txt
-var zones string
-
-var zoneNames = sync.OnceValue(func() []string { return strings.Fields(zones) })
 
 // calendar reads a limit that counts in periods of a calendar.
 func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (out policy.Limit, ok bool) {
@@ -29,11 +18,7 @@ func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (
 		if e.Field == "unit" && !l.Unit.Set {
 			continue // reported below
 		}
-		message := e.Message
-		if e.Field == "time_zone" {
-			message += strict.DidYouMean(spec.TimeZone, zoneNames())
-		}
-		r.decoder.Problem(places[e.Field].spot, "%s%s", places[e.Field].prefix, message)
+		r.decoder.Problem(places[e.Field].spot, "%s%s", places[e.Field].prefix, e.Message)
 	}
 	switch {
 	case l.Unit.Bad, l.RequestsPerUnit.Bad:
@@ -53,12 +38,12 @@ func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (
 	}
 	out.Limit = window.Limit{Policy: window.Calendar, Hits: l.RequestsPerUnit.Value, Window: c.Unit().Nominal()}
 	out.Calendar = c
-	if strict.Given(how.startsLabel) {
-		switch out.StartsLabel = how.startsLabel.Value; {
+	if strict.Given(&how.StartsLabel) {
+		switch out.StartsLabel = how.StartsLabel.Value; {
 		case out.StartsLabel == "":
-			r.decoder.Problem(how.startsLabel.Spot, "the name of a label is missing")
+			r.decoder.Problem(how.StartsLabel.Spot, "the name of a label is missing")
 		case !c.Labelled():
-			r.decoder.Problem(how.startsLabel.Spot, "a period of one %v does not start on a day: remove it, or choose the unit week, month, quarter or year", c.Unit())
+			r.decoder.Problem(how.StartsLabel.Spot, "a period of one %v does not start on a day: remove it, or choose the unit week, month, quarter or year", c.Unit())
 		}
 	}
 	return out, r.Report.Count() == before
@@ -73,7 +58,7 @@ type fieldPlace struct {
 // calendarSpec returns the parts of a calendar as the file has them, and their places. What a
 // limit inherits is told at the limit, because another limit may take it.
 func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Spot) (calendar.Spec, map[string]fieldPlace) {
-	spec := calendar.Spec{Unit: l.Unit.Value, TimeZone: how.timeZone.Value}
+	spec := calendar.Spec{Unit: l.Unit.Value, TimeZone: how.TimeZone.Value}
 	places := map[string]fieldPlace{"unit": {spot: l.Unit.Spot}}
 	put := func(name string, of strict.Spot, own bool) {
 		if own {
@@ -82,15 +67,15 @@ func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Spot) (calend
 		}
 		places[name] = fieldPlace{at, fmt.Sprintf("%s%s: ", name, onLine(of.Line))}
 	}
-	put("time_zone", how.timeZone.Spot, how.timeZone == &l.TimeZone)
-	if strict.Given(how.timeZone) && how.timeZone.Value == "" {
-		r.decoder.Problem(how.timeZone.Spot, "the name of a time zone is missing: remove the key for UTC")
+	put("time_zone", how.TimeZone.Spot, l.TimeZone.Set)
+	if strict.Given(&how.TimeZone) && how.TimeZone.Value == "" {
+		r.decoder.Problem(how.TimeZone.Spot, "the name of a time zone is missing: remove the key for UTC")
 	}
-	s := how.starts.Value
-	if s == nil || how.starts.Bad {
+	s := how.Starts.Value
+	if s == nil || how.Starts.Bad {
 		return spec, places
 	}
-	own := how.starts == &l.Starts
+	own := l.Starts.Set
 	spec.Starts = calendar.Starts{Month: s.Month.Value, Weekday: s.Weekday.Value}
 	put("starts.month", s.Month.Spot, own)
 	put("starts.weekday", s.Weekday.Spot, own)

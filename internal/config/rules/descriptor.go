@@ -127,7 +127,7 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 		r.decoder.Problem(e.Key.Spot, "a descriptor key cannot hold control characters")
 		ok = false
 	}
-	if r.suspect(key) {
+	if tier.LooksSecret(key) && !r.Identity.Secrets.Is(key) {
 		r.decoder.Warning(e.Key.Spot, "if its values are API keys, add %s to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", strict.Quote(key))
 	}
 	// Envoy Gateway ends the key of a route for every host with *.
@@ -154,19 +154,6 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 		ok = false
 	}
 	return n, ok
-}
-
-// suspect reports whether entries with a key seem to hold API keys, while secrets.entries does
-// not name the key.
-func (r *rulesReader) suspect(key string) bool {
-	is, known := r.keys[key]
-	if !known {
-		is = tier.LooksSecret(key) && !r.Identity.Secrets.Is(key)
-		if len(r.keys) < strict.MaxProblems {
-			r.keys[key] = is
-		}
-	}
-	return is
 }
 
 // hides reports whether problems must not repeat values of entries with a key.

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"encoding/json"
+
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 )
@@ -90,7 +92,7 @@ func (r *rulesReader) fieldOf(d *Descriptor, list *strict.Path, index int) stric
 	}
 	if d.Metadata != nil {
 		e.Metadata = field(at, metadata(d.Metadata))
-		if values, bytes := sizeOf(d.Metadata); values > maxMetadataValues || bytes > maxMetadataBytes {
+		if text, err := json.Marshal(d.Metadata); err != nil || len(text) > maxMetadataBytes {
 			metadataTooLarge(r.decoder, at)
 			e.Metadata.Bad = true
 		}
@@ -128,28 +130,4 @@ func (l *Limit) field(at strict.Spot) *rateLimit {
 		}
 	}
 	return v
-}
-
-// sizeOf returns how many values a value of JSON has, and how many bytes its texts have.
-func sizeOf(value any) (values, bytes int) {
-	values = 1
-	add := func(v any) {
-		moreValues, moreBytes := sizeOf(v)
-		values += moreValues
-		bytes += moreBytes
-	}
-	switch v := value.(type) {
-	case map[string]any:
-		for name, below := range v {
-			bytes += len(name)
-			add(below)
-		}
-	case []any:
-		for _, below := range v {
-			add(below)
-		}
-	case string:
-		bytes += len(v)
-	}
-	return values, bytes
 }

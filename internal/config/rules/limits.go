@@ -123,22 +123,17 @@ func setKeys(t any) (set []setKey) {
 // termsManner reads what the limits of t have in common. t inherits from the terms above, if
 // there are any; their problems are reported already.
 func (r *rulesReader) termsManner(t, above *terms, from policyChoice) (how manner) {
-	how.observe, _ = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Observe }, parseShare)
+	if how.observe = read(r.decoder, &t.Observe, parseShare); !t.Observe.Set && above != nil {
+		how.observe = read(nil, &above.Observe, parseShare)
+	}
 	if t.Unlimited.Value {
 		return how
 	}
-	how.policy = r.policyOf(&t.Policy, from)
-	how.precision, how.precision.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Precision }, parsePrecision)
-	how.lease, how.lease.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Lease }, parseLease)
-	if above == nil {
-		how.set(&t.limit)
-		how.precisionAt, how.leaseAt = t.Precision.Spot, t.Lease.Spot
-		return how
+	if above != nil {
+		how.set(&above.limit)
 	}
-	how.set(&above.limit)
-	how.set(&t.limit)
-	how.precisionAt, how.leaseAt = t.Precision.OrElse(above.Precision.Spot), t.Lease.OrElse(above.Lease.Spot)
-	return how
+	how.policy = from
+	return r.itemManner(how, &t.limit)
 }
 
 // someTerms reads one limit, a list of limits, or unlimited. given reports whether there is a
@@ -189,15 +184,6 @@ func read[T any](d *strict.Decoder, f *strict.Field[string], parse func(*strict.
 		d.Problem(f.Spot, "%s", err)
 	}
 	return value
-}
-
-// inherit reads a field of t. If t does not set it, inherit reads the field of above, unless above
-// is nil. The problems of above are reported already.
-func inherit[T any](d *strict.Decoder, t, above *terms, field func(*terms) *strict.Field[string], parse func(*strict.Field[string]) (T, error)) (value T, inherited bool) {
-	if f := field(t); f.Set || above == nil {
-		return read(d, f, parse), false
-	}
-	return read(nil, field(above), parse), true
 }
 
 // parseShare reads true, false or a percentage as a share from 0 to 1.
@@ -297,43 +283,32 @@ func same(l window.Limit) string {
 	}
 }
 
-// manner is what a limit inherits that does not set it.
+// manner is how a limit counts.
 type manner struct {
-	policy    policyChoice
-	observe   float64
-	precision precision
-	lease     lease
-	// What the file may not set.
-	hold, timeZone, startsLabel *strict.Field[string]
-	starts                      *strict.Field[*starts]
-	// Where the precision and the lease are. Zero: nowhere.
-	precisionAt, leaseAt strict.Spot
+	policy  policyChoice
+	observe float64
+	limit   // its inheritable keys, but for the policy
 }
 
 // set takes what l sets.
 func (how *manner) set(l *limit) {
-	for _, f := range []struct {
-		to   **strict.Field[string]
-		from *strict.Field[string]
-	}{{&how.hold, &l.Hold}, {&how.timeZone, &l.TimeZone}, {&how.startsLabel, &l.StartsLabel}} {
-		if *f.to == nil || f.from.Set {
-			*f.to = f.from
+	for _, f := range []struct{ to, from *strict.Field[string] }{
+		{&how.Precision, &l.Precision}, {&how.Lease, &l.Lease}, {&how.Hold, &l.Hold}, {&how.TimeZone, &l.TimeZone}, {&how.StartsLabel, &l.StartsLabel},
+	} {
+		if f.from.Set {
+			*f.to = *f.from
 		}
 	}
-	if how.starts == nil || l.Starts.Set {
-		how.starts = &l.Starts
+	if l.Starts.Set {
+		how.Starts = l.Starts
 	}
 }
 
-// itemManner returns how with what one of several limits sets by itself.
+// itemManner returns how with what a limit sets by itself, and reports what is wrong with that.
 func (r *rulesReader) itemManner(how manner, l *limit) manner {
 	how.policy = r.policyOf(&l.Policy, how.policy)
-	if l.Precision.Set {
-		how.precision, how.precisionAt = read(r.decoder, &l.Precision, parsePrecision), l.Precision.Spot
-	}
-	if l.Lease.Set {
-		how.lease, how.leaseAt = read(r.decoder, &l.Lease, parseLease), l.Lease.Spot
-	}
+	read(r.decoder, &l.Precision, parsePrecision)
+	read(r.decoder, &l.Lease, parseLease)
 	how.set(l)
 	return how
 }
@@ -351,17 +326,9 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 	case window.TokenBucket:
 		out.Limit, ok = r.tokenBucket(l, bad)
 	case window.InFlight:
-		out.Limit, ok = r.inFlight(l, how.hold, how.policy.byKeys, bad)
-		if ok {
-			r.offers.take(window.InFlight, how.hold.Spot)
-		}
-		return out, ok
+		out.Limit, ok = r.inFlight(l, &how.Hold, how.policy.byKeys, bad)
 	case window.Calendar:
 		out, ok = r.calendar(l, how, at, bad)
-		if ok {
-			r.offers.take(window.Calendar, how.timeZone.Spot, how.starts.Spot, how.startsLabel.Spot)
-		}
-		return out, ok
 	default:
 		if out.Limit, ok = r.windowed(l, how.policy.byKeys, at, bad); ok {
 			out.Policy = how.policy.Policy
@@ -370,10 +337,12 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 	if !ok {
 		return out, false
 	}
-	r.offers.take(out.Policy, how.precisionAt, how.leaseAt)
+	r.offers.policies = append(r.offers.policies, out.Policy)
 	if out.Policy == window.Sliding {
-		out.Precision = r.precisionOf(out.Limit, l, how.precision, at)
-		out.Lease = r.leaseOf(out.Limit, l, how.lease, at)
+		precise, leased := read(nil, &how.Precision, parsePrecision), read(nil, &how.Lease, parseLease)
+		precise.inherited, leased.inherited = !l.Precision.Set, !l.Lease.Set
+		out.Precision = r.precisionOf(out.Limit, l, precise, at)
+		out.Lease = r.leaseOf(out.Limit, l, leased, at)
 	}
 	return out, true
 }
@@ -385,14 +354,14 @@ const autoPrecision = "auto"
 type option struct {
 	strict.Spot
 	text      string
-	inherited bool // from the rule, by an arm of by_tier
+	inherited bool // the limit does not set it
 }
 
 // tooLong reports an option that is longer than a part of the window of a limit at a spot.
 func (r *rulesReader) tooLong(what string, o option, part string, l window.Limit, written *limit, at strict.Spot) {
 	text, length := strict.Quote(o.text), written.length(l.Window)
 	if o.inherited {
-		r.decoder.Problem(at, "the %s %s on line %d is longer than %s of %s: give this tier its own", what, text, o.Line, part, length)
+		r.decoder.Problem(at, "the %s %s on line %d is longer than %s of %s: give this limit its own", what, text, o.Line, part, length)
 		return
 	}
 	r.decoder.Problem(o.Spot, "%s is longer than %s of %s", text, part, length)

@@ -117,43 +117,26 @@ func (r *rulesReader) policyOf(f *strict.Field[string], above policyChoice) poli
 	return policyChoice{Policy: p, wrong: !ok}
 }
 
-// An offer is an inheritable key beside limits or by_tier.
-type offer struct {
-	setKey
-	taken bool
-}
-
-// offers are those of one rule.
+// offers are the inheritable keys beside limits or by_tier of one rule.
 type offers struct {
-	all    []offer
-	limits int // that were read
+	keys     []setKey
+	policies []window.Policy // of the limits that were read
 }
 
 // offer keeps the inheritable keys of terms.
 func (o *offers) offer(keys []setKey) {
 	for _, k := range keys {
 		if k.name != "policy" && slices.Contains(inheritable, k.name) {
-			o.all = append(o.all, offer{setKey: k})
+			o.keys = append(o.keys, k)
 		}
 	}
 }
 
-// take says that a limit with a policy takes what it may of the keys at spots.
-func (o *offers) take(p window.Policy, spots ...strict.Spot) {
-	o.limits++
-	for i := range o.all {
-		k := &o.all[i]
-		k.taken = k.taken || slices.Contains(languageOf(p).keys, k.name) && slices.Contains(spots, k.Spot)
-	}
-}
-
-// untaken reports the keys that no limit takes.
+// untaken reports the keys that no limit has.
 func (r *rulesReader) untaken(o *offers) {
-	if o.limits == 0 {
-		return
-	}
-	for _, k := range o.all {
-		if !k.taken {
+	for _, k := range o.keys {
+		has := func(p window.Policy) bool { return slices.Contains(languageOf(p).keys, k.name) }
+		if len(o.policies) > 0 && !slices.ContainsFunc(o.policies, has) {
 			r.decoder.Problem(k.Spot, "no limit here has the policy %s, to which %s belongs: remove it", strings.Join(owners(k.name), " or "), k.name)
 		}
 	}

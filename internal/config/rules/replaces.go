@@ -1,10 +1,8 @@
 package rules
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -87,83 +85,55 @@ func (r *rulesReader) replaced(d *domainReader) {
 	if len(d.named) <= MaxSuggest {
 		names = slices.Sorted(maps.Keys(d.named))
 	}
-	c := cycles{out: make(map[string][]int), edges: d.edges, state: make(map[string]int)}
-	for i, e := range d.edges {
+	var known []edge
+	for _, e := range d.edges {
 		if !d.named[e.to] {
 			suggestion := ""
 			if r.Warn.Count() < strict.MaxProblems {
 				suggestion = strict.DidYouMean(e.to, names)
 			}
 			r.Warn.Addf(e.at.File, e.at.Line, e.path, "no rule of the domain has the name %s%s", strict.Quote(e.to), suggestion)
-			continue
-		}
-		if e.from != "" {
-			c.out[e.from] = append(c.out[e.from], i)
+		} else if e.from != "" {
+			known = append(known, e)
 		}
 	}
-	for _, e := range d.edges {
-		if e.from != "" && c.state[e.from] == 0 {
-			c.visit(e.from, nil)
-		}
-	}
-	for _, cycle := range c.found {
-		last := cycle[len(cycle)-1]
-		r.Report.Addf(last.at.File, last.at.Line, last.path, "%s", tellCycle(cycle))
+	from, to := func(e edge) string { return e.from }, func(e edge) string { return e.to }
+	for _, e := range leadingOn(leadingOn(known, from, to), to, from) {
+		r.Report.Addf(e.at.File, e.at.Line, e.path, "a cycle: %s replaces %s, which leads back to it: if all match a request, none of them counts",
+			strict.Quote(e.from), strict.Quote(e.to))
 	}
 }
 
-// cycles finds rules that replace each other in a circle. If a request matched all of them,
-// none would count.
-type cycles struct {
-	edges []edge
-	out   map[string][]int // edges by the name of their rule
-	state map[string]int
-	found [][]edge
-}
-
-// States of a name.
-const (
-	onTheWay = 1
-	done     = 2
-)
-
-// visit finds the cycles that can be reached from a name and were not found before. way are the edges
-// that lead to it.
-func (c *cycles) visit(name string, way []int) {
-	c.state[name] = onTheWay
-	for _, i := range c.out[name] {
-		way, e := append(way, i), c.edges[i]
-		switch c.state[e.to] {
-		case 0:
-			c.visit(e.to, way)
-		case onTheWay:
-			first := len(way) - 1
-			for first > 0 && c.edges[way[first]].from != e.to && len(way)-first <= strict.MaxNames {
-				first--
+// leadingOn returns the edges after which others follow without end: those of cycles, and those that
+// lead to one.
+func leadingOn(edges []edge, from, to func(edge) string) (left []edge) {
+	out, into := make(map[string]int), make(map[string][]int)
+	for i, e := range edges {
+		out[from(e)]++
+		into[to(e)] = append(into[to(e)], i)
+	}
+	var ends []string // names that replace none
+	for name := range into {
+		if out[name] == 0 {
+			ends = append(ends, name)
+		}
+	}
+	gone := make(map[int]bool)
+	for len(ends) > 0 {
+		name := ends[len(ends)-1]
+		ends = ends[:len(ends)-1]
+		for _, i := range into[name] {
+			gone[i] = true
+			before := from(edges[i])
+			if out[before]--; out[before] == 0 {
+				ends = append(ends, before)
 			}
-			var cycle []edge
-			for _, i := range way[first:] {
-				cycle = append(cycle, c.edges[i])
-			}
-			c.found = append(c.found, cycle)
 		}
 	}
-	c.state[name] = done
-}
-
-// tellCycle returns a cycle as text. The message is at the place of its last edge.
-func tellCycle(cycle []edge) string {
-	last := cycle[len(cycle)-1]
-	var steps []string
-	for _, e := range cycle {
-		step := fmt.Sprintf("%s replaces %s", strict.Quote(e.from), strict.Quote(e.to))
-		if e != last {
-			step += " " + e.at.from(last.at.File)
+	for i, e := range edges {
+		if !gone[i] {
+			left = append(left, e)
 		}
-		steps = append(steps, step)
 	}
-	if last.to != cycle[0].from {
-		steps[0] = "..., " + steps[0]
-	}
-	return "a cycle: " + strings.Join(steps, ", and ") + ": if all match a request, none of them counts"
+	return left
 }

@@ -94,7 +94,6 @@ func newReader(o Options) *rulesReader {
 		Options: o,
 		rules:   policy.NewRules(o.Identity),
 		domains: make(map[string]*domainReader),
-		keys:    make(map[string]bool),
 	}
 	names := make([]string, len(o.Scopes))
 	for i := range o.Scopes {
@@ -124,7 +123,6 @@ type rulesReader struct {
 
 	domains map[string]*domainReader
 	order   []*domainReader
-	keys    map[string]bool // whether a descriptor key is suspect; see suspect
 
 	decoder  *strict.Decoder // of what is being read
 	domain   *domainReader   // whose rules are being read

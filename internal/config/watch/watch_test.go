@@ -136,21 +136,6 @@ func TestWatcherSeesAConfigMapSwap(t *testing.T) {
 	}
 }
 
-func TestWatcherSeesFilesOfADirectoryComeAndGo(t *testing.T) {
-	dir := t.TempDir()
-	configtest.Put(t, dir, "a.yaml", "a")
-	w := start(t, Options{Paths: []string{dir}})
-	// None of these is a rules file, so the next callback is for b.yaml.
-	configtest.Put(t, dir, ".b.yaml.swp", "x")
-	configtest.Put(t, dir, "notes.txt", "x")
-	configtest.Put(t, dir, "b.yaml", "b")
-	w.changed(t, "a new file")
-	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	w.changed(t, "a removal")
-}
-
 // TestWatcherSeesFilesOfAnyName has a root that is a link, as envoyproxy/ratelimit wants it, and
 // files of any name with a prefix.
 func TestWatcherSeesFilesOfAnyName(t *testing.T) {
@@ -206,20 +191,6 @@ func TestWatcherSeesSubdirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.changed(t, "a removal of directories")
-}
-
-// TestWatcherIgnoresDotFiles: a checkout has a .git, which may be large.
-func TestWatcherIgnoresDotFiles(t *testing.T) {
-	dir := t.TempDir()
-	configtest.Put(t, configtest.MakeDir(t, dir, ".git"), "a.yaml", "a")
-	configtest.Put(t, dir, ".b.yaml", "b")
-	configtest.Put(t, dir, "c.yaml", "c")
-	for _, ignore := range []bool{true, false} {
-		s := look(Options{Paths: []string{dir}, Which: files.Which{IgnoreDotFiles: ignore}})
-		if got, want := len(s), 3; ignore && got != 1 || !ignore && got != want {
-			t.Errorf("without dot files: %v: got %d files", ignore, got)
-		}
-	}
 }
 
 func TestWatcherSeesAFileThatIsMissingForAMoment(t *testing.T) {
