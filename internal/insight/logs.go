@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -98,26 +97,23 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 		return false, fmt.Errorf("the %s store cannot list its logs (%s)", i.opts.Store, causeOf(err))
 	}
 	var limits []policy.AccountLimit
-	holders := make(map[window.LogID]policy.Holder)
 	whole := true
 	for _, found := range after(ids, at.After) {
 		if len(limits)+len(out.Logs) >= pageLimits {
 			whole = false // the next call lists the rest again
 			break
 		}
-		id := found.id
 		at.After = found.digest[:]
-		l, h, ok := rules.Log(ctx, i.opts.Subjects, id)
+		l, ok := rules.Log(ctx, i.opts.Subjects, found.id)
 		if !ok || len(q.Rules) > 0 && !slices.ContainsFunc(q.Rules, func(name string) bool { return named(l.Rule, name) }) {
 			continue
 		}
 		limits = append(limits, l)
-		holders[id] = h
 	}
 	if whole {
 		at.List, at.After = next, nil
 	}
-	if err := i.readLogs(ctx, limits, holders, out); err != nil {
+	if err := i.readLogs(ctx, limits, out); err != nil {
 		return false, err
 	}
 	return !whole || next != "", nil
@@ -143,7 +139,7 @@ func contains(rules *policy.Rules, name string) (text string) {
 const maxSearched = 256
 
 // readLogs adds to out what the store has counted.
-func (i *Insight) readLogs(ctx context.Context, limits []policy.AccountLimit, holders map[window.LogID]policy.Holder, out *Logs) error {
+func (i *Insight) readLogs(ctx context.Context, limits []policy.AccountLimit, out *Logs) error {
 	var ids []window.LogID
 	for n := range limits {
 		ids = append(ids, limits[n].Log)
@@ -160,8 +156,7 @@ func (i *Insight) readLogs(ctx context.Context, limits []policy.AccountLimit, ho
 		if u.Used == 0 {
 			continue
 		}
-		h := holders[limits[n].Log]
-		u.Subject, u.Values = h.Subject, strings.Join(h.Values, ", ")
+		u.Subject = limits[n].Subject
 		out.Logs = append(out.Logs, u)
 	}
 	return nil

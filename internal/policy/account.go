@@ -52,7 +52,6 @@ type Account struct {
 	secret  string        // the fingerprint that stands for the party's API key
 	answers answers
 	request []AccountLimit // the limits of a descriptor
-	byID    map[descriptors.RuleID]int
 	others  map[replaced][]string
 
 	searches []window.Match
@@ -77,11 +76,14 @@ type AccountLimit struct {
 	Observed bool
 	// Sent is true if the limit came with requests, which alone know its number.
 	Sent bool
+	// Subject is the id of the subject whose log it is, from [Rules.Log]. Empty: the log is not
+	// that of a subject.
+	Subject string
 	// Values are the values that the log belongs to besides the party, without those that
 	// must not be shown.
 	Values []string
 	// Log is the log. Its key is empty if the values of the log are not known, and for
-	// unlimited rules. Shown is the key without values that must not be shown.
+	// unlimited rules. Shown is the key, or empty if it has values that must not be shown.
 	Log   window.LogID
 	Shown string
 	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
@@ -100,10 +102,7 @@ func (rs *Rules) AccountOf(ctx context.Context, q AccountQuery) *Account {
 	if q.Subjects == nil && rs.tiers != nil {
 		q.Subjects = rs.tiers
 	}
-	p := &Account{rules: rs, query: q, left: q.Wait, answers: make(answers), byID: make(map[descriptors.RuleID]int, len(rs.rules))}
-	for i, r := range rs.rules {
-		p.byID[r.id] = i
-	}
+	p := &Account{rules: rs, query: q, left: q.Wait, answers: make(answers)}
 	p.replacers()
 	switch {
 	case len(q.Entries) > 0:

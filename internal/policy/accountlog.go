@@ -27,113 +27,188 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 	if err != nil || name.Rule == "" {
 		return l, 0, false
 	}
-	rule, ok = p.byID[name.Rule]
-	if !ok {
+	r := p.rules.byID[name.Rule]
+	if r == nil {
 		l, ok = p.sent(name, id)
 		return l, -1, ok
 	}
-	r := p.rules.rules[rule]
 	m, ok := p.meet(r)
 	if !ok || p.ByAddress || !m.open && p.log != "" {
 		return l, 0, false
 	}
-	known := maps.Clone(p.answers)
-	values, exact, ok := p.fill(ctx, r, &m, known, name)
-	if !ok || exact && m.whole && !p.taken(r, m.entries) {
+	n, ok := p.read(ctx, r, name)
+	if !ok || !p.has(&m, n) {
 		return l, 0, false
 	}
-	for _, l := range p.limits(p.probe(r, &m, known)) {
-		switch {
-		case l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope:
-			continue
-		case exact && l.Log.Key != id.Key:
-			return l, 0, false
-		case !exact:
-			l.Log.Key, l.Shown = id.Key, p.shown(r, id.Key)
-			if !l.OwnObserve && !r.manyLogs() {
-				l.Observed = p.rules.shadow || observed(r.TermsOf(l.Tier).Observe, id.Key)
-			}
-		}
-		if determined, _ := p.Rule(rule); slices.ContainsFunc(determined, func(o AccountLimit) bool { return o.Log == id }) {
-			return l, 0, false
-		}
-		l.Values = values
-		return l, rule, true
+	l, ok = p.limitOf(r, n, id)
+	if !ok || n.exact && (l.Log.Key != id.Key || !slices.Contains(r.Share, true) && !p.taken(r, n.entries)) {
+		return l, 0, false
 	}
-	return l, 0, false
+	if determined, _ := p.Rule(r.number); slices.ContainsFunc(determined, func(o AccountLimit) bool { return o.Log == id }) {
+		return l, 0, false
+	}
+	l.Log, l.Values = id, p.values(r, n, m.place, m.holder)
+	return l, r.number, true
 }
 
-// fill puts the values of a log into the entries of a meeting. It returns the values to show,
-// and reports false if the log is not the party's. exact is false if digests replace some of
-// the values.
-func (p *Account) fill(ctx context.Context, r *Rule, m *meeting, known answers, name descriptors.Name) (values []string, exact, ok bool) {
-	exact, m.whole = !name.Cut, true
-	parts := name.Identity
-	next := func() (part descriptors.Part, ok bool) {
-		if len(parts) == 0 {
-			exact = false
-			return part, name.Cut
+// A reading is the request that has a log, as far as the log's name says it.
+type reading struct {
+	meeting
+	known   answers
+	parts   []descriptors.Part // of the name, by the levels of the rule's path
+	holder  descriptors.Part   // that of the rule's subject; zero: the name has none
+	subject string             // the id of the subject; empty: the log is not that of one
+	exact   bool               // no digest replaces a value
+}
+
+// read reads the name of a log of a rule. It reports false for a name that the rule does not make.
+func (p *Account) read(ctx context.Context, r *Rule, name descriptors.Name) (n *reading, ok bool) {
+	n = &reading{known: maps.Clone(p.answers), exact: !name.Cut, parts: make([]descriptors.Part, len(r.Path))}
+	for _, node := range r.Path {
+		if node.Pattern {
+			node.Value = strings.ReplaceAll(node.Value, descriptors.Wildcard, "")
 		}
-		part, parts = parts[0], parts[1:]
-		exact = exact && !part.Digest
-		return part, true
+		n.entries = append(n.entries, descriptors.Entry{Key: node.Key, Value: node.Value})
 	}
-	found := false // the party's own part
-	if r.hasSubject && r.subject < 0 {
-		part, ok := next()
-		if !ok {
-			return nil, false, false
+	rest, ok := name.Identity, true
+	next := func() (part descriptors.Part) {
+		if len(rest) == 0 {
+			n.exact, ok = false, ok && name.Cut
+			return part
 		}
-		switch {
-		case m.holder:
-			if found = p.owns(part); !found {
-				return nil, false, false
-			}
-			p.setAddress(m, part)
-		default:
-			e := p.holder(ctx, r.Subject, part, known)
-			if e[0].Value == strangerKey {
-				e = e[1:] // the request has no such entry
-			}
-			m.more = append(m.more, e...)
-			values = append(values, showHolder(part))
+		part, rest = rest[0], rest[1:]
+		n.exact = n.exact && !part.Digest
+		return part
+	}
+	switch at := r.subject; {
+	case !r.hasSubject:
+	case at < 0:
+		n.holder = next()
+		n.more = p.entriesOf(ctx, r.Subject, n.holder, n.known)
+		if n.more[0].Value == strangerKey {
+			n.more = n.more[1:] // the request has no such entry
 		}
+	case !r.Path[at].Open():
+		n.subject = p.readFixed(ctx, r.Path[at], n.known)
 	}
 	for _, level := range r.identity {
 		i := level.entry
-		part, ok := next()
-		if !ok {
-			return nil, false, false
+		n.parts[i] = next()
+		if isHolder := r.hasSubject && i == r.subject; !isHolder && !level.secret {
+			n.entries[i].Value = n.parts[i].Text
+			continue
+		} else if isHolder {
+			n.holder = n.parts[i]
 		}
-		mine := i == m.place
+		e := p.entriesOf(ctx, r.Path[i].Key, n.parts[i], n.known)
+		n.entries[i], n.more = e[0], append(n.more, e[1:]...)
+	}
+	if id, is := strings.CutPrefix(n.holder.Text, "id."); is && !n.holder.Digest {
+		n.subject = id
+	}
+	return n, ok && len(rest) == 0
+}
+
+// readFixed finds the subject that a value of a rule names, unless it is known. It returns its id, or
+// an empty text.
+func (p *Account) readFixed(ctx context.Context, n descriptors.Node, known answers) (id string) {
+	id = n.Value
+	isKey := p.rules.secrets.Is(n.Key)
+	if isKey {
+		id = tier.FingerprintDigest(n.Value)
+	}
+	switch _, is := known[id]; {
+	case is:
+	case !isKey:
+		known[id] = p.lookup(ctx, tier.Key{ID: id})
+	case p.query.Subjects != nil && p.rules.tiers != nil:
+		known[id], _ = p.rules.secrets.Resolve(ctx, p.query.Subjects, n.Value, "", p.left)
+	}
+	if s := known[id].Subject; s != nil && !s.Disabled {
+		return s.ID
+	}
+	return ""
+}
+
+// entriesOf returns an entry with this key whose subject has a part of a log's name, and further
+// entries that it needs.
+func (p *Account) entriesOf(ctx context.Context, key string, part descriptors.Part, known answers) descriptors.Descriptor {
+	if p.log != "" && p.owns(part) {
+		part = descriptors.Part{Text: p.log} // it may be a digest
+	}
+	kind, text, _ := strings.Cut(part.Text, ".")
+	switch kind {
+	case "id":
+		s, isKnown := p.answers[text]
+		if !isKnown {
+			s = p.lookup(ctx, tier.Key{ID: text})
+			if s.Subject == nil || s.Subject.Disabled {
+				s.Subject = &tier.Subject{ID: text} // as in ofID
+			}
+			p.answers[text] = s
+		}
+		if p.rules.secrets.Is(key) {
+			text = partyKey + " " + strconv.Itoa(len(known))
+		}
+		known[text] = s
+		return descriptors.Descriptor{{Key: key, Value: text}}
+	case "key":
+		return descriptors.Descriptor{{Key: key, Value: text}}
+	default:
+		entry := descriptors.Entry{Key: keyAddress, Value: text}
+		if strings.Contains(text, "/") {
+			entry.Key = keyMaskedAddress
+		}
+		return descriptors.Descriptor{{Key: key, Value: strangerKey}, entry}
+	}
+}
+
+// limitOf returns the limit of a log whose name was read. Its Log is what a request has that is as
+// the reading says.
+func (p *Account) limitOf(r *Rule, n *reading, id window.LogID) (l AccountLimit, ok bool) {
+	for _, l := range p.limits(p.probe(r, &n.meeting, n.known)) {
+		if l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope {
+			continue
+		}
+		if l.Log.Key != id.Key && !l.OwnObserve && !r.manyLogs() {
+			l.Observed = p.rules.shadow || observed(r.TermsOf(l.Tier).Observe, id.Key)
+		}
+		l.Shown = p.shown(r, id.Key)
+		return l, true
+	}
+	return l, false
+}
+
+// values returns what a log belongs to, but for the level mine, and but for the rule's subject if it
+// is mine.
+func (p *Account) values(r *Rule, n *reading, mine int, holder bool) (values []string) {
+	if r.hasSubject && r.subject < 0 && !holder && n.holder != (descriptors.Part{}) {
+		values = append(values, showHolder(n.holder))
+	}
+	for _, level := range r.identity {
+		i := level.entry
+		part, isHolder := n.parts[i], r.hasSubject && level.entry == r.subject
 		switch {
-		case mine && m.holder:
-			found = p.owns(part)
-			p.setAddress(m, part)
-		case mine && i == r.subject: // of an address that is a subject
-			found = p.overlaps(strings.TrimPrefix(part.Text, "id."))
-			m.entries[i].Value = strings.TrimPrefix(part.Text, "id.")
-		case mine:
-			found = p.overlaps(part.Text)
-			m.entries[i].Value = part.Text
-		case level.secret || r.hasSubject && i == r.subject:
-			e := p.holder(ctx, r.Path[i].Key, part, known)
-			m.entries[i] = e[0]
-			m.more = append(m.more, e[1:]...)
+		case i == mine || isHolder && holder || part == (descriptors.Part{}):
+		case isHolder || level.secret:
 			values = append(values, showHolder(part))
 		default:
-			m.entries[i].Value = part.Text
 			values = append(values, p.show(r.Path[i].Key, part))
 		}
-		if mine && !found {
-			return nil, false, false
-		}
 	}
-	for i := range r.Share {
-		m.whole = m.whole && !r.Share[i]
+	return values
+}
+
+// has reports whether a log is the party's, whose requests meet the rule as m says.
+func (p *Account) has(m *meeting, n *reading) bool {
+	switch {
+	case m.holder:
+		return p.owns(n.holder)
+	case m.place >= 0:
+		return p.overlaps(strings.TrimPrefix(n.parts[m.place].Text, "id."))
+	default:
+		return true
 	}
-	inLog := m.holder || m.place >= 0
-	return values, exact, len(parts) == 0 && (found || !inLog)
 }
 
 // owns reports whether a part of a log's name says that the log is the party's.
@@ -143,45 +218,6 @@ func (p *Account) owns(part descriptors.Part) bool {
 	}
 	address, ok := strings.CutPrefix(part.Text, "addr.")
 	return ok && !part.Digest && p.overlaps(address)
-}
-
-// setAddress sets the address that unknown keys count for to that of a log.
-func (p *Account) setAddress(m *meeting, part descriptors.Part) {
-	if address, ok := strings.CutPrefix(part.Text, "addr."); ok && p.log == "" {
-		m.more = addressEntry(address)
-	}
-}
-
-func addressEntry(text string) descriptors.Descriptor {
-	key := keyAddress
-	if strings.Contains(text, "/") {
-		key = keyMaskedAddress
-	}
-	return descriptors.Descriptor{{Key: key, Value: text}}
-}
-
-// holder returns an entry with this key whose subject has a part of a log's name, and further
-// entries that it needs.
-func (p *Account) holder(ctx context.Context, key string, part descriptors.Part, known answers) descriptors.Descriptor {
-	kind, text, _ := strings.Cut(part.Text, ".")
-	secret := p.rules.secrets.Is(key)
-	switch {
-	case kind == "id" && !secret:
-		known[text] = p.lookup(ctx, tier.Key{ID: text})
-		return descriptors.Descriptor{{Key: key, Value: text}}
-	case kind == "id":
-		a := p.lookup(ctx, tier.Key{ID: text})
-		if a.Subject == nil {
-			a.Subject = &tier.Subject{ID: text}
-		}
-		value := partyKey + " " + strconv.Itoa(len(known))
-		known[tier.FingerprintDigest(value)] = a
-		return descriptors.Descriptor{{Key: key, Value: value}}
-	case kind == "key":
-		return descriptors.Descriptor{{Key: key, Value: text}}
-	default:
-		return append(descriptors.Descriptor{{Key: key, Value: strangerKey}}, addressEntry(text)...)
-	}
 }
 
 // showHolder returns the subject in a log's name, without API keys.
@@ -248,71 +284,23 @@ func (p *Account) sent(name descriptors.Name, id window.LogID) (l AccountLimit, 
 	return l, false
 }
 
-// shown returns the name of a log without values that must not be shown.
+// shown returns the name of a log, or an empty text if it may have values that must not be shown.
+// Digests of API keys may be.
 func (p *Account) shown(r *Rule, key string) string {
-	name, err := descriptors.ParseKey(key)
-	if err != nil {
+	hides := func(key string) bool { return p.rules.secrets.Hides(key) && !p.rules.secrets.Is(key) }
+	hidden := hides(r.Subject)
+	for _, n := range r.Path {
+		hidden = hidden || hides(n.Key)
+	}
+	if len(r.Path) == 0 { // of limits that came with requests: each second part is a key
+		name, err := descriptors.ParseKey(key)
+		hidden = err != nil || name.Cut
+		for i := 0; i < len(name.Identity); i += 2 {
+			hidden = hidden || hides(name.Identity[i].Text)
+		}
+	}
+	if hidden {
 		return ""
 	}
-	hidden := p.hiddenParts(r, name)
-	fixed := false
-	for i, n := range r.Path {
-		fixed = fixed || !n.Open() && r.hidden[i] && !p.rules.secrets.Is(n.Key)
-	}
-	if !fixed && !slices.Contains(hidden, true) && (!name.Cut || !p.hidesMore(r)) {
-		return key
-	}
-	var b strings.Builder
-	tag := name.Tag.String()
-	for i, part := range name.Identity {
-		if i < len(hidden) && hidden[i] && part == name.Tag {
-			tag = hiddenValue
-		}
-	}
-	rule := string(r.id)
-	if fixed {
-		rule = r.label
-	}
-	if name.Tag == (descriptors.Part{}) {
-		tag = rule
-	} else if name.Cut && p.hidesMore(r) {
-		tag = hiddenValue // it may be a value that was cut off
-	}
-	b.WriteString("{" + tag + "}:" + rule)
-	for i, part := range name.Identity {
-		b.WriteByte(":,"[min(i, 1)])
-		if i < len(hidden) && hidden[i] {
-			b.WriteString(hiddenValue)
-		} else {
-			b.WriteString(part.String())
-		}
-	}
-	if name.Cut {
-		b.WriteByte('!')
-	}
-	return b.String()
-}
-
-// hiddenParts marks the parts of a log's name that must not be shown. Digests of API keys may
-// be.
-func (p *Account) hiddenParts(r *Rule, name descriptors.Name) (hidden []bool) {
-	hide := func(key string) bool { return p.rules.secrets.Hides(key) && !p.rules.secrets.Is(key) }
-	if len(r.Path) == 0 { // of limits that came with requests
-		for i := range name.Identity {
-			hidden = append(hidden, i%2 == 1 && hide(name.Identity[i-1].Text))
-		}
-		return hidden
-	}
-	if r.hasSubject && r.subject < 0 {
-		hidden = append(hidden, hide(r.Subject))
-	}
-	for _, level := range r.identity {
-		hidden = append(hidden, hide(r.Path[level.entry].Key))
-	}
-	return hidden
-}
-
-// hidesMore reports whether a name of a log of a rule may have parts that must not be shown.
-func (p *Account) hidesMore(r *Rule) bool {
-	return len(r.Path) == 0 || slices.Contains(p.hiddenParts(r, descriptors.Name{}), true)
+	return key
 }

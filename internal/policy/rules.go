@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -111,7 +110,7 @@ const StoreErrorRetry = time.Second
 // Denial is a rule's own body of a denial. The zero value is the service's problem
 // document.
 type Denial struct {
-	// Body replaces the problem document, with ContentType.
+	// Body replaces the problem document, with ContentType. Package rules has checked both.
 	Body        string
 	ContentType string
 }
@@ -173,6 +172,7 @@ type Rule struct {
 	ValueInMetric []bool
 
 	owner      *Rules // the generation of the rule
+	number     int    // in All
 	id         descriptors.RuleID
 	label      string
 	given      string       // the name in the file
@@ -271,8 +271,6 @@ type Rules struct {
 	scopes  []string
 	jitters bool // a rule has a retry jitter
 	rules   []*Rule
-
-	indexed sync.Once // byID is set
 	byID    map[descriptors.RuleID]*Rule
 }
 
@@ -331,6 +329,7 @@ func NewRules(who Identity) *Rules {
 		share:   who.Tiers != nil && !who.EachUnknownKey,
 		domains: make(map[string]*domain),
 		named:   make(map[string]bool),
+		byID:    make(map[descriptors.RuleID]*Rule),
 
 		storeError: StoreErrorReported,
 		scopes:     []string{RegionScope},
@@ -492,6 +491,7 @@ func (rs *Rules) Add(r Rule) error {
 		return err
 	}
 	dom.replaces, dom.closed = dom.replaces || len(r.Replaces) > 0, dom.closed || r.closed()
+	r.number, rs.byID[r.id] = len(rs.rules), &r
 	rs.rules = append(rs.rules, &r)
 	return nil
 }

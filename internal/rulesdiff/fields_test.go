@@ -152,7 +152,7 @@ var meaningless = map[string]string{
 }
 
 // made are the fields of a rule that Rules.Add makes of the others.
-var made = []string{"owner", "id", "label", "given", "shown", "storeError", "in", "identity", "subject", "hasSubject", "detail", "hidden", "byTier", "meter", "hits", "learns", "reports", "asked"}
+var made = []string{"owner", "number", "id", "label", "given", "shown", "storeError", "in", "identity", "subject", "hasSubject", "detail", "hidden", "byTier", "meter", "hits", "learns", "reports", "asked"}
 
 // TestEveryFieldIsCompared: each field of what a set holds is compared, or says here why it is not.
 func TestEveryFieldIsCompared(t *testing.T) {
