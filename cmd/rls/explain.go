@@ -104,7 +104,7 @@ func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) st
 	}
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	answer, err := g.Rules.Explain(context.Background(), *req, policy.ExplainOptions{Store: store, InRedis: inRedis})
+	answer, err := g.Rules.Explain(context.Background(), *req, policy.Options{Store: store}, inRedis)
 	if err != nil {
 		return nil, err
 	}

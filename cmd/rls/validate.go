@@ -272,10 +272,8 @@ func summarizeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
 		}
 		for _, l := range t.Limits {
 			fmt.Fprintf(w, "    %s%s, %s\n", who, l.Limit, cost(&l))
-			for _, more := range []string{l.Calendar, l.Worst} {
-				if more != "" {
-					fmt.Fprintf(w, "      %s\n", safetext.Text(more))
-				}
+			if l.Words != "" {
+				fmt.Fprintf(w, "      %s\n", safetext.Text(l.Words))
 			}
 			if l.Lease != "" {
 				fmt.Fprintf(w, "      lease %s, where a key is asked for often\n", l.Lease)

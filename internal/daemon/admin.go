@@ -66,13 +66,14 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 	}
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	o := policy.ExplainOptions{
+	o := policy.Options{
 		Store: store, Subjects: p.subjects.resolver(), Wait: p.settings.Tiers.Wait, DenyUnresolved: p.settings.Tiers.OnError == settings.OnErrorDeny,
 	}
+	var inRedis func(window.LogID) string
 	if p.settings.Store.Type == settings.StoreRedis {
-		o.InRedis = func(id window.LogID) string { return keyName(&p.settings.Store, id) }
+		inRedis = func(id window.LogID) string { return keyName(&p.settings.Store, id) }
 	}
-	e, err := g.Rules.Explain(ctx, *req, o)
+	e, err := g.Rules.Explain(ctx, *req, o, inRedis)
 	if err != nil {
 		return nil, err
 	}

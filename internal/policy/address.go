@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"strconv"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/clientaddr"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -95,28 +95,15 @@ func AddressProblem(n descriptors.Node) string {
 // spelledOut finds a part of an address that begins with a 0 which is not written.
 var spelledOut = regexp.MustCompile(`(^|[.:])0[0-9a-f]|^::ffff:[0-9]*\.`)
 
-// looseAddress parses an address or a network as people write it too: in brackets, with a port, a
-// zone or leading zeros. bits is the length of the prefix; without one, all bits.
+// looseAddress parses an address or a network as people write it too: in brackets, with a port or a
+// zone. bits is the length of the prefix; without one, all bits.
 func looseAddress(text string) (a netip.Addr, bits int, ok bool) {
-	text, length, hasLength := strings.Cut(text, "/")
-	if host, rest, found := strings.Cut(text, "]"); found && strings.HasPrefix(host, "[") && (rest == "" || rest[0] == ':') {
-		text = host[1:]
-	} else if strings.Count(text, ":") == 1 {
-		text, _, _ = strings.Cut(text, ":")
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p.Addr(), p.Bits(), true
 	}
-	a, err := netip.ParseAddr(zeros.ReplaceAllString(text, "$1$2"))
-	if err != nil {
-		return a, 0, false
-	}
-	a, bits = a.WithZone(""), a.BitLen()
-	if hasLength {
-		bits, err = strconv.Atoi(length)
-	}
-	return a, bits, err == nil && bits >= 0 && bits <= a.BitLen()
+	a, ok = clientaddr.Parse(text)
+	return a, a.BitLen(), ok
 }
-
-// zeros finds the leading zeros of the numbers of an IPv4 address.
-var zeros = regexp.MustCompile(`(^|[.:])0+([0-9]+)`)
 
 // ParseAddress parses an address or a network, in the form that [Canonical] gives it.
 func ParseAddress(text string) (netip.Prefix, bool) {

@@ -36,15 +36,6 @@ func (c *Call) beyond() string {
 // of any rule of the domain may be among them, or of any domain. No wait helps, and an error would let the request
 // pass: a client can cause one on purpose, other than a failure of the store.
 func (c *Call) decideBeyond(what string) {
-	c.judgeBeyond()
-	c.countErrors()
-	c.countUndecided(nil)
-	c.countDegraded()
-	c.logBeyond(what)
-}
-
-// judgeBeyond makes the verdict of decideBeyond, and counts nothing.
-func (c *Call) judgeBeyond() {
 	v := &c.verdict
 	denied := c.exceeds != "" && !c.rules.shadow && c.closed()
 	for i := range v.Limits {
@@ -58,6 +49,10 @@ func (c *Call) judgeBeyond() {
 	}
 	c.fold()
 	v.Allowed, v.Degraded = v.Allowed && !denied, true
+	c.countErrors()
+	c.countUndecided(nil)
+	c.countDegraded()
+	c.logBeyond(what)
 }
 
 // closed reports whether a limit that is not known may deny the request.

@@ -96,9 +96,10 @@ func (c *Call) addChecks(i int) {
 			if ok = rs.mayOverride(rule, &o); ok {
 				own, ok = c.ownTerms(rule, terms, &o)
 			}
-			c.tellOverride(rule, terms, own.Limits, who.known, who.tier, &o, ok)
 			if ok {
 				terms, observe, isOwn = &own, o.Observe, o.Limited()
+			} else {
+				c.tellOverride(rule, &who, &o)
 			}
 		}
 	}

@@ -5,31 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
-
-// worst says in plain words what a limit admits at worst. It returns an empty text if that is
-// the limit.
-func worst(l window.Limit) string {
-	most, per := words.Count(WorstCase(l)), FormatWindow(l.Window)
-	switch {
-	case l.Hits == 0 || l.Hits == window.MaxHits:
-		return ""
-	case l.Policy == window.TokenBucket:
-		return fmt.Sprintf("at worst %s in any %s: a full bucket, and what comes back meanwhile", most, per)
-	case l.Policy == window.Fixed:
-		return fmt.Sprintf("at worst %s in any %s: around the end of a window of the clock", most, per)
-	case l.Policy == window.Calendar:
-		return fmt.Sprintf("at worst %s in a short time: around the end of any %s", most, Unit(l.Window))
-	case l.Policy == window.SlidingCounter:
-		return fmt.Sprintf("at worst %s in any %s: all of one window at its end, and the next one full", most, per)
-	case l.Policy == window.InFlight:
-		return fmt.Sprintf("a request whose end is never reported counts for %s", per)
-	default:
-		return ""
-	}
-}
 
 // CalendarText says when the periods of a calendar start, or returns an empty text.
 func (l *Limit) CalendarText() string {

@@ -10,30 +10,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
-func TestWorst(t *testing.T) {
-	for want, l := range map[string]window.Limit{
-		"": {Hits: 100, Window: time.Minute},
-		"at worst 60 in any 1s: a full bucket, and what comes back meanwhile":            {Policy: window.TokenBucket, Rate: 10, Hits: 50, Window: time.Second},
-		"at worst 2,000 in any 1m: around the end of a window of the clock":              {Policy: window.Fixed, Hits: 1000, Window: time.Minute},
-		"at worst 20 in a short time: around the end of any month":                       {Policy: window.Calendar, Hits: 10, Window: 30 * 24 * time.Hour},
-		"at worst 20 in a short time: around the end of any hour":                        {Policy: window.Calendar, Hits: 10, Window: time.Hour},
-		"at worst 199 in any 1m: all of one window at its end, and the next one full":    {Policy: window.SlidingCounter, Hits: 100, Window: time.Minute},
-		"a request whose end is never reported counts for 5m":                            {Policy: window.InFlight, Hits: 20, Window: 5 * time.Minute},
-		"at worst 1 in any 10ms: all of one window at its end, and the next one full":    {Policy: window.SlidingCounter, Hits: 1, Window: 10 * time.Millisecond},
-		"at worst 8,589,934,588 in any 1s: around the end of a window of the clock":      {Policy: window.Fixed, Hits: window.MaxHits - 1, Window: time.Second},
-		"at worst 4,294,967,299 in any 1s: a full bucket, and what comes back meanwhile": {Policy: window.TokenBucket, Rate: 5, Hits: window.MaxHits - 1, Window: time.Second},
-	} {
-		if got := worst(l); got != want {
-			t.Errorf("%+v: got %q, want %q", l, got, want)
-		}
-	}
-	for _, hits := range []uint64{0, window.MaxHits} {
-		if got := worst(window.Limit{Policy: window.Fixed, Hits: hits, Window: time.Second}); got != "" {
-			t.Errorf("%d hits: got %q, want nothing", hits, got)
-		}
-	}
-}
-
 // TestNotesOfCounting: what validate says of tiers that count in different ways.
 func TestNotesOfCounting(t *testing.T) {
 	terms := func(limits ...window.Limit) (t Terms) {

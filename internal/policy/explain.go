@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -17,26 +16,18 @@ type Explanation struct {
 	Verdict Verdict
 }
 
-// ExplainOptions of [Rules.Explain].
-type ExplainOptions struct {
-	// Store is an empty store that nothing else uses. Required.
-	Store window.Store
-	// Subjects, Wait and DenyUnresolved are those of the Decider; see [Options].
-	Subjects       tier.Resolver
-	Wait           time.Duration
-	DenyUnresolved bool
-	// InRedis returns the name of a log in Redis, for the explanation. Nil: no log is there.
-	InRedis func(window.LogID) string
-}
-
 // Explain decides a request like [Call.Decide] with an empty store, and explains the answer. It
 // counts nothing and changes nothing but the store, so the rules may be active. The
-// explanation has no values of API keys. Explain returns the errors of Decide, and one for a
-// domain without rules, which Decide allows. It is safe for concurrent use.
-func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*Explanation, error) {
-	d := &Decider{opts: Options{Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved}}
+// explanation has no values of API keys. Of o it uses Store, which is empty and which nothing else
+// uses, Subjects, Wait and DenyUnresolved. inRedis returns the name of a log in Redis; nil: no log is
+// there. Explain returns the errors of Decide, and one for a domain without rules, which Decide
+// allows. It is safe for concurrent use.
+func (rs *Rules) Explain(ctx context.Context, req Request, o Options, inRedis func(window.LogID) string) (*Explanation, error) {
+	// Without a Swap the decider counts nothing, also if the rules are active.
+	d := &Decider{opts: Options{Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved, Meters: uncounted{}}}
 	c := Call{decider: d, rules: rs, req: req}
-	if err := c.decideUncounted(ctx); err != nil {
+	c.prepare(ctx, window.MayWait)
+	if _, err := c.decide(ctx, window.MayWait); err != nil {
 		return nil, err
 	}
 	if c.domain == nil {
@@ -58,7 +49,7 @@ func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*E
 		}
 		for j := range v.Limits {
 			if v.Limits[j].Descriptor == i {
-				e.explainLimit(&v.Limits[j], c.checks[j].Log(), o.InRedis)
+				e.explainLimit(&v.Limits[j], c.checks[j].Log(), inRedis)
 			}
 		}
 	}
@@ -67,28 +58,6 @@ func (rs *Rules) Explain(ctx context.Context, req Request, o ExplainOptions) (*E
 	}
 	e.explainVerdict()
 	return e, nil
-}
-
-// decideUncounted is Decide with waiting, and counts nothing.
-func (c *Call) decideUncounted(ctx context.Context) error {
-	c.prepare(ctx, window.MayWait)
-	switch n := len(c.checks); {
-	case n == 0 && c.rules.missing:
-		return ErrMissing
-	case c.beyond() != "":
-		c.judgeBeyond()
-		return nil
-	case n == 0:
-		c.verdict.Allowed = true
-		return nil
-	}
-	if !c.verdict.Unresolved || !c.denyUnresolved() {
-		if _, err := c.take(ctx, window.MayWait); err != nil {
-			return err
-		}
-	}
-	c.fold()
-	return nil
 }
 
 func (e *Explanation) addf(format string, args ...any) {
@@ -168,8 +137,8 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 		mode = ", recorded even if it does not fit while something remains"
 	}
 	e.addf("  rule %s%s: %s%s", s.Rule.Name, who, FormatLimit(s.Limit.Limit), mode)
-	if text := s.countsHow(); text != "" {
-		e.addf("    %s", text)
+	if s.Limit.Policy != window.Sliding {
+		e.explainPolicy(s)
 	}
 	if s.Rule.in != window.Region {
 		e.addf("    counted in the scope %s", s.Rule.Scope)
@@ -205,6 +174,19 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 	}
 	if share := s.Rule.RetryJitter; share > 0 && s.MayDeny() {
 		e.addf("    retry_jitter %.4g%%: a caller who must wait is asked to wait longer by up to this share, and this caller by %.2g%%", 100*share, 100*s.jitter)
+	}
+}
+
+// explainPolicy says how a limit counts that is no sliding window.
+func (e *Explanation) explainPolicy(s *LimitStatus) {
+	l, label := s.Limit, ""
+	if s.ownDay {
+		l.StartsLabel, label = "", "; the day is in the label "+l.StartsLabel // l.Calendar has the day
+	}
+	e.addf("    %s%s", amount(&l), label)
+	if s.Period != (window.Period{}) {
+		start, end := l.Calendar.Local(s.Period.Start), l.Calendar.Local(s.Period.End)
+		e.addf("    the present period is from %s to %s", start.Format(time.RFC3339), end.Format(time.RFC3339))
 	}
 }
 

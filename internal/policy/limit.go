@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"math/bits"
 	"strconv"
 	"time"
@@ -127,41 +126,6 @@ func (s *LimitStatus) Span() (span time.Duration, exact bool) {
 		return l.Window, true
 	}
 	return span, true
-}
-
-// countsHow says what the limit needs a sentence for, or returns an empty text. It has no value of
-// a request.
-func (s *LimitStatus) countsHow() string {
-	l := &s.Limit
-	switch l.Policy {
-	case window.TokenBucket:
-		fill, exact := fillTime(l.Limit)
-		about := ""
-		if !exact {
-			about = "about "
-		}
-		return fmt.Sprintf("an empty bucket is full again after %s%v; this request finds it full, with %d tokens", about, fill.Round(time.Microsecond), l.Hits)
-	case window.Fixed:
-		return fmt.Sprintf("counts in windows of the clock; around the end of one, up to %d pass in any %s", 2*l.Hits, FormatWindow(l.Window))
-	case window.Calendar:
-		text := "counts in periods of the calendar "
-		if s.ownDay {
-			text += fmt.Sprintf("%v, the day in the label %s", l.Calendar, l.StartsLabel)
-		} else {
-			text += l.CalendarText()
-		}
-		if s.Period != (window.Period{}) {
-			start, end := l.Calendar.Local(s.Period.Start), l.Calendar.Local(s.Period.End)
-			text += fmt.Sprintf("; the present one is from %s to %s", start.Format(time.RFC3339), end.Format(time.RFC3339))
-		}
-		return text
-	case window.SlidingCounter:
-		return fmt.Sprintf("an estimate from two windows of the clock; in the worst case %d pass in any %s", WorstCase(l.Limit), FormatWindow(l.Window))
-	case window.InFlight:
-		return "a request that is never given back ends after " + FormatWindow(l.Window)
-	default:
-		return ""
-	}
 }
 
 // Rounding returns the time to a multiple of which a sliding log rounds up the times of hits: the

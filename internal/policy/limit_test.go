@@ -68,11 +68,11 @@ func TestLimitTexts(t *testing.T) {
 		},
 		{
 			l: monthLimit(t), text: "10000 per month", log: "month",
-			words: "10,000 in each calendar month (month from day 15 at 00:00, Europe/Berlin)", worst: 20_000,
+			words: "10,000 in each calendar month (month from day 15 at 00:00, Europe/Berlin), so up to 20,000 around its end", worst: 20_000,
 		},
 		{
 			l: labelled, text: "10000 per month", log: "month",
-			words: "10,000 in each calendar month (month from the day in the label billing_day, otherwise from day 15 at 00:00, Europe/Berlin)", worst: 20_000,
+			words: "10,000 in each calendar month (month from the day in the label billing_day, otherwise from day 15 at 00:00, Europe/Berlin), so up to 20,000 around its end", worst: 20_000,
 		},
 		{
 			l: inFlightLimit, text: "20 requests in flight", log: "in_flight",
@@ -166,10 +166,10 @@ func TestExplainPolicies(t *testing.T) {
 		l    Limit
 		want []string
 	}{
-		{bucketLimit, []string{"rule r: 10 per 1s, bursts of 50", "an empty bucket is full again after 5s; this request finds it full, with 50 tokens", "49 remain"}},
-		{fixedLimit, []string{"rule r: 1000 per 1h fixed", "counts in windows of the clock; around the end of one, up to 2000 pass in any 1h"}},
-		{counterLimit, []string{"rule r: 1000000 per 1d sliding_counter", "in the worst case 1999999 pass in any 1d"}},
-		{ofMonth, []string{"rule r: 100 per month", "calendar month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin; the present one is " + period}},
+		{bucketLimit, []string{"rule r: 10 per 1s, bursts of 50", "10 in each 1s on average, and up to 50 at once after 5s without requests", "49 remain"}},
+		{fixedLimit, []string{"rule r: 1000 per 1h fixed", "1,000 in each 1h of the clock, so up to 2,000 in any 1h around its end"}},
+		{counterLimit, []string{"rule r: 1000000 per 1d sliding_counter", "up to 1,999,999 in the worst case"}},
+		{ofMonth, []string{"rule r: 100 per month", "month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin", "the present period is " + period}},
 	} {
 		rules := NewRules(Identity{Secrets: secrets})
 		if err := rules.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("f")}, Name: "r", Terms: Terms{Limits: []Limit{tt.l}}}); err != nil {
@@ -179,7 +179,7 @@ func TestExplainPolicies(t *testing.T) {
 		defer store.Close()
 		e, err := rules.Explain(t.Context(), Request{Domain: "edge", Descriptors: []Descriptor{
 			{Entries: descriptors.Descriptor{{Key: "f", Value: "x"}}, Cost: 1},
-		}}, ExplainOptions{Store: store})
+		}}, Options{Store: store}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -122,7 +122,7 @@ func TestObserveOfASubject(t *testing.T) {
 			}
 			empty := memstore.New(memstore.Options{SweepInterval: -1})
 			t.Cleanup(func() { empty.Close() })
-			e, err := rs.Explain(t.Context(), *request("api_key=acme-key"), ExplainOptions{Store: empty})
+			e, err := rs.Explain(t.Context(), *request("api_key=acme-key"), Options{Store: empty}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

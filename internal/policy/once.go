@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/reuse"
-	"github.com/slidegate/slidegate/internal/words"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -135,50 +134,4 @@ func (c *Call) once(s *LimitStatus, check *window.Check) {
 		digest := sha256.Sum256(c.key)
 		check.Once = window.Once{ID: max(1, binary.BigEndian.Uint64(digest[:])), For: o.For, Repeats: o.Retries}
 	}
-}
-
-// receiptBytes is about what one receipt takes in a store, with a name of usual length.
-const receiptBytes = 200
-
-// onceNote says what charge_once lets one caller save up and makes a store keep, or returns an empty
-// text.
-func (r *Rule) onceNote() string {
-	if r.Once.Entry == "" {
-		return ""
-	}
-	most, tierName := mostReceipts(&r.Once, &r.Terms), ""
-	for name := range r.ByTier {
-		terms := r.ByTier[name]
-		if n := mostReceipts(&r.Once, &terms); n > most || n == most && name < tierName {
-			most, tierName = n, name
-		}
-	}
-	who := "a caller"
-	if tierName != "" {
-		who += " of tier " + tierName
-	}
-	return fmt.Sprintf("charge_once: %s can save up to %s free retries and send them at once; the store keeps up to %s receipts of it, of about %d bytes each",
-		who, words.Count(most*uint64(r.Once.Retries)), words.Count(most), receiptBytes)
-}
-
-// mostReceipts returns the most receipts that one log of a limit can have at a time, of the limit
-// with the most.
-func mostReceipts(o *ChargeOnce, t *Terms) (most uint64) {
-	for i := range t.Limits {
-		l := t.Limits[i].Limit
-		if l.Hits == window.MaxHits {
-			continue // it has no log
-		}
-		windows := uint64((o.For + l.Window - 1) / l.Window)
-		n := l.Hits * windows
-		switch l.Policy {
-		case window.Sliding:
-		case window.TokenBucket:
-			n = l.Hits + uint64(l.Rate)*windows
-		default:
-			n += l.Hits // around the end of a window
-		}
-		most = max(most, n)
-	}
-	return most
 }

@@ -307,13 +307,13 @@ func TestOnceIsTold(t *testing.T) {
 	text.WriteString(strings.Join(rs.All()[0].options(), "\n"))
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	got, err := rs.Explain(t.Context(), Request{Domain: "edge", Descriptors: []Descriptor{d("api_key=k attempt=my-secret-key")}}, ExplainOptions{Store: store})
+	got, err := rs.Explain(t.Context(), Request{Domain: "edge", Descriptors: []Descriptor{d("api_key=k attempt=my-secret-key")}}, Options{Store: store}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text.WriteString(strings.Join(got.Lines, "\n"))
 	for _, want := range []string{
-		`charge_once="attempt for 10m, 2 retries"`, "a caller can save up to 12,000 free retries and send them at once", "keeps up to 6,000 receipts",
+		`charge_once="attempt for 10m, 2 retries"`, "a caller can save up the free retries of all requests that the limit admits",
 		"requests with the same attempt are charged once in 10m, and up to 2 retries of each are free",
 		"attempt=*** names the attempt, and not the log: attempt for 10m, 2 retries",
 	} {
@@ -323,24 +323,5 @@ func TestOnceIsTold(t *testing.T) {
 	}
 	if strings.Contains(text.String(), "my-secret-key") {
 		t.Errorf("the key is in\n%s", text.String())
-	}
-}
-
-// TestMostReceipts has the most receipts of a log for each policy.
-func TestMostReceipts(t *testing.T) {
-	o := ChargeOnce{For: 90 * time.Second}
-	for _, tt := range []struct {
-		limit window.Limit
-		want  uint64
-	}{
-		{window.Limit{Hits: 10, Window: time.Minute}, 20},
-		{window.Limit{Hits: 10, Window: time.Hour}, 10},
-		{window.Limit{Hits: 10, Window: time.Minute, Policy: window.Fixed}, 30},
-		{window.Limit{Hits: 10, Window: time.Second, Policy: window.TokenBucket, Rate: 2}, 190},
-		{window.Limit{Hits: window.MaxHits, Window: time.Hour}, 0},
-	} {
-		if got := mostReceipts(&o, &Terms{Limits: []Limit{{Limit: tt.limit}}}); got != tt.want {
-			t.Errorf("%+v: got %d, want %d", tt.limit, got, tt.want)
-		}
 	}
 }

@@ -136,12 +136,13 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	}
 	var lost []string
 	for i, l := range o.Limits {
-		if isConverted(l, &own[i]) {
+		if own[i].Policy == window.TokenBucket && l.Policy != window.TokenBucket {
 			return fmt.Sprintf("the rule is a token bucket, so these hits count as %s: write rate and burst", FormatLimit(own[i].Limit))
 		}
 	}
 	for i := range rule {
-		if isLost(&rule[i], own) {
+		// A subject without limits is meant to be unlimited.
+		if len(own) > 0 && limitWith(own, rule[i].Policy) == nil {
 			lost = append(lost, FormatLimit(rule[i].Limit))
 		}
 	}
@@ -171,15 +172,6 @@ func (rs *Rules) observeNote(r *Rule, terms *Terms, o *tier.Override) string {
 	return ""
 }
 
-// isConverted reports whether hits of an override have become a token bucket.
-func isConverted(l window.Limit, own *Limit) bool {
-	return own.Policy == window.TokenBucket && l.Policy != window.TokenBucket
-}
-
-// isLost reports whether own, the limits of a subject, have none with the policy of a limit of the
-// rule. A subject without limits is meant to be unlimited.
-func isLost(l *Limit, own []Limit) bool { return len(own) > 0 && limitWith(own, l.Policy) == nil }
-
 // policiesOf names the policies of limits: the policy sliding.
 func policiesOf(limits []Limit) string {
 	var names []string
@@ -193,27 +185,15 @@ func policiesOf(limits []Limit) string {
 	return "the policies " + strings.Join(names, " and ")
 }
 
-// tellOverride warns of an override in a record of a source that does not count as it is written.
-// Of the file of tiers, the configuration has warned already. terms are those of the subject's tier,
-// and own are the limits of the subject under the rule; they count if ok is true.
-func (c *Call) tellOverride(r *Rule, terms *Terms, own []Limit, of *tier.Subject, tierName string, o *tier.Override, ok bool) {
+// tellOverride warns of an override in a record of a source that a rule ignores. Of the file of tiers,
+// the configuration has warned already.
+func (c *Call) tellOverride(r *Rule, who *subject, o *tier.Override) {
 	log := c.decider.opts.Log
 	if !c.rules.away || log == nil {
 		return
 	}
-	rule := terms.Limits
-	odd := !ok || c.rules.observeNote(r, terms, o) != ""
-	for i := 0; ok && i < len(o.Limits); i++ {
-		odd = odd || isConverted(o.Limits[i], &own[i]) || o.Limits[i].Hits > 0 && own[i].Hits == 0
-	}
-	for i := range rule {
-		odd = odd || isLost(&rule[i], own)
-	}
-	if !odd {
-		return
-	}
-	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not count as it is written; correct it in the source of tiers"); entry != nil {
-		entry.Write(zap.Stringer("rule", r), zap.String("subject", of.ID), zap.String("problem", c.rules.OverrideNote(r, tierName, o)))
+	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not apply to a rule; correct it in the source of tiers"); entry != nil {
+		entry.Write(zap.Stringer("rule", r), zap.String("subject", who.id()), zap.String("problem", c.rules.OverrideNote(r, who.tier, o)))
 	}
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/tier"
@@ -56,7 +57,7 @@ func (s *LimitStatus) Party(req *Request) Party {
 			p.RequestID = entryOf(req.Descriptors, key)
 		}
 	}
-	if !isUUID(p.RequestID) {
+	if !uuid.MatchString(p.RequestID) {
 		p.RequestID = ""
 	}
 	return p
@@ -164,23 +165,8 @@ func (rs *Rules) Shown(e descriptors.Entry) descriptors.Entry {
 	return e
 }
 
-// isUUID reports whether a text is a UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
-func isUUID(text string) bool {
-	if len(text) != 36 {
-		return false
-	}
-	for i := range len(text) {
-		switch c := text[i]; {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f'):
-			return false
-		}
-	}
-	return true
-}
+// uuid matches a UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 // entryOf returns the value of the first entry with a key, or an empty text.
 func entryOf(in []Descriptor, key string) string {

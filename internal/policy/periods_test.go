@@ -161,10 +161,10 @@ func TestPeriodsAllocateNothing(t *testing.T) {
 
 // TestExplainBillingDay: an explanation has the day on which the periods of a subject start.
 func TestExplainBillingDay(t *testing.T) {
-	const rule = "month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin; the present one is from"
+	const rule = "month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin), so up to 20 around its end\n    the present period is from"
 	for _, tt := range []struct{ key, day, want string }{
-		{"acme-key", "15", "month from day 15 at 00:00, Europe/Berlin, the day in the label billing_day; the present one is from"},
-		{"acme-key", "1", "month from day 1 at 00:00, Europe/Berlin, the day in the label billing_day; the present one is from"},
+		{"acme-key", "15", "month from day 15 at 00:00, Europe/Berlin), so up to 20 around its end; the day is in the label billing_day"},
+		{"acme-key", "1", "month from day 1 at 00:00, Europe/Berlin), so up to 20 around its end; the day is in the label billing_day"},
 		{"acme-key", "first", rule},
 		{"x", "15", rule},
 	} {

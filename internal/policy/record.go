@@ -24,6 +24,9 @@ func (c *Call) countUnlimited() {
 		logUnknown(c.decider.opts.Unknown, c.req.Domain)
 		return
 	}
+	if !c.decider.counts {
+		return
+	}
 	at := 0
 	for i := range v.Matches {
 		m, limited := &v.Matches[i], false
@@ -46,6 +49,9 @@ func (c *Call) countUnlimited() {
 
 // countErrors counts that the store could not decide, once for each descriptor.
 func (c *Call) countErrors() {
+	if !c.decider.counts {
+		return
+	}
 	for s := range c.undecided {
 		s.Rule.meter.Count(OutcomeError)
 	}

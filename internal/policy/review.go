@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,11 +64,9 @@ type LimitReview struct {
 	Policy string `json:"policy"`
 	// Rate is the number of requests that come back to a token bucket in each window.
 	Rate uint32 `json:"rate,omitempty"`
-	// Calendar says when the periods of a calendar start.
-	Calendar string `json:"calendar,omitempty"`
-	// Worst says what the limit admits at worst. It is empty for the policy sliding, which
-	// never admits more than the limit.
-	Worst     string `json:"worst_case,omitempty"`
+	// Words say how the limit counts, and what it admits at worst. They are empty for the policy
+	// sliding, which never admits more than the limit.
+	Words     string `json:"words,omitempty"`
 	Precision string `json:"precision,omitempty"` // empty: exact
 	Lease     string `json:"lease,omitempty"`     // empty: none
 	// Bytes is the largest size of one log of the limit without its key; see
@@ -175,8 +172,8 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings, overrides observing) RuleR
 		}
 	}
 	review.Notes = append(review.Notes, count.notes()...)
-	if note := r.onceNote(); note != "" {
-		review.Notes = append(review.Notes, note)
+	if r.Once.Entry != "" {
+		review.Notes = append(review.Notes, "charge_once: a caller can save up the free retries of all requests that the limit admits, and send them at once; the store keeps a receipt of each, of about 200 bytes")
 	}
 	review.Notes = append(review.Notes, r.observeNotes(overrides)...)
 	return review
@@ -212,9 +209,10 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 			Limit:    FormatLimit(l.Limit),
 			Policy:   l.Policy.String(),
 			Rate:     l.Rate,
-			Calendar: l.CalendarText(),
-			Worst:    worst(l.Limit),
 			Bytes:    window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
+		}
+		if l.Policy != window.Sliding {
+			lr.Words = amount(l)
 		}
 		if !always { // otherwise a report may exceed both limits
 			lr.Pointless = pointless(t.Limits, i)
@@ -285,48 +283,6 @@ func (r *Rule) Traits() []string {
 	return parts
 }
 
-// OpenToOneCaller returns the indexes in [Rules.All] of the rules whose requests in flight one
-// caller without an API key can fill: all callers share one log, and the domain has no rule with a
-// smaller limit in flight for each address or each subject.
-func (rs *Rules) OpenToOneCaller() (all []int) {
-	least := make(map[string]uint64) // of one caller, by the domain
-	for _, r := range rs.rules {
-		if most, ok := rs.inFlightOf(r); ok && rs.countsEachCaller(r) {
-			if before, ok := least[r.Domain]; !ok || most < before {
-				least[r.Domain] = most
-			}
-		}
-	}
-	for i, r := range rs.rules {
-		most, ok := rs.inFlightOf(r)
-		ofOne := len(r.identity) > 0 || r.hasSubject || slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return isAddressKey(n.Key) })
-		if own, bounded := least[r.Domain]; ok && !ofOne && most > 0 && (!bounded || own >= most) {
-			all = append(all, i)
-		}
-	}
-	return all
-}
-
-// inFlightOf returns the rule's limit in flight for a caller without an API key.
-func (rs *Rules) inFlightOf(r *Rule) (most uint64, ok bool) {
-	l := limitWith(r.TermsOf(rs.TierOf(nil)).Limits, window.InFlight)
-	if l == nil {
-		return 0, false
-	}
-	return l.Hits, true
-}
-
-// countsEachCaller reports whether callers without an API key have logs of their own under the rule:
-// by their address, or by another subject than an API key in the descriptor.
-func (rs *Rules) countsEachCaller(r *Rule) bool {
-	for i, n := range r.Path {
-		if n.Open() && !r.Shares(i) && isAddressKey(n.Key) {
-			return true
-		}
-	}
-	return r.hasSubject && (r.subject < 0 || r.Path[r.subject].Open() && !rs.secrets.Is(r.Subject))
-}
-
 // siblings has the patterns of each level of a domain's rules, by the path above and the key.
 type siblings map[levelKey]*patterns
 
@@ -343,12 +299,8 @@ type patterns struct {
 	noted    bool                  // a rule has the note about the cost
 }
 
-const (
-	// mostPatterns bounds how many patterns of one level others are compared with.
-	mostPatterns = 1000
-	// mostOverlaps bounds the notes about them of one rule.
-	mostOverlaps = 3
-)
+// mostPatterns bounds how many patterns of one level others are compared with.
+const mostPatterns = 1000
 
 func (s siblings) add(r *Rule) {
 	for i, n := range r.Path {
@@ -375,7 +327,7 @@ func (s siblings) add(r *Rule) {
 	}
 }
 
-// judge finds earlier patterns that match all requests of the rule, or some of them.
+// judge finds an earlier pattern that matches all requests of the rule, and says what patterns cost.
 func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
 	for i, n := range r.Path {
 		if !n.Open() {
@@ -385,11 +337,9 @@ func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
 		if level == nil {
 			continue
 		}
-		unreachable, overlaps := level.before(n)
-		if unreachable != "" {
+		if unreachable := level.before(n); unreachable != "" {
 			return unreachable, nil
 		}
-		notes = append(notes, overlaps...)
 		if note := level.cost(n.Key); note != "" {
 			notes = append(notes, note)
 		}
@@ -397,36 +347,22 @@ func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
 	return "", notes
 }
 
-// before finds the patterns before a node that match all of its values, or some of them.
-func (l *patterns) before(n descriptors.Node) (unreachable string, notes []string) {
-	here, more := descriptors.NewPattern(cmp.Or(n.Value, descriptors.Wildcard)), 0
+// before finds a pattern before a node that matches all of its values.
+func (l *patterns) before(n descriptors.Node) (unreachable string) {
 	for i := range l.compared {
 		p := &l.compared[i]
 		before := descriptors.Node{Key: n.Key, Value: p.String(), Pattern: true}
 		switch {
+		case n.AnyValue && p.Covers(descriptors.Wildcard):
+			return fmt.Sprintf("%v matches every value before %v", before, n)
 		case n.AnyValue:
-			if p.Covers(descriptors.Wildcard) {
-				return fmt.Sprintf("%v matches every value before %v", before, n), nil
-			}
-			continue
 		case p.String() == n.Value:
+			return "" // later patterns match nothing that this one matches
 		case p.Covers(n.Value):
-			return fmt.Sprintf("%v comes before %v and matches all of its values", before, n), nil
-		case p.Overlaps(&here) && len(notes) == mostOverlaps:
-			more++
-			continue
-		case p.Overlaps(&here):
-			notes = append(notes, fmt.Sprintf("%v comes before %v and matches the values that fit both", before, n))
-			continue
-		default:
-			continue
+			return fmt.Sprintf("%v comes before %v and matches all of its values", before, n)
 		}
-		break // later patterns match nothing that this one matches
 	}
-	if more > 0 {
-		notes = append(notes, fmt.Sprintf("so do %s other wildcards", words.Count(uint64(more))))
-	}
-	return "", notes
+	return ""
 }
 
 // cost says what the patterns of a level cost, once, if matching a value of 1 KiB takes so long that

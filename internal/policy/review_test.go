@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,8 +63,8 @@ func TestReview(t *testing.T) {
 	for name, want := range map[string][]string{ // unreachable, then notes
 		"a":       {""},
 		"b":       {"f=img/* comes before f=img/*.png and matches all of its values"},
-		"c":       {"", "f=img/* comes before f=*.png and matches the values that fit both", "f=img/*.png comes before f=*.png and matches the values that fit both"},
-		"d":       {"", "f=*.png comes before f=css/* and matches the values that fit both"},
+		"c":       {""},
+		"d":       {""},
 		"f":       {"f=* matches every value before f"},
 		"g":       {"f=img/* comes before f=img/*.png and matches all of its values"},
 		"h":       {""},
@@ -222,46 +221,10 @@ func explainWith(t *testing.T, d *Decider, req Request, inRedis func(window.LogI
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }()
-	return d.Rules().Explain(t.Context(), req, ExplainOptions{Store: store, InRedis: inRedis})
+	return d.Rules().Explain(t.Context(), req, Options{Store: store}, inRedis)
 }
 
-// TestOpenToOneCaller: a limit in flight that all callers share needs a smaller one for each caller.
-func TestOpenToOneCaller(t *testing.T) {
-	places := func(n uint64) Terms {
-		return Terms{Limits: []Limit{{Limit: window.Limit{Hits: n, Window: time.Minute, Policy: window.InFlight}}}}
-	}
-	backend := rule("backend", places(20), one("in_flight", "backend"))
-	for _, tt := range []struct {
-		name  string
-		other Rule
-		open  bool
-	}{
-		{"an address", rule("r", places(5), one("in_flight", "address"), anyOf("masked_remote_address")), false},
-		{"a subject", with(rule("r", places(5), one("in_flight", "subject")), func(r *Rule) { r.Subject = "api_key" }), false},
-		{"a subject that is no key", with(rule("r", places(5), anyOf("subject")), func(r *Rule) { r.Subject = "subject" }), false},
-		{"as many", rule("r", places(20), one("in_flight", "address"), anyOf("remote_address")), true},
-		{"one address", rule("r", places(5), one("in_flight", "x"), one("remote_address", "192.0.2.1")), true},
-		{"an API key", rule("r", places(5), one("in_flight", "key"), anyOf("api_key")), true},
-		{"a rate", rule("r", per(5, time.Minute), anyOf("remote_address")), true},
-		{"another domain", with(rule("r", places(5), anyOf("remote_address")), func(r *Rule) { r.Domain = "other" }), true},
-	} {
-		rs := NewRules(Identity{Secrets: secrets})
-		for _, r := range []Rule{backend, tt.other} {
-			if r.Domain == "" {
-				r.Domain = "edge"
-			}
-			if err := rs.Add(r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := slices.Contains(rs.OpenToOneCaller(), 0); got != tt.open {
-			t.Errorf("beside a rule for %s: open is %v, want %v", tt.name, got, tt.open)
-		}
-	}
-}
-
-// TestReviewOfManyWildcards: the review says what many wildcards cost, once for each level, and a rule
-// has few notes about the wildcards before it.
+// TestReviewOfManyWildcards: the review says what many wildcards cost, once for each level.
 func TestReviewOfManyWildcards(t *testing.T) {
 	var now time.Duration
 	all := []Rule{rule("few", per(1, time.Hour), one("a", "b"), fits("path", "*x*y*"))}
@@ -271,20 +234,12 @@ func TestReviewOfManyWildcards(t *testing.T) {
 	d, _ := newModes(t, nil, &now, all...)
 	notes := make(map[string][]string)
 	for _, r := range d.Rules().Review().Domains[0].Rules {
-		if notes[r.Name] = r.Notes; len(r.Notes) > mostOverlaps+1 {
-			t.Fatalf("rule %s has %d notes", r.Name, len(r.Notes))
-		}
+		notes[r.Name] = r.Notes
 	}
 	for name, want := range map[string][]string{
 		"few": nil,
 		"w0":  {"path has 1,200 wildcards here, which are tried one after the other: a value of 1 KiB may take 1.23ms; text between two * is searched in the whole value, so on_store_error decides requests with more than 3,494 bytes"},
-		"w1":  {"path=*x0-*y* comes before path=*x1-*y* and matches the values that fit both"},
-		"w1199": {
-			"path=*x0-*y* comes before path=*x1199-*y* and matches the values that fit both",
-			"path=*x1-*y* comes before path=*x1199-*y* and matches the values that fit both",
-			"path=*x2-*y* comes before path=*x1199-*y* and matches the values that fit both",
-			"so do 997 other wildcards",
-		},
+		"w1":  nil,
 	} {
 		if diff := cmp.Diff(want, notes[name]); diff != "" {
 			t.Errorf("rule %s: (-want +got)\n%s", name, diff)

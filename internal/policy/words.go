@@ -52,16 +52,14 @@ func (r *Rule) words(t *Terms, tier string) string {
 	return text
 }
 
-// amount describes one limit: 100 in any 1m.
+// amount describes one limit, and what it admits at worst: 100 in any 1m.
 func amount(l *Limit) string {
 	per := FormatWindow(l.Window)
-	switch {
-	case l.Policy == window.InFlight:
-		return amountInFlight(l)
-	case l.Hits == 0:
-		return "nothing in any " + per
-	case l.Hits == window.MaxHits:
-		return "as many as wanted in any " + per
+	switch l.Hits {
+	case 0:
+		return "nothing"
+	case window.MaxHits:
+		return "as many as wanted"
 	}
 	hits := words.Count(l.Hits)
 	switch l.Policy {
@@ -73,23 +71,13 @@ func amount(l *Limit) string {
 		return fmt.Sprintf("%s in each %s of the clock, so up to %s in any %s around its end",
 			hits, per, words.Count(WorstCase(l.Limit)), per)
 	case window.Calendar:
-		return fmt.Sprintf("%s in each calendar %s (%s)", hits, Unit(l.Window), l.CalendarText())
+		return fmt.Sprintf("%s in each calendar %s (%s), so up to %s around its end", hits, Unit(l.Window), l.CalendarText(), words.Count(WorstCase(l.Limit)))
+	case window.InFlight:
+		return fmt.Sprintf("%s at the same time, each for %s at most", hits, per)
 	case window.SlidingCounter:
 		return fmt.Sprintf("about %s in any %s, and up to %s in the worst case", hits, per, words.Count(WorstCase(l.Limit)))
 	default:
 		return hits + " in any " + per
-	}
-}
-
-// amountInFlight describes a limit of requests in flight: 20 at the same time.
-func amountInFlight(l *Limit) string {
-	switch l.Hits {
-	case 0:
-		return "nothing at any time"
-	case window.MaxHits:
-		return "as many as wanted at the same time"
-	default:
-		return fmt.Sprintf("%s at the same time, each for %s at most", words.Count(l.Hits), FormatWindow(l.Window))
 	}
 }
 

@@ -44,8 +44,8 @@ func TestWords(t *testing.T) {
 			with(rule("a", per(5, 15*time.Millisecond), fits("path", "/v1/*")), func(r *Rule) { r.Share = []bool{true} }),
 			"5 in any 15ms, for all requests with path that fits /v1/*, together",
 		},
-		{rule("a", per(0, time.Minute), one("api_key", "k1")), "nothing in any 1m, for all requests with api_key=***"},
-		{rule("a", per(window.MaxHits, time.Minute), anyOf("f")), "as many as wanted in any 1m, for each value of f"},
+		{rule("a", per(0, time.Minute), one("api_key", "k1")), "nothing, for all requests with api_key=***"},
+		{rule("a", per(window.MaxHits, time.Minute), anyOf("f")), "as many as wanted, for each value of f"},
 		{rule("a", Terms{}, anyOf("f")), "no limit, for each value of f"},
 		{
 			rule("a", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 10, Window: time.Second}}, {Limit: window.Limit{Hits: 1000000, Window: time.Hour}}}}, anyOf("f"), anyOf("g")),
@@ -102,7 +102,7 @@ func TestExplainChangesNothing(t *testing.T) {
 	if d.Rules().All()[0].asked.Load() != askedCosts {
 		t.Error("an explanation counts as a quota check")
 	}
-	if _, err := NewRules(Identity{Secrets: new(tier.Secrets)}).Explain(t.Context(), Request{Domain: "x", Descriptors: []Descriptor{{Entries: descriptors.Descriptor{{Key: "f"}}}}}, ExplainOptions{}); err == nil {
+	if _, err := NewRules(Identity{Secrets: new(tier.Secrets)}).Explain(t.Context(), Request{Domain: "x", Descriptors: []Descriptor{{Entries: descriptors.Descriptor{{Key: "f"}}}}}, Options{}, nil); err == nil {
 		t.Error("an unknown domain was explained")
 	}
 }

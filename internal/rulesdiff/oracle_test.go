@@ -60,7 +60,7 @@ func randomDescriptor(rnd *rand.Rand) (d descriptors.Descriptor) {
 
 // match returns the rule that a domain has for a descriptor. It does not use places.
 func match(rs *policy.Rules, domain string, d descriptors.Descriptor) *policy.Rule {
-	e, err := rs.Explain(context.Background(), policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: d}}}, policy.ExplainOptions{Store: nothing{}})
+	e, err := rs.Explain(context.Background(), policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: d}}}, policy.Options{Store: nothing{}}, nil)
 	if err != nil {
 		return nil // the domain does not exist
 	}

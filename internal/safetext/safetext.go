@@ -16,13 +16,7 @@ func Text(s string) string {
 	if strings.IndexFunc(s, Unsafe) < 0 && utf8.ValidString(s) {
 		return s
 	}
-	b := make([]byte, 0, len(s)+16)
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		b = appendShown(b, r, s[:n])
-		s = s[n:]
-	}
-	return string(b)
+	return Runes(s, len(s))
 }
 
 // Runes is Text of at most most characters of s. An ellipsis shows that some are cut.

@@ -219,7 +219,7 @@ func explain(t *testing.T, rules, domain, descriptor string) string {
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
 	request := policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: entries, Cost: 1}}}
-	answer, err := generation.Rules.Explain(t.Context(), request, policy.ExplainOptions{Store: store})
+	answer, err := generation.Rules.Explain(t.Context(), request, policy.Options{Store: store}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
