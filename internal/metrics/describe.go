@@ -69,7 +69,6 @@ var labelValues = map[string][]LabelValue{
 	},
 	"slidegate_grpc_goaways_total": {
 		{"reason", "age", ""},
-		{"reason", "idle", ""},
 		{"reason", "drain", ""},
 		{"reason", "silent", "the client did not answer a ping"},
 		{"reason", "slow", "the client did not read its answers"},

@@ -15,9 +15,6 @@ const (
 	streamsAToken = 16
 	// bytesAToken is how much DATA a window must let out to pay for one of these tokens.
 	bytesAToken = 64
-	// packedAToken is how many bytes may come out of a compressed message for each
-	// token.
-	packedAToken = 16 << 10
 )
 
 // spend takes n tokens. If too few are left, it returns the error that ends the

@@ -1,23 +1,16 @@
 package unary
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"errors"
-	"io"
 	"runtime"
-	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -32,15 +25,7 @@ func (r *reader) complete(st *stream, body string) error {
 	res := q.refusal
 	var message string
 	if res == nil {
-		message, res = r.message(st, body)
-	}
-	if r.unpacked > 0 {
-		// To unpack costs more than to read, also if the message is refused then.
-		n := r.unpacked / packedAToken
-		r.unpacked = 0
-		if err := r.spend(n); err != nil {
-			return err
-		}
+		message, res = r.message(body)
 	}
 	if res != nil && res.code == codes.ResourceExhausted && r.server.o.Beyond && st.method != nil && st.method.handler != nil {
 		q.exceeds, message, res = res.text, beginning(body), nil
@@ -70,19 +55,18 @@ const (
 	maxAnswerKept = 64 << 10
 )
 
-// message takes the one message out of a request, and decompresses it.
-func (r *reader) message(st *stream, body string) (string, *response) {
+// message takes the one message out of a request.
+func (r *reader) message(body string) (string, *response) {
 	if body == "" {
 		return "", refusal(codes.Unimplemented, tooFew)
 	}
 	if len(body) < prefixLen {
 		return "", refusal(codes.Internal, "unexpected EOF")
 	}
-	most := r.server.o.MaxMessageBytes
 	length := announced(body)
 	message := body[prefixLen:]
 	switch {
-	case int64(length) > int64(most):
+	case int64(length) > int64(r.server.o.MaxMessageBytes):
 		return "", r.tooLarge(length)
 	case int64(len(message)) < int64(length):
 		return "", refusal(codes.Internal, "unexpected EOF")
@@ -92,12 +76,8 @@ func (r *reader) message(st *stream, body string) (string, *response) {
 		return message, nil
 	case body[0] != 1:
 		return "", refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(body[0])))
-	case len(message) > mostPacked(most):
-		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(mostPacked(most)))
-	case st.encoding != gzipped:
-		return "", refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 	}
-	return r.decompress(message)
+	return "", refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 }
 
 // beginning returns the beginning of a message whose request is not whole. It is empty if the
@@ -113,31 +93,6 @@ func beginning(body string) string {
 // The prefix must be whole.
 func announced(body string) uint32 {
 	return uint32(body[1])<<24 | uint32(body[2])<<16 | uint32(body[3])<<8 | uint32(body[4])
-}
-
-// decompress unpacks a message, up to the length that is allowed.
-func (r *reader) decompress(packed string) (string, *response) {
-	length, most := unpackedLength(packed), r.server.o.MaxMessageBytes
-	switch {
-	case length < 0:
-		return "", refusal(codes.Internal, "the message cannot be decompressed")
-	case length > int64(most):
-		return "", refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(most))
-	case length > int64(mayUnpackTo(len(packed))):
-		return "", refusal(codes.Internal, errUnpacksTooMuch.Error())
-	}
-	in, err := encoding.GetCompressor(gzipped).Decompress(strings.NewReader(packed))
-	if err != nil {
-		return "", refusal(codes.Internal, "the message cannot be decompressed")
-	}
-	var out strings.Builder
-	out.Grow(int(length))
-	_, err = io.Copy(&out, io.LimitReader(in, length+1))
-	r.unpacked = out.Len()
-	if err != nil || int64(out.Len()) != length {
-		return "", refusal(codes.Internal, "the message cannot be decompressed")
-	}
-	return out.String(), nil
 }
 
 // ask calls the method's Handler without waiting. If the Handler does not decide, ask
@@ -158,7 +113,7 @@ func (r *reader) ask(st *stream, message string) {
 			if err == nil && !decided {
 				return refusal(codes.Internal, "the method did not decide the call")
 			}
-			return result(st.encoding, answer, err)
+			return result(answer, err)
 		})
 		return
 	}
@@ -166,7 +121,7 @@ func (r *reader) ask(st *stream, message string) {
 	if cap(answer) <= maxAnswerKept && answer != nil {
 		r.memory = answer[:0]
 	}
-	r.respond(st, result(st.encoding, answer, err))
+	r.respond(st, result(answer, err))
 }
 
 // spawn runs a handler on a goroutine of its own. Its context ends at the call's
@@ -233,29 +188,15 @@ func (c *conn) handled(st *stream, res *response) (busy bool) {
 }
 
 // result returns the answer for what a handler has returned. message begins with room
-// for its prefix. It is compressed if the request came with encoding gzip, as in
-// grpc-go.
-func result(requestEncoding string, message []byte, err error) *response {
-	if err != nil {
+// for its prefix.
+func result(message []byte, err error) *response {
+	switch {
+	case err != nil:
 		return failure(err)
-	}
-	if len(message) < prefixLen {
+	case len(message) < prefixLen:
 		return refusal(codes.Internal, "the method has left no room in front of its answer")
 	}
-	if requestEncoding != gzipped || len(message) == prefixLen {
-		return &response{message: message}
-	}
-	var packed bytes.Buffer
-	packed.Write(message[:prefixLen])
-	w, err := encoding.GetCompressor(gzipped).Compress(&packed)
-	if err == nil {
-		_, err = w.Write(message[prefixLen:])
-		err = errors.Join(err, w.Close())
-	}
-	if err != nil {
-		return failure(status.Error(codes.Internal, "the answer cannot be compressed"))
-	}
-	return &response{message: packed.Bytes(), compressed: true}
+	return &response{message: message}
 }
 
 // failure returns the answer for an error of a handler.
@@ -273,16 +214,8 @@ func failure(err error) *response {
 	return res
 }
 
-// callStandard calls the method's standard handler of grpc-go. A panic ends only this
-// call. Its value is not logged, because it may hold an API key.
-func (c *conn) callStandard(ctx context.Context, st *stream, md callMetadata, message string) (res *response) {
-	defer func() {
-		if recover() != nil {
-			c.server.o.Log.Error("a call panicked; this is a bug, please report it",
-				zap.String("method", st.method.name), zap.ByteString("stack", debug.Stack()))
-			res = refusal(codes.Internal, "internal error")
-		}
-	}()
+// callStandard calls the method's standard handler of grpc-go.
+func (c *conn) callStandard(ctx context.Context, st *stream, md callMetadata, message string) *response {
 	call := &serverCall{method: st.method.name}
 	ctx = peer.NewContext(ctx, c.peer)
 	ctx = metadata.NewIncomingContext(ctx, readMetadata(md.fields, md.authority))
@@ -306,7 +239,7 @@ func (c *conn) callStandard(ctx context.Context, st *stream, md callMetadata, me
 			encoded.Free()
 		}
 	}
-	res = result(st.encoding, out, err)
+	res := result(out, err)
 	call.take(res)
 	return res
 }

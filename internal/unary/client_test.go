@@ -57,7 +57,7 @@ func newGRPCGoServer(p *testService, o unary.Options) transport {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPingInterval, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout,
-			MaxConnectionIdle: o.MaxConnectionIdle, MaxConnectionAge: o.MaxConnectionAge,
+			MaxConnectionAge: o.MaxConnectionAge,
 		}),
 	}
 	if o.MaxMessageBytes > 0 {

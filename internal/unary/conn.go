@@ -87,7 +87,6 @@ func (c *conn) check(now time.Duration) {
 	l := c.shared.lock()
 	defer l.unlock()
 	o := &c.server.o
-	idle := len(l.streams) == 0 && l.running == 0
 	switch {
 	case l.hungUp:
 	case l.out.writing && now-l.out.since > o.WriteTimeout:
@@ -104,8 +103,6 @@ func (c *conn) check(now time.Duration) {
 		go c.flush()
 	case l.phase == serving && o.MaxConnectionAge > 0 && now-l.began > l.maxAge:
 		go c.drain(reasonAge)
-	case l.phase == serving && o.MaxConnectionIdle > 0 && idle && now-l.idleSince > o.MaxConnectionIdle:
-		go c.drain(reasonIdle)
 	case l.pinged > l.lastRead:
 		if now-l.pinged > o.KeepaliveTimeout {
 			l.hangUp(reasonSilent)

@@ -25,10 +25,9 @@
 //     here is closed without a GOAWAY.
 //   - opening: the server sends SETTINGS and a larger window. The client's first frame
 //     must be SETTINGS.
-//   - draining: a GOAWAY tells the client to go, because of the connection's age, because
-//     it is idle, or because the server stops. It names the highest stream number, and a
-//     PING follows. The server serves what the client sends before it acknowledges the
-//     PING, for at most 5 s.
+//   - draining: a GOAWAY tells the client to go, because of the connection's age, or because
+//     the server stops. It names the highest stream number, and a PING follows. The server
+//     serves what the client sends before it acknowledges the PING, for at most 5 s.
 //   - leaving: a second GOAWAY names the last call that is served. Once all calls are
 //     answered, the server closes its side. The client has a second to close its own.
 //   - failed: the client has broken a rule of the connection. A GOAWAY says which one. The
@@ -68,22 +67,19 @@
 //
 //   - Options.MaxStreams open streams, including reset streams whose handlers still run.
 //     The server refuses more (REFUSED_STREAM).
-//   - Options.MaxMessageBytes for a message. Half of it, and at most 512 KiB, for a
-//     compressed message as it is sent, which may unpack to 512 KiB, or to 64 times its
-//     length.
-//     Unfinished messages, and the metadata of calls without a Handler, may together take
-//     MaxMessageBytes and 1 MiB. Calls beyond are answered RESOURCE_EXHAUSTED, or as their
-//     Handler decides with Options.Beyond.
+//   - Options.MaxMessageBytes for a message. Unfinished messages, and the metadata of calls
+//     without a Handler, may together take MaxMessageBytes and 1 MiB. Calls beyond are
+//     answered RESOURCE_EXHAUSTED, or as their Handler decides with Options.Beyond.
 //   - Options.MaxHeaderBytes for a header list (RESOURCE_EXHAUSTED), twice that for its
 //     encoding (the end of the connection). 4 KiB for the header table of either side.
 //   - 16 KiB for a frame; 64 KiB and 1 MiB for the windows of a stream and of the
 //     connection.
 //   - Frames that are not calls cost a token: PING, SETTINGS and each setting, PRIORITY,
 //     WINDOW_UPDATE, RST_STREAM, CONTINUATION, unknown types, and short DATA that does not
-//     end a request. Frames that concern many streams, and messages that unpack to much,
-//     cost more. A fault for which the server resets a stream costs ten. A connection has
-//     10,000 tokens. It gets back 2,000 a second, and four for each answered call. Without
-//     tokens the connection ends with ENHANCE_YOUR_CALM.
+//     end a request. Frames that concern many streams cost more. A fault for which the server
+//     resets a stream costs ten. A connection has 10,000 tokens. It gets back 2,000 a second,
+//     and four for each answered call. Without tokens the connection ends with
+//     ENHANCE_YOUR_CALM.
 //   - PINGs: so does a third PING that comes sooner than Options.MinPingInterval, if
 //     nothing was answered in between, as in grpc-go.
 //   - Unread answers: once 256 KiB wait to be sent, or while a write does not end, the
@@ -92,10 +88,10 @@
 //   - A request that is not whole within its timeout, or within 30 s, is answered
 //     DEADLINE_EXCEEDED. An answer without a window for Options.WriteTimeout is reset with
 //     CANCEL.
-//   - Options.OpenTimeout, KeepaliveTime, KeepaliveTimeout, MaxConnectionIdle and
-//     MaxConnectionAge; 5 s for the client to acknowledge the PING of a drain, and a second
-//     to close. One goroutine of the server checks all connections about once a second, so
-//     that connections need no timers. The times are as coarse as that.
+//   - Options.OpenTimeout, KeepaliveTime, KeepaliveTimeout and MaxConnectionAge; 5 s for the
+//     client to acknowledge the PING of a drain, and a second to close. One goroutine of the
+//     server checks all connections about once a second, so that connections need no timers.
+//     The times are as coarse as that.
 //
 // An idle connection holds one goroutine, a buffer of 8 KiB, the two header tables, and
 // memory for the next calls: some dozens of streams, one frame, one answer and one header
@@ -118,6 +114,6 @@
 //     grpc-encoding lists the known ones.
 //   - A header that a handler sets is sent with the answer, also with grpc.SendHeader.
 //   - If a handler ignores the end of its context, its call is answered when it returns.
-//   - The server ignores SETTINGS_MAX_HEADER_LIST_SIZE of clients. Its only compressor is
-//     gzip.
+//   - The server ignores SETTINGS_MAX_HEADER_LIST_SIZE of clients. Compressed messages are
+//     UNIMPLEMENTED.
 package unary

@@ -211,10 +211,10 @@ func (s *Server) refuse(h *head, m *method) *response {
 	case h.timed && h.timeout <= 0:
 		return refusal(codes.DeadlineExceeded, "the deadline has passed already")
 	case m == nil:
-		return refusal(codes.Unimplemented, s.unknown(h.path))
-	case !understood(h.encoding):
-		res := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", brief(h.encoding)))
-		res.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: "identity,gzip"}}
+		return refusal(codes.Unimplemented, "unknown method "+brief(h.path))
+	case h.encoding != "" && h.encoding != identity:
+		res := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood: do not compress messages", brief(h.encoding)))
+		res.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: identity}}
 		return res
 	}
 	return nil
@@ -242,15 +242,9 @@ func (h *head) subtype() string {
 	return t
 }
 
-// The encodings that are understood. A request without an encoding is understood too.
-const (
-	identity = encoding.Identity
-	gzipped  = "gzip"
-)
-
-func understood(encoding string) bool {
-	return encoding == "" || encoding == identity || encoding == gzipped
-}
+// identity is the encoding of messages that are not compressed, as without an encoding. No other is
+// understood: Envoy compresses nothing.
+const identity = encoding.Identity
 
 // units are the units of grpc-timeout, in the order of "numSMH".
 var units = [...]time.Duration{time.Nanosecond, time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour}

@@ -111,35 +111,6 @@ func TestKeepalive(t *testing.T) {
 	})
 }
 
-func TestIdle(t *testing.T) {
-	withServer(t, unary.Options{MaxConnectionIdle: time.Minute}, func(t *testing.T, s *testServer, l *meters) {
-		p, busy := s.connect(t), s.connect(t)
-		waiting := s.startWaiting(t, busy, "Gate")
-		time.Sleep(50 * time.Second)
-		p.echo()
-		begun := time.Now()
-		p.waitClosedIn(time.Hour)
-		checkDuration(t, "closed", begun, time.Minute)
-		if got := p.goAways(); len(got) != 2 || got[0].code != http2.ErrCodeNo || got[1].last != 1 {
-			t.Errorf("GOAWAYs %v", got)
-		}
-		time.Sleep(10 * time.Minute)
-		if !busy.alive() || len(busy.goAways()) > 0 {
-			t.Errorf("a connection with a call counts as idle: %v", busy.describe())
-		}
-		s.openGate()
-		busy.answer(waiting)
-		begun = time.Now()
-		busy.waitClosedIn(time.Hour)
-		checkDuration(t, "closed", begun, time.Minute)
-		if got := l.goAways(); got["idle"] != 2 {
-			t.Errorf("counted %v", got)
-		}
-		p.checkFaults()
-		busy.checkFaults()
-	})
-}
-
 func TestAge(t *testing.T) {
 	const age = time.Hour
 	withServer(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *testServer, l *meters) {
@@ -391,7 +362,7 @@ func TestServingLater(t *testing.T) {
 	}}
 	synctest.Test(t, func(t *testing.T) {
 		meters := newCountingMeters()
-		o := unary.Options{Meters: meters, OpenTimeout: 10 * time.Second, MaxConnectionAge: time.Minute, MaxConnectionIdle: time.Minute, KeepaliveTime: time.Minute}
+		o := unary.Options{Meters: meters, OpenTimeout: 10 * time.Second, MaxConnectionAge: time.Minute, KeepaliveTime: time.Minute}
 		s := startServer(t, late, o, pipes())
 		silent, p := newClient(t, s.l.dial(t), onlyReading), s.connect(t)
 		p.echo()

@@ -56,7 +56,6 @@ type locked struct {
 	drainWanted string        // the reason to drain once the connection is open; empty: none
 	began       time.Duration
 	lastRead    time.Duration
-	idleSince   time.Duration
 	pinged      time.Duration // when a keepalive PING was sent; zero: never
 	maxAge      time.Duration
 	hungUp      bool
@@ -70,20 +69,19 @@ func (l *locked) init(c *conn) {
 	l.encoder = hpack.NewEncoder(&l.block)
 	l.streams = make(map[uint32]*stream)
 	l.sendWindow, l.peerWindow = firstWindow, firstWindow
-	l.began, l.lastRead, l.idleSince = now, now, now
+	l.began, l.lastRead = now, now
 	l.maxAge = c.server.o.age()
 }
 
 func (l *locked) unlock() { l.mu.Unlock() }
 
-// A stream is one call. Only the reading goroutine uses request. id, method, subtype
-// and encoding do not change. Everything else needs the lock.
+// A stream is one call. Only the reading goroutine uses request. id, method and subtype
+// do not change. Everything else needs the lock.
 type stream struct {
-	id       uint32
-	method   *method
-	subtype  string // what follows application/grpc in the content type
-	encoding string // of messages
-	request  request
+	id      uint32
+	method  *method
+	subtype string // what follows application/grpc in the content type
+	request request
 
 	held       int                // bytes of request
 	cancel     context.CancelFunc // ends the context of the handler; nil: none was started
@@ -188,11 +186,8 @@ func (l *locked) remove(st *stream, byServer bool) {
 	} else {
 		l.hold(st, -st.held)
 	}
-	if len(l.streams) == 0 {
-		l.idleSince = l.conn.server.now()
-		if l.peak > maxFree {
-			l.streams, l.peak = make(map[uint32]*stream), 0 // a map does not shrink
-		}
+	if len(l.streams) == 0 && l.peak > maxFree {
+		l.streams, l.peak = make(map[uint32]*stream), 0 // a map does not shrink
 	}
 	// A stream that had a handler is not reused: the handler's goroutine may remove it
 	// while the reader still uses it.
@@ -225,9 +220,6 @@ func (l *locked) answer(st *stream, res *response, ended bool) {
 	}
 	if b := res.message; b != nil {
 		b[0] = 0
-		if res.compressed {
-			b[0] = 1
-		}
 		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
 		if rest := l.sendData(st, b); len(rest) > 0 {
 			res.message = slices.Clone(rest)
@@ -248,9 +240,6 @@ func (l *locked) answer(st *stream, res *response, ended bool) {
 func (l *locked) encodeHeader(st *stream, res *response) {
 	l.field(":status", strconv.Itoa(cmp.Or(res.http, http.StatusOK)))
 	l.field("content-type", contentType+st.subtype)
-	if res.compressed {
-		l.field("grpc-encoding", gzipped)
-	}
 	for _, f := range res.header {
 		l.field(f.Name, f.Value)
 	}

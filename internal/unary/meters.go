@@ -26,7 +26,6 @@ func (unmetered) GoAway(string)             {}
 // The reasons for which the server ends a connection.
 const (
 	reasonAge      = "age"      // MaxConnectionAge
-	reasonIdle     = "idle"     // MaxConnectionIdle
 	reasonDrain    = "drain"    // GracefulStop
 	reasonSilent   = "silent"   // no answer to a keepalive PING
 	reasonFlood    = "flood"    // too many frames that are not calls
@@ -39,5 +38,5 @@ const (
 
 // Reasons are the values that [Meters.GoAway] is called with.
 var Reasons = []string{
-	reasonAge, reasonIdle, reasonDrain, reasonSilent, reasonFlood, reasonPings, reasonProtocol, reasonSlow, reasonTimeout, reasonBug,
+	reasonAge, reasonDrain, reasonSilent, reasonFlood, reasonPings, reasonProtocol, reasonSlow, reasonTimeout, reasonBug,
 }

@@ -56,7 +56,6 @@ type reader struct {
 	filled     time.Duration // when tokens was filled last
 	call       Call          // the call that a Handler answers without waiting
 	memory     []byte        // of the answers of such calls
-	unpacked   int           // bytes that came out of a compressed message and cost no token yet
 	readAt     time.Time     // when something was read last
 	lastPing   time.Duration // when the client has sent its last PING
 	strikes    int           // the PINGs that came too early

@@ -71,7 +71,6 @@ type response struct {
 	text string // the message of the status
 	// message begins with room for its prefix. Nil: none.
 	message         []byte
-	compressed      bool
 	header, trailer []hpack.HeaderField
 }
 
@@ -177,7 +176,7 @@ func (r *reader) streamOf(id uint32, ended, dependsOnItself bool) (st *stream, o
 	}
 	m := r.server.methods[h.path]
 	st = l.open(id)
-	st.method, st.encoding, st.subtype = m, h.encoding, h.subtype()
+	st.method, st.subtype = m, h.subtype()
 	q, within, held := &st.request, maxRequest, 0
 	q.ended, q.declared, q.recvWindow, q.marked, q.requestID = ended, h.declared, streamWindow, h.marked, h.requestID
 	q.stream, q.ending = h.stream, h.ending

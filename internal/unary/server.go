@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +68,7 @@ type Options struct {
 	// panics of the method. Nil: none.
 	Interceptor grpc.UnaryServerInterceptor
 
-	// MaxMessageBytes bounds a message, both compressed and unpacked. Zero: 1 MiB.
+	// MaxMessageBytes bounds a message. Zero: 1 MiB.
 	MaxMessageBytes int
 	// MaxStreams bounds the calls in flight on one connection. Zero: 4096.
 	MaxStreams uint32
@@ -95,9 +94,6 @@ type Options struct {
 	// MinPingInterval is the shortest time between two PINGs of a client that the server
 	// accepts. Zero: 5 minutes, as in grpc-go.
 	MinPingInterval time.Duration
-	// MaxConnectionIdle is how long a connection without calls stays open. Zero: without
-	// bound.
-	MaxConnectionIdle time.Duration
 	// MaxConnectionAge is how long a connection lives before the server tells the client
 	// to open another one, give or take a tenth. Zero: without bound.
 	MaxConnectionAge time.Duration
@@ -205,20 +201,6 @@ func (s *Server) Handle(name string, h Handler) {
 
 // GetServiceInfo returns the registered services, for reflection.
 func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return maps.Clone(s.services) }
-
-// unknown returns which part of a method's name is unknown, in the words of grpc-go.
-func (s *Server) unknown(path string) string {
-	full, ok := strings.CutPrefix(brief(path), "/")
-	at := strings.LastIndexByte(full, '/')
-	if !ok || at < 0 {
-		return "malformed method name"
-	}
-	service, name := full[:at], full[at+1:]
-	if _, known := s.services[service]; !known {
-		return "unknown service " + service
-	}
-	return "unknown method " + name + " for service " + service
-}
 
 // Serve accepts connections until l fails, or until the server is stopped and the
 // last connection is gone, when it returns nil. It closes l.
@@ -337,7 +319,7 @@ const (
 // is stopped and the last connection is gone.
 func (s *Server) tick() {
 	every := maxTick
-	for _, d := range []time.Duration{s.o.OpenTimeout, s.o.WriteTimeout, s.o.KeepaliveTime, s.o.KeepaliveTimeout, s.o.MaxConnectionIdle, s.o.MaxConnectionAge} {
+	for _, d := range []time.Duration{s.o.OpenTimeout, s.o.WriteTimeout, s.o.KeepaliveTime, s.o.KeepaliveTimeout, s.o.MaxConnectionAge} {
 		if d > 0 {
 			every = min(every, max(d/ticksATimeout, minTick))
 		}

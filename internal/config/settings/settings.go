@@ -42,7 +42,7 @@ type GRPC struct {
 	Address          []Address     `yaml:"address" doc:"the addresses that Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode       FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS              ServerTLS     `yaml:"tls"`
-	Transport        string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
+	Transport        string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health, and reads gzip)"`
 	MaxConnectionAge time.Duration `yaml:"max_connection_age" range:"0 1s 400d" doc:"how long a connection lives until rls asks the client to reconnect, so that load spreads to new instances; 0s: no bound"`
 }
 
