@@ -9,6 +9,7 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that Codec falls back on
 	"google.golang.org/grpc/mem"
 
+	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
@@ -24,7 +25,7 @@ type Codec struct {
 func NewCodec() Codec { return NewBoundedCodec(math.MaxInt) }
 
 // NewBoundedCodec returns a Codec that gives a [Call] at most the first most bytes of a message. A
-// longer message exceeds a bound ([Call.SetExceeds]), so that the rules decide it: Envoy lets a
+// longer message exceeds a bound ([Call.Describe]), so that the rules decide it: Envoy lets a
 // request pass if the server refuses its message.
 func NewBoundedCodec(most int) Codec { return Codec{encoding.GetCodecV2("proto"), most} }
 
@@ -60,6 +61,6 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return m.Decode(encoded.String())
 	}
 	_ = call.Decode(encoded.String()) // a beginning may end in the middle of a field
-	call.SetExceeds(fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.most))
+	call.Describe(&unary.Call{Exceeds: fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.most)})
 	return nil
 }

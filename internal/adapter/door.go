@@ -2,7 +2,6 @@ package adapter
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -10,7 +9,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/internal/wire"
 )
@@ -19,16 +17,10 @@ import (
 type Call interface {
 	// Decode reads an encoded request into an empty Call.
 	wire.Decoder
-	// SetRequestID gives a decoded Call the id of the client's request, from the metadata of the
-	// gRPC call. It is not called without one.
-	SetRequestID(id string)
-	// SetStream gives a decoded Call the id of the client's stream, and how the stream has
-	// ended, from the metadata of the gRPC call. Either may be empty. It is not called if both
-	// are.
-	SetStream(id, ending string)
-	// SetExceeds says that the message exceeds a bound of the transport, so that Decode got its
-	// beginning at most, and may have failed. what names the bound.
-	SetExceeds(what string)
+	// Describe gives a decoded Call what the gRPC call says beside the message: RequestID, Stream,
+	// Ending and Exceeds. Each may be empty. If the message exceeds a bound, Decode got its beginning
+	// at most, and may have failed.
+	Describe(from *unary.Call)
 	// Forget removes the request and its result, API keys included, and keeps the memory.
 	Forget()
 }
@@ -49,8 +41,7 @@ type Door[C Call] struct {
 	// Append appends the encoded answer of a decided request.
 	Append func(answer []byte, c C) []byte
 
-	calls   sync.Pool // of C
-	answers sync.Pool // of *[]byte
+	calls sync.Pool // of C
 }
 
 // Get returns an empty Call.
@@ -78,15 +69,7 @@ func (d *Door[C]) Handle(ctx context.Context, wait bool, call *unary.Call, answe
 			d.Put(c)
 			return answer, true, wire.Unreadable(err)
 		}
-		if call.Exceeds != "" {
-			c.SetExceeds(call.Exceeds)
-		}
-		if call.RequestID != "" {
-			c.SetRequestID(call.RequestID)
-		}
-		if call.Stream != "" || call.Ending != "" {
-			c.SetStream(call.Stream, call.Ending)
-		}
+		c.Describe(call)
 	}
 	if wait {
 		err = d.Wait(ctx, c)
@@ -138,20 +121,20 @@ func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, inte
 			d.Put(c)
 			return nil, err
 		}
-		if ids := metadata.ValueFromIncomingContext(ctx, unary.RequestID); len(ids) > 0 {
-			c.SetRequestID(ids[0])
+		first := func(name string) string {
+			if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+				return values[0]
+			}
+			return ""
 		}
-		var stream, ending string
-		if ids := metadata.ValueFromIncomingContext(ctx, unary.StreamID); len(ids) > 0 {
-			stream = unary.StreamOf(ids[0])
+		c.Describe(&unary.Call{
+			RequestID: first(unary.RequestID), Stream: unary.StreamOf(first(unary.StreamID)), Ending: unary.Ending(first(unary.StreamEnd)),
+		})
+		answer, err := d.finish(make([]byte, 0, usualAnswer), c, d.Wait(ctx, c))
+		if err != nil {
+			return nil, err
 		}
-		if ends := metadata.ValueFromIncomingContext(ctx, unary.StreamEnd); len(ends) > 0 {
-			ending = unary.Ending(ends[0])
-		}
-		if stream != "" || ending != "" {
-			c.SetStream(stream, ending)
-		}
-		return d.encoded(c, d.Wait(ctx, c))
+		return wire.Encoded(answer), nil
 	}
 	if intercept == nil {
 		return handle(ctx, nil)
@@ -160,19 +143,5 @@ func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, inte
 	return intercept(ctx, c, info, handle)
 }
 
-// encoded returns the answer in memory of exactly its length, because grpc-go keeps it
-// until it is sent.
-func (d *Door[C]) encoded(c C, err error) (any, error) {
-	memory, ok := d.answers.Get().(*[]byte)
-	if !ok {
-		memory = new([]byte)
-	}
-	*memory, err = d.finish((*memory)[:0], c, err)
-	answer := slices.Clone(*memory)
-	*memory = reuse.Slice(*memory)
-	d.answers.Put(memory)
-	if err != nil {
-		return nil, err
-	}
-	return wire.Encoded(answer), nil
-}
+// usualAnswer is room for most answers, in bytes.
+const usualAnswer = 512

@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -55,14 +56,11 @@ const (
 // Decode implements [wire.Decoder].
 func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 
-// SetRequestID implements [adapter.Call]. The header of the client's request goes before it.
-func (c *call) SetRequestID(id string) { c.request.ID = id }
-
-// SetStream implements [adapter.Call]. Envoy does not tell this service when a stream ends.
-func (c *call) SetStream(string, string) {}
-
-// SetExceeds implements [adapter.Call].
-func (c *call) SetExceeds(string) { c.in.oversized = true }
+// Describe implements [adapter.Call]. The header of the client's request goes before RequestID. Envoy
+// does not tell this service when a stream ends.
+func (c *call) Describe(from *unary.Call) {
+	c.request.ID, c.in.oversized = from.RequestID, c.in.oversized || from.Exceeds != ""
+}
 
 // Forget implements [adapter.Call].
 func (c *call) Forget() {

@@ -107,18 +107,11 @@ type call struct {
 // Decode implements [wire.Decoder].
 func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 
-// SetRequestID implements [adapter.Call].
-func (c *call) SetRequestID(id string) { c.request.ID = id }
-
-// SetStream implements [adapter.Call].
-func (c *call) SetStream(id, ending string) {
-	c.request.Stream, c.request.Ending = policy.NewStreamID(id), ending
-}
-
-// SetExceeds implements [adapter.Call].
-func (c *call) SetExceeds(what string) {
-	if c.in.over == "" {
-		c.in.over = what + ": put fewer header values into descriptors"
+// Describe implements [adapter.Call].
+func (c *call) Describe(from *unary.Call) {
+	c.request.ID, c.request.Stream, c.request.Ending = from.RequestID, policy.NewStreamID(from.Stream), from.Ending
+	if from.Exceeds != "" && c.in.over == "" {
+		c.in.over = from.Exceeds + ": put fewer header values into descriptors"
 	}
 }
 
