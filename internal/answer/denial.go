@@ -2,9 +2,6 @@ package answer
 
 import (
 	"strconv"
-	"unicode/utf8"
-
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -21,17 +18,8 @@ const (
 // limit. No type is registered for that. Clients compare it, so it is the same in every version.
 const costAboveLimit = "https://github.com/slidegate/slidegate/blob/main/docs/clients.md#cost-above-limit"
 
-// The content types of denials.
-const (
-	ContentTypeProblem = "application/problem+json"
-	contentTypeText    = "text/plain; charset=utf-8"
-)
-
-// The bounds of a rule's own response, in bytes. Those of the configuration are tighter.
-const (
-	maxBody        = 64 << 10
-	maxContentType = 256
-)
+// ContentTypeProblem is the content type of denials, unless the rule has a body.
+const ContentTypeProblem = "application/problem+json"
 
 // The titles of the problems, as JSON.
 const (
@@ -46,19 +34,10 @@ const detailBeyond = "The request is too large for its limits to be checked."
 
 // DenialType returns the content type of the body that [AppendDenial] writes.
 func DenialType(v *policy.Verdict) string {
-	if v.Decisive < 0 {
-		return ContentTypeProblem
+	if HasOwnBody(v) {
+		return v.Limits[v.Decisive].Rule.Denial.ContentType
 	}
-	s := &v.Limits[v.Decisive]
-	d := &s.Rule.Denial
-	switch {
-	case !hasBody(s):
-		return ContentTypeProblem
-	case d.ContentType == "", len(d.ContentType) > maxContentType, !httpguts.ValidHeaderFieldValue(d.ContentType):
-		return contentTypeText
-	default:
-		return d.ContentType
-	}
+	return ContentTypeProblem
 }
 
 // AppendDenial appends the body of a denial to dst: the body of the rule that denied, or a
@@ -79,10 +58,7 @@ func HasOwnBody(v *policy.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.L
 
 // hasBody reports whether the rule's own body is used. If the limit could not be checked,
 // it is not, because it describes an exceeded limit.
-func hasBody(s *policy.LimitStatus) bool {
-	body := s.Rule.Denial.Body
-	return body != "" && len(body) <= maxBody && utf8.ValidString(body) && !s.Blind
-}
+func hasBody(s *policy.LimitStatus) bool { return s.Rule.Denial.Body != "" && !s.Blind }
 
 // appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that policy.ValidName accepts.
 func appendProblem(dst []byte, s *policy.LimitStatus) []byte {

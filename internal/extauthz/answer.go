@@ -1,18 +1,15 @@
 package extauthz
 
 import (
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/answer/dynamic"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
@@ -184,12 +181,6 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 				return b
 			})
 		}
-		if hits, unit := rateLimit(c.subject); unit != "" {
-			b = wire.AppendStructEntry(b, "rate_limit", func(b []byte) []byte {
-				b = wire.AppendNumberEntry(b, "requests_per_unit", float64(hits))
-				return wire.AppendTextEntry(b, "unit", unit)
-			})
-		}
 	}
 	if !r.passes() {
 		b = wire.AppendTextEntry(b, "reason", r.String())
@@ -207,33 +198,4 @@ func (c *call) sorted(labels map[string]string) []string {
 	}
 	slices.Sort(c.names)
 	return c.names
-}
-
-// units are the windows that Envoy can send in the limit of a descriptor.
-var units = map[time.Duration]string{
-	time.Second:          "SECOND",
-	time.Minute:          "MINUTE",
-	time.Hour:            "HOUR",
-	24 * time.Hour:       "DAY",
-	30 * 24 * time.Hour:  "MONTH",
-	365 * 24 * time.Hour: "YEAR",
-}
-
-// rateLimit returns the only override of a subject. unit is empty if it has none or several, or
-// if Envoy cannot send it.
-func rateLimit(subject *tier.Subject) (hits uint64, unit string) {
-	if subject.Extra == nil {
-		return 0, ""
-	}
-	var override tier.Override
-	found := 0
-	for _, o := range subject.Extra.Overrides {
-		if o.Limited() {
-			override, found = o, found+1
-		}
-	}
-	if found != 1 || override.Unlimited || len(override.Limits) != 1 || override.Limits[0].Hits > math.MaxUint32 {
-		return 0, ""
-	}
-	return override.Limits[0].Hits, units[override.Limits[0].Window]
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -204,7 +203,7 @@ func fromJSON(t testing.TB, text string) *authv3.CheckResponse {
 
 // These are parts of expected answers.
 const (
-	ownLimit  = `"labels":{"plan":"négocié","region":"eu"},"rate_limit":{"requests_per_unit":500,"unit":"MINUTE"},"subject":"acme","tier":"pro"`
+	ownLimit  = `"labels":{"plan":"négocié","region":"eu"},"subject":"acme","tier":"pro"`
 	acmeUp    = `{"header":{"key":"x-subject-id","value":"acme"},"appendAction":2},{"header":{"key":"x-tier","value":"pro"},"appendAction":2},{"header":{"key":"x-region","value":"eu"},"appendAction":2}`
 	problemIs = `{"header":{"key":"content-type","value":"application/problem+json"},"appendAction":2}`
 )
@@ -321,38 +320,6 @@ func TestCheck(t *testing.T) {
 				t.Errorf("counted (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestRateLimit(t *testing.T) {
-	const day = 24 * time.Hour
-	limits := func(all ...window.Limit) tier.Override { return tier.Override{Limits: all} }
-	minute := limits(window.Limit{Hits: 7, Window: time.Minute})
-	for _, tt := range []struct {
-		name      string
-		overrides map[string]tier.Override
-		hits      uint64
-		unit      string
-	}{
-		{"none", nil, 0, ""},
-		{"the only one", map[string]tier.Override{"a": minute}, 7, "MINUTE"},
-		{"one of two, none is said", map[string]tier.Override{"a": minute, "b": minute}, 0, ""},
-		{"beside one that only observes", map[string]tier.Override{"a": minute, "b": {Observe: tier.ObserveOnly}}, 7, "MINUTE"},
-		{"only observed", map[string]tier.Override{"b": {Observe: tier.ObserveOnly}}, 0, ""},
-		{"an hour", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: time.Hour})}, 1, "HOUR"},
-		{"a day", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: day})}, 1, "DAY"},
-		{"30 days", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 30 * day})}, 1, "MONTH"},
-		{"365 days, as many as there are", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32, Window: 365 * day})}, math.MaxUint32, "YEAR"},
-		{"two minutes", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 2 * time.Minute})}, 0, ""},
-		{"zero denies", map[string]tier.Override{"a": limits(window.Limit{Window: time.Minute})}, 0, "MINUTE"},
-		{"too many", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32 + 1, Window: time.Minute})}, 0, ""},
-		{"two limits", map[string]tier.Override{"a": limits(minute.Limits[0], window.Limit{Hits: 1, Window: day})}, 0, ""},
-		{"unlimited", map[string]tier.Override{"a": {Unlimited: true}}, 0, ""},
-	} {
-		hits, unit := rateLimit(&tier.Subject{Extra: &tier.Extra{Overrides: tt.overrides}})
-		if unit != tt.unit || unit != "" && hits != tt.hits {
-			t.Errorf("%s: %d per %q, want %d per %q", tt.name, hits, unit, tt.hits, tt.unit)
-		}
 	}
 }
 

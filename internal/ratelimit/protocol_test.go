@@ -436,7 +436,9 @@ x-ratelimit-reset: 60
 {"limit":0,"remaining":0,"rule":"a"}`},
 		}, nil},
 		{"words of the rule that denies", setup{styles: []string{}, rules: []policy.Rule{
-			perMinute("a", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "No more, é.\n"} }),
+			perMinute("a", 0, func(r *policy.Rule) {
+				r.Denial = policy.Denial{Body: "No more, é.\n", ContentType: "text/plain; charset=utf-8"}
+			}),
 			perMinute("b", 9, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "b", ContentType: "text/b"} }),
 		}}, []step{
 			{0, ask(descriptor("b=x"), descriptor("a=x")), `OVER_LIMIT [OK b 9/MINUTE left 9 reset 0] [OVER_LIMIT a 0/MINUTE left 0 reset 0]

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -64,16 +65,14 @@ func (m *Message) Next() (f Field, err error) {
 	if f.Tag, err = m.tag(); err != nil {
 		return f, err
 	}
-	switch kind := protowire.Type(f.Tag & 7); kind {
+	switch protowire.Type(f.Tag & 7) {
 	case protowire.VarintType:
 		f.Number, err = m.varint()
 	case protowire.BytesType:
 		f.Message.fields = m.fields
 		f.Message.s, err = m.bytes()
-	case protowire.StartGroupType:
-		err = m.skipGroup(f.Tag >> 3)
 	default:
-		err = m.skipFixed(kind)
+		err = m.skip(f.Tag)
 	}
 	return f, err
 }
@@ -139,56 +138,16 @@ func (m *Message) bytes() (string, error) {
 	return b, nil
 }
 
-// skipFixed skips a number of fixed length.
-func (m *Message) skipFixed(kind protowire.Type) error {
-	n := 0
-	switch kind {
-	case protowire.Fixed32Type:
-		n = 4
-	case protowire.Fixed64Type:
-		n = 8
-	default:
-		return fmt.Errorf("%w: a field is of the unknown kind %d", ErrMalformed, kind)
-	}
-	if len(m.s) < n {
-		return errCutOff
+// skip skips the value of a field that nothing reads: a number of fixed length, or a group, which
+// counts as one field. Envoy sends no groups.
+func (m *Message) skip(tag uint64) error {
+	number, kind := protowire.DecodeTag(tag)
+	rest := unsafe.Slice(unsafe.StringData(m.s), len(m.s)) //nolint:gosec // protowire only reads it
+	n := protowire.ConsumeFieldValue(number, kind, rest)
+	if n < 0 {
+		return fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
 	}
 	m.s = m.s[n:]
-	return nil
-}
-
-// maxGroups bounds the nesting of groups.
-const maxGroups = 100
-
-// skipGroup skips the rest of a group with the field number n. Envoy sends no groups.
-func (m *Message) skipGroup(n uint64) error {
-	for open := []uint64{n}; len(open) > 0; {
-		tag, err := m.tag()
-		if err != nil {
-			return err
-		}
-		switch kind := protowire.Type(tag & 7); kind {
-		case protowire.VarintType:
-			_, err = m.varint()
-		case protowire.BytesType:
-			_, err = m.bytes()
-		case protowire.StartGroupType:
-			if len(open) == maxGroups {
-				return fmt.Errorf("groups are nested more than %d deep", maxGroups)
-			}
-			open = append(open, tag>>3)
-		case protowire.EndGroupType:
-			if tag>>3 != open[len(open)-1] {
-				return fmt.Errorf("%w: a group ends that is not the innermost", ErrMalformed)
-			}
-			open = open[:len(open)-1]
-		default:
-			err = m.skipFixed(kind)
-		}
-		if err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

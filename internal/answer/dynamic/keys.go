@@ -21,7 +21,6 @@ var Keys = []Key{
 	{"metadata", "rules with quota left have `metadata`", "the metadata of these rules, merged"},
 	{"reason", "authorization: the request is refused", "as in the table above"},
 	{"labels", "authorization: the customer has labels", "an object: name and value"},
-	{"rate_limit", "authorization: the customer has a limit of one unit", "an object: `requests_per_unit`, `unit`"},
 	{"domain", "in place of envoyproxy/ratelimit, with `RESPONSE_DYNAMIC_METADATA`", "the domain; the API keys in this and the next two are `***`"},
 	{"descriptors", "with `domain`", "the descriptors"},
 	{"hitsAddend", "with `domain`", "number: the cost"},
