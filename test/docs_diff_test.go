@@ -76,7 +76,7 @@ func TestWorkflowOfDiff(t *testing.T) {
 		t.Errorf("%d steps ran, gh was called with %q, %v", ran, arguments, err)
 	}
 	body, err := os.ReadFile(filepath.Join(dir, "body"))
-	if err != nil || !strings.Contains(string(body), "### Rate limits: stricter\n") || !strings.Contains(string(body), "**changed per-key ") {
+	if err != nil || !strings.HasPrefix(string(body), "    ../base/rules → rules: stricter\n") || !strings.Contains(string(body), "\n    changed per-key ") {
 		t.Errorf("the comment is %s, %v", body, err)
 	}
 }

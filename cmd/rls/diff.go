@@ -27,7 +27,7 @@ type diffCmd struct {
 	adminPorts
 	Tiers, OldTiers, NewTiers string
 	OldConfig                 string
-	Markdown, ExitCode, Live  bool
+	ExitCode, Live            bool
 }
 
 func diff(c *cli) *cobra.Command {
@@ -55,7 +55,6 @@ func diff(c *cli) *cobra.Command {
 	f.StringVar(&d.OldTiers, "old-tiers", "", "the tiers `FILE` of OLD")
 	f.StringVar(&d.NewTiers, "new-tiers", "", "the tiers `FILE` of NEW")
 	f.StringVar(&d.OldConfig, "old-config", "", "the settings `FILE` of OLD, if they change too; --config has those of NEW, and the environment is for both")
-	f.BoolVar(&d.Markdown, "markdown", false, "print Markdown, for a comment on a pull request")
 	f.BoolVar(&d.ExitCode, "exit-code", false, "exit 1 if anything changes in meaning")
 	f.BoolVar(&d.Live, "live", false, "also ask the running service who would be denied now")
 	return cmd
@@ -67,8 +66,6 @@ var errChanged = errors.New("the sets differ in meaning")
 // Run compares two sets and prints the report.
 func (d *diffCmd) Run(c *cli, old, now string) error {
 	switch {
-	case d.JSON && d.Markdown:
-		return usage("--json and --markdown are both formats: give one")
 	case !d.Live && (len(d.Admin) > 0 || d.TokenFile != ""):
 		return usage("--admin and --token-file are for --live: give it too")
 	case old == files.Stdin && now == files.Stdin:
@@ -224,24 +221,20 @@ func (c *caller) logs(ctx context.Context, to instance, names []string) (whole *
 }
 
 func (d *diffCmd) write(r *rulesdiff.Report) error {
-	switch {
-	case d.JSON:
+	if d.JSON {
 		return encode(r)
-	case d.Markdown:
-		return r.WriteMarkdown(&stdout)
-	default:
-		for _, l := range r.Lines() {
-			line := strings.Repeat(terminal.Gap, l.Depth) + safetext.Text(l.Text)
-			if l.Title {
-				line = "\n" + coloursOf(os.Stdout).Bold(line)
-			}
-			if l.Verdict != "" {
-				line += ": " + paintVerdict(l.Verdict)
-			}
-			fmt.Fprintln(&stdout, line)
-		}
-		return nil
 	}
+	for _, l := range r.Lines() {
+		line := strings.Repeat(terminal.Gap, l.Depth) + safetext.Text(l.Text)
+		if l.Title {
+			line = "\n" + coloursOf(os.Stdout).Bold(line)
+		}
+		if l.Verdict != "" {
+			line += ": " + paintVerdict(l.Verdict)
+		}
+		fmt.Fprintln(&stdout, line)
+	}
+	return nil
 }
 
 // paintVerdict returns a verdict in its colour.

@@ -63,7 +63,6 @@ func TestDiffExitCodes(t *testing.T) {
 		{name: "standard input twice", args: []string{"-", "-"}, code: 2, stderr: "both standard input"},
 		{name: "settings", args: []string{set, now}, code: 2, stderr: "is a settings file"},
 		{name: "a file of tests", args: []string{tests, now}, code: 2, stderr: "tests.yaml is a file of tests: name rules or tiers"},
-		{name: "two formats", args: []string{old, now, "--json", "--markdown"}, code: 2, stderr: "give one"},
 		{name: "an address without --live", args: []string{old, now, "--admin", "localhost:1"}, code: 2, stderr: "are for --live"},
 		{name: "tiers twice", args: []string{exampleTiers, exampleTiers, "--tiers", exampleTiers}, code: 2, stderr: "are both tiers files"},
 		{name: "tiers alone", args: []string{exampleTiers, exampleTiers}, out: "no change in meaning"},
@@ -83,8 +82,8 @@ func TestDiffExitCodes(t *testing.T) {
 	}
 }
 
-// TestDiffFormats: the JSON and the Markdown have what the text has.
-func TestDiffFormats(t *testing.T) {
+// TestDiffJSON: the JSON has what the text has.
+func TestDiffJSON(t *testing.T) {
 	args := []string{"diff", exampleRules, exampleNewRules, "--tiers", exampleTiers}
 	_, out, _ := command(t, "", append(args, "--json")...)
 	var r rulesdiff.Report
@@ -94,17 +93,11 @@ func TestDiffFormats(t *testing.T) {
 	if !r.Changed || r.Verdict != rulesdiff.Stricter || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
 		t.Errorf("%+v", r)
 	}
-	_, out, _ = command(t, "", append(args, "--markdown")...)
-	for _, want := range []string{"### Rate limits: stricter\n", "\n**changed per-key  edge&#124;api&#95;key", "\n**descriptors that get another rule**\n\n- "} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the Markdown lacks %q:\n%s", want, out)
-		}
-	}
 }
 
 // TestDiffIsStable: two runs print the same bytes.
 func TestDiffIsStable(t *testing.T) {
-	for _, format := range [][]string{nil, {"--json"}, {"--markdown"}} {
+	for _, format := range [][]string{nil, {"--json"}} {
 		args := append([]string{"diff", exampleRules, exampleNewRules, "--tiers", exampleTiers}, format...)
 		_, first, _ := command(t, "", args...)
 		for range 5 {

@@ -66,7 +66,6 @@ func TestFullDisk(t *testing.T) {
 	for _, args := range [][]string{
 		{"diff", exampleRules, exampleNewRules},
 		{"diff", "--json", exampleRules, exampleNewRules},
-		{"diff", "--markdown", exampleRules, exampleNewRules},
 		replay,
 		append(replay, "--json"),
 		{"validate"},

@@ -82,11 +82,6 @@ func fillerOf(sets ...*policy.Rules) string {
 			return nice[i : i+1]
 		}
 	}
-	for r := rune(0x80); r < 0x800; r += 0x40 { // each has another first byte
-		if text := string(r); !used[text[0]] {
-			return text
-		}
-	}
 	return "\x01"
 }
 

@@ -146,10 +146,6 @@ type MatchChange struct {
 	told bool
 }
 
-// Told reports whether a [RuleChange] says the same: the rule is new or gone, and no other rule
-// had or gets its descriptors.
-func (m *MatchChange) Told() bool { return m.told }
-
 // A TierChange is a tier that is new or gone, or another default tier.
 type TierChange struct {
 	// What is added, removed or default.
