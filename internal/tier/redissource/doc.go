@@ -15,10 +15,6 @@
 // one after the other: on a Cluster the hashes may be on two nodes, and a script cannot
 // read both.
 //
-// If the hash of a key has one of the fields tier, disabled, overrides and labels, it is
-// the whole record, and the subject's hash is not read. This form suits an operator who
-// needs neither look-ups by id nor several keys for one subject.
-//
 //   - subject: the id; see [tier.ValidID].
 //   - tier: may be empty or missing: the default tier.
 //   - disabled, revoked: 0, 1, true or false; missing is false.

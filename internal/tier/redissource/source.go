@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,8 +60,8 @@ const batch = 100
 // Batch implements [tier.Batcher].
 func (*Source) Batch() int { return batch }
 
-// Lookup implements [tier.Source]. It never uses the last record.
-func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.Record, error) {
+// Lookup implements [tier.Source].
+func (s *Source) Lookup(ctx context.Context, k tier.Key) (*tier.Record, error) {
 	r := s.LookupAll(ctx, []tier.Key{k})[0]
 	return r.Record, r.Err
 }
@@ -103,7 +102,7 @@ func (s *Source) LookupAll(ctx context.Context, keys []tier.Key) []tier.Result {
 }
 
 var (
-	keyFields     = []string{"subject", "revoked", "tier", "disabled", "overrides", "labels"}
+	keyFields     = []string{"subject", "revoked"}
 	subjectFields = []string{"tier", "disabled", "overrides", "labels"}
 )
 
@@ -121,8 +120,8 @@ func (s *Source) ofSubject(at int, id string) read {
 	return read{at: at, name: s.opts.KeyPrefix + "subject:" + id, id: id, fields: subjectFields}
 }
 
-// subject returns the subject of the hash of a key whose own hash must be read too. It
-// returns "" if there is nothing more to read.
+// subject returns the subject that the hash of a key names. It returns "" if there is nothing
+// more to read.
 func (s *Source) subject(r *read) (id string, err error) {
 	if r.err != nil || r.id != "" || len(r.hash) == 0 {
 		return "", r.err
@@ -135,12 +134,8 @@ func (s *Source) subject(r *read) (id string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("tiers.redis: %s: %w: revoked: %w", r.name, tier.ErrBadRecord, err)
 	}
-	switch {
-	case revoked:
+	if revoked {
 		r.hash = nil
-		return "", nil
-	case isWhole(r.hash):
-		r.id = id
 		return "", nil
 	}
 	if err := tier.ValidID(id); err != nil {
@@ -196,12 +191,7 @@ func (s *Source) ask(ctx context.Context, reads []read) {
 	}
 }
 
-// isWhole reports whether the hash of a key is the whole record.
-func isWhole(hash map[string]string) bool {
-	return slices.ContainsFunc(subjectFields, func(field string) bool { _, ok := hash[field]; return ok })
-}
-
-// record makes a record from a hash. It has no subject if the hash does not exist.
+// record makes a record from the hash of a subject. It has no subject if the hash does not exist.
 func (s *Source) record(r *read) (*tier.Record, error) {
 	if len(r.hash) == 0 {
 		return &tier.Record{}, nil

@@ -115,9 +115,8 @@ func publish(t *testing.T, addresses []string, payload string) {
 	}
 }
 
-// fixture returns a source with a Redis server. With whole, each key has the whole record,
-// and the subject's hash is for look-ups by id.
-func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
+// fixture returns a source with a Redis server.
+func fixture(t *testing.T, addresses ...string) tiertest.Fixture {
 	keys := make(map[string][]string) // digests by id
 	ready := func(p redis.Pipeliner) { p.Set(t.Context(), prefix+"ready", "1", 0) }
 	write(t, addresses, ready)
@@ -132,12 +131,8 @@ func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 				p.Del(t.Context(), prefix+"subject:"+s.ID)
 				p.HSet(t.Context(), prefix+"subject:"+s.ID, fields(s)...)
 				for _, d := range keys[s.ID] {
-					f := []any{"subject", s.ID}
-					if whole {
-						f = append(f, fields(s)...)
-					}
 					p.Del(t.Context(), prefix+"key:"+d)
-					p.HSet(t.Context(), prefix+"key:"+d, f...)
+					p.HSet(t.Context(), prefix+"key:"+d, "subject", s.ID)
 				}
 			})
 			publish(t, addresses, fmt.Sprintf(`{"subject":%q}`, s.ID))
@@ -151,14 +146,7 @@ func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 		},
 		RemoveSubject: func(t *testing.T, id string) {
 			t.Helper()
-			write(t, addresses, func(p redis.Pipeliner) {
-				p.Del(t.Context(), prefix+"subject:"+id)
-				for _, d := range keys[id] {
-					if whole {
-						p.Del(t.Context(), prefix+"key:"+d)
-					}
-				}
-			})
+			write(t, addresses, func(p redis.Pipeliner) { p.Del(t.Context(), prefix+"subject:"+id) })
 			publish(t, addresses, `{"all":true}`)
 		},
 		Corrupt: func(t *testing.T, digest string) {
@@ -192,26 +180,22 @@ func dialled(t *testing.T) {
 }
 
 func TestSource(t *testing.T) {
-	for name, whole := range map[string]bool{"subjects": false, "whole records": true} {
-		t.Run(name, func(t *testing.T) {
-			tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
-				server := servers.StartRedis(t)
-				f := fixture(t, whole, server.Addr())
-				f.Stop = func(*testing.T) { server.Stop() }
-				f.Start = func(*testing.T) { server.Start() }
-				f.Freeze = func(*testing.T) { server.Pause() }
-				f.Thaw = func(*testing.T) { server.Resume() }
-				return f
-			})
-		})
-	}
+	tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
+		server := servers.StartRedis(t)
+		f := fixture(t, server.Addr())
+		f.Stop = func(*testing.T) { server.Stop() }
+		f.Start = func(*testing.T) { server.Start() }
+		f.Freeze = func(*testing.T) { server.Pause() }
+		f.Thaw = func(*testing.T) { server.Resume() }
+		return f
+	})
 }
 
 // TestCluster proves that a key and its subject may be on different nodes, and that a
 // message to one node reaches the watcher.
 func TestCluster(t *testing.T) {
 	cluster := servers.StartCluster(t)
-	f := fixture(t, false, cluster.Addrs()...)
+	f := fixture(t, cluster.Addrs()...)
 	source := f.Source.(*Source)
 	defer source.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -227,12 +211,12 @@ func TestCluster(t *testing.T) {
 		if c := <-told; c.ID != want.ID {
 			t.Errorf("told of %+v, want %s", c, want.ID)
 		}
-		r, err := source.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+		r, err := source.Lookup(t.Context(), tier.Key{Digest: digest})
 		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
 			// A node of a busy machine may answer late. The source does not ask again: its
 			// callers do.
 			t.Logf("Lookup: %v", err)
-			r, err = source.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+			r, err = source.Lookup(t.Context(), tier.Key{Digest: digest})
 		}
 		if err != nil || !cmp.Equal(&want, r.Subject) {
 			t.Errorf("Lookup = %+v, %v; want %+v", r, err, want)
@@ -257,26 +241,16 @@ func TestRecords(t *testing.T) {
 		{"no subject", []string{"subject", "acme"}, nil, nil, ""},
 		{"only a tier", []string{"subject", "acme"}, []string{"tier", "pro"}, &tier.Subject{ID: "acme", Tier: "pro"}, ""},
 		{"the default tier", []string{"subject", "acme"}, []string{"disabled", "0"}, &tier.Subject{ID: "acme"}, ""},
-		{"other fields", []string{"subject", "acme", "name", "x"}, []string{"tier", "", "since", "2024", "subject", "x", "revoked", "1"}, &tier.Subject{ID: "acme"}, ""},
+		{"other fields", []string{"subject", "acme", "name", "x", "tier", "free"}, []string{"tier", "", "since", "2024", "subject", "x", "revoked", "1"}, &tier.Subject{ID: "acme"}, ""},
 		{"a key of other fields alone", []string{"name", "x"}, []string{"tier", "pro"}, nil, ""},
 		{"a subject of other fields alone", []string{"subject", "acme"}, []string{"since", "2024", "subject", "x", "revoked", "1"}, nil, ""},
 		{"revoked", []string{"subject", "acme", "revoked", "1"}, []string{"tier", "pro"}, nil, ""},
 		{"not revoked", []string{"subject", "acme", "revoked", "false"}, []string{"tier", "pro", "disabled", "true"}, &tier.Subject{ID: "acme", Tier: "pro", Disabled: true}, ""},
-		{"whole", []string{"subject", "acme", "tier", "free"}, []string{"tier", "pro", "disabled", "1"}, &tier.Subject{ID: "acme", Tier: "free"}, ""},
-		{"whole by an empty tier", []string{"subject", "acme", "tier", ""}, nil, &tier.Subject{ID: "acme"}, ""},
-		{"whole and revoked", []string{"subject", "acme", "tier", "free", "revoked", "true"}, nil, nil, ""},
-		{
-			"whole by its labels",
-			[]string{"subject", "acme", "labels", `{"a":"b"}`},
-			nil,
-			&tier.Subject{ID: "acme", Extra: &tier.Extra{Labels: map[string]string{"a": "b"}}}, "",
-		},
-		{"without a subject", []string{"tier", "pro"}, nil, nil, "key:" + digest + ": bad record: the field subject is missing"},
+		{"without a subject", []string{"revoked", "0"}, nil, nil, "key:" + digest + ": bad record: the field subject is missing"},
 		{"an invalid subject", []string{"subject", "é"}, nil, nil, "key:" + digest + ": bad record: subject: byte 1 is 0xc3"},
 		{"an empty subject", []string{"subject", ""}, nil, nil, "key:" + digest + ": bad record: subject: it is empty"},
 		{"revoked or not", []string{"subject", "acme", "revoked", "yes"}, nil, nil, "key:" + digest + ": bad record: revoked: it must be"},
 		{"disabled or not", []string{"subject", "acme"}, []string{"disabled", "no"}, nil, "subject:acme: bad record: disabled: it must be"},
-		{"disabled or not, whole", []string{"subject", "acme", "disabled", "TRUE"}, nil, nil, "key:" + digest + ": bad record: disabled"},
 		{"bad overrides", []string{"subject", "acme"}, []string{"overrides", "["}, nil, "subject:acme: bad record: subject \"acme\": overrides: "},
 		{"bad labels", []string{"subject", "acme"}, []string{"labels", "[]"}, nil, "subject:acme: bad record: subject \"acme\": labels: it is no JSON object"},
 		{"bad tier", []string{"subject", "acme"}, []string{"tier", "\n"}, nil, "subject:acme: bad record: subject \"acme\": tier: byte 1 is a control character"},
@@ -294,7 +268,7 @@ func TestRecords(t *testing.T) {
 			})
 			s := newSource(t, zap.NewNop(), server.Addr())
 			defer s.Close()
-			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest})
 			switch {
 			case tt.bad != "":
 				if !errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: "+prefix+tt.bad) {
@@ -318,7 +292,7 @@ func TestRecords(t *testing.T) {
 		s := newSource(t, zap.NewNop(), server.Addr())
 		defer s.Close()
 		for _, k := range []tier.Key{{Digest: digest}, {ID: "acme"}} {
-			_, err := s.Lookup(t.Context(), k, nil)
+			_, err := s.Lookup(t.Context(), k)
 			if !errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), prefix+"subject:acme: bad record: it is no hash") {
 				t.Errorf("Lookup(%+v): %v", k, err)
 			}
@@ -342,7 +316,7 @@ func TestMarker(t *testing.T) {
 			doubted := func(why string) {
 				t.Helper()
 				for _, k := range unknown {
-					r, err := s.Lookup(t.Context(), k, nil)
+					r, err := s.Lookup(t.Context(), k)
 					if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: ") || !strings.HasSuffix(err.Error(), "SET "+prefix+"ready 1") {
 						t.Errorf("%s: Lookup(%+v) = %+v, %v; want an error that says what to do", why, k, r, err)
 					}
@@ -360,13 +334,13 @@ func TestMarker(t *testing.T) {
 			doubted("half a Redis")
 			acme := &tier.Subject{ID: "acme", Tier: "pro"}
 			for k, want := range map[tier.Key]*tier.Subject{{Digest: known}: acme, {ID: "acme"}: acme, {Digest: revoked}: nil} {
-				if r, err := s.Lookup(t.Context(), k, nil); err != nil || !cmp.Equal(want, r.Subject) {
+				if r, err := s.Lookup(t.Context(), k); err != nil || !cmp.Equal(want, r.Subject) {
 					t.Errorf("Lookup(%+v) = %+v, %v; want %+v", k, r, err, want)
 				}
 			}
 			write(t, addresses, func(p redis.Pipeliner) { p.HSet(t.Context(), prefix+"ready", "since", "2024") })
 			for _, k := range unknown {
-				if r, err := s.Lookup(t.Context(), k, nil); err != nil || r.Subject != nil {
+				if r, err := s.Lookup(t.Context(), k); err != nil || r.Subject != nil {
 					t.Errorf("Lookup(%+v) = %+v, %v; want no subject", k, r, err)
 				}
 			}
@@ -398,7 +372,7 @@ func TestOtherFieldsStay(t *testing.T) {
 	s := newSource(t, zap.NewNop(), server.Addr())
 	defer s.Close()
 	before := sent()
-	r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+	r, err := s.Lookup(t.Context(), tier.Key{Digest: digest})
 	if err != nil || r.Subject == nil || r.Subject.Tier != "pro" {
 		t.Fatalf("Lookup = %+v, %v", r, err)
 	}
@@ -416,7 +390,7 @@ func TestRefused(t *testing.T) {
 	}
 	s := newSource(t, zap.NewNop(), server.Addr())
 	defer s.Close()
-	_, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil)
+	_, err := s.Lookup(t.Context(), tier.Key{ID: "acme"})
 	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: NOPERM") || !strings.Contains(err.Error(), "hmget") {
 		t.Errorf("Lookup: %v", err)
 	}
@@ -497,7 +471,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 			t.Errorf("part %d: told of %+v, want %+v", i+1, c, wants[i].told)
 		}
 		for digest, want := range map[string]*tier.Subject{one: wants[i].one, two: wants[i].two} {
-			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -522,13 +496,13 @@ func TestLeastRights(t *testing.T) {
 	if _, err := server.Do("HSET", prefix+"subject:acme", "tier", "pro"); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil); err != nil || r.Subject == nil || r.Subject.Tier != "pro" {
+	if r, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}); err != nil || r.Subject == nil || r.Subject.Tier != "pro" {
 		t.Errorf("Lookup = %+v, %v", r, err)
 	}
 	if _, err := server.Do("SET", prefix+"ready", "1"); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.Lookup(t.Context(), tier.Key{ID: "unknown"}, nil); err != nil || r.Subject != nil {
+	if r, err := s.Lookup(t.Context(), tier.Key{ID: "unknown"}); err != nil || r.Subject != nil {
 		t.Errorf("Lookup = %+v, %v", r, err)
 	}
 	w := start(t, s)
