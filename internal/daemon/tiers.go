@@ -191,7 +191,7 @@ func AskSource(ctx context.Context, s settings.Settings, keys []tier.Key) (*tier
 		if !asksByKey(s.Tiers) {
 			k.Plain = ""
 		}
-		r, err := source.Lookup(ctx, k, nil)
+		r, err := source.Lookup(ctx, k)
 		if err != nil {
 			return nil, err
 		}

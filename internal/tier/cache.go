@@ -70,7 +70,7 @@ type Cache struct {
 	opts  CacheOptions
 	start time.Time
 	// There are two, so that a flood of unknown keys evicts unknown keys only.
-	known, unknown *otter.Cache[selector, *held]
+	known, unknown *otter.Cache[sum, *held]
 
 	// The number of the last change: of all, of all records, of any subject, and of each
 	// stripe. Writers hold mu.
@@ -139,8 +139,8 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-func newRecords(most int) (*otter.Cache[selector, *held], error) {
-	return otter.New(&otter.Options[selector, *held]{
+func newRecords(most int) (*otter.Cache[sum, *held], error) {
+	return otter.New(&otter.Options[sum, *held]{
 		MaximumSize: most,
 		// Its maintenance is short. In a goroutine it could run after Close.
 		Executor: func(f func()) { f() },

@@ -70,38 +70,6 @@ func TestCacheMaxAge(t *testing.T) {
 	})
 }
 
-// TestCacheTag proves that a source gets its last record if that had a tag.
-func TestCacheTag(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-		f.records[digest("b")] = &Record{Subject: &Subject{ID: "bolt", Tier: "pro"}, Tag: "v1", MaxAge: 20 * time.Second}
-		f.records[digest("z")] = &Record{Tag: "none"}
-		l := cache(t, f, nil)
-		for range 3 {
-			l.is(t, key("a"), "free", "")
-			l.is(t, key("b"), "pro", "")
-			l.is(t, key("z"), "no subject", "")
-			time.Sleep(21 * time.Second)
-		}
-		for _, q := range f.asked[3:] {
-			switch q.key.Digest {
-			case digest("a"):
-				t.Error("a record without a tag is asked for within its ttl")
-			case digest("b"):
-				if q.last == nil || q.last.Tag != "v1" || q.last.MaxAge != 20*time.Second || q.last.Subject.ID != "bolt" {
-					t.Errorf("told of %+v, want what it said of bolt", q.last)
-				}
-			case digest("z"):
-				if q.last == nil || q.last.Tag != "none" || q.last.Subject != nil {
-					t.Errorf("told of %+v, want the record without a subject", q.last)
-				}
-			}
-		}
-		l.asks(t, f, 7)
-	})
-}
-
 // TestCacheRefreshAhead proves that a key that is used often never waits for the source.
 func TestCacheRefreshAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -348,8 +316,9 @@ func TestCacheFlood(t *testing.T) {
 	})
 }
 
-// TestCacheVerifier proves that two keys with the same selector do not share a record.
-func TestCacheVerifier(t *testing.T) {
+// TestCacheKeys proves that two digests with the same first half do not share a record, and that no
+// source is asked for an invalid key.
+func TestCacheKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		a := digest("a")
@@ -627,7 +596,7 @@ func TestCacheSlowLog(t *testing.T) {
 // panicky is a source that panics.
 type panicky struct{ *fake }
 
-func (panicky) Lookup(context.Context, Key, *Record) (*Record, error) { panic("a key, maybe") }
+func (panicky) Lookup(context.Context, Key) (*Record, error) { panic("a key, maybe") }
 
 func TestCacheSourcePanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {

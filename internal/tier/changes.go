@@ -71,7 +71,7 @@ func (c *Cache) fresh(h *held, s *sum, now time.Duration) bool {
 // onHold reports whether the source is not asked, because it has answered with a
 // malformed record.
 func (c *Cache) onHold(h *held, s *sum, now time.Duration) bool {
-	return h.extra != nil && now < h.extra.hold && h.extra.change >= c.required(h, s)
+	return h.hold != nil && now < h.hold.until && h.hold.change >= c.required(h, s)
 }
 
 // Run watches the source for changes until ctx ends. Each time that watching begins, all

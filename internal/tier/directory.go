@@ -2,9 +2,6 @@ package tier
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"fmt"
 	"iter"
 	"maps"
@@ -19,28 +16,8 @@ import (
 type Directory struct {
 	tiers       []string
 	defaultTier string
-	byDigest    map[half]holder
+	byDigest    map[sum]*Subject
 	byID        map[string]*Subject
-}
-
-// half is half of a digest. The last half finds the subject. The first half is compared
-// in constant time, so that the time of a search does not show which digests exist.
-type half [sha256.Size / 2]byte
-
-// holder is the subject of an API key, with the other half of its digest.
-type holder struct {
-	rest    half
-	subject *Subject
-}
-
-// halves returns both halves of a digest. It reports false if that is invalid.
-func halves(digest string) (last, rest half, ok bool) {
-	var sum [sha256.Size]byte
-	if len(digest) != DigestLen {
-		return last, rest, false
-	}
-	_, err := hex.Decode(sum[:], []byte(digest))
-	return half(sum[len(half{}):]), half(sum[:len(half{})]), err == nil
 }
 
 // NewDirectory returns a directory without subjects. defaultTier is the tier of unknown
@@ -49,7 +26,7 @@ func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 	d := &Directory{
 		tiers:       tiers,
 		defaultTier: defaultTier,
-		byDigest:    make(map[half]holder),
+		byDigest:    make(map[sum]*Subject),
 		byID:        make(map[string]*Subject),
 	}
 	if !d.HasTier(defaultTier) {
@@ -79,19 +56,19 @@ func (d *Directory) Add(s Subject, digests ...string) error {
 	if d.byID[s.ID] != nil {
 		return fmt.Errorf("subject %q: a second subject with this id", s.ID)
 	}
-	for _, digest := range digests {
-		last, _, ok := halves(digest)
-		if !ok {
+	sums := make([]sum, len(digests))
+	for i, digest := range digests {
+		var ok bool
+		if sums[i], ok = sumOf(Key{Digest: digest}); !ok {
 			return fmt.Errorf("subject %q: a digest is %d hex digits", s.ID, DigestLen)
 		}
-		if other := d.byDigest[last].subject; other != nil {
+		if other := d.byDigest[sums[i]]; other != nil {
 			return fmt.Errorf("subject %q: one of its keys also belongs to %q", s.ID, other.ID)
 		}
 	}
 	d.byID[s.ID] = &s
-	for _, digest := range digests {
-		last, rest, _ := halves(digest)
-		d.byDigest[last] = holder{rest, &s}
+	for _, key := range sums {
+		d.byDigest[key] = &s
 	}
 	return nil
 }
@@ -99,12 +76,11 @@ func (d *Directory) Add(s Subject, digests ...string) error {
 // ByDigest returns the subject of the API key with this digest, or nil. The subject may
 // be disabled.
 func (d *Directory) ByDigest(digest string) *Subject {
-	last, rest, ok := halves(digest)
-	h := d.byDigest[last]
-	if !ok || subtle.ConstantTimeCompare(h.rest[:], rest[:]) == 0 {
+	key, ok := sumOf(Key{Digest: digest})
+	if !ok {
 		return nil
 	}
-	return h.subject
+	return d.byDigest[key]
 }
 
 // ByID returns the subject with this id, or nil.
@@ -160,9 +136,9 @@ func (d *Directory) All() iter.Seq[*Subject] { return maps.Values(d.byID) }
 // by its id.
 func (d *Directory) NewKeys(other *Directory) map[string]int {
 	counts := make(map[string]int)
-	for last, h := range d.byDigest {
-		if o := other.byDigest[last]; o.subject == nil || o.rest != h.rest || o.subject.ID != h.subject.ID {
-			counts[h.subject.ID]++
+	for key, s := range d.byDigest {
+		if o := other.byDigest[key]; o == nil || o.ID != s.ID {
+			counts[s.ID]++
 		}
 	}
 	return counts

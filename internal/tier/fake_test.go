@@ -35,9 +35,8 @@ type fake struct {
 }
 
 type question struct {
-	at   time.Time
-	key  Key
-	last *Record
+	at  time.Time
+	key Key
 }
 
 // watch is one call of Watch.
@@ -51,10 +50,10 @@ func newFake() *fake {
 	return &fake{records: make(map[string]*Record), under: make(map[string]int), watches: make(chan *watch)}
 }
 
-func (f *fake) Lookup(ctx context.Context, k Key, last *Record) (*Record, error) {
+func (f *fake) Lookup(ctx context.Context, k Key) (*Record, error) {
 	name := k.Digest + k.ID
 	f.mu.Lock()
-	f.asked = append(f.asked, question{time.Now(), k, last})
+	f.asked = append(f.asked, question{time.Now(), k})
 	f.under[name]++
 	f.atOnce = max(f.atOnce, f.under[name])
 	delay, err, r := f.delay, f.err, f.records[name]
@@ -78,8 +77,6 @@ func (f *fake) Lookup(ctx context.Context, k Key, last *Record) (*Record, error)
 		return nil, nil
 	case r == nil:
 		return &Record{}, nil
-	case last != nil && last.Tag == r.Tag:
-		return last, nil
 	}
 	return r, nil
 }

@@ -3,7 +3,6 @@ package tier
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
 	"time"
@@ -13,14 +12,6 @@ import (
 
 // A sum identifies a key in the cache: the digest of an API key, or that of an id.
 type sum [sha256.Size]byte
-
-// A selector is the half of a sum that finds a record. The other half, the verifier, is
-// compared in constant time, so that the time of a search does not show how much of a
-// digest is right.
-type selector [sha256.Size / 2]byte
-
-func (s *sum) selector() selector { return selector(s[:len(selector{})]) }
-func (s *sum) verifier() []byte   { return s[len(selector{}):] }
 
 // idSalt separates the sums of ids from the digests of API keys. It is a secret of the
 // process, so that no client can make a key whose digest is the sum of an id.
@@ -50,21 +41,17 @@ func sumOf(k Key) (s sum, ok bool) {
 // held is a record in the cache. It is immutable. It is small, because there may be a
 // million of them.
 type held struct {
-	subject  Subject // without an id: the key is unknown
-	verifier [sha256.Size / 2]byte
-	asked    time.Duration // when the question began
-	until    time.Duration // when the record expires
-	change   uint64        // the number of the last change before the question
-	extra    *heldExtra    // nil for most records
+	subject Subject       // without an id: the key is unknown
+	asked   time.Duration // when the question began
+	until   time.Duration // when the record expires
+	change  uint64        // the number of the last change before the question
+	hold    *hold         // nil for most records
 }
 
-// heldExtra has the fields that few records need.
-type heldExtra struct {
-	tag    string
-	maxAge time.Duration
-	// The source is not asked for the key until hold, unless there is a change after the
-	// one with the number change: it has answered with a malformed record.
-	hold   time.Duration
+// A hold says that the source is not asked for a key until a time, unless there is a change
+// after the one with the number change: it has answered with a malformed record.
+type hold struct {
+	until  time.Duration
 	change uint64
 }
 
@@ -80,15 +67,6 @@ func (h *held) answer() Answer {
 // ahead returns the time from which a request refreshes the record before it expires.
 func (h *held) ahead() time.Duration { return h.until - (h.until-h.asked)/5 }
 
-// record returns what the source returned, so that it can confirm it, or nil if it
-// cannot. h may be nil.
-func (h *held) record() *Record {
-	if h == nil || h.extra == nil || h.extra.tag == "" {
-		return nil
-	}
-	return &Record{Subject: h.answer().Subject, MaxAge: h.extra.maxAge, Tag: h.extra.tag}
-}
-
 // lifetime returns how long a record is valid: the ttl, or maxAge if that is shorter, and
 // up to a tenth more or less by its key. So records that were loaded together do not
 // expire together.
@@ -99,7 +77,7 @@ func (s *sum) lifetime(ttl, maxAge time.Duration) time.Duration {
 	case maxAge > 0:
 		ttl = min(ttl, maxAge)
 	}
-	part := time.Duration(binary.BigEndian.Uint16(s.verifier())) // of 1<<16
+	part := time.Duration(binary.BigEndian.Uint16(s[sha256.Size/2:])) // of 1<<16
 	lifetime := ttl - ttl/10 + (ttl/5>>16)*part
 	if maxAge > 0 {
 		return min(lifetime, maxAge)
@@ -109,8 +87,8 @@ func (s *sum) lifetime(ttl, maxAge time.Duration) time.Duration {
 
 // get returns the record of a key, or nil.
 func (c *Cache) get(s *sum) *held {
-	for _, records := range [...]*otter.Cache[selector, *held]{c.known, c.unknown} {
-		if h, ok := records.GetIfPresent(s.selector()); ok && h.of(s) {
+	for _, records := range [...]*otter.Cache[sum, *held]{c.known, c.unknown} {
+		if h, ok := records.GetIfPresent(*s); ok {
 			return h
 		}
 	}
@@ -119,16 +97,13 @@ func (c *Cache) get(s *sum) *held {
 
 // peek is get, but does not count as an access.
 func (c *Cache) peek(s *sum) *held {
-	for _, records := range [...]*otter.Cache[selector, *held]{c.known, c.unknown} {
-		if e, ok := records.GetEntryQuietly(s.selector()); ok && e.Value.of(s) {
+	for _, records := range [...]*otter.Cache[sum, *held]{c.known, c.unknown} {
+		if e, ok := records.GetEntryQuietly(*s); ok {
 			return e.Value
 		}
 	}
 	return nil
 }
-
-// of reports whether h is the record of a key.
-func (h *held) of(s *sum) bool { return subtle.ConstantTimeCompare(h.verifier[:], s.verifier()) == 1 }
 
 // put replaces the record of a key. mu is held.
 func (c *Cache) put(s *sum, h *held) {
@@ -136,6 +111,6 @@ func (c *Cache) put(s *sum, h *held) {
 	if !h.known() {
 		to, from = from, to
 	}
-	from.Invalidate(s.selector())
-	to.Set(s.selector(), h)
+	from.Invalidate(*s)
+	to.Set(*s, h)
 }

@@ -24,7 +24,6 @@ var (
 type flight struct {
 	key   Key
 	sum   sum
-	last  *held // the record that the cache had for the key, or nil
 	class class // mu is held
 
 	change uint64        // the number of the last change before the question
@@ -78,7 +77,7 @@ func (c *Cache) askLocked(k Key, s *sum, seen *held, want class) (*flight, error
 			return f, nil
 		}
 	}
-	f := &flight{key: k, sum: *s, last: last, class: want, done: make(chan struct{})}
+	f := &flight{key: k, sum: *s, class: want, done: make(chan struct{})}
 	switch {
 	case last != nil && last != seen && c.fresh(last, s, now):
 		f.held = last // another question has just ended
@@ -185,15 +184,11 @@ func (f *flight) read(r *Result, asked time.Duration, c *Cache) (*held, error) {
 		return nil, fmt.Errorf("%w: the subject has no id", ErrBadRecord)
 	}
 	h := &held{asked: asked, change: f.change}
-	copy(h.verifier[:], f.sum.verifier())
 	ttl := c.opts.UnknownTTL
 	if s := r.Record.Subject; s != nil {
 		ttl = c.opts.TTL
 		h.subject = *s
 		h.subject.ID = strings.Clone(s.ID) // it may be part of a longer text
-	}
-	if r.Record.Tag != "" {
-		h.extra = &heldExtra{tag: strings.Clone(r.Record.Tag), maxAge: r.Record.MaxAge}
 	}
 	h.until = asked + f.sum.lifetime(ttl, r.Record.MaxAge)
 	c.answered(h)
@@ -217,7 +212,7 @@ func (c *Cache) lookup(ctx context.Context, batch []*flight) (results []Result) 
 	}()
 	if len(batch) == 1 {
 		f := batch[0]
-		r, err := c.opts.Source.Lookup(ctx, f.key, f.last.record())
+		r, err := c.opts.Source.Lookup(ctx, f.key)
 		return []Result{{r, err}}
 	}
 	keys := make([]Key, len(batch))
@@ -328,13 +323,7 @@ func (c *Cache) hold(h *held, f *flight, s *sum) *held {
 	if h != nil {
 		next = *h
 	}
-	copy(next.verifier[:], s.verifier())
-	var extra heldExtra
-	if next.extra != nil {
-		extra = *next.extra
-	}
-	extra.hold, extra.change = now+s.lifetime(c.opts.UnknownTTL, 0), f.change
-	next.extra = &extra
+	next.hold = &hold{until: now + s.lifetime(c.opts.UnknownTTL, 0), change: f.change}
 	return &next
 }
 

@@ -53,13 +53,9 @@ type Resolver interface {
 // returns is immutable.
 type Source interface {
 	// Lookup asks for the record of one key. ctx bounds the question.
-	//
-	// last is the last record of this key that Lookup returned, or nil. A source that
-	// can ask whether last is still valid does so, and then returns last itself.
-	//
 	// An error means that the source did not answer. If it wraps [ErrBadRecord], the
 	// source answered with a malformed record.
-	Lookup(ctx context.Context, k Key, last *Record) (*Record, error)
+	Lookup(ctx context.Context, k Key) (*Record, error)
 	// Close frees what the source holds. Lookups that are under way fail.
 	Close() error
 }
@@ -88,8 +84,6 @@ type Record struct {
 	// MaxAge is how long the source allows to keep the record. Zero: the source sets no
 	// bound. Negative: not at all.
 	MaxAge time.Duration
-	// Tag is the source's own name for this version of the record. It may be empty.
-	Tag string
 }
 
 // A Watcher is a [Source] that reports changes.

@@ -57,19 +57,6 @@ func readAnswer(body []byte, overrides func([]byte) (map[string]tier.Override, e
 	return tier.NewSubject(p, overrides)
 }
 
-// held returns the last record, which a 304 has confirmed, with a new max-age if h has
-// one.
-func held(last *tier.Record, h http.Header) *tier.Record {
-	age := last.MaxAge
-	if len(h.Values("Cache-Control")) > 0 {
-		age = maxAge(h)
-	}
-	if age == last.MaxAge {
-		return last
-	}
-	return &tier.Record{Subject: last.Subject, MaxAge: age, Tag: last.Tag}
-}
-
 // maxAge returns how long the header allows to keep an answer; see [tier.Record].
 func maxAge(h http.Header) time.Duration {
 	const never = -time.Second
@@ -111,19 +98,4 @@ func seconds(text string) (time.Duration, bool) {
 		n = most
 	}
 	return time.Duration(n) * time.Second, true
-}
-
-// isTag reports whether a text is an entity tag (RFC 9110 §8.8.3) of at most 128 bytes.
-func isTag(text string) bool {
-	text, ok := strings.CutPrefix(strings.TrimPrefix(text, "W/"), `"`)
-	inside, ok2 := strings.CutSuffix(text, `"`)
-	if !ok || !ok2 || len(inside) > 128 {
-		return false
-	}
-	for i := range len(inside) {
-		if c := inside[i]; c <= ' ' || c == '"' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
 }

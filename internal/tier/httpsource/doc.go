@@ -15,7 +15,6 @@
 //	200 {"subject":"acme","tier":"pro","disabled":false,"overrides":{…},"labels":{…}}
 //	200 {"subject":null}      the key is unknown
 //	404 {"subject":null}      the same
-//	304                       the last record is still valid
 //
 // Only subject is required. The other members may be missing or null. The content type
 // is application/json, or one that ends in +json. Members of other names are ignored,
@@ -38,8 +37,7 @@
 //
 // Cache-Control counts: max-age minus Age becomes [tier.Record.MaxAge]. With no-store,
 // no-cache, or a max-age that is zero or invalid, each use needs a new question. Expires
-// and s-maxage are ignored. A GET sends If-None-Match if the last record had an ETag, and
-// a 304 confirms that record. A POST does not, because RFC 9110 has no 304 for it.
+// and s-maxage are ignored, and so is ETag: no question is conditional.
 //
 // # Connections
 //

@@ -154,7 +154,7 @@ func (s *Source) dialTLS(ctx context.Context, network, address string) (net.Conn
 
 // Lookup implements [tier.Source]. With [Options.SendKey], a key with a digest must have
 // its Plain.
-func (s *Source) Lookup(ctx context.Context, k tier.Key, last *tier.Record) (*tier.Record, error) {
+func (s *Source) Lookup(ctx context.Context, k tier.Key) (*tier.Record, error) {
 	switch {
 	case s.life.Err() != nil:
 		return nil, fmt.Errorf("tiers.http: %s: %w", s.place, errClosed)
@@ -167,21 +167,17 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, last *tier.Record) (*ti
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	r, err := s.ask(ctx, k, last)
+	r, err := s.ask(ctx, k)
 	if err != nil {
 		return nil, fmt.Errorf("tiers.http: %s: %w", s.place, err)
 	}
 	return r, nil
 }
 
-func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.Record, error) {
+func (s *Source) ask(ctx context.Context, k tier.Key) (*tier.Record, error) {
 	req, err := s.request(ctx, k)
 	if err != nil {
 		return nil, err
-	}
-	conditional := !s.opts.SendKey && last != nil && last.Tag != ""
-	if conditional {
-		req.Header.Set("If-None-Match", last.Tag)
 	}
 	// An http.Client would follow redirections and repeat the URL in its errors.
 	resp, err := s.transport.RoundTrip(req)
@@ -189,9 +185,6 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 		return nil, s.failed(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // the body was read
-	if conditional && resp.StatusCode == http.StatusNotModified {
-		return held(last, resp.Header), nil
-	}
 	if err := checkStatus(resp); err != nil {
 		return nil, err
 	}
@@ -212,11 +205,7 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 	case err != nil:
 		return nil, err
 	}
-	r := &tier.Record{Subject: subject, MaxAge: maxAge(resp.Header)}
-	if tag := resp.Header.Get("ETag"); isTag(tag) {
-		r.Tag = tag
-	}
-	return r, nil
+	return &tier.Record{Subject: subject, MaxAge: maxAge(resp.Header)}, nil
 }
 
 // failed returns the error of a question without an answer. The library's own errors may
@@ -307,8 +296,6 @@ func statusError(code int) error {
 		advice = "; check the token and the client certificate"
 	case code == http.StatusMethodNotAllowed:
 		advice = "; check the method of the question"
-	case code == http.StatusNotModified:
-		advice = "; the question was not conditional"
 	case code >= 300 && code < 400:
 		advice = "; redirections are not followed: set the final URL"
 	}

@@ -24,7 +24,7 @@ func ask(t *testing.T, s *Source, within time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	r, err := s.Lookup(ctx, tier.Key{Digest: digest("a")}, nil)
+	r, err := s.Lookup(ctx, tier.Key{Digest: digest("a")})
 	if err == nil && (r.Subject == nil || r.Subject.ID != "acme") {
 		t.Errorf("got %v, want acme", r.Subject)
 	}

@@ -103,7 +103,7 @@ func (s *Source) Batch() int {
 
 // Lookup implements [tier.Source]. If its connection is dead, as all are after a restart
 // of the server, Lookup asks again at once on a new one.
-func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.Record, error) {
+func (s *Source) Lookup(ctx context.Context, k tier.Key) (*tier.Record, error) {
 	q := s.byDigest(k.Digest)
 	if k.Digest == "" {
 		q = s.byID(k.ID)
@@ -145,7 +145,7 @@ func (s *Source) LookupAll(ctx context.Context, keys []tier.Key) []tier.Result {
 		r, ok := found[name]
 		switch {
 		case err != nil && badRecord(err): // of one row, but it is not known of which
-			r.Record, r.Err = s.Lookup(ctx, k, nil)
+			r.Record, r.Err = s.Lookup(ctx, k)
 		case err != nil:
 			r.Err = err
 		case !ok:

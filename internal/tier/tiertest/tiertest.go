@@ -39,8 +39,6 @@ type Fixture struct {
 	Freeze, Thaw func(t *testing.T)
 	// Forgets is true if a stopped server loses its records.
 	Forgets bool
-	// Conditional is true if Lookup asks whether the last record is still valid.
-	Conditional bool
 }
 
 // patience is how long a test waits for an event before it fails.
@@ -57,7 +55,6 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"ids", runIDs},
 		{"bad records", runBadRecords},
 		{"changes", runChanges},
-		{"last", runLast},
 		{"deadline", runDeadline},
 		{"outage", runOutage},
 		{"load", runLoad},
@@ -106,11 +103,11 @@ func digest(key string) string {
 func byDigest(key string) tier.Key { return tier.Key{Digest: digest(key)} }
 
 // lookup looks a key up. It fails the test if that takes longer than patience.
-func lookup(t *testing.T, f Fixture, k tier.Key, last *tier.Record) (*tier.Record, error) {
+func lookup(t *testing.T, f Fixture, k tier.Key) (*tier.Record, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	r, err := f.Source.Lookup(ctx, k, last)
+	r, err := f.Source.Lookup(ctx, k)
 	if (r == nil) == (err == nil) {
 		t.Fatalf("Lookup = %v, %v; want a record or an error", r, err)
 	}
@@ -123,7 +120,7 @@ func lookup(t *testing.T, f Fixture, k tier.Key, last *tier.Record) (*tier.Recor
 // want looks a key up and compares its subject with s, which is nil for an unknown key.
 func want(t *testing.T, f Fixture, k tier.Key, s *tier.Subject) *tier.Record {
 	t.Helper()
-	r, err := lookup(t, f, k, nil)
+	r, err := lookup(t, f, k)
 	if err != nil {
 		t.Fatalf("Lookup(%+v): %v", k, err)
 	}
@@ -162,7 +159,7 @@ func eventually(t *testing.T, f Fixture, k tier.Key, s *tier.Subject) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
-		r, err := lookup(t, f, k, nil)
+		r, err := lookup(t, f, k)
 		if err == nil && cmp.Equal(s, r.Subject, cmpopts.EquateEmpty()) {
 			return
 		}
@@ -262,7 +259,7 @@ func runBadRecords(t *testing.T, f Fixture) {
 	}
 	bad["broken"] = tier.Subject{}
 	for key := range bad {
-		r, err := lookup(t, f, byDigest(key), nil)
+		r, err := lookup(t, f, byDigest(key))
 		if !errors.Is(err, tier.ErrBadRecord) {
 			t.Errorf("%s: Lookup = %+v, %v; want a bad record", key, r, err)
 		} else if strings.Contains(err.Error(), planted) {
@@ -309,45 +306,13 @@ func runChanges(t *testing.T, f Fixture) {
 	want(t, f, byDigest("c"), &tier.Subject{ID: "other", Tier: "pro"})
 }
 
-// runLast proves that the last record is returned as long as it is valid, and no longer.
-func runLast(t *testing.T, f Fixture) {
-	free, pro := tier.Subject{ID: "acme", Tier: "free"}, tier.Subject{ID: "acme", Tier: "pro"}
-	var last *tier.Record
-	for i, step := range []struct {
-		change func()
-		want   *tier.Subject
-	}{
-		{func() {}, nil},
-		{func() { f.Put(t, free, digest("a")) }, &free},
-		{func() { f.Put(t, pro) }, &pro},
-		{func() { f.Remove(t, digest("a")) }, nil},
-		{func() { f.Put(t, free, digest("a")) }, &free},
-		{func() { f.RemoveSubject(t, "acme") }, nil},
-	} {
-		step.change()
-		for again := range 3 {
-			r, err := lookup(t, f, byDigest("a"), last)
-			if err != nil {
-				t.Fatalf("step %d: %v", i, err)
-			}
-			if diff := cmp.Diff(step.want, r.Subject, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("step %d: (-want +got)\n%s", i, diff)
-			}
-			if f.Conditional && again > 0 && r != last {
-				t.Errorf("step %d: another record %+v, want the last itself", i, r)
-			}
-			last = r
-		}
-	}
-}
-
 // runDeadline proves that the context bounds a question.
 func runDeadline(t *testing.T, f Fixture) {
 	s := tier.Subject{ID: "acme", Tier: "pro"}
 	f.Put(t, s, digest("a"))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r, err := f.Source.Lookup(over, byDigest("a"), nil); err == nil {
+	if r, err := f.Source.Lookup(over, byDigest("a")); err == nil {
 		t.Errorf("Lookup with a context that is over = %+v, want an error", r)
 	}
 	want(t, f, byDigest("a"), &s)
@@ -360,7 +325,7 @@ func runDeadline(t *testing.T, f Fixture) {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			if r, err := f.Source.Lookup(ctx, byDigest("a"), nil); err == nil || errors.Is(err, tier.ErrBadRecord) {
+			if r, err := f.Source.Lookup(ctx, byDigest("a")); err == nil || errors.Is(err, tier.ErrBadRecord) {
 				t.Errorf("Lookup while the server is frozen = %+v, %v; want an error of the source", r, err)
 			}
 		})
@@ -394,7 +359,7 @@ func runOutage(t *testing.T, f Fixture) {
 	for range 2 {
 		f.Stop(t)
 		for range 10 {
-			r, err := lookup(t, f, byDigest("a"), nil)
+			r, err := lookup(t, f, byDigest("a"))
 			if err == nil || errors.Is(err, tier.ErrBadRecord) {
 				t.Errorf("Lookup while the server is stopped = %+v, %v; want an error of the source", r, err)
 			}
@@ -425,7 +390,7 @@ func runLoad(t *testing.T, f Fixture) {
 				all.Go(func() {
 					for ctx.Err() == nil {
 						ask, cancel := context.WithTimeout(ctx, time.Second)
-						r, err := f.Source.Lookup(ask, k, nil)
+						r, err := f.Source.Lookup(ask, k)
 						cancel()
 						switch {
 						case errors.Is(err, tier.ErrBadRecord):
@@ -471,7 +436,7 @@ func runClose(t *testing.T, f Fixture) {
 		all.Go(func() {
 			for {
 				// The lookup may fail while the source closes.
-				if _, err := f.Source.Lookup(t.Context(), byDigest("a"), nil); err != nil {
+				if _, err := f.Source.Lookup(t.Context(), byDigest("a")); err != nil {
 					return
 				}
 			}
@@ -480,12 +445,12 @@ func runClose(t *testing.T, f Fixture) {
 	// Meanwhile the other lookups have begun to wait.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, _ = f.Source.Lookup(ctx, byDigest("a"), nil) // an error if the server is frozen
+	_, _ = f.Source.Lookup(ctx, byDigest("a")) // an error if the server is frozen
 	if err := f.Source.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	finish(t, "Lookup while the source is closed", &all)
-	if r, err := lookup(t, f, byDigest("a"), nil); err == nil {
+	if r, err := lookup(t, f, byDigest("a")); err == nil {
 		t.Errorf("Lookup of a closed source = %+v, want an error", r)
 	}
 }
@@ -574,7 +539,7 @@ func runWatch(t *testing.T, f Fixture) {
 	// The first change may have caused two reports, so the second change may come later.
 	for {
 		w.told(t, "acme", digest("a"), digest("b"))
-		r, err := lookup(t, f, byDigest("a"), nil)
+		r, err := lookup(t, f, byDigest("a"))
 		if err != nil {
 			t.Fatal(err)
 		}
