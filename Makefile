@@ -299,15 +299,6 @@ profile: test-servers ## profile the hot paths for the compiler, into cmd/rls/de
 	  go test -trimpath -run '^$$' -bench "^Benchmark$${each#*:}" -benchtime 3s -cpuprofile $$dir/$${package//\//-}.prof -o $$dir/test ./$$package || exit 1; done; \
 	go tool pprof -proto $$dir/*.prof >cmd/rls/default.pgo
 
-.PHONY: bench-clients
-bench-clients: envoy ## measure how long 50 clients with pkg/client take for 40 windows of a limit, through Envoy; about 7 minutes
-	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '^BenchmarkFiftyClients$$' -benchtime 1x -timeout 20m ./test
-
-.PHONY: bench-regions
-bench-regions: BENCH ?= Regions
-bench-regions: envoy test-servers ## measure global limits 40 and 80 ms away, with and without leases, and timeouts through Envoy; about 12 minutes
-	SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 40m ./test
-
 .PHONY: bench-before
 bench-before: BEFORE ?= HEAD~1
 bench-before: BENCH ?= -only '^before/'

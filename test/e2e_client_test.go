@@ -17,7 +17,6 @@ import (
 	"time"
 
 	pkgclient "github.com/slidegate/slidegate/pkg/client"
-	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -246,43 +245,6 @@ func TestClientRecipes(t *testing.T) {
 				t.Errorf("cost above the limit: denied %d times, want once", n)
 			}
 		})
-	}
-}
-
-// BenchmarkFiftyClients measures how long 50 clients take for 40 windows of their limit, through
-// Envoy, as a ratio to the ideal: the earliest time at which the last request can pass.
-func BenchmarkFiftyClients(b *testing.B) {
-	const n, each, limit, window = 50, 200, 250, 10 * time.Second
-	for b.Loop() {
-		app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		defer app.Close()
-		rls := edge.RLS(b, edge.RLSOptions{Rules: limitOf(limit, window), Env: map[string]string{envTiersSource: "none"}, Way: edge.Way{Transport: edge.Unary, Listen: edge.TCP}})
-		envoy := edge.Envoy(b, edge.EnvoyOptions{Config: edgeConfig, Upstream: app.Listener.Addr().String(), RLS: endpoint(rls)})
-		sender := newSender(b, n)
-		c := &http.Client{Transport: &pkgclient.Transport{Base: sender, Pace: time.Minute}}
-		begin := time.Now()
-		var wg sync.WaitGroup
-		for i := range n {
-			wg.Go(func() {
-				for range each {
-					if err := pass(b.Context(), c, envoy.URL(), fmt.Sprint(i)); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		wg.Wait()
-		took, most, all := time.Since(begin), 0, 0
-		for _, times := range sender.denied {
-			most, all = max(most, times), all+times
-		}
-		ideal := (n*each - 1) / limit * window
-		b.ReportMetric(took.Seconds()/ideal.Seconds(), "of-the-ideal-time")
-		b.ReportMetric(float64(all), "denied")
-		b.ReportMetric(float64(most), "denied-most")
-		b.ReportMetric(float64(sender.fullest(begin.Add(window), window/10)), "fullest-tenth")
-		b.ReportMetric(limit/10, "mean-tenth")
 	}
 }
 

@@ -26,8 +26,6 @@
 // With -before, an older binary of the service is measured beside the new one, on
 // each store. "make bench-before" builds it from a commit.
 //
-// It also replays a log of made-up requests with "rls replay".
-//
 // The program itself makes the calls of a single caller.
 package main
 
@@ -89,6 +87,5 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	r.envoy.write(out)
 	r.alone.write(out)
-	r.replays.write(out)
 	return nil
 }

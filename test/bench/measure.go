@@ -61,7 +61,6 @@ type results struct {
 	comparisons []measured
 	envoy       *behindEnvoy
 	alone       alone
-	replays     *replays
 }
 
 // measured is a comparison with its rows.
@@ -71,7 +70,7 @@ type measured struct {
 }
 
 func (r *results) empty() bool {
-	return len(r.comparisons) == 0 && r.envoy == nil && len(r.alone.ours) == 0 && r.replays == nil
+	return len(r.comparisons) == 0 && r.envoy == nil && len(r.alone.ours) == 0
 }
 
 // measure runs the whole benchmark.
@@ -107,9 +106,6 @@ func (b *bench) measure(ctx context.Context) (r results, err error) {
 		if r.alone, err = b.measureAlone(ctx); err != nil {
 			return r, fmt.Errorf("%s: %w", aloneName, err)
 		}
-	}
-	if r.replays, err = b.measureReplay(ctx); err != nil {
-		return r, fmt.Errorf("%s: %w", replayName, err)
 	}
 	if r.empty() {
 		return r, fmt.Errorf("-only %s matches nothing", b.only)

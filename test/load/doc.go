@@ -1,7 +1,7 @@
 // Command load sends requests as people and their programs do, through a real Envoy, and proves
 // what limits do to them. "make load" runs it:
 //
-//	go run ./test/load -rls bin/rls [-envoy FILE] [-stores STORES] [-for 1m] [-seed N] [-svg FILE]
+//	go run ./test/load -rls bin/rls [-envoy FILE] [-stores STORES] [-for 1m] [-seed N]
 //
 // The tables go to standard output.
 //

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -190,18 +188,4 @@ func (l *live) audit(ctx context.Context, all []*customer) error {
 		return fmt.Errorf("rls has decided %.0f requests without its store", n)
 	}
 	return nil
-}
-
-// record writes the access log of Envoy to a file.
-func (l *live) record(file string, lines int) error {
-	if _, err := l.envoy.WaitAccessLog(func(edge.AccessLogEntry) bool { return len(l.envoy.AccessLog()) >= lines }); err != nil {
-		return err
-	}
-	var b strings.Builder
-	for line := range strings.Lines(l.envoy.Output()) {
-		if strings.HasPrefix(line, "{") { // Envoy's own messages begin with a bracket
-			b.WriteString(line)
-		}
-	}
-	return os.WriteFile(file, []byte(b.String()), 0o600)
 }

@@ -36,8 +36,6 @@ func TestThroughEnvoy(t *testing.T) {
 			t.Cleanup(func() { goleak.VerifyNone(t) })
 			needs(t, store)
 			o := quick()
-			o.record = t.TempDir() + "/access.log"
-			o.svg = t.TempDir() + "/load.svg"
 			var out strings.Builder
 			failures, err := o.measure(t.Context(), store, &out)
 			if err != nil {
@@ -48,13 +46,6 @@ func TestThroughEnvoy(t *testing.T) {
 			}
 			if t.Failed() {
 				t.Log(out.String())
-			}
-			text, err := os.ReadFile(o.record)
-			if err != nil || !strings.Contains(string(text), `"subject":"customer-0000"`) {
-				t.Errorf("the access log does not have the first customer: %v", err)
-			}
-			if _, err := os.Stat(o.svg); err != nil {
-				t.Error(err)
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +32,6 @@ type options struct {
 	lasts, unit        time.Duration
 	customers          int
 	seed               uint64
-	svg, record        string
 	wrong              string
 }
 
@@ -47,8 +45,6 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.DurationVar(&o.unit, "unit", 10*time.Second, "the long window of the limits; all times of the customers are in proportion to it")
 	flags.IntVar(&o.customers, "customers", 200, "how many customers there are, beside the saturating one")
 	flags.Uint64Var(&o.seed, "seed", 1, "the same seed has the same customers")
-	flags.StringVar(&o.svg, "svg", "", "draw the burst on the last store to this `file`")
-	flags.StringVar(&o.record, "record", "", "write the access log of Envoy on the last store to this `file`, for rls replay")
 	flags.StringVar(&o.wrong, "wrong", "", "make the service wrong, so that the run must fail: `more` allows a request too many, less a request too few, fixed has fixed windows")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -107,9 +103,6 @@ func (o *options) measure(ctx context.Context, store string, out io.Writer) ([]s
 	failures := slices.Concat(r.failures, b.failures(o.customers))
 	if len(b.without.back) > 0 && len(b.with.back) > 0 {
 		b.write(out)
-		if o.svg != "" {
-			return failures, os.WriteFile(o.svg, []byte(b.drawing()), 0o644)
-		}
 	}
 	return failures, nil
 }
@@ -128,7 +121,7 @@ func (o *options) people(ctx context.Context, store string) (*report, error) {
 		rule = "policy: fixed\n"
 	}
 	rules, tiers := rulesFile(p.tiers, rule, more), tiersFile(p.tiers, all)
-	if err := o.send(ctx, store, rules, tiers, all, o.lasts, o.record); err != nil {
+	if err := o.send(ctx, store, rules, tiers, all, o.lasts); err != nil {
 		return nil, err
 	}
 	return reportOf(store, p, all), nil
@@ -142,7 +135,7 @@ func (o *options) bursts(ctx context.Context, store string) (*bursts, error) {
 		jitter, rule string
 	}{{&b.without, "0", ""}, {&b.with, jitter, "retry_jitter: " + jitter + "\n"}} {
 		tiers, all := nightly(o.customers, o.unit, o.seed)
-		if err := o.send(ctx, store, rulesFile(tiers, s.rule, 0), tiersFile(tiers, all), all, 0, ""); err != nil {
+		if err := o.send(ctx, store, rulesFile(tiers, s.rule, 0), tiersFile(tiers, all), all, 0); err != nil {
 			return nil, err
 		}
 		*s.to = stampedeOf(s.jitter, all)
@@ -151,14 +144,14 @@ func (o *options) bursts(ctx context.Context, store string) (*bursts, error) {
 }
 
 // send starts a service and lets customers send: for a time, or until all have done their work if
-// that is 0. record, unless empty, is the file for the access log.
-func (o *options) send(ctx context.Context, store, rules, tiers string, all []*customer, lasts time.Duration, record string) error {
+// that is 0.
+func (o *options) send(ctx context.Context, store, rules, tiers string, all []*customer, lasts time.Duration) error {
 	return process.Run(ctx, func(t process.TB) {
 		var err error
 		if store == onVirtual {
 			err = o.sendVirtual(t, rules, tiers, all, lasts)
 		} else {
-			err = o.sendLive(t, store, rules, tiers, all, lasts, record)
+			err = o.sendLive(t, store, rules, tiers, all, lasts)
 		}
 		if err != nil {
 			t.Fatalf("%w", err)
@@ -177,7 +170,7 @@ func (o *options) sendVirtual(t process.TB, rules, tiers string, all []*customer
 	return errors.Join(simulate(t.Context(), v, all, lasts, o.seed), v.close())
 }
 
-func (o *options) sendLive(t process.TB, store, rules, tiers string, all []*customer, lasts time.Duration, record string) error {
+func (o *options) sendLive(t process.TB, store, rules, tiers string, all []*customer, lasts time.Duration) error {
 	callers := 0
 	for _, c := range all {
 		callers += len(c.callers)
@@ -190,17 +183,7 @@ func (o *options) sendLive(t process.TB, store, rules, tiers string, all []*cust
 	if err := l.run(t.Context(), all, lasts, enough); err != nil {
 		return err
 	}
-	if err := l.audit(t.Context(), all); err != nil {
-		return err
-	}
-	if record == "" {
-		return nil
-	}
-	lines := 0
-	for _, c := range all {
-		lines += len(c.calls)
-	}
-	return l.record(record, lines)
+	return l.audit(t.Context(), all)
 }
 
 // everyBehaviourWasTried reports whether customers of every behaviour have an answer, and whether

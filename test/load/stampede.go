@@ -65,17 +65,6 @@ func (s *stampede) fullest() int {
 	return program.MostInWindow(spans, time.Second)
 }
 
-// bySecond returns how many came back in each second since the beginning.
-func (s *stampede) bySecond() (counts []int) {
-	for _, at := range s.back {
-		for second := int(at / time.Second); len(counts) <= second; {
-			counts = append(counts, 0)
-		}
-		counts[int(at/time.Second)]++
-	}
-	return counts
-}
-
 // bursts are two equal bursts, the second with jitter.
 type bursts struct{ without, with stampede }
 
@@ -108,49 +97,4 @@ func (b *bursts) write(w io.Writer) {
 			s.fullest(), b.mean(s), float64(s.fullest())/b.mean(s), s.again)
 	}
 	fmt.Fprintln(w)
-}
-
-// The picture of two bursts.
-const (
-	pictureWidth = 760
-	plotLeft     = 60
-	plotRight    = 730
-	laneTop      = 126 // of the first lane
-	laneHeight   = 110
-	laneStep     = 192
-)
-
-// drawing returns both bursts as an SVG document: how many came back in each second.
-func (b *bursts) drawing() string {
-	counts := [][]int{b.without.bySecond(), b.with.bySecond()}
-	seconds := max(len(counts[0]), len(counts[1]))
-	most := max(slices.Max(counts[0]), slices.Max(counts[1]))
-	height := laneTop + laneStep + laneHeight + 54
-	title := fmt.Sprintf("When %d customers come back after a burst", len(b.without.back))
-	desc := fmt.Sprintf("Without retry_jitter %d of %d come back in one second, with %s %d.",
-		b.without.fullest(), len(b.without.back), b.with.jitter, b.with.fullest())
-	d := figures.NewSVG(pictureWidth, height, title, desc)
-	d.Text(24, 36, "title", "start", title)
-	d.Text(24, 58, "note", "start", "All wait for Retry-After, and no longer. Requests in each second since the burst")
-	place := func(second int) int { return plotLeft + (plotRight-plotLeft)*second/seconds }
-	for i, s := range []*stampede{&b.without, &b.with} {
-		bottom := laneTop + i*laneStep + laneHeight
-		d.Text(plotLeft, bottom-laneHeight-26, "name", "start", "retry_jitter: "+s.jitter)
-		d.Text(plotRight, bottom-laneHeight-26, "note", "end", fmt.Sprintf("fullest second: %d", s.fullest()))
-		for second, n := range counts[i] {
-			if n == 0 {
-				continue
-			}
-			tall := max(1, laneHeight*n/most)
-			class := []string{"over", "exact"}[i]
-			d.Linef(`  <rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="2"/>`, class, place(second)+2, bottom-tall, place(second+1)-place(second)-4, tall)
-			d.Text((place(second)+place(second+1))/2, bottom-tall-5, "note", "middle", fmt.Sprint(n))
-		}
-		d.Linef(`  <line class="track" x1="%d" y1="%d" x2="%d" y2="%d"/>`, plotLeft, bottom, plotRight, bottom)
-		for second := range seconds + 1 {
-			d.Text(place(second), bottom+20, "note", "middle", fmt.Sprint(second))
-		}
-	}
-	d.Text(plotRight, height-14, "note", "end", "seconds")
-	return d.End()
 }
