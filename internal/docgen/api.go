@@ -49,11 +49,8 @@ func apiText() (string, error) {
 	if err := yaml.Unmarshal(data, &api); err != nil {
 		return "", fmt.Errorf("%s: %w", file, err)
 	}
-	var b strings.Builder
-	b.WriteString(apiExample + wrap("[openapi.yaml](../openapi.yaml) has every field. Errors are `application/problem+json`: `detail` says what to do. Unknown names are refused. On loopback, reads need no token unless `admin.token_file` is set: see [operate.md](../operate.md). `***` hides a value that may be a secret.") + "\n" +
-		wrap("`/v1/usage`, `/v1/logs` and `/v1/reset` use the store: with Redis, ask one instance. Denials, rankings and resets are those of the instance that answers: ask each."))
+	var paths, listed string
 	params := make(map[string]string)
-	b.WriteString("\n## Paths\n\n")
 	for _, p := range slices.Sorted(maps.Keys(api.Paths)) {
 		for method, o := range api.Paths[p] {
 			var names []string
@@ -80,16 +77,15 @@ func apiText() (string, error) {
 			if o.Security == nil {
 				text += " Needs an `act` token."
 			}
-			b.WriteString(item(text))
+			paths += item(text)
 		}
 	}
-	b.WriteString("\n## Parameters\n\n")
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		b.WriteString(item("`" + name + "`: " + params[name]))
+		listed += item("`" + name + "`: " + params[name])
 	}
-	b.WriteString("\n## A limit in usage\n\n" + api.fields("LimitUsage"))
-	b.WriteString("\n## A denial\n\n" + wrap("The log line `denied` has these fields too. Its `left_out` counts the denials since the line before, `amount` is the limit in words, and `digest` is cut to 12 digits.") + "\n" + api.fields("Denial"))
-	return b.String(), nil
+	return fill(written("api"), map[string]string{
+		"PATHS": paths, "PARAMETERS": listed, "LIMIT": api.fields("LimitUsage"), "DENIAL": api.fields("Denial"),
+	})
 }
 
 // fields returns a list of the fields of a schema. Those that explain themselves come first.
@@ -109,11 +105,3 @@ func (a *openAPI) fields(name string) string {
 	}
 	return strings.Join(others, "")
 }
-
-const apiExample = "```console" + `
-$ curl -s 'localhost:6070/v1/usage?subject=acme'
-$ curl -s -X POST localhost:6070/v1/reset -H "Authorization: Bearer $TOKEN" \
-    -H 'Content-Type: application/json' -d '{"subject": "acme", "reason": "ticket 4711"}'
-` + "```" + `
-
-`

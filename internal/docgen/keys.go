@@ -81,22 +81,6 @@ func (s schema) keys(definition string) map[string]schema {
 	return d.Properties
 }
 
-const rulesExample = "```yaml" + `
-domain: edge
-descriptors:
-  - key: route
-    value: search
-    descriptors:
-      - key: api_key
-        rate_limit: {name: search-per-key, unit: minute, requests_per_unit: 100}
-` + "```" + `
-
-` + "```console" + `
-$ rls validate rules.yaml
-` + "```" + `
-
-`
-
 // rulesText returns the page of the keys of rules.
 func rulesText() (string, error) {
 	keys, err := keysText("docs/rules.schema.json", []section{
@@ -117,32 +101,11 @@ func rulesText() (string, error) {
 		{title: "`charge_once`", definition: "chargeOnce"},
 		{title: "`replaces`", definition: "replacement"},
 	})
-	return rulesExample +
-		wrap("[limits.md](../limits.md) explains rules by examples, and [advanced.md](../advanced.md) concurrency, costs known later, retries and regions. Keys of envoyproxy/ratelimit mean the same here.") + "\n" +
-		wrap("`rules.path` is a file, or a directory: rls reads all `*.yaml` and `*.yml` in it and below, but none whose name begins with a dot. A file can have several domains, separated by `---`. A domain in two files is refused without `rules.merge_domains`.") +
-		keys + "\n## Overrides\n\n" +
-		wrap("The `overrides` of a customer have the keys of a limit, without `policy`, and replace the limits of the tier. `unit` and `window` keep the policy of the rule. Under `calendar` the unit must be the same; under `token_bucket` alone they are a rate with a burst of that size. `rate` and `burst` need a rule with `token_bucket`, and `max` one with `in_flight`. `max` replaces only limits in flight, and all others only the other limits. An override that does not fit is ignored with a warning, and the tier applies.") +
-		"\n## Bounds\n\n" +
-		wrap("A file has at most 16 MiB, 100 levels, and 2,000,000 keys and items, which are about 100,000 rules. A directory has at most 100,000 files, 256 MiB, and 16,000,000 keys and items."), err
+	if err != nil {
+		return "", err
+	}
+	return fill(written("rules"), map[string]string{"KEYS": keys})
 }
-
-const testsExample = "```yaml" + `
-# limits_test.yaml
-rules: rules.yaml
-tiers: tiers.yaml
-tests:
-  - name: a free key gets 100 in any minute
-    request: {descriptors: [api_key=demo-free]}
-    steps:
-      - {at: 0s, times: 100, expect: {allowed: 100}}
-      - {at: 20s, expect: {allowed: false, rule: per-key, retry_after: 40s}}
-` + "```" + `
-
-` + "```console" + `
-$ rls test limits_test.yaml
-` + "```" + `
-
-`
 
 // testsText returns the page of the keys of tests.
 func testsText() (string, error) {
@@ -163,8 +126,8 @@ func testsText() (string, error) {
 		},
 		{title: "`limit` of a descriptor", definition: "limit"},
 	})
-	return testsExample +
-		wrap("`rls test DIRECTORY` runs all files `*_test.yaml` in it and below. `rls test --verbose` prints what each step got, in the form of `expect`. Time is virtual. [rollout.md](../rollout.md) says how to use tests.") +
-		keys + "\n## Bounds\n\n" +
-		wrap("A file has at most 1 MiB, and its tests 100,000,000 requests. A test has at most 10,000,000 requests, and lasts at most ten years. With `rls test --redis URL`, time is real, and `start` has no effect."), err
+	if err != nil {
+		return "", err
+	}
+	return fill(written("tests"), map[string]string{"KEYS": keys})
 }

@@ -21,7 +21,7 @@ var pages = []page{
 	{"api.md", "Admin API", apiText},
 	{"drop-in.md", "Variables of envoyproxy/ratelimit", dropInText},
 	{"metrics.md", "Metrics", metricsText},
-	{"performance.md", "Performance", performanceText},
+	{"performance.md", "Performance", func() (string, error) { return written("performance"), nil }},
 	{"rules.md", "Keys of rules", rulesText},
 	{"settings.md", "Settings", settingsText},
 	{"tests.md", "Keys of tests", testsText},

@@ -24,8 +24,6 @@ var metricGroups = []struct {
 // metricsText returns the page of the metrics, from the Help of each.
 func metricsText() (string, error) {
 	var b strings.Builder
-	b.WriteString("```sh\ncurl -s localhost:6070/metrics | grep -v -e '^#' -e ' 0$'\n```\n\n" +
-		wrap("Prometheus reads them at `/metrics` of the admin port or of `metrics.address`. No label has a value of a request, except `values`, which a rule must ask for."))
 	groups := make(map[string][]metrics.Description)
 	for _, d := range metrics.Descriptions() {
 		title := groupOf(d.Name)
@@ -50,8 +48,7 @@ func metricsText() (string, error) {
 			b.WriteString("\nThis query names the limits that deny most:\n\n```promql\ntopk(5, sum by (rule, tier, window) (rate(slidegate_limit_denials_total[5m])))\n```\n")
 		}
 	}
-	b.WriteString(referenceMetrics)
-	return b.String(), nil
+	return fill(written("metrics"), map[string]string{"METRICS": b.String()})
 }
 
 func groupOf(metric string) string {
@@ -80,20 +77,3 @@ func values(all []metrics.LabelValue) (lines []string) {
 	}
 	return lines
 }
-
-// referenceMetrics is about the names that internal/compat/stats makes: mapping.yaml has them.
-const referenceMetrics = `
-## Metrics of envoyproxy/ratelimit
-
-In place of envoyproxy/ratelimit, rls also counts under its names, for Prometheus and statsd, with
-the labels domain, key1 and key2: the first two levels of the rule. They count hits, not requests.
-
-- ` + "`ratelimit_service_rate_limit_total_hits`, `…_within_limit`, `…_over_limit`" + `
-- ` + "`…_near_limit`: admitted above `NEAR_LIMIT_RATIO` (80 %); `…_shadow_mode`: passed in shadow mode" + `
-- ` + "`ratelimit_service_should_rate_limit_error`: `redis_error` (store) or `service_error` (request)" + `
-- ` + "`ratelimit_service_total_requests`, `ratelimit_service_response_time_seconds`" + `
-- ` + "`ratelimit_service_config_load_success`, `ratelimit_service_config_load_error`" + `
-
-A denied request is over the limit in full. At most ` + "`metrics.max_detail_series`" + ` names have values of
-requests; others, and unknown domains beyond 100, have ` + "`other`" + `.
-`
