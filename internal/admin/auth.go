@@ -1,12 +1,9 @@
 package admin
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,15 +57,13 @@ type AccessOptions struct {
 
 // An Access decides who may use the admin port. All requests need a token of admin.token_file, but
 // for reads of this machine if [AccessOptions.FreeReads] is set. The token is in the header
-// Authorization, or the cookie of [Access.LogIn] stands for it. It is safe for concurrent use.
+// Authorization, or the cookie of [Access.LogIn] stands for it. Wrong tokens are not counted: a token
+// is too long to be guessed. It is safe for concurrent use.
 type Access struct {
-	o   AccessOptions
-	key [sha256.Size]byte // of the cookies of this process
+	o AccessOptions
 
-	mu     sync.Mutex
-	since  time.Time          // the beginning of the minute that failed counts
-	failed map[netip.Addr]int // wrong tokens, by address
-	ended  map[session]struct{}
+	mu       sync.Mutex
+	sessions map[string]session // by the value of their cookie
 }
 
 // NewAccess returns an Access. Without tokens no request can change anything.
@@ -79,9 +74,7 @@ func NewAccess(o AccessOptions) *Access {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Access{o: o, failed: make(map[netip.Addr]int), ended: make(map[session]struct{})}
-	_, _ = rand.Read(a.key[:]) // it never fails
-	return a
+	return &Access{o: o, sessions: make(map[string]session)}
 }
 
 // Tokens returns a function that returns the tokens of a file, which it reads again if the file
@@ -98,24 +91,13 @@ func Tokens(file string, log *zap.Logger) (func() []settings.Token, error) {
 	return r.Get, nil
 }
 
-// Bounds on attempts with wrong tokens. Above maxFailed in a minute, an address is refused until
-// the minute ends, even with a right token, unless the token has longToken characters: no
-// attacker guesses that many, and otherwise each client behind the address of a proxy could keep an
-// operator out. Above maxAddresses, all further addresses count as one.
-const (
-	maxFailed    = 30
-	maxAddresses = 1024
-	longToken    = 32
-)
-
 // The errors of [Access.LogIn].
 var (
 	ErrNoTokens   = errors.New("no token is valid: set admin.token_file")
 	ErrWrongToken = errors.New("the token is not in admin.token_file")
-	ErrTooOften   = errors.New("too many wrong tokens came from this address: wait a minute")
 )
 
-// Caller returns who sends a request, and counts a wrong token.
+// Caller returns who sends a request.
 func (a *Access) Caller(r *http.Request) Caller {
 	c, _ := a.caller(r)
 	return c
@@ -123,10 +105,9 @@ func (a *Access) Caller(r *http.Request) Caller {
 
 // caller is Caller that also returns why a token is not accepted, or nil if there is none.
 func (a *Access) caller(r *http.Request) (Caller, error) {
-	from := peer(r)
-	c := Caller{Address: from.String(), Read: a.o.FreeReads && local(r)}
+	c := Caller{Address: peer(r).String(), Read: a.o.FreeReads && local(r)}
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		t, err := a.find(from, strings.TrimSpace(token))
+		t, err := a.find(token)
 		if err == nil {
 			c.Read, c.Act, c.Name = true, t.Act, t.Name
 		}
@@ -164,127 +145,71 @@ func local(r *http.Request) bool {
 	return ok && (host == "" || host == "localhost" || err == nil && ip.Unmap().IsLoopback())
 }
 
-// find returns the token of a text. It compares all tokens, in constant time.
-func (a *Access) find(from netip.Addr, text string) (settings.Token, error) {
-	blocked := a.blocked(from)
-	if blocked && len(text) < longToken {
-		return settings.Token{}, ErrTooOften
-	}
-	all := a.o.Tokens()
-	if len(all) == 0 {
+// find returns the token of a text.
+func (a *Access) find(text string) (settings.Token, error) {
+	if len(a.o.Tokens()) == 0 {
 		return settings.Token{}, ErrNoTokens
 	}
-	digest := sha256.Sum256([]byte(text))
-	var found settings.Token
-	ok := 0
-	for i := range all {
-		if subtle.ConstantTimeCompare(digest[:], all[i].Digest[:]) == 1 {
-			found, ok = all[i], 1
-		}
-	}
-	switch {
-	case ok == 1:
-		return found, nil
-	case blocked:
-		return settings.Token{}, ErrTooOften
-	default:
-		a.fail(from)
+	t, ok := a.withDigest(sha256.Sum256([]byte(strings.TrimSpace(text))))
+	if !ok {
 		return settings.Token{}, ErrWrongToken
 	}
+	return t, nil
 }
 
-// network returns what counts as one address: all IPv6 addresses of a network do, because a
-// machine has many of them.
-func network(ip netip.Addr) netip.Addr {
-	if ip.Is6() {
-		if p, err := ip.Prefix(64); err == nil {
-			return p.Addr()
+// withDigest returns the token with a digest. It compares all tokens, in constant time.
+func (a *Access) withDigest(digest [sha256.Size]byte) (found settings.Token, ok bool) {
+	for _, t := range a.o.Tokens() {
+		if subtle.ConstantTimeCompare(digest[:], t.Digest[:]) == 1 {
+			found, ok = t, true
 		}
 	}
-	return ip
+	return found, ok
 }
 
-// others is the address of all that are too many to count.
-var others = netip.IPv6Unspecified()
-
-func (a *Access) blocked(from netip.Addr) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.turn()
-	n, known := a.failed[network(from)]
-	if !known && len(a.failed) >= maxAddresses {
-		n = a.failed[others]
-	}
-	return n >= maxFailed
+// A session is a login. Sessions are in memory only, so a restart ends all of them.
+type session struct {
+	token [sha256.Size]byte // its digest
+	end   time.Time
 }
 
-func (a *Access) fail(from netip.Addr) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.turn()
-	from = network(from)
-	if _, known := a.failed[from]; !known && len(a.failed) >= maxAddresses {
-		from = others
-	}
-	a.failed[from]++
-}
-
-// turn begins a new minute if the last one is over. The caller holds a.mu.
-func (a *Access) turn() {
-	if now := a.o.Now(); now.Sub(a.since) >= time.Minute || now.Before(a.since) {
-		a.since = now
-		clear(a.failed)
-	}
-}
-
-// The cookie of a login. It has the end of the session and a keyed digest, and not the token.
-// The key is in memory only, so a restart ends all sessions.
 const (
 	cookieName    = "slidegate_session"
 	sessionLength = 12 * time.Hour
+	// maxSessions bounds the sessions: one more ends all others. Only the holder of a token can
+	// begin one.
+	maxSessions = 10_000
 )
 
 // LogIn checks a token and sets a cookie that stands for it, for 12 hours or until the token
-// leaves the file. It returns [ErrWrongToken], [ErrTooOften] or [ErrNoTokens] if the token is
-// not accepted. The request must be a POST that [Guard.CheckOrigin] let pass.
+// leaves the file. It returns [ErrWrongToken] or [ErrNoTokens] if the token is not accepted. The
+// request must be a POST that [Guard.CheckOrigin] let pass.
 func (a *Access) LogIn(w http.ResponseWriter, r *http.Request, token string) (Caller, error) {
-	from := peer(r)
-	t, err := a.find(from, strings.TrimSpace(token))
+	t, err := a.find(token)
 	if err != nil {
 		a.warn(r, err.Error())
 		return Caller{}, err
 	}
-	var s session
-	binary.BigEndian.PutUint64(s[:8], uint64(a.o.Now().Add(sessionLength).Unix()))
-	_, _ = rand.Read(s[8:16]) // it never fails
-	copy(s[16:], a.mac(&s, t))
-	http.SetCookie(w, a.cookie(r, base64.RawURLEncoding.EncodeToString(s[:]), int(sessionLength/time.Second)))
-	return Caller{Read: true, Act: t.Act, Name: t.Name, Address: from.String(), LoggedIn: true}, nil
+	now, value := a.o.Now(), rand.Text()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.sessions, func(_ string, s session) bool { return !now.Before(s.end) })
+	if len(a.sessions) >= maxSessions {
+		clear(a.sessions)
+	}
+	a.sessions[value] = session{t.Digest, now.Add(sessionLength)}
+	http.SetCookie(w, a.cookie(r, value, int(sessionLength/time.Second)))
+	return Caller{Read: true, Act: t.Act, Name: t.Name, Address: peer(r).String(), LoggedIn: true}, nil
 }
 
 // LogOut removes the cookie, and ends its session here, so that a copy of it is of no use.
 func (a *Access) LogOut(w http.ResponseWriter, r *http.Request) {
-	for _, cookie := range r.CookiesNamed(cookieName) {
-		if _, s, ok := a.open(cookie.Value); ok {
-			a.end(s)
-		}
-	}
-	http.SetCookie(w, a.cookie(r, "", -1))
-}
-
-// maxEnded bounds the sessions that are kept because they have ended before their time. Only
-// the holder of a token can begin one.
-const maxEnded = 10_000
-
-// end ends a session. If there are too many, it ends none: the browser has lost the cookie.
-func (a *Access) end(s session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.o.Now().Unix()
-	maps.DeleteFunc(a.ended, func(s session, _ struct{}) bool { return s.end() <= now })
-	if len(a.ended) < maxEnded {
-		a.ended[s] = struct{}{}
+	for _, cookie := range r.CookiesNamed(cookieName) {
+		delete(a.sessions, cookie.Value)
 	}
+	http.SetCookie(w, a.cookie(r, "", -1))
 }
 
 func (a *Access) cookie(r *http.Request, value string, maxAge int) *http.Cookie {
@@ -295,55 +220,18 @@ func (a *Access) cookie(r *http.Request, value string, maxAge int) *http.Cookie 
 	}
 }
 
-// A session is what the cookie has: its end in seconds since 1970, random bytes, so that two
-// logins are two sessions, and the keyed digest of these and the token.
-type session [8 + 8 + sha256.Size]byte
-
-func (s *session) end() int64 { return int64(binary.BigEndian.Uint64(s[:8])) }
-
-// mac returns the keyed digest of a token and the beginning of a session.
-func (a *Access) mac(s *session, t settings.Token) []byte {
-	h := hmac.New(sha256.New, a.key[:])
-	h.Write(s[:16])
-	h.Write(t.Digest[:])
-	return h.Sum(nil)
-}
-
 // session returns the token of the session of a request. A page at another port of this host
 // can set a cookie of the same name, which comes first, so all are tried.
-func (a *Access) session(r *http.Request) (found settings.Token, ok bool) {
-	for i, cookie := range r.CookiesNamed(cookieName) {
-		if i == maxCookies {
-			break
-		}
-		if found, _, ok = a.open(cookie.Value); ok {
-			return found, true
-		}
-	}
-	return found, false
-}
-
-// maxCookies bounds the cookies of one request that are tried.
-const maxCookies = 8
-
-// open returns the token and the session of a cookie, unless the session is over.
-func (a *Access) open(value string) (found settings.Token, s session, ok bool) {
-	data, err := base64.RawURLEncoding.Strict().DecodeString(value)
-	if err != nil || copy(s[:], data) != len(s) || len(data) != len(s) || a.o.Now().Unix() >= s.end() {
-		return found, s, false
-	}
-	for _, t := range a.o.Tokens() {
-		if hmac.Equal(s[16:], a.mac(&s, t)) {
-			found, ok = t, true
-		}
-	}
-	if ok {
+func (a *Access) session(r *http.Request) (settings.Token, bool) {
+	for _, cookie := range r.CookiesNamed(cookieName) {
 		a.mu.Lock()
-		_, over := a.ended[s]
+		s, ok := a.sessions[cookie.Value]
 		a.mu.Unlock()
-		ok = !over
+		if ok && a.o.Now().Before(s.end) {
+			return a.withDigest(s.token)
+		}
 	}
-	return found, s, ok
+	return settings.Token{}, false
 }
 
 // Readers lets only requests pass that may read.
@@ -372,9 +260,6 @@ func (a *Access) only(next http.Handler, may func(Caller) bool, denied string) h
 		}
 		status, detail := http.StatusUnauthorized, "This needs a token of admin.token_file: send the header Authorization: Bearer TOKEN."
 		switch {
-		case errors.Is(err, ErrTooOften):
-			status, detail = http.StatusTooManyRequests, "Too many wrong tokens came from this address. Wait a minute."
-			w.Header().Set("Retry-After", "60")
 		case len(a.o.Tokens()) == 0:
 			status, detail = http.StatusForbidden, withoutTokens
 			if denied == "" {

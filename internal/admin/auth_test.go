@@ -3,7 +3,6 @@ package admin
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -21,7 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/docs"
 )
 
-const readToken, actToken = "read-0123456789abcdef", "act-0123456789abcdef"
+const readToken, actToken = "read-0123456789abcdef0123456789abcdef", "act-0123456789abcdef0123456789abcdef"
 
 func testTokens() []settings.Token {
 	return []settings.Token{
@@ -162,60 +161,10 @@ func TestProxyIsNotLoopback(t *testing.T) {
 	}
 }
 
-// TestWrongTokensAreBounded sends wrong tokens from one address until it is refused, and then a
-// right one. Another address goes on.
-func TestWrongTokensAreBounded(t *testing.T) {
-	now := time.Unix(1000, 0)
-	a := NewAccess(AccessOptions{Tokens: testTokens, Now: func() time.Time { return now }})
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
-	ask := func(from, token string, want int) {
-		t.Helper()
-		if got := (call{method: "GET", path: "/stats", from: from, token: token}).send(t, h).Code; got != want {
-			t.Errorf("%s: %d, want %d", from, got, want)
-		}
-	}
-	for range maxFailed {
-		ask("[2001:db8::1]:1", "wrong-0123456789abcdef", 401)
-	}
-	ask("[2001:db8::1]:1", readToken, 429)
-	ask("[2001:db8::2]:1", readToken, 429) // of the same network
-	ask("[2001:db8:0:1::1]:1", readToken, 200)
-	ask("192.0.2.1:1", readToken, 200)
-	now = now.Add(time.Minute)
-	ask("[2001:db8::1]:1", readToken, 200)
-	for i := range 2 * maxAddresses {
-		a.fail(peer(&http.Request{RemoteAddr: fmt.Sprintf("10.0.%d.%d:1", i/256, i%256)}))
-	}
-	if len(a.failed) > maxAddresses+1 {
-		t.Errorf("%d addresses are kept, want at most %d", len(a.failed), maxAddresses+1)
-	}
-	ask("198.51.100.1:1", readToken, 429) // one of too many
-}
-
-// TestOperatorsAreNotKeptOut sends wrong tokens from the address of an operator, as each client
-// behind one proxy can. A long token works all the same, and a wrong one tells nothing.
-func TestOperatorsAreNotKeptOut(t *testing.T) {
-	long := strings.Repeat("0123456789abcdef", 4)
-	a := NewAccess(AccessOptions{Tokens: func() []settings.Token {
-		return append(testTokens(), settings.Token{Digest: sha256.Sum256([]byte(long)), Act: true, Name: "bob"})
-	}})
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
-	for range maxFailed + 1 {
-		call{method: "GET", path: "/stats", from: "192.0.2.1:1", token: "wrong-0123456789abcdef"}.send(t, h)
-	}
-	for token, want := range map[string]int{actToken: 429, long: 200, long[:63] + "0": 429, "": 401} {
-		if got := (call{method: "GET", path: "/stats", from: "192.0.2.1:1", token: token}).send(t, h).Code; got != want {
-			t.Errorf("the token %.5s of %d characters: %d, want %d", token, len(token), got, want)
-		}
-	}
-	logIn(t, a, long)
-}
-
 // TestLogOutEndsASession uses a copy of a cookie after its holder has logged out, and another
 // session of the same token.
 func TestLogOutEndsASession(t *testing.T) {
-	now := time.Unix(1_000_000, 0)
-	a := NewAccess(AccessOptions{Tokens: testTokens, Now: func() time.Time { return now }})
+	a := testAccess(false)
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Access: a})
 	gone, _ := logIn(t, a, readToken)
 	stays, _ := logIn(t, a, readToken)
@@ -226,13 +175,6 @@ func TestLogOutEndsASession(t *testing.T) {
 		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
 			t.Errorf("%.30s: %d, want %d", cookie, got, want)
 		}
-	}
-	now = now.Add(sessionLength)
-	later, _ := logIn(t, a, readToken)
-	out.Header.Set("Cookie", later)
-	a.LogOut(httptest.NewRecorder(), out)
-	if len(a.ended) != 1 {
-		t.Errorf("%d ended sessions are kept, want only the one that is not over", len(a.ended))
 	}
 }
 
@@ -245,7 +187,6 @@ func TestCookieOfAnotherPort(t *testing.T) {
 	foreign := cookieName + "=x"
 	for cookie, want := range map[string]int{
 		foreign + "; " + good: 200, good + "; " + foreign: 200,
-		strings.Repeat(foreign+"; ", maxCookies) + good: 401,
 	} {
 		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
 			t.Errorf("%.60s: %d, want %d", cookie, got, want)
@@ -330,7 +271,7 @@ func TestSessions(t *testing.T) {
 	value := strings.TrimPrefix(good, cookieName+"=")
 	for cookie, want := range map[string]int{
 		good: 200, act: 200, foreign: 401, "": 401, cookieName + "=": 401, cookieName + "=" + readToken: 401,
-		cookieName + "=" + value[:len(value)-4]: 401, cookieName + "=B" + value[1:]: 401, "x" + good: 401,
+		cookieName + "=" + value[:len(value)-4]: 401, cookieName + "=b" + value[1:]: 401, "x" + good: 401,
 	} {
 		if got := (call{method: "GET", path: "/stats", cookie: cookie}).send(t, h).Code; got != want {
 			t.Errorf("%.30s: %d, want %d", cookie, got, want)
@@ -344,6 +285,9 @@ func TestSessions(t *testing.T) {
 	now = now.Add(sessionLength)
 	if got := (call{method: "GET", path: "/stats", cookie: good}).send(t, h).Code; got != 401 {
 		t.Errorf("after %v: %d, want 401", sessionLength, got)
+	}
+	if logIn(t, a, readToken); len(a.sessions) != 1 {
+		t.Errorf("%d sessions are kept, want only the one that is not over", len(a.sessions))
 	}
 	w := httptest.NewRecorder()
 	a.LogOut(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/logout", nil))

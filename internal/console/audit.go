@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -42,23 +41,10 @@ func (auditPage) Link(q insight.Query) string {
 type loginPage struct {
 	// Wrong says why the token is not accepted.
 	Wrong string
-	// Party is the party whose page asked for the login.
-	Party party
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	c.show(w, r, http.StatusOK, view{Page: "login", Title: "Log in", Data: loginPage{Party: c.asked(r, r.URL.Query().Get)}})
-}
-
-// asked returns the party whose page asked for the login. It answers only readers, because it
-// tells which subjects are known.
-func (c *Console) asked(r *http.Request, get func(string) string) (p party) {
-	if c.opts.Access.Caller(r).Read {
-		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-		defer cancel()
-		p.Query, _ = c.query(ctx, get)
-	}
-	return p
+	c.show(w, r, http.StatusOK, view{Page: "login", Title: "Log in", Data: loginPage{}})
 }
 
 func (c *Console) logIn(w http.ResponseWriter, r *http.Request) {
@@ -66,23 +52,15 @@ func (c *Console) logIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, err := c.opts.Access.LogIn(w, r, r.PostForm.Get("token"))
-	p := c.asked(r, r.PostForm.Get)
 	if err == nil {
-		target := "/"
-		if p.Query != (insight.Query{}) {
-			target = p.Address()
-		}
-		seeOther(w, target)
+		seeOther(w, "/")
 		return
 	}
 	wrong := "The token is not in admin.token_file. Check that it was copied in full."
-	switch {
-	case errors.Is(err, admin.ErrNoTokens):
+	if errors.Is(err, admin.ErrNoTokens) {
 		wrong = "The service knows no token. Set admin.token_file."
-	case errors.Is(err, admin.ErrTooOften):
-		wrong = "Too many wrong tokens came from this address. Wait a minute."
 	}
-	c.show(w, r, http.StatusForbidden, view{Page: "login", Title: "Log in", Data: loginPage{wrong, p}})
+	c.show(w, r, http.StatusForbidden, view{Page: "login", Title: "Log in", Data: loginPage{wrong}})
 }
 
 func (c *Console) logOut(w http.ResponseWriter, r *http.Request) {

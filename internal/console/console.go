@@ -34,8 +34,8 @@ type Insight interface {
 	Top(insight.TopQuery) insight.Top
 }
 
-// Options of the console. Insight, State, Active, Secrets, Shown and Access are required. All functions are
-// safe for concurrent use.
+// Options of the console. All but Tiers, Log and Now are required. All functions are safe for
+// concurrent use.
 type Options struct {
 	Insight Insight
 	// State returns what a glance at the process shows.
@@ -48,9 +48,9 @@ type Options struct {
 	Tiers admin.Tiers
 	// Shown returns a typed entry as a page may repeat it, with *** for what it must not.
 	Shown func(descriptors.Entry) descriptors.Entry
-	// TierNames returns the names of the tiers. Nil: there are none.
+	// TierNames returns the names of the tiers.
 	TierNames func() []string
-	// Explain explains a request without a charge. Nil disables the page.
+	// Explain explains a request without a charge.
 	Explain func(context.Context, admin.ExplainRequest) (*admin.Explained, error)
 	// Access decides who may read and act.
 	Access *admin.Access
@@ -214,9 +214,8 @@ type view struct {
 	State  *insight.State
 	Caller admin.Caller
 	// Worst is the level of the worst problem: error, warning or empty.
-	Worst  string
-	CanTry bool
-	Data   any
+	Worst string
+	Data  any
 }
 
 // Style, Script and Icon are the addresses of the files of a page.
@@ -229,7 +228,6 @@ func (v view) Problems() int { return len(v.State.Problems) }
 
 func (c *Console) show(w http.ResponseWriter, r *http.Request, code int, v view) {
 	v.Now, v.Caller = c.opts.Now(), c.opts.Access.Caller(r)
-	v.CanTry = c.opts.Explain != nil
 	switch {
 	case !v.Caller.Read:
 		v.State = new(insight.State) // the login shows nothing of the process

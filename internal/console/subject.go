@@ -61,9 +61,6 @@ func (p party) Fields() map[string]string {
 // Address returns the address of the page.
 func (p party) Address() string { return partyAddress(p.Query) }
 
-// Login returns the address of a login that comes back to the page.
-func (p party) Login() string { return strings.Replace(p.Address(), "/subject", "/login", 1) }
-
 // Kind says what the party is.
 func (p party) Kind() string {
 	switch {

@@ -36,14 +36,7 @@ type step struct {
 const maxDescriptors = 20
 
 func (c *Console) try(w http.ResponseWriter, r *http.Request) {
-	if c.opts.Explain == nil {
-		c.fail(w, r, http.StatusNotFound, "There is no such page", "This process does not explain requests.")
-		return
-	}
-	p := trialPage{Cost: "1", Domains: c.opts.Active().Domains()}
-	if c.opts.TierNames != nil {
-		p.Tiers = c.opts.TierNames()
-	}
+	p := trialPage{Cost: "1", Domains: c.opts.Active().Domains(), Tiers: c.opts.TierNames()}
 	code := http.StatusOK
 	if r.Method == http.MethodPost {
 		if !c.form(w, r) {
@@ -89,7 +82,7 @@ func (c *Console) explain(ctx context.Context, get func(string) string, p *trial
 			p.Wrong = fmt.Sprintf("Line %d is not a descriptor. Write key=value, with a comma between entries, and a backslash before a comma within a value.", n+1)
 			continue
 		}
-		t.Descriptors = append(t.Descriptors, admin.ExplainDescriptor{Text: line})
+		t.Descriptors = append(t.Descriptors, line)
 		p.Descriptors += shown + "\n"
 	}
 	if p.Wrong == "" && len(t.Descriptors) == 0 {

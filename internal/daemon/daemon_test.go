@@ -181,7 +181,7 @@ func askAt(t *testing.T, address, text string) (*rlsv3.RateLimitResponse, error)
 // get sends a request with the token of usageSettings.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	code, _, body := exchange(t, http.MethodGet, url, "", "Authorization", "Bearer a-token-that-may-reset-limits")
+	code, _, body := exchange(t, http.MethodGet, url, "", "Authorization", "Bearer a-token-that-may-reset-all-limits")
 	return code, body
 }
 

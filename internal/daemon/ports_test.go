@@ -57,7 +57,7 @@ func post(path, body string, lines ...string) string {
 // TestWebPagesCannotPost posts as a browser does for a page of another origin. The service
 // neither charges nor refunds a quota, and invalidates no subject. It answers curl.
 func TestWebPagesCannotPost(t *testing.T) {
-	const token = "act-0123456789abcdef"
+	const token = "act-0123456789abcdef0123456789abcdef"
 	s := testSettings(t)
 	s.Admin.TokenFile = filepath.Join(t.TempDir(), "tokens")
 	write(t, s.Admin.TokenFile, "act "+token+"\n")
@@ -248,7 +248,7 @@ func TestPagesCannotEmbed(t *testing.T) {
 // proxy may serve the port, a read needs a token too.
 func TestTokensOnLoopback(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	write(t, tokens, "read 0123456789abcdef\n")
+	write(t, tokens, "read 0123456789abcdef0123456789abcdef\n")
 	for name, tt := range map[string]struct {
 		admin settings.Admin
 		want  int

@@ -37,6 +37,6 @@ func usageSettings(t *testing.T) settings.Settings {
 	s.Tiers.Source = settings.TiersFile
 	write(t, s.Rules.Path, usageRules)
 	write(t, s.Tiers.Path, usageTiers)
-	write(t, s.Admin.TokenFile, "act a-token-that-may-reset-limits\n")
+	write(t, s.Admin.TokenFile, "act a-token-that-may-reset-all-limits\n")
 	return s
 }

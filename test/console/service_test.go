@@ -29,8 +29,8 @@ const (
 	knownKey   = "planted-key-of-acme-7f3a"
 	otherKey   = "planted-key-of-unknown-91bc"
 	pilotKey   = "planted-key-of-globex-c05e"
-	readToken  = "planted-read-token-0123456789"
-	actToken   = "planted-act-token-0123456789"
+	readToken  = "planted-read-token-0123456789abcdef"
+	actToken   = "planted-act-token-0123456789abcdef"
 	wrongToken = "planted-wrong-token-0123456789"
 )
 

@@ -154,7 +154,7 @@ func (s *RLSServer) live(t process.TB, err error) *RLSServer {
 
 // ActToken may use every page of the admin port of an rls that [StartRLS] starts, unless its
 // environment names another file of tokens, or none.
-const ActToken = "act-0123456789abcdef0123456789abcdef" // long, so that wrong tokens of a test do not refuse it
+const ActToken = "act-0123456789abcdef0123456789abcdef"
 
 func newRLS(o RLSOptions) (*RLSServer, error) {
 	dir, err := os.MkdirTemp("", "rls")

@@ -68,7 +68,7 @@ func parseTokens(file string, data []byte) (all []Token, err error) {
 }
 
 var (
-	validToken = regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{16,256}$`) // RFC 6750, section 2.1
+	validToken = regexp.MustCompile(`^[A-Za-z0-9._~+/=-]{32,256}$`) // RFC 6750, section 2.1
 	validName  = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
 )
 
@@ -78,7 +78,7 @@ func readToken(words []string) (t Token, problem string) {
 		return t, "a line has two or three words: read TOKEN, or act TOKEN NAME"
 	}
 	if !validToken.MatchString(words[1]) {
-		return t, "a token has 16 to 256 letters, digits and -._~+/=: make one with openssl rand -hex 32"
+		return t, "a token has 32 to 256 letters, digits and -._~+/=: make one with openssl rand -hex 32"
 	}
 	t = Token{Digest: sha256.Sum256([]byte(words[1])), Act: words[0] == "act"}
 	if len(words) == 3 {

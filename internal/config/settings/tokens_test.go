@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const tokenA, tokenB = "aaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbb"
+const tokenA, tokenB = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 
 func TestReadTokens(t *testing.T) {
 	digest := func(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
@@ -27,9 +27,9 @@ func TestReadTokens(t *testing.T) {
 		{"read " + tokenA + "\nwrite " + tokenB, ":2: a line has two or three words", nil},
 		{"read", ":1: a line has two or three words", nil},
 		{"read " + tokenA + " alice " + tokenB, ":1: a line has two or three words", nil},
-		{"read short", ":1: a token has 16 to 256 letters", nil},
-		{"read " + strings.Repeat("x", 257), ":1: a token has 16 to 256 letters", nil},
-		{"read " + tokenA + ";", ":1: a token has 16 to 256 letters", nil},
+		{"read " + tokenA[1:], ":1: a token has 32 to 256 letters", nil},
+		{"read " + strings.Repeat("x", 257), ":1: a token has 32 to 256 letters", nil},
+		{"read " + tokenA + ";", ":1: a token has 32 to 256 letters", nil},
 		{"act " + tokenA + " <b>", ":1: the name after the token has at most 64 letters", nil},
 		{"read " + tokenA + "\nact " + tokenA, ":2: the token is also on a line above", nil},
 		{strings.Repeat("x", 2<<20), "larger than 1 MiB", nil},

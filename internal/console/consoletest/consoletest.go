@@ -456,7 +456,7 @@ func (s *service) shown(e descriptors.Entry) descriptors.Entry {
 }
 
 func (s *service) explain(_ context.Context, r admin.ExplainRequest) (*admin.Explained, error) {
-	if strings.Contains(r.Descriptors[0].Text, "fail") {
+	if strings.Contains(r.Descriptors[0], "fail") {
 		return nil, errors.New("the rules have no such domain")
 	}
 	return &admin.Explained{Allowed: true, Rules: []string{"search"}, Generation: "51850eff4944", Steps: []string{
