@@ -26,6 +26,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 // invalid returns an error with each problem on a line of its own, so that editors find the
@@ -124,6 +125,19 @@ func keyLines(err *error) iter.Seq2[int, string] {
 		}
 		*err = in.Err()
 	}
+}
+
+// keyStdin returns the first line of standard input that has an API key, for --key-stdin of a command.
+func keyStdin(secrets *tier.Secrets, command string) (line string, err error) {
+	for _, text := range keyLines(&err) {
+		if secrets.Key(text) != "" {
+			return text, nil
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the API key from standard input: %w", err)
+	}
+	return "", usage(`--key-stdin: standard input holds no API key: printf '%%s\n' "$KEY" | rls %s --key-stdin`, command)
 }
 
 type healthcheckCmd struct {

@@ -6,9 +6,9 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -21,16 +21,6 @@ import (
 
 // askTimeout bounds the look-up of validate, with the connection to the source.
 const askTimeout = 10 * time.Second
-
-// A customer is what the customer source says of one key or id.
-type customer struct {
-	Subject  string `json:"subject"`
-	Tier     string `json:"tier,omitempty"` // empty: the default tier
-	Disabled bool   `json:"disabled,omitempty"`
-	// Overrides are limits as text by the name of their rule.
-	Overrides map[string]string `json:"overrides,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
-}
 
 // askFor returns the keys to look up: one, or two during a change of the secret. It returns none
 // without --subject and --key-stdin.
@@ -46,7 +36,16 @@ func (v *validateCmd) askFor(s *settings.Settings) ([]tier.Key, error) {
 		return nil, usage("--subject and --key-stdin ask the source of tiers: set tiers.source to postgres, redis or http")
 	}
 	if v.KeyStdin {
-		return keysStdin(s)
+		secrets := s.NewSecrets(s.Secrets.Key)
+		text, err := keyStdin(secrets, "validate")
+		if err != nil {
+			return nil, err
+		}
+		var keys []tier.Key
+		for digests := secrets.Fingerprint(text); digests != ""; digests = digests[tier.DigestLen:] {
+			keys = append(keys, tier.Key{Digest: tier.FingerprintDigest(digests), Plain: secrets.Key(text)})
+		}
+		return keys, nil
 	}
 	if p := s.Tiers.Postgres; s.Tiers.Source == settings.TiersInPostgres && p.Query != "" && p.QueryByID == "" {
 		return nil, usage("--subject: set tiers.postgres.query_by_id, or use --key-stdin")
@@ -54,30 +53,9 @@ func (v *validateCmd) askFor(s *settings.Settings) ([]tier.Key, error) {
 	return []tier.Key{{ID: v.Subject}}, nil
 }
 
-// keysStdin reads one API key from standard input.
-func keysStdin(s *settings.Settings) ([]tier.Key, error) {
-	secrets := s.NewSecrets(s.Secrets.Key)
-	var err error
-	for _, text := range keyLines(&err) {
-		key := secrets.Key(text)
-		if key == "" {
-			continue
-		}
-		var keys []tier.Key
-		for digests := secrets.Fingerprint(text); digests != ""; digests = digests[tier.DigestLen:] {
-			keys = append(keys, tier.Key{Digest: tier.FingerprintDigest(digests), Plain: key})
-		}
-		return keys, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the API key from standard input: %w", err)
-	}
-	return nil, usage(`--key-stdin: standard input holds no API key: printf '%%s\n' "$KEY" | rls validate --key-stdin`)
-}
-
 // askCustomer asks the customer source for the first of keys that it knows. g may be nil: then the
 // names of tiers and rules are not checked.
-func askCustomer(s settings.Settings, keys []tier.Key, g *config.Generation) (c *customer, warnings []strict.Problem, err error) {
+func askCustomer(s settings.Settings, keys []tier.Key, g *config.Generation) (c *admin.Customer, warnings []strict.Problem, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	found, err := daemon.AskSource(ctx, s, keys)
@@ -92,20 +70,11 @@ func askCustomer(s settings.Settings, keys []tier.Key, g *config.Generation) (c 
 		}
 		return nil, nil, strict.Problems{{Path: setting, Message: "no customer " + what}}
 	}
-	c = &customer{Subject: found.ID, Tier: found.Tier, Disabled: found.Disabled, Labels: found.Labels()}
-	if found.Extra != nil && len(found.Extra.Overrides) > 0 {
-		c.Overrides = make(map[string]string)
-		for rule, o := range found.Extra.Overrides {
-			c.Overrides[rule] = overrideText(&o)
-		}
-	}
-	if g == nil {
+	c = admin.CustomerOf(found)
+	if g == nil || g.Rules.Tiers() == nil {
 		return c, nil, nil
 	}
 	tiers := g.Rules.Tiers()
-	if tiers == nil {
-		return c, nil, nil
-	}
 	if found.Tier != "" && !tiers.HasTier(found.Tier) {
 		return nil, nil, strict.Problems{{Path: setting, Message: fmt.Sprintf("customer %s has the tier %s, which tiers.path does not name: expected one of %s%s",
 			strict.Label(found.ID), strict.Quote(found.Tier), strict.SomeNames(tiers.Tiers()), strict.DidYouMean(found.Tier, tiers.Tiers()))}}
@@ -143,36 +112,24 @@ func overrideWarnings(active *policy.Rules, of *tier.Subject, setting string) (w
 	return warnings
 }
 
-func overrideText(o *tier.Override) string {
-	var parts []string
-	if o.Unlimited {
-		parts = append(parts, "unlimited")
-	}
-	for _, l := range o.Limits {
-		parts = append(parts, policy.FormatLimit(l))
-	}
-	switch o.Observe {
-	case tier.ObserveOnly:
-		parts = append(parts, "only observed")
-	case tier.ObserveNot:
-		parts = append(parts, "enforced")
-	}
-	return strings.Join(parts, ", ")
-}
-
-func (c *customer) write(w io.Writer, paint terminal.Colours) {
-	text := "the default tier"
-	if c.Tier != "" {
-		text = "tier " + safetext.Text(c.Tier)
-	}
-	if c.Disabled {
-		text += ", " + paint.Red("disabled")
-	}
-	fmt.Fprintf(w, "\ncustomer %s: %s\n", paint.Bold(safetext.Text(c.Subject)), text)
+func writeCustomer(w io.Writer, c *admin.Customer, paint terminal.Colours) {
+	fmt.Fprintf(w, "\ncustomer %s: %s\n", paint.Bold(safetext.Text(c.Subject)), tierText(c))
 	for _, rule := range slices.Sorted(maps.Keys(c.Overrides)) {
 		fmt.Fprintf(w, "  override of %s: %s\n", safetext.Text(rule), c.Overrides[rule])
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
 		fmt.Fprintf(w, "  label %s: %s\n", safetext.Text(name), safetext.Text(c.Labels[name]))
 	}
+}
+
+// tierText says which tier a customer has.
+func tierText(c *admin.Customer) string {
+	text := "the default tier"
+	if c.Tier != "" {
+		text = "tier " + safetext.Text(c.Tier)
+	}
+	if c.Disabled {
+		text += ", disabled"
+	}
+	return text
 }

@@ -241,13 +241,13 @@ func TestUsageOfUnknownKey(t *testing.T) {
 func TestUsageOfTiers(t *testing.T) {
 	port := newPort(t)
 	port.usage = []insight.Usage{{Query: insight.Query{Subject: "acme"}, Known: true, Source: "redis"}}
-	pro := &admin.TierRecord{Known: true, Subject: "acme", Tier: "pro", AgeSeconds: 30}
+	pro := &admin.TierRecord{Known: true, Customer: admin.Customer{Subject: "acme", Tier: "pro"}, AgeSeconds: 30}
 	for _, tt := range []struct {
 		lookup admin.TierLookup
 		want   string
 	}{
-		{admin.TierLookup{Held: pro, Source: &admin.TierRecord{Known: true, Disabled: true}}, "held here: tier pro, 30s old · the source says: the default tier, disabled\n"},
-		{admin.TierLookup{Held: &admin.TierRecord{Known: true, Tier: "pro"}, Source: pro}, "acme · counted in Redis\nNo limit applies."},
+		{admin.TierLookup{Held: pro, Source: &admin.TierRecord{Known: true, Customer: admin.Customer{Disabled: true}}}, "held here: tier pro, 30s old · the source says: the default tier, disabled\n"},
+		{admin.TierLookup{Held: &admin.TierRecord{Known: true, Customer: admin.Customer{Tier: "pro"}}, Source: pro}, "acme · counted in Redis\nNo limit applies."},
 		{admin.TierLookup{Source: new(admin.TierRecord)}, "held here: no record · the source says: no such customer\n"},
 		{admin.TierLookup{Held: pro, Error: "away\x1b"}, "held here: tier pro, 30s old · the source does not answer: away\\x1b\n"},
 	} {

@@ -65,31 +65,18 @@ func (p *party) query(c *cli, args []string) (insight.Query, error) {
 		}
 	}
 	if p.KeyStdin {
-		digest, err := digestStdin(c)
+		s, err := c.load()
 		if err != nil {
 			return q, err
 		}
-		q.Digest = digest
+		secrets := s.NewSecrets(s.Secrets.Key)
+		text, err := keyStdin(secrets, "usage")
+		if err != nil {
+			return q, err
+		}
+		q.Digest = secrets.Digest(text)
 	}
 	return q, nil
-}
-
-// digestStdin reads one API key from standard input and returns its digest.
-func digestStdin(c *cli) (string, error) {
-	s, err := c.load()
-	if err != nil {
-		return "", err
-	}
-	secrets := s.NewSecrets(s.Secrets.Key)
-	for _, text := range keyLines(&err) {
-		if key := secrets.Key(text); key != "" {
-			return secrets.Digest(key), nil
-		}
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the API key from standard input: %w", err)
-	}
-	return "", usage(`--key-stdin: standard input holds no API key: printf '%%s\n' "$KEY" | rls usage --key-stdin`)
 }
 
 // nameOf returns the party of a query as text.
@@ -253,14 +240,7 @@ func recordText(r *admin.TierRecord) string {
 	case !r.Known:
 		return "no such customer"
 	}
-	text := "the default tier"
-	if r.Tier != "" {
-		text = "tier " + safetext.Text(r.Tier)
-	}
-	if r.Disabled {
-		text += ", disabled"
-	}
-	return text
+	return tierText(&r.Customer)
 }
 
 // tiersText says what an instance holds of a party, and what the source says now. It is empty without

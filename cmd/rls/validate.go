@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -69,7 +70,7 @@ type checked struct {
 	Rules    int              `json:"rules"`
 	Tests    int              `json:"tests,omitempty"`
 	Summary  *policy.Review   `json:"summary,omitempty"`
-	Customer *customer        `json:"customer,omitempty"` // with --subject or --key-stdin
+	Customer *admin.Customer  `json:"customer,omitempty"` // with --subject or --key-stdin
 }
 
 // Run loads everything as serve does. It prints problems, warnings, and what the rules mean
@@ -118,7 +119,7 @@ func (v validateCmd) Run(c *cli) error {
 		paths = []string{s.Rules.Path}
 	}
 	var (
-		found    *customer
+		found    *admin.Customer
 		foundErr error
 		warnings []strict.Problem
 	)
@@ -146,7 +147,7 @@ func (v validateCmd) Run(c *cli) error {
 	}
 	summarize(&stdout, coloursOf(os.Stdout), &result)
 	if found != nil {
-		found.write(&stdout, coloursOf(os.Stdout))
+		writeCustomer(&stdout, found, coloursOf(os.Stdout))
 	}
 	if v.Portable && result.Server == "" {
 		fmt.Fprintf(&stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")

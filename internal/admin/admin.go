@@ -24,7 +24,7 @@ type Pages struct {
 	Exemplars bool
 	// Active returns the configuration for /rlconfig.
 	Active func() Active
-	// Insight answers questions about usage and denials. Nil disables its pages.
+	// Insight answers questions about usage and denials.
 	Insight *insight.Insight
 	// State returns the state of the process.
 	State func() insight.State
@@ -64,27 +64,10 @@ func index(a *api) http.HandlerFunc {
 		entries = append(entries, Entry{docs.Path, "the documentation of this version"})
 	}
 	for _, r := range a.routes() {
-		entries = append(entries, indexed[r.path])
+		entries = append(entries, Entry{r.path, r.summary})
 	}
 	entries = append(entries, Entry{"/debug/pprof/", "profiles of this process; needs a token that may act"})
 	return Index("Slidegate: admin port", entries, "This port also serves gRPC without TLS: reflection, and health including Watch.")
-}
-
-// indexed has the entry of each path of the API.
-var indexed = map[string]Entry{
-	"/v1/openapi.yaml":     {"/v1/openapi.yaml", "the API as OpenAPI"},
-	"/v1/usage":            {"/v1/usage?subject=", "what a customer has used of each limit; or address=, digest=, descriptor="},
-	"/v1/logs":             {"/v1/logs", "what all subjects and addresses have used, or with rule= in those of some rules"},
-	"/v1/reset":            {"/v1/reset", `POST {"subject": ..., "reason": ...}: removes what it has used of its limits`},
-	"/v1/resets":           {"/v1/resets", "the last resets of this instance"},
-	"/v1/denials":          {"/v1/denials", "the last denials of this instance"},
-	"/v1/top":              {"/v1/top?by=subject", "who is denied most, or is nearest to its limits"},
-	"/v1/rules":            {"/v1/rules", "the active rules in plain words"},
-	"/v1/state":            {"/v1/state", "problems, rates, store and configuration of this instance"},
-	"/v1/explain":          {"/v1/explain", `POST {"descriptors": [...]}: which rules match, and why; charges nothing`},
-	"/v1/reload":           {"/v1/reload", "POST: read the rules and tiers again"},
-	"/v1/tiers/lookup":     {"/v1/tiers/lookup?digest= or ?id=", "the records of a key or a subject: in this instance, and in the source"},
-	"/v1/tiers/invalidate": {"/v1/tiers/invalidate", `POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source again`},
 }
 
 // Handler returns the handler of the admin port.
@@ -111,6 +94,9 @@ func Handler(p Pages) http.Handler {
 	read("GET /metrics", promhttp.HandlerFor(p.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: p.Exemplars}))
 	read("GET /rlconfig", rulesPage(p.Active))
 	read("GET /stats", http.HandlerFunc(pages.Stats))
+	if p.Docs != nil {
+		read(docs.Path, p.Docs)
+	}
 	a.serve(mux)
 	// Profiles show memory and take work.
 	for pattern, h := range map[string]http.HandlerFunc{
@@ -119,7 +105,7 @@ func Handler(p Pages) http.Handler {
 	} {
 		mux.Handle(pattern, p.Access.Actors(h))
 	}
-	guarded := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(p.withDocs(mux))))
+	guarded := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(mux)))
 	if p.GRPC == nil {
 		return guarded
 	}
@@ -128,22 +114,6 @@ func Handler(p Pages) http.Handler {
 			serveGRPC(w, r, p.GRPC)
 		} else {
 			guarded.ServeHTTP(w, r)
-		}
-	})
-}
-
-// withDocs serves the documentation, and leaves all other requests to next. A mux would redirect
-// /docs/../ to /, and such a path has no page.
-func (p *Pages) withDocs(next http.Handler) http.Handler {
-	if p.Docs == nil {
-		return next
-	}
-	served := p.Access.Readers(p.Docs)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path+"/", docs.Path) {
-			served.ServeHTTP(w, r)
-		} else {
-			next.ServeHTTP(w, r)
 		}
 	})
 }

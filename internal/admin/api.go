@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +23,7 @@ type route struct {
 	method, path string
 	writes       bool     // needs a token of a line "act TOKEN"
 	params       []string // query parameters
+	summary      string   // for the list of the pages and the description of the API
 	serve        func(http.ResponseWriter, *http.Request, url.Values)
 }
 
@@ -44,35 +44,25 @@ func (a *api) serve(mux *http.ServeMux) {
 	})))
 }
 
-// routes returns the paths that p has what they need for.
+// routes returns all paths of the API.
 func (a *api) routes() []route {
-	all := []route{{"GET", "/v1/openapi.yaml", false, nil, serveOpenAPI}}
-	party := []string{"subject", "address", "descriptor", "digest"}
-	if a.Insight != nil {
-		all = append(all,
-			route{"GET", "/v1/usage", false, append(slices.Clone(party), "rule", "cursor"), a.usage},
-			route{"GET", "/v1/logs", false, []string{"rule", "cursor"}, a.logs},
-			route{"POST", "/v1/reset", true, nil, a.reset},
-			route{"GET", "/v1/resets", false, nil, a.resets},
-			route{"GET", "/v1/denials", false, append(slices.Clone(filterParams), "limit"), a.denials},
-			route{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit"}, a.top})
-	}
-	if a.Active != nil {
-		all = append(all, route{"GET", "/v1/rules", false, []string{"q", "domain", "limit", "cursor"}, a.rules})
-	}
-	if a.State != nil {
-		all = append(all, route{"GET", "/v1/state", false, nil, a.state})
-	}
-	if a.Explain != nil {
-		all = append(all, route{"POST", "/v1/explain", false, nil, a.explain})
-	}
-	if a.Reload != nil {
-		all = append(all, route{"POST", "/v1/reload", true, nil, a.reload})
+	all := []route{
+		{"GET", "/v1/openapi.yaml", false, nil, "The API as OpenAPI.", serveOpenAPI},
+		{"GET", "/v1/usage", false, []string{"subject", "address", "descriptor", "digest", "rule", "cursor"}, "What a customer has used of each limit. Charges nothing. Name one of subject, address, descriptor and digest.", a.usage},
+		{"GET", "/v1/logs", false, []string{"rule", "cursor"}, "What all customers have used, 100 counters a page. Charges nothing.", a.logs},
+		{"POST", "/v1/reset", true, nil, "Give a customer its limits back, in all instances of the store. Name one of subject, address, descriptor and digest.", a.reset},
+		{"GET", "/v1/resets", false, nil, "The last resets of this instance, the newest first.", a.resets},
+		{"GET", "/v1/denials", false, []string{"rule", "subject", "route", "address", "since", "shadow", "limit"}, "The last denials of this instance, the newest first.", a.denials},
+		{"GET", "/v1/top", false, []string{"by", "order", "minutes", "limit"}, "Who is denied most, or is nearest to its limits, in this instance. error is how much too large a count may be.", a.top},
+		{"GET", "/v1/rules", false, []string{"q", "domain", "limit"}, "The active rules, with their limits in plain words. found is how many fit.", a.rules},
+		{"GET", "/v1/state", false, nil, "The state of this instance: problems, rates, times, store, configuration.", a.state},
+		{"POST", "/v1/explain", false, nil, "Which rules a request matches and why, and the answer of an empty store. Charges nothing.", a.explain},
+		{"POST", "/v1/reload", true, nil, "Read rules and tiers again. 422 if they are refused; the last good ones stay.", a.reload},
 	}
 	if a.Tiers != nil {
 		all = append(all,
-			route{"GET", "/v1/tiers/lookup", false, []string{"digest", "id"}, a.tierLookup},
-			route{"POST", "/v1/tiers/invalidate", true, nil, a.tierInvalidate})
+			route{"GET", "/v1/tiers/lookup", false, []string{"digest", "id"}, "The record of a key or a customer: in this instance, and in the source. Name one of digest and id.", a.tierLookup},
+			route{"POST", "/v1/tiers/invalidate", true, nil, `Ask the customer source again, for one of {"digest": ...}, {"subject": ...} and {"all": true}.`, a.tierInvalidate})
 	}
 	return all
 }
@@ -322,41 +312,13 @@ func (a *api) state(w http.ResponseWriter, _ *http.Request, _ url.Values) { answ
 // An ExplainRequest is the request that [Pages.Explain] explains.
 type ExplainRequest struct {
 	// Domain may be empty if the rules have only one.
-	Domain      string              `json:"domain,omitempty" doc:"may be absent if the rules have one domain"`
-	Descriptors []ExplainDescriptor `json:"descriptors"`
+	Domain string `json:"domain,omitempty" doc:"may be absent if the rules have one domain"`
+	// Descriptors are texts as rls explain takes: route=search,api_key=k1.
+	Descriptors []string `json:"descriptors" doc:"texts such as route=search,api_key=k1"`
 	// Tier, unless empty, replaces the tier of the subject.
 	Tier string `json:"tier,omitempty" doc:"in place of the tier of the customer"`
 	// Hits is the cost of each descriptor. Nil: 1.
 	Hits *uint64 `json:"hits,omitempty" doc:"the cost of each descriptor. Default: 1"`
-}
-
-// An ExplainDescriptor is one descriptor: in JSON the text that rls explain takes, such as
-// "route=search,api_key=k1", or an object as Envoy's {"entries": [{"key": ..., "value": ...}]}.
-type ExplainDescriptor struct {
-	// Text is empty if Entries has the entries.
-	Text    string
-	Entries []ExplainEntry
-}
-
-// An ExplainEntry is one entry of a descriptor.
-type ExplainEntry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (d *ExplainDescriptor) UnmarshalJSON(data []byte) error {
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte(`"`)) {
-		return json.Unmarshal(data, &d.Text)
-	}
-	var entries struct {
-		Entries []ExplainEntry `json:"entries"`
-	}
-	if err := strictJSON(data, &entries); err != nil {
-		return &badBodyError{"descriptors: " + err.Error()}
-	}
-	d.Entries = entries.Entries
-	return nil
 }
 
 // An Explained is what the rules say to a request. No value of an API key is in it.

@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,8 +9,6 @@ import (
 
 	"github.com/slidegate/slidegate/internal/insight"
 )
-
-var filterParams = []string{"rule", "subject", "route", "address", "since", "shadow"}
 
 // maxDenials bounds one answer.
 const maxDenials = 100_000
@@ -55,25 +51,5 @@ func (a *api) denials(w http.ResponseWriter, _ *http.Request, query url.Values) 
 		refuse(w, http.StatusBadRequest, "%s", err)
 		return
 	}
-	head, last := a.Insight.Last(f)
-	numbers, err := json.Marshal(head)
-	const begin = `{"denials":[`
-	after, ok := bytes.CutPrefix(numbers, []byte(begin))
-	if err != nil || !ok {
-		refuse(w, http.StatusInternalServerError, "The answer is no JSON. This is a bug; please report it.")
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	// One denial after the other, so that a long list needs no memory of its own.
-	write := func(text []byte) bool { _, err := w.Write(text); return err == nil }
-	write([]byte(begin))
-	separator := ""
-	for d := range last {
-		data, err := json.Marshal(d)
-		if err != nil || !write(append([]byte(separator), data...)) {
-			return // the client has gone
-		}
-		separator = ","
-	}
-	write(append(after, '\n'))
+	answer(w, a.Insight.Denials(f))
 }

@@ -14,7 +14,7 @@ func FuzzAPI(f *testing.F) {
 	f.Add("denials", "", "bearer	", "")
 	f.Add("usage", "subject=sk_planted_0123456789&subject=a", "", "")
 	f.Add("usage", "sk_planted_0123456789=%zz", "", "")
-	f.Add("rules", "cursor=.-1&limit=1000", "", "")
+	f.Add("rules", "limit=1000", "", "")
 	f.Add("top", "minutes=sk_planted_0123456789", "", "")
 	f.Add("explain", "", "", `{"descriptors": ["a=b", {"entries": [{"key": "a"}]}], "sk_planted_0123456789": 1}`)
 	f.Add("reset", "", "", `{"subject": ["sk_planted_0123456789"]}`)

@@ -25,25 +25,20 @@ import (
 
 type object = map[string]any
 
-// documented says what each route does, with its body and its answer.
-var documented = map[string]struct {
-	summary      string
-	body, answer any
-	status       string
-}{
-	"GET /v1/openapi.yaml":      {summary: "This description."},
-	"GET /v1/usage":             {summary: "What a customer has used of each limit. Charges nothing. Name one of subject, address, descriptor and digest.", answer: insight.Usage{}},
-	"GET /v1/logs":              {summary: "What all customers have used, 100 counters a page. Charges nothing.", answer: insight.Logs{}},
-	"POST /v1/reset":            {summary: "Give a customer its limits back, in all instances of the store. Name one of subject, address, descriptor and digest.", body: insight.ResetRequest{}, answer: insight.Reset{}},
-	"GET /v1/resets":            {summary: "The last resets of this instance, the newest first.", answer: Resets{}},
-	"GET /v1/denials":           {summary: "The last denials of this instance, the newest first.", answer: insight.Denials{}},
-	"GET /v1/top":               {summary: "Who is denied most, or is nearest to its limits, in this instance. error is how much too large a count may be.", answer: insight.Top{}},
-	"GET /v1/rules":             {summary: "The active rules, with their limits in plain words.", answer: RulesPage{}},
-	"GET /v1/state":             {summary: "The state of this instance: problems, rates, times, store, configuration.", answer: insight.State{}},
-	"POST /v1/explain":          {summary: "Which rules a request matches and why, and the answer of an empty store. Charges nothing.", body: ExplainRequest{}, answer: Explained{}},
-	"POST /v1/reload":           {summary: "Read rules and tiers again. 422 if they are refused; the last good ones stay.", answer: Reloaded{}},
-	"GET /v1/tiers/lookup":      {summary: "The record of a key or a customer: in this instance, and in the source. Name one of digest and id.", answer: TierLookup{}},
-	"POST /v1/tiers/invalidate": {summary: "Ask the customer source again, for one of {\"digest\": ...}, {\"subject\": ...} and {\"all\": true}.", status: "204"},
+// documented has the body and the answer of each route.
+var documented = map[string]struct{ body, answer any }{
+	"GET /v1/openapi.yaml": {}, "POST /v1/tiers/invalidate": {},
+	"GET /v1/usage":        {answer: insight.Usage{}},
+	"GET /v1/logs":         {answer: insight.Logs{}},
+	"POST /v1/reset":       {body: insight.ResetRequest{}, answer: insight.Reset{}},
+	"GET /v1/resets":       {answer: Resets{}},
+	"GET /v1/denials":      {answer: insight.Denials{}},
+	"GET /v1/top":          {answer: insight.Top{}},
+	"GET /v1/rules":        {answer: Rules{}},
+	"GET /v1/state":        {answer: insight.State{}},
+	"POST /v1/explain":     {body: ExplainRequest{}, answer: Explained{}},
+	"POST /v1/reload":      {answer: Reloaded{}},
+	"GET /v1/tiers/lookup": {answer: TierLookup{}},
 }
 
 // paramSchemas has the schemas of parameters. One without a type is any text.
@@ -66,23 +61,10 @@ var paramSchemas = map[string]object{
 	"subject":    {"description": "the id of a customer"},
 }
 
-// answers makes the schemas of Go types.
-func answers() *configtest.Answers {
-	return &configtest.Answers{Refs: "#/components/schemas/", Named: object{}, Special: func(s *configtest.Answers, t reflect.Type) object {
-		if t != reflect.TypeFor[ExplainDescriptor]() {
-			return nil
-		}
-		return object{"oneOf": []any{object{"type": "string"}, object{
-			"type": "object", "additionalProperties": false, "required": []string{"entries"},
-			"properties": object{"entries": object{"type": "array", "items": s.Of(reflect.TypeFor[ExplainEntry]())}},
-		}}}
-	}}
-}
-
 // describeAPI makes the description of the API from the routes and the types.
 func describeAPI(t *testing.T, all []route) object {
 	t.Helper()
-	s := answers()
+	s := &configtest.Answers{Refs: "#/components/schemas/", Named: object{}}
 	problem := object{"description": "what is wrong, and what to do", "content": object{"application/problem+json": object{"schema": s.Of(reflect.TypeFor[Problem]())}}}
 	paths := object{}
 	for _, r := range all {
@@ -96,10 +78,10 @@ func describeAPI(t *testing.T, all []route) object {
 			success["content"] = object{"application/json": object{"schema": s.Of(reflect.TypeOf(d.answer))}}
 		}
 		status := "200"
-		if d.status != "" {
-			status = d.status
+		if r.path == "/v1/tiers/invalidate" {
+			status = "204"
 		}
-		operation := object{"summary": d.summary, "responses": object{status: success, "default": problem}}
+		operation := object{"summary": r.summary, "responses": object{status: success, "default": problem}}
 		if !r.writes {
 			operation["security"] = []any{object{}, object{"token": []any{}}} // free on loopback
 		}
@@ -274,8 +256,8 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 		{"GET", "/v1/top?by=rule&order=near&minutes=60", "", 200, "Top"},
 		{"GET", "/v1/top?by=colour", "", 400, "Problem"},
 		{"GET", "/v1/top?minutes=7", "", 400, "Problem"},
-		{"GET", "/v1/rules?limit=1", "", 200, "RulesPage"},
-		{"GET", "/v1/rules?cursor=x", "", 400, "Problem"},
+		{"GET", "/v1/rules?limit=1", "", 200, "Rules"},
+		{"GET", "/v1/rules?limit=x", "", 400, "Problem"},
 		{"GET", "/v1/state", "", 200, "State"},
 		{"GET", "/v1/usage", "", 400, "Problem"},
 		{"GET", "/v1/usage?subject=acme", "", 200, "Usage"},
@@ -291,15 +273,9 @@ func TestAnswersFitOpenAPI(t *testing.T) {
 		{"POST", "/v1/reset", `{"subject": 1, "reason": "x"}`, 400, "Problem"},
 		{"POST", "/v1/reset", `{"subject": "a"} {}`, 400, "Problem"},
 		{"POST", "/v1/reset", strings.Repeat(" ", maxBody+1), 413, "Problem"},
-		{"POST", "/v1/explain", `{"descriptors": ["a=b", {"entries": [{"key": "k", "value": "v"}]}]}`, 200, "Explained"},
-		{"POST", "/v1/reset", `{"SUBJECT": "acme", "reason": "x"}`, 400, "Problem"},
-		{"POST", "/v1/reset", `{"subject": "acme", "reason": "x", "subject": "globex"}`, 400, "Problem"},
-		{"POST", "/v1/reset", `{"subject": "acme", "reason": "x", "Subject": "globex"}`, 400, "Problem"},
+		{"POST", "/v1/explain", `{"descriptors": ["a=b"]}`, 200, "Explained"},
 		{"POST", "/v1/reset", `{"subject": "acme", "reason": "x", "by": "me"}`, 400, "Problem"},
-		{"POST", "/v1/explain", `{"descriptors": [{"entry": []}]}`, 400, "Problem"},
-		{"POST", "/v1/explain", `{"descriptors": [{"Entries": [{"key": "k", "value": "v"}]}]}`, 400, "Problem"},
-		{"POST", "/v1/explain", `{"descriptors": [{"entries": [{"key": "k", "value": "v", "value": "w"}]}]}`, 400, "Problem"},
-		{"POST", "/v1/explain", `{"descriptors": ["a=b"], "hits": 1, "hits": 2}`, 400, "Problem"},
+		{"POST", "/v1/explain", `{"descriptors": [{"entries": []}]}`, 400, "Problem"},
 		{"POST", "/v1/explain", `{"descriptors": []}`, 400, "Problem"},
 		{"POST", "/v1/reload", "", 200, "Reloaded"},
 	} {

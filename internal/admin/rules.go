@@ -1,12 +1,10 @@
 package admin
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -74,25 +72,21 @@ func (a Active) text() string {
 	return w.String()
 }
 
-// RulesPage is one page of the active rules.
-type RulesPage struct {
+// Rules are the active rules, or the first of them.
+type Rules struct {
 	Generation string    `json:"generation"`
 	Loaded     time.Time `json:"loaded"`
 	// Refused has the errors of a newer configuration. Empty: none.
 	Refused string   `json:"refused,omitempty"`
 	Domains []string `json:"domains"`
-	// Found is the number of rules on all pages.
+	// Found is the number of rules that fit the question. Above that of Rules, ask for more, or with
+	// q or domain.
 	Found int    `json:"found"`
 	Rules []Rule `json:"rules"`
-	// Next is the cursor of the next page. Empty: this page is the last.
-	Next string `json:"next,omitempty"`
 }
 
-// Bounds of a page of rules.
-const (
-	rulesPerPage  = 100
-	mostRulesPage = 1000
-)
+// usualRules and mostRules are how many rules an answer has, without limit and with it.
+const usualRules, mostRules = 100, 10_000
 
 // Find returns the rules that have text in their path, name, file, limits or words, in lower
 // or upper case. Empty texts choose all.
@@ -117,31 +111,17 @@ func (r *Rule) Has(text string) bool {
 }
 
 func (a *api) rules(w http.ResponseWriter, _ *http.Request, query url.Values) {
-	active := a.Active()
-	size, err := number(query, "limit", mostRulesPage, rulesPerPage)
-	from := 0
-	if cursor := query.Get("cursor"); err == nil && cursor != "" {
-		generation, at, ok := strings.Cut(cursor, ".")
-		from, err = strconv.Atoi(at)
-		switch {
-		case !ok || err != nil || from < 0:
-			err = errors.New("cursor: not a cursor that a page had in next")
-		case generation != active.Generation:
-			err = errors.New("cursor: the rules have changed since that page; begin again without a cursor")
-		}
-	}
+	limit, err := number(query, "limit", mostRules, usualRules)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "%s", err)
 		return
 	}
+	active := a.Active()
 	found := active.Find(query.Get("q"), query.Get("domain"))
-	page := RulesPage{Generation: active.Generation, Loaded: active.Loaded, Refused: active.Refused, Domains: active.Domains(), Found: len(found)}
-	from = min(from, len(found))
-	to := min(from+size, len(found))
-	if page.Rules = found[from:to]; to < len(found) {
-		page.Next = fmt.Sprintf("%s.%d", active.Generation, to)
-	}
-	answer(w, page)
+	answer(w, Rules{
+		Generation: active.Generation, Loaded: active.Loaded, Refused: active.Refused, Domains: active.Domains(),
+		Found: len(found), Rules: found[:min(limit, len(found))],
+	})
 }
 
 // Domains returns the domains of the rules, sorted.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -22,34 +24,51 @@ type Tiers interface {
 // lookupTimeout bounds one lookup in the source.
 const lookupTimeout = 5 * time.Second
 
+// A Customer is what the source of tiers says of one key or id.
+type Customer struct {
+	Subject  string `json:"subject,omitempty"`
+	Tier     string `json:"tier,omitempty"` // empty: the default tier
+	Disabled bool   `json:"disabled,omitempty"`
+	// Overrides are limits in words by the name of their rule.
+	Overrides map[string]string `json:"overrides,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+}
+
+// CustomerOf describes a subject.
+func CustomerOf(s *tier.Subject) *Customer {
+	c := &Customer{Subject: s.ID, Tier: s.Tier, Disabled: s.Disabled, Labels: s.Labels()}
+	if s.Extra == nil {
+		return c
+	}
+	c.Overrides = make(map[string]string)
+	for rule, o := range s.Extra.Overrides {
+		var parts []string
+		if o.Unlimited {
+			parts = append(parts, "unlimited")
+		}
+		for _, l := range o.Limits {
+			parts = append(parts, policy.FormatLimit(l))
+		}
+		switch o.Observe {
+		case tier.ObserveOnly:
+			parts = append(parts, "only observed")
+		case tier.ObserveNot:
+			parts = append(parts, "enforced")
+		}
+		c.Overrides[rule] = strings.Join(parts, ", ")
+	}
+	return c
+}
+
 // A TierRecord is the record of one key, in the JSON of the admin port.
 type TierRecord struct {
 	// Known is true if the key has a subject.
-	Known     bool                    `json:"known"`
-	Subject   string                  `json:"subject,omitempty"`
-	Tier      string                  `json:"tier,omitempty"`
-	Disabled  bool                    `json:"disabled,omitempty"`
-	Overrides map[string]TierOverride `json:"overrides,omitempty"`
-	Labels    map[string]string       `json:"labels,omitempty"`
+	Known bool `json:"known"`
+	Customer
 	// AgeSeconds is the time since the source returned the record.
 	AgeSeconds float64 `json:"age_seconds"`
 	// Fresh is true if the next request uses the record without asking the source.
 	Fresh bool `json:"fresh"`
-}
-
-// A TierOverride has the limits of a subject that replace those of its tier.
-type TierOverride struct {
-	Unlimited bool `json:"unlimited,omitempty"`
-	// Observe is true if the limits are only observed for the subject, and false if they are
-	// not, whatever the rule says. Nil: the rule says it.
-	Observe *bool       `json:"observe,omitempty"`
-	Limits  []TierLimit `json:"limits,omitempty"`
-}
-
-// A TierLimit is one limit of an override.
-type TierLimit struct {
-	Window   string `json:"window"`
-	Requests uint64 `json:"requests"`
 }
 
 // A TierLookup is the answer to a lookup.
@@ -107,30 +126,8 @@ func record(i tier.Inspection) *TierRecord {
 		return nil
 	}
 	r := &TierRecord{AgeSeconds: i.Age.Seconds(), Fresh: i.Fresh}
-	s := i.Subject
-	if s == nil {
-		return r
-	}
-	r.Known, r.Subject, r.Tier, r.Disabled, r.Labels = true, s.ID, s.Tier, s.Disabled, s.Labels()
-	if s.Extra == nil {
-		return r
-	}
-	r.Overrides = make(map[string]TierOverride, len(s.Extra.Overrides))
-	for rule, o := range s.Extra.Overrides {
-		limits := make([]TierLimit, len(o.Limits))
-		for i, l := range o.Limits {
-			limits[i] = TierLimit{Window: l.Window.String(), Requests: l.Hits}
-		}
-		r.Overrides[rule] = TierOverride{Unlimited: o.Unlimited, Observe: observe(o.Observe), Limits: limits}
+	if i.Subject != nil {
+		r.Known, r.Customer = true, *CustomerOf(i.Subject)
 	}
 	return r
-}
-
-// observe returns what an override says of observing, or nil.
-func observe(o tier.Observe) *bool {
-	if o == tier.ObserveByRule {
-		return nil
-	}
-	only := o == tier.ObserveOnly
-	return &only
 }

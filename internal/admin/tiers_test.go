@@ -78,7 +78,7 @@ func TestTierLookup(t *testing.T) {
 		answer string
 	}{
 		{"digest=" + strings.ToUpper(digest), 200, `{"held":{"known":true,"subject":"acme","tier":"free","age_seconds":90,"fresh":false},` +
-			`"source":{"known":true,"subject":"acme","tier":"pro","overrides":{"export":{"unlimited":true},"per-key":{"limits":[{"window":"1m30s","requests":7}]}},"labels":{"region":"eu"},"age_seconds":0,"fresh":true}}`},
+			`"source":{"known":true,"subject":"acme","tier":"pro","overrides":{"export":"unlimited","per-key":"7 per 90s"},"labels":{"region":"eu"},"age_seconds":0,"fresh":true}}`},
 		{"id=zeta", 200, `{"held":{"known":false,"age_seconds":1,"fresh":true},"source":null,"error":"the source is away"}`},
 		{"id=gone", 200, `{"held":null,"source":{"known":true,"subject":"gone","disabled":true,"age_seconds":0,"fresh":true}}`},
 		{"", 400, "name one of digest and id"},

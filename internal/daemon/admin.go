@@ -99,18 +99,10 @@ func explained(g *config.Generation, q admin.ExplainRequest) (*policy.Request, e
 		cost = *q.Hits
 	}
 	all := make([]descriptors.Descriptor, len(q.Descriptors))
-	for i, d := range q.Descriptors {
-		for _, e := range d.Entries {
-			all[i] = append(all[i], descriptors.Entry{Key: e.Key, Value: e.Value})
-		}
-		if d.Text != "" {
-			var err error
-			if all[i], err = descriptors.Parse(d.Text); err != nil {
-				return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
-			}
-		}
-		if len(all[i]) == 0 || slices.ContainsFunc(all[i], func(e descriptors.Entry) bool { return e.Key == "" }) {
-			return nil, fmt.Errorf("descriptors[%d]: write entries with keys, such as route=search,api_key=k1", i)
+	for i, text := range q.Descriptors {
+		var err error
+		if all[i], err = descriptors.Parse(text); err != nil {
+			return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
 		}
 		for j, e := range all[i] {
 			if !g.Rules.Names(e.Key) {

@@ -58,11 +58,7 @@ func Handler(version string) http.Handler {
 			return
 		}
 		name, ok := strings.CutPrefix(r.URL.Path, Path)
-		switch {
-		case r.URL.Path+"/" == Path:
-			http.Redirect(w, r, Path, http.StatusFound)
-			return
-		case ok && slices.Contains(names, name+".md"):
+		if ok && slices.Contains(names, name+".md") {
 			http.Redirect(w, r, Path+name+".md", http.StatusFound) //nolint:gosec // a page of ours
 			return
 		}

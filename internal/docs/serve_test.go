@@ -103,7 +103,7 @@ func TestHandlerRefuses(t *testing.T) {
 // TestHandlerRedirects asks for addresses that people shorten.
 func TestHandlerRedirects(t *testing.T) {
 	for path, want := range map[string]string{
-		"/docs": "/docs/", "/docs/operate": "/docs/operate.md", "/docs/reference/alerts": "/docs/reference/alerts.md",
+		"/docs/operate": "/docs/operate.md", "/docs/reference/alerts": "/docs/reference/alerts.md",
 	} {
 		if w := get(t, "GET", path, "text/html"); w.Code != http.StatusFound || w.Header().Get("Location") != want {
 			t.Errorf("%s: got %d to %q, want %s", path, w.Code, w.Header().Get("Location"), want)

@@ -12,17 +12,10 @@ import (
 type Answers struct {
 	Refs  string // what a reference to a named schema begins with
 	Named Object // the schemas of structs, by their names
-	// Special returns the schema of a type that is written in a way of its own, or nil.
-	Special func(s *Answers, t reflect.Type) Object
 }
 
 // Of returns the schema of a type. That of a struct is a reference to Named.
 func (s *Answers) Of(t reflect.Type) Object {
-	if s.Special != nil {
-		if schema := s.Special(s, t); schema != nil {
-			return schema
-		}
-	}
 	if t == reflect.TypeFor[time.Time]() {
 		return Object{"type": "string", "format": "date-time"}
 	}
