@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -231,13 +230,4 @@ func noteOfDenial(d *insight.Denial) string {
 	add(d.Cost > 1, fmt.Sprintf("cost %d", d.Cost))
 	add(d.Stands > 1, fmt.Sprintf("×%d", d.Stands))
 	return strings.Join(parts, ", ")
-}
-
-func printLine(d *seen) error {
-	data, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(&stdout, terminal.JSON(data))
-	return err
 }

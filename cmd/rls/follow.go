@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/safetext"
 	"github.com/slidegate/slidegate/internal/terminal"
 )
 
@@ -21,7 +24,7 @@ const mostFollowed = 1000
 
 // follow prints the denials in all, and then new ones until ctx ends or an instance refuses.
 func (d *denialsCmd) follow(ctx context.Context, c *caller, ask func(context.Context, instance, int) (*insight.Denials, error), all []answer[insight.Denials]) error {
-	out := newFollower(d.JSON, len(c.instances) > 1)
+	width := widthOf(os.Stdout)
 	last, away := make(map[instance]uint64), make(map[instance]bool)
 	say := func(from instance, text string) { fmt.Fprintf(os.Stderr, "rls: %s: %s\n", from.name, text) }
 	for {
@@ -46,8 +49,8 @@ func (d *denialsCmd) follow(ctx context.Context, c *caller, ask func(context.Con
 				}
 			}
 		}
-		for _, one := range merged(all, out.page.several) {
-			if err := out.print(&one); err != nil {
+		for _, one := range merged(all, len(c.instances) > 1) {
+			if err := d.printLine(&one, width); err != nil {
 				return err // the reader of a pipe has gone
 			}
 		}
@@ -75,39 +78,29 @@ func newer(all []insight.Denial, last map[instance]uint64, from instance) []insi
 	return slices.DeleteFunc(all, func(d insight.Denial) bool { return d.ID <= known })
 }
 
-// A follower prints denials one by one, in columns of one width.
-type follower struct {
-	json  bool
-	page  page
-	begun bool
-}
-
-func newFollower(asJSON, several bool) *follower {
-	return &follower{json: asJSON, page: page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout), several: several}}
-}
-
-// followed are the widths of columns in which most denials fit, by their titles.
-var followed = map[string]int{"TIME": 8, "RULE": 16, "WHO": 18, "TIER": 8, "USED": 7, "LIMIT": 14, "WAIT": 7, "ROUTE": 14, "REQUEST": 36, "NOTE": 24, "INSTANCE": 20}
-
-func (f *follower) print(d *seen) error {
-	if f.json {
-		return printLine(d)
+// printLine prints a denial as one line: as JSON, or in words.
+func (d *denialsCmd) printLine(one *seen, width int) error {
+	if d.JSON {
+		data, err := json.Marshal(one)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(&stdout, terminal.JSON(data))
+		return err
 	}
-	t := denialTable(f.page)
-	for i := range t.Columns {
-		t.Columns[i].Want = followed[t.Columns[i].Title]
+	passes := "passes in " + wait(one.Wait)
+	if one.Never {
+		passes = "never passes"
 	}
-	empty := t.Widths()
-	addDenial(t, d, f.page)
-	if !f.begun {
-		f.begun = true
-		t.WriteTitles(&stdout, empty)
-	}
-	for i, c := range t.Columns {
-		if f.page.width == terminal.Unbounded || c.Least == 0 && empty[i] >= 0 {
-			empty[i] = max(empty[i], terminal.Columns(t.Rows[0][i].Text)) // numbers are never cut
+	line := strings.Join([]string{clock(one.At), one.Rule, whoOf(&one.Denial), fmt.Sprintf("%d used of %s", one.Used, one.Amount()), passes}, terminal.Gap)
+	for _, text := range []string{one.Tier, one.Route, noteOfDenial(&one.Denial), one.RequestID, one.Admin} {
+		if text != "" {
+			line += terminal.Gap + text
 		}
 	}
-	t.WriteRow(&stdout, empty, t.Rows[0])
-	return stdout.err
+	if line = safetext.Text(line); width != terminal.Unbounded {
+		line = terminal.Fit(line, width)
+	}
+	_, err := fmt.Fprintln(&stdout, line)
+	return err
 }

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -150,7 +148,7 @@ func referenceLevel(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) {
 	zapcore.LowercaseLevelEncoder(l, e)
 }
 
-// welcome writes what runs, and what to type next, for a person at a terminal.
+// welcome writes what runs for a person at a terminal.
 func welcome(w io.Writer, paint terminal.Colours, s settings.Settings, r daemon.Running) {
 	fmt.Fprintf(w, "\n%s %s\n\n", paint.Bold("slidegate"), this.Version)
 	secured := "plain text"
@@ -179,47 +177,5 @@ func welcome(w io.Writer, paint terminal.Colours, s settings.Settings, r daemon.
 	for _, line := range r.Describe() {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
-	demo := s.Rules.Path == "" && s.Tiers.Path == "" && s.Tiers.Source == settings.TiersFile
-	if app, ok := local(r.HTTP); ok && demo {
-		fmt.Fprintf(w, `
-Send Envoy's question 101 times within a minute (the tier of the key allows 100):
-
-  for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' %s/json -d \
-    '{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}'; done; echo
-`, app)
-		rls := ""
-		for _, address := range slices.Backward(r.GRPC) {
-			if at, ok := local(address); ok {
-				rls = at
-			}
-		}
-		if rls != "" && !s.GRPC.TLS.On() {
-			fmt.Fprintf(w, `
-Put Envoy in front: run this in a second terminal in the clone. It installs Envoy if needed, and uses the
-HTTP port of this service as the application:
-
-  make envoy-run RLS=%s APP=%s
-
-After a minute the key has its quota again. Now send requests through Envoy:
-
-  for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' -H 'x-api-key: demo-free' localhost:10000/healthcheck; done; echo
-`, rls, app)
-		}
-		fmt.Fprintf(w, "\nRead on in %s\n", docsPage("start.md"))
-	}
-	fmt.Fprintln(w)
-}
-
-// local returns the address that reaches a TCP listener from this machine, and false for
-// other listeners.
-func local(address string) (string, bool) {
-	host, port, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	if err != nil || ip == nil {
-		return "", false
-	}
-	if ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port), true
+	fmt.Fprintf(w, "\nRead on in %s\n\n", docsPage("start.md"))
 }

@@ -204,7 +204,11 @@ func (t *Table) drop(all []int, first bool) bool {
 // Write writes the titles and the rows.
 func (t *Table) Write(w io.Writer) {
 	all := t.Widths()
-	t.WriteTitles(w, all)
+	var titles []Cell
+	for _, c := range t.Columns {
+		titles = append(titles, Cell{Text: c.Title, Paint: t.Paint.Bold})
+	}
+	t.WriteRow(w, all, titles)
 	for i, row := range t.Rows {
 		t.WriteRow(w, all, row)
 		if note := t.notes[i]; note != "" {
@@ -214,15 +218,6 @@ func (t *Table) Write(w io.Writer) {
 			fmt.Fprintf(w, "%s%s\n", Gap, note)
 		}
 	}
-}
-
-// WriteTitles writes the titles in columns of these widths.
-func (t *Table) WriteTitles(w io.Writer, all []int) {
-	var titles []Cell
-	for _, c := range t.Columns {
-		titles = append(titles, Cell{Text: c.Title, Paint: t.Paint.Bold})
-	}
-	t.WriteRow(w, all, titles)
 }
 
 // WriteRow writes a row in columns of these widths.
