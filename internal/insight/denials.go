@@ -1,7 +1,7 @@
 package insight
 
 import (
-	"iter"
+	"cmp"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/clientaddr"
@@ -85,44 +85,24 @@ const usualDenials = 100
 
 // Denials returns the last denials that a filter chooses, the newest first.
 func (i *Insight) Denials(f Filter) Denials {
-	d, last := i.Last(f)
-	for one := range last {
-		d.Denials = append(d.Denials, *one)
-	}
-	return d
-}
-
-// Last is Denials without a copy of all of them: it returns the numbers, with an empty list, and the
-// denials one after the other. The caller must not change them. Those that become too old while the
-// caller reads are left out.
-func (i *Insight) Last(f Filter) (Denials, iter.Seq[*Denial]) {
 	r := i.recorder
 	r.drain()
 	d := Denials{
 		Denials: []Denial{}, Seen: r.seen(), Recorded: r.recorded.Load(), Sampled: r.denials.part(r.seen()), Kept: len(r.ring), Instance: i.opts.Instance,
 	}
-	limit := f.Limit
-	if limit <= 0 {
-		limit = usualDenials
-	}
-	choose := f.compile()
+	limit := cmp.Or(max(f.Limit, 0), usualDenials)
+	f = f.compile()
 	newest := r.last.Load()
-	return d, func(yield func(*Denial) bool) {
-		left := limit
-		for n := range min(uint64(len(r.ring)), newest) {
-			one := r.ring[(newest-n)%uint64(len(r.ring))].Load()
-			// A denial that came meanwhile may have taken the place.
-			if one == nil || one.ID > newest || !choose.has(one) {
-				continue
-			}
-			if !yield(one) {
-				return
-			}
-			if left--; left == 0 {
-				return
+	for n := range min(uint64(len(r.ring)), newest) {
+		one := r.ring[(newest-n)%uint64(len(r.ring))].Load()
+		// A denial that came meanwhile may have taken the place.
+		if one != nil && one.ID <= newest && f.has(one) {
+			if d.Denials = append(d.Denials, *one); len(d.Denials) == limit {
+				break
 			}
 		}
 	}
+	return d
 }
 
 // has reports whether a compiled filter chooses a denial.

@@ -192,11 +192,6 @@ func TestRingKeepsTheLast(t *testing.T) {
 	if len(got.Denials) != 5 || got.Denials[0].Subject != "u11" || got.Denials[4].Subject != "u7" || got.Kept != 5 {
 		t.Errorf("got %+v", got)
 	}
-	none := open(t, c, func(o *Options) { o.Denials = 0 })
-	ask(t, rs, "per-user", "user", "acme").deny(none)
-	if got := none.Denials(Filter{}); len(got.Denials) != 0 || got.Seen != 1 {
-		t.Errorf("without a ring: got %+v", got)
-	}
 }
 
 // TestSample checks that up to PerSecond denials a second are all recorded, that no second has

@@ -28,7 +28,7 @@ type Options struct {
 	// Shares says what this process's share of a limit has left while the store is away. It is asked
 	// with a cost of 0. Nil: what the whole limit has left is told instead.
 	Shares window.Store
-	// Denials is the number of denials that are kept, and PerSecond how many a second are
+	// Denials is the number of denials that are kept, at least 1, and PerSecond how many a second are
 	// recorded; above that a part is.
 	Denials, PerSecond int
 	// Log gets the denials that are recorded, LogPerSecond of them a second at most. Zero

@@ -1,18 +1,15 @@
 package insight
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -146,64 +143,5 @@ func TestLogsWithoutTiers(t *testing.T) {
 	}
 	if text := fmt.Sprintf("%+v", page); strings.Contains(text, strangersKey) {
 		t.Errorf("the key is in %s", text)
-	}
-}
-
-// colliding returns values that give the names of logs one xxhash which are a prefix and a value. Of two
-// rounds of a lane of the hash, the second takes back what the value has changed in the first.
-func colliding(prefix string, n int) (values []string) {
-	const prime1, prime2, alphabet = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.@"
-	inverse := invert(prime2)
-	round := func(lane, word uint64) uint64 { return bits.RotateLeft64(lane+word*prime2, 31) * prime1 }
-	pad := strings.Repeat("x", (32-len(prefix)%32)%32)
-	lane := uint64(prime1)
-	lane += prime2
-	for at := prefix + pad; at != ""; at = at[32:] {
-		lane = round(lane, binary.LittleEndian.Uint64([]byte(at)))
-	}
-	var first, second [8]byte
-	same := round(round(lane, 0x7878787878787878), 0x7878787878787878)
-	before := bits.RotateLeft64(same*invert(prime1), -31)
-	for i := 0; len(values) < n; i++ {
-		for j, rest := 0, i; j < len(first); j, rest = j+1, rest/len(alphabet) {
-			first[j] = alphabet[rest%len(alphabet)]
-		}
-		binary.LittleEndian.PutUint64(second[:], (before-round(lane, binary.LittleEndian.Uint64(first[:])))*inverse)
-		if strings.Trim(string(second[:]), alphabet) == "" {
-			values = append(values, pad+string(first[:])+strings.Repeat("y", 24)+string(second[:])+strings.Repeat("z", 24))
-		}
-	}
-	return values
-}
-
-// invert returns the inverse of an odd number.
-func invert(n uint64) uint64 {
-	inverse := uint64(1)
-	for range 6 {
-		inverse *= 2 - n*inverse
-	}
-	return inverse
-}
-
-// TestLogsThatCollide: a client chooses values, and must not hide a log behind another one by that.
-func TestLogsThatCollide(t *testing.T) {
-	const prefix, logs = "{id.acme}:edge|api_key/route:id.acme,", pageLimits + 50
-	a := newCounted(t, nil)
-	values := colliding(prefix, logs)
-	for _, v := range values {
-		if one, other := xxhash.Sum64String(prefix+values[0]), xxhash.Sum64String(prefix+v); one != other {
-			t.Fatalf("the hashes of %s and %s differ", values[0], v)
-		}
-		a.ask(1, "api_key="+plantedKey+",route="+v)
-	}
-	all := a.logPages()
-	limits := a.pages(Query{Subject: "acme", Rule: "routes"}).Limits
-	for _, v := range values {
-		if all["routes|acme|route="+v+"|4 per 1m"].Used != 1 {
-			t.Fatalf("%d logs of %d are in the list of all, not that of %s", len(all), logs, v)
-		}
-	}
-	if len(limits) != logs {
-		t.Errorf("%d logs of %d are in the list of the subject", len(limits), logs)
 	}
 }

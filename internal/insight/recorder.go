@@ -61,7 +61,7 @@ func newRecorder(o Options) *recorder {
 	now := o.Now()
 	return &recorder{
 		now: o.Now, denials: newSampler(o.PerSecond, now), nears: newSampler(o.PerSecond, now),
-		queue: make(chan event, max(min(o.PerSecond, maxQueue), 16)), ring: make([]atomic.Pointer[Denial], o.Denials),
+		queue: make(chan event, max(min(o.PerSecond, maxQueue), 16)), ring: make([]atomic.Pointer[Denial], max(o.Denials, 1)),
 		lines: newLines(o), wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -114,9 +114,6 @@ func (r *recorder) denied(req *policy.Request, v *policy.Verdict, s *policy.Limi
 }
 
 func (r *recorder) near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
-	if len(r.ring) == 0 {
-		return // there are no tops
-	}
 	r.atLimit.Add(1)
 	stands, record := r.nears.choose()
 	if !record {
@@ -215,7 +212,7 @@ func (r *recorder) drain() {
 func (r *recorder) moveLost() {
 	sampled := r.lostSample.Swap(false)
 	for order := range r.lost {
-		if n := r.lost[order].Swap(0); n > 0 && len(r.ring) > 0 {
+		if n := r.lost[order].Swap(0); n > 0 {
 			r.tops.miss(order, n, sampled, r.now())
 		}
 	}
@@ -223,16 +220,12 @@ func (r *recorder) moveLost() {
 
 // move takes one event into the ring, the tops and the log. The caller holds mu.
 func (r *recorder) move(e event) {
-	if len(r.ring) > 0 {
-		r.tops.add(e)
-	}
+	r.tops.add(e)
 	if e.near {
 		return
 	}
 	e.ID = r.recorded.Add(1)
-	if n := uint64(len(r.ring)); n > 0 {
-		r.ring[e.ID%n].Store(e.Denial)
-		r.last.Store(e.ID)
-	}
+	r.ring[e.ID%uint64(len(r.ring))].Store(e.Denial)
+	r.last.Store(e.ID)
 	r.lines.write(e)
 }

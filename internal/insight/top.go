@@ -19,7 +19,7 @@ type TopQuery struct {
 	// Order is denied, near or shadow: the number of denials, of requests near a limit, or of
 	// denials under limits that are only observed. Empty: denied.
 	Order string
-	// Minutes is 1, 5 or 60. Another number counts as the next larger one of these, or as 60.
+	// Minutes is 1, 5 or 60, and any other number 60.
 	Minutes int
 	// Limit is the length of the list. Zero: 20.
 	Limit int
@@ -83,10 +83,8 @@ var spans = [...]struct {
 func (i *Insight) Top(q TopQuery) Top {
 	q.By, q.Order, q.Limit = cmp.Or(q.By, TopBys[0]), cmp.Or(q.Order, TopOrders[0]), cmp.Or(max(q.Limit, 0), usualTop)
 	at := len(spans) - 1
-	for k := len(spans) - 1; k >= 0; k-- {
-		if q.Minutes <= spans[k].minutes {
-			at = k
-		}
+	if k := slices.Index(TopMinutes[:], q.Minutes); k >= 0 {
+		at = k
 	}
 	t := Top{By: q.By, Order: q.Order, Minutes: spans[at].minutes, Entries: []TopEntry{}, Instance: i.opts.Instance}
 	by, order := slices.Index(TopBys[:], q.By), slices.Index(TopOrders[:], q.Order)
@@ -95,12 +93,25 @@ func (i *Insight) Top(q TopQuery) Top {
 	}
 	i.recorder.drain()
 	i.recorder.mu.Lock()
-	merged := i.recorder.tops.merge(at, kind{order, by}, i.opts.Now(), &t)
+	counts := i.recorder.tops.merge(at, kind{order, by}, i.opts.Now(), &t)
 	i.recorder.mu.Unlock()
-	t.Entries = append(t.Entries, merged.largest(q.Limit)...)
-	for k := range t.Entries {
-		t.Entries[k].Count += t.Error // the true count is not larger than this
+	for name, e := range counts {
+		e.Name = name
+		if t.By == TopBys[0] {
+			switch e.Name = name[1:]; name[:1] {
+			case asDigest:
+				e.Digest, e.Name = name[1:], shortKey(name[1:])
+			case asAddress:
+				e.Address = e.Name
+			}
+		}
+		e.Count += t.Error // the true count is not larger than this
+		t.Entries = append(t.Entries, e)
 	}
+	slices.SortFunc(t.Entries, func(a, b TopEntry) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Peak, a.Peak), cmp.Compare(a.Name, b.Name))
+	})
+	t.Entries = t.Entries[:min(len(t.Entries), q.Limit)]
 	return t
 }
 
@@ -210,9 +221,10 @@ func (t *tops) bucket(span int, at time.Time) *bucket {
 	return b
 }
 
-// merge returns the smallest counts of one kind and span at a time. It sets Error and Sampled of a list.
-func (t *tops) merge(span int, k kind, now time.Time, top *Top) *merged {
-	m := &merged{counts: make(map[string]TopEntry), bySubject: TopBys[k.by] == "subject"}
+// merge returns the smallest counts of one kind and span at a time, by name. It sets Error and Sampled
+// of a list.
+func (t *tops) merge(span int, k kind, now time.Time, top *Top) map[string]TopEntry {
+	counts := make(map[string]TopEntry)
 	number := now.UnixNano() / int64(spans[span].bucket)
 	for i := range t.spans[span] {
 		b := &t.spans[span][i]
@@ -230,41 +242,13 @@ func (t *tops) merge(span int, k kind, now time.Time, top *Top) *merged {
 		top.Sampled = top.Sampled || b.sampled
 		top.Error += uint64(s.items.GetMaximumError())
 		for _, row := range s.rows() {
-			e := m.counts[row.GetItem()]
+			e := counts[row.GetItem()]
 			e.Count += uint64(row.GetLowerBound())
 			e.Peak = max(e.Peak, float64(s.peaks[row.GetItem()]))
-			m.counts[row.GetItem()] = e
+			counts[row.GetItem()] = e
 		}
 	}
-	return m
-}
-
-// merged are the counts of several buckets.
-type merged struct {
-	counts    map[string]TopEntry
-	bySubject bool
-}
-
-// largest returns the entries with the largest counts. Those with one count are in the order of
-// their names.
-func (m *merged) largest(limit int) []TopEntry {
-	all := make([]TopEntry, 0, len(m.counts))
-	for name, e := range m.counts {
-		e.Name = name
-		if m.bySubject {
-			switch e.Name = name[1:]; name[:1] {
-			case asDigest:
-				e.Digest, e.Name = name[1:], shortKey(name[1:])
-			case asAddress:
-				e.Address = e.Name
-			}
-		}
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b TopEntry) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Peak, a.Peak), cmp.Compare(a.Name, b.Name))
-	})
-	return all[:min(len(all), limit)]
+	return counts
 }
 
 // A sketch counts the most frequent of many names. A count is at most maxError of all counts too
