@@ -179,7 +179,7 @@ var client = &http.Client{
 
 // send asks once.
 func send(ctx context.Context, w way, key string) (answer, error) {
-	r, err := w.request(ctx, key)
+	r, err := w(ctx, key)
 	if err != nil {
 		return answer{}, err
 	}

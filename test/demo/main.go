@@ -1,13 +1,12 @@
 // Command demo shows why the window slides. "make demo" runs it:
 //
-//	go run ./test/demo -rls bin/rls [-envoy ENVOY] [-svg FILE]
+//	go run ./test/demo -rls bin/rls -envoy ENVOY [-svg FILE]
 //
 // It starts rls with a limit of 10 requests a second for an API key, a small
 // upstream, and a real Envoy with envoy/ratelimit.yaml in front of both. Then it
 // sends 20 requests around a full second: 10 shortly before it and 10 shortly
 // after. A fixed-window counter, which lives in this program and nowhere else,
-// sees the same requests at the same moments. Without an Envoy it asks rls
-// itself, over HTTP, and prints that.
+// sees the same requests at the same moments.
 //
 // It fails unless rls admits exactly 10 of the 20, and the request that comes
 // back after Retry-After.
@@ -21,8 +20,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/test/edge"
@@ -58,7 +55,7 @@ func run(ctx context.Context, args []string, out, _ io.Writer) error {
 	flags := program.NewFlags("demo")
 	var o options
 	flags.RLS(&o.rls)
-	flags.StringVar(&o.envoy, "envoy", "", "the `binary` of Envoy; rls is asked without one if it is not there")
+	flags.StringVar(&o.envoy, "envoy", "", "the `binary` of Envoy")
 	flags.StringVar(&o.svg, "svg", "", "write a drawing of the burst to this `file`")
 	flags.StringVar(&o.policies, "policies", "", "only write a drawing of all policies to this `file`")
 	if err := flags.Parse(args); err != nil {
@@ -88,8 +85,9 @@ func show(t process.TB, o options, out io.Writer) error {
 		Binary: o.rls, Rules: rules, Tiers: tiers,
 		Env: map[string]string{"SLIDEGATE_HEADERS_STYLES": "ratelimit"},
 	})
-	way := ask(t, rls, o.envoy)
-	fmt.Fprintf(out, "%s%s. Limit: %d requests a second for each API key.\n\n", way.name, way.note, limit)
+	const name = "Through Envoy"
+	way := throughEnvoy(t, rls, o.envoy)
+	fmt.Fprintf(out, "%s. Limit: %d requests a second for each API key.\n\n", name, limit)
 
 	b, err := straddle(ctx, way)
 	if err != nil {
@@ -100,7 +98,7 @@ func show(t process.TB, o options, out io.Writer) error {
 	writeTimeLine(out, b)
 	fmt.Fprintf(out, "\n%s\n", b.summary())
 	if o.svg != "" {
-		if err := os.WriteFile(o.svg, []byte(drawing(b, way.name)), 0o644); err != nil {
+		if err := os.WriteFile(o.svg, []byte(drawing(b, name)), 0o644); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "Drawn to %s.\n", o.svg)
@@ -111,52 +109,25 @@ func show(t process.TB, o options, out io.Writer) error {
 	return comeBack(ctx, out, way, b)
 }
 
-// A way is how a request reaches rls.
-type way struct {
-	name    string
-	note    string // a remark about it
-	request func(ctx context.Context, key string) (*http.Request, error)
-}
+// A way makes a request that reaches rls through Envoy. Without a key, no rule limits it.
+type way func(ctx context.Context, key string) (*http.Request, error)
 
-// ask returns the way through Envoy, or without Envoy the direct way.
-func ask(t process.TB, rls *edge.RLSServer, envoy string) way {
-	path, err := exec.LookPath(envoy)
-	if err != nil {
-		return direct(rls)
-	}
+// throughEnvoy starts an upstream, and Envoy in front of it and rls.
+func throughEnvoy(t process.TB, rls *edge.RLSServer, envoy string) way {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }))
 	t.Cleanup(upstream.Close)
 	e := edge.Envoy(t, edge.EnvoyOptions{
-		Binary: path, Config: envoyConfig, Upstream: upstream.Listener.Addr().String(), RLS: rls.GRPC(),
+		Binary: envoy, Config: envoyConfig, Upstream: upstream.Listener.Addr().String(), RLS: rls.GRPC(),
 		// On a busy machine an answer may take longer than the 50 ms after which Envoy
 		// lets a request pass. The demo shows the limit.
 		Replace: map[string]string{"timeout: 0.05s": "timeout: 5s"},
 	})
-	return way{
-		name: "Through Envoy",
-		request: func(ctx context.Context, key string) (*http.Request, error) {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL()+"/", http.NoBody)
-			if err == nil && key != "" {
-				r.Header.Set("x-api-key", key)
-			}
-			return r, err
-		},
-	}
-}
-
-// direct asks rls what Envoy would ask.
-func direct(rls *edge.RLSServer) way {
-	return way{
-		name: "Without Envoy",
-		note: ", which is not there (make demo gets it): rls is asked directly",
-		request: func(ctx context.Context, key string) (*http.Request, error) {
-			entry := `{"key":"api_key","value":"` + key + `"}`
-			if key == "" {
-				entry = `{"key":"unlimited","value":"x"}` // no rule limits it
-			}
-			return http.NewRequestWithContext(ctx, http.MethodPost, rls.HTTP()+"/json",
-				strings.NewReader(`{"domain":"edge","descriptors":[{"entries":[`+entry+`]}]}`))
-		},
+	return func(ctx context.Context, key string) (*http.Request, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL()+"/", http.NoBody)
+		if err == nil && key != "" {
+			r.Header.Set("x-api-key", key)
+		}
+		return r, err
 	}
 }
 
