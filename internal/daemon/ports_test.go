@@ -262,7 +262,7 @@ func TestTokensOnLoopback(t *testing.T) {
 		s.Admin.TokenFile, s.Admin.Hosts = tt.admin.TokenFile, tt.admin.Hosts
 		r := start(t, s)
 		for _, path := range []string{"/v1/usage?subject=x", "/v1/logs", "/metrics", "/rlconfig", "/stats"} {
-			for token, want := range map[string]int{"": tt.want, "Authorization: Bearer 0123456789abcdef\r\n": 200} {
+			for token, want := range map[string]int{"": tt.want, "Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n": 200} {
 				if s.Admin.TokenFile == "" {
 					want = tt.want
 				}
