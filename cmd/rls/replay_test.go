@@ -260,18 +260,6 @@ func TestReplayHTML(t *testing.T) {
 	}
 }
 
-// TestReplayNotes says how many lines had no request, and of how many requests only the end is known.
-func TestReplayNotes(t *testing.T) {
-	flags, _ := replayFiles(t)
-	log := `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "GET /items HTTP/1.1" 200 1 "-" "-"` + "\n" + `192.0.2.7 - - [01/Mar/2026:12:00:00 +0000] "" 400 0 "-" "-"` + "\n"
-	code, out, errs := command(t, log, append(append([]string{"replay"}, flags...), "-")...)
-	for _, want := range []string{"\n1 request, ", "The log does not tell how long 1 request lasted, so the time of the end counted.", "1 line without a method and a path counted as no request."} {
-		if code != 0 || !strings.Contains(out, want) {
-			t.Errorf("exit %d: %s%s, want %s", code, out, errs, want)
-		}
-	}
-}
-
 // TestReplaySameLog refuses a log that is named twice: its requests would count twice.
 func TestReplaySameLog(t *testing.T) {
 	flags, log := replayFiles(t)
@@ -344,10 +332,6 @@ func TestReplayExitCodes(t *testing.T) {
 	flags, log := replayFiles(t)
 	with := func(more ...string) []string {
 		return append(append(append([]string{"replay"}, flags...), more...), log)
-	}
-	plain := filepath.Join(t.TempDir(), "plain.log")
-	if err := os.WriteFile(plain, []byte("no log at all\n"), 0o600); err != nil {
-		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		args []string

@@ -148,7 +148,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 	if len(e.questions) == 0 {
 		e.report.NoQuestion++
 	}
-	got, err := e.now.request(ctx, e, r, true)
+	got, err := e.now.request(ctx, e, r)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 	e.now.sum(&got, r.At)
 	var was outcome
 	if e.was != nil {
-		if was, err = e.was.request(ctx, e, r, false); err != nil {
+		if was, err = e.was.request(ctx, e, r); err != nil {
 			return err
 		}
 		e.was.sum(&was, r.At)
@@ -381,7 +381,7 @@ func (s *side) caller(q *Question) *tier.Subject {
 
 // request decides the questions of a request. After a denial, Envoy asks no further filter, but
 // it does ask at the end what the filter that denied asks then.
-func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, counts bool) (o outcome, err error) {
+func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record) (o outcome, err error) {
 	o.allowed = true
 	missing, asked := false, e.asked
 	if s == e.was {
@@ -412,7 +412,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record, coun
 			return o, err
 		}
 	}
-	if missing && counts {
+	if missing {
 		s.unknown++
 	}
 	return o, nil

@@ -64,22 +64,6 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestNoKeyInLogs: no form says to log an API key.
-func TestNoKeyInLogs(t *testing.T) {
-	for name, write := range map[string]func(*strings.Builder) error{
-		"text": func(b *strings.Builder) error { return WriteText(b, reporttest.New("usual"), 0, false) },
-		"HTML": func(b *strings.Builder) error { return WriteHTML(b, reporttest.New("usual")) },
-	} {
-		var b strings.Builder
-		if err := write(&b); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Count(b.String(), "x-api-key"); got != 1 || regexp.MustCompile(`(?i)add[^.]*x-api-key|these operators`).MatchString(b.String()) {
-			t.Errorf("%s: x-api-key is there %d times, or with an advice to log it", name, got)
-		}
-	}
-}
-
 // TestColours has no other difference than colours.
 func TestColours(t *testing.T) {
 	var plain, coloured strings.Builder

@@ -51,54 +51,33 @@ func times() replay.Series {
 	return s
 }
 
-func whatIf(requests, callers uint64, current uint64, limits []uint64, shares, logs []float64) *replay.WhatIf {
-	w := &replay.WhatIf{Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Above: 139}, {Share: 0.01, Limit: 80, Above: 79}}}
-	for i, limit := range limits {
-		denied, deniedLogs := uint64(shares[i]*float64(requests)), uint64(logs[i]*float64(callers))
-		w.Rows = append(w.Rows, replay.WhatIfRow{
-			Limit: limit, Denied: denied, DeniedShare: float64(denied) / float64(requests),
-			DeniedLogs: deniedLogs, LogsShare: float64(deniedLogs) / float64(callers), Current: limit == current,
-		})
-	}
-	return w
-}
-
-func peaks(limit uint64, used ...uint64) (all []replay.Peak) {
+// rule invents the peaks of a limit that denied a share of its requests, and what others would have done.
+func rule(one replay.RuleReport, limit uint64, share float64) replay.RuleReport {
 	for i, percentile := range []float64{50, 90, 99, 99.9, 100} {
-		all = append(all, replay.Peak{Percentile: percentile, Used: used[i], Share: float64(used[i]) / float64(limit)})
+		used := limit * []uint64{9, 41, 92, 99, 100}[i] / 100
+		one.Peaks = append(one.Peaks, replay.Peak{Percentile: percentile, Used: used, Share: float64(used) / float64(limit)})
 	}
-	return all
+	one.WhatIf = &replay.WhatIf{Smallest: []replay.Smallest{{Share: 0.001, Limit: 140, Above: 139}, {Share: 0.01, Limit: 80, Above: 79}}}
+	for _, percent := range []uint64{10, 20, 35, 50, 75, 100, 150, 200, 500, 1000} {
+		denied := min(share*math.Pow(100/float64(percent), 2), 1)
+		row := replay.WhatIfRow{
+			Limit: limit * percent / 100, Denied: uint64(denied * float64(one.Requests)), DeniedShare: denied,
+			DeniedLogs: uint64(min(2*denied, 1) * float64(one.Logs)), LogsShare: min(2*denied, 1), Current: percent == 100,
+		}
+		if one.WhatIf.Rows = append(one.WhatIf.Rows, row); row.Current {
+			one.Denied, one.DeniedLogs = row.Denied, row.DeniedLogs
+		}
+	}
+	return one
 }
 
 func rules() []replay.RuleReport {
 	return []replay.RuleReport{
-		{
-			Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m", Requests: 4_812_334, Denied: 22_101, Near: 61_204, Logs: 18_402, DeniedLogs: 211,
-			Peaks: peaks(100, 9, 41, 92, 100, 100),
-			WhatIf: whatIf(4_812_334, 18_402, 100, []uint64{10, 20, 35, 50, 75, 100, 150, 200, 350, 500, 750, 1000},
-				[]float64{.31, .122, .051, .0242, .0093, .0046, .00081, .00032, .00007, .00002, 0, 0}, []float64{.46, .21, .101, .058, .022, .0115, .0031, .0012, .0004, .0001, 0, 0}),
-		},
-		{
-			Rule: "per-key", Place: "rules.yaml:6", Tier: "pro", Limit: "500 per 1s", Requests: 3_204_771, Denied: 0, Near: 112, Logs: 340,
-			Peaks: peaks(500, 12, 88, 310, 471, 471),
-			WhatIf: whatIf(3_204_771, 340, 500, []uint64{50, 100, 175, 250, 375, 500, 750, 1000},
-				[]float64{.023, .0081, .0022, .0004, .00001, 0, 0, 0}, []float64{.2, .09, .03, .012, .003, 0, 0, 0}),
-		},
-		{
-			Rule: "search", Place: "rules.yaml:18", Tier: "free", Limit: "200 per 1m, each request costs 10", Requests: 402_118, Denied: 3_310, Near: 9_001, Logs: 6_011, DeniedLogs: 94,
-			Peaks: peaks(200, 20, 90, 200, 200, 200),
-			WhatIf: whatIf(402_118, 6_011, 200, []uint64{20, 40, 70, 100, 150, 200, 300, 400, 700, 1000},
-				[]float64{.41, .22, .1, .05, .02, .0082, .0031, .0011, .0002, 0}, []float64{.5, .31, .2, .1, .04, .0156, .008, .003, .001, 0}),
-		},
+		rule(replay.RuleReport{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m", Requests: 4_812_334, Near: 61_204, Logs: 18_402}, 100, 0.0046),
+		rule(replay.RuleReport{Rule: "per-key", Place: "rules.yaml:6", Tier: "pro", Limit: "500 per 1s", Requests: 3_204_771, Near: 112, Logs: 340}, 500, 0),
+		rule(replay.RuleReport{Rule: "search", Place: "rules.yaml:18", Tier: "free", Limit: "200 per 1m, each request costs 10", Requests: 402_118, Near: 9_001, Logs: 6_011}, 200, 0.0082),
 		{Rule: "per-address", Place: "rules.yaml:25", Limit: "20 per 10s", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
 		{Rule: "partners", Own: true, Place: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
-	}
-}
-
-func totals() []replay.RuleTotal {
-	return []replay.RuleTotal{
-		{Rule: "per-key", Requests: 4_812_334, Denied: 22_101, Near: 61_204, Logs: 18_402, DeniedLogs: 211},
-		{Rule: "per-address", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
 	}
 }
 
@@ -115,7 +94,7 @@ func subjects() []replay.DeniedSubject {
 func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
-		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: totals(), Subjects: all,
+		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: []replay.RuleTotal{{Rule: "per-key", Requests: 4_812_334, Denied: 22_101, Near: 61_204}}, Subjects: all,
 		Logs: accesslog.Stats{Lines: 8_120_452, Broken: 11, Late: 31, Faults: []accesslog.Fault{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},

@@ -1,7 +1,6 @@
 package describe
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -100,22 +99,4 @@ func TestAnyRecord(t *testing.T) {
 			}
 		}
 	}
-}
-
-func FuzzDescribe(f *testing.F) {
-	f.Add([]byte("/search\n10.0.0.1\ndemo"))
-	f.Add([]byte(strings.Join(hostile, "\n")))
-	all := describers(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		lines := bytes.Split(data, []byte("\n"))
-		for _, d := range all {
-			values := make([]accesslog.Value, len(d.Wants()))
-			for i := range values {
-				if text := bytes.Clone(lines[i%len(lines)]); len(text) > 0 {
-					values[i] = accesslog.Value{Text: text, State: accesslog.Present}
-				}
-			}
-			check(t, d, values)
-		}
-	})
 }
