@@ -339,10 +339,8 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 	}
 	r.offers.policies = append(r.offers.policies, out.Policy)
 	if out.Policy == window.Sliding {
-		precise, leased := read(nil, &how.Precision, parsePrecision), read(nil, &how.Lease, parseLease)
-		precise.inherited, leased.inherited = !l.Precision.Set, !l.Lease.Set
-		out.Precision = r.precisionOf(out.Limit, l, precise, at)
-		out.Lease = r.leaseOf(out.Limit, l, leased, at)
+		out.Precision = r.precisionOf(out.Limit, l, &how.Precision, at)
+		out.Lease = r.leaseOf(out.Limit, l, &how.Lease, at)
 	}
 	return out, true
 }
@@ -350,55 +348,41 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 // autoPrecision leaves the precision to the service.
 const autoPrecision = "auto"
 
-// option is what a precision and a lease have in common.
-type option struct {
-	strict.Spot
-	text      string
-	inherited bool // the limit does not set it
-}
-
-// tooLong reports an option that is longer than a part of the window of a limit at a spot.
-func (r *rulesReader) tooLong(what string, o option, part string, l window.Limit, written *limit, at strict.Spot) {
-	text, length := strict.Quote(o.text), written.length(l.Window)
-	if o.inherited {
-		r.decoder.Problem(at, "the %s %s on line %d is longer than %s of %s: give this limit its own", what, text, o.Line, part, length)
+// tooLong reports a precision or a lease that is longer than a part of the window of a limit at a
+// spot. own: the limit itself sets it.
+func (r *rulesReader) tooLong(what string, f *strict.Field[string], own bool, part, length string, at strict.Spot) {
+	if own {
+		r.decoder.Problem(f.Spot, "%s is longer than %s of %s", strict.Quote(f.Value), part, length)
 		return
 	}
-	r.decoder.Problem(o.Spot, "%s is longer than %s of %s", text, part, length)
+	r.decoder.Problem(at, "the %s %s on line %d is longer than %s of %s: give this limit its own", what, strict.Quote(f.Value), f.Line, part, length)
 }
 
-// precision is the value of a key precision. The zero value leaves it to the service.
-type precision struct {
-	option
-	chosen bool
-	exact  time.Duration
-}
-
-func parsePrecision(f *strict.Field[string]) (precision, error) {
-	text := f.Value
-	if text == autoPrecision {
-		return precision{}, nil
+func parsePrecision(f *strict.Field[string]) (time.Duration, error) {
+	if f.Value == autoPrecision {
+		return 0, nil
 	}
-	exact, err := strict.ParseDuration(text)
+	exact, err := strict.ParseDuration(f.Value)
 	switch {
 	case err != nil:
-		return precision{}, fmt.Errorf("%w, or auto", err)
+		return 0, fmt.Errorf("%w, or auto", err)
 	case exact < 0:
-		return precision{}, fmt.Errorf("%s is negative", strict.Quote(text))
+		return 0, fmt.Errorf("%s is negative", strict.Quote(f.Value))
 	}
-	return precision{option: option{Spot: f.Spot, text: text}, chosen: true, exact: exact}, nil
+	return exact, nil
 }
 
-// precisionOf returns the precision of a limit at a spot.
-func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, at strict.Spot) time.Duration {
+// precisionOf returns the precision of a limit at a spot. f is in force for it.
+func (r *rulesReader) precisionOf(l window.Limit, written *limit, f *strict.Field[string], at strict.Spot) time.Duration {
+	exact, err := parsePrecision(f)
 	switch {
-	case !p.chosen:
+	case !strict.Given(f), f.Value == autoPrecision, err != nil: // which is reported already
 		return window.Precision(l)
-	case p.exact <= l.Window:
-		r.boundLog(l, written, p, at)
-		return p.exact
+	case exact <= l.Window:
+		r.boundLog(l, written, exact, f, at)
+		return exact
 	default:
-		r.tooLong("precision", p.option, "the window", l, written, at)
+		r.tooLong("precision", f, written.Precision.Set, "the window", written.length(l.Window), at)
 	}
 	return 0
 }
@@ -409,21 +393,21 @@ const slotsAMillisecond = 12_500
 
 // boundLog refuses a limit whose log needs more slots than the bound of its scope: Redis
 // does nothing else while it moves them. Only a chosen precision can need so many.
-func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at strict.Spot) {
-	check := window.Check{Limit: l, Precision: p.exact}
+func (r *rulesReader) boundLog(l window.Limit, written *limit, exact time.Duration, f *strict.Field[string], at strict.Spot) {
+	check := window.Check{Limit: l, Precision: exact}
 	slots := window.LogSlots(&check)
 	most := r.scope.MaxLogSlots
 	if most == 0 || slots <= most {
 		return
 	}
-	if !p.inherited {
-		at = p.Spot
+	if written.Precision.Set {
+		at = f.Spot
 	}
 	parts := time.Duration(most - 2)
 	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
 	r.decoder.Problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
 		"give precision auto or at least %v, so that it has at most %d",
-		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, most)
+		strict.Quoteless(f.Value), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, most)
 }
 
 // noLease is the value of lease for a limit that must not inherit the rule's lease.
@@ -440,7 +424,6 @@ const (
 
 // lease is the value of a key lease. The zero value is no lease.
 type lease struct {
-	option
 	length  time.Duration // zero: the usual length
 	percent float64       // of the limit; zero: length decides
 }
@@ -450,7 +433,6 @@ func parseLease(f *strict.Field[string]) (lease, error) {
 	if text == noLease {
 		return lease{}, nil
 	}
-	l := lease{option: option{Spot: f.Spot, text: text}}
 	if strings.HasSuffix(text, "%") {
 		percent, err := parsePercentage(text, "a share of the limit: write")
 		switch {
@@ -459,8 +441,7 @@ func parseLease(f *strict.Field[string]) (lease, error) {
 		case percent == 0 || percent > maxLeaseShare:
 			return lease{}, fmt.Errorf("%s is not above 0%% and up to %d%%", strict.Quote(text), maxLeaseShare)
 		}
-		l.percent = percent
-		return l, nil
+		return lease{percent: percent}, nil
 	}
 	length, err := strict.ParseDuration(text)
 	switch {
@@ -469,53 +450,41 @@ func parseLease(f *strict.Field[string]) (lease, error) {
 	case length < minLeaseLength || length > maxLeaseLength:
 		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(text), minLeaseLength, maxLeaseLength)
 	}
-	l.length = length
-	return l, nil
+	return lease{length: length}, nil
 }
 
-// leaseOf returns the lease of a limit at a spot.
-func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at strict.Spot) window.Lease {
-	most := l.Window / leasesAWindow
+// leaseOf returns the lease of a limit at a spot. f is in force for it.
+func (r *rulesReader) leaseOf(l window.Limit, written *limit, f *strict.Field[string], at strict.Spot) window.Lease {
+	given, most := read(nil, f, parseLease), l.Window/leasesAWindow
+	out, part, hits := window.Lease{Length: given.length}, "a tenth", l.Hits/window.LeasePart
 	switch {
-	case given.percent > 0:
-		hits := uint64(float64(l.Hits) * given.percent / 100)
-		if hits < window.MinLeaseHits {
-			r.littleLease(given, strict.Quoteless(given.text), l.Hits)
-			return window.Lease{}
-		}
-		r.shortLease(given, min(policy.LeaseLength, most))
-		return window.Lease{Length: min(policy.LeaseLength, most), Hits: hits}
-	case given.length == 0:
+	case given == lease{}:
 		return window.Lease{}
-	case given.length <= most:
-		if l.Hits/window.LeasePart < window.MinLeaseHits {
-			r.littleLease(given, "a tenth", l.Hits)
-			return window.Lease{}
+	case given.percent > 0:
+		part, hits = strict.Quoteless(f.Value), uint64(float64(l.Hits)*given.percent/100)
+		out = window.Lease{Length: min(policy.LeaseLength, most), Hits: hits}
+	case given.length > most:
+		r.tooLong("lease", f, written.Lease.Set, "a tenth of the window", written.length(l.Window), at)
+		return window.Lease{}
+	}
+	if hits < window.MinLeaseHits {
+		if written.Lease.Set { // an inherited one may help other limits
+			r.decoder.Warning(f.Spot, "%s of %d is less than %d hits, so the lease has no effect", part, l.Hits, uint64(window.MinLeaseHits))
 		}
-		r.shortLease(given, given.length)
-		return window.Lease{Length: given.length}
-	default:
-		r.tooLong("lease", given.option, "a tenth of the window", l, written, at)
+		return window.Lease{}
 	}
-	return window.Lease{}
-}
-
-// littleLease warns of a lease that is too small to have an effect. It does not warn of an
-// inherited lease, which may help other tiers.
-func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
-	if !given.inherited {
-		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so the lease has no effect", part, hits, uint64(window.MinLeaseHits))
-	}
+	r.shortLease(f, out.Length)
+	return out
 }
 
 // shortLease warns of a lease in a scope whose store may answer after the lease has ended. Limits
 // with the lease of their rule have one warning together.
-func (r *rulesReader) shortLease(given lease, length time.Duration) {
+func (r *rulesReader) shortLease(f *strict.Field[string], length time.Duration) {
 	if length >= r.scope.Timeout {
 		return
 	}
 	warning := strict.Problem{
-		File: r.decoder.File, Line: given.Line, Path: r.decoder.Render(given.Path),
+		File: r.decoder.File, Line: f.Line, Path: r.decoder.Render(f.Path),
 		Message: fmt.Sprintf("the lease lasts %s, and a reservation in the scope %s may take %s (store.scopes.%s.timeout): a lease that has ended before it arrives has no effect; write a lease much longer than the round trip, such as 1s, or none",
 			strict.FormatDuration(length), r.scope.Name, strict.FormatDuration(r.scope.Timeout), r.scope.Name),
 	}
