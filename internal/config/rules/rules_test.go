@@ -323,59 +323,6 @@ func mustLoad(t *testing.T, s settings.Settings) *config.Generation {
 	return g
 }
 
-// TestAddressesThatNoRequestHas: validate says what to write in place of an address that Envoy never
-// sends. It accepts each spelling that is one.
-func TestAddressesThatNoRequestHas(t *testing.T) {
-	const (
-		single, masked = "remote_address", "masked_remote_address"
-		never          = "no request has this value of "
-		noWildcard     = " that fits: write the wildcard as Envoy writes addresses, such as 192.0.2.* or 2001:db8:*"
-	)
-	s := settings.Default()
-	s.Tiers.Source = settings.TiersNone
-	for _, tt := range []struct{ key, value, want string }{
-		{single, "192.0.2.7", ""},
-		{single, "2001:0DB8::0001", ""},
-		{single, "::ffff:192.0.2.7", ""},
-		{single, "192.0.2.*", ""},
-		{single, "2001:DB8:*", ""},
-		{single, "*", ""},
-		{masked, "10.0.0.0/8", ""},
-		{masked, "2001:DB8::/32", ""},
-		{masked, "::ffff:10.0.0.0/104", ""},
-		{masked, "10.0.*", ""},
-		{"network", "10.1.2.3/8", ""},
-		{single, "10.0.0.0/8", "no request has a network as its remote_address: write the key masked_remote_address with the value 10.0.0.0/8"},
-		{single, "2001:DB8::1/32", "no request has a network as its remote_address: write the key masked_remote_address with the value 2001:db8::/32"},
-		{single, "192.0.2.7/32", never + "remote_address: write 192.0.2.7"},
-		{single, "[2001:DB8::1]", never + "remote_address: write 2001:db8::1"},
-		{single, "[2001:db8::1]:443", never + "remote_address: write 2001:db8::1"},
-		{single, "192.0.2.7:443", never + "remote_address: write 192.0.2.7"},
-		{single, "010.001.000.08", never + "remote_address, which is no address"},
-		{single, "fe80::1%eth0", never + "remote_address: write fe80::1"},
-		{single, "localhost", never + "remote_address, which is no address"},
-		{single, "10.0.0", never + "remote_address, which is no address"},
-		{masked, "10.1.2.3/8", never + "masked_remote_address: write 10.0.0.0/8"},
-		{masked, "10.0.0.0/08", never + "masked_remote_address, which is no address"},
-		{masked, "2001:DB8::1/32", never + "masked_remote_address: write 2001:db8::/32"},
-		{masked, "[2001:db8::]/32", never + "masked_remote_address, which is no address"},
-		{masked, "10.1.2.3", never + "masked_remote_address: write 10.1.2.3/32"},
-		{masked, "invert:10.0.0.0/8", ""}, // of Envoy Gateway
-		{masked, "10.0.0.0/33", never + "masked_remote_address, which is no address"},
-		{masked, "::ffff:10.1.2.3/64", never + "masked_remote_address: write ::/64"},
-		{single, "2001:0db8:*", "no request has a value of remote_address" + noWildcard},
-		{single, "::ffff:10.*", "no request has a value of remote_address" + noWildcard},
-		{single, "10.0.0.0/*", "no request has a value of remote_address" + noWildcard},
-		{single, "[2001:*", "no request has a value of remote_address" + noWildcard},
-	} {
-		s.Rules.Path = configtest.Write(t, "rules.yaml", fmt.Sprintf("domain: d\ndescriptors:\n- key: %s\n  value: %q\n  rate_limit: {unit: day, requests_per_unit: 0}\n", tt.key, tt.value))
-		got := strings.Join(configtest.Texts(mustLoad(t, s).Warnings, s.Rules.Path), "\n")
-		if tt.want == "" && got != "" || !strings.HasSuffix(got, tt.want) || tt.want != "" && !strings.HasPrefix(got, ":4: ") {
-			t.Errorf("%s=%s: got the warning\n%s\nwant\n%s", tt.key, tt.value, got, tt.want)
-		}
-	}
-}
-
 // TestPolicyOfAllRules: rules.policy is that of limits that name none, and no wider.
 func TestPolicyOfAllRules(t *testing.T) {
 	s := settings.Default()
