@@ -280,11 +280,7 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*describe.Describer, error) {
 	o := describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener}
 	if r.Map != "" {
-		read := envoyfile.ReadMap
-		if len(r.Envoy) > 0 {
-			read = envoyfile.ReadFields
-		}
-		m, err := read(r.Map)
+		m, err := envoyfile.ReadMap(r.Map, len(r.Envoy) > 0)
 		if err != nil {
 			return nil, invalid(err)
 		}

@@ -25,10 +25,10 @@ func TestBad(t *testing.T) {
 		t.Helper()
 		switch kind, _, _ := strings.Cut(filepath.Base(file), "-"); kind {
 		case "map":
-			_, err := ReadMap(file)
+			_, err := ReadMap(file, false)
 			return err
 		case "fields":
-			_, err := ReadFields(file)
+			_, err := ReadMap(file, true)
 			return err
 		}
 		_, err := Read(file)
@@ -180,8 +180,8 @@ func read(t *testing.T, data []byte) bool {
 	r.file("x", data)
 	r.finish([]string{"x"})
 	checkProblems(t, data, r.report.Sorted())
-	_, err := parseMap("x", data, &strict.Report{})
-	_, fieldsErr := parseFields("x", data, &strict.Report{})
+	_, err := parseMap("x", data, false, &strict.Report{})
+	_, fieldsErr := parseMap("x", data, true, &strict.Report{})
 	for _, err := range []error{err, fieldsErr} {
 		if problems := (strict.Problems{}); errors.As(err, &problems) {
 			checkProblems(t, data, problems)

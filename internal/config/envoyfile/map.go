@@ -95,14 +95,9 @@ func (fieldsFile) AdviseKey(key string) strict.KeyAdvice {
 	return strict.KeyAdvice{}
 }
 
-// ReadMap reads a mapping file. The error is [strict.Problems]: everything that is wrong.
-func ReadMap(name string) (*Map, error) { return readMap(name, parseMap) }
-
-// ReadFields reads a mapping file that has the names of fields alone, because Envoy's configuration
-// makes the descriptors.
-func ReadFields(name string) (*Map, error) { return readMap(name, parseFields) }
-
-func readMap(name string, parse func(name string, data []byte, report *strict.Report) (*Map, error)) (*Map, error) {
+// ReadMap reads a mapping file. beside: Envoy's configuration makes the descriptors, so the file has the
+// names of fields alone. The error is [strict.Problems]: everything that is wrong.
+func ReadMap(name string, beside bool) (*Map, error) {
 	report := &strict.Report{}
 	report.File(name)
 	src, err := files.ReadFile(name, maxMapBytes)
@@ -110,36 +105,24 @@ func readMap(name string, parse func(name string, data []byte, report *strict.Re
 		report.Addf(name, 0, "", "%v", err)
 		return nil, report.Err()
 	}
-	return parse(name, src.Data, report)
+	return parseMap(name, src.Data, beside, report)
 }
 
-// document decodes the one document of a mapping file. The reader is nil if there is none.
-func document(name string, data []byte, report *strict.Report, needs string, into any) *reader {
+func parseMap(name string, data []byte, beside bool, report *strict.Report) (*Map, error) {
+	var in mapFile
+	into, needs := reflect.ValueOf(&in).Elem(), "domain and descriptors"
+	var alone fieldsFile
+	if beside {
+		into, needs = reflect.ValueOf(&alone).Elem(), "fields"
+	}
 	root := strict.Document(name, data, report, "a mapping file", needs)
 	if root == nil {
-		return nil
+		return nil, report.Err()
 	}
 	r := &reader{report: report, d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}}
-	r.d.Decode(root, reflect.ValueOf(into).Elem(), nil)
-	return r
-}
-
-func parseFields(name string, data []byte, report *strict.Report) (*Map, error) {
-	var in fieldsFile
-	r := document(name, data, report, "fields", &in)
-	if r == nil {
-		return nil, report.Err()
-	}
-	out := new(Map)
-	r.fields(out, &in.Fields)
-	return out, report.Err()
-}
-
-func parseMap(name string, data []byte, report *strict.Report) (*Map, error) {
-	var in mapFile
-	r := document(name, data, report, "domain and descriptors", &in)
-	if r == nil {
-		return nil, report.Err()
+	r.d.Decode(root, into, nil)
+	if beside {
+		in.Fields = alone.Fields
 	}
 	out := &Map{Domain: in.Domain.Value}
 	if strict.Given(&in.Domain) && out.Domain == "" {

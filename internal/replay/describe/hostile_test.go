@@ -30,7 +30,7 @@ func describers(t testing.TB) (all []*Describer) {
 		}
 		all = append(all, d)
 	}
-	m, err := envoyfile.ReadMap("../../../docs/examples/replay-map.yaml")
+	m, err := envoyfile.ReadMap("../../../docs/examples/replay-map.yaml", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func mapped(t testing.TB, text string) *Describer {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := envoyfile.ReadMap(file)
+	m, err := envoyfile.ReadMap(file, false)
 	if err != nil {
 		t.Fatal(err)
 	}
