@@ -60,10 +60,6 @@ type Terms struct {
 	Observe float64
 }
 
-func (t *Terms) leased() bool {
-	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Lease != window.Lease{} })
-}
-
 func (t *Terms) inFlight() bool {
 	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Policy == window.InFlight })
 }

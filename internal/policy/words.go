@@ -10,9 +10,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Words describes what the rule admits in plain words, a sentence for each tier and one for each
-// other option: "100 in any 1m, for each API key of tier free". No value of an API key is in
-// them.
+// Words describes what the rule admits in plain words, a sentence for each tier: "100 in any 1m, for
+// each API key of tier free". No value of an API key is in them. [Rule.Traits] has the other options.
 func (r *Rule) Words() []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(r.ByTier)) {
@@ -25,7 +24,7 @@ func (r *Rule) Words() []string {
 	case !r.Terms.empty(): // otherwise each tier has its own
 		all = append(all, r.words(&r.Terms, "any other tier"))
 	}
-	return append(all, r.options()...)
+	return all
 }
 
 // words describes the limits of one tier. An empty tier means all callers.
@@ -139,42 +138,4 @@ func (r *Rule) noun(level int) string {
 	default:
 		return "value of " + key
 	}
-}
-
-// options describes what else the rule says, a sentence each.
-func (r *Rule) options() []string {
-	var all []string
-	add := func(is bool, format string, args ...any) {
-		if is {
-			all = append(all, fmt.Sprintf(format, args...))
-		}
-	}
-	add(r.Factor > 1, "each request costs %s times as much", words.Count(r.Factor))
-	add(r.in != window.Region, "counted in the scope %s, with all who share its store", r.Scope)
-	add(r.Priority < window.PriorityNormal, "decided after the other requests that wait for the store")
-	add(r.Priority > window.PriorityNormal, "decided before the other requests that wait for the store")
-	add(r.Quota, "one of several quota rules: a request passes if one of them has room")
-	add(r.Always, "costs count even if they do not fit, and if the request is denied")
-	add(r.AllowedOnly, "only requests that pass are charged")
-	add(r.Once.Entry != "", "requests with the same %s are charged once in %s, and up to %d retries of each are free", r.Once.Entry, FormatWindow(r.Once.For), r.Once.Retries)
-	add(len(r.Replaces) > 0, "a request that it matches is not limited by %s", strings.Join(r.Replaces, ", "))
-	leased := r.Terms.leased()
-	for name := range r.ByTier {
-		terms := r.ByTier[name]
-		leased = leased || terms.leased()
-	}
-	add(leased, "each instance may reserve hits ahead for busy keys")
-	add(r.RetryJitter > 0, "clients are told to wait up to %.4g%% longer than they have to, each subject another share", 100*r.RetryJitter)
-	switch r.OnStoreError {
-	case StoreErrorUnset:
-	case StoreErrorAllow:
-		add(true, "while the store is away, requests pass")
-	case StoreErrorDeny:
-		add(true, "while the store is away, requests are denied")
-	case StoreErrorLocal:
-		add(true, "while the store is away, each instance admits its share")
-	case StoreErrorReported:
-		add(true, "while the store is away, Envoy gets an error and decides")
-	}
-	return all
 }

@@ -53,27 +53,6 @@ func TestWords(t *testing.T) {
 		},
 		{with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Terms.Observe = 1 }), "5 in any 1m, for each value of f; only observed, so nothing is denied"},
 		{with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Terms.Observe = 0.25 }), "5 in any 1m, for each value of f; only observed for 25% of them"},
-		{
-			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) {
-				r.Quota, r.Factor, r.OnStoreError = true, 3, StoreErrorDeny
-			}),
-			"5 in any 1m, for each value of f\neach request costs 3 times as much\none of several quota rules: a request passes if one of them has room\nwhile the store is away, requests are denied",
-		},
-		{
-			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.Always, r.OnStoreError = true, StoreErrorLocal }),
-			"5 in any 1m, for each value of f\ncosts count even if they do not fit, and if the request is denied\nwhile the store is away, each instance admits its share",
-		},
-		{
-			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) {
-				r.AllowedOnly, r.Replaces, r.OnStoreError = true, []string{"b", "c"}, StoreErrorAllow
-				r.Terms.Limits[0].Lease = window.Lease{Length: LeaseLength}
-			}),
-			"5 in any 1m, for each value of f\nonly requests that pass are charged\na request that it matches is not limited by b, c\neach instance may reserve hits ahead for busy keys\nwhile the store is away, requests pass",
-		},
-		{
-			with(rule("a", per(5, time.Minute), anyOf("f")), func(r *Rule) { r.OnStoreError = StoreErrorReported }),
-			"5 in any 1m, for each value of f\nwhile the store is away, Envoy gets an error and decides",
-		},
 	} {
 		var now time.Duration
 		d, _ := newModes(t, nil, &now, tt.rule)
