@@ -261,17 +261,17 @@ func (p *Account) Rule(i int) (limits []AccountLimit, open bool) {
 	if m.open {
 		return nil, true
 	}
-	if m.whole && !p.taken(rule, m.entries) {
+	n, _ := p.read(context.Background(), rule, m.name(rule))
+	if !p.takes(rule, n) {
 		return nil, false
 	}
-	c := p.probe(rule, &m, p.answers)
-	return p.limits(c), false
+	return p.limits(p.probe(rule, n)), false
 }
 
-// taken reports whether requests with these entries meet the rule, and not a more specific one.
-func (p *Account) taken(rule *Rule, entries descriptors.Descriptor) bool {
-	r, ok := p.rules.domains[rule.Domain].tree.Match(entries)
-	return ok && r == rule
+// takes reports whether the request that has a log meets the rule, and not a more specific one.
+func (p *Account) takes(rule *Rule, n *reading) bool {
+	r, ok := p.rules.domains[rule.Domain].tree.Match(n.entries)
+	return ok && r == rule || slices.Contains(rule.Share, true) // whose values are not known
 }
 
 // NoLog returns the limits of an open rule, without logs.
@@ -281,7 +281,8 @@ func (p *Account) NoLog(i int) []AccountLimit {
 	if !ok {
 		return nil
 	}
-	limits := p.limits(p.probe(rule, &m, p.answers))
+	n, _ := p.read(context.Background(), rule, m.name(rule))
+	limits := p.limits(p.probe(rule, n))
 	for i := range limits {
 		l := &limits[i]
 		// A part of the logs is observed if the share is a fraction.
@@ -293,13 +294,13 @@ func (p *Account) NoLog(i int) []AccountLimit {
 	return limits
 }
 
-// probe makes the checks of a rule as a request makes them that meets it in this way.
-func (p *Account) probe(rule *Rule, m *meeting, known answers) *Call {
-	req := Request{Domain: rule.Domain, Descriptors: []Descriptor{{Entries: m.entries, Cost: 1}}}
-	if len(m.more) > 0 {
-		req.Descriptors = append(req.Descriptors, Descriptor{Entries: m.more, Cost: 1})
+// probe makes the checks of a rule as the request makes them that has a log.
+func (p *Account) probe(rule *Rule, n *reading) *Call {
+	req := Request{Domain: rule.Domain, Descriptors: []Descriptor{{Entries: n.entries, Cost: 1}}}
+	if len(n.more) > 0 {
+		req.Descriptors = append(req.Descriptors, Descriptor{Entries: n.more, Cost: 1})
 	}
-	c := &Call{decider: &Decider{opts: Options{Subjects: known}}, rules: p.rules, req: req, domain: p.rules.domains[rule.Domain]}
+	c := &Call{decider: &Decider{opts: Options{Subjects: n.known}}, rules: p.rules, req: req, domain: p.rules.domains[rule.Domain]}
 	c.verdict.begin(len(req.Descriptors))
 	c.verdict.Matches[0].Rule = rule
 	c.beginLookups(context.Background(), window.MayWait) // known answers at once

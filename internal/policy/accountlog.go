@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -41,7 +42,7 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 		return l, 0, false
 	}
 	l, ok = p.limitOf(r, n, id)
-	if !ok || n.exact && (l.Log.Key != id.Key || !slices.Contains(r.Share, true) && !p.taken(r, n.entries)) {
+	if !ok || n.exact && (l.Log.Key != id.Key || !p.takes(r, n)) {
 		return l, 0, false
 	}
 	if determined, _ := p.Rule(r.number); slices.ContainsFunc(determined, func(o AccountLimit) bool { return o.Log == id }) {
@@ -53,7 +54,8 @@ func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rul
 
 // A reading is the request that has a log, as far as the log's name says it.
 type reading struct {
-	meeting
+	entries descriptors.Descriptor
+	more    descriptors.Descriptor // of another descriptor of the request
 	known   answers
 	parts   []descriptors.Part // of the name, by the levels of the rule's path
 	holder  descriptors.Part   // that of the rule's subject; zero: the name has none
@@ -122,7 +124,9 @@ func (p *Account) readFixed(ctx context.Context, n descriptors.Node, known answe
 	case !isKey:
 		known[id] = p.lookup(ctx, tier.Key{ID: id})
 	case p.query.Subjects != nil && p.rules.tiers != nil:
+		start := time.Now()
 		known[id], _ = p.rules.secrets.Resolve(ctx, p.query.Subjects, n.Value, "", p.left)
+		p.left = max(0, p.left-time.Since(start))
 	}
 	if s := known[id].Subject; s != nil && !s.Disabled {
 		return s.ID
@@ -166,7 +170,7 @@ func (p *Account) entriesOf(ctx context.Context, key string, part descriptors.Pa
 // limitOf returns the limit of a log whose name was read. Its Log is what a request has that is as
 // the reading says.
 func (p *Account) limitOf(r *Rule, n *reading, id window.LogID) (l AccountLimit, ok bool) {
-	for _, l := range p.limits(p.probe(r, &n.meeting, n.known)) {
+	for _, l := range p.limits(p.probe(r, n)) {
 		if l.Unlimited || l.Log.Window != id.Window || l.Log.Policy != id.Policy || l.Log.Scope != id.Scope {
 			continue
 		}

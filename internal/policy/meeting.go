@@ -10,16 +10,15 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A meeting is how requests of a party meet a rule.
+// A meeting is how requests of a party meet a rule: the names of the party's logs, as far as they are
+// known.
 type meeting struct {
-	entries descriptors.Descriptor
-	more    descriptors.Descriptor // of another descriptor of the request
-	// unknown marks the levels whose value can be any that the rule takes.
-	unknown []bool
+	// parts are those of the name, by the levels of the path, and subject is that of a subject in no
+	// level. Zero: it can be any that the rule takes.
+	parts   []descriptors.Part
+	subject descriptors.Part
 	// open is true if the name of the log has a value that is not known.
 	open bool
-	// whole is true if all values are known, so that a rule can be found for them.
-	whole bool
 	// place is the level of the party in the path, whose value is in the log's name. It is -1
 	// if the party is in no level.
 	place int
@@ -29,36 +28,31 @@ type meeting struct {
 
 // meet returns how requests of the party meet a rule. It reports false if they do not.
 func (p *Account) meet(rule *Rule) (m meeting, ok bool) {
-	m = meeting{place: -1, whole: true, unknown: make([]bool, len(rule.Path))}
-	for i, n := range rule.Path {
-		e := descriptors.Entry{Key: n.Key, Value: n.Value}
-		switch {
-		case !n.Open():
-		case rule.Shares(i):
-			// All values share a log, so any value that fits will do.
-			e.Value = strings.ReplaceAll(n.Value, descriptors.Wildcard, "")
-			m.whole = false
-		default:
-			e.Value, m.unknown[i] = "", true
-			if n.Key == p.rules.trusted && p.Subject != nil {
-				e.Value = p.Subject.Tier // the tier that it has without the entry
-			}
-		}
-		m.entries = append(m.entries, e)
-	}
+	m = meeting{place: -1, parts: make([]descriptors.Part, len(rule.Path))}
 	if p.log != "" || p.ByAddress {
 		ok = p.meetSubject(rule, &m)
 	} else {
 		ok = p.meetAddress(rule, &m)
 	}
-	if !ok {
-		return m, false
+	for _, level := range rule.identity {
+		part := &m.parts[level.entry]
+		if p.Subject != nil && rule.Path[level.entry].Key == p.rules.trusted {
+			part.Text = p.Subject.Tier // the tier that it has without the entry
+		}
+		m.open = m.open || *part == (descriptors.Part{})
 	}
-	for _, unknown := range m.unknown {
-		m.open = m.open || unknown
+	return m, ok
+}
+
+// name returns the name of the log, in which a part that is not known is empty.
+func (m *meeting) name(rule *Rule) (name descriptors.Name) {
+	if rule.hasSubject && rule.subject < 0 {
+		name.Identity = append(name.Identity, m.subject)
 	}
-	m.whole = m.whole && !m.open
-	return m, true
+	for _, level := range rule.identity {
+		name.Identity = append(name.Identity, m.parts[level.entry])
+	}
+	return name
 }
 
 // meetSubject is meet for a subject, and for an unknown API key.
@@ -76,17 +70,13 @@ func (p *Account) meetSubject(rule *Rule, m *meeting) bool {
 	if p.ByAddress {
 		m.open = true // the name of the log has the address
 	}
-	value := p.secret
-	if !secret {
-		value = p.log[len("id."):]
-		if isAddressKey(rule.Subject) && !isAddress(value) {
-			return false
-		}
+	value := strings.TrimPrefix(p.log, "id.")
+	if !secret && isAddressKey(rule.Subject) && !isAddress(value) {
+		return false
 	}
 	at := rule.subject
 	if at < 0 {
-		m.more = descriptors.Descriptor{{Key: rule.Subject, Value: value}}
-		m.holder = !p.ByAddress
+		m.subject, m.holder = descriptors.Part{Text: p.log}, !p.ByAddress
 		return true
 	}
 	switch n := rule.Path[at]; {
@@ -99,8 +89,7 @@ func (p *Account) meetSubject(rule *Rule, m *meeting) bool {
 	case n.Pattern && !secret && !descriptors.Fits(n.Value, value):
 		return false
 	}
-	m.entries[at].Value, m.unknown[at] = value, false
-	m.place, m.holder = at, !p.ByAddress
+	m.parts[at].Text, m.place, m.holder = p.log, at, !p.ByAddress
 	return true
 }
 
@@ -137,8 +126,10 @@ func (p *Account) meetAddress(rule *Rule, m *meeting) bool {
 			if n.Pattern && !descriptors.Fits(n.Value, p.address()) {
 				return false
 			}
-			m.entries[i].Value, m.unknown[i] = p.address(), false
-			m.place = i
+			m.parts[i].Text, m.place = p.address(), i
+			if rule.hasSubject && i == rule.subject {
+				m.parts[i].Text = "id." + p.address()
+			}
 		default:
 			m.place = i // of which network is not known
 		}
@@ -155,15 +146,9 @@ func (p *Account) meetAddress(rule *Rule, m *meeting) bool {
 	case at >= 0 && (!p.rules.share || !p.rules.secrets.Is(rule.Subject) || !rule.Path[at].Open() || rule.Shares(at)):
 		return false
 	case at >= 0:
-		m.entries[at].Value, m.unknown[at] = strangerKey, false
-		m.place = at
+		m.parts[at].Text, m.place = "addr."+p.address(), at
 	}
-	m.holder = true
-	key := keyAddress
-	if !p.query.Address.IsSingleIP() {
-		key = keyMaskedAddress
-	}
-	m.more = descriptors.Descriptor{{Key: key, Value: p.address()}}
+	m.subject.Text, m.holder = "addr."+p.address(), true
 	return true
 }
 

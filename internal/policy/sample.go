@@ -56,7 +56,7 @@ func (rs *Rules) Sample(rule *Rule, s *tier.Subject) []AccountLimit {
 	if at := rule.subject; rule.hasSubject && at >= 0 && rule.Shares(at) { // the name does not say it
 		n.entries[at] = p.entriesOf(context.Background(), rule.Path[at].Key, holder, n.known)[0]
 	}
-	limits := p.limits(p.probe(rule, &n.meeting, n.known))
+	limits := p.limits(p.probe(rule, n))
 	for i := range limits {
 		l := &limits[i]
 		l.Observed = rs.shadow || rule.TermsOf(l.Tier).Observe >= 1
