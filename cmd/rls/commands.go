@@ -67,19 +67,17 @@ func problemLine(paint terminal.Colours, p strict.Problem) string {
 // maxKeyBytes bounds a line with an API key. Headers are far smaller.
 const maxKeyBytes = 1 << 20
 
-type digestCmd struct{}
-
 func digestOf(c *cli) *cobra.Command {
 	cmd := leaf("digest", "Read API keys from standard input, one a line, and print their digests for a tiers file.",
-		func() error { return digestCmd{}.Run(c) })
+		func() error { return printDigests(c) })
 	cmd.Long = cmd.Short + " The key of the line 'Bearer K' is K, and so is that of K between white space."
 	return cmd
 }
 
-// Run reads keys from standard input, so that they stay out of the shell's history and the
+// printDigests reads keys from standard input, so that they stay out of the shell's history and the
 // process list. For each line it prints the digest that a request with this text in a header
-// gets. If that is not the digest of the whole line, Run says so on standard error.
-func (digestCmd) Run(c *cli) error {
+// gets. If that is not the digest of the whole line, it says so on standard error.
+func printDigests(c *cli) error {
 	s, err := c.load()
 	if err != nil {
 		return err

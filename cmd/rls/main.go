@@ -97,7 +97,7 @@ func root() *cobra.Command {
 		Short:         "Exact sliding-window rate limits for Envoy, by subscription tier.",
 		Long:          "Exact sliding-window rate limits for Envoy, by subscription tier.\n\nWithout a command, rls serves.\n\n" + adminHelp + "\n\n" + exitHelp,
 		Version:       this.Version,
-		RunE:          begin(func([]string) error { return serveCmd{}.Run(c) }),
+		RunE:          begin(func([]string) error { return serve(c) }),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -108,7 +108,7 @@ func root() *cobra.Command {
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see "+docsPage("reference/settings.md"))
-	root.AddCommand(serve(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf())
+	root.AddCommand(serveOf(c), validate(c), explain(c), diff(c), testOf(c), replayOf(c), digestOf(c), usageOf(c), reset(c), denials(c), top(c), healthcheck(c), envoyConfig(c), env(c), versionOf())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.HasSubCommands() {

@@ -34,15 +34,13 @@ const (
 // is every few MB.
 const ballast = 16 << 20
 
-type serveCmd struct{}
-
-func serve(c *cli) *cobra.Command {
-	return leaf("serve", "Serve until SIGTERM. The default command.", func() error { return serveCmd{}.Run(c) })
+func serveOf(c *cli) *cobra.Command {
+	return leaf("serve", "Serve until SIGTERM. The default command.", func() error { return serve(c) })
 }
 
-// Run serves until SIGTERM or SIGINT. A second signal ends the process at once. On SIGHUP the
+// serve serves until SIGTERM or SIGINT. A second signal ends the process at once. On SIGHUP the
 // service reads rules and tiers again.
-func (serveCmd) Run(c *cli) error {
+func serve(c *cli) error {
 	l, err := c.load()
 	s, ruleErr := l.Settings, l.needRules()
 	if err != nil || ruleErr != nil {
