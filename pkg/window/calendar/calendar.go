@@ -58,26 +58,11 @@ func (c *Calendar) Period(at time.Time) window.Period {
 	return p
 }
 
-// Shortened reports whether some period starts on the last day of a month, because that month
-// does not have the day of the anchor.
+// Shortened reports whether the periods start on a day that some months do not have. In such a
+// month they start on the last day.
 func (c *Calendar) Shortened() bool {
-	step := 12
-	switch c.unit {
-	case Month:
-		step = 1
-	case Quarter:
-		step = 3
-	case Year:
-	default:
-		return false
-	}
-	for m := c.anchor.month; m < c.anchor.month+12; m += time.Month(step) {
-		const commonYear = 2001
-		if last := time.Date(commonYear, m+1, 0, 0, 0, 0, 0, time.UTC); c.anchor.day > last.Day() {
-			return true
-		}
-	}
-	return false
+	const shortest = 28 // days of a month
+	return c.unit >= Month && c.anchor.day > shortest
 }
 
 // Labelled reports whether the periods can start on a day that [Calendar.Starting] takes: those
