@@ -12,7 +12,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/snapshot"
 )
 
 const unixScheme = "unix://"
@@ -70,7 +69,7 @@ func CheckDirectories(s settings.Settings) error {
 		}
 	}
 	if file := s.Store.Memory.Snapshot; file != "" && s.Store.Type == settings.StoreMemory {
-		if err := snapshot.CheckDirectory(file); err != nil {
+		if err := files.CheckDirectory(file); err != nil {
 			problems = append(problems, strict.Problem{Path: "store.memory.snapshot", Message: err.Error()})
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -31,12 +31,10 @@ type Store struct {
 func Open(ctx context.Context, file string, o memstore.Options, log *zap.Logger) (*Store, error) {
 	s := &Store{log: log}
 	if file != "" {
-		err := CheckDirectory(file)
+		s.file = file
+		err := files.CheckDirectory(file)
 		if err == nil {
-			s.file, err = follow(file)
-		}
-		if err == nil {
-			err = writable(s.file)
+			err = writable(file)
 		}
 		if err != nil {
 			return nil, err
@@ -55,45 +53,10 @@ func Open(ctx context.Context, file string, o memstore.Options, log *zap.Logger)
 	return s, nil
 }
 
-// CheckDirectory returns an error if the directory of file does not exist, or that of the file
-// that a symbolic link names. It changes nothing.
-func CheckDirectory(file string) error {
-	if err := files.CheckDirectory(file); err != nil {
-		return err
-	}
-	end, err := follow(file)
-	if err != nil {
-		return err
-	}
-	return files.CheckDirectory(end)
-}
-
-// follow returns the file that a symbolic link names, whether the file exists or not, so
-// that the file is replaced and the link stays. Any other path is returned as it is.
-func follow(path string) (string, error) {
-	target, err := os.Readlink(path)
-	if err != nil {
-		return path, nil // no link
-	}
-	if end, err := filepath.EvalSymlinks(path); !errors.Is(err, fs.ErrNotExist) {
-		return end, err
-	}
-	// The target does not exist. It may be a link itself. A loop of links is another
-	// error.
-	if !filepath.IsAbs(target) {
-		target = filepath.Dir(path) + string(filepath.Separator) + target
-	}
-	dir, name := filepath.Split(target)
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return "", err
-	}
-	return follow(filepath.Join(dir, name))
-}
-
 // writable returns an error if a file could not be replaced.
 func writable(path string) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a file", path)
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file, or a link to one; name the file itself", path)
 	}
 	// save uses another name: a process that is about to end may be writing under it.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -128,7 +91,7 @@ func (s *Store) load(ctx context.Context, o memstore.Options) {
 	}
 	var loaded memstore.Loaded
 	if err == nil {
-		s.Store, loaded, err = memstore.Load(&reader{ctx: ctx, file: f, log: s.log}, o)
+		s.Store, loaded, err = memstore.Load(reader{f, ctx}, o)
 		_ = f.Close() // it was only read
 	}
 	if ctx.Err() != nil {
@@ -147,37 +110,18 @@ func (s *Store) load(ctx context.Context, o memstore.Options) {
 	s.log.Info("snapshot loaded", fields...)
 }
 
-// progress is how often the log says how much of a snapshot is read. Tests replace it.
-var progress = 2 * time.Second
-
-// A reader reads a file until ctx ends, and logs its progress.
+// A reader reads a file until ctx ends.
 type reader struct {
-	ctx  context.Context
-	file *os.File
-	log  *zap.Logger
-
-	began, logged time.Time
-	read          int64
+	io.Reader
+	ctx context.Context //nolint:containedctx // of Open
 }
 
 // Read implements [io.Reader].
-func (r *reader) Read(b []byte) (n int, err error) {
-	now := time.Now()
-	switch {
-	case r.ctx.Err() != nil:
-		return 0, r.ctx.Err()
-	case r.began.IsZero():
-		r.began, r.logged = now, now
-	case now.Sub(r.logged) >= progress:
-		r.logged = now
-		if info, err := r.file.Stat(); err == nil && info.Size() > 0 {
-			r.log.Info("loading the snapshot: rls is not ready yet", zap.String("file", r.file.Name()),
-				zap.Int64("percent", 100*r.read/info.Size()), zap.Duration("after", now.Sub(r.began)))
-		}
+func (r reader) Read(b []byte) (n int, err error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
 	}
-	n, err = r.file.Read(b)
-	r.read += int64(n)
-	return n, err
+	return r.Reader.Read(b)
 }
 
 // putAside renames a file that cannot be used, so that Close does not replace it.
