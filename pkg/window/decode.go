@@ -69,16 +69,19 @@ func Decode(b []byte) (Contents, error) {
 	if len(b) > 0 && b[0]&0xf0 == kindPolicy {
 		return decodeValue(b)
 	}
-	if err := checkHeader(b); err != nil {
-		return Contents{}, err
+	if len(b) == 0 {
+		return Contents{}, notLog("no bytes")
 	}
 	unit := int64(1)
 	if b[0]&kindCoarse != 0 {
 		unit = coarse
 	}
 	var f frame
-	if !f.read(b, unit) {
-		return Contents{}, notLog("the header contradicts itself")
+	switch {
+	case b[0]&^(kindRing|kindCoarse) != kindSmall:
+		return Contents{}, notLog("kind 0x%02x is unknown to this version", b[0])
+	case !f.read(b, unit):
+		return Contents{}, notLog("the header of %d bytes contradicts itself", len(b))
 	}
 	if err := checkCopies(b, &f); err != nil {
 		return Contents{}, err
@@ -111,63 +114,6 @@ func expirySecond(b []byte) uint64 {
 
 func notLog(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNotLog, fmt.Sprintf(format, args...))
-}
-
-// checkHeader returns an error that says what is wrong with a header that frame.read
-// refuses.
-func checkHeader(b []byte) error {
-	if len(b) == 0 {
-		return notLog("no bytes")
-	}
-	kind := b[0]
-	if kind&^(kindRing|kindCoarse) != kindSmall {
-		return notLog("kind 0x%02x is unknown to this version", kind)
-	}
-	if len(b) < atSmall {
-		return notLog("%d bytes are too short for a header of %d", len(b), atSmall)
-	}
-	if clock := binary.BigEndian.Uint64(b[atClock:]); clock > maxClock {
-		return notLog("clock %d is above %d", clock, uint64(maxClock))
-	}
-	if kind&kindRing != 0 {
-		return checkRing(b)
-	}
-	switch slots := len(b) - atSmall; {
-	case slots%slotBytes != 0:
-		return notLog("%d bytes after the header are not whole slots of %d", slots, slotBytes)
-	case slots > maxSmall*slotBytes:
-		return notLog("%d slots are more than the %d of a small log", slots/slotBytes, maxSmall)
-	}
-	return nil
-}
-
-// checkRing is checkHeader for the part of the header that only rings have.
-func checkRing(b []byte) error {
-	if len(b) < atRing {
-		return notLog("%d bytes are too short for a ring's header of %d", len(b), atRing)
-	}
-	var (
-		head     = int64(binary.BigEndian.Uint32(b[atHead:]))
-		count    = int64(binary.BigEndian.Uint32(b[atCount:]))
-		capacity = int64(binary.BigEndian.Uint32(b[atCap:]))
-		skip     = int64(b[atSkip])
-		copies   = int64(b[atCopies])
-	)
-	switch {
-	case int64(len(b)) != atRing+capacity*slotBytes:
-		return notLog("%d bytes, want %d for a ring of %d slots", len(b), atRing+capacity*slotBytes, capacity)
-	case head >= capacity:
-		return notLog("head %d is outside a ring of %d slots", head, capacity)
-	case count > capacity:
-		return notLog("%d slots are more than a ring of %d has", count, capacity)
-	case copies > maxCopies:
-		return notLog("%d copies are more than a header's %d", copies, maxCopies)
-	case skip >= copies:
-		return notLog("all %d copies are used up (%d)", copies, skip)
-	case copies-skip > count:
-		return notLog("%d copies of %d slots", copies-skip, count)
-	}
-	return nil
 }
 
 // checkCopies compares the copies in a ring's header with the slots.
