@@ -43,7 +43,7 @@ func ForgetAccounts(s *Store) { s.leases.accounts.InvalidateAll() }
 func Leases(s *Store) int {
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
-	return len(s.leases.ends)
+	return len(s.leases.kept)
 }
 
 // SetMaxAge sets the age up to which s believes an answer, so that denials end by themselves.

@@ -1,8 +1,8 @@
 package local
 
 import (
-	"container/heap"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,8 +54,8 @@ type leases struct {
 	most     int
 
 	mu      sync.Mutex
-	ends    ends      // the leases that run, and some that have ended
-	pending []surplus // waits to be given back
+	kept    map[*lease]struct{} // the leases whose time is not over; some have ended
+	pending []surplus           // waits to be given back
 	wake    chan struct{}
 
 	done chan struct{}
@@ -100,28 +100,13 @@ type surplus struct {
 	cost  uint64
 }
 
-// ends is a heap of leases. The lease that ends first is on top.
-type ends []*lease
-
-func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return e[i].until < e[j].until }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *ends) Push(x any)        { *e = append(*e, x.(*lease)) }
-func (e *ends) Pop() any {
-	old := *e
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*e = old[:len(old)-1]
-	return l
-}
-
 func newLeases(r Reserver, most int, clock func() time.Duration, forget func(string)) (*leases, error) {
 	if most <= 0 {
 		most = DefaultLeases
 	}
 	ls := &leases{
 		reserver: r, clock: clock, forget: forget, most: most,
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		kept: make(map[*lease]struct{}), wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	var err error
 	ls.accounts, err = otter.New(&otter.Options[window.LogID, *account]{
@@ -274,7 +259,7 @@ func (ls *leases) want(c *window.Check, now time.Duration) uint64 {
 		return 0
 	}
 	ls.mu.Lock()
-	full := len(ls.ends) >= ls.most
+	full := len(ls.kept) >= ls.most
 	ls.mu.Unlock()
 	if full {
 		return 0
@@ -323,13 +308,18 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	a.lease = l
 	l.answer(received, d)
 	ls.mu.Lock()
-	heap.Push(&ls.ends, l)
-	first := ls.ends[0] == l
+	ls.kept[l] = struct{}{}
 	ls.mu.Unlock()
-	if first {
-		ls.wakeUp()
-	}
+	time.AfterFunc(l.until-received, func() { ls.expire(l) })
 	return l, nil
+}
+
+// expire ends a lease whose time is over.
+func (ls *leases) expire(l *lease) {
+	ls.mu.Lock()
+	delete(ls.kept, l)
+	ls.mu.Unlock()
+	ls.endOf(l)
 }
 
 // learn notes the store's decision on a log that may have a lease.
@@ -385,7 +375,7 @@ func (ls *leases) drop(id window.LogID) {
 	}
 	// The accounts of other leases of the log are not kept any more.
 	ls.mu.Lock()
-	all := slices.Clone(ls.ends)
+	all := slices.Collect(maps.Keys(ls.kept))
 	ls.mu.Unlock()
 	for _, l := range all {
 		if l.log == id {
@@ -416,10 +406,10 @@ func (l *lease) gone() bool {
 // endAll ends all leases.
 func (ls *leases) endAll() {
 	ls.mu.Lock()
-	all := ls.ends
-	ls.ends = nil
+	all := ls.kept
+	ls.kept = make(map[*lease]struct{})
 	ls.mu.Unlock()
-	for _, l := range all {
+	for l := range all {
 		ls.endOf(l)
 	}
 }
@@ -438,30 +428,19 @@ func (ls *leases) queue(s surplus) {
 	ls.mu.Lock()
 	ls.pending = append(ls.pending, s)
 	ls.mu.Unlock()
-	ls.wakeUp()
-}
-
-func (ls *leases) wakeUp() {
 	select {
 	case ls.wake <- struct{}{}:
 	default: // the goroutine is going to wake up anyway
 	}
 }
 
-// giveBack ends leases when their time is over and gives back what is left of them, until
-// close.
+// giveBack gives back what is left of leases that have ended, until close.
 func (ls *leases) giveBack() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		select {
 		case <-ls.done:
 			return
 		case <-ls.wake:
-		case <-timer.C:
-		}
-		for _, l := range ls.due() {
-			ls.endOf(l)
 		}
 		for _, s := range ls.takePending() {
 			select {
@@ -474,24 +453,7 @@ func (ls *leases) giveBack() {
 			ls.give(ctx, s)
 			cancel()
 		}
-		ls.mu.Lock()
-		if len(ls.ends) > 0 {
-			timer.Reset(max(ls.ends[0].until-ls.clock(), 0))
-		}
-		ls.mu.Unlock()
 	}
-}
-
-// due removes the leases whose time is over from ends, and returns them.
-func (ls *leases) due() []*lease {
-	now := ls.clock()
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	var due []*lease
-	for len(ls.ends) > 0 && ls.ends[0].until <= now {
-		due = append(due, heap.Pop(&ls.ends).(*lease))
-	}
-	return due
 }
 
 func (ls *leases) takePending() []surplus {

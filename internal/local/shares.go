@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -21,9 +20,6 @@ type ShareOptions struct {
 	// every check. What this process has admitted still counts after a change, so a larger share has
 	// room only for the difference. Nil: one.
 	Instances func(window.Scope) int
-	// Keys is the largest number of logs whose last known use is kept. Zero or less means
-	// DefaultKeys.
-	Keys int
 	// Memory bounds the logs of what this process admits. The shares use its clock.
 	Memory memstore.Options
 	// Timeout is the longest time that a call to the shared store takes, in any scope.
@@ -35,9 +31,9 @@ type ShareOptions struct {
 type Shares struct {
 	instances func(window.Scope) int
 	clock     func() time.Duration
-	store     ownLogs
+	store     *memstore.Store // of what this process admits
 	known     *otter.Cache[window.LogID, *used]
-	span      int64 // in nanoseconds; see used
+	span      time.Duration // see used
 }
 
 var (
@@ -52,72 +48,47 @@ const minSpan = time.Millisecond
 // order, and the one with the largest use was decided last. So used keeps the largest use
 // of the current span and of the span before it.
 type used struct {
-	hits  atomic.Uint64 // the largest use in this span
-	until atomic.Int64  // when the log expires
-	from  atomic.Int64  // until of the first answer in this span
-
-	mu     sync.Mutex // held to begin a span
-	before uint64     // the largest use in the span before, which has just ended
+	mu     sync.Mutex
+	hits   uint64        // the largest use in this span
+	before uint64        // the largest use in the span before, which has just ended
+	from   time.Duration // when the log expires, by the first answer in this span
+	until  time.Duration // the same, by the last answer
 }
 
 // learn adds an answer.
-func (u *used) learn(hits uint64, until, span int64) {
-	if u.within(until, span) {
-		u.raise(hits, until)
-		return
-	}
+func (u *used) learn(hits uint64, until, span time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.within(until, span) { // another call has begun a span
-		u.raise(hits, until)
+	u.until = until
+	later := until - u.from
+	if -span < later && later < span {
+		u.hits = max(u.hits, hits)
 		return
 	}
-	last := u.hits.Swap(hits)
-	if later := until - u.from.Load(); later < 0 || later >= 2*span {
-		last = 0
+	u.before = u.hits
+	if later < 0 || later >= 2*span {
+		u.before = 0
 	}
-	u.before = last
-	u.from.Store(until)
-	u.until.Store(until)
-}
-
-// within reports whether an answer belongs to the current span.
-func (u *used) within(until, span int64) bool {
-	later := until - u.from.Load()
-	return -span < later && later < span
-}
-
-// raise adds an answer to the current span.
-func (u *used) raise(hits uint64, until int64) {
-	u.until.Store(until)
-	for {
-		old := u.hits.Load()
-		if hits <= old || u.hits.CompareAndSwap(old, hits) {
-			return
-		}
-	}
+	u.hits, u.from = hits, until
 }
 
 // set forgets all earlier answers.
-func (u *used) set(hits uint64, until int64) {
+func (u *used) set(hits uint64, until time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.before = 0
-	u.hits.Store(hits)
-	u.from.Store(until)
-	u.until.Store(until)
+	u.hits, u.before, u.from, u.until = hits, 0, until, until
 }
 
 // last returns the use, and when it expires.
 func (u *used) last() (hits uint64, until time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return max(u.hits.Load(), u.before), time.Duration(u.until.Load())
+	return max(u.hits, u.before), u.until
 }
 
 // NewShares returns Shares that know of no use.
 func NewShares(o ShareOptions) (*Shares, error) {
-	s := &Shares{span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock, instances: o.Instances}
+	s := &Shares{span: max(o.Timeout, minSpan), clock: o.Memory.Clock, instances: o.Instances}
 	if s.instances == nil {
 		s.instances = func(window.Scope) int { return 1 }
 	}
@@ -125,19 +96,15 @@ func NewShares(o ShareOptions) (*Shares, error) {
 		s.clock = epoch()
 		o.Memory.Clock = s.clock
 	}
-	keys := o.Keys
-	if keys <= 0 {
-		keys = DefaultKeys
-	}
 	known, err := otter.New(&otter.Options[window.LogID, *used]{
-		MaximumSize: keys,
+		MaximumSize: DefaultKeys,
 		Executor:    func(f func()) { f() }, // no goroutine outlives Close
 	})
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
 	s.known = known
-	s.store = ownLogs{memstore.New(o.Memory)}
+	s.store = memstore.New(o.Memory)
 	return s, nil
 }
 
@@ -190,7 +157,7 @@ func (s *Shares) Learn(c *window.Check, d *window.Decision) {
 		}
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
-	until := int64(s.clock() + d.ResetAfter)
+	until := s.clock() + d.ResetAfter
 	if c.Mode == window.Refund {
 		u.set(hits, until) // only a refund makes a smaller use the later one
 		return
