@@ -138,7 +138,7 @@ func (r *replayCmd) Run(c *cli) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process at once
 
-	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Files: r.Logs, Store: storeOf(l.Settings)}
+	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Files: r.Logs, MaxBytes: l.Settings.Store.Memory.Bound()}
 	for _, p := range now.Places {
 		o.Places = append(o.Places, p.String())
 	}
@@ -305,13 +305,6 @@ func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*d
 	}
 	logs.Written = c.Logs
 	return d, nil
-}
-
-// storeOf returns the bounds of the logs, which a replay keeps in memory also if the service has
-// Redis.
-func storeOf(s settings.Settings) replay.Options {
-	keys, bytes := s.Store.Memory.Bounds()
-	return replay.Options{MaxKeys: keys, MaxBytes: bytes}
 }
 
 func (r *replayCmd) write(result *replay.Report) error {

@@ -12,7 +12,6 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/replay"
 )
 
@@ -75,15 +74,6 @@ func TestReplay(t *testing.T) {
 	text := readAll(t, log)
 	if code, out, errs := command(t, text, line("--json", "--what-if", "all", "-")...); code != 0 || !strings.Contains(out, `"above": 4`) {
 		t.Errorf("standard input: exit %d: %s%s", code, out, errs)
-	}
-}
-
-// TestReplayIsBounded: a replay keeps its logs in memory, within the bounds of store.memory.
-func TestReplayIsBounded(t *testing.T) {
-	s := settings.Default()
-	s.Store.Memory.MaxBytes = 1 << 20
-	if got := storeOf(s); got.MaxKeys != 4096 || got.MaxBytes != 1<<20 {
-		t.Errorf("got %d keys and %d bytes", got.MaxKeys, got.MaxBytes)
 	}
 }
 

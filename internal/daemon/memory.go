@@ -48,7 +48,7 @@ func limitMemory(s settings.Settings, system fs.FS, log *zap.Logger) {
 // memory store. started is the heap after the start, with rules and tiers, which a reload
 // holds twice.
 func boundMemory(s settings.Settings, started int64) int64 {
-	_, most := s.Store.Memory.Bounds()
+	most := s.Store.Memory.Bound()
 	if s.Store.Type != settings.StoreMemory || most <= 0 || most > math.MaxInt64/4 {
 		return 0
 	}

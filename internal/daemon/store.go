@@ -63,7 +63,7 @@ var openSnapshot = snapshot.Open
 
 // openMemory opens the memory store, with its snapshot if the settings name one.
 func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log *zap.Logger) (*store, error) {
-	m, err := openSnapshot(ctx, s.Snapshot, bounds(s), log)
+	m, err := openSnapshot(ctx, s.Snapshot, memstore.Options{MaxBytes: s.Bound(), Owner: descriptors.RuleOfKey}, log)
 	if err != nil {
 		return nil, fmt.Errorf("store.memory.snapshot: %w", err)
 	}
@@ -80,13 +80,6 @@ func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Regi
 			return nil
 		},
 	}, nil
-}
-
-// bounds returns the bounds of the memory store from the settings. They also bound the
-// instance's shares of limits in Redis.
-func bounds(s settings.Memory) memstore.Options {
-	keys, bytes := s.Bounds()
-	return memstore.Options{MaxKeys: keys, MaxBytes: bytes, Owner: descriptors.RuleOfKey}
 }
 
 // storeFailed returns a function that logs errors of single requests with what the operator can do.

@@ -25,8 +25,8 @@ type EngineOptions struct {
 	Places []string
 	// Against are the rules of now. Nil: the report compares nothing.
 	Against *policy.Rules
-	// Store bounds the logs, as the settings of the embedded store do.
-	Store Options
+	// MaxBytes bounds the logs, as store.memory.max_bytes does. Zero: no bound.
+	MaxBytes int64
 	// WhatIf chooses the rules whose limits are varied, by their names. Nil: none.
 	WhatIf func(rule string) bool
 	// Decisions gets each decision. Nil disables it.
@@ -66,14 +66,14 @@ type Engine struct {
 // NewEngine returns an engine that has decided nothing.
 func NewEngine(o EngineOptions) *Engine {
 	e := &Engine{o: o, wants: slices.Clone(o.Describer.Wants()), sample: sample{most: maxRemembered}, series: Series{Requests: []uint64{}, Denied: []uint64{}}}
-	e.now = newSide(o.Rules, o.Store, &e.sample)
+	e.now = newSide(o.Rules, o.MaxBytes, &e.sample)
 	e.now.varies = o.WhatIf
 	if e.duration = slices.Index(e.wants, accesslog.Duration); e.duration < 0 {
 		e.duration = len(e.wants)
 		e.wants = append(e.wants, accesslog.Duration)
 	}
 	if o.Against != nil {
-		e.was, e.newly, e.freed = newSide(o.Against, o.Store, &e.sample), newTops(), newTops()
+		e.was, e.newly, e.freed = newSide(o.Against, o.MaxBytes, &e.sample), newTops(), newTops()
 		e.report.Against = new(Comparison)
 	}
 	return e
@@ -339,8 +339,8 @@ type side struct {
 	best policy.LimitStatus
 }
 
-func newSide(rules *policy.Rules, o Options, s *sample) *side {
-	return &side{rules: rules, tiers: rules.Tiers(), timeline: NewTimeline(rules, o), tally: newTally(rules, s)}
+func newSide(rules *policy.Rules, maxBytes int64, s *sample) *side {
+	return &side{rules: rules, tiers: rules.Tiers(), timeline: NewTimeline(rules, maxBytes), tally: newTally(rules, s)}
 }
 
 // An outcome is what a side decided on a request. It is valid until the next request.

@@ -515,7 +515,7 @@ func TestWhatIf(t *testing.T) {
 
 // TestTimelineSweeps keeps only the logs of the last window.
 func TestTimelineSweeps(t *testing.T) {
-	line := NewTimeline(rulesOf(t, nil, limited("tenant", per(2, time.Second))), Options{})
+	line := NewTimeline(rulesOf(t, nil, limited("tenant", per(2, time.Second))), 0)
 	defer line.Close()
 	most := 0
 	for i := range random.Steps(t, 60_000, 300_000) {

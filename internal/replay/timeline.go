@@ -29,19 +29,12 @@ const (
 	minSweep = 16 << 10
 )
 
-// Options of a [Timeline]. The zero value is usable.
-type Options struct {
-	// MaxKeys and MaxBytes bound the logs, as the settings of the embedded store do. Zero: no
-	// bound.
-	MaxKeys  int
-	MaxBytes int64
-}
-
-// NewTimeline returns a timeline of rules with empty logs.
-func NewTimeline(rules *policy.Rules, o Options) *Timeline {
+// NewTimeline returns a timeline of rules with empty logs, which take so many bytes at most. Zero:
+// any number.
+func NewTimeline(rules *policy.Rules, maxBytes int64) *Timeline {
 	t := &Timeline{sweepAt: minSweep, look: lookEvery}
 	clock := func() time.Duration { return t.now }
-	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: -1, MaxKeys: o.MaxKeys, MaxBytes: o.MaxBytes, Owner: descriptors.RuleOfKey})
+	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: -1, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey})
 	t.Live = NewLive(rules, t.store, clock)
 	return t
 }

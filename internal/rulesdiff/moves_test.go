@@ -156,7 +156,7 @@ func randomHits(rnd *rand.Rand) (all []hit) {
 // passing returns the hits that rules admit.
 func passing(t *testing.T, rs *policy.Rules, all []hit) (passed []hit) {
 	t.Helper()
-	timeline := replay.NewTimeline(rs, replay.Options{})
+	timeline := replay.NewTimeline(rs, 0)
 	defer timeline.Close()
 	for _, h := range all {
 		v, err := timeline.Decide(t.Context(), h.at, policy.Request{Domain: "d", Descriptors: []policy.Descriptor{{Entries: h.d, Cost: 1}}}, nil)

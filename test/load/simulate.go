@@ -42,7 +42,7 @@ func newVirtual(dir, rules, tiers string) (*virtual, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &virtual{replay.NewTimeline(g.Rules, replay.Options{}), g.Secrets.Value, answer.NewRenderer()}, nil
+	return &virtual{replay.NewTimeline(g.Rules, 0), g.Secrets.Value, answer.NewRenderer()}, nil
 }
 
 func (v *virtual) close() error { return v.timeline.Close() }

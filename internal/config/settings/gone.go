@@ -32,7 +32,7 @@ var gone = []struct{ advice, names string }{
 	{"write quota_mode: true in each rule", `rules.quota_mode`},
 	{"write retry_jitter in each rule that needs it", `rules.retry_jitter`},
 	{"begin rules.xds.address with grpcs:// for TLS", `rules.xds.tls.enabled`},
-	{"set store.memory.max_bytes: rls derives the number of logs from it", `store.memory.max_keys`},
+	{"set store.memory.max_bytes, which bounds all counters", `store.memory.max_keys`},
 	{"remove it, rls derives it from store.timeout", `store.redis.dial_timeout`},
 	{"remove it: rls sends keys with POST, and digests with GET", `tiers.http.method`},
 	{"remove it: the number of look-ups under way is bounded", `tiers.lookups_per_second`},

@@ -135,13 +135,8 @@ type Memory struct {
 	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the counters to at shutdown and reads at start. Each process needs its own. Empty: a restart starts from zero"`
 }
 
-// Bounds returns how many logs a memory store has at most, and how many bytes they may take, also
-// on 32-bit machines.
-func (m *Memory) Bounds() (maxKeys int, maxBytes int64) {
-	// So much of max_bytes a log has in the mean, so that the number of logs is bounded too.
-	const bytesPerKey = 256
-	return int(min(m.MaxBytes/bytesPerKey, math.MaxInt)), int64(min(m.MaxBytes, math.MaxInt64))
-}
+// Bound returns MaxBytes as a signed number.
+func (m *Memory) Bound() int64 { return int64(min(m.MaxBytes, math.MaxInt64)) }
 
 // MaxLogSlots is how many slots a log in Redis has at most.
 const MaxLogSlots = 20_000

@@ -32,12 +32,12 @@
 //
 // # Bounds
 //
-// [Options.MaxKeys] and [Options.MaxBytes] bound the logs. The store counts the capacity of the
+// [Options.MaxBytes] bounds the logs. The store counts the capacity of the
 // packed log, the length of the key, and a constant for the structures. The sum is within a
 // tenth of the true memory.
 //
-// Every shard has an even share of the bounds. There are 64 shards, or fewer if a share would
-// be below 256 keys or 1 MiB. Keys are spread by hash, so shares fill unevenly by a few per
+// Every shard has an even share of the bound. There are 64 shards, or fewer if a share would
+// be below 1 MiB. Keys are spread by hash, so shares fill unevenly by a few per
 // cent. A single log cannot be larger than a share.
 //
 // A log is limiting if nothing remains of its limit, or if it has debt. Its limit is that

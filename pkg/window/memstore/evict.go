@@ -36,42 +36,26 @@ const (
 	maxCandidates = 8
 )
 
-// limits are the share of a shard.
-type limits struct {
-	keys, bytes int64 // math.MaxInt64: no limit
-}
+// usual returns how far a shard is filled while there are logs that may go.
+func usual(limit int64) int64 { return limit - limit/slackPart }
 
-// usual returns the bounds while there are logs that may go.
-func (l limits) usual() limits {
-	return limits{l.keys - l.keys/slackPart, l.bytes - l.bytes/slackPart}
-}
-
-// A need is what a call adds to a shard.
-type need struct {
-	keys, bytes int64
-}
-
-func (n *need) add(m need) { n.keys, n.bytes = n.keys+m.keys, n.bytes+m.bytes }
-
-// within reports whether a shard has room for a need.
-func (sh *shard) within(l limits, n need) bool {
-	return int64(sh.logs) <= l.keys-n.keys && sh.bytes <= l.bytes-n.bytes
-}
+// within reports whether a shard has room for n bytes more.
+func (sh *shard) within(limit, n int64) bool { return sh.bytes <= limit-n }
 
 // grows reports whether a check may make its log larger.
 func grows(c *window.Check) bool { return c.Cost > 0 && c.Mode != window.Refund }
 
-// most returns the most that recording a check takes. A log grows by at most a quarter and
+// most returns the most bytes that recording a check takes. A log grows by at most a quarter and
 // a header: TestGrowth holds package window to it.
-func (a *checkState) most(c *window.Check) need {
+func (a *checkState) most(c *window.Check) int64 {
 	if !grows(c) {
-		return need{}
+		return 0
 	}
 	const growth = 160
 	if a.log == nil {
-		return need{1, logBytes + int64(len(c.Key)) + growth}
+		return logBytes + int64(len(c.Key)) + growth
 	}
-	return need{0, growth + int64(cap(a.log.packed))/4}
+	return growth + int64(cap(a.log.packed))/4
 }
 
 // fits reports whether there is room for the most that recording a check takes.
@@ -79,31 +63,31 @@ func (a *checkState) fits(c *window.Check) bool {
 	return a.shard.within(a.shard.easy, a.most(c))
 }
 
-// need returns what recording a check takes. look must have been called.
-func (a *checkState) need(c *window.Check) need {
+// need returns the bytes that recording a check takes. look must have been called.
+func (a *checkState) need(c *window.Check) int64 {
 	if !grows(c) {
-		return need{}
+		return 0
 	}
 	growth := int64(a.state.Growth(c))
-	if a.log == nil {
-		return need{1, logBytes + int64(len(c.Key)) + growth}
+	if a.log == nil && growth > 0 {
+		return logBytes + int64(len(c.Key)) + growth
 	}
-	return need{0, growth}
+	return growth
 }
 
 // makeRoom makes room for all checks of a group that are to be charged. If it cannot, the
 // error wraps ErrFull. The caller holds the locks of the shards.
 func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra, touched uint64, now int64) error {
-	var streams need
+	var streams int64
 	if more != nil {
 		streams = more.flight.need(checks, group)
 	}
 	most := streams
 	for i := range checks {
 		if a := &group[i]; a.shard != nil && a.charged {
-			most.add(a.most(&checks[i]))
+			most += a.most(&checks[i])
 			if checks[i].Receipts() {
-				most.add(need{1, logBytes + int64(len(checks[i].Key)) + window.ReceiptBytes})
+				most += receiptSize(checks[i].Key)
 			}
 		}
 	}
@@ -112,32 +96,29 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 		if sh.within(sh.easy, most) {
 			continue
 		}
-		var n, exchanged need
+		var n, exchanged int64
 		if more != nil {
 			if n = more.needReceipts(checks, group, sh); sh == more.flight.shard {
-				n.add(streams)
+				n += streams
 			}
 		}
 		for j := range checks {
 			if a := &group[j]; a.shard == sh && a.charged {
 				m := a.need(&checks[j])
-				if m.keys > 0 && named(checks[:j], group, &checks[j]) {
-					m.keys = 0
-				}
-				if sh.owned == nil || m == (need{}) || !sh.over(sh.owned.owner(checks[j].Key), m) {
-					n.add(m)
+				if sh.owned == nil || m == 0 || !sh.over(sh.owned.owner(checks[j].Key), m) {
+					n += m
 					continue
 				}
 				if err := sh.exchange(checks[j].Key, m, now, group); err != nil {
 					return err
 				}
-				exchanged.add(m)
+				exchanged += m
 			}
 		}
-		if n == (need{}) {
+		if n == 0 {
 			continue // as much is free as was
 		}
-		n.add(exchanged)
+		n += exchanged
 		if err := sh.makeRoom(n, now, group); err != nil {
 			return err
 		}
@@ -145,62 +126,43 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, more *extra,
 	return nil
 }
 
-// named reports whether another of the checks that are to be charged makes the log of c.
-// A group may name one log in several modes.
-func named(checks []window.Check, group []checkState, c *window.Check) bool {
-	for i := range checks {
-		o := &checks[i]
-		if o.Mode != c.Mode && group[i].charged && grows(o) && o.Log() == c.Log() {
-			return true
-		}
-	}
-	return false
-}
-
 // A tooLarge is the ErrFull of a call whose own logs need more than the share of their
 // shard.
-type tooLarge struct{ all, share need }
+type tooLarge struct{ all, share int64 }
 
 func (e *tooLarge) Error() string {
-	if e.all.keys > e.share.keys {
-		return fmt.Sprintf("memstore: one request needs %d logs where %d fit at most: raise max_keys", e.all.keys, e.share.keys)
-	}
-	return fmt.Sprintf("memstore: the logs of one request would take %d bytes where %d fit at most: raise max_bytes, or give a large limit a precision", e.all.bytes, e.share.bytes)
+	return fmt.Sprintf("memstore: the logs of one request would take %d bytes where %d fit at most: raise max_bytes, or give a large limit a precision", e.all, e.share)
 }
 
 func (e *tooLarge) Unwrap() error { return ErrFull }
 
-// own returns what the logs of a group take in a shard.
-func (sh *shard) own(group []checkState) need {
-	var n need
+// own returns the bytes that the logs of a group take in a shard.
+func (sh *shard) own(group []checkState) (n int64) {
 	for i := range group {
 		if l := group[i].log; l != nil && group[i].shard == sh && !pinned(group[:i], l) {
-			n.add(need{1, l.size()})
+			n += l.size()
 		}
 	}
 	return n
 }
 
 // makeRoomOf is makeRoom for one log, of the key's owner.
-func (sh *shard) makeRoomOf(key string, n need, now int64, group []checkState) error {
-	if sh.owned != nil && n != (need{}) {
-		if sh.over(sh.owned.owner(key), n) {
-			return sh.exchange(key, n, now, group)
-		}
+func (sh *shard) makeRoomOf(key string, n, now int64, group []checkState) error {
+	if sh.owned != nil && n > 0 && sh.over(sh.owned.owner(key), n) {
+		return sh.exchange(key, n, now, group)
 	}
 	return sh.makeRoom(n, now, group)
 }
 
-// makeRoom drops logs until there is room for n, which is always so for the zero need. It
+// makeRoom drops logs until there is room for n bytes, which is always so for zero. It
 // does not drop the logs of the group. If it finds no room, the error wraps ErrFull.
-func (sh *shard) makeRoom(n need, now int64, group []checkState) error {
-	if n == (need{}) || sh.within(sh.usual, n) {
+func (sh *shard) makeRoom(n, now int64, group []checkState) error {
+	if n == 0 || sh.within(sh.usual, n) {
 		return nil
 	}
-	all := sh.own(group)
-	if all.add(n); all.keys > sh.limits.keys || all.bytes > sh.limits.bytes {
+	if all := sh.own(group) + n; all > sh.limit {
 		sh.refused++
-		return &tooLarge{all, need(sh.limits)} // an empty shard would be too small
+		return &tooLarge{all, sh.limit} // an empty shard would be too small
 	}
 	sh.skipped = sh.candidates.forgetAll(group)
 	effort := sh.effort(n)
@@ -216,7 +178,7 @@ func (sh *shard) makeRoom(n need, now int64, group []checkState) error {
 		if sh.seen >= sh.buckets {
 			break // all logs are limiting
 		}
-		if effort -= step; effort <= 0 && sh.within(sh.limits, n) {
+		if effort -= step; effort <= 0 && sh.within(sh.limit, n) {
 			break
 		}
 		sh.visit(step, now, group, true)
@@ -224,7 +186,7 @@ func (sh *shard) makeRoom(n need, now int64, group []checkState) error {
 	if sh.skipped {
 		sh.seen = 0
 	}
-	if sh.within(sh.limits, n) {
+	if sh.within(sh.limit, n) {
 		return nil
 	}
 	sh.refused++
@@ -234,10 +196,9 @@ func (sh *shard) makeRoom(n need, now int64, group []checkState) error {
 // effort returns how far to move the hand while it finds no log that may go. It is the
 // part of three rounds that n is of the slack. One round would be enough, but new buckets
 // can make the hand begin again: see add.
-func (sh *shard) effort(n need) int64 {
+func (sh *shard) effort(n int64) int64 {
 	round := float64(sh.buckets*bucketEffort + sh.logs*logEffort)
-	slack := func(limit int64) float64 { return float64(max(limit/slackPart, 1)) }
-	return int64(3 * round * max(float64(n.keys)/slack(sh.limits.keys), float64(n.bytes)/slack(sh.limits.bytes)))
+	return int64(3 * round * float64(n) / float64(max(sh.limit/slackPart, 1)))
 }
 
 // remove deletes a log.
@@ -250,9 +211,7 @@ func (sh *shard) remove(l *log) {
 }
 
 // near reports whether a shard is so full that it should collect candidates.
-func (sh *shard) near() bool {
-	return int64(sh.logs) >= sh.limits.keys/8*7 || sh.bytes >= sh.limits.bytes/8*7
-}
+func (sh *shard) near() bool { return sh.bytes >= sh.limit/8*7 }
 
 // offerNew makes a new log a candidate.
 func (sh *shard) offerNew(l *log, now int64) {
@@ -260,7 +219,7 @@ func (sh *shard) offerNew(l *log, now int64) {
 		sh.seen = 0
 		return
 	}
-	if sh.owned != nil && !l.ofStream() && sh.over(sh.owned.owner(l.key), need{1, l.size()}) {
+	if sh.owned != nil && !l.ofStream() && sh.over(sh.owned.owner(l.key), l.size()) {
 		sh.owned.newest = l
 	}
 	var c candidate

@@ -46,7 +46,7 @@ func TestWhoGoesFirstOfPolicies(t *testing.T) {
 		t.Run(tt.policy.String(), func(t *testing.T) {
 			size := sizeOf(t, tt.policy)
 			bound := 3*size + size/2
-			s, now := boundedStore(t, 0, bound)
+			s, now := boundedStore(t, bound)
 			expect := func(what string, want Stats, keys string) {
 				t.Helper()
 				want.Logs, want.Bytes = len(keys), int64(len(keys))*size
@@ -101,7 +101,7 @@ func TestPoliciesUnderAFlood(t *testing.T) {
 	const customers, flood, bound = 1000, 30_000, 2 << 20
 	for _, p := range counters {
 		t.Run(p.String(), func(t *testing.T) {
-			s, now := boundedStore(t, 0, bound)
+			s, now := boundedStore(t, bound)
 			twin, twinNow := testStore(t)
 			*now = time.Minute
 			customer := func(i int, cost uint64) window.Check { return withKey(fmt.Sprint("c", i), p, cost) }
@@ -140,7 +140,7 @@ func TestPoliciesUnderAFlood(t *testing.T) {
 // TestFullOfPolicies fills a store with logs at their limit, of every policy. New keys are refused,
 // and nothing of their group is charged.
 func TestFullOfPolicies(t *testing.T) {
-	s, now := boundedStore(t, 0, 100_000)
+	s, now := boundedStore(t, 100_000)
 	*now = time.Minute
 	refused := 0
 	for i := range 2000 {

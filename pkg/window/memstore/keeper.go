@@ -48,47 +48,34 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading,
 // concurrent use.
 func (s *Store) Now() time.Duration { return time.Duration(s.clockMicros()) * time.Microsecond }
 
-// Remove implements [window.Keeper]. It holds the locks of the shards of all logs with one
-// hash tag, in the order of their index, while it removes them. The only error is that of ctx:
-// then it removes nothing.
+// Remove implements [window.Keeper]. It holds the locks of the shards of all logs, in the order of
+// their index, while it removes them. The only error is that of ctx: then it removes nothing.
 func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memstore: %w", err)
 	}
-	readings := make([]window.Reading, len(ids))
-	tags := make(map[string][]int, 1)
-	for i, id := range ids {
-		tag := window.HashTag(id.Key)
-		tags[tag] = append(tags[tag], i)
-	}
-	for _, indexes := range tags {
-		s.removeTogether(ids, indexes, readings)
-	}
-	return readings, nil
-}
-
-// removeTogether removes the logs with these indexes in ids at once.
-func (s *Store) removeTogether(ids []window.LogID, indexes []int, readings []window.Reading) {
 	var touched uint64
-	for _, i := range indexes {
-		shard, _ := s.shardOf(ids[i])
+	for _, id := range ids {
+		shard, _ := s.shardOf(id)
 		touched |= 1 << shard
 	}
-	packed := make([][]byte, len(indexes))
+	packed := make([][]byte, len(ids))
 	s.lock(touched)
 	now := s.Now()
-	for n, i := range indexes {
-		shard, hash := s.shardOf(ids[i])
+	for i, id := range ids {
+		shard, hash := s.shardOf(id)
 		sh := &s.shards[shard]
-		if l := sh.find(ids[i], hash); l != nil {
-			packed[n] = l.packed
+		if l := sh.find(id, hash); l != nil {
+			packed[i] = l.packed
 			sh.remove(l)
 		}
 	}
 	s.unlock(touched)
-	for n, i := range indexes {
-		readings[i] = window.NewReading(ids[i], now, packed[n])
+	readings := make([]window.Reading, len(ids))
+	for i, id := range ids {
+		readings[i] = window.NewReading(id, now, packed[i])
 	}
+	return readings, nil
 }
 
 // List implements [window.Keeper]. It holds the lock of a shard for about 256 logs at a time.

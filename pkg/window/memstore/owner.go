@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"strings"
 )
 
 // # The part of a rule
@@ -28,45 +27,32 @@ const (
 type owned struct {
 	of     func(key string) string
 	seed   maphash.Seed
-	held   [owners]need
-	hand   int  // goes round over the buckets to find logs of one rule
-	newest *log // the last that replaced another log of its rule, or nil
+	held   [owners]int64 // bytes
+	hand   int           // goes round over the buckets to find logs of one rule
+	newest *log          // the last that replaced another log of its rule, or nil
 }
 
 // owner returns the index of the rule of a key.
 func (o *owned) owner(key string) uint8 { return uint8(maphash.String(o.seed, o.of(key))) }
 
-// count counts what a log takes more. The logs of streams have no rule.
-func (sh *shard) count(l *log, n need) {
+// count counts the bytes that a log takes more. The logs of streams have no rule.
+func (sh *shard) count(l *log, n int64) {
 	if sh.owned != nil && !l.ofStream() {
-		sh.owned.held[sh.owned.owner(l.key)].add(n)
+		sh.owned.held[sh.owned.owner(l.key)] += n
 	}
 }
 
-// over reports whether a rule that needs n more would have more than its part.
-func (sh *shard) over(owner uint8, n need) bool {
-	held := &sh.owned.held[owner]
-	more := func(held, n, all, limit int64) bool {
-		return n > 0 && limit < math.MaxInt64 && held+n > freePart*max(limit-all, 0)
-	}
-	return more(held.keys, n.keys, int64(sh.logs), sh.limits.keys) || more(held.bytes, n.bytes, sh.bytes, sh.limits.bytes)
+// over reports whether a rule that needs n bytes more would have more than its part.
+func (sh *shard) over(owner uint8, n int64) bool {
+	return n > 0 && sh.limit < math.MaxInt64 && sh.owned.held[owner]+n > freePart*max(sh.limit-sh.bytes, 0)
 }
-
-// An ownerError is the ErrFull of a rule that is over its part.
-type ownerError struct{ rule string }
-
-func (e *ownerError) Error() string {
-	return fmt.Sprintf("the logs of the rule %s have taken their part of the store, and all are limiting now: %v", e.rule, ErrFull)
-}
-
-func (e *ownerError) Unwrap() error { return ErrFull }
 
 // exchange drops logs of the rule of a key, which is over its part, until they have taken as much
 // as n. It returns an error that wraps ErrFull and names the rule if it finds too few. It does not
 // drop the logs of the group.
-func (sh *shard) exchange(key string, n need, now int64, group []checkState) error {
+func (sh *shard) exchange(key string, n, now int64, group []checkState) error {
 	owner := sh.owned.owner(key)
-	var freed need
+	var freed int64
 	for range exchanges {
 		c := sh.leastUsed(owner, now, group)
 		if !sh.over(owner, n) {
@@ -78,14 +64,14 @@ func (sh *shard) exchange(key string, n need, now int64, group []checkState) err
 		if c.used > 0 {
 			sh.evicted++
 		}
-		freed.add(need{1, c.log.size()})
+		freed += c.log.size()
 		sh.remove(c.log)
-		if freed.keys >= n.keys && freed.bytes >= n.bytes && sh.within(sh.limits, n) {
+		if freed >= n && sh.within(sh.limit, n) {
 			return nil
 		}
 	}
 	sh.refused++
-	return &ownerError{strings.Clone(sh.owned.of(key))}
+	return fmt.Errorf("the logs of the rule %s have taken their part of the store, and all are limiting now: %w", sh.owned.of(key), ErrFull)
 }
 
 // leastUsed returns the log of a rule that has used the smallest share of its limit: of those

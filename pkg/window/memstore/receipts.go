@@ -91,15 +91,18 @@ func (more *extra) settle(group []checkState) {
 	}
 }
 
-// needReceipts returns what the receipts of a group take in a shard.
-func (more *extra) needReceipts(checks []window.Check, group []checkState, sh *shard) (n need) {
+// needReceipts returns the bytes that the receipts of a group take in a shard.
+func (more *extra) needReceipts(checks []window.Check, group []checkState, sh *shard) (n int64) {
 	for i := range more.receipts {
 		if r := &more.receipts[i]; r.shard == sh && r.log == nil && group[i].charged {
-			n.add(need{1, logBytes + int64(len(checks[i].Key)) + window.ReceiptBytes})
+			n += receiptSize(checks[i].Key)
 		}
 	}
 	return n
 }
+
+// receiptSize returns the bytes that a receipt of a log with a key takes.
+func receiptSize(key string) int64 { return logBytes + int64(len(key)) + window.ReceiptBytes }
 
 // recordReceipts writes the receipts of what a group has charged, and counts its repeats.
 func (more *extra) recordReceipts(checks []window.Check, group []checkState, now int64) {

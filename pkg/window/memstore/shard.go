@@ -21,9 +21,9 @@ const (
 type shard struct {
 	mu sync.Mutex
 	table
-	limits limits // its share
-	usual  limits // how far it is filled while there are logs that may go
-	bytes  int64  // memory of the logs
+	limit int64 // its share of the bound, in bytes; math.MaxInt64: no bound
+	usual int64 // how far it is filled while there are logs that may go
+	bytes int64 // memory of the logs
 
 	// The hand goes round over the buckets. It drops expired logs and, when room is
 	// scarce, collects candidates. See evict.go.
@@ -35,13 +35,13 @@ type shard struct {
 	evicted, refused uint64
 
 	owned *owned // nil: the logs have no owners
-	easy  limits // within it no call has to make room
+	easy  int64  // within it no call has to make room
 
 	// Logs of streams that have ended, for the next streams. They are linked by next.
 	spare  *log
 	spares int
 
-	_ [32]byte // keeps two shards off one cache line
+	_ [56]byte // keeps two shards off one cache line
 }
 
 // add makes a new log.
@@ -54,7 +54,7 @@ func (sh *shard) add(id window.LogID, hash uint32) *log {
 // added counts a log that has come into the table, and makes the table larger if it is crowded.
 func (sh *shard) added(l *log) {
 	sh.bytes += l.size()
-	sh.count(l, need{1, l.size()})
+	sh.count(l, l.size())
 	if sh.crowded() {
 		// Logs that move to the last bucket must not count as seen if they were not. If
 		// the seen buckets reach back past bucket 0, the last bucket is one of them.
@@ -69,7 +69,7 @@ func (sh *shard) added(l *log) {
 func (sh *shard) keep(l *log, packed []byte) {
 	if grown := int64(cap(packed) - cap(l.packed)); grown != 0 {
 		sh.bytes += grown
-		sh.count(l, need{0, grown})
+		sh.count(l, grown)
 	}
 	l.packed = packed
 }
@@ -78,7 +78,7 @@ func (sh *shard) keep(l *log, packed []byte) {
 func (sh *shard) drop(link **log) {
 	l := *link
 	sh.bytes -= l.size()
-	sh.count(l, need{-1, -l.size()})
+	sh.count(l, -l.size())
 	if sh.owned != nil && sh.owned.newest == l {
 		sh.owned.newest = nil
 	}

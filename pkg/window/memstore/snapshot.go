@@ -18,12 +18,12 @@ import (
 // Numbers are big-endian.
 //
 //	magic     19  "slidegate-memstore\n"
-//	version    1  3
+//	version    1  4
 //	clock      8  the store's clock when Save began, microseconds since 1970
 //	logs          each:
 //	  key      4  its length, at least 1
 //	  packed   4  its length
-//	  policy   1
+//	  policy   1  and the scope above it, four bits each
 //	  window   7  microseconds; of a receipt: the rest of its name
 //	  limit    4  of the last check that could deny; 2^32-1 if there was none
 //	  key
@@ -34,7 +34,7 @@ import (
 //	checksum   4  CRC-32C of everything before
 const (
 	snapshotMagic   = "slidegate-memstore\n"
-	snapshotVersion = 3
+	snapshotVersion = 4
 
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4
@@ -100,7 +100,7 @@ func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 			id := l.id()
 			b = binary.BigEndian.AppendUint32(b, uint32(len(id.Key)))
 			b = binary.BigEndian.AppendUint32(b, uint32(len(l.packed)))
-			word := uint64(id.Policy)<<policyBits | uint64(id.Window.Microseconds())
+			word := uint64(kind(id.Scope, id.Policy)) | uint64(id.Window.Microseconds())
 			if l.ofReceipt() {
 				word = uint64(l.name)
 			}
@@ -120,8 +120,8 @@ type Loaded struct {
 	Logs int
 	// Expired is the number of those in which nothing counts any more.
 	Expired int
-	// Dropped is the number of logs that had no room, because the bounds are smaller than
-	// those of the saved store. Load takes logs in the order of the snapshot.
+	// Dropped is the number of logs that had no room, because the bound is smaller than
+	// that of the saved store. Load takes logs in the order of the snapshot.
 	Dropped int
 }
 
@@ -256,7 +256,7 @@ func (l *loader) readLog() (bool, error) {
 		word        = binary.BigEndian.Uint64(b[4:])
 		limit       = binary.BigEndian.Uint32(b[12:])
 		micros      = word & (1<<policyBits - 1)
-		id          = window.LogID{Policy: window.Policy(word >> policyBits)}
+		id          = window.LogID{Policy: name(word).policy(), Scope: name(word).scope()}
 	)
 	switch {
 	case id.Policy > receipts:
@@ -335,8 +335,7 @@ func (l *loader) take(id window.LogID, limit uint32) error {
 		l.loaded.Expired++
 		return nil
 	}
-	size := need{1, logBytes + int64(len(id.Key)+len(l.packed))}
-	if !sh.within(sh.limits, size) {
+	if !sh.within(sh.limit, logBytes+int64(len(id.Key)+len(l.packed))) {
 		l.loaded.Dropped++
 		return nil
 	}

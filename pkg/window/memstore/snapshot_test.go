@@ -42,12 +42,12 @@ func clockOf(b []byte) time.Time {
 
 // loadAt loads a snapshot some time after it was saved, into a store whose clock source
 // starts anywhere and is moved by the test.
-func loadAt(t testing.TB, b []byte, later time.Duration, keys int) (*Store, *time.Duration, Loaded) {
+func loadAt(t testing.TB, b []byte, later time.Duration, size int64) (*Store, *time.Duration, Loaded) {
 	t.Helper()
 	source := new(time.Duration)
 	*source = 77 * time.Hour
 	s, loaded, err := load(bytes.NewReader(b), Options{
-		Clock: func() time.Duration { return *source }, SweepInterval: -1, MaxKeys: keys,
+		Clock: func() time.Duration { return *source }, SweepInterval: -1, MaxBytes: size,
 	}, clockOf(b).Add(later))
 	if err != nil {
 		t.Fatal(err)
@@ -213,13 +213,13 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestLoadGoesOnLimiting(t *testing.T) {
 	s, _ := testStore(t)
 	take(t, s, check("full", 2, 2))
-	s, _, _ = loadAt(t, saved(t, s), 0, 1)
+	s, _, _ = loadAt(t, saved(t, s), 0, roomFor(1))
 	if _, ok := tryTake(t, s, check("new", 2, 1)); ok {
 		t.Error("a loaded log at its limit was dropped for a new one")
 	}
 	s, _ = testStore(t)
 	take(t, s, check("half", 4, 2))
-	s, _, _ = loadAt(t, saved(t, s), 0, 1)
+	s, _, _ = loadAt(t, saved(t, s), 0, roomFor(1))
 	if _, ok := tryTake(t, s, check("new", 2, 1)); !ok {
 		t.Error("a loaded log below its limit was not dropped for a new one")
 	}
@@ -259,7 +259,7 @@ func TestLoadRespectsBounds(t *testing.T) {
 		take(t, s, check(fmt.Sprint(i), 5, 5))
 	}
 	b := saved(t, s)
-	s, _, loaded := loadAt(t, b, 0, 30)
+	s, _, loaded := loadAt(t, b, 0, 30*109+20)
 	if want := (Loaded{Logs: 30, Dropped: 70}); loaded != want || s.Len() != 30 {
 		t.Errorf("got %+v and %d logs, want %+v", loaded, s.Len(), want)
 	}
@@ -392,8 +392,8 @@ func TestForeignSnapshots(t *testing.T) {
 	}{
 		{"good", craft(snapshotVersion, 1000, []record{good}, 1, 2000), ""},
 		{"a stream with a long id", craft(snapshotVersion, 1000, []record{{"123456789", uint64(streams) << policyBits, noLimit, []byte{kindEnded, 7: 1}}}, 1, 2000), "of a stream cannot be"},
-		{"newer", craft(4, 1000, nil, 0, 1000), "its version is 4, and this program reads 3 only"},
-		{"older", craft(2, 1000, nil, 0, 1000), "version"},
+		{"newer", craft(5, 1000, nil, 0, 1000), "its version is 5, and this program reads 4 only"},
+		{"older", craft(3, 1000, nil, 0, 1000), "version"},
 		{"something else", []byte("REDIS0011" + strings.Repeat("x", 100)), "something else"},
 		{"something else, shorter than a header", []byte("hello"), "no snapshot but something else"},
 		{"something else, one byte", []byte("S"), "no snapshot but something else"},
@@ -412,7 +412,7 @@ func TestForeignSnapshots(t *testing.T) {
 		{"another unit", craft(snapshotVersion, 1000, with(func(r *record) { r.packed = logAt(1000, 7*24*time.Hour) }), 1, 2000), "in units of 1ms cannot be of a window of 10s"},
 		{"a window too short", craft(snapshotVersion, 1000, with(func(r *record) { r.micros = 1 }), 1, 2000), "shorter"},
 		{"another policy than its bytes", craft(snapshotVersion, 1000, with(func(r *record) { r.micros |= uint64(window.Fixed) << policyBits }), 1, 2000), "cannot be one of fixed"},
-		{"an unknown policy", craft(snapshotVersion, 1000, with(func(r *record) { r.micros |= 99 << policyBits }), 1, 2000), "policy 99"},
+		{"an unknown policy", craft(snapshotVersion, 1000, with(func(r *record) { r.micros |= 9 << policyBits }), 1, 2000), "policy 9"},
 		{"in flight", flight(-1, 0), ""},
 		{"in flight, another sum", flight(12, 3), "the costs of the holds are 2, and the header says 3"},
 		{"in flight, another cost", flight(13+16, 9), "the costs of the holds are 10, and the header says 2"},
@@ -422,12 +422,12 @@ func TestForeignSnapshots(t *testing.T) {
 		{"in flight, torn", craft(snapshotVersion, 1000, []record{{"k", uint64(window.InFlight) << policyBits, 5, holds[:46]}}, 1, 2000), "46 bytes are not a log of holds"},
 		{"in flight, an end too late", flight(13+17+8, 9), "47 bytes are not a log of holds"},
 		{"in flight, with a window", craft(snapshotVersion, 1000, []record{{"k", uint64(window.InFlight)<<policyBits | 1, 5, holds}}, 1, 2000), "has a window of 1 us"},
-		{"a stream", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 'k'), ""},
+		{"a stream", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 1, 'k'), ""},
 		{"a stream that has ended", stream(0xA7, 0, 0, 0, 0, 0, 0, 9), ""},
 		{"a stream of another kind", stream(0xA8, 0, 0, 0, 0, 0, 0, 9), "what it says of a stream cannot be"},
 		{"a stream, torn", stream(0xA6, 0, 0, 0, 0, 0, 0), "what it says of a stream cannot be"},
-		{"a stream, a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 2, 'k'), "what it says of a stream cannot be"},
-		{"a stream, the length of a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0), "what it says of a stream cannot be"},
+		{"a stream, a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 2, 'k'), "what it says of a stream cannot be"},
+		{"a stream, the length of a key is torn", stream(0xA6, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0), "what it says of a stream cannot be"},
 		{"a stream that ends too late", stream(0xA6, 255, 0, 0, 0, 0, 0, 9), "what it says of a stream cannot be"},
 		{"a receipt", receipt(0xA8, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), ""},
 		{"a receipt of another kind", receipt(0xA7, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0), "a receipt cannot be"},

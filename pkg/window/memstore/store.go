@@ -20,9 +20,8 @@ const (
 	// A set of shards is a bit mask of 64 bits, so there are at most 64 shards.
 	maxShardBits = 6
 
-	// There are fewer shards if a share of the bounds would be smaller than this. Keys do
+	// There are fewer shards if a share of the bound would be smaller than this. Keys do
 	// not spread evenly over shards, and a log must fit into one shard.
-	minShardKeys  = 256
 	minShardBytes = 1 << 20
 
 	// inlineChecks is the most checks that a group may have without an allocation. Few
@@ -31,10 +30,10 @@ const (
 )
 
 // ErrFull is wrapped by the error of a [Store.Take] that needs more memory than
-// [Options.MaxKeys] or [Options.MaxBytes] allow. Either no log can be dropped, because all
+// [Options.MaxBytes] allows. Either no log can be dropped, because all
 // are limiting now, or the logs of the call alone exceed the share of their shard. The text
 // says which. Nothing was charged. Calls that need no more memory are decided as usual.
-var ErrFull = errors.New("memstore: full, and all logs are limiting now: raise max_keys or max_bytes")
+var ErrFull = errors.New("memstore: full, and all logs are limiting now: raise max_bytes")
 
 // Options change what a store does. The zero value is usable.
 type Options struct {
@@ -46,14 +45,11 @@ type Options struct {
 	Clock func() time.Duration
 	// SweepInterval is the time in which every shard is swept once. Zero means
 	// DefaultSweepInterval. If it is negative, there is no sweeper, and expired logs stay
-	// until MaxKeys or MaxBytes makes the store drop them.
+	// until MaxBytes makes the store drop them.
 	SweepInterval time.Duration
-	// MaxKeys is the most logs that the store holds: one for each key and window length.
-	// Zero or less: no bound. The package comment says how shards share it, and what
-	// happens at the bound.
-	MaxKeys int
 	// MaxBytes is the most memory that the logs take, in bytes: keys, histories and the
-	// structures around them, as the store counts them. Zero or less: no bound.
+	// structures around them, as the store counts them. Zero or less: no bound. The package
+	// comment says how shards share it, and what happens at the bound.
 	MaxBytes int64
 	// Owner returns what the logs of a key belong to: a part of the key, such as the rule in
 	// it. The logs of one owner take at most seven times as much memory as is free, so that
@@ -98,23 +94,19 @@ func newStore(o Options) *Store {
 		since1970 := time.Duration(start.UnixNano())
 		s.clock = func() time.Duration { return since1970 + time.Since(start) }
 	}
-	keys, size := int64(o.MaxKeys), o.MaxBytes
-	for s.bits > 0 && (keys > 0 && keys>>s.bits < minShardKeys || size > 0 && size>>s.bits < minShardBytes) {
+	for s.bits > 0 && o.MaxBytes > 0 && o.MaxBytes>>s.bits < minShardBytes {
 		s.bits--
 	}
 	s.shards = make([]shard, 1<<s.bits)
 	for i := range s.shards {
-		s.shards[i].table = newTable()
-		s.shards[i].limits = limits{
-			keys:  share(keys, i, len(s.shards)),
-			bytes: share(size, i, len(s.shards)),
-		}
-		s.shards[i].usual = s.shards[i].limits.usual()
-		s.shards[i].easy = s.shards[i].usual
+		sh := &s.shards[i]
+		sh.table = newTable()
+		sh.limit = share(o.MaxBytes, i, len(s.shards))
+		sh.usual = usual(sh.limit)
+		sh.easy = sh.usual
 		if o.Owner != nil {
-			l := s.shards[i].limits
-			s.shards[i].easy = limits{l.keys / (freePart + 1) * freePart, l.bytes / (freePart + 1) * freePart}
-			s.shards[i].owned = &owned{of: o.Owner, seed: s.seed}
+			sh.easy = sh.limit / (freePart + 1) * freePart
+			sh.owned = &owned{of: o.Owner, seed: s.seed}
 		}
 	}
 	return s
@@ -411,7 +403,7 @@ var errPeriod = fmt.Errorf("memstore: %w", window.ErrPeriod)
 
 // covered reports whether the period of a check is of use at the time now.
 func covered(c *window.Check, now int64) bool {
-	return c.Limit.Policy != window.Calendar || c.Period.Covers(now, 0)
+	return c.Limit.Policy != window.Calendar || c.Period.Covers(now)
 }
 
 // recordUnconditional judges and records the checks that are recorded before the verdict is known.
@@ -463,7 +455,7 @@ type checkState struct {
 
 // place finds the shard of a check's log and returns its index.
 func (s *Store) place(a *checkState, c *window.Check) uint {
-	a.name = name(c.Limit.Policy) << policyBits // without a LogID: copying the check takes longer
+	a.name = kind(c.Scope, c.Limit.Policy) // without a LogID: copying the check takes longer
 	if c.Limit.Policy != window.InFlight {
 		a.name |= name(c.Limit.Window)
 	}

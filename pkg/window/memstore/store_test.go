@@ -37,16 +37,23 @@ func take(t testing.TB, s *Store, checks ...window.Check) []window.Decision {
 // testStore returns a store without a sweeper and the variable that is its clock.
 func testStore(t testing.TB) (*Store, *time.Duration) {
 	t.Helper()
-	return boundedStore(t, 0, 0)
+	return boundedStore(t, 0)
 }
 
-// boundedStore is testStore with bounds.
-func boundedStore(t testing.TB, keys int, size int64) (*Store, *time.Duration) {
+// boundedStore is testStore with a bound.
+func boundedStore(t testing.TB, size int64) (*Store, *time.Duration) {
 	t.Helper()
 	now := new(time.Duration)
-	s := New(Options{Clock: func() time.Duration { return *now }, SweepInterval: -1, MaxKeys: keys, MaxBytes: size})
+	s := New(Options{Clock: func() time.Duration { return *now }, SweepInterval: -1, MaxBytes: size})
 	t.Cleanup(func() { s.Close() })
 	return s, now
+}
+
+// roomFor returns a bound with room for so many logs of one hit, with keys of up to eight bytes,
+// and the slack.
+func roomFor(logs int) int64 {
+	const log = logBytes + 8 + 32
+	return (int64(logs)*log*slackPart + slackPart - 2) / (slackPart - 1)
 }
 
 // sweepAll sweeps every shard at the store's time.

@@ -25,7 +25,7 @@ import (
 //	0  kind   1   0xA6 while the stream may hold something, 0xA7 after its end
 //	1  until  7   milliseconds of the store's clock, rounded up: the end of the last hold, or
 //	              until when the stream is denied
-//	8  keys   each: its length 4, the key of a log in flight
+//	8  logs   each: its scope 1, the length of its key 4, its key
 //
 // A group locks the shard of its stream with those of its logs. End locks the stream's shard
 // first and notes the end. From then on no check of the stream is allowed. So End can remove
@@ -37,7 +37,7 @@ const (
 	kindEnded  = 0xA7
 
 	atKeys      = 8
-	keySize     = 4 // the length of a key
+	keySize     = 5 // the scope, and the length of a key
 	streamIDLen = 8
 
 	// maxStreamLogs is the most logs in which one stream holds something. In a further one it
@@ -69,29 +69,29 @@ func readStream(b []byte) (s stream, ok bool) {
 	s.until = int64(binary.BigEndian.Uint64(b) & (1<<56 - 1)) // the kind is above it
 	s.keys = b[atKeys:]
 	for rest := s.keys; len(rest) > 0; s.logs++ {
-		if len(rest) < keySize || uint64(len(rest)-keySize) < uint64(binary.BigEndian.Uint32(rest)) {
+		if len(rest) < keySize || uint64(len(rest)-keySize) < uint64(binary.BigEndian.Uint32(rest[1:])) {
 			return stream{}, false
 		}
-		rest = rest[keySize+binary.BigEndian.Uint32(rest):]
+		rest = rest[keySize+binary.BigEndian.Uint32(rest[1:]):]
 	}
 	return s, true
 }
 
-// all yields the keys of the logs in which the stream may hold something.
-func (s *stream) all(yield func(key []byte) bool) {
+// all yields the scopes and the keys of the logs in which the stream may hold something.
+func (s *stream) all(yield func(scope window.Scope, key []byte) bool) {
 	for rest := s.keys; len(rest) > 0; {
-		next := keySize + binary.BigEndian.Uint32(rest)
-		if !yield(rest[keySize:next]) {
+		next := keySize + binary.BigEndian.Uint32(rest[1:])
+		if !yield(window.Scope(rest[0]), rest[keySize:next]) {
 			return
 		}
 		rest = rest[next:]
 	}
 }
 
-// has reports whether the stream may hold something in the log of a key.
-func (s *stream) has(key string) bool {
-	for k := range s.all {
-		if string(k) == key {
+// has reports whether the stream may hold something in the log of a check.
+func (s *stream) has(c *window.Check) bool {
+	for scope, key := range s.all {
+		if scope == c.Scope && string(key) == c.Key {
 			return true
 		}
 	}
@@ -99,8 +99,8 @@ func (s *stream) has(key string) bool {
 }
 
 // full reports whether the stream holds something in too many logs to hold something in the log
-// of a key too.
-func (s *stream) full(key string) bool { return s.logs >= maxStreamLogs && !s.has(key) }
+// of a check too.
+func (s *stream) full(c *window.Check) bool { return s.logs >= maxStreamLogs && !s.has(c) }
 
 // over reports whether the stream does not matter any more at the time now, in microseconds.
 func (s *stream) over(now int64) bool { return s.until*1000 <= now }
@@ -254,8 +254,8 @@ func (st *streamState) tell(c *window.Check, a *checkState, now int64) {
 	if a.fresh = true; st.log == nil {
 		return
 	}
-	a.fresh = !st.known.has(c.Key)
-	if !st.known.over(now) && (st.known.ended || st.known.full(c.Key)) {
+	a.fresh = !st.known.has(c)
+	if !st.known.over(now) && (st.known.ended || st.known.full(c)) {
 		a.ended = st.known.until
 	}
 }
@@ -278,27 +278,25 @@ func (st *streamState) fits(c *window.Check, a *checkState) bool {
 	if st.log != nil {
 		return false // rare, and makeRoom counts it
 	}
-	mine, streams := a.most(c), need{1, logBytes + int64(streamBytes(atKeys+keySize+len(c.Key)))}
+	mine, streams := a.most(c), logBytes+int64(streamBytes(atKeys+keySize+len(c.Key)))
 	if a.shard == st.shard {
-		mine.add(streams)
-		return a.shard.within(a.shard.easy, mine)
+		return a.shard.within(a.shard.easy, mine+streams)
 	}
 	return a.shard.within(a.shard.easy, mine) && st.shard.within(st.shard.easy, streams)
 }
 
-// need returns what remembering the checks that are to be charged takes.
-func (st *streamState) need(checks []window.Check, group []checkState) (n need) {
+// need returns the bytes that remembering the checks that are to be charged takes.
+func (st *streamState) need(checks []window.Check, group []checkState) (n int64) {
 	if st.shard == nil {
 		return n
 	}
 	for i := range checks {
-		if c, a := &checks[i], &group[i]; c.Stream != 0 && a.charged && a.ended == 0 && grows(c) && !st.known.has(c.Key) {
-			n.bytes += int64(keySize + len(c.Key))
+		if c, a := &checks[i], &group[i]; c.Stream != 0 && a.charged && a.ended == 0 && grows(c) && !st.known.has(c) {
+			n += int64(keySize + len(c.Key))
 		}
 	}
-	if n.bytes > 0 && st.log == nil {
-		n.add(need{1, logBytes + atKeys})
-		n.bytes = int64(streamBytes(int(n.bytes)))
+	if n > 0 && st.log == nil {
+		n = int64(streamBytes(int(n + logBytes + atKeys)))
 	}
 	return n
 }
@@ -322,7 +320,7 @@ func (st *streamState) record(c *window.Check, a *checkState, now int64) {
 	size := atKeys + keySize + len(c.Key)
 	if st.log == nil {
 		st.log = st.shard.addStream(st.id, st.hash, size)
-		appendKey(st.log.packed[:atKeys], c.Key)
+		appendLog(st.log.packed[:atKeys], c)
 		putHead(st.log.packed, kindStream, until)
 		st.shard.offerNew(st.log, now)
 		return
@@ -330,21 +328,21 @@ func (st *streamState) record(c *window.Check, a *checkState, now int64) {
 	var keys []byte
 	if known, ok := readStream(st.log.packed); ok && !known.ended {
 		until = max(until, known.until)
-		if known.has(c.Key) {
+		if known.has(c) {
 			putHead(st.log.packed, kindStream, until)
 			return
 		}
 		keys = known.keys
 	}
 	grown := make([]byte, atKeys, size+len(keys))
-	grown = appendKey(append(grown, keys...), c.Key)
+	grown = appendLog(append(grown, keys...), c)
 	putHead(grown, kindStream, until)
 	st.shard.keep(st.log, grown)
 }
 
-// appendKey appends the key of a log in which a stream holds something.
-func appendKey(b []byte, key string) []byte {
-	return append(binary.BigEndian.AppendUint32(b, uint32(len(key))), key...)
+// appendLog appends the log of a check, in which a stream holds something.
+func appendLog(b []byte, c *window.Check) []byte {
+	return append(binary.BigEndian.AppendUint32(append(b, byte(c.Scope)), uint32(len(c.Key))), c.Key...)
 }
 
 // putHead writes what the bytes of a stream begin with. until is in milliseconds.
@@ -364,8 +362,8 @@ func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration)
 	}
 	var buf [maxSpareBytes]byte
 	in, err := s.noteEnd(id, min(deny, window.MaxWindow), buf[:0])
-	for key := range in.all {
-		held = s.dropHold(key, id) || held
+	for scope, key := range in.all {
+		held = s.dropHold(scope, key, id) || held
 	}
 	return held, err
 }
@@ -393,7 +391,7 @@ func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in 
 		return in, nil
 	}
 	if l == nil {
-		if err := sh.makeRoom(need{1, logBytes + int64(streamBytes(atKeys))}, now, nil); err != nil {
+		if err := sh.makeRoom(logBytes+int64(streamBytes(atKeys)), now, nil); err != nil {
 			return in, err
 		}
 		l = sh.addStream(id, hash, atKeys)
@@ -406,8 +404,8 @@ func (s *Store) noteEnd(id window.StreamID, deny time.Duration, buf []byte) (in 
 }
 
 // dropHold removes what a stream holds in a log, and reports whether it held something.
-func (s *Store) dropHold(key []byte, id window.StreamID) (held bool) {
-	n := nameOf(window.LogID{Policy: window.InFlight})
+func (s *Store) dropHold(scope window.Scope, key []byte, id window.StreamID) (held bool) {
+	n := kind(scope, window.InFlight)
 	i, hash := s.spread(maphash.Bytes(s.seed, key) + uint64(n)*golden)
 	sh := &s.shards[i]
 	sh.mu.Lock()
@@ -424,7 +422,7 @@ func (s *Store) dropHold(key []byte, id window.StreamID) (held bool) {
 // that was all.
 func (sh *shard) endHold(l *log, id window.StreamID, now int64) (held bool) {
 	var st window.State
-	st.LookEnd(l.packed, now, id)
+	st.Look(l.packed, now, &window.Check{Stream: id, Limit: window.Limit{Window: window.MinHold, Policy: window.InFlight}})
 	held = st.End(0)
 	if packed := st.Log(); packed != nil {
 		sh.keep(l, packed)

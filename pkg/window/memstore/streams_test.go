@@ -34,79 +34,70 @@ func finish(t *testing.T, s *Store, stream window.StreamID, deny time.Duration) 
 	return held
 }
 
-// TestTombstonesAreBounded ends ever new streams, under a bound of keys and under one of bytes.
-// What is known of their ends makes room for more. Full limits, and the streams that hold their
-// places, stay.
+// TestTombstonesAreBounded ends ever new streams. What is known of their ends makes room for more.
+// Full limits, and the streams that hold their places, stay.
 func TestTombstonesAreBounded(t *testing.T) {
-	for name, bounds := range map[string][2]int64{"keys": {64 * 16, 0}, "bytes": {0, 64 * 4000}} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := boundedStore(t, int(bounds[0]), bounds[1])
-			const most = 5
-			for i := range window.StreamID(most) {
-				take(t, s, inFlight("full", 1+i, most))
-			}
-			for i := range window.StreamID(20_000) {
-				if finish(t, s, 1000+i, 10*time.Second) {
-					t.Fatalf("stream %d held something", 1000+i)
-				}
-			}
-			verify(t, s) // the bounds
-			if stats := s.Stats(); stats.Evicted == 0 || stats.Refused > 0 {
-				t.Errorf("%+v: want ends that were forgotten, and none refused", stats)
-			}
-			if d := take(t, s, inFlight("full", 99, most)); d[0].Allowed {
-				t.Errorf("the full limit was forgotten: %+v", d)
-			}
-			for i := range window.StreamID(most) {
-				if !finish(t, s, 1+i, 10*time.Second) {
-					t.Errorf("stream %d holds nothing any more", 1+i)
-				}
-			}
-			if d := take(t, s, inFlight("full", 98, most)); d[0].Remaining != most-1 {
-				t.Errorf("after the ends: %+v", d)
-			}
-		})
+	s, _ := boundedStore(t, 64*4000)
+	const most = 5
+	for i := range window.StreamID(most) {
+		take(t, s, inFlight("full", 1+i, most))
+	}
+	for i := range window.StreamID(20_000) {
+		if finish(t, s, 1000+i, 10*time.Second) {
+			t.Fatalf("stream %d held something", 1000+i)
+		}
+	}
+	verify(t, s) // the bounds
+	if stats := s.Stats(); stats.Evicted == 0 || stats.Refused > 0 {
+		t.Errorf("%+v: want ends that were forgotten, and none refused", stats)
+	}
+	if d := take(t, s, inFlight("full", 99, most)); d[0].Allowed {
+		t.Errorf("the full limit was forgotten: %+v", d)
+	}
+	for i := range window.StreamID(most) {
+		if !finish(t, s, 1+i, 10*time.Second) {
+			t.Errorf("stream %d holds nothing any more", 1+i)
+		}
+	}
+	if d := take(t, s, inFlight("full", 98, most)); d[0].Remaining != most-1 {
+		t.Errorf("after the ends: %+v", d)
 	}
 }
 
 // TestStreamsThatHoldAreKept fills a store with full limits. It refuses more, and forgets none of
 // them: every end gives its place back. Then there is room again.
 func TestStreamsThatHoldAreKept(t *testing.T) {
-	for name, bounds := range map[string][2]int64{"keys": {64 * 16, 0}, "bytes": {0, 64 * 4000}} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := boundedStore(t, int(bounds[0]), bounds[1])
-			var holding []window.StreamID
-			for stream := window.StreamID(1); stream <= 3000; stream++ {
-				var d [1]window.Decision
-				c := inFlight(fmt.Sprint("full", stream), stream, 1)
-				switch _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); {
-				case err == nil && d[0].Allowed:
-					holding = append(holding, stream)
-				case !errors.Is(err, ErrFull):
-					t.Fatalf("stream %d: %+v, error %v, want %v", stream, d, err, ErrFull)
-				}
-			}
-			verify(t, s)
-			if stats := s.Stats(); stats.Evicted > 0 || stats.Refused == 0 || stats.Logs != 2*len(holding) {
-				t.Errorf("%+v with %d streams: want two logs for each, none forgotten, and some refused", stats, len(holding))
-			}
-			for _, stream := range holding {
-				if !finish(t, s, stream, 0) {
-					t.Errorf("stream %d holds nothing any more", stream)
-				}
-			}
-			if n := s.Len(); n != 0 {
-				t.Errorf("%d logs after all ends, want none", n)
-			}
-			take(t, s, inFlight("full", 1, 1))
-		})
+	s, _ := boundedStore(t, 64*4000)
+	var holding []window.StreamID
+	for stream := window.StreamID(1); stream <= 3000; stream++ {
+		var d [1]window.Decision
+		c := inFlight(fmt.Sprint("full", stream), stream, 1)
+		switch _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); {
+		case err == nil && d[0].Allowed:
+			holding = append(holding, stream)
+		case !errors.Is(err, ErrFull):
+			t.Fatalf("stream %d: %+v, error %v, want %v", stream, d, err, ErrFull)
+		}
 	}
+	verify(t, s)
+	if stats := s.Stats(); stats.Evicted > 0 || stats.Refused == 0 || stats.Logs != 2*len(holding) {
+		t.Errorf("%+v with %d streams: want two logs for each, none forgotten, and some refused", stats, len(holding))
+	}
+	for _, stream := range holding {
+		if !finish(t, s, stream, 0) {
+			t.Errorf("stream %d holds nothing any more", stream)
+		}
+	}
+	if n := s.Len(); n != 0 {
+		t.Errorf("%d logs after all ends, want none", n)
+	}
+	take(t, s, inFlight("full", 1, 1))
 }
 
 // TestLogsInFlightWithRoomMakeRoom: a limit in flight that has room is dropped for another one.
 // Its streams end without an error, and come back.
 func TestLogsInFlightWithRoomMakeRoom(t *testing.T) {
-	s, now := boundedStore(t, 64*16, 0)
+	s, now := boundedStore(t, roomFor(1000))
 	const streams = 450
 	for stream := window.StreamID(1); stream <= streams; stream++ {
 		take(t, s, inFlight(fmt.Sprint("room", stream), stream, 100))
@@ -180,14 +171,15 @@ func TestLogsOfStreamsAreUsedAgain(t *testing.T) {
 // TestRoomForAStreamThatIsKnown: a stream whose hold has expired comes back to a full store. The room
 // for it is not what is known of it.
 func TestRoomForAStreamThatIsKnown(t *testing.T) {
-	s, now := boundedStore(t, minShardKeys, 0) // one shard
+	s, now := boundedStore(t, roomFor(256))
+	sh := &s.shards[0]
 	free := 0
 	for stream := window.StreamID(1); stream <= 100; stream++ {
 		c := inFlight("k", stream, 9)
 		c.Limit.Window = time.Second
 		take(t, s, c)
 		*now += 2 * time.Second
-		for s.Len() < minShardKeys-minShardKeys/slackPart {
+		for sh.within(sh.usual, 128) {
 			free++
 			hour := check(fmt.Sprint("free", free), 9, 1)
 			hour.Limit.Window = time.Hour
@@ -206,11 +198,7 @@ func TestRoomForAStreamThatIsKnown(t *testing.T) {
 // and of those that are known. None has more than its log and the stream has room for.
 func TestRoomForOneFlight(t *testing.T) {
 	for bound := range 2000 {
-		keys, size := 0, int64(bound)
-		if bound < 20 {
-			keys, size = bound+1, 0
-		}
-		s, _ := boundedStore(t, keys, size)
+		s, _ := boundedStore(t, int64(bound))
 		for stream := range window.StreamID(3) {
 			for _, key := range []string{"a", strings.Repeat("b", 300), "c"} {
 				c := []window.Check{inFlight(fmt.Sprint(key, stream), 1+stream, 1)}
@@ -242,7 +230,7 @@ func TestTombstonesAreSmall(t *testing.T) {
 func TestFlightsLock(t *testing.T) {
 	var s *Store
 	read := 0
-	s = New(Options{SweepInterval: -1, MaxKeys: minShardKeys, Clock: func() time.Duration { // one shard
+	s = New(Options{SweepInterval: -1, MaxBytes: minShardBytes, Clock: func() time.Duration { // one shard
 		read++
 		if s.shards[0].mu.TryLock() {
 			t.Error("the clock is read without the lock")
@@ -263,7 +251,7 @@ func TestFlightsLock(t *testing.T) {
 // TestFlightWithoutAllocation: a stream that begins and ends where others have ended allocates
 // nothing, whether or not its end is remembered.
 func TestFlightWithoutAllocation(t *testing.T) {
-	s, now := boundedStore(t, minShardKeys, 0) // one shard
+	s, now := boundedStore(t, minShardBytes) // one shard
 	stays := inFlight("k", 1, 9)
 	stays.Limit.Window = time.Hour
 	take(t, s, stays)

@@ -19,20 +19,32 @@ type log struct {
 	hash   uint32
 }
 
-// A name is what tells logs with one key apart: the policy in the first byte, and the window
-// in nanoseconds, which needs seven bytes at most.
+// A name is what tells logs with one key apart: the scope and the policy in the first byte, and the
+// window in nanoseconds, which needs seven bytes at most.
 type name uint64
 
-const policyBits = 56 // where a name has the policy
+const (
+	scopeBits  = 60 // where a name has the scope
+	policyBits = 56 // where it has the policy
+)
 
-func nameOf(id window.LogID) name { return name(id.Policy)<<policyBits | name(id.Window) }
+func nameOf(id window.LogID) name { return kind(id.Scope, id.Policy) | name(id.Window) }
+
+// kind returns the first byte of a name.
+func kind(scope window.Scope, policy window.Policy) name {
+	return name(scope)<<scopeBits | name(policy)<<policyBits
+}
+
+// scope and policy return what kind has put into a name.
+func (n name) scope() window.Scope   { return window.Scope(n >> scopeBits) }
+func (n name) policy() window.Policy { return window.Policy(n >> policyBits & 0xf) }
 
 // id returns the id of a log.
 func (l *log) id() window.LogID {
 	if l.ofStream() {
 		return streamLog(window.StreamID(l.name))
 	}
-	return window.LogID{Key: l.key, Window: l.name.window(), Policy: window.Policy(l.name >> policyBits)}
+	return window.LogID{Key: l.key, Window: l.name.window(), Policy: l.name.policy(), Scope: l.name.scope()}
 }
 
 // noLimit is the limit of a log that only checks which never deny have named. A check with
