@@ -324,12 +324,15 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (r
 		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(headers.ReferenceNames(s.DropIn.Headers)),
 	}
 	if t.Redis != "" {
-		store, end, err := t.store(s)
+		client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})
 		if err != nil {
-			return nil, nil, 0, err
+			return nil, nil, 0, fmt.Errorf("--redis: %w", err)
 		}
-		defer end()
-		r.Begin = ruletest.InStore(g.Rules, store)
+		defer func() { _ = client.Close() }() // all answers were read
+		r.Begin = ruletest.InStore(g.Rules, func() ruletest.KeptStore {
+			// No other test and no other program uses the prefix.
+			return redisstore.New(client, redisstore.Options{Prefix: fmt.Sprintf("rls-test:%d:%d:", os.Getpid(), time.Now().UnixNano()), Timeout: time.Second})
+		})
 	}
 	for i := range f.Tests {
 		result, err := r.Run(ctx, f, &f.Tests[i])
@@ -344,14 +347,4 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (r
 		}
 	}
 	return results, cover.Parts(), notRun, nil
-}
-
-// store returns a store on the Redis of --redis, with a key prefix that no other program uses.
-func (t *testCmd) store(s settings.Settings) (store *redisstore.Store, end func(), err error) {
-	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})
-	if err != nil {
-		return nil, nil, fmt.Errorf("--redis: %w", err)
-	}
-	store = redisstore.New(client, redisstore.Options{Prefix: fmt.Sprintf("rls-test:%d:%d:", os.Getpid(), time.Now().UnixNano()), Timeout: time.Second})
-	return store, func() { _, _ = store.Close(), client.Close() }, nil // all answers were read
 }

@@ -2,6 +2,7 @@ package ruletest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,33 +16,46 @@ import (
 // requests.
 func InMemory(rules *policy.Rules) func() (Decide, func() error, error) {
 	return func() (Decide, func() error, error) {
-		t := replay.NewTimeline(rules, replay.Options{})
+		t := replay.NewTimeline(rules, 0)
 		return t.Decide, t.Close, nil
 	}
 }
 
-// A ClearableStore can remove what a test has left: logs, and receipts of charges, which would make
-// requests of the next test free.
-type ClearableStore interface {
+// A KeptStore is a store whose logs can be removed.
+type KeptStore interface {
 	window.Store
-	RemoveAll(ctx context.Context) error
+	window.Keeper
 }
 
-// InStore returns a [Runner.Begin] that decides on a store with a clock of its own. A request
-// waits until its time has come, counted from the first request of the test. All that the
-// store keeps is removed before and after each test, so nothing else may use the store.
-func InStore(rules *policy.Rules, store ClearableStore) func() (Decide, func() error, error) {
+// InStore returns a [Runner.Begin] that decides on a new store with a clock of its own. A request
+// waits until its time has come, counted from the first request of the test. The logs of the
+// store are removed after the test. Receipts of charges stay until they expire.
+func InStore(rules *policy.Rules, open func() KeptStore) func() (Decide, func() error, error) {
 	return func() (Decide, func() error, error) {
-		if err := store.RemoveAll(context.Background()); err != nil {
-			return nil, nil, fmt.Errorf("looking for logs of other tests: %w", err)
+		store := open()
+		if _, _, err := store.List(context.Background(), window.Match{}, ""); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("looking for logs of other tests: %w", err), store.Close())
 		}
 		l := &live{decider: replay.NewLive(rules, store, nil)}
 		return l.decide, func() error {
-			if err := store.RemoveAll(context.Background()); err != nil {
-				return fmt.Errorf("removing the logs of a test: %w", err)
-			}
-			return nil
+			return errors.Join(removeLogs(store), store.Close())
 		}, nil
+	}
+}
+
+// removeLogs removes all logs of a store.
+func removeLogs(store KeptStore) error {
+	for cursor := ""; ; {
+		ids, next, err := store.List(context.Background(), window.Match{}, cursor)
+		if err == nil {
+			_, err = store.Remove(context.Background(), ids)
+		}
+		if err != nil {
+			return fmt.Errorf("removing the logs of a test: %w", err)
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
 	}
 }
 
