@@ -50,7 +50,7 @@ func Print(ctx context.Context, s settings.Settings, scope, key string, entries 
 	_, err = pipe.Exec(ctx)
 	var now time.Time
 	if err == nil {
-		now, err = timeAt(ctx, client, key)
+		now, err = client.Time(ctx).Result() // on a cluster that of any server
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -90,18 +90,6 @@ func Print(ctx context.Context, s settings.Settings, scope, key string, entries 
 	}
 	fmt.Fprint(w, strings.Join(lines[head+older:], ""))
 	return nil
-}
-
-// timeAt returns the time of the server that holds key.
-func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time.Time, error) {
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		node, err := cluster.MasterForKey(ctx, key)
-		if err != nil {
-			return time.Time{}, err
-		}
-		return node.Time(ctx).Result()
-	}
-	return client.Time(ctx).Result()
 }
 
 // counts returns the line about what a log counts.
