@@ -64,10 +64,9 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	if st.Local, err = local.New(st.Shared, local.Options{Reserver: st.Shared}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	maxKeys, maxBytes := s.Memory.Bounds()
 	st.Shares, err = local.NewShares(local.ShareOptions{
 		Instances: func(scope window.Scope) int { return stores[scope].Instances() },
-		Memory:    memstore.Options{MaxKeys: maxKeys, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey}, Timeout: timeout,
+		Memory:    memstore.Options{MaxBytes: s.Memory.Bound(), Owner: descriptors.RuleOfKey}, Timeout: timeout,
 	})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -91,7 +90,7 @@ func openScope(s settings.Store, scope window.Scope, o StoresOptions) (*Scope, e
 	}
 	to := o.Store
 	to.Name, to.Prefix, to.Timeout = masterName(&at.URL), at.KeyPrefix, s.TimeoutOf(scope)
-	to.MaxWaiting, to.MaxLogSlots = cmp.Or(to.MaxWaiting, maxWaiting), settings.MaxLogSlots
+	to.MaxWaiting = cmp.Or(to.MaxWaiting, maxWaiting)
 	if scope != window.Region {
 		to.Calls = farCalls
 	}

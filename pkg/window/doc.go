@@ -98,10 +98,10 @@
 //
 // # Scopes
 //
-// A [Check] has a [Scope], which says which of several stores has its log. A store of one scope
-// ignores it. A store of several scopes keeps the contract, with these differences. Checks
-// of mode Always and Refund are recorded in each scope by itself, so they stay if another scope
-// fails. A failure of some scopes is a [PartError].
+// A [Check] has a [Scope], which says which of several stores has its log. A store of several
+// scopes keeps the contract, with these differences. Checks of mode Always and Refund are recorded
+// in each scope by itself, so they stay if another scope fails. A failure of some scopes is a
+// [PartError].
 //
 // # Policies
 //

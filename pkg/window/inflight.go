@@ -63,15 +63,6 @@ func (s *State) LookNew(log []byte, clock int64, c *Check) {
 	s.lookHolds(log, clock, c, true)
 }
 
-// LookEnd is [State.Look] for the end of a stream in a log of [InFlight], in the memory of a
-// process that has checked or written all of the log: unless the first hold has expired, it
-// reads only whose the holds are. Call [State.End] then, without a tombstone.
-func (s *State) LookEnd(log []byte, clock int64, stream StreamID) {
-	c := Check{Stream: stream, Limit: Limit{Window: MinHold, Policy: InFlight}}
-	s.policy, s.hasty = InFlight, true
-	s.lookHolds(log, clock, &c, false)
-}
-
 // lookHolds is [State.Look] for a log of [InFlight], as the stream of the check sees it. The
 // stream zero holds nothing and has not ended. fresh says that the same is known of the stream.
 func (s *State) lookHolds(log []byte, clock int64, c *Check, fresh bool) {
@@ -103,10 +94,6 @@ func (s *State) countLook(fresh bool) bool {
 	case fresh && s.brief():
 		s.fresh = true
 		v.used = s.sum()
-		return true
-	case s.hasty && v.total > 0 && holdEnds(v.log, 0)*coarse > v.now:
-		v.used = s.sum()
-		s.own = s.find(0, v.total)
 		return true
 	}
 	var sum, before uint64

@@ -138,9 +138,6 @@ func (v *View) Foreign() bool { return v.foreign }
 // debt, or because the limit was lowered.
 func (v *View) Used() uint64 { return v.used }
 
-// Idle reports whether no entry counts any more. A store may then delete the log.
-func (v *View) Idle() bool { return v.used == 0 }
-
 // Room reports whether a cost fits under a limit now. Cost 0 needs the room of 1.
 func (v *View) Room(limit, cost uint64) bool {
 	return v.used < limit && cost <= limit-v.used

@@ -15,10 +15,10 @@ const (
 const PeriodSlack = time.Minute
 
 // Covers reports whether p is of use for a store whose clock is so many microseconds after
-// 1970: the clock is before p.Next, and not more than [PeriodSlack] and slack before
-// p.Start. Otherwise the store refuses the check with [ErrPeriod].
-func (p Period) Covers(clock int64, slack time.Duration) bool {
-	return clock < p.Next*1e6 && p.Start*1e6-clock <= (PeriodSlack+slack).Microseconds()
+// 1970: the clock is before p.Next, and not more than [PeriodSlack] before p.Start.
+// Otherwise the store refuses the check with [ErrPeriod].
+func (p Period) Covers(clock int64) bool {
+	return clock < p.Next*1e6 && p.Start*1e6-clock <= PeriodSlack.Microseconds()
 }
 
 // chosen returns when the period ends that has begun at the time clock. Both are in

@@ -8,8 +8,8 @@ import (
 
 // A Scope is the number of the store in which a log is kept: that of the region, which is zero,
 // or another one that several regions share. A rule has one scope at a time. But a reload can
-// give it another one, so two logs of one key in two scopes are two logs. A store of one scope
-// ignores the number.
+// give it another one, so two logs of one key in two scopes are two logs. A store of one scope in
+// Redis ignores the number, and a store in memory has the logs of all scopes.
 type Scope uint8
 
 // MaxScope is the largest scope, and the number of scopes besides [Region].

@@ -52,7 +52,6 @@ type State struct {
 	view   View
 	policy Policy
 	fresh  bool // in flight: the holds were not read, because the stream has none
-	hasty  bool // in flight: of LookEnd
 
 	tokens   int64  // of a bucket: whole tokens, below zero with debt
 	fraction uint64 // of a bucket: what there is of one token more, in 1/window
@@ -95,22 +94,19 @@ func (s *State) Look(log []byte, clock int64, c *Check) {
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
 	v.used, v.foreign = 0, false
-	there := len(log) > 0 && s.readHeader()
+	there := s.known(len(log) > 0 && s.readHeader() && s.readValue())
 	switch s.policy {
 	case TokenBucket:
-		there = s.known(there && s.readBucket())
 		s.fill(c, there)
 		v.used = c.Limit.Hits - uint64(s.tokens) // what Room reads; more than the limit with debt
 	case Fixed:
-		there = s.known(there && s.readPeriod(v.win))
 		s.choosePeriod((v.now/v.win+1)*v.win, there)
 	case Calendar:
-		there = s.known(there && s.readPeriod(MaxWindow.Microseconds()))
 		// By the clock as given. If the log's clock is ahead, the period of the log is open,
 		// and ends no earlier than it says.
 		s.choosePeriod(c.Period.chosen(v.real), there)
 	case SlidingCounter:
-		s.turn(s.known(there && s.readCounter()))
+		s.turn(there)
 	default:
 	}
 }

@@ -326,7 +326,7 @@ func (h *policyHistory) step() (int64, *Check) {
 		c.Period = h.period(h.clock)
 		if r.IntN(10) == 0 { // the caller's clock is a little ahead, or a period behind
 			c.Period = h.period(h.clock + 50e6)
-			if late := h.period(max(h.clock-h.win, 0)); late.Covers(h.clock, 0) && r.IntN(2) == 0 {
+			if late := h.period(max(h.clock-h.win, 0)); late.Covers(h.clock) && r.IntN(2) == 0 {
 				c.Period = late
 			}
 		}

@@ -151,7 +151,6 @@ func TestPlantedClockOfAStream(t *testing.T) {
 // check that needs less.
 func TestPlantedRing(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
-	const most = 20_000
 	for _, tt := range []struct {
 		slots   int
 		check   uint64 // hits of the check
@@ -164,7 +163,7 @@ func TestPlantedRing(t *testing.T) {
 	} {
 		t.Run(strconv.Itoa(tt.slots)+" for "+strconv.FormatUint(tt.check, 10), func(t *testing.T) {
 			corrupt := 0
-			s := redisstore.New(client, redisstore.Options{MaxLogSlots: most, Foreign: func(time.Duration) { corrupt++ }})
+			s := redisstore.New(client, redisstore.Options{Foreign: func(time.Duration) { corrupt++ }})
 			defer s.Close()
 			c := window.Check{Key: "k", Cost: 1, Limit: window.Limit{Hits: tt.check, Window: time.Hour}}
 			key := redisstore.KeyName("", c.Log())

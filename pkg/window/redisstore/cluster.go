@@ -3,18 +3,20 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// route sets the slot of a message. It returns false if its logs are on several slots.
+// route sets the hash tag of a message. It returns false if its logs have several, and so are
+// probably on several slots.
 func (m *message) route() bool {
-	m.slot = Slot(m.keys[0])
+	m.tag = window.HashTag(m.keys[0])
 	for _, k := range m.keys[1:] {
-		if Slot(k) != m.slot {
+		if window.HashTag(k) != m.tag {
 			return false
 		}
 	}
@@ -151,37 +153,3 @@ func (s *Store) nodeAt(address string) (found *node) {
 
 // forget removes a node that is no longer asked.
 func (s *Store) forget(n *node) { s.nodes.Delete(n.client) }
-
-// Slots is how many slots a cluster has.
-const Slots = 16384
-
-// Slot returns the slot of a key. It is CRC-16/XMODEM of the key's hash tag, or of the
-// whole key if it has none, modulo Slots. The Redis Cluster specification defines it
-// ("Key distribution model").
-func Slot(key string) uint16 {
-	if i := strings.IndexByte(key, '{'); i >= 0 {
-		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {
-			key = key[i+1 : i+1+j]
-		}
-	}
-	crc := uint16(0)
-	for i := range len(key) {
-		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
-	}
-	return crc % Slots
-}
-
-var crcTable = func() (table [256]uint16) {
-	for i := range table {
-		crc := uint16(i) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-		table[i] = crc
-	}
-	return table
-}()

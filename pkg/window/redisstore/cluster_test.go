@@ -41,8 +41,8 @@ func startCluster(t *testing.T) *servers.Cluster {
 	return servers.StartCluster(t)
 }
 
-// TestSlot compares slots with what a server says.
-func TestSlot(t *testing.T) {
+// TestHashTag compares the slots of keys and of their hash tags, as a server says them.
+func TestHashTag(t *testing.T) {
 	c := startCluster(t)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for i := range 500 {
@@ -50,8 +50,8 @@ func TestSlot(t *testing.T) {
 		for range rnd.IntN(6) {
 			key += []string{"{", "}", "a", "{}", "{b}", "\x00\xff"}[rnd.IntN(6)]
 		}
-		if got, want := redisstore.Slot(key), c.Slot(key); int(got) != want {
-			t.Errorf("%q: slot %d, want %d", key, got, want)
+		if got, want := c.Slot(window.HashTag(key)), c.Slot(key); got != want {
+			t.Errorf("%q: the slot of its tag is %d, want %d", key, got, want)
 		}
 	}
 }

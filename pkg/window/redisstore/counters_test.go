@@ -129,7 +129,7 @@ func TestCounters(t *testing.T) {
 			steps++
 			clock = cr.advance(clock)
 			c := cr.check(clock)
-			if c.Limit.Policy == window.Calendar && !c.Period.Covers(clock, 0) {
+			if c.Limit.Policy == window.Calendar && !c.Period.Covers(clock) {
 				continue
 			}
 			if rnd.IntN(30) == 0 && len(value) > 0 {
@@ -198,7 +198,7 @@ func TestPeriodContradicts(t *testing.T) {
 	}
 	report := &window.Check{Key: "report", Limit: window.Limit{Hits: 5, Window: time.Hour}, Cost: 1, Mode: window.Always}
 	other := &window.Check{Key: "other", Limit: window.Limit{Hits: 5, Window: time.Hour, Policy: window.Fixed}, Cost: 1}
-	refused := answer{outcome: 3, decision: window.Decision{Remaining: 2}}
+	refused := answer{outcome: 3, decision: window.Decision{Remaining: 1}}
 	for _, tt := range []struct {
 		name   string
 		clock  int64 // seconds after noon
@@ -216,7 +216,7 @@ func TestPeriodContradicts(t *testing.T) {
 			r.client.FlushDB(t.Context())
 			c := calendar(tt.period)
 			clock := (noon + tt.clock) * second
-			if got := c.Period.Covers(clock, 0); got != tt.covers {
+			if got := c.Period.Covers(clock); got != tt.covers {
 				t.Fatalf("Covers is %t, want %t", got, tt.covers)
 			}
 			dated := ask{Check: c, flags: modeDated}

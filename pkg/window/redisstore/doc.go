@@ -42,8 +42,8 @@
 //
 // A value under one of the store's keys is foreign if it is not a log of the window. It
 // then has another type, version, unit or length. So is a value whose clock is more than a
-// day ahead of the server's, and a log that is much larger than [Options.MaxLogSlots]
-// allows and its check needs. The script removes it at first sight
+// day ahead of the server's, and a log with room for more than 50,000 slots, if that is much more
+// than its check needs. The script removes it at first sight
 // and decides with an empty log, and the store calls [Options.Foreign]. The script
 // notices a ring with a wrong length only when it reads or writes behind the header.
 // Until then it may answer a few denials from such a ring, or deny a usage report that it

@@ -96,7 +96,7 @@ func NewWithClock(t testing.TB, client Client, o Options, clockKey string) *Stor
 	t.Helper()
 	s := New(client, o)
 	clock := fmt.Sprintf("redis.call('GET', '%s')", clockKey)
-	s.script = withTime(t, takeScriptFor(o.MaxLogSlots), clock)
+	s.script = withTime(t, takeScript, clock)
 	s.takeBack = withTime(t, takeBackScript, clock)
 	s.keeper = withTime(t, keeperScript, clock)
 	s.ends = withTime(t, streamsScript, clock)

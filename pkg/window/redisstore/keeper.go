@@ -50,8 +50,8 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading,
 }
 
 // Remove implements [window.Keeper]. It also removes a value that is not a log. While a slot of a
-// cluster moves, its logs are removed one after the other. A call that reaches the server after its
-// deadline removes nothing. Remove does not try again what may have run. All errors have a [Class].
+// cluster moves, its logs are removed one after the other. After a timeout, the server may still
+// remove the logs. Remove does not try again what may have run. All errors have a [Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
 func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
@@ -131,8 +131,7 @@ func kept(ctx context.Context, err error) error {
 	return &Error{Class: classify(err), Err: explain(ctx, err)}
 }
 
-// ask calls the script for a lot. If the call is late because the server's clock was set, ask learns
-// the clock and calls once more.
+// ask calls the script for a lot.
 func (k *keeping) ask(ctx context.Context, lot []int) error {
 	s := k.store
 	n, err := s.nodeFor(ctx, k.keys[lot[0]], s.patience())
@@ -148,51 +147,34 @@ func (k *keeping) ask(ctx context.Context, lot []int) error {
 	for j, i := range lot {
 		keys[j] = k.keys[i]
 	}
-	for try := range 2 {
-		// A deadline needs the server's clock.
-		if age, known := n.clock.age(); !known || age > keepInterval || try > 0 {
-			if err := n.greet(within); err != nil {
-				return kept(within, err)
-			}
+	reply, err := s.keeper.run(within, s.client, keys, maxRead, k.verb)
+	switch {
+	case err == nil:
+	case classify(err) == ClassMoved && len(lot) > 1:
+		// While a slot moves, its keys are on two servers. The cluster's client finds each.
+		var errs []error
+		for _, i := range lot {
+			errs = append(errs, k.ask(ctx, []int{i}))
 		}
-		var deadline int64
-		if d, ok := within.Deadline(); ok && k.verb == "remove" {
-			deadline = n.clock.deadline(at(d))
-		}
-		reply, err := s.keeper.run(within, s.client, keys, string(appendInstant(nil, deadline)), maxRead, k.verb)
-		switch {
-		case err == nil:
-		case classify(err) == ClassMoved && len(lot) > 1:
-			// While a slot moves, its keys are on two servers. The cluster's client finds each.
-			var errs []error
-			for _, i := range lot {
-				errs = append(errs, k.ask(ctx, []int{i}))
-			}
-			return cmp.Or(errs...)
-		default:
-			return kept(within, err)
-		}
-		clock, logs, err := parseKept(reply, len(lot))
-		if err != nil {
-			return &Error{Class: ClassReply, Err: err}
-		}
-		for j := range logs {
-			i := lot[j]
-			k.done[i] = true
-			k.readings[i] = window.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
-		}
-		if logs != nil {
-			return nil
-		}
+		return cmp.Or(errs...)
+	default:
+		return kept(within, err)
 	}
-	return &Error{Class: ClassLate, Err: context.DeadlineExceeded}
+	clock, logs, err := parseKept(reply, len(lot))
+	if err != nil {
+		return &Error{Class: ClassReply, Err: err}
+	}
+	for j, i := range lot {
+		k.done[i] = true
+		k.readings[i] = window.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
+	}
+	return nil
 }
 
-// parseKept parses the reply of keeper.lua to a call with so many keys. logs is nil if the
-// call was late.
+// parseKept parses the reply of keeper.lua to a call with so many keys.
 func parseKept(reply any, keys int) (clock int64, logs []string, err error) {
 	parts, ok := reply.([]any)
-	if !ok || len(parts) != 1 && len(parts) != 1+keys {
+	if !ok || len(parts) != 1+keys {
 		return 0, nil, fmt.Errorf("reply is %T of %d parts, want %d", reply, len(parts), 1+keys)
 	}
 	told, ok := parts[0].(string)
@@ -200,9 +182,6 @@ func parseKept(reply any, keys int) (clock int64, logs []string, err error) {
 		return 0, nil, errors.New("reply has no clock")
 	}
 	clock = int64(bigEndian(told))
-	if len(parts) == 1 {
-		return clock, nil, nil
-	}
 	logs = make([]string, keys)
 	for i, p := range parts[1:] {
 		if logs[i], ok = p.(string); !ok {
@@ -245,55 +224,16 @@ func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []
 	return ids, at.cursor(), nil
 }
 
-// RemoveAll removes every key with the prefix of the store: logs, receipts of charges, and whatever
-// else begins with the prefix. So the prefix must be unique. It publishes nothing. All errors have
-// a [Class]. While a server's breaker is open, the server is not asked.
-func (s *Store) RemoveAll(ctx context.Context) error {
-	servers := []*node{s.single}
-	if s.cluster != nil {
-		var err error
-		if servers, err = s.masters(ctx); err != nil {
-			return err
-		}
-	}
-	for _, n := range servers {
-		if n.open.Load() {
-			return n.refused()
-		}
-		for position := uint64(0); ; {
-			keys, next, err := n.scan(ctx, s.pattern(window.Match{}), position)
-			if err != nil {
-				return err
-			}
-			for _, key := range keys { // on a cluster of several slots
-				if err := n.do(ctx, redis.NewIntCmd(ctx, "unlink", key)); err != nil {
-					return err
-				}
-			}
-			if position = next; position == 0 {
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// do runs a command for a person.
-func (n *node) do(ctx context.Context, cmd redis.Cmder) error {
-	ctx, cancel := n.store.patiently(ctx)
-	defer cancel()
-	if err := n.client.Process(ctx, cmd); err != nil {
-		return kept(ctx, err)
-	}
-	return nil
-}
-
 // scan calls SCAN once.
 func (n *node) scan(ctx context.Context, pattern string, position uint64) ([]string, uint64, error) {
+	ctx, cancel := n.store.patiently(ctx)
+	defer cancel()
 	cmd := redis.NewScanCmd(ctx, nil, "scan", position, "match", pattern, "count", listCount)
-	err := n.do(ctx, cmd)
+	if err := n.client.Process(ctx, cmd); err != nil {
+		return nil, 0, kept(ctx, err)
+	}
 	keys, next := cmd.Val()
-	return keys, next, err
+	return keys, next, nil
 }
 
 // isProbe reports whether a log is that of the probes of a server.
@@ -336,7 +276,7 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 	case s.cluster == nil:
 		at.on = s.single
 	case m.Tag != "" && cursor == "":
-		at.on, err = s.holder(ctx, s.opts.Prefix+"{"+m.Tag+"}")
+		at.on, err = s.nodeFor(ctx, s.opts.Prefix+"{"+m.Tag+"}", s.patience())
 	case m.Tag != "":
 		if at.on = s.nodeAt(name); at.on == nil {
 			err = fmt.Errorf("redisstore: %w", window.ErrCursor)
@@ -358,32 +298,6 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 		}
 	}
 	return at, err
-}
-
-// holder returns the server that has the slot of a key. SCAN does not tell that a slot is
-// elsewhere, so holder asks for a byte of the key first.
-func (s *Store) holder(ctx context.Context, key string) (*node, error) {
-	n, err := s.nodeFor(ctx, key, s.patience())
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.patiently(ctx)
-	defer cancel()
-	for range maxHops {
-		err = n.client.Process(ctx, redis.NewStringCmd(ctx, "getrange", key, 0, 0))
-		words := strings.Fields(fmt.Sprint(err)) // MOVED, the slot, host:port
-		if !redis.HasErrorPrefix(err, "MOVED") || len(words) != 3 {
-			break
-		}
-		s.cluster.ReloadState(ctx)
-		if moved := s.nodeAt(words[2]); moved != nil {
-			n = moved
-		}
-	}
-	if err != nil && !redis.HasErrorPrefix(err, "ASK") {
-		return nil, kept(ctx, err)
-	}
-	return n, nil
 }
 
 // masters returns the masters of a cluster in the order of their addresses.

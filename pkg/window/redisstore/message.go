@@ -53,7 +53,7 @@ type message struct {
 	keys      []string
 	checks    []byte // packed, without the soonest deadline
 	scratch   []byte
-	slot      uint16          // on a cluster
+	tag       string          // on a cluster
 	deadline  int64           // of the local clock, 0: none
 	patient   bool            // the deadline is the store's timeout, not an earlier one
 	charges   bool            // it charges something if it is allowed
@@ -104,7 +104,7 @@ func (m *message) free() {
 	clear(m.same)
 	clear(m.keys)
 	m.logChecks, m.same, m.keys, m.checks = m.logChecks[:0], m.same[:0], m.keys[:0], m.checks[:0]
-	m.slot, m.deadline, m.patient, m.charges, m.inFlight, m.ahead, m.restores, m.flags = 0, 0, false, false, false, 0, 0, 0
+	m.tag, m.deadline, m.patient, m.charges, m.inFlight, m.ahead, m.restores, m.flags = "", 0, false, false, false, 0, 0, 0
 	m.priority = window.PriorityLow
 	m.reply, m.clock, m.err, m.again, m.batch, m.ended = "", 0, nil, false, 0, 0
 	m.state.Store(queued)
@@ -301,29 +301,13 @@ func (m *message) fill() {
 	}
 }
 
-// Why the script has neither judged nor charged a message.
-type skipped byte
-
-const (
-	wasJudged      skipped = iota
-	cameLate               // it came after its deadline
-	wasPutOff              // too many full rings had to move for it; some of them have moved now
-	ofOtherPeriods         // the periods of a calendar contradict the server's clock
-)
-
-// skippedFor returns why the script has skipped the message, from its reply.
-func skippedFor(reply string) skipped {
+// unjudged reports whether the script has neither judged nor charged the message with a reply. It
+// came after its deadline, or the periods of a calendar contradict the server's clock.
+func unjudged(reply string) (skipped, period bool) {
 	if len(reply) < answerBytes || reply[0] != outcomeUnjudged {
-		return wasJudged
+		return false, false
 	}
-	switch bigEndian(reply[1:5]) {
-	case 1:
-		return wasPutOff
-	case 2:
-		return ofOtherPeriods
-	default:
-		return cameLate
-	}
+	return true, bigEndian(reply[1:5]) != 0
 }
 
 // KeyName returns the name in Redis of a log, as [Options.Prefix] begins it.

@@ -130,34 +130,32 @@ func (n *node) writesAgain() {
 // ask sends a message, or queues it, and waits for the reply. It returns nil if m has a
 // reply. Otherwise the caller must not use m any more.
 func (n *node) ask(ctx context.Context, m *message) error {
-	n.lastAsked.Store(now())
-	if n.open.Load() {
-		m.free()
-		return n.refused()
-	}
 	// If a call may start now, this goroutine makes it. But if the caller may have to leave
 	// before the call ends, another goroutine makes it.
-	n.mu.Lock()
-	switch {
-	case n.inFlight < n.store.opts.Calls && m.patient:
-		n.inFlight++
-		n.mu.Unlock()
+	if m.patient && n.begin() {
 		one := [1]*message{m}
 		n.send(one[:])
 		n.next()
-	case n.inFlight < n.store.opts.Calls:
-		n.inFlight++
-		n.queue.push(m, 0)
-		n.mu.Unlock()
-		n.store.background(n.work)
-	default:
-		removed := n.queue.push(m, n.store.opts.MaxWaiting)
-		n.mu.Unlock()
-		if removed != nil {
-			n.refuse(removed)
+	} else {
+		one := [1]*message{m}
+		if err := n.queueAll(one[:]); err != nil {
+			m.free()
+			return err
 		}
 	}
 	return n.store.wait(ctx, m)
+}
+
+// begin reports whether another call may start, and counts it then.
+func (n *node) begin() bool {
+	n.lastAsked.Store(now())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.inFlight >= n.store.opts.Calls {
+		return false
+	}
+	n.inFlight++
+	return true
 }
 
 // queueAll queues messages, so that they share the next call if it has room for them. It returns

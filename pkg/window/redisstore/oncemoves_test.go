@@ -15,7 +15,7 @@ func TestOnceWhileASlotMoves(t *testing.T) {
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: 2 * time.Second})
 	t.Cleanup(func() { _ = s.Close() })
 	one := tagged("tag", 1000, 1, 1)
-	slot := int(redisstore.Slot(redisstore.KeyName("", one.Log())))
+	slot := c.Slot(redisstore.KeyName("", one.Log()))
 	from := c.MasterOfSlot(slot)
 	to := c.Masters()[0]
 	if to.Addr() == from.Addr() {

@@ -25,30 +25,16 @@ var errNoPolicy = errors.New("INFO memory has no field maxmemory_policy")
 // configuration, or may be another one. Connected returns at once. The client may call it
 // while it makes the connection, for instance by [redis.Options.OnConnect].
 func (s *Store) Connected() {
-	if s.stopped.Err() != nil {
+	if s.stopped.Err() != nil || !s.connected.CompareAndSwap(false, true) {
 		return
 	}
-	select {
-	case s.connected <- struct{}{}:
-	default: // the policies will be read anyway
-	}
-	s.reading.Do(func() { s.background(s.readPolicies) })
-}
-
-// readPolicies reads the policies policyInterval after a connection. By then the connection
-// can be used, and one reading serves all connections made together.
-func (s *Store) readPolicies() {
-	for {
-		select {
-		case <-s.connected:
-		case <-s.stopped.Done():
-			return
+	// After the interval the connection can be used, and one reading serves all connections made together.
+	s.background(func() {
+		if s.pause(policyInterval) {
+			s.connected.Store(false)
+			s.readPolicy()
 		}
-		if !s.pause(policyInterval) {
-			return
-		}
-		s.readPolicy()
-	}
+	})
 }
 
 // readPolicy reads the policy of every server. It tries again after an error, except for a

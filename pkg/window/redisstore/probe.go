@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,7 +40,7 @@ func (n *node) probe() {
 	}
 }
 
-// probeTimeout bounds each step of a probe, if the store's timeout is shorter. No caller
+// probeTimeout bounds a probe, if the store's timeout is shorter. No caller
 // waits for a probe. Over a network, a new connection with TLS and a login takes several
 // times as long as a decision.
 const probeTimeout = 200 * time.Millisecond
@@ -49,31 +48,19 @@ const probeTimeout = 200 * time.Millisecond
 // try makes one probe.
 func (n *node) try() error {
 	n.store.counts.probes.Add(1)
-	step := func(f func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeout(context.Background(), max(n.store.opts.Timeout, probeTimeout))
-		defer cancel()
-		if err := f(ctx); err != nil {
-			return n.failed(ctx, err)
-		}
-		return nil
-	}
-	// First, whether it can be reached at all, without the client's pool: after some
-	// failures the pool tries only once a second.
-	if err := step(n.knock); err != nil {
-		return err
-	}
 	began := now()
-	if err := step(n.charge); err != nil {
-		return err
-	}
-	if timeout := n.store.opts.Timeout; timeout > 0 && now()-began > int64(timeout) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(n.store.opts.Timeout, probeTimeout))
+	defer cancel()
+	err := n.charge(ctx)
+	if timeout := n.store.opts.Timeout; err == nil && timeout > 0 && now()-began > int64(timeout) {
 		// That may have included a new connection. Now there is one, so a caller must get
 		// an answer in time.
-		ctx, cancel := n.store.bounded(context.Background())
+		ctx, cancel = n.store.bounded(context.Background())
 		defer cancel()
-		if err := n.charge(ctx); err != nil {
-			return n.failed(ctx, err)
-		}
+		err = n.charge(ctx)
+	}
+	if err != nil {
+		return n.failed(ctx, err)
 	}
 	return nil
 }
@@ -107,47 +94,6 @@ func (n *node) charge(ctx context.Context) error {
 	}
 	return nil
 }
-
-// knock makes a connection and reads whether the server refuses it. A server with too many
-// clients sends an error and closes the connection at once. A client that writes first may
-// not be able to read that error.
-func (n *node) knock(ctx context.Context) error {
-	c, ok := n.client.(*redis.Client)
-	if !ok {
-		return nil
-	}
-	o := c.Options()
-	conn, err := o.Dialer(ctx, o.Network, o.Addr)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // it is not used any more
-	if cause := n.cause.Load(); cause == nil || cause.Class != ClassClosed && cause.Class != ClassClients {
-		return nil
-	}
-	var said [128]byte
-	if err := conn.SetReadDeadline(time.Now().Add(hearing)); err != nil {
-		return err
-	}
-	count, _ := conn.Read(said[:]) // usually the server sends nothing in this time
-	if text, refused := strings.CutPrefix(string(said[:count]), "-"); refused {
-		text, _, _ = strings.Cut(text, "\r")
-		return refusal(text)
-	}
-	return nil
-}
-
-// hearing is how long a probe reads from a server that has closed connections.
-const hearing = 5 * time.Millisecond
-
-// A refusal is an error that a server sends without a command.
-type refusal string
-
-// Error implements error.
-func (r refusal) Error() string { return string(r) }
-
-// RedisError implements [redis.Error].
-func (refusal) RedisError() {}
 
 // greet learns the server's clock.
 func (n *node) greet(ctx context.Context) error {
@@ -198,20 +144,13 @@ func (s *Store) keep() {
 	}
 }
 
-// tagged records the hash tag of a key, or the key: a probe on a cluster needs a key in one
-// of the node's slots.
+// tagged records the hash tag of a key: a probe on a cluster needs a key in one of the node's
+// slots.
 func (n *node) tagged(key string) {
-	if n.tag.Load() != nil {
-		return
+	if n.tag.Load() == nil {
+		tag := "{" + window.HashTag(key) + "}"
+		n.tag.Store(&tag)
 	}
-	if i := strings.IndexByte(key, '{'); i >= 0 {
-		if j := strings.IndexByte(key[i:], '}'); j > 1 {
-			tag := key[i : i+j+1]
-			n.tag.Store(&tag)
-			return
-		}
-	}
-	n.tag.Store(&key)
 }
 
 // probeKey is the key of the log for probes. No check of the service has such a short key.

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 var (
@@ -44,24 +42,6 @@ var takeScript = include(takeText, map[string]string{
 	"rest.lua":     restText,
 	"waits.lua":    waitsText,
 })
-
-// slotsStatement is the line of take.lua with the most slots for which a ring has room.
-const slotsStatement = "local most_slots = 2 ^ 32\n"
-
-// takeScriptFor returns takeScript for logs that need so many slots at most; zero for any number.
-// In it, a longer ring is corrupt: it would stop Redis while it is copied.
-func takeScriptFor(slots int) string {
-	if slots == 0 {
-		return takeScript
-	}
-	return strings.Replace(takeScript, slotsStatement, fmt.Sprintf("local most_slots = %d\n", ringSlots(slots)), 1)
-}
-
-// ringSlots returns for how many slots a ring has room at most if its limit needs so many. Debt
-// adds up to two for each of 10,000 parts of the window and the time ahead. Then a quarter more.
-func ringSlots(slots int) int {
-	return (max(slots, window.ExactHits)+2*window.ExactHits+4)*5/4 + 1
-}
 
 // streamsScript is streams.lua, with the file that it includes.
 var streamsScript = include(streamsText, map[string]string{"holds.lua": holdsText})

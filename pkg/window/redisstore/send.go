@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -14,20 +12,14 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A part is the content of one call of the script: messages whose logs are on one slot.
+// A part is the content of one call of the script: messages whose logs have one hash tag.
 type part struct {
 	messages []*message
 	text     bool   // send the script's text, because the server does not know it
-	on       *node  // the node that has the slot, if it is not the expected one
-	asking   bool   // that node is importing the slot (ASK)
-	follow   bool   // that node is not known: the cluster's client finds it
-	clock    *clock // with follow, the best estimate of that node's clock
-	hops     int
+	follow   bool   // another node has the slot: the cluster's client finds it
+	clock    *clock // of that node, once it has answered
 	cmd      *once
 }
-
-// maxHops is how often a part may be redirected.
-const maxHops = 3
 
 // send sends messages and waits for their replies. It hands messages back to callers that
 // still wait, and frees the others. It returns when all are answered, at the latest after
@@ -61,7 +53,7 @@ func (n *node) send(batch []*message) {
 	}
 	ctx, cancel := s.bounded(context.Background())
 	defer cancel()
-	if deadlines && !n.known() {
+	if deadlines && !n.clock.isKnown() {
 		// A deadline needs the server's clock.
 		if err := n.greet(ctx); err != nil {
 			failed := n.failed(ctx, err)
@@ -73,10 +65,6 @@ func (n *node) send(batch []*message) {
 		}
 	}
 	done(n.exchange(ctx, n.split(live)))
-}
-
-func (n *node) known() bool {
-	return n.clock.isKnown()
 }
 
 // split cuts messages into parts.
@@ -91,7 +79,7 @@ func (n *node) split(batch []*message) []part {
 		}
 		p := part{messages: []*message{m}}
 		for j := i + 1; j < len(batch); j++ {
-			if o := batch[j]; o != nil && o.slot == m.slot {
+			if o := batch[j]; o != nil && o.tag == m.tag {
 				p.messages = append(p.messages, o)
 				batch[j] = nil
 			}
@@ -125,8 +113,10 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 				// The server has restarted, or its scripts were flushed. Nothing has run.
 				p.text = true
 				again = append(again, *p)
-			case class == ClassMoved && n.store.cluster != nil && p.hops < maxHops && n.sendOn(ctx, p, err):
+			case class == ClassMoved && n.store.cluster != nil && !p.follow && !redis.HasErrorPrefix(err, "TRYAGAIN"):
 				// The node has run nothing, and another one has the slot.
+				n.store.cluster.ReloadState(ctx)
+				p.follow = true
 				again = append(again, *p)
 			case (class.refusesWrites() || class == ClassMoved) && len(p.messages) > 1:
 				// Nothing has run. The server may still decide the messages that write
@@ -160,8 +150,7 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 
 // deliver hands out a reply. It adds messages that the script has not judged to again, if
 // they are to be sent again. A message that came too late only because the estimate of the
-// clock was wrong is sent once more. A message that was put off is sent again until its
-// deadline. Each call moves some of its rings, so the number of calls is bounded.
+// clock was wrong is sent once more.
 func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part) []part {
 	want := instantBytes
 	for _, m := range p.messages {
@@ -184,13 +173,13 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		at = new(clock) // not the estimate
 	}
 	at.learn(told, sentAt, received)
-	var unjudged []*message
+	var late []*message
 	for _, m := range p.messages {
 		m.batch = len(p.messages)
 		own := text[:len(m.keys)*answerBytes]
 		text = text[len(own):]
-		switch why := skippedFor(own); {
-		case why == wasJudged:
+		switch skipped, period := unjudged(own); {
+		case !skipped:
 			first := own
 			if m.logChecks[0].receipt {
 				first = own[answerBytes:] // a receipt has room also if its request is denied
@@ -199,68 +188,36 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 				n.writesAgain()
 			}
 			m.finish(own, told, nil)
-		case why == ofOtherPeriods:
+		case period:
 			m.finish("", 0, &Error{Class: ClassPeriod, Err: window.ErrPeriod})
-		case why == wasPutOff && (received < m.deadline || m.deadline == 0):
-			unjudged = append(unjudged, m)
-		case why == cameLate && !m.again && received < m.deadline:
+		case !m.again && received < m.deadline:
 			m.again = true
-			unjudged = append(unjudged, m)
+			late = append(late, m)
 		default:
 			m.finish("", 0, &Error{Class: ClassLate, Err: context.DeadlineExceeded})
 		}
 	}
-	if len(unjudged) > 0 {
-		again = append(again, part{messages: unjudged, text: p.text, on: p.on, asking: p.asking, follow: p.follow, clock: at, hops: p.hops})
+	if len(late) > 0 {
+		again = append(again, part{messages: late, text: p.text, follow: p.follow, clock: at})
 	}
 	return again
 }
 
-// asks returns the node that a part is sent to, or nil if it is not known.
-func (n *node) asks(p *part) *node {
-	switch {
-	case p.follow:
-		return nil
-	case p.on != nil:
-		return p.on
-	default:
-		return n
-	}
-}
-
-// clockOf returns the clock of the server that a part is sent to. If the server is not
-// known, the node's own clock is the best estimate: usually NTP sets both.
+// clockOf returns the clock of the server that a part is sent to. If another server has the
+// slot, the node's own clock is the best estimate until that one has answered: usually NTP
+// sets both.
 func (n *node) clockOf(p *part) *clock {
-	switch at := n.asks(p); {
-	case at != nil:
-		return &at.clock
-	case p.clock != nil:
+	if p.clock != nil {
 		return p.clock
-	default:
-		return &n.clock
 	}
-}
-
-// sendOn redirects a part to the server that an error names. It returns false if the error
-// names no server.
-func (n *node) sendOn(ctx context.Context, p *part, err error) bool {
-	words := strings.Fields(err.Error()) // MOVED or ASK, the slot, host:port
-	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {
-		return false
-	}
-	n.store.cluster.ReloadState(ctx)
-	p.hops++
-	p.asking = words[0] == "ASK"
-	p.on = n.store.nodeAt(words[2])
-	p.follow = p.on == nil
-	return true
+	return &n.clock
 }
 
 // transmit makes the calls of parts. Calls to one server take one round trip. The result of
 // each is in its cmd.
 func (n *node) transmit(ctx context.Context, parts []part) {
 	s := n.store
-	var to []*node // in the order of their first parts
+	var own []*part
 	var all sync.WaitGroup
 	for i := range parts {
 		p := &parts[i]
@@ -268,34 +225,26 @@ func (n *node) transmit(ctx context.Context, parts []part) {
 		s.counts.batches.Add(1)
 		s.counts.sent.Add(uint64(len(p.messages)))
 		s.counts.sizes[min(bits.Len(uint(len(p.messages)-1)), len(s.counts.sizes)-1)].Add(1)
-		switch at := n.asks(p); {
-		case at == nil:
+		switch {
+		case p.follow:
 			all.Go(func() { setError(p.cmd, s.cluster.Process(ctx, p.cmd)) })
-		case len(parts) == 1 && !p.asking:
-			setError(p.cmd, at.client.Process(ctx, p.cmd))
+		case len(parts) == 1:
+			setError(p.cmd, n.client.Process(ctx, p.cmd))
 			return
-		case !slices.Contains(to, at):
-			to = append(to, at)
+		default:
+			own = append(own, p)
 		}
 	}
-	for _, at := range to {
-		pipelined, ok := at.client.(interface{ Pipeline() redis.Pipeliner })
-		if !ok {
-			for i := range parts {
-				setError(parts[i].cmd, at.client.Process(ctx, parts[i].cmd))
-			}
-			continue
-		}
+	if pipelined, ok := n.client.(interface{ Pipeline() redis.Pipeliner }); ok && len(own) > 0 {
 		pipe := pipelined.Pipeline()
-		for i := range parts {
-			if p := &parts[i]; n.asks(p) == at {
-				if p.asking {
-					_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking")) // only queues it
-				}
-				_ = pipe.Process(ctx, p.cmd)
-			}
+		for _, p := range own {
+			_ = pipe.Process(ctx, p.cmd) // only queues it
 		}
 		_, _ = pipe.Exec(ctx) // every command has its own error
+	} else {
+		for _, p := range own {
+			setError(p.cmd, n.client.Process(ctx, p.cmd))
+		}
 	}
 	all.Wait()
 }

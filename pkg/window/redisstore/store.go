@@ -59,10 +59,6 @@ type Options struct {
 	// MaxWaiting is how many requests may wait for one server. If one more comes, the newest of
 	// the lowest [window.Priority] fails at once with [ClassOverload]. Zero: any number.
 	MaxWaiting int
-	// MaxLogSlots is how many slots a log may need, without debt: [window.LogSlots] of the largest
-	// limit that any store with this prefix has. A value that is much larger is corrupt, unless its
-	// check needs it. Zero: any number, so a program that can write to Redis can stop it by a value.
-	MaxLogSlots int
 	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
 	ProbeInterval time.Duration
@@ -115,8 +111,7 @@ type Store struct {
 
 	instances atomic.Int64 // by Count; zero: not counted yet
 
-	connected chan struct{} // holds a value if a connection was made since the policies were read
-	reading   sync.Once
+	connected atomic.Bool // a connection was made since the policies were read
 
 	stop    context.CancelFunc // ends what runs in the background
 	stopped context.Context    //nolint:containedctx // the store's own life, not a call's
@@ -154,7 +149,7 @@ func New(client Client, o Options) *Store {
 	if o.Policy == nil {
 		o.Policy = func(string, string, error) {}
 	}
-	s := &Store{client: client, opts: o, script: newScript(takeScriptFor(o.MaxLogSlots)), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), connected: make(chan struct{}, 1)}
+	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript)}
 	s.counts.init()
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if c, ok := client.(cluster); ok {
@@ -367,24 +362,23 @@ func (s *Store) wait(ctx context.Context, m *message) error {
 	case <-m.done: // this goroutine has sent it itself
 	default:
 		var err error
+		var timer *time.Timer
+		var expired <-chan time.Time
 		if m.deadline != 0 {
-			t := timers.Get().(*time.Timer)
-			t.Reset(time.Duration(m.deadline - now()))
-			select {
-			case <-m.done:
-			case <-ctx.Done():
-				err = &Error{Class: ClassGone, Err: ctx.Err()}
-			case <-t.C:
-				err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded}
-			}
-			t.Stop()
-			timers.Put(t)
-		} else {
-			select {
-			case <-m.done:
-			case <-ctx.Done():
-				err = &Error{Class: ClassGone, Err: ctx.Err()}
-			}
+			timer = timers.Get().(*time.Timer)
+			timer.Reset(time.Duration(m.deadline - now()))
+			expired = timer.C
+		}
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+			err = &Error{Class: ClassGone, Err: ctx.Err()}
+		case <-expired:
+			err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded}
+		}
+		if timer != nil {
+			timer.Stop()
+			timers.Put(timer)
 		}
 		if err != nil && m.leave() {
 			return err
