@@ -21,7 +21,7 @@ import (
 // TestFullStoreSaysWhatToDo fills a memory store. The log names the rule that has filled it.
 func TestFullStoreSaysWhatToDo(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	s, err := openMemory(t.Context(), settings.Memory{MaxBytes: 511}, prometheus.NewRegistry(), zap.NewNop())
+	s, err := openMemory(t.Context(), settings.Memory{MaxBytes: 150}, prometheus.NewRegistry(), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
