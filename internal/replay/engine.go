@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,13 +55,8 @@ type Engine struct {
 		last uint64 // the request that was counted last
 	}
 
-	// What Envoy asks about the request, and the same as the policy takes it. before is for the rules
-	// to compare with, whose descriptors are copies: rules remove an idempotency key that they do not
-	// know from a descriptor.
-	questions     []Question
-	asked, before []policy.Request
-	copies        []policy.Descriptor
-	newly, freed  *tops
+	questions    []Question // what Envoy asks about the request
+	newly, freed *tops
 }
 
 // NewEngine returns an engine that has decided nothing.
@@ -139,7 +135,7 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 		return err
 	}
 	e.number++
-	e.describe(r)
+	e.questions = e.o.Describer.Describe(e.questions[:0], r)
 	if e.report.Requests == 0 || r.At < e.from {
 		e.from = r.At
 	}
@@ -169,24 +165,6 @@ func (e *Engine) Add(ctx context.Context, r *accesslog.Record) error {
 	return nil
 }
 
-// describe finds what Envoy asks about a request.
-func (e *Engine) describe(r *accesslog.Record) {
-	e.questions, e.asked = e.o.Describer.Describe(e.questions[:0], r), e.asked[:0]
-	for i := range e.questions {
-		q := &e.questions[i]
-		e.asked = append(e.asked, policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(e.number)})
-	}
-	if e.was == nil {
-		return
-	}
-	e.before, e.copies = append(e.before[:0], e.asked...), e.copies[:0]
-	for i := range e.before {
-		begin := len(e.copies)
-		e.copies = append(e.copies, e.before[i].Descriptors...) // if it grows, the older ones stay in the memory before
-		e.before[i].Descriptors = e.copies[begin:]
-	}
-}
-
 // compare counts a request that the two sides decide differently.
 func (e *Engine) compare(got, was *outcome, t time.Duration) {
 	switch c := e.report.Against; {
@@ -200,37 +178,14 @@ func (e *Engine) compare(got, was *outcome, t time.Duration) {
 	}
 }
 
-// end decides the questions that Envoy asks at the ends of requests up to a time.
-func (e *Engine) end(ctx context.Context, until time.Duration) error {
-	for len(e.ends) > 0 && e.ends[0].at <= until {
-		if err := e.endFirst(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// endAll decides the questions that are still to come.
-func (e *Engine) endAll(ctx context.Context) error {
-	for len(e.ends) > 0 {
-		if err := e.endFirst(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // maxEnds bounds the requests whose end is still to come. Above it, the earliest ends come early.
 const maxEnds = 1 << 18
 
-// endFirst decides what Envoy asks at the end that comes next.
-func (e *Engine) endFirst(ctx context.Context) error {
-	end := heap.Pop(&e.ends).(*pending)
-	for i, s := range []*side{e.now, e.was} {
-		if s == nil || end.sides&(1<<i) == 0 {
-			continue
-		}
-		if err := s.ended(ctx, end); err != nil {
+// end decides the questions that Envoy asks at the ends of requests up to a time.
+func (e *Engine) end(ctx context.Context, until time.Duration) error {
+	for len(e.ends) > 0 && (e.ends[0].at <= until || len(e.ends) > maxEnds) {
+		end := heap.Pop(&e.ends).(*pending)
+		if err := end.side.ended(ctx, end); err != nil {
 			return err
 		}
 	}
@@ -238,21 +193,13 @@ func (e *Engine) endFirst(ctx context.Context) error {
 }
 
 // later keeps what Envoy asks when a request has ended, for a side.
-func (e *Engine) later(ctx context.Context, r *accesslog.Record, q *Question, s *side) error {
-	side := uint8(1)
-	if s == e.was {
-		side = 2
-	}
+func (e *Engine) later(r *accesslog.Record, q *Question, s *side) {
 	after, ok := lasted(&r.Values[e.duration])
 	if !ok && e.endless.last != e.number {
 		e.endless.last = e.number
 		e.endless.Requests++
 	}
-	heap.Push(&e.ends, &pending{at: r.At + after, number: e.number, sides: side, question: cloned(q)})
-	if len(e.ends) > maxEnds {
-		return e.endFirst(ctx)
-	}
-	return nil
+	heap.Push(&e.ends, &pending{at: r.At + after, number: e.number, side: s, question: cloned(q)})
 }
 
 // lasted reads a duration in milliseconds.
@@ -296,7 +243,7 @@ func cloned(q *Question) Question {
 // Report returns what the rules did so far. It decides first what Envoy asks at the ends of
 // requests that are still open. logs says what was read.
 func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, error) {
-	if err := e.endAll(ctx); err != nil {
+	if err := e.end(ctx, math.MaxInt64); err != nil {
 		return nil, err
 	}
 	places := make(map[*policy.Rule]string)
@@ -335,6 +282,9 @@ type side struct {
 
 	allowed, denied, unlimited, unknown uint64
 
+	// The questions about a request as the policy takes them, and copies of their descriptors.
+	asked  []policy.Request
+	copies []policy.Descriptor
 	// best is the limit of an outcome, if another question was decided after it.
 	best policy.LimitStatus
 }
@@ -383,16 +333,12 @@ func (s *side) caller(q *Question) *tier.Subject {
 // it does ask at the end what the filter that denied asks then.
 func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record) (o outcome, err error) {
 	o.allowed = true
-	missing, asked := false, e.asked
-	if s == e.was {
-		asked = e.before
-	}
+	missing := false
+	s.asked, s.copies = s.asked[:0], s.copies[:0]
 	for i := range e.questions {
 		q := &e.questions[i]
 		if q.AtEnd {
-			if err := e.later(ctx, r, q, s); err != nil {
-				return o, err
-			}
+			e.later(r, q, s)
 			continue
 		}
 		if !o.allowed {
@@ -404,13 +350,17 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record) (o o
 			s.best = *o.limit
 			o.limit = &s.best
 		}
-		v, err := s.timeline.Decide(ctx, r.At, asked[i], caller)
+		// Rules remove an idempotency key that they do not know from a descriptor. If a slice grows, what
+		// it had stays where it is.
+		from := len(s.copies)
+		s.copies = append(s.copies, q.Descriptors...)
+		s.asked = append(s.asked, policy.Request{Domain: q.Domain, Descriptors: s.copies[from:], Stream: stream(e.number)})
+		req := &s.asked[len(s.asked)-1]
+		v, err := s.timeline.Decide(ctx, r.At, *req, caller)
 		if err != nil {
 			return o, err
 		}
-		if err := s.count(ctx, e, r, &asked[i], v, &o); err != nil {
-			return o, err
-		}
+		s.count(e, r, req, v, &o)
 	}
 	if missing {
 		s.unknown++
@@ -422,7 +372,7 @@ func (s *side) request(ctx context.Context, e *Engine, r *accesslog.Record) (o o
 func stream(number uint64) window.StreamID { return window.StreamID(max(mix(number), 1)) }
 
 // count counts the verdict on a question, and makes it the outcome if it is the strictest so far.
-func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *policy.Request, v *policy.Verdict, o *outcome) error {
+func (s *side) count(e *Engine, r *accesslog.Record, req *policy.Request, v *policy.Verdict, o *outcome) {
 	checks := s.timeline.Checks()
 	decisive := v.Decisive
 	if !v.Allowed {
@@ -447,9 +397,8 @@ func (s *side) count(ctx context.Context, e *Engine, r *accesslog.Record, req *p
 		}
 	}
 	if inFlight && !slices.ContainsFunc(e.questions, Question.ends) {
-		return e.later(ctx, r, &Question{Domain: req.Domain}, s)
+		e.later(r, &Question{Domain: req.Domain}, s)
 	}
-	return nil
 }
 
 // ends reports whether a question ends the stream of its request.
@@ -494,7 +443,7 @@ const endOfLog = "via_upstream"
 type pending struct {
 	at       time.Duration
 	number   uint64 // of the request
-	sides    uint8  // which ask it: 1 those of the report, 2 those of now
+	side     *side
 	question Question
 }
 
