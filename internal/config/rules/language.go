@@ -152,13 +152,6 @@ var homes = sync.OnceValue(func() map[string]string {
 	return homes
 })
 
-// gone has what to write instead of keys that rules do not have.
-var gone = map[string]string{
-	"unit_multiplier": "write window and requests",
-	"divide":          "write the part of one region as the limit",
-	"status_text":     "write body, with content_type",
-}
-
 // misplaced returns the advice for a key that a level does not have. If envoyproxy/ratelimit
 // has the level, its keys are ignored there, as it does.
 func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
@@ -166,8 +159,8 @@ func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
 	switch {
 	case key == "tests":
 		return strict.KeyAdvice{Message: `"tests" is a key of tests, and a directory of rules holds rules only: put the tests beside it, for rls test`}
-	case gone[key] != "":
-		return strict.KeyAdvice{Message: fmt.Sprintf("%q is not a key of rules: %s", key, gone[key])}
+	case key == "unit_multiplier":
+		return strict.KeyAdvice{Message: `"unit_multiplier" is not a key of rules: write window and requests`}
 	case home == "":
 		return strict.KeyAdvice{}
 	case levelOfReference && slices.Contains(ofReference, key):
