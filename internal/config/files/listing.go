@@ -75,12 +75,6 @@ func List(paths []string, which Which) *Listing {
 			w.Failed = append(w.Failed, strict.Problem{File: path, Message: err.Error()})
 		}
 	}
-	for _, o := range w.others {
-		if !w.seen[o.leadsTo] {
-			w.seen[o.leadsTo] = true
-			w.Skipped = append(w.Skipped, o.path)
-		}
-	}
 	slices.Sort(w.Files)
 	slices.Sort(w.Skipped)
 	return &w.Listing
@@ -109,13 +103,9 @@ func (w *walk) path(path string) error {
 type walk struct {
 	Listing
 	Which
-	seen   map[string]bool // where the paths lead to
-	others []other         // regular files under other names than those of rules
-	most   int             // how many more there may be
+	seen map[string]bool // where the paths lead to
+	most int             // how many more there may be
 }
-
-// other is a path, and where it leads.
-type other struct{ path, leadsTo string }
 
 var errTooMany = fmt.Errorf("more than %d files and directories in it and below", maxListed)
 
@@ -189,9 +179,8 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 	switch {
 	case w.All && !mode.IsRegular():
 	case !w.All && !isRulesFile(path):
-		// Another path to this file may have the name of a rules file.
-		if mode.IsRegular() {
-			w.others = append(w.others, other{path, leadsTo})
+		if mode.IsRegular() && !w.seen[leadsTo] {
+			w.Skipped = append(w.Skipped, path)
 		}
 	case !w.seen[leadsTo]:
 		w.seen[leadsTo] = true
