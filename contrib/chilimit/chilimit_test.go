@@ -57,6 +57,13 @@ func TestSuite(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := chi.NewRouter()
+				if s.Outer != nil {
+					around, err := httplimit.New(s.Outer, httplimit.Options{Domain: middlewaretest.Domain, Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Use(around)
+				}
 				route(r, limit)
 				server := httptest.NewServer(r)
 				t.Cleanup(server.Close)

@@ -43,6 +43,13 @@ func TestSuite(t *testing.T) {
 					t.Fatal(err)
 				}
 				e := echo.New()
+				if s.Outer != nil {
+					around, err := echolimit.New(s.Outer, httplimit.Options{Domain: middlewaretest.Domain, Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					e.Use(around)
+				}
 				route(e, limit)
 				server := httptest.NewServer(e)
 				t.Cleanup(server.Close)

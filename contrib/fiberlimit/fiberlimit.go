@@ -76,9 +76,15 @@ func (h *held) Close() error {
 }
 
 func setHeaders(c fiber.Ctx, d *limiter.Decision) {
+	there := &c.Response().Header
+	values := func(name string) []string { return texts(there.PeekAll(name)) }
 	var room [12]limiter.Header
-	for _, f := range d.AppendHeaders(room[:0]) {
-		c.Set(f.Name, f.Value)
+	for _, f := range middleware.AppendHeaders(room[:0], d, values) {
+		if f.Value == "" {
+			there.Del(f.Name)
+			continue
+		}
+		there.Set(f.Name, f.Value)
 	}
 }
 
@@ -138,7 +144,11 @@ func peer(c fiber.Ctx) (address string, forwarded []string) {
 
 // fields returns all values of a header field, as copies.
 func fields(c fiber.Ctx, name string) []string {
-	values := c.Request().Header.PeekAll(name)
+	return texts(c.Request().Header.PeekAll(name))
+}
+
+// texts returns copies of values.
+func texts(values [][]byte) []string {
 	all := make([]string, len(values))
 	for i := range values {
 		all[i] = string(values[i])

@@ -37,6 +37,13 @@ func TestSuite(t *testing.T) {
 			t.Fatal(err)
 		}
 		app := fiber.New()
+		if s.Outer != nil {
+			around, err := fiberlimit.New(s.Outer, fiberlimit.Options{Domain: middlewaretest.Domain, Descriptors: [][]fiberlimit.Key{{fiberlimit.Value("all", "x")}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			app.Use(around)
+		}
 		app.Get("/items/:id", limit, func(c fiber.Ctx) error {
 			if c.Get("Upgrade") == "" {
 				return served(c)

@@ -13,8 +13,8 @@
 //
 // A denied request gets the status 429, and the headers of the domain's styles with Retry-After.
 // Its body is a problem document (RFC 9457) or the rule's own. Other requests reach the handler,
-// with the same headers on their answers. With one middleware around another, they describe the limits
-// of the inner one: to describe all limits, put the descriptors of both into one middleware.
+// with the same headers on their answers. With one middleware around another, RateLimit and
+// RateLimit-Policy list the limits of both, and the fields with one value describe the stricter limit.
 //
 // A client that closes its connection does not end the decision. So the store must bound its calls
 // by itself, as memstore and redislimit do.

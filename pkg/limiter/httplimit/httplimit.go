@@ -57,10 +57,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	returned = true
 }
 
-// addHeaders sets the fields of a decision, in place of those of another limit around it.
+// addHeaders sets the fields of a decision, beside those of another limit around it.
 func addHeaders(to http.Header, d *limiter.Decision) {
 	var room [12]limiter.Header
-	for _, f := range d.AppendHeaders(room[:0]) {
+	for _, f := range middleware.AppendHeaders(room[:0], d, to.Values) {
+		if f.Value == "" {
+			to.Del(f.Name)
+			continue
+		}
 		to.Set(f.Name, f.Value)
 	}
 }

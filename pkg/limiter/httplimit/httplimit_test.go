@@ -83,6 +83,13 @@ func TestSuite(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := limit(http.HandlerFunc(middlewaretest.Serve))
+		if s.Outer != nil {
+			around, err := httplimit.New(s.Outer, httplimit.Options{Domain: middlewaretest.Domain, Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h = around(h)
+		}
 		mux := http.NewServeMux()
 		mux.Handle("GET /items/{id}", h)
 		server := httptest.NewServer(mux)

@@ -6,9 +6,9 @@
 //	d, answer := limit.Ask(r.Context(), r)
 //	defer middleware.Done(r.Context(), &d)
 //	switch answer {
-//	case middleware.Deny: // answer 429 with d.AppendHeaders and d.Body
+//	case middleware.Deny: // answer 429 with AppendHeaders and d.Body
 //	case middleware.Fail: // answer 503
-//	case middleware.Tell: // serve it, with d.AppendHeaders
+//	case middleware.Tell: // serve it, with AppendHeaders
 //	case middleware.Pass: // serve it
 //	}
 //

@@ -28,6 +28,9 @@ type Setup struct {
 	Limiter              *limiter.Limiter
 	Observe, DenyOnError bool
 	Trusted              []string
+	// Outer is that of a second middleware, around the first one. It asks all with the value x. Nil: there
+	// is no second one.
+	Outer *limiter.Limiter
 }
 
 // Serve answers with the status 200 and the body "served". If the request has the field Upgrade, it takes
@@ -70,6 +73,15 @@ descriptors:
     rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
 `
 
+// outer are rules of the second middleware.
+const outer = `
+domain: shop
+headers: [ratelimit, x-ratelimit]
+descriptors:
+  - key: all
+    rate_limit: {name: outer, unit: minute, requests_per_unit: %s}
+`
+
 // Run runs the suite. route is the pattern of GET /items/{id} in the notation of the framework. serve
 // starts a server, which ends with t, and returns its URL.
 func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url string)) {
@@ -95,7 +107,7 @@ func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url stri
 		if err := json.Unmarshal(denied.body, &problem); err != nil || problem.Rule != "per-key" || problem.RetryAfter != 60 {
 			t.Errorf("body %s: %v", denied.body, err)
 		}
-		for name, want := range map[string]string{"X-RateLimit-Limit": "2", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "60", "Retry-After": "60", "Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff"} {
+		for name, want := range map[string]string{"Retry-After": "60", "Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff"} {
 			if got := denied.header.Get(name); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
@@ -115,6 +127,26 @@ func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url stri
 		ask("1", "X-Forwarded-For: 203.0.113.9, 10.0.0.1").want(t, 200, `"per-route";r=8;t=60`)
 		ask("1", "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.9").want(t, 200, `"per-route";r=7;t=60`)
 		ask("1", "X-Forwarded-For: 203.0.113.10").want(t, 200, `"per-route";r=8;t=60`)
+	})
+	t.Run("Two", func(t *testing.T) {
+		two := func(t *testing.T, most string) func(id string, fields ...string) *answer {
+			t.Helper()
+			return start(t, nil, Setup{Outer: newLimiter(t, fmt.Sprintf(outer, most), nil)})
+		}
+		ask := two(t, "9") // the inner one is stricter
+		ask("1", "X-API-Key: k").want(t, 200, `"outer";r=8;t=60, "per-key";r=1;t=60`, "2", "1", "60")
+		ask("1", "X-API-Key: k").want(t, 200, `"outer";r=7;t=60, "per-key";r=0;t=60`, "2", "0", "60")
+		denied := ask("1", "X-API-Key: k")
+		denied.want(t, 429, `"outer";r=6;t=60, "per-key";r=0;t=60`, "2", "0", "60")
+		policies, retry := denied.header.Get("RateLimit-Policy"), denied.header.Get("Retry-After")
+		if !strings.HasPrefix(policies, `"outer";q=9;w=60, "per-key";q=2;w=60`) || retry != "60" {
+			t.Errorf("RateLimit-Policy: %s, Retry-After: %s", policies, retry)
+		}
+		ask = two(t, "3") // the outer one is stricter
+		for left := range 3 {
+			ask("1", fmt.Sprint("X-API-Key: k", left)).want(t, 200, fmt.Sprintf(`"outer";r=%d;t=60, "per-key";r=1;t=60`, 2-left), []string{"2", "3", "3"}[left], []string{"1", "1", "0"}[left], "60")
+		}
+		ask("1", "X-API-Key: k").want(t, 429, `"outer";r=0;t=60`, "3", "0", "60")
 	})
 	t.Run("Taken", func(t *testing.T) {
 		s := Setup{Limiter: newLimiter(t, fmt.Sprintf(rules, route), nil)}
@@ -217,9 +249,16 @@ func get(t *testing.T, client *http.Client, url string, fields []string) *answer
 	return &answer{resp.StatusCode, resp.Header, body}
 }
 
-// want fails the test unless the answer has this status and this RateLimit.
-func (a *answer) want(t *testing.T, status int, limit string) {
+// want fails the test unless the answer has this status and this RateLimit, and these values of
+// X-RateLimit-Limit, -Remaining and -Reset.
+func (a *answer) want(t *testing.T, status int, limit string, x ...string) {
 	t.Helper()
+	for i, want := range x {
+		name := []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}[i]
+		if got := a.header.Values(name); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %s is %q, want %q", limit, name, got, want)
+		}
+	}
 	if got := a.header.Get("RateLimit"); a.status != status || got != limit || status == 200 && string(a.body) != "served" {
 		t.Errorf("got %d, %q, %s; want %d, %q", a.status, got, a.body, status, limit)
 	}
