@@ -12,8 +12,9 @@
 //
 // # Rules
 //
-// [Rules] come from files or from YAML in memory: see [Source]. The reader of the service checks
-// them. Its error is [Problems]: everything that is wrong, each with its place.
+// [Rules] come from files, from YAML in memory, or from Go: see [Source]. One reader checks them
+// all, the reader of the service. Its error is [Problems]: everything that is wrong, each with its
+// place.
 //
 // A settings file of the service may be among the paths. Then entries with API keys, the secret of
 // their digests, header styles and the defaults of rules are those of the service. [Limiter.Swap]

@@ -2,9 +2,11 @@ package limiter_test
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/slidegate/slidegate/pkg/limiter"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -35,6 +37,19 @@ func Example() {
 	// false 0
 }
 
+//go:embed testdata/rules.yaml
+var embedded embed.FS
+
+// Rules that are compiled into the program.
+func ExampleReadFS() {
+	rules, err := limiter.ReadFS(embedded, "testdata/*.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(rules.HasDomain("shop"))
+	// Output: true
+}
+
 // Every mistake is told at once, with its place.
 func ExampleParseRules() {
 	_, err := limiter.ParseRules("rules.yaml", []byte(`
@@ -54,21 +69,34 @@ descriptors:
 	// rules.yaml 5 descriptors[api_key].rate_limit.unit
 }
 
-// One set of rules from several places: a text, a tiers file, and variables of the service.
+// The same rules, made in Go.
+func ExampleMakeRules() {
+	rules, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{{
+		Key: "api_key",
+		RateLimit: &limiter.RateLimit{
+			Name:  "per-key",
+			Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 2, Window: time.Minute}}},
+		},
+	}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(rules.HasDomain("shop"))
+	// Output: true
+}
+
+// One set of rules from several places: Go, a tiers file, and variables of the service.
 func ExampleSource_Read() {
 	rules, err := limiter.Source{
 		Paths:   []string{"testdata/tiers/tiers.yaml"},
 		Environ: []string{"SLIDEGATE_HEADERS_STYLES=x-ratelimit"},
-		Texts: []limiter.Text{{Name: "rules.yaml", Data: []byte(`
-domain: shop
-descriptors:
-  - key: api_key
-    rate_limit:
-      name: per-key
-      by_tier:
-        free: {limits: [{window: 1m, requests: 2}]}
-        pro: {unlimited: true}
-`)}},
+		Domains: []limiter.Domain{{Name: "shop", Rules: []limiter.Rule{{
+			Key: "api_key",
+			RateLimit: &limiter.RateLimit{Name: "per-key", ByTier: map[string]limiter.Terms{
+				"free": {Limits: []limiter.Limit{{Requests: 2, Window: time.Minute}}},
+				"pro":  {Unlimited: true},
+			}},
+		}}}},
 	}.Read()
 	if err != nil {
 		log.Fatal(err)

@@ -97,7 +97,7 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	case store == nil:
 		return nil, errors.New("limiter: New needs a store")
 	case rules.empty():
-		return nil, errors.New("limiter: New needs rules that were read: use ReadRules or ParseRules")
+		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
 	o := policy.Options{Store: store, NearLimit: 1}
 	l := &Limiter{scopes: []string{policy.RegionScope}}

@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -341,7 +343,13 @@ func TestStoreError(t *testing.T) {
 		{"local", broken{}, false, errBroken, 0},
 		{"local", withLocal{local: local}, true, nil, 0},
 	} {
-		rules := parse(t, "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {window: 1m, requests: 5, on_store_error: "+tt.choice+"}\n")
+		rules, err := limiter.MakeRules(limiter.Domain{Name: "d", Rules: []limiter.Rule{{
+			Key:       "k",
+			RateLimit: &limiter.RateLimit{OnStoreError: tt.choice, Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 5, Window: time.Minute}}}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		l, err := limiter.New(tt.store, rules)
 		if err != nil {
 			t.Fatal(err)
@@ -384,14 +392,15 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestUnread: rules that do not exist are errors, not panics.
+// TestUnread: rules and a file system that do not exist are errors, not panics.
 func TestUnread(t *testing.T) {
 	l, _ := newLimiter(t, parse(t, shop))
 	_, asNew := limiter.New(memstore.New(memstore.Options{SweepInterval: -1}), new(limiter.Rules))
+	_, asFS := limiter.ReadFS(nil, "*.yaml")
 	_, asPath := limiter.ReadRules("-")
 	for want, err := range map[string]error{
 		"limiter: New needs rules": asNew, "limiter: Swap needs rules": l.Swap(new(limiter.Rules)),
-		"does not read standard input": asPath,
+		"ReadFS needs a file system": asFS, "does not read standard input": asPath,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -432,15 +441,22 @@ func TestConcurrent(t *testing.T) {
 // TestProblems: every mistake at once, with its place.
 func TestProblems(t *testing.T) {
 	const bad = "domain: a\ndescriptors:\n  - key: k\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n  - kye: x\n"
+	wrong := limiter.Domain{Name: "go", Rules: []limiter.Rule{
+		{Key: "", RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second}}}}},
+		{Key: "b", RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "token_bucket", Window: time.Second, Requests: 1}}}}},
+	}}
 	for name, tt := range map[string]struct {
 		source limiter.Source
 		want   []string
 	}{
 		"nothing": {limiter.Source{}, []string{"no rules: give"}},
 		"yaml":    {limiter.Source{Texts: []limiter.Text{{Name: "r.yaml", Data: []byte(bad)}}}, []string{"r.yaml:4:", "r.yaml:5:", "fortnight", "kye"}},
+		"go":      {limiter.Source{Domains: []limiter.Domain{wrong}}, []string{"domain go: descriptors[0].key: a descriptor key cannot be empty", "domain go: descriptors[b].rate_limit"}},
 		"no file": {limiter.Source{Paths: []string{"/nonexistent/rules.yaml"}}, []string{"/nonexistent/rules.yaml"}},
 		"setting": {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}}, Environ: []string{"SLIDEGATE_STORE_TYPE=disk"}}, []string{"SLIDEGATE_STORE_TYPE"}},
 		"source":  {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}}, Environ: []string{"SLIDEGATE_TIERS_SOURCE=http", "SLIDEGATE_TIERS_HTTP_URL=http://127.0.0.1:1/"}}, []string{"tiers.source"}},
+		"no name": {limiter.Source{Domains: []limiter.Domain{{}}}, []string{"domain without a name: domain: a domain needs a name"}},
+		"UTF-8":   {limiter.Source{Domains: []limiter.Domain{{Name: "a\xff"}}}, []string{"not UTF-8"}},
 		"twice":   {limiter.Source{Texts: []limiter.Text{{Name: "r", Data: []byte(shop)}, {Name: "s", Data: []byte(shop)}}}, []string{"s:2", "a second domain"}},
 	} {
 		_, err := tt.source.Read()
@@ -457,27 +473,75 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestOnceAndScopes: the library charges requests with one idempotency key once, and counts in the scopes
-// of its settings.
-func TestOnceAndScopes(t *testing.T) {
-	l, _ := newLimiter(t, parse(t, `
-domain: shop
-descriptors:
-  - key: once
-    rate_limit: {window: 1h, requests: 10, charge_once: {entry: idempotency_key, for: 1m, retries: 1}}
-`))
-	for i, want := range []uint64{9, 9, 8} {
-		r := limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: []limiter.Entry{{Key: "once", Value: "v"}, {Key: "idempotency_key", Value: "a"}}}}}
-		if d := allow(t, l, r); d.Limit().Remaining != want {
-			t.Errorf("attempt %d: %d remain, want %d", i+1, d.Limit().Remaining, want)
+// TestMadeRules: rules made in Go mean what the same rules mean in YAML.
+func TestMadeRules(t *testing.T) {
+	made, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{
+		{Key: "s", RateLimit: &limiter.RateLimit{Name: "s", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 5, Window: 90 * time.Second}}}}},
+		{Key: "b", RateLimit: &limiter.RateLimit{Name: "b", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "token_bucket", Rate: "1/s", Burst: 7}}}}},
+		{Key: "c", RateLimit: &limiter.RateLimit{Name: "c", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "calendar", Unit: "month", Requests: 9, TimeZone: "Europe/Berlin"}}}}},
+		{Key: "f", RateLimit: &limiter.RateLimit{Name: "f", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "in_flight", Max: 4, Hold: time.Minute}}}}},
+		{Key: "none", RateLimit: &limiter.RateLimit{Name: "none", Terms: limiter.Terms{Limits: []limiter.Limit{{Window: time.Second}}}}},
+		{Key: "free", RateLimit: &limiter.RateLimit{Name: "free", Terms: limiter.Terms{Unlimited: true}}},
+		{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\"", RateLimit: &limiter.RateLimit{Name: "odd", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 3, Window: time.Second}}}}},
+		{Key: "remote_address", Value: "2001:DB8:0::1", RateLimit: &limiter.RateLimit{Name: "address", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 0, Window: time.Minute}}}}},
+		{Key: "up", Value: "a*", Rules: []limiter.Rule{{Key: "down", RateLimit: &limiter.RateLimit{Name: "down", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second, Policy: "fixed"}}}}}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := newLimiter(t, made)
+	for _, tt := range []struct {
+		entries []limiter.Entry
+		want    string
+	}{
+		{[]limiter.Entry{{Key: "s", Value: "v"}}, "sliding 5 1m30s"},
+		{[]limiter.Entry{{Key: "b", Value: "v"}}, "token_bucket 7 7s"},
+		{[]limiter.Entry{{Key: "c", Value: "v"}}, "calendar 9 720h0m0s"},
+		{[]limiter.Entry{{Key: "f", Value: "v"}}, "in_flight 4 0s"},
+		{[]limiter.Entry{{Key: "none", Value: "v"}}, "sliding 0 1s"},
+		{[]limiter.Entry{{Key: "free", Value: "v"}}, " 0 0s"},
+		{[]limiter.Entry{{Key: "odd", Value: "a\u0085 \u007f\ufeff\u2028: {\U0001f600\""}}, "sliding 3 1s"},
+		{[]limiter.Entry{{Key: "remote_address", Value: "2001:db8::1"}}, "sliding 0 1m0s"},
+		{[]limiter.Entry{{Key: "up", Value: "abc"}, {Key: "down", Value: "v"}}, "fixed 1 1s"},
+	} {
+		d := allow(t, l, limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: tt.entries}}})
+		if got := fmt.Sprint(d.Limit().Policy, " ", d.Limit().Hits, " ", d.Limit().Window); got != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.entries, got, tt.want)
+		}
+	}
+}
+
+// TestMadeRulesOfRegions: rules that are made in Go say in which store they count and which requests are
+// charged once.
+func TestMadeRulesOfRegions(t *testing.T) {
+	terms := limiter.Terms{Limits: []limiter.Limit{{Requests: 10, Window: time.Hour, Lease: "10%"}}}
+	rules := []limiter.Rule{
+		{Key: "first", RateLimit: &limiter.RateLimit{Name: "first", Terms: terms, Priority: "high"}},
+		{Key: "once", RateLimit: &limiter.RateLimit{Name: "once", Terms: terms, ChargeOnce: &limiter.ChargeOnce{Entry: "idempotency_key", For: time.Minute, Retries: 1}}},
+		{Key: "default", RateLimit: &limiter.RateLimit{Name: "default", Terms: terms, ChargeOnce: &limiter.ChargeOnce{Entry: "idempotency_key"}}},
+	}
+	made, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := newLimiter(t, made)
+	for _, tt := range []struct {
+		key       string
+		remaining []uint64
+	}{{"once", []uint64{9, 9, 8}}, {"default", []uint64{9, 9, 9, 9, 8}}} {
+		for i, want := range tt.remaining {
+			r := limiter.Request{Domain: "shop", Descriptors: []limiter.Descriptor{{Entries: []limiter.Entry{{Key: tt.key, Value: "v"}, {Key: "idempotency_key", Value: "a"}}}}}
+			if d := allow(t, l, r); d.Limit().Remaining != want {
+				t.Errorf("%s, attempt %d: %d remain, want %d", tt.key, i+1, d.Limit().Remaining, want)
+			}
 		}
 	}
 	regions := filepath.Join(t.TempDir(), "settings.yaml")
 	if err := os.WriteFile(regions, []byte("store: {type: redis, scopes: {global: {redis: {url: redis://127.0.0.1:1}}}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const global = "domain: shop\ndescriptors:\n  - key: k\n    rate_limit: {window: 1h, requests: 10, scope: global}\n"
-	shared, err := limiter.Source{Paths: []string{regions}, Texts: []limiter.Text{{Name: "r", Data: []byte(global)}}}.Read()
+	global := limiter.Domain{Name: "shop", Rules: []limiter.Rule{{Key: "k", RateLimit: &limiter.RateLimit{Scope: "global", Terms: terms}}}}
+	shared, err := limiter.Source{Paths: []string{regions}, Domains: []limiter.Domain{global}}.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,7 +549,57 @@ descriptors:
 	if d := allow(t, l, limiter.One("shop", "k", "v")); d.Limit().Remaining != 9 {
 		t.Errorf("the scope global: %d remain, want 9", d.Limit().Remaining)
 	}
-	if _, err := limiter.ParseRules("r", []byte(global)); err == nil || !strings.Contains(err.Error(), "rate_limit.scope") {
-		t.Errorf("an unknown scope: %v", err)
+	two := limiter.Terms{Limits: slices.Repeat(terms.Limits, 2)}
+	for name, wrong := range map[string]limiter.RateLimit{
+		"charge always in this rule cannot be combined with a lease":    {Charge: "always", Terms: terms},
+		"a second limit for the same window, the first is in this rule": {Terms: two},
+		"rate_limit.scope":                    {Scope: "global", Terms: terms},
+		"rate_limit.priority":                 {Priority: "urgent", Terms: terms},
+		"rate_limit.charge_once.entry":        {ChargeOnce: &limiter.ChargeOnce{}, Terms: terms},
+		"rate_limit.charge_once.for":          {ChargeOnce: &limiter.ChargeOnce{Entry: "e", For: time.Millisecond}, Terms: terms},
+		"rate_limit.charge_once.retries":      {ChargeOnce: &limiter.ChargeOnce{Entry: "e", Retries: 101}, Terms: terms},
+		"descriptors[k].rate_limit.limits[0]": {Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 1, Window: time.Second, Lease: "much"}}}},
+	} {
+		if _, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{{Key: "k", RateLimit: &wrong}}}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v, want a problem there", name, err)
+		}
 	}
+}
+
+func TestReadFS(t *testing.T) {
+	fsys := fstest.MapFS{"rules/a.yaml": {Data: []byte(shop)}, "rules/b.yaml": {Data: []byte("domain: b\ndescriptors: []\n")}}
+	rules, err := limiter.ReadFS(fsys, "rules/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rules.HasDomain("shop") || !rules.HasDomain("b") || rules.HasDomain("edge") {
+		t.Error("the domains are not those of the files")
+	}
+	for _, pattern := range []string{"none/*", "["} {
+		if _, err := limiter.ReadFS(fsys, pattern); err == nil {
+			t.Errorf("%s: no error", pattern)
+		}
+	}
+}
+
+// FuzzMakeRules: whatever the texts are, there are rules or problems, and the rules are those of the
+// texts.
+func FuzzMakeRules(f *testing.F) {
+	f.Add("shop", "api_key", "v", "sliding", "10/s", "month", "per-key", uint64(1), int64(time.Minute))
+	f.Add("a: b\n---\n", "{", "*a*", "token_bucket", "1/s", "", "\"", uint64(0), int64(-1))
+	f.Add("\xff", "\u2028", "~", "in_flight", "null", "0", "&a *a", uint64(1<<63), int64(1<<62))
+	f.Fuzz(func(t *testing.T, domain, key, value, policy, rate, unit, name string, n uint64, win int64) {
+		rules, err := limiter.MakeRules(limiter.Domain{Name: domain, Rules: []limiter.Rule{{
+			Key: key, Value: value, RateLimit: &limiter.RateLimit{Name: name, Terms: limiter.Terms{Limits: []limiter.Limit{
+				{Policy: policy, Rate: rate, Burst: n, Unit: unit, Requests: n, Window: time.Duration(win)},
+			}}},
+		}, {Key: key + "2", Value: value, RateLimit: &limiter.RateLimit{Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: n, Window: time.Duration(win)}}}}}}})
+		var problems limiter.Problems
+		switch {
+		case err == nil && !rules.HasDomain(domain):
+			t.Errorf("no domain %q", domain)
+		case err != nil && (!errors.As(err, &problems) || len(problems) == 0 || strings.TrimSpace(err.Error()) == ""):
+			t.Errorf("the error is %q, want problems", err)
+		}
+	})
 }

@@ -28,14 +28,11 @@ func newLimiter(t testing.TB, o redislimit.Options) (*limiter.Limiter, *redislim
 			t.Error(err)
 		}
 	})
-	rules, err := limiter.ParseRules("rules.yaml", []byte(`
-domain: shop
-descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, window: 1h, requests: 10}
-  - key: upload
-    rate_limit: {name: upload, policy: in_flight, max: 2, hold: 1m}
-`))
+	rules, err := limiter.MakeRules(limiter.Domain{Name: "shop", Rules: []limiter.Rule{{
+		Key: "api_key", RateLimit: &limiter.RateLimit{Name: "per-key", Terms: limiter.Terms{Limits: []limiter.Limit{{Requests: 10, Window: time.Hour}}}},
+	}, {
+		Key: "upload", RateLimit: &limiter.RateLimit{Name: "upload", Terms: limiter.Terms{Limits: []limiter.Limit{{Policy: "in_flight", Max: 2, Hold: time.Minute}}}},
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
