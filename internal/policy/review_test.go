@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -222,6 +223,41 @@ func explainWith(t *testing.T, d *Decider, req Request, inRedis func(window.LogI
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }()
 	return d.Rules().Explain(t.Context(), req, Options{Store: store}, inRedis)
+}
+
+// TestOpenToOneCaller: a limit in flight that all callers share needs a smaller one for each caller.
+func TestOpenToOneCaller(t *testing.T) {
+	places := func(n uint64) Terms {
+		return Terms{Limits: []Limit{{Limit: window.Limit{Hits: n, Window: time.Minute, Policy: window.InFlight}}}}
+	}
+	backend := rule("backend", places(20), one("in_flight", "backend"))
+	for _, tt := range []struct {
+		name  string
+		other Rule
+		open  bool
+	}{
+		{"an address", rule("r", places(5), one("in_flight", "address"), anyOf("masked_remote_address")), false},
+		{"a subject", with(rule("r", places(5), one("in_flight", "subject")), func(r *Rule) { r.Subject = "api_key" }), false},
+		{"a subject that is no key", with(rule("r", places(5), anyOf("subject")), func(r *Rule) { r.Subject = "subject" }), false},
+		{"as many", rule("r", places(20), one("in_flight", "address"), anyOf("remote_address")), true},
+		{"one address", rule("r", places(5), one("in_flight", "x"), one("remote_address", "192.0.2.1")), true},
+		{"an API key", rule("r", places(5), one("in_flight", "key"), anyOf("api_key")), true},
+		{"a rate", rule("r", per(5, time.Minute), anyOf("remote_address")), true},
+		{"another domain", with(rule("r", places(5), anyOf("remote_address")), func(r *Rule) { r.Domain = "other" }), true},
+	} {
+		rs := NewRules(Identity{Secrets: secrets})
+		for _, r := range []Rule{backend, tt.other} {
+			if r.Domain == "" {
+				r.Domain = "edge"
+			}
+			if err := rs.Add(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := slices.Contains(rs.OpenToOneCaller(), 0); got != tt.open {
+			t.Errorf("beside a rule for %s: open is %v, want %v", tt.name, got, tt.open)
+		}
+	}
 }
 
 // TestReviewOfManyWildcards: the review says what many wildcards cost, once for each level.

@@ -249,4 +249,8 @@ func (r *rulesReader) finish() {
 		r.replaced(d)
 		r.together(d)
 	}
+	for _, i := range r.rules.OpenToOneCaller() {
+		at := r.places[i]
+		r.Warn.Addf(at.File, at.Line, "", "one client without an API key can take all places of %s: add a rule with in_flight and a smaller max for its address, such as [in_flight=address, masked_remote_address]", strict.Quote(r.rules.All()[i].Name))
+	}
 }
