@@ -84,6 +84,8 @@ require (
 	google.golang.org/protobuf v1.36.12
 	// Tests: random histories that shrink.
 	pgregory.net/rapid v1.3.0
+	// Bodies of the admin API: exact names, each once. encoding/json takes any case, and the last of two.
+	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
 )
 
 require (

@@ -1,29 +1,26 @@
 package admin
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+
+	strict "sigs.k8s.io/json"
 )
 
-// strictJSON decodes one JSON object. It refuses unknown names, and texts after the object. Errors
-// repeat nothing of the text, which may have an API key.
+// strictJSON decodes one JSON object. It refuses names that are unknown, doubled, or in another
+// case, and texts after the object. Errors repeat nothing of the text, which may have an API key.
 func strictJSON(data []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	err := d.Decode(v)
+	names, err := strict.UnmarshalStrict(data, v)
 	var wrongType *json.UnmarshalTypeError
 	switch {
-	case err == nil:
-		if _, err = d.Token(); !errors.Is(err, io.EOF) {
-			return errors.New("something follows the JSON object")
-		}
+	case err == nil && len(names) == 0:
 		return nil
-	case errors.As(err, &wrongType) && wrongType.Field != "":
+	case err == nil:
+		return errors.New("has a name twice, or one that is not known here; upper and lower case differ")
+	case errors.As(json.Unmarshal(data, v), &wrongType) && wrongType.Field != "":
 		return fmt.Errorf("%s is not of the right type", wrongType.Field)
 	default:
-		return errors.New("is not a JSON object, or has a name that is not known here")
+		return errors.New("is not one JSON object")
 	}
 }
