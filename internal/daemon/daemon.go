@@ -228,7 +228,7 @@ func (p *process) makeServers() {
 	s := p.settings
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
-		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.sampledLog, Unknown: p.rareLog, Advice: p.log, Clock: p.store.clock,
+		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.rareLog, Clock: p.store.clock,
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.reference.hits(), Recorder: p.insight,
 		Patience: policy.DefaultPatience,
 		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,

@@ -286,7 +286,7 @@ func TestRarelyLogged(t *testing.T) {
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
 	decider := policy.NewDecider(rules, policy.Options{
-		Store: store, Meters: metrics.New(prometheus.NewRegistry(), metrics.Options{}), Log: zap.NewNop(), Unknown: log,
+		Store: store, Meters: metrics.New(prometheus.NewRegistry(), metrics.Options{}), Log: log,
 	})
 	var c policy.Call
 	req := policy.Request{}

@@ -120,16 +120,9 @@ type Options struct {
 	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by one that agrees with
 	// it. Periods of calendars follow it. Nil: the time of day.
 	Clock func() time.Duration
-	// Log gets warnings about usage reports that were lost, about calls that use limits in flight wrongly, and about
-	// labels that are no days. Wrap it to sample them. Nil disables
-	// them.
+	// Log gets warnings about requests, such as those that name no domain of the rules. Any client can
+	// cause them: wrap it to sample them. Nil disables them.
 	Log *zap.Logger
-	// Advice gets a line for each rule that should say how it charges: it gets quota checks, which
-	// are costs of 0, and other costs. Nil disables the lines.
-	Advice *zap.Logger
-	// Unknown gets a warning for each request whose domain has no rules. Wrap it to
-	// sample them. Nil disables the warnings.
-	Unknown *zap.Logger
 }
 
 // A Tracer describes decisions in the trace of a call. It keeps no argument, and no text of the

@@ -639,7 +639,7 @@ func TestNames(t *testing.T) {
 // without.
 func TestUnknownDomainIsLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	decider := NewDecider(testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(recordingStore), Meters: counts{}, Log: zap.NewNop(), Unknown: zap.New(core)})
+	decider := NewDecider(testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(recordingStore), Meters: counts{}, Log: zap.New(core)})
 	req := request("remote_address=192.0.2.1")
 	long := strings.Repeat("x", 10_000)
 	for domain, want := range map[string]string{"egde": "egde", "": "", "a\nb\xff\u202e": `a\nb\xff\u202e`, long: long[:128]} {

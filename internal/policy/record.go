@@ -21,7 +21,11 @@ func (c *Call) countUnlimited() {
 		if hits := c.decider.opts.Hits; hits != nil {
 			hits.UnknownDomain(c.req.Domain, len(c.req.Descriptors))
 		}
-		logUnknown(c.decider.opts.Unknown, c.req.Domain)
+		if log := c.decider.opts.Log; log != nil {
+			if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed; correct domain in Envoy, or in the rules"); entry != nil {
+				entry.Write(DomainField(c.req.Domain))
+			}
+		}
 		return
 	}
 	if !c.decider.counts {
@@ -130,17 +134,6 @@ const maxDomainShown = 128
 func DomainField(domain string) zap.Field {
 	shown, _ := safetext.Bytes(domain, maxDomainShown)
 	return zap.String("domain", shown)
-}
-
-// logUnknown warns that a domain has no rules. Envoy sends the name, but other callers
-// of the port can make names up, so logUnknown shows its beginning only.
-func logUnknown(log *zap.Logger, domain string) {
-	if log == nil {
-		return
-	}
-	if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed; correct domain in Envoy, or in the rules"); entry != nil {
-		entry.Write(DomainField(domain))
-	}
 }
 
 // maxDetail bounds how much of a value is copied, in bytes. A longer value has no series

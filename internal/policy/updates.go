@@ -25,16 +25,19 @@ const (
 // noteAsked logs once for each rule that quota checks and costs come to it, because its costs may be
 // usage updates, which are lost if they are denied. It changes no decision.
 func (c *Call) noteAsked(rule *Rule, desc *Descriptor) {
-	log := c.decider.opts.Advice
+	log := c.decider.opts.Log
 	if rule.asked == nil || log == nil || desc.Refund || c.req.Ending != "" {
 		return
 	}
 	switch before := rule.asked.Load(); {
 	case desc.Cost == 0 && before == askedCosts:
 		rule.asked.CompareAndSwap(askedCosts, askedChecks)
-	case desc.Cost > 0 && before == askedChecks && rule.asked.CompareAndSwap(askedChecks, askedBoth):
-		log.Warn("the rule gets quota checks (a cost of 0) and costs, but does not say how it charges: a cost that is denied is not recorded; write charge: always in the rule if its costs are usage updates, otherwise charge: allowed",
-			zap.Stringer("rule", rule), zap.String("name", rule.Name))
+	case desc.Cost > 0 && before == askedChecks:
+		// A line that the logger drops is left for the next request.
+		const advice = "the rule gets quota checks (a cost of 0) and costs, but does not say how it charges: a cost that is denied is not recorded; write charge: always in the rule if its costs are usage updates, otherwise charge: allowed"
+		if entry := log.Check(zap.WarnLevel, advice); entry != nil && rule.asked.CompareAndSwap(askedChecks, askedBoth) {
+			entry.Write(zap.Stringer("rule", rule), zap.String("name", rule.Name))
+		}
 	}
 }
 

@@ -219,7 +219,7 @@ func TestAdviceAboutCharge(t *testing.T) {
 	}
 	store := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	t.Cleanup(func() { store.Close() })
-	d := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Advice: zap.New(core)})
+	d := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core)})
 	end, refund := spend("a=x", 3), spend("a=x", 3)
 	end.Ending, refund.Descriptors[0].Refund = "via_upstream", true
 	asks := []*Request{spend("a=x", 1), spend("a=x", 0), end, refund}
