@@ -264,27 +264,15 @@ func newStatsd(t *testing.T, protocol string) *statsd {
 
 // serve reads lines over TCP.
 func (s *statsd) serve(l net.Listener, done *sync.WaitGroup) {
-	var mu sync.Mutex
-	var open []net.Conn
-	s.close = sync.OnceFunc(func() {
-		_ = l.Close()
-		mu.Lock()
-		for _, c := range open {
-			_ = c.Close()
-		}
-		mu.Unlock()
-		done.Wait()
-	})
+	s.close = sync.OnceFunc(func() { _ = l.Close(); done.Wait() })
 	done.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			open = append(open, c)
-			mu.Unlock()
 			done.Go(func() {
+				defer c.Close()
 				for in := bufio.NewScanner(c); in.Scan(); {
 					s.add(in.Text())
 				}

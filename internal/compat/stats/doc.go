@@ -33,9 +33,9 @@
 //
 // # Prometheus and statsd
 //
-// A counter is one number. [Stats.Collector] shows it to Prometheus under the name and the labels
+// A counter is one number. [Stats.Handler] shows it to Prometheus under the name and the labels
 // that a mapping of statsd_exporter gives it. A [Sender] sends statsd what was added since it last
-// sent something. So a call never waits for either, and an outage of the statsd server loses no
+// sent something. So a call never waits for either, and an outage of a statsd server over TCP loses no
 // counts. Times of calls are bounded: a Sender sends at most 1,000 for each method and interval,
 // and says how many each stands for.
 package stats

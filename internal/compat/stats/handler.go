@@ -10,14 +10,12 @@ import (
 )
 
 // Handler serves the metrics at a path, for Prometheus, with those of the process and of Go.
-// [Options.Mapping] must be set.
+// [Options.Mapping] must be set. log gets a warning if mappings give one name to metrics of two kinds.
 func (s *Stats) Handler(path string, log *zap.Logger) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collector(log), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		// Mappings of a file may contradict each other. Other metrics are still true.
-		ErrorHandling: promhttp.ContinueOnError,
-	})
+	process := prometheus.NewRegistry()
+	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// Mappings of a file may contradict each other. Other metrics are still true.
+	o := promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != path:
@@ -26,7 +24,7 @@ func (s *Stats) Handler(path string, log *zap.Logger) http.Handler {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 		default:
-			metrics.ServeHTTP(w, r)
+			promhttp.HandlerFor(prometheus.Gatherers{process, s.options.Mapping.times, s.gather(log)}, o).ServeHTTP(w, r)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
+	"github.com/prometheus/statsd_exporter/pkg/registry"
 	"go.uber.org/zap"
 )
 
@@ -22,17 +24,22 @@ var builtIn string
 // milliseconds is the part of builtIn that makes seconds of the response time.
 const milliseconds = "    scale: 0.001\n"
 
-// A Mapping makes names and labels for Prometheus from names of statsd. It is immutable.
+// A Mapping makes names and labels for Prometheus from names of statsd. It is for one Stats.
 type Mapping struct {
 	mapper mapper.MetricMapper
 	// tags are labels of every metric.
 	tags map[string]string
+	// times has the times of calls. observers, guarded by mu, makes them.
+	times     *prometheus.Registry
+	mu        sync.Mutex
+	observers *registry.Registry
 }
 
 // NewMapping returns the mappings of a file of statsd_exporter. tags are labels of every metric,
 // except where a mapping has a label of that name.
 func NewMapping(text string, tags map[string]string) (*Mapping, error) {
-	m := &Mapping{tags: make(map[string]string, len(tags))}
+	m := &Mapping{tags: make(map[string]string, len(tags)), times: prometheus.NewRegistry()}
+	m.observers = registry.NewRegistry(m.times, &m.mapper)
 	if err := m.mapper.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("is not a file of mappings: %w", err)
 	}
@@ -102,185 +109,104 @@ func BuiltIn(tags map[string]string, inMilliseconds bool) (*Mapping, error) {
 	return NewMapping(text, tags)
 }
 
-// series is one time series of a counter or gauge, as Prometheus sees it.
-type series struct {
-	id     string // its name and labels
-	name   string
-	help   string
-	kind   prometheus.ValueType
-	names  []string // of labels
-	values []string // of labels
-	scale  float64
-	desc   *prometheus.Desc
-	sum    float64 // of all counters that have this series; of one scrape
-}
-
 // generic is the help of a metric whose mapping has none.
 const generic = "A metric of envoyproxy/ratelimit, by a mapping of statsd_exporter."
 
-// find returns the mapping and the labels of a metric. keep is false if the mapping drops it.
-func (m *Mapping) find(name string, kind mapper.MetricType) (mapping mapper.MetricMapping, labels map[string]string, keep bool) {
-	labels = maps.Clone(m.tags)
-	found, own, ok := m.mapper.GetMapping(name, kind)
+// mapped is what the mappings make of a name. It is immutable.
+type mapped struct {
+	name, help string
+	labels     map[string]string
+	scale      float64
+}
+
+// find returns what the mappings make of a name, and the mapping. It returns nil if they drop it.
+func (m *Mapping) find(name string, kind mapper.MetricType) (*mapped, *mapper.MetricMapping) {
+	labels := maps.Clone(m.tags)
+	mapping, own, ok := m.mapper.GetMapping(name, kind)
 	if ok {
-		mapping = *found
+		name = mapping.Name
 		for k, v := range own {
 			labels[k] = strings.ToValidUTF8(v, "_")
 		}
 	} else {
-		mapping.Name = name
+		mapping = new(mapper.MetricMapping)
 	}
-	mapping.Name = mapper.EscapeMetricName(mapping.Name)
-	if mapping.HelpText == "" {
-		mapping.HelpText = generic
+	found := &mapped{name: mapper.EscapeMetricName(name), help: cmp.Or(mapping.HelpText, generic), labels: labels, scale: 1}
+	if mapping.Scale.Set {
+		found.scale = mapping.Scale.Val
 	}
-	if !mapping.Scale.Set {
-		mapping.Scale.Val = 1
+	if mapping.Action == mapper.ActionTypeDrop || found.name == "" || kind == mapper.MetricTypeCounter && found.scale < 0 {
+		return nil, nil
 	}
-	return mapping, labels, mapping.Action != mapper.ActionTypeDrop && mapping.Name != ""
+	return found, mapping
 }
 
-// series returns the series of a counter or gauge. Its name is empty if it is dropped.
-func (m *Mapping) series(name string, kind prometheus.ValueType) *series {
-	metricType := mapper.MetricTypeCounter
-	if kind == prometheus.GaugeValue {
-		metricType = mapper.MetricTypeGauge
-	}
-	mapping, labels, keep := m.find(name, metricType)
-	if !keep || kind == prometheus.CounterValue && mapping.Scale.Val < 0 {
-		return new(series)
-	}
-	s := &series{name: mapping.Name, help: mapping.HelpText, kind: kind, scale: mapping.Scale.Val, names: slices.Sorted(maps.Keys(labels))}
-	id := []string{s.name}
-	for _, n := range s.names {
-		s.values = append(s.values, labels[n])
-		id = append(id, n, labels[n])
-	}
-	s.id = strings.Join(id, "\xff")
-	return s
-}
+// vectors is what the registry of statsd_exporter counts of itself. It is not shown.
+var vectors = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vectors"}, []string{"type"})
 
-// observed returns the histogram or summary of a timer, or nil if it is dropped.
+// observed returns the histogram or summary of a timer, or nil if it is dropped, or another timer has
+// its name.
 func (m *Mapping) observed(name string) *observed {
-	mapping, labels, keep := m.find(name, mapper.MetricTypeObserver)
-	if !keep {
+	found, mapping := m.find(name, mapper.MetricTypeObserver)
+	if found == nil {
 		return nil
 	}
-	o := &observed{scale: mapping.Scale.Val}
-	kind := mapping.ObserverType
-	if kind == mapper.ObserverTypeDefault {
-		kind = m.mapper.Defaults.ObserverType
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	get := m.observers.GetSummary
+	if cmp.Or(mapping.ObserverType, m.mapper.Defaults.ObserverType) == mapper.ObserverTypeHistogram {
+		get = m.observers.GetHistogram
 	}
-	if kind == mapper.ObserverTypeHistogram {
-		options := mapping.HistogramOptions
-		if options == nil {
-			options = &m.mapper.Defaults.HistogramOptions
-		}
-		buckets := options.Buckets
-		if len(buckets) == 0 {
-			buckets = m.mapper.Defaults.HistogramOptions.Buckets
-		}
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: mapping.Name, Help: mapping.HelpText, ConstLabels: labels, Buckets: buckets})
-		o.Collector, o.observer = h, h
-		return o
+	o, err := get(found.name, found.labels, found.help, mapping, vectors)
+	if err != nil {
+		return nil
 	}
-	objectives := m.mapper.Defaults.SummaryOptions.Quantiles
-	options := prometheus.SummaryOpts{Name: mapping.Name, Help: mapping.HelpText, ConstLabels: labels, Objectives: make(map[float64]float64)}
-	if own := mapping.SummaryOptions; own != nil {
-		options.MaxAge, options.AgeBuckets, options.BufCap = own.MaxAge, own.AgeBuckets, own.BufCap
-		if len(own.Quantiles) > 0 {
-			objectives = own.Quantiles
-		}
-	}
-	for _, q := range objectives {
-		options.Objectives[q.Quantile] = q.Error
-	}
-	s := prometheus.NewSummary(options)
-	o.Collector, o.observer = s, s
-	return o
+	return &observed{o, found.scale}
 }
 
-// collector shows the metrics to Prometheus. Labels depend on names, so it describes nothing
-// beforehand.
-type collector struct {
-	stats *Stats
-	log   *zap.Logger
-
-	mu    sync.Mutex         // guards the fields below, and the series of counters and gauges
-	kinds map[string]*series // the first series of each name, whose kind and help count
-	told  bool               // a conflict of two kinds has been logged
-}
-
-// Collector shows the metrics to Prometheus. [Options.Mapping] must be set. log gets a warning if
-// mappings give one name to metrics of two kinds.
-func (s *Stats) Collector(log *zap.Logger) prometheus.Collector {
-	return &collector{stats: s, log: log, kinds: make(map[string]*series)}
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(to chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	used := make(map[string]*series)
-	add := func(home **series, name string, kind prometheus.ValueType, value uint64) {
-		if *home == nil {
-			*home = c.series(name, kind)
+// gather returns the counters and gauges as Prometheus sees them. Those with the same name and labels
+// are one series, which is their sum. Of two kinds with one name, the first is shown, and log gets one
+// warning.
+func (s *Stats) gather(log *zap.Logger) prometheus.Gatherer {
+	s.scrape.Lock()
+	defer s.scrape.Unlock()
+	all, helps := prometheus.NewRegistry(), make(map[string]string)
+	series := registry.NewRegistry(all, &s.options.Mapping.mapper)
+	add := func(c *counter, kind mapper.MetricType) {
+		if !c.found {
+			c.mapped, _ = s.options.Mapping.find(c.name, kind)
+			c.found = true
 		}
-		s := *home
-		if s.name == "" {
+		m := c.mapped
+		if m == nil {
 			return
 		}
-		if used[s.id] == nil {
-			s.sum = 0
-			used[s.id] = s
+		if helps[m.name] == "" {
+			helps[m.name] = m.help // Prometheus refuses two
 		}
-		used[s.id].sum += s.scale * float64(value)
+		var to interface{ Add(float64) }
+		var err error
+		if kind == mapper.MetricTypeGauge {
+			to, err = series.GetGauge(m.name, m.labels, helps[m.name], new(mapper.MetricMapping), vectors)
+		} else {
+			to, err = series.GetCounter(m.name, m.labels, helps[m.name], new(mapper.MetricMapping), vectors)
+		}
+		if err == nil {
+			to.Add(m.scale * float64(c.read()))
+		} else if !s.told {
+			s.told = true
+			log.Warn("two metrics of different types have one name for Prometheus, which gets only the first; correct the file of PROMETHEUS_MAPPER_YAML",
+				zap.String("name", m.name))
+		}
 	}
-	for _, counted := range c.stats.counters() {
-		add(&counted.series, counted.name, prometheus.CounterValue, counted.read())
+	for _, c := range s.counters() {
+		add(c, mapper.MetricTypeCounter)
 	}
-	c.stats.mu.RLock()
-	gauges := slices.Clone(c.stats.gauges)
-	c.stats.mu.RUnlock()
+	s.mu.RLock()
+	gauges := slices.Clone(s.gauges)
+	s.mu.RUnlock()
 	for _, g := range gauges {
-		add(&g.series, g.name, prometheus.GaugeValue, g.read())
+		add(g, mapper.MetricTypeGauge)
 	}
-	for _, s := range used {
-		if metric, err := prometheus.NewConstMetric(s.desc, s.kind, s.sum, s.values...); err == nil {
-			to <- metric // an error means that a mapping made a wrong name
-		}
-	}
-	for _, m := range c.stats.methods {
-		if m.series != nil && m.total.read() > 0 {
-			m.series.Collect(to)
-		}
-	}
-}
-
-// series returns the series of a counter or gauge. Counters with the same name and labels have
-// one series, which is their sum.
-func (c *collector) series(name string, kind prometheus.ValueType) *series {
-	s := c.stats.options.Mapping.series(name, kind)
-	if s.name == "" {
-		return s
-	}
-	first := c.kinds[s.name]
-	switch {
-	case first == nil:
-		c.kinds[s.name] = s
-	case first.kind != kind:
-		if !c.told {
-			c.told = true
-			c.log.Warn("two metrics of different types have one name for Prometheus, which gets only the first; correct the file of PROMETHEUS_MAPPER_YAML",
-				zap.String("name", s.name))
-		}
-		return new(series)
-	default:
-		s.help = first.help // Prometheus refuses two
-	}
-	s.desc = prometheus.NewDesc(s.name, s.help, s.names, nil)
-	return s
+	return all
 }

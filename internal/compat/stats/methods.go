@@ -19,8 +19,8 @@ type Method struct {
 	name   string
 	stats  *Stats
 	total  *counter
-	series *observed // for Prometheus; nil: off
-	times  *times    // for statsd; nil: off
+	series func() *observed // for Prometheus, which sees it after the first call; nil: off
+	times  *times           // for statsd; nil: off
 }
 
 // Method returns the counters of a method, or nil if they are not counted. s may be nil.
@@ -35,7 +35,7 @@ func (s *Stats) Method(name string) *Method {
 func (s *Stats) newMethod(name string) *Method {
 	m := &Method{name: prefixServer + name + ".response_time", stats: s, total: s.counter(prefixServer + name + ".total_requests")}
 	if s.options.Mapping != nil {
-		m.series = s.options.Mapping.observed(m.name)
+		m.series = sync.OnceValue(func() *observed { return s.options.Mapping.observed(m.name) })
 	}
 	if s.options.Times {
 		m.times = new(times)
@@ -51,7 +51,9 @@ func (m *Method) Observe(seconds float64) {
 	m.total.value.Add(1)
 	ms := 1000 * seconds // the unit of the name, before a mapping scales it
 	if m.series != nil {
-		m.series.observe(ms)
+		if o := m.series(); o != nil {
+			o.Observe(ms * o.scale)
+		}
 	}
 	if m.times != nil {
 		m.times.add(ms)
@@ -100,9 +102,6 @@ func (t *times) take() (values []float64, count uint64) {
 
 // observed is a histogram or summary for Prometheus.
 type observed struct {
-	prometheus.Collector
-	observer prometheus.Observer
-	scale    float64
+	prometheus.Observer
+	scale float64
 }
-
-func (o *observed) observe(ms float64) { o.observer.Observe(ms * o.scale) }

@@ -24,7 +24,7 @@ type Options struct {
 	// Memory counts over_limit_with_local_cache, and what the process looked up in its memory
 	// of denials.
 	Memory bool
-	// Mapping makes names for Prometheus. Nil: Prometheus does not scrape.
+	// Mapping makes names for Prometheus, of these metrics alone. Nil: Prometheus does not scrape.
 	Mapping *Mapping
 	// Times keeps the times of calls for a Sender.
 	Times bool
@@ -40,6 +40,9 @@ type Stats struct {
 	loaded, refused, shadowed, storeErrors, serviceErrors *counter
 	localHits, localMisses                                atomic.Uint64
 	methods                                               map[string]*Method // immutable after New
+
+	scrape sync.Mutex // guards told, and how Prometheus sees counters
+	told   bool       // a conflict of two kinds has been logged
 
 	domainsMu sync.RWMutex
 	unknown   map[string]*counter // by domain; guarded by domainsMu
@@ -90,8 +93,10 @@ type counter struct {
 
 	// sent is the value that the statsd server has received. Only the Sender uses it.
 	sent uint64
-	// series is where Prometheus sees the counter. Only the collector uses it, under its lock.
-	series *series
+	// mapped is how Prometheus sees the counter, once it is found. Nil: not at all. Only gather uses
+	// both, under its lock.
+	mapped *mapped
+	found  bool
 }
 
 func (c *counter) read() uint64 {

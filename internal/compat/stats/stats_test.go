@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -335,24 +334,15 @@ func TestRate(t *testing.T) {
 
 // TestTimesAreBounded sends a sample of many times, which stands for all.
 func TestTimesAreBounded(t *testing.T) {
-	here, there := net.Pipe()
 	s := New(Options{Times: true})
-	sender := NewSender(s, SenderOptions{Network: "tcp", Address: "", Interval: time.Hour, Log: zap.NewNop()})
-	sender.conn = here
 	for i := range 2500 {
 		s.Method(ShouldRateLimit).Observe(float64(i) / 1000)
 	}
-	text := make(chan string)
-	go func() {
-		b, _ := io.ReadAll(there)
-		text <- string(b)
-	}()
-	sender.until = time.Now().Add(time.Minute)
-	if !sender.times() || !sender.write(len(sender.lines)) {
-		t.Fatal("not sent")
+	sender := NewSender(s, SenderOptions{Network: "tcp", Log: zap.NewNop()})
+	if err := sender.times(); err != nil {
+		t.Fatal(err)
 	}
-	_ = here.Close()
-	total, lines := 0.0, strings.Split(strings.TrimSpace(<-text), "\n")
+	total, lines := 0.0, strings.Split(strings.TrimSpace(string(sender.lines)), "\n")
 	for _, l := range lines {
 		var r float64 = 1
 		if _, sampled, ok := strings.Cut(l, "|@"); ok {
@@ -376,71 +366,43 @@ func TestStatsdOutage(t *testing.T) {
 	_ = l.Close()
 	core, logs := observer.New(zapcore.DebugLevel)
 	s := New(Options{Times: true})
-	sender := NewSender(s, SenderOptions{Network: "tcp", Address: address, Interval: time.Millisecond, Log: zap.New(core)})
+	sender := NewSender(s, SenderOptions{Network: "tcp", Address: address, Interval: time.Hour, Log: zap.New(core)})
 	s.Loaded()
 	for range 5 {
-		sender.after = time.Time{}
 		sender.flush(t.Context(), time.Second)
 	}
-	if sender.retry < 10*time.Second {
-		t.Errorf("after five failures the next attempt is in %v", sender.retry)
-	}
-	warnings := logs.FilterLevelExact(zapcore.WarnLevel)
-	if warnings.Len() != 1 || !strings.Contains(fmt.Sprint(warnings.All()), address) {
-		t.Errorf("got %v, want one warning", warnings.All())
-	}
-
 	if l, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
 	s.Loaded()
 	ctx, stop := context.WithCancel(t.Context())
-	sender.after = time.Time{}
-	var run sync.WaitGroup
-	run.Go(func() { _ = sender.Run(ctx) })
-	sum := func(want uint64) {
-		t.Helper()
+	stop()
+	for round, want := range []string{
+		"ratelimit.service.config_load_success:2|c\n",
+		"ratelimit.service.config_load_success:1|c\n",
+		"ratelimit.service.config_load_error:1|c\n",
+	} {
+		var sending sync.WaitGroup
+		sending.Go(func() { _ = sender.Run(ctx) }) // once, because ctx has ended
 		c, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }() // the server closes the connection, and the sender makes another
-		var sum uint64
-		for in := bufio.NewScanner(c); sum < want && in.Scan(); {
-			if value, ok := strings.CutPrefix(in.Text(), "ratelimit.service.config_load_success:"); ok {
-				var n uint64
-				_, _ = fmt.Sscan(strings.TrimSuffix(value, "|c"), &n)
-				sum += n
-			}
+		b, _ := io.ReadAll(c)
+		_ = c.Close()
+		sending.Wait()
+		if string(b) != want {
+			t.Errorf("round %d: got %q, want %q", round, b, want)
 		}
-		if sum != want {
-			t.Errorf("got %d, want %d", sum, want)
+		if round == 0 {
+			s.Loaded()
+		} else {
+			s.Refused()
 		}
 	}
-	sum(2)
-	s.Loaded()
-	sum(1)
-	// What is counted last is sent at the end.
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Refused()
-	stop()
-	run.Wait()
-	b, _ := io.ReadAll(c)
-	if len(b) == 0 { // the end came while the sender connected, so it has connected again
-		if c, err = l.Accept(); err != nil {
-			t.Fatal(err)
-		}
-		b, _ = io.ReadAll(c)
-	}
-	if !strings.Contains(string(b), "ratelimit.service.config_load_error:1|c\n") {
-		t.Errorf("at the end: got %q", b)
-	}
-	if n := logs.FilterLevelExact(zapcore.WarnLevel).Len(); n != 1 {
-		t.Errorf("got %d warnings, want 1", n)
+	if n := logs.FilterLevelExact(zapcore.WarnLevel); n.Len() != 1 || !strings.Contains(fmt.Sprint(n.All()), address) {
+		t.Errorf("got %v, want one warning", n.All())
 	}
 }
 

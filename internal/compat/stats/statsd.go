@@ -2,12 +2,9 @@ package stats
 
 import (
 	"context"
-	"errors"
-	"io"
 	"maps"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,14 +19,9 @@ const (
 	maxDatagram = 1432
 	// maxWrite is the most bytes of one write over TCP.
 	maxWrite = 64 << 10
-	// dialTimeout bounds a connection attempt, and writeTimeout a write.
-	dialTimeout  = 2 * time.Second
-	writeTimeout = time.Second
-	// flushTimeout bounds all writes of a flush.
+	// flushTimeout bounds a flush, and lastTimeout the one when the process stops.
 	flushTimeout = 10 * time.Second
-	// minRetry and maxRetry bound the time between two connection attempts.
-	minRetry = time.Second
-	maxRetry = time.Minute
+	lastTimeout  = time.Second
 )
 
 // SenderOptions say where a [Sender] sends. All but Tags are required.
@@ -42,36 +34,30 @@ type SenderOptions struct {
 	Log  *zap.Logger
 }
 
-// A Sender sends metrics to a statsd server at intervals, in the lines of lyft/gostats. Counters
-// are sent as what was added since they were sent last. If the server is away, that waits in the
-// counters, and the times of calls are dropped.
+// A Sender sends metrics to a statsd server at intervals, in the lines of lyft/gostats, each time
+// over a new connection. Counters are sent as what was added since they were sent last. If a server
+// over TCP is away, that waits in the counters, and the times of calls are dropped.
 type Sender struct {
 	stats   *Stats
 	options SenderOptions
 	tags    string // appended to names
+	away    bool   // the last flush failed
 
-	conn  net.Conn // nil: not connected
-	away  bool     // it has failed since good was reset
-	good  int      // flushes in a row without a failure
-	retry time.Duration
-	after time.Time // earliest time of the next attempt to connect
-	until time.Time // latest time for the writes of a flush
-
-	lines   []byte
-	pending []sent // counters whose lines are in lines
+	conn    net.Conn // of the flush
+	lines   []byte   // not written yet
+	pending []sent   // counters in lines
 }
 
 // sent is what a counter has once its line is sent.
 type sent struct {
 	counter *counter
 	value   uint64
-	end     int // of its line, in lines
 }
 
 // NewSender returns a sender of the metrics. [Options.Times] of stats must be true. Only one
 // sender may send the metrics of a Stats.
 func NewSender(stats *Stats, o SenderOptions) *Sender {
-	s := &Sender{stats: stats, options: o, retry: minRetry}
+	s := &Sender{stats: stats, options: o}
 	unsafe := strings.NewReplacer(".", "_", ":", "_", "|", "_")
 	for _, k := range slices.Sorted(maps.Keys(o.Tags)) {
 		s.tags += ".__" + clean(k) + "=" + unsafe.Replace(clean(o.Tags[k]))
@@ -83,80 +69,74 @@ func NewSender(stats *Stats, o SenderOptions) *Sender {
 func (s *Sender) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.options.Interval)
 	defer tick.Stop()
-	s.connect(ctx)
 	for {
 		select {
 		case <-tick.C:
 			s.flush(ctx, flushTimeout)
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-			defer cancel()
-			s.after = time.Time{}
-			s.flush(last, writeTimeout)
-			if s.conn != nil {
-				_ = s.conn.Close() // there is nothing to do about an error
-			}
+			s.flush(context.WithoutCancel(ctx), lastTimeout)
 			return nil
 		}
 	}
 }
 
-// flush sends everything that is new, within a timeout.
+// flush sends everything that is new, within a timeout. It logs the first of several failures.
 func (s *Sender) flush(ctx context.Context, timeout time.Duration) {
-	s.until = time.Now().Add(timeout)
-	s.checkAlive()
-	if !s.connect(ctx) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := s.send(ctx)
+	switch {
+	case err == nil && s.away:
+		s.options.Log.Info("the statsd server is reached again", zap.String("address", s.options.Address))
+	case err != nil && !s.away:
+		s.options.Log.Warn("the statsd server cannot be reached; counts wait until it can; check STATSD_HOST and STATSD_PORT",
+			zap.String("address", s.options.Address), zap.String("protocol", s.options.Network), zap.Error(err))
+	}
+	if s.away = err != nil; s.away {
 		for _, m := range s.stats.methods {
 			m.times.take() // no server gets them
 		}
-		return
-	}
-	if !s.counters() || !s.gauges() || !s.times() || !s.write(len(s.lines)) {
-		return
-	}
-	// A UDP socket reports only at the next write that no server listens.
-	if s.good++; s.away && s.good >= 2 {
-		s.away = false
-		s.options.Log.Info("the statsd server is reached again", zap.String("address", s.options.Address))
-	}
-	if !s.away {
-		s.retry = minRetry
 	}
 }
 
-// counters sends what was added to the counters.
-func (s *Sender) counters() bool {
+// send sends everything that is new.
+func (s *Sender) send(ctx context.Context) (err error) {
+	if s.conn, err = new(net.Dialer).DialContext(ctx, s.options.Network, s.options.Address); err != nil {
+		return err
+	}
+	defer func() { _ = s.conn.Close() }() // it only reads now
+	s.lines, s.pending = s.lines[:0], s.pending[:0]
+	deadline, _ := ctx.Deadline()
+	if err = s.conn.SetWriteDeadline(deadline); err != nil {
+		return err
+	}
 	for _, c := range s.stats.counters() {
 		value := c.read()
 		if value <= c.sent {
 			continue
 		}
-		s.line(c.name, strconv.FormatUint(value-c.sent, 10), "|c")
-		s.pending = append(s.pending, sent{c, value, len(s.lines)})
-		if !s.writeFull() {
-			return false
+		if err = s.line(c.name, strconv.FormatUint(value-c.sent, 10), "|c"); err != nil {
+			return err
 		}
+		s.pending = append(s.pending, sent{c, value})
 	}
-	return true
-}
-
-// gauges sends the gauges.
-func (s *Sender) gauges() bool {
 	s.stats.mu.RLock()
 	gauges := slices.Clone(s.stats.gauges)
 	s.stats.mu.RUnlock()
 	for _, g := range gauges {
-		s.line(g.name, strconv.FormatUint(g.read(), 10), "|g")
-		if !s.writeFull() {
-			return false
+		if err = s.line(g.name, strconv.FormatUint(g.read(), 10), "|g"); err != nil {
+			return err
 		}
 	}
-	return true
+	if err = s.times(); err != nil {
+		return err
+	}
+	return s.write(len(s.lines))
 }
 
 // times sends the times of calls. If there were more calls than are kept, each time stands for
 // several calls, and its line has the rate of the sample.
-func (s *Sender) times() bool {
+func (s *Sender) times() error {
 	for _, m := range s.stats.methods {
 		values, left := m.times.take()
 		if len(values) == 0 {
@@ -174,13 +154,12 @@ func (s *Sender) times() bool {
 			if stands > 1 {
 				kind += "|@" + rate(stands)
 			}
-			s.line(m.name, formatTime(ms), kind)
-			if !s.writeFull() {
-				return false
+			if err := s.line(m.name, formatTime(ms), kind); err != nil {
+				return err
 			}
 		}
 	}
-	return true
+	return nil
 }
 
 // rate returns 1/n, rounded down, so that a server that divides 1 by it and drops the fraction
@@ -201,121 +180,37 @@ func formatTime(ms float64) string {
 	return strconv.FormatFloat(ms, 'f', 6, 64)
 }
 
-// line appends a line.
-func (s *Sender) line(name, value, kind string) {
+// line appends a line. If the lines are then too many for one write, it writes those before.
+func (s *Sender) line(name, value, kind string) error {
+	before, most := len(s.lines), maxWrite
+	if s.options.Network == "udp" {
+		most = maxDatagram
+	}
 	s.lines = append(s.lines, name...)
 	s.lines = append(s.lines, s.tags...)
 	s.lines = append(s.lines, ':')
 	s.lines = append(s.lines, value...)
 	s.lines = append(s.lines, kind...)
 	s.lines = append(s.lines, '\n')
+	if len(s.lines) > most {
+		return s.write(before)
+	}
+	return nil
 }
 
-// writeFull writes the lines if there are enough for one write. With UDP it leaves the last line
-// for the next datagram.
-func (s *Sender) writeFull() bool {
-	if s.options.Network != "udp" {
-		return len(s.lines) < maxWrite || s.write(len(s.lines))
-	}
-	if len(s.lines) <= maxDatagram {
-		return true
-	}
-	end := len(s.lines) - 1
-	for end > 0 && s.lines[end-1] != '\n' {
-		end--
-	}
-	if end == 0 {
-		end = len(s.lines) // one line that is too long
-	}
-	return s.write(end)
-}
-
-// write writes the first bytes of the lines. It reports false if that fails: the counters in the
-// lines then keep what they have for the next time.
-func (s *Sender) write(length int) bool {
+// write writes the first bytes of the lines, with which all pending counters are sent. After an error
+// they keep what they have for the next flush.
+func (s *Sender) write(length int) error {
 	if length == 0 {
-		return true
+		return nil
 	}
-	deadline := time.Now().Add(writeTimeout)
-	if s.until.Before(deadline) {
-		deadline = s.until
-	}
-	err := s.conn.SetWriteDeadline(deadline)
-	if err == nil {
-		_, err = s.conn.Write(s.lines[:length])
-	}
-	if err != nil {
-		s.lost(err)
-		return false
+	if _, err := s.conn.Write(s.lines[:length]); err != nil {
+		return err
 	}
 	s.lines = append(s.lines[:0], s.lines[length:]...)
-	kept := s.pending[:0]
 	for _, p := range s.pending {
-		if p.end <= length {
-			p.counter.sent = p.value
-			continue
-		}
-		p.end -= length
-		kept = append(kept, p)
+		p.counter.sent = p.value
 	}
-	s.pending = kept
-	return true
-}
-
-// lost forgets the connection after an error.
-func (s *Sender) lost(err error) {
-	_ = s.conn.Close() // it is broken
-	s.conn, s.lines, s.pending = nil, s.lines[:0], s.pending[:0]
-	s.failed(err)
-}
-
-// failed notes a failure, and warns about the first of several.
-func (s *Sender) failed(err error) {
-	s.good = 0
-	if !s.away {
-		s.away = true
-		s.options.Log.Warn("the statsd server cannot be reached; counts wait until it can; check STATSD_HOST and STATSD_PORT",
-			zap.String("address", s.options.Address), zap.String("protocol", s.options.Network), zap.Error(err))
-	}
-	s.after = time.Now().Add(s.retry)
-	s.retry = min(2*s.retry, maxRetry)
-}
-
-// connect reports whether there is a connection. It makes one if the last failure is long enough
-// ago.
-func (s *Sender) connect(ctx context.Context) bool {
-	if s.conn != nil {
-		return true
-	}
-	if time.Now().Before(s.after) {
-		return false
-	}
-	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(ctx, s.options.Network, s.options.Address)
-	if err != nil {
-		s.failed(err)
-		return false
-	}
-	s.conn = conn
-	return true
-}
-
-// checkAlive forgets a connection that the server has closed. Without it, the first write after
-// that would seem to succeed. Servers send nothing.
-func (s *Sender) checkAlive() {
-	if s.conn == nil {
-		return
-	}
-	err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
-	if err == nil {
-		_, err = io.Copy(io.Discard, s.conn)
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-	case err == nil: // the end of the connection
-		_ = s.conn.Close()
-		s.conn, s.good = nil, 0 // a server that restarts may be there at once
-	default:
-		s.lost(err)
-	}
+	s.pending = s.pending[:0]
+	return nil
 }
