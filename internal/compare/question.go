@@ -8,10 +8,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -160,59 +161,25 @@ func writeNumber(h *xxhash.Digest, n int) {
 // maxShown bounds what a log line shows of a descriptor, in bytes.
 const maxShown = 256
 
-// The tags of the fields of a request that are shown: number<<3 | wire type.
-const (
-	requestDomain      = 1<<3 | wire.AsBytes
-	requestDescriptors = 2<<3 | wire.AsBytes
-	descriptorEntries  = 1<<3 | wire.AsBytes
-	entryKey           = 1<<3 | wire.AsBytes
-	entryValue         = 2<<3 | wire.AsBytes
-)
-
 // show returns a descriptor of an encoded request as text, with *** for values that secrets
-// hides, and the domain of the request. descriptor may be -1.
+// hides, and the domain of the request. descriptor may be -1. Both are empty if the request has texts
+// that are not UTF-8.
 func show(encoded string, descriptor int, secrets *tier.Secrets) (domain, text string) {
-	var (
-		fields int
-		out    []string
-		at     int
-	)
-	// A request that cannot be read has not been decided.
-	_ = wire.NewMessage(encoded, &fields).Each(func(f wire.Field) error {
-		switch f.Tag {
-		case requestDomain:
-			domain = f.Message.Text()
-		case requestDescriptors:
-			if at++; at-1 != descriptor {
-				return nil
-			}
-			return f.Message.Each(func(f wire.Field) error {
-				if f.Tag == descriptorEntries {
-					out = append(out, showEntry(f.Message, secrets))
-				}
-				return nil
-			})
-		}
-		return nil
-	})
-	return brief(domain), brief(strings.Join(out, ","))
-}
-
-func showEntry(in wire.Message, secrets *tier.Secrets) string {
-	var key, value string
-	_ = in.Each(func(f wire.Field) error {
-		switch f.Tag {
-		case entryKey:
-			key = f.Message.Text()
-		case entryValue:
-			value = f.Message.Text()
-		}
-		return nil
-	})
-	if secrets.Hides(key) {
-		value = "***"
+	var r rlsv3.RateLimitRequest
+	if proto.Unmarshal([]byte(encoded), &r) != nil {
+		return "", ""
 	}
-	return brief(key) + "=" + brief(value)
+	var out []string
+	if all := r.GetDescriptors(); descriptor >= 0 && descriptor < len(all) {
+		for _, e := range all[descriptor].GetEntries() {
+			value := brief(e.GetValue())
+			if secrets.Hides(e.GetKey()) {
+				value = "***"
+			}
+			out = append(out, brief(e.GetKey())+"="+value)
+		}
+	}
+	return brief(r.GetDomain()), brief(strings.Join(out, ","))
 }
 
 // brief returns the beginning of a text as UTF-8, on memory of its own.

@@ -63,13 +63,13 @@ func groupOf(metric string) string {
 }
 
 // values returns a line for the values of a label that need no explanation, and one for each other.
-func values(all []metrics.LabelValue) (lines []string) {
+func values(all []string) (lines []string) {
 	var named []string
 	for _, v := range all {
-		if v.Meaning == "" {
-			named = append(named, "`"+v.Value+"`")
+		if value, meaning, ok := strings.Cut(v, ": "); ok {
+			lines = append(lines, "`"+value+"`: "+meaning)
 		} else {
-			lines = append(lines, "`"+v.Value+"`: "+v.Meaning)
+			named = append(named, "`"+value+"`")
 		}
 	}
 	if len(named) > 0 {

@@ -15,68 +15,52 @@ import (
 type Description struct {
 	Name, Help string
 	Labels     []string
-	// Values explains the values of one label. Nil: Help explains them, or the configuration has them.
-	Values []LabelValue
+	// Values are those of one label: the value, and ": " with its meaning, unless the value says it.
+	// Nil: Help explains them, or the configuration has them.
+	Values []string
 }
 
-// A LabelValue is a value of a label, with its meaning. Empty: the value says it.
-type LabelValue struct{ Label, Value, Meaning string }
-
-// labelValues explains labels whose values Help has no room for.
-var labelValues = map[string][]LabelValue{
+// labelValues has the values of labels that Help has no room for.
+var labelValues = map[string][]string{
 	"slidegate_decisions_total": {
-		{"outcome", "allowed", ""},
-		{"outcome", "denied", ""},
-		{"outcome", "never", "the cost is above the limit"},
-		{"outcome", "repeated", "a repeated idempotency key; free"},
-		{"outcome", "not_charged", "another rule denied the request"},
-		{"outcome", "passed_over", "quota_mode: another rule had quota left"},
-		{"outcome", "refunded", ""},
-		{"outcome", "unlimited", ""},
-		{"outcome", "replaced", "another rule replaces it"},
-		{"outcome", "error", "the store failed, and on_store_error decided"},
-		{"outcome", "no_rule", "no rule matches"},
+		"allowed", "denied", "refunded", "unlimited",
+		"never: the cost is above the limit",
+		"repeated: a repeated idempotency key; free",
+		"not_charged: another rule denied the request",
+		"passed_over: quota_mode: another rule had quota left",
+		"replaced: another rule replaces it",
+		"error: the store failed, and on_store_error decided",
+		"no_rule: no rule matches",
 	},
 	"slidegate_authorizations_total": {
-		{"result", "authenticated", ""},
-		{"result", "anonymous", ""},
-		{"result", "missing", ""},
-		{"result", "malformed", ""},
-		{"result", "unknown", ""},
-		{"result", "disabled", ""},
-		{"result", "ambiguous", "API keys of two customers"},
-		{"result", "oversized", ""},
-		{"result", "limited", ""},
-		{"result", "unavailable", "the customer source failed"},
-		{"result", "undecided", "the store failed"},
-		{"result", "misconfigured", "the route is configured wrongly; see the log"},
+		"authenticated", "anonymous", "missing", "malformed", "unknown", "disabled", "oversized", "limited",
+		"ambiguous: API keys of two customers",
+		"unavailable: the customer source failed",
+		"undecided: the store failed",
+		"misconfigured: the route is configured wrongly; see the log",
 	},
 	"slidegate_tiers_answers_total": {
-		{"from", "hit", "a cached record"},
-		{"from", "hit_unknown", "a cached record: the key belongs to no customer"},
-		{"from", "asked", "the source, while the request waited"},
-		{"from", "stale", "an expired record, because the source fails"},
-		{"from", "unavailable", "no record, and the source fails: tiers.on_error decides"},
+		"hit: a cached record",
+		"hit_unknown: a cached record: the key belongs to no customer",
+		"asked: the source, while the request waited",
+		"stale: an expired record, because the source fails",
+		"unavailable: no record, and the source fails: tiers.on_error decides",
 	},
 	"slidegate_tiers_lookups_total": {
-		{"outcome", "found", ""},
-		{"outcome", "unknown", ""},
-		{"outcome", "bad_record", "a malformed record; see the log"},
-		{"outcome", "timeout", ""},
-		{"outcome", "error", ""},
-		{"outcome", "limited", "not sent: more keys wait than the source answers"},
-		{"outcome", "refused", "not sent: the source fails"},
+		"found", "unknown", "timeout", "error",
+		"bad_record: a malformed record; see the log",
+		"limited: not sent: more keys wait than the source answers",
+		"refused: not sent: the source fails",
 	},
 	"slidegate_grpc_goaways_total": {
-		{"reason", "age", ""},
-		{"reason", "drain", ""},
-		{"reason", "silent", "the client did not answer a ping"},
-		{"reason", "slow", "the client did not read its answers"},
-		{"reason", "timeout", "the client opened a connection and sent nothing"},
-		{"reason", "pings", "pings more often than every 10 s"},
-		{"reason", "flood", "too many frames that are not calls"},
-		{"reason", "protocol", "the client broke HTTP/2, or TLS failed"},
-		{"reason", "bug", "report it"},
+		"age", "drain",
+		"silent: the client did not answer a ping",
+		"slow: the client did not read its answers",
+		"timeout: the client opened a connection and sent nothing",
+		"pings: pings more often than every 10 s",
+		"flood: too many frames that are not calls",
+		"protocol: the client broke HTTP/2, or TLS failed",
+		"bug: report it",
 	},
 }
 

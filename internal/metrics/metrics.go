@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -34,8 +33,7 @@ type Metrics struct {
 	storeDown        atomic.Pointer[func() bool]
 	foreignValues    prometheus.Counter
 	rpcSeconds       *prometheus.HistogramVec
-	rpcs             atomic.Pointer[map[rpc]prometheus.Observer] // the map is immutable
-	rpcsMu           sync.Mutex                                  // guards replacing the map
+	rpcs             sync.Map // of prometheus.Observer, by rpc
 	panics           prometheus.Counter
 	resets           prometheus.Counter
 	streams          streams
@@ -177,25 +175,15 @@ func (m *Metrics) ForeignValue() { m.foreignValues.Inc() }
 // rpc is the labels of one histogram of calls.
 type rpc struct{ method, code string }
 
-// RPC returns the histogram of one method and status code. It keeps the histograms in a map
-// of its own, because the library takes longer to find one by its labels than to observe.
+// RPC returns the histogram of one method and status code. The library takes longer to find one by its
+// labels than to observe.
 func (m *Metrics) RPC(method, code string) prometheus.Observer {
 	name := rpc{method, code}
-	if known := m.rpcs.Load(); known != nil {
-		if o := (*known)[name]; o != nil {
-			return o
-		}
+	known, ok := m.rpcs.Load(name)
+	if !ok {
+		known, _ = m.rpcs.LoadOrStore(name, m.rpcSeconds.WithLabelValues(method, code))
 	}
-	m.rpcsMu.Lock()
-	defer m.rpcsMu.Unlock()
-	all := make(map[rpc]prometheus.Observer)
-	if known := m.rpcs.Load(); known != nil {
-		maps.Copy(all, *known)
-	}
-	o := m.rpcSeconds.WithLabelValues(method, code)
-	all[name] = o
-	m.rpcs.Store(&all)
-	return o
+	return known.(prometheus.Observer)
 }
 
 // Panicked counts a call that panicked.

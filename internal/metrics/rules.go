@@ -153,7 +153,8 @@ func (m *meter) Near(hits uint64) {
 	(*c).Add(float64(hits))
 }
 
-// denials has the counters of denials of a rule by its limits. It is immutable.
+// denials has the counters of denials of a rule by its limits, which the configuration bounds. It is
+// immutable.
 type denials map[limitName]prometheus.Counter
 
 // limitName tells the limits of a rule apart.
@@ -168,13 +169,6 @@ type limitCounter struct {
 	limitName
 	prometheus.Counter
 }
-
-// maxLimits bounds the limits of a rule with series of their own. Beyond it, denials are counted
-// under the tier "other" and the window "other".
-const maxLimits = 1000
-
-// otherLimits is the name of all limits beyond maxLimits.
-var otherLimits = limitName{tier: other, win: -1}
 
 // Denied implements policy.Meter.
 func (m *meter) Denied(tier string, p window.Policy, win time.Duration) {
@@ -207,9 +201,6 @@ func (m *meter) beginDenials(name limitName) prometheus.Counter {
 	if all := m.denials.Load(); all != nil {
 		known = *all
 	}
-	if len(known) >= maxLimits && known[name] == nil {
-		name = otherLimits
-	}
 	if c := known[name]; c != nil { // another request was first
 		return c
 	}
@@ -223,14 +214,10 @@ func (m *meter) beginDenials(name limitName) prometheus.Counter {
 
 // window returns the label of the window.
 func (l limitName) window() string {
-	switch {
-	case l.win == otherLimits.win:
-		return other
-	case l.win == 0 && l.policy == window.Sliding:
+	if l.win == 0 && l.policy == window.Sliding {
 		return "override"
-	default:
-		return policy.FormatLog(l.policy, l.win)
 	}
+	return policy.FormatLog(l.policy, l.win)
 }
 
 // home returns the metric that counts an outcome, and the label of the outcome there.

@@ -46,12 +46,8 @@ func (m *Metrics) Totals(t *Totals, method string) {
 		t.Degraded += counted(c)
 	}
 	t.Store.add(m.storeSeconds)
-	if known := m.rpcs.Load(); known != nil {
-		for name, o := range *known {
-			if name.method == method && name.code == "OK" {
-				t.Calls.add(o)
-			}
-		}
+	if known, ok := m.rpcs.Load(rpc{method, "OK"}); ok {
+		t.Calls.add(known)
 	}
 }
 
