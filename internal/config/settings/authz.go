@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,8 +64,6 @@ type Credential struct {
 	// Name is that of the header, in lower case, of the query parameter or of the
 	// cookie. Schemes of Authorization have none.
 	Name string
-	// Problem says what is wrong with the text. Empty: nothing. [Load] reports it.
-	Problem string
 }
 
 const maxCredentialName = 256
@@ -80,7 +79,7 @@ func (c Credential) String() string {
 // MarshalText returns String.
 func (c Credential) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads an item of authz.credentials. It never fails: see Problem.
+// UnmarshalText reads an item of authz.credentials.
 func (c *Credential) UnmarshalText(text []byte) error {
 	kind, name, named := strings.Cut(string(text), ":")
 	*c = Credential{Kind: strings.ToLower(kind), Name: name}
@@ -105,12 +104,20 @@ func (c *Credential) UnmarshalText(text []byte) error {
 			problem = "expected query: and the name of a parameter"
 		}
 	default:
-		c.Problem = strict.Quote(string(text)) + " is not one of header:NAME, bearer, basic, apikey, query:NAME, cookie:NAME"
+		*c = Credential{}
+		return errors.New(strict.Quote(string(text)) + " is not one of header:NAME, bearer, basic, apikey, query:NAME, cookie:NAME")
 	}
-	if problem != "" {
-		c.Problem = strict.Quote(string(text)) + ": " + problem
+	return itemError(c, text, problem)
+}
+
+// itemError returns an error about the text of an item, and empties the item. It returns nil without a
+// problem.
+func itemError[T any](item *T, text []byte, problem string) error {
+	if problem == "" {
+		return nil
 	}
-	return nil
+	*item = *new(T)
+	return fmt.Errorf("%s: %s", strict.Quote(string(text)), problem)
 }
 
 // NewSecrets returns the digests of API keys under a secret, as the settings say. The scheme
@@ -127,8 +134,6 @@ func (s *Settings) NewSecrets(secret Secret) *tier.Secrets {
 type LabelHeader struct {
 	Header string // in lower case
 	Label  string
-	// Problem says what is wrong with the text. Empty: nothing. [Load] reports it.
-	Problem string
 }
 
 // String returns the header as authz.label_headers has it.
@@ -137,8 +142,7 @@ func (h LabelHeader) String() string { return h.Header + "=" + h.Label }
 // MarshalText returns String.
 func (h LabelHeader) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// UnmarshalText reads an item of authz.label_headers, header=label. It never fails: see
-// Problem.
+// UnmarshalText reads an item of authz.label_headers, header=label.
 func (h *LabelHeader) UnmarshalText(text []byte) error {
 	header, label, ok := strings.Cut(string(text), "=")
 	*h = LabelHeader{Header: strings.ToLower(header), Label: label}
@@ -149,10 +153,7 @@ func (h *LabelHeader) UnmarshalText(text []byte) error {
 	case problem == "" && !tier.ValidLabelName(label):
 		problem = fmt.Sprintf("the name of a label is 1 to %d letters, digits and _.-", tier.MaxLabelName)
 	}
-	if problem != "" {
-		h.Problem = strict.Quote(string(text)) + ": " + problem
-	}
-	return nil
+	return itemError(h, text, problem)
 }
 
 // fixedHeaders belong to the connection or to the message. No setting may name them.
@@ -199,39 +200,27 @@ func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
+// authz checks that every header upstream means one thing. Items that cannot be read are empty.
 func (l *settingsLoader) authz() {
-	a := &l.settings.Authz
-	l.credentials(a.Credentials)
-	l.authzHeaders(a)
-}
-
-// credentials checks authz.credentials.
-func (l *settingsLoader) credentials(all []Credential) {
 	const path = "authz.credentials"
-	if len(all) == 0 {
+	a := &l.settings.Authz
+	if len(a.Credentials) == 0 {
 		l.problem(path, "at least one place is needed")
 	}
-	for i, c := range all {
-		switch {
-		case c.Problem != "":
-			l.problem(path, "%s", c.Problem)
-		case slices.Contains(all[:i], c):
+	for i, c := range a.Credentials {
+		if c.Kind != "" && slices.Contains(a.Credentials[:i], c) {
 			l.problem(path, "%s is listed twice", strict.Quote(c.String()))
 		}
 	}
-}
-
-// authzHeaders checks that every header upstream means one thing.
-func (l *settingsLoader) authzHeaders(a *Authz) {
 	taken := make(map[string]string)
 	for _, c := range a.Credentials {
 		switch c.Kind {
 		case CredentialHeader:
-			taken[c.Name] = "authz.credentials"
+			taken[c.Name] = path
 		case CredentialBearer, CredentialBasic, CredentialAPIKey:
-			taken["authorization"] = "authz.credentials"
+			taken["authorization"] = path
 		case CredentialCookie:
-			taken["cookie"] = "authz.credentials"
+			taken["cookie"] = path
 		}
 	}
 	a.SubjectHeader, a.TierHeader = strings.ToLower(a.SubjectHeader), strings.ToLower(a.TierHeader)
@@ -241,13 +230,13 @@ func (l *settingsLoader) authzHeaders(a *Authz) {
 		{"authz.tier_header", a.TierHeader, checkUpstreamHeader(a.TierHeader)},
 	}
 	for _, h := range a.LabelHeaders {
-		headers = append(headers, header{"authz.label_headers", h.Header, h.Problem})
+		headers = append(headers, header{"authz.label_headers", h.Header, ""})
 	}
 	for _, h := range headers {
 		other, again := taken[h.name]
 		switch {
-		case h.name == "" && h.path != "authz.label_headers":
-			continue // no such header is set
+		case h.name == "":
+			continue
 		case h.problem != "":
 			l.problem(h.path, "%s", h.problem)
 			continue

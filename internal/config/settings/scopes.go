@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -179,13 +178,7 @@ func (l *settingsLoader) scopes() {
 	}
 }
 
-// same reports whether two URLs name the same servers and database.
+// same reports whether two URLs name the same servers, in the same order, and the same database.
 func (u *RedisURL) same(o *RedisURL) bool {
-	place := func(s RedisServers) string {
-		slices.Sort(s.Addresses)
-		return fmt.Sprint(s.Topology, s.Socket, s.Addresses, s.Master, s.Database)
-	}
-	a, b := u.RedisServers, o.RedisServers
-	a.Addresses, b.Addresses = slices.Clone(a.Addresses), slices.Clone(b.Addresses)
-	return place(a) == place(b)
+	return slices.Equal(u.Addresses, o.Addresses) && u.Topology == o.Topology && u.Socket == o.Socket && u.Master == o.Master && u.Database == o.Database
 }
