@@ -89,9 +89,9 @@ func (h hidden) hide(message string) string {
 // variables.
 func Read(environ []string, own Own) *Reading {
 	r := &reader{own: own, by: make(map[string]*value), dropIn: settings.Default().DropIn}
-	for _, g := range groups {
-		for i := range g.variables {
-			r.parse(&g.variables[i], environ)
+	for i := range table {
+		if v := &table[i]; v.prefix() == "" {
+			r.parse(v, environ)
 		}
 	}
 	r.always()
@@ -117,7 +117,7 @@ func Read(environ []string, own Own) *Reading {
 		}
 		out.Rows = append(out.Rows, v.row)
 	}
-	out.Rows = append(out.Rows, r.others(environ)...)
+	out.Rows = append(out.Rows, r.families(environ)...)
 	return out
 }
 
@@ -126,12 +126,10 @@ func Read(environ []string, own Own) *Reading {
 // refused variable is left out: the setting has no value because of it.
 func (r *Reading) Complete(problems strict.Problems) {
 	follows := make(map[string]bool)
-	for _, g := range groups {
-		for i := range g.variables {
-			if v := &g.variables[i]; r.row(v.name).State == StateRefused {
-				for _, path := range v.sets {
-					follows[path] = true
-				}
+	for i := range table {
+		if row := r.row(table[i].name); row != nil && row.State == StateRefused {
+			for _, path := range table[i].sets {
+				follows[path] = true
 			}
 		}
 	}
@@ -245,6 +243,9 @@ func (r *reader) parse(v *variable, environ []string) {
 		r.hidden = append(r.hidden, strict.Quote(given))
 	}
 	switch {
+	case v.why != "":
+		r.noEffect(v.why, v.name)
+		return
 	case strings.HasSuffix(v.name, "PORT") && service.MatchString(given):
 		r.ignore(v.name, "Kubernetes sets it for a service; it counts as not set")
 		return
@@ -331,19 +332,22 @@ func show(v *variable, given string) string {
 	return given
 }
 
-// others returns rows for set variables that only libraries of the reference read. Their values
-// are hidden, because some of them are tokens.
-func (r *reader) others(environ []string) (rows []Row) {
-	for _, v := range environ {
-		name, given, _ := strings.Cut(v, "=")
-		for _, f := range families {
-			if strings.HasPrefix(name, f.prefix) && !slices.ContainsFunc(rows, func(r Row) bool { return r.Name == name }) {
-				row := Row{Name: name, Set: true, Value: show(&variable{secret: true}, given), State: StateNoEffect, Why: f.why}
-				if f.prefix == otelPrefix && r.truth("TRACING_ENABLED") {
-					row.State, row.Why = StateUsed, "read as OpenTelemetry describes it"
-				}
-				rows = append(rows, row)
+// families returns rows for set variables that a name with * stands for. Their values are hidden,
+// because some of them are tokens.
+func (r *reader) families(environ []string) (rows []Row) {
+	for _, set := range environ {
+		name, given, _ := strings.Cut(set, "=")
+		for i := range table {
+			v := &table[i]
+			prefix := v.prefix()
+			if prefix == "" || !strings.HasPrefix(name, prefix) || slices.ContainsFunc(rows, func(r Row) bool { return r.Name == name }) {
+				continue
 			}
+			row := Row{Name: name, Set: true, Value: show(&variable{secret: true}, given), State: StateNoEffect, Why: v.why}
+			if v.name == otelFamily && r.truth("TRACING_ENABLED") {
+				row.State, row.Why = StateUsed, "read as OpenTelemetry describes it"
+			}
+			rows = append(rows, row)
 		}
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.Name, b.Name) })

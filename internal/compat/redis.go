@@ -64,38 +64,23 @@ func (r *reader) redis() {
 	r.server()
 }
 
-// noStore marks the variables of stores and caches that rls does not have.
+// noStore reads the variables of a second Redis, of the pool and of the cache.
 func (r *reader) noStore() {
-	var perSecond, memcache []string
-	for i := range redisVariables {
-		switch name := redisVariables[i].name; {
-		case strings.HasPrefix(name, "REDIS_PERSECOND_"):
-			perSecond = append(perSecond, name)
-		case strings.HasPrefix(name, "MEMCACHE_"):
-			memcache = append(memcache, name)
-		}
-	}
 	if r.truth("REDIS_PERSECOND") {
 		r.ignore("REDIS_PERSECOND", "limits per second are in the same store as all others, so that one request is decided at once")
 	}
 	r.note("REDIS_PERSECOND", "one Redis for all limits")
-	r.noEffect("one Redis for all limits", perSecond...)
-	r.noEffect("rls does not use memcached", memcache...)
 	if behaviour := strings.ToUpper(r.text("REDIS_POOL_ON_EMPTY_BEHAVIOR")); behaviour == "CREATE" || behaviour == "ERROR" {
 		r.ignore("REDIS_POOL_ON_EMPTY_BEHAVIOR", "a call waits for a connection")
 	}
 	r.noEffect("a call waits for a connection", "REDIS_POOL_ON_EMPTY_BEHAVIOR")
-	r.noEffect("rls joins commands by itself", "REDIS_PIPELINE_WINDOW", "REDIS_PIPELINE_LIMIT", "REDIS_CLUSTER_PIPELINE_PARALLELISM")
 	if r.by["REDIS_STARTUP_MAX_ELAPSED_TIME"].period > 0 {
 		r.ignore("REDIS_STARTUP_MAX_ELAPSED_TIME", "rls does not end because Redis is away")
 	}
-	r.noEffect("rls starts without Redis and connects when it answers", "REDIS_STARTUP_INITIAL_INTERVAL", "REDIS_STARTUP_MAX_INTERVAL", "REDIS_STARTUP_MAX_ELAPSED_TIME")
-	r.noEffect("rls handles READONLY by itself", "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR")
-	r.noEffect("logs expire by themselves", "EXPIRATION_JITTER_MAX_SECONDS")
+	r.noEffect("rls starts without Redis and connects when it answers", "REDIS_STARTUP_MAX_ELAPSED_TIME")
 	// rls always remembers denials. Without a cache the reference does not have the series, and its
 	// usual mapper would add them to over_limit.
 	drop(r, &r.dropIn.LocalCache, r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "dropin.local_cache", "LOCAL_CACHE_SIZE_IN_BYTES")
-	r.noEffect("a denied request never costs anything", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
 }
 
 // maxTimeout is the longest store.timeout.

@@ -1,8 +1,5 @@
 package compat
 
-// NoEffect is [Variable.Becomes] of a variable that has no effect and needs no remark.
-const NoEffect = "no effect"
-
 // A Group is variables of the reference that belong together.
 type Group struct {
 	Title     string
@@ -29,7 +26,10 @@ func Table() []Group {
 				}
 				becomes += "`" + path + "`"
 			}
-			if becomes != "" && v.doc != "" {
+			switch {
+			case v.doc == "" && v.why != "":
+				becomes = "no effect: " + v.why
+			case becomes != "" && v.doc != "":
 				becomes += ": "
 			}
 			group.Variables = append(group.Variables, Variable{v.name, v.def, becomes + v.doc})

@@ -76,14 +76,12 @@ func (r *reader) listeners() {
 		r.address("grpc.address", "GRPC_HOST", "GRPC_PORT")
 	}
 	r.give("grpc.max_connection_age", r.by["GRPC_MAX_CONNECTION_AGE"].period.String(), "GRPC_MAX_CONNECTION_AGE")
-	r.noEffect("calls in flight end by themselves", "GRPC_MAX_CONNECTION_AGE_GRACE")
 	r.serverTLS()
 	r.health()
 }
 
 // serverTLS reads TLS of the gRPC port.
 func (r *reader) serverTLS() {
-	r.noEffect("envoyproxy/ratelimit does not read it either; to make clients present a certificate of this CA, set SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE to this path", "GRPC_SERVER_TLS_CA_CERT")
 	if !r.truth("GRPC_SERVER_USE_TLS") {
 		r.note("GRPC_SERVER_USE_TLS", "no TLS")
 		r.noEffect("GRPC_SERVER_USE_TLS is not true", "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN")
@@ -116,23 +114,13 @@ func (r *reader) serverTLS() {
 
 // health reads when /healthcheck is 500.
 func (r *reader) health() {
-	var unhealthy, from []string
-	for _, state := range []struct{ name, text string }{
-		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", settings.UnhealthyRules},
-		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", settings.UnhealthyStore},
-	} {
-		switch {
-		case !r.truth(state.name):
-			r.note(state.name, "/healthcheck does not depend on it")
-		case state.text == settings.UnhealthyStore && r.inMemory():
-			r.noEffect(memoryStore, state.name)
-		default:
-			unhealthy, from = append(unhealthy, state.text), append(from, state.name)
-		}
+	const rules, store = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"
+	drop(r, &r.dropIn.NeedsRules, r.truth(rules), "dropin.healthy.rules", rules)
+	if r.inMemory() {
+		r.noEffect(memoryStore, store)
+		return
 	}
-	if len(unhealthy) > 0 {
-		drop(r, &r.dropIn.Unhealthy, unhealthy, "dropin.unhealthy", from...)
-	}
+	drop(r, &r.dropIn.NeedsStore, r.truth(store), "dropin.healthy.store", store)
 }
 
 // logLevels are those of the reference (logrus).
@@ -195,7 +183,9 @@ func (r *reader) rules() {
 
 func namesOf(variables []variable) (names []string) {
 	for i := range variables {
-		names = append(names, variables[i].name)
+		if variables[i].why == "" {
+			names = append(names, variables[i].name)
+		}
 	}
 	return names
 }
@@ -273,10 +263,6 @@ func (r *reader) xds() {
 	}
 	r.nodeMetadata()
 	r.xdsHeaders()
-	r.noEffect("the wait between connections grows from a second to a minute", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
-		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "XDS_CLIENT_BACKOFF_MAX_INTERVAL", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "XDS_CLIENT_BACKOFF_JITTER")
-	r.noEffect("a message may have 64 MiB", "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
-
 	files := []string{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"}
 	if !r.truth(xdsUseTLS) {
 		r.noEffect(xdsUseTLS+" is not true", append(files, xdsServerSAN)...)
@@ -416,7 +402,7 @@ func (r *reader) metrics() {
 	toPrometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_MAPPER_YAML", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
 	if r.truth(off) {
 		r.note(off, "the metrics of envoyproxy/ratelimit are off")
-		r.noEffect(off+" is true", slices.Concat(toStatsd, toPrometheus, []string{statsd, prometheus, tags, dog, "USE_DOG_STATSD_MOGRIFIERS"})...)
+		r.noEffect(off+" is true", slices.Concat(toStatsd, toPrometheus, []string{statsd, prometheus, tags, dog})...)
 		return
 	}
 	r.note(off, "the metrics are not off")
@@ -509,7 +495,6 @@ func (r *reader) share(to *float64, path, name string) {
 
 // dogStatsd refuses DogStatsD.
 func (r *reader) dogStatsd(name string) {
-	r.noEffect("rls does not send DogStatsD", "USE_DOG_STATSD_MOGRIFIERS")
 	if !r.truth(name) {
 		r.note(name, "no DogStatsD")
 		return

@@ -1,5 +1,10 @@
 package compat
 
+import (
+	"slices"
+	"strings"
+)
+
 // kind is how the reference reads a variable.
 type kind int
 
@@ -12,7 +17,8 @@ const (
 	pairs       // k:v,k:v
 )
 
-// variable is what this package knows of a variable of the reference.
+// variable is what this package knows of a variable of the reference. A name that ends with * stands
+// for all variables that begin so, of which the reference, or a library of it, reads some.
 type variable struct {
 	name string
 	kind kind
@@ -26,6 +32,17 @@ type variable struct {
 	needed bool
 	// doc says in docs/reference/drop-in.md what the variable becomes, besides the settings.
 	doc string
+	// why is the reason why the variable has no effect. Empty: it has one. Its value is not read.
+	why string
+}
+
+// prefix returns how the names of the variables begin that v stands for. Empty: it is one variable.
+func (v *variable) prefix() string {
+	prefix, ok := strings.CutSuffix(v.name, "*")
+	if !ok {
+		return ""
+	}
+	return prefix
 }
 
 // group is variables that belong together.
@@ -54,17 +71,17 @@ var listenerVariables = []variable{
 	{name: "DEBUG_HOST", def: "0.0.0.0", sets: sets("admin.address"), doc: "only pages that read, in the form of envoyproxy/ratelimit"},
 	{name: "DEBUG_PORT", kind: number, def: "6070", sets: sets("admin.address")},
 	{name: "GRPC_MAX_CONNECTION_AGE", kind: period, def: "24h", sets: sets("grpc.max_connection_age")},
-	{name: "GRPC_MAX_CONNECTION_AGE_GRACE", kind: period, def: "1h", doc: "no effect: rls lets calls in flight end"},
+	{name: "GRPC_MAX_CONNECTION_AGE_GRACE", def: "1h", why: "calls in flight end by themselves"},
 	{name: "GRPC_SERVER_USE_TLS", kind: truth, def: "false", sets: sets("dropin.unix_sockets_tls"), doc: "`false`: the files below have no effect. `true` without certificate and key: refused. `dropin.unix_sockets_tls` with `GRPC_UDS`"},
 	{name: "GRPC_SERVER_TLS_CERT", sets: sets("grpc.tls.cert_file")},
 	{name: "GRPC_SERVER_TLS_KEY", sets: sets("grpc.tls.key_file")},
 	{name: "GRPC_CLIENT_TLS_CACERT", sets: sets("grpc.tls.client_ca_file"), doc: "stricter: certificates of the system's CAs are not accepted"},
 	{name: "GRPC_CLIENT_TLS_SAN", sets: sets("grpc.tls.client_san"), doc: "ignored without `GRPC_CLIENT_TLS_CACERT`"},
-	{name: "GRPC_SERVER_TLS_CA_CERT", doc: "no effect, here and there. Envoy Gateway sets it. To require client certificates, set `SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE` to this path"},
+	{name: "GRPC_SERVER_TLS_CA_CERT", why: "envoyproxy/ratelimit does not read it either; to make clients present a certificate of this CA, set SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE to this path"},
 	{name: "LOG_LEVEL", def: "WARN", needed: true, sets: sets("log.level"), doc: "`panic` and `fatal` become `error`, `warning` becomes `warn`, `trace` becomes `debug`"},
 	{name: "LOG_FORMAT", def: "text", sets: sets("log.format"), doc: "`json` becomes `reference`, everything else `console`"},
-	{name: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", kind: truth, def: "false", sets: sets("dropin.unhealthy"), doc: "`rules`"},
-	{name: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", kind: truth, def: "false", sets: sets("dropin.unhealthy"), doc: "`store`"},
+	{name: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", kind: truth, def: "false", sets: sets("dropin.healthy.rules")},
+	{name: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", kind: truth, def: "false", sets: sets("dropin.healthy.store")},
 	{name: "FORCE_START_WITHOUT_INITIAL_CONFIG", kind: truth, def: "false", sets: sets("dropin.xds.without_rules"), doc: "ignored with files: rls does not start with a broken file"},
 	{name: "MERGE_DOMAIN_CONFIG", kind: truth, def: "false", sets: sets("rules.merge_domains")},
 	{name: "SHADOW_MODE", kind: truth, def: "false", sets: sets("rules.shadow_mode")},
@@ -85,18 +102,15 @@ var xdsVariables = []variable{
 	{name: "CONFIG_GRPC_XDS_NODE_ID", def: "default", sets: sets("rules.xds.node_id")},
 	{name: "CONFIG_GRPC_XDS_NODE_METADATA", sets: sets("dropin.xds.node_metadata"), doc: "parts without `=` are dropped"},
 	{name: "CONFIG_GRPC_XDS_SERVER_URL", def: "localhost:18000", needed: true, sets: sets("rules.xds.address")},
-	{name: "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", kind: period, def: "3s", doc: "no effect: rls waits 1s, and each further wait is longer, up to 1m"},
+	{name: "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", def: "3s", why: "the wait between connections grows from a second to a minute"},
 	{name: "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", kind: pairs, secret: true, sets: sets("dropin.xds.headers")},
 	{name: "CONFIG_GRPC_XDS_SERVER_USE_TLS", kind: truth, def: "false", sets: sets("rules.xds.address"), doc: "`grpcs://`"},
 	{name: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", sets: sets("rules.xds.tls.cert_file"), doc: "rls reads a changed file for the next connection"},
 	{name: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", sets: sets("rules.xds.tls.key_file")},
 	{name: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", sets: sets("rules.xds.tls.ca_file")},
 	{name: "CONFIG_GRPC_XDS_SERVER_TLS_SAN", sets: sets("rules.xds.address"), doc: "`?sni=`"},
-	{name: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", kind: period, def: "10s", doc: "no effect"},
-	{name: "XDS_CLIENT_BACKOFF_MAX_INTERVAL", kind: period, def: "60s", doc: "no effect"},
-	{name: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", kind: share, def: "0.5", doc: "no effect"},
-	{name: "XDS_CLIENT_BACKOFF_JITTER", kind: truth, def: "true", doc: "no effect"},
-	{name: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", kind: number, doc: "no effect: a message may have 64 MiB"},
+	{name: "XDS_CLIENT_BACKOFF_*", why: "the wait between connections grows from a second to a minute"},
+	{name: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", why: "a message may have 64 MiB"},
 }
 
 var redisVariables = []variable{
@@ -113,41 +127,22 @@ var redisVariables = []variable{
 	{name: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", kind: truth, def: "false", sets: sets("dropin.redis_any_name")},
 	{name: "REDIS_POOL_SIZE", kind: number, def: "10", sets: sets("store.redis.pool_size")},
 	{name: "REDIS_POOL_ON_EMPTY_BEHAVIOR", def: "WAIT", doc: "`CREATE` and `ERROR` are ignored: calls wait for a connection"},
-	{name: "REDIS_PIPELINE_WINDOW", kind: period, def: "0", doc: "no effect: rls always pipelines"},
-	{name: "REDIS_PIPELINE_LIMIT", kind: number, def: "0", doc: "no effect"},
-	{name: "REDIS_CLUSTER_PIPELINE_PARALLELISM", kind: number, def: "1", doc: "no effect"},
+	{name: "REDIS_PIPELINE_WINDOW", def: "0", why: "rls joins commands by itself"},
+	{name: "REDIS_PIPELINE_LIMIT", def: "0", why: "rls joins commands by itself"},
+	{name: "REDIS_CLUSTER_PIPELINE_PARALLELISM", def: "1", why: "rls joins commands by itself"},
 	{name: "REDIS_TIMEOUT", kind: period, def: "10s", sets: sets("store.timeout"), doc: "at most 10s. rls also answers before Envoy's own timeout ends"},
-	{name: "REDIS_STARTUP_INITIAL_INTERVAL", kind: period, def: "1s", doc: "no effect: rls starts without Redis"},
-	{name: "REDIS_STARTUP_MAX_INTERVAL", kind: period, def: "30s", doc: "no effect"},
+	{name: "REDIS_STARTUP_INITIAL_INTERVAL", def: "1s", why: "rls starts without Redis and connects when it answers"},
+	{name: "REDIS_STARTUP_MAX_INTERVAL", def: "30s", why: "rls starts without Redis and connects when it answers"},
 	{name: "REDIS_STARTUP_MAX_ELAPSED_TIME", kind: period, def: "0", doc: "ignored above 0: rls keeps running without Redis"},
-	{name: "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", doc: "no effect: rls handles READONLY"},
+	{name: "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", why: "rls handles READONLY by itself"},
 	{name: "REDIS_PERSECOND", kind: truth, def: "false", doc: "`true` is ignored: all limits are in the Redis of `REDIS_URL`"},
-	{name: "REDIS_PERSECOND_SOCKET_TYPE", def: "unix", doc: "no effect"},
-	{name: "REDIS_PERSECOND_TYPE", def: "SINGLE", doc: "no effect"},
-	{name: "REDIS_PERSECOND_URL", def: "/var/run/nutcracker/ratelimitpersecond.sock", doc: "no effect"},
-	{name: "REDIS_PERSECOND_POOL_SIZE", kind: number, def: "10", doc: "no effect"},
-	{name: "REDIS_PERSECOND_AUTH", secret: true, doc: "no effect"},
-	{name: "REDIS_PERSECOND_SENTINEL_AUTH", secret: true, doc: "no effect"},
-	{name: "REDIS_PERSECOND_TLS", kind: truth, def: "false", doc: "no effect"},
-	{name: "REDIS_PERSECOND_PIPELINE_WINDOW", kind: period, def: "0", doc: "no effect"},
-	{name: "REDIS_PERSECOND_PIPELINE_LIMIT", kind: number, def: "0", doc: "no effect"},
-	{name: "REDIS_PERSECOND_TIMEOUT", kind: period, def: "10s", doc: "no effect"},
-	{name: "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", def: "WAIT", doc: "no effect"},
-	{name: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", kind: number, def: "1", doc: "no effect"},
-	{name: "EXPIRATION_JITTER_MAX_SECONDS", kind: number, def: "300", doc: "no effect"},
+	{name: "REDIS_PERSECOND_*", why: "one Redis for all limits"},
+	{name: "EXPIRATION_JITTER_MAX_SECONDS", def: "300", why: "logs expire by themselves"},
 	{name: "LOCAL_CACHE_SIZE_IN_BYTES", kind: number, def: "0", sets: sets("dropin.local_cache"), doc: "`true` above 0. rls always caches denials"},
 	{name: "NEAR_LIMIT_RATIO", kind: share, def: "0.8", sets: sets("dropin.near_limit_ratio")},
 	{name: "CACHE_KEY_PREFIX", sets: sets("store.redis.key_prefix"), doc: "empty: `slidegate:`"},
-	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", kind: truth, def: "false", doc: "`false` has no effect: a denied request never uses quota"},
-	{name: "MEMCACHE_HOST_PORT", doc: "no effect"},
-	{name: "MEMCACHE_MAX_IDLE_CONNS", kind: number, def: "2", doc: "no effect"},
-	{name: "MEMCACHE_SRV", doc: "no effect"},
-	{name: "MEMCACHE_SRV_REFRESH", kind: period, def: "0", doc: "no effect"},
-	{name: "MEMCACHE_TLS", kind: truth, def: "false", doc: "no effect"},
-	{name: "MEMCACHE_TLS_CLIENT_CERT", doc: "no effect"},
-	{name: "MEMCACHE_TLS_CLIENT_KEY", doc: "no effect"},
-	{name: "MEMCACHE_TLS_CACERT", doc: "no effect"},
-	{name: "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", kind: truth, def: "false", doc: "no effect"},
+	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", def: "false", why: "a denied request never costs anything"},
+	{name: "MEMCACHE_*", why: "rls does not use memcached"},
 }
 
 var reportVariables = []variable{
@@ -166,7 +161,8 @@ var reportVariables = []variable{
 	{name: "PROMETHEUS_MAPPER_YAML", sets: sets("dropin.metrics.mapper_file")},
 	{name: "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", kind: truth, def: "false", sets: sets("dropin.metrics.milliseconds")},
 	{name: "USE_DOG_STATSD", kind: truth, def: "false", doc: "`true` is refused"},
-	{name: "USE_DOG_STATSD_MOGRIFIERS", doc: "no effect. The same holds for every `DOG_STATSD_MOGRIFIER_` variable"},
+	{name: "USE_DOG_STATSD_MOGRIFIERS", why: "rls does not send DogStatsD"},
+	{name: "DOG_STATSD_MOGRIFIER_*", why: "rls does not send DogStatsD"},
 	{name: "EXTRA_TAGS", kind: pairs, sets: sets("dropin.tags")},
 	{name: "DISABLE_STATS", kind: truth, def: "false", doc: "`true`: no metrics of envoyproxy/ratelimit"},
 	{name: "TRACING_ENABLED", kind: truth, def: "false", sets: sets("dropin.traces.protocol"), doc: "`false`: no traces, also with `OTEL_` variables"},
@@ -175,13 +171,11 @@ var reportVariables = []variable{
 	{name: "TRACING_SERVICE_INSTANCE_ID", sets: sets("dropin.traces.attributes"), doc: "`service.instance.id`. Empty: the name of the host"},
 	{name: "TRACING_EXPORTER_PROTOCOL", def: "http", sets: sets("dropin.traces.protocol"), doc: "`http` or `grpc`. `OTEL_EXPORTER_OTLP_ENDPOINT` and the like say where spans go"},
 	{name: "TRACING_SAMPLING_RATE", kind: share, def: "1", sets: sets("dropin.traces.sampling"), doc: "of traces that begin here. Spans have other names"},
+	{name: otelFamily, doc: "with `TRACING_ENABLED`: as OpenTelemetry describes them", why: "TRACING_ENABLED is not true"},
 }
 
-// otelPrefix begins the variables of OpenTelemetry, which rls reads as the reference does.
-const otelPrefix = "OTEL_"
+// otelFamily has the variables of OpenTelemetry, which rls reads as the reference does.
+const otelFamily = "OTEL_*"
 
-// families are prefixes of further variables that only libraries of the reference read.
-var families = []struct{ prefix, why string }{
-	{"DOG_STATSD_MOGRIFIER_", "rls does not send DogStatsD"},
-	{otelPrefix, "TRACING_ENABLED is not true"},
-}
+// table has every variable.
+var table = slices.Concat(listenerVariables, fileVariables, xdsVariables, redisVariables, reportVariables)

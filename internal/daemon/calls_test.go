@@ -254,7 +254,7 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 			m := newMeasured()
 			settings := settings.Default().GRPC
 			settings.Transport = tt.transport
-			server, _, _ := transport{settings: settings, calls: m.calls}.server(nil)
+			server, _ := transport{settings: settings, calls: m.calls}.server(nil)
 			server.RegisterService(&grpc.ServiceDesc{ServiceName: "s", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
 				MethodName: "M",
 				Handler: func(_ any, ctx context.Context, _ func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {

@@ -44,8 +44,7 @@ type Options struct {
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
 	// files trigger reloads.
 	Reload <-chan struct{}
-	// LimitMemory sets the memory limit of the Go runtime from the container or from the
-	// settings, unless GOMEMLIMIT is set. It is for a process that runs nothing else.
+	// LimitMemory sets the memory limit of the Go runtime from the container, unless GOMEMLIMIT is set. It is for a process that runs nothing else.
 	LimitMemory bool
 	// Run calls Ready once, when every listener is open and before it serves. Ready may be
 	// nil.
@@ -111,7 +110,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	}
 	p.logStart(o.Version, running)
 	if o.LimitMemory {
-		limitMemory(s, os.DirFS("/"), o.Log)
+		limitMemory(os.DirFS("/"), o.Log)
 	}
 	p.generations.start()
 	p.remote.serve(p.generations)
@@ -155,7 +154,6 @@ type process struct {
 	probes      *probes
 	grpc        grpcServer
 	health      *health.Server
-	healthParts []part // run until the process stops
 	http, admin *http.Server
 }
 
@@ -175,7 +173,7 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.DropIn.Headers))
+	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(p.settings.DropIn.Headers)
 	if p.reference, err = openReference(p.settings, p.log); err != nil {
 		return err
 	}
@@ -197,13 +195,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	if err = p.openTracer(ctx, o.Version); err != nil {
 		return err
 	}
-	loaded := func() {}
-	if s.Store.Type == settings.StoreMemory && s.Store.Memory.Snapshot != "" {
-		loaded = p.listeners.answerWhileLoading(s.DropIn.Answers, p.log)
-	}
-	p.store, err = openStore(ctx, s, p.metrics, p.registry, p.version, p.log, p.sampledLog, p.answered())
-	loaded()
-	if err != nil {
+	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.version, p.log, p.sampledLog, p.answered()); err != nil {
 		return err
 	}
 	p.open.add(p.store.close)
@@ -251,14 +243,11 @@ func (p *process) makeServers() {
 	})
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
-		unhealthy: s.DropIn.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
+		needsRules: s.DropIn.NeedsRules, needsStore: s.DropIn.NeedsStore, domains: func() int { return len(p.decider.Rules().Domains()) },
 		connected: p.store.connected, plain: s.DropIn.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods(), p.tracer}, p.registry)
-	if len(s.DropIn.Unhealthy) > 0 {
-		transport.unhealthy = p.probes.whyUnhealthy
-	}
-	p.grpc, p.health, p.healthParts = transport.server(map[string]service{
+	p.grpc, p.health = transport.server(map[string]service{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
@@ -298,7 +287,10 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		}
 		return nil
 	}
-	for _, part := range slices.Concat([]part{drains, p.sampler.run}, p.healthParts, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
+	if d := p.settings.DropIn; d.NeedsRules || d.NeedsStore {
+		further = append(further, func(ctx context.Context) error { return followHealth(ctx, p.health, p.probes.whyUnhealthy, p.log) })
+	}
+	for _, part := range slices.Concat([]part{drains, p.sampler.run}, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

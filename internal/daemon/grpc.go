@@ -60,9 +60,6 @@ type transport struct {
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
-	// unhealthy returns why the health is NOT_SERVING, or the empty string. Nil: it is always
-	// SERVING.
-	unhealthy func() string
 }
 
 // newTransport returns the transport of the settings. secure is nil for plain text.
@@ -75,16 +72,9 @@ func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometh
 }
 
 // server returns the server that the settings choose, and its health, which is SERVING for
-// all names. services has the services by the full names of their methods. The part keeps the
-// health up to date.
-func (t transport) server(services map[string]service) (grpcServer, *health.Server, []part) {
+// all names. services has the services by the full names of their methods.
+func (t transport) server(services map[string]service) (grpcServer, *health.Server) {
 	h := health.NewServer()
-	var served healthv1.HealthServer = h
-	var parts []part
-	if t.unhealthy != nil {
-		f := &followingHealth{Server: h, why: t.unhealthy, log: t.calls.log}
-		served, parts = f, []part{f.run}
-	}
 	for _, name := range healthNames {
 		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
@@ -92,20 +82,20 @@ func (t transport) server(services map[string]service) (grpcServer, *health.Serv
 		for _, s := range services {
 			s.Register(server)
 		}
-		healthv1.RegisterHealthServer(server, served)
+		healthv1.RegisterHealthServer(server, h)
 	}
 	if t.settings.Transport != settings.TransportUnary {
 		server := t.standard()
 		register(server)
 		reflection.Register(server)
-		return server, h, parts
+		return server, h
 	}
 	server := t.unary()
 	register(server)
 	for method, s := range services {
 		server.Handle(method, t.calls.handler(method, s.Handle))
 	}
-	return server, h, parts
+	return server, h
 }
 
 const (

@@ -37,25 +37,6 @@ func listen(setting string, address settings.Address, mode fs.FileMode) (net.Lis
 	return l, nil
 }
 
-// unixListener removes its file when it is closed, unless another process has replaced the
-// file since.
-type unixListener struct {
-	net.Listener
-	path string
-	file fs.FileInfo
-}
-
-func (l unixListener) Close() error {
-	err := l.Listener.Close()
-	now, statErr := os.Lstat(l.path)
-	// SameFile compares inode numbers, and the file system may give the number of a removed
-	// file to the next one. The time tells them apart.
-	if statErr == nil && os.SameFile(now, l.file) && now.ModTime().Equal(l.file.ModTime()) {
-		err = errors.Join(err, os.Remove(l.path))
-	}
-	return err
-}
-
 // CheckDirectories reports directories of the settings that do not exist, although serving
 // needs them: those of unix sockets and of the snapshot. It changes nothing. Each error is a
 // [strict.Problem].
@@ -79,35 +60,28 @@ func CheckDirectories(s settings.Settings) error {
 	return problems
 }
 
-// listenUnix listens on a socket file. It creates the file under another name, sets its
-// mode, and renames it. So no client can connect before the file has its mode. The rename
-// replaces a socket that a dead process left at path.
+// listenUnix listens on a socket file, in place of one that a dead process left, and sets its
+// mode. Until then the umask of the process says who may connect.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := files.CheckDirectory(path); err != nil {
 		return nil, err
 	}
-	if err := checkStale(path); err != nil {
+	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", fresh)
+	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // the file gets another name below
-	file, err := os.Lstat(fresh)
-	if err := errors.Join(err, os.Chmod(fresh, mode), os.Rename(fresh, path)); err != nil {
-		return nil, errors.Join(err, l.Close(), os.Remove(fresh))
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
-	return unixListener{l, path, file}, nil
+	return l, nil
 }
 
-// checkStale returns an error if path is a file other than a socket, if a process listens on
-// it, or if it cannot find out.
-func checkStale(path string) error {
+// removeStale removes a socket that no process listens on. It returns an error if path is another
+// file, if a process listens on it, or if it cannot find out.
+func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -123,8 +97,10 @@ func checkStale(path string) error {
 	case err == nil:
 		_ = c.Close()
 		return syscall.EADDRINUSE
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
-		return nil // no process listens: the process that made it is gone
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path) // the process that made it is gone
 	default:
 		return fmt.Errorf("cannot find out whether another process listens on it: %w", err)
 	}
@@ -149,23 +125,20 @@ func openListeners(s settings.Settings) (ls listeners, err error) {
 		}
 		ls.grpc = append(ls.grpc, l)
 	}
-	if s.HTTP.Address != "" {
-		if ls.http, err = listen("http.address", s.HTTP.Address, 0); err != nil {
-			return ls, err
+	for _, one := range []struct {
+		setting string
+		address settings.Address
+		to      *net.Listener
+	}{
+		{"http.address", s.HTTP.Address, &ls.http},
+		{"admin.address", s.Admin.Address, &ls.admin},
+		{"metrics.address", s.Metrics.Address, &ls.metrics},
+		{"PROMETHEUS_ADDR", s.DropIn.Metrics.Address, &ls.reference},
+	} {
+		if one.address == "" {
+			continue
 		}
-	}
-	if s.Admin.Address != "" {
-		if ls.admin, err = listen("admin.address", s.Admin.Address, 0); err != nil {
-			return ls, err
-		}
-	}
-	if s.Metrics.Address != "" {
-		if ls.metrics, err = listen("metrics.address", s.Metrics.Address, 0); err != nil {
-			return ls, err
-		}
-	}
-	if a := s.DropIn.Metrics.Address; a != "" {
-		if ls.reference, err = listen("PROMETHEUS_ADDR", a, 0); err != nil {
+		if *one.to, err = listen(one.setting, one.address, 0); err != nil {
 			return ls, err
 		}
 	}
@@ -191,11 +164,11 @@ func (ls listeners) addresses() []string {
 }
 
 func address(l net.Listener) string {
-	switch l := l.(type) {
-	case nil:
+	switch {
+	case l == nil:
 		return ""
-	case unixListener:
-		return unixScheme + l.path
+	case l.Addr().Network() == "unix":
+		return unixScheme + l.Addr().String()
 	default:
 		return l.Addr().String()
 	}

@@ -9,22 +9,12 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/insight"
 )
-
-// A nodeState is the last known state of one server of the store.
-type nodeState struct {
-	Name string
-	// Reason says why the server does not decide. It is empty if the server decides, or if
-	// that is not known.
-	Reason string
-	// Evicts is the maxmemory-policy of a server that may evict logs. It is empty for other
-	// servers, and while the policy is not known.
-	Evicts string
-}
 
 // A storeState is the last known state of the servers of a store.
 type storeState struct {
-	Nodes []nodeState // by name
+	Nodes []insight.Server // by address; of one that is not known to fail, Reason is empty
 	// Reached says that a server has answered since the start.
 	Reached bool
 	// Scope is the name of the scope, if it is one of Further.
@@ -33,12 +23,12 @@ type storeState struct {
 	Further []storeState
 }
 
-// all returns the servers of all scopes. Names of those of other scopes begin with the scope.
-func (s storeState) all() []nodeState {
+// all returns the servers of all scopes. Addresses of those of other scopes begin with the scope.
+func (s storeState) all() []insight.Server {
 	nodes := slices.Clip(s.Nodes)
 	for _, f := range s.Further {
 		for _, n := range f.Nodes {
-			n.Name = f.Scope + " " + n.Name
+			n.Address = f.Scope + " " + n.Address
 			nodes = append(nodes, n)
 		}
 	}
@@ -54,30 +44,26 @@ type probes struct {
 	rules    func() string     // of a management server; nil: rules are from files
 	draining atomic.Bool
 
-	unhealthy []string    // the setting dropin.unhealthy
-	domains   func() int  // the number of domains of the active rules
-	connected func() bool // there is a connection to the store; nil: not known
-	plain     bool        // the body is OK alone, as that of envoyproxy/ratelimit
+	needsRules, needsStore bool        // of the drop-in
+	domains                func() int  // the number of domains of the active rules
+	connected              func() bool // there is a connection to the store; nil: not known
+	plain                  bool        // the body is OK alone, as that of envoyproxy/ratelimit
 }
 
 // whyUnhealthy returns why /healthcheck answers 500 and the health of gRPC is NOT_SERVING. It
 // is empty if neither is so.
 func (p *probes) whyUnhealthy() string {
-	for _, state := range p.unhealthy {
-		why := ""
-		switch state {
-		case settings.UnhealthyRules:
-			if p.domains() == 0 {
-				why = "no rules are loaded"
-			}
-		case settings.UnhealthyStore:
-			if why = p.storeAway(); why == "" && p.connected != nil && !p.connected() {
-				why = "there is no connection to the store"
-			}
-		}
-		if why != "" {
-			return why
-		}
+	switch {
+	case p.needsRules && p.domains() == 0:
+		return "no rules are loaded"
+	case !p.needsStore:
+		return ""
+	}
+	if why := p.storeAway(); why != "" {
+		return why
+	}
+	if p.connected != nil && !p.connected() {
+		return "there is no connection to the store"
 	}
 	return ""
 }
@@ -98,7 +84,7 @@ func (p *probes) healthcheck(w http.ResponseWriter, _ *http.Request) {
 	if p.state != nil {
 		for _, s := range p.state().all() {
 			if s.Evicts != "" {
-				text += fmt.Sprintf("warning: %s has the maxmemory-policy %s: when its memory is full, it evicts logs, which resets their limits; set noeviction\n", s.Name, s.Evicts)
+				text += fmt.Sprintf("warning: %s has the maxmemory-policy %s: when its memory is full, it evicts logs, which resets their limits; set noeviction\n", s.Address, s.Evicts)
 			}
 		}
 	}
@@ -129,7 +115,7 @@ func (s storeState) text() string {
 	var away []string
 	for _, s := range state.Nodes {
 		if s.Reason != "" {
-			away = append(away, fmt.Sprintf("%s (%s)", s.Name, s.Reason))
+			away = append(away, fmt.Sprintf("%s (%s)", s.Address, s.Reason))
 		}
 	}
 	switch {
@@ -176,7 +162,7 @@ func (p *probes) storeAway() string {
 	switch {
 	case !state.Reached:
 		return "the store has not been reached yet"
-	case !slices.ContainsFunc(state.Nodes, func(s nodeState) bool { return s.Reason == "" }):
+	case !slices.ContainsFunc(state.Nodes, func(s insight.Server) bool { return s.Reason == "" }):
 		return "no node of the store decides"
 	default:
 		return ""

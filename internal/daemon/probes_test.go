@@ -11,11 +11,12 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/insight"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 func TestProbes(t *testing.T) {
-	type node = nodeState
+	type node struct{ Address, Reason, Evicts string }
 	for _, c := range []struct {
 		what    string
 		nodes   []node // nil: in memory
@@ -52,7 +53,11 @@ func TestProbes(t *testing.T) {
 		p.draining.Store(c.drain)
 		if c.nodes != nil {
 			p.store = settings.StoreRedis
-			p.state = func() storeState { return storeState{Nodes: c.nodes, Reached: c.reached} }
+			state := storeState{Reached: c.reached}
+			for _, n := range c.nodes {
+				state.Nodes = append(state.Nodes, insight.Server(n))
+			}
+			p.state = func() storeState { return state }
 		}
 		w := httptest.NewRecorder()
 		p.healthcheck(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))

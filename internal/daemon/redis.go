@@ -28,7 +28,7 @@ import (
 type redisStore struct {
 	*redisclient.Stores
 	scopes []*redisScope // by their numbers; the first is that of the region
-	pings  bool          // dropin.unhealthy has store
+	pings  bool          // settings.DropIn.NeedsStore
 }
 
 // redisScope is the store of one scope in Redis, with its client.
@@ -91,7 +91,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, version string, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	names := s.Store.Scopes.Names()
-	r := &redisStore{scopes: make([]*redisScope, len(names)), pings: slices.Contains(s.DropIn.Unhealthy, settings.UnhealthyStore)}
+	r := &redisStore{scopes: make([]*redisScope, len(names)), pings: s.DropIn.NeedsStore}
 	for i, name := range names {
 		_, section := s.Store.RedisOf(window.Scope(i))
 		one := &redisScope{section: section, page: docs.URL(version, "operate.md"), metrics: m, log: sampledLog, evicts: make(map[string]bool)}
@@ -340,7 +340,7 @@ func (r *redisScope) state() storeState {
 		if n.Evicts() {
 			evicts = n.Policy
 		}
-		state.Nodes = append(state.Nodes, nodeState{n.Address, reason, evicts})
+		state.Nodes = append(state.Nodes, insight.Server{Address: n.Address, Reason: reason, Evicts: evicts})
 		if n.ClockKnown {
 			r.reached.Store(true)
 		}
@@ -351,7 +351,7 @@ func (r *redisScope) state() storeState {
 
 // isDown reports whether a server of any scope does not decide, or only denies.
 func (r *redisStore) isDown() bool {
-	return slices.ContainsFunc(r.states().all(), func(n nodeState) bool { return n.Reason != "" })
+	return slices.ContainsFunc(r.states().all(), func(n insight.Server) bool { return n.Reason != "" })
 }
 
 // connections returns the number of connections in the pool; for a cluster, the sum over its

@@ -192,9 +192,7 @@ func (p *process) state() insight.State {
 	p.sampler.fill(&s)
 	s.Latency.Deadline = p.settings.Store.Timeout.Seconds()
 	if p.store.state != nil {
-		for _, n := range p.store.state().all() {
-			s.Store.Servers = append(s.Store.Servers, insight.Server{Address: n.Name, Reason: n.Reason, Evicts: n.Evicts})
-		}
+		s.Store.Servers = p.store.state().all()
 	}
 	if p.store.memory != nil {
 		m := p.store.memory()

@@ -58,12 +58,9 @@ func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, reg
 	return r.asStore(registry), nil
 }
 
-// openSnapshot is [snapshot.Open]. Tests replace it.
-var openSnapshot = snapshot.Open
-
 // openMemory opens the memory store, with its snapshot if the settings name one.
 func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log *zap.Logger) (*store, error) {
-	m, err := openSnapshot(ctx, s.Snapshot, memstore.Options{MaxBytes: s.Bound(), Owner: descriptors.RuleOfKey}, log)
+	m, err := snapshot.Open(ctx, s.Snapshot, memstore.Options{MaxBytes: s.Bound(), Owner: descriptors.RuleOfKey}, log)
 	if err != nil {
 		return nil, fmt.Errorf("store.memory.snapshot: %w", err)
 	}

@@ -13,16 +13,8 @@ func dropInText() (string, error) {
 	out.WriteString(written("drop-in"))
 	for _, g := range compat.Table() {
 		fmt.Fprintf(&out, "\n## %s\n\n| variable | default | becomes |\n|---|---|---|\n", g.Title)
-		var idle []string
 		for _, v := range g.Variables {
-			if v.Becomes == compat.NoEffect {
-				idle = append(idle, code(v.Name))
-				continue
-			}
 			fmt.Fprintf(&out, "| %s | %s | %s |\n", code(v.Name), code(v.Default), v.Becomes)
-		}
-		if len(idle) > 0 {
-			out.WriteString("\n" + wrap("Without effect: "+strings.Join(idle, ", ")+"."))
 		}
 	}
 	return out.String(), nil

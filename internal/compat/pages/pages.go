@@ -10,13 +10,11 @@
 package pages
 
 import (
-	"encoding/json"
+	"expvar"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/pprof"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -56,19 +54,8 @@ func write(w http.ResponseWriter, text string) {
 
 // Stats answers with the variables that every Go program has, in the form of package expvar.
 func Stats(w http.ResponseWriter, _ *http.Request) {
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
 	var b strings.Builder
-	for _, v := range []struct {
-		name  string
-		value any
-	}{{"cmdline", os.Args}, {"memstats", memory}} {
-		text, err := json.Marshal(v.value)
-		if err != nil {
-			text = []byte("null") // does not happen: texts and numbers
-		}
-		fmt.Fprintf(&b, "%s: %s\n", v.name, text)
-	}
+	expvar.Do(func(v expvar.KeyValue) { fmt.Fprintf(&b, "%s: %s\n", v.Key, v.Value) })
 	write(w, b.String())
 }
 

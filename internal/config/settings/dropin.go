@@ -3,6 +3,7 @@ package settings
 import (
 	"time"
 
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/files"
 )
 
@@ -24,8 +25,8 @@ type DropIn struct {
 	EchoRequest bool
 	// QuotaMode makes every rule one with quota_mode.
 	QuotaMode bool
-	// Unhealthy lists the states that /healthcheck reports with 500.
-	Unhealthy []string
+	// NeedsRules and NeedsStore make /healthcheck 500 without rules, and without a store that decides.
+	NeedsRules, NeedsStore bool
 	// SocketTLS makes unix sockets of grpc.address accept only TLS too.
 	SocketTLS bool
 	// RedisAnyName accepts a trusted certificate of Redis with any name.
@@ -33,7 +34,7 @@ type DropIn struct {
 	// Files says which files below rules.path hold rules.
 	Files files.Which
 	// Headers are the names of the headers of the style reference.
-	Headers HeaderNames
+	Headers answer.ReferenceNames
 	// NodeMetadata has name=value for the node in requests to the management server, and
 	// XDSHeaders name=value for the headers of these requests.
 	NodeMetadata []string
@@ -59,15 +60,6 @@ type Given struct {
 	// From names where the value comes from, for problems. Empty: a default of a mode.
 	From string
 }
-
-// The states of DropIn.Unhealthy.
-const (
-	UnhealthyRules = "rules"
-	UnhealthyStore = "store"
-)
-
-// HeaderNames are names of headers.
-type HeaderNames struct{ Limit, Remaining, Reset string }
 
 // ReferenceMetrics is a listener for Prometheus with the metrics of envoyproxy/ratelimit.
 type ReferenceMetrics struct {

@@ -224,7 +224,7 @@ func Default() Settings {
 		Insight: Insight{LoggedPerSecond: 1},
 		DropIn: DropIn{
 			Files: files.Which{IgnoreDotFiles: true}, NearLimit: 0.8,
-			Headers: HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+			Headers: answer.ReferenceNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
 	}
 }
