@@ -46,6 +46,9 @@ func Leases(s *Store) int {
 	return len(s.leases.kept)
 }
 
+// SetLeases sets the largest number of leases at a time.
+func (s *Store) SetLeases(most int) { s.leases.most = most }
+
 // SetMaxAge sets the age up to which s believes an answer, so that denials end by themselves.
 func (s *Store) SetMaxAge(age time.Duration) { s.memory.maxAge = age }
 

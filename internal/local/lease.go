@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// DefaultLeases is the largest number of leases at a time. One goroutine gives them
+	// mostLeases is the largest number of leases at a time. One goroutine gives them
 	// back, one call after the other.
-	DefaultLeases = 1000
+	mostLeases = 1000
 	// accountsPerLease is the number of logs whose demand is counted, for each possible
 	// lease.
 	accountsPerLease = 16
@@ -100,17 +100,14 @@ type surplus struct {
 	cost  uint64
 }
 
-func newLeases(r Reserver, most int, clock func() time.Duration, forget func(string)) (*leases, error) {
-	if most <= 0 {
-		most = DefaultLeases
-	}
+func newLeases(r Reserver, clock func() time.Duration, forget func(string)) (*leases, error) {
 	ls := &leases{
-		reserver: r, clock: clock, forget: forget, most: most,
+		reserver: r, clock: clock, forget: forget, most: mostLeases,
 		kept: make(map[*lease]struct{}), wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	var err error
 	ls.accounts, err = otter.New(&otter.Options[window.LogID, *account]{
-		MaximumSize: accountsPerLease * most,
+		MaximumSize: accountsPerLease * mostLeases,
 		Executor:    func(f func()) { f() }, // no goroutine outlives Close
 	})
 	if err != nil {

@@ -275,7 +275,8 @@ func TestLeaseGoesOn(t *testing.T) {
 
 // TestLeasesAreBounded proves the bound on the number of leases.
 func TestLeasesAreBounded(t *testing.T) {
-	leasing(t, local.Options{Leases: 3}, func(t *testing.T, _ *ahead, p *local.Store) {
+	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+		p.SetLeases(3)
 		for i := range 10 {
 			warm(t, p, hot(fmt.Sprint(i), 100, 1))
 		}

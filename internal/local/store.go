@@ -30,8 +30,6 @@ type Options struct {
 	// Reserver reserves hits in the shared store, for checks with a lease. Nil disables
 	// leases.
 	Reserver Reserver
-	// Leases is the largest number of leases at a time. Zero or less means DefaultLeases.
-	Leases int
 }
 
 // Store decides what this process knows, and asks the shared store for the rest. Create it
@@ -58,7 +56,7 @@ func New(store window.Store, o Options) (*Store, error) {
 		return nil, fmt.Errorf("local: %w", err)
 	}
 	if o.Reserver != nil {
-		if s.leases, err = newLeases(o.Reserver, o.Leases, s.clock, s.memory.forget); err != nil {
+		if s.leases, err = newLeases(o.Reserver, s.clock, s.memory.forget); err != nil {
 			return nil, fmt.Errorf("local: %w", err)
 		}
 	}

@@ -981,7 +981,7 @@ func TestTable(t *testing.T) {
 			take(t, s, check(key, 1<<20, 1))
 			want[key] = *now + win
 		}
-		s.sweepAll()
+		s.Sweep()
 		for key, until := range want {
 			if until <= *now {
 				delete(want, key)

@@ -37,13 +37,13 @@ func use(t *testing.T, file []byte, p window.Policy) {
 			t.Errorf("%v, %v: got %+v", p, m, d)
 		}
 	}
-	s.sweepAll()
+	s.Sweep()
 	verify(t, s)
 	if err := loads(t, saved(t, s)); err != nil {
 		t.Errorf("%v: saved again: %v", p, err)
 	}
 	*source += 2 * window.MaxWindow
-	if s.sweepAll(); s.Len() != 0 {
+	if s.Sweep(); s.Len() != 0 {
 		t.Errorf("%v: %d logs outlive every window", p, s.Len())
 	}
 }

@@ -39,9 +39,7 @@ func TestSweepOfPolicies(t *testing.T) {
 			over = 3 * time.Minute
 		}
 		sweep := func() int {
-			for i := range s.shards {
-				s.sweepShard(&s.shards[i])
-			}
+			s.Sweep()
 			verify(t, s)
 			return s.Len()
 		}

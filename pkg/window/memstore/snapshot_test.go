@@ -535,7 +535,7 @@ func FuzzLoad(f *testing.F) {
 				take(t, s, c)
 			}
 		}
-		s.sweepAll()
+		s.Sweep()
 		verify(t, s)
 		if err := loads(t, saved(t, s)); err != nil {
 			t.Errorf("saved again: %v", err)

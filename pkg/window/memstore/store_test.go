@@ -56,13 +56,6 @@ func roomFor(logs int) int64 {
 	return (int64(logs)*log*slackPart + slackPart - 2) / (slackPart - 1)
 }
 
-// sweepAll sweeps every shard at the store's time.
-func (s *Store) sweepAll() {
-	for i := range s.shards {
-		s.sweepShard(&s.shards[i])
-	}
-}
-
 func TestSweep(t *testing.T) {
 	s, now := testStore(t)
 	long := check("long", 5, 1)
@@ -85,7 +78,7 @@ func TestSweep(t *testing.T) {
 		{2 * time.Hour, 0},
 	} {
 		*now = step.at
-		s.sweepAll()
+		s.Sweep()
 		if got := s.Len(); got != step.want {
 			t.Errorf("logs after sweeping at %v: got %d, want %d", step.at, got, step.want)
 		}
@@ -104,7 +97,7 @@ func TestSweepKeepsWhatCounts(t *testing.T) {
 	for i := range 50 {
 		*now = time.Duration(i) * time.Second
 		take(t, s, check("k", 100, 2))
-		s.sweepAll()
+		s.Sweep()
 		if got, want := take(t, s, check("k", 100, 0))[0].Remaining, 100-2*uint64(min(i+1, 10)); got != want {
 			t.Fatalf("at %v: remaining %d, want %d", *now, got, want)
 		}
@@ -117,7 +110,7 @@ func TestSweepWithClockSetBack(t *testing.T) {
 	*now = time.Hour
 	take(t, s, check("k", 1, 1))
 	*now = time.Second
-	s.sweepAll()
+	s.Sweep()
 	if got := s.Len(); got != 1 {
 		t.Errorf("logs: got %d, want 1", got)
 	}
@@ -136,7 +129,7 @@ func TestBucketsFollowLogs(t *testing.T) {
 	*now = 5 * time.Second
 	take(t, s, check("late", 1, 1))
 	*now = win
-	s.sweepAll()
+	s.Sweep()
 	if got := s.Len(); got != 1 {
 		t.Errorf("logs after sweeping: got %d, want 1", got)
 	}
@@ -405,13 +398,13 @@ func TestLongWindowsCountInMilliseconds(t *testing.T) {
 			if diff := cmp.Diff([]window.Decision{step.want}, take(t, s, c)); diff != "" {
 				t.Errorf("window %v at %v: (-want +got)\n%s", tt.window, step.at, diff)
 			}
-			s.sweepAll()
+			s.Sweep()
 			if got := s.Len(); got != 1 {
 				t.Errorf("window %v: logs after sweeping at %v: got %d, want 1", tt.window, step.at, got)
 			}
 		}
 		*now += us
-		s.sweepAll()
+		s.Sweep()
 		if got := s.Len(); got != 0 {
 			t.Errorf("window %v: logs after sweeping at %v: got %d, want none", tt.window, *now, got)
 		}

@@ -145,7 +145,7 @@ func TestLogsOfStreamsAreUsedAgain(t *testing.T) {
 			}
 		}
 		*now += 3 * time.Second
-		s.sweepAll()
+		s.Sweep()
 		if verify(t, s); s.Len() != 0 {
 			t.Fatalf("round %d: %d logs are left", round, s.Len())
 		}
