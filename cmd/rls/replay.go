@@ -138,7 +138,7 @@ func (r *replayCmd) Run(c *cli) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process at once
 
-	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Files: r.Logs, MaxBytes: l.Settings.Store.Memory.Bound()}
+	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Files: r.Logs, MaxBytes: l.Store.Memory.Bound()}
 	for _, p := range now.Places {
 		o.Places = append(o.Places, p.String())
 	}
