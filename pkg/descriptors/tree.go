@@ -231,45 +231,25 @@ type Step struct {
 	Tried []Node
 }
 
-// trace does what find does with the nodes of one key, and records it in step.
-func (k *keyNode[R]) trace(step *Step) *node[R] {
-	e := step.Entry
-	if n := k.values[e.Value]; n != nil {
-		step.Taken = Node{Key: e.Key, Value: e.Value}
-		return n
-	}
-	for i := range k.patterns {
-		p := &k.patterns[i]
-		tried := Node{Key: e.Key, Value: p.value, Pattern: true}
-		if p.match(e.Value) {
-			step.Taken = tried
-			return p.node
-		}
-		step.Tried = append(step.Tried, tried)
-	}
-	if k.alone != nil {
-		step.Taken = Node{Key: e.Key, AnyValue: true}
-	}
-	return k.alone
-}
-
 // Trace returns the steps of Match, one for each entry up to the first that no node fits.
 // It allocates.
-func (t *Tree[R]) Trace(d Descriptor) []Step {
-	var steps []Step
-	at := &t.root
-	for i := range d {
-		e := d[i]
+func (t *Tree[R]) Trace(d Descriptor) (steps []Step) {
+	at := t.Top()
+	for _, e := range d {
 		step := Step{Entry: e}
-		var n *node[R]
-		if k := at.keys[e.Key]; k != nil {
-			n = k.trace(&step)
+		for _, n := range at.Below()[e.Key] {
+			if n.AnyValue || n.Pattern && Fits(n.Value, e.Value) || !n.Open() && n.Value == e.Value {
+				step.Taken = n
+				break
+			}
+			if n.Pattern {
+				step.Tried = append(step.Tried, n)
+			}
 		}
 		steps = append(steps, step)
-		if n == nil {
+		if at = at.Next(e); at.below == nil {
 			break
 		}
-		at = &n.children
 	}
 	return steps
 }
