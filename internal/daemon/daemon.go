@@ -254,7 +254,7 @@ func (p *process) makeServers() {
 	if p.remote != nil {
 		p.probes.rules = p.remote.text
 	}
-	p.http = newHTTP(httpHandler(limits, authorization, p.probes, maxMessage, transport.calls,
+	p.http = newHTTP(httpHandler(limits, authorization, p.probes, transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}, s.DropIn.Answers), p.log)
 	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
 	if s.DropIn.Pages {

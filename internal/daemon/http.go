@@ -24,7 +24,7 @@ import (
 // that can charge a limit, such as /authz. It accepts any Host for probes, and below /authz/,
 // where Envoy's http_service calls with the Host of its client and no limit is charged. With
 // anyHost it also accepts any Host at /json, but from no browser.
-func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard, anyHost bool) http.Handler {
+func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, c calls, guard admin.Guard, anyHost bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
 		{Path: "/healthcheck", Text: "200 while this process answers, with the state of its store"},
@@ -32,7 +32,7 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 		{Path: "/json", Text: "POST a RateLimitRequest as JSON; the decision charges limits as Envoy's do"},
 		{Path: "/authz", Text: "authorization for nginx, Traefik, Caddy and Envoy's http_service"},
 	}, "Envoy's gRPC is on grpc.address. Metrics and the active rules are on admin.address."))
-	mux.Handle("/json", limits.JSONHandler(maxBytes))
+	mux.HandleFunc("/json", limits.ServeJSON)
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
 	// The authorization handler comes before the mux, because the mux would clean the

@@ -18,43 +18,40 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// JSONHandler answers POST /json. The body is a RateLimitRequest as protobuf JSON, so curl
+// ServeJSON answers POST /json. The body is a RateLimitRequest as protobuf JSON, so curl
 // can ask what Envoy asks. The answer is 200 for OK and 429 for OVER_LIMIT, with the header
 // fields that a client would get and the RateLimitResponse as the body. It is 400 if gRPC
 // would return INVALID_ARGUMENT or UNKNOWN, and 503 if the store could not decide. The
-// handler reads at most maxBytes, and at most maxJSON.
+// service reads at most maxJSON.
 //
 // With Options.Reference it accepts every method, and sends the body alone, without the header
 // fields of the answer and without a line break at its end.
-func (s *Service) JSONHandler(maxBytes int64) http.Handler {
-	maxBytes = min(maxBytes, maxJSON)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost && !s.opts.Reference {
-			w.Header().Set("Allow", http.MethodPost)
-			http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
+func (s *Service) ServeJSON(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost && !s.opts.Reference {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSON))
+	if err != nil {
+		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+			http.Error(w, fmt.Sprintf("the body has more than %d bytes; send larger requests over gRPC", maxJSON), http.StatusRequestEntityTooLarge)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
-		if err != nil {
-			if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-				http.Error(w, fmt.Sprintf("the body has more than %d bytes; send larger requests over gRPC", tooLarge.Limit), http.StatusRequestEntityTooLarge)
-				return
-			}
-			http.Error(w, "the request could not be read", http.StatusBadRequest)
-			return
-		}
-		in := new(rlsv3.RateLimitRequest)
-		if err := protojson.Unmarshal(body, in); err != nil {
-			http.Error(w, strings.TrimSpace("the body is not a RateLimitRequest "+whereOf.FindString(err.Error())), http.StatusBadRequest)
-			return
-		}
-		out, err := s.exchange(r.Context(), in)
-		if err != nil {
-			http.Error(w, status.Convert(err).Message(), httpStatus(err))
-			return
-		}
-		s.writeJSON(w, out)
-	})
+		http.Error(w, "the request could not be read", http.StatusBadRequest)
+		return
+	}
+	in := new(rlsv3.RateLimitRequest)
+	if err := protojson.Unmarshal(body, in); err != nil {
+		http.Error(w, strings.TrimSpace("the body is not a RateLimitRequest "+whereOf.FindString(err.Error())), http.StatusBadRequest)
+		return
+	}
+	out, err := s.exchange(r.Context(), in)
+	if err != nil {
+		http.Error(w, status.Convert(err).Message(), httpStatus(err))
+		return
+	}
+	s.writeJSON(w, out)
 }
 
 // exchange decides a message of the protobuf library. Errors are those of

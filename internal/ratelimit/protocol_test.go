@@ -553,7 +553,7 @@ func TestJSONIsTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		overHTTP.JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(string(body))))
+		overHTTP.ServeJSON(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(string(body))))
 		got := new(rlsv3.RateLimitResponse)
 		if err := protojson.Unmarshal(w.Body.Bytes(), got); err != nil {
 			t.Fatalf("%d: %v: %s", i, err, w.Body)

@@ -191,7 +191,7 @@ func TestResetOfReferenceFalls(t *testing.T) {
 // TestJSONOfReference: /json answers every method, with the message alone.
 func TestJSONOfReference(t *testing.T) {
 	s, _ := setup{reference: true, styles: []string{answer.StyleReference}, rules: []policy.Rule{rule("", "k", 1, time.Minute)}}.serve(t)
-	handler := s.JSONHandler(1 << 20)
+	handler := http.HandlerFunc(s.ServeJSON)
 	for i, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, "ODD"} {
 		w := httptest.NewRecorder()
 		body := strings.NewReader(`{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`)

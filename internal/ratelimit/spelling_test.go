@@ -26,7 +26,7 @@ func TestSpellingsShareALog(t *testing.T) {
 				t.Fatal(err)
 			}
 			w, out := httptest.NewRecorder(), new(rlsv3.RateLimitResponse)
-			s.JSONHandler(1<<20).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(string(body))))
+			s.ServeJSON(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(string(body))))
 			if err := protojson.Unmarshal(w.Body.Bytes(), out); err != nil {
 				t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 			}

@@ -228,7 +228,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 	service := ratelimit.NewService(ratelimit.Options{
 		Decider: s.decider, Secrets: g.Secrets, Headers: render, Meters: counters, EchoRequest: settings.DropIn.EchoRequest,
 	})
-	s.json = service.JSONHandler(1 << 20)
+	s.json = http.HandlerFunc(service.ServeJSON)
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
