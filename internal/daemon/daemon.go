@@ -44,7 +44,8 @@ type Options struct {
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
 	// files trigger reloads.
 	Reload <-chan struct{}
-	// LimitMemory sets the memory limit of the Go runtime from the container, unless GOMEMLIMIT is set. It is for a process that runs nothing else.
+	// LimitMemory sets the memory limit of the Go runtime from the container, unless GOMEMLIMIT is
+	// set. It is for a process that runs nothing else.
 	LimitMemory bool
 	// Run calls Ready once, when every listener is open and before it serves. Ready may be
 	// nil.
@@ -246,7 +247,10 @@ func (p *process) makeServers() {
 		needsRules: s.DropIn.NeedsRules, needsStore: s.DropIn.NeedsStore, domains: func() int { return len(p.decider.Rules().Domains()) },
 		connected: p.store.connected, plain: s.DropIn.Answers,
 	}
-	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods(), p.tracer}, p.registry)
+	transport := transport{settings: s.GRPC, secure: p.tls, calls: calls{p.metrics, p.log, p.reference.methods(), p.tracer}}
+	if s.GRPC.Transport == settings.TransportUnary {
+		transport.meters = metrics.NewTransport(p.registry)
+	}
 	p.grpc, p.health = transport.server(map[string]service{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,

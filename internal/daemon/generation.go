@@ -63,10 +63,6 @@ func (gs *generations) start() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	gs.tellHolds(gs.active)
-	for range gs.remote.refusedEarly() {
-		gs.metrics.Refused()
-		gs.stats.Refused()
-	}
 	gs.take(gs.active)
 	if gs.active.Rules.Missing() {
 		gs.log.Warn("no rules yet: calls fail until the management server sends some; check the server and rules.xds.node_id", zap.String("address", string(gs.settings.Rules.XDS.Address)))

@@ -8,7 +8,6 @@ import (
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -18,7 +17,6 @@ import (
 	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
@@ -60,15 +58,6 @@ type transport struct {
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
-}
-
-// newTransport returns the transport of the settings. secure is nil for plain text.
-func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometheus.Registerer) transport {
-	t := transport{settings: s, secure: secure, calls: c}
-	if s.Transport == settings.TransportUnary {
-		t.meters = metrics.NewTransport(registry)
-	}
-	return t
 }
 
 // server returns the server that the settings choose, and its health, which is SERVING for

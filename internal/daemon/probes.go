@@ -111,21 +111,20 @@ func (p *probes) storeText() string {
 
 // text describes the servers of one scope.
 func (s storeState) text() string {
-	state := s
 	var away []string
-	for _, s := range state.Nodes {
-		if s.Reason != "" {
-			away = append(away, fmt.Sprintf("%s (%s)", s.Address, s.Reason))
+	for _, n := range s.Nodes {
+		if n.Reason != "" {
+			away = append(away, fmt.Sprintf("%s (%s)", n.Address, n.Reason))
 		}
 	}
+	text := fmt.Sprintf("%d of %d nodes decide", len(s.Nodes)-len(away), len(s.Nodes))
 	switch {
 	case len(away) > 0:
-		return fmt.Sprintf("%d of %d nodes decide; degraded: %s", len(state.Nodes)-len(away), len(state.Nodes), strings.Join(away, ", "))
-	case !state.Reached:
+		return text + "; degraded: " + strings.Join(away, ", ")
+	case !s.Reached:
 		return "not reached yet"
-	default:
-		return fmt.Sprintf("%d of %d nodes decide", len(state.Nodes), len(state.Nodes))
 	}
+	return text
 }
 
 // readyz answers 200 if this instance wants requests. Otherwise it answers 503 with the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,7 +31,6 @@ type remote struct {
 	missing *config.Generation      // until the server has sent rules
 	early   chan *config.Generation // the first generation, unless DropIn.WithoutRules
 	got     bool                    // early got its generation; only the goroutine of the client uses got
-	refused atomic.Int64            // responses before early
 	serving chan struct{}           // closed when generations is set
 
 	generations *generations
@@ -137,7 +135,6 @@ func (v *remote) Refused(_ string, err error) {
 }
 
 func (v *remote) refuseEarly(err error) {
-	v.refused.Add(1)
 	v.log.Error("the management server sent rules that cannot be used; rls waits for others; correct the rules there", zap.String("problems", err.Error()))
 }
 
@@ -149,14 +146,6 @@ func (v *remote) waitServing() bool {
 	case <-v.stopped.Done():
 		return false
 	}
-}
-
-// refusedEarly returns how many responses were refused before the process served.
-func (v *remote) refusedEarly() int64 {
-	if v == nil {
-		return 0
-	}
-	return v.refused.Load()
 }
 
 func (v *remote) register(registry prometheus.Registerer) {

@@ -142,7 +142,7 @@ func (m *Mapping) find(name string, kind mapper.MetricType) (*mapped, *mapper.Me
 }
 
 // vectors is what the registry of statsd_exporter counts of itself. It is not shown.
-var vectors = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vectors"}, []string{"type"})
+var vectors = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vectors", Help: "Vectors by type."}, []string{"type"})
 
 // observed returns the histogram or summary of a timer, or nil if it is dropped, or another timer has
 // its name.
