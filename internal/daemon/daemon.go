@@ -111,7 +111,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	}
 	p.logStart(o.Version, running)
 	if o.LimitMemory {
-		limitMemory(os.DirFS("/"), o.Log)
+		limitMemory(s, os.DirFS("/"), o.Log)
 	}
 	p.generations.start()
 	p.remote.serve(p.generations)
@@ -196,7 +196,13 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	if err = p.openTracer(ctx, o.Version); err != nil {
 		return err
 	}
-	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.version, p.log, p.sampledLog, p.answered()); err != nil {
+	loaded := func() {}
+	if s.Store.Type == settings.StoreMemory && s.Store.Memory.Snapshot != "" {
+		loaded = p.listeners.answerWhileLoading(s.DropIn.Answers, p.log)
+	}
+	p.store, err = openStore(ctx, s, p.metrics, p.registry, p.version, p.log, p.sampledLog, p.answered())
+	loaded()
+	if err != nil {
 		return err
 	}
 	p.open.add(p.store.close)

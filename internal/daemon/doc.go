@@ -6,8 +6,8 @@
 //  1. Run loads the configuration. An error in it is an error of Run, and nothing was served.
 //     With rules.source xds it waits for the first rules, unless it is a drop-in that does not wait.
 //  2. Run opens every listener. A port in use is an error of Run too. The memory store reads
-//     its snapshot, and until then no port answers. If the context ends, Run returns at once
-//     and the file stays.
+//     its snapshot. Meanwhile the process is alive and not ready. If the context ends, Run
+//     returns at once and the file stays.
 //  3. All servers run. If one of them fails, Run stops the others and returns the error.
 //  4. When the context ends, the drain begins. For drain.delay the service answers everything,
 //     until all proxies know that it stops. Then it sends GOAWAY and lets calls in flight

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -91,7 +91,7 @@ func (s *Store) load(ctx context.Context, o memstore.Options) {
 	}
 	var loaded memstore.Loaded
 	if err == nil {
-		s.Store, loaded, err = memstore.Load(reader{f, ctx}, o)
+		s.Store, loaded, err = memstore.Load(&reader{ctx: ctx, file: f, log: s.log}, o)
 		_ = f.Close() // it was only read
 	}
 	if ctx.Err() != nil {
@@ -110,18 +110,37 @@ func (s *Store) load(ctx context.Context, o memstore.Options) {
 	s.log.Info("snapshot loaded", fields...)
 }
 
-// A reader reads a file until ctx ends.
+// progress is how often the log says how much of a snapshot is read. Tests replace it.
+var progress = 2 * time.Second
+
+// A reader reads a file until ctx ends, and logs its progress.
 type reader struct {
-	io.Reader
-	ctx context.Context //nolint:containedctx // of Open
+	ctx  context.Context
+	file *os.File
+	log  *zap.Logger
+
+	began, logged time.Time
+	read          int64
 }
 
 // Read implements [io.Reader].
-func (r reader) Read(b []byte) (n int, err error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
+func (r *reader) Read(b []byte) (n int, err error) {
+	now := time.Now()
+	switch {
+	case r.ctx.Err() != nil:
+		return 0, r.ctx.Err()
+	case r.began.IsZero():
+		r.began, r.logged = now, now
+	case now.Sub(r.logged) >= progress:
+		r.logged = now
+		if info, err := r.file.Stat(); err == nil && info.Size() > 0 {
+			r.log.Info("loading the snapshot: rls is not ready yet", zap.String("file", r.file.Name()),
+				zap.Int64("percent", 100*r.read/info.Size()), zap.Duration("after", now.Sub(r.began)))
+		}
 	}
-	return r.Reader.Read(b)
+	n, err = r.file.Read(b)
+	r.read += int64(n)
+	return n, err
 }
 
 // putAside renames a file that cannot be used, so that Close does not replace it.

@@ -239,12 +239,18 @@ func TestSnapshotSaysWhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestStoppedWhileLoading ends the context while the file is read. The file stays as it is.
+// TestStoppedWhileLoading ends the context while the file is read. The file stays as it is,
+// and the log has shown the progress until then.
 func TestStoppedWhileLoading(t *testing.T) {
+	before := progress
+	progress = 0
+	t.Cleanup(func() { progress = before })
 	dir := t.TempDir()
 	path := filepath.Join(dir, "logs")
 	m, _ := openSnapshot(t, path)
-	spend(t, m, "key")
+	for i := range 5000 {
+		spend(t, m, fmt.Sprint("key ", i))
+	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -253,9 +259,20 @@ func TestStoppedWhileLoading(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	if m, err := Open(ctx, path, memstore.Options{}, zap.NewNop()); !errors.Is(err, context.Canceled) || m != nil {
+	core, logs := observer.New(zapcore.DebugLevel)
+	var percent []int64
+	log := zap.New(core, zap.Hooks(func(_ zapcore.Entry) error {
+		percent = append(percent, logs.All()[logs.Len()-1].ContextMap()["percent"].(int64))
+		if len(percent) == 2 {
+			stop()
+		}
+		return nil
+	}))
+	if m, err := Open(ctx, path, memstore.Options{}, log); !errors.Is(err, context.Canceled) || m != nil {
 		t.Errorf("Open = %v, %v, want the error of its context", m, err)
+	}
+	if len(percent) != 2 || percent[0] <= 0 || percent[0] >= percent[1] || percent[1] >= 100 {
+		t.Errorf("the log says %v percent, want two parts of it", percent)
 	}
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, file) {
 		t.Errorf("the file has changed: %v", err)
@@ -264,7 +281,7 @@ func TestStoppedWhileLoading(t *testing.T) {
 		t.Errorf("files %q, want the snapshot alone", names)
 	}
 	m, _ = openSnapshot(t, path)
-	if spend(t, m, "key") {
+	if spend(t, m, "key 4999") {
 		t.Error("a log is lost")
 	}
 	if err := m.Close(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -163,10 +164,26 @@ func reasonOf(err error) string {
 	if text == "" {
 		text = status.Code(err).String()
 	}
+	text = withoutWrapping(text)
 	if strings.Contains(text, "received message larger than max") {
 		text += "; serve fewer rules"
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+}
+
+// withoutWrapping returns the cause in a text of gRPC about a connection, which would otherwise
+// not fit into a line of a page.
+func withoutWrapping(text string) string {
+	quoted, ok := strings.CutPrefix(text, "connection error: desc = ")
+	if !ok {
+		return text
+	}
+	cause, err := strconv.Unquote(quoted)
+	if err != nil {
+		return text
+	}
+	cause = strings.TrimPrefix(cause, "transport: ")
+	return strings.TrimPrefix(cause, "Error while dialing: ")
 }
 
 // connect makes a connection and loads what the server sends, until that ends. responded says
@@ -230,7 +247,7 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 			return dialer.DialContext(ctx, network, address)
 		}),
 		grpc.WithKeepaliveParams(c.pings),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.opts.MaxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.MaxCallRecvMsgSize(c.opts.MaxMessageBytes)),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("slidegate"),
 	)

@@ -267,6 +267,20 @@ func TestMessageTooLarge(t *testing.T) {
 	}
 }
 
+// TestReasons: a reason is the cause alone, without what gRPC writes around it.
+func TestReasons(t *testing.T) {
+	for text, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: "dial tcp 127.0.0.1:1: connect: connection refused",
+		`connection error: desc = "transport: authentication handshake failed: tls: bad \"name\""`:                     `authentication handshake failed: tls: bad "name"`,
+		`connection error: desc = "unfinished`: `connection error: desc = "unfinished`,
+		"error reading from server: EOF":       "error reading from server: EOF",
+	} {
+		if got := reasonOf(status.Error(codes.Unavailable, text)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // TestFrozenServer: a server that does not answer pings is given up.
 func TestFrozenServer(t *testing.T) {
 	if testing.Short() {

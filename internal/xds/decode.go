@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/slidegate/slidegate/internal/config/rules"
@@ -18,20 +20,36 @@ import (
 // typeURL is the type of resources.
 const typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// maxDepth is how deep the messages of a resource may nest. Files of rules may nest half as deep.
-const maxDepth = 100
+// Bounds on the resources of one response.
+const (
+	// maxMessages is how many messages a response may have whatever its length: a descriptor is a
+	// message, and so is its rate_limit. They take 64 MiB.
+	maxMessages = 1 << 18
+	// bytesAMessage is how many bytes a response has at least for each message beyond that. A
+	// message takes about 256 bytes, so a response takes ten times its length at most.
+	bytesAMessage = 25
+	maxDepth      = 100 // files of rules may nest half as deep
+)
 
 // Decode returns the rules in the resources of a response, in the order of their domains. The
 // error has each resource that cannot be decoded.
 func Decode(resources []*anypb.Any) ([]rules.Domain, error) {
-	domains := make([]rules.Domain, 0, len(resources))
+	domains := make([]rules.Domain, 0, min(len(resources), maxMessages))
+	total := 0
+	for _, resource := range resources {
+		total += len(resource.GetValue())
+	}
+	count := counter{left: max(maxMessages, total/bytesAMessage)}
 	var bad []string
 	for i, resource := range resources {
 		if resource.GetTypeUrl() != typeURL {
 			bad = append(bad, fmt.Sprintf("resource %d: the type is %s, expected %s", i, strict.Quote(resource.GetTypeUrl()), typeURL))
 			continue
 		}
-		d, err := decode(resource.GetValue())
+		d, err := decode(resource.GetValue(), &count)
+		if errors.Is(err, errTooMany) {
+			return nil, fmt.Errorf("resource %d: %w", i, err)
+		}
 		if err != nil {
 			bad = append(bad, fmt.Sprintf("resource %d: %s", i, err))
 			continue
@@ -50,31 +68,82 @@ func Decode(resources []*anypb.Any) ([]rules.Domain, error) {
 // maxReasons bounds the lines of an error.
 const maxReasons = 10
 
-// The library's own text is for programs.
-var errMalformed = fmt.Errorf("not an encoded RateLimitConfig whose texts are UTF-8, at most %d levels deep", maxDepth)
+var (
+	errTooMany   = fmt.Errorf("the response has more than %d descriptors, limits and values, of less than %d bytes each: send fewer rules", maxMessages, bytesAMessage)
+	errEmpty     = errors.New("a descriptor is empty: give it a key")
+	errTooDeep   = fmt.Errorf("nested deeper than %d levels", maxDepth)
+	errMalformed = errors.New("not an encoded RateLimitConfig whose texts are UTF-8")
+)
 
 // decode returns the rules of one resource.
-func decode(encoded []byte) (rules.Domain, error) {
-	in := new(ratelimitv3.RateLimitConfig)
-	if (proto.UnmarshalOptions{RecursionLimit: maxDepth}).Unmarshal(encoded, in) != nil {
-		return rules.Domain{}, errMalformed
+func decode(encoded []byte, count *counter) (rules.Domain, error) {
+	unknown, err := count.message(encoded, (*ratelimitv3.RateLimitConfig)(nil).ProtoReflect().Descriptor(), 0)
+	if err != nil {
+		return rules.Domain{}, err
 	}
-	d := rules.Domain{Source: "xds " + cmp.Or(in.GetName(), in.GetDomain()), Name: in.GetDomain(), Unknown: unknown(in)}
-	d.Descriptors = descriptorsOf(in.GetDescriptors(), &d.Unknown)
-	return d, nil
+	in := new(ratelimitv3.RateLimitConfig)
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(encoded, in); err != nil {
+		return rules.Domain{}, errMalformed // the text of err is for programs
+	}
+	return rules.Domain{
+		Source:      "xds " + cmp.Or(in.GetName(), in.GetDomain()),
+		Name:        in.GetDomain(),
+		Descriptors: descriptorsOf(in.GetDescriptors()),
+		Unknown:     unknown,
+	}, nil
 }
 
-// unknown reports whether a message has a field that its type does not have.
-func unknown(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
+// A counter counts the messages in encoded messages, without decoding them.
+type counter struct{ left int }
 
-// descriptorsOf returns descriptors as rules. It sets strange if a message has an unknown field.
-func descriptorsOf(in []*ratelimitv3.RateLimitDescriptor, strange *bool) []rules.Descriptor {
+// message counts an encoded message and those in it. unknown says that one of them has a field
+// that its type does not have.
+func (c *counter) message(encoded []byte, of protoreflect.MessageDescriptor, depth int) (unknown bool, err error) {
+	if c.left--; c.left < 0 {
+		return false, errTooMany
+	}
+	if depth >= maxDepth {
+		return false, errTooDeep
+	}
+	for len(encoded) > 0 {
+		number, kind, n := protowire.ConsumeTag(encoded)
+		if n < 0 {
+			return false, errMalformed
+		}
+		encoded = encoded[n:]
+		n = protowire.ConsumeFieldValue(number, kind, encoded)
+		if n < 0 {
+			return false, errMalformed
+		}
+		value := encoded[:n]
+		encoded = encoded[n:]
+		field := of.Fields().ByNumber(number)
+		if field == nil {
+			unknown = true
+			continue
+		}
+		if field.Message() == nil || kind != protowire.BytesType {
+			continue
+		}
+		inner, _ := protowire.ConsumeBytes(value)
+		if len(inner) == 0 && field.Name() == "descriptors" {
+			return false, errEmpty
+		}
+		innerUnknown, err := c.message(inner, field.Message(), depth+1)
+		if err != nil {
+			return false, err
+		}
+		unknown = unknown || innerUnknown
+	}
+	return unknown, nil
+}
+
+func descriptorsOf(in []*ratelimitv3.RateLimitDescriptor) []rules.Descriptor {
 	if len(in) == 0 {
 		return nil
 	}
 	out := make([]rules.Descriptor, len(in))
 	for i, d := range in {
-		*strange = *strange || unknown(d) || unknown(d.GetRateLimit())
 		out[i] = rules.Descriptor{
 			Key:         d.GetKey(),
 			Value:       d.GetValue(),
@@ -82,7 +151,7 @@ func descriptorsOf(in []*ratelimitv3.RateLimitDescriptor, strange *bool) []rules
 			ShadowMode:  d.GetShadowMode(),
 			QuotaMode:   d.GetQuotaMode(),
 			Detailed:    d.GetDetailedMetric(),
-			Descriptors: descriptorsOf(d.GetDescriptors(), strange),
+			Descriptors: descriptorsOf(d.GetDescriptors()),
 		}
 		if d.GetMetadata() != nil {
 			out[i].Metadata = d.GetMetadata().AsMap()

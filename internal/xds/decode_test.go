@@ -1,11 +1,16 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -153,15 +158,67 @@ func TestBadResources(t *testing.T) {
 	}
 }
 
-// TestDepthOfResources: a resource that nests too deep is refused.
-func TestDepthOfResources(t *testing.T) {
+// TestBoundsOfResponses: a response that would take far more memory than its bytes is refused
+// before it is decoded.
+func TestBoundsOfResponses(t *testing.T) {
+	short := func(n int) *anypb.Any {
+		return &anypb.Any{TypeUrl: typeURL, Value: []byte(strings.Repeat("\x1a\x03\x0a\x01k", n))}
+	}
+	if _, err := Decode([]*anypb.Any{short(maxMessages)}); !errors.Is(err, errTooMany) {
+		t.Errorf("many descriptors: %v", err)
+	}
+	half := short(maxMessages / 2)
+	if _, err := Decode([]*anypb.Any{half, half}); !errors.Is(err, errTooMany) {
+		t.Errorf("many descriptors in two resources: %v", err)
+	}
 	deep := &ratelimitv3.RateLimitDescriptor{Key: "k"}
 	for range maxDepth {
 		deep = &ratelimitv3.RateLimitDescriptor{Key: "k", Descriptors: []*ratelimitv3.RateLimitDescriptor{deep}}
 	}
 	_, err := Decode(response(t, "1", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*ratelimitv3.RateLimitDescriptor{deep}}).Resources)
-	if err == nil || err.Error() != "resource 0: "+errMalformed.Error() {
+	if err == nil || !strings.HasSuffix(err.Error(), errTooDeep.Error()) {
 		t.Errorf("a deep tree: %v", err)
+	}
+}
+
+// TestMemoryOfResponses: a short response of very many messages is refused before they are decoded.
+func TestMemoryOfResponses(t *testing.T) {
+	in := func(field, b string) string { return field + string(protowire.AppendVarint(nil, uint64(len(b)))) + b }
+	const key = "\x0a\x01k"
+	for name, b := range map[string]string{
+		"empty descriptors":  strings.Repeat("\x1a\x00", 1_000_000),
+		"few, empty":         strings.Repeat("\x1a\x00", 100_000),
+		"short keys":         strings.Repeat(in("\x1a", key), 1_000_000),
+		"limits":             strings.Repeat(in("\x1a", key+"\x1a\x00"), 600_000),
+		"nested descriptors": strings.Repeat(in("\x1a", key+in("\x22", key)), 400_000),
+		"names to replace":   in("\x1a", key+in("\x1a", strings.Repeat("\x2a\x00", 1_000_000))),
+	} {
+		resources := []*anypb.Any{{TypeUrl: typeURL, Value: []byte(b)}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Decode(resources)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 10*uint64(len(b)) {
+			t.Errorf("%s: %d bytes took %d: %v", name, len(b), took, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "resource 0: ") {
+			t.Errorf("%s: the resource is not named: %v", name, err)
+		}
+	}
+}
+
+// TestManyResources: a short response of very many resources is refused before it is decoded.
+func TestManyResources(t *testing.T) {
+	b := []byte(strings.Repeat("\x12\x00", 1_000_000))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, new(discoveryv3.DiscoveryResponse))
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 10*uint64(len(b)) {
+		t.Errorf("%d bytes took %d: %v", len(b), took, err)
+	}
+	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b[:2*maxFields])}, new(discoveryv3.DiscoveryResponse)); err != nil {
+		t.Errorf("%d resources: %v", maxFields, err)
 	}
 }
 
@@ -216,7 +273,8 @@ func TestOrderOfResources(t *testing.T) {
 	}
 }
 
-// FuzzResources: no bytes of a server end the process.
+// FuzzResources: no bytes of a server end the process. What the count accepts agrees with the
+// library.
 func FuzzResources(f *testing.F) {
 	for _, c := range gatewayConfigs() {
 		encoded, err := proto.Marshal(c)
@@ -230,6 +288,10 @@ func FuzzResources(f *testing.F) {
 	f.Add(encoded, "")
 	f.Fuzz(func(t *testing.T, encoded []byte, name string) {
 		resources := []*anypb.Any{{TypeUrl: typeURL, Value: encoded}, {TypeUrl: name, Value: encoded}, {TypeUrl: typeURL}}
+		_, err := Decode(resources[:1])
+		if err == nil && proto.Unmarshal(encoded, new(ratelimitv3.RateLimitConfig)) != nil {
+			t.Error("decoded what the library does not decode")
+		}
 		_, _ = loadSent(t, resources[:1])
 		_, _ = loadSent(t, resources)
 		_ = contentOf(response(t, name))

@@ -31,6 +31,7 @@
 //
 // # Bounds
 //
-// 64 MiB bound a message. It may take a multiple of that in memory: the server decides every limit,
-// so it is trusted with that too.
+// 64 MiB bound a message. Since two bytes of it can become hundreds in
+// memory, [Decode] counts before it decodes: at most 262,144 messages in one response, or one
+// for each 25 bytes of it, at most 100 levels deep. The codec of the stream counts resources.
 package xds
