@@ -321,7 +321,7 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (r
 	cover := ruletest.NewCoverage(g, s.Tiers.Path)
 	r := ruletest.Runner{
 		Generation: g, Coverage: cover, Verbose: t.Verbose, Begin: ruletest.InMemory(g.Rules),
-		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(headers.ReferenceNames(s.DropIn.Headers)),
+		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(s.DropIn.Headers),
 	}
 	if t.Redis != "" {
 		client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})
