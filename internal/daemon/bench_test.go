@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -119,7 +120,7 @@ func serveBenchmark(b *testing.B, transport string, reference bool) string {
 	if s.DropIn.Answers = reference; reference {
 		s.Headers.Styles = []string{answer.StyleReference}
 		s.DropIn.Metrics.Address = "127.0.0.1:0"
-		s.DropIn.Statsd.Address = "127.0.0.1:9" // no server listens there
+		s.DropIn.Statsd = settings.Statsd{Address: "127.0.0.1:9", Protocol: "udp", Interval: time.Second} // no server listens there
 	}
 	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
 	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")
