@@ -176,9 +176,8 @@ type session struct {
 const (
 	cookieName    = "slidegate_session"
 	sessionLength = 12 * time.Hour
-	// maxSessions bounds the sessions: one more ends all others. Only the holder of a token can
-	// begin one.
-	maxSessions = 10_000
+	// maxSessions bounds the sessions of a token: one more ends its others.
+	maxSessions = 1000
 )
 
 // LogIn checks a token and sets a cookie that stands for it, for 12 hours or until the token
@@ -194,8 +193,15 @@ func (a *Access) LogIn(w http.ResponseWriter, r *http.Request, token string) (Ca
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.sessions, func(_ string, s session) bool { return !now.Before(s.end) })
-	if len(a.sessions) >= maxSessions {
-		clear(a.sessions)
+	same := func(_ string, s session) bool { return s.token == t.Digest }
+	count := 0
+	for value, s := range a.sessions {
+		if same(value, s) {
+			count++
+		}
+	}
+	if count >= maxSessions {
+		maps.DeleteFunc(a.sessions, same)
 	}
 	a.sessions[value] = session{t.Digest, now.Add(sessionLength)}
 	http.SetCookie(w, a.cookie(r, value, int(sessionLength/time.Second)))

@@ -289,6 +289,13 @@ func TestSessions(t *testing.T) {
 	if logIn(t, a, readToken); len(a.sessions) != 1 {
 		t.Errorf("%d sessions are kept, want only the one that is not over", len(a.sessions))
 	}
+	act, _ = logIn(t, a, actToken)
+	for range maxSessions + 1 {
+		logIn(t, a, readToken)
+	}
+	if got := (call{method: "GET", path: "/stats", cookie: act}).send(t, h).Code; got != 200 || len(a.sessions) > maxSessions+1 {
+		t.Errorf("many sessions of another token: %d, and %d sessions", got, len(a.sessions))
+	}
 	w := httptest.NewRecorder()
 	a.LogOut(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/logout", nil))
 	if got := w.Header().Get("Set-Cookie"); !strings.Contains(got, "Max-Age=0") {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	strict "sigs.k8s.io/json"
 )
@@ -11,6 +12,9 @@ import (
 // strictJSON decodes one JSON object. It refuses names that are unknown, doubled, or in another
 // case, and texts after the object. Errors repeat nothing of the text, which may have an API key.
 func strictJSON(data []byte, v any) error {
+	if !utf8.Valid(data) {
+		return errors.New("is not UTF-8")
+	}
 	names, err := strict.UnmarshalStrict(data, v)
 	var wrongType *json.UnmarshalTypeError
 	switch {

@@ -251,8 +251,8 @@ func (t *tops) merge(span int, k kind, now time.Time, top *Top) map[string]TopEn
 	return counts
 }
 
-// A sketch counts the most frequent of many names. A count is at most maxError of all counts too
-// large.
+// A sketch counts the most frequent of many names. A count may be too large by what [Top] says
+// as its error.
 type sketch struct {
 	items *frequencies.ItemsSketch[string]
 	// peaks has the largest used share of each name that items has, and of few others. Nil: none.

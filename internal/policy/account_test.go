@@ -205,6 +205,30 @@ func testParty(t *rapid.T, rs *Rules) {
 	}
 }
 
+// TestAccountOfATrustedTier: a subject whose request names another tier than its own has the log of
+// that tier too.
+func TestAccountOfATrustedTier(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t), TrustedEntry: "tier"})
+	r := rule("r", per(5, time.Hour), anyOf("tier"), anyOf("api_key"))
+	r.Domain, r.Subject = "edge", "api_key"
+	if err := rs.Add(r); err != nil {
+		t.Fatal(err)
+	}
+	d := NewDecider(rs, Options{Store: new(recordingStore)})
+	var c Call
+	d.Begin(&c, Request{Domain: "edge", Descriptors: []Descriptor{{Cost: 1, Entries: descriptors.Descriptor{
+		{Key: "tier", Value: "free"}, {Key: "api_key", Value: rs.secrets.Value("api_key", "acme-key")},
+	}}}})
+	if decided, err := c.Decide(t.Context(), window.MayWait); err != nil || !decided || len(c.checks) != 1 {
+		t.Fatal(decided, err, len(c.checks))
+	}
+	id := c.checks[0].Log()
+	found := logsOf(t, rs, AccountQuery{Subject: "acme"}, map[window.LogID]bool{id: true})
+	if !slices.ContainsFunc(found, func(l AccountLimit) bool { return l.Log == id }) {
+		t.Errorf("acme has %+v, and not %v", found, id)
+	}
+}
+
 // compareParty compares the logs of a party with those that its requests were checked on.
 func compareParty(t *rapid.T, rs *Rules, name string, q AccountQuery, all map[window.LogID]bool, want []hit) {
 	got := make(map[hit]bool)

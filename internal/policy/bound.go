@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -76,16 +77,24 @@ func (r *Rule) closed() bool {
 	return denies
 }
 
-// logBeyond logs that a request exceeds a bound.
+// beyondEvery is how often a domain has a log line about requests that exceed a bound.
+const beyondEvery = time.Minute
+
+// logBeyond logs that a request exceeds a bound, once a minute for each domain.
 func (c *Call) logBeyond(what string) {
-	if c.decider.opts.Log == nil {
+	last := &c.rules.beyond
+	if c.domain != nil {
+		last = &c.domain.beyond
+	}
+	now := time.Now().UnixNano()
+	before := last.Load()
+	if c.decider.opts.Log == nil || before != 0 && now-before < int64(beyondEvery) || !last.CompareAndSwap(before, now) {
 		return
 	}
 	answer := "denied"
 	if c.verdict.Allowed {
 		answer = "allowed"
 	}
-	if entry := c.decider.opts.Log.Check(zap.WarnLevel, "a request exceeds a bound, so on_store_error has decided it"); entry != nil {
-		entry.Write(DomainField(c.req.Domain), zap.String("bound", what), zap.String("answer", answer))
-	}
+	c.decider.opts.Log.Warn("a request exceeds a bound, so on_store_error has decided it; a further line for this domain comes after a minute",
+		DomainField(c.req.Domain), zap.String("bound", what), zap.String("answer", answer))
 }

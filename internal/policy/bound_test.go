@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -153,26 +155,44 @@ func TestBeyondABound(t *testing.T) {
 	}
 }
 
-// TestBeyondIsLogged proves that requests that exceed a bound have a line, with the bound and what to
-// do.
+// TestBeyondIsLogged proves that requests that exceed a bound have a line a minute for each domain,
+// with the bound and what to do.
 func TestBeyondIsLogged(t *testing.T) {
-	core, logs := observer.New(zap.WarnLevel)
-	rs := NewRules(Identity{Secrets: secrets})
-	r := rule("k", per(1, time.Hour), anyOf("k"))
-	r.Domain = "one"
-	if err := rs.Add(r); err != nil {
-		t.Fatal(err)
-	}
-	store := memstore.New(memstore.Options{SweepInterval: -1})
-	defer store.Close()
-	decider := NewDecider(rs, Options{Store: store, Log: zap.New(core)})
-	for _, domain := range []string{"one", ""} {
-		req := request("k=x")
-		req.Domain, req.Exceeds = domain, "it has too many parts: send fewer"
-		decide(t, decider, req)
-		line := logs.TakeAll()[0].ContextMap()
-		if line["domain"] != domain || line["bound"] != req.Exceeds || line["answer"] != "denied" {
-			t.Errorf("logged %v", line)
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		rs := NewRules(Identity{Secrets: secrets})
+		for _, domain := range []string{"one", "two"} {
+			r := rule("k", per(1, time.Hour), anyOf("k"))
+			r.Domain = domain
+			if err := rs.Add(r); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
+		store := memstore.New(memstore.Options{SweepInterval: -1})
+		defer store.Close()
+		decider := NewDecider(rs, Options{Store: store, Log: zap.New(core)})
+		ask := func(domain string) {
+			req := request("k=x")
+			req.Domain, req.Exceeds = domain, "it has too many parts: send fewer"
+			decide(t, decider, req)
+		}
+		for range 3 {
+			for _, domain := range []string{"one", "two", "", "three"} {
+				ask(domain)
+			}
+		}
+		var got []string
+		for _, line := range logs.FilterMessageSnippet("exceeds a bound").All() {
+			got = append(got, fmt.Sprint(line.ContextMap()["domain"], ": ", line.ContextMap()["bound"], ": ", line.ContextMap()["answer"]))
+		}
+		const bound = ": it has too many parts: send fewer: denied"
+		if want := []string{"one" + bound, "two" + bound, bound}; strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("logged %q, want %q", got, want)
+		}
+		logs.TakeAll()
+		time.Sleep(time.Minute)
+		if ask("one"); logs.Len() != 1 {
+			t.Errorf("%d lines after a minute, want 1", logs.Len())
+		}
+	})
 }

@@ -52,11 +52,11 @@ func TestLimitTexts(t *testing.T) {
 		{l: slidingLimit, text: "100 per 1m", log: "1m", words: "100 in any 1m", worst: 100},
 		{
 			l: bucketLimit, text: "10 per 1s, bursts of 50", log: "bucket-1s",
-			words: "10 in each 1s on average, and up to 50 at once after 5s without requests", worst: 60, fill: 5 * time.Second, exact: true,
+			words: "10 in each 1s on average, up to 50 at once after 5s without requests, and so up to 60 in any 1s", worst: 60, fill: 5 * time.Second, exact: true,
 		},
 		{
 			l: odd, text: "7 per 1s, bursts of 50", log: "bucket-1s",
-			words: "7 in each 1s on average, and up to 50 at once after 7.2s without requests", worst: 57, fill: 7_142_857_143,
+			words: "7 in each 1s on average, up to 50 at once after 7.2s without requests, and so up to 57 in any 1s", worst: 57, fill: 7_142_857_143,
 		},
 		{
 			l: fixedLimit, text: "1000 per 1h fixed", log: "fixed-1h",
@@ -166,7 +166,7 @@ func TestExplainPolicies(t *testing.T) {
 		l    Limit
 		want []string
 	}{
-		{bucketLimit, []string{"rule r: 10 per 1s, bursts of 50", "10 in each 1s on average, and up to 50 at once after 5s without requests", "49 remain"}},
+		{bucketLimit, []string{"rule r: 10 per 1s, bursts of 50", "10 in each 1s on average, up to 50 at once after 5s without requests, and so up to 60 in any 1s", "49 remain"}},
 		{fixedLimit, []string{"rule r: 1000 per 1h fixed", "1,000 in each 1h of the clock, so up to 2,000 in any 1h around its end"}},
 		{counterLimit, []string{"rule r: 1000000 per 1d sliding_counter", "up to 1,999,999 in the worst case"}},
 		{ofMonth, []string{"rule r: 100 per month", "month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin", "the present period is " + period}},

@@ -39,7 +39,8 @@ func (p *Account) meet(rule *Rule) (m meeting, ok bool) {
 		if p.Subject != nil && rule.Path[level.entry].Key == p.rules.trusted {
 			part.Text = p.Subject.Tier // the tier that it has without the entry
 		}
-		m.open = m.open || *part == (descriptors.Part{})
+		// A request of it can have another tier in this entry.
+		m.open = m.open || *part == (descriptors.Part{}) || rule.Path[level.entry].Key == p.rules.trusted
 	}
 	return m, ok
 }

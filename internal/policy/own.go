@@ -123,16 +123,17 @@ func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string
 	if !rs.mayOverride(r, o) {
 		return "a quota rule has one limit: rls ignores this override"
 	}
-	if note := rs.observeNote(r, r.TermsOf(tierName), o); note != "" {
-		return note
-	}
+	observe := rs.observeNote(r, r.TermsOf(tierName), o)
 	if !o.Limited() {
-		return ""
+		return observe
 	}
 	rule := r.TermsOf(tierName).Limits
 	own, ok := ownLimits(nil, rule, o.Limits)
 	if !ok {
 		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
+	}
+	if observe != "" {
+		return observe
 	}
 	var lost []string
 	for i, l := range o.Limits {

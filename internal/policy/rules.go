@@ -262,6 +262,7 @@ type Rules struct {
 	first   *domain         // that was added; most rules have only one, which is found sooner so
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
+	beyond     atomic.Int64 // see logBeyond, for requests without a domain
 	// scopes are the names of the stores that rules can name, by their numbers.
 	scopes  []string
 	jitters bool // a rule has a retry jitter
@@ -287,6 +288,7 @@ type domain struct {
 	override *Rule
 	// overridden is true once a limit came with a descriptor.
 	overridden atomic.Bool
+	beyond     atomic.Int64 // when logBeyond has logged a request of the domain, in Unix nanoseconds
 	// overrideHits counts the hits of these limits. Nil: they are not counted.
 	overrideHits HitMeter
 }

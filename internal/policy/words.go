@@ -64,8 +64,8 @@ func amount(l *Limit) string {
 	switch l.Policy {
 	case window.TokenBucket:
 		fill, _ := fillTime(l.Limit)
-		return fmt.Sprintf("%s in each %s on average, and up to %s at once after %s without requests",
-			words.Count(uint64(l.Rate)), per, hits, words.Duration(fill))
+		return fmt.Sprintf("%s in each %s on average, up to %s at once after %s without requests, and so up to %s in any %s",
+			words.Count(uint64(l.Rate)), per, hits, words.Duration(fill), words.Count(WorstCase(l.Limit)), per)
 	case window.Fixed:
 		return fmt.Sprintf("%s in each %s of the clock, so up to %s in any %s around its end",
 			hits, per, words.Count(WorstCase(l.Limit)), per)

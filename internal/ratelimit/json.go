@@ -1,10 +1,10 @@
 package ratelimit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -32,13 +32,20 @@ func (s *Service) ServeJSON(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSON))
+	var b bytes.Buffer
+	b.Grow(int(min(max(r.ContentLength, 0), maxJSON)) + bytes.MinRead)
+	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, maxJSON))
+	body := b.Bytes()
 	if err != nil {
 		if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 			http.Error(w, fmt.Sprintf("the body has more than %d bytes; send larger requests over gRPC", maxJSON), http.StatusRequestEntityTooLarge)
 			return
 		}
 		http.Error(w, "the request could not be read", http.StatusBadRequest)
+		return
+	}
+	if n := objects(body); n > maxObjects {
+		http.Error(w, fmt.Sprintf("the body has %d objects, more than %d: a request has at most %d descriptors with %d entries together", n, maxObjects, maxDescriptors, maxEntries), http.StatusBadRequest)
 		return
 	}
 	in := new(rlsv3.RateLimitRequest)
@@ -73,8 +80,28 @@ func (s *Service) exchange(ctx context.Context, in *rlsv3.RateLimitRequest) (*rl
 }
 
 // maxJSON bounds a body in bytes. People and scripts write about a hundred bytes for a
-// descriptor. An object of two bytes becomes a message that takes far more memory.
-const maxJSON = 32 << 10
+// descriptor.
+const maxJSON = 256 << 10
+
+// maxObjects bounds the objects of a body: the request, its entries, its descriptors and
+// their limits. An object can be two bytes long, and its message takes far more memory.
+const maxObjects = 1 + 2*maxDescriptors + maxEntries
+
+// objects counts the objects that begin in a JSON text. The text need not be valid.
+func objects(text []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case !quoted && c == '{':
+			n++
+		}
+	}
+	return n
+}
 
 // whereOf finds the place in an error of the library. The rest of the error quotes the
 // body, which may contain an API key.

@@ -204,16 +204,23 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
 		}
 	}
-	// The handler bounds the size of a body.
+	// The handler bounds size and objects of a body.
+	many := func(n int) string {
+		return `{"domain":"edge","descriptors":[{"entries":[{}` + strings.Repeat(",{}", n-1) + `]}]}`
+	}
 	for name, tt := range map[string]struct {
 		body string
 		code int
 		says string
 	}{
-		"as long as may be": {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-17), http.StatusBadRequest, "the request has no descriptors"},
-		"a byte longer":     {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-16), http.StatusRequestEntityTooLarge, "32768 bytes"},
-		"too many entries":  {`{"domain":"edge","descriptors":[{"entries":[{}` + strings.Repeat(",{}", maxEntries) + `]}]}`, http.StatusTooManyRequests, "OVER_LIMIT"},
-		"brackets":          {`{"descriptors":` + strings.Repeat("[", 30_000), http.StatusBadRequest, "not a RateLimitRequest"},
+		"as long as may be":      {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-17), http.StatusBadRequest, "the request has no descriptors"},
+		"a byte longer":          {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-16), http.StatusRequestEntityTooLarge, "262144 bytes"},
+		"as many as may be":      {many(maxEntries), http.StatusOK, ""},
+		"an entry more":          {many(maxEntries + 1), http.StatusTooManyRequests, "OVER_LIMIT"},
+		"nothing but braces":     {many(80_000), http.StatusBadRequest, "objects, more than 4609"},
+		"braces that do not end": {strings.Repeat("{", 100_000), http.StatusBadRequest, "objects, more than 4609"},
+		"brackets":               {`{"descriptors":` + strings.Repeat("[", 100_000), http.StatusBadRequest, "not a RateLimitRequest"},
+		"text of braces":         {`{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"` + strings.Repeat(`{\"`, 50_000) + `"}]}]}`, http.StatusOK, ""},
 	} {
 		if w := post(http.MethodPost, tt.body); w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
 			t.Errorf("%s: %d %.200s, want %d %q", name, w.Code, w.Body, tt.code, tt.says)
@@ -237,8 +244,8 @@ func TestWhatJSONTakes(t *testing.T) {
 	}
 	for name, body := range map[string]string{
 		"empty entries, too many": entries(`{}`, (maxJSON-len(around))/3),
-		"entries":                 entries(`{"key":"k","value":"vvvvvvvvv"}`, (maxJSON-len(around))/32),
-		"escapes":                 entries(`{"key":"k","value":"`+strings.Repeat(`\u00e9`, 5_000)+`"}`, 1),
+		"entries":                 entries(`{"key":"k","value":"`+strings.Repeat("v", 35)+`"}`, maxEntries),
+		"escapes":                 entries(`{"key":"k","value":"`+strings.Repeat(`\u00e9`, 40_000)+`"}`, 1),
 		"braces":                  strings.Repeat("{", maxJSON),
 		"brackets":                `{"descriptors":` + strings.Repeat("[", maxJSON-20),
 		"nulls":                   entries("null", (maxJSON-len(around))/5),

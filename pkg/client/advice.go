@@ -37,7 +37,7 @@ type advice struct {
 	// quota says that the response has a valid field about a quota.
 	quota bool
 	// inVain says that no wait helps, because the response has a quota but no wait: requests remain,
-	// and this one costs more. A wait that cannot be read may help.
+	// and this one costs more, or the limit is 0. A wait that cannot be read may help.
 	inVain bool
 }
 
@@ -75,8 +75,25 @@ func readAdvice(h http.Header, now time.Time) advice {
 		unread = unread || t || reset || strings.HasPrefix(m.name, "reset=")
 	}
 	_, told := a.wait()
-	a.inVain = a.quota && !told && !unread && a.remaining > 0
+	a.inVain = a.quota && !told && !unread && (a.remaining > 0 || nothing(h))
 	return a
+}
+
+// nothing reports whether a field has a limit of 0.
+func nothing(h http.Header) bool {
+	for _, m := range members(h["Ratelimit-Policy"]) {
+		if q, ok := m.number("q"); ok && q == 0 {
+			return true
+		}
+	}
+	for _, name := range []string{"Ratelimit-Limit", "X-Ratelimit-Limit", "X-Rate-Limit-Limit"} {
+		if all := members(h[name]); len(all) > 0 {
+			if n, ok := number(all[0].name); ok && n == 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // retryAfter reads a delay in seconds, an HTTP date or Unix time, or a list of them, whose longest

@@ -65,6 +65,7 @@ func TestReadAdvice(t *testing.T) {
 		{"some remain, a Retry-After that cannot be read", header("X-RateLimit-Remaining: 3", "Retry-After: soon"), advice{remaining: 3, quota: true}},
 		{"some remain, a t that cannot be read", header(`RateLimit: "a";r=3;t=x`), advice{remaining: 3, quota: true}},
 		{"some remain, no reset", header("X-RateLimit-Remaining: 3"), advice{remaining: 3, quota: true, inVain: true}},
+		{"a limit of 0", header("X-RateLimit-Limit: 0", "X-RateLimit-Remaining: 0"), advice{remaining: 0, quota: true, inVain: true}},
 		{"only a policy", header("RateLimit-Policy: 10;w=60"), advice{limit: 10, window: time.Minute, remaining: -1, quota: true}},
 		{"joined", header("X-RateLimit-Remaining: 5, 0", "X-RateLimit-Reset: 3, 9"), advice{remaining: 0, reset: 9 * time.Second, hasReset: true, quota: true}},
 		{"Retry-After: twice", header("Retry-After: 5", "Retry-After: 9", "Retry-After: x"), after(9 * time.Second)},
@@ -103,6 +104,7 @@ func TestReadAdvice(t *testing.T) {
 		{"draft 10: too long", header(`RateLimit: "` + strings.Repeat("a", maxField) + `";r=0;t=5`), advice{remaining: -1}},
 		{"draft 10: too many", header("RateLimit: " + strings.Repeat(`"a",`, maxMembers) + `"a";r=0;t=5`), advice{remaining: -1}},
 		{"draft 10: a window of 0", header(`RateLimit-Policy: "a";q=5;w=0`, `RateLimit: "a";r=5;t=0`), advice{remaining: 5, hasReset: true, quota: true}},
+		{"draft 10: a quota of 0", header(`RateLimit-Policy: "a";q=0;w=5`, `RateLimit: "a";r=0`), advice{remaining: 0, quota: true, inVain: true}},
 		{"draft 7", header("RateLimit: limit=100, remaining=50, reset=5", "RateLimit-Policy: 100;w=10"), quota(100, 10*time.Second, 50, 5*time.Second)},
 		{
 			"draft 7: several policies", header("RateLimit: limit=1000, remaining=7, reset=13", "RateLimit-Policy: 10;w=1, 1000;w=86400"),

@@ -12,9 +12,9 @@
 // which [http.NewRequest] sets for bytes and strings. Other requests get the response as it is.
 // So do requests whose retries are used up.
 //
-// A 429 that has a quota with requests remaining, and no wait, is not repeated: no wait helps.
-// Slidegate answers so if the cost of a request is above its limit and the limit is not used up.
-// Errors of the network are not repeated.
+// A 429 that has a quota with requests remaining, or a limit of 0, and no wait is not repeated: no
+// wait helps. Slidegate answers so if the cost of a request is above its limit and the limit is not
+// used up. Errors of the network are not repeated.
 //
 // # How long it waits
 //
@@ -35,13 +35,12 @@
 // allows. With 100 requests in 60 s they are 0.6 s apart. A window is stretched by 1/1000 and 1 ms,
 // because clocks differ. The Transport remembers when the last requests were answered. So none is
 // sent before the window has room, also if some were slow on their way. If no other client uses the
-// limit and each request costs 1, only requests before the first answer can be denied. Requests of
-// a limit above 1024 are only spaced. The limit and window come from RateLimit-Policy,
-// RateLimit-Limit or X-RateLimit-Limit with w. If there is no window, the reset is divided by what
-// remains.
-// The Transport does not space requests before the first answer. Each request counts as 1, whatever
-// it costs. If one response tells a wait, all requests of the key wait. A request that may not wait
-// so long gets a WaitError, and is not sent.
+// limit and each request costs 1, only requests before the first answer can be denied. If a limit
+// is above 1023, one request stands for several in this memory. The limit and window come from
+// RateLimit-Policy, RateLimit-Limit or X-RateLimit-Limit with w. If there is no window, the reset
+// is divided by what remains. The Transport does not space requests before the first answer. Each
+// request counts as 1, whatever it costs. If one response tells a wait, all requests of the key
+// wait. A request that may not wait so long gets a WaitError, and is not sent.
 //
 // Clients that share a limit without sharing a Transport do not know of each other. They reach the
 // limit, and then the random parts of their waits spread them.

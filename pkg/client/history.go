@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// places bounds what a history keeps, to 8 KiB. A larger limit has no history: its requests are only
-// spaced.
+// places bounds what a history keeps: 8 KiB.
 const places = 1024
 
 // A history keeps one time for each of the last requests of a lane: that of the answer, because the
@@ -15,10 +14,28 @@ const places = 1024
 type history struct {
 	begin time.Time
 	at    []time.Duration // in order
+	size  int64           // each time stands for so many requests; 0 means 1
+	until int64           // how many requests pass before the next one that is kept
 }
+
+// count makes room for a limit. If a time then stands for another number of requests, the history is
+// forgotten.
+func (h *history) count(limit int64) {
+	if size := (limit + places - 2) / (places - 1); size != max(h.size, 1) {
+		h.at, h.size, h.until = h.at[:0], size, 0
+	}
+}
+
+// unkept is what pass returns for a request whose time is not kept, because another one stands for it.
+const unkept = time.Duration(-1)
 
 // pass notes a request that is sent. The caller gives the result to answered.
 func (h *history) pass(now time.Time) time.Duration {
+	if h.until > 0 {
+		h.until--
+		return unkept
+	}
+	h.until = max(h.size, 1) - 1
 	if len(h.at) == places {
 		h.at = slices.Delete(h.at, 0, 1)
 	}
@@ -34,16 +51,20 @@ func (h *history) answered(passed time.Duration, now time.Time, denied bool) {
 		return // it is forgotten
 	}
 	h.at = slices.Delete(h.at, i, i+1)
-	if !denied {
+	if !denied || h.size > 1 {
 		h.at = append(h.at, now.Sub(h.begin))
 	}
 }
 
 // room returns the time at which a window has room, if limit requests pass in each. It returns false
-// if it has room in any case, or if the limit is unknown or too large.
+// if it has room in any case, or if the limit is unknown.
 func (h *history) room(limit int64, window time.Duration) (at time.Time, ok bool) {
-	if limit <= 0 || int64(len(h.at)) < limit {
+	most := limit
+	if h.size > 1 {
+		most = limit/h.size - 1
+	}
+	if limit <= 0 || int64(len(h.at)) < most {
 		return at, false
 	}
-	return h.begin.Add(h.at[len(h.at)-int(limit)] + window), true
+	return h.begin.Add(h.at[len(h.at)-int(most)] + window), true
 }

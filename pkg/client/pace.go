@@ -210,6 +210,7 @@ func (l *lane) learn(a advice, passed time.Duration, denied bool, wait time.Dura
 	case a.window > 0:
 		l.limit, l.window, l.catchUp = a.limit, a.window+a.window/slackShare+leastSlack, a.window/catchUpShare
 		l.spacing = l.window / time.Duration(a.limit)
+		l.history.count(a.limit)
 	case a.remaining > 0 && a.hasReset:
 		l.spacing, l.catchUp, l.limit = a.reset/time.Duration(a.remaining), 0, 0
 	}

@@ -213,10 +213,10 @@ func TestAloneIsNeverDenied(t *testing.T) {
 	})
 }
 
-// TestHistory: no window has more requests than the limit, the memory is bounded, and nearly all of the
-// limit is used. A limit that is larger than the memory has no history.
+// TestHistory: whatever the limit is, no window has more requests than it, the memory is bounded, and
+// nearly all of the limit is used.
 func TestHistory(t *testing.T) {
-	for _, limit := range []int64{1, 2, 1000, places} {
+	for _, limit := range []int64{1, 2, 1000, 1023, 1024, 1025, 3000, 100_000} {
 		begin := time.Now()
 		h := history{begin: begin}
 		var passed []time.Duration
@@ -228,6 +228,7 @@ func TestHistory(t *testing.T) {
 			p := h.pass(now)
 			passed = append(passed, now.Sub(begin))
 			h.answered(p, now, false)
+			h.count(limit)
 		}
 		if got := int64(fullest(passed, window)); got > limit || len(h.at) > places || cap(h.at) > 2*places {
 			t.Errorf("limit %d: %d in a window, %d places", limit, got, cap(h.at))
@@ -235,8 +236,9 @@ func TestHistory(t *testing.T) {
 		if took := now.Sub(begin); took > 3*window+window/20 {
 			t.Errorf("limit %d: took %v", limit, took)
 		}
-		if _, ok := h.room(places+1, window); ok {
-			t.Errorf("limit %d: a larger limit has a history", limit)
+		h.count(1 << 50)
+		if _, ok := h.room(1<<50, window); ok {
+			t.Errorf("limit %d: the history was not forgotten", limit)
 		}
 	}
 }

@@ -138,17 +138,6 @@ func (p *Peer) Answer(stream uint32) (*Answer, error) {
 	return a, a.unpack()
 }
 
-// Ended returns how many streams have ended without a call of Answer, as far as has been
-// read.
-func (p *Peer) Ended() (n int) {
-	for _, a := range p.answers {
-		if a.ended {
-			n++
-		}
-	}
-	return n
-}
-
 // Gone reports whether the server has sent GOAWAY, as far as has been read.
 func (p *Peer) Gone() bool { return p.gone != nil }
 

@@ -179,7 +179,7 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 	switch {
 	case w.All && !mode.IsRegular():
 	case !w.All && !isRulesFile(path):
-		if mode.IsRegular() && !w.seen[leadsTo] {
+		if mode.IsRegular() {
 			w.Skipped = append(w.Skipped, path)
 		}
 	case !w.seen[leadsTo]:

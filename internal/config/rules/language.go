@@ -37,7 +37,7 @@ type descriptorEntry struct {
 	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"the rules for the next entry of the descriptor"`
 }
 
-// limit is one limit in the notation of its policy. [policyKeys] has the keys of each.
+// limit is one limit in the notation of its policy.
 type limit struct {
 	Unit            strict.Field[string]  `yaml:"unit" doc:"second, minute, hour, day, week, month (30 days) or year (365 days). With the policy calendar: hour, day, week, month, quarter or year"`
 	RequestsPerUnit strict.Field[uint64]  `yaml:"requests_per_unit" doc:"the requests in a unit, such as 100. 0 denies all, 4294967295 none"`

@@ -32,7 +32,7 @@ func CheckPortable(o Options, sources []files.File) {
 				continue
 			}
 			c.decoder = &strict.Decoder{File: src.Name, Report: o.Report, Warn: o.Warn, Hides: o.Identity.Secrets.Hides}
-			c.seen = make(map[*yaml.Node]bool)
+			c.quiet, c.seen = &strict.Decoder{Report: new(strict.Report)}, make(map[*yaml.Node]bool)
 			if i > 0 {
 				c.decoder.Problem(strict.Spot{Line: root.Line}, "envoyproxy/ratelimit reads only the first YAML document of a file: put this one into another file")
 			}
@@ -52,6 +52,7 @@ type composite struct {
 type portableCheck struct {
 	Options
 	decoder *strict.Decoder
+	quiet   *strict.Decoder       // follows merge keys; its bound of aliases is that of the document
 	domains map[string]composites // the first levels, which several files may share
 	seen    map[*yaml.Node]bool   // values of the document that are checked
 }
@@ -65,7 +66,7 @@ func (c *portableCheck) mapping(n *yaml.Node, path *strict.Path, depth int) {
 	if n = c.once(n); n == nil || n.Kind != yaml.MappingNode || depth > maxPortableDepth {
 		return
 	}
-	for _, kv := range pairsOf(n, path) {
+	for _, kv := range c.pairsOf(n, path) {
 		if c.seen[kv.Key] {
 			continue // another mapping has it merged
 		}
@@ -123,7 +124,7 @@ func (c *portableCheck) value(n *yaml.Node, path *strict.Path, depth int) {
 // shown quotes a value, unless it may be secret.
 func (c *portableCheck) shown(path *strict.Path, value string) string {
 	if path.Name == "value" && path.Parent != nil {
-		if key, ok := textOf(find(path.Parent.Item, "key")); ok && c.decoder.Hides(key) {
+		if key, ok := textOf(c.find(path.Parent.Item, "key")); ok && c.decoder.Hides(key) {
 			return strict.Hidden
 		}
 	}
@@ -144,8 +145,8 @@ func (c *portableCheck) once(n *yaml.Node) *yaml.Node {
 // level checks what keys of one mapping mean together.
 func (c *portableCheck) level(n *yaml.Node, path *strict.Path) {
 	if path == nil {
-		domain, _ := textOf(find(n, "domain"))
-		if list := target(find(n, "descriptors")); domain != "" && list != nil && list.Kind == yaml.SequenceNode {
+		domain, _ := textOf(c.find(n, "domain"))
+		if list := target(c.find(n, "descriptors")); domain != "" && list != nil && list.Kind == yaml.SequenceNode {
 			if c.domains[domain] == nil {
 				c.domains[domain] = make(composites)
 			}
@@ -154,7 +155,7 @@ func (c *portableCheck) level(n *yaml.Node, path *strict.Path) {
 		return
 	}
 	if path.Name == "rate_limit" {
-		if unit := find(n, "unit"); unit != nil {
+		if unit := c.find(n, "unit"); unit != nil {
 			c.unit(unit, &strict.Path{Parent: path, Name: "unit"})
 		}
 	}
@@ -182,7 +183,7 @@ func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level compo
 			continue
 		}
 		at := &strict.Path{Parent: path, Index: i, Item: item}
-		keyNode, valueNode := find(n, "key"), find(n, "value")
+		keyNode, valueNode := c.find(n, "key"), c.find(n, "value")
 		key, ok := textOf(keyNode)
 		if !ok || key == "" {
 			continue
@@ -277,17 +278,16 @@ func target(n *yaml.Node) *yaml.Node {
 }
 
 // pairsOf returns the pairs of a mapping with those of merge keys. Read reports what is wrong with it.
-func pairsOf(n *yaml.Node, path *strict.Path) []strict.Pair {
+func (c *portableCheck) pairsOf(n *yaml.Node, path *strict.Path) []strict.Pair {
 	if n == nil {
 		return nil
 	}
-	quiet := strict.Decoder{Report: new(strict.Report)}
-	return quiet.Pairs(n, path)
+	return c.quiet.Pairs(n, path)
 }
 
 // find returns the value of a key of a mapping, also of a merged one, or nil.
-func find(n *yaml.Node, key string) *yaml.Node {
-	for _, kv := range pairsOf(target(n), nil) {
+func (c *portableCheck) find(n *yaml.Node, key string) *yaml.Node {
+	for _, kv := range c.pairsOf(target(n), nil) {
 		if kv.Name == key {
 			return target(kv.Value)
 		}

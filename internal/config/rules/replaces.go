@@ -99,7 +99,7 @@ func (r *rulesReader) replaced(d *domainReader) {
 	}
 	from, to := func(e edge) string { return e.from }, func(e edge) string { return e.to }
 	for _, e := range leadingOn(leadingOn(known, from, to), to, from) {
-		r.Report.Addf(e.at.File, e.at.Line, e.path, "a cycle: %s replaces %s, which leads back to it: if all match a request, none of them counts",
+		r.Report.Addf(e.at.File, e.at.Line, e.path, "a cycle: %s replaces %s in a cycle, or between two: if all rules of a cycle match a request, none of them counts",
 			strict.Quote(e.from), strict.Quote(e.to))
 	}
 }

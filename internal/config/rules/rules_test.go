@@ -179,8 +179,8 @@ func TestMergedDomains(t *testing.T) {
 	_, err = config.Load(s)
 	want = fmt.Sprintf("%[1]s/c.yaml:2: headers: the domain already has headers, in %[1]s/b.yaml:2: give them once\n"+
 		"%[1]s/c.yaml:4: descriptors[q]: a second descriptor like the one in %[1]s/a.yaml:9: put both into one\n"+
-		"%[1]s/c.yaml:5: descriptors[s].rate_limit.replaces[0].name: a cycle: \"two\" replaces \"three\", which leads back to it: if all match a request, none of them counts\n"+
-		"%[1]s/d.yaml:3: descriptors[t].rate_limit.replaces[0].name: a cycle: \"three\" replaces \"two\", which leads back to it: if all match a request, none of them counts\n", dir)
+		"%[1]s/c.yaml:5: descriptors[s].rate_limit.replaces[0].name: a cycle: \"two\" replaces \"three\" in a cycle, or between two: if all rules of a cycle match a request, none of them counts\n"+
+		"%[1]s/d.yaml:3: descriptors[t].rate_limit.replaces[0].name: a cycle: \"three\" replaces \"two\" in a cycle, or between two: if all rules of a cycle match a request, none of them counts\n", dir)
 	configtest.Problems(t, err, want)
 }
 

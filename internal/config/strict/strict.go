@@ -79,7 +79,7 @@ func Document(file string, data []byte, report *Report, what, needs string) *yam
 	case problem != nil:
 		report.Add(*problem)
 	case len(docs) > 1:
-		report.Addf(file, docs[1].Line, "", "%s holds one YAML document, this is a second one: put it into another file", what)
+		report.Addf(file, docs[1].Line, "", "%s holds one YAML document, this is a second one: remove it, or put it into another file", what)
 	case len(docs) == 1 && Root(docs[0]) != nil:
 		return Root(docs[0])
 	case needs != "":

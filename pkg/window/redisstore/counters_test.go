@@ -198,7 +198,7 @@ func TestPeriodContradicts(t *testing.T) {
 	}
 	report := &window.Check{Key: "report", Limit: window.Limit{Hits: 5, Window: time.Hour}, Cost: 1, Mode: window.Always}
 	other := &window.Check{Key: "other", Limit: window.Limit{Hits: 5, Window: time.Hour, Policy: window.Fixed}, Cost: 1}
-	refused := answer{outcome: 3, decision: window.Decision{Remaining: 1}}
+	refused := answer{outcome: 3, decision: window.Decision{Remaining: 2}}
 	for _, tt := range []struct {
 		name   string
 		clock  int64 // seconds after noon

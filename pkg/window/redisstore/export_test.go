@@ -141,9 +141,6 @@ type Counting struct{ of *instanceCounter }
 // NewCounting returns a Counting of a new instance, with the times of [Store.Count].
 func NewCounting(s *Store) Counting { return Counting{newInstanceCounter(s, beatExpires)} }
 
-// Beat sends a heartbeat, and returns the answer.
-func (c Counting) Beat(ctx context.Context) (int, error) { return c.of.beat(ctx) }
-
 // Note notes an answer at a time, and returns the number of instances.
 func (c Counting) Note(at time.Duration, n int, contact bool) int {
 	return c.of.note(int64(at), n, contact)

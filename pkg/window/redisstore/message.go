@@ -301,13 +301,29 @@ func (m *message) fill() {
 	}
 }
 
-// unjudged reports whether the script has neither judged nor charged the message with a reply. It
-// came after its deadline, or the periods of a calendar contradict the server's clock.
-func unjudged(reply string) (skipped, period bool) {
+// Why the script has neither judged nor charged a message.
+type skipped byte
+
+const (
+	wasJudged      skipped = iota
+	cameLate               // it came after its deadline
+	wasPutOff              // too many full rings had to move for it; some of them have moved now
+	ofOtherPeriods         // the periods of a calendar contradict the server's clock
+)
+
+// skippedFor returns why the script has skipped the message, from its reply.
+func skippedFor(reply string) skipped {
 	if len(reply) < answerBytes || reply[0] != outcomeUnjudged {
-		return false, false
+		return wasJudged
 	}
-	return true, bigEndian(reply[1:5]) != 0
+	switch bigEndian(reply[1:5]) {
+	case 1:
+		return wasPutOff
+	case 2:
+		return ofOtherPeriods
+	default:
+		return cameLate
+	}
 }
 
 // KeyName returns the name in Redis of a log, as [Options.Prefix] begins it.

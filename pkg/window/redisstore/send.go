@@ -150,7 +150,8 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 
 // deliver hands out a reply. It adds messages that the script has not judged to again, if
 // they are to be sent again. A message that came too late only because the estimate of the
-// clock was wrong is sent once more.
+// clock was wrong is sent once more. A message that was put off is sent again until its
+// deadline. Each call moves some of its rings, so the number of calls is bounded.
 func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part) []part {
 	want := instantBytes
 	for _, m := range p.messages {
@@ -173,13 +174,13 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		at = new(clock) // not the estimate
 	}
 	at.learn(told, sentAt, received)
-	var late []*message
+	var unjudged []*message
 	for _, m := range p.messages {
 		m.batch = len(p.messages)
 		own := text[:len(m.keys)*answerBytes]
 		text = text[len(own):]
-		switch skipped, period := unjudged(own); {
-		case !skipped:
+		switch why := skippedFor(own); {
+		case why == wasJudged:
 			first := own
 			if m.logChecks[0].receipt {
 				first = own[answerBytes:] // a receipt has room also if its request is denied
@@ -188,17 +189,19 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 				n.writesAgain()
 			}
 			m.finish(own, told, nil)
-		case period:
+		case why == ofOtherPeriods:
 			m.finish("", 0, &Error{Class: ClassPeriod, Err: window.ErrPeriod})
-		case !m.again && received < m.deadline:
+		case why == wasPutOff && (received < m.deadline || m.deadline == 0):
+			unjudged = append(unjudged, m)
+		case why == cameLate && !m.again && received < m.deadline:
 			m.again = true
-			late = append(late, m)
+			unjudged = append(unjudged, m)
 		default:
 			m.finish("", 0, &Error{Class: ClassLate, Err: context.DeadlineExceeded})
 		}
 	}
-	if len(late) > 0 {
-		again = append(again, part{messages: late, text: p.text, follow: p.follow, clock: at})
+	if len(unjudged) > 0 {
+		again = append(again, part{messages: unjudged, text: p.text, follow: p.follow, clock: at})
 	}
 	return again
 }

@@ -39,7 +39,7 @@
 --              nothing remains, and the answer may count hits that are taken back. +16 if
 --              a part of the cost was not recorded, because the debt is at most one limit
 --   remaining  hits. For a group that was not judged: 0 if it came after its deadline,
---              1 if the periods of a calendar contradict this server's clock
+--              1 if it was put off because too many full rings must move for it
 --   retry      microseconds until the cost has room. If a check in flight has room: 1 if its
 --              stream holds the cost since now, 0 if it held it already
 --   unit       microseconds until one unit more has room: until the oldest slot
@@ -172,6 +172,16 @@ end
 local last_reply = n + 1
 n = #keys
 
+-- Rings that are always charged together would fill, and move, in one call. So a call of
+-- more than four checks moves a ring early, when only a sixteenth of its room is left. It
+-- stops after 256 kB. The next calls move the others. A ring that is too large does not
+-- shrink beyond the same 256 kB.
+--
+-- A full ring must move before it can be charged. A group that must move a full ring
+-- after the 256 kB is put off: it charges nothing, but moves the rings that fit. The
+-- sender asks again at once. Calls of up to four checks move all their rings.
+local moved, most_moved = 0, 262144
+
 -- The functions of the other policies, made when the first check needs them: no other call
 -- pays for them. First the arithmetic of buckets and counters. Then a table of functions for
 -- checks in flight:
@@ -200,7 +210,10 @@ local several, settling
 local denied, any, any_room   -- what the checks of the group add up to
 local rooms, seen             -- of a group of several: what has room, and what was read
 local thrown, cut             -- the checks whose value was removed, or cost recorded in part
-local contradicts             -- the periods of a calendar of the group contradict the clock
+-- Of a group of several: its full rings and the bytes that they move; whether these are
+-- too many; whether the group is put off. A group that begins with checks that are
+-- recorded when they are judged is scouted first: judged, with nothing recorded.
+local fulls, planned, too_many, put_off, scouting, scouted
 
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
@@ -215,6 +228,10 @@ while i <= n do
     settling = not several
     if several then
       rooms, seen = {}, {}
+      if not scouted then
+        fulls, planned, too_many = nil, moved, false
+        scouting = group == 0 and mode >= 3 and n > 4
+      end
     end
     if dated then
       -- The group has calendars. If the periods of one contradict the clock, nothing of
@@ -224,7 +241,7 @@ while i <= n do
         local j_unit, j_ends, j_length, j_next
         last_of_group, j_unit, j_ends, j_length, j_next = read('>BI2xxxxxxI6xxxxxxxxxI4I4', args, 33 * j - 24)
         if j_unit == 4 and (clock >= (j_ends + j_next) * 1000000 or clock < (j_ends - j_length - 60) * 1000000) then
-          contradicts = true
+          put_off = 2
         end
         j = j + 1
       end
@@ -263,7 +280,7 @@ while i <= n do
   local view = several and seen[i]
   local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', header)
   local size, torn = #bytes, false
-  local ring, expiry, now = false, 0, clock
+  local ring, full, expiry, now = false, false, 0, clock
   local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
   local used, before = 0, 0     -- cost of the slots that count; running sum just before them
   local first, newest = 0, 0    -- times in units of the first slot that counts and of the last
@@ -296,7 +313,7 @@ while i <= n do
     elseif kind == small + 1 and size == 136 then
       local head, count, capacity, skip, copies
       low, sum, head, count, capacity, skip, copies = read('>I5I4I4I4I4BB', bytes, 19)
-      ring, total, at, copied = true, count + 1, 42 + 9 * skip, copies - skip
+      ring, full, total, at, copied = true, count == capacity, count + 1, 42 + 9 * skip, copies - skip
       torn = torn or capacity > most_slots and capacity > 1.25 * most + 25005 or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
     else
       torn = true
@@ -369,9 +386,23 @@ while i <= n do
     end
     if several then
       rooms[i] = room
-      if mode < 3 then
+      if full and live == 0 and n > 4 and not scouted and (group == 0 or i > from) and cost > 0 and (room or mode == 3) and mode < 4 then
+        fulls = fulls or {}
+        fulls[i] = true
+        too_many = planned >= most_moved
+        planned = too_many and planned or planned + 131 + 9 * math.floor(total * 1.25)
+      end
+      if scouting then
+        if group > 0 and too_many then
+          last, settling, put_off = i, true, 1
+        end
+      elseif mode < 3 then
         if group > 0 then
           last, settling = i, true -- all are judged
+          if fulls and not scouted and not put_off and not denied and (any_room or not any) then
+            put_off = too_many and 1
+            moved = put_off and moved or planned
+          end
         else
           seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest, state, major, minor, idle}
         end
@@ -379,10 +410,12 @@ while i <= n do
     end
   end
 
-  -- What to record: a charge, or what a refund leaves.
-  local charge, refund = 0, false
-  if torn or contradicts then
-    -- A torn value is removed below.
+  -- What to record: a charge, what a refund leaves, or a full ring in more room.
+  local charge, refund, grows = 0, false, false
+  if torn or scouting and not settling then
+    -- A torn value is removed below; a scouted check is judged once more.
+  elseif put_off then
+    grows = fulls and fulls[i] and moved < most_moved
   elseif mode < 3 then
     if settling and room and not denied and (any_room or not any) then
       local receipt = receipt_of and receipt_of[i]
@@ -417,7 +450,7 @@ while i <= n do
     end
   end
 
-  local writes, mark = (charge > 0 or refund) and not torn, 0
+  local writes, mark = (charge > 0 or refund or grows) and not torn, 0
   if writes and (reserves or expiry >= 2 ^ 32) then
     -- The first byte of the expiry marks a charge that may be taken back: the second of
     -- the charge, modulo 255, plus 1. The next charge removes a mark that is over.
@@ -511,7 +544,14 @@ while i <= n do
         head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
         head = (head + live) % capacity
       end
-      if ring and need > 6 and need - 1 <= capacity and need - 1 > capacity / 4 then
+      local moves = not ring or need <= 6 or need - 1 > capacity or grows or need - 1 <= capacity / 4 and moved < most_moved
+      if not moves and n > 4 and moved < most_moved and capacity < most - 1 then
+        moves = need - 1 > capacity - math.floor(capacity / 16)
+      end
+
+      if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from then
+        put_off = 1 -- the one check of its group
+      elseif not moves then
         -- A ring that stays in place. Write the header, with new copies if they are used
         -- up, and the slot that moves from the header into the circle.
         local fresh = ''
@@ -551,14 +591,18 @@ while i <= n do
         else
           -- Room for a quarter more slots, but at most for as many as the log needs.
           count = need - 1
-          capacity = count + math.max(math.floor(count / 4), 1)
-          if count < most then
+          local held = grows and count + 1 or count -- a put-off charge needs a slot
+          capacity = held + math.max(math.floor(held / 4), 1)
+          if held < most then
             capacity = math.min(capacity, most - 1)
           end
           copies = math.min(kept - 1, 10)
           whole = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
             .. string.sub(older, 1, 9 * copies) .. string.sub(later, 1, math.max(9 * copies - #older, 0)) .. string.rep('\0', 90 - 9 * copies)
             .. older .. later .. pushed .. string.rep(string.rep('\0', 9), capacity - count)
+          if put_off or not (several and fulls and fulls[i]) then
+            moved = moved + #whole -- otherwise it was planned
+          end
         end
       end
     end
@@ -571,8 +615,8 @@ while i <= n do
     end
   end
 
-  if settling and contradicts and not torn then
-    local reply = pack('>BI4I7I7I7', 3, 1, 0, 0, 0)
+  if settling and put_off and not torn then
+    local reply = pack('>BI4I7I7I7', 3, put_off, 0, 0, 0)
     if not replies then
       return reply .. pack('>I7', clock)
     end
@@ -655,7 +699,9 @@ while i <= n do
       i = i - 1
     elseif settling then
       i, from, settling = last + 1, last + 1, false
-      last, contradicts = i, false
+      last, put_off, scouting, scouted = i, false, false, false
+    elseif scouting and group > 0 then
+      i, scouting, scouted, moved = from, false, true, planned
     elseif group > 0 then
       last, settling = i, true
     else
