@@ -167,7 +167,7 @@ func (c *conn) run(ctx context.Context, st *stream, handle func(context.Context)
 //
 //go:noinline
 func growStack() {
-	var room [2 << 10]byte
+	var room [4 << 10]byte
 	runtime.KeepAlive(&room)
 }
 
