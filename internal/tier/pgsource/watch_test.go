@@ -220,7 +220,8 @@ func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
 	source := open(t, Options{URL: s.URL(), Channel: channel})
-	source.silence, source.answer = 10*time.Millisecond, 100*time.Millisecond
+	// A server that is only slow must not seem frozen.
+	source.silence, source.answer = 10*time.Millisecond, 2*time.Second
 	for _, tt := range []struct {
 		name        string
 		end, repair func()
