@@ -193,8 +193,8 @@ func (s *Stats) gather(log *zap.Logger) prometheus.Gatherer {
 		}
 		if err == nil {
 			to.Add(m.scale * float64(c.read()))
-		} else if !s.told {
-			s.told = true
+		} else if !s.logged {
+			s.logged = true
 			log.Warn("two metrics of different types have one name for Prometheus, which gets only the first; correct the file of PROMETHEUS_MAPPER_YAML",
 				zap.String("name", m.name))
 		}

@@ -41,8 +41,8 @@ type Stats struct {
 	localHits, localMisses                                atomic.Uint64
 	methods                                               map[string]*Method // immutable after New
 
-	scrape sync.Mutex // guards told, and how Prometheus sees counters
-	told   bool       // a conflict of two kinds has been logged
+	scrape sync.Mutex // guards logged, and how Prometheus sees counters
+	logged bool       // a conflict of two kinds has been logged
 
 	domainsMu sync.RWMutex
 	unknown   map[string]*counter // by domain; guarded by domainsMu

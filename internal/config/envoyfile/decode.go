@@ -26,7 +26,7 @@ func (r *reader) manager(v value, at place) {
 			r.waiting = append(r.waiting, waiting{out, r.text(name), name.Spot, r.d})
 		}
 	case scoped.set():
-		r.d.Problem(scoped.Spot, "scoped routes are not supported: give the route configuration alone, in a file of its own")
+		r.d.Problem(scoped.Spot, "scoped routes are not supported: give the route configuration alone, in a separate file")
 	default:
 		r.d.Problem(v.Spot, "the connection manager has no route_config and no rds: add the routes")
 	}
