@@ -291,7 +291,7 @@ bench: build test-servers envoy ## measure speed and memory as ratios: to a bare
 	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
 # Each line is a package and its benchmarks, of calls, tiers, Redis and rls replay.
-PROFILED = internal/daemon:Call$$/^unary$$ internal/extauthz:Check pkg/window/redisstore:Take internal/replay:Engine$$/^decide$$ internal/replay/accesslog:Read
+PROFILED = internal/daemon:Call$$/^unary$$ internal/edge/extauthz:Check pkg/window/redisstore:Take internal/offline/replay:Engine$$/^decide$$ internal/offline/replay/accesslog:Read
 
 .PHONY: profile
 profile: test-servers ## profile the hot paths for the compiler, into cmd/rls/default.pgo; about 3 minutes

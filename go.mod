@@ -76,7 +76,7 @@ require (
 	golang.org/x/term v0.47.0
 	// width: how many columns a character takes.
 	golang.org/x/text v0.43.0
-	// The reason of a refusal over xDS; the details of a denial of pkg/limiter/grpclimit.
+	// The reason of a refusal over xDS; the details of a denial of limiter/grpclimit.
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	// grpc.transport standard and the admin port; codes, codecs, health, reflection.
 	google.golang.org/grpc v1.85.0

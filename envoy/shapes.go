@@ -1,5 +1,5 @@
 // Package envoy has the configurations of Envoy that Slidegate ships. Package
-// internal/envoyconfig prints them with other addresses.
+// internal/offline/envoyconfig prints them with other addresses.
 package envoy
 
 import "embed"

@@ -15,7 +15,7 @@ import (
 
 // stable are the packages whose names are stable, as the documentation of package limiter says.
 var stable = []string{
-	"pkg/client", "pkg/limiter", "pkg/limiter/grpclimit", "pkg/limiter/httplimit", "pkg/limiter/middleware", "pkg/limiter/redislimit",
+	"client", "limiter", "limiter/grpclimit", "limiter/httplimit", "limiter/middleware", "limiter/redislimit",
 	"contrib/chilimit", "contrib/echolimit", "contrib/fiberlimit",
 }
 

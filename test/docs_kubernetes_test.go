@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/envoyconfig"
+	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
 )
 
 const kubernetesPage = "docs/kubernetes.md"

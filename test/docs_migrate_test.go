@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/compat"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/migrate/compat"
 )
 
 // TestMigrateVariables checks that rls refuses and ignores what docs/migrate.md says.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/test/edge"
 )
 

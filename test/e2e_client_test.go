@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	pkgclient "github.com/slidegate/slidegate/pkg/client"
+	pkgclient "github.com/slidegate/slidegate/client"
 	"github.com/slidegate/slidegate/test/process"
 )
 

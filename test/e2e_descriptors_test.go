@@ -23,11 +23,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/slidegate/slidegate/internal/config/envoyfile"
-	"github.com/slidegate/slidegate/internal/replay"
-	"github.com/slidegate/slidegate/internal/replay/accesslog"
-	"github.com/slidegate/slidegate/internal/replay/describe"
-	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/offline/replay"
+	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
+	"github.com/slidegate/slidegate/internal/offline/replay/describe"
+	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
 	"github.com/slidegate/slidegate/test/edge"
 )
 
@@ -310,7 +310,7 @@ func TestEnvoyAcceptsSpellings(t *testing.T) {
 		t.Skip("older versions do not know all of its fields")
 	}
 	for _, name := range []string{"plain", "spelled"} {
-		file := "../internal/config/envoyfile/testdata/protobuf/" + name + ".yaml"
+		file := "../internal/offline/replay/envoyfile/testdata/protobuf/" + name + ".yaml"
 		if out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--mode", "validate", "--disable-hot-restart", "-c", file).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", file, err, out)
 		}

@@ -42,10 +42,10 @@ func asRatelimit(t *testing.T) string {
 	return path
 }
 
-// deployed returns the environment of a deployment from internal/compat/testdata.
+// deployed returns the environment of a deployment from internal/migrate/compat/testdata.
 func deployed(t *testing.T, name string, places ...string) (environ []string) {
 	t.Helper()
-	text := read(t, filepath.Join("internal/compat/testdata/environments", name+".env"))
+	text := read(t, filepath.Join("internal/migrate/compat/testdata/environments", name+".env"))
 	for line := range strings.Lines(strings.NewReplacer(places...).Replace(text)) {
 		if !strings.HasPrefix(line, "#") {
 			environ = append(environ, strings.TrimSuffix(line, "\n"))

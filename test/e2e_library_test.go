@@ -12,8 +12,8 @@ import (
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	lib "github.com/slidegate/slidegate/pkg/limiter"
-	"github.com/slidegate/slidegate/pkg/limiter/redislimit"
+	lib "github.com/slidegate/slidegate/limiter"
+	"github.com/slidegate/slidegate/limiter/redislimit"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -42,7 +42,7 @@ subjects:
 `
 )
 
-// A library is a program that uses pkg/limiter, in the process of the test.
+// A library is a program that uses limiter, in the process of the test.
 type library struct {
 	t *testing.T
 	*lib.Limiter

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/test/edge"
 )
 

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,51 +12,32 @@ import (
 
 const module = "github.com/slidegate/slidegate/"
 
-// layers reads the layers of docs/architecture.md. Each package may import those of later layers.
-func layers(t *testing.T) (depth map[string]int) {
-	t.Helper()
-	page, err := os.ReadFile("../docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, _ := strings.Cut(string(page), "## Packages and directions")
-	_, text, _ = strings.Cut(text, "```\n")
-	text, _, _ = strings.Cut(text, "```")
-	depth = make(map[string]int)
-	layer := 0
-	for line := range strings.Lines(text) {
-		if line[0] != ' ' {
-			layer++
-		}
-		for _, p := range strings.Fields(line) {
-			if !isPackage.MatchString(p) {
-				break // what the package does
-			}
-			depth[p] = layer
-		}
-	}
-	return depth
+// wings says what the packages of each wing may import of this module.
+var wings = []struct{ wing, imports string }{
+	{"pkg client internal/text docs envoy deploy", "pkg internal/text"},
+	{"internal/core", "internal/core internal/text pkg"},
+	{"internal/config", "internal/config internal/core internal/text pkg"},
+	{"internal/edge", "internal/edge internal/core internal/config/settings internal/text pkg"},
+	{"internal/migrate internal/operate internal/offline", "internal pkg docs envoy"},
+	{"internal/daemon internal/docgen limiter cmd", "internal pkg limiter docs"},
 }
 
-var isPackage = regexp.MustCompile(`^((docs|envoy)$|(cmd|deploy|internal|pkg)/)`)
-
-// only lists prefixes of import paths and the packages that may import them.
-var only = []struct {
-	prefix, why string
-	packages    []string
+// libraries lists prefixes of import paths and the packages that may import them.
+var libraries = []struct {
+	prefix, why, packages string
 }{
-	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/xds", "internal/compare", "internal/daemon"}},
-	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/redislog", "internal/daemon"}},
-	{"github.com/jackc", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
-	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/compat/stats", "internal/daemon"}},
-	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", []string{"internal/compat/stats"}},
-	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
-	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/ruletests", "internal/config/envoyfile", "internal/config/tiers", "internal/docgen"}},
-	{"go.opentelemetry.io", "a span is made in one place", []string{"internal/tracing", "internal/daemon"}},
-	{"github.com/apache/datasketches-go", "what is counted for people has a bound", []string{"internal/insight", "internal/replay"}},
-	{"github.com/klauspost/compress", "only access logs are packed", []string{"internal/replay/accesslog"}},
-	{"github.com/yuin/goldmark", "Markdown is only served", []string{"internal/docs"}},
-	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},
+	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay at the edge", "internal/edge/ratelimit internal/edge/extauthz internal/config/xds internal/migrate/compare internal/daemon"},
+	{"github.com/redis/go-redis", "Redis is one store among others", "pkg/window/redisstore internal/core/tier/redissource internal/config/redisclient internal/operate/redislog internal/daemon"},
+	{"github.com/jackc", "PostgreSQL is one source among others", "internal/core/tier/pgsource"},
+	{"github.com/prometheus", "others get small interfaces", "internal/operate/metrics internal/operate/admin internal/migrate/compat/stats internal/daemon"},
+	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", "internal/migrate/compat/stats"},
+	{"github.com/maypok86/otter", "what is remembered has a bound", "internal/core/local internal/core/tier"},
+	{"go.yaml.in/yaml", "nothing else knows YAML", "internal/config/strict internal/config/rules internal/config/ruletests internal/config/tiers internal/offline/replay/envoyfile internal/docgen"},
+	{"go.opentelemetry.io", "a span is made in one place", "internal/operate/tracing internal/daemon"},
+	{"github.com/apache/datasketches-go", "what is counted for people has a bound", "internal/operate/insight internal/offline/replay"},
+	{"github.com/klauspost/compress", "only access logs are packed", "internal/offline/replay/accesslog"},
+	{"github.com/yuin/goldmark", "Markdown is only served", "internal/operate/docs"},
+	{"github.com/spf13/cobra", "the command line ends at the command", "cmd/rls"},
 }
 
 // goPackage is what go list says of one package.
@@ -67,43 +46,45 @@ type goPackage struct {
 	Imports    []string
 }
 
-// TestImports holds the code to the directions of docs/architecture.md.
+// TestImports holds each package to its wing. Packages whose names end in test are helpers of tests.
 func TestImports(t *testing.T) {
-	depth := layers(t)
-	packages := list(t)
-	for p := range depth {
-		if _, ok := packages[p]; !ok {
-			t.Errorf("%s is in a layer but is no package", p)
-		}
-	}
-	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" || name == "internal/console/consoletest" || name == "internal/replay/report/reporttest" || name == "pkg/limiter/middleware/middlewaretest" {
-			continue
-		}
-		level, ok := depth[name]
-		if !ok {
-			t.Errorf("%s is in no layer: decide where it belongs", name)
+	for name, p := range list(t) {
+		at := slices.IndexFunc(wings, func(w struct{ wing, imports string }) bool { return in(name, w.wing) })
+		if at < 0 {
+			t.Errorf("%s is in no wing: decide where it belongs", name)
 			continue
 		}
 		for _, imported := range p.Imports {
-			if inner, ok := strings.CutPrefix(imported, module); ok {
-				if below, ok := depth[inner]; !ok || below <= level {
-					t.Errorf("%s imports %s, which is not below it", name, inner)
-				}
-				continue
-			}
-			for _, o := range only {
-				if strings.HasPrefix(imported, o.prefix) && !slices.Contains(o.packages, name) {
-					t.Errorf("%s imports %s: %s", name, imported, o.why)
-				}
-			}
-			if strings.HasPrefix(name, "pkg/") && strings.Contains(imported, ".") && !slices.Contains([]string{"pkg/window/redisstore", "pkg/limiter/redislimit", "pkg/limiter/grpclimit"}, name) {
-				t.Errorf("%s imports %s: pkg/ stands on the standard library, and the limiter on this module", name, imported)
+			inner, ok := strings.CutPrefix(imported, module)
+			if ok && !in(inner, wings[at].imports) {
+				t.Errorf("%s imports %s, which its wing may not", name, inner)
 			}
 		}
 	}
 }
 
+// TestLibraries holds each package to the libraries that it may import.
+func TestLibraries(t *testing.T) {
+	for name, p := range list(t) {
+		for _, imported := range p.Imports {
+			for _, l := range libraries {
+				if strings.HasPrefix(imported, l.prefix) && !slices.Contains(strings.Fields(l.packages), name) {
+					t.Errorf("%s imports %s: %s", name, imported, l.why)
+				}
+			}
+			if strings.HasPrefix(name, "pkg/") && strings.Contains(imported, ".") && !strings.HasPrefix(imported, module) && name != "pkg/window/redisstore" {
+				t.Errorf("%s imports %s: pkg/ stands on the standard library", name, imported)
+			}
+		}
+	}
+}
+
+// in reports whether a package is in one of these folders.
+func in(name, folders string) bool {
+	return slices.ContainsFunc(strings.Fields(folders), func(f string) bool { return name == f || strings.HasPrefix(name, f+"/") })
+}
+
+// list returns the packages of the module but for those of tests.
 func list(t *testing.T) map[string]goPackage {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-pgo=off", "-json=ImportPath,Imports", module+"...").Output()
@@ -118,6 +99,8 @@ func list(t *testing.T) map[string]goPackage {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		packages[strings.TrimPrefix(p.ImportPath, module)] = p
+		if name := strings.TrimPrefix(p.ImportPath, module); name == "internal/offline/ruletest" || !strings.HasSuffix(name, "test") && !in(name, "test") {
+			packages[name] = p
+		}
 	}
 }

@@ -16,7 +16,7 @@ root_doc = "README"
 myst_heading_anchors = 6  # the anchors of GitHub
 html_theme = "furo"  # light and dark, as the browser says
 html_title = "Slidegate"
-html_favicon = "../../internal/console/icon.svg"
+html_favicon = "../../internal/operate/console/icon.svg"
 html_show_sourcelink = False
 # It finds no lexer for these, or not all their words.
 suppress_warnings = ["misc.highlighting_failure", "myst.header"]

@@ -20,10 +20,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/safetext"
-	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/text"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // adminPorts has the flags for calling the admin ports of the running instances of a service.
@@ -149,7 +149,7 @@ func readToken(path string) (string, error) {
 	defer func() { _ = f.Close() }() // only read
 	data, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
 	if err == nil {
-		data, err = files.Text(data)
+		data, err = text.WithoutMark(data)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)

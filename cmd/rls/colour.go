@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // coloursOf returns true for a terminal that has colours, unless NO_COLOR is set.

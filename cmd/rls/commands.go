@@ -21,12 +21,12 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/safetext"
-	"github.com/slidegate/slidegate/internal/terminal"
-	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/text"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // invalid returns an error with each problem on a line of its own, so that editors find the
@@ -111,13 +111,13 @@ func keyLines(err *error) iter.Seq2[int, string] {
 		in := bufio.NewScanner(os.Stdin)
 		in.Buffer(nil, maxKeyBytes)
 		for line := 1; in.Scan(); line++ {
-			text := in.Bytes()
+			key := in.Bytes()
 			if line == 1 {
-				if text, *err = files.Text(text); *err != nil {
+				if key, *err = text.WithoutMark(key); *err != nil {
 					return
 				}
 			}
-			if !yield(line, string(text)) {
+			if !yield(line, string(key)) {
 				return
 			}
 		}

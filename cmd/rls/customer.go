@@ -8,15 +8,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/daemon"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/safetext"
-	"github.com/slidegate/slidegate/internal/terminal"
-	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // askTimeout bounds the look-up of validate, with the connection to the source.

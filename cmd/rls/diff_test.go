@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/rulesdiff"
+	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
 )
 
 const (

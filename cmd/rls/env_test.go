@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/compat"
+	"github.com/slidegate/slidegate/internal/migrate/compat"
 )
 
 // dropInEnv sets the environment of a drop-in that starts, and returns the directory of its

@@ -12,7 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/envoyconfig"
+	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
 )
 
 type envoyConfigCmd struct{ envoyconfig.Options }

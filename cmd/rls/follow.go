@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/safetext"
-	"github.com/slidegate/slidegate/internal/terminal"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // followEvery is how often rls asks for new denials. Tests change it.

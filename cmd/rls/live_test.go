@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 )
 
 // TestLiveLines prints answers. A denial says how long to wait, or why waiting does not help.

@@ -3,9 +3,9 @@ package main
 import (
 	"os"
 
-	"github.com/slidegate/slidegate/internal/compat"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/migrate/compat"
 )
 
 // loaded is the settings of a command.

@@ -8,12 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
 	// Time zones of calendars, for machines and images that have no database of them: 0.4 MB.
 	_ "time/tzdata"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/compat"
+	"github.com/slidegate/slidegate/internal/migrate/compat"
 )
 
 // exitHelp describes the exit codes, once for all commands.

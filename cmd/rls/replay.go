@@ -16,14 +16,14 @@ import (
 	"golang.org/x/term"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/config/envoyfile"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/replay"
-	"github.com/slidegate/slidegate/internal/replay/accesslog"
-	"github.com/slidegate/slidegate/internal/replay/describe"
-	"github.com/slidegate/slidegate/internal/replay/report"
-	"github.com/slidegate/slidegate/internal/words"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/offline/replay"
+	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
+	"github.com/slidegate/slidegate/internal/offline/replay/describe"
+	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
+	"github.com/slidegate/slidegate/internal/offline/replay/report"
+	"github.com/slidegate/slidegate/internal/text/words"
 )
 
 type replayCmd struct {

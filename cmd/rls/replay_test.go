@@ -12,7 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/offline/replay"
 )
 
 // replayFiles writes rules, tiers and a log of Envoy, and returns the flags that name them, and the log.

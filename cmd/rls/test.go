@@ -18,16 +18,16 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
-	headers "github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/redisclient"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/config/watch"
-	"github.com/slidegate/slidegate/internal/redisclient"
-	"github.com/slidegate/slidegate/internal/ruletest"
-	"github.com/slidegate/slidegate/internal/words"
+	headers "github.com/slidegate/slidegate/internal/edge/answer"
+	"github.com/slidegate/slidegate/internal/offline/ruletest"
+	"github.com/slidegate/slidegate/internal/text/words"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
@@ -321,7 +321,7 @@ func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (r
 	cover := ruletest.NewCoverage(g, s.Tiers.Path)
 	r := ruletest.Runner{
 		Generation: g, Coverage: cover, Verbose: t.Verbose, Begin: ruletest.InMemory(g.Rules),
-		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(s.DropIn.Headers),
+		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(headers.ReferenceNames(s.DropIn.Headers)),
 	}
 	if t.Redis != "" {
 		client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})

@@ -16,14 +16,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/redislog"
-	"github.com/slidegate/slidegate/internal/safetext"
-	"github.com/slidegate/slidegate/internal/terminal"
-	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/words"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/redislog"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
+	"github.com/slidegate/slidegate/internal/text/words"
 )
 
 // party has the flags that name the party of a usage or a reset.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/docs"
+	"github.com/slidegate/slidegate/internal/operate/docs"
 )
 
 // These are set when the binary is linked.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/slidegate/slidegate/pkg/limiter/httplimit"
+	"github.com/slidegate/slidegate/limiter/httplimit"
 )
 
 // Route is a key with the pattern of the route, such as /items/{id}, from the root of the router on. It

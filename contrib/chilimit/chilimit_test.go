@@ -12,9 +12,9 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/slidegate/slidegate/contrib/chilimit"
-	"github.com/slidegate/slidegate/pkg/limiter"
-	"github.com/slidegate/slidegate/pkg/limiter/httplimit"
-	"github.com/slidegate/slidegate/pkg/limiter/middleware/middlewaretest"
+	"github.com/slidegate/slidegate/limiter"
+	"github.com/slidegate/slidegate/limiter/httplimit"
+	"github.com/slidegate/slidegate/limiter/middleware/middlewaretest"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 

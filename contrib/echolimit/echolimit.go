@@ -18,8 +18,8 @@ package echolimit
 import (
 	"github.com/labstack/echo/v5"
 
-	"github.com/slidegate/slidegate/pkg/limiter"
-	"github.com/slidegate/slidegate/pkg/limiter/httplimit"
+	"github.com/slidegate/slidegate/limiter"
+	"github.com/slidegate/slidegate/limiter/httplimit"
 )
 
 // New returns middleware that asks l. The error names everything that is wrong with o.

@@ -10,9 +10,9 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"github.com/slidegate/slidegate/contrib/echolimit"
-	"github.com/slidegate/slidegate/pkg/limiter"
-	"github.com/slidegate/slidegate/pkg/limiter/httplimit"
-	"github.com/slidegate/slidegate/pkg/limiter/middleware/middlewaretest"
+	"github.com/slidegate/slidegate/limiter"
+	"github.com/slidegate/slidegate/limiter/httplimit"
+	"github.com/slidegate/slidegate/limiter/middleware/middlewaretest"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 

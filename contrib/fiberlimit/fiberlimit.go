@@ -20,8 +20,8 @@ import (
 
 	"github.com/gofiber/fiber/v3"
 
-	"github.com/slidegate/slidegate/pkg/limiter"
-	"github.com/slidegate/slidegate/pkg/limiter/middleware"
+	"github.com/slidegate/slidegate/limiter"
+	"github.com/slidegate/slidegate/limiter/middleware"
 )
 
 // Options say what the middleware asks: see [middleware.Options].

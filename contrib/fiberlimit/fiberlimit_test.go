@@ -15,8 +15,8 @@ import (
 	"github.com/gofiber/fiber/v3"
 
 	"github.com/slidegate/slidegate/contrib/fiberlimit"
-	"github.com/slidegate/slidegate/pkg/limiter"
-	"github.com/slidegate/slidegate/pkg/limiter/middleware/middlewaretest"
+	"github.com/slidegate/slidegate/limiter"
+	"github.com/slidegate/slidegate/limiter/middleware/middlewaretest"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 

@@ -10,6 +10,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/text"
 )
 
 // An Input is a set of files that are checked together. The zero value is the files that
@@ -71,7 +72,7 @@ func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	if path == files.Stdin {
 		data, err := io.ReadAll(io.LimitReader(stdin, max(maxTiersFile, maxRulesFile)+1))
 		if err == nil {
-			data, err = files.Text(data)
+			data, err = text.WithoutMark(data)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)

@@ -3,8 +3,8 @@ package daemon
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slidegate/slidegate/internal/extauthz"
-	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/edge/extauthz"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // maxUnknownKeys is how many unknown API keys an address may send in a minute.

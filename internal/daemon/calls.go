@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/compat/stats"
-	"github.com/slidegate/slidegate/internal/metrics"
-	"github.com/slidegate/slidegate/internal/tracing"
-	"github.com/slidegate/slidegate/internal/unary"
+	"github.com/slidegate/slidegate/internal/edge/unary"
+	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/internal/operate/tracing"
 )
 
 // calls measures every gRPC call of both transports. It turns a panic into INTERNAL,

@@ -26,8 +26,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/metrics"
-	"github.com/slidegate/slidegate/internal/unary"
+	"github.com/slidegate/slidegate/internal/edge/unary"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // measured is a calls whose registry and log a test can read.

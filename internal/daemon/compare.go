@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/compare"
+	"github.com/slidegate/slidegate/internal/migrate/compare"
 )
 
 const (

@@ -3,8 +3,8 @@ package daemon
 import (
 	"net/http"
 
-	"github.com/slidegate/slidegate/internal/admin"
-	"github.com/slidegate/slidegate/internal/console"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/console"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 

@@ -18,18 +18,18 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/health"
 
-	"github.com/slidegate/slidegate/internal/admin"
-	"github.com/slidegate/slidegate/internal/answer"
-	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
-	"github.com/slidegate/slidegate/internal/extauthz"
-	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/metrics"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/ratelimit"
-	"github.com/slidegate/slidegate/internal/tracing"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/edge/answer"
+	"github.com/slidegate/slidegate/internal/edge/extauthz"
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
+	"github.com/slidegate/slidegate/internal/migrate/compare"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/internal/operate/tracing"
 )
 
 // Options of [Run] that are not settings.
@@ -174,7 +174,7 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(p.settings.DropIn.Headers)
+	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.DropIn.Headers))
 	if p.reference, err = openReference(p.settings, p.log); err != nil {
 		return err
 	}
@@ -238,10 +238,14 @@ func (p *process) makeServers() {
 	if s.DropIn.Answers {
 		headers = headers.Quiet()
 	}
+	var comparer ratelimit.Comparer
+	if p.compare != nil {
+		comparer = p.compare
+	}
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
 		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.DropIn.EchoRequest, Reference: s.DropIn.Answers,
-		Compare: p.compare,
+		Compare: comparer,
 	})
 	authorization := extauthz.NewService(extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,

@@ -31,9 +31,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/safetext"
-	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"

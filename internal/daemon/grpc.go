@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"github.com/slidegate/slidegate/internal/adapter"
-	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/unary"
+	"github.com/slidegate/slidegate/internal/edge/adapter"
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
+	"github.com/slidegate/slidegate/internal/edge/unary"
 )
 
 // healthNames are the services that health checks may ask for: the whole server, the name
@@ -141,7 +141,7 @@ func (t transport) unary() *unary.Server {
 		MinPingInterval:  minPingInterval,
 		MaxConnectionAge: t.settings.MaxConnectionAge,
 		Meters:           t.meters,
-		Mark:             compare.Mark,
+		Mark:             ratelimit.Mark,
 		Metadata:         fields,
 		Beyond:           true,
 		Log:              t.calls.log,

@@ -16,7 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/insight"
+	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/test/servers"
 )
 

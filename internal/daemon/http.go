@@ -13,11 +13,11 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/slidegate/slidegate/internal/admin"
-	"github.com/slidegate/slidegate/internal/compat/pages"
-	"github.com/slidegate/slidegate/internal/extauthz"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/edge/extauthz"
+	"github.com/slidegate/slidegate/internal/edge/ratelimit"
+	"github.com/slidegate/slidegate/internal/migrate/compat/pages"
+	"github.com/slidegate/slidegate/internal/operate/admin"
 )
 
 // httpHandler returns the handler of the HTTP port. The guard checks the Host of requests

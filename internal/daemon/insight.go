@@ -3,8 +3,8 @@ package daemon
 import (
 	"os"
 
-	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
 const (

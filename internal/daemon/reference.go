@@ -8,11 +8,11 @@ import (
 	"go.uber.org/zap"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 )
 
 // reference is the metrics of envoyproxy/ratelimit. The zero value counts nothing.

@@ -13,9 +13,9 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/docs"
-	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // Bounds of what the sampler keeps: five minutes of points for the process and for 50 rules.

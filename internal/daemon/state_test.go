@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/insight"
-	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // TestSampler counts 10,000 rules, and has the rates of the busiest ones.

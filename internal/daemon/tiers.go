@@ -11,17 +11,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/config/redisclient"
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
-	"github.com/slidegate/slidegate/internal/metrics"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/redisclient"
-	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/tier/httpsource"
-	"github.com/slidegate/slidegate/internal/tier/pgsource"
-	"github.com/slidegate/slidegate/internal/tier/redissource"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/tier/httpsource"
+	"github.com/slidegate/slidegate/internal/core/tier/pgsource"
+	"github.com/slidegate/slidegate/internal/core/tier/redissource"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // subjects finds the subjects of API keys in a source of tiers. It is nil if the settings

@@ -19,10 +19,10 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/slidegate/slidegate/internal/config/redisclient"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/metrics"
-	"github.com/slidegate/slidegate/internal/redisclient"
-	"github.com/slidegate/slidegate/internal/redislog"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/internal/operate/redislog"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"

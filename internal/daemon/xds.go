@@ -14,8 +14,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/metrics"
-	"github.com/slidegate/slidegate/internal/xds"
+	"github.com/slidegate/slidegate/internal/config/xds"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // remote are rules from a management server. A nil remote stands for rules from files.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/answer"
-	"github.com/slidegate/slidegate/internal/answer/dynamic"
-	"github.com/slidegate/slidegate/internal/extauthz"
-	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/edge/answer"
+	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
+	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -36,7 +36,7 @@ func answersText() (string, error) {
 	now := func() time.Time { return time.Unix(1790000000, 0) }
 
 	styles := "| style | headers |\n|---|---|\n"
-	for _, style := range []string{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimit, answer.StyleXRateLimitEpoch, answer.StyleReference} {
+	for _, style := range []string{policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit, policy.StyleXRateLimitEpoch, policy.StyleReference} {
 		headers := answer.NewRenderer(style).Append(nil, first, now)
 		if len(headers) < 2 {
 			return "", fmt.Errorf("the style %s has %d headers", style, len(headers))

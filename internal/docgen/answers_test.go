@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/answer/dynamic"
+	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
 )
 
 // TestMetadataKeys compares [dynamic.Keys] with the keys that the code writes.
@@ -18,7 +18,7 @@ func TestMetadataKeys(t *testing.T) {
 		listed = append(listed, k.Name)
 	}
 	for _, file := range []string{"answer/dynamic/dynamic.go", "extauthz/answer.go", "ratelimit/metadata.go"} {
-		text, err := os.ReadFile("../" + file)
+		text, err := os.ReadFile("../edge/" + file)
 		if err != nil {
 			t.Fatal(err)
 		}

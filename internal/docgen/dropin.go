@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/compat"
+	"github.com/slidegate/slidegate/internal/migrate/compat"
 )
 
 // dropInText returns the variables of envoyproxy/ratelimit and what they become.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 // metricGroups are the sections of the page. A metric is in the first one with a prefix of its name.

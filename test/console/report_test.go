@@ -5,8 +5,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/replay/report"
-	"github.com/slidegate/slidegate/internal/replay/report/reporttest"
+	"github.com/slidegate/slidegate/internal/offline/replay/report"
+	"github.com/slidegate/slidegate/internal/offline/replay/report/reporttest"
 )
 
 // TestReports opens the report of a replay in every made-up state, with all details open. The

@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slidegate/slidegate/internal/admin"
-	"github.com/slidegate/slidegate/internal/console/consoletest"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/console/consoletest"
 	"github.com/slidegate/slidegate/test/random"
 )
 

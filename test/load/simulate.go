@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/replay"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/edge/answer"
+	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 

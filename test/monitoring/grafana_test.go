@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/docs"
-	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/operate/docs"
+	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
 var update = flag.Bool("update", false, "write the dashboards and the copies of the alerts")

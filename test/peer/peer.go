@@ -5,7 +5,7 @@
 //
 // A Peer is for one goroutine, and reads only while it waits for an answer. A Caller
 // is a client for benchmarks: it allocates nothing for a call. The tests of
-// internal/unary have a client of their own, which sees every frame and breaks rules
+// internal/edge/unary have a client of their own, which sees every frame and breaks rules
 // that this one keeps.
 package peer
 

@@ -1,4 +1,4 @@
-// Package transport tests both gRPC servers of rls, internal/unary and that of
+// Package transport tests both gRPC servers of rls, internal/edge/unary and that of
 // grpc-go, with suites of other projects:
 //
 //   - h2spec tests the rls process with its cases for HTTP/2 and HPACK, including the

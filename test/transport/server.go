@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/slidegate/slidegate/internal/unary"
+	"github.com/slidegate/slidegate/internal/edge/unary"
 )
 
 // The two servers, by what the setting grpc.transport calls them.

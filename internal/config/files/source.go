@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/slidegate/slidegate/internal/text"
 )
 
 // File is a file that was read.
@@ -64,7 +66,7 @@ func ReadFile(name string, most int64) (File, error) {
 	if int64(data.Len()) > most {
 		return File{}, TooLarge(most)
 	}
-	text, err := Text(data.Bytes())
+	text, err := text.WithoutMark(data.Bytes())
 	if err != nil {
 		return File{}, err
 	}

@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/text"
 )
 
 // TestText takes marks off, as a text and from a file. Other bytes stay, also those of a key.
-func TestText(t *testing.T) {
+func TestWithoutMark(t *testing.T) {
 	const refused = "is UTF-16; save it as UTF-8"
 	for _, tt := range []struct{ data, want, err string }{
 		{"", "", ""},
@@ -25,12 +27,12 @@ func TestText(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tt.data), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text, err := Text([]byte(tt.data))
+		without, err := text.WithoutMark([]byte(tt.data))
 		read, readErr := Read(file, 100)
 		for _, got := range []struct {
 			text []byte
 			err  error
-		}{{text, err}, {read, readErr}} {
+		}{{without, err}, {read, readErr}} {
 			if string(got.text) != tt.want || (got.err == nil) != (tt.err == "") || got.err != nil && got.err.Error() != tt.err {
 				t.Errorf("%q: got %q, %v", tt.data, got.text, got.err)
 			}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/core/policy"
 )
 
 // A Domain is the rules of one domain that were not read from a file.

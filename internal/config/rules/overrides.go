@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // Overrides are limits by the name of the rule whose limits they replace, in the language of

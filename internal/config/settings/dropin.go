@@ -3,7 +3,6 @@ package settings
 import (
 	"time"
 
-	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/files"
 )
 
@@ -34,7 +33,7 @@ type DropIn struct {
 	// Files says which files below rules.path hold rules.
 	Files files.Which
 	// Headers are the names of the headers of the style reference.
-	Headers answer.ReferenceNames
+	Headers ReferenceNames
 	// NodeMetadata has name=value for the node in requests to the management server, and
 	// XDSHeaders name=value for the headers of these requests.
 	NodeMetadata []string
@@ -92,3 +91,6 @@ const (
 	TracesHTTP = "http"
 	TracesOff  = "off"
 )
+
+// ReferenceNames are the names of the header fields of policy.StyleReference.
+type ReferenceNames struct{ Limit, Remaining, Reset string }

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/core/policy"
 )
 
 // Settings say how the service runs. The zero value is not usable: [Default] and [Load] make
@@ -214,7 +213,7 @@ func Default() Settings {
 			Memory:  Memory{MaxBytes: 256 << 20},
 			Redis:   localRedis("slidegate:"),
 		},
-		Headers: Headers{Styles: []string{answer.StyleRateLimit}},
+		Headers: Headers{Styles: []string{policy.StyleRateLimit}},
 		Metrics: Metrics{MaxDetailSeries: 1000},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Authz:   defaultAuthz(),
@@ -224,7 +223,7 @@ func Default() Settings {
 		Insight: Insight{LoggedPerSecond: 1},
 		DropIn: DropIn{
 			Files: files.Which{IgnoreDotFiles: true}, NearLimit: 0.8,
-			Headers: answer.ReferenceNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+			Headers: ReferenceNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
 	}
 }

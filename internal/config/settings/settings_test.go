@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/core/policy"
 )
 
 // fullExample returns the settings file that sets every setting to its default.
@@ -125,7 +125,7 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 	want.Store.Timeout = 5 * time.Millisecond
 	want.GRPC.Address = []Address{":1", ":2"}
 	want.HTTP.Address = ""
-	want.Headers.Styles = []string{answer.StyleDraft03, answer.StyleXRateLimit}
+	want.Headers.Styles = []string{policy.StyleDraft03, policy.StyleXRateLimit}
 	want.Secrets.Entries = []string{"api_key", "token"}
 	want.Drain.NotServing = true
 	configtest.Diff(t, want, got, "settings")

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/slidegate/slidegate/internal/safetext"
+	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
 // A Problem is one mistake in a file or in the environment.

@@ -1,0 +1,139 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// flying returns a check of a stream for a place under a limit of so many in flight.
+func flying(stream window.StreamID, most uint64) window.Check {
+	return window.Check{Key: "k", Cost: 1, Stream: stream, Limit: window.Limit{Hits: most, Window: time.Minute, Policy: window.InFlight}}
+}
+
+// An away store can be made to fail.
+type away struct {
+	*memstore.Store
+	gone atomic.Bool
+	ends sync.WaitGroup // counts down with each end that arrives
+}
+
+var errAway = errors.New("the store is away")
+
+func (s *away) End(ctx context.Context, stream window.StreamID, deny time.Duration) (bool, error) {
+	if s.gone.Load() {
+		return false, errAway
+	}
+	if stream != 0 {
+		defer s.ends.Done()
+	}
+	return s.Store.End(ctx, stream, deny)
+}
+
+func admit(t *testing.T, s window.Store, c window.Check) window.Decision {
+	t.Helper()
+	var d [1]window.Decision
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil {
+		t.Fatalf("Take: %v", err)
+	}
+	return d[0]
+}
+
+// TestEndsAreDelivered ends streams while the shared store is away. It hears of them when it is
+// back, and nothing is left.
+func TestEndsAreDelivered(t *testing.T) {
+	shared := &away{Store: memstore.New(memstore.Options{})}
+	s, err := local.New(shared, local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const most = 5
+	for i := range window.StreamID(most) {
+		if !admit(t, s, flying(i+1, most)).Allowed {
+			t.Fatalf("stream %d was denied", i+1)
+		}
+	}
+	if admit(t, s, flying(100, most)).Allowed {
+		t.Fatal("one too many was allowed")
+	}
+	shared.gone.Store(true)
+	for i := range window.StreamID(most) {
+		if _, err := s.End(t.Context(), i+1, time.Second); !errors.Is(err, errAway) {
+			t.Fatalf("End: got error %v, want %v", err, errAway)
+		}
+	}
+	shared.ends.Add(most)
+	shared.gone.Store(false)
+	shared.ends.Wait()
+	if d := admit(t, s, flying(200, most)); !d.Allowed || d.Remaining != most-1 {
+		t.Fatalf("after the ends: got %+v, want %d remaining", d, most-1)
+	}
+	if held, err := s.End(t.Context(), 0, time.Second); held || !errors.Is(err, window.ErrBadCheck) {
+		t.Fatalf("an end of no stream: held %v, error %v", held, err)
+	}
+	shared.gone.Store(true)
+	if _, err := s.End(t.Context(), 1, time.Second); !errors.Is(err, errAway) { // Close does not wait for it
+		t.Fatalf("End: got error %v, want %v", err, errAway)
+	}
+}
+
+// TestInFlightIsNotRemembered asks again at once when a place is given back: a denial in flight
+// says nothing about the next moment.
+func TestInFlightIsNotRemembered(t *testing.T) {
+	shared := memstore.New(memstore.Options{})
+	s, err := local.New(shared, local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	admit(t, s, flying(1, 1))
+	three := flying(3, 1)
+	three.Cost = 3
+	for i := range 3 {
+		if admit(t, s, flying(2, 1)).Allowed || admit(t, s, three).Allowed {
+			t.Fatalf("round %d: allowed beside a full limit", i)
+		}
+	}
+	if _, err := shared.End(t.Context(), 1, 0); err != nil { // another process hears of it
+		t.Fatal(err)
+	}
+	if d := admit(t, s, flying(2, 1)); !d.Allowed {
+		t.Fatalf("after the end: %+v", d)
+	}
+}
+
+// TestSharesInFlight counts what a process holds in the shared store when the outage begins.
+func TestSharesInFlight(t *testing.T) {
+	s, err := local.NewShares(local.ShareOptions{Instances: always(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	// The share of 8 is 4. Three streams of this process are in flight in the shared store.
+	for i := range window.StreamID(3) {
+		c := flying(i+1, 8)
+		s.Learn(&c, &window.Decision{Allowed: true, Remaining: 1})
+	}
+	if d := admit(t, s, flying(11, 8)); !d.Allowed || d.Remaining != 0 {
+		t.Fatalf("the fourth: %+v", d)
+	}
+	if d := admit(t, s, flying(12, 8)); d.Allowed {
+		t.Fatalf("the fifth: %+v", d)
+	}
+	for _, stream := range []window.StreamID{1, 2, 3, 11} {
+		if held, err := s.End(t.Context(), stream, time.Second); !held || err != nil {
+			t.Fatalf("End(%d): held %v, error %v", stream, held, err)
+		}
+	}
+	if d := admit(t, s, flying(12, 8)); !d.Allowed || d.Remaining != 3 {
+		t.Fatalf("after the ends: %+v", d)
+	}
+}

@@ -1,0 +1,24 @@
+package local_test
+
+import (
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+)
+
+// TestContractOfPolicies runs the suite of the policies that count hits.
+func TestContractOfPolicies(t *testing.T) { runContract(t, 20_000, windowtest.RunPolicies) }
+
+// TestContractInFlight runs the suite of requests in flight through two processes that share a
+// store.
+func TestContractInFlight(t *testing.T) {
+	windowtest.RunInFlight(t, windowtest.Options{Steps: 10_000}, func(t *testing.T) windowtest.InFlightHarness {
+		s := newShared(t)
+		return windowtest.InFlightHarness{
+			Stores: []window.Store{s.process(t, local.Options{}), s.process(t, local.Options{})},
+			SetNow: s.setNow,
+		}
+	})
+}

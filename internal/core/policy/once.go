@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// ChargeOnce makes requests with one idempotency key charge the logs of a rule once
+// (charge_once). The zero value charges every request. docs/advanced.md has the semantics.
+type ChargeOnce struct {
+	// Entry is the key of the descriptor entries that have idempotency keys. All rules of a domain
+	// have one such key. It is removed from each descriptor of the domain, wherever it is, before a
+	// rule is matched or a log is named.
+	Entry string
+	// For is how long a charge covers repeats: window.MinOnce to window.MaxOnce.
+	For time.Duration
+	// Retries is how many repeats one charge covers: 1 to window.MaxRepeats.
+	Retries uint8
+}
+
+// The defaults of rules files.
+const (
+	DefaultOnceFor     = 10 * time.Minute
+	DefaultOnceRetries = 3
+)
+
+// String describes o, or returns an empty text for the zero value.
+func (o ChargeOnce) String() string {
+	if o.Entry == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s for %s, %d retries", o.Entry, FormatWindow(o.For), o.Retries)
+}
+
+// checkOnce refuses an entry of a ChargeOnce that also says who or what is limited.
+func (rs *Rules) checkOnce(r *Rule) error {
+	switch entry := r.Once.Entry; {
+	case entry == "":
+	case r.uses(entry):
+		return fmt.Errorf("the entry %s of charge_once also says which log is charged: send the idempotency key in another entry", entry)
+	case entry == rs.trusted || isAddressKey(entry):
+		return fmt.Errorf("the entry %s of charge_once also says who is limited: send the idempotency key in another entry", entry)
+	}
+	return nil
+}
+
+// AttemptEntry returns the key of the entries that have idempotency keys in a domain. It is empty if
+// no rule of the domain charges once.
+func (rs *Rules) AttemptEntry(domain string) string {
+	if dom := rs.domainOf(domain); dom != nil && dom.once != nil {
+		return dom.once.Once.Entry
+	}
+	return ""
+}
+
+// uses reports whether a key is in the path of the rule or names its subject.
+func (r *Rule) uses(key string) bool {
+	return r.Subject == key || slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == key })
+}
+
+// takeOnce refuses a rule that uses the entry with the idempotency keys of the domain, whichever of the
+// rules came first.
+func (dom *domain) takeOnce(r *Rule, others []*Rule) error {
+	if of := dom.once; of != nil {
+		if entry := of.Once.Entry; r.uses(entry) {
+			return fmt.Errorf("the entry %s has the idempotency keys of charge_once of the rule %s, so no rule of the domain can use it: rename one of the two", entry, of.label)
+		}
+		return nil
+	}
+	if r.Once.Entry == "" {
+		return nil
+	}
+	for _, other := range others {
+		if other.Domain == r.Domain && other.uses(r.Once.Entry) {
+			return fmt.Errorf("charge_once takes the entry %s, and the rule %s uses it too: rename one of the two", r.Once.Entry, other.label)
+		}
+	}
+	dom.once = r
+	return nil
+}
+
+// countAttempts moves the entries with idempotency keys behind the other entries of a descriptor,
+// whose order stays, and returns how many there are.
+func (dom *domain) countAttempts(entries descriptors.Descriptor) int {
+	if dom.once == nil {
+		return 0
+	}
+	n := 0
+	for i := range entries {
+		if entries[i].Key != dom.once.Once.Entry {
+			entries[n], entries[i] = entries[i], entries[n]
+			n++
+		}
+	}
+	return len(entries) - n
+}
+
+// Limited returns the entries of a descriptor without idempotency keys.
+func (m *Match) Limited(entries descriptors.Descriptor) descriptors.Descriptor {
+	return entries[:len(entries)-m.attempts]
+}
+
+// attempt returns the idempotency key in a descriptor, or an empty text.
+func (m *Match) attempt(entries descriptors.Descriptor) string {
+	for _, e := range entries[len(entries)-m.attempts:] {
+		if e.Value != "" {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+// once makes a check one of an attempt, if its descriptor has an idempotency key.
+func (c *Call) once(s *LimitStatus, check *window.Check) {
+	o := &s.Rule.Once
+	attempt := c.verdict.Matches[s.Descriptor].attempt(c.req.Descriptors[s.Descriptor].Entries)
+	switch {
+	case attempt == "":
+	case s.Mode == window.Refund:
+		// The retry is free instead.
+		s.Cost, check.Cost = 0, 0
+	case s.Mode == window.Always:
+		// The end of a stream: what it reports has been spent.
+	default:
+		// The name of a log has no zero byte, so two attempts never share this text.
+		c.key = append(append(append(reuse.Slice(c.key), check.Key...), 0), attempt...)
+		digest := sha256.Sum256(c.key)
+		check.Once = window.Once{ID: max(1, binary.BigEndian.Uint64(digest[:])), For: o.For, Repeats: o.Retries}
+	}
+}

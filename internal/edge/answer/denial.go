@@ -1,0 +1,157 @@
+package answer
+
+import (
+	"strconv"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// The problem types that draft-ietf-httpapi-ratelimit-headers-10 registers. The
+// first has the member violated-policies.
+const (
+	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+// costAboveLimit is the problem type of a request that no wait helps: its cost is above the
+// limit. No type is registered for that. Clients compare it, so it is the same in every version.
+const costAboveLimit = "https://github.com/slidegate/slidegate/blob/main/docs/clients.md#cost-above-limit"
+
+// ContentTypeProblem is the content type of denials, unless the rule has a body.
+const ContentTypeProblem = "application/problem+json"
+
+// The titles of the problems, as JSON.
+const (
+	titleDenied = `"Too Many Requests"`
+	titleNever  = `"The Cost Is Above The Limit"`
+	titleBlind  = `"The Limit Cannot Be Checked"`
+	titleBeyond = `"The Request Is Too Large"`
+)
+
+// detailBeyond is about a request that exceeds a bound of the service.
+const detailBeyond = "The request is too large for its limits to be checked."
+
+// DenialType returns the content type of the body that [AppendDenial] writes.
+func DenialType(v *policy.Verdict) string {
+	if HasOwnBody(v) {
+		return v.Limits[v.Decisive].Rule.Denial.ContentType
+	}
+	return ContentTypeProblem
+}
+
+// AppendDenial appends the body of a denial to dst: the body of the rule that denied, or a
+// problem document. v must be a denial.
+func AppendDenial(dst []byte, v *policy.Verdict) []byte {
+	if v.Decisive < 0 {
+		return append(dst, `{"type":"`+reducedCapacity+`","title":`+titleBeyond+`,"status":429,"detail":"`+detailBeyond+`"}`...)
+	}
+	s := &v.Limits[v.Decisive]
+	if hasBody(s) {
+		return append(dst, s.Rule.Denial.Body...)
+	}
+	return appendProblem(dst, s)
+}
+
+// HasOwnBody reports whether [AppendDenial] appends the body of the rule. v must be a denial.
+func HasOwnBody(v *policy.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.Limits[v.Decisive]) }
+
+// hasBody reports whether the rule's own body is used. If the limit could not be checked,
+// it is not, because it describes an exceeded limit.
+func hasBody(s *policy.LimitStatus) bool { return s.Rule.Denial.Body != "" && !s.Blind }
+
+// appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that policy.ValidName accepts.
+func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
+	dst = append(dst, `{"type":"`...)
+	switch {
+	case s.Blind:
+		dst = append(dst, reducedCapacity...)
+		dst = append(dst, `","title":`...)
+		title := titleBlind
+		if s.Decision.Never {
+			title = titleBeyond
+		}
+		dst = append(dst, title...)
+	case s.Decision.Never:
+		dst = append(dst, costAboveLimit...)
+		dst = append(dst, `","title":`...)
+		dst = append(dst, titleNever...)
+	default:
+		dst = append(dst, quotaExceeded...)
+		dst = append(dst, `","title":`...)
+		dst = append(dst, titleDenied...)
+	}
+	dst = append(dst, `,"status":429,"detail":"`...)
+	dst = appendDetail(dst, s)
+	dst = append(dst, `","rule":"`...)
+	dst = append(dst, s.Rule.Name...)
+	dst = append(dst, `","limit":`...)
+	dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
+	if s.Limit.Policy != window.Sliding {
+		dst = append(dst, `,"policy":"`...)
+		dst = append(dst, s.Limit.Policy.String()...)
+		dst = append(dst, '"')
+	}
+	dst = appendSpan(dst, s)
+	switch {
+	case s.Decision.Never && s.Blind:
+	case s.Decision.Never:
+		dst = append(dst, `,"cost":`...)
+		dst = strconv.AppendUint(dst, s.Cost, 10)
+	default:
+		dst = append(dst, `,"retry_after":`...)
+		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
+	}
+	if !s.Blind {
+		dst = append(dst, `,"violated-policies":["`...)
+		dst = append(dst, s.Limit.Name...)
+		dst = append(dst, `"]`...)
+	}
+	return append(dst, '}')
+}
+
+// appendSpan appends the member window, in seconds. A limit of requests in flight has none. The
+// time in which a bucket fills is rounded up to seconds, as in the header fields.
+func appendSpan(dst []byte, s *policy.LimitStatus) []byte {
+	span, _ := s.Span()
+	switch s.Limit.Policy {
+	case window.InFlight:
+		return dst
+	case window.TokenBucket, window.Calendar:
+		dst = append(dst, `,"window":`...)
+		return strconv.AppendInt(dst, Seconds(span), 10)
+	}
+	dst = append(dst, `,"window":`...)
+	return strconv.AppendFloat(dst, span.Seconds(), 'f', -1, 64)
+}
+
+// appendDetail appends the sentence about the denial that a person reads.
+func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
+	switch {
+	case s.Blind && s.Decision.Never:
+		return append(dst, detailBeyond...)
+	case s.Blind:
+		dst = append(dst, "Rule "...)
+	case s.Decision.Never && s.Limit.Hits == 0:
+		dst = append(dst, "No request passes under rule "...)
+	case s.Decision.Never:
+		dst = append(dst, "This request costs "...)
+		dst = strconv.AppendUint(dst, s.Cost, 10)
+		dst = append(dst, ", more than is ever free under rule "...)
+	default:
+		dst = append(dst, "No room under rule "...)
+	}
+	dst = append(dst, s.Rule.Name...)
+	if s.Blind {
+		dst = append(dst, " cannot be checked now"...)
+	} else {
+		dst = append(dst, ": "...)
+		dst = policy.AppendLimit(dst, s.Limit.Limit)
+	}
+	if !s.Decision.Never {
+		dst = append(dst, "; try again in "...)
+		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
+		dst = append(dst, " s"...)
+	}
+	return append(dst, '.')
+}

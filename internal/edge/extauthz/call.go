@@ -1,0 +1,302 @@
+package extauthz
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/edge/answer"
+	"github.com/slidegate/slidegate/internal/edge/unary"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// call is one request and its result. The next request reuses its memory.
+type call struct {
+	in          request
+	step        step
+	result      Result   // as far as it is known
+	keys        []string // the API keys; the first one counts
+	resolved    int      // how many of keys have been looked up
+	fingerprint string   // of the first key; empty without a key
+	subject     *tier.Subject
+	caller      policy.Caller
+	id, tier    string
+	address     netip.Addr // of the client; invalid if it has none
+	located     bool       // address is set
+	spent       int        // on values of descriptors, in bytes
+
+	limited  bool // there is a verdict
+	request  policy.Request
+	entries  []descriptors.Entry
+	policy   policy.Call
+	fields   []answer.Header // for the client
+	body     []byte
+	upstream upstream
+	names    []string // of labels
+}
+
+// step is what a call does next.
+type step int
+
+const (
+	findKeys     step = iota // finds the API keys of the request
+	findSubjects             // looks up the subjects of the keys, which may wait
+	findLimits               // makes the descriptors that the context asks for
+	takeLimits               // has the descriptors decided, which may wait
+	finish                   // counts the result
+	done                     // nothing: the result is counted
+)
+
+// Decode implements [wire.Decoder].
+func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
+
+// Describe implements [adapter.Call]. The header of the client's request goes before RequestID. Envoy
+// does not tell this service when a stream ends.
+func (c *call) Describe(from *unary.Call) {
+	c.request.ID, c.in.oversized = from.RequestID, c.in.oversized || from.Exceeds != ""
+}
+
+// Forget implements [adapter.Call].
+func (c *call) Forget() {
+	c.in.forget()
+	c.upstream.forget()
+	c.policy.Forget()
+	*c = call{
+		in: c.in,
+		request: policy.Request{
+			Descriptors: reuse.Slice(c.request.Descriptors),
+			Plain:       reuse.Slice(c.request.Plain),
+		},
+		keys:     reuse.Slice(c.keys),
+		entries:  reuse.Slice(c.entries),
+		policy:   c.policy,
+		fields:   reuse.Slice(c.fields),
+		body:     reuse.Slice(c.body),
+		upstream: c.upstream,
+		names:    reuse.Slice(c.names),
+	}
+}
+
+// decide decides the request in c. It never returns an error. If it reports false, the
+// next decide continues with the same step.
+func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool, _ error) {
+	if c.step == findKeys {
+		c.step = s.findKeys(c)
+	}
+	if c.step == findSubjects {
+		left := tier.NoWait
+		if wait {
+			left = s.opts.Wait
+		}
+		if !s.findSubjects(ctx, c, left) {
+			return false, nil
+		}
+		c.step = findLimits
+	}
+	if c.step == findLimits {
+		c.step = s.findLimits(c)
+	}
+	if c.step == takeLimits {
+		decided, err := c.policy.Decide(ctx, wait)
+		if !decided {
+			return false, nil
+		}
+		s.limit(c, err)
+		c.step = finish
+	}
+	if c.step == finish {
+		if c.result.passes() {
+			s.addUpstream(c)
+		}
+		s.opts.Meters.Authorized(c.result)
+		if s.opts.Traced != nil {
+			s.opts.Traced(ctx, c.result)
+		}
+		c.step = done
+	}
+	return true, nil
+}
+
+// findKeys finds the API keys of a request and returns the next step.
+func (s *Service) findKeys(c *call) step {
+	switch {
+	case c.in.crowded:
+		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error; correct context_extensions in Envoy", zap.Int("most", maxContext))
+		c.result = Misconfigured
+		return finish
+	case c.in.oversized:
+		c.result = Oversized
+		return finish
+	}
+	key, p, behind := find(&c.in, s.opts.Credentials)
+	switch p {
+	case malformed:
+		c.result = Malformed
+		return finish
+	case absent:
+		if anonymous, _ := c.in.contextOf("anonymous"); anonymous != "true" {
+			c.result = Missing
+			return finish
+		}
+		c.id, c.tier = tier.AnonymousPrefix+s.anonymous(c), s.opts.Decider.Rules().TierOf(nil)
+		c.result = Anonymous
+		return findLimits
+	}
+	ok := false
+	if c.keys, ok = appendOthers(append(c.keys, key), &c.in, behind); !ok {
+		c.result = Malformed
+		return finish
+	}
+	c.fingerprint = s.opts.Secrets.Fingerprint(key)
+	return findSubjects
+}
+
+// findSubjects finds the subjects of all API keys of a request, which share the wait. It
+// reports false if wait is tier.NoWait and a source must be asked. The next findSubjects
+// continues with the same key.
+func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration) (done bool) {
+	var start time.Time
+	if wait > 0 && len(c.keys) > 1 {
+		start = time.Now()
+	}
+	for ; c.resolved < len(c.keys) && c.result == Authenticated; c.resolved++ {
+		key, fingerprint := c.keys[c.resolved], c.fingerprint
+		if c.resolved > 0 {
+			fingerprint = s.opts.Secrets.Fingerprint(key)
+		}
+		plain := ""
+		if s.opts.PlainKeys {
+			plain = key
+		}
+		left := wait
+		if !start.IsZero() {
+			left = max(0, wait-time.Since(start))
+		}
+		var guesses time.Duration
+		if c.resolved == 0 {
+			if guesses = s.guesses(c); guesses > 0 && !s.failures.again(fingerprint) {
+				left = tier.OnlyKnown
+			}
+		}
+		a, ok := s.opts.Secrets.Resolve(ctx, s.subjects(), fingerprint, plain, left)
+		switch {
+		case guesses > 0 && (!ok && left == tier.OnlyKnown || ok && a.Subject == nil && !a.Unavailable):
+			c.refuseGuess(guesses)
+		case !ok:
+			return false
+		case c.resolved == 0:
+			if s.identify(c, a); c.result == Unknown {
+				s.fail(c)
+			}
+		case a.Subject != nil && a.Subject.ID != c.id:
+			c.result = Ambiguous
+		case a.Subject == nil && a.Unavailable:
+			c.result = Unavailable
+		}
+	}
+	return true
+}
+
+// noSubjects is a directory without subjects.
+var noSubjects tier.Directory
+
+// subjects returns the resolver that finds the subject of a credential.
+func (s *Service) subjects() tier.Resolver {
+	if s.opts.Subjects != nil {
+		return s.opts.Subjects
+	}
+	if directory := s.opts.Decider.Rules().Tiers(); directory != nil {
+		return directory
+	}
+	return &noSubjects
+}
+
+// identify sets the caller to the subject of the first API key.
+func (s *Service) identify(c *call, a tier.Answer) {
+	switch {
+	case a.Subject == nil && a.Unavailable:
+		c.result = Unavailable
+		return
+	case a.Subject == nil:
+		c.result = Unknown
+		return
+	}
+	c.subject, c.id, c.tier = a.Subject, a.Subject.ID, s.opts.Decider.Rules().TierOf(a.Subject)
+	if a.Subject.Disabled {
+		c.result = Disabled
+		return
+	}
+	c.caller = policy.Caller{Fingerprint: c.fingerprint, Answer: a}
+	c.request.Caller = &c.caller
+}
+
+// findLimits makes the descriptors that the context asks for and returns the next step.
+func (s *Service) findLimits(c *call) step {
+	domain, ok := c.in.contextOf("domain")
+	if !ok || !c.result.passes() {
+		return finish
+	}
+	switch err := s.addDescriptors(c, domain); {
+	case errors.Is(err, errValues):
+		c.result = Oversized
+		return finish
+	case err != nil:
+		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error; correct context_extensions in Envoy",
+			policy.DomainField(domain), zap.Error(err))
+		c.result = Misconfigured
+		return finish
+	}
+	if len(c.request.Descriptors) == 0 {
+		return finish
+	}
+	c.describe()
+	c.request.Endless = true
+	s.opts.Decider.Begin(&c.policy, c.request)
+	return takeLimits
+}
+
+// requestID is the name of the header field that Envoy adds to each request.
+const requestID = "x-request-id"
+
+// describe sets what is only shown: the route and the id of the request.
+func (c *call) describe() {
+	first := true
+	c.in.fields.each(requestID, func(line string) {
+		if first && line != "" {
+			c.request.ID, first = line, false
+		}
+	})
+	c.request.Route, _ = c.in.contextOf("route")
+}
+
+// limit sets the result of a request whose limits are decided, or could not be decided
+// because of err.
+func (s *Service) limit(c *call, err error) {
+	if err != nil {
+		c.result = Undecided
+		if endless := new(policy.EndlessError); errors.As(err, &endless) {
+			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
+				policy.DomainField(c.request.Domain), zap.Error(err))
+			c.result = Misconfigured
+		}
+		return
+	}
+	c.limited = true
+	v := c.policy.Verdict()
+	if v.Degraded {
+		s.opts.Meters.DegradedAnswer(v.DegradedBy())
+	}
+	c.fields = s.opts.Headers.Append(c.fields, v, time.Now)
+	if v.Allowed {
+		return
+	}
+	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
+	c.body = answer.AppendDenial(c.body, v)
+	c.result = Limited
+}

@@ -1,0 +1,40 @@
+package replay
+
+import (
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
+)
+
+// A Question is one call that Envoy makes for a request.
+type Question struct {
+	Domain string
+	// Descriptors have their own costs. Values of secret entries are digests or placeholders, never
+	// API keys.
+	Descriptors []policy.Descriptor
+	// Subject is the id of the caller in the tiers file, if the log has it. Empty: the descriptors
+	// say who calls.
+	Subject string
+	// AtEnd is true if Envoy asks when the stream has ended.
+	AtEnd bool
+}
+
+// A Describer makes the questions that Envoy asks about a request.
+type Describer interface {
+	// Wants returns the attributes that Describe reads, in the order of the record's values.
+	Wants() []accesslog.Attribute
+	// Describe appends the questions of a request, none if Envoy asks nothing. The questions are
+	// valid until the next call. It is not safe for concurrent use.
+	Describe(dst []Question, r *accesslog.Record) []Question
+	// Untold returns what the logs read so far did not tell, and what that means.
+	Untold() []Untold
+}
+
+// An Untold is an attribute that decides descriptors, and that a log does not have.
+type Untold struct {
+	Attribute accesslog.Attribute `json:"attribute"`
+	// Place is where the configuration needs it, such as envoy.yaml:120.
+	Place string `json:"place"`
+	// Effect is a sentence: what was assumed instead.
+	Effect   string `json:"effect"`
+	Requests uint64 `json:"requests"`
+}

@@ -1,0 +1,371 @@
+package replay
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A part is one limit of a rule for one tier, with what it did.
+type part struct {
+	rule     *policy.Rule
+	tier     string
+	limit    policy.Limit
+	own      bool // of subjects, or of requests, in place of the rule's
+	nothing  bool // the rule does not limit the tier
+	observed bool
+	order    int // of the rule in its file
+	index    uint32
+
+	total                  *total
+	requests, denied, near uint64
+	sim                    *variants // nil: no what-if yet
+	fixed                  bool      // there will be none
+}
+
+// A total is what all limits of the rules of one name did together. It counts each request once.
+type total struct{ requests, denied, near counter }
+
+// A totalKey names a total. A rule can be enforced for one request and only observed for another.
+type totalKey struct {
+	rule     string
+	observed bool
+}
+
+// A counter counts requests.
+type counter struct{ n, last uint64 }
+
+// once counts a request by its number, which is not zero, unless it was the last one.
+func (c *counter) once(number uint64) {
+	if c.last != number {
+		c.n, c.last = c.n+1, number
+	}
+}
+
+// A partKey names a part whose limit is not in the rules.
+type partKey struct {
+	rule  *policy.Rule
+	tier  string
+	limit window.Limit
+}
+
+// maxOwn bounds the parts of limits that are not in the rules. All others of a rule share one part.
+const maxOwn = 1024
+
+// A tally counts what the rules of one generation did.
+type tally struct {
+	rules  *policy.Rules
+	parts  []*part
+	byRule map[*policy.Rule][]*part
+	own    map[partKey]*part
+	totals map[totalKey]*total
+	near   counter // of limits that are enforced
+	order  map[*policy.Rule]int
+	logs   map[uint64]logUse // by the hash of the log
+	sample *sample
+	top    *tops
+}
+
+// A logUse is what is known of a log.
+type logUse struct {
+	caller  uint64 // see [meeting]
+	highest uint32 // use of the limit
+	part    uint32 // index
+	denied  bool
+}
+
+// useBytes are about the bytes of a log in a tally.
+const useBytes = 64
+
+func newTally(rules *policy.Rules, s *sample) *tally {
+	t := &tally{
+		rules: rules, byRule: make(map[*policy.Rule][]*part), own: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*policy.Rule]int),
+		logs: make(map[uint64]logUse), sample: s, top: newTops(),
+	}
+	s.holders = append(s.holders, func(int64) {
+		before := len(t.logs)
+		maps.DeleteFunc(t.logs, func(hash uint64, _ logUse) bool { return !s.keeps(hash) })
+		s.held -= useBytes * (before - len(t.logs))
+	})
+	for i, r := range rules.All() {
+		t.order[r] = i
+	}
+	return t
+}
+
+// is reports whether the part is that of a limit of its rule.
+func (p *part) is(s *policy.LimitStatus) bool {
+	return p.rule == s.Rule && p.limit.Limit == s.Limit.Limit && p.tier == s.Tier && !p.nothing
+}
+
+// partOf returns the part of a limit.
+func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
+	if !own {
+		for _, p := range t.byRule[s.Rule] {
+			if p.is(s) {
+				return p
+			}
+		}
+		p := t.add(part{rule: s.Rule, tier: s.Tier, limit: s.Limit, observed: s.Observed})
+		t.byRule[s.Rule] = append(t.byRule[s.Rule], p)
+		return p
+	}
+	key := partKey{s.Rule, s.Tier, s.Limit.Limit}
+	if p := t.own[key]; p != nil {
+		return p
+	}
+	limit := s.Limit
+	if len(t.own) >= maxOwn {
+		key.limit, limit = window.Limit{}, policy.Limit{}
+		if p := t.own[key]; p != nil {
+			return p
+		}
+	}
+	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed, own: true})
+	key.tier = p.tier
+	t.own[key] = p
+	return p
+}
+
+// unlimited returns the part of a tier that a rule does not limit.
+func (t *tally) unlimited(r *policy.Rule, tier string) *part {
+	for _, p := range t.byRule[r] {
+		if p.nothing && p.tier == tier {
+			return p
+		}
+	}
+	p := t.add(part{rule: r, tier: tier, nothing: true})
+	t.byRule[r] = append(t.byRule[r], p)
+	return p
+}
+
+func (t *tally) add(p part) *part {
+	at, known := t.order[p.rule]
+	if !known {
+		at = math.MaxInt // a limit that came with a descriptor that no rule matches
+	}
+	p.order, p.index = at, uint32(len(t.parts))
+	p.tier = strings.Clone(p.tier) // it can be a text of a log
+	key := totalKey{p.rule.Name, p.observed}
+	if p.total = t.totals[key]; p.total == nil {
+		p.total = new(total)
+		t.totals[key] = p.total
+	}
+	t.parts = append(t.parts, &p)
+	return &p
+}
+
+// A meeting is one limit that a request met.
+type meeting struct {
+	*part
+	hash   uint64 // of the log
+	caller uint64 // a hash of the rule and the caller, who has a log for each limit of the rule
+}
+
+// meet returns the part and the log of a limit of a verdict.
+func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check) meeting {
+	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
+	caller := xxhash.Sum64String(c.Key)
+	return meeting{p, mix(caller + mix(uint64(p.index))), caller}
+}
+
+// mix spreads a number over all bits.
+func mix(h uint64) uint64 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// count counts a limit of a verdict on a request, by the request's number. If atEnd is true, the
+// request was counted when it began.
+func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, number uint64, atEnd bool) {
+	p, d := m.part, &s.Decision
+	denied := s.Mode != window.Refund && !d.Allowed && (s.Observed || !v.Allowed)
+	hits := s.Limit.Hits
+	if !atEnd {
+		p.requests++
+		p.total.requests.once(number)
+		if denied {
+			p.denied++
+			p.total.denied.once(number)
+		} else if v.Allowed && d.Allowed && s.Cost > 0 && hits != window.MaxHits && d.Remaining <= hits/10 {
+			p.near++
+			p.total.near.once(number)
+			if !p.observed {
+				t.near.once(number)
+			}
+		}
+	}
+	if t.sample.keeps(m.hash) {
+		use, known := t.logs[m.hash]
+		use.caller, use.part, use.denied = m.caller, p.index, use.denied || denied && !atEnd
+		if hits != window.MaxHits {
+			use.highest = max(use.highest, uint32(hits-min(d.Remaining, hits)))
+		}
+		t.logs[m.hash] = use
+		if !known {
+			t.sample.held += useBytes
+		}
+	}
+}
+
+// Percentiles of the highest use of logs, in a report.
+var percentiles = [...]float64{50, 90, 99, 99.9, 100}
+
+// addUnmet adds the parts of rules that no request met.
+func (t *tally) addUnmet() {
+	for _, r := range t.rules.All() {
+		if len(t.byRule[r]) > 0 || slices.ContainsFunc(t.parts, func(p *part) bool { return p.rule == r }) {
+			continue
+		}
+		add := func(tier string, terms *policy.Terms) {
+			if terms.Unlimited || len(terms.Limits) == 0 {
+				t.unlimited(r, tier)
+			}
+			for i := range terms.Limits {
+				t.partOf(&policy.LimitStatus{Rule: r, Tier: tier, Limit: terms.Limits[i], Observed: terms.Observe >= 1}, false)
+			}
+		}
+		if len(r.ByTier) == 0 || len(r.Terms.Limits) > 0 || r.Terms.Unlimited {
+			add("", &r.Terms)
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.ByTier)) {
+			terms := r.ByTier[name]
+			add(name, &terms)
+		}
+	}
+}
+
+// report returns what each part did, in the order of the rules, and what each rule did.
+func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, totals []RuleTotal) {
+	t.addUnmet()
+	uses := make([][]uint32, len(t.parts))
+	denied := make([]uint64, len(t.parts))
+	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
+	for _, use := range t.logs {
+		of := t.parts[use.part].total
+		uses[use.part] = append(uses[use.part], use.highest)
+		callers[of] = append(callers[of], use.caller)
+		if use.denied {
+			denied[use.part]++
+			deniedCallers[of] = append(deniedCallers[of], use.caller)
+		}
+	}
+	parts := slices.Clone(t.parts)
+	slices.SortStableFunc(parts, func(a, b *part) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), before(a.own, b.own), before(a.nothing, b.nothing),
+			cmp.Compare(a.limit.Window, b.limit.Window), cmp.Compare(a.limit.Policy, b.limit.Policy), cmp.Compare(a.limit.Hits, b.limit.Hits), cmp.Compare(a.index, b.index))
+	})
+	reports, totals = make([]RuleReport, 0, len(parts)), make([]RuleTotal, 0, len(t.totals))
+	seen := make(map[*total]bool)
+	for _, p := range parts {
+		if all := p.total; !seen[all] {
+			seen[all] = true
+			totals = append(totals, RuleTotal{
+				Rule: p.rule.Name, Observed: p.observed, Requests: all.requests.n, Denied: all.denied.n, Near: all.near.n,
+				Logs: different(callers[all]) * t.sample.times(), DeniedLogs: different(deniedCallers[all]) * t.sample.times(),
+			})
+		}
+		r := RuleReport{
+			Rule: p.rule.Name, Place: places[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.own,
+			Requests: p.requests, Denied: p.denied, Near: p.near,
+			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
+		}
+		if !p.nothing {
+			if p.rule.Scope != policy.RegionScope {
+				r.Scope = p.rule.Scope
+			}
+			r.ChargeOnce = p.rule.Once.Retries > 0
+		}
+		if p.limit.Limit != (window.Limit{}) && p.limit.Hits > 0 && p.limit.Hits != window.MaxHits {
+			r.Peaks = peaks(uses[p.index], p.limit.Hits)
+		}
+		if p.sim != nil {
+			r.WhatIf = p.sim.report(&p.limit, r.Logs)
+			if r.ChargeOnce && r.WhatIf != nil {
+				r.WhatIf.atMost() // it charges retries that may be free
+			}
+		}
+		reports = append(reports, r)
+	}
+	return reports, totals
+}
+
+// different returns how many different numbers there are. It sorts them.
+func different(numbers []uint64) uint64 {
+	slices.Sort(numbers)
+	return uint64(len(slices.Compact(numbers)))
+}
+
+// before orders false before true.
+func before(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// words describes the limit of a part.
+func (p *part) words() string {
+	switch {
+	case p.nothing:
+		return "unlimited"
+	case p.limit.Limit == (window.Limit{}):
+		return "other limits of their own"
+	default:
+		return policy.FormatLimit(p.limit.Limit)
+	}
+}
+
+// peaks returns the percentiles of the highest uses of logs, which it sorts.
+func peaks(uses []uint32, limit uint64) (peaks []Peak) {
+	if len(uses) == 0 {
+		return nil
+	}
+	slices.Sort(uses)
+	for _, p := range percentiles {
+		at := int(math.Ceil(p/100*float64(len(uses)))) - 1
+		used := uint64(uses[min(max(at, 0), len(uses)-1)])
+		peaks = append(peaks, Peak{Percentile: p, Used: used, Share: float64(used) / float64(limit)})
+	}
+	return peaks
+}
+
+// whose returns whom a limit counts, as a report names it, without an API key or a whole address.
+func whose(s *policy.LimitStatus, req *policy.Request) string {
+	if s.Subject != "" {
+		return strings.Clone(s.Subject)
+	}
+	p := s.Party(req)
+	switch {
+	case p.Subject != "":
+		return strings.Clone(p.Subject)
+	case p.Digest != "":
+		return "key " + tier.ShortDigest(p.Digest)
+	}
+	if values := s.Values(req); values != "" {
+		return values
+	}
+	if s.Rule.Subject != "" && p.Address != "" {
+		return strings.Clone(p.Address) // unknown keys of an address share a log
+	}
+	return "all callers"
+}
+
+// at returns the time of a request in a report.
+func at(t time.Duration) time.Time { return time.Unix(0, int64(t)).UTC() }

@@ -1,0 +1,201 @@
+package rulesdiff
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// A Set is one of the sets to compare.
+type Set struct {
+	// Path is what the operator compares.
+	Path  string
+	Rules *policy.Rules
+	// Places are the places of the rules, in the order of Rules.All.
+	Places []string
+}
+
+// A comparison is the work of one [Compare].
+type comparison struct {
+	old, new Set
+	places   map[*policy.Rule]string
+	given    map[*policy.Rules]map[inDomain][]string // paths of rules by their names in the file
+	// lost and taken have the verdicts of all matches by their old and their new rule.
+	lost, taken map[descriptors.RuleID]Verdict
+	names       map[*policy.Rules]map[string][]*policy.Rule
+	fixedKeys   bool                                          // a rule is for a single API key
+	replacers   map[*policy.Rules]map[inDomain][]string       // paths of rules by the names that they replace
+	overrides   map[*policy.Rules]map[string]*strings.Builder // the limits that subjects have of their own, by the names of rules
+	starts      map[string]bool                               // labels that say when the periods of a subject start; nil: not known yet
+	report      Report
+}
+
+// inDomain is the name of a rule in a domain.
+type inDomain struct{ domain, name string }
+
+// Compare says what changes from the rules and tiers of old to those of now. Both must be made
+// with the same settings of API keys. Compare is safe for concurrent use.
+func Compare(old, now Set) *Report {
+	c := &comparison{
+		old: old, new: now, places: make(map[*policy.Rule]string), given: make(map[*policy.Rules]map[inDomain][]string),
+		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*policy.Rules]map[inDomain][]string), overrides: make(map[*policy.Rules]map[string]*strings.Builder),
+		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
+	}
+	r := &c.report
+	r.Old, r.New = c.begin(old), c.begin(now)
+	c.domains()
+	c.matches()
+	c.rules()
+	c.tiers()
+	r.Changed = len(r.Domains)+len(r.Rules)+len(r.Matches)+len(r.Tiers)+len(r.Subjects) > 0 || r.Incomplete != ""
+	return r
+}
+
+// begin notes the names and the places of a set.
+func (c *comparison) begin(s Set) Side {
+	names, replacers := make(map[inDomain][]string), make(map[inDomain][]string)
+	all := s.Rules.All()
+	for i, r := range all {
+		if i < len(s.Places) {
+			c.places[r] = s.Places[i]
+		}
+		if name := r.GivenName(); name != "" {
+			names[inDomain{r.Domain, name}] = append(names[inDomain{r.Domain, name}], r.String())
+		}
+		for _, name := range r.Replaces {
+			replacers[inDomain{r.Domain, name}] = append(replacers[inDomain{r.Domain, name}], r.String())
+		}
+		for i := range r.Path {
+			c.fixedKeys = c.fixedKeys || !r.Path[i].Open() && s.Rules.HidesEntry(r.Path[i].Key)
+		}
+	}
+	for _, all := range replacers {
+		slices.Sort(all)
+	}
+	c.given[s.Rules], c.replacers[s.Rules] = names, replacers
+	side := Side{Path: s.Path, Rules: len(all)}
+	if d := s.Rules.Tiers(); d != nil {
+		side.Subjects = d.Subjects()
+	}
+	return side
+}
+
+// domains compares the domains and their headers.
+func (c *comparison) domains() {
+	for _, name := range sortedUnion(c.old.Rules.Domains(), c.new.Rules.Domains()) {
+		was, is := strings.Join(c.old.Rules.Headers(name), ", "), strings.Join(c.new.Rules.Headers(name), ", ")
+		switch {
+		case !c.old.Rules.HasDomain(name):
+			c.report.Domains = append(c.report.Domains, DomainChange{Domain: name, What: "added"})
+		case !c.new.Rules.HasDomain(name):
+			c.report.Domains = append(c.report.Domains, DomainChange{Domain: name, What: "removed"})
+		case was != is:
+			c.report.Domains = append(c.report.Domains, DomainChange{Domain: name, What: "headers", Old: was, New: is})
+		}
+	}
+}
+
+func sortedUnion(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// rules compares the rules of each place.
+func (c *comparison) rules() {
+	for _, r := range c.old.Rules.All() {
+		if c.new.Rules.Rule(r.ID()) == nil {
+			c.one("removed", r, nil)
+		}
+	}
+	for _, r := range c.new.Rules.All() {
+		before := c.old.Rules.Rule(r.ID())
+		if before == nil {
+			c.one("added", nil, r)
+			continue
+		}
+		c.one("changed", before, r)
+	}
+	slices.SortStableFunc(c.report.Rules, func(a, b RuleChange) int {
+		return strings.Compare(a.Domain+"\x00"+a.Path, b.Domain+"\x00"+b.Path)
+	})
+	for i := range c.report.Rules {
+		c.report.Verdict = join(c.report.Verdict, c.report.Rules[i].Verdict)
+	}
+}
+
+// one adds the change of the rules of one place, if there is one.
+func (c *comparison) one(what string, before, after *policy.Rule) {
+	of := after
+	if of == nil {
+		of = before
+	}
+	change := RuleChange{
+		What: what, Domain: of.Domain, Path: of.String(), Name: of.Name, OldPlace: c.places[before], NewPlace: c.places[after],
+		Verdict: Neither, Changes: []Change{},
+	}
+	switch what {
+	case "changed":
+		p := pair{c, before, after}
+		if change.Changes = p.compare(); len(change.Changes) == 0 {
+			return
+		}
+		for i := range change.Changes {
+			change.Verdict = join(change.Verdict, change.Changes[i].Verdict)
+		}
+	default:
+		c.whole(&change, before, after)
+	}
+	c.report.Rules = append(c.report.Rules, change)
+}
+
+// whole describes a rule that is new or gone.
+func (c *comparison) whole(change *RuleChange, before, after *policy.Rule) {
+	of, rs := after, c.new.Rules
+	if of == nil {
+		of, rs = before, c.old.Rules
+	}
+	var g grouped
+	tiers := []string{""}
+	if len(of.ByTier) > 0 {
+		tiers = tiersOf(rs)
+	}
+	for _, t := range tiers {
+		limits := sample(rs, of, t)
+		one := Change{What: "limits", Verdict: Neither, Worst: worst(limits)}
+		text := textOf(limits)
+		if share := of.TermsOf(t).Observe; share > 0 {
+			text += ", " + observedText(share)
+		}
+		if after == nil {
+			one.Old = text
+		} else {
+			one.New = text
+		}
+		g.add(one, t)
+	}
+	for i := range g.all {
+		if len(g.all[i].Tiers) == len(tiers) {
+			g.all[i].Tiers = nil
+		}
+	}
+	if traits := strings.Join(of.Traits(), ", "); traits != "" {
+		one := Change{What: "options", New: short(traits), Verdict: Neither}
+		if after == nil {
+			one.Old, one.New = one.New, ""
+		}
+		g.all = append(g.all, one)
+	}
+	change.Changes = g.all
+	verdicts := c.taken
+	if after == nil {
+		verdicts = c.lost
+	}
+	v, ok := verdicts[of.ID()]
+	if change.Verdict = cmp.Or(v, Neither); !ok {
+		change.Note = "no request matches it"
+	}
+}

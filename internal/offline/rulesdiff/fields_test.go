@@ -1,0 +1,219 @@
+package rulesdiff
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/calendar"
+)
+
+// A generation is what the cases of fields change.
+type generation struct {
+	rule    policy.Rule
+	limit   *policy.Limit
+	terms   *policy.Terms
+	subject tier.Subject
+	other   tier.Override
+}
+
+// base returns the generation that the cases change.
+func base() *generation {
+	g := &generation{
+		rule: policy.Rule{
+			Domain: "d", Path: []descriptors.Node{{Key: "route", Value: "a*", Pattern: true}, {Key: "api_key", AnyValue: true}},
+			Name: "name", Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 10, Window: time.Minute}}}},
+		},
+		subject: tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{
+			Overrides: map[string]tier.Override{"name": {Limits: []window.Limit{{Hits: 5, Window: time.Minute}}}}, Labels: map[string]string{"plan": "x"},
+		}},
+		other: tier.Override{Limits: []window.Limit{{Hits: 7, Window: time.Minute}}},
+	}
+	g.terms, g.limit = &g.rule.Terms, &g.rule.Terms.Limits[0]
+	return g
+}
+
+func month(t *testing.T, day int) *calendar.Calendar {
+	t.Helper()
+	c, err := calendar.New(calendar.Spec{Unit: "month", Starts: calendar.Starts{Day: &day}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// build makes the rules of a generation.
+func (g *generation) build(t *testing.T) Set {
+	t.Helper()
+	d, err := tier.NewDirectory([]string{"free", "pro"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Add(g.subject); err != nil {
+		t.Fatal(err)
+	}
+	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: d})
+	rs.SetScopes([]string{policy.RegionScope, "global", "other"})
+	other := policy.Rule{Domain: "d", Path: []descriptors.Node{{Key: "other", AnyValue: true}}, Name: "other", Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}}}}}
+	for _, r := range []policy.Rule{g.rule, other} {
+		if err := rs.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Set{Rules: rs}
+}
+
+// fieldCases change one field each, from base or from a base that before has changed. They say
+// where the report tells of it.
+var fieldCases = map[string]struct {
+	before, change func(*testing.T, *generation)
+	what           string
+}{
+	"Rule.Name":           {nil, func(_ *testing.T, g *generation) { g.rule.Name = "n" }, "name"},
+	"Rule.Scope":          {nil, func(_ *testing.T, g *generation) { g.rule.Scope = "global" }, "scope"},
+	"Rule.Priority":       {nil, func(_ *testing.T, g *generation) { g.rule.Priority = window.PriorityHigh }, "priority"},
+	"Rule.Subject":        {nil, func(_ *testing.T, g *generation) { g.rule.Subject = "route" }, "subject"},
+	"Rule.ByTier":         {nil, func(_ *testing.T, g *generation) { g.rule.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }, "limits"},
+	"Rule.Terms":          {nil, func(_ *testing.T, g *generation) { g.rule.Terms = policy.Terms{} }, "limits"},
+	"Rule.Share":          {nil, func(_ *testing.T, g *generation) { g.rule.Share = []bool{true} }, "share_threshold"},
+	"Rule.Quota":          {nil, func(_ *testing.T, g *generation) { g.rule.Quota = true }, "quota_mode"},
+	"Rule.Always":         {nil, func(_ *testing.T, g *generation) { g.rule.Always = true }, "charge"},
+	"Rule.AllowedOnly":    {nil, func(_ *testing.T, g *generation) { g.rule.AllowedOnly = true }, "charge"},
+	"Rule.Factor":         {nil, func(_ *testing.T, g *generation) { g.rule.Factor = 2 }, "cost"},
+	"Rule.Once":           {nil, func(_ *testing.T, g *generation) { g.rule.Once = once("key", time.Minute, 1) }, "charge_once"},
+	"ChargeOnce.Entry":    {once1, func(_ *testing.T, g *generation) { g.rule.Once.Entry = "attempt" }, "charge_once"},
+	"ChargeOnce.For":      {once1, func(_ *testing.T, g *generation) { g.rule.Once.For = time.Hour }, "charge_once"},
+	"ChargeOnce.Retries":  {once1, func(_ *testing.T, g *generation) { g.rule.Once.Retries = 2 }, "charge_once"},
+	"Rule.Replaces":       {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
+	"Rule.OnStoreError":   {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorLocal }, "on_store_error"},
+	"Rule.RetryJitter":    {nil, func(_ *testing.T, g *generation) { g.rule.RetryJitter = 0.5 }, "retry_jitter"},
+	"Rule.Denial":         {nil, func(_ *testing.T, g *generation) { g.rule.Denial.Body = "no" }, "body"},
+	"Rule.Metadata":       {nil, func(_ *testing.T, g *generation) { g.rule.Metadata = map[string]any{"a": 1.0} }, "metadata"},
+	"Rule.Detailed":       {nil, func(_ *testing.T, g *generation) { g.rule.Detailed = true }, "detailed_metric"},
+	"Rule.ValueInMetric":  {nil, func(_ *testing.T, g *generation) { g.rule.ValueInMetric = []bool{true} }, "value_to_metric"},
+	"Denial.Body":         {nil, func(_ *testing.T, g *generation) { g.rule.Denial.Body = "no" }, "body"},
+	"Denial.ContentType":  {nil, func(_ *testing.T, g *generation) { g.rule.Denial.ContentType = "text/plain" }, "body"},
+	"Terms.Limits":        {nil, func(_ *testing.T, g *generation) { g.terms.Limits = nil }, "limits"},
+	"Terms.Unlimited":     {func(_ *testing.T, g *generation) { g.terms.Limits = nil }, func(_ *testing.T, g *generation) { g.terms.Unlimited = true }, "limits"},
+	"Terms.Observe":       {nil, func(_ *testing.T, g *generation) { g.terms.Observe = 0.5 }, "observe"},
+	"Limit.Limit":         {nil, func(_ *testing.T, g *generation) { g.limit.Hits++ }, "limits"},
+	"Limit.Precision":     {nil, func(_ *testing.T, g *generation) { g.limit.Precision = time.Second }, "precision"},
+	"Limit.Lease":         {nil, func(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }, "lease"},
+	"Limit.Calendar":      {inMonth, func(t *testing.T, g *generation) { g.limit.Calendar = month(t, 5) }, "starts"},
+	"Limit.StartsLabel":   {inMonth, func(_ *testing.T, g *generation) { g.limit.StartsLabel = "day" }, "starts"},
+	"Lease.Length":        {nil, func(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }, "lease"},
+	"Lease.Hits":          {leased, func(_ *testing.T, g *generation) { g.limit.Lease.Hits = 3 }, "lease"},
+	"window.Limit.Hits":   {nil, func(_ *testing.T, g *generation) { g.limit.Hits++ }, "limits"},
+	"window.Limit.Window": {nil, func(_ *testing.T, g *generation) { g.limit.Window = time.Hour }, "limits"},
+	"window.Limit.Policy": {nil, func(_ *testing.T, g *generation) { g.limit.Policy = window.Fixed }, "limits"},
+	"window.Limit.Rate": {func(_ *testing.T, g *generation) { g.limit.Policy, g.limit.Rate = window.TokenBucket, 1 }, func(_ *testing.T, g *generation) {
+		g.limit.Rate = 2
+	}, "limits"},
+	"Subject.ID":       {nil, func(_ *testing.T, g *generation) { g.subject.ID = "globex" }, "removed"},
+	"Subject.Tier":     {nil, func(_ *testing.T, g *generation) { g.subject.Tier = "pro" }, "tier"},
+	"Subject.Disabled": {nil, func(_ *testing.T, g *generation) { g.subject.Disabled = true }, "disabled"},
+	"Subject.Extra":    {nil, func(_ *testing.T, g *generation) { g.subject.Extra = nil }, "limits"},
+	"Extra.Overrides":  {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = g.other }, "limits"},
+	"Extra.Labels":     {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Labels = nil }, "labels"},
+	"Override.Limits":  {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = g.other }, "limits"},
+	"Override.Observe": {nil, func(_ *testing.T, g *generation) {
+		o := g.subject.Extra.Overrides["name"]
+		o.Observe = tier.ObserveOnly
+		g.subject.Extra.Overrides["name"] = o
+	}, "limits"},
+	"Override.Unlimited": {nil, func(_ *testing.T, g *generation) { g.subject.Extra.Overrides["name"] = tier.Override{Unlimited: true} }, "limits"},
+}
+
+func inMonth(t *testing.T, g *generation) {
+	t.Helper()
+	g.limit.Policy, g.limit.Window, g.limit.Calendar = window.Calendar, calendar.Month.Nominal(), month(t, 1)
+	g.subject.Extra = nil
+}
+
+func once(entry string, d time.Duration, retries uint8) policy.ChargeOnce {
+	return policy.ChargeOnce{Entry: entry, For: d, Retries: retries}
+}
+
+func once1(_ *testing.T, g *generation) { g.rule.Once = once("key", time.Minute, 1) }
+
+func leased(_ *testing.T, g *generation) { g.limit.Lease.Length = time.Second }
+
+// meaningless are fields that mean nothing to requests, with the reason.
+var meaningless = map[string]string{
+	"Rule.Domain": "it and the path say which rules are compared; matches tell of others",
+	"Rule.Path":   "it and the domain say which rules are compared; matches tell of others",
+	"Limit.Name":  "it is made of the rule's name and the limit",
+}
+
+// made are the fields of a rule that Rules.Add makes of the others.
+var made = []string{"owner", "number", "id", "label", "given", "shown", "storeError", "in", "identity", "subject", "hasSubject", "detail", "hidden", "byTier", "meter", "hits", "learns", "reports", "asked"}
+
+// TestEveryFieldIsCompared: each field of what a set holds is compared, or says here why it is not.
+func TestEveryFieldIsCompared(t *testing.T) {
+	have := make(map[string]bool)
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[policy.Rule](), reflect.TypeFor[policy.Denial](), reflect.TypeFor[policy.ChargeOnce](), reflect.TypeFor[policy.Terms](), reflect.TypeFor[policy.Limit](),
+		reflect.TypeFor[window.Lease](), reflect.TypeFor[window.Limit](), reflect.TypeFor[tier.Subject](), reflect.TypeFor[tier.Extra](), reflect.TypeFor[tier.Override](),
+	} {
+		name := of.Name()
+		if of == reflect.TypeFor[window.Limit]() {
+			name = "window.Limit"
+		}
+		for i := range of.NumField() {
+			f := of.Field(i)
+			if of == reflect.TypeFor[policy.Rule]() && slices.Contains(made, f.Name) {
+				continue
+			}
+			field := name + "." + f.Name
+			have[field] = true
+			if _, ok := fieldCases[field]; !ok && meaningless[field] == "" {
+				t.Errorf("%s is not compared: add it to a part of rulesdiff and to fieldCases, or to meaningless", field)
+			}
+		}
+	}
+	for field, c := range fieldCases {
+		if !have[field] {
+			t.Errorf("%s is no field", field)
+		}
+		t.Run(field, func(t *testing.T) {
+			before, after := base(), base()
+			for _, g := range []*generation{before, after} {
+				if c.before != nil {
+					c.before(t, g)
+				}
+			}
+			if r := Compare(before.build(t), before.build(t)); r.Changed {
+				t.Fatalf("the same twice: %+v", r)
+			}
+			c.change(t, after)
+			r := Compare(before.build(t), after.build(t))
+			var whats []string
+			for i := range r.Rules {
+				for n := range r.Rules[i].Changes {
+					whats = append(whats, r.Rules[i].Changes[n].What)
+				}
+			}
+			for i := range r.Subjects {
+				whats = append(whats, r.Subjects[i].What)
+			}
+			if !r.Changed || !slices.Contains(whats, c.what) {
+				t.Errorf("the report tells of %q, want %q", strings.Join(whats, " "), c.what)
+			}
+		})
+	}
+	var all []string
+	for i := range parts {
+		all = append(all, parts[i].fields...)
+	}
+	for _, field := range all {
+		if !have["Rule."+field] {
+			t.Errorf("a part has the field %s, which does not exist", field)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package rulesdiff_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
+	"github.com/slidegate/slidegate/test/random"
+)
+
+const tiers = "tiers: [free, pro]\ndefault: free\nsubjects:\n  - {id: acme, tier: pro, keys: [{plain: k1}]}\n  - {id: hobby, tier: free, keys: [{plain: k2}], overrides: {r0: {window: 1m, requests: 7}}}\n"
+
+// load loads files of rules, and the tiers.
+func load(t testing.TB, tiers string, files ...string) (rulesdiff.Set, error) {
+	t.Helper()
+	dir := t.TempDir()
+	s := settings.Default()
+	s.Rules.Path, s.Tiers.Path = filepath.Join(dir, "rules"), filepath.Join(dir, "tiers.yaml")
+	s.Rules.MergeDomains = true
+	if err := os.Mkdir(s.Rules.Path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(s.Tiers.Path, tiers)
+	for i, text := range files {
+		write(filepath.Join(s.Rules.Path, fmt.Sprintf("%d.yaml", i)), text)
+	}
+	g, err := config.Load(s)
+	if err != nil {
+		return rulesdiff.Set{}, err
+	}
+	set := rulesdiff.Set{Path: "rules", Rules: g.Rules}
+	for _, p := range g.Places {
+		set.Places = append(set.Places, p.String())
+	}
+	return set, nil
+}
+
+func mustLoad(t testing.TB, tiers string, files ...string) rulesdiff.Set {
+	t.Helper()
+	set, err := load(t, tiers, files...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, strings.Join(files, "\n---\n"))
+	}
+	return set
+}
+
+// ways are pairs of limits that mean the same.
+var ways = [][2]string{
+	{"window: 60s, requests: 5", "unit: minute, requests_per_unit: 5"},
+	{"window: 1m, requests: 5", "limits: [{window: 60000ms, requests: 5}]"},
+	{"window: 1d, requests: 9, cost: 1", "window: 24h, requests: 9"},
+	{"policy: token_bucket, rate: 60/m, burst: 9", "policy: token_bucket, burst: 9, rate: 60/60s"},
+	{"limits: [{window: 1s, requests: 2}, {window: 1m, requests: 50}]", "limits: [{window: 60s, requests: 50}, {window: 1000ms, requests: 2}]"},
+	{"by_tier: {free: {window: 1s, requests: 2}, pro: {unlimited: true}}", "by_tier: {pro: {unlimited: true}, free: {limits: [{unit: second, requests_per_unit: 2}]}}"},
+	{"unlimited: true", "unlimited: yes"},
+}
+
+// TestSameMeaning: the order of rules, the files that have them and the way in which limits are
+// written are no change.
+func TestSameMeaning(t *testing.T) {
+	seed := random.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 150 {
+		var one, two []string
+		for i := range 1 + rnd.IntN(10) {
+			w := ways[rnd.IntN(len(ways))]
+			value := fmt.Sprintf("v%d", i)
+			if rnd.IntN(3) == 0 {
+				value += "*" // these patterns fit no common value
+			}
+			rule := func(limit string) string {
+				if strings.HasPrefix(limit, "unlimited: ") {
+					return fmt.Sprintf("  - {key: route, value: %q, descriptors: [{key: api_key, rate_limit: {name: r%d, %s}}]}\n", value, i, limit)
+				}
+				return fmt.Sprintf("  - key: route\n    value: '%s'\n    descriptors:\n      - {key: api_key, rate_limit: {name: r%d, %s}}\n", value, i, limit)
+			}
+			one, two = append(one, rule(w[0])), append(two, rule(w[1]))
+		}
+		rnd.Shuffle(len(two), func(i, j int) { two[i], two[j] = two[j], two[i] })
+		cut := rnd.IntN(len(two) + 1)
+		head := "domain: edge\ndescriptors:\n"
+		var files []string
+		for _, rules := range [][]string{two[:cut], two[cut:]} {
+			if len(rules) > 0 {
+				files = append(files, head+strings.Join(rules, ""))
+			}
+		}
+		old, now := mustLoad(t, tiers, head+strings.Join(one, "")), mustLoad(t, tiers, files...)
+		if r := rulesdiff.Compare(old, now); r.Changed {
+			text, _ := json.MarshalIndent(r, "", " ")
+			t.Fatalf("seed %d: %s\n%s\nis told to differ from\n%s", seed, text, strings.Join(one, ""), strings.Join(files, "---\n"))
+		}
+	}
+}
+
+// TestOrderOfPatternsThatMeet: where two patterns fit the same value, their order is a change.
+func TestOrderOfPatternsThatMeet(t *testing.T) {
+	a, b := "  - {key: k, value: \"a*\", rate_limit: {name: a, unit: day, requests_per_unit: 1}}\n", "  - {key: k, value: \"*b\", rate_limit: {name: b, unit: day, requests_per_unit: 2}}\n"
+	head := "domain: d\ndescriptors:\n"
+	r := rulesdiff.Compare(mustLoad(t, tiers, head+a+b), mustLoad(t, tiers, head+b+a))
+	if len(r.Matches) != 1 || len(r.Rules) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	m := r.Matches[0]
+	if m.Descriptor != "k=a*b" || m.OldRule != "a" || m.NewRule != "b" || m.History != rulesdiff.Empty {
+		t.Errorf("%+v", m)
+	}
+	want := "d: [k=a*b] matched a, now b; starts empty"
+	if got := m.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestVerdictsAndHistory: what one change of a limit is told to be.
+func TestVerdictsAndHistory(t *testing.T) {
+	for _, c := range []struct {
+		name, old, now string
+		verdict        rulesdiff.Verdict
+		history, worst string
+	}{
+		{"fewer hits", "window: 1m, requests: 9", "window: 1m, requests: 5", rulesdiff.Stricter, rulesdiff.Kept, "9 in any 1m → 5 in any 1m"},
+		{"more hits", "window: 1m, requests: 5", "window: 1m, requests: 9", rulesdiff.Looser, rulesdiff.Kept, "5 in any 1m → 9 in any 1m"},
+		{"a longer window", "window: 1m, requests: 5", "window: 1h, requests: 5", rulesdiff.Stricter, rulesdiff.Empty, "5 in any 1m → 5 in any 1h"},
+		{"more in a longer window", "window: 1m, requests: 5", "window: 1h, requests: 50", rulesdiff.Both, rulesdiff.Empty, "5 in any 1m → 50 in any 1h"},
+		{"another policy", "window: 1m, requests: 5", "policy: fixed, window: 1m, requests: 5", rulesdiff.Looser, rulesdiff.Empty, "5 in any 1m → 10 in any 1m"},
+		{"another kind", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 60", rulesdiff.Both, rulesdiff.Empty, "60 in any 1m → 61 in any 1s"},
+		{"a shorter window, with reports", "window: 1m, requests: 10, charge: always", "window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Empty, "10 in any 1m → 5 in any 30s"},
+		{"a shorter window of the clock, with reports", "policy: fixed, window: 1m, requests: 10, charge: always", "policy: fixed, window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Empty, "20 in any 1m → 10 in any 30s"},
+		{"a longer window, with reports", "window: 1m, requests: 10, charge: always", "window: 1h, requests: 10, charge: always", rulesdiff.Stricter, rulesdiff.Empty, "10 in any 1m → 10 in any 1h"},
+		{"halves of a window", "window: 1m, requests: 10", "window: 30s, requests: 5", rulesdiff.Stricter, rulesdiff.Empty, "10 in any 1m → 5 in any 30s"},
+		{"halves of a window whose log has milliseconds", "window: 168h, requests: 10", "window: 84h, requests: 5", rulesdiff.Both, rulesdiff.Empty, "10 in any 1w → 5 in any 84h"},
+		{"a precision that is no multiple", "window: 1m, requests: 10, precision: 7s", "window: 1m, requests: 10, precision: 10s", rulesdiff.Both, rulesdiff.Kept, ""},
+		{"a precision that is a multiple", "window: 1m, requests: 10, precision: 5s", "window: 1m, requests: 10, precision: 10s", rulesdiff.Stricter, rulesdiff.Kept, ""},
+		{"a larger bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/s, burst: 9", rulesdiff.Looser, rulesdiff.Kept, "6 in any 1s → 10 in any 1s"},
+		{"a slower bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/m, burst: 5", rulesdiff.Stricter, rulesdiff.Empty, "6 in any 1s → 6 in any 1m"},
+		{"one more limit", "window: 1m, requests: 5", "limits: [{window: 1m, requests: 5}, {window: 1h, requests: 9}]", rulesdiff.Stricter, rulesdiff.Partly, "5 in any 1m → 5 in any 1m and 9 in any 1h"},
+		{"no limit", "window: 1m, requests: 5", "unlimited: true", rulesdiff.Looser, "", "5 in any 1m → any number"},
+		{"in flight", "policy: in_flight, max: 5, hold: 1m", "policy: in_flight, max: 3, hold: 2m", rulesdiff.Stricter, rulesdiff.Kept, "5 at the same time → 3 at the same time"},
+		{"only observed", "window: 1m, requests: 9, observe: 100%", "window: 1m, requests: 5, observe: 100%", rulesdiff.Neither, rulesdiff.Kept, "9 in any 1m → 5 in any 1m"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rule := func(limit string) string {
+				return "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r, " + limit + "}}\n"
+			}
+			r := rulesdiff.Compare(mustLoad(t, tiers, rule(c.old)), mustLoad(t, tiers, rule(c.now)))
+			if len(r.Rules) != 1 || len(r.Rules[0].Changes) != 1 {
+				t.Fatalf("%+v", r)
+			}
+			if got := r.Rules[0].Changes[0]; got.Verdict != c.verdict || got.History != c.history || got.Worst != c.worst || r.Verdict != c.verdict {
+				t.Errorf("%+v, want %s, history %q, worst %q", got, c.verdict, c.history, c.worst)
+			}
+		})
+	}
+}
+
+// TestVerdictsOfOverrides: if limits that subjects have of their own make it uncertain what passes, the
+// verdict is Both.
+func TestVerdictsOfOverrides(t *testing.T) {
+	rule := func(value, rest string) string {
+		return fmt.Sprintf("domain: d\ndescriptors:\n  - key: k\n    value: %q\n    descriptors:\n      - {key: api_key, %s}\n", value, rest)
+	}
+	const (
+		enforced = "rate_limit: {name: r0, window: 1m, requests: 5}"
+		observed = "rate_limit: {name: r0, window: 1m, requests: 5, observe: 100%}"
+		none     = "rate_limit: {name: r0, unlimited: true}"
+		shared   = `value: "*", share_threshold: true, ` + enforced
+	)
+	higher := strings.Replace(tiers, "requests: 7", "requests: 9", 1)
+	for name, c := range map[string]struct {
+		old, now, tiers string
+		want            rulesdiff.Verdict
+	}{
+		"a higher override": {rule("a*", enforced), rule("a*", enforced), higher, rulesdiff.Looser},
+		"a higher override, on a counter that others share": {rule("a*", shared), rule("a*", shared), higher, rulesdiff.Both},
+		"another rule that observes too":                    {rule("a*", observed), rule("*", observed), tiers, rulesdiff.Neither},
+		"another rule that does not observe":                {rule("a*", observed), rule("*", none), tiers, rulesdiff.Both},
+	} {
+		r := rulesdiff.Compare(mustLoad(t, tiers, c.old), mustLoad(t, c.tiers, c.now))
+		var got []rulesdiff.Verdict
+		for i := range r.Subjects {
+			got = append(got, r.Subjects[i].Verdict)
+		}
+		for i := range r.Matches {
+			if m := &r.Matches[i]; m.OldRule != "" && m.NewRule != "" {
+				got = append(got, m.Verdict)
+			}
+		}
+		if len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestSubjectsWithoutKeys: a report names subjects, counts keys, and has no digest of one.
+func TestSubjectsWithoutKeys(t *testing.T) {
+	rules := "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r0, by_tier: {free: {window: 1m, requests: 5}, pro: {window: 1m, requests: 50}}}}\n  - {key: api_key, value: k3, rate_limit: {name: fixed, window: 1m, requests: 1}}\n"
+	now := strings.NewReplacer("id: acme, tier: pro", "id: acme, tier: free", "plain: k2}", "plain: k5}, {plain: k6}", "requests: 7", "requests: 8").Replace(tiers)
+	r := rulesdiff.Compare(mustLoad(t, tiers, rules), mustLoad(t, now, strings.Replace(rules, "value: k3", "value: k4", 1)))
+	var got []string
+	for i := range r.Subjects {
+		got = append(got, r.Subjects[i].String())
+	}
+	want := "other tier: pro → free: acme\nlimits of their own: hobby\nAPI keys: 1 removed, 2 added: hobby"
+	if strings.Join(got, "\n") != want {
+		t.Errorf("got %s\nwant %s", strings.Join(got, "\n"), want)
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := mustLoad(t, tiers, rules)
+	for _, r := range set.Rules.All() {
+		for _, n := range r.Path {
+			if n.Value != "" && bytes.Contains(text, []byte(n.Value)) {
+				t.Errorf("the report has the digest of a key: %s", text)
+			}
+		}
+	}
+}
+
+// FuzzCompare: no two valid sets make Compare panic, and a set is like itself.
+func FuzzCompare(f *testing.F) {
+	head := "domain: d\ndescriptors:\n"
+	f.Add(head+"  - {key: k, value: \"a*\", rate_limit: {unit: day, requests_per_unit: 1}}\n", head+"  - {key: k, value: \"*a\", rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	f.Add(head+"  - {key: api_key, rate_limit: {name: r, by_tier: {free: {window: 1m, requests: 5}, pro: {unlimited: true}}}}\n", head+"  - {key: api_key, rate_limit: {name: r, policy: calendar, unit: month, requests: 5}}\n")
+	f.Add(head+"  - {key: a, descriptors: [{key: b, value: \"*\", share_threshold: true, rate_limit: {policy: in_flight, max: 1, hold: 1s, replaces: [{name: x}]}}]}\n", "domain: e\n")
+	f.Add("", "")
+	s := settings.Default()
+	s.Tiers.Path = filepath.Join(f.TempDir(), "tiers.yaml")
+	if err := os.WriteFile(s.Tiers.Path, []byte(tiers), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	read := func(text string) (set rulesdiff.Set, err error) {
+		in, err := config.NewInput([]string{files.Stdin}, strings.NewReader(text))
+		if err != nil || in.Rules == nil {
+			return set, cmp.Or(err, errors.New("no rules"))
+		}
+		g, err := in.Load(s)
+		if err != nil {
+			return set, err
+		}
+		return rulesdiff.Set{Path: "rules", Rules: g.Rules}, nil
+	}
+	f.Fuzz(func(t *testing.T, one, two string) {
+		old, err := read(one)
+		if err != nil {
+			return
+		}
+		if r := rulesdiff.Compare(old, old); r.Changed && r.Incomplete == "" {
+			t.Errorf("a set differs from itself: %+v", r)
+		}
+		now, err := read(two)
+		if err != nil {
+			return
+		}
+		r := rulesdiff.Compare(old, now)
+		r.Lines()
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	})
+}

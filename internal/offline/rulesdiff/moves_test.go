@@ -1,0 +1,267 @@
+package rulesdiff
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/offline/replay"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
+)
+
+var moveSecrets = tier.NewSecrets([]string{"api_key"}, nil)
+
+// moveKeys are API keys: two of one subject with a limit of its own, one of another, and an unknown one.
+var moveKeys = []string{"k1", "k2", "k3", "stranger"}
+
+func moveTiers(t *testing.T) *tier.Directory {
+	t.Helper()
+	d, err := tier.NewDirectory([]string{"free", "pro"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := &tier.Extra{Overrides: map[string]tier.Override{"n0": {Limits: []window.Limit{{Hits: 2, Window: 5 * time.Second}}}}}
+	digest := func(key string) string { return tier.FingerprintDigest(moveSecrets.Value("api_key", key)) }
+	if err := d.Add(tier.Subject{ID: "one", Tier: "free", Extra: own}, digest("k1"), digest("k2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Add(tier.Subject{ID: "two", Tier: "pro"}, digest("k3")); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// randomLimit returns limits of which many can be compared.
+func randomLimit(rnd *rand.Rand) policy.Limit {
+	l := window.Limit{Hits: 1 + uint64(rnd.IntN(6)), Window: []time.Duration{2, 3, 4, 8}[rnd.IntN(4)] * time.Second}
+	switch rnd.IntN(6) {
+	case 0:
+		l.Policy = window.Fixed
+	case 1:
+		l.Policy, l.Rate = window.TokenBucket, 1+uint32(rnd.IntN(2))
+	case 2:
+		l.Policy = window.SlidingCounter
+	}
+	return policy.Limit{Limit: l, Precision: window.Precision(l)}
+}
+
+func randomTerms(rnd *rand.Rand) (t policy.Terms) {
+	for range rnd.IntN(7) / 2 {
+		l := randomLimit(rnd)
+		if !slices.ContainsFunc(t.Limits, func(o policy.Limit) bool { return o.Window == l.Window && o.Policy == l.Policy }) {
+			t.Limits = append(t.Limits, l)
+		}
+	}
+	if len(t.Limits) > 0 {
+		t.Observe = []float64{0, 0, 0, 0, 0, 0, 0.5, 1}[rnd.IntN(8)]
+	}
+	return t
+}
+
+func randomMoveRule(rnd *rand.Rand) policy.Rule {
+	r := policy.Rule{Domain: "d", Name: fmt.Sprintf("n%d", rnd.IntN(3)), Terms: randomTerms(rnd)}
+	for _, key := range []string{"k", "api_key"}[rnd.IntN(4)/3:] {
+		n := descriptors.Node{Key: key}
+		switch {
+		case key == "api_key" && rnd.IntN(6) > 0:
+			n.AnyValue = true
+		case key == "api_key":
+			n.Value = moveSecrets.Value(key, moveKeys[rnd.IntN(len(moveKeys))])
+		default:
+			n.Value = []string{"", "*", "a*", "*b", "a", "ab"}[rnd.IntN(6)]
+			n.AnyValue, n.Pattern = n.Value == "", len(n.Value) > 0 && (n.Value[0] == '*' || n.Value[len(n.Value)-1] == '*')
+		}
+		r.Path = append(r.Path, n)
+		r.Share = append(r.Share, n.Open() && rnd.IntN(4) == 0)
+		if key == "k" && rnd.IntN(3) == 0 {
+			break
+		}
+	}
+	if !slices.Contains(r.Share, true) {
+		r.Share = nil
+	}
+	if rnd.IntN(8) == 0 {
+		r.Factor = 2
+	}
+	if rnd.IntN(5) == 0 && slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == "api_key" }) {
+		r.ByTier = map[string]policy.Terms{"free": randomTerms(rnd), "pro": randomTerms(rnd)}
+	}
+	return r
+}
+
+// changed returns rules with one or two of them changed a little.
+func changed(rnd *rand.Rand, all []policy.Rule) []policy.Rule {
+	all = slices.Clone(all)
+	for range 1 + rnd.IntN(2) {
+		if len(all) == 0 || rnd.IntN(4) == 0 {
+			all = append(all, randomMoveRule(rnd))
+			continue
+		}
+		i := rnd.IntN(len(all))
+		other := randomMoveRule(rnd)
+		switch rnd.IntN(5) {
+		case 0, 1:
+			all[i].Path, all[i].Share = other.Path, other.Share
+		case 2:
+			all[i].Terms = other.Terms
+		case 3:
+			all[i].Factor, all[i].Name = other.Factor, other.Name
+		default:
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+	return all
+}
+
+func build(t *testing.T, directory *tier.Directory, all []policy.Rule) *policy.Rules {
+	t.Helper()
+	rs := policy.NewRules(policy.Identity{Secrets: moveSecrets, Tiers: directory})
+	if err := rs.AddDomain("d"); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		_ = rs.Add(r) // a second rule for a path is refused, and some changes make no valid rule
+	}
+	return rs
+}
+
+// A hit is one request at a time.
+type hit struct {
+	at time.Duration
+	d  descriptors.Descriptor
+}
+
+func randomHits(rnd *rand.Rand) (all []hit) {
+	at := 1_700_000_000 * time.Second
+	for range 60 {
+		at += time.Duration(rnd.IntN(1200)) * time.Millisecond
+		h := hit{at: at}
+		if rnd.IntN(4) > 0 {
+			h.d = append(h.d, descriptors.Entry{Key: "k", Value: []string{"a", "ab", "b", "ac"}[rnd.IntN(4)]})
+		}
+		if len(h.d) == 0 || rnd.IntN(4) > 0 {
+			h.d = append(h.d, descriptors.Entry{Key: "api_key", Value: moveSecrets.Value("api_key", moveKeys[rnd.IntN(len(moveKeys))])})
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// passing returns the hits that rules admit.
+func passing(t *testing.T, rs *policy.Rules, all []hit) (passed []hit) {
+	t.Helper()
+	timeline := replay.NewTimeline(rs, 0)
+	defer timeline.Close()
+	for _, h := range all {
+		v, err := timeline.Decide(t.Context(), h.at, policy.Request{Domain: "d", Descriptors: []policy.Descriptor{{Entries: h.d, Cost: 1}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Allowed {
+			passed = append(passed, h)
+		}
+	}
+	return passed
+}
+
+// TestImplies: if one limit implies another of any policy, dense hits that pass it pass the other.
+func TestImplies(t *testing.T) {
+	seed := random.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	implied := make(map[[2]window.Policy]int)
+	for range random.Steps(t, 5000, 20_000) {
+		a, b := randomLimit(rnd), randomLimit(rnd)
+		scale := time.Duration(1)
+		if rnd.IntN(2) == 0 {
+			scale = 100_000 // the logs of the longest windows have milliseconds
+		}
+		for _, l := range []*policy.Limit{&a, &b} {
+			if l.Policy == window.Sliding {
+				l.Precision = []time.Duration{0, 0, 300 * time.Millisecond, 700 * time.Millisecond, time.Second}[rnd.IntN(5)] * scale
+			}
+			l.Window *= scale
+		}
+		if !implies(&a, &b, false) {
+			continue
+		}
+		implied[[2]window.Policy{a.Policy, b.Policy}]++
+		rule := func(l policy.Limit) *policy.Rules {
+			path := []descriptors.Node{{Key: "k", AnyValue: true}}
+			return build(t, nil, []policy.Rule{{Domain: "d", Path: path, Terms: policy.Terms{Limits: []policy.Limit{l}}}})
+		}
+		var hits []hit
+		for at := 1_700_000_000 * time.Second; len(hits) < 150; {
+			switch rnd.IntN(9) {
+			case 0:
+				at += time.Duration(rnd.IntN(41)) * 100 * time.Millisecond * scale
+			case 1:
+				at += a.Window // its hits expire
+			case 2:
+				at += max(b.Window-a.Window, 0)
+			case 3:
+				at += time.Duration(rnd.IntN(1000)) * time.Microsecond
+			}
+			hits = append(hits, hit{at, descriptors.Descriptor{{Key: "k", Value: "v"}}})
+		}
+		hits = passing(t, rule(a), hits)
+		if again := passing(t, rule(b), hits); len(again) != len(hits) {
+			t.Fatalf("seed %d: of %d hits that pass %+v only %d pass %+v", seed, len(hits), a, len(again), b)
+		}
+	}
+	for _, both := range [][2]window.Policy{{window.Sliding, window.Sliding}, {window.Fixed, window.Fixed}, {window.TokenBucket, window.TokenBucket}, {window.Sliding, window.Fixed}} {
+		if implied[both] == 0 {
+			t.Errorf("%v implied %v never", both[0], both[1])
+		}
+	}
+}
+
+// TestVerdictsAreCertain: if a report says that nothing becomes looser, every pattern of hits that
+// passes the new rules passes the old ones; and the reverse.
+func TestVerdictsAreCertain(t *testing.T) {
+	seed := random.Seed(t)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	directory := moveTiers(t)
+	verdicts, moved := make(map[Verdict]int), make(map[Verdict]int)
+	for range 2000 {
+		var rules []policy.Rule
+		for range rnd.IntN(4) {
+			rules = append(rules, randomMoveRule(rnd))
+		}
+		others := changed(rnd, rules)
+		old, now := build(t, directory, rules), build(t, directory, others)
+		r := Compare(Set{Rules: old}, Set{Rules: now})
+		if !r.Changed {
+			continue
+		}
+		verdicts[r.Verdict]++
+		for _, m := range r.Matches {
+			if m.OldPath != "" && m.NewPath != "" {
+				moved[m.Verdict]++
+			}
+		}
+		check := func(first, then *policy.Rules) {
+			hits := passing(t, first, randomHits(rnd))
+			if again := passing(t, then, hits); len(again) != len(hits) {
+				t.Fatalf("seed %d: the verdict is %s, but of %d hits that pass one set only %d pass the other\nold %v\nnew %v\n%+v", seed, r.Verdict, len(hits), len(again), rules, others, r)
+			}
+		}
+		if r.Verdict == Stricter || r.Verdict == Neither {
+			check(now, old)
+		}
+		if r.Verdict == Looser || r.Verdict == Neither {
+			check(old, now)
+		}
+	}
+	for _, v := range []Verdict{Stricter, Looser, Neither, Both} {
+		if verdicts[v] < 50 || moved[v] < 5 {
+			t.Errorf("seed %d: only %d reports and %d moves are %s", seed, verdicts[v], moved[v], v)
+		}
+	}
+	t.Logf("reports %v, moves %v", verdicts, moved)
+}

@@ -1,0 +1,406 @@
+package rulesdiff
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+)
+
+// A pair is the rule of one place in both sets.
+type pair struct {
+	*comparison
+	before, after *policy.Rule
+}
+
+// A part compares one part of a rule, which is not one of its limits.
+type part struct {
+	// fields are the fields of [policy.Rule] that the part has.
+	fields []string
+	what   string
+	// text describes the part of a rule. The part is the same if the texts are.
+	text func(*comparison, *policy.Rules, *policy.Rule) string
+	// verdict compares two rules whose part is different. Nil: [Neither].
+	verdict func(before, after *policy.Rule) Verdict
+}
+
+// parts are all parts of a rule except its limits.
+var parts = []part{
+	{fields: []string{"Name"}, what: "name", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return cmp.Or(r.GivenName(), r.Name) }},
+	{fields: []string{"Subject"}, what: "subject", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Subject }, verdict: incomparable},
+	{fields: []string{"Share"}, what: "share_threshold", text: marked((*policy.Rule).Shares), verdict: func(before, after *policy.Rule) Verdict {
+		return moreMarked(before, after, (*policy.Rule).Shares)
+	}},
+	{fields: []string{"Quota"}, what: "quota_mode", text: flag((*policy.Rule).Alternative), verdict: ordered(func(r *policy.Rule) int { return number(!r.Alternative()) })},
+	{fields: []string{"Always", "AllowedOnly"}, what: "charge", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return charges[chargeOf(r)] }, verdict: ordered(chargeOf)},
+	{fields: []string{"Factor"}, what: "cost", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Factor, 1)) }, verdict: func(before, after *policy.Rule) Verdict {
+		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
+	}},
+	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Once.String() }, verdict: chargeOnce},
+	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
+	{fields: []string{"Scope"}, what: scopePart, text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return scopeOf(r)
+	}, verdict: otherScope},
+	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return r.Priority.String()
+	}, verdict: incomparable},
+	{fields: []string{"OnStoreError"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
+	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return fmt.Sprintf("%.4g%%", 100*r.RetryJitter)
+	}},
+	{fields: []string{"Denial"}, what: "body", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return asJSON(r.Denial, r.Denial == policy.Denial{})
+	}},
+	{fields: []string{"Metadata"}, what: "metadata", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		return asJSON(r.Metadata, len(r.Metadata) == 0)
+	}},
+	{fields: []string{"Detailed"}, what: "detailed_metric", text: flag(func(r *policy.Rule) bool { return r.Detailed })},
+	{fields: []string{"ValueInMetric"}, what: "value_to_metric", text: marked((*policy.Rule).ShowsValue)},
+}
+
+// chargeOnce: what covers more retries, or covers them for longer, is looser. Without it, requests
+// with an idempotency key are no requests of the rule, so what passes is not the same.
+func chargeOnce(before, after *policy.Rule) Verdict {
+	b, a := before.Once, after.Once
+	longer, more := cmp.Compare(b.For, a.For), cmp.Compare(b.Retries, a.Retries)
+	if a.Entry != b.Entry || longer*more < 0 {
+		return Both
+	}
+	return rising(longer + more)
+}
+
+// scopePart is the part whose change [Change.Consequences] explains.
+const scopePart = "scope"
+
+func scopeOf(r *policy.Rule) string { return cmp.Or(r.Scope, policy.RegionScope) }
+
+// otherScope: the scope region has a log in each region, so several regions together admit the limit
+// several times. Any other scope has one log for all regions. What two of those admit cannot be
+// compared: other instances may use them.
+func otherScope(before, after *policy.Rule) Verdict {
+	switch policy.RegionScope {
+	case scopeOf(before):
+		return Stricter
+	case scopeOf(after):
+		return Looser
+	default:
+		return Both
+	}
+}
+
+func incomparable(_, _ *policy.Rule) Verdict { return Both }
+
+// rising returns the verdict of a number that is larger or smaller than before, if a larger one
+// is stricter.
+func rising(by int) Verdict {
+	switch {
+	case by > 0:
+		return Stricter
+	case by < 0:
+		return Looser
+	default:
+		return Neither
+	}
+}
+
+// ordered returns a verdict for a part whose choices have an order, the loosest first.
+func ordered(rank func(*policy.Rule) int) func(before, after *policy.Rule) Verdict {
+	return func(before, after *policy.Rule) Verdict { return rising(rank(after) - rank(before)) }
+}
+
+func number(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func flag(is func(*policy.Rule) bool) func(*comparison, *policy.Rules, *policy.Rule) string {
+	return func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(is(r)) }
+}
+
+// marked names the levels of the path that are marked.
+func marked(is func(*policy.Rule, int) bool) func(*comparison, *policy.Rules, *policy.Rule) string {
+	return func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+		var keys []string
+		for i, n := range r.Path {
+			if is(r, i) {
+				keys = append(keys, fmt.Sprintf("%s (entry %d)", n.Key, i+1))
+			}
+		}
+		return strings.Join(keys, ", ")
+	}
+}
+
+// moreMarked returns the verdict of marked levels, if a marked level is stricter.
+func moreMarked(before, after *policy.Rule, is func(*policy.Rule, int) bool) Verdict {
+	v := Neither
+	for i := range after.Path {
+		v = join(v, rising(number(is(after, i))-number(is(before, i))))
+	}
+	return v
+}
+
+// The ways to charge, the loosest first.
+var charges = []string{"allowed", "not set", "always"}
+
+func chargeOf(r *policy.Rule) int {
+	switch {
+	case r.AllowedOnly:
+		return 0
+	case r.Always:
+		return 2
+	default:
+		return 1
+	}
+}
+
+// byStrictness are the answers while the store cannot decide, the loosest first. Envoy may deny
+// what is reported to it.
+var byStrictness = []policy.OnStoreError{policy.StoreErrorAllow, policy.StoreErrorLocal, policy.StoreErrorReported, policy.StoreErrorDeny}
+
+func onStoreError(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+	return r.StoreError().String()
+}
+
+// replaces names the places of the rules that do not apply if the rule matches.
+func (c *comparison) replaces(rs *policy.Rules, r *policy.Rule) string {
+	var all []string
+	for _, name := range r.Replaces {
+		all = append(all, c.given[rs][inDomain{r.Domain, name}]...)
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+// asJSON describes a value of a rule.
+func asJSON(v any, empty bool) string {
+	if empty {
+		return ""
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprintf("%v", v)
+	}
+	return string(data)
+}
+
+// compare returns what is different in the meaning of a rule.
+func (p *pair) compare() (all []Change) {
+	for i := range parts {
+		of := &parts[i]
+		before, after := of.text(p.comparison, p.old.Rules, p.before), of.text(p.comparison, p.new.Rules, p.after)
+		if before == after {
+			continue
+		}
+		v := Neither
+		if of.verdict != nil {
+			v = of.verdict(p.before, p.after)
+		}
+		all = append(all, Change{What: of.what, Old: short(before), New: short(after), Verdict: v})
+	}
+	return append(all, p.limits()...)
+}
+
+// maxText bounds a text of a rule in a report, in bytes.
+const maxText = 300
+
+func short(text string) string {
+	if len(text) > maxText {
+		return strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return text
+}
+
+// sampleSubject is the id of the subject whose logs are compared.
+const sampleSubject = "subject"
+
+// contexts returns the tiers for which the limits of a rule are compared: those that both sets
+// have. A tier of one set is in a [TierChange].
+func (p *pair) contexts() []string {
+	if len(p.before.ByTier)+len(p.after.ByTier) == 0 {
+		return []string{""}
+	}
+	was, is := tiersOf(p.old.Rules), tiersOf(p.new.Rules)
+	switch {
+	case was == nil:
+		return is
+	case is == nil:
+		return was
+	default:
+		return slices.DeleteFunc(slices.Clone(is), func(t string) bool { return !slices.Contains(was, t) })
+	}
+}
+
+func tiersOf(rs *policy.Rules) []string {
+	if rs.Tiers() == nil {
+		return nil
+	}
+	return rs.Tiers().Tiers()
+}
+
+// limits returns how the limits are different, and the names of their logs. Tiers with the same
+// change are together.
+func (p *pair) limits() []Change {
+	var g grouped
+	all := p.contexts()
+	for _, t := range all {
+		before, after := sample(p.old.Rules, p.before, t), sample(p.new.Rules, p.after, t)
+		was, is := p.before.TermsOf(t), p.after.TermsOf(t)
+		for _, c := range changesOf(before, after) {
+			if partly(was) && partly(is) && len(before) > 0 && len(after) > 0 && before[0].Log.Key != after[0].Log.Key {
+				c.Verdict = Both // other logs are only observed
+			}
+			g.add(c, t)
+		}
+		if c, ok := observe(shareOf(before, was), shareOf(after, is)); ok {
+			g.add(c, t)
+		}
+	}
+	for i := range g.all {
+		if len(g.all[i].Tiers) == len(all) && (all[0] == "" || sameTiers(p.old.Rules, p.new.Rules)) {
+			g.all[i].Tiers = nil
+		}
+	}
+	return g.all
+}
+
+func sameTiers(a, b *policy.Rules) bool {
+	return slices.Equal(slices.Sorted(slices.Values(tiersOf(a))), slices.Sorted(slices.Values(tiersOf(b))))
+}
+
+// sample returns the limits of a rule for a subject of a tier, in an order that does not depend
+// on the file.
+func sample(rs *policy.Rules, r *policy.Rule, tierName string) []policy.AccountLimit {
+	return sampleOf(rs, r, &tier.Subject{ID: sampleSubject, Tier: tierName})
+}
+
+func sampleOf(rs *policy.Rules, r *policy.Rule, s *tier.Subject) []policy.AccountLimit {
+	all := rs.Sample(r, s)
+	slices.SortStableFunc(all, func(a, b policy.AccountLimit) int {
+		return cmp.Or(cmp.Compare(a.Limit.Policy, b.Limit.Policy), cmp.Compare(a.Limit.Window, b.Limit.Window))
+	})
+	return all
+}
+
+// grouped joins changes that are the same for several tiers.
+type grouped struct{ all []Change }
+
+func (g *grouped) add(c Change, tierName string) {
+	i := slices.IndexFunc(g.all, func(o Change) bool {
+		o.Tiers = nil
+		return reflect.DeepEqual(o, c)
+	})
+	if i < 0 {
+		g.all = append(g.all, c)
+		i = len(g.all) - 1
+	}
+	g.all[i].Tiers = append(g.all[i].Tiers, tierName)
+}
+
+// changesOf compares two sets of limits.
+func changesOf(before, after []policy.AccountLimit) (all []Change) {
+	history := historyOf(before, after)
+	was, is := textOf(before), textOf(after)
+	if was != is {
+		all = append(all, Change{What: "limits", Old: was, New: is, Verdict: enforced(before, after, verdictOf(before, after)), Worst: worstOf(before, after), History: history})
+	} else if history == Empty || history == Partly {
+		all = append(all, Change{What: "log", Old: was, New: is, Verdict: Neither, History: history})
+	}
+	if !slices.EqualFunc(before, after, func(a, b policy.AccountLimit) bool {
+		return a.Unlimited == b.Unlimited && a.Limit.Policy == b.Limit.Policy && a.Limit.Window == b.Limit.Window
+	}) {
+		return all // they are other limits
+	}
+	for _, of := range limitParts {
+		was, is := of.join(before), of.join(after)
+		if was == is {
+			continue
+		}
+		v := Neither
+		if of.matters {
+			if v = verdictOf(before, after); v == Neither {
+				v = Both
+			}
+			v = enforced(before, after, v)
+		}
+		all = append(all, Change{What: of.what, Old: was, New: is, Verdict: v, History: history})
+	}
+	return all
+}
+
+// enforced returns a verdict, or [Neither] if limits are or were only observed: then it is the
+// change of that which matters.
+func enforced(before, after []policy.AccountLimit, v Verdict) Verdict {
+	observed := func(l policy.AccountLimit) bool { return l.Observed }
+	if slices.ContainsFunc(before, observed) || slices.ContainsFunc(after, observed) {
+		return Neither
+	}
+	return v
+}
+
+// A limitPart is a part of limits that [policy.FormatLimit] does not tell.
+type limitPart struct {
+	what string
+	// matters is true if the part changes what a limit admits.
+	matters bool
+	text    func(*policy.Limit) string
+}
+
+var limitParts = []limitPart{
+	{"precision", true, func(l *policy.Limit) string { return l.Precision.String() }},
+	{"lease", false, func(l *policy.Limit) string {
+		if l.Lease.Length == 0 {
+			return "none"
+		}
+		return policy.FormatLease(l.Lease)
+	}},
+	{"starts", true, func(l *policy.Limit) string { return l.CalendarText() }},
+}
+
+// join describes the part of several limits.
+func (p *limitPart) join(all []policy.AccountLimit) string {
+	var texts []string
+	for i := range all {
+		if !all[i].Unlimited {
+			texts = append(texts, p.text(&all[i].Limit))
+		}
+	}
+	if len(slices.Compact(slices.Clone(texts))) == 1 {
+		return texts[0]
+	}
+	return strings.Join(texts, ", ")
+}
+
+// shareOf returns the share of the logs of limits that are only observed. The service may observe all.
+func shareOf(all []policy.AccountLimit, of *policy.Terms) float64 {
+	if slices.ContainsFunc(all, func(l policy.AccountLimit) bool { return l.Observed }) {
+		return 1
+	}
+	return of.Observe
+}
+
+// observe compares the shares of logs that are only observed.
+func observe(before, after float64) (c Change, changed bool) {
+	if before == after {
+		return c, false
+	}
+	return Change{What: "observe", Old: observedText(before), New: observedText(after), Verdict: rising(cmp.Compare(before, after))}, true
+}
+
+// observedText describes a share of logs that are only observed.
+func observedText(share float64) string {
+	switch share {
+	case 0:
+		return "enforced"
+	case 1:
+		return "only observed"
+	default:
+		return fmt.Sprintf("only observed for %g %% of the logs", share*100)
+	}
+}

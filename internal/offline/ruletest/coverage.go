@@ -1,0 +1,226 @@
+package ruletest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+)
+
+// A Coverage counts which rules, which of their tiers, and which overrides of subjects the requests
+// of tests reached.
+type Coverage struct {
+	parts     []Part
+	places    map[*policy.Rule]int // where the parts of a rule begin in parts
+	overrides map[override]int     // where they are in parts
+}
+
+// override names the limits of a subject's own under the rules with a name.
+type override struct{ subject, rule string }
+
+// A Part is a rule with its limits for one tier, for all tiers that it does not name, or for one
+// subject.
+type Part struct {
+	Place string // file:line of the rule, or the tiers file of the subject
+	Rule  string
+	Tier  string // empty: all that the rule does not name
+	// Subject has an override of the rule. Empty: the part is not about one subject.
+	Subject string
+	// Requests is how many requests reached it.
+	Requests int
+
+	of *policy.Rule
+}
+
+// NewCoverage returns the coverage of the rules of a generation, and of the overrides in a tiers
+// file. Nothing is reached yet.
+func NewCoverage(g *config.Generation, tiersFile string) *Coverage {
+	c := &Coverage{places: make(map[*policy.Rule]int), overrides: make(map[override]int)}
+	names := make(map[string]bool)
+	for i, rule := range g.Rules.All() {
+		c.places[rule], names[rule.Name] = len(c.parts), true
+		add := func(tier string) {
+			c.parts = append(c.parts, Part{Place: g.Places[i].String(), Rule: rule.Name, Tier: tier, of: rule})
+		}
+		if len(rule.ByTier) == 0 || len(rule.Terms.Limits) > 0 || rule.Terms.Unlimited {
+			add("")
+		}
+		for _, tier := range slices.Sorted(maps.Keys(rule.ByTier)) {
+			add(tier)
+		}
+	}
+	tiers := g.Rules.Tiers()
+	if tiers == nil {
+		return c
+	}
+	var own []override
+	for s := range tiers.All() {
+		if s.Extra == nil {
+			continue
+		}
+		for rule := range s.Extra.Overrides {
+			if names[rule] { // loading the tiers warns of all others
+				own = append(own, override{s.ID, rule})
+			}
+		}
+	}
+	slices.SortFunc(own, func(a, b override) int {
+		return cmp.Or(cmp.Compare(a.subject, b.subject), cmp.Compare(a.rule, b.rule))
+	})
+	for _, o := range own {
+		c.overrides[o] = len(c.parts)
+		c.parts = append(c.parts, Part{Place: cmp.Or(tiersFile, "built-in tiers.yaml"), Rule: o.rule, Subject: o.subject})
+	}
+	return c
+}
+
+// Parts returns everything that requests can reach, in the order of the rules. Overrides follow.
+func (c *Coverage) Parts() []Part { return c.parts }
+
+// count counts what a request reached. A request that meets several limits of a part counts once
+// for each descriptor.
+func (c *Coverage) count(v *policy.Verdict) {
+	rule, tier, descriptor := (*policy.Rule)(nil), "", -1
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		if s.Rule == rule && s.Tier == tier && s.Descriptor == descriptor {
+			continue
+		}
+		rule, tier, descriptor = s.Rule, s.Tier, s.Descriptor
+		if s.Own || s.OwnObserve {
+			c.own(s.Subject, s.Rule)
+		}
+		if !s.Own && !v.Matches[descriptor].Overridden {
+			c.reach(s.Rule, s.Tier)
+		}
+	}
+	for i := range v.Matches {
+		m := &v.Matches[i]
+		switch {
+		case m.Rule == nil || m.ReplacedBy != nil || m.Overridden:
+		case m.UnlimitedSubject != "":
+			c.own(m.UnlimitedSubject, m.Rule)
+		case m.Unlimited:
+			c.reach(m.Rule, m.UnlimitedTier)
+		case len(m.Rule.ByTier) == 0 && len(m.Rule.Terms.Limits) == 0:
+			c.reach(m.Rule, "") // a rule without a limit
+		}
+	}
+}
+
+// own counts a request that reached a subject's override of a rule.
+func (c *Coverage) own(subject string, rule *policy.Rule) {
+	if at, ok := c.overrides[override{subject, rule.Name}]; ok {
+		c.parts[at].Requests++
+	}
+}
+
+// reach counts a request that reached the limits of a rule for a tier, or for all tiers that the
+// rule does not name.
+func (c *Coverage) reach(rule *policy.Rule, tier string) {
+	first, ok := c.places[rule]
+	if !ok {
+		return
+	}
+	for i := first; i < len(c.parts) && c.parts[i].of == rule; i++ {
+		if c.parts[i].Tier == tier {
+			c.parts[i].Requests++
+			return
+		}
+	}
+	if c.parts[first].Tier == "" {
+		c.parts[first].Requests++
+	}
+}
+
+// A Report is how all tests went.
+type Report struct {
+	Results []Result
+	// Parts are what the requests could reach.
+	Parts []Part
+	// Chosen is true if tests were chosen by their names. The report then says how many were not
+	// run, and not what no test reached.
+	Chosen bool
+	NotRun int
+}
+
+// Add adds the results of a file of tests, and the parts that its requests could reach. Parts that
+// other files reach too are counted together.
+func (r *Report) Add(results []Result, parts []Part, notRun int) {
+	type name struct{ place, rule, tier, subject string }
+	known := make(map[name]int, len(r.Parts))
+	of := func(p *Part) name { return name{p.Place, p.Rule, p.Tier, p.Subject} }
+	for i := range r.Parts {
+		known[of(&r.Parts[i])] = i
+	}
+	for i := range parts {
+		if at, ok := known[of(&parts[i])]; ok {
+			r.Parts[at].Requests += parts[i].Requests
+		} else {
+			r.Parts = append(r.Parts, parts[i])
+		}
+	}
+	r.Results = append(r.Results, results...)
+	r.NotRun += notRun
+}
+
+// mostOverrides bounds how many overrides that no test reached are listed.
+const mostOverrides = 20
+
+// Untested returns a line for each part that no test reached, and none if tests were chosen by their
+// names.
+func (r *Report) Untested() (lines []string) {
+	overrides := 0
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		if p.Requests > 0 || r.Chosen {
+			continue
+		}
+		if p.Subject != "" {
+			if overrides++; overrides > mostOverrides {
+				continue
+			}
+		}
+		lines = append(lines, p.String())
+	}
+	if more := overrides - mostOverrides; more > 0 {
+		lines = append(lines, fmt.Sprintf("%d more overrides", more))
+	}
+	return lines
+}
+
+// String names a part with its place.
+func (p *Part) String() string {
+	text := p.Place + ": rule " + p.Rule
+	if p.Tier != "" {
+		text += ", tier " + p.Tier
+	}
+	if p.Subject != "" {
+		text += ", override of the subject " + p.Subject
+	}
+	return safetext.Text(text)
+}
+
+// counts says how many parts tests reached.
+func (r *Report) counts() string {
+	var reached, all [2]int // rules and tiers, overrides
+	for i := range r.Parts {
+		kind := 0
+		if r.Parts[i].Subject != "" {
+			kind = 1
+		}
+		all[kind]++
+		if r.Parts[i].Requests > 0 {
+			reached[kind]++
+		}
+	}
+	text := fmt.Sprintf("%d of %d rules and tiers tested", reached[0], all[0])
+	if all[1] > 0 {
+		text += fmt.Sprintf(", %d of %d overrides", reached[1], all[1])
+	}
+	return text
+}

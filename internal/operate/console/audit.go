@@ -1,0 +1,69 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+)
+
+func (c *Console) audit(w http.ResponseWriter, r *http.Request) {
+	c.show(w, r, http.StatusOK, view{Page: "audit", Nav: "audit", Title: "Audit", Refresh: 5, Data: auditPage{c.opts.Insight.Audit()}})
+}
+
+// auditPage is the content of the page of resets.
+type auditPage struct{ Resets []insight.Reset }
+
+// PartyOf returns the name of the party of a reset.
+func (auditPage) PartyOf(q insight.Query) string {
+	switch {
+	case q.Subject != "":
+		return q.Subject
+	case q.Address != "":
+		return q.Address
+	case q.Digest != "":
+		return "key " + tier.ShortDigest(q.Digest) + "…"
+	}
+	return q.Descriptor
+}
+
+// Link returns the address of the page of a party. It is empty for a descriptor.
+func (auditPage) Link(q insight.Query) string {
+	if q.Descriptor != "" {
+		return ""
+	}
+	return partyAddress(q)
+}
+
+// loginPage is the content of the login.
+type loginPage struct {
+	// Wrong says why the token is not accepted.
+	Wrong string
+}
+
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	c.show(w, r, http.StatusOK, view{Page: "login", Title: "Log in", Data: loginPage{}})
+}
+
+func (c *Console) logIn(w http.ResponseWriter, r *http.Request) {
+	if !c.form(w, r) {
+		return
+	}
+	_, err := c.opts.Access.LogIn(w, r, r.PostForm.Get("token"))
+	if err == nil {
+		seeOther(w, "/")
+		return
+	}
+	wrong := "The token is not in admin.token_file. Check that it was copied in full."
+	if errors.Is(err, admin.ErrNoTokens) {
+		wrong = "The service knows no token. Set admin.token_file."
+	}
+	c.show(w, r, http.StatusForbidden, view{Page: "login", Title: "Log in", Data: loginPage{wrong}})
+}
+
+func (c *Console) logOut(w http.ResponseWriter, r *http.Request) {
+	c.opts.Access.LogOut(w, r)
+	seeOther(w, "/login")
+}

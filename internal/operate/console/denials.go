@@ -1,0 +1,122 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+)
+
+// denialPage is the content of the page of denials.
+type denialPage struct {
+	insight.Denials
+	Rule, Subject, Route, Address, Shadow, Since string
+	// Unmatched is true if something was typed that no denial has, which is then not shown.
+	Unmatched bool
+	// Rules are the names that the form offers.
+	Rules    []string
+	Filtered bool
+}
+
+const denialsShown = 200
+
+// maxOffered bounds the denials whose rules the form offers.
+const maxOffered = 10_000
+
+// spans are the choices of the time that denials cover.
+var spans = map[string]time.Duration{"1m": time.Minute, "5m": 5 * time.Minute, "15m": 15 * time.Minute, "1h": time.Hour}
+
+// filter reads a filter. Text that it does not recognize is not in it.
+func (c *Console) filter(ctx context.Context, get func(string) string) (p denialPage) {
+	if v := get("rule"); v != "" {
+		if p.Rule = c.ruleName(v); p.Rule == "" && !c.holds(ctx, v) {
+			p.Rule = c.denied(insight.Filter{Rule: v}).Rule // it may be no longer active
+		}
+		p.Unmatched = p.Unmatched || p.Rule == ""
+	}
+	if v := get("subject"); v != "" {
+		if c.recognizes(ctx, insight.Query{Subject: v}, v) {
+			p.Subject = v
+		}
+		p.Unmatched = p.Unmatched || p.Subject == ""
+	}
+	if v := get("route"); v != "" {
+		p.Route = c.denied(insight.Filter{Route: v}).Route
+		p.Unmatched = p.Unmatched || p.Route == ""
+	}
+	if v := get("address"); v != "" {
+		p.Address = policy.MaskAddress(insight.Address(v))
+		p.Unmatched = p.Unmatched || p.Address == ""
+	}
+	if v := get("shadow"); v == "only" || v == "no" {
+		p.Shadow = v
+	}
+	if v := get("since"); spans[v] != 0 {
+		p.Since = v
+	}
+	p.Filtered = p.Rule+p.Subject+p.Route+p.Address+p.Shadow+p.Since != ""
+	return p
+}
+
+func (p denialPage) address(page string) string {
+	return address(page, "rule", p.Rule, "subject", p.Subject, "route", p.Route, "address", p.Address, "shadow", p.Shadow, "since", p.Since)
+}
+
+func (c *Console) denials(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	q := r.URL.Query()
+	p := c.filter(ctx, q.Get)
+	p.Unmatched = p.Unmatched || q.Has("unmatched")
+	f := insight.Filter{Rule: p.Rule, Subject: p.Subject, Route: p.Route, Address: p.Address, Shadow: p.Shadow, Limit: denialsShown}
+	if p.Since != "" {
+		f.Since = c.opts.Now().Add(-spans[p.Since])
+	}
+	p.Denials = c.opts.Insight.Denials(f)
+	p.Rules = c.offered(p.Rule)
+	c.show(w, r, http.StatusOK, view{Page: "denials", Nav: "denials", Title: "Denials", Refresh: 1, Data: p})
+}
+
+// offered returns the names of rules that the form of denials offers.
+func (c *Console) offered(chosen string) []string {
+	const most = 200
+	var names []string
+	seen := map[string]bool{}
+	add := func(name string) {
+		if name != "" && !seen[name] && len(names) < most {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	add(chosen)
+	for _, d := range c.opts.Insight.Denials(insight.Filter{Limit: maxOffered}).Denials {
+		add(d.Rule)
+	}
+	for _, r := range c.opts.Active().Rules {
+		add(r.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// filterDenials redirects to the page of the denials that a form chooses.
+func (c *Console) filterDenials(w http.ResponseWriter, r *http.Request) {
+	if !c.form(w, r) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	p := c.filter(ctx, r.PostForm.Get)
+	target := p.address("/denials")
+	if p.Unmatched {
+		if p.Filtered {
+			target += "&unmatched"
+		} else {
+			target += "?unmatched"
+		}
+	}
+	seeOther(w, target)
+}

@@ -1,0 +1,343 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/words"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A party is the content of the page of a subject, an address or a key.
+type party struct {
+	// Empty is true if the page asks for a party, and Unrecognized if the typed one is unknown.
+	Empty, Unrecognized bool
+	Query               insight.Query
+	Usage               *insight.Usage
+	// Failed is true if the usage could not be read.
+	Failed bool
+	// Headline says whether requests pass, and Level is ok, near or denied.
+	Headline, Level string
+	Detail          string
+	Limits          []limit
+	Denials         []insight.Denial
+	// Elsewhere is a denial that still holds, by a limit that is not the party's own: its address
+	// has it, for example. Nil: none.
+	Elsewhere *insight.Denial
+	// Next is the address of the next page of limits.
+	Next string
+	// Reset is what was just removed.
+	Reset *insight.Reset
+	// Wrong says what is wrong with the form of a reset.
+	Wrong string
+	// Rule is the rule whose limits alone are shown.
+	Rule string
+}
+
+// A limit is one limit of a party, with what it means for the next request.
+type limit struct {
+	insight.LimitUsage
+	// State is ok, near, denied, observed, unlimited, or sent if what remains is not known.
+	State string
+	// Passes says what it takes to pass.
+	Passes string
+}
+
+// Fields returns the fields of an address or a form that name the party.
+func (p party) Fields() map[string]string {
+	return map[string]string{"id": p.Query.Subject, "address": p.Query.Address, "digest": p.Query.Digest}
+}
+
+// Address returns the address of the page.
+func (p party) Address() string { return partyAddress(p.Query) }
+
+// Kind says what the party is.
+func (p party) Kind() string {
+	switch {
+	case p.Query.Address != "":
+		return "Address"
+	case p.Query.Digest != "" && (p.Usage == nil || p.Usage.Subject == ""):
+		return "API key"
+	}
+	return "Subject"
+}
+
+// Name returns the name of the party.
+func (p party) Name() string {
+	switch {
+	case p.Usage != nil && p.Usage.Subject != "":
+		return p.Usage.Subject
+	case p.Query.Subject != "":
+		return p.Query.Subject
+	case p.Query.Address != "":
+		return p.Query.Address
+	}
+	return tier.ShortDigest(p.Query.Digest) + "…"
+}
+
+// query returns the party in the fields of a request. ok is false if it is not recognized.
+func (c *Console) query(ctx context.Context, get func(string) string) (q insight.Query, ok bool) {
+	id, addr, digest := get("id"), get("address"), get("digest")
+	switch {
+	case digest != "" && id == "" && addr == "":
+		var err error
+		q.Digest, err = tier.ReadDigest(digest)
+		ok = err == nil && !c.holds(ctx, digest) // an API key may look like a digest
+	case addr != "" && id == "":
+		q.Address = insight.Address(addr)
+		ok = q.Address != ""
+	case id != "":
+		q.Subject = id
+		ok = c.recognizes(ctx, q, id)
+	}
+	if !ok {
+		return insight.Query{}, false
+	}
+	return q, true
+}
+
+func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	get := r.URL.Query().Get
+	if get("id")+get("address")+get("digest") == "" {
+		c.showParty(w, r, http.StatusOK, party{Empty: true})
+		return
+	}
+	q, ok := c.query(ctx, get)
+	if !ok {
+		c.showParty(w, r, http.StatusNotFound, party{Unrecognized: true})
+		return
+	}
+	p := c.read(ctx, q, c.ruleName(get("rule")), get("cursor"))
+	if n, err := strconv.ParseUint(get("reset"), 10, 64); err == nil {
+		for _, a := range c.opts.Insight.Audit() {
+			if a.ID == n {
+				p.Reset = &a
+				break
+			}
+		}
+	}
+	c.showParty(w, r, http.StatusOK, p)
+}
+
+// ruleName returns the name of a rule, or an empty text if no rule has that name.
+func (c *Console) ruleName(name string) string {
+	if name == "" {
+		return ""
+	}
+	for _, rule := range c.opts.Active().Rules {
+		if rule.Name == name {
+			return name
+		}
+	}
+	return ""
+}
+
+func (c *Console) showParty(w http.ResponseWriter, r *http.Request, code int, p party) {
+	v := view{Page: "subject", Nav: "find", Title: "Find a customer", Data: p}
+	if !p.Empty && !p.Unrecognized {
+		v.Title, v.Refresh = safetext.Runes(p.Name(), 60), 2
+	}
+	c.show(w, r, code, v)
+}
+
+// read reads all about a party.
+func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string) party {
+	p := party{Query: q, Rule: rule}
+	ask := q
+	ask.Rule, ask.Cursor = rule, cursor
+	u, err := c.opts.Insight.Usage(ctx, ask)
+	if err != nil {
+		// The error may repeat the question.
+		p.Failed, p.Level, p.Headline = true, "denied", "The usage cannot be read"
+		p.Detail = "The store did not answer in time, or the address of this page is outdated. The overview says whether the store works."
+		return p
+	}
+	p.Usage = u
+	for _, l := range u.Limits {
+		p.Limits = append(p.Limits, newLimit(l))
+	}
+	// Limits that deny come first, and those that are not used last.
+	order := []string{"denied", "near", "ok", "sent", "observed", "unlimited"}
+	slices.SortStableFunc(p.Limits, func(a, b limit) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), cmp.Compare(min(b.Used, 1), min(a.Used, 1)))
+	})
+	p.headline()
+	if u.Next != "" {
+		p.Next = partyAddress(q, "rule", rule, "cursor", u.Next)
+	}
+	p.Denials = c.denialsOf(p)
+	p.elsewhere(c.opts.Now(), c.opts.Insight.Audit())
+	return p
+}
+
+// elsewhere finds a denial that still holds under a rule without a limit on the page. A reset of
+// an address ends the denials before it.
+func (p *party) elsewhere(now time.Time, resets []insight.Reset) {
+	if p.Next != "" || p.Rule != "" || p.Usage.Source == "local" {
+		return // not all limits of the party are on the page
+	}
+	for i, d := range p.Denials {
+		listed := slices.ContainsFunc(p.Limits, func(l limit) bool { return l.Rule == d.Rule && l.Domain == d.Domain })
+		ended := slices.ContainsFunc(resets, func(r insight.Reset) bool {
+			return r.Query.Address != "" && r.At.After(d.At) && (r.Query.Rule == "" || r.Query.Rule == d.Rule)
+		})
+		if listed || ended || d.Shadow || d.Never || !d.Reset.After(now) {
+			continue
+		}
+		p.Elsewhere = &p.Denials[i]
+		if p.Level != "denied" {
+			p.Level, p.Headline = "near", "Its own limits have room, but "+safetext.Runes(d.Rule, 60)+" denies it"
+			p.Detail = "That limit belongs to something that it shares with others."
+		}
+		return
+	}
+}
+
+func (c *Console) denialsOf(p party) []insight.Denial {
+	return c.opts.Insight.Denials(insight.Filter{
+		Limit: 10, Subject: cmp.Or(p.Usage.Subject, p.Query.Subject, p.Query.Digest), Address: p.Query.Address,
+	}).Denials
+}
+
+func newLimit(u insight.LimitUsage) limit {
+	l := limit{LimitUsage: u}
+	switch {
+	case u.Unlimited:
+		l.State, l.Passes = "unlimited", "The rule does not limit this customer."
+		return l
+	case u.Sent:
+		l.State, l.Passes = "sent", "Each request brings its own limit, so what remains is not known here."
+		return l
+	case u.Chosen():
+		l.State, l.Passes = "sent", "The store does not answer, so on_store_error decides: "+u.OnStoreError+"."
+		return l
+	case u.Shadow:
+		l.State = "observed"
+	case u.Denies():
+		l.State = "denied"
+	case float64(u.Used) >= 0.8*float64(u.Limit):
+		l.State = "near"
+	default:
+		l.State = "ok"
+	}
+	l.Passes = u.Passes()
+	if u.Shadow && u.Remaining == 0 {
+		l.Passes = "Requests pass, because the limit is only observed. Otherwise " + strings.ToLower(l.Passes[:1]) + l.Passes[1:]
+	}
+	return l
+}
+
+// Freed says when what is used comes back.
+func (l *limit) Freed() string {
+	next, empty := words.Seconds(l.NextFree), words.Seconds(l.Empty)
+	if l.Policy == window.InFlight.String() {
+		return "If no request reports its end, the next one stops counting in " + next + ", the last one in " + empty + "."
+	}
+	return "The next hit comes back in " + next + ", the last one in " + empty + "."
+}
+
+// headline says whether the party's next request passes.
+func (p *party) headline() {
+	denied := p.Usage.Denying()
+	var near []limit
+	enforced := 0
+	for _, l := range p.Limits {
+		if l.State == "near" {
+			near = append(near, l)
+		}
+		if l.State != "observed" && l.State != "sent" && l.State != "unlimited" {
+			enforced++
+		}
+	}
+	switch {
+	case len(denied) > 0:
+		l := denied[0]
+		p.Level = "denied"
+		p.Headline = "Denied now by " + safetext.Runes(l.Rule, 60)
+		p.Detail = fmt.Sprintf("%s used of %s. %s", words.Count(l.Used), l.Amount(), l.Passes())
+		if len(denied) > 1 {
+			p.Detail += fmt.Sprintf(" %d limits in all have no room.", len(denied))
+		}
+	case len(near) > 0:
+		p.Level = "near"
+		p.Headline = "Passes now, near the limit of " + safetext.Runes(near[0].Rule, 60)
+		p.Detail = fmt.Sprintf("%s remain of %s.", words.Count(near[0].Remaining), near[0].Amount())
+	case p.Usage.ByAddress:
+		p.Level, p.Headline = "near", "The address of the client decides"
+		p.Detail = "Unknown API keys share one log for each address. Look for the address."
+	case enforced == 0 && len(p.Limits) == 0:
+		p.Level, p.Headline = "ok", "No limit applies"
+		p.Detail = "No rule limits this customer, or it has sent no request within a window."
+	default:
+		p.Level, p.Headline = "ok", "Passes now"
+		p.Detail = "All limits have room."
+		if enforced == 1 {
+			p.Detail = "The limit has room."
+		}
+	}
+	if p.Next != "" || p.Usage.Next != "" {
+		p.Detail += " This is true for the limits on this page."
+	}
+}
+
+func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
+	if !c.form(w, r) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	q, ok := c.query(ctx, r.PostForm.Get)
+	if !ok {
+		c.showParty(w, r, http.StatusNotFound, party{Unrecognized: true})
+		return
+	}
+	rule, reason := r.PostForm.Get("rule"), strings.TrimSpace(r.PostForm.Get("reason"))
+	wrong := ""
+	switch {
+	case rule != "" && c.ruleName(rule) == "":
+		wrong = "No active rule has that name. The rules may have changed: look at the limits again."
+	case reason == "":
+		wrong = "Write a reason: the audit log keeps it."
+	}
+	if wrong != "" {
+		p := c.read(ctx, q, "", "")
+		p.Wrong = wrong
+		c.showParty(w, r, http.StatusUnprocessableEntity, p)
+		return
+	}
+	done, err := c.opts.Insight.Reset(ctx, insight.ResetRequest{
+		Subject: q.Subject, Address: q.Address, Digest: q.Digest, Rule: rule, Reason: reason, By: c.opts.Access.Caller(r).By(),
+	})
+	if err != nil {
+		p, code := c.read(ctx, q, "", ""), http.StatusBadGateway
+		p.Wrong = "The store could not remove the logs. Nothing is lost: try again when the overview shows no problem."
+		if invalid := new(insight.InvalidError); errors.As(err, &invalid) {
+			p.Wrong, code = "The service refuses this: "+invalid.Text+".", http.StatusUnprocessableEntity
+		}
+		c.showParty(w, r, code, p)
+		return
+	}
+	seeOther(w, partyAddress(q, "reset", strconv.FormatUint(done.ID, 10)))
+}
+
+// ruleNames returns the names of the rules of limits, each once.
+func ruleNames(limits []limit) (names []string) {
+	for _, l := range limits {
+		if !slices.Contains(names, l.Rule) {
+			names = append(names, l.Rule)
+		}
+	}
+	return names
+}

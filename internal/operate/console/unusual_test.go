@@ -1,0 +1,78 @@
+package console
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/operate/insight"
+)
+
+// TestUnusualLimits describes limits for which used and limit alone would mislead.
+func TestUnusualLimits(t *testing.T) {
+	for _, tt := range []struct {
+		usage         insight.LimitUsage
+		state, passes string
+	}{
+		{insight.LimitUsage{Sent: true, Used: 5, Window: 60}, "sent", "Each request brings its own limit"},
+		{insight.LimitUsage{Limit: 5, Used: 9, Window: 60, NextFree: 42, History: []uint64{4, 5}}, "denied", "in 42s."},
+		{insight.LimitUsage{Limit: 5, Used: 5, Window: 60, NextFree: 42, Local: true, OnStoreError: "allow"}, "sent", "on_store_error decides: allow."},
+	} {
+		l := newLimit(tt.usage)
+		if l.State != tt.state || !strings.Contains(l.Passes, tt.passes) {
+			t.Errorf("%+v: got %s, %q, want %s, %q", tt.usage, l.State, l.Passes, tt.state, tt.passes)
+		}
+		p := party{Limits: []limit{l}, Usage: &insight.Usage{Limits: []insight.LimitUsage{tt.usage}}}
+		if p.headline(); (p.Level == "denied") != (tt.state == "denied") {
+			t.Errorf("%+v: the headline is %q", tt.usage, p.Headline)
+		}
+	}
+}
+
+// TestDenying: the limit that decides how long a request waits is the first of those that deny.
+func TestDenying(t *testing.T) {
+	u := insight.Usage{Limits: []insight.LimitUsage{
+		{Rule: "room", Limit: 5, Remaining: 1},
+		{Rule: "short", Limit: 5, NextFree: 1},
+		{Rule: "long", Limit: 5, NextFree: 9},
+		{Rule: "zero"},
+		{Rule: "shadow", Shadow: true},
+		{Rule: "unlimited", Unlimited: true},
+	}}
+	var rules []string
+	for _, l := range u.Denying() {
+		rules = append(rules, l.Rule)
+	}
+	if got := strings.Join(rules, " "); got != "zero long short" {
+		t.Errorf("got %s, want zero long short", got)
+	}
+}
+
+// TestFreed says for each policy what gives back what is used.
+func TestFreed(t *testing.T) {
+	for policy, want := range map[string]string{
+		"sliding":   "The next hit comes back in 12s, the last one in 58s.",
+		"in_flight": "If no request reports its end, the next one stops counting in 12s, the last one in 58s.",
+	} {
+		l := newLimit(insight.LimitUsage{Policy: policy, Limit: 100, Used: 9, Remaining: 91, Window: 60, NextFree: 12, Empty: 58})
+		if got := l.Freed(); got != want {
+			t.Errorf("%s: got %q, want %q", policy, got, want)
+		}
+	}
+}
+
+// TestTopLinks leads from each kind of entry to a page that finds it.
+func TestTopLinks(t *testing.T) {
+	digest := strings.Repeat("ab", 32)
+	for _, tt := range []struct {
+		entry insight.TopEntry
+		want  string
+	}{
+		{insight.TopEntry{Name: "acme"}, "/subject?id=acme"},
+		{insight.TopEntry{Name: "key abababababab", Digest: digest}, "/subject?digest=" + digest},
+		{insight.TopEntry{Name: "192.0.2.0/24", Address: "192.0.2.0/24"}, "/subject?address=192.0.2.0%2F24"},
+	} {
+		if got := (topPage{Top: insight.Top{By: "subject"}}).Link(tt.entry); got != tt.want {
+			t.Errorf("%+v: got %s, want %s", tt.entry, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package insight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+const (
+	// pageLimits is the most limits of a page.
+	pageLimits = 100
+	// pageSteps is the most calls of the store's list for a page.
+	pageSteps = 16
+	// pageTime is how long a page is searched for. A call that has begun may end later.
+	pageTime = time.Second
+	// historyParts is the number of parts of [LimitUsage.History].
+	historyParts = 60
+	// maxCause bounds what an answer repeats of an error, in bytes.
+	maxCause = 300
+)
+
+// The values of [Usage.Source] besides the names of stores.
+const (
+	sourceLocal = "local"
+	sourceNone  = "none"
+)
+
+// Usage returns what a party has used of every limit that applies to it. It charges nothing
+// and writes nothing. If the store is away, it returns what this process has counted
+// meanwhile, and [Usage.Problem] says so. The error is a [InvalidError], or that of ctx.
+func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
+	cursor := q.Cursor
+	q.Cursor = ""
+	p, err := i.party(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	w, err := i.walk(p, cursor)
+	if err != nil {
+		return nil, err
+	}
+	u := &Usage{Query: p.query, Source: i.opts.Store, ByAddress: p.ByAddress, Notes: p.notes(), Instance: i.opts.Instance, At: i.now(), Limits: []LimitUsage{}}
+	u.describe(p)
+	if p.rules.Missing() {
+		u.Problem = policy.ErrMissing.Error()
+	}
+	limits, err := w.page(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u.Next = w.cursor()
+	if err := i.read(ctx, u, limits, w.problem); err != nil {
+		return nil, err
+	}
+	i.hide(p, u)
+	return u, nil
+}
+
+const (
+	// unrecognized is the note of an answer that does not repeat an id.
+	unrecognized = "the tiers have no such subject, and it has used nothing and was not denied: the answer does not repeat the id, because it may be an API key"
+)
+
+// hide removes an id that is not recognized from an answer.
+func (i *Insight) hide(p *party, u *Usage) {
+	used := slices.ContainsFunc(u.Limits, func(l LimitUsage) bool { return l.Used > 0 })
+	if u.Recognized = used || i.recognizes(p); u.Recognized || p.query.Subject == "" {
+		return
+	}
+	u.Subject, u.Query.Subject = hiddenValue, hiddenValue
+	u.Notes = append(u.Notes, unrecognized)
+	for n := range u.Limits {
+		u.Limits[n].Log = ""
+	}
+}
+
+// recognizes reports whether an id or a digest may be repeated although it has used nothing.
+func (i *Insight) recognizes(p *party) bool {
+	name := p.query.Subject + p.query.Digest
+	return name == "" || p.Subject != nil || len(i.Denials(Filter{Subject: name, Limit: 1}).Denials) > 0
+}
+
+// describe tells who the party is.
+func (u *Usage) describe(p *party) {
+	u.Subject = p.query.Subject
+	if s := p.Subject; s != nil {
+		u.Known, u.Subject, u.Disabled, u.Labels = true, s.ID, s.Disabled, s.Labels()
+		u.Tier = p.rules.TierOf(s)
+		return
+	}
+	if p.query.Address == "" {
+		u.Tier = p.rules.TierOf(nil)
+	}
+}
+
+// page returns the limits of a page. The walk is then at the next one.
+func (w *walk) page(ctx context.Context) (all []policy.AccountLimit, err error) {
+	begun := time.Now()
+	told := make(map[window.LogID]bool)
+	for n := 0; w.Stage != atEnd && len(all) < pageLimits && !w.full; n++ {
+		if n > pageSteps || time.Since(begun) > pageTime {
+			break
+		}
+		limits, err := w.step(ctx, pageLimits-len(all))
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range limits {
+			if l.Log.Key == "" || !told[l.Log] {
+				told[l.Log] = true
+				all = append(all, l)
+			}
+		}
+	}
+	return all, nil
+}
+
+// read adds limits to the answer, with what the store has counted.
+func (i *Insight) read(ctx context.Context, u *Usage, limits []policy.AccountLimit, listed error) error {
+	var ids []window.LogID
+	for _, l := range limits {
+		if hasLog(&l) {
+			ids = append(ids, l.Log)
+		}
+	}
+	readings, err := i.readAll(ctx, ids)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var own map[window.LogID]bool // counted by this process
+	if err != nil || listed != nil {
+		var problem string
+		readings, own, problem = i.readLocal(ctx, u, ids, readings, err, listed)
+		u.Problem = join(u.Problem, problem)
+	}
+	for n := range limits {
+		l := &limits[n]
+		one := limitUsage(l, readings[l.Log])
+		if own[l.Log] {
+			one.Local, one.OnStoreError = true, l.Rule.StoreError().String()
+			i.share(ctx, l, &one)
+		}
+		u.Limits = append(u.Limits, one)
+	}
+	return nil
+}
+
+// readAll reads logs from the store. On an error it returns those that it could read.
+func (i *Insight) readAll(ctx context.Context, ids []window.LogID) (map[window.LogID]*window.Reading, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	within, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	readings, err := i.opts.Keeper.Read(within, ids)
+	return byLog(readings), err
+}
+
+func byLog(readings []window.Reading) map[window.LogID]*window.Reading {
+	m := make(map[window.LogID]*window.Reading, len(readings))
+	for i := range readings {
+		m[readings[i].ID] = &readings[i]
+	}
+	return m
+}
+
+// share tells what this process's share of a limit has left, because that decides while the store is
+// away. If the share does not answer, the usage is that of the whole limit.
+func (i *Insight) share(ctx context.Context, l *policy.AccountLimit, u *LimitUsage) {
+	if i.opts.Shares == nil || l.Sent || l.Rule.StoreError() != policy.StoreErrorLocal {
+		return
+	}
+	c := window.Check{Key: l.Log.Key, Limit: l.Limit.Limit, Scope: l.Log.Scope, Precision: l.Limit.Precision}
+	if l.Limit.Calendar != nil {
+		c.Period = l.Limit.Calendar.Period(i.now())
+	}
+	if c.Log() != l.Log { // an old window of the log
+		return
+	}
+	var d [1]window.Decision
+	if _, err := i.opts.Shares.Take(ctx, window.MayWait, []window.Check{c}, d[:]); err != nil {
+		return
+	}
+	u.Remaining, u.NextFree, u.Empty = d[0].Remaining, d[0].UnitAfter.Seconds(), d[0].ResetAfter.Seconds()
+}
+
+// readLocal returns readings with what this process has counted in the logs that the store did not
+// return, which are own, and a sentence about that.
+func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*window.Reading, read, listed error) (all map[window.LogID]*window.Reading, own map[window.LogID]bool, problem string) {
+	var missing []window.LogID
+	for _, id := range ids {
+		if readings[id] == nil {
+			missing = append(missing, id)
+		}
+	}
+	what := "the " + i.opts.Store + " store does not answer"
+	if len(missing) < len(ids) {
+		what = fmt.Sprintf("the %s store did not return %d of %d logs", i.opts.Store, len(missing), len(ids))
+	}
+	if len(missing) == 0 && listed != nil {
+		what = "the " + i.opts.Store + " store cannot list its logs, so limits may be missing"
+	}
+	cause := read
+	if cause == nil {
+		cause = listed
+	}
+	what += " (" + causeOf(cause) + ")"
+	if len(missing) == 0 && len(ids) > 0 {
+		return readings, nil, what
+	}
+	if i.opts.Local == nil {
+		u.Source = sourceNone
+		return readings, nil, what + ": what is used is not known"
+	}
+	local, err := i.opts.Local.Read(ctx, missing)
+	if err != nil {
+		u.Source = sourceNone
+		return readings, nil, what + ": what is used is not known"
+	}
+	if readings == nil {
+		readings = make(map[window.LogID]*window.Reading)
+	}
+	own = make(map[window.LogID]bool)
+	for n := range local {
+		readings[local[n].ID], own[local[n].ID] = &local[n], true
+	}
+	u.Source = sourceLocal
+	return readings, own, what + ": the numbers are what this instance has counted by itself since then, and other instances count their own"
+}
+
+// causeOf returns an error on one line, cut to a bound.
+func causeOf(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if len(text) > maxCause {
+		text = strings.ToValidUTF8(text[:maxCause], "") + "..."
+	}
+	return text
+}
+
+func join(texts ...string) string {
+	texts = slices.DeleteFunc(texts, func(t string) bool { return t == "" })
+	return strings.Join(texts, "; ")
+}
+
+// hasLog reports whether a limit has a log whose name is known.
+func hasLog(l *policy.AccountLimit) bool {
+	return l.Log.Key != "" && !l.Unlimited && l.Limit.Hits != window.MaxHits
+}
+
+// limitUsage returns what a log says under a limit. r is nil if there is no log.
+func limitUsage(l *policy.AccountLimit, r *window.Reading) LimitUsage {
+	u := LimitUsage{
+		Domain: l.Rule.Domain, Rule: l.Rule.Name, Path: l.Rule.String(), Values: strings.Join(l.Values, ", "),
+		Scope: l.Rule.Scope, Tier: l.Tier, Override: l.Own, Shadow: l.Observed, ObserveOverride: l.OwnObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
+	}
+	if u.Path == "" { // of a limit that came with requests
+		u.Path = l.Rule.Domain
+	}
+	if l.Unlimited {
+		return u
+	}
+	u.Policy, u.Rate, u.Sent, u.Limit, u.Window = l.Limit.Policy.String(), uint64(l.Limit.Rate), l.Sent, l.Limit.Hits, l.Limit.Window.Seconds()
+	u.NoLog = l.Log.Key == ""
+	if l.Limit.Hits != window.MaxHits {
+		u.Log = l.Shown
+	}
+	if r == nil {
+		r = &window.Reading{ID: window.LogID{Window: l.Limit.Window, Policy: l.Limit.Policy}}
+	}
+	limit := l.Limit.Limit
+	if l.Sent {
+		limit.Hits = window.MaxHits - 1 // the waits do not depend on the limit then
+	}
+	d := r.Ask(limit)
+	u.Remaining, u.NextFree, u.Empty = d.Remaining, d.UnitAfter.Seconds(), d.ResetAfter.Seconds()
+	if l.Sent {
+		u.Remaining = 0
+	}
+	if u.Used = r.Used(limit); u.Used > 0 {
+		u.History = r.History(historyParts)
+	}
+	return u
+}
+
+func (i *Insight) now() time.Time { return i.opts.Now() }

@@ -1,0 +1,135 @@
+package insight
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/text/clientaddr"
+)
+
+// A Denial is a request that a limit denied, or would have denied if it were enforced.
+type Denial struct {
+	// ID increases with each recorded denial of the process.
+	ID     uint64    `json:"id"`
+	At     time.Time `json:"at"`
+	Domain string    `json:"domain"`
+	Rule   string    `json:"rule" doc:"the rule that denied; of several, the one with the longest wait"`
+	// Subject is the id of the subject: of a known one, or as an entry that is no API key names
+	// it. Empty: there is none. Digest is the digest of an unknown API key that has a log of
+	// its own.
+	Subject string `json:"subject,omitempty"`
+	Digest  string `json:"digest,omitempty" doc:"the digest of an unknown API key with its own counter"`
+	// Address is the client's address, masked to /24 or /48.
+	Address string `json:"address,omitempty" doc:"the client's address, masked to /24 or /48"`
+	Tier    string `json:"tier,omitempty"`
+	// Route is the route of the request; see [policy.Party].
+	Route string `json:"route,omitempty" doc:"the entry that names the route, such as path"`
+	// RequestID is the id of the request, if Envoy sends it.
+	RequestID string `json:"request_id,omitempty" doc:"x-request-id, if Envoy sends it and it is a UUID"`
+	Limit     uint64 `json:"limit"`
+	Used      uint64 `json:"used" doc:"what the counter held; with degraded, the limit"`
+	Cost      uint64 `json:"cost"`
+	// Policy is how the limit counts, empty for sliding, and Rate that of a token bucket.
+	Policy string `json:"policy,omitempty"`
+	Rate   uint64 `json:"rate,omitempty"`
+	// Window and Wait are in seconds. Window is the usual length of a calendar's period, and of a
+	// limit in flight the longest time that a request counts. Wait is zero if Never is true.
+	Window float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
+	Wait   float64 `json:"wait_seconds" doc:"when this cost passes"`
+	Never  bool    `json:"never,omitempty" doc:"the cost is above the limit, so no wait helps"`
+	// Reset is when the wait is over. It is zero if Never is true.
+	Reset time.Time `json:"reset,omitzero"`
+	// Of is the number of limits of the request, and Which the number of this one, from 1.
+	Which int `json:"which" doc:"the number of this limit, from 1"`
+	Of    int `json:"of" doc:"how many limits the request has"`
+	// Shadow is true if the limit is only observed, so the request passed.
+	Shadow bool `json:"shadow,omitempty" doc:"the limit is in shadow mode, and the request passed"`
+	// Degraded is true if the store did not decide.
+	Degraded bool `json:"degraded,omitempty" doc:"the store did not decide"`
+	// Stands is how many denials this one stands for: 1, or more while the rate is above
+	// what is recorded.
+	Stands uint64 `json:"stands" doc:"how many denials this one stands for, if they are sampled"`
+}
+
+// A Filter chooses denials. Empty fields choose all.
+type Filter struct {
+	Rule string
+	// Subject is the id of a subject, or the digest of an API key.
+	Subject string
+	Route   string
+	// Address is an address, or a masked one as in [Denial.Address].
+	Address string
+	Since   time.Time
+	// Limit is the largest number of denials. Zero: 100.
+	Limit int
+	// Shadow chooses only observed limits if it is "only", and leaves them out if it is "no".
+	Shadow string
+}
+
+// Denials are the last denials of one process.
+type Denials struct {
+	Denials []Denial `json:"denials"`
+	// Seen is the number of denials since the start, and Recorded how many of them were
+	// recorded. Sampled is the part that is recorded now: 1 of so many.
+	Seen     uint64 `json:"seen"`
+	Recorded uint64 `json:"recorded"`
+	Sampled  uint64 `json:"sampled"`
+	// Kept is the largest number of denials that the process keeps.
+	Kept     int    `json:"kept"`
+	Instance string `json:"instance"`
+}
+
+// usualDenials is the length of a list of denials whose Filter has no Limit.
+const usualDenials = 100
+
+// Denials returns the last denials that a filter chooses, the newest first.
+func (i *Insight) Denials(f Filter) Denials {
+	r := i.recorder
+	r.drain()
+	d := Denials{
+		Denials: []Denial{}, Seen: r.seen(), Recorded: r.recorded.Load(), Sampled: r.denials.part(r.seen()), Kept: len(r.ring), Instance: i.opts.Instance,
+	}
+	limit := cmp.Or(max(f.Limit, 0), usualDenials)
+	f = f.compile()
+	newest := r.last.Load()
+	for n := range min(uint64(len(r.ring)), newest) {
+		one := r.ring[(newest-n)%uint64(len(r.ring))].Load()
+		// A denial that came meanwhile may have taken the place.
+		if one != nil && one.ID <= newest && f.has(one) {
+			if d.Denials = append(d.Denials, *one); len(d.Denials) == limit {
+				break
+			}
+		}
+	}
+	return d
+}
+
+// has reports whether a compiled filter chooses a denial.
+func (f *Filter) has(d *Denial) bool {
+	return (f.Rule == "" || f.Rule == d.Rule) &&
+		(f.Subject == "" || f.Subject == d.Subject || f.Subject == d.Digest || d.Digest != "" && f.Subject == shortKey(d.Digest)) &&
+		(f.Route == "" || f.Route == d.Route) &&
+		(f.Address == "" || f.Address == d.Address) &&
+		(f.Since.IsZero() || !d.At.Before(f.Since)) &&
+		(f.Shadow != "only" || d.Shadow) && (f.Shadow != "no" || !d.Shadow)
+}
+
+// compile returns the filter with its texts in the form that denials have.
+func (f Filter) compile() Filter {
+	f.Rule, f.Subject, f.Route, f.Address = shown(f.Rule), shown(f.Subject), shown(f.Route), policy.MaskAddress(clientaddr.Host(f.Address))
+	return f
+}
+
+var _ policy.Recorder = (*Insight)(nil)
+
+// Denied implements policy.Recorder. While denials are sampled, it allocates nothing for those
+// that it leaves out.
+func (i *Insight) Denied(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+	i.recorder.denied(req, v, s)
+}
+
+// Near implements policy.Recorder, like Denied.
+func (i *Insight) Near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+	i.recorder.near(req, v, s)
+}

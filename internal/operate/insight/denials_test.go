@@ -1,0 +1,335 @@
+package insight
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/random"
+)
+
+// clock is a time that tests set.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// open returns an Insight that keeps 1000 denials, unless change says otherwise.
+func open(t testing.TB, c *clock, change func(*Options)) *Insight {
+	t.Helper()
+	o := Options{Instance: "here", Denials: 1000, PerSecond: 100, Now: c.now}
+	if change != nil {
+		change(&o)
+	}
+	i := New(o)
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return i
+}
+
+// rules returns a generation with the default names of API keys, one rule for subject and one
+// without a subject.
+func rules(t testing.TB) *policy.Rules {
+	t.Helper()
+	s := settings.Default()
+	rs := policy.NewRules(policy.Identity{Secrets: s.NewSecrets(""), EachUnknownKey: true})
+	limit := policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 10, Window: time.Minute}}}}
+	for name, path := range map[string][]descriptors.Node{
+		"per-key":   {{Key: "api_key", AnyValue: true}},
+		"per-user":  {{Key: "user", AnyValue: true}},
+		"per-route": {{Key: "route", AnyValue: true}},
+		"per-path":  {{Key: "path", AnyValue: true}},
+	} {
+		r := policy.Rule{Domain: "edge", Path: path, Name: name, Terms: limit}
+		if name == "per-user" {
+			r.Subject = "user"
+		}
+		if err := rs.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rs
+}
+
+// asked is a request that a limit denies.
+type asked struct {
+	req policy.Request
+	v   policy.Verdict
+}
+
+// ask makes a denied request for a rule from entries: key, value, key, value.
+func ask(t testing.TB, rs *policy.Rules, rule string, entries ...string) *asked {
+	t.Helper()
+	a := &asked{req: policy.Request{Domain: "edge"}}
+	for i := 0; i < len(entries); i += 2 {
+		a.req.Descriptors = append(a.req.Descriptors, policy.Descriptor{
+			Entries: descriptors.Descriptor{{Key: entries[i], Value: entries[i+1]}}, Cost: 1,
+		})
+	}
+	for _, r := range rs.All() {
+		if r.Name == rule {
+			a.v = policy.Verdict{Decisive: 0, Shadowed: -1, Limits: []policy.LimitStatus{{
+				Rule: r, Limit: r.Terms.Limits[0], Cost: 1,
+				Decision: window.Decision{RetryAfter: 20 * time.Second},
+			}}}
+			return a
+		}
+	}
+	t.Fatalf("no rule %s", rule)
+	return nil
+}
+
+func (a *asked) deny(i *Insight) { i.Denied(&a.req, &a.v, &a.v.Limits[0]) }
+
+func (a *asked) near(i *Insight, used uint64) {
+	a.v.Limits[0].Decision = window.Decision{Allowed: true, Remaining: a.v.Limits[0].Limit.Hits - used}
+	i.Near(&a.req, &a.v, &a.v.Limits[0])
+}
+
+func TestDenials(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	a := ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.77", "method", "GET", "path", "/search?q=1")
+	a.req.ID = "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"
+	a.v.Limits[0].Tier = "gold"
+	a.deny(i)
+	got := i.Denials(Filter{})
+	want := Denial{
+		ID: 1, At: c.now(), Domain: "edge", Rule: "per-user", Subject: "acme", Address: "192.0.2.0/24", Tier: "gold", Route: "/search",
+		RequestID: "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10", Limit: 10, Used: 10, Cost: 1, Window: 60, Wait: 20, Reset: c.now().Add(20 * time.Second), Which: 1, Of: 1, Stands: 1,
+	}
+	if len(got.Denials) != 1 || got.Denials[0] != want {
+		t.Fatalf("got  %+v\nwant %+v", got.Denials, want)
+	}
+	if got.Seen != 1 || got.Recorded != 1 || got.Sampled != 1 || got.Kept != 1000 || got.Instance != "here" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	digest := settingsDigest("k-12345678")
+	ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.77").deny(i)
+	c.add(time.Second)
+	ask(t, rs, "per-route", "route", "search", "remote_address", "2001:db8:1:2::3").deny(i)
+	c.add(time.Second)
+	since := c.now()
+	shadow := ask(t, rs, "per-key", "api_key", digest)
+	shadow.v.Limits[0].Observed = true
+	shadow.deny(i)
+	for _, tc := range []struct {
+		f    Filter
+		want string
+	}{
+		{Filter{}, "3 2 1"},
+		{Filter{Limit: 2}, "3 2"},
+		{Filter{Rule: "per-user"}, "1"},
+		{Filter{Subject: "acme"}, "1"},
+		{Filter{Subject: digest}, "3"},
+		{Filter{Subject: "key " + digest[:12]}, "3"},
+		{Filter{Route: "search"}, "2"},
+		{Filter{Address: "192.0.2.1"}, "1"},
+		{Filter{Address: "192.0.2.0/24"}, "1"},
+		{Filter{Address: "2001:db8:1::/48"}, "2"},
+		{Filter{Since: since}, "3"},
+		{Filter{Shadow: "only"}, "3"},
+		{Filter{Shadow: "no"}, "2 1"},
+		{Filter{Rule: "none"}, ""},
+	} {
+		var ids []string
+		for _, d := range i.Denials(tc.f).Denials {
+			ids = append(ids, fmt.Sprint(d.ID))
+		}
+		if got := strings.Join(ids, " "); got != tc.want {
+			t.Errorf("%+v: got %q, want %q", tc.f, got, tc.want)
+		}
+	}
+}
+
+// settingsDigest returns the digest of an API key without a secret.
+func settingsDigest(key string) string {
+	s := settings.Default()
+	return s.NewSecrets("").Digest(key)
+}
+
+func TestRingKeepsTheLast(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, func(o *Options) { o.Denials = 5 })
+	for n := range 12 {
+		ask(t, rs, "per-user", "user", fmt.Sprint("u", n)).deny(i)
+		if n%3 == 0 {
+			i.Denials(Filter{})
+		}
+	}
+	got := i.Denials(Filter{})
+	if len(got.Denials) != 5 || got.Denials[0].Subject != "u11" || got.Denials[4].Subject != "u7" || got.Kept != 5 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestSample checks that up to PerSecond denials a second are all recorded, that no second has
+// more than twice as many, and that what is recorded stands for all.
+func TestSample(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, func(o *Options) { o.Denials = 100_000 })
+	r := i.recorder
+	a := ask(t, rs, "per-user", "user", "acme")
+	second := func(n int) (recorded, stands uint64) {
+		before := r.recorded.Load()
+		for k := range n {
+			a.deny(i)
+			if k%64 == 0 {
+				r.drain()
+			}
+		}
+		r.drain()
+		c.add(time.Second)
+		r.tick()
+		recorded = r.recorded.Load() - before
+		for _, d := range i.Denials(Filter{Limit: int(recorded)}).Denials {
+			stands += d.Stands
+		}
+		if recorded == 0 {
+			stands = 0
+		}
+		return recorded, stands
+	}
+	if recorded, stands := second(100); recorded != 100 || stands != 100 {
+		t.Errorf("below the bound: got %d recorded for %d, want 100 for 100", recorded, stands)
+	}
+	if recorded, _ := second(50_000); recorded < 100 || recorded > 200 {
+		t.Errorf("while the rate rises: got %d recorded, want 100 to 200", recorded)
+	}
+	var sum uint64
+	for range 20 {
+		recorded, stands := second(50_000)
+		if recorded > 150 {
+			t.Errorf("at a steady rate: got %d recorded, want about 80", recorded)
+		}
+		sum += stands
+	}
+	if sum < 800_000 || sum > 1_200_000 {
+		t.Errorf("the recorded ones stand for %d, want about 1,000,000", sum)
+	}
+	if n := i.Denials(Filter{}).Sampled; n < 500 {
+		t.Errorf("Sampled: got %d, want about 625", n)
+	}
+	second(10)
+	if recorded, stands := second(100); recorded != 100 || stands != 100 {
+		t.Errorf("after the burst: got %d recorded for %d, want 100 for 100", recorded, stands)
+	}
+}
+
+func TestShown(t *testing.T) {
+	long := strings.Repeat("é", 100)
+	for in, want := range map[string]string{
+		"":                           "",
+		"plain text":                 "plain text",
+		"a\x00b\nc\u202ed\u2028":     `a\x00b\nc\u202ed\u2028`,
+		"\xff\xfe":                   `\xff\xfe`,
+		long:                         strings.Repeat("é", 64) + cut,
+		strings.Repeat("x", 128):     strings.Repeat("x", 128),
+		strings.Repeat("\xc3", 1000): strings.Repeat(`\xc3`, 32) + cut,
+	} {
+		got := shown(in)
+		if got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+		if !utf8.ValidString(got) || len(got) > maxText+len(cut) {
+			t.Errorf("%q: got %d bytes, %q", in, len(got), got)
+		}
+	}
+}
+
+// TestCopies checks that a denial keeps nothing of the request's memory.
+func TestCopies(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	i := open(t, c, nil)
+	memory := []byte("edge-acme-search-3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10")
+	text := func(from, to int) string { return unsafeString(memory[from:to]) }
+	a := ask(t, rs, "per-user", "user", text(5, 9), "route", text(10, 16))
+	a.req.ID, a.v.Limits[0].Tier = text(17, 53), text(0, 4)
+	a.deny(i)
+	for k := range memory {
+		memory[k] = '#'
+	}
+	if d := i.Denials(Filter{}).Denials[0]; d.Subject != "acme" || d.Route != "search" || d.RequestID != "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10" || d.Tier != "edge" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+// TestMemoryIsBounded fills the ring, the queue, all tops and the list of resets with
+// unique names of the largest length, as hostile clients can, and checks how much the heap grows.
+func TestMemoryIsBounded(t *testing.T) {
+	c, rs := newClock(), rules(t)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 1000, 100 })
+	r := i.recorder
+	near := ask(t, rs, "per-user", "user", "x")
+	longest := func(n int) string { return fmt.Sprintf("%0*d", maxText, n) }
+	events := random.Steps(t, 60_000, 200_000)
+	for n := range events {
+		d := r.copyOf(&near.req, &near.v, &near.v.Limits[0], 1)
+		d.Subject, d.Rule, d.Route, d.Tier = longest(n), longest(n+1), longest(n+2), longest(n+3)
+		d.RequestID, d.Domain, d.Address = longest(n+4), longest(n+5), longest(n+6)
+		d.Shadow, d.Used, d.Limit = n%3 == 1, uint64(n%10), 10
+		r.mu.Lock()
+		r.move(event{Denial: d, near: n%3 == 2})
+		r.mu.Unlock()
+		if n%(events/100) == 0 {
+			c.add(36 * time.Second) // an hour in all, so that every bucket is in use
+		}
+	}
+	for n := range keptResets + 5 {
+		text := func(k int) string { return strings.Repeat(longest(n+k), 80) }
+		one := Reset{By: text(0)[:maxBy], Query: Query{Subject: text(1), Descriptor: text(2), Rule: text(3)}, Reason: text(4)[:maxReason], Problem: text(5)}
+		for k := range maxRemoved {
+			one.Removed = append(one.Removed, LimitUsage{
+				Domain: text(k), Rule: text(k + 1), Path: text(k + 2), Values: text(k + 3), Tier: text(k + 4), Log: text(k + 5),
+				ReplacedBy: []string{text(k + 6)}, History: make([]uint64, historyParts),
+			})
+		}
+		i.keep(&one)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	const most = 32 << 20
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("the heap has grown by %d bytes", grown)
+	if grown > most || grown < most/4 {
+		t.Errorf("the heap has grown by %d bytes, want at most %d, and a quarter of it at least", grown, most)
+	}
+	runtime.KeepAlive(i)
+}
+
+// unsafeString returns a text in memory that changes, as adapters have it.
+func unsafeString(b []byte) string { return unsafe.String(&b[0], len(b)) }

@@ -1,0 +1,67 @@
+package insight
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Options of an [Insight]. Rules and Keeper are required.
+type Options struct {
+	// Instance names this process in answers: the name of its host.
+	Instance string
+	// Rules returns the active generation.
+	Rules func() *policy.Rules
+	// Subjects finds the subject of a key or an id. Nil: the directory of the rules does.
+	Subjects tier.Resolver
+	// Keeper reads and removes logs of the store. Store is the store's name in answers:
+	// memory or redis.
+	Keeper window.Keeper
+	Store  string
+	// Local reads and removes what this process counts while the store is away. Nil:
+	// nothing.
+	Local window.Keeper
+	// Shares says what this process's share of a limit has left while the store is away. It is asked
+	// with a cost of 0. Nil: what the whole limit has left is told instead.
+	Shares window.Store
+	// Denials is the number of denials that are kept, at least 1, and PerSecond how many a second are
+	// recorded; above that a part is.
+	Denials, PerSecond int
+	// Log gets the denials that are recorded, LogPerSecond of them a second at most. Zero
+	// logs none.
+	Log          *zap.Logger
+	LogPerSecond int
+	// Audit gets a line for each reset.
+	Audit *zap.Logger
+	// Removed is called once a reset. Nil disables it.
+	Removed func()
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// An Insight answers questions about usage and denials. It is safe for concurrent use.
+type Insight struct {
+	opts     Options
+	recorder *recorder
+	resets   resets
+}
+
+// New returns an Insight. Close ends it. It runs one goroutine until then.
+func New(o Options) *Insight {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	i := &Insight{opts: o, recorder: newRecorder(o)}
+	go i.recorder.run()
+	return i
+}
+
+// Close ends the goroutine. It may be called again.
+func (i *Insight) Close() error {
+	i.recorder.close()
+	return nil
+}

@@ -1,0 +1,198 @@
+package insight
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/text/clientaddr"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// badQuery returns the error of a query that cannot be answered as it stands. It does not
+// repeat the query, which may have an API key in the wrong place.
+func badQuery(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
+
+const (
+	// maxQuery bounds each text of a query, in bytes.
+	maxQuery = 8 << 10
+	// subjectWait is how long a question waits for the source of tiers in all.
+	subjectWait = time.Second
+	// The largest networks to ask for: their first bits.
+	minBits4, minBits6 = 16, 32
+	// hiddenValue stands for the values of entries that contain API keys, or look as if.
+	hiddenValue = "***"
+)
+
+// A party is who a query is about, under one generation of rules.
+type party struct {
+	*policy.Account
+	rules *policy.Rules
+	// query is the query as it may be shown.
+	query Query
+}
+
+func (i *Insight) party(ctx context.Context, q Query) (*party, error) {
+	rules := i.opts.Rules()
+	pq, err := parse(rules, &q)
+	if err != nil {
+		return nil, err
+	}
+	pq.Subjects, pq.Wait = i.opts.Subjects, subjectWait
+	return &party{Account: rules.AccountOf(ctx, pq), rules: rules, query: q}, nil
+}
+
+// parse checks a query, and removes from it what must not be shown.
+func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
+	set := 0
+	for _, text := range []string{q.Subject, q.Address, q.Digest, q.Descriptor} {
+		if text != "" {
+			set++
+		}
+		if len(text) > maxQuery {
+			return pq, badQuery("a field has %d bytes, and at most %d are allowed", len(text), maxQuery)
+		}
+	}
+	if set != 1 {
+		return pq, badQuery("name exactly one of subject, address, digest and descriptor")
+	}
+	if q.Rule != "" && !hasRule(rules, q.Rule) {
+		return pq, badQuery("rule: no rule has this name; GET /v1/rules lists the names")
+	}
+	switch {
+	case q.Subject != "":
+		pq.Subject = descriptors.Trim(q.Subject)
+		if !utf8.ValidString(pq.Subject) || pq.Subject == "" {
+			return pq, badQuery("subject: it is not an id: it is empty or not UTF-8")
+		}
+		q.Subject = pq.Subject
+	case q.Digest != "":
+		if pq.Digest, err = tier.ReadDigest(q.Digest); err != nil {
+			return pq, badQuery("digest: %v", err)
+		}
+		q.Digest = pq.Digest
+	case q.Address != "":
+		var ok bool
+		if pq.Address, ok = policy.ParseAddress(clientaddr.Host(q.Address)); !ok {
+			return pq, badQuery("address: it is neither an IP address nor a network such as 192.0.2.0/24")
+		}
+		if least := leastBits(pq.Address.Addr().Is4()); pq.Address.Bits() < least {
+			return pq, badQuery("address: a network of /%d is too large; ask for /%d or smaller", pq.Address.Bits(), least)
+		}
+		q.Address = addressText(pq.Address)
+	default:
+		err = parseDescriptor(rules, q, &pq)
+	}
+	return pq, err
+}
+
+func leastBits(is4 bool) int {
+	if is4 {
+		return minBits4
+	}
+	return minBits6
+}
+
+// parseDescriptor parses a domain and the entries of a descriptor.
+func parseDescriptor(rules *policy.Rules, q *Query, pq *policy.AccountQuery) (err error) {
+	text := q.Descriptor
+	q.Descriptor = ""
+	for at := 0; at < len(text) && text[at] != '='; at++ {
+		if text[at] == '/' && rules.HasDomain(text[:at]) { // a domain may contain a slash
+			pq.Domain, text = text[:at], text[at+1:]
+			break
+		}
+	}
+	if pq.Domain == "" {
+		return badQuery("descriptor: it does not begin with a domain of the rules; write domain/key=value,key=value")
+	}
+	if pq.Entries, err = descriptors.Parse(text); err != nil {
+		return badQuery("descriptor: after the domain, %v", err)
+	}
+	shown := make([]string, len(pq.Entries))
+	for n, e := range pq.Entries {
+		e = rules.Shown(e)
+		shown[n] = descriptors.Escape(e.Key) + "=" + descriptors.Escape(e.Value)
+	}
+	q.Descriptor = pq.Domain + "/" + strings.Join(shown, ",")
+	return nil
+}
+
+// matches reports whether a rule has the name of the query, if that has one.
+func (p *party) matches(r *policy.Rule) bool { return p.query.Rule == "" || named(r, p.query.Rule) }
+
+func named(r *policy.Rule, name string) bool { return r.Name == name || r.GivenName() == name }
+
+func hasRule(rules *policy.Rules, name string) bool {
+	if name == policy.OverrideName {
+		return true
+	}
+	for _, r := range rules.All() {
+		if named(r, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Address returns the address of a client or the network in a text, as answers have it. It returns an
+// empty text if it is neither.
+func Address(text string) string {
+	p, ok := policy.ParseAddress(clientaddr.Host(text))
+	if !ok {
+		return ""
+	}
+	return addressText(p)
+}
+
+func addressText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// identity is a number that a cursor has, so that it does not continue another list: of the
+// query and of the rules.
+func (p *party) identity() uint64 {
+	h := fnv.New64a()
+	q := p.query
+	for _, text := range []string{q.Subject, q.Address, q.Digest, q.Descriptor, q.Rule} {
+		fmt.Fprintf(h, "%d %s ", len(text), text)
+	}
+	for _, r := range p.rules.All() {
+		_, _ = h.Write([]byte(r.ID()))
+	}
+	return h.Sum64()
+}
+
+// countsByAddress says why an unknown API key has no log of its own.
+const countsByAddress = "no subject has this API key, and unknown keys share one log for each client address: ask with the address"
+
+// notes say what may surprise about a party.
+func (p *party) notes() (notes []string) {
+	add := func(is bool, text string) {
+		if is {
+			notes = append(notes, text)
+		}
+	}
+	add(p.Unavailable, "the source of tiers does not answer: the limits are those of an unknown subject")
+	add(p.Subject != nil && p.Subject.Disabled, "the subject is disabled: its API keys count as unknown ones")
+	add(p.ByAddress, countsByAddress)
+	if entry := p.rules.TrustedEntry(); entry != "" && p.query.Address == "" && p.query.Descriptor == "" {
+		add(true, fmt.Sprintf("requests bring their tier in the entry %q; without it, the limits are these", entry))
+	}
+	add(p.query.Descriptor != "" && p.noLimit(), "no rule limits requests with this descriptor")
+	return notes
+}
+
+func (p *party) noLimit() bool {
+	limits, _ := p.Rule(0)
+	return len(limits) == 0
+}

@@ -1,0 +1,217 @@
+package insight
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/text/words"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A Query names a party. Exactly one of the first four fields is set.
+type Query struct {
+	// Subject is the id of a subject.
+	Subject string `json:"subject,omitempty"`
+	// Address is a client's IP address, or a prefix of a masked one.
+	Address string `json:"address,omitempty"`
+	// Digest is the digest of an API key: 64 hex digits, as rls digest prints it.
+	Digest string `json:"digest,omitempty"`
+	// Descriptor is a domain and the entries of one descriptor: edge/route=search,api_key=k1.
+	// The values of API keys are digested before they are kept anywhere.
+	Descriptor string `json:"descriptor,omitempty"`
+	// Rule, unless empty, leaves only the limits of the rule with this name.
+	Rule string `json:"rule,omitempty"`
+	// Cursor continues a list; see [Usage.Next].
+	Cursor string `json:"-"`
+}
+
+// Usage is what one party has used of the limits that apply to it.
+type Usage struct {
+	Query Query `json:"query"`
+	// Known is true if the tiers have the subject.
+	Known    bool              `json:"known"`
+	Subject  string            `json:"subject,omitempty"`
+	Tier     string            `json:"tier,omitempty"`
+	Disabled bool              `json:"disabled,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	// Limits are at most 100. A log may be on two pages.
+	Limits []LimitUsage `json:"limits"`
+	// Next is the cursor of the next page. Empty: this page is the last. A page may have no
+	// limits although another one follows.
+	Next string `json:"next,omitempty"`
+	// Source is where the numbers are from: memory, redis, local if a store is away and this
+	// process counts by itself, or none. If it is local, [LimitUsage.Local] says for which limits.
+	Source string `json:"source"`
+	// Problem says why Source is local, or what is missing.
+	Problem string `json:"problem,omitempty"`
+	// ByAddress is true if an unknown API key counts for the address of its client, so that its
+	// own limits do not say whether its requests pass.
+	ByAddress bool `json:"by_address,omitempty"`
+	// Recognized is false for an id or a digest that the tiers do not have, that has used nothing and
+	// was not denied. It may be an API key.
+	Recognized bool `json:"-"`
+	// Notes say what may surprise the reader.
+	Notes []string `json:"notes,omitempty"`
+	// Instance is the process that answered.
+	Instance string    `json:"instance"`
+	At       time.Time `json:"at"`
+}
+
+// LimitUsage is one limit and its log.
+type LimitUsage struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Path is the rule's place in the rules: edge|route=search/api_key.
+	Path string `json:"path"`
+	// Subject is whose log it is, in a list of logs of all parties. Empty: the log is not that of
+	// a subject.
+	Subject string `json:"subject,omitempty"`
+	// Scope is the store in which the limit counts, if that is not the store of the region.
+	Scope string `json:"scope,omitempty"`
+	// Values are the values that the log belongs to, besides the party: route=search.
+	Values string `json:"values,omitempty"`
+	// Tier is the tier whose limit it is. Override is true if it is the subject's own.
+	Tier     string `json:"tier,omitempty"`
+	Override bool   `json:"override,omitempty"`
+	// Shadow is true if the limit is only observed. ObserveOverride is true if the subject's
+	// override says so, or says that it is not.
+	Shadow          bool `json:"shadow,omitempty" doc:"shadow mode: the limit never denies"`
+	ObserveOverride bool `json:"observe_override,omitempty" doc:"the customer's override decides about shadow mode"`
+	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
+	ReplacedBy []string `json:"replaced_by,omitempty"`
+	// Unlimited is true if the rule does not limit the party. All further fields are zero.
+	Unlimited bool `json:"unlimited,omitempty"`
+	// Sent is true if the limit came with requests, which alone know its number: Limit and
+	// Remaining are zero.
+	Sent bool `json:"sent,omitempty" doc:"the limit came with requests: limit and remaining are 0"`
+	// NoLog is true if the rule has a log for each value of another entry, and the party has
+	// none yet. Only Policy, Limit, Remaining and Window are set then.
+	NoLog bool `json:"no_log,omitempty" doc:"nothing is used yet"`
+	// Local is true if the store did not return the log. Used is what this process has counted by
+	// itself. OnStoreError is what decides then: allow, deny, report or local. With local, Remaining is
+	// what the share of this process has left.
+	Local        bool   `json:"local,omitempty" doc:"the store did not answer: used is what this instance counted"`
+	OnStoreError string `json:"on_store_error,omitempty" doc:"what decides then; with local, remaining is the part of this instance"`
+	// Policy is how the limit counts: sliding, token_bucket, fixed, calendar, sliding_counter or
+	// in_flight.
+	Policy string `json:"policy,omitempty"`
+	// Limit is the most in a window or a period, at once (the burst of a bucket), or at the same
+	// time. Rate is what comes back to a bucket in each window, and zero for other policies.
+	Limit     uint64 `json:"limit"`
+	Rate      uint64 `json:"rate,omitempty"`
+	Used      uint64 `json:"used"`
+	Remaining uint64 `json:"remaining" doc:"0: requests are denied"`
+	// Window, NextFree and Empty are in seconds. Window is the usual length of a calendar's
+	// period, and of a limit in flight the longest time that a request counts. NextFree is when
+	// Remaining becomes larger than now if no request spends, and Empty when the log is empty;
+	// both are zero if it is.
+	Window   float64 `json:"window_seconds" doc:"the length of the window; of in_flight, hold"`
+	NextFree float64 `json:"next_free_seconds" doc:"until quota is free again"`
+	Empty    float64 `json:"empty_seconds" doc:"until all of the limit is free"`
+	// History is the log in up to 60 parts of the window, the oldest first. Only a sliding window
+	// has one.
+	History []uint64 `json:"history,omitempty" doc:"usage in parts of a sliding window, the oldest first"`
+	// Log is the name of the log in the store, after the key prefix and before the window,
+	// without values that must not be shown.
+	Log string `json:"log,omitempty"`
+}
+
+// Amount returns the limit as operators read it: 100 per 1m.
+func (l *LimitUsage) Amount() string { return policy.FormatLimit(l.limit()) }
+
+// Per returns Amount without its numbers, for a limit whose numbers are not known: per 1m.
+func (l *LimitUsage) Per() string {
+	text, _, _ := strings.Cut(l.Amount(), ", bursts")
+	return strings.TrimPrefix(text, "0 ")
+}
+
+// Passes says when a request of cost 1 passes, in a sentence. The limit must have a log or a number.
+func (l *LimitUsage) Passes() string {
+	switch {
+	case l.Limit == 0:
+		return "No request passes: the limit is 0."
+	case l.Remaining > 0:
+		return "A request passes now, up to a cost of " + words.Count(l.Remaining) + "."
+	case l.limit().Policy == window.InFlight:
+		return "A request passes when another one ends, in " + words.Seconds(l.NextFree) + " at the latest."
+	default:
+		return "A request of cost 1 passes in " + words.Seconds(l.NextFree) + "."
+	}
+}
+
+// Chosen reports whether a choice of the rule decides because its store does not answer, and not the
+// limit.
+func (l *LimitUsage) Chosen() bool {
+	return l.Local && l.OnStoreError != "" && l.OnStoreError != policy.StoreErrorLocal.String()
+}
+
+// Denies reports whether the limit denies the next request of cost 1.
+func (l *LimitUsage) Denies() bool {
+	return !l.Unlimited && !l.Shadow && !l.Sent && !l.Chosen() && l.Remaining == 0
+}
+
+// Denying returns the limits that deny the next request of cost 1. The first decides how long it has
+// to wait: it is a limit of 0, or that with the longest wait.
+func (u *Usage) Denying() (limits []*LimitUsage) {
+	for i := range u.Limits {
+		if l := &u.Limits[i]; l.Denies() {
+			limits = append(limits, l)
+		}
+	}
+	slices.SortStableFunc(limits, func(a, b *LimitUsage) int {
+		return cmp.Or(cmp.Compare(min(a.Limit, 1), min(b.Limit, 1)), cmp.Compare(b.NextFree, a.NextFree))
+	})
+	return limits
+}
+
+func (l *LimitUsage) limit() window.Limit {
+	return limitFrom(l.Policy, l.Limit, l.Rate, l.Window)
+}
+
+// Amount returns the limit that denied as operators read it: 100 per 1m.
+func (d *Denial) Amount() string {
+	return policy.FormatLimit(limitFrom(d.Policy, d.Limit, d.Rate, d.Window))
+}
+
+// limitFrom returns a limit from the members of an answer. What is not a time is zero.
+func limitFrom(name string, hits uint64, rate uint64, seconds float64) window.Limit {
+	l := window.Limit{Hits: hits, Rate: uint32(min(rate, math.MaxUint32)), Policy: policy.ParsePolicy(name)}
+	if seconds > 0 && seconds < window.MaxWindow.Seconds()*2 {
+		l.Window = time.Duration(math.Round(seconds*1e6)) * time.Microsecond
+	}
+	return l
+}
+
+// A ResetRequest says which logs to remove. Exactly one of Subject, Address, Digest and
+// Descriptor is set, as in [Query].
+type ResetRequest struct {
+	Subject    string `json:"subject,omitempty"`
+	Address    string `json:"address,omitempty"`
+	Digest     string `json:"digest,omitempty"`
+	Descriptor string `json:"descriptor,omitempty"`
+	// Rule, unless empty, leaves the logs of all other rules.
+	Rule string `json:"rule,omitempty" doc:"resets this rule alone"`
+	// Reason is required, for the audit log.
+	Reason string `json:"reason" doc:"for the audit log; no API key"`
+	// By is who asks: the name of the token's line, or the address on loopback.
+	By string `json:"-"`
+}
+
+// A Reset is what an operator has removed.
+type Reset struct {
+	ID     uint64    `json:"id"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Query  Query     `json:"query"`
+	Reason string    `json:"reason"`
+	// Removed are the logs with what they held, at most 100 of them; Logs is their number.
+	Removed []LimitUsage `json:"removed"`
+	Logs    int          `json:"logs"`
+	// Problem says what could not be removed.
+	Problem  string `json:"problem,omitempty"`
+	Instance string `json:"instance"`
+}

@@ -1,0 +1,29 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slidegate/slidegate/internal/core/policy"
+)
+
+// streams counts what concerns limits of requests in flight.
+type streams struct {
+	ends    [len(policy.EndResults)]prometheus.Counter
+	misuses prometheus.Counter
+}
+
+// newStreams returns the counters. counter registers one, and counters one with a label.
+func newStreams(counter func(name, help string) prometheus.Counter, counters func(name, help, label string) *prometheus.CounterVec) (s streams) {
+	ends := counters("slidegate_stream_ends_total", "Ends of streams that Envoy reported, by result: released, held_nothing (denied, or no limit in flight) or failed (Envoy repeats the call).", "result")
+	s.misuses = counter("slidegate_in_flight_misuses_total", "Calls that use in_flight rules in a way that cannot work. The log says what to change.")
+	for r, name := range policy.EndResults {
+		s.ends[r] = ends.WithLabelValues(name)
+	}
+	return s
+}
+
+// Ended implements policy.Meters.
+func (m *Metrics) Ended(r policy.EndResult) { m.streams.ends[r].Inc() }
+
+// Misused implements policy.Meters.
+func (m *Metrics) Misused() { m.streams.misuses.Inc() }
