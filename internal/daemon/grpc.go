@@ -16,7 +16,6 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
-	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 )
 
@@ -130,21 +129,23 @@ func (t transport) unary() *unary.Server {
 		fields = t.calls.tracer.Fields()
 	}
 	return unary.NewServer(unary.Options{
-		Codec:            adapter.NewCodec(),
-		Interceptor:      t.calls.intercept,
-		MaxMessageBytes:  maxMessage,
-		MaxStreams:       maxStreams,
-		TLS:              t.secure,
-		TLSOnSockets:     t.settings.TLS.UnixSockets,
-		KeepaliveTime:    keepaliveTime,
-		KeepaliveTimeout: keepaliveTimeout,
-		MinPingInterval:  minPingInterval,
-		MaxConnectionAge: t.settings.MaxConnectionAge,
-		Meters:           t.meters,
-		Mark:             ratelimit.Mark,
-		Metadata:         fields,
-		Beyond:           true,
-		Log:              t.calls.log,
+		Codec:           adapter.NewCodec(),
+		Interceptor:     t.calls.intercept,
+		MaxMessageBytes: maxMessage,
+		MaxStreams:      maxStreams,
+		TLS:             t.secure,
+		TLSOnSockets:    t.settings.TLS.UnixSockets,
+		Lifetime: unary.Lifetime{
+			KeepaliveTime:    keepaliveTime,
+			KeepaliveTimeout: keepaliveTimeout,
+			MinPingInterval:  minPingInterval,
+			MaxConnectionAge: t.settings.MaxConnectionAge,
+		},
+		Meters:   t.meters,
+		Keep:     adapter.Kept,
+		Metadata: fields,
+		Beyond:   true,
+		Log:      t.calls.log,
 	})
 }
 

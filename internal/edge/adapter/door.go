@@ -17,9 +17,8 @@ import (
 type Call interface {
 	// Decode reads an encoded request into an empty Call.
 	wire.Decoder
-	// Describe gives a decoded Call what the gRPC call says beside the message: RequestID, Stream,
-	// Ending and Exceeds. Each may be empty. If the message exceeds a bound, Decode got its beginning
-	// at most, and may have failed.
+	// Describe gives a decoded Call the header fields [Kept] and Exceeds of the gRPC call. Each may be
+	// empty. If the message exceeds a bound, Decode got its beginning at most, and may have failed.
 	Describe(from *unary.Call)
 	// Forget removes the request and its result, API keys included, and keeps the memory.
 	Forget()
@@ -121,15 +120,13 @@ func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, inte
 			d.Put(c)
 			return nil, err
 		}
-		first := func(name string) string {
-			if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
-				return values[0]
+		var call unary.Call
+		for i, field := range Kept {
+			if values := metadata.ValueFromIncomingContext(ctx, field.Name); len(values) > 0 {
+				call.Kept[i] = field.Value(values[0])
 			}
-			return ""
 		}
-		c.Describe(&unary.Call{
-			RequestID: first(unary.RequestID), Stream: unary.StreamOf(first(unary.StreamID)), Ending: unary.Ending(first(unary.StreamEnd)),
-		})
+		c.Describe(&call)
 		answer, err := d.finish(make([]byte, 0, usualAnswer), c, d.Wait(ctx, c))
 		if err != nil {
 			return nil, err

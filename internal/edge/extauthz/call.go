@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -56,10 +57,10 @@ const (
 // Decode implements [wire.Decoder].
 func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 
-// Describe implements [adapter.Call]. The header of the client's request goes before RequestID. Envoy
-// does not tell this service when a stream ends.
+// Describe implements [adapter.Call]. The header of the client's request goes before the one of the call.
+// Envoy does not report to this service when a stream ends.
 func (c *call) Describe(from *unary.Call) {
-	c.request.ID, c.in.oversized = from.RequestID, c.in.oversized || from.Exceeds != ""
+	c.request.ID, c.in.oversized = from.Kept[adapter.RequestID], c.in.oversized || from.Exceeds != ""
 }
 
 // Forget implements [adapter.Call].

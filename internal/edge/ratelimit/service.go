@@ -9,7 +9,6 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/core/policy"
@@ -20,9 +19,6 @@ import (
 	"github.com/slidegate/slidegate/internal/edge/unary"
 	"github.com/slidegate/slidegate/pkg/window"
 )
-
-// Mark is the name of the gRPC metadata on every call that a [Comparer] makes.
-const Mark = "slidegate-compared"
 
 // A Comparer also asks another service about decided requests.
 type Comparer interface {
@@ -45,19 +41,11 @@ type Options struct {
 	// EchoRequest repeats the request in the dynamic metadata of its answer, unless the
 	// request is longer than 64 KiB.
 	EchoRequest bool
-	// Compare gets each decided request. Nil compares nothing.
+	// Compare gets each decided request, unless another instance compares it already: two services
+	// that compare with each other would never end. Nil compares nothing.
 	Compare Comparer
 	// Reference gives answers the form of envoyproxy/ratelimit; see the manual.
 	Reference bool
-}
-
-// comparedKey is the key of a value in the context of a call that a Comparer has made.
-type comparedKey struct{}
-
-// isCompared reports whether a Comparer has made a call, in this process or in another one.
-// The call is not compared again: two services that compare with each other would never end.
-func isCompared(ctx context.Context) bool {
-	return ctx.Value(comparedKey{}) != nil || len(metadata.ValueFromIncomingContext(ctx, Mark)) > 0
 }
 
 // Meters counts what a Service answers. It is safe for concurrent use.
@@ -96,21 +84,19 @@ func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(serve
 //   - UNKNOWN: no rules were loaded yet. envoyproxy/ratelimit answers so.
 //   - The error of grpc-go: the request cannot be read.
 func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
-	if c.Marked {
-		ctx = context.WithValue(ctx, comparedKey{}, true)
-	}
 	return s.door.Handle(ctx, wait, c, answer)
 }
 
 // call is one request and its verdict. The next request reuses its memory.
 type call struct {
-	in      message
-	begun   bool // the request is made from the message
-	request policy.Request
-	limits  []window.Limit // that came with descriptors
-	echo    []byte         // encoded entries of metadata that repeat the request
-	policy  policy.Call
-	headers []answer.Header
+	in       message
+	begun    bool // the request is made from the message
+	compared bool // another instance compares the answer
+	request  policy.Request
+	limits   []window.Limit // that came with descriptors
+	echo     []byte         // encoded entries of metadata that repeat the request
+	policy   policy.Call
+	headers  []answer.Header
 }
 
 // Decode implements [wire.Decoder].
@@ -118,7 +104,9 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 
 // Describe implements [adapter.Call].
 func (c *call) Describe(from *unary.Call) {
-	c.request.ID, c.request.Stream, c.request.Ending = from.RequestID, policy.NewStreamID(from.Stream), from.Ending
+	c.request.ID, c.request.Ending = from.Kept[adapter.RequestID], from.Kept[adapter.StreamEnd]
+	c.request.Stream = policy.NewStreamID(from.Kept[adapter.StreamID])
+	c.compared = from.Kept[adapter.Compared] != ""
 	if from.Exceeds != "" && c.in.over == "" {
 		c.in.over = from.Exceeds + ": put fewer header values into descriptors"
 	}
@@ -149,8 +137,8 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 		}
 	}
 	decided, err = c.policy.Decide(ctx, wait)
-	if decided && s.opts.Compare != nil {
-		s.compare(ctx, c, err)
+	if decided && s.opts.Compare != nil && !c.compared {
+		s.compare(c, err)
 	}
 	if err != nil {
 		err = storeStatus(err)
@@ -159,10 +147,7 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 }
 
 // compare gives a decided request to Options.Compare.
-func (s *Service) compare(ctx context.Context, c *call, err error) {
-	if isCompared(ctx) {
-		return
-	}
+func (s *Service) compare(c *call, err error) {
 	v := c.policy.Verdict()
 	if err != nil {
 		v = nil

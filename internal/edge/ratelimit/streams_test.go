@@ -25,7 +25,7 @@ func TestStreams(t *testing.T) {
 		Stop()
 	}{
 		"standard": grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec())),
-		"unary":    unary.NewServer(unary.Options{Codec: adapter.NewCodec()}),
+		"unary":    unary.NewServer(unary.Options{Codec: adapter.NewCodec(), Keep: adapter.Kept}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			one := policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}}}}
@@ -52,10 +52,10 @@ func TestStreams(t *testing.T) {
 				t.Helper()
 				ctx := t.Context()
 				if stream != "" {
-					ctx = metadata.AppendToOutgoingContext(ctx, unary.StreamID, stream)
+					ctx = metadata.AppendToOutgoingContext(ctx, adapter.Kept[adapter.StreamID].Name, stream)
 				}
 				if ending != "" {
-					ctx = metadata.AppendToOutgoingContext(ctx, unary.StreamEnd, ending)
+					ctx = metadata.AppendToOutgoingContext(ctx, adapter.Kept[adapter.StreamEnd].Name, ending)
 				}
 				out, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, in)
 				if err != nil {
@@ -102,10 +102,11 @@ func TestStreams(t *testing.T) {
 // TestStreamFields reads what a call keeps of its metadata.
 func TestStreamFields(t *testing.T) {
 	long := string(make([]byte, 129))
-	if unary.StreamOf(long) != "" || unary.StreamOf("-") != "" || unary.StreamOf("a") != "a" {
+	stream, end := adapter.Kept[adapter.StreamID].Value, adapter.Kept[adapter.StreamEnd].Value
+	if stream(long) != "" || stream("-") != "" || stream("a") != "a" {
 		t.Error("a stream that is too long or absent has an id")
 	}
-	if len(unary.Ending(long)) != 128 || unary.Ending("-") != "" || unary.Ending("via_upstream") != "via_upstream" {
+	if len(end(long)) != 128 || end("-") != "" || end("via_upstream") != "via_upstream" {
 		t.Error("an ending is not cut, or absent")
 	}
 }

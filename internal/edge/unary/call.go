@@ -101,8 +101,7 @@ func (r *reader) ask(st *stream, message string) {
 	handler := st.method.handler
 	r.call = Call{
 		Request: message, Begin: time.Now(),
-		Marked: st.request.marked, Metadata: st.request.kept, RequestID: st.request.requestID,
-		Stream: st.request.stream, Ending: st.request.ending, Exceeds: st.request.exceeds,
+		Exceeds: st.request.exceeds, Metadata: st.request.named, Kept: st.request.kept,
 	}
 	answer, decided, err := handler(r.ctx, false, &r.call, append(r.memory[:0], 0, 0, 0, 0, 0))
 	if err == nil && !decided {
@@ -141,8 +140,8 @@ func (r *reader) spawn(st *stream, handle func(context.Context) *response) {
 	q.drop() // the handler has what it needs
 	l := r.shared.lock()
 	st.cancel, st.handled = cancel, true
-	l.hold(st, -body)
-	l.running++
+	l.buffer(st, -body)
+	l.handlers.running++
 	l.unlock()
 	r.server.gone.Add(1) // the connection itself still counts, so this is never the first
 	go r.run(ctx, st, handle)
@@ -176,15 +175,15 @@ func growStack() {
 func (c *conn) handled(st *stream, res *response) (busy bool) {
 	l := c.shared.lock()
 	defer l.unlock() // also if a bug panics, so that the connection can be closed
-	l.running--
+	l.handlers.running--
 	if l.streams[st.id] != st {
-		l.orphans--
+		l.handlers.orphans--
 	}
-	l.hold(st, -st.held)
+	l.buffer(st, -st.buffered)
 	st.cancel()
 	st.handled = false
 	l.answer(st, res, true)
-	return l.running > 0
+	return l.handlers.running > 0
 }
 
 // result returns the answer for what a handler has returned. message begins with room

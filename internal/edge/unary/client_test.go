@@ -54,10 +54,10 @@ func newUnaryServer(p *testService, o unary.Options) transport {
 func newGRPCGoServer(p *testService, o unary.Options) transport {
 	options := []grpc.ServerOption{
 		grpc.UnaryInterceptor(intercept),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPingInterval, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.Lifetime.MinPingInterval, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout,
-			MaxConnectionAge: o.MaxConnectionAge,
+			Time: o.Lifetime.KeepaliveTime, Timeout: o.Lifetime.KeepaliveTimeout,
+			MaxConnectionAge: o.Lifetime.MaxConnectionAge,
 		}),
 	}
 	if o.MaxMessageBytes > 0 {

@@ -74,8 +74,8 @@ func (c *conn) flush() {
 func (c *conn) drain(reason string) {
 	l := c.shared.lock()
 	defer l.unlock()
-	if !l.opened {
-		l.drainWanted, l.since = reason, time.Since(c.server.start)
+	if !l.life.opened {
+		l.life.drainWanted, l.life.since = reason, time.Since(c.server.start)
 		return
 	}
 	l.startDrain(reason)
@@ -86,33 +86,33 @@ func (c *conn) drain(reason string) {
 func (c *conn) check(now time.Duration) {
 	l := c.shared.lock()
 	defer l.unlock()
-	o := &c.server.o
+	o := &c.server.o.Lifetime
 	switch {
-	case l.hungUp:
+	case l.life.hungUp:
 	case l.out.writing && now-l.out.since > o.WriteTimeout:
 		l.hangUp(reasonSlow)
-	case l.phase == failed && now-l.since > linger, l.out.ended && now-l.out.since > linger:
+	case l.life.phase == failed && now-l.life.since > linger, l.out.ended && now-l.out.since > linger:
 		l.hangUp("") // a GOAWAY has said why
-	case !l.opened && now-l.began > o.OpenTimeout:
+	case !l.life.opened && now-l.life.began > o.OpenTimeout:
 		l.hangUp(reasonTimeout)
-	case !l.opened && l.drainWanted != "" && now-l.since > linger:
-		l.hangUp(l.drainWanted) // the client has not called
-	case !l.opened:
-	case l.phase == draining && now-l.since > drainTimeout:
+	case !l.life.opened && l.life.drainWanted != "" && now-l.life.since > linger:
+		l.hangUp(l.life.drainWanted) // the client has not called
+	case !l.life.opened:
+	case l.life.phase == draining && now-l.life.since > drainTimeout:
 		l.endDrain()
 		go c.flush()
-	case l.phase == serving && o.MaxConnectionAge > 0 && now-l.began > l.maxAge:
+	case l.life.phase == serving && o.MaxConnectionAge > 0 && now-l.life.began > l.life.maxAge:
 		go c.drain(reasonAge)
-	case l.pinged > l.lastRead:
-		if now-l.pinged > o.KeepaliveTimeout {
+	case l.life.pinged > l.life.lastRead:
+		if now-l.life.pinged > o.KeepaliveTimeout {
 			l.hangUp(reasonSilent)
 		}
-	case now-l.lastRead > o.KeepaliveTime:
-		l.pinged = now
+	case now-l.life.lastRead > o.KeepaliveTime:
+		l.life.pinged = now
 		l.write(l.framer.WritePing(false, [8]byte{}))
 		go c.flush()
 	}
-	if l.opened && !l.hungUp && l.phase != failed && l.overdue(now) {
+	if l.life.opened && !l.life.hungUp && l.life.phase != failed && l.overdue(now) {
 		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // in the past, so the reader wakes up
 	}
 }
@@ -140,11 +140,11 @@ const (
 
 // enter begins a phase. It reads the clock, because the last tick may be longer ago
 // than the phase may take.
-func (l *locked) enter(p phase) { l.phase, l.since = p, time.Since(l.conn.server.start) }
+func (l *locked) enter(p phase) { l.life.phase, l.life.since = p, time.Since(l.conn.server.start) }
 
 // startDrain sends the first GOAWAY, unless one was sent already.
 func (l *locked) startDrain(reason string) {
-	if l.phase != serving {
+	if l.life.phase != serving {
 		return
 	}
 	l.enter(draining)
@@ -164,7 +164,7 @@ func (l *locked) endDrain() {
 // hangUp closes the connection without a GOAWAY. An empty reason is neither counted nor
 // logged.
 func (l *locked) hangUp(reason string) {
-	l.hungUp = true
+	l.life.hungUp = true
 	if reason != "" {
 		l.conn.server.o.Meters.GoAway(reason)
 		l.conn.server.o.Log.Debug("the service closes a connection", zap.String("reason", reason), zap.Stringer("peer", l.conn.peer.Addr))

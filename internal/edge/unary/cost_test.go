@@ -49,16 +49,16 @@ func TestWhatFramesCost(t *testing.T) {
 			l := &r.shared.locked // no other goroutine uses it
 			var in bytes.Buffer
 			r.framer = http2.NewFramer(nil, &in)
-			l.opened, l.lastID, l.peerWindow = true, 2*waiting, 1000
+			l.life.opened, l.lastID, l.flow.initial = true, 2*waiting, 1000
 			for i := range uint32(waiting) {
 				st := l.open(4*i + 1)
 				st.sendWindow, st.waiting = -1000, refusal(0, "")
 				st.waiting.message = make([]byte, 10)
-				l.blocked = append(l.blocked, st)
+				l.flow.blocked = append(l.flow.blocked, st)
 			}
 			// The last stream is gone. Only a frame that goes through all streams takes it off
 			// the list.
-			last := l.blocked[waiting-1]
+			last := l.flow.blocked[waiting-1]
 			delete(l.streams, last.id)
 			last.waiting = nil
 			if err := tt.frame(http2.NewFramer(&in, nil)); err != nil {
@@ -68,7 +68,7 @@ func TestWhatFramesCost(t *testing.T) {
 			if err := r.read(false); err != nil {
 				t.Fatal(err)
 			}
-			if walked := len(l.blocked) < waiting; walked != tt.walks {
+			if walked := len(l.flow.blocked) < waiting; walked != tt.walks {
 				t.Errorf("it has gone through the waiting streams: %v, want %v", walked, tt.walks)
 			}
 			if spent := before - r.tokens; spent > tt.tokens || spent < tt.tokens-1 {

@@ -21,8 +21,10 @@ import (
 // limits are the options of both servers.
 var limits = unary.Options{
 	MaxMessageBytes: 4096, MaxStreams: 8, MaxHeaderBytes: 8192,
-	MinPingInterval: time.Nanosecond, // and scripts let time pass before each PING
-	WriteTimeout:    time.Hour,       // longer than any script leaves windows closed
+	Lifetime: unary.Lifetime{
+		MinPingInterval: time.Nanosecond, // and scripts let time pass before each PING
+		WriteTimeout:    time.Hour,       // longer than any script leaves windows closed
+	},
 }
 
 // A step is one action of a script. After it the script waits until the server is idle.

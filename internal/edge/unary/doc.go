@@ -80,15 +80,15 @@
 //     resets a stream costs ten. A connection has 10,000 tokens. It gets back 2,000 a second,
 //     and four for each answered call. Without tokens the connection ends with
 //     ENHANCE_YOUR_CALM.
-//   - PINGs: so does a third PING that comes sooner than Options.MinPingInterval, if
+//   - PINGs: so does a third PING that comes sooner than Options.Lifetime.MinPingInterval, if
 //     nothing was answered in between, as in grpc-go.
 //   - Unread answers: once 256 KiB wait to be sent, or while a write does not end, the
-//     server reads nothing more, and closes the connection after Options.WriteTimeout.
+//     server reads nothing more, and closes the connection after Options.Lifetime.WriteTimeout.
 //     Answers of handlers that still run wait, one for each stream.
 //   - A request that is not whole within its timeout, or within 30 s, is answered
-//     DEADLINE_EXCEEDED. An answer without a window for Options.WriteTimeout is reset with
+//     DEADLINE_EXCEEDED. An answer without a window for Options.Lifetime.WriteTimeout is reset with
 //     CANCEL.
-//   - Options.OpenTimeout, KeepaliveTime, KeepaliveTimeout and MaxConnectionAge; 5 s for the
+//   - Options.Lifetime.OpenTimeout, KeepaliveTime, KeepaliveTimeout and MaxConnectionAge; 5 s for the
 //     client to acknowledge the PING of a drain, and a second to close. One goroutine of the
 //     server checks all connections about once a second, so that connections need no timers.
 //     The times are as coarse as that.

@@ -45,7 +45,7 @@ func FuzzConnection(f *testing.F) {
 func sendInput(t *testing.T, flags byte, b []byte) {
 	meters := newCountingMeters()
 	o := limits
-	o.Meters, o.WriteTimeout = meters, 0
+	o.Meters, o.Lifetime.WriteTimeout = meters, 0
 	s := startServer(t, ours, o, pipes())
 	m := acknowledging
 	switch {

@@ -20,53 +20,31 @@ import (
 // A head is the decoded header list of one call, or of its trailers. It is reused for
 // the next frame.
 type head struct {
+	pseudo                pseudoFields
+	contentType, encoding string
+	timeout               timeout
+	declared              int64 // content-length; below zero: none
+	hosts                 int
+	regular               bool                // the list has a field that is not a pseudo field
+	bad                   bool                // a field is malformed, or must not be there
+	badBinary             string              // a field of binary metadata that is not base64
+	fields                []hpack.HeaderField // what becomes metadata
+	kept                  [MaxKept]string     // as in Call
+	size                  uint32
+	long                  bool // the list is larger than MaxHeaderBytes; the rest was ignored
+}
+
+// timeout is the field grpc-timeout of a header list.
+type timeout struct {
+	set       bool
+	after     time.Duration
+	malformed string // the answer to a malformed value
+}
+
+// pseudoFields are the pseudo fields of a header list.
+type pseudoFields struct {
 	method, path, authority string
-	contentType, encoding   string
-	timeout                 time.Duration
-	timed                   bool   // the list has a grpc-timeout
-	badTimeout              string // the answer to a malformed grpc-timeout
-	declared                int64  // content-length; below zero: none
-	pseudo                  pseudo // the pseudo fields so far
-	hosts                   int
-	regular                 bool                // the list has a field that is not a pseudo field
-	bad                     bool                // a field is malformed, or must not be there
-	badBinary               string              // a field of binary metadata that is not base64
-	fields                  []hpack.HeaderField // what becomes metadata
-	marked                  bool                // there is a field with the name Options.Mark
-	requestID               string              // the first x-request-id, unless it is too long
-	stream, ending          string              // as in Call
-	size                    uint32
-	long                    bool // the list is larger than MaxHeaderBytes; the rest was ignored
-}
-
-// RequestID is the name of the header field with the id of a client's request.
-const RequestID = "x-request-id"
-
-// StreamID is the name of the header field with the id of a client's stream, and StreamEnd
-// that of the field that says how the stream has ended.
-const (
-	StreamID  = "x-slidegate-stream"
-	StreamEnd = "x-rls-end"
-)
-
-// maxRequestID bounds an id that a call keeps, in bytes. Envoy's have 36.
-const maxRequestID = 128
-
-// Ending returns the value of [StreamEnd] that a call keeps: its first 128 bytes. It returns an
-// empty text for "-", which some formats of Envoy write for an absent value.
-func Ending(value string) string {
-	if value == "-" {
-		return ""
-	}
-	return value[:min(len(value), maxRequestID)]
-}
-
-// StreamOf returns the value of [StreamID] that a call keeps. It ignores an id of more than 128 bytes.
-func StreamOf(value string) string {
-	if value == "-" || len(value) > maxRequestID {
-		return ""
-	}
-	return value
+	seen                    pseudo
 }
 
 // pseudo is a set of pseudo fields.
@@ -112,8 +90,8 @@ func (r *reader) emit(f hpack.HeaderField) {
 		h.fields = append(h.fields, f)
 	case "grpc-timeout":
 		d, ok := parseTimeout(f.Value)
-		if h.timeout, h.timed = d, true; !ok {
-			h.badTimeout = fmt.Sprintf("malformed grpc-timeout: %q", brief(f.Value))
+		if h.timeout.after, h.timeout.set = d, true; !ok {
+			h.timeout.malformed = fmt.Sprintf("malformed grpc-timeout: %q", brief(f.Value))
 		}
 	case "grpc-encoding":
 		h.encoding = f.Value
@@ -135,14 +113,10 @@ func (r *reader) emit(f hpack.HeaderField) {
 		h.fields = append(h.fields, f)
 	default:
 		h.bad = h.bad || !validName(f.Name)
-		h.marked = h.marked || f.Name == r.server.o.Mark
-		switch {
-		case f.Name == RequestID && h.requestID == "" && len(f.Value) <= maxRequestID:
-			h.requestID = f.Value
-		case f.Name == StreamID && h.stream == "":
-			h.stream = StreamOf(f.Value)
-		case f.Name == StreamEnd && h.ending == "":
-			h.ending = Ending(f.Value)
+		for i := range r.server.o.Keep {
+			if keep := &r.server.o.Keep[i]; keep.Name == f.Name && h.kept[i] == "" {
+				h.kept[i] = keep.Value(f.Value)
+			}
 		}
 		if strings.HasSuffix(f.Name, binarySuffix) {
 			if _, err := decodeBinary(f.Value); err != nil {
@@ -158,20 +132,20 @@ func (h *head) addPseudo(f hpack.HeaderField) {
 	var which pseudo
 	switch f.Name {
 	case ":method":
-		which, h.method = pseudoMethod, f.Value
+		which, h.pseudo.method = pseudoMethod, f.Value
 	case ":scheme":
 		which = pseudoScheme
 	case ":path":
-		which, h.path = pseudoPath, f.Value
+		which, h.pseudo.path = pseudoPath, f.Value
 	case ":authority":
-		which, h.authority = pseudoAuthority, f.Value
+		which, h.pseudo.authority = pseudoAuthority, f.Value
 	default:
 		h.bad = true
 	}
-	if h.regular || h.pseudo&which != 0 || !httpguts.ValidHeaderFieldValue(f.Value) {
+	if h.regular || h.pseudo.seen&which != 0 || !httpguts.ValidHeaderFieldValue(f.Value) {
 		h.bad = true // a pseudo field behind others, twice, or with an invalid value
 	}
-	h.pseudo |= which
+	h.pseudo.seen |= which
 }
 
 // validName reports whether name is the name of a field: a token in lower case.
@@ -187,7 +161,7 @@ func validName(name string) bool {
 // malformed reports whether the header of a request is malformed by RFC 9113, section
 // 8.3.
 func (h *head) malformed() bool {
-	return h.bad || h.pseudo&pseudoNeeded != pseudoNeeded || h.path == ""
+	return h.bad || h.pseudo.seen&pseudoNeeded != pseudoNeeded || h.pseudo.path == ""
 }
 
 // refuse returns the answer to a request whose header already decides it. Nil: a handler
@@ -200,18 +174,18 @@ func (s *Server) refuse(h *head, m *method) *response {
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "there are several hosts"}
 	case !isGRPC(h.contentType):
 		return &response{http: http.StatusUnsupportedMediaType, code: codes.InvalidArgument, text: fmt.Sprintf("invalid gRPC request content-type %q", brief(h.contentType))}
-	case h.badTimeout != "":
-		return &response{http: http.StatusBadRequest, code: codes.Internal, text: h.badTimeout}
+	case h.timeout.malformed != "":
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: h.timeout.malformed}
 	case h.badBinary != "":
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", brief(h.badBinary))}
-	case h.pseudo&pseudoAuthority == 0 && h.hosts == 0:
+	case h.pseudo.seen&pseudoAuthority == 0 && h.hosts == 0:
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "no host or :authority header present"}
-	case h.method != http.MethodPost:
-		return &response{http: http.StatusMethodNotAllowed, code: codes.Internal, text: fmt.Sprintf("the method is %q and not POST", brief(h.method))}
-	case h.timed && h.timeout <= 0:
+	case h.pseudo.method != http.MethodPost:
+		return &response{http: http.StatusMethodNotAllowed, code: codes.Internal, text: fmt.Sprintf("the method is %q and not POST", brief(h.pseudo.method))}
+	case h.timeout.set && h.timeout.after <= 0:
 		return refusal(codes.DeadlineExceeded, "the deadline has passed already")
 	case m == nil:
-		return refusal(codes.Unimplemented, "unknown method "+brief(h.path))
+		return refusal(codes.Unimplemented, "unknown method "+brief(h.pseudo.path))
 	case h.encoding != "" && h.encoding != identity:
 		res := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood: do not compress messages", brief(h.encoding)))
 		res.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: identity}}

@@ -226,7 +226,7 @@ func TestFramesThatArePaidFor(t *testing.T) {
 func TestPings(t *testing.T) {
 	ping := func(w *frameWriter) { must(w.fr.WritePing(false, [8]byte{})) }
 	t.Run("too many", func(t *testing.T) {
-		withAttacker(t, unary.Options{MinPingInterval: time.Minute}, onlyReading, func(t *testing.T, s *attackTest) {
+		withAttacker(t, unary.Options{Lifetime: unary.Lifetime{MinPingInterval: time.Minute}}, onlyReading, func(t *testing.T, s *attackTest) {
 			s.attacker.send(func(w *frameWriter) { w.preface() })
 			time.Sleep(time.Second)
 			n := s.flood(100, 1, func(w *frameWriter, _ int) { ping(w) })
@@ -241,7 +241,7 @@ func TestPings(t *testing.T) {
 		})
 	})
 	t.Run("as many as may be", func(t *testing.T) {
-		withAttacker(t, unary.Options{MinPingInterval: time.Minute}, onlyReading, func(t *testing.T, s *attackTest) {
+		withAttacker(t, unary.Options{Lifetime: unary.Lifetime{MinPingInterval: time.Minute}}, onlyReading, func(t *testing.T, s *attackTest) {
 			s.attacker.send(func(w *frameWriter) { w.preface() })
 			for range 30 {
 				s.attacker.send(ping)
@@ -254,7 +254,7 @@ func TestPings(t *testing.T) {
 		})
 	})
 	t.Run("between calls", func(t *testing.T) {
-		withAttacker(t, unary.Options{MinPingInterval: time.Minute}, onlyReading, func(_ *testing.T, s *attackTest) {
+		withAttacker(t, unary.Options{Lifetime: unary.Lifetime{MinPingInterval: time.Minute}}, onlyReading, func(_ *testing.T, s *attackTest) {
 			s.attacker.send(func(w *frameWriter) { w.preface() })
 			for range 30 {
 				s.attacker.send(ping)
@@ -543,7 +543,7 @@ func TestOpening(t *testing.T) {
 		{"TLS, slowly", true, hello},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := unary.Options{OpenTimeout: timeout}
+			o := unary.Options{Lifetime: unary.Lifetime{OpenTimeout: timeout}}
 			if tt.tls {
 				o.TLS = certificate(t)
 			}
@@ -581,7 +581,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	const timeout = 20 * time.Second
 	for _, method := range []string{"Bulk", "Large"} {
 		t.Run(method, func(t *testing.T) {
-			withAttacker(t, unary.Options{WriteTimeout: timeout, MaxStreams: 64}, notReading, func(t *testing.T, s *attackTest) {
+			withAttacker(t, unary.Options{MaxStreams: 64, Lifetime: unary.Lifetime{WriteTimeout: timeout}}, notReading, func(t *testing.T, s *attackTest) {
 				const size = 60_000
 				p := s.attacker
 				before := inUse()

@@ -66,7 +66,7 @@ func checkDuration(t *testing.T, what string, since time.Time, want time.Duratio
 }
 
 func TestKeepalive(t *testing.T) {
-	o := unary.Options{KeepaliveTime: time.Minute, KeepaliveTimeout: 10 * time.Second}
+	o := unary.Options{Lifetime: unary.Lifetime{KeepaliveTime: time.Minute, KeepaliveTimeout: 10 * time.Second}}
 	t.Run("a client that is gone", func(t *testing.T) {
 		withServer(t, o, func(t *testing.T, s *testServer, l *meters) {
 			p := s.connectAs(t, onlyReading)
@@ -113,7 +113,7 @@ func TestKeepalive(t *testing.T) {
 
 func TestAge(t *testing.T) {
 	const age = time.Hour
-	withServer(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *testServer, l *meters) {
+	withServer(t, unary.Options{Lifetime: unary.Lifetime{MaxConnectionAge: age}}, func(t *testing.T, s *testServer, l *meters) {
 		p, begun := s.connect(t), time.Now()
 		waiting := s.startWaiting(t, p, "Gate")
 		for p.alive() {
@@ -217,7 +217,7 @@ func TestDrain(t *testing.T) {
 
 // TestDrainOfBadClients checks that a bad client cannot keep a server from stopping.
 func TestDrainOfBadClients(t *testing.T) {
-	o := unary.Options{OpenTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	o := unary.Options{Lifetime: unary.Lifetime{OpenTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}}
 	for _, tt := range []struct {
 		name string
 		make func(t *testing.T, s *testServer) *testClient
@@ -332,7 +332,7 @@ func TestLateCallsDelayNothing(t *testing.T) {
 	}
 	t.Run("age", func(t *testing.T) {
 		const age = 30 * time.Second
-		withServer(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *testServer, _ *meters) {
+		withServer(t, unary.Options{Lifetime: unary.Lifetime{MaxConnectionAge: age}}, func(t *testing.T, s *testServer, _ *meters) {
 			p, begun := s.connect(t), time.Now()
 			waitUntil(t, p, 1)
 			checkDuration(t, "the first GOAWAY", begun, age*9/10)
@@ -362,7 +362,7 @@ func TestServingLater(t *testing.T) {
 	}}
 	synctest.Test(t, func(t *testing.T) {
 		meters := newCountingMeters()
-		o := unary.Options{Meters: meters, OpenTimeout: 10 * time.Second, MaxConnectionAge: time.Minute, KeepaliveTime: time.Minute}
+		o := unary.Options{Meters: meters, Lifetime: unary.Lifetime{OpenTimeout: 10 * time.Second, MaxConnectionAge: time.Minute, KeepaliveTime: time.Minute}}
 		s := startServer(t, late, o, pipes())
 		silent, p := newClient(t, s.l.dial(t), onlyReading), s.connect(t)
 		p.echo()
@@ -442,7 +442,7 @@ func TestLingering(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			withServer(t, unary.Options{WriteTimeout: 8 * tick}, func(t *testing.T, s *testServer, _ *meters) {
+			withServer(t, unary.Options{Lifetime: unary.Lifetime{WriteTimeout: 8 * tick}}, func(t *testing.T, s *testServer, _ *meters) {
 				near, far := net.Pipe()
 				s.l.dialed <- [2]net.Conn{near, halfPipe{far}}
 				p := newClient(t, near, onlyReading)
@@ -468,7 +468,7 @@ func TestLingering(t *testing.T) {
 func TestAPingBehindTheEnd(t *testing.T) {
 	const size = 200_000
 	l := newCountingMeters()
-	s := startServer(t, ours, unary.Options{MinPingInterval: time.Nanosecond, Meters: l}, loopback(t))
+	s := startServer(t, ours, unary.Options{Meters: l, Lifetime: unary.Lifetime{MinPingInterval: time.Nanosecond}}, loopback(t))
 	c := s.l.dial(t)
 	defer c.Close()
 	if err := c.(*net.TCPConn).SetReadBuffer(32 << 10); err != nil {
@@ -531,7 +531,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 func TestCloseOverTLS(t *testing.T) {
 	// A goroutine that waits for a mutex stops the clock of a bubble, so this uses real time.
 	const timeout = 500 * time.Millisecond
-	s := startServer(t, ours, unary.Options{TLS: certificate(t), MaxConnectionAge: 100 * time.Millisecond, OpenTimeout: timeout}, pipes())
+	s := startServer(t, ours, unary.Options{TLS: certificate(t), Lifetime: unary.Lifetime{MaxConnectionAge: 100 * time.Millisecond, OpenTimeout: timeout}}, pipes())
 	near := s.l.dial(t)
 	c := tls.Client(near, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	w := newFrameWriter()

@@ -32,25 +32,50 @@ type locked struct {
 	mu   sync.Mutex
 	conn *conn
 
-	out     output
-	framer  *http2.Framer // writes to out
+	out    output
+	framer *http2.Framer // writes to out
+	block  headerBlock
+
+	streams  map[uint32]*stream
+	free     []*stream
+	peak     int // the most streams since there were none
+	closed   closedStreams
+	lastID   uint32 // the highest stream that was opened
+	buffered int    // bytes of unfinished messages and of metadata
+	handlers handlers
+	flow     flow
+
+	forgiven bool // something was sent since the last PING of the client
+	life     life
+}
+
+// A headerBlock encodes the header fields of one block.
+type headerBlock struct {
 	encoder *hpack.Encoder
-	block   bytes.Buffer // what encoder writes to
+	encoded bytes.Buffer // encoder writes to it
+}
 
-	streams    map[uint32]*stream
-	free       []*stream
-	peak       int // the most streams since there were none
-	held       int // bytes of unfinished messages and of metadata
-	running    int // handlers that run on goroutines of their own
-	orphans    int // handlers that run although their stream is gone
-	closed     closedStreams
-	lastID     uint32    // the highest stream that was opened
-	blocked    []*stream // the streams that wait for windows, the oldest first
-	sendWindow int64
-	peerWindow int64 // the initial window of a stream
+// add encodes a field.
+func (b *headerBlock) add(name, value string) {
+	_ = b.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) // into memory
+}
 
+// handlers counts the handlers that run on goroutines of their own.
+type handlers struct {
+	running int
+	orphans int // those whose stream is gone
+}
+
+// flow is how much DATA the client allows.
+type flow struct {
+	window  int64     // of the connection
+	initial int64     // of a new stream
+	blocked []*stream // the streams that wait for windows, the oldest first
+}
+
+// life is how far a connection has come, and the times that [conn.check] compares.
+type life struct {
 	opened      bool // the client has sent preface and settings
-	forgiven    bool // something was sent since the last PING of the client
 	phase       phase
 	since       time.Duration // when phase began
 	drainWanted string        // the reason to drain once the connection is open; empty: none
@@ -66,11 +91,11 @@ func (l *locked) init(c *conn) {
 	l.conn = c
 	l.out.to, l.out.drained.L = c.raw, &l.mu
 	l.framer = http2.NewFramer(&l.out, nil)
-	l.encoder = hpack.NewEncoder(&l.block)
+	l.block.encoder = hpack.NewEncoder(&l.block.encoded)
 	l.streams = make(map[uint32]*stream)
-	l.sendWindow, l.peerWindow = firstWindow, firstWindow
-	l.began, l.lastRead = now, now
-	l.maxAge = c.server.o.age()
+	l.flow.window, l.flow.initial = firstWindow, firstWindow
+	l.life.began, l.life.lastRead = now, now
+	l.life.maxAge = c.server.o.Lifetime.age()
 }
 
 func (l *locked) unlock() { l.mu.Unlock() }
@@ -83,7 +108,7 @@ type stream struct {
 	subtype string // what follows application/grpc in the content type
 	request request
 
-	held       int                // bytes of request
+	buffered   int                // bytes of request
 	cancel     context.CancelFunc // ends the context of the handler; nil: none was started
 	early      bool               // it is answered before its request has ended
 	handled    bool               // a handler runs, possibly after the stream is gone
@@ -148,7 +173,7 @@ func (s *closedStreams) find(id uint32) (byServer, ok bool) {
 
 // unopened returns an error if the client has never opened the stream.
 func (l *locked) unopened(id uint32) error {
-	if (id%2 == 0 || id > l.lastID) && l.phase < leaving {
+	if (id%2 == 0 || id > l.lastID) && l.life.phase < leaving {
 		return protocolError(http2.ErrCodeProtocol, "a frame is for a stream that was never opened")
 	}
 	return nil
@@ -166,7 +191,7 @@ func (l *locked) open(id uint32) *stream {
 	} else {
 		st = new(stream)
 	}
-	st.id, st.sendWindow = id, l.peerWindow
+	st.id, st.sendWindow = id, l.flow.initial
 	l.streams[id] = st
 	l.peak = max(l.peak, len(l.streams))
 	return st
@@ -182,9 +207,9 @@ func (l *locked) remove(st *stream, byServer bool) {
 	st.waiting = nil
 	l.endWaiting(st)
 	if st.handled {
-		l.orphans++
+		l.handlers.orphans++
 	} else {
-		l.hold(st, -st.held)
+		l.buffer(st, -st.buffered)
 	}
 	if len(l.streams) == 0 && l.peak > maxFree {
 		l.streams, l.peak = make(map[uint32]*stream), 0 // a map does not shrink
@@ -197,12 +222,12 @@ func (l *locked) remove(st *stream, byServer bool) {
 	}
 }
 
-// hold counts n more bytes that a stream holds of its request. It reports whether the
-// connection holds too much.
-func (l *locked) hold(st *stream, n int) (crowded bool) {
-	st.held += n
-	l.held += n
-	return l.held > l.conn.server.o.MaxMessageBytes+heldBeyond
+// buffer counts n more bytes of memory for the request of a stream. It reports whether the
+// connection's requests take too much.
+func (l *locked) buffer(st *stream, n int) (tooMuch bool) {
+	st.buffered += n
+	l.buffered += n
+	return l.buffered > l.conn.server.o.MaxMessageBytes+bufferedBeyond
 }
 
 // answer sends an answer as far as the client's windows allow. ended says whether the
@@ -223,13 +248,13 @@ func (l *locked) answer(st *stream, res *response, ended bool) {
 		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
 		if rest := l.sendData(st, b); len(rest) > 0 {
 			res.message = slices.Clone(rest)
-			l.hold(st, -st.held)
+			l.buffer(st, -st.buffered)
 			l.keepWaiting(st, res.message)
-			st.waiting, st.listed, st.due = res, true, l.conn.server.now()+l.conn.server.o.WriteTimeout
-			if len(l.blocked) > 2*len(l.streams) {
+			st.waiting, st.listed, st.due = res, true, l.conn.server.now()+l.conn.server.o.Lifetime.WriteTimeout
+			if len(l.flow.blocked) > 2*len(l.streams) {
 				l.dropUnblocked()
 			}
-			l.blocked = append(l.blocked, st)
+			l.flow.blocked = append(l.flow.blocked, st)
 			return
 		}
 	}
@@ -238,21 +263,21 @@ func (l *locked) answer(st *stream, res *response, ended bool) {
 
 // encodeHeader adds the first header block of an answer to l.block.
 func (l *locked) encodeHeader(st *stream, res *response) {
-	l.field(":status", strconv.Itoa(cmp.Or(res.http, http.StatusOK)))
-	l.field("content-type", contentType+st.subtype)
+	l.block.add(":status", strconv.Itoa(cmp.Or(res.http, http.StatusOK)))
+	l.block.add("content-type", contentType+st.subtype)
 	for _, f := range res.header {
-		l.field(f.Name, f.Value)
+		l.block.add(f.Name, f.Value)
 	}
 }
 
 // finish sends l.block with the trailer of an answer, and closes its stream.
 func (l *locked) finish(st *stream, res *response, ended bool) {
-	l.field("grpc-status", strconv.Itoa(int(res.code)))
+	l.block.add("grpc-status", strconv.Itoa(int(res.code)))
 	if res.code != codes.OK {
-		l.field("grpc-message", percentEncoded(res.text))
+		l.block.add("grpc-message", percentEncoded(res.text))
 	}
 	for _, f := range res.trailer {
-		l.field(f.Name, f.Value)
+		l.block.add(f.Name, f.Value)
 	}
 	l.sendBlock(st.id, true)
 	if !ended {
@@ -262,14 +287,9 @@ func (l *locked) finish(st *stream, res *response, ended bool) {
 	l.remove(st, !ended)
 }
 
-// field adds a header field to l.block.
-func (l *locked) field(name, value string) {
-	_ = l.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) // into memory
-}
-
 // sendBlock sends l.block, in as many frames as it takes.
 func (l *locked) sendBlock(id uint32, end bool) {
-	block := l.block.Bytes()
+	block := l.block.encoded.Bytes()
 	first := block[:min(len(block), maxFrame)]
 	block = block[len(first):]
 	l.write(l.framer.WriteHeaders(http2.HeadersFrameParam{
@@ -280,20 +300,20 @@ func (l *locked) sendBlock(id uint32, end bool) {
 		block = block[len(next):]
 		l.write(l.framer.WriteContinuation(id, len(block) == 0, next))
 	}
-	l.block.Reset()
+	l.block.encoded.Reset()
 }
 
 // sendData sends as much of b as the windows allow, and returns the rest.
 func (l *locked) sendData(st *stream, b []byte) (rest []byte) {
 	for len(b) > 0 {
-		n := int(min(int64(len(b)), st.sendWindow, l.sendWindow, maxFrame))
+		n := int(min(int64(len(b)), st.sendWindow, l.flow.window, maxFrame))
 		if n <= 0 {
 			break
 		}
 		l.write(l.framer.WriteData(st.id, false, b[:n]))
 		l.forgiven = true // grpc-go measures the bandwidth with PINGs
 		st.sendWindow -= int64(n)
-		l.sendWindow -= int64(n)
+		l.flow.window -= int64(n)
 		b = b[n:]
 	}
 	return b
@@ -313,8 +333,8 @@ func (l *locked) sendWaiting(st *stream) {
 
 // sendBlocked sends the answers that wait, the oldest first.
 func (l *locked) sendBlocked() {
-	for _, st := range l.blocked {
-		if l.sendWindow <= 0 {
+	for _, st := range l.flow.blocked {
+		if l.flow.window <= 0 {
 			break
 		}
 		l.sendWaiting(st)
@@ -322,7 +342,7 @@ func (l *locked) sendBlocked() {
 	l.dropUnblocked()
 }
 
-// dropUnblocked drops the streams from l.blocked that wait no longer.
+// dropUnblocked drops the streams from l.flow.blocked that wait no longer.
 func (l *locked) dropUnblocked() {
-	l.blocked = slices.DeleteFunc(l.blocked, func(st *stream) bool { return st.waiting == nil })
+	l.flow.blocked = slices.DeleteFunc(l.flow.blocked, func(st *stream) bool { return st.waiting == nil })
 }

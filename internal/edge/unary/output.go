@@ -104,7 +104,7 @@ func (l *locked) waitForRoom() {
 // the client closes its own. It releases the lock meanwhile.
 func (l *locked) closeWrite() {
 	o := &l.out
-	if l.phase < leaving || o.ended || o.writing || len(o.buf) > 0 || len(l.streams) > 0 {
+	if l.life.phase < leaving || o.ended || o.writing || len(o.buf) > 0 || len(l.streams) > 0 {
 		return
 	}
 	o.ended, o.since = true, time.Since(l.conn.server.start)

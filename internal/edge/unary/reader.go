@@ -31,9 +31,9 @@ const (
 	maxFrame = 16 << 10
 	// tableSize bounds the header tables of either side.
 	tableSize = 4 << 10
-	// heldBeyond is how many bytes of unfinished messages and of metadata a connection
+	// bufferedBeyond is how many bytes of unfinished messages and of metadata a connection
 	// may hold, beyond one of the largest messages.
-	heldBeyond = 1 << 20
+	bufferedBeyond = 1 << 20
 	// maxSettings bounds the settings of one frame. RFC 9113 knows six.
 	maxSettings = 32
 	maxWindow   = 1<<31 - 1
@@ -151,7 +151,7 @@ func (r *reader) flushAndRead(p []byte) (int, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) && n == 0 {
 		return 0, r.expire(l) // check has seen that some calls are late
 	}
-	l.lastRead = r.server.now()
+	l.life.lastRead = r.server.now()
 	return n, err
 }
 
@@ -245,7 +245,7 @@ func (r *reader) onSettings(f *http2.SettingsFrame) error {
 	}
 	l := r.shared.lock()
 	defer l.unlock()
-	before := l.peerWindow
+	before := l.flow.initial
 	window := before
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if err := s.Valid(); err != nil {
@@ -261,7 +261,7 @@ func (r *reader) onSettings(f *http2.SettingsFrame) error {
 			// Go's own decoder refuses.
 			if s.Val < r.peerTable {
 				r.peerTable = s.Val
-				l.encoder.SetMaxDynamicTableSize(s.Val)
+				l.block.encoder.SetMaxDynamicTableSize(s.Val)
 			}
 		case http2.SettingInitialWindowSize:
 			window = int64(s.Val)
@@ -279,10 +279,10 @@ func (r *reader) onSettings(f *http2.SettingsFrame) error {
 	if window > before {
 		l.sendBlocked() // behind the ACK, because it follows from the setting
 	}
-	if !l.opened {
-		l.opened = true
-		if l.drainWanted != "" {
-			l.startDrain(l.drainWanted)
+	if !l.life.opened {
+		l.life.opened = true
+		if l.life.drainWanted != "" {
+			l.startDrain(l.life.drainWanted)
 		}
 	}
 	return nil
@@ -292,14 +292,14 @@ func (r *reader) onSettings(f *http2.SettingsFrame) error {
 // open stream. If the window changes, the client pays for the open streams, and for the
 // blocked ones that the caller may go through afterwards.
 func (r *reader) setPeerWindow(l *locked, window int64) error {
-	by := window - l.peerWindow
+	by := window - l.flow.initial
 	if by == 0 {
 		return nil
 	}
-	if err := r.spend((len(l.streams) + len(l.blocked)) / streamsAToken); err != nil {
+	if err := r.spend((len(l.streams) + len(l.flow.blocked)) / streamsAToken); err != nil {
 		return err
 	}
-	l.peerWindow = window
+	l.flow.initial = window
 	for _, st := range l.streams {
 		if st.sendWindow += by; st.sendWindow > maxWindow {
 			return protocolError(http2.ErrCodeFlowControl, "a window is too large")
@@ -315,13 +315,13 @@ func (r *reader) onWindowUpdate(id, by uint32) error {
 	l := r.shared.lock()
 	defer l.unlock()
 	if id == 0 {
-		if l.sendWindow += int64(by); l.sendWindow > maxWindow {
+		if l.flow.window += int64(by); l.flow.window > maxWindow {
 			return protocolError(http2.ErrCodeFlowControl, "the connection's window is too large")
 		}
-		before := l.sendWindow
+		before := l.flow.window
 		l.sendBlocked()
 		// What was sent pays for the streams that sendBlocked has gone through.
-		return r.spend(max(0, len(l.blocked)/streamsAToken-int(before-l.sendWindow)/bytesAToken))
+		return r.spend(max(0, len(l.flow.blocked)/streamsAToken-int(before-l.flow.window)/bytesAToken))
 	}
 	st := l.streams[id]
 	if st == nil {
@@ -356,7 +356,7 @@ func (r *reader) onPing(f *http2.PingFrame) error {
 	l := r.shared.lock()
 	defer l.unlock()
 	if f.IsAck() {
-		if f.Data == drainPing && l.phase == draining {
+		if f.Data == drainPing && l.life.phase == draining {
 			l.endDrain()
 		}
 		return nil // for keepalive, anything that was read counts
@@ -369,7 +369,7 @@ func (r *reader) onPing(f *http2.PingFrame) error {
 	switch {
 	case l.forgiven:
 		l.forgiven, r.strikes = false, 0
-	case last > 0 && now-last < r.server.o.MinPingInterval:
+	case last > 0 && now-last < r.server.o.Lifetime.MinPingInterval:
 		r.strikes++
 	}
 	if r.strikes > maxStrikes {
@@ -434,7 +434,7 @@ func (r *reader) close() {
 	_ = r.raw.Close() // to close twice is harmless
 	l := r.shared.lock()
 	defer l.unlock()
-	l.hungUp = true
+	l.life.hungUp = true
 	l.dropWaiting()
 	l.out.fail(net.ErrClosed)
 }

@@ -24,11 +24,8 @@ type request struct {
 	owed       int             // what the client has sent and not been given back
 	body       strings.Builder // of a request whose DATA comes in several frames
 	ended      bool            // the client has sent everything
-	marked     bool            // the header has the field Options.Mark
-	kept       metadata.MD     // the fields of the header that Options.Metadata names
-	requestID  string          // as in Call
-	stream     string          // as in Call
-	ending     string          // as in Call
+	kept       [MaxKept]string // as in Call
+	named      metadata.MD     // the fields of the header that Options.Metadata names
 }
 
 // drop releases the memory of a request that was read. The rest of a request that exceeds a bound
@@ -60,7 +57,7 @@ const (
 	tooMany = "cardinality violation: received multiple request messages for non-client-streaming RPC"
 )
 
-const tooMuch = "the connection holds too much of calls that are under way"
+const memoryFull = "the connection holds too much of calls that are under way"
 
 // response is the answer to a call. The zero value is OK without a message.
 type response struct {
@@ -164,37 +161,36 @@ func (r *reader) streamOf(id uint32, ended, dependsOnItself bool) (st *stream, o
 		}
 		return nil, false, protocolError(http2.ErrCodeProtocol, "streams are not opened in ascending order")
 	}
-	if l.phase >= leaving {
+	if l.life.phase >= leaving {
 		return nil, false, r.spend(1) // the second GOAWAY said that this call is not served
 	}
 	l.lastID = id
 	if !h.long && h.malformed() || dependsOnItself || ended && h.declared > 0 {
 		return nil, false, r.resetLocked(l, id, http2.ErrCodeProtocol)
 	}
-	if len(l.streams)+l.orphans >= int(r.server.o.MaxStreams) {
+	if len(l.streams)+l.handlers.orphans >= int(r.server.o.MaxStreams) {
 		return nil, false, r.resetLocked(l, id, http2.ErrCodeRefusedStream)
 	}
-	m := r.server.methods[h.path]
+	m := r.server.methods[h.pseudo.path]
 	st = l.open(id)
 	st.method, st.subtype = m, h.subtype()
-	q, within, held := &st.request, maxRequest, 0
-	q.ended, q.declared, q.recvWindow, q.marked, q.requestID = ended, h.declared, streamWindow, h.marked, h.requestID
-	q.stream, q.ending = h.stream, h.ending
-	if h.timed {
-		within = min(h.timeout, maxRequest)
-		q.deadline = r.readAt.Add(min(h.timeout, maxTimeout))
+	q, within, size := &st.request, maxRequest, 0
+	q.ended, q.declared, q.recvWindow, q.kept = ended, h.declared, streamWindow, h.kept
+	if h.timeout.set {
+		within = min(h.timeout.after, maxRequest)
+		q.deadline = r.readAt.Add(min(h.timeout.after, maxTimeout))
 	}
 	st.due = r.readAt.Sub(r.server.start) + within
 	if m != nil && m.handler == nil {
 		// Only standard handlers read metadata.
-		q.metadata = callMetadata{slices.Clone(h.fields), h.authority}
-		held = int(h.size)
+		q.metadata = callMetadata{slices.Clone(h.fields), h.pseudo.authority}
+		size = int(h.size)
 	} else if m != nil && r.server.o.Metadata != nil {
-		q.kept, held = h.named(r.server.o.Metadata)
+		q.named, size = h.named(r.server.o.Metadata)
 	}
-	crowded := l.hold(st, held)
-	if q.refusal = r.server.refuse(h, m); q.refusal == nil && crowded {
-		q.refusal = refusal(codes.ResourceExhausted, tooMuch)
+	tooMuch := l.buffer(st, size)
+	if q.refusal = r.server.refuse(h, m); q.refusal == nil && tooMuch {
+		q.refusal = refusal(codes.ResourceExhausted, memoryFull)
 	}
 	return st, true, nil
 }
@@ -205,7 +201,7 @@ func (r *reader) onTrailers(st *stream, ended bool) error {
 	switch {
 	case q.ended:
 		return r.reset(st.id, http2.ErrCodeStreamClosed)
-	case !ended || h.bad || h.pseudo != 0 || q.declared >= 0 && q.received != q.declared:
+	case !ended || h.bad || h.pseudo.seen != 0 || q.declared >= 0 && q.received != q.declared:
 		return r.reset(st.id, http2.ErrCodeProtocol)
 	}
 	q.ended = true
@@ -275,7 +271,7 @@ func (r *reader) receive(f *http2.DataFrame) (*stream, error) {
 		if err := l.unopened(id); err != nil {
 			return nil, err
 		}
-		if byServer, _ := l.closed.find(id); l.phase >= leaving || byServer {
+		if byServer, _ := l.closed.find(id); l.life.phase >= leaving || byServer {
 			return nil, r.spend(1) // they have crossed with the reset
 		}
 		return nil, r.resetLocked(l, id, http2.ErrCodeStreamClosed)
@@ -305,7 +301,7 @@ func (r *reader) collect(st *stream, data []byte) *response {
 	before := q.body.Cap()
 	q.makeRoom(len(data), r.server.o.MaxMessageBytes)
 	l := r.shared.lock()
-	crowded := l.hold(st, q.body.Cap()-before)
+	tooMuch := l.buffer(st, q.body.Cap()-before)
 	l.unlock()
 	q.body.Write(data)
 	if q.body.Len() >= prefixLen {
@@ -317,8 +313,8 @@ func (r *reader) collect(st *stream, data []byte) *response {
 			return refusal(codes.Unimplemented, tooMany)
 		}
 	}
-	if crowded {
-		return refusal(codes.ResourceExhausted, tooMuch)
+	if tooMuch {
+		return refusal(codes.ResourceExhausted, memoryFull)
 	}
 	return nil
 }

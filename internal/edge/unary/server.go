@@ -30,21 +30,25 @@ type Call struct {
 	// State belongs to the handler. It is nil at the first call of the handler, and
 	// the second call finds what the first one stored.
 	State any
-	// Marked says that the header has a field with the name Options.Mark.
-	Marked bool
 	// Exceeds says which bound the call exceeds. Request is then the beginning of the message, if
 	// that is known. It is empty unless [Options.Beyond] is set.
 	Exceeds string
 	// Metadata has the header fields that Options.Metadata names. Nil: the call has none.
 	Metadata metadata.MD
-	// RequestID is the value of the header field x-request-id. It is empty if there is none, or
-	// if it has more than 128 bytes.
-	RequestID string
-	// Stream is the value of the header field [StreamID], and Ending that of [StreamEnd]. They
-	// are empty if the field is absent or "-". A stream of more than 128 bytes is empty too; an
-	// ending is cut there.
-	Stream, Ending string
+	// Kept has a value for each of Options.Keep, in that order. It is empty if there is none.
+	Kept [MaxKept]string
 }
+
+// A KeptField names a header field whose value a call keeps.
+type KeptField struct {
+	Name string // in lower case
+	// Value returns what a call keeps of a value. If it returns an empty text, the next field with
+	// this name counts. It must not block, and must bound what it returns.
+	Value func(string) string
+}
+
+// MaxKept is how many header fields a call keeps at most.
+const MaxKept = 4
 
 // A Handler answers one call. It appends the encoded answer to answer and returns the
 // result.
@@ -82,6 +86,25 @@ type Options struct {
 	// TLSOnSockets encrypts those of unix sockets too.
 	TLSOnSockets bool
 
+	Lifetime Lifetime
+
+	// Keep lists header fields for Call.Kept, at most MaxKept.
+	Keep []KeptField
+	// Metadata names header fields, in lower case, for Call.Metadata. Nil: none.
+	Metadata []string
+
+	// Beyond makes a Handler also decide calls that exceed a bound of the server. Otherwise, and
+	// without a Handler, they are answered RESOURCE_EXHAUSTED.
+	Beyond bool
+
+	// Meters counts connections. Nil: nothing is counted.
+	Meters Meters
+	// Log gets connections at debug level, and errors of Accept. Nil: nothing is logged.
+	Log *zap.Logger
+}
+
+// Lifetime bounds how long a connection lives, and how long its client may take.
+type Lifetime struct {
 	// OpenTimeout is how long a client may take for TLS, preface and settings. Zero: 10 s.
 	OpenTimeout time.Duration
 	// WriteTimeout is how long a client may leave answers unread before the server closes
@@ -97,21 +120,6 @@ type Options struct {
 	// MaxConnectionAge is how long a connection lives before the server tells the client
 	// to open another one, give or take a tenth. Zero: without bound.
 	MaxConnectionAge time.Duration
-
-	// Mark is the name of a header field, in lower case, for Call.Marked. Empty: none.
-	Mark string
-
-	// Metadata names header fields, in lower case, for Call.Metadata. Nil: none.
-	Metadata []string
-
-	// Beyond makes a Handler also decide calls that exceed a bound of the server. Otherwise, and
-	// without a Handler, they are answered RESOURCE_EXHAUSTED.
-	Beyond bool
-
-	// Meters counts connections. Nil: nothing is counted.
-	Meters Meters
-	// Log gets connections at debug level, and errors of Accept. Nil: nothing is logged.
-	Log *zap.Logger
 }
 
 // withDefaults returns the options with defaults in place of zero values.
@@ -128,11 +136,12 @@ func (o Options) withDefaults() Options {
 	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, 1<<20)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
 	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
-	o.OpenTimeout = cmp.Or(o.OpenTimeout, 10*time.Second)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, 20*time.Second)
-	o.KeepaliveTime = cmp.Or(o.KeepaliveTime, 2*time.Hour)
-	o.KeepaliveTimeout = cmp.Or(o.KeepaliveTimeout, 20*time.Second)
-	o.MinPingInterval = cmp.Or(o.MinPingInterval, 5*time.Minute)
+	l := &o.Lifetime
+	l.OpenTimeout = cmp.Or(l.OpenTimeout, 10*time.Second)
+	l.WriteTimeout = cmp.Or(l.WriteTimeout, 20*time.Second)
+	l.KeepaliveTime = cmp.Or(l.KeepaliveTime, 2*time.Hour)
+	l.KeepaliveTimeout = cmp.Or(l.KeepaliveTimeout, 20*time.Second)
+	l.MinPingInterval = cmp.Or(l.MinPingInterval, 5*time.Minute)
 	return o
 }
 
@@ -167,8 +176,11 @@ type Server struct {
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
 
-// NewServer returns a server without services.
+// NewServer returns a server without services. It panics if Options.Keep has more than MaxKept fields.
 func NewServer(o Options) *Server {
+	if len(o.Keep) > MaxKept {
+		panic(fmt.Sprintf("unary: a call keeps at most %d header fields", MaxKept))
+	}
 	return &Server{
 		o: o.withDefaults(), start: time.Now(),
 		methods: make(map[string]*method), services: make(map[string]grpc.ServiceInfo),
@@ -318,8 +330,8 @@ const (
 // tick checks the timeouts of all connections at each tick. It returns when the server
 // is stopped and the last connection is gone.
 func (s *Server) tick() {
-	every := maxTick
-	for _, d := range []time.Duration{s.o.OpenTimeout, s.o.WriteTimeout, s.o.KeepaliveTime, s.o.KeepaliveTimeout, s.o.MaxConnectionAge} {
+	every, l := maxTick, &s.o.Lifetime
+	for _, d := range []time.Duration{l.OpenTimeout, l.WriteTimeout, l.KeepaliveTime, l.KeepaliveTimeout, l.MaxConnectionAge} {
 		if d > 0 {
 			every = min(every, max(d/ticksATimeout, minTick))
 		}
@@ -350,7 +362,7 @@ func (s *Server) tick() {
 
 // age returns how long a connection may live. It is different for each connection, so
 // that they do not all end at once.
-func (o *Options) age() time.Duration {
+func (l *Lifetime) age() time.Duration {
 	spread := (rand.Float64() - 0.5) / 5 //nolint:gosec // not for security
-	return o.MaxConnectionAge + time.Duration(spread*float64(o.MaxConnectionAge))
+	return l.MaxConnectionAge + time.Duration(spread*float64(l.MaxConnectionAge))
 }

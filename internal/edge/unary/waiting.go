@@ -33,7 +33,7 @@ func (l *locked) endWaiting(st *stream) {
 // dropWaiting releases all answers of a connection that has ended.
 func (l *locked) dropWaiting() {
 	clear(l.streams)
-	l.blocked = nil
+	l.flow.blocked = nil
 	l.conn.server.waiting.Add(-l.conn.waiting.Swap(0))
 }
 
@@ -60,7 +60,7 @@ func (s *Server) relieve() {
 func (c *conn) calm() {
 	l := c.shared.lock()
 	defer l.unlock()
-	if !l.hungUp && l.phase != failed {
+	if !l.life.hungUp && l.life.phase != failed {
 		l.enter(failed)
 		c.server.o.Meters.GoAway(reasonSlow)
 		l.write(l.framer.WriteGoAway(l.lastID, http2.ErrCodeEnhanceYourCalm, []byte("too many answers wait for the client's windows")))

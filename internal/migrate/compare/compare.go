@@ -20,7 +20,6 @@ import (
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
-	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 )
 
@@ -91,7 +90,7 @@ func New(o Options) (*Comparer, error) {
 	}
 	c := &Comparer{o: o, conn: conn, slots: make(chan struct{}, o.MaxInFlight), logs: newLogs(o.Log), now: time.Now}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.ctx = metadata.AppendToOutgoingContext(c.ctx, ratelimit.Mark, "1")
+	c.ctx = metadata.AppendToOutgoingContext(c.ctx, adapter.Kept[adapter.Compared].Name, "1")
 	c.close = sync.OnceValue(func() error {
 		c.cancel()
 		for range cap(c.slots) {

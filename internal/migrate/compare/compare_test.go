@@ -26,7 +26,6 @@ import (
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
-	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -246,7 +245,7 @@ func TestPairs(t *testing.T) {
 			if o.last != encoded {
 				t.Errorf("the other service got %q, want the request as it came: %q", o.last, encoded)
 			}
-			if len(o.headers.Get(ratelimit.Mark)) != 1 {
+			if len(o.headers.Get(adapter.Kept[adapter.Compared].Name)) != 1 {
 				t.Errorf("the call has no mark: %v", o.headers)
 			}
 		})

@@ -36,7 +36,7 @@
 //
 // # Loops
 //
-// Calls carry the header [ratelimit.Mark]. The daemon does not give marked calls to Compare. So two
+// Calls carry the header [adapter.Compared]. The daemon does not give marked calls to Compare. So two
 // services that compare with each other, or one that compares with itself, do not call each
 // other for ever.
 package compare
