@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -15,8 +14,6 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/operate/admin"
-	"github.com/slidegate/slidegate/internal/text/safetext"
-	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // askTimeout bounds the look-up of validate, with the connection to the source.
@@ -110,26 +107,4 @@ func overrideWarnings(active *policy.Rules, of *tier.Subject, setting string) (w
 		}
 	}
 	return warnings
-}
-
-func writeCustomer(w io.Writer, c *admin.Customer, paint terminal.Colours) {
-	fmt.Fprintf(w, "\ncustomer %s: %s\n", paint.Bold(safetext.Text(c.Subject)), tierText(c))
-	for _, rule := range slices.Sorted(maps.Keys(c.Overrides)) {
-		fmt.Fprintf(w, "  override of %s: %s\n", safetext.Text(rule), c.Overrides[rule])
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
-		fmt.Fprintf(w, "  label %s: %s\n", safetext.Text(name), safetext.Text(c.Labels[name]))
-	}
-}
-
-// tierText says which tier a customer has.
-func tierText(c *admin.Customer) string {
-	text := "the default tier"
-	if c.Tier != "" {
-		text = "tier " + safetext.Text(c.Tier)
-	}
-	if c.Disabled {
-		text += ", disabled"
-	}
-	return text
 }

@@ -1,24 +1,21 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
-	"maps"
-	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/operate/tables"
 	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
@@ -73,161 +70,65 @@ func (d *denialsCmd) values() (url.Values, error) {
 	return values, nil
 }
 
-// A seen is a denial, and the instance that denied.
-type seen struct {
-	insight.Denial
-	Admin string `json:"admin,omitempty"`
-}
-
 // Run prints the last denials, and with Follow all further ones.
 func (d *denialsCmd) Run(c *cli) error {
 	values, err := d.values()
 	if err != nil {
 		return err
 	}
-	caller, err := d.caller(c)
+	ask, err := d.client(c)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ask := func(ctx context.Context, to instance, limit int) (*insight.Denials, error) {
-		limited := maps.Clone(values)
-		limited.Set("limit", strconv.Itoa(limit))
-		out := new(insight.Denials)
-		return out, caller.call(ctx, to, http.MethodGet, "/v1/denials?"+limited.Encode(), nil, out)
-	}
-	all := askAll(ctx, caller.instances, func(ctx context.Context, to instance) (*insight.Denials, error) { return ask(ctx, to, d.Limit) })
-	several := len(caller.instances) > 1
-	if d.Follow {
-		if len(answered(all)) == 0 {
-			return failed(all)
-		}
-		return d.follow(ctx, caller, ask, all)
-	}
-	if d.JSON {
-		if err := printJSON(!several, all); err != nil {
+	all := client.AskAll(ctx, ask, func(ctx context.Context, to client.Instance) (*insight.Denials, error) {
+		return ask.Denials(ctx, to, values, d.Limit)
+	})
+	answered := client.Answered(all)
+	switch {
+	case len(answered) == 0 && !d.JSON:
+	case d.Follow && len(answered) > 0:
+		return ask.Follow(ctx, values, all, followEvery, d.print, func(from, text string) { fmt.Fprintf(os.Stderr, "rls: %s: %s\n", from, text) })
+	case d.Follow:
+	case d.JSON:
+		if err := printJSON(len(all) > 1, all); err != nil {
 			return err
 		}
-		return failed(all)
+	default:
+		d.write(all)
 	}
-	if len(answered(all)) > 0 {
-		d.write(all, page{width: widthOf(os.Stdout), paint: coloursOf(os.Stdout), several: several})
-	}
-	return failed(all)
+	return client.Failed(all)
 }
 
-// merged returns the denials of all instances, the oldest first.
-func merged(all []answer[insight.Denials], several bool) (out []seen) {
-	for _, a := range answered(all) {
-		admin := ""
-		if several {
-			admin = a.from.name
-		}
-		for _, d := range a.value.Denials {
-			out = append(out, seen{d, admin})
-		}
+// followEvery is how often rls asks for new denials. Tests change it.
+var followEvery = time.Second
+
+// print prints a denial as one line: as JSON, or in words.
+func (d *denialsCmd) print(one *client.Denial) error {
+	if !d.JSON {
+		_, err := fmt.Fprintln(&stdout, tables.DenialLine(one, widthOf(os.Stdout)))
+		return err
 	}
-	slices.SortStableFunc(out, func(a, b seen) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
-	return out
+	data, err := json.Marshal(one)
+	if err == nil {
+		_, err = fmt.Fprintln(&stdout, terminal.JSON(data))
+	}
+	return err
 }
 
 // write writes denials as a table, the newest last, where the eye is.
-func (d *denialsCmd) write(all []answer[insight.Denials], p page) {
-	list := merged(all, p.several)
-	if len(list) == 0 {
-		fmt.Fprintln(&stdout, "No denials"+d.narrowed()+".")
+func (d *denialsCmd) write(all []client.Answer[insight.Denials]) {
+	if list := client.Merge(all); len(list) > 0 {
+		tables.Denials(&stdout, list, pageOf(os.Stdout, len(all) > 1, ""))
+	} else if d.Rule+d.Subject+d.Route+d.Address+d.Since+d.Shadow == "" {
+		fmt.Fprintln(&stdout, "No denials.")
 	} else {
-		t := denialTable(p)
-		for i := range list {
-			addDenial(t, &list[i], p)
-		}
-		t.Write(&stdout)
+		fmt.Fprintln(&stdout, "No denials that these flags choose.")
 	}
-	for _, a := range answered(all) {
-		if sampled(a.value) {
-			fmt.Fprintln(os.Stderr, p.paint.Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.from.name, a.value.Sampled)))
+	for _, a := range client.Answered(all) {
+		if a.Value.Sampled > 1 {
+			fmt.Fprintln(os.Stderr, coloursOf(os.Stdout).Yellow(fmt.Sprintf("%s records one of %d denials, because there are so many.", a.From.Name, a.Value.Sampled)))
 		}
 	}
-}
-
-func sampled(d *insight.Denials) bool { return d.Sampled > 1 }
-
-func (d *denialsCmd) narrowed() string {
-	if d.Rule+d.Subject+d.Route+d.Address+d.Since+d.Shadow == "" {
-		return ""
-	}
-	return " that these flags choose"
-}
-
-func denialTable(p page) *terminal.Table {
-	t := &terminal.Table{Width: p.width, Paint: p.paint, Columns: []terminal.Column{
-		{Title: "TIME"},
-		{Title: "RULE", Least: 10},
-		{Title: "WHO", Least: 10},
-		{Title: "TIER", Least: 8, Drop: 3, Sparse: true},
-		{Title: "USED", Right: true},
-		{Title: "LIMIT"},
-		{Title: "WAIT", Right: true},
-		{Title: "ROUTE", Least: 6, Drop: 4, Sparse: true},
-		{Title: "REQUEST", Least: 8, Drop: 6, Sparse: true},
-		{Title: "NOTE", Least: 12, Sparse: true},
-	}}
-	if p.several {
-		t.Columns = append(t.Columns, terminal.Column{Title: "INSTANCE", Least: 8, Drop: 5})
-	}
-	return t
-}
-
-func addDenial(t *terminal.Table, d *seen, p page) {
-	wait := terminal.Cell{Text: wait(d.Wait)}
-	if d.Never {
-		wait = terminal.Cell{Text: "never", Paint: p.paint.Red}
-	}
-	row := []terminal.Cell{
-		terminal.Text(clock(d.At)), terminal.Text(d.Rule), terminal.Text(whoOf(&d.Denial)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
-		terminal.Text(d.Amount()),
-		wait, terminal.Text(d.Route), terminal.Text(d.RequestID),
-		{Text: noteOfDenial(&d.Denial), Paint: p.paint.Yellow},
-	}
-	if p.several {
-		row = append(row, terminal.Text(d.Admin))
-	}
-	t.Add(row...)
-}
-
-// clock returns a time of the last day without its date.
-func clock(at time.Time) string {
-	at = at.Local()
-	if since := time.Since(at); since > 12*time.Hour || since < -12*time.Hour {
-		return at.Format("01-02 15:04:05")
-	}
-	return at.Format(time.TimeOnly)
-}
-
-// whoOf names the party of a denial as well as it is known.
-func whoOf(d *insight.Denial) string {
-	switch {
-	case d.Subject != "":
-		return d.Subject
-	case d.Digest != "":
-		return "key " + tier.ShortDigest(d.Digest)
-	default:
-		return cmp.Or(d.Address, "-")
-	}
-}
-
-func noteOfDenial(d *insight.Denial) string {
-	var parts []string
-	add := func(is bool, text string) {
-		if is {
-			parts = append(parts, text)
-		}
-	}
-	add(d.Shadow, "observed")
-	add(d.Degraded, "without store")
-	add(d.Of > 1, fmt.Sprintf("limit %d of %d", d.Which, d.Of))
-	add(d.Cost > 1, fmt.Sprintf("cost %d", d.Cost))
-	add(d.Stands > 1, fmt.Sprintf("×%d", d.Stands))
-	return strings.Join(parts, ", ")
 }

@@ -4,13 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"net/url"
 	"os"
 	"reflect"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,9 +13,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
-	"github.com/slidegate/slidegate/internal/operate/insight"
-	"github.com/slidegate/slidegate/internal/text/safetext"
-	"github.com/slidegate/slidegate/internal/text/terminal"
+	"github.com/slidegate/slidegate/internal/operate/client"
 )
 
 type diffCmd struct {
@@ -71,10 +64,10 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 	case old == files.Stdin && now == files.Stdin:
 		return usage("OLD and NEW are both standard input: name a file for one of them")
 	}
-	var ask *caller
+	var ask *client.Client
 	if d.Live {
 		var err error
-		if ask, err = d.caller(c); err != nil {
+		if ask, err = d.client(c); err != nil {
 			return err
 		}
 	}
@@ -96,14 +89,18 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 	report := rulesdiff.Compare(was, is)
 	var failure error
 	if ask != nil {
-		instances, problems, err := liveLogs(ask, report, was)
-		if failure = err; err != nil && !errors.As(err, new(partial)) {
+		instances, problems, err := ask.Logs(context.Background(), report.Asks(was))
+		if failure = err; err != nil && !errors.As(err, new(client.Partial)) {
 			return err
 		}
 		report.AddLive(was, is, instances, problems)
 	}
-	if err := d.write(report); err != nil {
-		return err
+	if d.JSON {
+		if err := encode(report); err != nil {
+			return err
+		}
+	} else {
+		report.WriteText(&stdout, coloursOf(os.Stdout))
 	}
 	if failure == nil && d.ExitCode && report.Changed {
 		return errChanged
@@ -139,115 +136,4 @@ func (d *diffCmd) load(c *cli, path, tiers string) (set rulesdiff.Set, secrets s
 		set.Places = append(set.Places, p.String())
 	}
 	return set, s.Secrets, nil
-}
-
-// Bounds of what is asked for of a running service.
-const (
-	maxLogPages  = 2000
-	maxLogs      = 200_000
-	maxAskedName = 4 << 10 // bytes of names of rules
-)
-
-// liveLogs returns the logs that instances have for the rules of a report. Instances that share a
-// store count once.
-func liveLogs(ask *caller, report *rulesdiff.Report, old rulesdiff.Set) (instances [][]insight.LimitUsage, problems []string, err error) {
-	names := changedNames(report, old)
-	all := askAll(context.Background(), ask.instances, func(ctx context.Context, to instance) (*insight.Logs, error) {
-		return ask.logs(ctx, to, names)
-	})
-	seen := false
-	for _, a := range all {
-		if a.err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %v", a.from.name, a.err))
-			continue
-		}
-		if a.value.Next != "" {
-			problems = append(problems, fmt.Sprintf("%s has more than %d logs: these are a part of them", a.from.name, len(a.value.Logs)))
-		}
-		if a.value.Source == sourceRedis && seen {
-			continue
-		}
-		seen = seen || a.value.Source == sourceRedis
-		instances = append(instances, a.value.Logs)
-	}
-	return instances, problems, failed(all)
-}
-
-// changedNames returns the old names of the rules to ask for. Nil: all.
-func changedNames(report *rulesdiff.Report, old rulesdiff.Set) (names []string) {
-	if len(report.Tiers)+len(report.Subjects) > 0 {
-		return nil
-	}
-	paths := make(map[string]bool)
-	for i := range report.Rules {
-		paths[report.Rules[i].Path] = report.Rules[i].What == "changed"
-	}
-	size := 0
-	for _, r := range old.Rules.All() {
-		if paths[r.String()] {
-			names = append(names, r.Name)
-			size += len(r.Name) + 1
-		}
-	}
-	if size > maxAskedName {
-		return nil
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// logs reads all pages of the logs of rules.
-func (c *caller) logs(ctx context.Context, to instance, names []string) (whole *insight.Logs, err error) {
-	values := url.Values{}
-	if len(names) > 0 {
-		values.Set("rule", strings.Join(names, ","))
-	}
-	for range maxLogPages {
-		one := new(insight.Logs)
-		if err := c.call(ctx, to, http.MethodGet, "/v1/logs?"+values.Encode(), nil, one); err != nil {
-			return nil, err
-		}
-		if whole == nil {
-			whole = one
-		} else {
-			whole.Logs, whole.Next = append(whole.Logs, one.Logs...), one.Next
-		}
-		if one.Next == "" || len(whole.Logs) > maxLogs {
-			break
-		}
-		values.Set("cursor", one.Next)
-	}
-	return whole, nil
-}
-
-func (d *diffCmd) write(r *rulesdiff.Report) error {
-	if d.JSON {
-		return encode(r)
-	}
-	for _, l := range r.Lines() {
-		line := strings.Repeat(terminal.Gap, l.Depth) + safetext.Text(l.Text)
-		if l.Title {
-			line = "\n" + coloursOf(os.Stdout).Bold(line)
-		}
-		if l.Verdict != "" {
-			line += ": " + paintVerdict(l.Verdict)
-		}
-		fmt.Fprintln(&stdout, line)
-	}
-	return nil
-}
-
-// paintVerdict returns a verdict in its colour.
-func paintVerdict(v rulesdiff.Verdict) string {
-	paint := coloursOf(os.Stdout)
-	switch v {
-	case rulesdiff.Looser:
-		return paint.Green(v.String())
-	case rulesdiff.Stricter:
-		return paint.Red(v.String())
-	case rulesdiff.Both:
-		return paint.Yellow(v.String())
-	default:
-		return v.String()
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/migrate/compat"
+	"github.com/slidegate/slidegate/internal/operate/client"
 )
 
 // exitHelp describes the exit codes, once for all commands.
@@ -57,7 +58,7 @@ func run(root *cobra.Command, args []string) int {
 	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).Red("rls:"), err)
 	// Errors that are not a failure come from cobra, which checks the command line first.
 	begun := new(failure)
-	if errors.As(err, new(partial)) {
+	if errors.As(err, new(partial)) || errors.As(err, new(client.Partial)) {
 		return exitPartial
 	}
 	if errors.As(err, begun) && !errors.As(err, new(usageError)) {
@@ -134,4 +135,17 @@ func begin(do func(args []string) error) func(*cobra.Command, []string) error {
 // leaf returns a command without arguments.
 func leaf(use, short string, do func() error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: begin(func([]string) error { return do() })}
+}
+
+// completeWords completes the value of a flag with fixed words.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is defined before
+	}
+}
+
+func require(cmd *cobra.Command, flag string) {
+	if err := cmd.MarkFlagRequired(flag); err != nil {
+		panic(err) // the flag is defined before
+	}
 }

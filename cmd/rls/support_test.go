@@ -18,6 +18,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
@@ -195,32 +196,6 @@ func TestUsageTables(t *testing.T) {
 	}
 }
 
-// TestUsageOfUnusualLimits prints limits whose number only requests know, those without a log, and
-// those that another rule replaces. None of them is used up.
-func TestUsageOfUnusualLimits(t *testing.T) {
-	u := insight.Usage{
-		Query: insight.Query{Subject: "acme"}, Source: "redis", Notes: []string{"the source of tiers does not answer"},
-		Limits: []insight.LimitUsage{
-			{Rule: "override", Sent: true, Used: 5, Window: 60, NextFree: 12, Empty: 50, History: []uint64{0, 5}},
-			{Rule: "per-route", NoLog: true, Limit: 10, Remaining: 10, Window: 60},
-			{Rule: "usual", ReplacedBy: []string{"special"}, Limit: 10, Remaining: 10, Window: 60},
-		},
-	}
-	var b strings.Builder
-	writeUsage(&b, &shownUsage{Usage: &u}, page{width: 120})
-	out := b.String()
-	for _, want := range []string{
-		"note: the source of tiers does not answer", "each request brings the limit", "no log yet", "not in requests that meet special", "No limit is used up.",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the usage has no %q:\n%s", want, out)
-		}
-	}
-	if strings.Contains(out, "override     0") || strings.Contains(out, "denied") {
-		t.Errorf("a limit whose number is not known is a limit of 0:\n%s", out)
-	}
-}
-
 // TestUsageOfUnknownKey asks for an API key that counts for the address of its client. The output
 // does not say that its requests pass.
 func TestUsageOfUnknownKey(t *testing.T) {
@@ -372,57 +347,6 @@ func TestSeveralInstances(t *testing.T) {
 	}
 }
 
-// TestUsedUp says for each policy what is used up and what gives room again.
-func TestUsedUp(t *testing.T) {
-	for _, tt := range []struct {
-		limit insight.LimitUsage
-		want  string
-	}{
-		{insight.LimitUsage{Policy: "sliding", Limit: 5, Used: 5, Window: 60, NextFree: 12}, "r: 5 used of 5 per 1m. A request of cost 1 passes in 12s."},
-		{insight.LimitUsage{Policy: "token_bucket", Limit: 5, Rate: 20, Used: 9, Window: 60, NextFree: 15}, "r: 9 used of 20 per 1m, bursts of 5. A request of cost 1 passes in 15s."},
-		{insight.LimitUsage{Policy: "calendar", Limit: 5, Used: 5, Window: 30 * 86400, NextFree: 3600}, "r: 5 used of 5 per month. A request of cost 1 passes in 1h."},
-		{insight.LimitUsage{Policy: "in_flight", Limit: 5, Used: 5, Window: 300, NextFree: 200}, "r: 5 used of 5 requests in flight. A request passes when another one ends, in 3m20s at the latest."},
-	} {
-		tt.limit.Rule = "r"
-		u := insight.Usage{Query: insight.Query{Subject: "acme"}, Source: "redis", Limits: []insight.LimitUsage{tt.limit}}
-		var b strings.Builder
-		writeUsage(&b, &shownUsage{Usage: &u}, page{width: 120})
-		if !strings.Contains(b.String(), tt.want+"\n") {
-			t.Errorf("the usage has no %q:\n%s", tt.want, b.String())
-		}
-	}
-}
-
-// TestUsageAway names the stores that are away.
-func TestUsageAway(t *testing.T) {
-	contract, search := insight.LimitUsage{Rule: "contract", Scope: "global", Limit: 300, Used: 10, Window: 3600}, insight.LimitUsage{Rule: "search", Limit: 40, Used: 1, Remaining: 39, Window: 60}
-	local := func(l insight.LimitUsage) insight.LimitUsage {
-		l.Local = true
-		return l
-	}
-	open := local(contract)
-	open.OnStoreError = "allow"
-	for _, tt := range []struct {
-		limits []insight.LimitUsage
-		want   string
-	}{
-		{[]insight.LimitUsage{local(contract), search}, "x · a store is away; counted by pod-1 meanwhile"},
-		{[]insight.LimitUsage{local(contract)}, "contract: the share of this instance is used up, of 300 per 1h. A request of cost 1 passes in 9s."},
-		{[]insight.LimitUsage{local(contract)}, "scope global · share of this instance"},
-		{[]insight.LimitUsage{open}, "scope global · the store is away: on_store_error allow decides"},
-		{[]insight.LimitUsage{open}, "No limit is used up."},
-	} {
-		for i := range tt.limits {
-			tt.limits[i].NextFree = 9
-		}
-		var b strings.Builder
-		writeUsage(&b, &shownUsage{Usage: &insight.Usage{Query: insight.Query{Subject: "x"}, Known: true, Source: "local", Limits: tt.limits}}, page{width: 200, from: "pod-1"})
-		if !strings.Contains(b.String(), tt.want+"\n") {
-			t.Errorf("the usage has no %q:\n%s", tt.want, b.String())
-		}
-	}
-}
-
 // TestResets prints what was removed, and sends what was asked.
 func TestResets(t *testing.T) {
 	port := newPort(t)
@@ -501,7 +425,7 @@ func TestFollow(t *testing.T) {
 	safe(t, out+fails, 0)
 	var rules []string
 	for line := range strings.Lines(out) {
-		var d seen
+		var d client.Denial
 		if err := json.Unmarshal([]byte(line), &d); err != nil {
 			t.Errorf("%v in %s", err, line)
 		}
@@ -584,42 +508,5 @@ func TestWords(t *testing.T) {
 	const want = "subject\nrule\nroute\naddress\n:4\n"
 	if _, out, _ := command(t, "", "__complete", "top", "--by", "r"); out != want {
 		t.Errorf("rls __complete top --by r: %q, want %q", out, want)
-	}
-}
-
-// TestWait formats waits for a person, rounded up.
-func TestWait(t *testing.T) {
-	for s, want := range map[float64]string{0: "-", -1: "-", 12.3: "13s", 200000: "2d8h"} {
-		if got := wait(s); got != want {
-			t.Errorf("wait(%v) = %s, want %s", s, got, want)
-		}
-	}
-}
-
-func TestAdminURL(t *testing.T) {
-	for address, want := range map[string]string{
-		"127.0.0.1:6070": "http://127.0.0.1:6070",
-		":6070":          "http://127.0.0.1:6070",
-		"0.0.0.0:6070":   "http://127.0.0.1:6070",
-		"[::]:6070":      "http://127.0.0.1:6070",
-		"[::1]:6070":     "http://[::1]:6070",
-		"admin.test:1":   "http://admin.test:1",
-		"":               "",
-
-		"http://127.0.0.1:6070":   "http://127.0.0.1:6070",
-		"http://127.0.0.1:6070/":  "http://127.0.0.1:6070",
-		"https://admin.test/rls/": "https://admin.test/rls",
-		"localhost:6070":          "http://localhost:6070",
-		"127.0.0.1":               "",
-		"6070":                    "",
-		"127.0.0.1:6070/v1":       "",
-		"unix:///run/rls.sock":    "",
-		"ftp://127.0.0.1:6070":    "",
-		"http://":                 "",
-	} {
-		got, err := adminURL(address)
-		if got != want || (err != nil) != (want == "") {
-			t.Errorf("adminURL(%q) = %q, %v, want %q", address, got, err, want)
-		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/offline/ruletest"
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/tables"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
 	"github.com/slidegate/slidegate/internal/text/words"
@@ -147,7 +148,7 @@ func (v validateCmd) Run(c *cli) error {
 	}
 	summarize(&stdout, coloursOf(os.Stdout), &result)
 	if found != nil {
-		writeCustomer(&stdout, found, coloursOf(os.Stdout))
+		tables.Customer(&stdout, found, coloursOf(os.Stdout))
 	}
 	if v.Portable && result.Server == "" {
 		fmt.Fprintf(&stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")

@@ -3,6 +3,11 @@ package rulesdiff
 import (
 	"cmp"
 	"fmt"
+	"io"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
 )
 
 // A Line is one line of a report for people. Its text has names of the rules: escape it.
@@ -132,5 +137,27 @@ func (l *lines) live(live *Live) {
 			l.add(2, one.Parties[n].String(), "")
 		}
 		l.more(2, one.LeftOut, "")
+	}
+}
+
+// WriteText writes the report as indented lines.
+func (r *Report) WriteText(w io.Writer, paint terminal.Colours) {
+	for _, l := range r.Lines() {
+		line := strings.Repeat(terminal.Gap, l.Depth) + safetext.Text(l.Text)
+		if l.Title {
+			line = "\n" + paint.Bold(line)
+		}
+		switch text := l.Verdict.String(); l.Verdict {
+		case "":
+		case Looser:
+			line += ": " + paint.Green(text)
+		case Stricter:
+			line += ": " + paint.Red(text)
+		case Both:
+			line += ": " + paint.Yellow(text)
+		default:
+			line += ": " + text
+		}
+		fmt.Fprintln(w, line)
 	}
 }

@@ -237,3 +237,29 @@ func (l *live) sorted() []LiveLimit {
 	})
 	return all
 }
+
+// maxAskedName bounds the names of rules to ask for, in bytes.
+const maxAskedName = 4 << 10
+
+// Asks returns the old names of the rules whose logs AddLive needs. Nil: all.
+func (r *Report) Asks(old Set) (names []string) {
+	if len(r.Tiers)+len(r.Subjects) > 0 {
+		return nil
+	}
+	paths := make(map[string]bool)
+	for i := range r.Rules {
+		paths[r.Rules[i].Path] = r.Rules[i].What == "changed"
+	}
+	size := 0
+	for _, rule := range old.Rules.All() {
+		if paths[rule.String()] {
+			names = append(names, rule.Name)
+			size += len(rule.Name) + 1
+		}
+	}
+	if size > maxAskedName {
+		return nil
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"iter"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/text"
+)
+
+// callerFlags name the caller of a usage or a reset.
+type callerFlags struct {
+	Address, Digest, Descriptor string
+	KeyStdin                    bool
+	Rule                        string
+}
+
+// callerUse is the usage line of a command about a caller.
+const callerUse = " [SUBJECT]"
+
+func (f *callerFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Address, "address", "", "a client's `IP` address")
+	flags.StringVar(&f.Digest, "digest", "", "the `HEX` digits of the digest of an API key, as rls digest prints them")
+	flags.StringVar(&f.Descriptor, "descriptor", "", "a domain and the entries of a descriptor: `DOMAIN/ENTRIES`, such as edge/route=search")
+	flags.BoolVar(&f.KeyStdin, "key-stdin", false, "read an API key from standard input, and send only its digest")
+	flags.StringVar(&f.Rule, "rule", "", "only the limits of the rule with this `NAME`")
+	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), cobra.NoFileCompletions
+}
+
+// query returns the caller that the arguments name.
+func (f *callerFlags) query(c *cli, args []string) (insight.Query, error) {
+	q := insight.Query{Address: f.Address, Digest: f.Digest, Descriptor: f.Descriptor, Rule: f.Rule}
+	named := 0
+	for _, given := range []bool{len(args) > 0, q.Address != "", q.Digest != "", q.Descriptor != "", f.KeyStdin} {
+		if given {
+			named++
+		}
+	}
+	if named != 1 {
+		return q, usage("name one of a subject, --address, --digest, --descriptor or --key-stdin")
+	}
+	if len(args) > 0 {
+		q.Subject = args[0]
+		if q.Subject == "" {
+			return q, usage("the id of the subject is empty")
+		}
+	}
+	if f.KeyStdin {
+		s, err := c.load()
+		if err != nil {
+			return q, err
+		}
+		secrets := s.NewSecrets(s.Secrets.Key)
+		text, err := keyStdin(secrets, "usage")
+		if err != nil {
+			return q, err
+		}
+		q.Digest = secrets.Digest(text)
+	}
+	return q, nil
+}
+
+// maxKeyBytes bounds a line with an API key. Headers are far smaller.
+const maxKeyBytes = 1 << 20
+
+// keyLines iterates over the lines of standard input, with numbers from 1. It sets err if standard
+// input cannot be read.
+func keyLines(err *error) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		in := bufio.NewScanner(os.Stdin)
+		in.Buffer(nil, maxKeyBytes)
+		for line := 1; in.Scan(); line++ {
+			key := in.Bytes()
+			if line == 1 {
+				if key, *err = text.WithoutMark(key); *err != nil {
+					return
+				}
+			}
+			if !yield(line, string(key)) {
+				return
+			}
+		}
+		*err = in.Err()
+	}
+}
+
+// keyStdin returns the first line of standard input that has an API key, for --key-stdin of a command.
+func keyStdin(secrets *tier.Secrets, command string) (line string, err error) {
+	for _, text := range keyLines(&err) {
+		if secrets.Key(text) != "" {
+			return text, nil
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the API key from standard input: %w", err)
+	}
+	return "", usage(`--key-stdin: standard input holds no API key: printf '%%s\n' "$KEY" | rls %s --key-stdin`, command)
+}

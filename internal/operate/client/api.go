@@ -1,0 +1,158 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+)
+
+func get[T any](ctx context.Context, c *Client, to Instance, path string, values url.Values) (*T, error) {
+	out := new(T)
+	return out, c.call(ctx, to, http.MethodGet, path+"?"+values.Encode(), nil, out)
+}
+
+// Denials returns the last denials of an instance, at most limit of those that a filter chooses.
+func (c *Client) Denials(ctx context.Context, to Instance, filter url.Values, limit int) (*insight.Denials, error) {
+	values := url.Values{"limit": {strconv.Itoa(limit)}}
+	for name, value := range filter {
+		values[name] = value
+	}
+	return get[insight.Denials](ctx, c, to, "/v1/denials", values)
+}
+
+// Top returns a ranking of an instance.
+func (c *Client) Top(ctx context.Context, to Instance, values url.Values) (*insight.Top, error) {
+	return get[insight.Top](ctx, c, to, "/v1/top", values)
+}
+
+// Reset makes each instance reset what a request names, one after another: of instances that share a
+// store, the first one removes the logs.
+func (c *Client) Reset(ctx context.Context, request insight.ResetRequest) ([]Answer[insight.Reset], error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Answer[insight.Reset], len(c.Instances))
+	for i, to := range c.Instances {
+		out := new(insight.Reset)
+		all[i] = Answer[insight.Reset]{to, out, c.call(ctx, to, http.MethodPost, "/v1/reset", body, out)}
+	}
+	return all, nil
+}
+
+// Refresh makes all instances ask the customer source again: for a digest or a subject, or for all
+// if both are empty.
+func (c *Client) Refresh(ctx context.Context, digest, subject string) error {
+	change := map[string]any{"all": true}
+	switch {
+	case digest != "":
+		change = map[string]any{"digest": digest}
+	case subject != "":
+		change = map[string]any{"subject": subject}
+	}
+	body, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	return Failed(AskAll(ctx, c, func(ctx context.Context, to Instance) (*struct{}, error) {
+		return nil, c.call(ctx, to, http.MethodPost, "/v1/tiers/invalidate", body, new(struct{}))
+	}))
+}
+
+// Bounds of the pages of an answer.
+const (
+	maxPages    = 1000
+	maxLimits   = 100_000
+	maxLogPages = 2000
+	maxLogs     = 200_000
+)
+
+// Usage returns what a caller has used in each instance. Instances that share a store have one answer.
+func (c *Client) Usage(ctx context.Context, q insight.Query) []Answer[insight.Usage] {
+	return shared(AskAll(ctx, c, func(ctx context.Context, to Instance) (*insight.Usage, error) { return c.usage(ctx, to, q) }))
+}
+
+// usage reads all pages of a usage.
+func (c *Client) usage(ctx context.Context, to Instance, q insight.Query) (*insight.Usage, error) {
+	var whole *insight.Usage
+	for range maxPages {
+		values := url.Values{}
+		for name, value := range map[string]string{
+			"subject": q.Subject, "address": q.Address, "digest": q.Digest, "descriptor": q.Descriptor, "rule": q.Rule, "cursor": q.Cursor,
+		} {
+			if value != "" {
+				values.Set(name, value)
+			}
+		}
+		u, err := get[insight.Usage](ctx, c, to, "/v1/usage", values)
+		if err != nil {
+			return nil, err
+		}
+		if whole == nil {
+			whole = u
+		} else {
+			whole.Limits = append(whole.Limits, u.Limits...)
+			whole.Problem = cmp.Or(whole.Problem, u.Problem)
+		}
+		if u.Next == "" || u.Next == q.Cursor {
+			whole.Next = ""
+			return whole, nil
+		}
+		if len(whole.Limits) > maxLimits {
+			break
+		}
+		q.Cursor = u.Next
+	}
+	return nil, errors.New("the list of limits is too long; name a rule with --rule")
+}
+
+// Lookup returns the records of a subject or a key in an instance and in tiers.source. Nil: there are
+// none, or they cannot be read.
+func (c *Client) Lookup(ctx context.Context, from Instance, q insight.Query) *admin.TierLookup {
+	values := url.Values{}
+	switch {
+	case q.Digest != "":
+		values.Set("digest", q.Digest)
+	case q.Subject != "":
+		values.Set("id", q.Subject)
+	default:
+		return nil
+	}
+	out, err := get[admin.TierLookup](ctx, c, from, "/v1/tiers/lookup", values)
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// logs reads the logs of rules, or of all rules without names. If there are too many, Next is set.
+func (c *Client) logs(ctx context.Context, to Instance, rules []string) (whole *insight.Logs, err error) {
+	values := url.Values{}
+	if len(rules) > 0 {
+		values.Set("rule", strings.Join(rules, ","))
+	}
+	for range maxLogPages {
+		one, err := get[insight.Logs](ctx, c, to, "/v1/logs", values)
+		if err != nil {
+			return nil, err
+		}
+		if whole == nil {
+			whole = one
+		} else {
+			whole.Logs, whole.Next = append(whole.Logs, one.Logs...), one.Next
+		}
+		if one.Next == "" || len(whole.Logs) > maxLogs {
+			break
+		}
+		values.Set("cursor", one.Next)
+	}
+	return whole, nil
+}

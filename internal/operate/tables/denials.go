@@ -1,0 +1,109 @@
+package tables
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/client"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
+)
+
+// Denials writes denials as a table, in their order.
+func Denials(w io.Writer, all []client.Denial, p Page) {
+	t := &terminal.Table{Width: p.Width, Paint: p.Paint, Columns: []terminal.Column{
+		{Title: "TIME"},
+		{Title: "RULE", Least: 10},
+		{Title: "WHO", Least: 10},
+		{Title: "TIER", Least: 8, Drop: 3, Sparse: true},
+		{Title: "USED", Right: true},
+		{Title: "LIMIT"},
+		{Title: "WAIT", Right: true},
+		{Title: "ROUTE", Least: 6, Drop: 4, Sparse: true},
+		{Title: "REQUEST", Least: 8, Drop: 6, Sparse: true},
+		{Title: "NOTE", Least: 12, Sparse: true},
+	}}
+	if p.Several {
+		t.Columns = append(t.Columns, terminal.Column{Title: "INSTANCE", Least: 8, Drop: 5})
+	}
+	for i := range all {
+		addDenial(t, &all[i], p)
+	}
+	t.Write(w)
+}
+
+func addDenial(t *terminal.Table, d *client.Denial, p Page) {
+	wait := terminal.Cell{Text: wait(d.Wait)}
+	if d.Never {
+		wait = terminal.Cell{Text: "never", Paint: p.Paint.Red}
+	}
+	row := []terminal.Cell{
+		terminal.Text(clock(d.At)), terminal.Text(d.Rule), terminal.Text(whoOf(&d.Denial)), terminal.Text(d.Tier), terminal.Text(fmt.Sprint(d.Used)),
+		terminal.Text(d.Amount()),
+		wait, terminal.Text(d.Route), terminal.Text(d.RequestID),
+		{Text: noteOfDenial(&d.Denial), Paint: p.Paint.Yellow},
+	}
+	if p.Several {
+		row = append(row, terminal.Text(d.Admin))
+	}
+	t.Add(row...)
+}
+
+// clock returns a time of the last day without its date.
+func clock(at time.Time) string {
+	at = at.Local()
+	if since := time.Since(at); since > 12*time.Hour || since < -12*time.Hour {
+		return at.Format("01-02 15:04:05")
+	}
+	return at.Format(time.TimeOnly)
+}
+
+// whoOf names the caller of a denial as well as it is known.
+func whoOf(d *insight.Denial) string {
+	switch {
+	case d.Subject != "":
+		return d.Subject
+	case d.Digest != "":
+		return "key " + tier.ShortDigest(d.Digest)
+	default:
+		return cmp.Or(d.Address, "-")
+	}
+}
+
+func noteOfDenial(d *insight.Denial) string {
+	var parts []string
+	add := func(is bool, text string) {
+		if is {
+			parts = append(parts, text)
+		}
+	}
+	add(d.Shadow, "observed")
+	add(d.Degraded, "without store")
+	add(d.Of > 1, fmt.Sprintf("limit %d of %d", d.Which, d.Of))
+	add(d.Cost > 1, fmt.Sprintf("cost %d", d.Cost))
+	add(d.Stands > 1, fmt.Sprintf("×%d", d.Stands))
+	return strings.Join(parts, ", ")
+}
+
+// DenialLine returns a denial as one line of at most width columns.
+func DenialLine(d *client.Denial, width int) string {
+	passes := "passes in " + wait(d.Wait)
+	if d.Never {
+		passes = "never passes"
+	}
+	line := strings.Join([]string{clock(d.At), d.Rule, whoOf(&d.Denial), fmt.Sprintf("%d used of %s", d.Used, d.Amount()), passes}, terminal.Gap)
+	for _, text := range []string{d.Tier, d.Route, noteOfDenial(&d.Denial), d.RequestID, d.Admin} {
+		if text != "" {
+			line += terminal.Gap + text
+		}
+	}
+	if line = safetext.Text(line); width != terminal.Unbounded {
+		line = terminal.Fit(line, width)
+	}
+	return line
+}

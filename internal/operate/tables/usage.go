@@ -1,0 +1,254 @@
+// Package tables writes the answers of the admin API for a terminal, as tables and sentences.
+package tables
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/client"
+	"github.com/slidegate/slidegate/internal/operate/insight"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/internal/text/terminal"
+	"github.com/slidegate/slidegate/internal/text/words"
+)
+
+// Name returns the caller that a query names as text.
+func Name(q insight.Query) string {
+	switch {
+	case q.Subject != "":
+		return safetext.Text(q.Subject)
+	case q.Digest != "":
+		return "the key with the digest " + safetext.Text(tier.ShortDigest(q.Digest)) + "…"
+	case q.Address != "":
+		return "the address " + safetext.Text(q.Address)
+	default:
+		return safetext.Text(q.Descriptor)
+	}
+}
+
+// recordText says what a record has of a caller.
+func recordText(r *admin.TierRecord) string {
+	switch {
+	case r == nil:
+		return "no record"
+	case !r.Known:
+		return "no such customer"
+	}
+	return tierText(&r.Customer)
+}
+
+// tiersText says what record an instance has of a caller, and what the customer source says now. It is
+// empty without a source, and for tiers that the instance has itself, as from a file.
+func tiersText(l *admin.TierLookup) string {
+	if l == nil || l.Held != nil && l.Source != nil && l.Held.AgeSeconds == 0 && recordText(l.Held) == recordText(l.Source) {
+		return ""
+	}
+	text := "held here: " + recordText(l.Held)
+	if l.Held != nil && l.Held.AgeSeconds > 0 {
+		text += ", " + wait(l.Held.AgeSeconds) + " old"
+	}
+	if l.Error != "" {
+		return text + " · the source does not answer: " + safetext.Text(l.Error)
+	}
+	return text + " · the source says: " + recordText(l.Source)
+}
+
+// Page says how to write an answer.
+type Page struct {
+	Width   int
+	Paint   terminal.Colours
+	Several bool   // name the instance
+	From    string // the instance
+}
+
+// Usage writes what a caller has used of its limits. tiers are its records; nil: there are none.
+func Usage(w io.Writer, u *insight.Usage, tiers *admin.TierLookup, p Page) {
+	head := []string{p.Paint.Bold(Name(u.Query))}
+	if u.Subject != "" && u.Subject != u.Query.Subject {
+		head = append(head, "subject "+p.Paint.Bold(safetext.Text(u.Subject)))
+	}
+	if !u.Known && u.Query.Subject != "" {
+		head = append(head, p.Paint.Yellow("not in the tiers"))
+	}
+	if u.Tier != "" {
+		head = append(head, "tier "+safetext.Text(u.Tier))
+	}
+	if u.Disabled {
+		head = append(head, p.Paint.Red("disabled"))
+	}
+	head = append(head, countedIn(u, p))
+	fmt.Fprintln(w, strings.Join(head, " · "))
+	if text := tiersText(tiers); text != "" {
+		fmt.Fprintln(w, terminal.Gap+text)
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Labels)) {
+		fmt.Fprintf(w, "%s%s=%s\n", terminal.Gap, safetext.Text(name), safetext.Text(u.Labels[name]))
+	}
+	if u.Problem != "" {
+		fmt.Fprintln(w, p.Paint.Yellow("not complete: "+safetext.Text(u.Problem)))
+	}
+	for _, note := range u.Notes {
+		fmt.Fprintln(w, p.Paint.Yellow("note: "+safetext.Text(note)))
+	}
+	if len(u.Limits) == 0 {
+		fmt.Fprintln(w, "No limit applies.")
+		return
+	}
+	fmt.Fprintln(w)
+	usageTable(u, p).Write(w)
+	fmt.Fprintln(w)
+	fmt.Fprintln(w, conclusion(u, p.Paint))
+}
+
+// countedIn says where the numbers are from.
+func countedIn(u *insight.Usage, p Page) string {
+	switch {
+	case u.Source == "local":
+		return "a store is away; counted by " + p.From + " meanwhile"
+	case u.Source != client.SourceRedis:
+		return "counted by " + p.From
+	case p.Several:
+		return "counted in Redis, asked through " + p.From
+	default:
+		return "counted in Redis"
+	}
+}
+
+// maxBuckets is the length of [insight.LimitUsage.History] at most.
+const maxBuckets = 60
+
+func usageTable(u *insight.Usage, p Page) *terminal.Table {
+	t := &terminal.Table{Width: p.Width, Paint: p.Paint, Columns: []terminal.Column{
+		{Title: "RULE", Least: 12},
+		{Title: "LIMIT", Right: true},
+		{Title: "USED", Right: true},
+		{Title: "", Want: 20, Least: 6, Drop: 2},
+		{Title: "REMAINING", Right: true},
+		{Title: "NEXT FREE", Right: true},
+		{Title: "EMPTY", Right: true},
+		{Title: "HISTORY", Want: maxBuckets, Least: 8, Drop: 1, First: true},
+	}}
+	for i := range u.Limits {
+		l := &u.Limits[i]
+		row := make([]terminal.Cell, len(t.Columns))
+		row[0], row[1] = terminal.Text(l.Rule), terminal.Text(l.Amount())
+		switch known := !l.Sent && !l.Chosen(); {
+		case l.Unlimited:
+			row[1] = terminal.Text("unlimited")
+		default:
+			row[2], row[4] = terminal.Text(fmt.Sprint(l.Used)), terminal.Text("-")
+			row[5], row[6] = terminal.Text(wait(l.NextFree)), terminal.Text(wait(l.Empty))
+			if slices.Max(append(l.History, 0)) > 0 {
+				row[7].Draw = terminal.Spark(l.History)
+			}
+			if l.Sent {
+				row[1] = terminal.Text(l.Per())
+			}
+			if known {
+				share, paint := usedOf(l, p.Paint)
+				row[3] = terminal.Cell{Draw: terminal.Bar(share), Paint: paint}
+				row[4] = terminal.Cell{Text: fmt.Sprint(l.Remaining), Paint: paint}
+			}
+		}
+		t.Add(row...)
+		t.Note(noteOf(l, u.Tier))
+	}
+	return t
+}
+
+// usedOf returns the share of a limit that is used, and its colour.
+func usedOf(l *insight.LimitUsage, paint terminal.Colours) (share float64, colour func(string) string) {
+	share = 1
+	if l.Limit > 0 {
+		share = float64(l.Used) / float64(l.Limit)
+	}
+	switch {
+	case l.Remaining == 0:
+		return share, paint.Red
+	case share >= 0.8:
+		return share, paint.Yellow
+	}
+	return share, paint.Green
+}
+
+// noteOf returns what else there is to know of a limit of a subject of a tier.
+func noteOf(l *insight.LimitUsage, tier string) string {
+	var parts []string
+	if l.Values != "" {
+		parts = append(parts, safetext.Text(l.Values))
+	}
+	if l.Scope != "" {
+		parts = append(parts, "scope "+l.Scope)
+	}
+	switch {
+	case l.Chosen():
+		parts = append(parts, "the store is away: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
+	case l.Local:
+		parts = append(parts, "share of this instance")
+	}
+	if l.Tier != "" && l.Tier != tier {
+		parts = append(parts, "limit of tier "+safetext.Text(l.Tier))
+	}
+	if l.Override {
+		parts = append(parts, "override of the subject")
+	}
+	switch {
+	case l.Shadow && l.ObserveOverride:
+		parts = append(parts, "shadow: only observed for this subject")
+	case l.Shadow:
+		parts = append(parts, "shadow: only observed")
+	case l.ObserveOverride:
+		parts = append(parts, "enforced for this subject")
+	}
+	if l.Sent {
+		parts = append(parts, "each request brings the limit")
+	}
+	if l.NoLog {
+		parts = append(parts, "no log yet, for any value of its other entries")
+	}
+	if len(l.ReplacedBy) > 0 {
+		parts = append(parts, "not in requests that meet "+safetext.Text(strings.Join(l.ReplacedBy, ", ")))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// maxNamed is the most columns of a rule's name in a sentence.
+const maxNamed = 60
+
+// conclusion says whether a request passes now.
+func conclusion(u *insight.Usage, paint terminal.Colours) string {
+	full := u.Denying()
+	switch {
+	case len(full) == 0 && u.ByAddress:
+		return paint.Yellow("Ask with --address whether its requests pass: the address of the client counts for it.")
+	case len(full) == 0:
+		return paint.Green("No limit is used up.")
+	}
+	const most = 5
+	var lines []string
+	for i, l := range full {
+		if i == most {
+			lines = append(lines, fmt.Sprintf("and %d more", len(full)-most))
+			break
+		}
+		used := fmt.Sprintf("%d used of %s", l.Used, l.Amount())
+		if l.Local {
+			used = "the share of this instance is used up, of " + l.Amount()
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), used, l.Passes()))
+	}
+	return paint.Red("Used up, so requests are denied:") + "\n" + terminal.Gap + strings.Join(lines, "\n"+terminal.Gap)
+}
+
+// wait returns a number of seconds to wait for a table.
+func wait(s float64) string {
+	if s <= 0 {
+		return "-"
+	}
+	return words.Seconds(s)
+}
