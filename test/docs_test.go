@@ -199,7 +199,7 @@ var promises = map[string]string{
 	"Charged once, and in time.":                      "TestNoSecondCharge TestLateCalls TestLateCallsAreNotCharged",
 	"A retry with an idempotency key is charged once": "TestOnce TestChargeOnce TestChargeOnceAtOnce TestOnceAcrossSlots TestContractOnce",
 	"Two customers never share a limit per key.":      "FuzzKey",
-	"Envoy gets an answer in time.":                   "TestAStall TestRedisStalls TestRedisUnreachable TestRedisRestarts TestBreaker TestStoreOnError TestInstances TestSharesFollowTheNumber TestRegionCutOff TestGlobalStoreSlow",
+	"Envoy gets an answer in time.":                   "TestAStall TestRedisStalls TestRedisUnreachable TestRedisRestarts TestBreaker TestStoreOnError TestInstances TestQuotasFollowTheNumber TestRegionCutOff TestGlobalStoreSlow",
 	"Known customers keep their tier":                 "TestSourceFaults TestManyCustomersAtOnce",
 	"The last good rules stay active":                 "TestManagementServerRestarts TestManagementServerAwayAtStart",
 	"A restart loses no call.":                        "TestSIGTERMLetsCallsFinish TestSIGTERMAnswersDuringTheDelay TestRestartsUnderLoad",

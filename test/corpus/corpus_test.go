@@ -30,7 +30,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/fallback"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/answer"
@@ -214,7 +214,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 		SweepInterval: -1,
 	}
 	store := memstore.New(clock)
-	shares, err := local.NewShares(local.ShareOptions{Memory: clock})
+	shares, err := fallback.New(fallback.Options{Memory: clock})
 	if err != nil {
 		t.Fatal(err)
 	}

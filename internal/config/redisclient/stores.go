@@ -9,7 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/fallback"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -22,8 +23,8 @@ type Stores struct {
 	Scopes []*Scope
 	// Shared decides for all scopes, Local in front of it, and Shares without it.
 	Shared *redisstore.Scopes
-	Local  *local.Store
-	Shares *local.Shares
+	Local  *lease.Store
+	Shares *fallback.Store
 }
 
 // A Scope is the store of one scope in Redis, with its client.
@@ -61,10 +62,10 @@ func OpenScopes(s settings.Store, of func(window.Scope) StoresOptions) (*Stores,
 	}
 	st.Shared = redisstore.NewScopes(names, stores)
 	var err error
-	if st.Local, err = local.New(st.Shared, local.Options{Reserver: st.Shared}); err != nil {
+	if st.Local, err = lease.New(st.Shared, lease.Options{Reserver: st.Shared}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	st.Shares, err = local.NewShares(local.ShareOptions{
+	st.Shares, err = fallback.New(fallback.Options{
 		Instances: func(scope window.Scope) int { return stores[scope].Instances() },
 		Memory:    memstore.Options{MaxBytes: s.Memory.Bound(), Owner: descriptors.RuleOfKey}, Timeout: timeout,
 	})

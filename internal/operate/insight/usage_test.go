@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"pgregory.net/rapid"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/fallback"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -428,7 +428,7 @@ func (k *brokenKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window
 // store did not return. It charges nothing.
 func TestSharesWhileAway(t *testing.T) {
 	clock := 1000 * time.Hour
-	shares, err := local.NewShares(local.ShareOptions{Instances: func(window.Scope) int { return 2 }, Memory: memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}})
+	shares, err := fallback.New(fallback.Options{Instances: func(window.Scope) int { return 2 }, Memory: memstore.Options{Clock: func() time.Duration { return clock }, SweepInterval: -1}})
 	if err != nil {
 		t.Fatal(err)
 	}

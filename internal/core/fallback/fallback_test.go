@@ -1,4 +1,4 @@
-package local_test
+package fallback_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/fallback"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
@@ -27,9 +27,9 @@ func (c *clock) read() time.Duration { return c.now }
 // always returns ShareOptions.Instances that does not change.
 func always(n int) func(window.Scope) int { return func(window.Scope) int { return n } }
 
-func newShares(tb testing.TB, instances func(window.Scope) int, c *clock) *local.Shares {
+func newStore(tb testing.TB, instances func(window.Scope) int, c *clock) *fallback.Store {
 	tb.Helper()
-	s, err := local.NewShares(local.ShareOptions{Instances: instances, Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
+	s, err := fallback.New(fallback.Options{Instances: instances, Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func newShares(tb testing.TB, instances func(window.Scope) int, c *clock) *local
 // cut is an answer to a usage update of which a part was not recorded.
 func cut(d window.Decision) window.Decision { d.Cut = true; return d }
 
-func TestShares(t *testing.T) {
+func TestQuotas(t *testing.T) {
 	type (
 		checks = []window.Check
 		known  struct {
@@ -87,12 +87,12 @@ func TestShares(t *testing.T) {
 			{0, nil, checks{ask("a", 0, 1)}, answers(window.Decision{Never: true})},
 			{0, nil, checks{ask("a", window.MaxHits, 1)}, answers(window.Decision{Allowed: true, Remaining: window.MaxHits})},
 		}},
-		{"a cost above the share has room if nothing counts", 4, []step{
+		{"a cost above the quota has room if nothing counts", 4, []step{
 			{0, nil, checks{ask("a", 10, 5)}, answers(last(win, win))},
 			{second, nil, checks{ask("a", 10, 1)}, answers(denied(9*second, 9*second, 9*second))},
 			{second, nil, checks{ask("a", 10, 5)}, answers(denied(9*second, 9*second, 9*second))},
 			{win, nil, checks{ask("a", 10, 1)}, answers(allowed(1, win))},
-			// One hit is used and one remains of the share. A cost of five has room in ten seconds.
+			// One hit is used and one remains of the quota. A cost of five has room in ten seconds.
 			{win, nil, checks{ask("a", 10, 5)}, answers(window.Decision{Remaining: 1, RetryAfter: win, UnitAfter: win, ResetAfter: win})},
 			{win, nil, checks{ask("a", 10, 1)}, answers(last(win, win))},
 			{win, nil, checks{ask("a", 10, 5)}, answers(denied(win, win, win))},
@@ -112,7 +112,7 @@ func TestShares(t *testing.T) {
 		}},
 		{"checks of one log are added up", 4, []step{
 			{0, nil, checks{ask("a", 8, 1), ask("a", 8, 1)}, answers(last(win, win), last(win, win))},
-			{0, nil, checks{ask("b", 8, 2), ask("b", 8, 1)}, answers(last(win, win), last(win, win))}, // three hits are above the share of two
+			{0, nil, checks{ask("b", 8, 2), ask("b", 8, 1)}, answers(last(win, win), last(win, win))}, // three hits are above the quota of two
 		}},
 		{"the known use counts until its newest hit expires", 4, []step{
 			// Three hits remain, so one of four processes gets one.
@@ -121,7 +121,7 @@ func TestShares(t *testing.T) {
 			{6*second - micro, nil, checks{ask("a", 20, 1)}, answers(denied(micro, micro, 4*second+micro))},
 			{6 * second, nil, checks{ask("a", 20, 1)}, answers(of(3, 4*second, win))},
 		}},
-		{"a small known use does not reduce the share", 4, []step{
+		{"a small known use does not reduce the quota", 4, []step{
 			{0, []known{{ask("a", 20, 1), allowed(19, 6*second)}}, checks{ask("a", 20, 1)}, answers(of(4, 6*second, win))},
 		}},
 		{"nothing remained", 4, []step{
@@ -131,7 +131,7 @@ func TestShares(t *testing.T) {
 			{second, nil, checks{in(window.Observe, ask("a", 20, 1)), ask("b", 20, 1)}, answers(denied(5*second, 5*second, 5*second), allowed(4, win))},
 			{6 * second, nil, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
 		}},
-		{"a cost above the share waits until the known use expires", 4, []step{
+		{"a cost above the quota waits until the known use expires", 4, []step{
 			{0, []known{{ask("a", 20, 1), allowed(10, 6*second)}}, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 3, RetryAfter: 6 * second, UnitAfter: 6 * second, ResetAfter: 6 * second})},
 			{0, nil, checks{ask("a", 20, 1)}, answers(of(2, 6*second, win))},
 			{second, nil, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 2, RetryAfter: 9 * second, UnitAfter: 5 * second, ResetAfter: 9 * second})},
@@ -143,7 +143,7 @@ func TestShares(t *testing.T) {
 			{win, nil, checks{ask("a", 20, 4)}, answers(window.Decision{Remaining: 3, RetryAfter: 4 * second, UnitAfter: 4 * second, ResetAfter: 4 * second})},
 			{win, nil, checks{ask("a", 20, 3)}, answers(last(4*second, win))},
 		}},
-		{"the share of another limit", 4, []step{
+		{"the quota of another limit", 4, []step{
 			// Ten hits are used, under any limit.
 			{0, []known{{ask("a", 20, 1), allowed(10, win)}}, checks{ask("a", 8, 1)}, answers(denied(win, win, win))},
 			{0, nil, checks{ask("a", 14, 0)}, answers(allowed(1, win))},
@@ -152,7 +152,7 @@ func TestShares(t *testing.T) {
 			{0, []known{{ask("a", 20, 1), last(win, win)}, {in(window.Refund, ask("a", 20, 20)), allowed(20, 0)}}, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
 			{0, []known{{ask("b", 20, 1), allowed(20, 0)}, {ask("b", 20, 1), denied(second, second, win)}}, checks{ask("b", 20, 1)}, answers(denied(win, win, win))},
 		}},
-		{"a second outage gives no second share", 4, []step{
+		{"a second outage gives no second quota", 4, []step{
 			{0, nil, checks{ask("a", 8, 2)}, answers(last(win, win))},
 			// The store is back, and does not know of those two hits.
 			{second, []known{{ask("a", 8, 1), allowed(7, win)}}, checks{ask("a", 8, 1)}, answers(denied(9*second, 9*second, win))},
@@ -160,7 +160,7 @@ func TestShares(t *testing.T) {
 		{"reports while nothing remains", 4, []step{
 			{0, nil, checks{in(window.Always, ask("a", 12, 1))}, answers(allowed(2, win))},
 			{second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{in(window.Always, ask("a", 12, 1))}, answers(cut(denied(2*second, 2*second, 9*second)))},
-			// Nothing of it was recorded: the use of the others is above twice the share.
+			// Nothing of it was recorded: the use of the others is above twice the quota.
 			{3 * second, nil, checks{in(window.Refund, ask("a", 12, 1))}, answers(allowed(3, 0))},
 			{3 * second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{ask("a", 12, 1)}, answers(denied(2*second, 2*second, 2*second))},
 		}},
@@ -173,7 +173,7 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := new(clock)
-			s := newShares(t, always(tt.replicas), c)
+			s := newStore(t, always(tt.replicas), c)
 			for i, st := range tt.steps {
 				c.now = st.at
 				for _, k := range st.learn {
@@ -187,22 +187,22 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSharesContract runs the conformance suite on the shares of a single process. They are
+// TestQuotasContract runs the conformance suite on the quotas of a single process. They are
 // the limits.
-func TestSharesContract(t *testing.T) {
+func TestQuotasContract(t *testing.T) {
 	windowtest.Run(t, windowtest.Options{Steps: 10_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
-		s := newShared(t) // for its clock
-		shares, err := local.NewShares(local.ShareOptions{Memory: memstore.Options{Clock: s.clock, SweepInterval: -1}})
+		var now clock
+		quotas, err := fallback.New(fallback.Options{Memory: memstore.Options{Clock: now.read, SweepInterval: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { shares.Close() })
-		return windowtest.Harness{Store: shares, SetNow: s.setNow}
+		t.Cleanup(func() { quotas.Close() })
+		return windowtest.Harness{Store: quotas, SetNow: func(at time.Duration) { now.now = at }}
 	})
 }
 
-func TestSharesErrors(t *testing.T) {
-	s := newShares(t, always(2), new(clock))
+func TestQuotasErrors(t *testing.T) {
+	s := newStore(t, always(2), new(clock))
 	if _, err := s.Take(t.Context(), window.MayWait, one(ask("", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, window.ErrBadCheck) {
 		t.Errorf("no key: got error %v", err)
 	}
@@ -216,10 +216,10 @@ func TestSharesErrors(t *testing.T) {
 	}
 }
 
-// TestSharesAddUp makes calls to several processes after the shared store is gone. While the
+// TestQuotasAddUp makes calls to several processes after the shared store is gone. While the
 // use that the store counted still counts, all of them admit no more than the limit, plus
 // one hit each. After the wait of a denial, the cost has room.
-func TestSharesAddUp(t *testing.T) {
+func TestQuotasAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const win = 10 * time.Second
 		limit := rapid.Uint64Range(1, 40).Draw(t, "limit")
@@ -227,9 +227,9 @@ func TestSharesAddUp(t *testing.T) {
 		c := new(clock)
 		store := memstore.New(memstore.Options{Clock: c.read, SweepInterval: -1})
 		defer store.Close()
-		processes := make([]*local.Shares, n)
+		processes := make([]*fallback.Store, n)
 		for i := range processes {
-			s, err := local.NewShares(local.ShareOptions{Instances: always(n), Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
+			s, err := fallback.New(fallback.Options{Instances: always(n), Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -294,9 +294,9 @@ func TestSharesAddUp(t *testing.T) {
 	})
 }
 
-// TestSharesFollowTheNumber changes the number of processes while the shared store is away. A
+// TestQuotasFollowTheNumber changes the number of processes while the shared store is unavailable. A
 // process never admits twice what it has admitted already.
-func TestSharesFollowTheNumber(t *testing.T) {
+func TestQuotasFollowTheNumber(t *testing.T) {
 	type step struct {
 		at       time.Duration
 		replicas int
@@ -318,7 +318,7 @@ func TestSharesFollowTheNumber(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := new(clock)
 			replicas := 1
-			s := newShares(t, func(window.Scope) int { return replicas }, c)
+			s := newStore(t, func(window.Scope) int { return replicas }, c)
 			check := ask("a", 12, 1)
 			if tt.used > 0 {
 				s.Learn(&check, &window.Decision{Allowed: true, Remaining: 12 - tt.used, ResetAfter: win})
@@ -344,10 +344,10 @@ func TestSharesFollowTheNumber(t *testing.T) {
 	}
 }
 
-// TestSharesWithAnyNumber changes the number at any time. In no window does a process admit more
-// than its share by the smallest number of that window, and a denial's wait is enough if the
+// TestQuotasWithAnyNumber changes the number at any time. In no window does a process admit more
+// than its quota by the smallest number of that window, and a denial's wait is enough if the
 // number stays.
-func TestSharesWithAnyNumber(t *testing.T) {
+func TestQuotasWithAnyNumber(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const win = 10 * time.Second
 		type event struct {
@@ -357,7 +357,7 @@ func TestSharesWithAnyNumber(t *testing.T) {
 		}
 		c := new(clock)
 		replicas := 1
-		s, err := local.NewShares(local.ShareOptions{
+		s, err := fallback.New(fallback.Options{
 			Instances: func(window.Scope) int { return replicas }, Memory: memstore.Options{Clock: c.read, SweepInterval: -1},
 		})
 		if err != nil {
@@ -386,8 +386,8 @@ func TestSharesWithAnyNumber(t *testing.T) {
 					}
 				}
 			}
-			if share := max(limit/uint64(fewest), 1); hits > share {
-				t.Fatalf("at %v: admitted %d in one window, want at most the share %d of one of %d", c.now, hits, share, fewest)
+			if quota := max(limit/uint64(fewest), 1); hits > quota {
+				t.Fatalf("at %v: admitted %d in one window, want at most the quota %d of one of %d", c.now, hits, quota, fewest)
 			}
 			if !d[0].Allowed {
 				now := c.now
@@ -410,7 +410,7 @@ func TestSharesWithAnyNumber(t *testing.T) {
 // charge.
 func TestLearnARefund(t *testing.T) {
 	now := time.Hour
-	s, err := local.NewShares(local.ShareOptions{Timeout: time.Second, Memory: memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1}})
+	s, err := fallback.New(fallback.Options{Timeout: time.Second, Memory: memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,9 +418,9 @@ func TestLearnARefund(t *testing.T) {
 	c := ask("a", 7, 1)
 	c.Limit.Window = time.Hour
 	learn := func(mode window.Mode, remaining uint64, reset time.Duration) {
-		told := c
-		told.Mode = mode
-		s.Learn(&told, &window.Decision{Allowed: true, Remaining: remaining, UnitAfter: reset, ResetAfter: reset})
+		learned := c
+		learned.Mode = mode
+		s.Learn(&learned, &window.Decision{Allowed: true, Remaining: remaining, UnitAfter: reset, ResetAfter: reset})
 	}
 	learn(window.Enforce, 6, time.Hour)
 	now += 3 * time.Millisecond
@@ -442,10 +442,10 @@ func TestLearnARefund(t *testing.T) {
 }
 
 // TestLearnInAnyOrder learns the answer of an earlier call after those of later calls. The
-// share counts the largest use of one to two timeouts.
+// quota counts the largest use of one to two timeouts.
 func TestLearnInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := local.NewShares(local.ShareOptions{Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
+		s, err := fallback.New(fallback.Options{Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -454,7 +454,7 @@ func TestLearnInAnyOrder(t *testing.T) {
 		for _, tt := range []struct {
 			after     time.Duration
 			used      uint64 // what the store answers
-			remaining uint64 // of the share, less the one hit that asks
+			remaining uint64 // of the quota, less the one hit that asks
 		}{
 			{0, 7, 2},
 			{5 * time.Millisecond, 2, 2},
@@ -481,7 +481,7 @@ func TestAStall(t *testing.T) {
 		const limit, callers = 100, 12
 		shared := memstore.New(memstore.Options{SweepInterval: -1})
 		defer shared.Close()
-		s, err := local.NewShares(local.ShareOptions{Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
+		s, err := fallback.New(fallback.Options{Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -535,4 +535,211 @@ func TestAStall(t *testing.T) {
 			t.Errorf("%d hits were admitted in the stall and %d in one window, want 1 to %d and up to %d", degraded, most, limit, 2*limit)
 		}
 	})
+}
+
+// TestQuotasOfScopes: each scope has its own number of processes, and logs of one key in two
+// scopes are two logs.
+func TestQuotasOfScopes(t *testing.T) {
+	s, err := fallback.New(fallback.Options{Instances: func(scope window.Scope) int { return []int{2, 4, 1}[scope] }, Memory: memstore.Options{SweepInterval: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var ids []window.LogID
+	for scope, want := range []int{4, 2, 8} {
+		c := ask("{k}r", 8, 1)
+		c.Scope = window.Scope(scope)
+		admitted := 0
+		for range 10 {
+			if take(t, s, c)[0].Allowed {
+				admitted++
+			}
+		}
+		if admitted != want {
+			t.Errorf("scope %d: %d hits are admitted, want %d", scope, admitted, want)
+		}
+		ids = append(ids, c.Log())
+	}
+	listed, _, err := s.List(t.Context(), window.Match{Tag: "k"}, "")
+	slices.SortFunc(listed, func(a, b window.LogID) int { return int(a.Scope) - int(b.Scope) })
+	if err != nil || !slices.Equal(listed, ids) {
+		t.Errorf("listed %+v, %v, want %+v", listed, err, ids)
+	}
+	used := func() (all []uint64) {
+		readings, err := s.Read(t.Context(), ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range readings {
+			if r.ID != ids[i] {
+				t.Errorf("the reading is of %+v, want %+v", r.ID, ids[i])
+			}
+			all = append(all, r.Used(window.Limit{Hits: 8, Window: win}))
+		}
+		return all
+	}
+	if got := used(); !slices.Equal(got, []uint64{4, 2, 8}) {
+		t.Errorf("the logs have %v hits", got)
+	}
+	s.Reset(ids[1])
+	if got := used(); !slices.Equal(got, []uint64{4, 0, 8}) {
+		t.Errorf("after a reset of one scope, the logs have %v hits", got)
+	}
+}
+
+// TestResetOfQuotas removes a log of the quotas: what was admitted, and the known use.
+func TestResetOfQuotas(t *testing.T) {
+	s := newStore(t, always(1), &clock{now: time.Hour})
+	k := ask("k", 4, 4)
+	id := k.Log()
+	s.Learn(&k, &window.Decision{Remaining: 1, ResetAfter: win})
+	if got := take(t, s, ask("k", 4, 1)); !got[0].Allowed {
+		t.Fatalf("got %+v", got)
+	}
+	got, err := s.Read(t.Context(), []window.LogID{id})
+	if err != nil || got[0].Contents.Used() != 1 {
+		t.Errorf("Read: got %+v, %v, want the hit that was admitted", got, err)
+	}
+	if got, err = s.Remove(t.Context(), []window.LogID{id}); err != nil || got[0].Contents.Used() != 1 {
+		t.Errorf("Remove: got %+v, %v", got, err)
+	}
+	// The whole quota has room again.
+	if got := take(t, s, k); !got[0].Allowed {
+		t.Errorf("after the reset: got %+v, want allowed", got)
+	}
+	if got := take(t, s, ask("k", 4, 1)); got[0].Allowed {
+		t.Errorf("got %+v, want denied: the quota is spent", got)
+	}
+}
+
+// TestQuotasOfPolicies: a process admits its part of hits, of a burst and of a rate while the
+// shared store is unavailable.
+func TestQuotasOfPolicies(t *testing.T) {
+	const start = 1000 * second // a whole number of windows since 1970
+	bucket := window.Limit{Hits: 50, Rate: 10, Window: second, Policy: window.TokenBucket}
+	fixed := window.Limit{Hits: 30, Window: win, Policy: window.Fixed}
+	calendar := window.Limit{Hits: 30, Window: win, Policy: window.Calendar}
+	counter := window.Limit{Hits: 30, Window: win, Policy: window.SlidingCounter}
+	full := func(reset time.Duration) *window.Decision {
+		return &window.Decision{RetryAfter: reset, UnitAfter: reset, ResetAfter: reset}
+	}
+	for _, tt := range []struct {
+		name     string
+		l        window.Limit
+		replicas int
+		known    *window.Decision // at start
+		admits   map[time.Duration]int
+		order    []time.Duration // after start
+	}{
+		{"a bucket: burst and rate are divided", bucket, 2, nil, map[time.Duration]int{0: 25, second: 5, 3 * second: 10, time.Minute: 25}, []time.Duration{0, second, 3 * second, time.Minute}},
+		{"a rate is rounded down", bucket, 3, nil, map[time.Duration]int{0: 16, second: 3, 2 * second: 3}, []time.Duration{0, second, 2 * second}},
+		{"but is at least one", bucket, 20, nil, map[time.Duration]int{0: 2, second: 1}, []time.Duration{0, second}},
+		// The bucket was empty. After a second 10 tokens are there for both processes.
+		{
+			"a known bucket fills on", bucket, 2, &window.Decision{RetryAfter: 100 * time.Millisecond, UnitAfter: 100 * time.Millisecond, ResetAfter: 5 * second},
+			map[time.Duration]int{0: 0, second: 5, 2 * second: 5, 2*second + 200*time.Millisecond: 1},
+			[]time.Duration{0, second, 2 * second, 2*second + 200*time.Millisecond},
+		},
+		{"fixed: a new quota with each window", fixed, 3, nil, map[time.Duration]int{0: 10, 9 * second: 0, win: 10}, []time.Duration{0, 9 * second, win}},
+		{"fixed: what is known counts until its end", fixed, 3, full(4 * second), map[time.Duration]int{6 * second: 10, 0: 0}, []time.Duration{0, 6 * second}},
+		{"calendar: a quota of each period", calendar, 3, nil, map[time.Duration]int{0: 10, 9 * second: 0, win: 10}, []time.Duration{0, 9 * second, win}},
+		{"a counter has a quota too", counter, 3, nil, map[time.Duration]int{0: 10, 9 * second: 0, 2 * win: 10}, []time.Duration{0, 9 * second, 2 * win}},
+	} {
+		c := &clock{start}
+		s := newStore(t, always(tt.replicas), c)
+		check := window.Check{Key: "a", Cost: 1, Limit: tt.l}
+		if tt.l.Policy == window.Calendar {
+			check.Period = window.Period{Start: 1000, End: 1010, Next: 1020}
+		}
+		if tt.known != nil {
+			s.Learn(&check, tt.known)
+		}
+		for _, after := range tt.order {
+			c.now = start + after
+			admitted := 0
+			var d window.Decision
+			for range 200 {
+				if d = take(t, s, check)[0]; !d.Allowed {
+					break
+				}
+				admitted++
+			}
+			if want := tt.admits[after]; admitted != want {
+				t.Errorf("%s: %d admitted after %v, want %d", tt.name, admitted, after, want)
+			}
+			if d.Allowed || d.Never {
+				t.Fatalf("%s: %+v after %v, want a denial that ends", tt.name, d, after)
+			}
+			// The wait is true: not a microsecond before, and then it passes.
+			c.now += d.RetryAfter
+			if tt.l.Policy == window.Calendar {
+				continue // the caller computes other periods then
+			}
+			question := check
+			question.Cost = 0
+			if got := take(t, s, question)[0]; !got.Allowed {
+				t.Errorf("%s: denied after the wait of %v after %v: %+v", tt.name, d.RetryAfter, after, got)
+			}
+			c.now -= micro
+			if got := take(t, s, question)[0]; got.Allowed {
+				t.Errorf("%s: room before the wait of %v after %v", tt.name, d.RetryAfter, after)
+			}
+			c.now = start + after
+		}
+	}
+}
+
+// TestQuotaOfRequestsInFlight: a process has a part of max, and no request that the shared store
+// knew of counts, because when it ends is not known.
+func TestQuotaOfRequestsInFlight(t *testing.T) {
+	s := newStore(t, always(4), &clock{})
+	check := flying(1, 20)
+	s.Learn(&check, &window.Decision{RetryAfter: time.Minute, UnitAfter: time.Minute, ResetAfter: time.Minute})
+	if hits := fallback.QuotaOf(s, &check); hits != 5 {
+		t.Errorf("the quota is %d of 20 in flight, want 5", hits)
+	}
+}
+
+// TestQuotasInFlight counts the active requests of a process when the outage begins.
+func TestQuotasInFlight(t *testing.T) {
+	s, err := fallback.New(fallback.Options{Instances: always(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	// The quota of 8 is 4. Three streams of this process are in flight in the shared store.
+	for i := range window.StreamID(3) {
+		c := flying(i+1, 8)
+		s.Learn(&c, &window.Decision{Allowed: true, Remaining: 1})
+	}
+	if d := take(t, s, flying(11, 8))[0]; !d.Allowed || d.Remaining != 0 {
+		t.Fatalf("the fourth: %+v", d)
+	}
+	if d := take(t, s, flying(12, 8))[0]; d.Allowed {
+		t.Fatalf("the fifth: %+v", d)
+	}
+	for _, stream := range []window.StreamID{1, 2, 3, 11} {
+		if held, err := s.End(t.Context(), stream, time.Second); !held || err != nil {
+			t.Fatalf("End(%d): held %v, error %v", stream, held, err)
+		}
+	}
+	if d := take(t, s, flying(12, 8))[0]; !d.Allowed || d.Remaining != 3 {
+		t.Fatalf("after the ends: %+v", d)
+	}
+}
+
+// TestQuotasKeepReceipts: while the shared store is unavailable, a process decides by its quota, and a
+// retry of what it has admitted is free there.
+func TestQuotasKeepReceipts(t *testing.T) {
+	quotas := newStore(t, always(2), &clock{now: time.Hour})
+	for i, want := range []window.Decision{{Allowed: true}, {Allowed: true, Repeated: true}, {}} {
+		c := ask("{t}k", 2, 1)
+		c.Once = window.Once{ID: 1, For: time.Hour, Repeats: 2}
+		if i == 2 {
+			c.Once.ID = 2
+		}
+		if d := take(t, quotas, c)[0]; d.Allowed != want.Allowed || d.Repeated != want.Repeated {
+			t.Errorf("request %d: got %+v, want %+v", i, d, want)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -63,7 +63,7 @@ func BenchmarkTake(b *testing.B) {
 				if !allow {
 					store = memstore.New(memstore.Options{})
 				}
-				p, err := local.New(store, local.Options{Keys: 4 * 100_000})
+				p, err := lease.New(store, lease.Options{Keys: 4 * 100_000})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package local
+package lease
 
 import (
 	"context"
@@ -8,24 +8,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/core/denials"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-const (
-	// DefaultKeys is the number of logs whose answers a Store remembers.
-	DefaultKeys = 100_000
-	// maxAge is the age up to which a Store believes an answer. Up to that age Store may deny from
-	// memory although the shared store has lost its logs. The clocks of two machines drift apart
-	// for that time at most.
-	maxAge = time.Second
-)
+// inlineChecks is the number of checks up to which a group needs no allocation. Few requests have more.
+const inlineChecks = 4
 
 // Options change what a [Store] does. The zero value is usable.
 type Options struct {
 	// Clock returns the time since a fixed instant. It must not run backwards or be set,
 	// because waits are measured with it. Nil means the monotonic clock of the process.
 	Clock func() time.Duration
-	// Keys is the largest number of logs to remember. Zero means DefaultKeys.
+	// Keys is the largest number of logs whose answers are remembered. Zero: 100,000.
 	Keys int
 	// Reserver reserves hits in the shared store, for checks with a lease. Nil disables
 	// leases.
@@ -35,12 +30,12 @@ type Options struct {
 // Store decides what this process knows, and asks the shared store for the rest. Create it
 // with [New]. Its methods are safe for concurrent use.
 type Store struct {
-	store  window.Store // the shared store
-	clock  func() time.Duration
-	memory *memory
-	leases *leases // nil: Store makes no leases
-	denied atomic.Uint64
-	ends   streamEnds // of streams, of which the shared store has not heard
+	store    window.Store // the shared store
+	clock    func() time.Duration
+	memory   *denials.Memory
+	leases   *leases // nil: Store makes no leases
+	denied   atomic.Uint64
+	releases releases // that the shared store does not know yet
 }
 
 var _ window.Store = (*Store)(nil)
@@ -52,12 +47,12 @@ func New(store window.Store, o Options) (*Store, error) {
 		s.clock = monotonic()
 	}
 	var err error
-	if s.memory, err = newMemory(o); err != nil {
-		return nil, fmt.Errorf("local: %w", err)
+	if s.memory, err = denials.New(o.Keys); err != nil {
+		return nil, err
 	}
 	if o.Reserver != nil {
-		if s.leases, err = newLeases(o.Reserver, s.clock, s.memory.forget); err != nil {
-			return nil, fmt.Errorf("local: %w", err)
+		if s.leases, err = newLeases(o.Reserver, s.clock, s.memory.Forget); err != nil {
+			return nil, fmt.Errorf("lease: %w", err)
 		}
 	}
 	return s, nil
@@ -69,21 +64,13 @@ func monotonic() func() time.Duration {
 	return func() time.Duration { return time.Since(start) }
 }
 
-// epoch returns a clock that counts from 1970 as the clock of the machine has it at its start,
-// and is not set afterwards. Windows of the clock begin by it.
-func epoch() func() time.Duration {
-	start := time.Now()
-	zero := time.Duration(start.UnixNano())
-	return func() time.Duration { return zero + time.Since(start) }
-}
-
 // Close gives leases back, for a second at most, and closes the shared store. It ends all
 // goroutines of the Store.
 func (s *Store) Close() error {
 	if s.leases != nil {
 		s.leases.close()
 	}
-	s.ends.close()
+	s.releases.close()
 	return s.store.Close()
 }
 
@@ -100,7 +87,7 @@ type Stats struct {
 
 // Stats returns the counts so far.
 func (s *Store) Stats() Stats {
-	st := Stats{Denials: s.denied.Load(), Keys: s.memory.told.EstimatedSize()}
+	st := Stats{Denials: s.denied.Load(), Keys: s.memory.Len()}
 	if ls := s.leases; ls != nil {
 		st.Leases, st.LeasedHits, st.ReturnedHits = ls.made.Load(), ls.spent.Load(), ls.returned.Load()
 	}
@@ -111,7 +98,7 @@ func (s *Store) Stats() Stats {
 // reservation of its lease is gone with the log. So Store neither spends the rest of the lease nor
 // gives it back. It does not remember the answers of calls that are under way either.
 func (s *Store) Reset(id window.LogID) {
-	s.memory.forget(id.Key)
+	s.memory.Forget(id.Key)
 	if s.leases != nil {
 		s.leases.drop(id)
 	}
@@ -143,7 +130,7 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	if leased {
 		return s.takeLeased(ctx, wait, checks, decisions, now)
 	}
-	var inline [inlineChecks]recalled
+	var inline [inlineChecks]denials.Known
 	group := groupOf(&inline, len(checks))
 	_, answered := s.denies(ctx, checks, decisions, group, now)
 	if answered || !wait {
@@ -158,16 +145,16 @@ func (s *Store) takeOnce(ctx context.Context, wait bool, checks []window.Check, 
 	if !wait {
 		return false, nil
 	}
-	var inline [inlineChecks]recalled
+	var inline [inlineChecks]denials.Known
 	group := groupOf(&inline, len(checks))
-	s.memory.recall(checks, group, now) // what to remember, and no more
+	s.memory.Recall(checks, group, now) // what to remember, and no more
 	return true, s.ask(ctx, checks, decisions, group, now)
 }
 
 // groupOf returns n zero values, from inline if it has that many.
-func groupOf(inline *[inlineChecks]recalled, n int) []recalled {
+func groupOf(inline *[inlineChecks]denials.Known, n int) []denials.Known {
 	if n > len(inline) {
-		return make([]recalled, n)
+		return make([]denials.Known, n)
 	}
 	return inline[:n]
 }
@@ -175,9 +162,9 @@ func groupOf(inline *[inlineChecks]recalled, n int) []recalled {
 // denies fills group with what Store remembers of the checks, and reports whether that
 // denies them. If that also answers every check, denies fills decisions and answered is
 // true.
-func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) (denied, answered bool) {
-	denied = s.memory.recall(checks, group, now)
-	answered = denied && ctx.Err() == nil && s.memory.answer(checks, decisions, group, now)
+func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []window.Decision, group []denials.Known, now time.Duration) (denied, answered bool) {
+	denied = s.memory.Recall(checks, group, now)
+	answered = denied && ctx.Err() == nil && s.memory.Answer(checks, decisions, group, now)
 	if answered {
 		s.denied.Add(1)
 	}
@@ -185,15 +172,11 @@ func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []w
 }
 
 // ask asks the shared store. It remembers the answer if that can answer later calls.
-func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) error {
+func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []denials.Known, now time.Duration) error {
 	if _, err := s.store.Take(ctx, window.MayWait, checks, decisions); err != nil {
 		return err
 	}
-	if s.memory.worth(checks, decisions) {
-		s.memory.remember(checks, decisions, group, now, s.clock())
-	} else {
-		s.memory.drop(checks, group)
-	}
+	s.memory.Learn(checks, decisions, group, now, s.clock)
 	return nil
 }
 
@@ -253,12 +236,12 @@ func (s *Store) decides(checks []window.Check, now time.Duration) bool {
 			continue
 		}
 		rest = true
-		var a [1]recalled
-		if s.memory.recall(checks[i:i+1], a[:], now) {
+		var known [1]denials.Known
+		if s.memory.Recall(checks[i:i+1], known[:], now) {
 			denied = true
 		}
 		var d window.Decision
-		if !s.memory.known(c, a[0].told, now, &d) {
+		if !s.memory.AnswerCheck(c, known[0], now, &d) {
 			return false
 		}
 	}
@@ -267,7 +250,7 @@ func (s *Store) decides(checks []window.Check, now time.Duration) bool {
 
 // answers denies a group from memory, and reports whether it did.
 func (s *Store) answers(ctx context.Context, checks []window.Check, decisions []window.Decision, now time.Duration) bool {
-	var inline [inlineChecks]recalled
+	var inline [inlineChecks]denials.Known
 	_, answered := s.denies(ctx, checks, decisions, groupOf(&inline, len(checks)), now)
 	return answered
 }
@@ -325,7 +308,7 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 	if len(rest) == len(g.checks) {
 		decisions = g.decisions // its length may be wrong, which the shared store reports
 	}
-	remembered := make([]recalled, len(rest))
+	remembered := make([]denials.Known, len(rest))
 	denied, answered := s.denies(ctx, rest, decisions, remembered, now)
 	if !answered {
 		if !wait {
@@ -395,7 +378,7 @@ func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at [
 		l, err := s.leases.reserve(ctx, c, more, &g.decisions[at[i]])
 		g.leases[at[i]] = l
 		if l != nil {
-			s.memory.forget(c.Key) // the reservation has changed what remains
+			s.memory.Forget(c.Key) // the reservation has changed what remains
 		}
 		return l != nil, err
 	}
@@ -417,7 +400,7 @@ func (s *Store) takeUnconditional(ctx context.Context, checks []window.Check, de
 	}
 	_, err := s.store.Take(ctx, window.MayWait, checks, decisions)
 	for i := range checks {
-		s.memory.forget(checks[i].Key)
+		s.memory.Forget(checks[i].Key)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/random"
 )
@@ -111,7 +111,7 @@ func simulate(t *testing.T, l load, seconds float64, locally bool, length time.D
 			if !locally {
 				continue
 			}
-			p, err := local.New(s, local.Options{Reserver: s})
+			p, err := lease.New(s, lease.Options{Reserver: s})
 			if err != nil {
 				t.Fatal(err)
 			}

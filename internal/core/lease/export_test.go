@@ -1,39 +1,29 @@
-package local
+package lease
 
 import (
 	"hash/maphash"
-	"sync/atomic"
+	"strconv"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Believed exports believed for a test.
-var Believed = believed
+// forgottenTogether is the number of groups of keys that package denials forgets together.
+const forgottenTogether = 1 << 10
 
-// Apart gives the stores one seed, with which no two of the keys share a stripe. So
-// forgetting one of the keys forgets no other.
+// Apart gives the stores one seed, with which no two of the keys are forgotten together.
 func Apart(keys []string, stores ...*Store) {
-	m := stores[0].memory
-	for {
-		m.seed = maphash.MakeSeed()
-		stripes := make(map[*atomic.Uint64]bool)
+	seed := maphash.MakeSeed()
+	for groups := make(map[uint64]bool); len(groups) < len(keys); {
+		seed = maphash.MakeSeed()
+		clear(groups)
 		for _, k := range keys {
-			stripes[m.generation(k)] = true
-		}
-		if len(stripes) == len(keys) {
-			break
+			groups[maphash.String(seed, k)%forgottenTogether] = true
 		}
 	}
 	for _, s := range stores {
-		s.memory.seed = m.seed
+		s.memory.Seed = seed
 	}
-}
-
-// ShareOf returns what the process may admit now.
-func ShareOf(s *Shares, c *window.Check) uint64 {
-	p := s.part(c, s.clock())
-	return shareLimit(c.Limit, p.hits, p.instances).Hits
 }
 
 // ForgetAccounts evicts all accounts, as others can. Their leases stay.
@@ -50,11 +40,11 @@ func Leases(s *Store) int {
 func (s *Store) SetLeases(most int) { s.leases.most = most }
 
 // SetMaxAge sets the age up to which s believes an answer, so that denials end by themselves.
-func (s *Store) SetMaxAge(age time.Duration) { s.memory.maxAge = age }
+func (s *Store) SetMaxAge(age time.Duration) { s.memory.MaxAge = age }
 
 // Forget removes what s remembers of a log, and ends its lease, as a refund by this process does.
 func (s *Store) Forget(id window.LogID) {
-	s.memory.forget(id.Key)
+	s.memory.Forget(id.Key)
 	if s.leases == nil {
 		return
 	}
@@ -67,8 +57,11 @@ func (s *Store) Forget(id window.LogID) {
 
 // ForgetAll is Forget for all logs.
 func (s *Store) ForgetAll() {
-	for i := range s.memory.generations {
-		s.memory.generations[i].Add(1)
+	groups := make(map[uint64]bool)
+	for i := 0; len(groups) < forgottenTogether; i++ {
+		key := strconv.Itoa(i)
+		groups[maphash.String(s.memory.Seed, key)%forgottenTogether] = true
+		s.memory.Forget(key)
 	}
 	if s.leases != nil {
 		s.leases.endAll()

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
@@ -27,12 +27,12 @@ func hot(key string, hits, cost uint64) window.Check {
 }
 
 // leasing runs f in a bubble, with a process that may make leases.
-func leasing(t *testing.T, o local.Options, f func(t *testing.T, s *ahead, p *local.Store)) {
+func leasing(t *testing.T, o lease.Options, f func(t *testing.T, s *ahead, p *lease.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
 		o.Reserver = s
-		p, err := local.New(s, o)
+		p, err := lease.New(s, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func leasing(t *testing.T, o local.Options, f func(t *testing.T, s *ahead, p *lo
 
 // expect takes a check, and compares the answer, the number of calls to the store, and the
 // use that the store counts afterwards.
-func expect(t *testing.T, s *ahead, p *local.Store, c window.Check, want window.Decision, calls int, used uint64) {
+func expect(t *testing.T, s *ahead, p *lease.Store, c window.Check, want window.Decision, calls int, used uint64) {
 	t.Helper()
 	_, before := s.count(c.Log())
 	got := take(t, p, c)
@@ -64,7 +64,7 @@ func roomy(remaining uint64, reset time.Duration) window.Decision {
 }
 
 // warm takes the checks four times. Then each has four hits admitted and four reserved.
-func warm(t *testing.T, p *local.Store, checks ...window.Check) {
+func warm(t *testing.T, p *lease.Store, checks ...window.Check) {
 	t.Helper()
 	for range 4 {
 		for _, c := range checks {
@@ -77,7 +77,7 @@ func warm(t *testing.T, p *local.Store, checks ...window.Check) {
 
 // TestLease follows one lease from the first call until the rest is given back.
 func TestLease(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		a := hot("a", 100, 1)
 		expect(t, s, p, a, roomy(99, win), 1, 1)
 		expect(t, s, p, a, roomy(98, win), 1, 2)
@@ -103,7 +103,7 @@ func TestLease(t *testing.T) {
 		if used, _ := s.count(a.Log()); used != 10 {
 			t.Errorf("after the end: the store counts %d, want the 10 that were admitted", used)
 		}
-		if got, want := p.Stats(), (local.Stats{Leases: 2, LeasedHits: 5, ReturnedHits: 8}); got != want {
+		if got, want := p.Stats(), (lease.Stats{Leases: 2, LeasedHits: 5, ReturnedHits: 8}); got != want {
 			t.Errorf("Stats: got %+v, want %+v", got, want)
 		}
 		// After a pause the store decides again.
@@ -118,37 +118,37 @@ func TestLeaseEnds(t *testing.T) {
 	a := hot("a", 100, 1)
 	for _, tt := range []struct {
 		name string
-		do   func(t *testing.T, s *ahead, p *local.Store)
+		do   func(t *testing.T, s *ahead, p *lease.Store)
 		used uint64 // afterwards
 	}{
-		{"nothing", func(*testing.T, *ahead, *local.Store) {}, 10},
-		{"nine tenths of its length", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10) }, 6},
-		{"just before that", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10 - 1) }, 10},
-		{"another limit", func(t *testing.T, _ *ahead, p *local.Store) { take(t, p, hot("a", 101, 0)) }, 6},
-		{"another precision", func(t *testing.T, _ *ahead, p *local.Store) {
+		{"nothing", func(*testing.T, *ahead, *lease.Store) {}, 10},
+		{"nine tenths of its length", func(*testing.T, *ahead, *lease.Store) { time.Sleep(length - length/10) }, 6},
+		{"just before that", func(*testing.T, *ahead, *lease.Store) { time.Sleep(length - length/10 - 1) }, 10},
+		{"another limit", func(t *testing.T, _ *ahead, p *lease.Store) { take(t, p, hot("a", 101, 0)) }, 6},
+		{"another precision", func(t *testing.T, _ *ahead, p *lease.Store) {
 			c := hot("a", 100, 0)
 			c.Precision = time.Millisecond
 			take(t, p, c)
 		}, 6},
-		{"a refund here", func(t *testing.T, s *ahead, p *local.Store) {
+		{"a refund here", func(t *testing.T, s *ahead, p *lease.Store) {
 			take(t, p, in(window.Refund, ask("a", 100, 1)))
 			if _, returns := s.counts(); returns != 1 {
 				t.Errorf("got %d returns before the refund had ended, want 1", returns)
 			}
 		}, 5},
-		{"another log", func(_ *testing.T, _ *ahead, p *local.Store) { p.Forget(window.LogID{Key: "b", Window: win}) }, 10},
-		{"a denial", func(t *testing.T, _ *ahead, p *local.Store) {
+		{"another log", func(_ *testing.T, _ *ahead, p *lease.Store) { p.Forget(window.LogID{Key: "b", Window: win}) }, 10},
+		{"a denial", func(t *testing.T, _ *ahead, p *lease.Store) {
 			if got := take(t, p, hot("a", 100, 99)); got[0].Allowed {
 				t.Errorf("got %+v, want a denial", got)
 			}
 		}, 6},
-		{"a larger cost with room does not end it", func(t *testing.T, _ *ahead, p *local.Store) {
+		{"a larger cost with room does not end it", func(t *testing.T, _ *ahead, p *lease.Store) {
 			c := hot("a", 100, 50) // more than a lease may reserve
 			take(t, p, c)
 		}, 60},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+			leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 				take(t, s, a)
 				warm(t, p, a)
 				if used, _ := s.count(a.Log()); used != 1+4+4 {
@@ -169,7 +169,7 @@ func TestLeaseEnds(t *testing.T) {
 func TestLeaseAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		p, err := local.New(s, local.Options{Reserver: s})
+		p, err := lease.New(s, lease.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestLeaseAndClose(t *testing.T) {
 func TestLeaseAndSlowClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		p, err := local.New(s, local.Options{Reserver: s})
+		p, err := lease.New(s, lease.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +227,7 @@ func TestLeaseBounds(t *testing.T) {
 		{"no lease", ask("a", 1000, 1), 10, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+			leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 				take(t, s, ask("used", 100, 60))
 				_, before := s.count(tt.check.Log())
 				for range tt.calls {
@@ -246,7 +246,7 @@ func TestLeaseBounds(t *testing.T) {
 // TestLeaseIsForHotKeys proves that a key gets no lease if it is asked for once in the
 // length of a lease.
 func TestLeaseIsForHotKeys(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, _ *ahead, p *lease.Store) {
 		for range 20 {
 			take(t, p, hot("a", 1000, 5))
 			time.Sleep(2 * length)
@@ -260,7 +260,7 @@ func TestLeaseIsForHotKeys(t *testing.T) {
 // TestLeaseGoesOn proves that the first call after a lease reserves as much as was asked for
 // during the lease.
 func TestLeaseGoesOn(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		a := hot("a", 100, 1)
 		warm(t, p, a)
 		time.Sleep(length + length/5) // a fifth of the next length passes without a call
@@ -275,7 +275,7 @@ func TestLeaseGoesOn(t *testing.T) {
 
 // TestLeasesAreBounded proves the bound on the number of leases.
 func TestLeasesAreBounded(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, _ *ahead, p *lease.Store) {
 		p.SetLeases(3)
 		for i := range 10 {
 			warm(t, p, hot(fmt.Sprint(i), 100, 1))
@@ -294,7 +294,7 @@ func TestLeasesAreBounded(t *testing.T) {
 // TestLeasesOfDifferentLengths proves that each lease ends at its own time. It proves too
 // that no call spends an ended lease while the goroutine is busy with another one.
 func TestLeasesOfDifferentLengths(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		var checks []window.Check
 		for i, length := range []time.Duration{500 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, time.Second, 40 * time.Millisecond} {
 			c := hot(fmt.Sprint(i), 1000, 1)
@@ -334,7 +334,7 @@ func TestLeasesOfDifferentLengths(t *testing.T) {
 
 // TestLeaseTooSmall proves that a lease is given back when a new one replaces it.
 func TestLeaseTooSmall(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		warm(t, p, hot("a", 100, 1))
 		for range 3 {
 			take(t, p, hot("a", 100, 1)) // one hit of the lease is left
@@ -350,7 +350,7 @@ func TestLeaseTooSmall(t *testing.T) {
 // TestLeaseOfTheLast proves that the call which spends the last hit is told when the next
 // one has room.
 func TestLeaseOfTheLast(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		lease := func(cost uint64) window.Check {
 			c := hot("a", 100, cost)
 			c.Lease.Hits = 50
@@ -369,7 +369,7 @@ func TestLeaseOfTheLast(t *testing.T) {
 
 // TestOneReservationAtATime makes calls while a reservation is under way.
 func TestOneReservationAtATime(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		for range 3 {
 			take(t, p, hot("a", 100, 1))
 		}
@@ -396,7 +396,7 @@ func TestOneReservationAtATime(t *testing.T) {
 // TestReturnEndsDenial proves that the process forgets a denial that counted hits which it
 // gives back.
 func TestReturnEndsDenial(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, _ *ahead, p *lease.Store) {
 		warm(t, p, hot("a", 100, 1))
 		if got := take(t, p, hot("a", 100, 95)); got[0].Allowed {
 			t.Fatalf("got %+v", got)
@@ -412,7 +412,7 @@ func TestReturnEndsDenial(t *testing.T) {
 // it. The call spends nothing.
 func TestLeaseAndBadCalls(t *testing.T) {
 	a := hot("a", 100, 1)
-	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, _ *ahead, p *lease.Store) {
 		warm(t, p, a)
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -434,7 +434,7 @@ func TestLeaseAndBadCalls(t *testing.T) {
 // denied or fail, the lease gets its hits back.
 func TestLeaseInGroup(t *testing.T) {
 	a, b, few := hot("a", 100, 1), ask("b", 100, 1), ask("few", 2, 1)
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		warm(t, p, a)
 		before, _ := s.counts()
 		if got, want := take(t, p, a, b), answers(roomy(95, win+length), roomy(99, win)); !cmp.Equal(want, got) {
@@ -488,7 +488,7 @@ func TestLeaseInGroup(t *testing.T) {
 // before they are put back.
 func TestLeaseOfAnotherCaller(t *testing.T) {
 	a, few := hot("a", 100, 1), ask("few", 1, 1)
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		take(t, s, few)
 		warm(t, p, a)
 		s.slow(2*length, 0)
@@ -506,7 +506,7 @@ func TestLeaseOfAnotherCaller(t *testing.T) {
 // TestLeaseRoundTrip proves that the length of a lease counts from before the call.
 func TestLeaseRoundTrip(t *testing.T) {
 	a := hot("a", 100, 1)
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		for range 3 {
 			take(t, p, a)
 		}
@@ -530,7 +530,7 @@ func TestLeaseRoundTrip(t *testing.T) {
 // TestDenialBesideLeases proves that a denial is believed for the length of a lease if it
 // counts the reservations of others. Other denials are believed for longer.
 func TestDenialBesideLeases(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		asked := func(c window.Check, want int) {
 			t.Helper()
 			before, _ := s.counts()
@@ -560,7 +560,7 @@ func TestDenialBesideLeases(t *testing.T) {
 // no window has more hits than the limit. It proves too that no hit is lost: when all leases
 // have ended, the store counts exactly the admitted hits.
 func TestLeasesNeverExceed(t *testing.T) {
-	var total local.Stats
+	var total lease.Stats
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		n := rapid.IntRange(1, 4).Draw(rt, "processes")
@@ -580,13 +580,13 @@ func TestLeasesNeverExceed(t *testing.T) {
 	t.Logf("%+v", total)
 }
 
-func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Duration, total *local.Stats) string {
+func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Duration, total *lease.Stats) string {
 	const win = time.Second
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := newAhead()
-	var processes []*local.Store
+	var processes []*lease.Store
 	for range n {
-		p, err := local.New(s, local.Options{Reserver: s})
+		p, err := lease.New(s, lease.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -663,7 +663,7 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 // TestReservationEndsStatus proves that a reservation ends the status from before it. A
 // check that lost its room counts for the wait of its group.
 func TestReservationEndsStatus(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, _ *ahead, p *lease.Store) {
 		full := ask("full", 1, 1)
 		take(t, p, full)
 		for range 3 {

@@ -1,9 +1,9 @@
-package local_test
+package lease_test
 
 import (
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
@@ -17,7 +17,7 @@ func TestContractInFlight(t *testing.T) {
 	windowtest.RunInFlight(t, windowtest.Options{Steps: 10_000}, func(t *testing.T) windowtest.InFlightHarness {
 		s := newShared(t)
 		return windowtest.InFlightHarness{
-			Stores: []window.Store{s.process(t, local.Options{}), s.process(t, local.Options{})},
+			Stores: []window.Store{s.process(t, lease.Options{}), s.process(t, lease.Options{})},
 			SetNow: s.setNow,
 		}
 	})

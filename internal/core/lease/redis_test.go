@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"sync"
@@ -7,19 +7,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 // onRedis returns a process with leases on the Redis at addr.
-func onRedis(t *testing.T, addr string) *local.Store {
+func onRedis(t *testing.T, addr string) *lease.Store {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	// A busy machine must not fail the test.
 	store := redisstore.New(client, redisstore.Options{Timeout: 5 * time.Second})
-	p, err := local.New(store, local.Options{Reserver: store})
+	p, err := lease.New(store, lease.Options{Reserver: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestLeasesOnRedis(t *testing.T) {
 		Key: "hot", Limit: window.Limit{Hits: limit, Window: win}, Cost: 1,
 		Lease: window.Lease{Length: 20 * time.Millisecond},
 	}
-	processes := []*local.Store{onRedis(t, addr), onRedis(t, addr), onRedis(t, addr)}
+	processes := []*lease.Store{onRedis(t, addr), onRedis(t, addr), onRedis(t, addr)}
 
 	type hit struct{ from, to time.Duration }
 	var (
@@ -93,7 +93,7 @@ func TestLeasesOnRedis(t *testing.T) {
 			t.Fatalf("the window of %v that ends at %v holds at least %d, limit %d", win, last.to, n, limit)
 		}
 	}
-	var sum local.Stats
+	var sum lease.Stats
 	for _, p := range processes {
 		s := p.Stats()
 		sum.Denials += s.Denials

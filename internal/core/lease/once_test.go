@@ -1,10 +1,10 @@
-package local_test
+package lease_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
@@ -24,7 +24,7 @@ func retried(id, hits uint64) window.Check {
 // request with a key. It may repeat a charge of another process.
 func TestRepeatIsNotDeniedFromMemory(t *testing.T) {
 	s := newShared(t)
-	one, other := s.process(t, local.Options{}), s.process(t, local.Options{})
+	one, other := s.process(t, lease.Options{}), s.process(t, lease.Options{})
 	plain := retried(0, 1)
 	take(t, one, retried(1, 1))
 	take(t, other, plain)
@@ -52,7 +52,7 @@ func TestRepeatIsNotDeniedFromMemory(t *testing.T) {
 // lease, so its charge has a receipt.
 func TestRepeatSpendsNoLease(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	c := retried(1, 1000)
 	c.Lease = window.Lease{Length: second}
 	for range 10 {
@@ -65,20 +65,5 @@ func TestRepeatSpendsNoLease(t *testing.T) {
 	}
 	if d := take(t, p, c)[0]; !d.Repeated {
 		t.Errorf("its repeat: got %+v", d)
-	}
-}
-
-// TestSharesKeepReceipts: while the shared store is away, a process decides by its share, and a
-// retry of what it has admitted is free there.
-func TestSharesKeepReceipts(t *testing.T) {
-	shares := newShares(t, always(2), &clock{now: time.Hour})
-	for i, want := range []window.Decision{{Allowed: true}, {Allowed: true, Repeated: true}, {}} {
-		c := retried(1, 2)
-		if i == 2 {
-			c.Once.ID = 2
-		}
-		if d := take(t, shares, c)[0]; d.Allowed != want.Allowed || d.Repeated != want.Repeated {
-			t.Errorf("request %d: got %+v, want %+v", i, d, want)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"context"
@@ -8,9 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 )
+
+// A clock is a clock that the test sets.
+type clock struct{ now time.Duration }
+
+func (c *clock) read() time.Duration { return c.now }
 
 // counted returns a check of cost 1 with a policy.
 func counted(key string, l window.Limit) window.Check {
@@ -39,7 +44,7 @@ func TestRememberedDenialsOfPolicies(t *testing.T) {
 	for _, l := range countingPolicies {
 		s := newShared(t)
 		s.setNow(second)
-		p := s.process(t, local.Options{})
+		p := s.process(t, lease.Options{})
 		p.SetMaxAge(time.Hour)
 		c := counted("a", l)
 		for range 2 {
@@ -73,7 +78,7 @@ func TestRememberedDenialsOfPolicies(t *testing.T) {
 func TestAnotherPeriodIsAsked(t *testing.T) {
 	s := newShared(t)
 	s.setNow(second)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	c := counted("a", window.Limit{Hits: 1, Window: win, Policy: window.Calendar})
 	for range 3 {
 		take(t, p, c)
@@ -92,7 +97,7 @@ func TestAnotherPeriodIsAsked(t *testing.T) {
 // the bucket keeps tokens.
 func TestAnotherBucketIsAsked(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	l := window.Limit{Hits: 4, Rate: 1, Window: win, Policy: window.TokenBucket}
 	for range 5 {
 		take(t, p, counted("a", l))
@@ -145,7 +150,7 @@ func TestNoDenialInFlightIsRemembered(t *testing.T) {
 	} {
 		h := &handmade{answers: tt.answers}
 		c := new(clock)
-		p, err := local.New(h, local.Options{Clock: c.read})
+		p, err := lease.New(h, lease.Options{Clock: c.read})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,94 +166,5 @@ func TestNoDenialInFlightIsRemembered(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// TestSharesOfPolicies: a process admits its part of hits, of a burst and of a rate while the
-// shared store is away.
-func TestSharesOfPolicies(t *testing.T) {
-	const start = 1000 * second // a whole number of windows since 1970
-	bucket := window.Limit{Hits: 50, Rate: 10, Window: second, Policy: window.TokenBucket}
-	fixed := window.Limit{Hits: 30, Window: win, Policy: window.Fixed}
-	calendar := window.Limit{Hits: 30, Window: win, Policy: window.Calendar}
-	counter := window.Limit{Hits: 30, Window: win, Policy: window.SlidingCounter}
-	full := func(reset time.Duration) *window.Decision {
-		return &window.Decision{RetryAfter: reset, UnitAfter: reset, ResetAfter: reset}
-	}
-	for _, tt := range []struct {
-		name     string
-		l        window.Limit
-		replicas int
-		known    *window.Decision // at start
-		admits   map[time.Duration]int
-		order    []time.Duration // after start
-	}{
-		{"a bucket: burst and rate are divided", bucket, 2, nil, map[time.Duration]int{0: 25, second: 5, 3 * second: 10, time.Minute: 25}, []time.Duration{0, second, 3 * second, time.Minute}},
-		{"a rate is rounded down", bucket, 3, nil, map[time.Duration]int{0: 16, second: 3, 2 * second: 3}, []time.Duration{0, second, 2 * second}},
-		{"but is at least one", bucket, 20, nil, map[time.Duration]int{0: 2, second: 1}, []time.Duration{0, second}},
-		// The bucket was empty. After a second 10 tokens are there for both processes.
-		{
-			"a known bucket fills on", bucket, 2, &window.Decision{RetryAfter: 100 * time.Millisecond, UnitAfter: 100 * time.Millisecond, ResetAfter: 5 * second},
-			map[time.Duration]int{0: 0, second: 5, 2 * second: 5, 2*second + 200*time.Millisecond: 1},
-			[]time.Duration{0, second, 2 * second, 2*second + 200*time.Millisecond},
-		},
-		{"fixed: a new share with each window", fixed, 3, nil, map[time.Duration]int{0: 10, 9 * second: 0, win: 10}, []time.Duration{0, 9 * second, win}},
-		{"fixed: what is known counts until its end", fixed, 3, full(4 * second), map[time.Duration]int{6 * second: 10, 0: 0}, []time.Duration{0, 6 * second}},
-		{"calendar: a share of each period", calendar, 3, nil, map[time.Duration]int{0: 10, 9 * second: 0, win: 10}, []time.Duration{0, 9 * second, win}},
-		{"a counter has a share too", counter, 3, nil, map[time.Duration]int{0: 10, 9 * second: 0, 2 * win: 10}, []time.Duration{0, 9 * second, 2 * win}},
-	} {
-		c := &clock{start}
-		s := newShares(t, always(tt.replicas), c)
-		check := counted("a", tt.l)
-		check.Period = window.Period{}
-		if tt.l.Policy == window.Calendar {
-			check.Period = window.Period{Start: 1000, End: 1010, Next: 1020}
-		}
-		if tt.known != nil {
-			s.Learn(&check, tt.known)
-		}
-		for _, after := range tt.order {
-			c.now = start + after
-			admitted := 0
-			var d window.Decision
-			for range 200 {
-				if d = take(t, s, check)[0]; !d.Allowed {
-					break
-				}
-				admitted++
-			}
-			if want := tt.admits[after]; admitted != want {
-				t.Errorf("%s: %d admitted after %v, want %d", tt.name, admitted, after, want)
-			}
-			if d.Allowed || d.Never {
-				t.Fatalf("%s: %+v after %v, want a denial that ends", tt.name, d, after)
-			}
-			// The wait is true: not a microsecond before, and then it passes.
-			c.now += d.RetryAfter
-			if tt.l.Policy == window.Calendar {
-				continue // the caller computes other periods then
-			}
-			question := check
-			question.Cost = 0
-			if got := take(t, s, question)[0]; !got.Allowed {
-				t.Errorf("%s: denied after the wait of %v that was told after %v: %+v", tt.name, d.RetryAfter, after, got)
-			}
-			c.now -= micro
-			if got := take(t, s, question)[0]; got.Allowed {
-				t.Errorf("%s: room before the wait of %v that was told after %v", tt.name, d.RetryAfter, after)
-			}
-			c.now = start + after
-		}
-	}
-}
-
-// TestShareOfRequestsInFlight: a process has a part of max, and no request that the shared store
-// knew of counts, because when it ends is not known.
-func TestShareOfRequestsInFlight(t *testing.T) {
-	s := newShares(t, always(4), &clock{})
-	check := counted("up", window.Limit{Hits: 20, Window: time.Minute, Policy: window.InFlight})
-	s.Learn(&check, &window.Decision{RetryAfter: time.Minute, UnitAfter: time.Minute, ResetAfter: time.Minute})
-	if hits := local.ShareOf(s, &check); hits != 5 {
-		t.Errorf("the share is %d of 20 in flight, want 5", hits)
 	}
 }

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -50,7 +50,7 @@ func admit(t *testing.T, s window.Store, c window.Check) window.Decision {
 // back, and nothing is left.
 func TestEndsAreDelivered(t *testing.T) {
 	shared := &away{Store: memstore.New(memstore.Options{})}
-	s, err := local.New(shared, local.Options{})
+	s, err := lease.New(shared, lease.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestEndsAreDelivered(t *testing.T) {
 // says nothing about the next moment.
 func TestInFlightIsNotRemembered(t *testing.T) {
 	shared := memstore.New(memstore.Options{})
-	s, err := local.New(shared, local.Options{})
+	s, err := lease.New(shared, lease.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,33 +107,5 @@ func TestInFlightIsNotRemembered(t *testing.T) {
 	}
 	if d := admit(t, s, flying(2, 1)); !d.Allowed {
 		t.Fatalf("after the end: %+v", d)
-	}
-}
-
-// TestSharesInFlight counts what a process holds in the shared store when the outage begins.
-func TestSharesInFlight(t *testing.T) {
-	s, err := local.NewShares(local.ShareOptions{Instances: always(2)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	// The share of 8 is 4. Three streams of this process are in flight in the shared store.
-	for i := range window.StreamID(3) {
-		c := flying(i+1, 8)
-		s.Learn(&c, &window.Decision{Allowed: true, Remaining: 1})
-	}
-	if d := admit(t, s, flying(11, 8)); !d.Allowed || d.Remaining != 0 {
-		t.Fatalf("the fourth: %+v", d)
-	}
-	if d := admit(t, s, flying(12, 8)); d.Allowed {
-		t.Fatalf("the fifth: %+v", d)
-	}
-	for _, stream := range []window.StreamID{1, 2, 3, 11} {
-		if held, err := s.End(t.Context(), stream, time.Second); !held || err != nil {
-			t.Fatalf("End(%d): held %v, error %v", stream, held, err)
-		}
-	}
-	if d := admit(t, s, flying(12, 8)); !d.Allowed || d.Remaining != 3 {
-		t.Fatalf("after the ends: %+v", d)
 	}
 }

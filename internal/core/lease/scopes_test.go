@@ -1,71 +1,20 @@
-package local_test
+package lease_test
 
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // of puts a check into a scope.
 func of(scope window.Scope, c window.Check) window.Check {
 	c.Scope = scope
 	return c
-}
-
-// TestSharesOfScopes: each scope has its own number of processes, and logs of one key in two
-// scopes are two logs.
-func TestSharesOfScopes(t *testing.T) {
-	s, err := local.NewShares(local.ShareOptions{Instances: func(scope window.Scope) int { return []int{2, 4, 1}[scope] }, Memory: memstore.Options{SweepInterval: -1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var ids []window.LogID
-	for scope, want := range []int{4, 2, 8} {
-		c := of(window.Scope(scope), ask("{k}r", 8, 1))
-		admitted := 0
-		for range 10 {
-			if take(t, s, c)[0].Allowed {
-				admitted++
-			}
-		}
-		if admitted != want {
-			t.Errorf("scope %d: %d hits are admitted, want %d", scope, admitted, want)
-		}
-		ids = append(ids, c.Log())
-	}
-	listed, _, err := s.List(t.Context(), window.Match{Tag: "k"}, "")
-	slices.SortFunc(listed, func(a, b window.LogID) int { return int(a.Scope) - int(b.Scope) })
-	if err != nil || !slices.Equal(listed, ids) {
-		t.Errorf("listed %+v, %v, want %+v", listed, err, ids)
-	}
-	used := func() (all []uint64) {
-		readings, err := s.Read(t.Context(), ids)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range readings {
-			if r.ID != ids[i] {
-				t.Errorf("the reading is of %+v, want %+v", r.ID, ids[i])
-			}
-			all = append(all, r.Used(window.Limit{Hits: 8, Window: win}))
-		}
-		return all
-	}
-	if got := used(); !slices.Equal(got, []uint64{4, 2, 8}) {
-		t.Errorf("the logs have %v hits", got)
-	}
-	s.Reset(ids[1])
-	if got := used(); !slices.Equal(got, []uint64{4, 0, 8}) {
-		t.Errorf("after a reset of one scope, the logs have %v hits", got)
-	}
 }
 
 // returned is what remains in the logs of partly after charges were taken back.
@@ -109,7 +58,7 @@ func (p *partly) Take(ctx context.Context, wait bool, checks []window.Check, dec
 func TestLeaseBesideAFailedScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{ahead: newAhead()}
-		p, err := local.New(s, local.Options{Reserver: s.ahead})
+		p, err := lease.New(s, lease.Options{Reserver: s.ahead})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +98,7 @@ func TestLeaseBesideAFailedScope(t *testing.T) {
 func TestGiveBackReachesTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{ahead: newAhead()}
-		p, err := local.New(s, local.Options{Reserver: s.ahead})
+		p, err := lease.New(s, lease.Options{Reserver: s.ahead})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +136,7 @@ func TestLeaseThatFailsInAScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &partly{ahead: newAhead(), far: true}
 		r := &refusing{ahead: s.ahead}
-		p, err := local.New(s, local.Options{Reserver: r})
+		p, err := lease.New(s, lease.Options{Reserver: r})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"sync/atomic"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
@@ -22,11 +22,11 @@ func TestResetCountsWithinASecond(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
 	var now atomic.Int64 // the clock of the instances
-	var instances []*local.Store
+	var instances []*lease.Store
 	var shared *redisstore.Store
 	for range 3 {
 		shared = redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: 5 * time.Second})
-		p, err := local.New(shared, local.Options{Clock: func() time.Duration { return time.Duration(now.Load()) }, Reserver: shared})
+		p, err := lease.New(shared, lease.Options{Clock: func() time.Duration { return time.Duration(now.Load()) }, Reserver: shared})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,11 +85,11 @@ func TestResetOfALease(t *testing.T) {
 	a, b := hot("a", 100, 1), hot("b", 100, 1)
 	for _, tt := range []struct {
 		name     string
-		end      func(s *ahead, p *local.Store) // ends the lease before the reset
+		end      func(s *ahead, p *lease.Store) // ends the lease before the reset
 		returned uint64                         // hits of b
 	}{
-		{"it runs", func(*ahead, *local.Store) {}, 0},
-		{"it has ended, and its rest waits behind that of another log", func(s *ahead, p *local.Store) {
+		{"it runs", func(*ahead, *lease.Store) {}, 0},
+		{"it has ended, and its rest waits behind that of another log", func(s *ahead, p *lease.Store) {
 			s.slow(time.Millisecond, 0)
 			p.Forget(b.Log())
 			synctest.Wait() // the rest of b is given back
@@ -97,7 +97,7 @@ func TestResetOfALease(t *testing.T) {
 		}, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+			leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 				warm(t, p, a)
 				warm(t, p, b)
 				tt.end(s, p)
@@ -126,7 +126,7 @@ func TestResetOfALease(t *testing.T) {
 // TestResetWhileReserving removes a log while a reservation for it is under way. It becomes
 // no lease.
 func TestResetWhileReserving(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		a := hot("a", 100, 1)
 		for range 3 {
 			take(t, p, a)
@@ -149,45 +149,20 @@ func TestResetWhileReserving(t *testing.T) {
 	})
 }
 
-// TestResetOfShares removes a log of the shares: what was admitted, and the known use.
-func TestResetOfShares(t *testing.T) {
-	s := newShares(t, always(1), &clock{now: time.Hour})
-	k := ask("k", 4, 4)
-	id := k.Log()
-	s.Learn(&k, &window.Decision{Remaining: 1, ResetAfter: win})
-	if got := take(t, s, ask("k", 4, 1)); !got[0].Allowed {
-		t.Fatalf("got %+v", got)
-	}
-	got, err := s.Read(t.Context(), []window.LogID{id})
-	if err != nil || got[0].Contents.Used() != 1 {
-		t.Errorf("Read: got %+v, %v, want the hit that was admitted", got, err)
-	}
-	if got, err = s.Remove(t.Context(), []window.LogID{id}); err != nil || got[0].Contents.Used() != 1 {
-		t.Errorf("Remove: got %+v, %v", got, err)
-	}
-	// The whole share has room again.
-	if got := take(t, s, k); !got[0].Allowed {
-		t.Errorf("after the reset: got %+v, want allowed", got)
-	}
-	if got := take(t, s, ask("k", 4, 1)); got[0].Allowed {
-		t.Errorf("got %+v, want denied: the share is spent", got)
-	}
-}
-
 // TestResetFindsItsLeases resets a log whose account was evicted twice, among other logs. Its
 // leases are dropped, and no others. Nothing is kept of leases whose time is over.
 func TestResetFindsItsLeases(t *testing.T) {
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		a, b := hot("a", 100, 1), hot("b", 100, 1)
 		check := func(want int) {
 			t.Helper()
-			if got := local.Leases(p); got != want {
+			if got := lease.Leases(p); got != want {
 				t.Errorf("%d leases, want %d", got, want)
 			}
 		}
 		for n := range 2 {
 			warm(t, p, a, b)
-			local.ForgetAccounts(p)
+			lease.ForgetAccounts(p)
 			check(2 * (n + 1))
 		}
 		s.remove(a.Log())

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
@@ -72,10 +72,10 @@ func (s *shared) Take(ctx context.Context, wait bool, checks []window.Check, dec
 func (*shared) Close() error { return nil }
 
 // process returns a process that asks s and has the same clock.
-func (s *shared) process(tb testing.TB, o local.Options) *local.Store {
+func (s *shared) process(tb testing.TB, o lease.Options) *lease.Store {
 	tb.Helper()
 	o.Clock = s.clock
-	p, err := local.New(s, o)
+	p, err := lease.New(s, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestSteps(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newShared(t)
-			p := s.process(t, local.Options{})
+			p := s.process(t, lease.Options{})
 			locally := uint64(0)
 			for i, st := range append(fill[:len(fill):len(fill)], tt.steps...) {
 				s.setNow(st.at)
@@ -312,7 +312,7 @@ func TestSteps(t *testing.T) {
 // waits count from when the answer arrived.
 func TestRoundTrip(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	a := ask("a", 1, 1)
 	take(t, p, a) // at 0
 	p.ForgetAll() // what that answer told of the next call
@@ -350,7 +350,7 @@ func TestRoundTrip(t *testing.T) {
 // record.
 func TestUnsettled(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	a, b := ask("a", 1, 1), ask("b", 1, 1)
 	take(t, s, a)
 	take(t, s, b)
@@ -371,49 +371,21 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
-// TestBelieved checks the age up to which each kind of answer is believed.
-func TestBelieved(t *testing.T) {
-	const ever = time.Duration(1<<63 - 1)
-	plain, leased, coarse := ask("a", 2, 1), hot("a", 2, 1), hot("a", 2, 1)
-	coarse.Precision = second
-	for _, tt := range []struct {
-		name  string
-		check window.Check
-		d     window.Decision
-		want  time.Duration
-	}{
-		{"a denial", plain, denied(second, second, win), ever},
-		{"an unsettled denial", plain, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, 0},
-		{"an unsettled denial, with leases", leased, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, length},
-		{"something remains", plain, roomy(1, win), ever},
-		{"nothing remains", plain, window.Decision{Allowed: true, UnitAfter: second, ResetAfter: win}, 100 * time.Millisecond},
-		{"the clock of a log is ahead, without leases", plain, denied(second, second, win+second), ever},
-		{"a hit is reserved", leased, denied(second, second, win+time.Millisecond+1), length},
-		{"no hit is reserved", leased, denied(second, second, win+time.Millisecond), ever},
-		{"times are rounded up", coarse, denied(second, second, win+second), ever},
-		{"a hit is reserved, and times are rounded up", coarse, denied(second, second, win+second+1), length},
-	} {
-		if got := local.Believed(&tt.check, &tt.d); got != tt.want {
-			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
 // TestForgetWhileAsked proves that the answer of a call is not remembered if a refund comes
 // at any moment during the call.
 func TestForgetWhileAsked(t *testing.T) {
 	a := ask("a", 1, 1)
 	for _, tt := range []struct {
 		name string
-		give func(p *local.Store)
+		give func(p *lease.Store)
 	}{
-		{"by this process", func(p *local.Store) { take(t, p, in(window.Refund, a)) }},
-		{"by another process", func(p *local.Store) { p.Forget(a.Log()) }},
-		{"by an unknown process", (*local.Store).ForgetAll},
+		{"by this process", func(p *lease.Store) { take(t, p, in(window.Refund, a)) }},
+		{"by another process", func(p *lease.Store) { p.Forget(a.Log()) }},
+		{"by an unknown process", (*lease.Store).ForgetAll},
 	} {
 		for _, when := range []string{"before the decision", "after it"} {
 			s := newShared(t)
-			p := s.process(t, local.Options{})
+			p := s.process(t, lease.Options{})
 			take(t, s, a)
 			give := func([]window.Check) {
 				s.before, s.after = nil, nil // the refund calls the store too
@@ -438,7 +410,7 @@ func TestForgetWhileAsked(t *testing.T) {
 // refund.
 func TestAskedWhileGivenBack(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	a := ask("a", 1, 1)
 	take(t, s, a)
 	s.before = func([]window.Check) {
@@ -456,7 +428,7 @@ func TestAskedWhileGivenBack(t *testing.T) {
 func TestAnswerBetweenClockAndMemory(t *testing.T) {
 	s := newShared(t)
 	var between func()
-	p, err := local.New(s, local.Options{Clock: func() time.Duration {
+	p, err := lease.New(s, lease.Options{Clock: func() time.Duration {
 		now := s.clock()
 		if f := between; f != nil {
 			between = nil
@@ -489,7 +461,7 @@ func TestAnswerBetweenClockAndMemory(t *testing.T) {
 // the store may have recorded it.
 func TestRefundThatFails(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	a := ask("a", 1, 1)
 	take(t, p, a)
 	s.err = errors.New("gone")
@@ -505,7 +477,7 @@ func TestRefundThatFails(t *testing.T) {
 // denial. The store refuses invalid calls.
 func TestErrors(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	a := ask("a", 1, 1)
 	take(t, p, a)
 	s.err = errors.New("gone")
@@ -533,7 +505,7 @@ func TestErrors(t *testing.T) {
 // TestStoreThatForgot proves that an answer of the store replaces a remembered denial.
 func TestStoreThatForgot(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	a, b := ask("a", 2, 1), ask("b", 5, 1)
 	take(t, p, ask("a", 2, 2))
 	take(t, s, in(window.Refund, ask("a", 2, 2))) // the process is not told
@@ -552,7 +524,7 @@ func TestStoreThatForgot(t *testing.T) {
 // TestBound proves the bound on the number of remembered logs.
 func TestBound(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{Keys: 10})
+	p := s.process(t, lease.Options{Keys: 10})
 	for i := range 1000 {
 		take(t, p, ask(string(rune('a'+i)), 1, 1))
 	}
@@ -563,7 +535,7 @@ func TestBound(t *testing.T) {
 
 // forgetful is a process that forgets a log at once if something remained there. Otherwise
 // its status could be up to a second old.
-type forgetful struct{ *local.Store }
+type forgetful struct{ *lease.Store }
 
 func (f forgetful) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
 	if !wait {
@@ -583,7 +555,7 @@ func (f forgetful) Take(ctx context.Context, wait bool, checks []window.Check, d
 // process found out by an allowed call that nothing remained.
 func TestRemembered(t *testing.T) {
 	s := newShared(t)
-	p := s.process(t, local.Options{})
+	p := s.process(t, lease.Options{})
 	full, roomy := ask("full", 2, 1), ask("roomy", 9, 1)
 	asked := func(checks ...window.Check) (remembered []bool) {
 		d := make([]window.Decision, len(checks))
@@ -629,7 +601,7 @@ func runContract(t *testing.T, steps int, run func(*testing.T, windowtest.Option
 	var answered uint64
 	run(t, windowtest.Options{Steps: steps, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
 		s := newShared(t)
-		p := s.process(t, local.Options{})
+		p := s.process(t, lease.Options{})
 		t.Cleanup(func() { answered += p.Stats().Denials })
 		return windowtest.Harness{Store: forgetful{p}, SetNow: s.setNow}
 	})

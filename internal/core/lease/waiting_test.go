@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -39,7 +39,7 @@ func TestTakeWithoutWaitingLeavesNoTrace(t *testing.T) {
 // TestUndecidedCallsDoNotAllocate asks without waiting for a group of a check that a lease
 // covers and a check without a lease. Only the store can decide the second one.
 func TestUndecidedCallsDoNotAllocate(t *testing.T) {
-	p, err := local.New(stock{}, local.Options{Reserver: stock{}})
+	p, err := lease.New(stock{}, lease.Options{Reserver: stock{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +71,12 @@ type outcomes struct{ denied, leased, mixed, left, refused int }
 // A twin is a process and its store.
 type twin struct {
 	*ahead
-	process *local.Store
+	process *lease.Store
 }
 
 func newTwin(t *testing.T) twin {
 	s := newAhead()
-	p, err := local.New(s, local.Options{Reserver: s})
+	p, err := lease.New(s, lease.Options{Reserver: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func compareTwins(t *testing.T, seed uint64, met *outcomes) string {
 	direct, twoStep := newTwin(t), newTwin(t)
 	defer direct.process.Close()
 	defer twoStep.process.Close()
-	local.Apart([]string{"a", "b", "c", "d", "e", "f"}, direct.process, twoStep.process)
+	lease.Apart([]string{"a", "b", "c", "d", "e", "f"}, direct.process, twoStep.process)
 	for range 150 {
 		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
 		if r.IntN(40) == 0 {
@@ -192,7 +192,7 @@ func drawLeased(r *rand.Rand) []window.Check {
 // only what both leases have.
 func TestManyCallersWithoutWaiting(t *testing.T) {
 	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 		warm(t, p, a, b) // four hits of each lease are left
 		take(t, p, b)
 		before, _ := s.counts()
@@ -222,7 +222,7 @@ func TestManyCallersWithoutWaiting(t *testing.T) {
 }
 
 // spendable spends the rest of a lease, and returns how many hits that were.
-func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
+func spendable(t *testing.T, p *lease.Store, c window.Check) (n int) {
 	t.Helper()
 	for {
 		decided, err := p.Take(t.Context(), window.NoWait, []window.Check{c}, make([]window.Decision, 1))

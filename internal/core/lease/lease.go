@@ -1,4 +1,4 @@
-package local
+package lease
 
 import (
 	"context"
@@ -38,7 +38,7 @@ type Reserver interface {
 	// Reserve decides one check, as Take does, and records the cost later than the
 	// store's clock, by ahead. The cost counts from now on. Until then, answers of Take
 	// for the log have a ResetAfter longer than the window, or are
-	// [window.Decision.Unsettled]. That tells the other processes of the reservation.
+	// [window.Decision.Unsettled]. So the other processes know of the reservation.
 	Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, window.Reservation, error)
 	// Return gives back a part of a reservation, and returns how much of it was still
 	// recorded. It may be called several times for one reservation.
@@ -55,7 +55,7 @@ type leases struct {
 
 	mu      sync.Mutex
 	kept    map[*lease]struct{} // the leases whose time is not over; some have ended
-	pending []surplus           // waits to be given back
+	pending []unused            // waits to be given back
 	wake    chan struct{}
 
 	done chan struct{}
@@ -94,8 +94,8 @@ type lease struct {
 	decision    window.Decision // the answer of the store to the reservation
 }
 
-// A surplus is a part of the reservation of a lease, to give back.
-type surplus struct {
+// unused is a part of the reservation of a lease, to give back.
+type unused struct {
 	lease *lease
 	cost  uint64
 }
@@ -228,10 +228,10 @@ func (ls *leases) putBack(l *lease, c *window.Check, now time.Duration, d *windo
 	}
 	// The lease has ended, and its rest has been given back.
 	d.Remaining += c.Cost
-	ls.queue(surplus{l, c.Cost})
+	ls.queue(unused{l, c.Cost})
 }
 
-// want returns how much to reserve in addition to the check's own cost. It returns zero if
+// want returns how much to reserve in addition to the cost of the check. It returns zero if
 // a lease would save no calls, or if another call is reserving. If it returns more than
 // zero, the caller must call reserve.
 func (ls *leases) want(c *window.Check, now time.Duration) uint64 {
@@ -265,7 +265,7 @@ func (ls *leases) want(c *window.Check, now time.Duration) uint64 {
 	return k
 }
 
-// reserve asks the store for the check's own cost and more. If both have room, it answers
+// reserve asks the store for the cost of the check and more. If both have room, it answers
 // the check and returns the lease.
 func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *window.Decision) (*lease, error) {
 	a := ls.account(c)
@@ -275,7 +275,7 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	resets := a.resets
 	a.mu.Unlock()
 	sent := ls.clock()
-	told, r, err := ls.reserver.Reserve(ctx, ask, c.Lease.Length)
+	answered, r, err := ls.reserver.Reserve(ctx, ask, c.Lease.Length)
 	received := ls.clock()
 
 	a.mu.Lock()
@@ -285,19 +285,19 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 		a.remaining = 0 // no reservation until the store decides again
 		return nil, err
 	}
-	a.remaining = told.Remaining
-	if !told.Allowed {
+	a.remaining = answered.Remaining
+	if !answered.Allowed {
 		return nil, nil
 	}
 	ls.end(a) // the old lease had too little left
 	l := &lease{
 		account: a, log: c.Log(), reservation: r, hits: c.Limit.Hits, precision: c.Precision,
-		until: sent + c.Lease.Length - c.Lease.Length/marginPart, received: received, left: more, resets: resets, decision: told,
+		until: sent + c.Lease.Length - c.Lease.Length/marginPart, received: received, left: more, resets: resets, decision: answered,
 	}
 	ls.made.Add(1)
 	if a.resets != resets {
 		// The log was removed during the call, before or after the reservation. If it was
-		// after, the reservation is gone. So only the check's own cost is spent.
+		// after, the reservation is gone. So only the cost of the check is spent.
 		l.left = 0
 		l.answer(received, d)
 		return l, nil
@@ -338,7 +338,7 @@ func (ls *leases) end(a *account) {
 	}
 	a.lease = nil
 	if l.left > 0 {
-		ls.queue(surplus{l, l.left})
+		ls.queue(unused{l, l.left})
 		l.left = 0
 	}
 }
@@ -352,9 +352,9 @@ func (ls *leases) endNow(ctx context.Context, id window.LogID) {
 	a.mu.Lock()
 	l := a.lease
 	a.lease = nil
-	var rest surplus
+	var rest unused
 	if l != nil {
-		rest = surplus{l, l.left}
+		rest = unused{l, l.left}
 		l.left = 0
 	}
 	a.mu.Unlock()
@@ -381,12 +381,12 @@ func (ls *leases) drop(id window.LogID) {
 	}
 }
 
-// drop forgets the lease of an account, and all surpluses of earlier leases.
+// drop forgets the lease of an account, and all that is unused of earlier leases.
 func (a *account) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.resets++
-	a.remaining = 0 // until the store tells it
+	a.remaining = 0 // until the store answers
 	if a.lease != nil {
 		a.lease.left = 0
 		a.lease = nil
@@ -420,10 +420,10 @@ func (ls *leases) endOf(l *lease) {
 	}
 }
 
-// queue makes the goroutine give a surplus back.
-func (ls *leases) queue(s surplus) {
+// queue makes the goroutine give an unused part back.
+func (ls *leases) queue(u unused) {
 	ls.mu.Lock()
-	ls.pending = append(ls.pending, s)
+	ls.pending = append(ls.pending, u)
 	ls.mu.Unlock()
 	select {
 	case ls.wake <- struct{}{}:
@@ -439,21 +439,21 @@ func (ls *leases) giveBack() {
 			return
 		case <-ls.wake:
 		}
-		for _, s := range ls.takePending() {
+		for _, u := range ls.takePending() {
 			select {
 			case <-ls.done:
-				ls.queue(s) // close gives it back
+				ls.queue(u) // close gives it back
 				continue
 			default:
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), returnTimeout)
-			ls.give(ctx, s)
+			ls.give(ctx, u)
 			cancel()
 		}
 	}
 }
 
-func (ls *leases) takePending() []surplus {
+func (ls *leases) takePending() []unused {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	all := ls.pending
@@ -461,18 +461,18 @@ func (ls *leases) takePending() []surplus {
 	return all
 }
 
-// give gives a surplus back, unless its log was removed. If the store fails, the surplus
+// give gives an unused part back, unless its log was removed. If the store fails, the part
 // counts until it expires.
-func (ls *leases) give(ctx context.Context, s surplus) {
-	if s.lease.gone() {
+func (ls *leases) give(ctx context.Context, u unused) {
+	if u.lease.gone() {
 		return
 	}
-	taken, err := ls.reserver.Return(ctx, s.lease.reservation, s.cost)
+	taken, err := ls.reserver.Return(ctx, u.lease.reservation, u.cost)
 	if err != nil {
 		return
 	}
 	ls.returned.Add(taken)
-	ls.forget(s.lease.log.Key) // a remembered denial may count these hits
+	ls.forget(u.lease.log.Key) // a remembered denial may count these hits
 }
 
 // close gives back as much as it can within closeTimeout. No lease may be spent after it.
@@ -482,7 +482,7 @@ func (ls *leases) close() {
 	ls.endAll()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	for _, s := range ls.takePending() {
-		ls.give(ctx, s)
+	for _, u := range ls.takePending() {
+		ls.give(ctx, u)
 	}
 }

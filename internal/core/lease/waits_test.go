@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"math/rand/v2"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/random"
 )
@@ -20,7 +20,7 @@ func TestWaitsBesideLeases(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	denials, leases := uint64(0), uint64(0)
 	for range 100 {
-		leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		leasing(t, lease.Options{}, func(t *testing.T, s *ahead, p *lease.Store) {
 			for range 150 {
 				if r.IntN(3) == 0 {
 					time.Sleep(pick(r, micro, 5*time.Millisecond, length-length/10, length, second/2, 3*second, win-micro))

@@ -1,4 +1,4 @@
-package local_test
+package lease_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/slidegate/slidegate/internal/core/local"
+	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -24,9 +24,9 @@ func TestProcesses(t *testing.T) {
 		defer s.Store.Close()
 		plain := memstore.New(memstore.Options{Clock: s.clock, SweepInterval: -1})
 		defer plain.Close()
-		var processes [2]*local.Store
+		var processes [2]*lease.Store
 		for i := range processes {
-			p, err := local.New(s, local.Options{Clock: s.clock})
+			p, err := lease.New(s, lease.Options{Clock: s.clock})
 			if err != nil {
 				t.Fatal(err)
 			}

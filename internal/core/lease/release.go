@@ -1,0 +1,133 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+const (
+	// maxReleases is the most releases that wait for the shared store.
+	maxReleases = 1 << 16
+	// releaseAge is how long a release waits for the shared store. After that, what the stream holds
+	// there ends by itself.
+	releaseAge = 10 * time.Minute
+	// releasePause and maxReleasePause are the shortest and the longest time between two attempts.
+	releasePause, maxReleasePause = 100 * time.Millisecond, 2 * time.Second
+	// releaseTimeout bounds one attempt.
+	releaseTimeout = time.Second
+)
+
+var _ window.Ender = (*Store)(nil)
+
+// errNoRelease is the error of End if the shared store does not count requests in flight.
+var errNoRelease = errors.New("lease: the shared store releases no requests in flight")
+
+// releases are ends of streams that the shared store does not know yet. The zero value has none.
+type releases struct {
+	mu      sync.Mutex
+	waiting map[window.StreamID]release
+	stop    context.CancelFunc // of the goroutine that sends them; nil: none
+	closed  bool
+	wg      sync.WaitGroup
+}
+
+// A release is the end of a stream that the shared store does not know yet.
+type release struct {
+	deny  time.Duration
+	until time.Duration // by the clock of the Store
+}
+
+// End implements [window.Ender]. If the shared store fails, End returns its error, and Store sends
+// the end again later: for ten minutes at most, and 65,536 ends at most. Without that, what the stream
+// holds ends by itself.
+func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
+	ender, ok := s.store.(window.Ender)
+	if !ok {
+		return false, errNoRelease
+	}
+	held, err = ender.End(ctx, stream, deny)
+	if err != nil && !errors.Is(err, window.ErrBadCheck) {
+		s.releaseLater(ender, stream, release{deny, s.clock() + releaseAge})
+	}
+	return held, err
+}
+
+// releaseLater makes the Store send the end of a stream again later.
+func (s *Store) releaseLater(ender window.Ender, stream window.StreamID, r release) {
+	all := &s.releases
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if _, ok := all.waiting[stream]; !ok && len(all.waiting) >= maxReleases || all.closed {
+		return
+	}
+	if all.waiting == nil {
+		all.waiting = make(map[window.StreamID]release)
+	}
+	all.waiting[stream] = r
+	if all.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		all.stop = stop
+		all.wg.Go(func() { s.sendReleases(ctx, ender) })
+	}
+}
+
+// sendReleases sends the releases that wait to the shared store, until none is left.
+func (s *Store) sendReleases(ctx context.Context, ender window.Ender) {
+	pause := releasePause
+	for ctx.Err() == nil {
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		for {
+			stream, r, ok := s.releases.first()
+			if !ok {
+				return
+			}
+			if s.clock() < r.until {
+				within, cancel := context.WithTimeout(ctx, releaseTimeout)
+				_, err := ender.End(within, stream, r.deny)
+				cancel()
+				if err != nil {
+					pause = min(2*pause, maxReleasePause)
+					break
+				}
+				pause = releasePause
+			}
+			s.releases.mu.Lock()
+			delete(s.releases.waiting, stream)
+			s.releases.mu.Unlock()
+		}
+	}
+}
+
+// first returns a release that waits. If there is none, the goroutine that sends them must end.
+func (all *releases) first() (stream window.StreamID, r release, ok bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for stream, r := range all.waiting {
+		return stream, r, true
+	}
+	if all.stop != nil {
+		all.stop()
+	}
+	all.waiting, all.stop = nil, nil // a map does not become smaller
+	return 0, release{}, false
+}
+
+// close ends the goroutine that sends releases. Those that wait are lost.
+func (all *releases) close() {
+	all.mu.Lock()
+	all.closed = true
+	if all.stop != nil {
+		all.stop()
+	}
+	all.mu.Unlock()
+	all.wg.Wait()
+}
