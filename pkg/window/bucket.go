@@ -123,14 +123,12 @@ func (s *State) until(tokens int64, l Limit) time.Duration {
 func (s *State) answerBucket(c *Check, d *Decision) {
 	burst, has := int64(c.Limit.Hits), max(s.tokens, 0)
 	d.Remaining = uint64(has)
-	if s.tokens == burst {
+	if s.tokens == burst { // so is every bucket of nothing
 		return
 	}
 	late := time.Duration(s.view.now-s.view.real) * time.Microsecond // until the clock has caught up
 	d.ResetAfter = late + s.until(burst, c.Limit)
-	if burst > 0 {
-		d.UnitAfter = late + s.until(has+1, c.Limit)
-	}
+	d.UnitAfter = late + s.until(has+1, c.Limit)
 	switch need := max(c.Cost, 1); {
 	case d.Allowed || d.Never:
 	case need == 1:

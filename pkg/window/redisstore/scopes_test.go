@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -226,6 +229,43 @@ func TestScopeDenies(t *testing.T) {
 		}
 		if got[0].Remaining != uint64(99-min(i, 1)) && i < 2 || got[0].Remaining != 98 && i >= 2 {
 			t.Errorf("call %d: %d remain in the region", i, got[0].Remaining)
+		}
+	}
+}
+
+// A leaving client has no connection for any call of the script after so many.
+type leaving struct {
+	redisstore.Client
+	left atomic.Int64
+}
+
+func (l *leaving) Process(ctx context.Context, cmd redis.Cmder) error {
+	if l.left.Add(-1) < 0 {
+		return &net.OpError{Op: "dial", Err: errors.New("refused")}
+	}
+	return l.Client.Process(ctx, cmd)
+}
+
+// TestUnsettledUntilTakenBack: if another scope denies, and the charge cannot be taken back, the
+// decision says that it may count the charge.
+func TestUnsettledUntilTakenBack(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	one := &leaving{Client: client}
+	one.left.Store(1 << 20)
+	s := redisstore.NewScopes([]string{"region", "one"}, []*redisstore.Store{
+		redisstore.New(one, redisstore.Options{Prefix: "a:", Timeout: patient, Failures: 100}),
+		redisstore.New(client, redisstore.Options{Prefix: "b:", Timeout: patient}),
+	})
+	defer s.Close()
+	many, full := hour("many", 100, 1), in(1, hour("full", 1, 1))
+	for _, unsettled := range []bool{false, true} {
+		take(t, s, many, in(1, hour("other", 100, 1)))
+		take(t, s, full)
+		if unsettled {
+			one.left.Store(1) // the charge, and not the way back
+		}
+		if got := take(t, s, many, full); windowtest.Allowed(got) || got[0].Unsettled != unsettled {
+			t.Errorf("got %+v, want a denial that is unsettled: %t", got, unsettled)
 		}
 	}
 }

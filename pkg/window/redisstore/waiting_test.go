@@ -69,7 +69,9 @@ func TestMaxWaiting(t *testing.T) {
 		if i < most/2 {
 			normals = append(normals, ask(normal))
 		} else {
-			highs = append(highs, ask(of(window.PriorityLow, "k"), of(window.PriorityHigh, "other")))
+			// The highest priority of the checks counts, wherever it stands.
+			all := []window.Check{of(window.PriorityLow, "k"), of(window.PriorityHigh, "other"), of(window.PriorityLow, "third")}
+			highs = append(highs, ask(all...))
 		}
 		refused(lows[most-1-i]) // the newest first
 	}
