@@ -94,9 +94,9 @@ func (s *subjects) resolver() tier.Resolver {
 }
 
 // keys returns the place where the admin port looks up subjects.
-func (s *subjects) keys(d *policy.Decider) admin.Tiers {
+func (s *subjects) keys(rules func() *policy.Rules) admin.Tiers {
 	if s == nil {
-		return directory{d.Rules}
+		return directory{rules}
 	}
 	return s
 }

@@ -16,8 +16,8 @@ func (c *Console) audit(w http.ResponseWriter, r *http.Request) {
 // auditPage is the content of the page of resets.
 type auditPage struct{ Resets []insight.Reset }
 
-// PartyOf returns the name of the party of a reset.
-func (auditPage) PartyOf(q insight.Query) string {
+// SubjectOf returns the name of the subject of a reset.
+func (auditPage) SubjectOf(q insight.Query) string {
 	switch {
 	case q.Subject != "":
 		return q.Subject
@@ -29,12 +29,12 @@ func (auditPage) PartyOf(q insight.Query) string {
 	return q.Descriptor
 }
 
-// Link returns the address of the page of a party. It is empty for a descriptor.
+// Link returns the address of the page of a subject. It is empty for a descriptor.
 func (auditPage) Link(q insight.Query) string {
 	if q.Descriptor != "" {
 		return ""
 	}
-	return partyAddress(q)
+	return subjectAddress(q)
 }
 
 // loginPage is the content of the login.

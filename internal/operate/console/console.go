@@ -27,6 +27,8 @@ import (
 
 // An Insight answers questions about usage and denials: an [insight.Insight].
 type Insight interface {
+	Find(ctx context.Context, q insight.Query, typed string) (insight.Query, bool)
+	IsKey(ctx context.Context, text string) bool
 	Usage(context.Context, insight.Query) (*insight.Usage, error)
 	Reset(context.Context, insight.ResetRequest) (*insight.Reset, error)
 	Audit() []insight.Reset
@@ -34,7 +36,7 @@ type Insight interface {
 	Top(insight.TopQuery) insight.Top
 }
 
-// Options of the console. All but Tiers, Log and Now are required. All functions are safe for
+// Options of the console. All but Log and Now are required. All functions are safe for
 // concurrent use.
 type Options struct {
 	Insight Insight
@@ -44,8 +46,6 @@ type Options struct {
 	Active func() admin.Active
 	// Secrets digests API keys.
 	Secrets *tier.Secrets
-	// Tiers finds subjects. Nil: there are none.
-	Tiers admin.Tiers
 	// Shown returns a typed entry as a page may repeat it, with *** for what it must not.
 	Shown func(descriptors.Entry) descriptors.Entry
 	// TierNames returns the names of the tiers.

@@ -32,13 +32,13 @@ var spans = map[string]time.Duration{"1m": time.Minute, "5m": 5 * time.Minute, "
 // filter reads a filter. Text that it does not recognize is not in it.
 func (c *Console) filter(ctx context.Context, get func(string) string) (p denialPage) {
 	if v := get("rule"); v != "" {
-		if p.Rule = c.ruleName(v); p.Rule == "" && !c.holds(ctx, v) {
+		if p.Rule = c.ruleName(v); p.Rule == "" && !c.opts.Insight.IsKey(ctx, v) {
 			p.Rule = c.denied(insight.Filter{Rule: v}).Rule // it may be no longer active
 		}
 		p.Unmatched = p.Unmatched || p.Rule == ""
 	}
 	if v := get("subject"); v != "" {
-		if c.recognizes(ctx, insight.Query{Subject: v}, v) {
+		if _, ok := c.opts.Insight.Find(ctx, insight.Query{Subject: v}, v); ok {
 			p.Subject = v
 		}
 		p.Unmatched = p.Unmatched || p.Subject == ""

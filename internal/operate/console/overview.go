@@ -40,7 +40,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, view{Page: "overview", Nav: "overview", Title: "Overview", Refresh: 2, State: &s, Data: o})
 }
 
-// find redirects to the page of the party that was typed into the search box.
+// find redirects to the page of the subject that was typed into the search box.
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	if !c.form(w, r) {
 		return
@@ -52,11 +52,10 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	q := c.party(ctx, typed)
-	seeOther(w, partyAddress(q))
+	seeOther(w, subjectAddress(c.typed(ctx, typed)))
 }
 
-// partyAddress returns the address of the page of a party.
-func partyAddress(q insight.Query, fields ...string) string {
+// subjectAddress returns the address of the page of a subject.
+func subjectAddress(q insight.Query, fields ...string) string {
 	return address("/subject", append([]string{"id", q.Subject, "address", q.Address, "digest", q.Digest}, fields...)...)
 }

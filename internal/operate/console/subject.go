@@ -18,9 +18,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A party is the content of the page of a subject, an address or a key.
-type party struct {
-	// Empty is true if the page asks for a party, and Unrecognized if the typed one is unknown.
+// A subjectPage is the content of the page of a subject, an address or a key.
+type subjectPage struct {
+	// Empty is true if the page asks for a subject, and Unrecognized if the typed one is unknown.
 	Empty, Unrecognized bool
 	Query               insight.Query
 	Usage               *insight.Usage
@@ -31,7 +31,7 @@ type party struct {
 	Detail          string
 	Limits          []limit
 	Denials         []insight.Denial
-	// Elsewhere is a denial that still holds, by a limit that is not the party's own: its address
+	// Elsewhere is a denial that still holds, by a limit that is not the subject's own: its address
 	// has it, for example. Nil: none.
 	Elsewhere *insight.Denial
 	// Next is the address of the next page of limits.
@@ -44,7 +44,7 @@ type party struct {
 	Rule string
 }
 
-// A limit is one limit of a party, with what it means for the next request.
+// A limit is one limit of a subject, with what it means for the next request.
 type limit struct {
 	insight.LimitUsage
 	// State is ok, near, denied, observed, unlimited, or sent if what remains is not known.
@@ -53,16 +53,16 @@ type limit struct {
 	Passes string
 }
 
-// Fields returns the fields of an address or a form that name the party.
-func (p party) Fields() map[string]string {
+// Fields returns the fields of an address or a form that name the subject.
+func (p subjectPage) Fields() map[string]string {
 	return map[string]string{"id": p.Query.Subject, "address": p.Query.Address, "digest": p.Query.Digest}
 }
 
 // Address returns the address of the page.
-func (p party) Address() string { return partyAddress(p.Query) }
+func (p subjectPage) Address() string { return subjectAddress(p.Query) }
 
-// Kind says what the party is.
-func (p party) Kind() string {
+// Kind says what the subject is.
+func (p subjectPage) Kind() string {
 	switch {
 	case p.Query.Address != "":
 		return "Address"
@@ -72,8 +72,8 @@ func (p party) Kind() string {
 	return "Subject"
 }
 
-// Name returns the name of the party.
-func (p party) Name() string {
+// Name returns the name of the subject.
+func (p subjectPage) Name() string {
 	switch {
 	case p.Usage != nil && p.Usage.Subject != "":
 		return p.Usage.Subject
@@ -85,20 +85,19 @@ func (p party) Name() string {
 	return tier.ShortDigest(p.Query.Digest) + "…"
 }
 
-// query returns the party in the fields of a request. ok is false if it is not recognized.
+// query returns the query in the fields of a request. ok is false if its subject is not recognized.
 func (c *Console) query(ctx context.Context, get func(string) string) (q insight.Query, ok bool) {
 	id, addr, digest := get("id"), get("address"), get("digest")
 	switch {
 	case digest != "" && id == "" && addr == "":
 		var err error
 		q.Digest, err = tier.ReadDigest(digest)
-		ok = err == nil && !c.holds(ctx, digest) // an API key may look like a digest
+		ok = err == nil && !c.opts.Insight.IsKey(ctx, digest) // an API key may look like a digest
 	case addr != "" && id == "":
 		q.Address = insight.Address(addr)
 		ok = q.Address != ""
 	case id != "":
-		q.Subject = id
-		ok = c.recognizes(ctx, q, id)
+		q, ok = c.opts.Insight.Find(ctx, insight.Query{Subject: id}, id)
 	}
 	if !ok {
 		return insight.Query{}, false
@@ -111,12 +110,12 @@ func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	get := r.URL.Query().Get
 	if get("id")+get("address")+get("digest") == "" {
-		c.showParty(w, r, http.StatusOK, party{Empty: true})
+		c.showSubject(w, r, http.StatusOK, subjectPage{Empty: true})
 		return
 	}
 	q, ok := c.query(ctx, get)
 	if !ok {
-		c.showParty(w, r, http.StatusNotFound, party{Unrecognized: true})
+		c.showSubject(w, r, http.StatusNotFound, subjectPage{Unrecognized: true})
 		return
 	}
 	p := c.read(ctx, q, c.ruleName(get("rule")), get("cursor"))
@@ -128,7 +127,7 @@ func (c *Console) subject(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	c.showParty(w, r, http.StatusOK, p)
+	c.showSubject(w, r, http.StatusOK, p)
 }
 
 // ruleName returns the name of a rule, or an empty text if no rule has that name.
@@ -144,7 +143,7 @@ func (c *Console) ruleName(name string) string {
 	return ""
 }
 
-func (c *Console) showParty(w http.ResponseWriter, r *http.Request, code int, p party) {
+func (c *Console) showSubject(w http.ResponseWriter, r *http.Request, code int, p subjectPage) {
 	v := view{Page: "subject", Nav: "find", Title: "Find a customer", Data: p}
 	if !p.Empty && !p.Unrecognized {
 		v.Title, v.Refresh = safetext.Runes(p.Name(), 60), 2
@@ -152,9 +151,9 @@ func (c *Console) showParty(w http.ResponseWriter, r *http.Request, code int, p 
 	c.show(w, r, code, v)
 }
 
-// read reads all about a party.
-func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string) party {
-	p := party{Query: q, Rule: rule}
+// read reads all about a subject.
+func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string) subjectPage {
+	p := subjectPage{Query: q, Rule: rule}
 	ask := q
 	ask.Rule, ask.Cursor = rule, cursor
 	u, err := c.opts.Insight.Usage(ctx, ask)
@@ -175,7 +174,7 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 	})
 	p.headline()
 	if u.Next != "" {
-		p.Next = partyAddress(q, "rule", rule, "cursor", u.Next)
+		p.Next = subjectAddress(q, "rule", rule, "cursor", u.Next)
 	}
 	p.Denials = c.denialsOf(p)
 	p.elsewhere(c.opts.Now(), c.opts.Insight.Audit())
@@ -184,9 +183,9 @@ func (c *Console) read(ctx context.Context, q insight.Query, rule, cursor string
 
 // elsewhere finds a denial that still holds under a rule without a limit on the page. A reset of
 // an address ends the denials before it.
-func (p *party) elsewhere(now time.Time, resets []insight.Reset) {
+func (p *subjectPage) elsewhere(now time.Time, resets []insight.Reset) {
 	if p.Next != "" || p.Rule != "" || p.Usage.Source == "local" {
-		return // not all limits of the party are on the page
+		return // not all limits of the subject are on the page
 	}
 	for i, d := range p.Denials {
 		listed := slices.ContainsFunc(p.Limits, func(l limit) bool { return l.Rule == d.Rule && l.Domain == d.Domain })
@@ -205,7 +204,7 @@ func (p *party) elsewhere(now time.Time, resets []insight.Reset) {
 	}
 }
 
-func (c *Console) denialsOf(p party) []insight.Denial {
+func (c *Console) denialsOf(p subjectPage) []insight.Denial {
 	return c.opts.Insight.Denials(insight.Filter{
 		Limit: 10, Subject: cmp.Or(p.Usage.Subject, p.Query.Subject, p.Query.Digest), Address: p.Query.Address,
 	}).Denials
@@ -248,8 +247,8 @@ func (l *limit) Freed() string {
 	return "The next hit comes back in " + next + ", the last one in " + empty + "."
 }
 
-// headline says whether the party's next request passes.
-func (p *party) headline() {
+// headline says whether the subject's next request passes.
+func (p *subjectPage) headline() {
 	denied := p.Usage.Denying()
 	var near []limit
 	enforced := 0
@@ -300,7 +299,7 @@ func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	q, ok := c.query(ctx, r.PostForm.Get)
 	if !ok {
-		c.showParty(w, r, http.StatusNotFound, party{Unrecognized: true})
+		c.showSubject(w, r, http.StatusNotFound, subjectPage{Unrecognized: true})
 		return
 	}
 	rule, reason := r.PostForm.Get("rule"), strings.TrimSpace(r.PostForm.Get("reason"))
@@ -314,22 +313,20 @@ func (c *Console) reset(w http.ResponseWriter, r *http.Request) {
 	if wrong != "" {
 		p := c.read(ctx, q, "", "")
 		p.Wrong = wrong
-		c.showParty(w, r, http.StatusUnprocessableEntity, p)
+		c.showSubject(w, r, http.StatusUnprocessableEntity, p)
 		return
 	}
-	done, err := c.opts.Insight.Reset(ctx, insight.ResetRequest{
-		Subject: q.Subject, Address: q.Address, Digest: q.Digest, Rule: rule, Reason: reason, By: c.opts.Access.Caller(r).By(),
-	})
+	done, err := c.opts.Insight.Reset(ctx, q.Reset(rule, reason, c.opts.Access.Caller(r).By()))
 	if err != nil {
 		p, code := c.read(ctx, q, "", ""), http.StatusBadGateway
 		p.Wrong = "The store could not remove the logs. Nothing is lost: try again when the overview shows no problem."
 		if invalid := new(insight.InvalidError); errors.As(err, &invalid) {
 			p.Wrong, code = "The service refuses this: "+invalid.Text+".", http.StatusUnprocessableEntity
 		}
-		c.showParty(w, r, code, p)
+		c.showSubject(w, r, code, p)
 		return
 	}
-	seeOther(w, partyAddress(q, "reset", strconv.FormatUint(done.ID, 10)))
+	seeOther(w, subjectAddress(q, "reset", strconv.FormatUint(done.ID, 10)))
 }
 
 // ruleNames returns the names of the rules of limits, each once.

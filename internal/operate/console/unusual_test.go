@@ -21,7 +21,7 @@ func TestUnusualLimits(t *testing.T) {
 		if l.State != tt.state || !strings.Contains(l.Passes, tt.passes) {
 			t.Errorf("%+v: got %s, %q, want %s, %q", tt.usage, l.State, l.Passes, tt.state, tt.passes)
 		}
-		p := party{Limits: []limit{l}, Usage: &insight.Usage{Limits: []insight.LimitUsage{tt.usage}}}
+		p := subjectPage{Limits: []limit{l}, Usage: &insight.Usage{Limits: []insight.LimitUsage{tt.usage}}}
 		if p.headline(); (p.Level == "denied") != (tt.state == "denied") {
 			t.Errorf("%+v: the headline is %q", tt.usage, p.Headline)
 		}

@@ -30,23 +30,23 @@ const (
 	sourceNone  = "none"
 )
 
-// Usage returns what a party has used of every limit that applies to it. It charges nothing
+// Usage returns what a subject has used of every limit that applies to it. It charges nothing
 // and writes nothing. If the store is away, it returns what this process has counted
 // meanwhile, and [Usage.Problem] says so. The error is a [InvalidError], or that of ctx.
 func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 	cursor := q.Cursor
 	q.Cursor = ""
-	p, err := i.party(ctx, q)
+	s, err := i.subject(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	w, err := i.walk(p, cursor)
+	w, err := i.walk(s, cursor)
 	if err != nil {
 		return nil, err
 	}
-	u := &Usage{Query: p.query, Source: i.opts.Store, ByAddress: p.ByAddress, Notes: p.notes(), Instance: i.opts.Instance, At: i.now(), Limits: []LimitUsage{}}
-	u.describe(p)
-	if p.rules.Missing() {
+	u := &Usage{Query: s.query, Source: i.opts.Store, ByAddress: s.ByAddress, Notes: s.notes(), Instance: i.opts.Instance, At: i.now(), Limits: []LimitUsage{}}
+	u.describe(s)
+	if s.rules.Missing() {
 		u.Problem = policy.ErrMissing.Error()
 	}
 	limits, err := w.page(ctx)
@@ -57,19 +57,17 @@ func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 	if err := i.read(ctx, u, limits, w.problem); err != nil {
 		return nil, err
 	}
-	i.hide(p, u)
+	i.hide(s, u)
 	return u, nil
 }
 
-const (
-	// unrecognized is the note of an answer that does not repeat an id.
-	unrecognized = "the tiers have no such subject, and it has used nothing and was not denied: the answer does not repeat the id, because it may be an API key"
-)
+// unrecognized is the note of an answer that does not repeat an id.
+const unrecognized = "the tiers have no such subject, and it has used nothing and was not denied: the answer does not repeat the id, because it may be an API key"
 
 // hide removes an id that is not recognized from an answer.
-func (i *Insight) hide(p *party, u *Usage) {
+func (i *Insight) hide(s *subject, u *Usage) {
 	used := slices.ContainsFunc(u.Limits, func(l LimitUsage) bool { return l.Used > 0 })
-	if u.Recognized = used || i.recognizes(p); u.Recognized || p.query.Subject == "" {
+	if u.Recognized = used || i.recognizes(s); u.Recognized || s.query.Subject == "" {
 		return
 	}
 	u.Subject, u.Query.Subject = hiddenValue, hiddenValue
@@ -79,22 +77,14 @@ func (i *Insight) hide(p *party, u *Usage) {
 	}
 }
 
-// recognizes reports whether an id or a digest may be repeated although it has used nothing.
-func (i *Insight) recognizes(p *party) bool {
-	name := p.query.Subject + p.query.Digest
-	return name == "" || p.Subject != nil || len(i.Denials(Filter{Subject: name, Limit: 1}).Denials) > 0
-}
-
-// describe tells who the party is.
-func (u *Usage) describe(p *party) {
-	u.Subject = p.query.Subject
-	if s := p.Subject; s != nil {
-		u.Known, u.Subject, u.Disabled, u.Labels = true, s.ID, s.Disabled, s.Labels()
-		u.Tier = p.rules.TierOf(s)
-		return
+// describe sets what is known of a subject.
+func (u *Usage) describe(s *subject) {
+	u.Subject = s.query.Subject
+	if known := s.Subject; known != nil {
+		u.Known, u.Subject, u.Disabled, u.Labels = true, known.ID, known.Disabled, known.Labels()
 	}
-	if p.query.Address == "" {
-		u.Tier = p.rules.TierOf(nil)
+	if u.Known || s.query.Address == "" {
+		u.Tier = s.rules.TierOf(s.Subject)
 	}
 }
 

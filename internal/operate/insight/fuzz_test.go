@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzUsage asks for any party, and continues at any cursor. No answer and no error has the API
+// FuzzUsage asks for any subject, and continues at any cursor. No answer and no error has the API
 // key of a subject.
 func FuzzUsage(f *testing.F) {
 	f.Add("acme", "", "", "", "", "", 0, 0, "", []byte(nil))
@@ -19,10 +19,10 @@ func FuzzUsage(f *testing.F) {
 	c := newCounted(f, nil)
 	f.Fuzz(func(t *testing.T, subject, address, digest, descriptor, rule, cursor string, stage, at int, list string, after []byte) {
 		q := Query{Subject: subject, Address: address, Digest: digest, Descriptor: descriptor, Rule: rule, Cursor: cursor}
-		p, err := c.party(t.Context(), q)
+		s, err := c.subject(t.Context(), q)
 		if err == nil && len(cursor)%2 == 0 {
 			// A cursor of the right form gets further than any text.
-			w := walk{Identity: p.identity(), Stage: stage, At: at, List: list, After: after, Seen: []byte(cursor)}
+			w := walk{Identity: s.identity(), Stage: stage, At: at, List: list, After: after, Seen: []byte(cursor)}
 			q.Cursor = w.cursor()
 		}
 		u, err := c.Usage(t.Context(), q)

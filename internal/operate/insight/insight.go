@@ -1,6 +1,7 @@
 package insight
 
 import (
+	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,6 +19,9 @@ type Options struct {
 	Rules func() *policy.Rules
 	// Subjects finds the subject of a key or an id. Nil: the directory of the rules does.
 	Subjects tier.Resolver
+	// Tiers and Secrets find out whether a typed text is an API key. Nil Tiers: no text is.
+	Tiers   Tiers
+	Secrets *tier.Secrets
 	// Keeper reads and removes logs of the store. Store is the store's name in answers:
 	// memory or redis.
 	Keeper window.Keeper
@@ -41,6 +45,12 @@ type Options struct {
 	Removed func()
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
+}
+
+// Tiers looks up the record of a key: in the cache of this process, and in the source.
+type Tiers interface {
+	Look(tier.Key) tier.Inspection
+	Lookup(context.Context, tier.Key) (tier.Inspection, error)
 }
 
 // An Insight answers questions about usage and denials. It is safe for concurrent use.

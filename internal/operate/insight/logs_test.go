@@ -37,7 +37,7 @@ func (a *counted) logPages(rules ...string) map[string]LimitUsage {
 	}
 }
 
-// TestLogs: the list has the logs of all parties, with the numbers that a question for each party
+// TestLogs: the list has the logs of all subjects, with the numbers that a query for each subject
 // gets, on as many pages as it takes, and no key and no hidden value.
 func TestLogs(t *testing.T) {
 	a := newCounted(t, nil)

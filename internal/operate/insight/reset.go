@@ -34,7 +34,7 @@ const (
 	// maxRemoved is the length of [Reset.Removed]. Of a reset that is kept, it is keptRemoved.
 	maxRemoved, keptRemoved = 100, 20
 	// keptResets is the number of resets that are kept. keptText bounds each of their texts in
-	// bytes, but that of the reason, of a problem, and of the party, whose ids have at most
+	// bytes, but that of the reason, of a problem, and of the query, whose ids have at most
 	// tier.MaxText.
 	keptResets, keptText, keptProblem = 200, maxText, 1000
 )
@@ -55,14 +55,14 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 	if err := CheckReason(r.Reason); err != nil {
 		return nil, err
 	}
-	p, err := i.party(ctx, Query{Subject: r.Subject, Address: r.Address, Digest: r.Digest, Descriptor: r.Descriptor, Rule: r.Rule})
+	s, err := i.subject(ctx, Query{Subject: r.Subject, Address: r.Address, Digest: r.Digest, Descriptor: r.Descriptor, Rule: r.Rule, found: r.found})
 	if err != nil {
 		return nil, err
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), resetTime)
 	defer cancel()
 	listing, stop := context.WithTimeout(within, listTime)
-	limits, problem, err := i.logsOf(listing, p)
+	limits, problem, err := i.logsOf(listing, s)
 	stop()
 	if err != nil {
 		return nil, err
@@ -70,10 +70,10 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return nil, err
 	}
-	reset := &Reset{By: shownUpTo(r.By, maxBy), Query: p.query, Reason: r.Reason, Instance: i.opts.Instance, Removed: []LimitUsage{}}
+	reset := &Reset{By: shownUpTo(r.By, maxBy), Query: s.query, Reason: r.Reason, Instance: i.opts.Instance, Removed: []LimitUsage{}}
 	removed, failed := i.remove(within, limits)
 	reset.Problem = join(problem, failed)
-	if len(limits) == 0 && p.ByAddress {
+	if len(limits) == 0 && s.ByAddress {
 		reset.Problem = join(reset.Problem, countsByAddress)
 	}
 	for n := range limits {
@@ -85,7 +85,7 @@ func (i *Insight) Reset(ctx context.Context, r ResetRequest) (*Reset, error) {
 			reset.Removed = append(reset.Removed, limitUsage(&limits[n], reading))
 		}
 	}
-	if reset.Logs == 0 && p.query.Subject != "" && !i.recognizes(p) {
+	if reset.Logs == 0 && s.query.Subject != "" && !i.recognizes(s) {
 		reset.Query.Subject = hiddenValue
 		reset.Problem = join(reset.Problem, unrecognized)
 	}
@@ -111,9 +111,9 @@ func CheckReason(reason string) error {
 	return nil
 }
 
-// logsOf returns all limits of a party whose logs have a name, and says what is missing.
-func (i *Insight) logsOf(ctx context.Context, p *party) (limits []policy.AccountLimit, problem string, err error) {
-	w, err := i.walk(p, "")
+// logsOf returns all limits of a subject whose logs have a name, and says what is missing.
+func (i *Insight) logsOf(ctx context.Context, s *subject) (limits []policy.AccountLimit, problem string, err error) {
+	w, err := i.walk(s, "")
 	if err != nil {
 		return nil, "", err
 	}
@@ -133,7 +133,7 @@ func (i *Insight) logsOf(ctx context.Context, p *party) (limits []policy.Account
 		case ctx.Err() != nil:
 			return limits, "the store took too long to list its logs, so some may remain: reset again", nil
 		case len(limits) > maxReset:
-			return limits[:maxReset], fmt.Sprintf("the party has more than %d logs: reset again to remove the others", maxReset), nil
+			return limits[:maxReset], fmt.Sprintf("the subject has more than %d logs: reset again to remove the others", maxReset), nil
 		}
 	}
 	if w.problem != nil {

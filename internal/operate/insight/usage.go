@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Query names a party. Exactly one of the first four fields is set.
+// A Query names a subject. Exactly one of the first four fields is set.
 type Query struct {
 	// Subject is the id of a subject.
 	Subject string `json:"subject,omitempty"`
@@ -27,9 +27,18 @@ type Query struct {
 	Rule string `json:"rule,omitempty"`
 	// Cursor continues a list; see [Usage.Next].
 	Cursor string `json:"-"`
+
+	found *subject // from [Insight.Find]; nil: the subject is not resolved yet
 }
 
-// Usage is what one party has used of the limits that apply to it.
+// Reset returns a request to remove the logs of the query's subject, of one rule or of all.
+func (q Query) Reset(rule, reason, by string) ResetRequest {
+	return ResetRequest{
+		Subject: q.Subject, Address: q.Address, Digest: q.Digest, Descriptor: q.Descriptor, Rule: rule, Reason: reason, By: by, found: q.found,
+	}
+}
+
+// Usage is what one subject has used of the limits that apply to it.
 type Usage struct {
 	Query Query `json:"query"`
 	// Known is true if the tiers have the subject.
@@ -72,7 +81,7 @@ type LimitUsage struct {
 	Subject string `json:"subject,omitempty"`
 	// Scope is the store in which the limit counts, if that is not the store of the region.
 	Scope string `json:"scope,omitempty"`
-	// Values are the values that the log belongs to, besides the party: route=search.
+	// Values are the values that the log belongs to, besides the subject: route=search.
 	Values string `json:"values,omitempty"`
 	// Tier is the tier whose limit it is. Override is true if it is the subject's own.
 	Tier     string `json:"tier,omitempty"`
@@ -83,12 +92,12 @@ type LimitUsage struct {
 	ObserveOverride bool `json:"observe_override,omitempty" doc:"the customer's override decides about shadow mode"`
 	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
 	ReplacedBy []string `json:"replaced_by,omitempty"`
-	// Unlimited is true if the rule does not limit the party. All further fields are zero.
+	// Unlimited is true if the rule does not limit the subject. All further fields are zero.
 	Unlimited bool `json:"unlimited,omitempty"`
 	// Sent is true if the limit came with requests, which alone know its number: Limit and
 	// Remaining are zero.
 	Sent bool `json:"sent,omitempty" doc:"the limit came with requests: limit and remaining are 0"`
-	// NoLog is true if the rule has a log for each value of another entry, and the party has
+	// NoLog is true if the rule has a log for each value of another entry, and the subject has
 	// none yet. Only Policy, Limit, Remaining and Window are set then.
 	NoLog bool `json:"no_log,omitempty" doc:"nothing is used yet"`
 	// Local is true if the store did not return the log. Used is what this process has counted by
@@ -199,6 +208,8 @@ type ResetRequest struct {
 	Reason string `json:"reason" doc:"for the audit log; no API key"`
 	// By is who asks: the name of the token's line, or the address on loopback.
 	By string `json:"-"`
+
+	found *subject // as in Query
 }
 
 // A Reset is what an operator has removed.

@@ -304,7 +304,7 @@ func TestUsageIsWhatTheStoreAnswers(t *testing.T) {
 	})
 }
 
-// TestPages asks for a party with many logs and many rules.
+// TestPages asks for a subject with many logs and many rules.
 func TestPages(t *testing.T) {
 	a := newCounted(t, nil)
 	for n := range 300 {

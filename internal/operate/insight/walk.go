@@ -23,10 +23,10 @@ const (
 	atEnd
 )
 
-// A walk goes over the limits of a party. Its fields are the cursor of a page. They have no
+// A walk goes over the limits of a subject. Its fields are the cursor of a page. They have no
 // value of a request: a log is known by its digest.
 type walk struct {
-	// Identity is that of the party; see [party.identity].
+	// Identity is that of the subject; see [subject.identity].
 	Identity uint64 `json:"i"`
 	Stage    int    `json:"s"`
 	// At is the next rule, or the current search.
@@ -40,7 +40,7 @@ type walk struct {
 	// Seen has a bit for each rule of which a log was found.
 	Seen []byte `json:"r,omitempty"`
 
-	party   *party
+	subject *subject
 	insight *Insight
 	problem error // of the last list; nil: none
 	full    bool  // the next limits do not fit into the room
@@ -57,18 +57,18 @@ var errCursor = &InvalidError{"cursor: the list cannot continue from it, because
 var errEarlier = errors.New("it did not answer while an earlier page was made")
 
 // walk begins a walk, or continues it at a cursor.
-func (i *Insight) walk(p *party, cursor string) (*walk, error) {
-	w := &walk{Identity: p.identity()}
+func (i *Insight) walk(s *subject, cursor string) (*walk, error) {
+	w := &walk{Identity: s.identity()}
 	if cursor != "" {
 		b, err := base64.RawURLEncoding.DecodeString(cursor)
 		var at walk
 		if err != nil || len(cursor) > maxCursor || json.Unmarshal(b, &at) != nil || at.Identity != w.Identity ||
-			at.Stage < atRules || at.Stage > atEnd || at.At < 0 || at.At > p.Len()+len(p.Searches()) {
+			at.Stage < atRules || at.Stage > atEnd || at.At < 0 || at.At > s.Len()+len(s.Searches()) {
 			return nil, errCursor
 		}
 		w = &at
 	}
-	w.party, w.insight = p, i
+	w.subject, w.insight = s, i
 	return w, nil
 }
 
@@ -90,25 +90,25 @@ func (w *walk) step(ctx context.Context, room int) ([]policy.AccountLimit, error
 	switch w.Stage {
 	case atRules:
 		return w.overRules(room, atSearch, func(i int) []policy.AccountLimit {
-			limits, _ := w.party.Rule(i)
+			limits, _ := w.subject.Rule(i)
 			return limits
 		}), nil
 	case atSearch:
 		return w.search(ctx, room)
 	default:
 		return w.overRules(room, atEnd, func(i int) []policy.AccountLimit {
-			if _, open := w.party.Rule(i); !open || w.seen(i) {
+			if _, open := w.subject.Rule(i); !open || w.seen(i) {
 				return nil
 			}
-			return w.party.NoLog(i)
+			return w.subject.NoLog(i)
 		}), nil
 	}
 }
 
 // overRules returns the limits that of returns for each rule, and then goes to a stage.
 func (w *walk) overRules(room, then int, of func(int) []policy.AccountLimit) (all []policy.AccountLimit) {
-	for ; w.At < w.party.Len(); w.At++ {
-		limits := slices.DeleteFunc(slices.Clone(of(w.At)), func(l policy.AccountLimit) bool { return !w.party.matches(l.Rule) })
+	for ; w.At < w.subject.Len(); w.At++ {
+		limits := slices.DeleteFunc(slices.Clone(of(w.At)), func(l policy.AccountLimit) bool { return !w.subject.matches(l.Rule) })
 		if len(all)+len(limits) > room && room < pageLimits+len(all) {
 			w.full = true
 			return all
@@ -121,7 +121,7 @@ func (w *walk) overRules(room, then int, of func(int) []policy.AccountLimit) (al
 
 // search makes one call of the store's list.
 func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLimit, err error) {
-	searches := w.party.Searches()
+	searches := w.subject.Searches()
 	if w.At >= len(searches) {
 		w.Stage, w.At = atMissing, 0
 		return nil, nil
@@ -135,12 +135,12 @@ func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLim
 			return limits, nil // the next call lists the rest again
 		}
 		w.After = found.digest[:]
-		l, rule, ok := w.party.Log(ctx, found.id)
+		l, rule, ok := w.subject.Log(ctx, found.id)
 		if !ok {
 			continue
 		}
 		w.see(rule)
-		if w.party.matches(l.Rule) {
+		if w.subject.matches(l.Rule) {
 			limits = append(limits, l)
 		}
 	}

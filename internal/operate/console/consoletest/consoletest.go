@@ -86,7 +86,7 @@ func New(o Options) *Console {
 	}})
 	tierNames := func() []string { return []string{"free", "pro", "enterprise"} }
 	return &Console{Access: access, Secrets: s.secrets, service: s, Console: console.New(console.Options{
-		Insight: s, State: s.state, Active: s.active, Secrets: s.secrets, Tiers: s, TierNames: tierNames,
+		Insight: s, State: s.state, Active: s.active, Secrets: s.secrets, TierNames: tierNames,
 		Shown: s.shown, Explain: s.explain, Access: access, Now: o.Now,
 	})}
 }
@@ -238,31 +238,31 @@ func (s *service) acme() *tier.Subject {
 	return &tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{Labels: map[string]string{"plan": s.odd(1, "trial"), "region": s.odd(5, "eu-west-1")}}}
 }
 
-// Look implements admin.Tiers.
-func (s *service) Look(k tier.Key) tier.Inspection {
-	i := tier.Inspection{Held: true, Fresh: true}
+// Find implements console.Insight.
+func (s *service) Find(ctx context.Context, q insight.Query, typed string) (insight.Query, bool) {
+	if q.Subject != "" && tier.ValidID(q.Subject) != nil || s.IsKey(ctx, typed) {
+		return insight.Query{}, false
+	}
+	u, err := s.Usage(ctx, q)
+	return q, err == nil && u.Recognized
+}
+
+// IsKey implements console.Insight.
+func (s *service) IsKey(_ context.Context, text string) bool {
+	return s.look(tier.Key{Digest: s.secrets.Digest(text)}) != nil
+}
+
+// look returns the subject of a key or an id.
+func (s *service) look(k tier.Key) *tier.Subject {
 	switch {
 	case s.kind == "empty":
 	case k.ID == "acme", k.Digest == s.secrets.Digest(Key):
-		i.Subject = s.acme()
+		return s.acme()
 	case k.ID == "globex", k.ID == "initech":
-		i.Subject = &tier.Subject{ID: k.ID, Tier: "pro"}
+		return &tier.Subject{ID: k.ID, Tier: "pro"}
 	}
-	return i
+	return nil
 }
-
-// Lookup implements admin.Tiers.
-func (s *service) Lookup(_ context.Context, k tier.Key) (tier.Inspection, error) {
-	return s.Look(k), nil
-}
-
-// Resolve implements tier.Resolver.
-func (s *service) Resolve(_ context.Context, k tier.Key, _ time.Duration) (tier.Answer, bool) {
-	return tier.Answer{Subject: s.Look(k).Subject}, true
-}
-
-// Invalidate implements admin.Tiers.
-func (s *service) Invalidate(tier.Change) {}
 
 func history(n int, total uint64, from int) []uint64 {
 	all := make([]uint64, n)
@@ -282,7 +282,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 			u.Limits[i].Policy = window.Sliding.String()
 		}
 	}()
-	subject := s.Look(tier.Key{ID: q.Subject, Digest: q.Digest}).Subject
+	subject := s.look(tier.Key{ID: q.Subject, Digest: q.Digest})
 	u.Recognized = subject != nil || len(s.Denials(insight.Filter{Subject: q.Subject + q.Digest, Limit: 1}).Denials) > 0
 	if subject == nil && q.Address == "" {
 		return u, nil

@@ -19,6 +19,8 @@ import (
 // repeat the query, which may have an API key in the wrong place.
 func badQuery(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
+var errRule = &InvalidError{"rule: no rule has this name; GET /v1/rules lists the names"}
+
 const (
 	// maxQuery bounds each text of a query, in bytes.
 	maxQuery = 8 << 10
@@ -30,22 +32,64 @@ const (
 	hiddenValue = "***"
 )
 
-// A party is who a query is about, under one generation of rules.
-type party struct {
+// A subject is what a query is about, under one generation of rules.
+type subject struct {
 	*policy.Account
 	rules *policy.Rules
 	// query is the query as it may be shown.
 	query Query
 }
 
-func (i *Insight) party(ctx context.Context, q Query) (*party, error) {
+// Find resolves the subject of a query, once for all later calls with the query. It returns false for
+// text that a page must not repeat, because it may be an API key: it is the key of a known subject, or
+// the tiers do not have it, it has used nothing and was not denied. typed is the text that the query is
+// made from. It reaches the store and its log only after its digest is found to be unknown.
+func (i *Insight) Find(ctx context.Context, q Query, typed string) (Query, bool) {
+	if q.Subject != "" && tier.ValidID(q.Subject) != nil || i.IsKey(ctx, typed) {
+		return Query{}, false
+	}
+	s, err := i.subject(ctx, q)
+	if err != nil {
+		return Query{}, false
+	}
+	q.found = s
+	if i.recognizes(s) {
+		return q, true
+	}
+	u, err := i.Usage(ctx, q)
+	return q, err == nil && u.Recognized
+}
+
+// IsKey reports whether text is the API key of a known subject. It asks by the digest.
+func (i *Insight) IsKey(ctx context.Context, text string) bool {
+	if i.opts.Tiers == nil {
+		return false
+	}
+	k := tier.Key{Digest: i.opts.Secrets.Digest(text)}
+	known := i.opts.Tiers.Look(k)
+	if known.Subject == nil {
+		known, _ = i.opts.Tiers.Lookup(ctx, k) // without an answer there is no subject
+	}
+	return known.Subject != nil
+}
+
+// subject returns the subject of a query. It is resolved already if Find returned the query.
+func (i *Insight) subject(ctx context.Context, q Query) (*subject, error) {
+	if s := q.found; s != nil {
+		if q.Rule != "" && !hasRule(s.rules, q.Rule) {
+			return nil, errRule
+		}
+		found := *s
+		found.query.Rule = q.Rule
+		return &found, nil
+	}
 	rules := i.opts.Rules()
 	pq, err := parse(rules, &q)
 	if err != nil {
 		return nil, err
 	}
 	pq.Subjects, pq.Wait = i.opts.Subjects, subjectWait
-	return &party{Account: rules.AccountOf(ctx, pq), rules: rules, query: q}, nil
+	return &subject{Account: rules.AccountOf(ctx, pq), rules: rules, query: q}, nil
 }
 
 // parse checks a query, and removes from it what must not be shown.
@@ -63,7 +107,7 @@ func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
 		return pq, badQuery("name exactly one of subject, address, digest and descriptor")
 	}
 	if q.Rule != "" && !hasRule(rules, q.Rule) {
-		return pq, badQuery("rule: no rule has this name; GET /v1/rules lists the names")
+		return pq, errRule
 	}
 	switch {
 	case q.Subject != "":
@@ -125,7 +169,7 @@ func parseDescriptor(rules *policy.Rules, q *Query, pq *policy.AccountQuery) (er
 }
 
 // matches reports whether a rule has the name of the query, if that has one.
-func (p *party) matches(r *policy.Rule) bool { return p.query.Rule == "" || named(r, p.query.Rule) }
+func (s *subject) matches(r *policy.Rule) bool { return s.query.Rule == "" || named(r, s.query.Rule) }
 
 func named(r *policy.Rule, name string) bool { return r.Name == name || r.GivenName() == name }
 
@@ -158,15 +202,22 @@ func addressText(p netip.Prefix) string {
 	return p.String()
 }
 
+// recognizes reports whether the tiers have a subject, or it was denied. Otherwise its id or digest may
+// be an API key.
+func (i *Insight) recognizes(s *subject) bool {
+	name := s.query.Subject + s.query.Digest
+	return name == "" || s.Subject != nil || len(i.Denials(Filter{Subject: name, Limit: 1}).Denials) > 0
+}
+
 // identity is a number that a cursor has, so that it does not continue another list: of the
 // query and of the rules.
-func (p *party) identity() uint64 {
+func (s *subject) identity() uint64 {
 	h := fnv.New64a()
-	q := p.query
+	q := s.query
 	for _, text := range []string{q.Subject, q.Address, q.Digest, q.Descriptor, q.Rule} {
 		fmt.Fprintf(h, "%d %s ", len(text), text)
 	}
-	for _, r := range p.rules.All() {
+	for _, r := range s.rules.All() {
 		_, _ = h.Write([]byte(r.ID()))
 	}
 	return h.Sum64()
@@ -175,24 +226,24 @@ func (p *party) identity() uint64 {
 // countsByAddress says why an unknown API key has no log of its own.
 const countsByAddress = "no subject has this API key, and unknown keys share one log for each client address: ask with the address"
 
-// notes say what may surprise about a party.
-func (p *party) notes() (notes []string) {
+// notes say what may surprise about a subject.
+func (s *subject) notes() (notes []string) {
 	add := func(is bool, text string) {
 		if is {
 			notes = append(notes, text)
 		}
 	}
-	add(p.Unavailable, "the source of tiers does not answer: the limits are those of an unknown subject")
-	add(p.Subject != nil && p.Subject.Disabled, "the subject is disabled: its API keys count as unknown ones")
-	add(p.ByAddress, countsByAddress)
-	if entry := p.rules.TrustedEntry(); entry != "" && p.query.Address == "" && p.query.Descriptor == "" {
+	add(s.Unavailable, "the source of tiers does not answer: the limits are those of an unknown subject")
+	add(s.Subject != nil && s.Subject.Disabled, "the subject is disabled: its API keys count as unknown ones")
+	add(s.ByAddress, countsByAddress)
+	if entry := s.rules.TrustedEntry(); entry != "" && s.query.Address == "" && s.query.Descriptor == "" {
 		add(true, fmt.Sprintf("requests bring their tier in the entry %q; without it, the limits are these", entry))
 	}
-	add(p.query.Descriptor != "" && p.noLimit(), "no rule limits requests with this descriptor")
+	add(s.query.Descriptor != "" && s.noLimit(), "no rule limits requests with this descriptor")
 	return notes
 }
 
-func (p *party) noLimit() bool {
-	limits, _ := p.Rule(0)
+func (s *subject) noLimit() bool {
+	limits, _ := s.Rule(0)
 	return len(limits) == 0
 }
