@@ -13,6 +13,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/offline/check"
 )
 
 const reviewedRules = `domain: edge
@@ -73,16 +74,12 @@ func TestScopesWithoutSettings(t *testing.T) {
 	}
 }
 
-func TestValidateTellsWhatRulesMean(t *testing.T) {
+func TestValidateText(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = write(t, reviewedRules)
-	g, err := config.Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	result := check([]string{"rules.yaml"}, g, nil)
+	result := check.Run(check.Options{Paths: []string{"rules.yaml"}, Settings: s})
 	var out strings.Builder
-	summarize(&out, false, &result)
+	result.WriteText(&out, false)
 	want := `rules.yaml: valid
 rules without on_store_error: local (store.on_error)
 

@@ -39,10 +39,10 @@ func load(from loader) (loaded, error) {
 	}
 	if !dropIn {
 		s, _, err := from(environ)
-		return loaded{Settings: s}, joined(append(all, problems(err)...))
+		return loaded{Settings: s}, append(all, strict.ProblemsOf(err)...).Err()
 	}
 	s, reading, more := loadDropIn(environ, from)
-	return loaded{s, reading}, joined(append(all, more...))
+	return loaded{s, reading}, append(all, more...).Err()
 }
 
 // loadDropIn reads settings together with the variables of envoyproxy/ratelimit.
@@ -51,20 +51,12 @@ func loadDropIn(environ []string, from loader) (settings.Settings, *compat.Readi
 	own, origins, _ := from(environ)
 	reading := compat.Read(environ, compat.Own{Settings: own, Origins: origins})
 	s, _, err := from(environ, reading.DropIn)
-	reading.Complete(problems(err))
+	reading.Complete(strict.ProblemsOf(err))
 	if len(reading.Problems) == 0 {
 		// With other problems, the rules may be missing because of one of them.
 		return s, reading, compat.CheckExample(&s)
 	}
 	return s, reading, reading.Problems
-}
-
-// joined returns problems as an error, or nil if there are none.
-func joined(all strict.Problems) error {
-	if len(all) == 0 {
-		return nil
-	}
-	return all
 }
 
 // rulesMissing reports whether a drop-in has no rules, so that loading them would load the

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/offline/check"
 )
 
 // command runs a command line and returns its exit code and what it prints.
@@ -250,11 +251,11 @@ func TestCommandLine(t *testing.T) {
 func TestValidateJSON(t *testing.T) {
 	rules := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minuet, requests_per_unit: 1}\n")
 	code, stdout, _ := command(t, "tiers: [a]\ndefault: a\nsubjects:\n  - key: x\n    id: b\n", "validate", "--json", "-", rules)
-	var got checked
+	var got check.Result
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 1 {
 		t.Fatalf("got exit code %d, %v and\n%s", code, err, stdout)
 	}
-	want := checked{Paths: []string{"-", rules}, Problems: []strict.Problem{
+	want := check.Result{Paths: []string{"-", rules}, Problems: []strict.Problem{
 		{File: "-", Line: 4, Column: 5, Path: "subjects[0]", Message: "unknown key, did you mean \"keys\"?"},
 		{File: rules, Line: 4, Path: "descriptors[a].rate_limit.unit", Message: `unknown unit "minuet", expected one of second, minute, hour, day, week, month, year, did you mean "minute"?`},
 	}}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -17,26 +16,13 @@ func invalid(errs ...error) error {
 	paint := coloursOf(os.Stderr)
 	var lines []string
 	told := make(map[strict.Problem]bool)
-	for _, p := range problems(errs...) {
+	for _, p := range strict.ProblemsOf(errs...) {
 		if !told[p] {
 			told[p] = true
 			lines = append(lines, problemLine(paint, p))
 		}
 	}
 	return fmt.Errorf("the configuration is not valid:\n%s", strings.Join(lines, "\n"))
-}
-
-// problems returns the problems in errs. An error without a place becomes a problem that has
-// only a message.
-func problems(errs ...error) (all []strict.Problem) {
-	for _, err := range errs {
-		if ps := strict.Problems(nil); errors.As(err, &ps) {
-			all = append(all, ps...)
-		} else if err != nil {
-			all = append(all, strict.Problem{Message: err.Error()})
-		}
-	}
-	return all
 }
 
 // problemLine returns a problem as text, with its place in bold.

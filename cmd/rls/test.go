@@ -16,16 +16,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/redisclient"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/config/watch"
-	headers "github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/offline/ruletest"
 	"github.com/slidegate/slidegate/internal/text/words"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -153,7 +149,7 @@ func (t *testCmd) watched(c *cli) []string {
 		if err != nil {
 			continue
 		}
-		if s, err := t.settings(ofCommand, f); err == nil {
+		if s, err := ruletest.Settings(ofCommand, f, t.Rules, t.Tiers); err == nil {
 			paths = append(paths, s.WatchPaths()...)
 		}
 	}
@@ -170,8 +166,9 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 		return err
 	}
 	report := ruletest.Report{Chosen: t.only != nil}
+	o := ruletest.Options{Rules: t.Rules, Tiers: t.Tiers, Only: t.only, Redis: t.Redis != "", Verbose: t.Verbose}
 	for _, name := range names {
-		results, covered, notRun, err := t.file(ctx, s, name)
+		results, covered, notRun, err := o.RunFile(ctx, s, name)
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
 		}
@@ -184,7 +181,7 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 		}
 		if err != nil {
 			unread := ruletest.Result{File: name, Name: name}
-			for _, p := range problems(err) {
+			for _, p := range strict.ProblemsOf(err) {
 				unread.Problems = append(unread.Problems, p.String())
 			}
 			results = []ruletest.Result{unread}
@@ -194,11 +191,11 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 	if len(report.Results) == 0 {
 		return usage("--run: none of the %s has a name that matches %q", words.Counted(uint64(report.NotRun), "test"), t.Only)
 	}
-	return t.tell(&report)
+	return t.print(&report)
 }
 
-// tell prints a report. The error says whether a test failed.
-func (t *testCmd) tell(report *ruletest.Report) (err error) {
+// print prints a report. The error says whether a test failed.
+func (t *testCmd) print(report *ruletest.Report) (err error) {
 	var out bytes.Buffer
 	if t.Format == "junit" {
 		err = report.WriteJUnit(&out)
@@ -268,83 +265,10 @@ func (t *testCmd) load(c *cli) (settings.Settings, error) {
 	if err == nil {
 		return l.Settings, nil
 	}
-	for _, p := range problems(err) {
+	for _, p := range strict.ProblemsOf(err) {
 		if t.Redis != "" && p.Path == variable {
 			return settings.Settings{}, usage("--redis: %s", p.Message)
 		}
 	}
 	return settings.Settings{}, invalid(err)
-}
-
-// settings adds the rules and the tiers of a file of tests to the settings of the command.
-func (t *testCmd) settings(s settings.Settings, f *ruletests.File) (settings.Settings, error) {
-	for _, path := range []string{f.Rules, t.Rules} {
-		if path != "" {
-			s.Rules.Source, s.Rules.Path = settings.RulesFiles, path
-		}
-	}
-	for _, path := range []string{f.Tiers, t.Tiers} {
-		if path != "" {
-			s.Tiers.Source, s.Tiers.Path = settings.TiersFile, path
-		}
-	}
-	switch {
-	case s.Rules.Source == settings.RulesXDS:
-		return s, strict.Problems{{File: f.Name, Path: "rules", Message: fmt.Sprintf("the rules come from the management server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", s.Rules.XDS.Address)}}
-	case s.Rules.Path == "":
-		return s, strict.Problems{{File: f.Name, Path: "rules", Message: "no rules are named: write rules: rules.yaml, or set rules.path"}}
-	}
-	return s, nil
-}
-
-// file runs the tests of a file that --run names. The error says why none could be run, or that
-// Redis does not answer.
-func (t *testCmd) file(ctx context.Context, s settings.Settings, name string) (results []ruletest.Result, parts []ruletest.Part, notRun int, err error) {
-	f, err := ruletests.Read(name)
-	if err != nil {
-		return nil, nil, 0, err
-	}
-	all := len(f.Tests)
-	if t.only != nil {
-		f.Tests = slices.DeleteFunc(f.Tests, func(test ruletests.Test) bool { return !t.only.MatchString(test.Name) })
-	}
-	if notRun = all - len(f.Tests); len(f.Tests) == 0 {
-		return nil, nil, notRun, nil
-	}
-	if s, err = t.settings(s, f); err != nil {
-		return nil, nil, 0, err
-	}
-	g, err := config.Load(s)
-	if err != nil {
-		return nil, nil, 0, err
-	}
-	cover := ruletest.NewCoverage(g, s.Tiers.Path)
-	r := ruletest.Runner{
-		Generation: g, Coverage: cover, Verbose: t.Verbose, Begin: ruletest.InMemory(g.Rules),
-		Renderer: headers.NewRenderer(s.Headers.Styles...).Named(headers.ReferenceNames(s.DropIn.Headers)),
-	}
-	if t.Redis != "" {
-		client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "--redis", Timeout: time.Second, Log: zap.NewNop()})
-		if err != nil {
-			return nil, nil, 0, fmt.Errorf("--redis: %w", err)
-		}
-		defer func() { _ = client.Close() }() // all answers were read
-		r.Begin = ruletest.InStore(g.Rules, func() ruletest.KeptStore {
-			// No other test and no other program uses the prefix.
-			return redisstore.New(client, redisstore.Options{Prefix: fmt.Sprintf("rls-test:%d:%d:", os.Getpid(), time.Now().UnixNano()), Timeout: time.Second})
-		})
-	}
-	for i := range f.Tests {
-		result, err := r.Run(ctx, f, &f.Tests[i])
-		if redisstore.ClassOf(err) != "" {
-			return nil, nil, 0, err
-		}
-		for _, p := range problems(err) {
-			result.Problems = append(result.Problems, p.String())
-		}
-		if results = append(results, result); ctx.Err() != nil {
-			break
-		}
-	}
-	return results, cover.Parts(), notRun, nil
 }

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -58,6 +59,27 @@ func (ps Problems) Error() string {
 		lines[i] = p.String()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// ProblemsOf returns the problems in errs. An error without a place becomes a problem that has only a
+// message.
+func ProblemsOf(errs ...error) (all Problems) {
+	for _, err := range errs {
+		if ps := Problems(nil); errors.As(err, &ps) {
+			all = append(all, ps...)
+		} else if err != nil {
+			all = append(all, Problem{Message: err.Error()})
+		}
+	}
+	return all
+}
+
+// Err returns the problems as an error, or nil if there are none.
+func (ps Problems) Err() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	return ps
 }
 
 // MaxProblems bounds the problems of one report. If every line of a million-line file is

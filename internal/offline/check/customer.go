@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"context"
@@ -18,37 +18,6 @@ import (
 
 // askTimeout bounds the look-up of validate, with the connection to the source.
 const askTimeout = 10 * time.Second
-
-// askFor returns the keys to look up: one, or two during a change of the secret. It returns none
-// without --subject and --key-stdin.
-func (v *validateCmd) askFor(s *settings.Settings) ([]tier.Key, error) {
-	switch {
-	case v.Subject == "" && !v.KeyStdin:
-		return nil, nil
-	case v.Subject != "" && v.KeyStdin:
-		return nil, usage("--subject and --key-stdin: give one")
-	case v.KeyStdin && slices.Contains(v.Paths, "-"):
-		return nil, usage("--key-stdin and -: standard input holds one of them")
-	case !s.Tiers.Asks():
-		return nil, usage("--subject and --key-stdin ask the source of tiers: set tiers.source to postgres, redis or http")
-	}
-	if v.KeyStdin {
-		secrets := s.NewSecrets(s.Secrets.Key)
-		text, err := keyStdin(secrets, "validate")
-		if err != nil {
-			return nil, err
-		}
-		var keys []tier.Key
-		for digests := secrets.Fingerprint(text); digests != ""; digests = digests[tier.DigestLen:] {
-			keys = append(keys, tier.Key{Digest: tier.FingerprintDigest(digests), Plain: secrets.Key(text)})
-		}
-		return keys, nil
-	}
-	if p := s.Tiers.Postgres; s.Tiers.Source == settings.TiersInPostgres && p.Query != "" && p.QueryByID == "" {
-		return nil, usage("--subject: set tiers.postgres.query_by_id, or use --key-stdin")
-	}
-	return []tier.Key{{ID: v.Subject}}, nil
-}
 
 // askCustomer asks the customer source for the first of keys that it knows. g may be nil: then the
 // names of tiers and rules are not checked.

@@ -1,0 +1,128 @@
+// Package check checks what a service would load, for rls validate: settings, rules, tiers and files
+// of tests. [Run] reads and checks, and [Result.WriteText] says what the rules mean and cost.
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/ruletests"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/offline/ruletest"
+	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// Options of [Run].
+type Options struct {
+	Paths    []string // of the input, as the operator wrote them
+	Input    config.Input
+	Settings settings.Settings
+	Problems strict.Problems // of the settings
+	// NoRules is true if rules are missing for a reason that is in Problems. Loading would load the
+	// built-in example.
+	NoRules bool
+	// Customer has the keys of a customer to look up in the customer source. Nil: none.
+	Customer []tier.Key
+}
+
+// A Result is the result of a check, and the document of --json.
+type Result struct {
+	Paths    []string         `json:"paths,omitempty"`  // empty: the built-in example, or Server
+	Server   string           `json:"server,omitempty"` // has the rules
+	Valid    bool             `json:"valid"`
+	Problems []strict.Problem `json:"problems,omitempty"`
+	Warnings []strict.Problem `json:"warnings,omitempty"`
+	Rules    int              `json:"rules"`
+	Tests    int              `json:"tests,omitempty"`
+	Summary  *policy.Review   `json:"summary,omitempty"`
+	Customer *admin.Customer  `json:"customer,omitempty"` // with Options.Customer
+}
+
+// Run loads everything as a service does, and reports all problems.
+func Run(o Options) Result {
+	s := o.Settings
+	out := Result{Paths: o.Paths}
+	if len(o.Paths) == 0 && s.Rules.Path != "" {
+		out.Paths = []string{s.Rules.Path}
+	}
+	var sourceErr, loadErr, testsErr, customerErr error
+	if !aboutTiers(o.Problems) {
+		sourceErr = daemon.CheckSource(s)
+	}
+	var g *config.Generation
+	if !o.NoRules && !o.Input.OnlyTests() {
+		g, loadErr = o.Input.Load(s)
+	}
+	out.Tests, testsErr = checkTests(&o.Input, s)
+	out.describe(g)
+	if g != nil && g.Rules.Missing() {
+		out.Server = string(s.Rules.XDS.Address)
+	}
+	if len(o.Customer) > 0 && sourceErr == nil {
+		var warnings []strict.Problem
+		out.Customer, warnings, customerErr = askCustomer(s, o.Customer, g)
+		out.Warnings = append(out.Warnings, warnings...)
+	}
+	out.Problems = append(o.Problems, strict.ProblemsOf(sourceErr, daemon.CheckDirectories(s), daemon.CheckMapping(s), loadErr, testsErr, customerErr)...)
+	out.Valid = len(out.Problems) == 0
+	return out
+}
+
+// describe adds what rules mean. g may be nil.
+func (r *Result) describe(g *config.Generation) {
+	if g == nil {
+		return
+	}
+	places := make(map[descriptors.RuleID]string)
+	for i, rule := range g.Rules.All() {
+		places[rule.ID()] = g.Places[i].String()
+	}
+	review := g.Rules.Review()
+	for i := range review.Domains {
+		for j := range review.Domains[i].Rules {
+			rule := &review.Domains[i].Rules[j]
+			rule.Place = places[rule.ID]
+		}
+	}
+	r.Warnings, r.Rules, r.Summary = g.Warnings, len(g.Rules.All()), &review
+}
+
+// checkTests checks the files of tests of an input, with the rules and the tiers that they name. It
+// returns how many tests they have.
+func checkTests(in *config.Input, s settings.Settings) (tests int, err error) {
+	var all strict.Problems
+	for _, path := range in.Tests {
+		f, err := in.ReadTests(path)
+		if err == nil {
+			tests += len(f.Tests)
+			err = checkTest(f, s)
+		}
+		all = append(all, strict.ProblemsOf(err)...)
+	}
+	return tests, all.Err()
+}
+
+func checkTest(f *ruletests.File, s settings.Settings) error {
+	s, err := ruletest.Settings(s, f, "", "")
+	if err != nil {
+		return err
+	}
+	g, err := config.Load(s)
+	if err != nil {
+		return err
+	}
+	return (&ruletest.Runner{Generation: g}).Check(f)
+}
+
+// aboutTiers reports whether a problem is about a setting of tiers.
+func aboutTiers(problems []strict.Problem) bool {
+	return slices.ContainsFunc(problems, func(p strict.Problem) bool {
+		return strings.HasPrefix(p.Path, "tiers.") || strings.HasPrefix(p.Path, settings.EnvPrefix+"TIERS_")
+	})
+}
