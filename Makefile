@@ -101,13 +101,13 @@ envoy-run: $(ENVOY_BIN) $(if $(wildcard $(RLS_BIN)),,build) ## run Envoy with th
 
 .PHONY: demo
 demo: build envoy ## show a burst over a window's edge, through Envoy, as table, time line and SVG; draw all policies
-	go run ./test/demo -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg docs/demo.svg
-	go run ./test/demo -policies docs/policies.svg
+	go -C bench run ./demo -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg ../docs/demo.svg
+	go -C bench run ./demo -policies ../docs/policies.svg
 
 .PHONY: test
 test: test-servers envoy ratelimit $(TOOLS)/axe-$(AXE)/axe.min.js ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit; PKG=folder RUN=regexp for some
 	@start=$$(date +%s); status=0; SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
-	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' go run ./test/suite || status=$$?; \
+	  SLIDEGATE_TEST_AXE='$(TOOLS)/axe-$(AXE)/axe.min.js' go run ./test/suite $(MODULES) || status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
 # Before a release, and once a week.
@@ -133,23 +133,26 @@ console-screenshots: test-servers ## write the pictures of docs/operate.md to do
 	@mkdir -p docs/img
 	FONTCONFIG_FILE='$(CURDIR)/test/console/fonts.conf' go test -C test/console -count=1 -run '^TestScreenshots$$' . -screenshots '$(CURDIR)/docs/img'
 
+# $(call race,MODULE,PACKAGES) tests packages of the module in a folder.
+race = go test -C $(1) -race -count=1 -timeout 20m $(2)
+
 # The targets below set grpc.transport, and how Envoy connects to the gRPC port of rls. The
 # values reach every test that does not set its own.
 .PHONY: test-envoys
 test-envoys: test-servers ratelimit ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
 	@failed=(); for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; for transport in unary standard; do \
 	  echo "Envoy $$v, $$transport"; \
-	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' SLIDEGATE_TEST_TRANSPORT=$$transport \
-	    go test -race -count=1 -timeout 20m ./test/... || failed+=("Envoy $$v with $$transport"); \
+	  export SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' SLIDEGATE_TEST_TRANSPORT=$$transport; \
+	  $(call race,.,./test/...) && $(call race,test/client,./...) && $(call race,bench,./...) || failed+=("Envoy $$v with $$transport"); \
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: test-ways
 test-ways: test-servers envoy ratelimit ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
 	@failed=(); for transport in unary standard; do for listen in tcp unix tls; do \
 	  echo "$$transport over $$listen"; \
-	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
-	    SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen \
-	    go test -race -count=1 -timeout 20m ./test || failed+=("$$transport over $$listen"); \
+	  export SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
+	    SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen; \
+	  $(call race,.,./test) && $(call race,test/client,./...) || failed+=("$$transport over $$listen"); \
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
 # This target runs without the race detector: races do not depend on the server.
@@ -209,7 +212,7 @@ istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the c
 	SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' go test -C test/istio -count=1 -v ./... 2>&1 | grep -vE '^[0-9T:.Z-]+\s(warn|info)\s'
 
 # Modules of their own, whose tests are a part of make test.
-MODULES := test/transport test/console $(wildcard contrib/*)
+MODULES := client bench test/client test/transport test/console $(wildcard contrib/*)
 .PHONY: lint
 # With the profile, linters would get every package twice.
 lint: export GOFLAGS += -pgo=off -trimpath
@@ -264,11 +267,11 @@ fmt: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format the code
 	$< fmt
 
 .PHONY: vulncheck
-vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## check for known vulnerabilities in the code that rls calls
-	@set +e; out=$$(timeout 300 $< ./... 2>&1); status=$$?; \
+vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## check for known vulnerabilities in the code of rls, the client and the benches
+	@for module in . client bench; do status=0; out=$$(timeout 300 $< -C $$module ./... 2>&1) || status=$$?; \
 	  if grep -qE 'dial tcp|no such host|i/o timeout|connection refused' <<<"$$out"; then \
-	    echo "govulncheck: skipped, its database cannot be reached from here"; \
-	  else echo "$$out"; exit $$status; fi
+	    echo "govulncheck: skipped, its database cannot be reached from here"; exit 0; fi; \
+	  echo "$$out"; [ $$status = 0 ] || exit $$status; done
 
 .PHONY: fuzz
 fuzz: FUZZSTEPS ?= 10000000
@@ -277,8 +280,8 @@ fuzz: test-servers ## run long random runs against the oracle (FUZZSTEPS, 10 mil
 	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestRandom' ./pkg/window/windowtest
 	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
 	SLIDEGATE_TEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
-	@for pkg in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+	@for module in . client; do for pkg in $$(go list -C $$module ./...); do for f in $$(go test -C $$module -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	  echo "$$pkg $$f"; go test -C $$module -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done; done
 
 .PHONY: mutants
 mutants: test-servers ## break the window engine in many ways, one at a time, and check that a test notices each
@@ -287,8 +290,8 @@ mutants: test-servers ## break the window engine in many ways, one at a time, an
 .PHONY: bench
 bench: build test-servers envoy ## measure speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
 	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...
-	go run ./test/windowbench
-	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
+	go -C bench run ./window
+	go -C bench run ./service -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
 # Each line is a package and its benchmarks, of calls, tiers, Redis and rls replay.
 PROFILED = internal/daemon:Call$$/^unary$$ internal/edge/extauthz:Check pkg/window/redisstore:Take internal/offline/replay:Engine$$/^decide$$ internal/offline/replay/accesslog:Read
@@ -304,22 +307,22 @@ bench-before: BEFORE ?= HEAD~1
 bench-before: BENCH ?= -only '^before/'
 bench-before: build test-servers ## measure this tree's speed as ratios to that of the commit BEFORE, in one run
 	@dir=$$(mktemp -d); trap 'git worktree remove --force '$$dir'/tree; rm -rf '$$dir EXIT; git worktree add -q $$dir/tree $(BEFORE); \
-	  CGO_ENABLED=0 go build -C $$dir/tree -trimpath -o $$dir/rls ./cmd/rls; go run ./test/bench -rls bin/rls -before $$dir/rls $(BENCH)
+	  CGO_ENABLED=0 go build -C $$dir/tree -trimpath -o $$dir/rls ./cmd/rls; go -C bench run ./service -before $$dir/rls $(BENCH)
 
 # The servers keep their files in memory if possible, because a slow disk is not among the faults.
 .PHONY: chaos
 chaos: build test-servers ## cause faults of Redis under load: latencies, charges against answers, recovery; about 6 minutes
-	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go run ./test/chaos -rls bin/rls
+	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go -C bench run ./chaos
 
 .PHONY: load
 load: LOAD ?=
 load: build test-servers envoy ## send as people and programs do, through Envoy: each customer gets its limit and not more, and retry_jitter flattens a burst; about 5 minutes; LOAD has the flags
-	go run ./test/load -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(LOAD)
+	go -C bench run ./load -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' $(LOAD)
 
 .PHONY: soak
 soak: SOAK ?= -for 1h
 soak: build ## call rls for an hour over connections that come and go in every way; no call may fail, no memory may grow; SOAK has the flags
-	go run ./test/soak -rls bin/rls $(SOAK)
+	go -C bench run ./soak $(SOAK)
 
 .PHONY: compose-test
 compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian
@@ -343,6 +346,7 @@ release-check: $(RELEASE_TOOLS)/cyclonedx-gomod ## make a release of this tree w
 vet-platforms: export CGO_ENABLED = 0
 vet-platforms: ## check all code for 32 bits, and rls for the other systems of a release; part of make release-check
 	GOARCH=arm go vet -trimpath ./...
+	GOARCH=arm go vet -C client -trimpath ./...
 	GOOS=darwin GOARCH=arm64 go vet -trimpath ./cmd/rls
 	GOOS=windows GOARCH=amd64 go vet -trimpath ./cmd/rls
 

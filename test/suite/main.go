@@ -2,8 +2,8 @@
 // ends with the slowest tests. If a test fails, the failed tests come first, each with its seed, the
 // load of the machine and the command that repeats it. Under CI=true a skipped test is a failure.
 //
-// The environment variables PKG and RUN choose one folder and the tests there, such as
-// PKG=internal/daemon RUN='^TestLeaks$'.
+// The arguments are the folders of the other modules. The environment variables PKG and RUN choose one
+// folder and the tests there, such as PKG=internal/daemon RUN='^TestLeaks$'.
 package main
 
 import (
@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -31,11 +30,7 @@ var flags = []string{"-json", "-pgo=off", "-vet=off", "-trimpath", "-ldflags=-s 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	lanes, err := plan(os.Getenv("PKG"), os.Getenv("RUN"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "suite:", err)
-		os.Exit(2)
-	}
+	lanes := plan(os.Getenv("PKG"), os.Getenv("RUN"), os.Args[1:])
 	dir, err := build(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -97,24 +92,19 @@ type call struct {
 	args []string
 }
 
-// plan returns the lanes that run beside each other: this module, and the modules below test and
-// contrib.
-func plan(pkg, run string) ([]lane, error) {
+// plan returns the lanes that run beside each other: this module, and the other modules.
+func plan(pkg, run string, modules []string) []lane {
 	if pkg != "" {
-		return []lane{{{pkg, []string{"-run", cmp.Or(run, "."), "."}}}}, nil
-	}
-	modules, err := filepath.Glob("contrib/*")
-	if err != nil {
-		return nil, err
+		return []lane{{{pkg, []string{"-run", cmp.Or(run, "."), "."}}}}
 	}
 	var others lane
-	for _, dir := range append([]string{"test/transport", "test/console"}, modules...) {
+	for _, dir := range modules {
 		others = append(others, call{dir, []string{"./..."}})
 	}
 	// Those that take longest come first, so that none runs alone at the end. Tests wait for servers
 	// more than they compute.
-	own := []string{"-p=4", "-parallel=4", "./test", "./internal/daemon", "./test/monitoring", "./pkg/window/redisstore", "./test/load", "./..."}
-	return []lane{{{".", own}}, others}, nil
+	own := []string{"-p=4", "-parallel=4", "./test", "./internal/daemon", "./test/monitoring", "./pkg/window/redisstore", "./..."}
+	return []lane{{{".", own}}, others}
 }
 
 // run runs the calls and sends their events.

@@ -388,7 +388,7 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, f *strict.Fiel
 }
 
 // slotsAMillisecond is how many slots of a log Redis moves in about a millisecond, by
-// the topic "longest" of test/windowbench.
+// the topic "longest" of bench/window.
 const slotsAMillisecond = 12_500
 
 // boundLog refuses a limit whose log needs more slots than the bound of its scope: Redis

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slidegate/slidegate/bench/internal/program"
+)
+
+// A reading is what servers report of themselves at one moment.
+type reading struct {
+	program.Metrics
+	redisCPU float64 // seconds of CPU time of Redis
+}
+
+// decisions returns how many descriptors were decided with an outcome.
+func (r reading) decisions(outcome string) float64 {
+	return r.Sum("slidegate_decisions_total", `outcome="`+outcome+`"`)
+}
+
+// read reads from a target, and from its Redis if it has one.
+func (b *bench) read(ctx context.Context, t target) (r reading, err error) {
+	if r.Metrics, err = program.ReadMetrics(ctx, t.admin+"/metrics"); err != nil {
+		return r, err
+	}
+	if t.redis != nil {
+		if r.redisCPU, err = program.RedisCPU(ctx, t.redis); err != nil {
+			return r, fmt.Errorf("redis: %w", err)
+		}
+	}
+	return r, nil
+}
