@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
 // stable are the packages whose names are stable, as the documentation of package limiter says.
@@ -27,7 +29,7 @@ func TestAPI(t *testing.T) {
 		got.WriteString("# " + dir + "\n\n" + exported(t, dir) + "\n")
 	}
 	const golden = "testdata/api.txt"
-	if *update {
+	if *configtest.Update {
 		writeFile(t, golden, got.String())
 	}
 	want, err := os.ReadFile(golden)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -118,7 +119,7 @@ func TestOwnTables(t *testing.T) {
 // TestAskedCustomerRefused checks command lines of validate that ask for no customer, or for two.
 func TestAskedCustomerRefused(t *testing.T) {
 	t.Parallel()
-	own := fileOf(t, "settings.yaml", "tiers: {source: postgres, postgres: {url: \"postgres://a@127.0.0.1/b\", query: \"SELECT 'x' AS subject WHERE $1 <> ''\"}}\n")
+	own := configtest.Write(t, "settings.yaml", "tiers: {source: postgres, postgres: {url: \"postgres://a@127.0.0.1/b\", query: \"SELECT 'x' AS subject WHERE $1 <> ''\"}}\n")
 	for _, tt := range []struct {
 		args []string
 		want string

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
 )
 
@@ -23,7 +24,7 @@ func TestKubernetesEnvoy(t *testing.T) {
 	if read(t, path) == want {
 		return
 	}
-	if !*update {
+	if !*configtest.Update {
 		t.Fatalf("%s differs from rls envoy-config --rls slidegate:8081; run: go test ./test -run TestKubernetesEnvoy -update", path)
 	}
 	writeFile(t, filepath.Join("..", path), want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 )
 
@@ -113,14 +114,14 @@ func runPage(t *testing.T, page, before, dir string, least int, environ ...strin
 		want = text[at[4]:at[5]]
 		changed += text[end:at[4]] + string(out)
 		end = at[5]
-		if diff := cmp.Diff(want, string(out)); diff != "" && !*update {
+		if diff := cmp.Diff(want, string(out)); diff != "" && !*configtest.Update {
 			t.Errorf("%s (-page +printed); write it with go test ./test -run TestFilesOfRollout -update\n%s", command, diff)
 		}
 	}
 	if len(blocks) < least {
 		t.Errorf("%s has %d commands", page, len(blocks))
 	}
-	if *update {
+	if *configtest.Update {
 		writeFile(t, "../"+page, changed+text[end:]+before+rest)
 	}
 }

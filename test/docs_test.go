@@ -11,13 +11,9 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
-
-// update says to write the generated parts of docs/.
-var update = configtest.Update
 
 func read(t testing.TB, path string) string {
 	t.Helper()

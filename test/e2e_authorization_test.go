@@ -276,7 +276,7 @@ func TestOnlyRlsSaysWhoCalls(t *testing.T) {
 			}
 			// acme has the tier starter whatever was sent, and no other subject was charged.
 			want := []uint32{5, 0, 6}
-			if diff := cmp.Diff(want, append(s.peekAs("starter", "subject=acme", "subject=zeta"), s.peekAs("starter", "subject=bigco")...)); diff != "" {
+			if diff := cmp.Diff(want, append(peekAs(s, "starter", "subject=acme", "subject=zeta"), peekAs(s, "starter", "subject=bigco")...)); diff != "" {
 				t.Errorf("remaining of acme, zeta and bigco (-want +got):\n%s", diff)
 			}
 			s.wantAllDecided()
@@ -285,7 +285,7 @@ func TestOnlyRlsSaysWhoCalls(t *testing.T) {
 }
 
 // peekAs is peek for a subject of a tier.
-func (s *stack) peekAs(tier string, descriptors ...string) []uint32 {
+func peekAs(s *stack, tier string, descriptors ...string) []uint32 {
 	s.t.Helper()
 	return s.peek(append(descriptors, "tier="+tier)...)[:len(descriptors)]
 }

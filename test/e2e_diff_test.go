@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -40,8 +41,8 @@ func TestDiffLive(t *testing.T) {
 				ask("key-acme")
 			}
 			ask("key-globex")
-			tiers := fileOf(t, "tiers.yaml", diffTiers)
-			old, now := fileOf(t, "old.yaml", rules("window: 1h, requests: 100")), fileOf(t, "new.yaml", rules("window: 60m, requests: 5"))
+			tiers := configtest.Write(t, "tiers.yaml", diffTiers)
+			old, now := configtest.Write(t, "old.yaml", rules("window: 1h, requests: 100")), configtest.Write(t, "new.yaml", rules("window: 60m, requests: 5"))
 			asked := edge.RLSOptions{Env: map[string]string{"SLIDEGATE_ADMIN_TOKEN": edge.ActToken}}
 			args := []string{"diff", old, now, "--tiers", tiers, "--live", "--admin", rls.Admin()}
 			got := run(t, asked, "", args...)
@@ -55,7 +56,7 @@ func TestDiffLive(t *testing.T) {
 				t.Errorf("the output has an API key: %s", got.stdout)
 			}
 			// Another window: the limit starts empty, and nothing is said of it.
-			short := fileOf(t, "short.yaml", rules("window: 30m, requests: 5"))
+			short := configtest.Write(t, "short.yaml", rules("window: 30m, requests: 5"))
 			got = run(t, asked, "", "diff", old, short, "--tiers", tiers, "--live", "--json", "--admin", rls.Admin())
 			var r rulesdiff.Report
 			if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || r.Live == nil || len(r.Live.Limits) != 1 {

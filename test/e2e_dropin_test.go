@@ -18,6 +18,7 @@ import (
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -123,7 +124,7 @@ func TestDeployments(t *testing.T) {
 	writeFile(t, filepath.Join(config, "config"), dropInRules)
 	authority := servers.NewAuthority(t)
 	ca, cert, key := authority.ServerFiles()
-	mapper := fileOf(t, "mapper.yaml", "mappings: []\n")
+	mapper := configtest.Write(t, "mapper.yaml", "mappings: []\n")
 	for _, tt := range []struct {
 		name    string
 		files   bool // rules come from files

@@ -16,6 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
@@ -45,7 +46,7 @@ func TestEnvoyAcceptsTheFiles(t *testing.T) {
 		if got.code != 0 || !strings.Contains(got.stdout, `domain: "shop"`) {
 			t.Fatalf("rls envoy-config --shape %s: %+v", shape.Name, got)
 		}
-		file := fileOf(t, "envoy.yaml", got.stdout)
+		file := configtest.Write(t, "envoy.yaml", got.stdout)
 		if shape.Name == "tls" {
 			file = withCertificates(t, file)
 		}

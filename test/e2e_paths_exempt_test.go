@@ -45,7 +45,7 @@ func TestNoSpellingLeadsOutOfAnExemptPath(t *testing.T) {
 		}.start(t)
 		for _, path := range slices.Concat(escapingPaths, spellings, []string{"/login", "/LOGIN", "/login/x", "/login/a%20b?x=/../admin"}) {
 			before := len(app.received())
-			s.eachVersion(path, "", func(version string, status int) {
+			eachVersion(s, path, "", func(version string, status int) {
 				if !slices.Contains([]int{http.StatusOK, http.StatusBadRequest, http.StatusUnauthorized}, status) {
 					t.Errorf("%s: %q without a key: got %d, want 200, 400 or 401", version, path, status)
 				}

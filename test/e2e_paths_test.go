@@ -101,7 +101,7 @@ func withRoutes(t *testing.T) map[string]setup {
 // byte of the path, and calls f with the status. It leaves out HTTP/2 for texts that
 // are no path, because Envoy takes a second to close such a connection; see
 // TestHTTP2TakesPathsAlone.
-func (s *stack) eachVersion(path, key string, f func(version string, status int)) {
+func eachVersion(s *stack, path, key string, f func(version string, status int)) {
 	s.t.Helper()
 	var lines, fields []string
 	if key != "" {
@@ -155,7 +155,7 @@ func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 			s.from("127.0.0.1").want(http.StatusOK, 2, "/search", "x-api-key", key)
 			sent := s.stat(upstreamRequests)
 			for _, path := range slices.Concat(spellings, searchSpellings) {
-				s.eachVersion(path, key, func(version string, status int) {
+				eachVersion(s, path, key, func(version string, status int) {
 					if status != http.StatusTooManyRequests && status != http.StatusBadRequest {
 						t.Errorf("%s: %q after the limit is used up: got %d, want 429 or 400", version, path, status)
 					}
@@ -165,14 +165,14 @@ func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 				t.Errorf("the application got %d requests of paths that spell /login or /search, want none", n)
 			}
 			for _, path := range otherPaths {
-				s.eachVersion(path, key, func(version string, status int) {
+				eachVersion(s, path, key, func(version string, status int) {
 					if status != http.StatusOK {
 						t.Errorf("%s: %q, which is not /login: got %d, want 200", version, path, status)
 					}
 				})
 			}
-			s.wantRefusalCost(key, o.config)
-			s.wantPathHeadersRemoved(key)
+			wantRefusalCost(s, key, o.config)
+			wantPathHeadersRemoved(s, key)
 			s.wantAllDecided()
 		})
 	}
@@ -180,7 +180,7 @@ func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 
 // wantRefusalCost sends a refused path with a key and without. Authorization requires
 // a key. One hop charges the limits of any request.
-func (s *stack) wantRefusalCost(key, config string) {
+func wantRefusalCost(s *stack, key, config string) {
 	s.t.Helper()
 	authorizes := config == authorizationConfig || config == oneHopConfig
 	for _, key := range []string{"", key} {
@@ -209,7 +209,7 @@ func (s *stack) wantRefusalCost(key, config string) {
 }
 
 // wantPathHeadersRemoved sends the headers from which some frameworks read the path.
-func (s *stack) wantPathHeadersRemoved(key string) {
+func wantPathHeadersRemoved(s *stack, key string) {
 	s.t.Helper()
 	names := []string{"X-Original-Url", "X-Rewrite-Url"}
 	header := []string{"x-api-key", key}

@@ -8,6 +8,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -80,7 +81,7 @@ func TestQuotaOfABillingMonth(t *testing.T) {
 		}
 
 		o := edge.RLSOptions{Rules: billingRules, Tiers: billingTiers, Env: map[string]string{
-			envRulesPath: fileOf(t, "rules.yaml", billingRules), envTiersPath: fileOf(t, "tiers.yaml", billingTiers), envTiersSource: "file",
+			envRulesPath: configtest.Write(t, "rules.yaml", billingRules), envTiersPath: configtest.Write(t, "tiers.yaml", billingTiers), envTiersSource: "file",
 		}}
 		explained := run(t, o, "", "explain", "--descriptor", "api_key=unknown-key")
 		want := "month from the day in the label billing_day, otherwise from day 1 at 00:00, Europe/Berlin"

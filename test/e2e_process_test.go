@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -51,14 +51,7 @@ func run(t *testing.T, o edge.RLSOptions, stdin string, args ...string) result {
 // rulesIn returns options with a rules file of the given text.
 func rulesIn(t *testing.T, rules string) edge.RLSOptions {
 	t.Helper()
-	return edge.RLSOptions{Env: map[string]string{envRulesPath: fileOf(t, "rules.yaml", rules)}}
-}
-
-func fileOf(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	writeFile(t, path, text)
-	return path
+	return edge.RLSOptions{Env: map[string]string{envRulesPath: configtest.Write(t, "rules.yaml", rules)}}
 }
 
 // userEnviron returns the environment without the settings of rls and of these tests: that of a
@@ -390,10 +383,10 @@ descriptors:
 				o.Env = make(map[string]string)
 			}
 			if tt.rules != "" {
-				o.Env[envRulesPath] = fileOf(t, "rules.yaml", tt.rules)
+				o.Env[envRulesPath] = configtest.Write(t, "rules.yaml", tt.rules)
 			}
 			if tt.tiers != "" {
-				o.Env[envTiersPath] = fileOf(t, "tiers.yaml", tt.tiers)
+				o.Env[envTiersPath] = configtest.Write(t, "tiers.yaml", tt.tiers)
 			}
 			for _, command := range []string{"serve", "validate"} {
 				got := run(t, o, "", command)

@@ -99,7 +99,7 @@ type tally struct {
 }
 
 // together sends n requests from some callers in each region at the same time.
-func (r *regions) together(callers, n int, descriptors ...string) []tally {
+func together(r *regions, callers, n int, descriptors ...string) []tally {
 	counts := make([]tally, len(r.all))
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -162,8 +162,8 @@ descriptors:
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regionRules, nil)
-	exactly(t, r.together(20, 90, "world=a"), 90)
-	for i, c := range r.together(20, 60, "here=a") {
+	exactly(t, together(r, 20, 90, "world=a"), 90)
+	for i, c := range together(r, 20, 60, "here=a") {
 		if c.allowed > 40 || c.allowed+c.degraded < 40 {
 			t.Errorf("region %d admitted %+v under a limit of its own, want 40", i, c)
 		}
@@ -177,7 +177,7 @@ func TestAllOrNothingAcrossRegions(t *testing.T) {
 	r := startRegions(t, regionRules, nil)
 	// A request that is being given back can deny another one, and each region remembers a denial
 	// for a second. So the rest is asked for alone, until all is admitted.
-	counts := r.together(20, 60, "world=b", "here=b")
+	counts := together(r, 20, 60, "world=b", "here=b")
 	all := func() (allowed, degraded int) {
 		for _, c := range counts {
 			allowed, degraded = allowed+c.allowed, degraded+c.degraded
@@ -236,13 +236,13 @@ func TestRegionCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := startRegions(t, regionRules, nil)
-			exactly(t, r.together(5, 10, "world=c"), 30)
+			exactly(t, together(r, 5, 10, "world=c"), 30)
 			last := r.all[2]
 			waitInstances(t, last.rls, "global", 3)
 			cut(last.line, true)
 			eventually(t, "the region to notice", func() bool { return last.ask(0, "world=c").degraded })
 
-			counts := r.together(10, 60, "world=c")
+			counts := together(r, 10, 60, "world=c")
 			if c := counts[2]; c.allowed+c.denied > 0 || c.shares == 0 || c.shares > 30 || c.err != nil {
 				t.Errorf("the region that is cut off: %+v, want it to admit its share, at most 30", c)
 			}
@@ -268,7 +268,7 @@ func TestRegionCutOff(t *testing.T) {
 					t.Errorf("region %d after the line is back: %+v, want a denial", i, got)
 				}
 			}
-			exactly(t, r.together(10, 90, "world=e"), 90)
+			exactly(t, together(r, 10, 90, "world=e"), 90)
 		})
 	}
 }

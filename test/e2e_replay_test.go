@@ -9,13 +9,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 )
 
 // TestReplayInterrupted ends with the report of what was read.
 func TestReplayInterrupted(t *testing.T) {
 	t.Parallel()
-	rules := fileOf(t, "rules.yaml", "domain: edge\ndescriptors: [{key: remote_address, rate_limit: {name: per-address, unit: minute, requests_per_unit: 10}}]\n")
+	rules := configtest.Write(t, "rules.yaml", "domain: edge\ndescriptors: [{key: remote_address, rate_limit: {name: per-address, unit: minute, requests_per_unit: 10}}]\n")
 	cmd, err := edge.RLSOptions{}.Command(t.Context(), "replay", "--json", "--rules", rules, "--envoy", "../envoy/ratelimit.yaml", "-")
 	if err != nil {
 		t.Fatal(err)

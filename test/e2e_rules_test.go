@@ -86,7 +86,7 @@ func meteredApp(t *testing.T) *application {
 }
 
 // startMetered is start with a metered application.
-func (s setup) startMetered(t *testing.T) *stack {
+func startMetered(t *testing.T, s setup) *stack {
 	t.Helper()
 	app := meteredApp(t)
 	s.upstream = app.addr
@@ -98,7 +98,7 @@ func (s setup) startMetered(t *testing.T) *stack {
 // TestRulesThroughEnvoy has every kind of rule in which Envoy takes part.
 func TestRulesThroughEnvoy(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
-		s := setup{rules: everyKind, env: settings, config: rulesConfig}.startMetered(t)
+		s := startMetered(t, setup{rules: everyKind, env: settings, config: rulesConfig})
 		c := s.from("127.0.0.1")
 
 		// No rule is for these descriptors; the limit of 2 an hour comes from Envoy's
@@ -244,7 +244,7 @@ func TestRefundThroughEnvoy(t *testing.T) {
 	}
 	const rules = "domain: edge\ndescriptors:\n  - {key: reserved, rate_limit: {name: reserved, unit: hour, requests_per_unit: 10}}\n"
 	eachStore(t, func(t *testing.T, settings map[string]string) {
-		s := setup{rules: rules, env: settings, config: refundConfig}.startMetered(t)
+		s := startMetered(t, setup{rules: rules, env: settings, config: refundConfig})
 		c := s.from("127.0.0.1")
 		// Here x-spend is what is given back.
 		for _, step := range []struct {
@@ -272,7 +272,7 @@ func TestRefundThroughEnvoy(t *testing.T) {
 func envoyVersion(t *testing.T) [2]int {
 	t.Helper()
 	if _, err := exec.LookPath(edge.EnvoyProgram()); err != nil {
-		edge.EnvoyAccepts(t, rulesConfig) // which says what is missing
+		edge.EnvoyAccepts(t, edgeConfig) // which says what is missing
 	}
 	out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--version").CombinedOutput()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -32,7 +33,7 @@ tests:
 // testsIn writes rules and tests of them, and returns their directory.
 func testsIn(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Dir(fileOf(t, "limits_test.yaml", limitsTest))
+	dir := filepath.Dir(configtest.Write(t, "limits_test.yaml", limitsTest))
 	writeFile(t, filepath.Join(dir, "rules.yaml"), testedRules)
 	return dir
 }
@@ -61,7 +62,7 @@ func TestLimitsOnRedis(t *testing.T) {
 func TestLimitsOnCluster(t *testing.T) {
 	t.Parallel()
 	cluster := servers.StartCluster(t)
-	dir := filepath.Dir(fileOf(t, "limits_test.yaml", `rules: rules.yaml
+	dir := filepath.Dir(configtest.Write(t, "limits_test.yaml", `rules: rules.yaml
 tests:
   - name: several limits
     steps: [{times: 4, descriptors: [a=1, b=2, c=3], expect: {allowed: 3, rule: a}}]

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
@@ -90,7 +91,7 @@ func checkPortable(t *testing.T, rules string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := fileOf(t, "rules.yaml", rules)
+	file := configtest.Write(t, "rules.yaml", rules)
 	cmd := exec.CommandContext(t.Context(), rls, "validate", "--portable", file)
 	cmd.Env = []string{envTiersSource + "=none"} // not the variables of this test
 	if out, err := cmd.CombinedOutput(); err != nil {

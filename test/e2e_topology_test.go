@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -108,7 +109,7 @@ descriptors:
 		s := setup{rules: rules, env: settings}
 		rls := s.serve(t)
 		ask := limiter(t, rls)
-		environ := []string{"REDIS_SOCKET_TYPE=tcp", "RUNTIME_ROOT=" + filepath.Dir(fileOf(t, "rules.yaml", rules)), "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=rules"}
+		environ := []string{"REDIS_SOCKET_TYPE=tcp", "RUNTIME_ROOT=" + filepath.Dir(configtest.Write(t, "rules.yaml", rules)), "RUNTIME_SUBDIRECTORY=.", "RUNTIME_APPDIRECTORY=rules"}
 		for name, text := range settings {
 			if strings.HasPrefix(name, "REDIS_") {
 				environ = append(environ, name+"="+text)

@@ -74,7 +74,7 @@ type traffic struct {
 
 // sendUntilStopped sends requests from eight clients until stop is called. There are requests in
 // flight at any time, and few enough to leave the machine to other tests.
-func (s *stack) sendUntilStopped() (seen *traffic, stop func()) {
+func sendUntilStopped(s *stack) (seen *traffic, stop func()) {
 	seen = new(traffic)
 	start, clients := time.Now(), s.clients(8)
 	return seen, workers(s.t, len(clients), 20*time.Millisecond, func(i, _ int) bool {
@@ -145,7 +145,7 @@ func TestEveryWay(t *testing.T) {
 			t.Errorf("of 300 requests: got %d passed and %d denied, want 3 and 297", passed, denied)
 		}
 		s.wantAllDecided()
-		s.wantWay(way)
+		wantWay(s, way)
 
 		s = setup{
 			rules: authorized, tiers: customersWith("starter"), way: way,
@@ -157,12 +157,12 @@ func TestEveryWay(t *testing.T) {
 		c.want(200, 6, "/", "x-api-key", "acme-old-key")
 		c.want(429, 1, "/", "x-api-key", "acme-new-key")
 		s.wantAllDecided()
-		s.wantWay(way)
+		wantWay(s, way)
 	})
 }
 
 // wantWay fails the test if Envoy's calls went another way.
-func (s *stack) wantWay(way edge.Way) {
+func wantWay(s *stack, way edge.Way) {
 	s.t.Helper()
 	if got, want := strings.HasPrefix(s.rls.GRPC(), "unix:"), way.Listen == edge.Unix; got != want {
 		s.t.Errorf("on a unix socket: got %v, want %v", got, want)
@@ -196,7 +196,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		beside.tls = s.rls.Authority() // Envoy trusts one
 		s.others = []*edge.RLSServer{beside.serve(t)}
 		su.startEnvoy(s)
-		seen, stop := s.sendUntilStopped()
+		seen, stop := sendUntilStopped(s)
 		both := []*edge.RLSServer{s.rls, s.others[0]}
 		for round := range random.Steps(t, 2, 5) {
 			for i, rls := range both {
@@ -241,7 +241,7 @@ func TestConnectionsAgeUnderLoad(t *testing.T) {
 			rules: endless, way: way, change: noDecisionIs500,
 			env: map[string]string{envMaxConnectionAge: "1s"},
 		}.start(t)
-		seen, stop := s.sendUntilStopped()
+		seen, stop := sendUntilStopped(s)
 		eventually(t, "five connections to be too old", func() bool {
 			return s.stat("cluster.rls.upstream_cx_close_notify") >= 5
 		})
@@ -259,7 +259,7 @@ func TestConnectionsAgeUnderLoad(t *testing.T) {
 func TestKilledUnderLoad(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		s := setup{rules: endless, way: way, change: noDecisionIs500}.start(t)
-		seen, stop := s.sendUntilStopped()
+		seen, stop := sendUntilStopped(s)
 		c := s.from("127.0.0.1")
 		for range 3 {
 			seen.more(t, 50)

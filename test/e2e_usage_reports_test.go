@@ -43,7 +43,7 @@ func TestUsageReportsThroughEnvoy(t *testing.T) {
 				if tt.dropIn {
 					asDropIn(settings)
 				}
-				s := setup{rules: tt.rules, env: settings, config: rulesConfig}.startMetered(t)
+				s := startMetered(t, setup{rules: tt.rules, env: settings, config: rulesConfig})
 				c := s.from("127.0.0.1")
 				for _, kind := range []struct{ rule, path, user, spends string }{
 					{"large", "/budget", "large", "10"},
@@ -52,10 +52,10 @@ func TestUsageReportsThroughEnvoy(t *testing.T) {
 				} {
 					spend := func(cost string) {
 						t.Helper()
-						before := s.decisions(kind.rule)
+						before := decisions(s, kind.rule)
 						c.want(200, 1, kind.path, "x-user", kind.user, "x-spend", cost)
 						// One decision before the request, and one after the response.
-						eventually(t, "the usage to be reported", func() bool { return s.decisions(kind.rule) == before+2 })
+						eventually(t, "the usage to be reported", func() bool { return decisions(s, kind.rule) == before+2 })
 					}
 					if tt.free {
 						spend("0")
@@ -76,7 +76,7 @@ func TestUsageReportsThroughEnvoy(t *testing.T) {
 }
 
 // decisions returns how often a rule has decided.
-func (s *stack) decisions(rule string) (n int) {
+func decisions(s *stack, rule string) (n int) {
 	s.t.Helper()
 	for line := range strings.Lines(page(s.t, s.rls.Metrics())) {
 		if strings.HasPrefix(line, "slidegate_decisions_total{") && strings.Contains(line, `rule="`+rule+`"`) {
