@@ -140,17 +140,7 @@ func newLimiter(t *testing.T) *limiter.Limiter {
 	for name, route := range routes {
 		fmt.Fprintf(&text, "  - {key: route, value: '%s', rate_limit: {name: %s, unit: hour, requests_per_unit: 9}}\n", route, name)
 	}
-	rules, err := limiter.ParseRules("rules.yaml", []byte(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := memstore.New(memstore.Options{})
-	t.Cleanup(func() { store.Close() })
-	l, err := limiter.New(store, rules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return middlewaretest.NewLimiter(t, text.String(), nil)
 }
 
 // One request a minute for each route.

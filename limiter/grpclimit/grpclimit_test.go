@@ -24,8 +24,8 @@ import (
 
 	"github.com/slidegate/slidegate/limiter"
 	"github.com/slidegate/slidegate/limiter/grpclimit"
+	"github.com/slidegate/slidegate/limiter/middleware/middlewaretest"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,29 +47,10 @@ descriptors:
     rate_limit: {name: never, unit: minute, requests_per_unit: 0}
 `
 
-// newLimiter returns a Limiter in memory whose clock stands still.
-func newLimiter(t *testing.T, store window.Store) *limiter.Limiter {
-	t.Helper()
-	rules, err := limiter.ParseRules("rules.yaml", []byte(shop))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return 1_790_000_000 * time.Second }})
-		t.Cleanup(func() { m.Close() })
-		store = m
-	}
-	l, err := limiter.New(store, rules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func newLimit(t *testing.T, store window.Store, o grpclimit.Options) *grpclimit.Limit {
 	t.Helper()
 	o.Domain = "shop"
-	limit, err := grpclimit.New(newLimiter(t, store), o)
+	limit, err := grpclimit.New(middlewaretest.NewLimiter(t, shop, store), o)
 	if err != nil {
 		t.Fatal(err)
 	}

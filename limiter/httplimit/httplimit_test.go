@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -42,25 +41,6 @@ descriptors:
   - key: teapot
     rate_limit: {name: teapot, unit: minute, requests_per_unit: 0, body: no tea, content_type: text/x-tea}
 `
-
-// newLimiter returns a Limiter in memory whose clock stands still.
-func newLimiter(t *testing.T, store window.Store) *limiter.Limiter {
-	t.Helper()
-	rules, err := limiter.ParseRules("rules.yaml", []byte(shop))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return 1_790_000_000 * time.Second }})
-		t.Cleanup(func() { m.Close() })
-		store = m
-	}
-	l, err := limiter.New(store, rules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
 
 func middleware(t *testing.T, l *limiter.Limiter, o httplimit.Options) http.Handler {
 	t.Helper()
@@ -117,7 +97,7 @@ func withKey(key string) func(*http.Request) {
 var byKey = [][]httplimit.Key{{httplimit.Header("api_key", "x-api-key")}}
 
 func TestOwnBody(t *testing.T) {
-	h := middleware(t, newLimiter(t, nil), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Value("teapot", "x")}}})
+	h := middleware(t, middlewaretest.NewLimiter(t, shop, nil), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Value("teapot", "x")}}})
 	if w := get(h, nil); w.Code != 429 || w.Body.String() != "no tea" || w.Header().Get("Content-Type") != "text/x-tea" || w.Header().Get("Retry-After") != "" {
 		t.Errorf("got %d %s %v", w.Code, w.Body, w.Header())
 	}
@@ -126,7 +106,7 @@ func TestOwnBody(t *testing.T) {
 // TestKeys tells which descriptors a request has.
 func TestKeys(t *testing.T) {
 	var got limiter.Decision
-	l := newLimiter(t, nil)
+	l := middlewaretest.NewLimiter(t, shop, nil)
 	rules := func(descriptors [][]httplimit.Key, change func(*http.Request)) string {
 		o := httplimit.Options{Domain: "shop", Descriptors: descriptors, Decided: func(_ *http.Request, d limiter.Decision, _ error) { got = d }}
 		limit, err := httplimit.New(l, o)
@@ -177,7 +157,7 @@ func TestNetwork(t *testing.T) {
 		{"@", "", ""},
 	} {
 		names := new(naming)
-		h := middleware(t, newLimiter(t, names), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Network("masked_remote_address", 24, 64, "10.0.0.0/8")}}})
+		h := middleware(t, middlewaretest.NewLimiter(t, shop, names), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Network("masked_remote_address", 24, 64, "10.0.0.0/8")}}})
 		get(h, func(r *http.Request) {
 			r.RemoteAddr = tt.remote
 			r.Header.Set("X-Forwarded-For", tt.forwarded)
@@ -225,7 +205,7 @@ func TestAddress(t *testing.T) {
 		o.Decided = func(*http.Request, limiter.Decision, error) { got = "asked" }
 		// The store gets the name of the log, which has the address.
 		names := new(naming)
-		h := middleware(t, newLimiter(t, names), o)
+		h := middleware(t, middlewaretest.NewLimiter(t, shop, names), o)
 		get(h, func(r *http.Request) {
 			r.RemoteAddr = tt.remote
 			r.Header["X-Forwarded-For"] = tt.forwarded
@@ -266,7 +246,7 @@ func TestClientLeaves(t *testing.T) {
 	m := memstore.New(memstore.Options{})
 	defer m.Close()
 	served := 0
-	limit, err := httplimit.New(newLimiter(t, impatient{m}), httplimit.Options{Domain: "shop", Descriptors: byKey})
+	limit, err := httplimit.New(middlewaretest.NewLimiter(t, shop, impatient{m}), httplimit.Options{Domain: "shop", Descriptors: byKey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +265,7 @@ func TestClientLeaves(t *testing.T) {
 
 // TestPanic: a handler that panics gives back its place.
 func TestPanic(t *testing.T) {
-	limit, err := httplimit.New(newLimiter(t, nil), httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
+	limit, err := httplimit.New(middlewaretest.NewLimiter(t, shop, nil), httplimit.Options{Domain: "shop", Descriptors: [][]httplimit.Key{{httplimit.Value("all", "x")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +309,7 @@ func TestPanic(t *testing.T) {
 
 func TestObserve(t *testing.T) {
 	denied := 0
-	h := middleware(t, newLimiter(t, nil), httplimit.Options{Descriptors: byKey, Observe: true, Decided: func(_ *http.Request, d limiter.Decision, _ error) {
+	h := middleware(t, middlewaretest.NewLimiter(t, shop, nil), httplimit.Options{Descriptors: byKey, Observe: true, Decided: func(_ *http.Request, d limiter.Decision, _ error) {
 		if !d.Allowed {
 			denied++
 		}
@@ -346,7 +326,7 @@ func TestObserve(t *testing.T) {
 
 // TestCost: a cost, a question, and a question of the caller's own.
 func TestCost(t *testing.T) {
-	l := newLimiter(t, nil)
+	l := middlewaretest.NewLimiter(t, shop, nil)
 	var cost uint64
 	h := middleware(t, l, httplimit.Options{Descriptors: byKey, Cost: func(*http.Request) uint64 { return cost }})
 	own := middleware(t, l, httplimit.Options{Request: func(r *http.Request) (limiter.Request, bool) {
@@ -373,7 +353,7 @@ func TestCost(t *testing.T) {
 // and charged. With the key, its repeats are free. A descriptor whose keys are all missing is left out.
 func TestOptional(t *testing.T) {
 	idempotency := httplimit.Header("idempotency_key", "Idempotency-Key").Optional()
-	h := middleware(t, newLimiter(t, nil), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Header("client", "X-Client"), idempotency}, {idempotency}}})
+	h := middleware(t, middlewaretest.NewLimiter(t, shop, nil), httplimit.Options{Descriptors: [][]httplimit.Key{{httplimit.Header("client", "X-Client"), idempotency}, {idempotency}}})
 	for i, tt := range []struct {
 		idempotency string
 		want        int
@@ -393,7 +373,7 @@ func TestOptional(t *testing.T) {
 
 // TestProblems: everything that is wrong at once.
 func TestProblems(t *testing.T) {
-	l := newLimiter(t, nil)
+	l := middlewaretest.NewLimiter(t, shop, nil)
 	for name, tt := range map[string]struct {
 		l    *limiter.Limiter
 		o    httplimit.Options

@@ -95,9 +95,7 @@ func (s *CustomersServer) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *CustomersServer) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.process.Signal(sig); err != nil {
-		s.t.Fatalf("%v", err)
-	}
+	signal(s.t, s.process, "endpoint", sig)
 }
 
 // Put sets the answer for a digest, an id or an API key.

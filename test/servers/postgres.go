@@ -291,13 +291,7 @@ func (s *PostgresServer) Resume() {
 // signal reaches all processes, the first one first.
 func (s *PostgresServer) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if s.process == nil {
-		s.t.Fatalf("servers: sending %v to a stopped PostgreSQL", sig)
-		return
-	}
-	if err := s.process.Signal(sig); err != nil {
-		s.t.Fatalf("%v", err)
-	}
+	signal(s.t, s.process, "PostgreSQL", sig)
 	for _, pid := range s.sessions() {
 		_ = syscall.Kill(pid, sig) // it may have ended
 	}

@@ -165,13 +165,7 @@ func (s *RedisServer) answers() bool { return s.process != nil && !s.paused }
 
 func (s *RedisServer) signal(sig os.Signal) {
 	s.t.Helper()
-	if s.process == nil {
-		s.t.Fatalf("servers: sending %v to a stopped %s", sig, s.path)
-		return
-	}
-	if err := s.process.Signal(sig); err != nil {
-		s.t.Fatalf("%v", err)
-	}
+	signal(s.t, s.process, s.path, sig)
 }
 
 // Do sends one command as a user with all rights and returns the reply as text. A number is in
@@ -334,4 +328,16 @@ func eventually(t process.TB, ready func() error) error {
 		return errors.Join(t.Context().Err(), last)
 	}
 	return nil
+}
+
+// signal sends a signal to a server, which must not be stopped.
+func signal(t process.TB, p *process.Process, name string, sig os.Signal) {
+	t.Helper()
+	if p == nil {
+		t.Fatalf("servers: sending %v to a stopped %s", sig, name)
+		return
+	}
+	if err := p.Signal(sig); err != nil {
+		t.Fatalf("%v", err)
+	}
 }

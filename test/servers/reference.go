@@ -211,11 +211,5 @@ func (s *ReferenceServer) Resume() {
 
 func (s *ReferenceServer) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if s.process == nil {
-		s.t.Fatalf("servers: sending %v to a stopped %s", sig, s.path)
-		return
-	}
-	if err := s.process.Signal(sig); err != nil {
-		s.t.Fatalf("%v", err)
-	}
+	signal(s.t, s.process, s.path, sig)
 }

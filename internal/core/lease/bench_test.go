@@ -3,13 +3,13 @@ package lease_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // free is a store that allows every check at no cost. One hit remains.
@@ -82,30 +82,7 @@ func BenchmarkTake(b *testing.B) {
 				for i := range groups { // a denied answer is believed for longer
 					take(b, p, groups[i]...)
 				}
-				call := func(b *testing.B, i int, d []window.Decision) {
-					if _, err := p.Take(b.Context(), window.MayWait, groups[i%keys], d); err != nil {
-						b.Error(err)
-					} else if d[0].Allowed != allow {
-						b.Errorf("got %+v, want allowed %t", d, allow)
-					}
-				}
-				b.Run(name+"/serial", func(b *testing.B) {
-					b.ReportAllocs()
-					d := make([]window.Decision, size)
-					for i := 0; b.Loop(); i++ {
-						call(b, i, d)
-					}
-				})
-				b.Run(name+"/parallel", func(b *testing.B) {
-					b.ReportAllocs()
-					var start atomic.Int64
-					b.RunParallel(func(pb *testing.PB) {
-						d := make([]window.Decision, size)
-						for i := int(start.Add(7919)); pb.Next(); i++ {
-							call(b, i, d)
-						}
-					})
-				})
+				windowtest.BenchmarkGroups(b, p, name, groups, 1, allow)
 				if err := p.Close(); err != nil {
 					b.Error(err)
 				}

@@ -33,6 +33,29 @@ type Setup struct {
 	Outer *limiter.Limiter
 }
 
+// NewLimiter returns a Limiter of a store. Nil: one in memory whose clock stands still.
+func NewLimiter(t *testing.T, rules string, store window.Store) *limiter.Limiter {
+	t.Helper()
+	read, err := limiter.ParseRules("rules.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if store == nil {
+		m := memstore.New(memstore.Options{Clock: func() time.Duration { return 1_790_000_000 * time.Second }})
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		store = m
+	}
+	l, err := limiter.New(store, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // Serve answers with the status 200 and the body "served". If the request has the field Upgrade, it takes
 // the connection over, and returns while [Talk] goes on.
 func Serve(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +112,7 @@ func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url stri
 	t.Cleanup(client.CloseIdleConnections)
 	start := func(t *testing.T, store window.Store, s Setup) (ask func(id string, fields ...string) *answer) {
 		t.Helper()
-		s.Limiter = newLimiter(t, fmt.Sprintf(rules, route), store)
+		s.Limiter = NewLimiter(t, fmt.Sprintf(rules, route), store)
 		url := serve(t, s)
 		return func(id string, fields ...string) *answer { return get(t, client, url+"/items/"+id, fields) }
 	}
@@ -131,7 +154,7 @@ func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url stri
 	t.Run("Two", func(t *testing.T) {
 		two := func(t *testing.T, most string) func(id string, fields ...string) *answer {
 			t.Helper()
-			return start(t, nil, Setup{Outer: newLimiter(t, fmt.Sprintf(outer, most), nil)})
+			return start(t, nil, Setup{Outer: NewLimiter(t, fmt.Sprintf(outer, most), nil)})
 		}
 		ask := two(t, "9") // the inner one is stricter
 		ask("1", "X-API-Key: k").want(t, 200, `"outer";r=8;t=60, "per-key";r=1;t=60`, "2", "1", "60")
@@ -149,7 +172,7 @@ func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url stri
 		ask("1", "X-API-Key: k").want(t, 429, `"outer";r=0;t=60`, "3", "0", "60")
 	})
 	t.Run("Taken", func(t *testing.T) {
-		s := Setup{Limiter: newLimiter(t, fmt.Sprintf(rules, route), nil)}
+		s := Setup{Limiter: NewLimiter(t, fmt.Sprintf(rules, route), nil)}
 		url := serve(t, s)
 		for range 2 {
 			conn := take(t, strings.TrimPrefix(url, "http://"))
@@ -176,29 +199,6 @@ func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url stri
 			t.Errorf("%s: %s", got, a.body)
 		}
 	})
-}
-
-// newLimiter returns a Limiter in memory whose clock stands still, unless there is a store.
-func newLimiter(t *testing.T, rules string, store window.Store) *limiter.Limiter {
-	t.Helper()
-	read, err := limiter.ParseRules("rules.yaml", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return 1_790_000_000 * time.Second }})
-		t.Cleanup(func() {
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		store = m
-	}
-	l, err := limiter.New(store, read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 // take asks a server to hand its connection over, and returns it.
