@@ -132,7 +132,7 @@ func (d *diffCmd) load(c *cli, path, tiers string) (set rulesdiff.Set, secrets s
 		return set, secrets, err
 	}
 	set = rulesdiff.Set{Path: path, Rules: g.Rules}
-	for _, p := range g.Places {
+	for _, p := range g.Locations {
 		set.Places = append(set.Places, p.String())
 	}
 	return set, s.Secrets, nil

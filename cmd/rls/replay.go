@@ -139,7 +139,7 @@ func (r *replayCmd) Run(c *cli) error {
 	context.AfterFunc(ctx, stop) // the next signal ends the process at once
 
 	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Files: r.Logs, MaxBytes: l.Store.Memory.Bound()}
-	for _, p := range now.Places {
+	for _, p := range now.Locations {
 		o.Places = append(o.Places, p.String())
 	}
 	if was != nil {

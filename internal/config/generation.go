@@ -36,8 +36,8 @@ const (
 // concurrent use.
 type Generation struct {
 	Rules *policy.Rules
-	// Places are the places of the rules, in the order of Rules.All.
-	Places []rules.Place
+	// Locations are the places of the rules, in the order of Rules.All.
+	Locations []rules.Location
 	// Secrets digests API keys the way the rules and the tiers were read.
 	Secrets *tier.Secrets
 	// Files are the files that were read, in order, without the built-in ones.
@@ -257,7 +257,7 @@ func (l *loader) generation() (*Generation, error) {
 	}
 	g := &Generation{
 		Rules:    read,
-		Places:   places,
+		Locations:   places,
 		Secrets:  t.secrets,
 		Files:    l.files,
 		Sent:     l.sent,
@@ -349,7 +349,7 @@ func (l *loader) warnOfIdleSource() {
 }
 
 // readRules reads the rules for the tiers of a file.
-func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rules, []rules.Place) {
+func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rules, []rules.Location) {
 	s := &l.settings
 	o := rules.Options{
 		Settings:   s.Rules,

@@ -619,7 +619,7 @@ func TestLineEndsOfWindows(t *testing.T) {
 	if diff := cmp.Diff(configtest.TellAll(unix.Rules), configtest.TellAll(windows.Rules)); diff != "" {
 		t.Errorf("rules (-LF +CRLF):\n%s", diff)
 	}
-	if diff := cmp.Diff(unix.Places, windows.Places); diff != "" {
+	if diff := cmp.Diff(unix.Locations, windows.Locations); diff != "" {
 		t.Errorf("places (-LF +CRLF):\n%s", diff)
 	}
 	s := settings.Default()
@@ -647,7 +647,7 @@ func FuzzRules(f *testing.F) {
 		if len(g.Rules.Domains()) == 0 {
 			t.Error("a generation without a domain")
 		}
-		if got, want := len(g.Places), len(g.Rules.All()); got != want {
+		if got, want := len(g.Locations), len(g.Rules.All()); got != want {
 			t.Errorf("%d places of %d rules", got, want)
 		}
 		for _, r := range g.Rules.All() {

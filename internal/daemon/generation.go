@@ -207,7 +207,7 @@ func (gs *generations) page() admin.Active {
 	gs.mu.Unlock()
 	if rules == nil { // 10,000 rules take a while, and the console asks every two seconds
 		rules = describe(g.Rules)
-		for i, at := range g.Places {
+		for i, at := range g.Locations {
 			rules[i].File, rules[i].Line = at.File, at.Line
 		}
 		gs.mu.Lock()

@@ -10,7 +10,7 @@ import (
 )
 
 // calendar reads a limit that counts in periods of a calendar.
-func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (out policy.Limit, ok bool) {
+func (r *rulesReader) calendar(l *limit, how manner, at strict.Position, bad bool) (out policy.Limit, ok bool) {
 	before := r.Report.Count()
 	spec, places := r.calendarSpec(l, how, at)
 	c, err := calendar.New(spec)
@@ -18,19 +18,19 @@ func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (
 		if e.Field == "unit" && !l.Unit.Set {
 			continue // reported below
 		}
-		r.decoder.Problem(places[e.Field].spot, "%s%s", places[e.Field].prefix, e.Message)
+		r.decoder.Problem(places[e.Field].position, "%s%s", places[e.Field].prefix, e.Message)
 	}
 	switch {
 	case l.Unit.Bad, l.RequestsPerUnit.Bad:
 	case !l.RequestsPerUnit.Set:
 		if !bad {
-			r.decoder.Problem(l.Unit.Spot, "unit without requests_per_unit")
+			r.decoder.Problem(l.Unit.Position, "unit without requests_per_unit")
 		}
 	case !l.Unit.Set:
 		if !bad {
-			r.decoder.Problem(l.RequestsPerUnit.Spot, "requests_per_unit without unit")
+			r.decoder.Problem(l.RequestsPerUnit.Position, "requests_per_unit without unit")
 		}
-	case r.countable(l.RequestsPerUnit.Value, l.RequestsPerUnit.Spot):
+	case r.countable(l.RequestsPerUnit.Value, l.RequestsPerUnit.Position):
 		ok = true
 	}
 	if !ok || c == nil || r.Report.Count() > before {
@@ -41,9 +41,9 @@ func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (
 	if strict.Given(&how.StartsLabel) {
 		switch out.StartsLabel = how.StartsLabel.Value; {
 		case out.StartsLabel == "":
-			r.decoder.Problem(how.StartsLabel.Spot, "the name of a label is missing")
+			r.decoder.Problem(how.StartsLabel.Position, "the name of a label is missing")
 		case !c.Labelled():
-			r.decoder.Problem(how.StartsLabel.Spot, "a period of one %v does not start on a day: remove it, or choose the unit week, month, quarter or year", c.Unit())
+			r.decoder.Problem(how.StartsLabel.Position, "a period of one %v does not start on a day: remove it, or choose the unit week, month, quarter or year", c.Unit())
 		}
 	}
 	return out, r.Report.Count() == before
@@ -51,25 +51,25 @@ func (r *rulesReader) calendar(l *limit, how manner, at strict.Spot, bad bool) (
 
 // A fieldPlace is where a message about a part of a calendar belongs.
 type fieldPlace struct {
-	spot   strict.Spot
+	position   strict.Position
 	prefix string
 }
 
 // calendarSpec returns the parts of a calendar as the file has them, and their places. What a
 // limit inherits is told at the limit, because another limit may take it.
-func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Spot) (calendar.Spec, map[string]fieldPlace) {
+func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Position) (calendar.Spec, map[string]fieldPlace) {
 	spec := calendar.Spec{Unit: l.Unit.Value, TimeZone: how.TimeZone.Value}
-	places := map[string]fieldPlace{"unit": {spot: l.Unit.Spot}}
-	put := func(name string, of strict.Spot, own bool) {
+	places := map[string]fieldPlace{"unit": {position: l.Unit.Position}}
+	put := func(name string, of strict.Position, own bool) {
 		if own {
-			places[name] = fieldPlace{spot: of}
+			places[name] = fieldPlace{position: of}
 			return
 		}
 		places[name] = fieldPlace{at, fmt.Sprintf("%s%s: ", name, onLine(of.Line))}
 	}
-	put("time_zone", how.TimeZone.Spot, l.TimeZone.Set)
+	put("time_zone", how.TimeZone.Position, l.TimeZone.Set)
 	if strict.Given(&how.TimeZone) && how.TimeZone.Value == "" {
-		r.decoder.Problem(how.TimeZone.Spot, "the name of a time zone is missing: remove the key for UTC")
+		r.decoder.Problem(how.TimeZone.Position, "the name of a time zone is missing: remove the key for UTC")
 	}
 	s := how.Starts.Value
 	if s == nil || how.Starts.Bad {
@@ -77,14 +77,14 @@ func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Spot) (calend
 	}
 	own := l.Starts.Set
 	spec.Starts = calendar.Starts{Month: s.Month.Value, Weekday: s.Weekday.Value}
-	put("starts.month", s.Month.Spot, own)
-	put("starts.weekday", s.Weekday.Spot, own)
+	put("starts.month", s.Month.Position, own)
+	put("starts.weekday", s.Weekday.Position, own)
 	for _, f := range []struct {
 		name  string
 		field *strict.Field[int]
 		to    **int
 	}{{"starts.day", &s.Day, &spec.Starts.Day}, {"starts.hour", &s.Hour, &spec.Starts.Hour}, {"starts.minute", &s.Minute, &spec.Starts.Minute}} {
-		put(f.name, f.field.Spot, own)
+		put(f.name, f.field.Position, own)
 		if f.field.Set {
 			*f.to = &f.field.Value
 		}

@@ -58,10 +58,10 @@ func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
 	if ok {
 		id := descriptors.NewRuleID(r.domain.name, r.kept(at.path))
 		if first, again := r.domain.paths[id]; again {
-			r.decoder.Problem(f.Spot, "a second descriptor like the one %s: put both into one", first.from(r.decoder.File))
+			r.decoder.Problem(f.Position, "a second descriptor like the one %s: put both into one", first.from(r.decoder.File))
 			ok = false
 		} else {
-			r.domain.paths[id] = Place{r.decoder.File, f.Line}
+			r.domain.paths[id] = Location{r.decoder.File, f.Line}
 		}
 	}
 	// A leaf without a limit is a rule too: it keeps its value from the rule for
@@ -82,14 +82,14 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 		return // a server sets shadow_mode on every level
 	}
 	if e.RateLimit.Null {
-		r.decoder.Warning(e.RateLimit.Spot, "no value, so nothing is limited here: if you want that, remove the key")
+		r.decoder.Warning(e.RateLimit.Position, "no value, so nothing is limited here: if you want that, remove the key")
 	}
 	for _, f := range []struct {
 		name string
 		*strict.Field[strict.Truth]
 	}{{"shadow_mode", &e.ShadowMode}, {"quota_mode", &e.QuotaMode}} {
 		if f.Value {
-			r.decoder.Warning(f.Spot, "no effect: %s is for a rate_limit of this descriptor, which has none", f.name)
+			r.decoder.Warning(f.Position, "no effect: %s is for a rate_limit of this descriptor, which has none", f.name)
 		}
 	}
 }
@@ -120,37 +120,37 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	n := descriptors.Node{Key: key, Value: value, AnyValue: value == "", Pattern: strings.Contains(value, descriptors.Wildcard)}
 	ok := e.Key.Set && !e.Key.Bad && !e.Value.Bad
 	if e.Key.Set && !e.Key.Bad && key == "" {
-		r.decoder.Problem(e.Key.Spot, "a descriptor key cannot be empty")
+		r.decoder.Problem(e.Key.Position, "a descriptor key cannot be empty")
 		ok = false
 	}
 	if strings.ContainsFunc(key, unicode.IsControl) {
-		r.decoder.Problem(e.Key.Spot, "a descriptor key cannot hold control characters")
+		r.decoder.Problem(e.Key.Position, "a descriptor key cannot hold control characters")
 		ok = false
 	}
 	if tier.LooksSecret(key) && !r.Identity.Secrets.Is(key) {
-		r.decoder.Warning(e.Key.Spot, "if its values are API keys, add %s to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", strict.Quote(key))
+		r.decoder.Warning(e.Key.Position, "if its values are API keys, add %s to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", strict.Quote(key))
 	}
 	// Envoy Gateway ends the key of a route for every host with *.
 	if strings.Contains(key, descriptors.Wildcard) && !r.noFile {
-		r.decoder.Warning(e.Key.Spot, "* is a wildcard in values only: this is a key with that character")
+		r.decoder.Warning(e.Key.Position, "* is a wildcard in values only: this is a key with that character")
 	}
 	secret := r.Identity.Secrets.Is(key)
 	switch {
 	case e.Value.Set && !e.Value.Bad && value == "":
-		r.decoder.Warning(e.Value.Spot, "an empty value means any value: if you want that, remove the key")
+		r.decoder.Warning(e.Value.Position, "an empty value means any value: if you want that, remove the key")
 	case secret && n.Pattern:
 		if strings.Trim(value, descriptors.Wildcard) != "" {
-			r.decoder.Problem(e.Value.Spot, "the values of %s are API keys, kept as digests: a wildcard cannot match a part of one", strict.Quoteless(key))
+			r.decoder.Problem(e.Value.Position, "the values of %s are API keys, kept as digests: a wildcard cannot match a part of one", strict.Quoteless(key))
 			ok = false
 		}
 	case secret && value != "":
-		r.decoder.Warning(e.Value.Spot, "an API key in plain text: add it to a subject of the tiers file, and give its tier a limit")
+		r.decoder.Warning(e.Value.Position, "an API key in plain text: add it to a subject of the tiers file, and give its tier a limit")
 	}
 	if problem := policy.AddressProblem(n); problem != "" && !secret {
-		r.decoder.Warning(e.Value.Spot, "%s", problem)
+		r.decoder.Warning(e.Value.Position, "%s", problem)
 	}
 	if bool(e.ShareThreshold.Value) && !n.Pattern && !e.Value.Bad {
-		r.decoder.Problem(e.ShareThreshold.Spot, "share_threshold needs a value with a wildcard (*)")
+		r.decoder.Problem(e.ShareThreshold.Position, "share_threshold needs a value with a wildcard (*)")
 		ok = false
 	}
 	return n, ok
@@ -193,11 +193,11 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 		return
 	}
 	if err := r.rules.Add(rule); err != nil {
-		r.decoder.Problem(rl.OrElse(f.Spot), "%s", err)
+		r.decoder.Problem(rl.OrElse(f.Position), "%s", err)
 		return
 	}
-	r.places = append(r.places, Place{r.decoder.File, f.Line})
-	r.checkName(&limits.Name, rl.OrElse(f.Spot))
+	r.places = append(r.places, Location{r.decoder.File, f.Line})
+	r.checkName(&limits.Name, rl.OrElse(f.Position))
 }
 
 // sharedTiers warns if all values of the entry with the subject share one log.
@@ -207,7 +207,7 @@ func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 	}
 	subject := rule.SubjectLevel(r.Identity.Secrets)
 	if subject >= 0 && rule.Shares(subject) {
-		r.decoder.Warning(v.ByTier.Spot, "the tiers share one log, because share_threshold gives all values of %s one log", strict.Label(rule.Path[subject].Key))
+		r.decoder.Warning(v.ByTier.Position, "the tiers share one log, because share_threshold gives all values of %s one log", strict.Label(rule.Path[subject].Key))
 	}
 }
 
@@ -219,11 +219,11 @@ func (r *rulesReader) labels(rule *policy.Rule, v *rateLimit) {
 		switch {
 		case !strict.Given(f):
 		case r.TiersKnown && r.Tiers == nil:
-			r.decoder.Problem(f.Spot, "there are no subjects and no labels, because tiers.source is \"none\"")
+			r.decoder.Problem(f.Position, "there are no subjects and no labels, because tiers.source is \"none\"")
 		case subject < 0 && rule.Subject == "":
-			r.decoder.Problem(f.Spot, "the rule has no subject, so there are no labels: add subject, the key of the entry that says who is limited")
+			r.decoder.Problem(f.Position, "the rule has no subject, so there are no labels: add subject, the key of the entry that says who is limited")
 		case subject >= 0 && rule.Shares(subject):
-			r.decoder.Warning(f.Spot, "the subjects share one log, because share_threshold gives all values of %s one log: the periods start on the day of the subject that asks", strict.Label(rule.Path[subject].Key))
+			r.decoder.Warning(f.Position, "the subjects share one log, because share_threshold gives all values of %s one log: the periods start on the day of the subject that asks", strict.Label(rule.Path[subject].Key))
 		}
 	})
 }
@@ -247,10 +247,10 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		rule.Subject = rule.Path[len(rule.Path)-1].Key
 	}
 	if strict.Given(&v.Subject) && rule.Subject == "" {
-		r.decoder.Problem(v.Subject.Spot, "a subject is the key of a descriptor entry, it cannot be empty")
+		r.decoder.Problem(v.Subject.Position, "a subject is the key of a descriptor entry, it cannot be empty")
 	}
 	if rule.Name == reservedName {
-		r.decoder.Problem(v.Name.Spot, "%q is the name of limits that come with a request: choose another", reservedName)
+		r.decoder.Problem(v.Name.Position, "%q is the name of limits that come with a request: choose another", reservedName)
 	}
 	if strict.Given(&v.Charge) {
 		charge := r.oneOf(&v.Charge, "allowed", "always")
@@ -266,9 +266,9 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		rule.Factor = v.Cost.Value
 		switch {
 		case rule.Factor == 0:
-			r.decoder.Problem(v.Cost.Spot, "a cost of 0 would charge nothing: if you want that, write unlimited: true")
+			r.decoder.Problem(v.Cost.Position, "a cost of 0 would charge nothing: if you want that, write unlimited: true")
 		case rule.Factor > window.MaxHits:
-			r.decoder.Problem(v.Cost.Spot, "%d is above %d, the largest limit there is", rule.Factor, uint64(window.MaxHits))
+			r.decoder.Problem(v.Cost.Position, "%d is above %d, the largest limit there is", rule.Factor, uint64(window.MaxHits))
 		}
 	}
 	if strict.Given(&v.ChargeOnce) && v.ChargeOnce.Value != nil {
@@ -285,32 +285,32 @@ func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]
 	v := f.Value
 	once := policy.ChargeOnce{Entry: v.Entry.Value, For: policy.DefaultOnceFor, Retries: policy.DefaultOnceRetries}
 	if strict.Given(&v.Entry) && once.Entry == "" {
-		r.decoder.Problem(v.Entry.Spot, "the key of an entry cannot be empty")
+		r.decoder.Problem(v.Entry.Position, "the key of an entry cannot be empty")
 	}
 	if strict.Given(&v.For) {
 		once.For, _ = r.duration(&v.For, window.MinOnce, window.MaxOnce, time.Microsecond)
 	}
 	if strict.Given(&v.Retries) {
 		if n := v.Retries.Value; n < 1 || n > window.MaxRepeats {
-			r.decoder.Problem(v.Retries.Spot, "%d is not between 1 and %d; without retries that are free, remove charge_once", n, window.MaxRepeats)
+			r.decoder.Problem(v.Retries.Position, "%d is not between 1 and %d; without retries that are free, remove charge_once", n, window.MaxRepeats)
 		} else {
 			once.Retries = uint8(n)
 		}
 	}
 	switch d := r.domain; {
 	case r.Identity.Secrets.Is(once.Entry):
-		r.decoder.Problem(v.Entry.Spot, "%s holds API keys, and an attempt needs a key of its own: send the idempotency key in another entry", strict.Quoteless(once.Entry))
+		r.decoder.Problem(v.Entry.Position, "%s holds API keys, and an attempt needs a key of its own: send the idempotency key in another entry", strict.Quoteless(once.Entry))
 	case once.Entry == "":
 	case d.attempt == "":
-		d.attempt, d.once = once.Entry, Place{r.decoder.File, f.Line}
+		d.attempt, d.once = once.Entry, Location{r.decoder.File, f.Line}
 	case d.attempt != once.Entry:
-		r.decoder.Problem(v.Entry.Spot, "charge_once %s has the entry %s: use one entry in all rules of a domain, and send the idempotency key in it", d.once.from(r.decoder.File), strict.Quoteless(d.attempt))
+		r.decoder.Problem(v.Entry.Position, "charge_once %s has the entry %s: use one entry in all rules of a domain, and send the idempotency key in it", d.once.from(r.decoder.File), strict.Quoteless(d.attempt))
 	}
 	switch {
 	case rule.Always:
-		r.decoder.Problem(f.Spot, "charge_once cannot be combined with charge always: what is reported has happened each time")
+		r.decoder.Problem(f.Position, "charge_once cannot be combined with charge always: what is reported has happened each time")
 	case holds(rule):
-		r.decoder.Problem(f.Spot, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
+		r.decoder.Problem(f.Position, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
 	}
 	rule.Once = once
 }
@@ -325,7 +325,7 @@ func (r *rulesReader) together(d *domainReader) {
 	}
 	limiting, cluster := 0, ""
 	scopes := make(map[string]bool)
-	held, heldOn := Place{}, "" // of a rule with in_flight
+	held, heldOn := Location{}, "" // of a rule with in_flight
 	for i, rule := range r.rules.All() {
 		if rule.Domain != d.name || len(rule.Terms.Limits) == 0 && len(rule.ByTier) == 0 {
 			continue
@@ -370,7 +370,7 @@ func (r *rulesReader) scopeOf(f *strict.Field[string]) (name string) {
 	for i := range r.Scopes {
 		names[i] = r.Scopes[i].Name
 	}
-	r.decoder.Problem(f.Spot, "the settings have no scope %s, but %s%s: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope",
+	r.decoder.Problem(f.Position, "the settings have no scope %s, but %s%s: set its redis.url in store.scopes of the settings file (rls: --config), or remove scope",
 		strict.Quote(f.Value), strings.Join(names, ", "), strict.DidYouMean(f.Value, names))
 	return ""
 }
@@ -397,7 +397,7 @@ const reservedName = "override"
 
 func (r *rulesReader) oneOf(f *strict.Field[string], names ...string) string {
 	if !slices.Contains(names, f.Value) {
-		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
+		r.decoder.Problem(f.Position, "%s", strict.NotOneOf(f.Value, names))
 	}
 	return f.Value
 }
@@ -414,17 +414,17 @@ func (r *rulesReader) denial(rule *policy.Rule, v *rateLimit) {
 	rule.Denial = policy.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value}
 	switch {
 	case strict.Given(&v.Body) && v.Body.Value == "":
-		r.decoder.Problem(v.Body.Spot, "an empty body: remove the key for the service's own body")
+		r.decoder.Problem(v.Body.Position, "an empty body: remove the key for the service's own body")
 	case len(v.Body.Value) > maxBody:
-		r.decoder.Problem(v.Body.Spot, "longer than %d KiB: shorten it", maxBody>>10)
+		r.decoder.Problem(v.Body.Position, "longer than %d KiB: shorten it", maxBody>>10)
 	}
 	if strict.Given(&v.ContentType) {
 		_, _, err := mime.ParseMediaType(v.ContentType.Value)
 		switch {
 		case !v.Body.Set:
-			r.decoder.Problem(v.ContentType.Spot, "content_type without body")
+			r.decoder.Problem(v.ContentType.Position, "content_type without body")
 		case err != nil || !isOneLiner(v.ContentType.Value) || !strings.Contains(v.ContentType.Value, "/"):
-			r.decoder.Problem(v.ContentType.Spot, "%s is not a content type such as %q", strict.Quote(v.ContentType.Value), plainText)
+			r.decoder.Problem(v.ContentType.Position, "%s is not a content type such as %q", strict.Quote(v.ContentType.Value), plainText)
 		}
 	} else if v.Body.Set {
 		rule.Denial.ContentType = plainText
@@ -441,7 +441,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 	if e.ShadowMode.Value {
 		for _, t := range v.all() {
 			if t.Observe.Set {
-				r.decoder.Problem(t.Observe.Spot, "shadow_mode on line %d already observes all subjects: give one of the two", e.ShadowMode.Line)
+				r.decoder.Problem(t.Observe.Position, "shadow_mode on line %d already observes all subjects: give one of the two", e.ShadowMode.Line)
 			}
 		}
 		rule.Terms.Observe = 1
@@ -451,24 +451,24 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 		}
 	}
 	if rule.Always && bool(e.ShadowMode.Value) {
-		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with shadow_mode on line %d", e.ShadowMode.Line)
+		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with shadow_mode on line %d", e.ShadowMode.Line)
 	}
 	for _, t := range v.all() {
 		if rule.Always && read(nil, &t.Observe, parseShare) > 0 {
-			r.decoder.Problem(t.Observe.Spot, "charge always on line %d cannot be combined with observe", v.Charge.Line)
+			r.decoder.Problem(t.Observe.Position, "charge always on line %d cannot be combined with observe", v.Charge.Line)
 		}
 	}
 	v.each(func(l *limit) {
 		switch f := &l.Lease; {
 		case !strict.Given(f) || f.Value == noLease:
 		case rule.Always:
-			r.decoder.Problem(f.Spot, "charge always on line %d cannot be combined with a lease", v.Charge.Line)
+			r.decoder.Problem(f.Position, "charge always on line %d cannot be combined with a lease", v.Charge.Line)
 		case bool(e.QuotaMode.Value):
-			r.decoder.Problem(f.Spot, "quota_mode on line %d cannot be combined with a lease", e.QuotaMode.Line)
+			r.decoder.Problem(f.Position, "quota_mode on line %d cannot be combined with a lease", e.QuotaMode.Line)
 		}
 	})
 	if rule.Always && holds(rule) {
-		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with the policy in_flight: a hold is of a request that runs, and ends with it")
+		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with the policy in_flight: a hold is of a request that runs, and ends with it")
 	}
 	quota, where := bool(e.QuotaMode.Value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.Line)
 	if !quota && r.QuotaMode {
@@ -478,11 +478,11 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 		return
 	}
 	if rule.Always {
-		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with %s", where)
+		r.decoder.Problem(v.Charge.Position, "charge always cannot be combined with %s", where)
 	}
 	for _, t := range v.all() {
 		if len(t.Limits.Value) > 1 {
-			r.decoder.Problem(t.Limits.Spot, "a quota rule can have only one limit: see %s", where)
+			r.decoder.Problem(t.Limits.Position, "a quota rule can have only one limit: see %s", where)
 		}
 	}
 }

@@ -37,7 +37,7 @@ type Limit struct {
 
 // ReadDomains is [Read] for domains that were not read from files. It makes the same checks.
 // It does not warn of keys that have no effect where a program writes them.
-func ReadDomains(o Options, domains []Domain) (*policy.Rules, []Place) {
+func ReadDomains(o Options, domains []Domain) (*policy.Rules, []Location) {
 	r := newReader(o)
 	r.noFile = true
 	for i := range domains {
@@ -52,11 +52,11 @@ func (r *rulesReader) given(d *Domain) {
 	r.Report.File(d.Source)
 	r.Warn.File(d.Source)
 	r.decoder = &strict.Decoder{File: d.Source, Report: r.Report, Warn: r.Warn, Hides: r.hides}
-	name := field(strict.Spot{}, d.Name)
+	name := field(strict.Position{}, d.Name)
 	r.domain = r.domainOf(&name)
 	r.fallback = r.documentPolicy(new(strict.Field[string]))
 	if d.Unknown {
-		r.decoder.Warning(strict.Spot{}, "has fields that this version of rls does not know and ignores")
+		r.decoder.Warning(strict.Position{}, "has fields that this version of rls does not know and ignores")
 	}
 	// The fields of a descriptor take far more memory than a Descriptor. So only one tree of
 	// them exists at a time.
@@ -68,13 +68,13 @@ func (r *rulesReader) given(d *Domain) {
 }
 
 // field returns a value as a field that a file sets.
-func field[T any](at strict.Spot, value T) strict.Field[T] {
-	return strict.Field[T]{Spot: at, Set: true, Value: value}
+func field[T any](at strict.Position, value T) strict.Field[T] {
+	return strict.Field[T]{Position: at, Set: true, Value: value}
 }
 
 // fieldOf returns a descriptor with all below it as a rules file has it. It is an item of list.
 func (r *rulesReader) fieldOf(d *Descriptor, list *strict.Path, index int) strict.Field[descriptorEntry] {
-	at := strict.Spot{Path: &strict.Path{Parent: list, Index: index, Key: d.Key, Value: d.Value}}
+	at := strict.Position{Path: &strict.Path{Parent: list, Index: index, Key: d.Key, Value: d.Value}}
 	e := descriptorEntry{Key: field(at, d.Key)}
 	if d.Value != "" {
 		e.Value = field(at, strict.Blankable(d.Value))
@@ -108,7 +108,7 @@ func (r *rulesReader) fieldOf(d *Descriptor, list *strict.Path, index int) stric
 }
 
 // field returns l as a rules file has it.
-func (l *Limit) field(at strict.Spot) *rateLimit {
+func (l *Limit) field(at strict.Position) *rateLimit {
 	v := new(rateLimit)
 	if l.Unit != "" {
 		v.Unit = field(at, l.Unit)

@@ -113,11 +113,11 @@ func (m *metadata) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
 	}
 	var fits bool
 	if *m, fits = d.JSONMapping(n, p, maxMetadataValues, maxMetadataBytes); !fits {
-		metadataTooLarge(d, d.Spot(n, p))
+		metadataTooLarge(d, d.Position(n, p))
 	}
 }
 
-func metadataTooLarge(d *strict.Decoder, at strict.Spot) {
+func metadataTooLarge(d *strict.Decoder, at strict.Position) {
 	d.Problem(at, "more than %d values or %d KiB: it is in every answer", maxMetadataValues, maxMetadataBytes>>10)
 }
 

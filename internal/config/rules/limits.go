@@ -42,36 +42,36 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 		}
 	}()
 	top := r.termsManner(&v.terms, nil, r.fallback)
-	own, given := r.someTerms(&v.terms, top, rl.Spot, rl.Bad, v.ByTier.Set)
+	own, given := r.someTerms(&v.terms, top, rl.Position, rl.Bad, v.ByTier.Set)
 	if !given && !v.ByTier.Set && !rl.Bad && !top.policy.wrong {
-		r.decoder.Problem(rl.Spot, "no limit: give %s, or limits, or unlimited, or by_tier", languageOf(top.policy.Policy).needs)
+		r.decoder.Problem(rl.Position, "no limit: give %s, or limits, or unlimited, or by_tier", languageOf(top.policy.Policy).needs)
 	}
 	switch {
 	case !v.ByTier.Set, v.ByTier.Bad && len(v.ByTier.Value) == 0:
 		return own, nil
 	case len(v.ByTier.Value) == 0:
-		r.decoder.Problem(v.ByTier.Spot, "by_tier is empty: write one line for each tier")
+		r.decoder.Problem(v.ByTier.Position, "by_tier is empty: write one line for each tier")
 		return own, nil
 	case r.TiersKnown && r.Tiers == nil:
-		r.decoder.Problem(v.ByTier.Spot, "there are no tiers, because tiers.source is \"none\"")
+		r.decoder.Problem(v.ByTier.Position, "there are no tiers, because tiers.source is \"none\"")
 		return own, nil
 	}
 	byTier = make(map[string]policy.Terms, len(v.ByTier.Value))
 	for i := range v.ByTier.Value {
 		e := &v.ByTier.Value[i]
 		how := r.termsManner(&e.Value.Value, &v.terms, top.policy)
-		arm, some := r.someTerms(&e.Value.Value, how, e.Value.Spot, e.Value.Bad, false)
+		arm, some := r.someTerms(&e.Value.Value, how, e.Value.Position, e.Value.Bad, false)
 		if !some && !e.Value.Bad && !how.policy.wrong {
-			r.decoder.Problem(e.Spot, "no limit: give %s, or limits, or unlimited", languageOf(how.policy.Policy).needs)
+			r.decoder.Problem(e.Position, "no limit: give %s, or limits, or unlimited", languageOf(how.policy.Policy).needs)
 		}
 		if e.Key == defaultArm {
 			if given {
 				own := setKeys(&v.terms)
 				line := own[slices.IndexFunc(own, setKey.ofLimit)].Line
-				r.decoder.Problem(e.Spot, "the rule has a limit of its own on line %d, which applies to every tier not named here: give one of the two", line)
+				r.decoder.Problem(e.Position, "the rule has a limit of its own on line %d, which applies to every tier not named here: give one of the two", line)
 			}
 			if slices.Contains(r.Tiers, defaultArm) {
-				r.decoder.Warning(e.Spot, "default means every tier not named here, but one of the tiers is called default: rename it")
+				r.decoder.Warning(e.Position, "default means every tier not named here, but one of the tiers is called default: rename it")
 			}
 			own, given = arm, true
 			continue
@@ -81,7 +81,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 			if !slices.Contains(names, defaultArm) {
 				names = append(slices.Clip(names), defaultArm)
 			}
-			r.decoder.Problem(e.Spot, "unknown tier %s, expected one of %s%s", strict.Quote(e.Key), strict.SomeNames(names), strict.DidYouMean(e.Key, names))
+			r.decoder.Problem(e.Position, "unknown tier %s, expected one of %s%s", strict.Quote(e.Key), strict.SomeNames(names), strict.DidYouMean(e.Key, names))
 		}
 		byTier[e.Key] = arm
 	}
@@ -93,7 +93,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 			}
 		}
 		if len(without) > 0 {
-			r.decoder.Problem(v.ByTier.Spot, "no limit for %s: add them to by_tier, or add default", strict.SomeNames(without))
+			r.decoder.Problem(v.ByTier.Position, "no limit for %s: add them to by_tier, or add default", strict.SomeNames(without))
 		}
 	}
 	return own, byTier
@@ -101,7 +101,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 
 // A setKey is a key of a limit or of terms that the file sets.
 type setKey struct {
-	strict.Spot
+	strict.Position
 	name string
 }
 
@@ -114,7 +114,7 @@ func setKeys(t any) (set []setKey) {
 	for _, k := range strict.KeysOf(v.Type()) {
 		f := v.FieldByIndex(k.Field.Index)
 		if f.FieldByName("Set").Bool() {
-			set = append(set, setKey{f.FieldByName("Spot").Interface().(strict.Spot), k.Name})
+			set = append(set, setKey{f.FieldByName("Position").Interface().(strict.Position), k.Name})
 		}
 	}
 	return set
@@ -139,7 +139,7 @@ func (r *rulesReader) termsManner(t, above *terms, from policyChoice) (how manne
 // someTerms reads one limit, a list of limits, or unlimited. given reports whether there is a
 // limit, right or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms:
 // the arms of by_tier inherit from t.
-func (r *rulesReader) someTerms(t *terms, how manner, at strict.Spot, bad, arms bool) (out policy.Terms, given bool) {
+func (r *rulesReader) someTerms(t *terms, how manner, at strict.Position, bad, arms bool) (out policy.Terms, given bool) {
 	if t.Unlimited.Value {
 		r.unlimited(t, arms)
 		return policy.Terms{Unlimited: true}, true
@@ -158,9 +158,9 @@ func (r *rulesReader) unlimited(t *terms, arms bool) {
 		switch {
 		case k.name == "unlimited", arms && !k.ofLimit():
 		case k.name == "requests_per_unit":
-			r.decoder.Warning(k.Spot, "ignored beside unlimited, as envoyproxy/ratelimit does")
+			r.decoder.Warning(k.Position, "ignored beside unlimited, as envoyproxy/ratelimit does")
 		default:
-			r.decoder.Problem(k.Spot, "%s beside unlimited%s: give one of the two", k.name, onLine(t.Unlimited.Line))
+			r.decoder.Problem(k.Position, "%s beside unlimited%s: give one of the two", k.name, onLine(t.Unlimited.Line))
 		}
 	}
 }
@@ -181,7 +181,7 @@ func read[T any](d *strict.Decoder, f *strict.Field[string], parse func(*strict.
 	}
 	value, err := parse(f)
 	if err != nil && d != nil {
-		d.Problem(f.Spot, "%s", err)
+		d.Problem(f.Position, "%s", err)
 	}
 	return value
 }
@@ -224,11 +224,11 @@ func parsePercentage(text, what string) (float64, error) {
 const maxLimits = 48
 
 // someLimits reads one limit or a list of them; see someTerms.
-func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad, arms bool) (limits []policy.Limit, given bool) {
+func (r *rulesReader) someLimits(t *terms, how manner, at strict.Position, bad, arms bool) (limits []policy.Limit, given bool) {
 	keys := setKeys(&t.limit)
 	one := slices.ContainsFunc(keys, setKey.ofLimit)
 	if one && t.Limits.Set {
-		r.decoder.Problem(t.Limits.Spot, "a limit beside limits: put it into the list")
+		r.decoder.Problem(t.Limits.Position, "a limit beside limits: put it into the list")
 		return nil, true
 	}
 	if arms || t.Limits.Set {
@@ -245,22 +245,22 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad, arms
 		return nil, false
 	}
 	if len(t.Limits.Value) == 0 && !t.Limits.Bad {
-		r.decoder.Problem(t.Limits.Spot, "the list is empty")
+		r.decoder.Problem(t.Limits.Position, "the list is empty")
 	}
 	if n := len(t.Limits.Value); n > maxLimits {
-		r.decoder.Problem(t.Limits.Spot, "%d limits, but a rule may have at most %d: give the rule fewer", n, maxLimits)
+		r.decoder.Problem(t.Limits.Position, "%d limits, but a rule may have at most %d: give the rule fewer", n, maxLimits)
 		return nil, true
 	}
 	lines := make(map[window.LogID]int)
 	for i := range t.Limits.Value {
 		f := &t.Limits.Value[i]
-		l, ok := r.limit(&f.Value, setKeys(&f.Value), r.itemManner(how, &f.Value), f.Spot, f.Bad)
+		l, ok := r.limit(&f.Value, setKeys(&f.Value), r.itemManner(how, &f.Value), f.Position, f.Bad)
 		if !ok {
 			continue
 		}
 		log := window.Check{Limit: l.Limit}.Log()
 		if first, again := lines[log]; again {
-			r.decoder.Problem(f.Spot, "a second limit for the same %s, the first is on line %d", same(l.Limit), first)
+			r.decoder.Problem(f.Position, "a second limit for the same %s, the first is on line %d", same(l.Limit), first)
 			continue
 		}
 		lines[log] = f.Line
@@ -315,7 +315,7 @@ func (r *rulesReader) itemManner(how manner, l *limit) manner {
 
 // limit reads one limit with the given keys. With bad, it does not report that half of a pair
 // is missing.
-func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot, bad bool) (out policy.Limit, ok bool) {
+func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Position, bad bool) (out policy.Limit, ok bool) {
 	if how.policy.byKeys {
 		how.policy.Policy = policyByKeys(l)
 	}
@@ -349,10 +349,10 @@ func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Spot,
 const autoPrecision = "auto"
 
 // tooLong reports a precision or a lease that is longer than a part of the window of a limit at a
-// spot. own: the limit itself sets it.
-func (r *rulesReader) tooLong(what string, f *strict.Field[string], own bool, part, length string, at strict.Spot) {
+// position. own: the limit itself sets it.
+func (r *rulesReader) tooLong(what string, f *strict.Field[string], own bool, part, length string, at strict.Position) {
 	if own {
-		r.decoder.Problem(f.Spot, "%s is longer than %s of %s", strict.Quote(f.Value), part, length)
+		r.decoder.Problem(f.Position, "%s is longer than %s of %s", strict.Quote(f.Value), part, length)
 		return
 	}
 	r.decoder.Problem(at, "the %s %s on line %d is longer than %s of %s: give this limit its own", what, strict.Quote(f.Value), f.Line, part, length)
@@ -372,8 +372,8 @@ func parsePrecision(f *strict.Field[string]) (time.Duration, error) {
 	return exact, nil
 }
 
-// precisionOf returns the precision of a limit at a spot. f is in force for it.
-func (r *rulesReader) precisionOf(l window.Limit, written *limit, f *strict.Field[string], at strict.Spot) time.Duration {
+// precisionOf returns the precision of a limit at a position. f is in force for it.
+func (r *rulesReader) precisionOf(l window.Limit, written *limit, f *strict.Field[string], at strict.Position) time.Duration {
 	exact, err := parsePrecision(f)
 	switch {
 	case !strict.Given(f), f.Value == autoPrecision, err != nil: // which is reported already
@@ -393,7 +393,7 @@ const slotsAMillisecond = 12_500
 
 // boundLog refuses a limit whose log needs more slots than the bound of its scope: Redis
 // does nothing else while it moves them. Only a chosen precision can need so many.
-func (r *rulesReader) boundLog(l window.Limit, written *limit, exact time.Duration, f *strict.Field[string], at strict.Spot) {
+func (r *rulesReader) boundLog(l window.Limit, written *limit, exact time.Duration, f *strict.Field[string], at strict.Position) {
 	check := window.Check{Limit: l, Precision: exact}
 	slots := window.LogSlots(&check)
 	most := r.scope.MaxLogSlots
@@ -401,7 +401,7 @@ func (r *rulesReader) boundLog(l window.Limit, written *limit, exact time.Durati
 		return
 	}
 	if written.Precision.Set {
-		at = f.Spot
+		at = f.Position
 	}
 	parts := time.Duration(most - 2)
 	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
@@ -453,8 +453,8 @@ func parseLease(f *strict.Field[string]) (lease, error) {
 	return lease{length: length}, nil
 }
 
-// leaseOf returns the lease of a limit at a spot. f is in force for it.
-func (r *rulesReader) leaseOf(l window.Limit, written *limit, f *strict.Field[string], at strict.Spot) window.Lease {
+// leaseOf returns the lease of a limit at a position. f is in force for it.
+func (r *rulesReader) leaseOf(l window.Limit, written *limit, f *strict.Field[string], at strict.Position) window.Lease {
 	given, most := read(nil, f, parseLease), l.Window/leasesAWindow
 	out, part, hits := window.Lease{Length: given.length}, "a tenth", l.Hits/window.LeasePart
 	switch {
@@ -469,7 +469,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, f *strict.Field[st
 	}
 	if hits < window.MinLeaseHits {
 		if written.Lease.Set { // an inherited one may help other limits
-			r.decoder.Warning(f.Spot, "%s of %d is less than %d hits, so the lease has no effect", part, l.Hits, uint64(window.MinLeaseHits))
+			r.decoder.Warning(f.Position, "%s of %d is less than %d hits, so the lease has no effect", part, l.Hits, uint64(window.MinLeaseHits))
 		}
 		return window.Lease{}
 	}
@@ -503,7 +503,7 @@ func (l *limit) length(length time.Duration) string {
 
 // windowed reads hits in a window. With bad, it does not report that half of a pair is missing.
 // override: the unit may be one of a calendar.
-func (r *rulesReader) windowed(l *limit, override bool, at strict.Spot, bad bool) (window.Limit, bool) {
+func (r *rulesReader) windowed(l *limit, override bool, at strict.Position, bad bool) (window.Limit, bool) {
 	d := r.decoder
 	unit, inUnit := l.Unit.Set, l.RequestsPerUnit.Set
 	win, requests := l.Window.Set, l.Requests.Set
@@ -527,13 +527,13 @@ func (r *rulesReader) windowed(l *limit, override bool, at strict.Spot, bad bool
 	case (unit || inUnit) && (win || requests):
 		d.Problem(at, "unit and requests_per_unit belong together, and so do window and requests: give one of the two pairs")
 	case unit && !inUnit:
-		d.Problem(l.Unit.Spot, "unit without requests_per_unit")
+		d.Problem(l.Unit.Position, "unit without requests_per_unit")
 	case !unit && inUnit:
-		d.Problem(l.RequestsPerUnit.Spot, "requests_per_unit without unit")
+		d.Problem(l.RequestsPerUnit.Position, "requests_per_unit without unit")
 	case win && !requests:
-		d.Problem(l.Window.Spot, "window without requests")
+		d.Problem(l.Window.Position, "window without requests")
 	case !win && requests:
-		d.Problem(l.Requests.Spot, "requests without window")
+		d.Problem(l.Requests.Position, "requests without window")
 	case unit:
 		return r.perUnit(l, override)
 	default:
@@ -549,17 +549,17 @@ func (r *rulesReader) perUnit(l *limit, override bool) (window.Limit, bool) {
 		length, ok = unit.Nominal(), true
 	}
 	if ok {
-		return r.bounded(window.Limit{Hits: l.RequestsPerUnit.Value, Window: length}, l, l.RequestsPerUnit.Spot, l.Unit.Spot)
+		return r.bounded(window.Limit{Hits: l.RequestsPerUnit.Value, Window: length}, l, l.RequestsPerUnit.Position, l.Unit.Position)
 	}
 	if unit, is := calendar.ParseUnit(l.Unit.Value); is {
-		r.decoder.Problem(l.Unit.Spot, "only the policy calendar has the unit %v: add policy: calendar, or write a window", unit)
+		r.decoder.Problem(l.Unit.Position, "only the policy calendar has the unit %v: add policy: calendar, or write a window", unit)
 		return window.Limit{}, false
 	}
 	name, names := strings.ToLower(l.Unit.Value), make([]string, len(units))
 	for i, u := range units {
 		names[i] = u.name
 	}
-	r.decoder.Problem(l.Unit.Spot, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(names, ", "), strict.DidYouMean(name, names))
+	r.decoder.Problem(l.Unit.Position, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(names, ", "), strict.DidYouMean(name, names))
 	return window.Limit{}, false
 }
 
@@ -569,14 +569,14 @@ func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 		if r.decoder.HideValues { // the error quotes the value
 			err = strict.ErrNoTime
 		}
-		r.decoder.Problem(l.Window.Spot, "%s", err)
+		r.decoder.Problem(l.Window.Position, "%s", err)
 		return window.Limit{}, false
 	}
-	return r.bounded(window.Limit{Hits: l.Requests.Value, Window: length}, l, l.Requests.Spot, l.Window.Spot)
+	return r.bounded(window.Limit{Hits: l.Requests.Value, Window: length}, l, l.Requests.Position, l.Window.Position)
 }
 
 // bounded checks that the stores can hold a limit.
-func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length strict.Spot) (window.Limit, bool) {
+func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length strict.Position) (window.Limit, bool) {
 	ok := r.countable(l.Hits, hits)
 	if !ok {
 		l.Hits = 0

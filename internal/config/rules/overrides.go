@@ -24,7 +24,7 @@ func DecodeOverrides(d *strict.Decoder, all Overrides) map[string]tier.Override 
 	for i := range all {
 		e := &all[i]
 		if e.Key == "" {
-			d.Problem(e.Spot, "the name of a rule is missing")
+			d.Problem(e.Position, "the name of a rule is missing")
 		}
 		if o, ok := readOverride(d, &e.Value); ok {
 			read[e.Key] = o
@@ -43,7 +43,7 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 	}
 	for _, k := range keys {
 		if !k.ofLimit() && k.name != "observe" {
-			d.Problem(k.Spot, "only a rule may have %s: an override has only limits and observe", k.name)
+			d.Problem(k.Position, "only a rule may have %s: an override has only limits and observe", k.name)
 		}
 	}
 	o.Observe = read(d, &t.Observe, parseObserve)
@@ -52,7 +52,7 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 	}
 	if t.Unlimited.Value {
 		if len(keys) > 1 {
-			d.Problem(t.Unlimited.Spot, "a limit or observe beside unlimited: give one of the two")
+			d.Problem(t.Unlimited.Position, "a limit or observe beside unlimited: give one of the two")
 			return o, false
 		}
 		return tier.Override{Unlimited: true}, true
@@ -63,9 +63,9 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 	rules := rulesReader{decoder: d} // reads limits as those of rules
 	how := manner{policy: policyChoice{byKeys: true}}
 	how.set(&t.limit)
-	limits, given := rules.someLimits(t, how, f.Spot, false, false)
+	limits, given := rules.someLimits(t, how, f.Position, false, false)
 	if !given {
-		d.Problem(f.Spot, "no limit: give %s, or rate and burst, or max, or limits, or unlimited, or observe", needsWindow)
+		d.Problem(f.Position, "no limit: give %s, or rate and burst, or max, or limits, or unlimited, or observe", needsWindow)
 	}
 	for i := range limits {
 		o.Limits = append(o.Limits, limits[i].Limit)

@@ -95,9 +95,9 @@ func (r *rulesReader) documentPolicy(f *strict.Field[string]) policyChoice {
 	case ok && slices.Contains(all, f.Value):
 		return policyChoice{Policy: p, by: fmt.Sprintf(", from line %d", f.Line)}
 	case ok:
-		r.decoder.Problem(f.Spot, "%s needs keys of its own, so it cannot be the policy of a whole document: write it in each limit", f.Value)
+		r.decoder.Problem(f.Position, "%s needs keys of its own, so it cannot be the policy of a whole document: write it in each limit", f.Value)
 	default:
-		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, all))
+		r.decoder.Problem(f.Position, "%s", strict.NotOneOf(f.Value, all))
 	}
 	return policyChoice{wrong: true}
 }
@@ -112,7 +112,7 @@ func (r *rulesReader) policyOf(f *strict.Field[string], above policyChoice) poli
 	}
 	p, ok := policyByName(f.Value)
 	if !ok {
-		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, policyNames(false)))
+		r.decoder.Problem(f.Position, "%s", strict.NotOneOf(f.Value, policyNames(false)))
 	}
 	return policyChoice{Policy: p, wrong: !ok}
 }
@@ -137,7 +137,7 @@ func (r *rulesReader) untaken(o *offers) {
 	for _, k := range o.keys {
 		has := func(p window.Policy) bool { return slices.Contains(languageOf(p).keys, k.name) }
 		if len(o.policies) > 0 && !slices.ContainsFunc(o.policies, has) {
-			r.decoder.Problem(k.Spot, "no limit here has the policy %s, to which %s belongs: remove it", strings.Join(owners(k.name), " or "), k.name)
+			r.decoder.Problem(k.Position, "no limit here has the policy %s, to which %s belongs: remove it", strings.Join(owners(k.name), " or "), k.name)
 		}
 	}
 }
@@ -161,11 +161,11 @@ func (r *rulesReader) foreign(keys []setKey, p policyChoice) (found bool) {
 		}
 		found = true
 		if p.by == "" {
-			r.decoder.Problem(k.Spot, "%s has no meaning with the policy %s, which has %s: remove it", k.name, p, has.needs)
+			r.decoder.Problem(k.Position, "%s has no meaning with the policy %s, which has %s: remove it", k.name, p, has.needs)
 			continue
 		}
 		owner := owners(k.name)[0]
-		r.decoder.Problem(k.Spot, "%s belongs to the policy %s, but this limit has %s%s: add policy: %s, or remove %s", k.name, owner, p, p.by, owner, k.name)
+		r.decoder.Problem(k.Position, "%s belongs to the policy %s, but this limit has %s%s: add policy: %s, or remove %s", k.name, owner, p, p.by, owner, k.name)
 	}
 	return found
 }
@@ -194,21 +194,21 @@ func (r *rulesReader) tokenBucket(l *limit, bad bool) (window.Limit, bool) {
 		return rate, false
 	case !l.Rate.Set:
 		if !bad {
-			r.decoder.Problem(l.Burst.Spot, "burst without rate: add how fast the bucket fills, such as rate: 10/s")
+			r.decoder.Problem(l.Burst.Position, "burst without rate: add how fast the bucket fills, such as rate: 10/s")
 		}
 		return rate, false
 	case !l.Burst.Set:
 		if !bad {
-			r.decoder.Problem(l.Rate.Spot, "rate without burst: add the most requests at once, such as burst: 50")
+			r.decoder.Problem(l.Rate.Position, "rate without burst: add the most requests at once, such as burst: 50")
 		}
 		return rate, false
 	}
 	rate.Hits = l.Burst.Value
-	if !r.countable(l.Burst.Value, l.Burst.Spot) || !rateOK {
+	if !r.countable(l.Burst.Value, l.Burst.Position) || !rateOK {
 		return rate, false
 	}
 	if rate.Valid() != nil {
-		r.decoder.Problem(l.Burst.Spot, "an empty bucket takes longer than %s to fill: lower burst, or raise rate", policy.FormatWindow(window.MaxWindow))
+		r.decoder.Problem(l.Burst.Position, "an empty bucket takes longer than %s to fill: lower burst, or raise rate", policy.FormatWindow(window.MaxWindow))
 		return rate, false
 	}
 	return rate, true
@@ -221,7 +221,7 @@ func (r *rulesReader) rate(f *strict.Field[string]) (window.Limit, bool) {
 		if r.decoder.HideValues { // the error quotes the value
 			err = errNoRate
 		}
-		r.decoder.Problem(f.Spot, "%s", err)
+		r.decoder.Problem(f.Position, "%s", err)
 		return window.Limit{}, false
 	}
 	return window.Limit{Policy: window.TokenBucket, Rate: hits, Window: per}, true
@@ -276,7 +276,7 @@ func unitNamed(name string) (time.Duration, bool) {
 }
 
 // countable refuses more hits than a limit can have.
-func (r *rulesReader) countable(hits uint64, at strict.Spot) bool {
+func (r *rulesReader) countable(hits uint64, at strict.Position) bool {
 	if hits > window.MaxHits {
 		r.decoder.Problem(at, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Quote(strconv.FormatUint(hits, 10)), uint64(window.MaxHits))
 		return false
@@ -296,16 +296,16 @@ func (r *rulesReader) inFlight(l *limit, hold *strict.Field[string], override, b
 		return out, false
 	case !l.Max.Set:
 		if !bad {
-			r.decoder.Problem(l.Hold.Spot, "hold without max: add the most requests at the same time, such as max: 20")
+			r.decoder.Problem(l.Hold.Position, "hold without max: add the most requests at the same time, such as max: 20")
 		}
 		return out, false
 	case l.Max.Value > window.MaxInFlight:
-		r.decoder.Problem(l.Max.Spot, "%s is above %d, because the store reads all holds of a log with each request: split the limit over several values of an entry",
+		r.decoder.Problem(l.Max.Position, "%s is above %d, because the store reads all holds of a log with each request: split the limit over several values of an entry",
 			r.decoder.Quote(strconv.FormatUint(l.Max.Value, 10)), window.MaxInFlight)
 		return out, false
 	case !hold.Set && !override:
 		if !bad {
-			r.decoder.Problem(l.Max.Spot, "max without hold: add when a request counts as ended whose end is never reported: longer than any request takes, such as hold: 5m")
+			r.decoder.Problem(l.Max.Position, "max without hold: add when a request counts as ended whose end is never reported: longer than any request takes, such as hold: 5m")
 		}
 		return out, false
 	}
@@ -317,9 +317,9 @@ func (r *rulesReader) duration(f *strict.Field[string], least, most, step time.D
 	length, err := strict.ParseDuration(f.Value)
 	switch {
 	case err != nil:
-		r.decoder.Problem(f.Spot, "%s", err)
+		r.decoder.Problem(f.Position, "%s", err)
 	case length < least || length > most || length%step != 0:
-		r.decoder.Problem(f.Spot, "%s is not between %s and %s in whole steps of %v", strict.Quote(f.Value), policy.FormatWindow(least), policy.FormatWindow(most), step)
+		r.decoder.Problem(f.Position, "%s is not between %s and %s in whole steps of %v", strict.Quote(f.Value), policy.FormatWindow(least), policy.FormatWindow(most), step)
 	default:
 		return length, true
 	}

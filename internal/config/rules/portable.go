@@ -34,7 +34,7 @@ func CheckPortable(o Options, sources []files.File) {
 			c.decoder = &strict.Decoder{File: src.Name, Report: o.Report, Warn: o.Warn, Hides: o.Identity.Secrets.Hides}
 			c.quiet, c.seen = &strict.Decoder{Report: new(strict.Report)}, make(map[*yaml.Node]bool)
 			if i > 0 {
-				c.decoder.Problem(strict.Spot{Line: root.Line}, "envoyproxy/ratelimit reads only the first YAML document of a file: put this one into another file")
+				c.decoder.Problem(strict.Position{Line: root.Line}, "envoyproxy/ratelimit reads only the first YAML document of a file: put this one into another file")
 			}
 			c.mapping(root, nil, 0)
 		}
@@ -46,7 +46,7 @@ type composites map[string]composite
 
 type composite struct {
 	key, value string
-	place      Place
+	place      Location
 }
 
 type portableCheck struct {
@@ -78,7 +78,7 @@ func (c *portableCheck) mapping(n *yaml.Node, path *strict.Path, depth int) {
 		case slices.Contains(ofReference, kv.Name):
 			c.value(kv.Value, at, depth+1)
 		case homes()[kv.Name] != "":
-			c.problem(strict.Spot{Line: kv.Key.Line, Path: at}, "envoyproxy/ratelimit does not know this key and refuses the file%s", instead[kv.Name])
+			c.problem(strict.Position{Line: kv.Key.Line, Path: at}, "envoyproxy/ratelimit does not know this key and refuses the file%s", instead[kv.Name])
 		}
 	}
 	c.level(n, path)
@@ -116,7 +116,7 @@ func (c *portableCheck) value(n *yaml.Node, path *strict.Path, depth int) {
 		}
 	case yaml.ScalarNode:
 		if oddNumber(n) {
-			c.problem(strict.Spot{Line: n.Line, Path: path}, "envoyproxy/ratelimit takes %s for a number that is not whole, and refuses the file: quote it", c.shown(path, n.Value))
+			c.problem(strict.Position{Line: n.Line, Path: path}, "envoyproxy/ratelimit takes %s for a number that is not whole, and refuses the file: quote it", c.shown(path, n.Value))
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (c *portableCheck) unit(n *yaml.Node, path *strict.Path) {
 			return
 		}
 	}
-	c.problem(strict.Spot{Line: n.Line, Path: path}, "envoyproxy/ratelimit does not know the unit %s", strict.Quote(text))
+	c.problem(strict.Position{Line: n.Line, Path: path}, "envoyproxy/ratelimit does not know the unit %s", strict.Quote(text))
 }
 
 // siblings checks the descriptors of one level.
@@ -194,13 +194,13 @@ func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level compo
 		if value != "" {
 			name += "_" + value
 		}
-		here := composite{key, value, Place{c.decoder.File, item.Line}}
+		here := composite{key, value, Location{c.decoder.File, item.Line}}
 		first, again := level[name]
 		switch {
 		case !again:
 			level[name] = here
 		case first.key != key: // Read reports a descriptor that is there twice
-			c.problem(strict.Spot{Line: item.Line, Path: at}, "envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor %s a second time: change one of them", first.place.from(c.decoder.File))
+			c.problem(strict.Position{Line: item.Line, Path: at}, "envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor %s a second time: change one of them", first.place.from(c.decoder.File))
 		}
 	}
 }
@@ -208,28 +208,28 @@ func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level compo
 // descriptor checks the key and the value of a descriptor.
 func (c *portableCheck) descriptor(at *strict.Path, keyNode, valueNode *yaml.Node, key, value string) {
 	if strings.Contains(key, descriptors.Wildcard) {
-		c.problem(strict.Spot{Line: keyNode.Line, Path: &strict.Path{Parent: at, Name: "key"}}, "envoyproxy/ratelimit takes a * in a key for a wildcard, rls for a character")
+		c.problem(strict.Position{Line: keyNode.Line, Path: &strict.Path{Parent: at, Name: "key"}}, "envoyproxy/ratelimit takes a * in a key for a wildcard, rls for a character")
 	}
 	if value == "" {
 		return
 	}
-	spot := strict.Spot{Line: valueNode.Line, Path: &strict.Path{Parent: at, Name: "value"}}
+	position := strict.Position{Line: valueNode.Line, Path: &strict.Path{Parent: at, Name: "value"}}
 	plain := policy.Canonical(descriptors.Entry{Key: key, Value: value})
 	if first := strings.Index(value, descriptors.Wildcard); first >= 0 && first != len(value)-1 {
-		c.decoder.Warning(spot, "envoyproxy/ratelimit from before March 2026 takes only one * at the end of a value for a wildcard")
+		c.decoder.Warning(position, "envoyproxy/ratelimit from before March 2026 takes only one * at the end of a value for a wildcard")
 	}
 	switch {
 	case plain == value:
 	case c.decoder.Hides(key):
-		c.problem(spot, "envoyproxy/ratelimit compares bytes, so white space at the ends of a value counts there: remove it")
+		c.problem(position, "envoyproxy/ratelimit compares bytes, so white space at the ends of a value counts there: remove it")
 	default:
-		c.problem(spot, "envoyproxy/ratelimit compares bytes, and rls reads this value as %s: write that", strict.Quote(plain))
+		c.problem(position, "envoyproxy/ratelimit compares bytes, and rls reads this value as %s: write that", strict.Quote(plain))
 	}
 }
 
 // metadata checks metadata, whose keys are free.
 func (c *portableCheck) metadata(key, value *yaml.Node, at *strict.Path, depth int) {
-	c.decoder.Warning(strict.Spot{Line: key.Line, Path: at}, "envoyproxy/ratelimit from before May 2026 does not know this key and refuses the file")
+	c.decoder.Warning(strict.Position{Line: key.Line, Path: at}, "envoyproxy/ratelimit from before May 2026 does not know this key and refuses the file")
 	c.freeKeys(value, at, depth)
 }
 
@@ -244,7 +244,7 @@ func (c *portableCheck) freeKeys(n *yaml.Node, path *strict.Path, depth int) {
 			key, value := n.Content[i], n.Content[i+1]
 			at := &strict.Path{Parent: path, Name: key.Value}
 			if key.Value != "<<" && !isText(key) {
-				c.problem(strict.Spot{Line: key.Line, Path: at}, "envoyproxy/ratelimit takes the key %s for no text: quote it", strict.Quote(key.Value))
+				c.problem(strict.Position{Line: key.Line, Path: at}, "envoyproxy/ratelimit takes the key %s for no text: quote it", strict.Quote(key.Value))
 			}
 			c.freeKeys(value, at, depth+1)
 		}
@@ -256,7 +256,7 @@ func (c *portableCheck) freeKeys(n *yaml.Node, path *strict.Path, depth int) {
 }
 
 // problem reports a problem, unless Read has reported one at the same place.
-func (c *portableCheck) problem(s strict.Spot, format string, args ...any) {
+func (c *portableCheck) problem(s strict.Position, format string, args ...any) {
 	path, name := c.decoder.Render(s.Path), strconv.Quote(s.Path.Name)
 	if c.Report.Has(func(p strict.Problem) bool {
 		return p.File == c.decoder.File && p.Line == s.Line && (p.Path == path || strings.Contains(p.Message, name) && s.Path.Name != "")

@@ -11,7 +11,7 @@ import (
 // edge is one item of replaces: a rule replaces the rules of a name.
 type edge struct {
 	from, to string // from is empty for a rule without a name
-	at       Place
+	at       Location
 	path     string // as text, since it is needed when the nodes are gone
 }
 
@@ -21,20 +21,20 @@ func (r *rulesReader) replacement(own string, f *strict.Field[replacement]) stri
 	switch {
 	case f.Bad:
 	case name == "":
-		r.decoder.Problem(f.Value.Name.Spot, "the name of a rule is missing")
+		r.decoder.Problem(f.Value.Name.Position, "the name of a rule is missing")
 	case name == own:
-		r.decoder.Problem(f.Value.Name.Spot, "a rule cannot replace itself")
+		r.decoder.Problem(f.Value.Name.Position, "a rule cannot replace itself")
 	}
 	return name
 }
 
 // checkName checks the name of the rule that was added last. A name that is made from a path
 // may be the name of another rule, too.
-func (r *rulesReader) checkName(f *strict.Field[strict.Blankable], at strict.Spot) {
+func (r *rulesReader) checkName(f *strict.Field[strict.Blankable], at strict.Position) {
 	all := r.rules.All()
 	name, named := all[len(all)-1].Name, string(f.Value)
 	if named != "" {
-		at = f.Spot
+		at = f.Position
 	}
 	if named != "" && named != name {
 		r.decoder.Warning(at, "headers and metrics call it %s: there a name has only letters, digits and \"_.-\", and at most 64 of them", name)
@@ -42,7 +42,7 @@ func (r *rulesReader) checkName(f *strict.Field[strict.Blankable], at strict.Spo
 	first, again := r.domain.names[name]
 	switch {
 	case !again:
-		r.domain.names[name] = Place{r.decoder.File, at.Line}
+		r.domain.names[name] = Location{r.decoder.File, at.Line}
 	case named != "":
 		r.decoder.Warning(at, "the rule %s has the same name: headers and metrics cannot tell them apart", first.from(r.decoder.File))
 	case slices.ContainsFunc(all[len(all)-1].Path, func(n descriptors.Node) bool { return !n.AnyValue && r.hides(n.Key) }):
@@ -67,7 +67,7 @@ func (r *rulesReader) replaces(v *rateLimit) {
 		r.domain.edges = append(r.domain.edges, edge{
 			from: string(v.Name.Value),
 			to:   string(f.Value),
-			at:   Place{r.decoder.File, f.Line},
+			at:   Location{r.decoder.File, f.Line},
 			path: r.decoder.Render(f.Path),
 		})
 	}

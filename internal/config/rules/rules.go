@@ -15,14 +15,14 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// A Place is a line of a file.
-type Place struct {
+// A Location is a line of a file.
+type Location struct {
 	File string // or the Source of a [Domain]
 	Line int    // zero: the file has no lines
 }
 
 // String returns file:line, or file without a line.
-func (p Place) String() string {
+func (p Location) String() string {
 	if p.Line == 0 {
 		return p.File
 	}
@@ -30,7 +30,7 @@ func (p Place) String() string {
 }
 
 // from returns the place for a message about another place in file.
-func (p Place) from(file string) string {
+func (p Location) from(file string) string {
 	switch {
 	case p.File != file:
 		return "in " + strict.Quoteless(p.String())
@@ -77,7 +77,7 @@ type Scope struct {
 
 // Read reads files into one set of rules, and returns the place of each rule in the
 // order of [policy.Rules.All]. If it reports a problem, the rules are not complete.
-func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
+func Read(o Options, sources []files.File) (*policy.Rules, []Location) {
 	r := newReader(o)
 	for _, src := range sources {
 		r.read(src)
@@ -119,7 +119,7 @@ func newReader(o Options) *rulesReader {
 type rulesReader struct {
 	Options
 	rules  *policy.Rules
-	places []Place // of the rules
+	places []Location // of the rules
 
 	domains map[string]*domainReader
 	order   []*domainReader
@@ -137,12 +137,12 @@ type domainReader struct {
 	name    string
 	void    bool // its rules are checked, but not kept
 	filled  bool // it has descriptors
-	at      Place
-	headers Place // zero: none were given
-	once    Place // of the first charge_once; zero: there is none
+	at      Location
+	headers Location // zero: none were given
+	once    Location // of the first charge_once; zero: there is none
 	attempt string
-	paths   map[descriptors.RuleID]Place
-	names   map[string]Place // by the name that headers and metrics show
+	paths   map[descriptors.RuleID]Location
+	names   map[string]Location // by the name that headers and metrics show
 	named   map[string]bool  // names that replaces can mean
 	edges   []edge
 }
@@ -184,24 +184,24 @@ func (r *rulesReader) document(n *yaml.Node) {
 
 func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 	name := f.Value
-	at := Place{r.decoder.File, f.Line}
+	at := Location{r.decoder.File, f.Line}
 	other, again := r.domains[name]
 	switch {
 	case !f.Set, f.Bad:
 	case name == "":
-		r.decoder.Problem(f.Spot, "a domain needs a name")
+		r.decoder.Problem(f.Position, "a domain needs a name")
 	case strings.ContainsFunc(name, unicode.IsControl):
-		r.decoder.Problem(f.Spot, "a domain cannot hold control characters")
+		r.decoder.Problem(f.Position, "a domain cannot hold control characters")
 	case again && r.Settings.MergeDomains:
 		return other
 	case again:
-		r.decoder.Problem(f.Spot, "a second domain %s, the first is %s: join them, or set rules.merge_domains", strict.Quote(name), other.at.from(at.File))
+		r.decoder.Problem(f.Position, "a second domain %s, the first is %s: join them, or set rules.merge_domains", strict.Quote(name), other.at.from(at.File))
 	default:
 		d := newDomain(name, at)
 		r.domains[name] = d
 		r.order = append(r.order, d)
 		if err := r.rules.AddDomain(name); err != nil {
-			r.decoder.Problem(f.Spot, "%s", err)
+			r.decoder.Problem(f.Position, "%s", err)
 		}
 		return d
 	}
@@ -212,11 +212,11 @@ func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 	return void
 }
 
-func newDomain(name string, at Place) *domainReader {
+func newDomain(name string, at Location) *domainReader {
 	return &domainReader{
 		name: name, at: at,
-		paths: make(map[descriptors.RuleID]Place),
-		names: make(map[string]Place),
+		paths: make(map[descriptors.RuleID]Location),
+		names: make(map[string]Location),
 		named: make(map[string]bool),
 	}
 }
@@ -228,13 +228,13 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 	}
 	before := r.Report.Count()
 	for _, message := range settings.CheckStyles(f.Value) {
-		r.decoder.Problem(f.Spot, "%s", message)
+		r.decoder.Problem(f.Position, "%s", message)
 	}
 	d := r.domain
-	if d.headers != (Place{}) {
-		r.decoder.Problem(f.Spot, "the domain already has headers, %s: give them once", d.headers.from(r.decoder.File))
+	if d.headers != (Location{}) {
+		r.decoder.Problem(f.Position, "the domain already has headers, %s: give them once", d.headers.from(r.decoder.File))
 	}
-	d.headers = Place{r.decoder.File, f.Line}
+	d.headers = Location{r.decoder.File, f.Line}
 	if r.Report.Count() == before && !d.void {
 		r.rules.SetHeaders(d.name, f.Value)
 	}

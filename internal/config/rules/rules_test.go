@@ -161,8 +161,8 @@ func TestMergedDomains(t *testing.T) {
 	configtest.Diff(t, lines, configtest.TellAll(g.Rules), "rules")
 	warnings := []string{dir + `/a.yaml:5: domain: no descriptors, so nothing is limited in "e"`}
 	configtest.Diff(t, warnings, configtest.Texts(g.Warnings, ""), "warnings")
-	places := []rules.Place{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
-	configtest.Diff(t, places, g.Places, "places")
+	places := []rules.Location{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
+	configtest.Diff(t, places, g.Locations, "places")
 
 	s.DropIn.Files.IgnoreDotFiles = false
 	g = mustLoad(t, s)

@@ -263,7 +263,7 @@ func Parse(name string, data []byte) (*File, error) {
 		f.Tests = append(f.Tests, r.test(&r.doc.Tests.Value[i]))
 	}
 	if len(f.Tests) == 0 && !r.doc.Tests.Bad && r.doc.Tests.Set {
-		r.d.Problem(r.doc.Tests.Spot, "at least one test is needed")
+		r.d.Problem(r.doc.Tests.Position, "at least one test is needed")
 	}
 	if err := report.Err(); err != nil {
 		return nil, err
@@ -296,22 +296,22 @@ func (r *reader) test(f *strict.Field[test]) Test {
 	t := &f.Value
 	out := Test{Name: t.Name.Value, Line: f.Line}
 	if strict.Given(&t.Name) && t.Name.Value == "" {
-		r.d.Problem(t.Name.Spot, "a test needs a name")
+		r.d.Problem(t.Name.Position, "a test needs a name")
 	}
 	if line := r.names[out.Name]; line > 0 && out.Name != "" {
-		r.d.Problem(t.Name.Spot, "the test in line %d has this name already", line)
+		r.d.Problem(t.Name.Position, "the test in line %d has this name already", line)
 	} else {
 		r.names[out.Name] = out.Line
 	}
 	steps := t.Steps.Value
 	if len(steps) == 0 && strict.Given(&t.Steps) {
-		r.d.Problem(t.Steps.Spot, "at least one step is needed")
+		r.d.Problem(t.Steps.Position, "at least one step is needed")
 	}
 	requests := 0
 	for i := range steps {
 		s := r.step(&steps[i], &t.Request)
 		if requests += s.Times; requests > MaxRequests {
-			r.d.Problem(steps[i].Spot, "the test has more than %d requests: make every longer, or for shorter", MaxRequests)
+			r.d.Problem(steps[i].Position, "the test has more than %d requests: make every longer, or for shorter", MaxRequests)
 			break
 		}
 		out.Steps = append(out.Steps, s)
@@ -319,7 +319,7 @@ func (r *reader) test(f *strict.Field[test]) Test {
 	}
 	if before := r.requests; before <= maxOfFile {
 		if r.requests += requests; r.requests > maxOfFile {
-			r.d.Problem(f.Spot, "with this test, the tests of this file have more than %d requests: put it into another file", maxOfFile)
+			r.d.Problem(f.Position, "with this test, the tests of this file have more than %d requests: put it into another file", maxOfFile)
 		}
 	}
 	return out
@@ -330,32 +330,32 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 	out := Step{Line: f.Line, At: s.At.Value, Every: s.Every.Value, Times: 1, Request: r.request(f, common)}
 	for _, d := range []strict.Field[time.Duration]{s.At, s.Every, s.For} {
 		if strict.Given(&d) && d.Value < 0 {
-			r.d.Problem(d.Spot, "expected a time of at least 0")
+			r.d.Problem(d.Position, "expected a time of at least 0")
 			return out
 		}
 	}
 	switch {
 	case s.Times.Bad || s.Every.Bad || s.For.Bad:
 	case s.Times.Set && s.For.Set:
-		r.d.Problem(s.For.Spot, "a step has times or for, not both")
+		r.d.Problem(s.For.Position, "a step has times or for, not both")
 	case s.Times.Set && (s.Times.Value < 1 || s.Times.Value > MaxRequests):
-		r.d.Problem(s.Times.Spot, "expected a number from 1 to %d", MaxRequests)
+		r.d.Problem(s.Times.Position, "expected a number from 1 to %d", MaxRequests)
 	case s.Times.Set:
 		out.Times = s.Times.Value
 	case s.For.Set != s.Every.Set:
-		r.d.Problem(s.For.OrElse(s.Every.Spot), "a step that repeats has every with for, or every with times")
+		r.d.Problem(s.For.OrElse(s.Every.Position), "a step that repeats has every with for, or every with times")
 	case s.For.Set && s.Every.Value == 0:
-		r.d.Problem(s.Every.Spot, "expected a time above 0; write times for requests at the same time")
+		r.d.Problem(s.Every.Position, "expected a time above 0; write times for requests at the same time")
 	case s.For.Set && s.For.Value/s.Every.Value >= MaxRequests:
-		r.d.Problem(s.For.Spot, "this step has more than %d requests: make every longer, or for shorter", MaxRequests)
+		r.d.Problem(s.For.Position, "this step has more than %d requests: make every longer, or for shorter", MaxRequests)
 	case s.For.Set:
 		// Requests at the start of each interval, so "every: 100ms" and "for: 1s" are 10.
 		if out.Times = int((s.For.Value-1)/s.Every.Value) + 1; s.For.Value == 0 {
-			r.d.Problem(s.For.Spot, "expected a time above 0")
+			r.d.Problem(s.For.Position, "expected a time above 0")
 		}
 	}
 	if float64(out.At)+float64(out.Every)*float64(out.Times) > float64(longest) {
-		r.d.Problem(s.At.OrElse(f.Spot), "the last request comes more than 10 years after the start of the test")
+		r.d.Problem(s.At.OrElse(f.Position), "the last request comes more than 10 years after the start of the test")
 	}
 	out.Expect = r.expect(&s.Expect)
 	if r.d.Report.Count() > problems {
@@ -363,7 +363,7 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 	}
 	for _, c := range []strict.Field[Count]{s.Expect.Value.Allowed, s.Expect.Value.Denied} {
 		if strict.Given(&c) && c.Value.Of(out.Times) > uint64(out.Times) {
-			r.d.Problem(c.Spot, "the step has fewer requests, %d in all: set times", out.Times)
+			r.d.Problem(c.Position, "the step has fewer requests, %d in all: set times", out.Times)
 		}
 	}
 	return out
@@ -386,7 +386,7 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 		out.Domain = r.doc.Domain.Value
 	}
 	if out.End != "" && out.Stream == "" {
-		r.d.Problem(f.Spot, "end needs stream: the id of the stream that has ended")
+		r.d.Problem(f.Position, "end needs stream: the id of the stream that has ended")
 	}
 	charged := cost{hits: 1}
 	for _, q := range []*request{common, own} {
@@ -399,7 +399,7 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 		list = &common.Descriptors
 	}
 	if len(list.Value) == 0 && !list.Bad && out.End == "" {
-		r.d.Problem(list.OrElse(f.Spot), `the request needs descriptors, such as ["route=search,api_key=demo"]`)
+		r.d.Problem(list.OrElse(f.Position), `the request needs descriptors, such as ["route=search,api_key=demo"]`)
 	}
 	for i := range list.Value {
 		if !list.Value[i].Bad {
@@ -413,7 +413,7 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 func (r *reader) descriptor(f *descriptor, charged cost) (out Descriptor) {
 	var err error
 	if out.Entries, err = descriptors.Parse(f.Entries.Value); err != nil {
-		r.d.Problem(f.Entries.Spot, "%v", err)
+		r.d.Problem(f.Entries.Position, "%v", err)
 	}
 	if f.Cost.Set {
 		charged = f.Cost.Value
@@ -424,10 +424,10 @@ func (r *reader) descriptor(f *descriptor, charged cost) (out Descriptor) {
 	}
 	requests, length := &f.Limit.Value.Requests, &f.Limit.Value.Window
 	if requests.Value > math.MaxUint32 {
-		r.d.Problem(requests.Spot, "expected at most %d requests, as Envoy sends them", uint32(math.MaxUint32))
+		r.d.Problem(requests.Position, "expected at most %d requests, as Envoy sends them", uint32(math.MaxUint32))
 	}
 	if w := length.Value; w < time.Second || w > window.MaxWindow || w%time.Second != 0 {
-		r.d.Problem(length.Spot, "expected whole seconds, from 1s to %dd, as Envoy sends them", window.MaxWindow/strict.Day)
+		r.d.Problem(length.Position, "expected whole seconds, from 1s to %dd, as Envoy sends them", window.MaxWindow/strict.Day)
 	}
 	out.Limit = &window.Limit{Hits: requests.Value, Window: length.Value}
 	return out
@@ -440,7 +440,7 @@ func (r *reader) expect(f *strict.Field[expect]) (out Expect) {
 		some = some || field.FieldByName("Set").Bool()
 	}
 	if f.Set && !f.Bad && !some {
-		r.d.Problem(f.Spot, "the step expects nothing, so it cannot fail: say at least allowed")
+		r.d.Problem(f.Position, "the step expects nothing, so it cannot fail: say at least allowed")
 	}
 	out.Allowed, out.Denied = given(&e.Allowed), given(&e.Denied)
 	out.Rule, out.Tier, out.Subject, out.Shadow = given(&e.Rule), given(&e.Tier), given(&e.Subject), given(&e.Shadow)
@@ -464,7 +464,7 @@ func given[T any](f *strict.Field[T]) *T {
 func (r *reader) seconds(f *strict.Field[time.Duration]) *time.Duration {
 	d := given(f)
 	if d != nil && (*d < 0 || *d%time.Second != 0) {
-		r.d.Problem(f.Spot, "expected whole seconds, because headers have no fractions")
+		r.d.Problem(f.Position, "expected whole seconds, because headers have no fractions")
 	}
 	return d
 }

@@ -56,13 +56,13 @@ func (s *scopeNode) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) 
 func (s *Scopes) ReadNode(d *strict.Decoder, n *strict.Node, p *strict.Path) {
 	var all strict.Ordered[scopeNode]
 	all.ReadNode(d, n, p)
-	d.Lines[d.Render(p)] = d.Spot(n, p).Line
+	d.Lines[d.Render(p)] = d.Position(n, p).Line
 	for i := range all {
 		switch name := all[i].Key; {
 		case name == ScopeRegion:
-			d.Problem(all[i].Spot, "%s is the scope of store.redis: choose another name", ScopeRegion)
+			d.Problem(all[i].Position, "%s is the scope of store.redis: choose another name", ScopeRegion)
 		case !scopeName.MatchString(name):
-			d.Problem(all[i].Spot, "the name of a scope has up to 32 lower-case letters, digits and _, and begins with a letter")
+			d.Problem(all[i].Position, "the name of a scope has up to 32 lower-case letters, digits and _, and begins with a letter")
 		default:
 			*s = append(*s, Scope{name, ScopeStore(all[i].Value)})
 			d.Lines[d.Render(p)+"."+name] = all[i].Line

@@ -11,8 +11,8 @@
 //
 //   - A [Problem] is one mistake. A [Report] collects problems, and [Problems] is the error
 //     that holds them in the order of the files.
-//   - A [Spot] is the place of a value: its line and its [Path].
-//   - A [Field] is a value with its spot. A struct names its keys by yaml tags.
+//   - A [Position] is the place of a value: its line and its [Path].
+//   - A [Field] is a value with its position. A struct names its keys by yaml tags.
 //
 // If a file is not YAML, [Parse] reports its first problem only, since the rest of the file
 // cannot be trusted. Its message does not repeat the text of the file, which may be secret.

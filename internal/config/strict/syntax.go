@@ -3,43 +3,12 @@ package strict
 import (
 	"bytes"
 	"errors"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
-
-// Parse parses a file into one document node for each YAML document. A file
-// that is not YAML is one problem.
-func Parse(file string, data []byte) ([]*yaml.Node, *Problem) {
-	docs, err := parseNodes(data)
-	if err == nil {
-		return docs, nil
-	}
-	p := notYAML(data, err)
-	p.File = file
-	return nil, &p
-}
-
-// Parts returns an upper bound of the keys and items of lists in a YAML text. The text has at most
-// three values for each, and three more. Counting takes a hundredth of the time of [Parse], and no
-// memory.
-func Parts(data []byte) (parts int) {
-	for i, c := range data {
-		switch c {
-		case ':', ',', '[', '{':
-			parts++
-		case '-', '?', '.': // of an item, a key, or the end of a document
-			// The next byte may begin a line break of Unicode, or be half a character of UTF-16.
-			if i+1 == len(data) || data[i+1] <= ' ' || data[i+1] >= utf8.RuneSelf {
-				parts++
-			}
-		}
-	}
-	return parts
-}
 
 // notYAML turns an error of the YAML library into advice. It repeats neither the file nor the
 // library's message, which may quote the file: any text of it may be secret.
@@ -126,30 +95,3 @@ func notText(data []byte) Problem {
 
 // lineOf returns the line of a byte, counted from 1.
 func lineOf(data []byte, at int) int { return 1 + bytes.Count(data[:at], []byte("\n")) }
-
-// topKey matches a key at the top of a document in block style.
-var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
-
-// TopKeys returns the keys at the top of the first document, and those of them whose
-// value is a mapping. If the text is not valid YAML, it returns the words that look like
-// such keys, and no mappings.
-func TopKeys(data []byte) (keys, mappings []string) {
-	docs, err := parseNodes(data)
-	if err != nil || len(docs) == 0 {
-		for _, m := range topKey.FindAllSubmatch(data, -1) {
-			keys = append(keys, string(m[1]))
-		}
-		return keys, nil
-	}
-	n := Root(docs[0])
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil, nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		keys = append(keys, n.Content[i].Value)
-		if n.Content[i+1].Kind == yaml.MappingNode {
-			mappings = append(mappings, n.Content[i].Value)
-		}
-	}
-	return keys, mappings
-}

@@ -119,7 +119,7 @@ func (t *tiersReader) read(src files.File) {
 	switch {
 	case t.Elsewhere != "":
 		if !t.BuiltIn && list != nil && len(list.Content) > 0 {
-			d.Problem(doc.Subjects.Spot, "subjects come from tiers.source %s: keep only tiers and default in this file", t.Elsewhere)
+			d.Problem(doc.Subjects.Position, "subjects come from tiers.source %s: keep only tiers and default in this file", t.Elsewhere)
 		}
 	case list != nil:
 		for i, n := range list.Content {
@@ -153,18 +153,18 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 		switch {
 		case f.Bad, len(names) > maxTiers:
 		case f.Value == "":
-			d.Problem(f.Spot, "a tier needs a name")
+			d.Problem(f.Position, "a tier needs a name")
 		case slices.Contains(names, f.Value):
-			d.Problem(f.Spot, "this tier is listed twice")
+			d.Problem(f.Position, "this tier is listed twice")
 		default:
 			names = append(names, f.Value)
 		}
 	}
 	if doc.Tiers.Set && !doc.Tiers.Bad && len(doc.Tiers.Value) == 0 {
-		d.Problem(doc.Tiers.Spot, "at least one tier is needed")
+		d.Problem(doc.Tiers.Position, "at least one tier is needed")
 	}
 	if len(names) > maxTiers {
-		d.Problem(doc.Tiers.Spot, "more than %d tiers", maxTiers)
+		d.Problem(doc.Tiers.Position, "more than %d tiers", maxTiers)
 		names = nil
 	}
 	fallback := doc.Default.Value
@@ -175,7 +175,7 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 		t.result.Names = names
 		if !slices.Contains(names, fallback) {
 			if doc.Default.Set && !doc.Default.Bad {
-				d.Problem(doc.Default.Spot, "%s", unknownTier(fallback, names))
+				d.Problem(doc.Default.Position, "%s", unknownTier(fallback, names))
 			}
 			fallback = names[0] // the directory is not used, as above
 		}
@@ -194,20 +194,20 @@ func unknownTier(name string, names []string) string {
 func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	s := &f.Value
 	if s.ID.Set && !s.ID.Bad && s.ID.Value == "" {
-		d.Problem(s.ID.Spot, "a subject needs an id")
+		d.Problem(s.ID.Position, "a subject needs an id")
 	}
 	if canonical := policy.CanonicalAddress(s.ID.Value); canonical != s.ID.Value {
-		d.Warning(s.ID.Spot, "no request has this subject: requests have the address %s", canonical)
+		d.Warning(s.ID.Position, "no request has this subject: requests have the address %s", canonical)
 	}
 	if s.Tier.Set && !s.Tier.Bad && s.Tier.Value == "" {
-		d.Problem(s.Tier.Spot, "a tier needs a name; remove the key for the default tier")
+		d.Problem(s.Tier.Position, "a tier needs a name; remove the key for the default tier")
 	}
 	digests := make([]string, 0, len(s.Keys))
-	spots := make([]strict.Spot, 0, len(s.Keys))
+	positions := make([]strict.Position, 0, len(s.Keys))
 	for i := range s.Keys {
 		if digest, ok := t.digest(d, &s.Keys[i]); ok {
 			digests = append(digests, digest)
-			spots = append(spots, s.Keys[i].Spot)
+			positions = append(positions, s.Keys[i].Position)
 		}
 	}
 	extra := tier.Extra{Overrides: rules.DecodeOverrides(d, s.Overrides), Labels: readLabels(d, &s.Labels)}
@@ -215,7 +215,7 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
 		added.Extra = &extra
 	}
-	t.add(d, added, digests, subjectSpots{id: s.ID.OrElse(f.Spot), tier: s.Tier.Spot, keys: spots})
+	t.add(d, added, digests, subjectPositions{id: s.ID.OrElse(f.Position), tier: s.Tier.Position, keys: positions})
 	t.keepLabels(d, s, extra.Labels)
 	for i := range s.Overrides {
 		e := &s.Overrides[i]
@@ -231,18 +231,18 @@ func (t *tiersReader) digest(d *strict.Decoder, f *strict.Field[subjectKey]) (st
 	switch {
 	case f.Bad:
 	case k.SHA256.Set && k.Plain.Set:
-		d.Problem(f.Spot, "both sha256 and plain: give one of the two")
+		d.Problem(f.Position, "both sha256 and plain: give one of the two")
 	case k.Plain.Set && t.Secrets.Key(string(k.Plain.Value)) == "":
-		d.Problem(k.Plain.Spot, "an API key cannot be empty")
+		d.Problem(k.Plain.Position, "an API key cannot be empty")
 	case k.Plain.Set:
 		t.plain++
 		return t.Secrets.Digest(string(k.Plain.Value)), true
 	case !k.SHA256.Set:
-		d.Problem(f.Spot, "neither sha256 nor plain: give one of the two")
+		d.Problem(f.Position, "neither sha256 nor plain: give one of the two")
 	case len(k.SHA256.Value) == tier.DigestLen && !isDigest(k.SHA256.Value):
-		d.Problem(k.SHA256.Spot, "a sha256 is %d hex digits, this one has other characters", tier.DigestLen)
+		d.Problem(k.SHA256.Position, "a sha256 is %d hex digits, this one has other characters", tier.DigestLen)
 	case !isDigest(k.SHA256.Value):
-		d.Problem(k.SHA256.Spot, "a sha256 is %d hex digits, this is %s", tier.DigestLen, counted(len(k.SHA256.Value), "character"))
+		d.Problem(k.SHA256.Position, "a sha256 is %d hex digits, this is %s", tier.DigestLen, counted(len(k.SHA256.Value), "character"))
 	default:
 		return strings.ToLower(k.SHA256.Value), true
 	}
@@ -258,14 +258,14 @@ func isDigest(text string) bool {
 	return err == nil
 }
 
-// subjectSpots are the places of the parts of a subject.
-type subjectSpots struct {
-	id, tier strict.Spot
-	keys     []strict.Spot
+// subjectPositions are the places of the parts of a subject.
+type subjectPositions struct {
+	id, tier strict.Position
+	keys     []strict.Position
 }
 
 // add puts a subject into the directory, and reports its problems.
-func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, at subjectSpots) {
+func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, at subjectPositions) {
 	if s.Tier != "" && !t.result.Directory.HasTier(s.Tier) {
 		if t.result.Names != nil {
 			d.Problem(at.tier, "%s", unknownTier(s.Tier, t.result.Names))
@@ -309,7 +309,7 @@ func readLabels(d *strict.Decoder, f *strict.Field[strict.Ordered[strict.Field[s
 		return nil
 	}
 	if len(f.Value) > tier.MaxLabels {
-		d.Problem(f.Spot, "%s, at most %d are allowed", counted(len(f.Value), "label"), tier.MaxLabels)
+		d.Problem(f.Position, "%s, at most %d are allowed", counted(len(f.Value), "label"), tier.MaxLabels)
 		return nil
 	}
 	read := make(map[string]string, len(f.Value))
@@ -319,7 +319,7 @@ func readLabels(d *strict.Decoder, f *strict.Field[strict.Ordered[strict.Field[s
 			continue
 		}
 		if err := tier.ValidLabels(map[string]string{e.Key: e.Value.Value}); err != nil {
-			d.Problem(e.Spot, "%s", strings.TrimPrefix(err.Error(), e.Key+": "))
+			d.Problem(e.Position, "%s", strings.TrimPrefix(err.Error(), e.Key+": "))
 			continue
 		}
 		read[e.Key] = e.Value.Value

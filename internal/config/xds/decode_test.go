@@ -87,7 +87,7 @@ descriptors:
 	if len(got.Warnings) > 0 {
 		t.Errorf("warnings: %v", got.Warnings)
 	}
-	if place := got.Places[0].String(); place != "xds resource" {
+	if place := got.Locations[0].String(); place != "xds resource" {
 		t.Errorf("the place of the first rule is %s", place)
 	}
 }

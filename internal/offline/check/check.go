@@ -81,7 +81,7 @@ func (r *Result) describe(g *config.Generation) {
 	}
 	places := make(map[descriptors.RuleID]string)
 	for i, rule := range g.Rules.All() {
-		places[rule.ID()] = g.Places[i].String()
+		places[rule.ID()] = g.Locations[i].String()
 	}
 	review := g.Rules.Review()
 	for i := range review.Domains {

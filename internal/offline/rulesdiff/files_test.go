@@ -45,7 +45,7 @@ func load(t testing.TB, tiers string, files ...string) (rulesdiff.Set, error) {
 		return rulesdiff.Set{}, err
 	}
 	set := rulesdiff.Set{Path: "rules", Rules: g.Rules}
-	for _, p := range g.Places {
+	for _, p := range g.Locations {
 		set.Places = append(set.Places, p.String())
 	}
 	return set, nil

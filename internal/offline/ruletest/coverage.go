@@ -44,7 +44,7 @@ func NewCoverage(g *config.Generation, tiersFile string) *Coverage {
 	for i, rule := range g.Rules.All() {
 		c.places[rule], names[rule.Name] = len(c.parts), true
 		add := func(tier string) {
-			c.parts = append(c.parts, Part{Place: g.Places[i].String(), Rule: rule.Name, Tier: tier, of: rule})
+			c.parts = append(c.parts, Part{Place: g.Locations[i].String(), Rule: rule.Name, Tier: tier, of: rule})
 		}
 		if len(rule.ByTier) == 0 || len(rule.Terms.Limits) > 0 || rule.Terms.Unlimited {
 			add("")

@@ -23,7 +23,7 @@ func (r *reader) limits(of *object) (out []*RateLimit) {
 	for _, v := range r.list(of.get("rate_limits")) {
 		l := r.object(v)
 		one := &RateLimit{
-			Place: r.at(v.Spot), Stage: l.number("stage", maxStage, 0), DisableKey: l.text("disable_key"),
+			Place: r.at(v.Position), Stage: l.number("stage", maxStage, 0), DisableKey: l.text("disable_key"),
 			AtEnd: l.flag("apply_on_stream_done", false), Cost: r.cost(l.get("hits_addend")),
 		}
 		r.limit(l.get("limit"), one)
@@ -33,7 +33,7 @@ func (r *reader) limits(of *object) (out []*RateLimit) {
 			one.Actions = append(one.Actions, r.action(a))
 		}
 		if actions.set() && len(one.Actions) == 0 {
-			r.d.Problem(actions.Spot, "at least one action is needed")
+			r.d.Problem(actions.Position, "at least one action is needed")
 		}
 		l.done()
 		out = append(out, one)
@@ -79,7 +79,7 @@ func (r *reader) cost(v value) (c Cost) {
 		return c
 	}
 	h := r.object(v)
-	c = Cost{Place: r.at(v.Spot), Set: true, Refund: h.flag("is_negative_hits", false)}
+	c = Cost{Place: r.at(v.Position), Set: true, Refund: h.flag("is_negative_hits", false)}
 	switch name, is := h.one(1, "number", "format"); name {
 	case "number":
 		c.Number = h.number(name, MaxCost, 0)
@@ -87,9 +87,9 @@ func (r *reader) cost(v value) (c Cost) {
 		parts, err := Parse(r.text(is))
 		switch {
 		case err != nil:
-			r.d.Problem(is.Spot, "%v", err)
+			r.d.Problem(is.Position, "%v", err)
 		case len(parts) != 1 || parts[0].Attribute == "":
-			r.d.Problem(is.Spot, "expected one operator, such as %%REQ(x-cost)%%")
+			r.d.Problem(is.Position, "expected one operator, such as %%REQ(x-cost)%%")
 		default:
 			c.From = parts[0].Attribute
 		}
@@ -107,7 +107,7 @@ func (r *reader) action(v value) Action {
 	of := r.object(v)
 	name, is := of.one(1, actionNames...)
 	of.done()
-	a, out := r.object(is), Action{Place: r.at(v.Spot), Key: name}
+	a, out := r.object(is), Action{Place: r.at(v.Position), Key: name}
 	switch name {
 	case "":
 		out.Kind = Unsupported
@@ -186,7 +186,7 @@ func (r *reader) extension(a *object, out *Action) {
 
 func (r *reader) addressMatch(a *object, out *Action) {
 	out.Kind, out.Key, out.Value = AddressMatch, cmp.Or(a.text("descriptor_key"), "remote_address_match"), a.text("default_value")
-	out.Parts = r.format(a.Spot, a.text("descriptor_value"))
+	out.Parts = r.format(a.Position, a.text("descriptor_value"))
 	m := r.object(a.need("address_matcher"))
 	out.Invert = m.flag("invert_match", false)
 	for _, v := range r.list(m.get("ranges")) {
@@ -196,7 +196,7 @@ func (r *reader) addressMatch(a *object, out *Action) {
 		bits := g.number("prefix_len", uint64(cmp.Or(address.BitLen(), 128)), 0)
 		g.done()
 		if err != nil {
-			r.d.Problem(v.Spot, "%s is not an IP address", strict.Quote(text))
+			r.d.Problem(v.Position, "%s is not an IP address", strict.Quote(text))
 			continue
 		}
 		out.Networks = append(out.Networks, netip.PrefixFrom(address, int(bits)).Masked())

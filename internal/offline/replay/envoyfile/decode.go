@@ -10,12 +10,12 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// at returns the place of a spot in the current file.
-func (r *reader) at(s strict.Spot) Place { return Place{r.d.File, s.Line} }
+// at returns the place of a position in the current file.
+func (r *reader) at(s strict.Position) Place { return Place{r.d.File, s.Line} }
 
 func (r *reader) manager(v value, at place) {
 	m := r.object(v)
-	out := &Manager{Place: r.at(v.Spot), Listener: at.listener, Port: at.port}
+	out := &Manager{Place: r.at(v.Position), Listener: at.listener, Port: at.port}
 	r.config.Managers = append(r.config.Managers, out)
 	routes, rds, scoped := m.get("route_config"), m.get("rds"), m.get("scoped_routes")
 	switch {
@@ -23,12 +23,12 @@ func (r *reader) manager(v value, at place) {
 		out.Routes = r.routes(routes)
 	case rds.set():
 		if name := r.object(rds).need("route_config_name"); name.set() {
-			r.waiting = append(r.waiting, waiting{out, r.text(name), name.Spot, r.d})
+			r.waiting = append(r.waiting, waiting{out, r.text(name), name.Position, r.d})
 		}
 	case scoped.set():
-		r.d.Problem(scoped.Spot, "scoped routes are not supported: give the route configuration alone, in a separate file")
+		r.d.Problem(scoped.Position, "scoped routes are not supported: give the route configuration alone, in a separate file")
 	default:
-		r.d.Problem(v.Spot, "the connection manager has no route_config and no rds: add the routes")
+		r.d.Problem(v.Position, "the connection manager has no route_config and no rds: add the routes")
 	}
 	r.logs(r.list(m.get("access_log")))
 	var before []string
@@ -42,7 +42,7 @@ func (r *reader) manager(v value, at place) {
 				out.Filters = append(out.Filters, limits)
 			}
 		} else if own.mentions(typeFilter) || discovery.mentions(typeFilter) {
-			r.d.Problem(item.Spot, "a ratelimit filter within another filter, or from a discovery service, is not supported: list it in http_filters, with its typed_config")
+			r.d.Problem(item.Position, "a ratelimit filter within another filter, or from a discovery service, is not supported: list it in http_filters, with its typed_config")
 		}
 		kind, _, _ := strings.Cut(typ, ".")
 		before = append(before, kind)
@@ -52,7 +52,7 @@ func (r *reader) manager(v value, at place) {
 func (r *reader) filter(f *object, config value) *Filter {
 	l := r.object(config)
 	out := &Filter{
-		Place: r.at(config.Spot), Name: f.text("name"), Domain: r.text(l.need("domain")), Stage: l.number("stage", maxStage, 0),
+		Place: r.at(config.Position), Name: f.text("name"), Domain: r.text(l.need("domain")), Stage: l.number("stage", maxStage, 0),
 		Requests: RequestType(l.enum("request_type", "both", "internal", "external")), Limits: r.limits(l), Off: f.flag("disabled", false),
 	}
 	if r.never(l.get("filter_enabled")) {
@@ -70,12 +70,12 @@ func (r *reader) never(share value) bool {
 func (r *reader) routes(v value) *Routes {
 	c := r.object(v)
 	out := &Routes{
-		Place: r.at(v.Spot), Name: c.text("name"), HostHeader: strings.ToLower(c.text("vhost_header")),
+		Place: r.at(v.Position), Name: c.text("name"), HostHeader: strings.ToLower(c.text("vhost_header")),
 		IgnorePort: c.flag("ignore_port_in_host_matching", false), IgnoreParameters: c.flag("ignore_path_parameters_in_path_matching", false),
 		PerFilter: r.perFilter(c), Changed: c.changed(),
 	}
 	if vhds := c.get("vhds"); vhds.set() {
-		r.d.Problem(vhds.Spot, "virtual hosts from a management server are not supported: give a dump of Envoy's /config_dump with them")
+		r.d.Problem(vhds.Position, "virtual hosts from a management server are not supported: give a dump of Envoy's /config_dump with them")
 	}
 	for _, h := range r.list(c.get("virtual_hosts")) {
 		out.Hosts = append(out.Hosts, r.host(h))
@@ -96,16 +96,16 @@ func (o *object) changed() (names []string) {
 
 func (r *reader) host(v value) *VirtualHost {
 	h := r.object(v)
-	out := &VirtualHost{Place: r.at(v.Spot), Name: h.text("name"), Limits: r.limits(h), PerFilter: r.perFilter(h), Changed: h.changed()}
+	out := &VirtualHost{Place: r.at(v.Position), Name: h.text("name"), Limits: r.limits(h), PerFilter: r.perFilter(h), Changed: h.changed()}
 	for _, domain := range r.list(h.need("domains")) {
 		d := r.text(domain)
 		if n := strings.Count(d, "*"); n > 1 || n == 1 && d[0] != '*' && d[len(d)-1] != '*' {
-			r.d.Problem(domain.Spot, "%s has its * at a place where Envoy accepts none: it begins or ends with it", strict.Quote(d))
+			r.d.Problem(domain.Position, "%s has its * at a place where Envoy accepts none: it begins or ends with it", strict.Quote(d))
 		}
 		out.Domains = append(out.Domains, strings.ToLower(d))
 	}
 	if m := h.get("matcher"); m.set() {
-		r.d.Problem(m.Spot, "a matcher in place of routes is not supported: list the routes")
+		r.d.Problem(m.Position, "a matcher in place of routes is not supported: list the routes")
 	}
 	for _, one := range r.list(h.get("routes")) {
 		out.Routes = append(out.Routes, r.route(one))
@@ -117,7 +117,7 @@ func (r *reader) route(v value) *Route {
 	in := r.object(v)
 	action := r.object(in.get("route"))
 	out := &Route{
-		Place: r.at(v.Spot), Name: in.text("name"), Match: r.match(in.need("match")), Forwards: action.set(),
+		Place: r.at(v.Position), Name: in.text("name"), Match: r.match(in.need("match")), Forwards: action.set(),
 		Cluster: action.text("cluster"), Limits: r.limits(action), IncludeVH: action.flag("include_vh_rate_limits", false),
 		PerFilter: r.perFilter(in), Changed: in.changed(),
 		Rewrites: action.has("prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"),
@@ -130,7 +130,7 @@ func (r *reader) route(v value) *Route {
 	for _, c := range r.list(r.object(action.get("weighted_clusters")).get("clusters")) {
 		for _, e := range r.entries(r.object(c).get("typed_per_filter_config")) {
 			if _, t := r.typed(e.value); t == typePerRoute || t == typeFilterConfig {
-				r.d.Problem(e.Spot, "limits of one of several weighted clusters are not supported: move them to the route")
+				r.d.Problem(e.Position, "limits of one of several weighted clusters are not supported: move them to the route")
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func (r *reader) route(v value) *Route {
 		}
 		values, fits := r.d.JSONMapping(e.node, e.Path, maxMetadata, maxMetadata)
 		if !fits {
-			r.d.Problem(e.Spot, "the metadata has more than %d values or bytes", maxMetadata)
+			r.d.Problem(e.Position, "the metadata has more than %d values or bytes", maxMetadata)
 		}
 		out.Metadata[e.key] = values
 	}
@@ -170,7 +170,7 @@ func (r *reader) perFilter(o *object) map[string]*PerRoute {
 			out[e.key] = r.perRoute(config)
 			out[e.key].Off = off
 		case empty:
-			out[e.key] = &PerRoute{Place: r.at(e.Spot), Off: off, Empty: true}
+			out[e.key] = &PerRoute{Place: r.at(e.Position), Off: off, Empty: true}
 		case typ == typeCheckRoute:
 			r.check(config)
 		}
@@ -181,11 +181,11 @@ func (r *reader) perFilter(o *object) map[string]*PerRoute {
 func (r *reader) perRoute(v value) *PerRoute {
 	p := r.object(v)
 	out := &PerRoute{
-		Place: r.at(v.Spot), Domain: p.text("domain"), Limits: r.limits(p), VH: VH(p.enum("vh_rate_limits", "OVERRIDE", "INCLUDE", "IGNORE")),
+		Place: r.at(v.Position), Domain: p.text("domain"), Limits: r.limits(p), VH: VH(p.enum("vh_rate_limits", "OVERRIDE", "INCLUDE", "IGNORE")),
 	}
 	for i, l := range r.list(p.get("rate_limits")) {
 		if out.Limits[i].Stage != 0 || out.Limits[i].DisableKey != "" {
-			r.d.Problem(l.Spot, "Envoy does not accept stage and disable_key here: remove them, or move the list below route")
+			r.d.Problem(l.Position, "Envoy does not accept stage and disable_key here: remove them, or move the list below route")
 		}
 	}
 	p.get("@type")
@@ -198,7 +198,7 @@ func (r *reader) perRoute(v value) *PerRoute {
 func (r *reader) check(v value) {
 	for _, e := range r.entries(r.object(r.object(v).get("check_settings")).get("context_extensions")) {
 		if e.key == "descriptors" && r.text(e.value) != "" {
-			r.config.Checks = append(r.config.Checks, r.at(e.Spot))
+			r.config.Checks = append(r.config.Checks, r.at(e.Position))
 		}
 	}
 }
@@ -209,7 +209,7 @@ func (r *reader) match(v value) Match {
 	share := m.get("runtime_fraction")
 	never := r.never(share)
 	out := Match{
-		Place: r.at(v.Spot), GRPC: m.has("grpc"), Share: share.set() && !never,
+		Place: r.at(v.Position), GRPC: m.has("grpc"), Share: share.set() && !never,
 		Headers: r.headers(r.list(m.get("headers"))), Query: r.queries(r.list(m.get("query_parameters"))),
 	}
 	fold := !m.flag("case_sensitive", true)
@@ -238,11 +238,11 @@ func (r *reader) match(v value) Match {
 // regex reads a regular expression.
 func (r *reader) regex(v value) string {
 	text := r.object(v).need("regex")
-	return r.checkRegex(text.Spot, r.text(text))
+	return r.checkRegex(text.Position, r.text(text))
 }
 
 // checkRegex reports a regular expression that RE2 does not accept.
-func (r *reader) checkRegex(s strict.Spot, text string) string {
+func (r *reader) checkRegex(s strict.Position, text string) string {
 	if _, err := WholeText(text); err != nil {
 		r.d.Problem(s, "not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
@@ -268,7 +268,7 @@ func (r *reader) headers(list []value) (out []Matcher) {
 	for _, v := range list {
 		h := r.object(v)
 		m := Matcher{
-			Place: r.at(v.Spot), Name: strings.ToLower(r.text(h.need("name"))), Present: true,
+			Place: r.at(v.Position), Name: strings.ToLower(r.text(h.need("name"))), Present: true,
 			Invert: h.flag("invert_match", false), Empty: h.flag("treat_missing_header_as_empty", false),
 		}
 		switch name, test := h.one(0, "exact_match", "safe_regex_match", "range_match", "present_match", "prefix_match", "suffix_match", "contains_match", "string_match"); name {
@@ -295,7 +295,7 @@ func (r *reader) headers(list []value) (out []Matcher) {
 func (r *reader) queries(list []value) (out []Matcher) {
 	for _, v := range list {
 		q := r.object(v)
-		m := Matcher{Place: r.at(v.Spot), Name: r.text(q.need("name")), Present: true}
+		m := Matcher{Place: r.at(v.Position), Name: r.text(q.need("name")), Present: true}
 		switch name, test := q.one(0, "string_match", "present_match"); name {
 		case "string_match":
 			r.stringMatcher(test, &m)
@@ -312,7 +312,7 @@ func (r *reader) queries(list []value) (out []Matcher) {
 func (r *reader) stringMatcher(v value, m *Matcher) {
 	s := r.object(v)
 	if custom := s.get("custom"); custom.set() {
-		r.d.Problem(custom.Spot, "a custom matcher is not supported: use exact, prefix, suffix, contains or safe_regex")
+		r.d.Problem(custom.Position, "a custom matcher is not supported: use exact, prefix, suffix, contains or safe_regex")
 		return
 	}
 	fold := s.flag("ignore_case", false)
@@ -340,7 +340,7 @@ func (r *reader) metadataKey(v value) []string {
 }
 
 // format reads a format of access logs.
-func (r *reader) format(s strict.Spot, text string) []Part {
+func (r *reader) format(s strict.Position, text string) []Part {
 	parts, err := Parse(text)
 	if err != nil {
 		r.d.Problem(s, "%v", err)

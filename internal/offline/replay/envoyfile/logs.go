@@ -18,12 +18,12 @@ func (r *reader) logs(all []value) {
 			fields := make(map[string]accesslog.Attribute)
 			addFields(fields, "", f.node, 0)
 			if len(fields) > 0 {
-				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(f.Spot).String(), Fields: fields})
+				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(f.Position).String(), Fields: fields})
 			}
 		}
 		for _, f := range []value{q.object(format.get("text_format_source")).get("inline_string"), format.get("text_format"), l.get("format")} {
 			if text := q.text(f); text != "" {
-				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(f.Spot).String(), Text: text})
+				r.config.Logs = append(r.config.Logs, accesslog.Written{Name: r.at(f.Position).String(), Text: text})
 			}
 		}
 	}

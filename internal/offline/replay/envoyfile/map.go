@@ -126,14 +126,14 @@ func parseMap(name string, data []byte, beside bool, report *strict.Report) (*Ma
 	}
 	out := &Map{Domain: in.Domain.Value}
 	if strict.Given(&in.Domain) && out.Domain == "" {
-		r.d.Problem(in.Domain.Spot, "a domain is needed: that of the rules")
+		r.d.Problem(in.Domain.Position, "a domain is needed: that of the rules")
 	}
 	r.fields(out, &in.Fields)
 	for i := range in.Descriptors.Value {
 		out.Limits = append(out.Limits, r.mapped(&in.Descriptors.Value[i]))
 	}
 	if strict.Given(&in.Descriptors) && len(out.Limits) == 0 {
-		r.d.Problem(in.Descriptors.Spot, "at least one descriptor is needed")
+		r.d.Problem(in.Descriptors.Position, "at least one descriptor is needed")
 	}
 	if err := report.Err(); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (r *reader) fields(out *Map, all *strict.Field[strict.Ordered[strict.Field[
 	timed := false
 	for _, f := range all.Value {
 		if f.Key == "" {
-			r.d.Problem(f.Spot, "a field needs a name: that of the field in the log")
+			r.d.Problem(f.Position, "a field needs a name: that of the field in the log")
 		}
 		if out.Fields == nil {
 			out.Fields = make(map[string]accesslog.Attribute)
@@ -155,14 +155,14 @@ func (r *reader) fields(out *Map, all *strict.Field[strict.Ordered[strict.Field[
 		timed = timed || f.Value.Value.isTime || f.Value.Bad // a bad one may be the time
 	}
 	if len(all.Value) > 0 && !timed {
-		r.d.Problem(all.Spot, "no field tells when a request came: name the one that is %s, or %s", accesslog.StartTime, accesslog.EmitTime)
+		r.d.Problem(all.Position, "no field tells when a request came: name the one that is %s, or %s", accesslog.StartTime, accesslog.EmitTime)
 	}
 }
 
 // mapped reads one descriptor.
 func (r *reader) mapped(f *strict.Field[mappedDescriptor]) *RateLimit {
 	m := &f.Value
-	out := &RateLimit{Place: r.at(f.Spot), AtEnd: m.more.AtEnd}
+	out := &RateLimit{Place: r.at(f.Position), AtEnd: m.more.AtEnd}
 	for i := range m.entries.Value {
 		e := &m.entries.Value[i]
 		if e.Bad {
@@ -171,17 +171,17 @@ func (r *reader) mapped(f *strict.Field[mappedDescriptor]) *RateLimit {
 		key, value, ok := strings.Cut(e.Value, "=")
 		key, optional := strings.CutSuffix(key, "?")
 		if !ok || key == "" || value == "" {
-			r.d.Problem(e.Spot, "expected key=value, such as api_key=%%REQ(x-api-key)%%")
+			r.d.Problem(e.Position, "expected key=value, such as api_key=%%REQ(x-api-key)%%")
 			continue
 		}
-		a := Action{Place: r.at(e.Spot), Kind: Format, Key: key, Parts: r.format(e.Spot, value), SkipIfAbsent: optional}
+		a := Action{Place: r.at(e.Position), Kind: Format, Key: key, Parts: r.format(e.Position, value), SkipIfAbsent: optional}
 		if len(a.Parts) == 1 && a.Parts[0].Attribute == "" {
 			a.Kind, a.Value, a.Parts = Text, a.Parts[0].Text, nil
 		}
 		out.Actions = append(out.Actions, a)
 	}
 	if strict.Given(&m.entries) && len(m.entries.Value) == 0 {
-		r.d.Problem(m.entries.OrElse(f.Spot), "at least one entry is needed, such as api_key=%%REQ(x-api-key)%%")
+		r.d.Problem(m.entries.OrElse(f.Position), "at least one entry is needed, such as api_key=%%REQ(x-api-key)%%")
 	}
 	out.Cost = r.mappedCost(&m.more)
 	if m.more.When.Set && !m.more.When.Bad {
@@ -196,14 +196,14 @@ func (r *reader) mappedCost(m *descriptorKeys) Cost {
 	if !strict.Given(&m.Cost) {
 		return c
 	}
-	c.Place = r.at(m.Cost.Spot)
+	c.Place = r.at(m.Cost.Position)
 	if n, err := strconv.ParseUint(m.Cost.Value, 10, 64); err == nil && n <= MaxCost {
 		c.Number = n
 		return c
 	}
 	parts, err := Parse(m.Cost.Value)
 	if err != nil || len(parts) != 1 || parts[0].Attribute == "" {
-		r.d.Problem(m.Cost.Spot, "expected a number from 0 to %d, or one operator such as %%REQ(x-cost)%%", uint64(MaxCost))
+		r.d.Problem(m.Cost.Position, "expected a number from 0 to %d, or one operator such as %%REQ(x-cost)%%", uint64(MaxCost))
 		return c
 	}
 	c.From = parts[0].Attribute
@@ -212,7 +212,7 @@ func (r *reader) mappedCost(m *descriptorKeys) Cost {
 
 func (r *reader) conditions(f *strict.Field[conditions]) *Match {
 	c := &f.Value
-	out := &Match{Place: r.at(f.Spot)}
+	out := &Match{Place: r.at(f.Position)}
 	paths := 0
 	for _, p := range []struct {
 		kind PathKind
@@ -225,12 +225,12 @@ func (r *reader) conditions(f *strict.Field[conditions]) *Match {
 	}
 	switch {
 	case paths > 1:
-		r.d.Problem(f.Spot, "expected one of path, path_prefix and path_regex")
+		r.d.Problem(f.Position, "expected one of path, path_prefix and path_regex")
 	case paths+len(c.Method)+len(c.Host) == 0:
-		r.d.Problem(f.Spot, "expected a condition: path, path_prefix, path_regex, method or host")
+		r.d.Problem(f.Position, "expected a condition: path, path_prefix, path_regex, method or host")
 	}
 	if strict.Given(&c.PathRegex) {
-		r.checkRegex(c.PathRegex.Spot, c.PathRegex.Value)
+		r.checkRegex(c.PathRegex.Position, c.PathRegex.Value)
 	}
 	for _, list := range []struct {
 		name  accesslog.Attribute

@@ -15,7 +15,7 @@ import (
 // A value is a value of Envoy's configuration, with aliases followed. The zero value is that of a
 // key that is not in the file.
 type value struct {
-	strict.Spot
+	strict.Position
 	node    *yaml.Node // nil: the key is not in the file, or has null
 	aliased bool       // it was found through an alias
 }
@@ -24,10 +24,10 @@ func (v value) set() bool { return v.node != nil }
 
 // value returns the value of a node. aliased: it is below an alias.
 func (r *reader) value(n *yaml.Node, p *strict.Path, aliased bool) value {
-	v := value{Spot: r.d.Spot(n, p), aliased: aliased || n.Kind == yaml.AliasNode}
+	v := value{Position: r.d.Position(n, p), aliased: aliased || n.Kind == yaml.AliasNode}
 	if v.aliased {
 		if r.aliased++; r.aliased == maxAliased {
-			r.d.Problem(v.Spot, "aliases stand for more than %d values: write them out", maxAliased)
+			r.d.Problem(v.Position, "aliases stand for more than %d values: write them out", maxAliased)
 		}
 	}
 	if n = target(n); n != nil && !strict.IsNull(n) && r.aliased < maxAliased {
@@ -104,7 +104,7 @@ func (o *object) need(name string) value {
 		return v
 	}
 	if o.isMessage() {
-		o.r.d.Problem(o.Spot, "%q is missing", name)
+		o.r.d.Problem(o.Position, "%q is missing", name)
 	}
 	return value{}
 }
@@ -129,10 +129,10 @@ func (o *object) one(least int, names ...string) (name string, v value) {
 	}
 	switch {
 	case n > 1:
-		o.r.d.Problem(o.Spot, "expected one of %s, got %d of them", strings.Join(names, ", "), n)
+		o.r.d.Problem(o.Position, "expected one of %s, got %d of them", strings.Join(names, ", "), n)
 		return "", value{}
 	case n < least && o.isMessage() && len(o.unknown()) == 0:
-		o.r.d.Problem(o.Spot, "expected one of %s", strings.Join(names, ", "))
+		o.r.d.Problem(o.Position, "expected one of %s", strings.Join(names, ", "))
 	}
 	return name, v
 }
@@ -145,7 +145,7 @@ func (o *object) unknown() []strict.Pair {
 // done reports the keys that were not asked for. Only what decides a descriptor calls it.
 func (o *object) done() {
 	for _, kv := range o.unknown() {
-		o.r.d.Problem(o.r.d.Spot(kv.Key, o.Path), "unknown key %s%s", strict.Quote(kv.Name), strict.DidYouMean(kv.Name, o.names))
+		o.r.d.Problem(o.r.d.Position(kv.Key, o.Path), "unknown key %s%s", strict.Quote(kv.Name), strict.DidYouMean(kv.Name, o.names))
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *reader) scalar(v value, expected string) (text string, ok bool) {
 	case n == nil:
 		return "", false
 	case n.Kind != yaml.ScalarNode:
-		r.d.Problem(v.Spot, "expected %s", expected)
+		r.d.Problem(v.Position, "expected %s", expected)
 		return "", false
 	}
 	return n.Value, true
@@ -188,7 +188,7 @@ func (o *object) flag(name string, unset bool) bool {
 	case slices.Contains([]string{"false", "f", "no", "n", "off", "0"}, strings.ToLower(text)):
 		return false
 	default:
-		o.r.d.Problem(v.Spot, "expected true or false, got %s", strict.Quote(text))
+		o.r.d.Problem(v.Position, "expected true or false, got %s", strict.Quote(text))
 	}
 	return unset
 }
@@ -201,11 +201,11 @@ func (o *object) number(name string, most, unset uint64) (number uint64) {
 		return unset
 	}
 	if err := strict.SetText(reflect.ValueOf(&number).Elem(), text); err != nil {
-		o.r.d.Problem(v.Spot, "%s", err)
+		o.r.d.Problem(v.Position, "%s", err)
 		return unset
 	}
 	if number > most {
-		o.r.d.Problem(v.Spot, "expected a number from 0 to %d", most)
+		o.r.d.Problem(v.Position, "expected a number from 0 to %d", most)
 		return unset
 	}
 	return number
@@ -220,7 +220,7 @@ func (o *object) signed(name string) int64 {
 		n, err = int64(f), nil
 	}
 	if ok && err != nil {
-		o.r.d.Problem(v.Spot, "expected a whole number, got %s", strict.Quote(text))
+		o.r.d.Problem(v.Position, "expected a whole number, got %s", strict.Quote(text))
 	}
 	return n
 }
@@ -235,7 +235,7 @@ func (o *object) enum(name string, names ...string) int {
 		n = number
 	}
 	if ok && text != "" && n < 0 {
-		o.r.d.Problem(v.Spot, "%s", strict.NotOneOf(text, names))
+		o.r.d.Problem(v.Position, "%s", strict.NotOneOf(text, names))
 	}
 	return max(n, 0)
 }

@@ -81,10 +81,10 @@ type reader struct {
 
 // waiting is a manager whose routes are elsewhere.
 type waiting struct {
-	manager *Manager
-	name    string
-	spot    strict.Spot
-	d       *strict.Decoder
+	manager  *Manager
+	name     string
+	position strict.Position
+	d        *strict.Decoder
 }
 
 func (r *reader) file(name string, data []byte) {
@@ -192,7 +192,7 @@ func (r *reader) finish(paths []string) {
 	}
 	for _, w := range r.waiting {
 		if w.manager.Routes = named[w.name]; w.manager.Routes == nil {
-			w.d.Problem(w.spot, "the files have no route configuration %s: add its file, or give a dump of Envoy's /config_dump", strict.Quote(w.name))
+			w.d.Problem(w.position, "the files have no route configuration %s: add its file, or give a dump of Envoy's /config_dump", strict.Quote(w.name))
 		}
 	}
 	if len(r.config.Managers) == 0 {

@@ -10,43 +10,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Truth is a truth value as envoyproxy/ratelimit reads it: YAML 1.1's words count
-// too, and one without a value is false.
-type Truth bool
-
-// ReadNode reads a node.
-func (f *Truth) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
-	*f = false
-	if IsNull(n) {
-		return
-	}
-	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
-	b, ok := ParseTruth(n.Value)
-	switch tag := n.ShortTag(); {
-	case n.Kind != yaml.ScalarNode:
-		d.Problem(d.Spot(n, p), "expected true or false, got %s", kindOf(n))
-	case !ok, quoted, tag != "!!bool" && tag != "!!str":
-		d.Problem(d.Spot(n, p), "expected true or false, got %s", d.Quote(n.Value))
-	default:
-		*f = Truth(b)
-	}
-}
-
-// ParseTruth reads the words for true and false that YAML 1.1 has.
-func ParseTruth(text string) (value, ok bool) {
-	word := strings.ToLower(text)
-	if text != word && text != strings.ToUpper(word) && text != strings.ToUpper(word[:1])+word[1:] {
-		return false, false
-	}
-	switch word {
-	case "true", "yes", "on", "y":
-		return true, true
-	case "false", "no", "off", "n":
-		return false, true
-	}
-	return false, false
-}
-
 // jsonBounds bound a value of JSON, and count what was read of it.
 type jsonBounds struct {
 	mostValues, mostBytes int
@@ -60,7 +23,7 @@ func (b *jsonBounds) tooLarge() bool { return b.values > b.mostValues || b.bytes
 // text, which is not reported.
 func (d *Decoder) JSONMapping(n *yaml.Node, p *Path, mostValues, mostBytes int) (m map[string]any, fits bool) {
 	if n.Kind != yaml.MappingNode {
-		d.Problem(d.Spot(n, p), "expected a mapping, got %s", kindOf(n))
+		d.Problem(d.Position(n, p), "expected a mapping, got %s", kindOf(n))
 		return nil, true
 	}
 	v := jsonValue{jsonBounds: &jsonBounds{mostValues: mostValues, mostBytes: mostBytes}}
@@ -136,7 +99,7 @@ func (d *Decoder) jsonNumber(n *yaml.Node, p *Path) any {
 		}
 	}
 	if err != nil || n.ShortTag() == "!!int" && math.Abs(f) > maxExact {
-		d.Problem(d.Spot(n, p), "%s is not a number that JSON keeps: quote it", Quote(n.Value))
+		d.Problem(d.Position(n, p), "%s is not a number that JSON keeps: quote it", Quote(n.Value))
 		return nil
 	}
 	return f
@@ -144,7 +107,7 @@ func (d *Decoder) jsonNumber(n *yaml.Node, p *Path) any {
 
 func (d *Decoder) jsonText(n *yaml.Node, text string, p *Path) string {
 	if !utf8.ValidString(text) {
-		d.Problem(d.Spot(n, p), "not UTF-8")
+		d.Problem(d.Position(n, p), "not UTF-8")
 		return ""
 	}
 	return text
