@@ -104,7 +104,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	running := Running{
 		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
 		Metrics: address(p.listeners.metrics), Reference: address(p.listeners.reference),
-		Rules: p.generation.Rules, StoreMissing: p.store.missing,
+		Rules: p.generation.Rules, StoreMissing: p.store.redis.missing(),
 	}
 	if o.Ready != nil {
 		o.Ready(running)
@@ -138,7 +138,7 @@ type process struct {
 	listeners listeners
 	registry  *prometheus.Registry
 	metrics   *metrics.Metrics
-	store     *store
+	store     store
 	subjects  *subjects         // nil: no source of tiers
 	compare   *compare.Comparer // nil: nothing is compared
 	tracer    *tracing.Tracer   // nil: traces are off
@@ -206,7 +206,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.open.add(p.store.close)
-	p.reference.measure(p.store)
+	p.reference.measure(p.store.redis)
 	active := func() *policy.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
@@ -225,15 +225,17 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 // makeServers makes the decider, the services that call it, and their servers.
 func (p *process) makeServers() {
 	s := p.settings
-	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
-		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
-		Meters: p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.rareLog, Clock: p.store.clock,
+	o := policy.Options{
+		Subjects: p.subjects.resolver(),
+		Meters:   p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.rareLog,
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.reference.hits(), Recorder: p.insight,
 		Patience: policy.DefaultPatience,
 		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
-	})
+	}
+	p.store.decide(&o)
+	p.decider = policy.NewDecider(p.generation.Rules, o)
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
-	p.generations.remote, p.generations.holds = p.remote, p.store.holds
+	p.generations.remote, p.generations.redis = p.remote, p.store.redis
 	headers := p.headers
 	if s.DropIn.Answers {
 		headers = headers.Quiet()
@@ -253,9 +255,15 @@ func (p *process) makeServers() {
 		Authz: s.Authz, MaxUnknown: maxUnknownKeys,
 	})
 	p.probes = &probes{
-		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
+		store: s.Store.Type, ready: s.HTTP.Ready, tiers: p.subjects.text,
 		needsRules: s.DropIn.NeedsRules, needsStore: s.DropIn.NeedsStore, domains: func() int { return len(p.decider.Rules().Domains()) },
-		connected: p.store.connected, plain: s.DropIn.Answers,
+		plain: s.DropIn.Answers,
+	}
+	if r := p.store.redis; r != nil {
+		p.probes.state = r.states
+		if r.pings {
+			p.probes.connected = func() bool { return !r.scopes[0].silent.Load() }
+		}
 	}
 	transport := transport{settings: s.GRPC, secure: p.tls, calls: calls{p.metrics, p.log, p.reference.methods(), p.tracer}}
 	if s.GRPC.Transport == settings.TransportUnary {
@@ -304,7 +312,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	if d := p.settings.DropIn; d.NeedsRules || d.NeedsStore {
 		further = append(further, func(ctx context.Context) error { return followHealth(ctx, p.health, p.probes.whyUnhealthy, p.log) })
 	}
-	for _, part := range slices.Concat([]part{drains, p.sampler.run}, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.sampler.run}, p.store.redis.parts(), p.subjects.parts(), p.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

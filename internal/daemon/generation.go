@@ -19,7 +19,6 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/internal/text/safetext"
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // generations keeps the active generation of rules and tiers and replaces it.
@@ -30,9 +29,8 @@ type generations struct {
 	metrics  *metrics.Metrics
 	stats    *stats.Stats // nil: off
 	log      *zap.Logger
-	// holds hears in which scopes rules count requests in flight, before they are active. Nil
-	// with the memory store.
-	holds func([]window.Scope)
+	// redis gets the scopes in which rules count requests in flight, before the rules are active.
+	redis *redisStore
 
 	loading sync.Mutex // held while a generation is made; locked before mu
 
@@ -62,20 +60,13 @@ func newGenerations(s settings.Settings, first *config.Generation, d *policy.Dec
 func (gs *generations) start() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	gs.tellHolds(gs.active)
+	gs.redis.countsInFlight(gs.active.Rules.HoldScopes())
 	gs.take(gs.active)
 	if gs.active.Rules.Missing() {
 		gs.log.Warn("no rules yet: calls fail until the management server sends some; check the server and rules.xds.node_id", zap.String("address", string(gs.settings.Rules.XDS.Address)))
 		return
 	}
 	gs.log.Info("rules active", gs.fields(gs.active)...)
-}
-
-// tellHolds tells the store in which scopes requests in flight may hold something.
-func (gs *generations) tellHolds(g *config.Generation) {
-	if gs.holds != nil {
-		gs.holds(g.Rules.HoldScopes())
-	}
 }
 
 // warnOfAttempts names the entries of charge_once that g no longer has. Descriptors with such an
@@ -187,7 +178,7 @@ func (gs *generations) replace(from origin, g *config.Generation, err error) {
 		return
 	}
 	first := gs.active.Rules.Missing()
-	gs.tellHolds(g)
+	gs.redis.countsInFlight(g.Rules.HoldScopes())
 	gs.warnOfAttempts(g)
 	gs.decider.Swap(g.Rules)
 	gs.take(g)

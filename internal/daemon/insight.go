@@ -23,12 +23,12 @@ func (p *process) openInsight() {
 	}
 	p.instance = host
 	rules := func() *policy.Rules { return p.decider.Rules() }
-	p.insight = insight.New(insight.Options{
-		Instance: host,
-		Rules:    rules,
+	o := insight.Options{
+		Instance: host, Store: p.settings.Store.Type, Rules: rules,
 		Subjects: p.subjects.resolver(), Tiers: p.subjects.keys(rules), Secrets: p.generation.Secrets,
-		Keeper: p.store.keeper, Store: p.settings.Store.Type, Local: p.store.localKeeper, Shares: p.store.local,
 		Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
-	})
+	}
+	p.store.inspect(&o)
+	p.insight = insight.New(o)
 	p.open.add(p.insight.Close)
 }

@@ -56,7 +56,7 @@ func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase 
 	add("two", policy.Rule{}, limit, window.Limit{Hits: 10 * lateLimit, Window: 24 * time.Hour})
 	o := open(t, s)
 	l := &lateCase{opened: o, t: t, proxies: proxies}
-	l.decider = policy.NewDecider(rules, policy.Options{Store: o.store.Local, Local: o.store.Shares, Meters: o.metrics, Log: zap.NewNop()})
+	l.decider = policy.NewDecider(rules, policy.Options{Store: o.store.Front, Local: o.store.Fallback, Meters: o.metrics, Log: zap.NewNop()})
 	waitFor(t, "Redis", func() bool { return l.load(t.Context(), time.Second) == nil })
 	o.decides("warm")
 	return l

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/redisclient"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/daemon/stores"
 	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 	"github.com/slidegate/slidegate/internal/operate/docs"
 	"github.com/slidegate/slidegate/internal/operate/insight"
@@ -24,16 +25,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// redisStore is the store in Redis, of all scopes.
+// redisStore is the store in Redis, of all scopes. Nil: the store is in memory.
 type redisStore struct {
-	*redisclient.Stores
+	*stores.Redis
 	scopes []*redisScope // by their numbers; the first is that of the region
 	pings  bool          // settings.DropIn.NeedsStore
 }
 
 // redisScope is the store of one scope in Redis, with its client.
 type redisScope struct {
-	*redisclient.Scope
+	*stores.Scope
 	name    string // of the scope; empty: there is one
 	section string // of the settings
 	page    string // explains each class of failures
@@ -49,42 +50,51 @@ type redisScope struct {
 	evicts  map[string]bool // servers that may evict logs
 }
 
-// asStore returns r as the store of the process.
-func (r *redisStore) asStore(registry prometheus.Registerer) *store {
-	metrics.Local(registry, func() uint64 { return r.Local.Stats().Denials })
-	s := &store{
-		decides: r.Local, local: r.Shares, keeper: redisKeeper{r}, localKeeper: r.Shares, state: r.states,
-		measure: r.measure, leases: r.leases,
-		holds: func(in []window.Scope) {
-			for _, scope := range in {
-				r.Shared.Holds(scope)
-			}
-		},
-		close: func() error {
-			if err := r.Close(); err != nil {
-				return fmt.Errorf("closing the store: %w", err)
-			}
-			return nil
-		},
-	}
+// register adds the metrics of r.
+func (r *redisStore) register(registry prometheus.Registerer) {
+	metrics.Local(registry, func() uint64 { return r.Front.Stats().Denials })
 	for _, one := range r.scopes {
-		own := registry
+		scoped := registry
 		if one.name != "" {
-			own = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
+			scoped = prometheus.WrapRegistererWith(prometheus.Labels{"scope": one.name}, registry)
 		}
-		metrics.Store(own, one.Stats)
-		s.parts = append(s.parts, one.reach, one.count)
+		metrics.Store(scoped, one.Stats)
 	}
-	if region := r.scopes[0]; r.pings {
-		s.parts = append(s.parts, region.keepPinging)
-		s.connected = func() bool { return !region.silent.Load() }
+}
+
+// parts returns the parts that run until the process stops.
+func (r *redisStore) parts() (all []part) {
+	if r == nil {
+		return nil
 	}
 	for _, one := range r.scopes {
-		if one.missing != nil && s.missing == "" {
-			s.missing = "Redis does not answer; until it does, on_store_error decides for its keys; " + one.advice()
+		all = append(all, one.reach, one.count)
+	}
+	if r.pings {
+		all = append(all, r.scopes[0].keepPinging)
+	}
+	return all
+}
+
+// missing is [Running].StoreMissing.
+func (r *redisStore) missing() string {
+	if r != nil {
+		for _, one := range r.scopes {
+			if one.missing != nil {
+				return "Redis does not answer; until it does, on_store_error decides for its keys; " + one.advice()
+			}
 		}
 	}
-	return s
+	return ""
+}
+
+// countsInFlight says in which scopes rules count requests in flight.
+func (r *redisStore) countsInFlight(in []window.Scope) {
+	if r != nil {
+		for _, scope := range in {
+			r.Shared.Holds(scope)
+		}
+	}
 }
 
 // openRedis returns the store in Redis, of all scopes. Redis need not answer yet. Messages about single requests go to sampledLog.
@@ -101,14 +111,14 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, ver
 		r.scopes[i] = one
 	}
 	var err error
-	r.Stores, err = redisclient.OpenScopes(s.Store, func(scope window.Scope) redisclient.StoresOptions {
+	r.Redis, err = stores.Open(s.Store, func(scope window.Scope) stores.Options {
 		return r.scopes[scope].options(s.Store, log, answered)
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i, one := range r.scopes {
-		one.Scope = r.Scopes[i]
+		one.Scope = r.Redis.Scopes[i]
 	}
 	m.StoreDown(r.isDown)
 	var load sync.WaitGroup
@@ -123,14 +133,14 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, ver
 var storeFailures int
 
 // options say what r wants to hear of its store.
-func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(context.Context, int)) redisclient.StoresOptions {
+func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(context.Context, int)) stores.Options {
 	prefix := s.Redis.KeyPrefix
 	for i := range s.Scopes {
 		if s.Scopes[i].Name == r.name {
 			prefix = s.Scopes[i].Redis.KeyPrefix
 		}
 	}
-	return redisclient.StoresOptions{
+	return stores.Options{
 		Log: log,
 		Connected: func() {
 			r.made.Add(1)
@@ -287,36 +297,6 @@ func (r *redisScope) answers(ctx context.Context) bool {
 	return answered.Load()
 }
 
-// redisKeeper is the keeper of the logs of all scopes in Redis. What this instance knows of a removed log
-// goes with it.
-type redisKeeper struct{ *redisStore }
-
-// Read implements window.Keeper.
-func (k redisKeeper) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	return k.Shared.Read(ctx, ids)
-}
-
-// List implements window.Keeper.
-func (k redisKeeper) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
-	return k.Shared.List(ctx, m, cursor)
-}
-
-// Remove implements window.Keeper.
-func (k redisKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	readings, err := k.Shared.Remove(ctx, ids)
-	for i := range readings {
-		k.Reset(readings[i].ID)
-	}
-	if err != nil && len(readings) < len(ids) {
-		// The others may have been removed too. If not, their leases are lost and their
-		// shares must stay.
-		for _, id := range ids {
-			k.Local.Reset(id)
-		}
-	}
-	return readings, err
-}
-
 // states returns the last known state of the servers of all scopes. It does not call them.
 func (r *redisStore) states() storeState {
 	state := r.scopes[0].state()
@@ -375,7 +355,7 @@ func (r *redisStore) measure(s *stats.Stats) {
 		return max(region.made.Load(), now) - now
 	})
 	if s.Remembers() {
-		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.Local.Stats().Keys) })
+		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.Front.Stats().Keys) })
 	}
 }
 
@@ -386,10 +366,4 @@ type redisLog struct{ log *zap.Logger }
 // Printf implements the logger of go-redis.
 func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 	l.log.Debug("redis client", zap.String("detail", fmt.Sprintf(format, v...)))
-}
-
-// leases returns what became of the hits that this process reserved.
-func (r *redisStore) leases() insight.Leases {
-	s := r.Local.Stats()
-	return insight.Leases{Made: s.Leases, Admitted: s.LeasedHits, Returned: s.ReturnedHits}
 }

@@ -99,8 +99,8 @@ func (r reference) methods() map[string]*stats.Method {
 	}
 }
 
-func (r reference) measure(s *store) {
-	if r.stats != nil && s.measure != nil {
+func (r reference) measure(s *redisStore) {
+	if r.stats != nil && s != nil {
 		s.measure(r.stats)
 	}
 }

@@ -191,16 +191,7 @@ func (p *process) state() insight.State {
 	}
 	p.sampler.fill(&s)
 	s.Latency.Deadline = p.settings.Store.Timeout.Seconds()
-	if p.store.state != nil {
-		s.Store.Servers = p.store.state().all()
-	}
-	if p.store.memory != nil {
-		m := p.store.memory()
-		s.Store.Logs, s.Store.Bytes = m.Logs, m.Bytes
-	}
-	if p.store.leases != nil {
-		s.Leases = p.store.leases()
-	}
+	p.store.fill(&s)
 	a := p.generations.page()
 	s.Config = insight.Config{
 		Generation: a.Generation, Loaded: a.Loaded, Files: a.Files, Rules: len(a.Rules), Refused: a.Refused, Notes: a.Notes,
@@ -228,8 +219,8 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 	}
 	away := p.probes.storeAway()
 	add(away != "", levelError, "operate.md#redis-is-slow-or-unavailable", "The store does not decide: %s. Each rule's on_store_error decides.", away)
-	if p.store.state != nil {
-		for _, f := range p.store.state().Further {
+	if p.store.redis != nil {
+		for _, f := range p.store.redis.states().Further {
 			add(!f.Reached, levelError, "operate.md#failures", "The store of the scope %s has not been reached yet. Each rule's on_store_error decides its limits.", f.Scope)
 		}
 	}
@@ -247,7 +238,7 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 		add(n.Evicts != "", levelWarning, "operate.md#set-up-redis", "The server %s has the maxmemory-policy %s: when its memory is full, it evicts logs, and their limits are reset. Set noeviction.", n.Address, n.Evicts)
 	}
 	add(p.settings.Rules.ShadowMode, levelWarning, "operate.md#no-client-is-denied", "rules.shadow_mode is on: every rule only observes, and no request is denied.")
-	add(p.store.memory != nil && s.Store.Bytes > 0 && p.settings.Store.Memory.MaxBytes > 0 && float64(s.Store.Bytes) > 0.9*float64(p.settings.Store.Memory.MaxBytes),
+	add(s.Store.Bytes > 0 && p.settings.Store.Memory.MaxBytes > 0 && float64(s.Store.Bytes) > 0.9*float64(p.settings.Store.Memory.MaxBytes),
 		levelWarning, "operate.md#the-memory-store-is-full", "The memory store is nearly full. Raise store.memory.max_bytes.")
 	add(p.probes.draining.Load(), levelWarning, "operate.md#stop-and-upgrade", "The process is stopping.")
 	return all

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/daemon/snapshot"
-	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -19,64 +18,76 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// A store decides requests.
+// A store keeps the logs of the process: in memory, or in Redis. One of the two is nil.
 type store struct {
-	decides window.Store // decides every request if it can
-	local   window.Store // decides by this instance's share if decides fails; nil with the memory store
-	// holds says in which scopes requests in flight may hold something. Nil with the memory store.
-	holds func([]window.Scope)
-	// keeper reads and removes the logs of decides, and localKeeper those of local.
-	keeper, localKeeper window.Keeper
-	state               func() storeState // of its servers; nil with the memory store
-	missing             string            // Running.StoreMissing
-	// clock returns the store's clock: the time since 1970-01-01 UTC. Nil: the store has the
-	// time of day.
-	clock func() time.Duration
-	// connected reports whether there is a connection to a server of the store. Nil: nothing
-	// needs to know.
-	connected func() bool
-	parts     []part // run until the process stops
-	// memory returns what the memory store holds. Nil: another store.
-	memory func() memstore.Stats
-	// leases returns what became of reserved hits. Nil with the memory store.
-	leases func() insight.Leases
-	// measure adds what is known of connections and memory. Nil with the memory store.
-	measure func(*stats.Stats)
-	close   func() error
+	memory *snapshot.Store
+	redis  *redisStore
 }
 
 // openStore opens the store of the settings. Redis need not answer yet. Messages about
 // single requests go to sampledLog. answered is redisstore.Options.Answered.
-func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, version string, log, sampledLog *zap.Logger, answered func(context.Context, int)) (*store, error) {
+func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, version string, log, sampledLog *zap.Logger, answered func(context.Context, int)) (st store, err error) {
 	if s.Store.Type == settings.StoreMemory {
-		return openMemory(ctx, s.Store.Memory, registry, log)
+		st.memory, err = openMemory(ctx, s.Store.Memory, registry, log)
+		return st, err
 	}
-	r, err := openRedis(ctx, s, m, version, log, sampledLog, answered)
-	if err != nil {
-		return nil, err
+	if st.redis, err = openRedis(ctx, s, m, version, log, sampledLog, answered); err == nil {
+		st.redis.register(registry)
 	}
-	return r.asStore(registry), nil
+	return st, err
 }
 
 // openMemory opens the memory store, with its snapshot if the settings name one.
-func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log *zap.Logger) (*store, error) {
+func openMemory(ctx context.Context, s settings.Memory, registry prometheus.Registerer, log *zap.Logger) (*snapshot.Store, error) {
 	m, err := snapshot.Open(ctx, s.Snapshot, memstore.Options{MaxBytes: s.Bound(), Owner: descriptors.RuleOfKey}, log)
 	if err != nil {
 		return nil, fmt.Errorf("store.memory.snapshot: %w", err)
 	}
 	metrics.Memory(registry, m.Stats)
-	return &store{
-		memory:  m.Stats,
-		decides: m,
-		keeper:  m,
-		clock:   m.Now,
-		close: func() error {
-			if err := m.Close(); err != nil {
-				return fmt.Errorf("closing the store: store.memory.snapshot: %w", err)
-			}
-			return nil
-		},
-	}, nil
+	return m, nil
+}
+
+func (s store) close() error {
+	if s.redis != nil {
+		if err := s.redis.Close(); err != nil {
+			return fmt.Errorf("closing the store: %w", err)
+		}
+		return nil
+	}
+	if err := s.memory.Close(); err != nil {
+		return fmt.Errorf("closing the store: store.memory.snapshot: %w", err)
+	}
+	return nil
+}
+
+// decide sets the stores that decide requests, and their clock.
+func (s store) decide(o *policy.Options) {
+	if s.redis == nil {
+		o.Store, o.Clock = s.memory, s.memory.Now
+		return
+	}
+	o.Store, o.Local = s.redis.Front, s.redis.Fallback
+}
+
+// inspect sets what reads and removes logs for operators.
+func (s store) inspect(o *insight.Options) {
+	if s.redis == nil {
+		o.Keeper = s.memory
+		return
+	}
+	o.Keeper, o.Local, o.Shares = s.redis, s.redis.Fallback, s.redis.Fallback
+}
+
+// fill writes what a glance at the store shows into a state.
+func (s store) fill(state *insight.State) {
+	if s.redis == nil {
+		m := s.memory.Stats()
+		state.Store.Logs, state.Store.Bytes = m.Logs, m.Bytes
+		return
+	}
+	state.Store.Servers = s.redis.states().all()
+	l := s.redis.Front.Stats()
+	state.Leases = insight.Leases{Made: l.Leases, Admitted: l.LeasedHits, Returned: l.ReturnedHits}
 }
 
 // storeFailed returns a function that logs errors of single requests with what the operator can do.
@@ -88,7 +99,7 @@ func storeFailed(sampledLog *zap.Logger) func(error) {
 			// The request is wrong; the store works.
 			sampledLog.Error("the store refused an invalid request", zap.Error(err))
 		case errors.Is(err, memstore.ErrFull):
-			// The store still decides for every log that it holds.
+			// The store still decides for every log that it has.
 			sampledLog.Warn("the store is full; raise store.memory.max_bytes", zap.Error(err))
 		}
 	}

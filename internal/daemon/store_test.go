@@ -25,10 +25,10 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.close() }()
+	defer func() { _ = s.Close() }()
 	take := func(key string) error {
 		checks := []window.Check{{Key: key, Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1}}
-		_, err := s.decides.Take(t.Context(), window.MayWait, checks, make([]window.Decision, 1))
+		_, err := s.Take(t.Context(), window.MayWait, checks, make([]window.Decision, 1))
 		return err
 	}
 	if err := take("{1}:edge|per_ip:1"); err != nil {

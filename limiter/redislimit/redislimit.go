@@ -5,9 +5,9 @@
 // same secrets, and the same tiers. The surest way is one settings file for all of them: give it to
 // [limiter.ReadRules] and in [Options].
 //
-// In front of Redis, a [Store] remembers denials and spends leases as the service does. Beside it
-// is this process's share of each limit, for rules with on_store_error local. Its size is the limit
-// divided by the number of instances and programs, which count themselves in Redis.
+// In front of Redis, a [Store] remembers denials and spends leases as the service does. For rules with
+// on_store_error local, it has this process's quota of each limit: the limit divided by the number of
+// instances and programs, which count themselves in Redis.
 //
 // If rules count in other scopes than the region, name their Redis in store.scopes of [Options.Settings]
 // or [Options.Environ], as for rls.
@@ -24,9 +24,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config/redisclient"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/daemon/stores"
 	"github.com/slidegate/slidegate/limiter"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -55,7 +55,7 @@ type Options struct {
 // [limiter.Fallback], and its methods are safe for concurrent use. Programs call Ping and Close, and
 // the Limiter calls the others.
 type Store struct {
-	stores  *redisclient.Stores
+	redis   *stores.Redis
 	scopes  []string
 	stop    context.CancelFunc
 	counted sync.WaitGroup
@@ -76,20 +76,20 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	scopes := s.Store.Scopes.Names()
-	stores, err := redisclient.OpenScopes(s.Store, func(scope window.Scope) redisclient.StoresOptions {
+	logs, err := stores.Open(s.Store, func(scope window.Scope) stores.Options {
 		var of string
 		if len(scopes) > 1 {
 			of = scopes[scope] + " "
 		}
-		return redisclient.StoresOptions{Log: zap.NewNop(), Store: redisstore.Options{Changed: o.changed(of)}}
+		return stores.Options{Log: zap.NewNop(), Store: redisstore.Options{Changed: o.changed(of)}}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: %w", err)
 	}
-	r := &Store{stores: stores, scopes: scopes}
+	r := &Store{redis: logs, scopes: scopes}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
-	for _, one := range stores.Scopes {
+	for _, one := range logs.Scopes {
 		r.counted.Go(func() { _ = one.Count(ctx, func(int, int, error) {}) }) // returns nil
 	}
 	return r, nil
@@ -128,21 +128,20 @@ func (o *Options) settings() (settings.Settings, error) {
 // changed returns what the store of a scope calls if a server changes, or nil. of begins the names of
 // its servers.
 func (o *Options) changed(of string) func(redisstore.Change) {
-	told := o.Changed
-	if told == nil {
+	if o.Changed == nil {
 		return nil
 	}
 	return func(c redisstore.Change) {
 		if (c.Open || c.Refuses) && c.Err == nil {
 			c.Err = errors.New("the server does not decide")
 		}
-		told(of+c.Node, c.Err)
+		o.Changed(of+c.Node, c.Err)
 	}
 }
 
 // Take implements [window.Store].
 func (r *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	return r.stores.Local.Take(ctx, wait, checks, decisions)
+	return r.redis.Front.Take(ctx, wait, checks, decisions)
 }
 
 // Scopes returns the names of the scopes by their numbers. The first is region.
@@ -150,22 +149,22 @@ func (r *Store) Scopes() []string { return slices.Clone(r.scopes) }
 
 // Holds says that requests in flight may hold something in a scope from now on.
 func (r *Store) Holds(scope window.Scope) {
-	r.stores.Shared.Holds(scope)
+	r.redis.Shared.Holds(scope)
 }
 
 // End implements [window.Ender].
 func (r *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
-	return r.stores.Local.End(ctx, stream, deny)
+	return r.redis.Front.End(ctx, stream, deny)
 }
 
-// Local returns the store that decides by this process's share of each limit.
-func (r *Store) Local() window.Store { return r.stores.Shares }
+// Local returns the store that decides by this process's quota of each limit.
+func (r *Store) Local() window.Store { return r.redis.Fallback }
 
 // Ping asks the Redis of each scope to load the scripts, and returns the errors. A program need not
 // call it: Take does the same when it must.
 func (r *Store) Ping(ctx context.Context) error {
 	var errs []error
-	for i, one := range r.stores.Scopes {
+	for i, one := range r.redis.Scopes {
 		err := one.Load(ctx)
 		if err != nil && len(r.scopes) > 1 {
 			err = fmt.Errorf("scope %s: %w", r.scopes[i], err)
@@ -181,7 +180,7 @@ func (r *Store) Close() error {
 	r.closing.Do(func() {
 		r.stop()
 		r.counted.Wait()
-		r.closed = r.stores.Close()
+		r.closed = r.redis.Close()
 	})
 	return r.closed
 }

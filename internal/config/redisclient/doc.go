@@ -1,10 +1,9 @@
 // Package redisclient makes clients of Redis from settings: for the store and for the
-// source of tiers. It sets each option of the library go-redis once, with its reason.
+// customer source. It sets each option of the library go-redis once, with its reason.
 //
 // A client works for one server, for sentinels and for a cluster. It reads passwords and
 // certificates again for new connections when their files change. It never sends a command
 // twice that may have run.
 //
-// [New] makes a client. Clients are safe for concurrent use. [OpenScopes] makes the stores of a process
-// on Redis: rls and limiter/redislimit have the same.
+// [New] makes a client. Clients are safe for concurrent use.
 package redisclient

@@ -1,4 +1,4 @@
-package redisclient
+package stores
 
 import (
 	"context"
@@ -34,12 +34,12 @@ func TestInstancesOfScopes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stores, err := OpenScopes(s.Store, func(window.Scope) StoresOptions { return StoresOptions{Log: zap.NewNop()} })
+		redis, err := Open(s.Store, func(window.Scope) Options { return Options{Log: zap.NewNop()} })
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer stores.Close()
-		for _, one := range stores.Scopes {
+		defer redis.Close()
+		for _, one := range redis.Scopes {
 			first := make(chan error, 1)
 			counting.Go(func() {
 				_ = one.Count(ctx, func(_, _ int, err error) {
@@ -58,7 +58,7 @@ func TestInstancesOfScopes(t *testing.T) {
 			admitted := 0
 			for range 20 {
 				var d [1]window.Decision
-				if _, err := stores.Shares.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {
+				if _, err := redis.Fallback.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {
 					t.Fatal(err)
 				}
 				if d[0].Allowed {
