@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// longest bounds every time that a server tells. It also keeps sums of times from overflowing.
+	// longest bounds every time that a server sends. It also keeps sums of times from overflowing.
 	longest = 365 * 24 * time.Hour
 
 	// A field with more bytes is ignored, and a list from its next member on.
@@ -24,7 +24,7 @@ const (
 	firstMillis = int64(1e11)
 )
 
-// An advice is what a response tells about its limit. Fields that are missing, malformed or
+// An advice is what a response says about its limit. Fields that are missing, malformed or
 // negative are unknown. Every duration is in [0, longest].
 type advice struct {
 	retryAfter, reset       time.Duration
@@ -54,7 +54,7 @@ func (a advice) wait() (time.Duration, bool) {
 // times, the strictest of its valid values counts.
 func readAdvice(h http.Header, now time.Time) advice {
 	a := advice{remaining: -1}
-	// Absolute times are compared with the server's own clock.
+	// Absolute times are compared with the server's clock.
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
@@ -74,8 +74,8 @@ func readAdvice(h http.Header, now time.Time) advice {
 		_, reset := m.params["reset"]
 		unread = unread || t || reset || strings.HasPrefix(m.name, "reset=")
 	}
-	_, told := a.wait()
-	a.inVain = a.quota && !told && !unread && (a.remaining > 0 || nothing(h))
+	_, known := a.wait()
+	a.inVain = a.quota && !known && !unread && (a.remaining > 0 || nothing(h))
 	return a
 }
 
@@ -127,7 +127,7 @@ func fromNow(text string, now time.Time) (time.Duration, bool) {
 	return bounded(at.Sub(now)), true
 }
 
-// delay returns the time that a number of seconds, or a Unix time, is away.
+// delay returns how long it takes until a number of seconds has passed, or until a Unix time.
 func delay(n int64, now time.Time) time.Duration {
 	switch {
 	case n >= firstMillis:

@@ -1,5 +1,5 @@
 // Package client sends HTTP requests to servers with rate limits. Its [Transport] reads what a
-// server tells about its limits, waits, and asks again.
+// server says about its limits, waits, and sends the request again.
 //
 //	c := &http.Client{Transport: new(client.Transport)}
 //	resp, err := c.Get("https://api.example.com/orders")
@@ -39,7 +39,7 @@
 // is above 1023, one request stands for several in this memory. The limit and window come from
 // RateLimit-Policy, RateLimit-Limit or X-RateLimit-Limit with w. If there is no window, the reset
 // is divided by what remains. The Transport does not space requests before the first answer. Each
-// request counts as 1, whatever it costs. If one response tells a wait, all requests of the key
+// request counts as 1, whatever it costs. If one response has a wait, all requests of the key
 // wait. A request that may not wait so long gets a WaitError, and is not sent.
 //
 // Clients that share a limit without sharing a Transport do not know of each other. They reach the

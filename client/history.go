@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// places bounds what a history keeps: 8 KiB.
-const places = 1024
+// maxTimes bounds what a history keeps: 8 KiB.
+const maxTimes = 1024
 
 // A history keeps one time for each of the last requests of a lane: that of the answer, because the
-// server has counted the request by then, or until it arrives, that of the sending. So it tells when a
+// server has counted the request by then, or until it arrives, that of the sending. So it knows when a
 // window has room again. Times are since begin.
 type history struct {
 	begin time.Time
 	at    []time.Duration // in order
-	size  int64           // each time stands for so many requests; 0 means 1
+	size  int64           // how many requests each time stands for; 0 means 1
 	until int64           // how many requests pass before the next one that is kept
 }
 
 // count makes room for a limit. If a time then stands for another number of requests, the history is
 // forgotten.
 func (h *history) count(limit int64) {
-	if size := (limit + places - 2) / (places - 1); size != max(h.size, 1) {
+	if size := (limit + maxTimes - 2) / (maxTimes - 1); size != max(h.size, 1) {
 		h.at, h.size, h.until = h.at[:0], size, 0
 	}
 }
@@ -36,7 +36,7 @@ func (h *history) pass(now time.Time) time.Duration {
 		return unkept
 	}
 	h.until = max(h.size, 1) - 1
-	if len(h.at) == places {
+	if len(h.at) == maxTimes {
 		h.at = slices.Delete(h.at, 0, 1)
 	}
 	at := now.Sub(h.begin)

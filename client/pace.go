@@ -13,13 +13,13 @@ const (
 	// maxLanes bounds how many keys a Transport paces at a time.
 	maxLanes = 1024
 
-	// A window is stretched by 1/slackShare of it, and by leastSlack. So it does not matter if the
+	// A window is stretched by 1/slackPart of it, and by leastSlack. So it does not matter if the
 	// clock of the server is a little slower, or if it rounds times.
-	slackShare = 1000
+	slackPart  = 1000
 	leastSlack = time.Millisecond
 
-	// A request may pass late by 1/catchUpShare of the window without delaying the next ones.
-	catchUpShare = 100
+	// A request may pass late by 1/catchUpPart of the window without delaying the next ones.
+	catchUpPart = 100
 
 	// A server rounds a reset up to whole seconds.
 	rounding = time.Second
@@ -27,7 +27,7 @@ const (
 
 // A lane lets the requests of one key pass, one after the other.
 type lane struct {
-	turn chan struct{} // held by the request that goes next; waiting requests get it in their order
+	turn chan struct{} // has a value while a request goes next; waiting requests get it in their order
 
 	mu      sync.Mutex
 	users   int           // requests that have the lane
@@ -113,10 +113,10 @@ func (l *lane) leave() {
 }
 
 // wait blocks until the request may be sent. It returns a *WaitError at once if that takes
-// longer than the request may wait. The caller gives passed to learn. held is true if a wait that a
-// response told held the request back, and the limit is unknown. Then nothing keeps the requests apart
-// that were held back together.
-func (l *lane) wait(ctx context.Context, b *budget) (passed time.Duration, held bool, err error) {
+// longer than the request may wait. The caller gives passed to learn. delayed is true if the wait of a
+// response delayed the request, and the limit is unknown. Then nothing keeps the requests apart that were
+// delayed together.
+func (l *lane) wait(ctx context.Context, b *budget) (passed time.Duration, delayed bool, err error) {
 	if l == nil {
 		return 0, false, nil
 	}
@@ -135,7 +135,7 @@ func (l *lane) wait(ctx context.Context, b *budget) (passed time.Duration, held 
 	for {
 		passed, wait, status := l.next()
 		if wait <= 0 {
-			return passed, l.held(begin), nil
+			return passed, l.delayed(begin), nil
 		}
 		if err := b.sleep(ctx, wait, status); err != nil {
 			return 0, false, err
@@ -155,7 +155,9 @@ func (l *lane) queue(b *budget) error {
 	return nil
 }
 
-func (l *lane) held(since time.Time) bool {
+// delayed reports whether the wait of a response delayed a request that waits since a time, and the limit is
+// unknown.
+func (l *lane) delayed(since time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.spacing == 0 && since.Before(l.until)
@@ -170,12 +172,12 @@ func (l *lane) dequeue() {
 // free returns how long the next request has to wait, 0 or less if it may pass, and the status of
 // the response that said so. The caller holds the lock.
 func (l *lane) free(now time.Time) (time.Duration, int) {
-	spaced, told := l.last.Add(l.spacing).Sub(now), l.until.Sub(now)
+	spaced, reported := l.last.Add(l.spacing).Sub(now), l.until.Sub(now)
 	if room, ok := l.history.room(l.limit, l.window); ok {
 		spaced = max(spaced, min(room.Sub(now), l.last.Add(l.longest).Sub(now)))
 	}
-	if told >= spaced {
-		return told, l.status
+	if reported >= spaced {
+		return reported, l.status
 	}
 	return spaced, 0
 }
@@ -208,7 +210,7 @@ func (l *lane) learn(a advice, passed time.Duration, denied bool, wait time.Dura
 	now := time.Now()
 	switch {
 	case a.window > 0:
-		l.limit, l.window, l.catchUp = a.limit, a.window+a.window/slackShare+leastSlack, a.window/catchUpShare
+		l.limit, l.window, l.catchUp = a.limit, a.window+a.window/slackPart+leastSlack, a.window/catchUpPart
 		l.spacing = l.window / time.Duration(a.limit)
 		l.history.count(a.limit)
 	case a.remaining > 0 && a.hasReset:
@@ -217,8 +219,8 @@ func (l *lane) learn(a advice, passed time.Duration, denied bool, wait time.Dura
 	l.spacing = min(l.spacing, l.longest)
 	l.history.answered(passed, now, status == http.StatusTooManyRequests)
 	if !denied {
-		// While requests are spaced, one of them often takes the last place, which is free
-		// again at the next one. A longer reset tells that the limit is used up.
+		// While requests are spaced, one of them often takes the rest of the limit, which is
+		// free again at the next one. A longer reset means that the limit is used up.
 		if a.remaining != 0 || !a.hasReset || a.reset <= l.spacing+rounding {
 			return
 		}

@@ -20,7 +20,7 @@ import (
 type limited struct {
 	limit         int
 	window, delay time.Duration // delay is up to how long a request takes, to the server and back
-	policy        bool          // tells limit and window
+	policy        bool          // whether responses have limit and window
 	stalls        bool          // one request in 50 takes a twentieth of the window to the server, or back
 
 	mu     sync.Mutex
@@ -70,13 +70,13 @@ func (s *limited) RoundTrip(req *http.Request) (*http.Response, error) {
 	if used == s.limit {
 		reset = s.log[len(s.log)-s.limit] + s.window - at
 	}
-	told := strconv.Itoa(int((reset + time.Second - 1) / time.Second))
-	h.Set("RateLimit", fmt.Sprintf(`"k";r=%d;t=%s`, s.limit-used, told))
+	after := strconv.Itoa(int((reset + time.Second - 1) / time.Second))
+	h.Set("RateLimit", fmt.Sprintf(`"k";r=%d;t=%s`, s.limit-used, after))
 	if s.policy {
 		h.Set("RateLimit-Policy", fmt.Sprintf(`"k";q=%d;w=%d`, s.limit, int(s.window/time.Second)))
 	}
 	if status != http.StatusOK {
-		h.Set("Retry-After", told)
+		h.Set("Retry-After", after)
 	}
 	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: req}, nil
 }
@@ -230,8 +230,8 @@ func TestHistory(t *testing.T) {
 			h.answered(p, now, false)
 			h.count(limit)
 		}
-		if got := int64(fullest(passed, window)); got > limit || len(h.at) > places || cap(h.at) > 2*places {
-			t.Errorf("limit %d: %d in a window, %d places", limit, got, cap(h.at))
+		if got := int64(fullest(passed, window)); got > limit || len(h.at) > maxTimes || cap(h.at) > 2*maxTimes {
+			t.Errorf("limit %d: %d in a window, %d times", limit, got, cap(h.at))
 		}
 		if took := now.Sub(begin); took > 3*window+window/20 {
 			t.Errorf("limit %d: took %v", limit, took)
@@ -373,7 +373,7 @@ func TestBodyOfARefusedRequest(t *testing.T) {
 	})
 }
 
-// TestPaceWithoutQuota: if a server tells only waits, the requests that were held back do not come
+// TestPaceWithoutQuota: if a server sends only waits, the requests that were delayed do not come
 // all at once: RetriesPerSecond bounds them too.
 func TestPaceWithoutQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -390,7 +390,7 @@ func TestPaceWithoutQuota(t *testing.T) {
 		begin := time.Now()
 		requests(t, 50, tr)
 		if time.Since(begin) != 0 {
-			t.Errorf("later requests were held back for %v", time.Since(begin))
+			t.Errorf("later requests were delayed by %v", time.Since(begin))
 		}
 	})
 }
@@ -421,7 +421,7 @@ func TestPaceQueue(t *testing.T) {
 			synctest.Wait()
 		}
 		wg.Wait()
-		const each = (time.Minute + time.Minute/slackShare + leastSlack) / 6
+		const each = (time.Minute + time.Minute/slackPart + leastSlack) / 6
 		if want := []time.Duration{4 * each, 4 * each, 4 * each}; !slices.Equal(waits, want) || len(srv.all) != 4 {
 			t.Errorf("refused with %v after %d requests, want %v after 4", waits, len(srv.all), want)
 		}
@@ -501,7 +501,7 @@ func TestPaceAllKeysInUse(t *testing.T) {
 	}
 }
 
-// TestPaceLetsUnlimitedServersAlone: without a limit nothing is held back.
+// TestPaceLetsUnlimitedServersAlone: without a limit nothing is delayed.
 func TestPaceLetsUnlimitedServersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer()

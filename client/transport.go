@@ -27,9 +27,9 @@ const (
 )
 
 // A Transport is an [http.RoundTripper] that repeats requests which a rate limit denied, after
-// the wait that the server tells. The zero value is ready to use. A Transport is safe for
+// the wait that the server asks for. The zero value is ready to use. A Transport is safe for
 // concurrent use; its fields must not change once it is used. Programs should share one
-// Transport, because RetriesPerSecond and Pace hold for the requests of one Transport.
+// Transport, because RetriesPerSecond and Pace apply to the requests of one Transport.
 type Transport struct {
 	// Base sends the requests. If it is nil, http.DefaultTransport does.
 	Base http.RoundTripper
@@ -44,7 +44,7 @@ type Transport struct {
 
 	// RetriesPerSecond bounds the retries of all requests. As many may be sent at once after
 	// a pause. Further ones wait. Zero means 10. If it is negative, there is no bound. A
-	// request that Pace held back after a denial counts as a retry if the limit is unknown.
+	// request that Pace delayed after a denial counts as a retry if the limit is unknown.
 	RetriesPerSecond int
 
 	// Pace, if positive, spreads the requests of a key over the window of its limit, so that
@@ -70,7 +70,7 @@ type WaitError struct {
 	// Wait is how long the request would have had to wait further.
 	Wait time.Duration
 
-	// StatusCode is the status of the response that told the wait: 429, 503, or that of a
+	// StatusCode is the status of the response that had the wait: 429, 503, or that of a
 	// passed request whose response says that the limit is used up (Transport.Pace). It is 0
 	// if the wait follows from the spacing of Pace or from Transport.RetriesPerSecond.
 	StatusCode int
@@ -99,8 +99,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer l.leave()
 	send := req
 	for retry := 0; ; retry++ {
-		passed, held, err := l.wait(ctx, b)
-		if err == nil && held {
+		passed, delayed, err := l.wait(ctx, b)
+		if err == nil && delayed {
 			err = t.takeRetry(ctx, b)
 		}
 		if err != nil {
@@ -112,9 +112,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err // http.Client reports a Base that returns neither
 		}
 		a := readAdvice(resp.Header, time.Now())
-		told, isTold := a.wait()
+		reported, isReported := a.wait()
 		denied := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && a.hasRetryAfter
-		wait := told + t.jitter(retry, told, isTold)
+		wait := reported + t.jitter(retry, reported, isReported)
 		l.learn(a, passed, denied && !a.inVain, wait, resp.StatusCode)
 		if !denied || a.inVain || retry >= orDefault(t.MaxRetries, defaultMaxRetries) || !repeatable(req) {
 			return resp, nil
@@ -149,13 +149,13 @@ func (t *Transport) CloseIdleConnections() {
 }
 
 // jitter returns the random part of the wait before the given retry, counted from 0.
-func (t *Transport) jitter(retry int, told time.Duration, isTold bool) time.Duration {
+func (t *Transport) jitter(retry int, reported time.Duration, isReported bool) time.Duration {
 	random := t.random
 	if random == nil {
 		random = rand.Float64
 	}
-	bound := max(told/spread, leastSpread)
-	if retry > 0 || !isTold {
+	bound := max(reported/spread, leastSpread)
+	if retry > 0 || !isReported {
 		bound = min(leastSpread<<min(retry, 6), mostSpread)
 	}
 	return time.Duration(random() * float64(bound))

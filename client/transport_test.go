@@ -147,9 +147,9 @@ func TestWaits(t *testing.T) {
 // TestJitterIsWithinBounds: the random part of each wait is spread over its whole range.
 func TestJitterIsWithinBounds(t *testing.T) {
 	for _, test := range []struct {
-		retry int
-		told  time.Duration
-		isTold
+		retry    int
+		reported time.Duration
+		isReported
 		bound time.Duration
 	}{
 		{0, 0, true, time.Second},
@@ -165,16 +165,16 @@ func TestJitterIsWithinBounds(t *testing.T) {
 		var tr Transport
 		least, most := longest, time.Duration(-1)
 		for range 1000 {
-			got := tr.jitter(test.retry, test.told, bool(test.isTold))
+			got := tr.jitter(test.retry, test.reported, bool(test.isReported))
 			least, most = min(least, got), max(most, got)
 		}
 		if least < 0 || most >= test.bound || least > test.bound/20 || most < test.bound-test.bound/20 {
-			t.Errorf("retry %d after %v: got %v to %v, want 0 to %v", test.retry, test.told, least, most, test.bound)
+			t.Errorf("retry %d after %v: got %v to %v, want 0 to %v", test.retry, test.reported, least, most, test.bound)
 		}
 	}
 }
 
-type isTold bool
+type isReported bool
 
 // TestRepeats: what may be repeated.
 func TestRepeats(t *testing.T) {
@@ -311,7 +311,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestRetriesPerSecond: whatever many requests are told, not more retries than the bucket allows
+// TestRetriesPerSecond: however many requests are denied, not more retries than the bucket allows
 // are sent in any second.
 func TestRetriesPerSecond(t *testing.T) {
 	for _, test := range []struct{ rate, most int }{{0, 20}, {1, 2}, {5, 10}, {-1, 100}} {

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
@@ -136,8 +136,8 @@ func TestJudge(t *testing.T) {
 		return &result{
 			answers: [][]answer{{{sent: at(0), received: at(1), degraded: true, allowed: true}, {sent: at(20), received: at(21)}}},
 			history: history{fault: span{at(0), at(10)}},
-			before:  program.State{Goroutines: 10, Heap: 1e6},
-			after:   program.State{Goroutines: 12, Heap: 2e6},
+			before:  metrics.State{Goroutines: 10, Heap: 1e6},
+			after:   metrics.State{Goroutines: 12, Heap: 2e6},
 		}
 	}
 	for _, tt := range []struct {
@@ -201,8 +201,8 @@ func TestSharedJudge(t *testing.T) {
 	}{
 		{"as it should be", func(*shared) {}, ""},
 		{"seven with Redis", func(r *shared) { r.answers[0] = append(r.answers[0], call(0, 2006, false)) }, "all services admitted 7"},
-		{"a service has more than its share", func(r *shared) { r.answers[1] = append(r.answers[1], call(1, 160, true)) }, "a service admitted without Redis 3"},
-		{"a share too much in the next window", func(r *shared) { r.answers[1] = append(r.answers[1], call(1, 960, true)) }, ""},
+		{"a service has more than its quota", func(r *shared) { r.answers[1] = append(r.answers[1], call(1, 160, true)) }, "a service admitted without Redis 3"},
+		{"more than its quota in the next window", func(r *shared) { r.answers[1] = append(r.answers[1], call(1, 960, true)) }, ""},
 		{"an error", func(r *shared) { r.answers[0][0].code = codes.Unavailable }, "Unavailable"},
 		{"a number that fell", func(r *shared) { r.instances = 1 }, "counted 1 instances"},
 		{"a service that recovers late", func(r *shared) { r.answers[2] = r.answers[2][:2] }, "not exact again"},
@@ -211,8 +211,8 @@ func TestSharedJudge(t *testing.T) {
 			for _, calls := range r.answers {
 				calls[0].allowed, calls[1].allowed = false, false
 			}
-		}, "its part was not tried"},
-		{"less than its share of an hour", func(r *shared) { r.logs[0].rule, r.answers[2][1].allowed = "hour", false }, "want 2 each"},
+		}, "its quota was not tried"},
+		{"less than its quota of an hour", func(r *shared) { r.logs[0].rule, r.answers[2][1].allowed = "hour", false }, "want 2 each"},
 	} {
 		r := &shared{outage: true, instances: services, fault: span{at(100), at(1500)}, answers: make([][]answer, services)}
 		r.logs = []*hotLog{{rule: "one", limit: window.Limit{Hits: 6, Window: 500 * time.Millisecond}, callers: []int{0, 1, 2}}}

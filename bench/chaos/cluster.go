@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -62,7 +62,7 @@ func clusterScenarios() []scenario {
 			f.begin(old.Pause)
 			f.loses()
 			promoted(f, replica)
-			program.Pause(f.ctx, f.lasts)
+			traffic.Pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 		})},
@@ -105,7 +105,7 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) error
 			slot := c.Slot(key)
 			c.BeginMigration(slot, from, to)
 			for moved := true; moved; {
-				program.Pause(ctx, halfMoved)
+				traffic.Pause(ctx, halfMoved)
 				if moved, err = moveKey(slot, from, to); err != nil {
 					return err
 				}

@@ -36,7 +36,7 @@
 //   - Missing: the entry is gone for no such reason.
 //   - Ghost: the answer was degraded and there is an entry. The service cannot avoid ghosts of
 //     calls in flight at the moment of the fault, or before it notices the fault. Beyond are
-//     ghosts whose call began and ended while the service, by its own log, did not call the
+//     ghosts whose call began and ended while the service, by its log, did not call the
 //     server. Strays were sent before or after the fault; something else was slow.
 //   - Late: the entry was made after the caller had its answer.
 //   - Double: there is an entry too many.

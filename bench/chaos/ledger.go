@@ -115,7 +115,7 @@ type charge struct {
 func readCharges(masters []*servers.RedisServer) (map[int][]charge, error) {
 	all := make(map[int][]charge)
 	for _, s := range masters {
-		// The pattern has the window too. The store probes a failed server with a log of its own,
+		// The pattern has the window too. The store probes a failed server with another log,
 		// and its name has the hash tag of a caller's log.
 		keys, err := s.Do("KEYS", fmt.Sprintf("%s*:%d", keyPrefix, largeWindow.Microseconds()))
 		if err != nil {

@@ -9,10 +9,9 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -48,19 +47,19 @@ func (a *answer) during(from, to time.Time) bool {
 	return !a.received.Before(from) && !a.sent.After(to)
 }
 
-// A caller asks one question over and over, one call after the other.
+// A caller sends one request over and over, one call after the other.
 type caller struct {
-	client   rlsv3.RateLimitServiceClient
-	question *rlsv3.RateLimitRequest
-	answer            // what is the same in all answers
-	answers  []answer // only for its own goroutine while it calls
+	client  rlsv3.RateLimitServiceClient
+	request *rlsv3.RateLimitRequest
+	answer           // what is the same in all answers
+	answers []answer // only for its own goroutine while it calls
 }
 
-// question returns a request with one descriptor of one entry.
-func question(key, value string) *rlsv3.RateLimitRequest {
+// request returns a request with one descriptor of one entry.
+func request(key, value string) *rlsv3.RateLimitRequest {
 	return &rlsv3.RateLimitRequest{
 		Domain:      domain,
-		Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{program.Descriptor(key, value)},
+		Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{traffic.Descriptor(key, value)},
 	}
 }
 
@@ -69,7 +68,7 @@ func (c *caller) call(ctx context.Context) {
 	defer cancel()
 	a := c.answer
 	a.sent = time.Now()
-	out, err := c.client.ShouldRateLimit(ctx, c.question)
+	out, err := c.client.ShouldRateLimit(ctx, c.request)
 	a.received = time.Now()
 	a.code = status.Code(err)
 	a.allowed = out.GetOverallCode() == rlsv3.RateLimitResponse_OK
@@ -90,25 +89,25 @@ type load struct {
 
 // newLoad makes a load on services that share a store, for the time of the run; addresses are
 // theirs. Its callers have the ids from 0.
-func newLoad(t process.TB, addresses []string, questions []*rlsv3.RateLimitRequest, interval time.Duration) (*load, error) {
+func newLoad(t process.TB, addresses []string, requests []*rlsv3.RateLimitRequest, interval time.Duration) (*load, error) {
 	l := &load{interval: interval, stop: func() {}}
 	t.Cleanup(l.close)
 	for range connections {
 		for _, address := range addresses {
-			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			conn, err := traffic.Dial(address)
 			if err != nil {
 				return nil, err
 			}
 			l.conns = append(l.conns, conn)
 		}
 	}
-	for i, q := range questions {
-		// Callers with one question, at equal distances, are spread over the services too.
+	for i, q := range requests {
+		// Callers with one request, at equal distances, are spread over the services too.
 		at := (i + i/len(l.conns)) % len(l.conns)
 		l.callers = append(l.callers, &caller{
-			client:   rlsv3.NewRateLimitServiceClient(l.conns[at]),
-			question: q,
-			answer:   answer{caller: i, service: at % len(addresses)},
+			client:  rlsv3.NewRateLimitServiceClient(l.conns[at]),
+			request: q,
+			answer:  answer{caller: i, service: at % len(addresses)},
 		})
 	}
 	return l, nil
@@ -121,24 +120,9 @@ func (l *load) start(ctx context.Context) {
 	for i, c := range l.callers {
 		first := begin.Add(l.interval * time.Duration(i) / time.Duration(len(l.callers)))
 		l.running.Go(func() {
-			turn := time.NewTimer(time.Until(first))
-			defer turn.Stop()
-			for next := first; ; {
-				select {
-				case <-turn.C:
-				case <-ctx.Done():
-					return
-				}
-				// A call that has begun is finished: its answer counts.
-				c.call(context.WithoutCancel(ctx))
-				next = next.Add(l.interval)
-				// Missed turns are not made up for, and two calls of a caller are far enough
-				// apart to tell their charges apart.
-				if earliest := time.Now().Add(2 * clockSlack); next.Before(earliest) {
-					next = earliest
-				}
-				turn.Reset(time.Until(next))
-			}
+			// Two calls of a caller are far enough apart to tell their charges apart. A call that has
+			// begun is finished: its answer counts.
+			traffic.Turns(ctx, first, l.interval, 2*clockSlack, func() { c.call(context.WithoutCancel(ctx)) })
 		})
 	}
 }
@@ -157,7 +141,7 @@ func (l *load) end() [][]answer {
 // during runs the load for some time.
 func (l *load) during(ctx context.Context, d time.Duration) {
 	l.start(ctx)
-	program.Pause(ctx, d)
+	traffic.Pause(ctx, d)
 	l.end()
 }
 

@@ -9,7 +9,8 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
@@ -24,7 +25,7 @@ type scenario struct {
 	// degrades says that the fault must degrade some answers. Otherwise the fault has
 	// not happened.
 	degrades bool
-	// partial says that other servers still decide for their own logs.
+	// partial says that other servers still decide for their logs.
 	partial bool
 	// start starts the servers of the service.
 	start func(t process.TB) *testbed
@@ -81,7 +82,7 @@ func (f *fault) during(s span) {
 }
 
 // last waits while the fault lasts.
-func (f *fault) last() { program.Pause(f.ctx, f.lasts) }
+func (f *fault) last() { traffic.Pause(f.ctx, f.lasts) }
 
 // over records that the fault has been removed.
 func (f *fault) over() {
@@ -112,7 +113,7 @@ type result struct {
 	end              time.Time
 	ledger           ledger
 	errors, degraded int // answers
-	before, after    program.State
+	before, after    metrics.State
 }
 
 // run measures one fault and judges what it did.
@@ -120,7 +121,7 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 	ctx := t.Context()
 	bed := s.start(t)
 	service := startService(t, o.rls, callerRules(), bed.url)
-	if err := r.meet(t, o, bed, service); err != nil {
+	if err := r.send(t, o, bed, service); err != nil {
 		return err
 	}
 	outages, err := unasked(service.Logs(), r.end)
@@ -137,7 +138,7 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 		return err
 	}
 	r.ledger = compareLedger(r.answers, charges, r.history)
-	if r.after, err = program.Settle(ctx, service.Admin(), settling, func(s program.State) bool { return grown(s, r.before) == nil }); err != nil {
+	if r.after, err = metrics.Settle(ctx, service.Admin(), settling, func(s metrics.State) bool { return grown(s, r.before) == nil }); err != nil {
 		return err
 	}
 	r.judge(s)
@@ -149,18 +150,18 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 	return nil
 }
 
-// meet sends calls before, during and after the fault. It records the answers and the times.
-func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSServer) error {
+// send sends calls before, during and after the fault. It records the answers and the times.
+func (r *result) send(t process.TB, o *options, bed *testbed, service *edge.RLSServer) error {
 	ctx := t.Context()
-	var questions []*rlsv3.RateLimitRequest
+	var requests []*rlsv3.RateLimitRequest
 	for i := range o.callers {
-		questions = append(questions, question(choices[i%len(choices)], callerName(i)))
+		requests = append(requests, request(choices[i%len(choices)], callerName(i)))
 	}
-	l, err := newLoad(t, []string{service.GRPC()}, questions, o.interval())
+	l, err := newLoad(t, []string{service.GRPC()}, requests, o.interval())
 	if err != nil {
 		return err
 	}
-	control, err := newLoad(t, []string{service.GRPC()}, slices.Repeat([]*rlsv3.RateLimitRequest{question(free, "x")}, controlCallers), o.interval())
+	control, err := newLoad(t, []string{service.GRPC()}, slices.Repeat([]*rlsv3.RateLimitRequest{request(free, "x")}, controlCallers), o.interval())
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSS
 	warm := time.Now()
 	l.during(ctx, o.warmUp)
 	control.during(ctx, o.warmUp/4)
-	if r.before, err = program.AtRest(ctx, service.Admin()); err != nil {
+	if r.before, err = metrics.AtRest(ctx, service.Admin()); err != nil {
 		return err
 	}
 
@@ -181,9 +182,9 @@ func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSS
 	}
 	l.start(ctx)
 	control.start(ctx)
-	program.Pause(ctx, o.warmUp)
+	traffic.Pause(ctx, o.warmUp)
 	bed.fault(f)
-	program.Pause(ctx, o.recovery)
+	traffic.Pause(ctx, o.recovery)
 	r.end = time.Now()
 	r.answers, r.control = l.end(), control.end()
 	r.history = f.history

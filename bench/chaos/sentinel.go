@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -27,7 +27,7 @@ func becomes(ctx context.Context, role string, those ...*servers.RedisServer) sp
 			}
 		}
 		at.from = asked
-		program.Pause(ctx, pollEvery)
+		traffic.Pause(ctx, pollEvery)
 	}
 	return at
 }
@@ -66,7 +66,7 @@ func sentinelScenarios() []scenario {
 			f.begin(old.Pause)
 			f.loses()
 			promoted(f, others...)
-			program.Pause(f.ctx, f.lasts)
+			traffic.Pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 			f.loses()

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 )
@@ -125,7 +125,7 @@ const (
 )
 
 // grown returns an error if a service has more goroutines or memory than it should.
-func grown(now, before program.State) error {
+func grown(now, before metrics.State) error {
 	if now.Goroutines > before.Goroutines+moreGoroutines {
 		return fmt.Errorf("%.0f goroutines, %.0f before", now.Goroutines, before.Goroutines)
 	}

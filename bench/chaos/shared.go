@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/slidegate/slidegate/bench/internal/figures"
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
@@ -73,20 +73,20 @@ func sharedRuns() []*shared {
 				}
 				defer flush.Close()
 				fmt.Fprint(flush, "FLUSHALL\r\n")
-				program.Pause(f.ctx, 20*f.lasts)
+				traffic.Pause(f.ctx, 20*f.lasts)
 				s.Resume()
 				f.over()
 				if _, err := fmt.Fscanf(flush, "+OK\r\n"); err != nil {
 					t.Fatalf("FLUSHALL: %w", err)
 				}
 				// A number of instances can fall ten seconds later.
-				program.Pause(f.ctx, 4*f.lasts)
+				traffic.Pause(f.ctx, 4*f.lasts)
 			})
 		}},
 	}
 }
 
-// run has the services meet the fault, and judges what they did.
+// run makes the fault while the services share logs, and judges what they did.
 func (r *shared) run(t process.TB, o *options) error {
 	ctx := t.Context()
 	bed := r.start(t)
@@ -99,21 +99,21 @@ func (r *shared) run(t process.TB, o *options) error {
 	if err := counted(ctx, all); err != nil {
 		return err
 	}
-	questions, logs := hotQuestions(o.callers)
-	l, err := newLoad(t, addresses, questions, o.interval())
+	requests, logs := hotRequests(o.callers)
+	l, err := newLoad(t, addresses, requests, o.interval())
 	if err != nil {
 		return err
 	}
-	questions, hours := hourQuestions(o.callers)
-	later, err := newLoad(t, addresses, questions, o.interval())
+	requests, hours := hourRequests(o.callers)
+	later, err := newLoad(t, addresses, requests, o.interval())
 	if err != nil {
 		return err
 	}
 	l.start(ctx)
-	program.Pause(ctx, o.warmUp)
+	traffic.Pause(ctx, o.warmUp)
 	f := &fault{ctx: ctx, lasts: o.lasts, begun: func() { later.start(ctx) }}
 	bed.fault(f)
-	program.Pause(ctx, o.recovery)
+	traffic.Pause(ctx, o.recovery)
 	r.answers = append(l.end(), later.end()...)
 	r.logs, r.fault = append(logs, hours...), f.fault
 	if err := ctx.Err(); err != nil {
@@ -133,7 +133,7 @@ func (r *shared) run(t process.TB, o *options) error {
 
 // counted waits until each service has counted all of them.
 func counted(ctx context.Context, all []*edge.RLSServer) error {
-	for deadline := time.Now().Add(2 * settling); ; program.Pause(ctx, 100*time.Millisecond) {
+	for deadline := time.Now().Add(2 * settling); ; traffic.Pause(ctx, 100*time.Millisecond) {
 		least := services
 		for _, s := range all {
 			n, _, err := instances(s.Logs(), time.Time{})
@@ -168,13 +168,13 @@ func (r *shared) judge() {
 	}
 	for _, l := range r.logs {
 		l.count(r.answers)
-		hits, share := int(l.limit.Hits), l.share()
+		hits, quota := int(l.limit.Hits), l.quota()
 		for _, c := range []struct {
 			what        string
 			most, bound int
 		}{
 			{"all services admitted", l.exact.most, hits},
-			{"a service admitted without Redis", l.most(), share},
+			{"a service admitted without Redis", l.most(), quota},
 			{"all services admitted with and without Redis", l.both.most, 2 * hits},
 		} {
 			if c.most > c.bound {
@@ -187,11 +187,11 @@ func (r *shared) judge() {
 		if !r.outage {
 			continue
 		}
-		if l.most() < share/2 {
-			r.fail("%s %s: a service admitted at most %d without Redis: its part was not tried", l.rule, l.value, l.most())
+		if l.most() < quota/2 {
+			r.fail("%s %s: a service admitted at most %d without Redis: its quota was not tried", l.rule, l.value, l.most())
 		}
-		if l.rule == "hour" && l.fallback.all != services*share {
-			r.fail("%s %s: the services admitted %d without Redis, want %d each", l.rule, l.value, l.fallback.all, share)
+		if l.rule == "hour" && l.fallback.all != services*quota {
+			r.fail("%s %s: the services admitted %d without Redis, want %d each", l.rule, l.value, l.fallback.all, quota)
 		}
 	}
 }
@@ -225,19 +225,19 @@ type hotLog struct {
 	callers     []int // whose allowed answers it holds
 
 	exact, fallback, both admitted
-	own                   [services]admitted // the fallback of each service
+	byService             [services]admitted // the fallback of each service
 }
 
 // admitted is a number of allowed answers, and the largest one that certainly lies in one window.
 type admitted struct{ all, most int }
 
-// share is the largest number that a service may admit in a window while Redis fails.
-func (l *hotLog) share() int { return int(l.limit.Hits) / services }
+// quota is the largest number that a service may admit in a window while Redis fails.
+func (l *hotLog) quota() int { return int(l.limit.Hits) / services }
 
 // most returns the largest number that a service admitted in a window without Redis.
 func (l *hotLog) most() (n int) {
-	for _, one := range l.own {
-		n = max(n, one.most)
+	for _, a := range l.byService {
+		n = max(n, a.most)
 	}
 	return n
 }
@@ -245,26 +245,26 @@ func (l *hotLog) most() (n int) {
 // count counts the allowed answers. A charge is made between the sending of its call and the answer.
 func (l *hotLog) count(answers [][]answer) {
 	of := func(chosen func(a *answer) bool) (n admitted) {
-		var spans []program.Span
+		var spans []traffic.Span
 		for _, caller := range l.callers {
 			for i := range answers[caller] {
 				if a := &answers[caller][i]; a.allowed && a.code == codes.OK && chosen(a) {
-					spans = append(spans, program.Span{From: time.Duration(a.sent.UnixNano()), To: time.Duration(a.received.UnixNano())})
+					spans = append(spans, traffic.Span{From: time.Duration(a.sent.UnixNano()), To: time.Duration(a.received.UnixNano())})
 				}
 			}
 		}
-		return admitted{len(spans), program.MostInWindow(spans, l.limit.Window)}
+		return admitted{len(spans), traffic.MostInWindow(spans, l.limit.Window)}
 	}
 	l.exact = of((*answer).exact)
 	l.fallback = of(func(a *answer) bool { return a.degraded })
 	l.both = of(func(*answer) bool { return true })
-	for service := range l.own {
-		l.own[service] = of(func(a *answer) bool { return a.degraded && a.service == service })
+	for service := range l.byService {
+		l.byService[service] = of(func(a *answer) bool { return a.degraded && a.service == service })
 	}
 }
 
-// hotQuestions returns the requests of the callers, and the logs that they charge.
-func hotQuestions(callers int) (questions []*rlsv3.RateLimitRequest, logs []*hotLog) {
+// hotRequests returns the requests of the callers, and the logs that they charge.
+func hotRequests(callers int) (requests []*rlsv3.RateLimitRequest, logs []*hotLog) {
 	log := func(rule, value string, limit window.Limit, caller int) {
 		i := slices.IndexFunc(logs, func(l *hotLog) bool { return l.rule == rule && l.value == value && l.limit == limit })
 		if i < 0 {
@@ -277,37 +277,37 @@ func hotQuestions(callers int) (questions []*rlsv3.RateLimitRequest, logs []*hot
 		value := fmt.Sprintf("hot-%d", i/3%hotKeys)
 		switch i % 3 {
 		case 0:
-			questions = append(questions, question("one", value))
+			requests = append(requests, request("one", value))
 			log("one", value, shortLimit, i)
 		case 1:
-			questions = append(questions, question("two", value))
+			requests = append(requests, request("two", value))
 			log("two", value, shortLimit, i)
 			log("two", value, longLimit, i)
 		default:
 			// Not always the same pairs, so that one of them denies and the other not.
 			other := fmt.Sprintf("hot-%d", i/(3*hotKeys)%hotKeys)
-			q := question("left", value)
-			q.Descriptors = append(q.Descriptors, program.Descriptor("right", other))
-			questions = append(questions, q)
+			q := request("left", value)
+			q.Descriptors = append(q.Descriptors, traffic.Descriptor("right", other))
+			requests = append(requests, q)
 			log("left", value, shortLimit, i)
 			log("right", other, shortLimit, i)
 		}
 	}
-	return questions, logs
+	return requests, logs
 }
 
-// hourQuestions returns the requests of further callers, whose ids begin with first, and the logs
+// hourRequests returns the requests of further callers, whose ids begin with first, and the logs
 // that they charge. Each service has a caller for each log.
-func hourQuestions(first int) (questions []*rlsv3.RateLimitRequest, logs []*hotLog) {
+func hourRequests(first int) (requests []*rlsv3.RateLimitRequest, logs []*hotLog) {
 	for key := range hotKeys {
 		l := &hotLog{rule: "hour", value: fmt.Sprintf("hour-%d", key), limit: hourLimit}
 		for range services {
-			l.callers = append(l.callers, first+len(questions))
-			questions = append(questions, question(l.rule, l.value))
+			l.callers = append(l.callers, first+len(requests))
+			requests = append(requests, request(l.rule, l.value))
 		}
 		logs = append(logs, l)
 	}
-	return questions, logs
+	return requests, logs
 }
 
 // write writes the result as a Markdown table, a row for each kind of logs.
@@ -335,18 +335,18 @@ func (r *shared) write(w io.Writer) {
 			continue
 		}
 		var sum hotLog
-		logs, own := 0, 0
+		logs, ofService := 0, 0
 		for _, l := range r.logs {
 			if same(l) {
 				logs++
 				sum.exact.add(l.exact)
 				sum.fallback.add(l.fallback)
 				sum.both.add(l.both)
-				own = max(own, l.most())
+				ofService = max(ofService, l.most())
 			}
 		}
 		fmt.Fprintf(w, "| %s | %d per %v | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", first.rule, first.limit.Hits, first.limit.Window, logs,
-			sum.exact.all, sum.exact.most, first.limit.Hits, sum.fallback.all, own, first.share(), sum.both.most, 2*first.limit.Hits)
+			sum.exact.all, sum.exact.most, first.limit.Hits, sum.fallback.all, ofService, first.quota(), sum.both.most, 2*first.limit.Hits)
 	}
 	fmt.Fprintln(w)
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -77,7 +77,7 @@ func repeated(every time.Duration, command ...string) func(t process.TB) *testbe
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 			again := func() { admin(t, s, command...) }
 			f.begin(again)
-			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; program.Pause(f.ctx, every) {
+			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; traffic.Pause(f.ctx, every) {
 				f.moment(again)
 			}
 			f.over()
@@ -98,7 +98,7 @@ func singleScenarios() []scenario {
 		{name: "SIGSTOP for 5 s", degrades: true, start: func(t process.TB) *testbed {
 			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 				f.begin(s.Pause)
-				program.Pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
+				traffic.Pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
 				s.Resume()
 				f.over()
 			})

@@ -34,7 +34,7 @@ func quantilesOf(answers [][]answer, s span) quantiles {
 		return quantiles{}
 	}
 	slices.Sort(took)
-	// The smallest that is not exceeded by more than the share.
+	// The smallest that is not exceeded by more than that fraction.
 	at := func(perMille int) time.Duration { return took[(len(took)*perMille+999)/1000-1] }
 	return quantiles{len(took), at(500), at(990), at(999), took[len(took)-1]}
 }

@@ -4,19 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 )
 
 const (
 	// A burst sends half of its requests before the full second and half after it. They have
-	// even distances, and room on both sides of the second.
+	// even distances, and a pause before and after the second.
 	half  = limit
 	step  = 6 * time.Millisecond
 	space = 10 * time.Millisecond
@@ -38,10 +37,8 @@ type request struct {
 
 // An answer is the response that a client gets.
 type answer struct {
-	allowed    bool
-	remaining  int
-	retryAfter int // seconds; zero if allowed
-	answered   time.Time
+	traffic.Response
+	remaining int
 }
 
 // A burst is all requests in the order in which they were sent.
@@ -51,7 +48,7 @@ type burst struct{ requests []request }
 type lane func(request) bool
 
 func fixed(r request) bool     { return r.fixed }
-func slidegate(r request) bool { return r.allowed }
+func slidegate(r request) bool { return r.Allowed }
 
 // admitted counts what one of the counters admits.
 func (b *burst) admitted(by lane) int {
@@ -72,7 +69,7 @@ func (b *burst) length() time.Duration {
 // lastDenied returns the last request that slidegate denied, or nil.
 func (b *burst) lastDenied() *request {
 	for i := len(b.requests) - 1; i >= 0; i-- {
-		if !b.requests[i].allowed {
+		if !b.requests[i].Allowed {
 			return &b.requests[i]
 		}
 	}
@@ -88,8 +85,8 @@ func (b *burst) summary() string {
 		limit, len(b.requests), b.length(), b.admitted(fixed), exactly, b.admitted(slidegate))
 }
 
-// asPlanned reports whether the requests were sent on the side of the full
-// second where they belong.
+// asPlanned reports whether the requests were sent before and after the full
+// second as planned.
 func (b *burst) asPlanned() bool {
 	for i, r := range b.requests {
 		if (i < half) != (r.offset < 0) {
@@ -101,8 +98,8 @@ func (b *burst) asPlanned() bool {
 
 // straddle sends the burst around the next full second. If the machine was too busy to send it
 // as planned, straddle sends it again around a later one.
-func straddle(ctx context.Context, w way) (*burst, error) {
-	if err := warmUp(ctx, w); err != nil {
+func straddle(ctx context.Context, url string) (*burst, error) {
+	if err := warmUp(ctx, url); err != nil {
 		return nil, err
 	}
 	var b *burst
@@ -110,7 +107,7 @@ func straddle(ctx context.Context, w way) (*burst, error) {
 		first := half*step + space - step // how long before the full second it begins
 		second := time.Now().Add(first + lead).Truncate(time.Second).Add(time.Second)
 		var err error
-		if b, err = sendBurst(ctx, w, second); err != nil {
+		if b, err = sendBurst(ctx, url, second); err != nil {
 			return nil, err
 		}
 		if b.asPlanned() {
@@ -126,11 +123,11 @@ func straddle(ctx context.Context, w way) (*burst, error) {
 
 // warmUp opens as many connections as the burst needs, with requests that are not
 // limited.
-func warmUp(ctx context.Context, w way) error {
+func warmUp(ctx context.Context, url string) error {
 	errs := make([]error, 2*half)
 	var all sync.WaitGroup
 	for i := range errs {
-		all.Go(func() { _, errs[i] = send(ctx, w, "") })
+		all.Go(func() { _, errs[i] = send(ctx, url, "") })
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -138,7 +135,7 @@ func warmUp(ctx context.Context, w way) error {
 
 // sendBurst sends every request at its time, whether or not the one before has
 // been answered.
-func sendBurst(ctx context.Context, w way, second time.Time) (*burst, error) {
+func sendBurst(ctx context.Context, url string, second time.Time) (*burst, error) {
 	b := &burst{requests: make([]request, 2*half)}
 	errs := make([]error, len(b.requests))
 	counter := fixedWindow{limit: limit}
@@ -152,7 +149,7 @@ func sendBurst(ctx context.Context, w way, second time.Time) (*burst, error) {
 		r := &b.requests[i]
 		r.offset = now.Sub(second)
 		r.fixed = counter.allow(now)
-		all.Go(func() { r.answer, errs[i] = send(ctx, w, apiKey) })
+		all.Go(func() { r.answer, errs[i] = send(ctx, url, apiKey) })
 	}
 	all.Wait()
 	return b, errors.Join(errs...)
@@ -167,7 +164,7 @@ func plan(i int) time.Duration {
 }
 
 func sleepUntil(ctx context.Context, at time.Time) error {
-	program.Pause(ctx, time.Until(at))
+	traffic.Pause(ctx, time.Until(at))
 	return ctx.Err()
 }
 
@@ -177,35 +174,12 @@ var client = &http.Client{
 	Transport: &http.Transport{MaxIdleConnsPerHost: 2 * half},
 }
 
-// send asks once.
-func send(ctx context.Context, w way, key string) (answer, error) {
-	r, err := w(ctx, key)
-	if err != nil {
-		return answer{}, err
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return answer{}, err
-	}
-	defer resp.Body.Close()
-	a := answer{answered: time.Now()}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+// send sends a request. Without a key, no rule limits it.
+func send(ctx context.Context, url, key string) (a answer, err error) {
+	if a.Response, err = traffic.Get(ctx, client, url, key); err != nil || key == "" {
 		return a, err
 	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		a.allowed = true
-	case http.StatusTooManyRequests:
-		if a.retryAfter, err = strconv.Atoi(resp.Header.Get("Retry-After")); err != nil {
-			return a, fmt.Errorf("a denial with Retry-After %q", resp.Header.Get("Retry-After"))
-		}
-	default:
-		return a, fmt.Errorf("answer %s, want 200 or 429", resp.Status)
-	}
-	if key == "" {
-		return a, nil // not limited
-	}
-	a.remaining, err = parseRemaining(resp.Header.Get("RateLimit"))
+	a.remaining, err = parseRemaining(a.Header.Get("RateLimit"))
 	return a, err
 }
 

@@ -20,9 +20,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"time"
 
 	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 )
@@ -30,10 +30,7 @@ import (
 // limit is how many requests a second the API key has.
 const limit = 10
 
-const (
-	apiKey      = "demo"
-	envoyConfig = "../envoy/ratelimit.yaml"
-)
+const apiKey = "demo"
 
 var rules = fmt.Sprintf(`
 domain: edge
@@ -86,10 +83,10 @@ func show(t process.TB, o options, out io.Writer) error {
 		Env: map[string]string{"SLIDEGATE_HEADERS_STYLES": "ratelimit"},
 	})
 	const name = "Through Envoy"
-	way := throughEnvoy(t, rls, o.envoy)
+	url := throughEnvoy(t, rls, o.envoy)
 	fmt.Fprintf(out, "%s. Limit: %d requests a second for each API key.\n\n", name, limit)
 
-	b, err := straddle(ctx, way)
+	b, err := straddle(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -106,46 +103,37 @@ func show(t process.TB, o options, out io.Writer) error {
 	if n := b.admitted(slidegate); n != limit {
 		return fmt.Errorf("slidegate admitted %d of %d requests within %v, want exactly %d", n, len(b.requests), b.length(), limit)
 	}
-	return comeBack(ctx, out, way, b)
+	return comeBack(ctx, out, url, b)
 }
 
-// A way makes a request that reaches rls through Envoy. Without a key, no rule limits it.
-type way func(ctx context.Context, key string) (*http.Request, error)
-
-// throughEnvoy starts an upstream, and Envoy in front of it and rls.
-func throughEnvoy(t process.TB, rls *edge.RLSServer, envoy string) way {
+// throughEnvoy starts an upstream, and Envoy in front of it and rls. It returns the URL of Envoy.
+func throughEnvoy(t process.TB, rls *edge.RLSServer, envoy string) string {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }))
 	t.Cleanup(upstream.Close)
 	e := edge.Envoy(t, edge.EnvoyOptions{
-		Binary: envoy, Config: envoyConfig, Upstream: upstream.Listener.Addr().String(), RLS: rls.GRPC(),
+		Binary: envoy, Config: traffic.EnvoyConfig, Upstream: upstream.Listener.Addr().String(), RLS: rls.GRPC(),
 		// On a busy machine an answer may take longer than the 50 ms after which Envoy
 		// lets a request pass. The demo shows the limit.
 		Replace: map[string]string{"timeout: 0.05s": "timeout: 5s"},
 	})
-	return func(ctx context.Context, key string) (*http.Request, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL()+"/", http.NoBody)
-		if err == nil && key != "" {
-			r.Header.Set("x-api-key", key)
-		}
-		return r, err
-	}
+	return e.URL() + "/"
 }
 
 // comeBack repeats the last denied request after its Retry-After.
-func comeBack(ctx context.Context, out io.Writer, w way, b *burst) error {
+func comeBack(ctx context.Context, out io.Writer, url string, b *burst) error {
 	last := b.lastDenied()
 	if last == nil {
 		return errors.New("no request was denied")
 	}
-	wait := time.Duration(last.retryAfter) * time.Second
-	if err := sleepUntil(ctx, last.answered.Add(wait)); err != nil {
+	wait := last.RetryAfter
+	if err := sleepUntil(ctx, last.Received.Add(wait)); err != nil {
 		return err
 	}
-	a, err := send(ctx, w, apiKey)
+	a, err := send(ctx, url, apiKey)
 	if err != nil {
 		return err
 	}
-	if !a.allowed {
+	if !a.Allowed {
 		return fmt.Errorf("the request that came back after Retry-After (%v) was denied", wait)
 	}
 	fmt.Fprintf(out, "The last denied request came back %v later, as Retry-After said: admitted.\n", wait)

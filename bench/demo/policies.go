@@ -52,14 +52,13 @@ func contenders() ([]*contender, error) {
 	}
 	bucket := per(window.TokenBucket)
 	bucket.Rate = patternLimit
-	held := per(window.InFlight)
 	return []*contender{
 		{name: "sliding", note: "5 in any minute", limit: per(window.Sliding)},
 		{name: "token_bucket", note: "5/m, burst 5", limit: bucket},
 		{name: "fixed", note: "5 each minute", limit: per(window.Fixed)},
 		{name: "calendar", note: "5 each hour", limit: window.Limit{Hits: patternLimit, Window: time.Hour, Policy: window.Calendar}, calendar: hour},
 		{name: "sliding_counter", note: "about 5 a minute", limit: per(window.SlidingCounter)},
-		{name: "in_flight", note: "5 at once, 20 s each", limit: held},
+		{name: "in_flight", note: "5 at once, 20 s each", limit: per(window.InFlight)},
 	}, nil
 }
 
@@ -122,7 +121,7 @@ func policiesDrawing(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	place := func(at time.Duration) float64 {
+	xOf := func(at time.Duration) float64 {
 		return policiesLeft + float64(policiesRight-policiesLeft)*float64(at)/float64(patternLength)
 	}
 	bottom := policiesTop + len(all)*policiesStep - 20
@@ -135,7 +134,7 @@ func policiesDrawing(ctx context.Context) (string, error) {
 	d.Text(24, 36, "title", "start", title)
 	d.Text(24, 58, "note", "start", fmt.Sprintf("%d requests; each stays %v in flight", len(arrivals), stay))
 	for i, label := range []string{"08:59", "09:00", "09:01", "09:02"} {
-		x := int(place(time.Duration(i) * time.Minute))
+		x := int(xOf(time.Duration(i) * time.Minute))
 		d.Text(x, policiesTop-30, "note", "middle", label)
 		d.Linef(`  <line class="second" x1="%d" y1="%d" x2="%d" y2="%d"/>`, x, policiesTop-22, x, bottom)
 	}
@@ -145,7 +144,7 @@ func policiesDrawing(ctx context.Context) (string, error) {
 		d.Text(24, y+18, "note", "start", c.note)
 		d.Linef(`  <line class="track" x1="%d" y1="%d" x2="%d" y2="%d"/>`, policiesLeft, y, policiesRight, y)
 		for i, at := range arrivals {
-			d.mark(place(at), y, c.admitted[i])
+			d.mark(xOf(at), y, c.admitted[i])
 		}
 		d.Text(policiesRight+34, y+6, "count", "start", fmt.Sprint(c.count()))
 	}

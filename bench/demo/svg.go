@@ -67,7 +67,7 @@ func (d svg) mark(x float64, y int, admitted bool) {
 	d.Linef(`  <path class="denied" d="M%.1f %d l%d %d m0 %d l%d %d"/>`, x-arm, y-arm, 2*arm, 2*arm, -2*arm, -2*arm, 2*arm)
 }
 
-// position is where an offset lies on an axis that reaches span to both sides.
+// position is where an offset lies on an axis that reaches span to the left and to the right.
 func position(offset, span time.Duration) float64 {
 	return middle + float64(middle-plotLeft)*float64(offset)/float64(span)
 }

@@ -22,9 +22,9 @@ func writeTable(w io.Writer, b *burst) {
 		if i > 0 && b.requests[i-1].offset < 0 && r.offset >= 0 {
 			fmt.Fprintf(w, "%3s  %9s   %s\n", "", "0 ms", strings.Repeat("─", 16)+" a full second "+strings.Repeat("─", 17))
 		}
-		fmt.Fprintf(w, "%3d  %9s   %-12s  %-9s  %9d", i+1, milliseconds(r.offset), verdict(r.fixed), verdict(r.allowed), r.remaining)
-		if !r.allowed {
-			fmt.Fprintf(w, "  %9d s", r.retryAfter)
+		fmt.Fprintf(w, "%3d  %9s   %-12s  %-9s  %9d", i+1, milliseconds(r.offset), verdict(r.fixed), verdict(r.Allowed), r.remaining)
+		if !r.Allowed {
+			fmt.Fprintf(w, "  %9.0f s", r.RetryAfter.Seconds())
 		}
 		fmt.Fprintln(w)
 	}
@@ -74,7 +74,7 @@ func timeLine(b *burst, by lane) string {
 	return string(line)
 }
 
-// reach is how far the axis reaches to both sides: whole steps of 20 ms.
+// reach is how far the axis reaches to the left and to the right: whole steps of 20 ms.
 func reach(b *burst) time.Duration {
 	const tick = 20 * time.Millisecond
 	span := max(-b.requests[0].offset, b.requests[len(b.requests)-1].offset)

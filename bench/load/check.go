@@ -5,17 +5,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 )
 
 // This file is the oracle. It knows when calls were sent and answered, what was answered, and the
 // limits of each tier. It knows nothing of how the service counts.
 
 // allowed returns the times of the calls that were allowed.
-func (c *customer) allowed() (spans []program.Span) {
+func (c *customer) allowed() (spans []traffic.Span) {
 	for _, a := range c.calls {
 		if a.allowed {
-			spans = append(spans, program.Span{From: a.sent, To: a.answered})
+			spans = append(spans, traffic.Span{From: a.sent, To: a.answered})
 		}
 	}
 	return spans
@@ -25,7 +25,7 @@ func (c *customer) allowed() (spans []program.Span) {
 // window's length, whenever the charges were made within the bounds that are known.
 func above(c *customer) (found []string) {
 	for _, l := range c.tier.limits {
-		if most := program.MostInWindow(c.allowed(), l.window-clockSlack); most > l.hits {
+		if most := traffic.MostInWindow(c.allowed(), l.window-clockSlack); most > l.hits {
 			found = append(found, fmt.Sprintf("%s got %d in %v, and its limit is %d", c.name(), most, l.window, l.hits))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"regexp"
@@ -12,14 +11,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
+
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
-	envoyConfig = "../envoy/ratelimit.yaml"
 	// patience is how long Envoy waits for rls, and rls for Redis. It is far above the 50 ms and the
 	// 15 ms of production: no answer of a busy machine may come from on_store_error or from Envoy.
 	patience = 30 * time.Second
@@ -74,28 +74,8 @@ func startUpstream(t process.TB) string {
 
 // ask sends a request and reads the answer as a client does.
 func (l *live) ask(ctx context.Context, key string) (allowed bool, retryAfter time.Duration, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, l.envoy.URL()+"/items", http.NoBody)
-	if err != nil {
-		return false, 0, err
-	}
-	r.Header.Set("x-api-key", key)
-	resp, err := l.client.Do(r)
-	if err != nil {
-		return false, 0, err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return false, 0, err
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		return true, 0, nil
-	case http.StatusTooManyRequests:
-		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return false, time.Duration(seconds) * time.Second, err
-	default:
-		return false, 0, fmt.Errorf("answer %s, want 200 or 429", resp.Status)
-	}
+	r, err := traffic.Get(ctx, l.client, l.envoy.URL()+"/items", key)
+	return r.Allowed, r.RetryAfter, err
 }
 
 // run lets customers send for a time, and then until enough returns true. It returns when every
@@ -121,8 +101,8 @@ func (l *live) run(ctx context.Context, all []*customer, lasts time.Duration, en
 			})
 		}
 	}
-	for program.Pause(sending, lasts); sending.Err() == nil && !enough(); {
-		program.Pause(sending, 10*time.Millisecond)
+	for traffic.Pause(sending, lasts); sending.Err() == nil && !enough(); {
+		traffic.Pause(sending, 10*time.Millisecond)
 	}
 	stop()
 	running.Wait()
@@ -135,7 +115,7 @@ func (l *live) run(ctx context.Context, all []*customer, lasts time.Duration, en
 // live is the life of a caller, until sending ends. A request that was sent gets its answer.
 func (l *live) live(sending context.Context, c *caller, begun time.Time) error {
 	for next := c.first; next < never; {
-		program.Pause(sending, next-time.Since(begun))
+		traffic.Pause(sending, next-time.Since(begun))
 		if sending.Err() != nil {
 			return nil
 		}
@@ -180,7 +160,7 @@ func (l *live) audit(ctx context.Context, all []*customer) error {
 			return errors.Join(err, fmt.Errorf("%s of Envoy is %d, and customers were answered %d times so", want.stat, got, want.n))
 		}
 	}
-	m, err := program.ReadMetrics(ctx, l.rls.Admin()+"/metrics")
+	m, err := metrics.Read(ctx, l.rls.Admin()+"/metrics")
 	if err != nil {
 		return err
 	}

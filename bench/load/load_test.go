@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
 // quick returns options for a run of a few seconds.
 func quick() *options {
-	return &options{config: "../" + envoyConfig, lasts: 2 * time.Second, unit: time.Second, customers: 30, seed: 1}
+	return &options{config: "../" + traffic.EnvoyConfig, lasts: 2 * time.Second, unit: time.Second, customers: 30, seed: 1}
 }
 
 // long returns options for a run on the virtual clock.
@@ -54,7 +55,7 @@ func TestThroughEnvoy(t *testing.T) {
 // needs skips the test if a server is missing.
 func needs(t *testing.T, store string) {
 	t.Helper()
-	edge.EnvoyAccepts(t, "../"+envoyConfig)
+	edge.EnvoyAccepts(t, "../"+traffic.EnvoyConfig)
 	if store == onRedis {
 		servers.Redis(t)
 	}

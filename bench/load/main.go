@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/process"
 )
 
 func main() { program.Main("load", run) }
 
-// The places in which customers can be run.
+// Where customers can send: to a virtual service, or to one with a store.
 const (
 	onVirtual = "virtual"
 	onMemory  = "memory"
@@ -37,10 +38,10 @@ type options struct {
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := program.NewFlags("load")
-	o := options{config: envoyConfig}
+	o := options{config: traffic.EnvoyConfig}
 	flags.RLS(&o.rls)
 	flags.StringVar(&o.envoy, "envoy", "", "the `binary` of Envoy; empty: what SLIDEGATE_TEST_ENVOY names, else envoy in PATH")
-	stores := flags.String("stores", "virtual,memory,redis", "where customers send, one after the other: virtual is without Envoy and with a clock of its own")
+	stores := flags.String("stores", "virtual,memory,redis", "where customers send, one after the other: virtual is without Envoy and with a virtual clock")
 	flags.DurationVar(&o.lasts, "for", time.Minute, "how long customers send")
 	flags.DurationVar(&o.unit, "unit", 10*time.Second, "the long window of the limits; all times of the customers are in proportion to it")
 	flags.IntVar(&o.customers, "customers", 200, "how many customers there are, beside the saturating one")

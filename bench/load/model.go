@@ -75,7 +75,7 @@ type behaviour struct {
 // A population is customers and the people, or programs, who send for them.
 type population struct {
 	customers  int
-	callers    int     // of all customers but the saturating one, which has its own
+	callers    int     // of all customers but the saturating one, which has others
 	zipf       float64 // exponent of how many callers the customers have, by rank
 	tiers      []tier  // the first customers have the first one
 	behaviours []behaviour
@@ -112,9 +112,9 @@ func saturating(unit time.Duration) behaviour {
 func people(p population, unit time.Duration, seed uint64) []*customer {
 	r := source(seed, 0)
 	all := make([]*customer, p.customers)
-	behaves := shares(p.customers, len(p.behaviours), func(i int) int { return p.behaviours[i].percent })
+	behaves := deal(p.customers, len(p.behaviours), func(i int) int { return p.behaviours[i].percent })
 	r.Shuffle(len(behaves), func(i, j int) { behaves[i], behaves[j] = behaves[j], behaves[i] })
-	has := shares(p.customers, len(p.tiers), func(i int) int { return p.tiers[i].percent })
+	has := deal(p.customers, len(p.tiers), func(i int) int { return p.tiers[i].percent })
 	for i := range all {
 		all[i] = &customer{id: i, tier: &p.tiers[has[i]], behaviour: &p.behaviours[behaves[i]]}
 	}
@@ -146,9 +146,9 @@ func people(p population, unit time.Duration, seed uint64) []*customer {
 // source returns the random source of a caller.
 func source(seed, caller uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, caller)) }
 
-// shares deals n things to kinds in proportion to their percentages, in the order of the kinds.
+// deal deals n things to kinds in proportion to their percentages, in the order of the kinds.
 // Each kind has at least one thing while there are any.
-func shares(n, kinds int, percent func(kind int) int) []int {
+func deal(n, kinds int, percent func(kind int) int) []int {
 	var dealt []int
 	upTo := 0
 	for kind := range kinds {

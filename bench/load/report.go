@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/bench/internal/figures"
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 )
 
 // A report is what a run has shown.
@@ -88,7 +88,7 @@ func (b *behaved) add(c *customer) {
 
 func (l *limited) add(c *customer) {
 	l.customers++
-	most := program.MostInWindow(c.allowed(), l.limit.window-clockSlack)
+	most := traffic.MostInWindow(c.allowed(), l.limit.window-clockSlack)
 	l.most = max(l.most, most)
 	if most >= l.limit.hits {
 		l.reached++

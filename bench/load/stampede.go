@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/bench/internal/figures"
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 )
 
 // jitter is the retry_jitter of the second of two equal bursts. The first has none.
@@ -58,11 +58,11 @@ func stampedeOf(jitter string, all []*customer) stampede {
 
 // fullest returns how many came back in the fullest second, wherever it begins.
 func (s *stampede) fullest() int {
-	spans := make([]program.Span, len(s.back))
+	spans := make([]traffic.Span, len(s.back))
 	for i, at := range s.back {
-		spans[i] = program.Span{From: at, To: at}
+		spans[i] = traffic.Span{From: at, To: at}
 	}
-	return program.MostInWindow(spans, time.Second)
+	return traffic.MostInWindow(spans, time.Second)
 }
 
 // bursts are two equal bursts, the second with jitter.

@@ -10,6 +10,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/slidegate/slidegate/bench/internal/figures"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
@@ -33,21 +34,18 @@ func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
 	if err != nil {
 		return a, err
 	}
-	bare, stop, err := b.bare(s.method, answer)
+	bare, stop, err := b.bare(s.Method, answer)
 	if err != nil {
 		return a, err
 	}
 	defer stop()
 	asker := func(address string) (func() error, func(), error) {
-		conn, err := dial(address)
+		conn, err := traffic.Dial(address)
 		if err != nil {
 			return nil, nil, err
 		}
 		return func() error {
-			answer, err := s.call(ctx, conn)
-			if err == nil {
-				err = s.check(answer)
-			}
+			_, err := s.Send(ctx, conn)
 			return err
 		}, func() { _ = conn.Close() }, nil
 	}

@@ -9,14 +9,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 )
 
 // authenticated is a Check that finds the subject of an API key and decides no limit.
 func authenticated() scenario {
 	return scenario{
-		name: "authentication", method: authv3.Authorization_Check_FullMethodName,
-		request: checkRequest(map[string]string{"route": "orders"}),
-		check:   func(m proto.Message) error { return checkPasses(m.(*authv3.CheckResponse), 0, 2) },
+		Call:    check(map[string]string{"route": "orders"}, 0, 2),
+		name:    "authentication",
 		outcome: "allowed", // nothing is decided
 	}
 }
@@ -24,10 +25,18 @@ func authenticated() scenario {
 // oneHop is a Check that decides a limit too.
 func oneHop() scenario {
 	return scenario{
-		name: "one-hop", descriptors: 1, method: authv3.Authorization_Check_FullMethodName,
-		request: checkRequest(map[string]string{"route": "orders", "domain": "bench", "descriptors": "api_key"}),
-		check:   func(m proto.Message) error { return checkPasses(m.(*authv3.CheckResponse), 2, 5) },
+		Call: check(map[string]string{"route": "orders", "domain": "bench", "descriptors": "api_key"}, 2, 5),
+		name: "one-hop", descriptors: 1,
 		outcome: "allowed", decisions: 1,
+	}
+}
+
+// check returns a Check that must pass. toClient and metadata are the fewest headers for the client and
+// fields of metadata.
+func check(context map[string]string, toClient, metadata int) traffic.Call {
+	return traffic.Call{
+		Method: authv3.Authorization_Check_FullMethodName, Request: checkRequest(context),
+		Check: func(m proto.Message) error { return checkPasses(m.(*authv3.CheckResponse), toClient, metadata) },
 	}
 }
 

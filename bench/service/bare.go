@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -52,14 +53,6 @@ func (s bareService) register(server *grpc.Server) {
 	}
 }
 
-// newAnswer returns an empty answer of a method.
-func newAnswer(method string) proto.Message {
-	if method == authv3.Authorization_Check_FullMethodName {
-		return new(authv3.CheckResponse)
-	}
-	return new(rlsv3.RateLimitResponse)
-}
-
 // serveBare is the bare server. what is METHOD=FILE: it answers the method with the
 // message in the file, until ctx or its standard input ends. Its first line of output
 // has the address for gRPC and the address for /metrics.
@@ -69,7 +62,7 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	answer := newAnswer(method)
+	answer := traffic.NewAnswer(method)
 	if err := proto.Unmarshal(data, answer); err != nil {
 		return err
 	}

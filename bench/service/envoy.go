@@ -75,7 +75,7 @@ func (b *bench) measureEnvoy(ctx context.Context) (*behindEnvoy, error) {
 				return nil, err
 			}
 			var stop func()
-			if t, stop, err = b.bare(s.method, answer); err != nil {
+			if t, stop, err = b.bare(s.Method, answer); err != nil {
 				return nil, err
 			}
 			defer stop()

@@ -16,8 +16,8 @@
 // The table of tiers compares rls with tiers to an rls without tiers.
 //
 // h2load loads them from outside, one after the other in every round. Each ratio is
-// taken within a round, so that a slow machine slows both sides. All servers are
-// processes of their own.
+// taken within a round, so that a slow machine slows both servers. Each server is a
+// process.
 //
 // A server with wrong answers must not win. The program compares samples of the
 // answers before and after every measurement. h2load's counts of responses and bytes

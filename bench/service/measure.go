@@ -150,7 +150,7 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	targets := make([]target, 1, 1+len(rows))
 	if c.base == bareName {
 		var stop func()
-		if targets[0], stop, err = b.bare(s.method, answer); err == nil {
+		if targets[0], stop, err = b.bare(s.Method, answer); err == nil {
 			defer stop()
 		}
 	} else {
@@ -164,7 +164,7 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	}
 	for _, t := range targets {
 		// Heaps and pools grow to their size before anything counts.
-		if _, err := runLoad(ctx, t.grpc, s.method, body, b.requests/2); err != nil {
+		if _, err := runLoad(ctx, t.grpc, s.Method, body, b.requests/2); err != nil {
 			return err
 		}
 	}
@@ -281,7 +281,7 @@ func (b *bench) sample(ctx context.Context, t target, s scenario, body string) (
 	if err != nil {
 		return sample{}, err
 	}
-	l, err := runLoad(ctx, t.grpc, s.method, body, b.requests)
+	l, err := runLoad(ctx, t.grpc, s.Method, body, b.requests)
 	if err != nil {
 		return sample{}, err
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
 )
 
 // A reading is what servers report of themselves at one moment.
 type reading struct {
-	program.Metrics
+	metrics.Page
 	redisCPU float64 // seconds of CPU time of Redis
 }
 
@@ -20,11 +20,11 @@ func (r reading) decisions(outcome string) float64 {
 
 // read reads from a target, and from its Redis if it has one.
 func (b *bench) read(ctx context.Context, t target) (r reading, err error) {
-	if r.Metrics, err = program.ReadMetrics(ctx, t.admin+"/metrics"); err != nil {
+	if r.Page, err = metrics.Read(ctx, t.admin+"/metrics"); err != nil {
 		return r, err
 	}
 	if t.redis != nil {
-		if r.redisCPU, err = program.RedisCPU(ctx, t.redis); err != nil {
+		if r.redisCPU, err = metrics.RedisCPU(ctx, t.redis); err != nil {
 			return r, fmt.Errorf("redis: %w", err)
 		}
 	}

@@ -9,11 +9,9 @@ import (
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/peer"
 )
 
@@ -70,13 +68,9 @@ const fill = 20
 
 // A scenario is one call and its right answer.
 type scenario struct {
+	traffic.Call
 	name        string
 	descriptors int
-	method      string
-	request     proto.Message
-	// check returns an error that says how an answer is wrong. The message has the
-	// response type of the method.
-	check func(proto.Message) error
 	// exhausted says that the limit is used up before the measurement.
 	exhausted bool
 	// outcome is the label of a call's decisions in rls's metrics, decisions their
@@ -103,7 +97,7 @@ const (
 	fromPostgres = "postgres"
 )
 
-// Services with a transport of their own. Without "redis" the store is the embedded one.
+// Services that set the transport. Without "redis" the store is the embedded one.
 const (
 	onUnary         = "unary"
 	onStandard      = "standard"
@@ -150,7 +144,7 @@ func comparisons(before bool) []comparison {
 			what: transportName, base: bareName, second: onStandard,
 			services: []string{onUnary, onStandard}, scenarios: []scenario{one, three, oneDenied, authenticated(), oneHop()},
 		},
-		// Denials that hold do not reach Redis.
+		// A repeated denial does not reach Redis.
 		{
 			what: transportName, base: bareName, second: onStandardRedis,
 			services: []string{onUnaryRedis, onStandardRedis}, scenarios: []scenario{one, oneDenied},
@@ -167,15 +161,17 @@ func comparisons(before bool) []comparison {
 // limited is a rate-limit request of an API key with the first n descriptors.
 func limited(name, key string, n int, want rlsv3.RateLimitResponse_Code) scenario {
 	descriptors := []*ratelimitcommonv3.RateLimitDescriptor{
-		program.Descriptor("api_key", key),
-		program.Descriptor("remote_address", "198.51.100.7"),
-		program.Descriptor("route", "search", "api_key", key),
+		traffic.Descriptor("api_key", key),
+		traffic.Descriptor("remote_address", "198.51.100.7"),
+		traffic.Descriptor("route", "search", "api_key", key),
 	}
 	s := scenario{
 		name: name, descriptors: n,
-		method:  rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
-		request: &rlsv3.RateLimitRequest{Domain: "bench", Descriptors: descriptors[:n]},
-		check:   func(m proto.Message) error { return checkLimits(m.(*rlsv3.RateLimitResponse), n, want) },
+		Call: traffic.Call{
+			Method:  rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
+			Request: &rlsv3.RateLimitRequest{Domain: "bench", Descriptors: descriptors[:n]},
+			Check:   func(m proto.Message) error { return checkLimits(m.(*rlsv3.RateLimitResponse), n, want) },
+		},
 		outcome: "allowed", decisions: n,
 	}
 	if want == rlsv3.RateLimitResponse_OVER_LIMIT {
@@ -202,53 +198,36 @@ func checkLimits(a *rlsv3.RateLimitResponse, descriptors int, want rlsv3.RateLim
 	return nil
 }
 
-// sample calls n times and returns the last answer. A wrong answer is an error.
-func (s scenario) sample(ctx context.Context, address string, n int) (proto.Message, error) {
-	return s.ask(ctx, address, n, s.check)
-}
-
 // exhaust uses up the limit of a scenario of denials.
 func (s scenario) exhaust(ctx context.Context, address string) error {
 	if !s.exhausted {
 		return nil
 	}
-	_, err := s.ask(ctx, address, fill, func(proto.Message) error { return nil })
+	s.Check = func(proto.Message) error { return nil }
+	_, err := s.sample(ctx, address, fill)
 	return err
 }
 
-func (s scenario) ask(ctx context.Context, address string, n int, check func(proto.Message) error) (proto.Message, error) {
-	conn, err := dial(address)
+// sample calls n times and returns the last answer. A wrong answer is an error.
+func (s scenario) sample(ctx context.Context, address string, n int) (last proto.Message, err error) {
+	conn, err := traffic.Dial(address)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var last proto.Message
 	for range n {
-		if last, err = s.call(ctx, conn); err != nil {
-			return nil, err
-		}
-		if err := check(last); err != nil {
+		if last, err = s.Send(ctx, conn); err != nil {
 			return nil, err
 		}
 	}
 	return last, nil
 }
 
-// call makes one call.
-func (s scenario) call(ctx context.Context, conn *grpc.ClientConn) (proto.Message, error) {
-	answer := newAnswer(s.method)
-	return answer, conn.Invoke(ctx, s.method, s.request, answer)
-}
-
-func dial(address string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-}
-
 // frame is the body of the HTTP/2 request: a gRPC message.
 func (s scenario) frame() ([]byte, error) {
-	message, err := proto.Marshal(s.request)
+	message, err := proto.Marshal(s.Request)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 )
 
 const loadOutput = `starting benchmark...
@@ -77,12 +79,12 @@ func TestScenarios(t *testing.T) {
 				t.Errorf("%s/%d: frame % x of %d bytes", s.name, s.descriptors, frame[:5], len(frame))
 			}
 			for _, m := range []proto.Message{
-				newAnswer(s.method), // without a word
+				traffic.NewAnswer(s.Method), // without a word
 				&rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK},
 				&rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OVER_LIMIT},
 				&authv3.CheckResponse{Status: new(status.Status)},
 			} {
-				if m.ProtoReflect().Type() == newAnswer(s.method).ProtoReflect().Type() && s.check(m) == nil {
+				if m.ProtoReflect().Type() == traffic.NewAnswer(s.Method).ProtoReflect().Type() && s.Check(m) == nil {
 					t.Errorf("%s/%d takes the answer %v", s.name, s.descriptors, m)
 				}
 			}

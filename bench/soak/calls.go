@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 )
 
 // The kinds of calls.
@@ -30,114 +30,85 @@ const (
 	healthCall = "health checks"
 )
 
-// A question is a call and a check of its answer.
-type question struct {
-	kind    string
-	method  string
-	request proto.Message
-	check   func(proto.Message) error
+// A call is a call of a kind.
+type call struct {
+	traffic.Call
+	kind string
 }
 
-// answer returns an empty answer.
-func (q *question) answer() proto.Message {
-	switch q.kind {
-	case limitCall:
-		return new(rlsv3.RateLimitResponse)
-	case checkCall:
-		return new(authv3.CheckResponse)
-	default:
-		return new(healthv1.HealthCheckResponse)
-	}
+// ask makes the call once.
+func (c *call) ask(ctx context.Context, conn grpc.ClientConnInterface) error {
+	_, err := c.Send(ctx, conn)
+	return err
 }
 
-// ask makes the call once. A wrong answer is an error without a code.
-func (q *question) ask(ctx context.Context, conn grpc.ClientConnInterface) error {
-	answer := q.answer()
-	if err := conn.Invoke(ctx, q.method, q.request, answer); err != nil {
-		return err
-	}
-	return q.check(answer)
-}
-
-// read checks an answer that came as bytes.
-func (q *question) read(message []byte) error {
-	answer := q.answer()
-	if err := proto.Unmarshal(message, answer); err != nil {
-		return errors.Join(errWrong, err)
-	}
-	return q.check(answer)
-}
-
-// errWrong is wrapped by the error of a wrong answer.
-var errWrong = errors.New("wrong answer")
-
-// anyQuestion returns a random question.
-func anyQuestion() *question {
+// anyCall returns a random call.
+func anyCall() *call {
 	caller := fmt.Sprint("caller-", rand.IntN(callers))
 	switch rand.IntN(10) {
 	case 0, 1:
 		return usedUp()
 	case 2, 3:
-		return limits(rlsv3.RateLimitResponse_OK, program.Descriptor("caller", caller), program.Descriptor("unknown", "x"), program.Descriptor("route", "search", "caller", caller))
+		return limits(rlsv3.RateLimitResponse_OK, traffic.Descriptor("caller", caller), traffic.Descriptor("unknown", "x"), traffic.Descriptor("route", "search", "caller", caller))
 	case 4, 5, 6:
 		return apiKeyCheck()
 	default:
-		return limits(rlsv3.RateLimitResponse_OK, program.Descriptor("caller", caller))
+		return limits(rlsv3.RateLimitResponse_OK, traffic.Descriptor("caller", caller))
 	}
 }
 
 // callers is how many keys there are, each with its logs.
 const callers = 1000
 
-// usedUp returns a question about a limit that is used up.
-func usedUp() *question {
-	return limits(rlsv3.RateLimitResponse_OVER_LIMIT, program.Descriptor("greedy", "one"))
+// usedUp returns a call about a limit that is used up.
+func usedUp() *call {
+	return limits(rlsv3.RateLimitResponse_OVER_LIMIT, traffic.Descriptor("greedy", "one"))
 }
 
-func limits(want rlsv3.RateLimitResponse_Code, descriptors ...*ratelimitcommonv3.RateLimitDescriptor) *question {
-	return &question{
-		kind: limitCall, method: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
-		request: &rlsv3.RateLimitRequest{Domain: "soak", Descriptors: descriptors},
-		check: func(m proto.Message) error {
+func limits(want rlsv3.RateLimitResponse_Code, descriptors ...*ratelimitcommonv3.RateLimitDescriptor) *call {
+	return &call{kind: limitCall, Call: traffic.Call{
+		Method:  rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
+		Request: &rlsv3.RateLimitRequest{Domain: "soak", Descriptors: descriptors},
+		Check: func(m proto.Message) error {
 			got := m.(*rlsv3.RateLimitResponse)
 			if got.GetOverallCode() != want || len(got.GetStatuses()) != len(descriptors) {
-				return fmt.Errorf("%w: %v, want %v with %d statuses", errWrong, got, want, len(descriptors))
+				return fmt.Errorf("%v, want %v with %d statuses", got, want, len(descriptors))
 			}
 			return nil
 		},
-	}
+	}}
 }
 
-func apiKeyCheck() *question {
-	return &question{
-		kind: checkCall, method: authv3.Authorization_Check_FullMethodName,
-		request: &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
+func apiKeyCheck() *call {
+	return &call{kind: checkCall, Call: traffic.Call{
+		Method: authv3.Authorization_Check_FullMethodName,
+		Request: &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 			Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
 				Method: http.MethodGet, Host: "api.example.com", Path: "/v1/orders",
 				Headers: map[string]string{"x-api-key": apiKey, "user-agent": "soak"},
 			}},
 			ContextExtensions: map[string]string{"route": "orders"},
 		}},
-		check: func(m proto.Message) error {
+		Check: func(m proto.Message) error {
 			got := m.(*authv3.CheckResponse)
 			if got.GetStatus() == nil || got.GetStatus().GetCode() != int32(codes.OK) || len(got.GetOkResponse().GetHeaders()) == 0 {
-				return fmt.Errorf("%w: %v, want OK with headers", errWrong, got)
+				return fmt.Errorf("%v, want OK with headers", got)
 			}
 			return nil
 		},
-	}
+	}}
 }
 
-func healthCheck() *question {
-	return &question{
-		kind: healthCall, method: healthv1.Health_Check_FullMethodName, request: new(healthv1.HealthCheckRequest),
-		check: func(m proto.Message) error {
+func healthCheck() *call {
+	return &call{kind: healthCall, Call: traffic.Call{
+		Method: healthv1.Health_Check_FullMethodName, Request: new(healthv1.HealthCheckRequest),
+		Check: func(m proto.Message) error {
 			if got := m.(*healthv1.HealthCheckResponse); got.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-				return fmt.Errorf("%w: %v, want SERVING", errWrong, got)
+				return fmt.Errorf("%v, want SERVING", got)
 			}
 			return nil
 		},
-	}
+	}}
 }
 
 // A tally counts the outcomes of calls and connections. It is safe for concurrent use.
@@ -161,7 +132,7 @@ const maxExamples = 10
 const noTimeLeft = "the store could not decide"
 
 // called counts a call that must be answered.
-func (t *tally) called(q *question, how string, err error) {
+func (t *tally) called(q *call, how string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.calls[q.kind]++
@@ -177,7 +148,7 @@ func (t *tally) called(q *question, how string, err error) {
 // excused counts a call that its caller has given up. It must end with the allowed code, with
 // the right answer, or with noTimeLeft. The deadline may pass a little earlier on the clock of
 // the service.
-func (t *tally) excused(q *question, how string, err error, allowed codes.Code) {
+func (t *tally) excused(q *call, how string, err error, allowed codes.Code) {
 	if code := status.Code(err); err != nil && code != allowed &&
 		(code != codes.Unavailable || status.Convert(err).Message() != noTimeLeft) {
 		t.called(q, how, err)
@@ -190,8 +161,8 @@ func (t *tally) excused(q *question, how string, err error, allowed codes.Code) 
 
 // what returns a short name of the outcome of a call.
 func what(err error) string {
-	if errors.Is(err, errWrong) {
-		return errWrong.Error()
+	if errors.Is(err, traffic.ErrWrong) {
+		return traffic.ErrWrong.Error()
 	}
 	return status.Code(err).String()
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/slidegate/slidegate/bench/internal/figures"
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
 )
 
 // The growth that is allowed from the third quarter of the time to the last, besides a
@@ -24,7 +24,7 @@ const fewest = 2
 const left = 5
 
 // grown reports what has grown in the last half.
-func grown(states []program.State) []string {
+func grown(states []metrics.State) []string {
 	half := states[len(states)/2:]
 	third, fourth := half[:len(half)/2], half[len(half)/2:]
 	if len(third) < fewest {
@@ -33,13 +33,13 @@ func grown(states []program.State) []string {
 	var all []string
 	for _, g := range []struct {
 		what   string
-		figure func(program.State) float64
+		figure func(metrics.State) float64
 		more   float64
 	}{
-		{"goroutines", func(s program.State) float64 { return s.Goroutines }, moreGoroutines},
-		{"open files", func(s program.State) float64 { return s.Files }, moreFiles},
-		{"bytes of live heap", func(s program.State) float64 { return s.Heap }, moreHeap},
-		{"bytes of resident memory", func(s program.State) float64 { return s.Resident }, moreResident},
+		{"goroutines", func(s metrics.State) float64 { return s.Goroutines }, moreGoroutines},
+		{"open files", func(s metrics.State) float64 { return s.Files }, moreFiles},
+		{"bytes of live heap", func(s metrics.State) float64 { return s.Heap }, moreHeap},
+		{"bytes of resident memory", func(s metrics.State) float64 { return s.Resident }, moreResident},
 	} {
 		before, after := figures.Median(figures.Column(third, g.figure)), figures.Median(figures.Column(fourth, g.figure))
 		if after > before*1.1+g.more {
@@ -50,7 +50,7 @@ func grown(states []program.State) []string {
 }
 
 // remains reports goroutines and files that are left when all clients are gone.
-func remains(before, after program.State) []string {
+func remains(before, after metrics.State) []string {
 	var all []string
 	if after.Goroutines > before.Goroutines+left {
 		all = append(all, fmt.Sprintf("%.0f goroutines when all clients are gone, %.0f before they came", after.Goroutines, before.Goroutines))

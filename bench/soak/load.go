@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/peer"
 )
 
@@ -54,14 +54,14 @@ func (l *load) run(ctx context.Context, rate int) error {
 	var running sync.WaitGroup
 	half := float64(rate) / 2
 	running.Go(func() {
-		program.Every(ctx, seconds(1/half), maxWaiting, func(n int) { l.call(steady[n%len(steady)], anyQuestion(), "steady") })
+		traffic.Every(ctx, seconds(1/half), maxWaiting, func(n int) { l.call(steady[n%len(steady)], anyCall(), "steady") })
 	})
 	running.Go(func() {
-		program.Every(ctx, seconds(callsOfConnection/half), maxWaiting, func(n int) { l.visit(n) })
+		traffic.Every(ctx, seconds(callsOfConnection/half), maxWaiting, func(n int) { l.visit(n) })
 	})
 	for i := range l.ends {
 		running.Go(func() {
-			program.Every(ctx, time.Second, maxWaiting, func(int) { l.call(steady[i], healthCheck(), "steady") })
+			traffic.Every(ctx, time.Second, maxWaiting, func(int) { l.call(steady[i], healthCheck(), "steady") })
 		})
 	}
 	for _, e := range l.ends {
@@ -137,7 +137,7 @@ func (l *load) client(e end, kind string) (*grpc.ClientConn, error) {
 }
 
 // call makes a call that must be answered.
-func (l *load) call(conn grpc.ClientConnInterface, q *question, how string) {
+func (l *load) call(conn grpc.ClientConnInterface, q *call, how string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	l.tally.called(q, how, q.ask(ctx, conn))
@@ -164,7 +164,7 @@ func (l *load) visit(n int) {
 // made on it.
 func (l *load) visited(kind string, err error) {
 	if err != nil {
-		l.tally.called(&question{kind: limitCall}, kind, status.Error(codes.Unavailable, err.Error()))
+		l.tally.called(&call{kind: limitCall}, kind, status.Error(codes.Unavailable, err.Error()))
 	}
 }
 
@@ -181,10 +181,10 @@ func (l *load) proper(e end, kind string, n int) error {
 	defer together.Wait()
 	for range n {
 		if rand.IntN(2) == 0 {
-			together.Go(func() { l.call(conn, anyQuestion(), kind) })
+			together.Go(func() { l.call(conn, anyCall(), kind) })
 			continue
 		}
-		l.call(conn, anyQuestion(), kind)
+		l.call(conn, anyCall(), kind)
 		upTo(200 * time.Millisecond)
 	}
 	return nil
@@ -196,9 +196,9 @@ func (l *load) hasty(e end, kind string, n int) error {
 		return err
 	}
 	defer conn.Close()
-	l.call(conn, anyQuestion(), kind) // connected from here on
+	l.call(conn, anyCall(), kind) // connected from here on
 	for range n {
-		q := anyQuestion()
+		q := anyCall()
 		if rand.IntN(2) == 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), rand.N(2*time.Millisecond))
 			l.tally.excused(q, kind, q.ask(ctx, conn), codes.DeadlineExceeded)
@@ -212,7 +212,7 @@ func (l *load) hasty(e end, kind string, n int) error {
 		cancel()
 		upTo(50 * time.Millisecond)
 	}
-	l.call(conn, anyQuestion(), kind)
+	l.call(conn, anyCall(), kind)
 	return nil
 }
 
@@ -229,16 +229,16 @@ func (l *load) raw(e end, kind string, window uint32) (*peer.Peer, *counted, err
 	return p, below, nil
 }
 
-// send opens a stream with a question and sends a part of it.
-func send(p *peer.Peer, q *question, all bool) (stream uint32, err error) {
-	message, err := proto.Marshal(q.request)
+// send opens a stream with the headers of a call and sends a part of it.
+func send(p *peer.Peer, q *call, all bool) (stream uint32, err error) {
+	message, err := proto.Marshal(q.Request)
 	if err != nil {
 		return 0, err
 	}
 	if all {
-		return p.Call(q.method, message)
+		return p.Call(q.Method, message)
 	}
-	if stream, err = p.Open(q.method); err != nil {
+	if stream, err = p.Open(q.Method); err != nil {
 		return 0, err
 	}
 	frame := peer.Frame(message)
@@ -246,7 +246,7 @@ func send(p *peer.Peer, q *question, all bool) (stream uint32, err error) {
 }
 
 // ask makes a call that must be answered. An error is one of the connection.
-func (l *load) ask(p *peer.Peer, q *question, kind string) error {
+func (l *load) ask(p *peer.Peer, q *call, kind string) error {
 	stream, err := send(p, q, true)
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func (l *load) ask(p *peer.Peer, q *question, kind string) error {
 }
 
 // answered waits for an answer that must come.
-func (l *load) answered(p *peer.Peer, stream uint32, q *question, kind string) error {
+func (l *load) answered(p *peer.Peer, stream uint32, q *call, kind string) error {
 	a, err := p.Answer(stream)
 	if err != nil {
 		return err
@@ -264,9 +264,9 @@ func (l *load) answered(p *peer.Peer, stream uint32, q *question, kind string) e
 	case a.WasReset:
 		err = status.Errorf(codes.Unavailable, "reset: %v", a.Reset)
 	case a.Status != "0":
-		err = fmt.Errorf("%w: status %q %s", errWrong, a.Status, a.Text)
+		err = fmt.Errorf("%w: status %q %s", traffic.ErrWrong, a.Status, a.Text)
 	default:
-		err = q.read(a.Message)
+		err = q.Read(a.Message)
 	}
 	l.tally.called(q, kind, err)
 	return nil
@@ -279,7 +279,7 @@ func (l *load) reset(e end, kind string, n int) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	for range n {
-		q := anyQuestion()
+		q := anyCall()
 		stream, err := send(p, q, rand.IntN(2) == 0)
 		if err != nil {
 			return err
@@ -295,7 +295,7 @@ func (l *load) reset(e end, kind string, n int) (err error) {
 		}
 		l.tally.excused(q, kind, status.Error(codes.Canceled, ""), codes.Canceled)
 	}
-	return l.ask(p, anyQuestion(), kind)
+	return l.ask(p, anyCall(), kind)
 }
 
 func (l *load) narrow(e end, kind string, n int) (err error) {
@@ -305,7 +305,7 @@ func (l *load) narrow(e end, kind string, n int) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	for range n {
-		if err := l.ask(p, anyQuestion(), kind); err != nil {
+		if err := l.ask(p, anyCall(), kind); err != nil {
 			return err
 		}
 		upTo(100 * time.Millisecond)
@@ -320,12 +320,12 @@ func (l *load) cut(e end, kind string, n int) error {
 	}
 	defer below.cut()
 	if rand.IntN(2) == 0 {
-		if err := l.ask(p, anyQuestion(), kind); err != nil {
+		if err := l.ask(p, anyCall(), kind); err != nil {
 			return err
 		}
 	}
 	for range n {
-		q := anyQuestion()
+		q := anyCall()
 		if _, err := send(p, q, rand.IntN(4) > 0); err != nil {
 			return err
 		}
@@ -350,12 +350,12 @@ func (l *load) old(ctx context.Context, e end, kind string) (err error) {
 		return err
 	}
 	for ctx.Err() == nil && !p.Gone() {
-		q := anyQuestion()
-		message, err := proto.Marshal(q.request)
+		q := anyCall()
+		message, err := proto.Marshal(q.Request)
 		if err != nil {
 			return err
 		}
-		stream, err := p.Open(q.method)
+		stream, err := p.Open(q.Method)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/bench/internal/figures"
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -31,7 +31,7 @@ func (s *service) soak(ctx context.Context, o options, out io.Writer) (failures 
 	if err := l.prime(ctx); err != nil {
 		return nil, err
 	}
-	before, err := s.rest(ctx, program.State{})
+	before, err := s.rest(ctx, metrics.State{})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (l *load) prime(ctx context.Context) error {
 		}
 		defer conn.Close()
 		_ = usedUp().ask(ctx, conn) // allowed the first time
-		for _, q := range []*question{usedUp(), apiKeyCheck(), healthCheck()} {
+		for _, q := range []*call{usedUp(), apiKeyCheck(), healthCheck()} {
 			if err := q.ask(ctx, conn); err != nil {
 				return fmt.Errorf("%s at %s: %w", q.kind, e.address, err)
 			}
@@ -84,19 +84,19 @@ func (l *load) prime(ctx context.Context) error {
 
 // rest waits until a service has no more goroutines and open files than before, or
 // for settling. It returns the last state.
-func (s *service) rest(ctx context.Context, before program.State) (program.State, error) {
-	return program.Settle(ctx, s.Admin(), settling, func(now program.State) bool {
-		return before == (program.State{}) || len(remains(before, now)) == 0
+func (s *service) rest(ctx context.Context, before metrics.State) (metrics.State, error) {
+	return metrics.Settle(ctx, s.Admin(), settling, func(now metrics.State) bool {
+		return before == (metrics.State{}) || len(remains(before, now)) == 0
 	})
 }
 
 // watch writes a line in each interval until ctx ends.
-func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) (states []program.State, err error) {
+func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) (states []metrics.State, err error) {
 	figures.Head(out, "| after | limits | checks | health checks | given up | failed | connections made | open | open files | goroutines | live heap MB | resident MB | collections |")
 	ticks := time.NewTicker(o.every)
 	defer ticks.Stop()
 	began, last := time.Now(), totals{}
-	var first program.State
+	var first metrics.State
 	for {
 		select {
 		case <-ctx.Done():
@@ -104,7 +104,7 @@ func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) 
 		case <-ticks.C:
 		}
 		open := l.open.Load()
-		now, err := program.AtRest(ctx, s.Admin())
+		now, err := metrics.AtRest(ctx, s.Admin())
 		if ctx.Err() != nil {
 			return states, nil
 		}

@@ -19,7 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -52,24 +53,24 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-func TestQuestions(t *testing.T) {
-	for _, q := range []*question{anyQuestion(), usedUp(), apiKeyCheck(), healthCheck()} {
+func TestCalls(t *testing.T) {
+	for _, q := range []*call{anyCall(), usedUp(), apiKeyCheck(), healthCheck()} {
 		for _, m := range []proto.Message{
-			q.answer(), // without a word
+			traffic.NewAnswer(q.Method), // without a word
 			&rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK},
 			&rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OVER_LIMIT},
 			&authv3.CheckResponse{},
 			&healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_NOT_SERVING},
 		} {
-			if m.ProtoReflect().Type() != q.answer().ProtoReflect().Type() {
+			if m.ProtoReflect().Type() != traffic.NewAnswer(q.Method).ProtoReflect().Type() {
 				continue
 			}
 			bytes, err := proto.Marshal(m)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := q.read(bytes); !errors.Is(err, errWrong) {
-				t.Errorf("%s %v: the answer %v is taken: %v", q.kind, q.request, m, err)
+			if err := q.Read(bytes); !errors.Is(err, traffic.ErrWrong) {
+				t.Errorf("%s %v: the answer %v is taken: %v", q.kind, q.Request, m, err)
 			}
 		}
 	}
@@ -86,7 +87,7 @@ func TestTally(t *testing.T) {
 		{"failed", func(c *tally) { c.called(usedUp(), "steady", refused) }, []string{
 			"1 calls: Unavailable", "such as steady, limits: rpc error: code = Unavailable desc = refused",
 		}},
-		{"wrong", func(c *tally) { c.called(usedUp(), "steady", fmt.Errorf("%w: x", errWrong)) }, []string{
+		{"wrong", func(c *tally) { c.called(usedUp(), "steady", fmt.Errorf("%w: x", traffic.ErrWrong)) }, []string{
 			"1 calls: wrong answer", "such as steady, limits: wrong answer: x",
 		}},
 		{"given up", func(c *tally) { c.excused(usedUp(), "hasty", status.Error(codes.Canceled, ""), codes.Canceled) }, nil},
@@ -112,28 +113,28 @@ func TestTally(t *testing.T) {
 }
 
 func TestGrown(t *testing.T) {
-	flat := func(n int) []program.State {
-		states := make([]program.State, n)
+	flat := func(n int) []metrics.State {
+		states := make([]metrics.State, n)
 		for i := range states {
 			// As it grows at first, that is of no interest.
-			states[i] = program.State{Goroutines: 100, Files: 50, Heap: 4e6, Resident: 30e6}
+			states[i] = metrics.State{Goroutines: 100, Files: 50, Heap: 4e6, Resident: 30e6}
 			if i < n/2 {
-				states[i] = program.State{Goroutines: float64(i)}
+				states[i] = metrics.State{Goroutines: float64(i)}
 			}
 		}
 		return states
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*program.State)
+		change func(*metrics.State)
 		want   string
 	}{
-		{"as ever", func(*program.State) {}, ""},
-		{"a little", func(s *program.State) { *s = program.State{Goroutines: 119, Files: 64, Heap: 6.2e6, Resident: 40e6} }, ""},
-		{"goroutines", func(s *program.State) { s.Goroutines = 121 }, "121 goroutines in the last quarter, 100 in the one before"},
-		{"files", func(s *program.State) { s.Files = 66 }, "66 open files in the last quarter, 50 in the one before"},
-		{"heap", func(s *program.State) { s.Heap = 7e6 }, "7000000 bytes of live heap in the last quarter, 4000000 in the one before"},
-		{"memory", func(s *program.State) { s.Resident = 42e6 }, "42000000 bytes of resident memory in the last quarter, 30000000 in the one before"},
+		{"as ever", func(*metrics.State) {}, ""},
+		{"a little", func(s *metrics.State) { *s = metrics.State{Goroutines: 119, Files: 64, Heap: 6.2e6, Resident: 40e6} }, ""},
+		{"goroutines", func(s *metrics.State) { s.Goroutines = 121 }, "121 goroutines in the last quarter, 100 in the one before"},
+		{"files", func(s *metrics.State) { s.Files = 66 }, "66 open files in the last quarter, 50 in the one before"},
+		{"heap", func(s *metrics.State) { s.Heap = 7e6 }, "7000000 bytes of live heap in the last quarter, 4000000 in the one before"},
+		{"memory", func(s *metrics.State) { s.Resident = 42e6 }, "42000000 bytes of resident memory in the last quarter, 30000000 in the one before"},
 	} {
 		states := flat(40)
 		for i := range states[30:] {
@@ -151,15 +152,15 @@ func TestGrown(t *testing.T) {
 }
 
 func TestRemains(t *testing.T) {
-	before := program.State{Goroutines: 80, Files: 15}
+	before := metrics.State{Goroutines: 80, Files: 15}
 	for _, tt := range []struct {
-		after program.State
+		after metrics.State
 		want  int
 	}{
 		{before, 0},
-		{program.State{Goroutines: 85, Files: 20}, 0},
-		{program.State{Goroutines: 86, Files: 15}, 1},
-		{program.State{Goroutines: 86, Files: 21}, 2},
+		{metrics.State{Goroutines: 85, Files: 20}, 0},
+		{metrics.State{Goroutines: 86, Files: 15}, 1},
+		{metrics.State{Goroutines: 86, Files: 21}, 2},
 	} {
 		if got := remains(before, tt.after); len(got) != tt.want {
 			t.Errorf("%v: got %q, want %d complaints", tt.after, got, tt.want)

@@ -14,7 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// callers is how many callers there are at once, each with a key of its own.
+// callers is how many callers there are at once, each with a key.
 const callers = 256
 
 // The measures of a load of callers.

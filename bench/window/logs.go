@@ -178,8 +178,8 @@ type recorder struct {
 	args  []any
 	reply any
 
-	held    atomic.Int32  // calls to hold until release is closed
-	entered chan struct{} // receives once for each call that is held
+	blocked atomic.Int32  // calls that wait until release is closed
+	entered chan struct{} // receives once for each of these calls
 	release chan struct{}
 }
 
@@ -191,7 +191,7 @@ const inFlight = 2
 // take decides groups with one command of a new store, and returns all decisions in order.
 //
 // The store sends several requests as one command only if they wait for calls in flight.
-// So take fills the calls in flight with other requests first, and holds them until all
+// So take fills the calls in flight with other requests first, and lets them wait until all
 // groups are in the queue.
 func (r *recorder) take(groups [][]window.Check) ([]window.Decision, error) {
 	store := redisstore.New(r, redisstore.Options{})
@@ -209,7 +209,7 @@ func (r *recorder) take(groups [][]window.Check) ([]window.Decision, error) {
 		ask(0)
 		return decisions[0], errs[0]
 	}
-	r.held.Store(inFlight)
+	r.blocked.Store(inFlight)
 	r.entered, r.release = make(chan struct{}), make(chan struct{})
 	for range inFlight {
 		all.Go(func() {
@@ -230,7 +230,7 @@ func (r *recorder) take(groups [][]window.Check) ([]window.Decision, error) {
 
 // Process implements [redisstore.Client].
 func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
-	if r.held.Add(-1) >= 0 {
+	if r.blocked.Add(-1) >= 0 {
 		r.entered <- struct{}{}
 		<-r.release
 		return errRecorded

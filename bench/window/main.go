@@ -9,7 +9,7 @@
 //
 // # What is measured in Redis
 //
-// A redis-server of its own answers pipelined EVALSHA calls. "CPU" is the CPU time of the
+// A separate redis-server answers pipelined EVALSHA calls. "CPU" is the CPU time of the
 // process (INFO cpu, user and system) divided by the number of decisions. It is the whole cost
 // of a decision on Redis's one core, with parsing and replies, and without the time of other
 // processes. "Script" is the elapsed time that INFO commandstats reports for EVALSHA alone.
@@ -105,14 +105,14 @@ func (b *bench) measure(ctx context.Context, progress io.Writer) (measured []*ro
 
 // round measures a row once; backwards, the baseline comes first.
 func (b *bench) round(ctx context.Context, r *row, backwards bool) error {
-	sides := []struct {
+	measurements := []struct {
 		measure probe
 		samples *[]sample
 	}{{r.ours, &r.our}, {r.base, &r.their}, {r.waits, &r.theirWaits}}
 	if backwards {
-		slices.Reverse(sides)
+		slices.Reverse(measurements)
 	}
-	for _, s := range sides {
+	for _, s := range measurements {
 		if s.measure == nil {
 			continue
 		}

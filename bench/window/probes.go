@@ -13,7 +13,7 @@ import (
 // milliseconds as the limit has hits. It leaves Redis idle for half of the time.
 const pace = time.Millisecond
 
-// decisions measures one decision in a state, so many in one EVALSHA.
+// decisions measures one decision in a state, inOne of them in each EVALSHA.
 func (b *bench) decisions(k kind, state string, l limit, inOne int) probe {
 	return func(ctx context.Context) (sample, error) {
 		logs := max(b.keys, inOne)
@@ -52,7 +52,7 @@ func (b *bench) decisions(k kind, state string, l limit, inOne int) probe {
 	}
 }
 
-// calls asks checks that are independent of each other, so many in one call.
+// calls asks checks that are independent of each other, inOne of them in each call.
 func calls(k kind, checks []window.Check, inOne int, allowed bool) ([]call, error) {
 	var all []call
 	for ; len(checks) >= inOne; checks = checks[inOne:] {
@@ -185,8 +185,8 @@ func (b *bench) longest(k kind, state string, l limit) probe {
 	}
 }
 
-// lastGrowth returns how many hits a log holds when it grows for the last time on
-// the way to so many.
+// lastGrowth returns how many hits a log has when it grows for the last time on
+// the way to that number.
 func lastGrowth(c window.Check, pace time.Duration, hits int) (at int) {
 	var log []byte
 	var d window.Decision

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/slidegate/slidegate/bench/internal/program"
+	"github.com/slidegate/slidegate/bench/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/process"
@@ -48,7 +48,7 @@ func (b *bench) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// The store loads its own script as it needs it.
+	// The store loads its script as it needs it.
 	check := window.Check{Key: "first", Limit: window.Limit{Hits: 1, Window: time.Second}, Cost: 1}
 	store := redisstore.New(b.client, redisstore.Options{})
 	_, err = store.Take(ctx, window.MayWait, []window.Check{check}, make([]window.Decision, 1))
@@ -62,7 +62,7 @@ type usage struct {
 }
 
 func (b *bench) usage(ctx context.Context) (u usage, err error) {
-	seconds, err := program.RedisCPU(ctx, b.client)
+	seconds, err := metrics.RedisCPU(ctx, b.client)
 	if err != nil {
 		return u, err
 	}

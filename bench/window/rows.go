@@ -37,8 +37,8 @@ type topic struct {
 	name, title, unit string
 	base              string // what the baseline is
 	extra             string // what a sample's extra is; empty: it has none
-	own               bool   // extra is a figure of ours, not a ratio
-	waits             bool   // whether there is the baseline that tells waits
+	absolute          bool   // extra is a figure of ours, not a ratio
+	waits             bool   // whether there is the baseline that reports waits
 	about             string
 }
 
@@ -48,7 +48,7 @@ var (
 		about: "CPU of Redis for one decision, one EVALSHA each, 32 in a pipeline. *full*: every log holds as many hits as the limit says, one expires for each that comes, and that one is allowed (window: a millisecond for " +
 			"each hit, 32 logs asked once a millisecond; the limit is set a tenth higher, so that nothing is denied by jitter). *filling*: nothing expires; logs fill from nothing to the limit, at 100,000 from the half. " +
 			"*denied*: the log is full, nothing expires. Script is the ratio of the time within EVALSHA alone, and waits " +
-			"the ratio to the sorted set when it tells all that ours tells: how long to wait, and when the log is empty.",
+			"the ratio to the sorted set when it reports all that ours reports: how long to wait, and when the log is empty.",
 	}
 	batchTopic = &topic{
 		name: "batch", title: "16 independent decisions in one EVALSHA", unit: "µs", base: "sorted set, one call each", extra: "script", waits: true,
@@ -67,8 +67,8 @@ var (
 		about: "Time within EVALSHA of the one call that finds 100,000 hits in such a state, against the sorted set's call that finds all of them expired. One call of each in every round.",
 	}
 	callersTopic = &topic{
-		name: "callers", title: "256 callers at once", unit: "µs", base: "one EVALSHA per call", extra: "our decisions/s", own: true,
-		about: "Each asks for a key of its own as fast as it is answered, and is always allowed. The baseline sends the same script by go-redis with its default pool, one call for each decision.",
+		name: "callers", title: "256 callers at once", unit: "µs", base: "one EVALSHA per call", extra: "our decisions/s", absolute: true,
+		about: "Each asks for another key as fast as it is answered, and is always allowed. The baseline sends the same script by go-redis with its default pool, one call for each decision.",
 	}
 )
 

@@ -45,7 +45,7 @@ func (r *row) String() string {
 	}
 	if r.topic.extra != "" {
 		by := figures.Column(r.our, extra)
-		if !r.topic.own {
+		if !r.topic.absolute {
 			by = figures.Ratios(by, figures.Column(r.their, extra))
 		}
 		line += fmt.Sprintf(" %.2f |", figures.Median(by))

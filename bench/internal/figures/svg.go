@@ -38,7 +38,7 @@ const style = `
 type SVG struct{ text strings.Builder }
 
 // NewSVG begins a picture with its title, its description and a card as its ground. Sizes and
-// places are in units of the picture.
+// positions are in units of the picture.
 func NewSVG(width, height int, title, desc string) *SVG {
 	d := new(SVG)
 	d.Linef(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img" aria-labelledby="title desc">`, width, height)

@@ -1,5 +1,4 @@
-// Package program has the code that the programs of this module share: start and end, flags,
-// calls at a pace, and reading /metrics of rls.
+// Package program has the start, the end and the flags that the programs of this module share.
 //
 // A program that starts servers calls process.Run for a TB and gives that to the
 // packages servers and edge.

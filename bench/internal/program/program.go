@@ -10,11 +10,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
-	"sync"
 	"syscall"
-	"time"
-
-	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
 // Main runs a program with the arguments of the process. SIGINT and SIGTERM end ctx.
@@ -61,47 +57,4 @@ func (f Flags) Parse(args []string) error {
 // CPUs.
 func Machine(users string) string {
 	return fmt.Sprintf("%s/%s, %d CPUs shared by %s, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), users, runtime.Version())
-}
-
-// Pause waits for d, or until ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// Every calls f once in each d until ctx ends. It does not wait for earlier calls,
-// unless most of them are running. It returns when all calls have returned.
-func Every(ctx context.Context, d time.Duration, most int, f func(n int)) {
-	var calls sync.WaitGroup
-	defer calls.Wait()
-	places := make(chan struct{}, most)
-	start, begun := time.Now(), 0
-	for ; ctx.Err() == nil; Pause(ctx, time.Millisecond) {
-		for due := int(time.Since(start) / d); begun < due; begun++ {
-			select {
-			case places <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			n := begun
-			calls.Go(func() {
-				f(n)
-				<-places
-			})
-		}
-	}
-}
-
-// Descriptor returns the descriptor of entries that are given as key, value, key,
-// value.
-func Descriptor(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
-	d := new(ratelimitcommonv3.RateLimitDescriptor)
-	for i := 0; i < len(pairs); i += 2 {
-		d.Entries = append(d.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
-	}
-	return d
 }

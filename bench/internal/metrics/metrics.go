@@ -1,4 +1,5 @@
-package program
+// Package metrics reads what a process reports about itself on /metrics: rls, and the bare server.
+package metrics
 
 import (
 	"bufio"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/edge"
 )
 
@@ -26,19 +28,19 @@ type State struct {
 	Collections       float64 // of garbage, so far
 }
 
-// Metrics are what a process reports on /metrics.
-type Metrics struct {
+// A Page is what a process reports on /metrics.
+type Page struct {
 	State
 	series map[string]float64 // by name with labels
 }
 
-// ReadMetrics reads a page of metrics.
-func ReadMetrics(ctx context.Context, url string) (Metrics, error) {
+// Read reads a page of metrics.
+func Read(ctx context.Context, url string) (Page, error) {
 	text, err := get(ctx, url)
 	if err != nil {
-		return Metrics{}, err
+		return Page{}, err
 	}
-	return parseMetrics(text)
+	return parse(text)
 }
 
 // AtRest reads the state of an rls right after a garbage collection. admin is the URL
@@ -47,14 +49,14 @@ func AtRest(ctx context.Context, admin string) (State, error) {
 	if _, err := get(ctx, admin+"/debug/pprof/heap?gc=1"); err != nil {
 		return State{}, err
 	}
-	m, err := ReadMetrics(ctx, admin+"/metrics")
+	m, err := Read(ctx, admin+"/metrics")
 	return m.State, err
 }
 
 // Settle reads the state of an rls as AtRest does, until calm accepts it or limit has
 // passed. It returns the last state.
 func Settle(ctx context.Context, admin string, limit time.Duration, calm func(State) bool) (State, error) {
-	for deadline := time.Now().Add(limit); ; Pause(ctx, 100*time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; traffic.Pause(ctx, 100*time.Millisecond) {
 		s, err := AtRest(ctx, admin)
 		if err != nil || calm(s) || time.Now().After(deadline) || ctx.Err() != nil {
 			return s, errors.Join(err, ctx.Err())
@@ -64,7 +66,7 @@ func Settle(ctx context.Context, admin string, limit time.Duration, calm func(St
 
 // Sum returns the sum of all series with a name. Each label, such as kind="unknown",
 // must be part of a series.
-func (m Metrics) Sum(name string, labels ...string) (sum float64) {
+func (m Page) Sum(name string, labels ...string) (sum float64) {
 series:
 	for series, value := range m.series {
 		if n, _, _ := strings.Cut(series, "{"); n != name {
@@ -80,8 +82,8 @@ series:
 	return sum
 }
 
-func parseMetrics(text string) (Metrics, error) {
-	m := Metrics{series: make(map[string]float64)}
+func parse(text string) (Page, error) {
+	m := Page{series: make(map[string]float64)}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
 		at := strings.LastIndexByte(lines.Text(), ' ')
