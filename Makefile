@@ -276,7 +276,7 @@ vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## check for known vulnerabil
 .PHONY: fuzz
 fuzz: FUZZSTEPS ?= 10000000
 fuzz: test-servers ## run long random runs against the oracle (FUZZSTEPS, 10 million), then every fuzz target for FUZZTIME (30s)
-	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -v -run '^TestRandom' ./pkg/window
+	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -v -run '^TestRandom' ./pkg/window/packed
 	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestRandom' ./pkg/window/windowtest
 	SLIDEGATE_TEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
 	SLIDEGATE_TEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore

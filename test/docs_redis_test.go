@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -118,7 +119,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		t.Error(err)
 	}
 	// What the pages and commands for operators need: a list, a reading, a reset.
-	if ids, _, err := store.List(t.Context(), window.Match{}, ""); err != nil || len(ids) != 1 || ids[0] != back.Log() {
+	if ids, _, err := store.List(t.Context(), inspect.Match{}, ""); err != nil || len(ids) != 1 || ids[0] != back.Log() {
 		t.Errorf("listed %v, %v, want %v", ids, err, back.Log())
 	}
 	if logs, err := store.Read(t.Context(), []window.LogID{back.Log()}); err != nil || logs[0].Contents.Used() != 29 {

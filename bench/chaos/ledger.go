@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -130,7 +130,7 @@ func readCharges(masters []*servers.RedisServer) (map[int][]charge, error) {
 			if err != nil {
 				return nil, err
 			}
-			log, err := window.Decode([]byte(value))
+			log, err := packed.Decode([]byte(value))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", key, err)
 			}

@@ -256,14 +256,14 @@ func (l *loader) generation() (*Generation, error) {
 		return nil, err
 	}
 	g := &Generation{
-		Rules:    read,
-		Locations:   places,
-		Secrets:  t.secrets,
-		Files:    l.files,
-		Sent:     l.sent,
-		Digest:   l.digest(),
-		Warnings: l.warn.Sorted(),
-		tiers:    t,
+		Rules:     read,
+		Locations: places,
+		Secrets:   t.secrets,
+		Files:     l.files,
+		Sent:      l.sent,
+		Digest:    l.digest(),
+		Warnings:  l.warn.Sorted(),
+		tiers:     t,
 	}
 	if l.served {
 		g.Files, g.Digest = t.files, l.sent.digest(t.digest)

@@ -107,8 +107,8 @@
 //
 // The contract above is that of [Sliding]. A limit may name another [Policy]; points 2 to 4 and 6
 // to 13 hold for each, except that [InFlight] has no receipts. The modes mean the same. The comment
-// on each policy says what it admits. A log of another policy is a short value, and [State] is the
-// arithmetic of a log of any policy.
+// on each policy says what it admits. A log of another policy is a short value, and package packed has
+// the arithmetic of a log of any policy.
 //
 //   - The clock of every store counts from 1970, because windows of the clock and periods of
 //     a calendar begin at fixed times.
@@ -126,14 +126,8 @@
 //
 // # The log
 //
-// [View] is the arithmetic of one log on its packed bytes. [Decode] reads a log for
-// operators. Both are pure: the log, the clock and the check go in; the answer and the
-// log come out. [View.Reserve] charges cost that will be spent later; the contract above
-// does not ask for it. Stores use View, or translate it to another language.
-// testdata/vectors.jsonl.gz has histories that every translation must match. layout.go explains
-// the bytes, and testdata/one-key.txt shows them after each step of one key.
-//
-// The suite in windowtest runs all of this against a naive oracle, for every store.
+// Package packed has the arithmetic of a log on its bytes, package inspect what operators see of
+// logs. The suite in windowtest runs the contract against a naive oracle, for every store.
 //
 // # One key, step by step
 //

@@ -62,6 +62,17 @@ type Period struct {
 	Start, End, Next int64
 }
 
+// PeriodSlack is how far the clocks of a caller and a store may differ: see
+// [Period.Covers].
+const PeriodSlack = time.Minute
+
+// Covers reports whether p is of use for a store whose clock is so many microseconds after
+// 1970: the clock is before p.Next, and not more than [PeriodSlack] before p.Start.
+// Otherwise the store refuses the check with [ErrPeriod].
+func (p Period) Covers(clock int64) bool {
+	return clock < p.Next*1e6 && p.Start*1e6-clock <= PeriodSlack.Microseconds()
+}
+
 // A StreamID is the digest of what names a stream. Zero names no stream.
 type StreamID uint64
 
@@ -137,7 +148,7 @@ func (c *Check) validPolicy() error {
 		return fmt.Errorf("a check with the policy %v and the period %v: only a calendar has a period, and needs one", p, c.Period)
 	case p == Calendar && (c.Period.Start >= c.Period.End || c.Period.End >= c.Period.Next || c.Period.Start < 0):
 		return fmt.Errorf("the period %v does not begin before it ends", c.Period)
-	case c.Period.Start > maxClock/1_000_000:
+	case c.Period.Start > MaxClock/1_000_000:
 		return fmt.Errorf("the period %v begins later than a store's clock can be", c.Period)
 	case c.Period.End-c.Period.Start > maxPeriod || c.Period.Next-c.Period.End > maxPeriod:
 		return fmt.Errorf("the period %v or the next one is longer than %v", c.Period, MaxWindow)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -15,8 +16,12 @@ const (
 	MinWindow = 10 * time.Millisecond
 	// MaxWindow is the longest window.
 	MaxWindow = 400 * 24 * time.Hour
-	// MaxAhead is the furthest that [View.Reserve] records ahead: 71 minutes.
+	// MaxAhead is the furthest that [packed.View.Reserve] records ahead: 71 minutes.
 	MaxAhead = math.MaxUint32 * time.Microsecond
+	// MaxClock is the latest clock of a log in microseconds, in the year 2112. Its sum with a few windows stays
+	// below 2^53, so Redis's Lua can count every microsecond. In nanoseconds the sum
+	// stays below 2^63.
+	MaxClock = 1 << 52
 	// MaxHits is the largest limit that Envoy's protocol can carry, 2^32-1.
 	MaxHits = math.MaxUint32
 )
@@ -68,6 +73,18 @@ type LogID struct {
 	Scope  Scope
 }
 
+// HashTag returns the part of a key that chooses its slot in a Redis Cluster: the text
+// between the first brace and the next closing brace. It is the whole key if the key has no
+// such text.
+func HashTag(key string) string {
+	if i := strings.IndexByte(key, '{'); i >= 0 {
+		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {
+			return key[i+1 : i+1+j]
+		}
+	}
+	return key
+}
+
 // A Check asks one log for a cost under a limit.
 type Check struct {
 	// Key names the log, together with the window. It may hold any bytes, but must not
@@ -87,7 +104,7 @@ type Check struct {
 	// queue ignores it.
 	Priority Priority
 	// Times are rounded up to a multiple of Precision, which is from 0 to the window.
-	// Zero is exact. A fraction of the log's [Unit] counts as a whole unit. A log holds
+	// Zero is exact. A fraction of the log's [packed.Unit] counts as a whole unit. A log holds
 	// at most window/Precision + 2 entries. A hit may count up to one Precision too
 	// long, never too short. The function [Precision] chooses a value for a limit.
 	Precision time.Duration

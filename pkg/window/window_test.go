@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -176,5 +178,36 @@ func TestAddSaturating(t *testing.T) {
 func TestCheckLog(t *testing.T) {
 	if got, want := ask("k", time.Minute, 7, 3).Log(), (LogID{Key: "k", Window: time.Minute}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestFillsSoon holds the short cut for token buckets to the exact answer, near the longest time
+// to fill and with the largest numbers.
+func TestFillsSoon(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	soon := 0
+	for range 100_000 {
+		l := Limit{
+			Policy: TokenBucket,
+			Hits:   MaxHits >> r.IntN(32),
+			Rate:   uint32(1 + r.Uint64N(MaxHits-1)>>r.IntN(32)),
+			Window: max(MinWindow, (MaxWindow >> r.IntN(30)).Truncate(time.Microsecond)),
+		}
+		if r.IntN(2) == 0 { // near the bound
+			most := uint64(math.MaxUint64)
+			if high, low := bits.Mul64(uint64(l.Rate), uint64(MaxWindow)); high < uint64(l.Window) {
+				most, _ = bits.Div64(high, low, uint64(l.Window))
+			}
+			l.Hits = min(max(most, 3)-3+r.Uint64N(6), MaxHits-1)
+		}
+		if l.fillsSoon() {
+			soon++
+			if !l.fillsWithin(MaxWindow) {
+				t.Fatalf("%+v: fillsSoon is true, and fillsWithin is false", l)
+			}
+		}
+	}
+	if soon < 10_000 {
+		t.Errorf("got %d buckets that fill soon, want many", soon)
 	}
 }

@@ -51,8 +51,8 @@ func (r *rulesReader) calendar(l *limit, how manner, at strict.Position, bad boo
 
 // A fieldPlace is where a message about a part of a calendar belongs.
 type fieldPlace struct {
-	position   strict.Position
-	prefix string
+	position strict.Position
+	prefix   string
 }
 
 // calendarSpec returns the parts of a calendar as the file has them, and their places. What a

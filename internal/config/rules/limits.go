@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // units are the units of envoyproxy/ratelimit, with their lengths.
@@ -395,7 +396,7 @@ const slotsAMillisecond = 12_500
 // does nothing else while it moves them. Only a chosen precision can need so many.
 func (r *rulesReader) boundLog(l window.Limit, written *limit, exact time.Duration, f *strict.Field[string], at strict.Position) {
 	check := window.Check{Limit: l, Precision: exact}
-	slots := window.LogSlots(&check)
+	slots := packed.LogSlots(&check)
 	most := r.scope.MaxLogSlots
 	if most == 0 || slots <= most {
 		return
@@ -407,7 +408,7 @@ func (r *rulesReader) boundLog(l window.Limit, written *limit, exact time.Durati
 	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
 	r.decoder.Problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
 		"give precision auto or at least %v, so that it has at most %d",
-		strict.Quoteless(f.Value), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, most)
+		strict.Quoteless(f.Value), l.Hits, written.length(l.Window), slots, packed.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, most)
 }
 
 // noLease is the value of lease for a limit that must not inherit the rule's lease.

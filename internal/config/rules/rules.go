@@ -143,7 +143,7 @@ type domainReader struct {
 	attempt string
 	paths   map[descriptors.RuleID]Location
 	names   map[string]Location // by the name that headers and metrics show
-	named   map[string]bool  // names that replaces can mean
+	named   map[string]bool     // names that replaces can mean
 	edges   []edge
 }
 

@@ -38,6 +38,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -67,9 +68,9 @@ type Store struct {
 }
 
 var (
-	_ window.Store  = (*Store)(nil)
-	_ window.Keeper = (*Store)(nil)
-	_ window.Ender  = (*Store)(nil)
+	_ window.Store      = (*Store)(nil)
+	_ inspect.Inspector = (*Store)(nil)
+	_ window.Ender      = (*Store)(nil)
 )
 
 // minSpan is the shortest span; see knownUse.
@@ -153,20 +154,20 @@ func (s *Store) Close() error { return s.store.Close() }
 // Logs returns the number of logs of what this process has admitted.
 func (s *Store) Logs() int { return s.store.Len() }
 
-// Read implements [window.Keeper] for the logs of what this process has admitted. The clock
+// Read implements [inspect.Inspector] for the logs of what this process has admitted. The clock
 // is that of this process.
-func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	return s.store.Read(ctx, ids)
 }
 
-// List implements [window.Keeper] for the logs of what this process has admitted.
-func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+// List implements [inspect.Inspector] for the logs of what this process has admitted.
+func (s *Store) List(ctx context.Context, m inspect.Match, cursor string) (ids []window.LogID, next string, err error) {
 	return s.store.List(ctx, m, cursor)
 }
 
-// Remove implements [window.Keeper] for the logs of what this process has admitted. It also
+// Remove implements [inspect.Inspector] for the logs of what this process has admitted. It also
 // forgets the known use of the logs. Other processes keep it.
-func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	for _, id := range ids {
 		s.known.Invalidate(id)
 	}

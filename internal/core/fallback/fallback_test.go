@@ -15,6 +15,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/fallback"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
@@ -560,7 +561,7 @@ func TestQuotasOfScopes(t *testing.T) {
 		}
 		ids = append(ids, c.Log())
 	}
-	listed, _, err := s.List(t.Context(), window.Match{Tag: "k"}, "")
+	listed, _, err := s.List(t.Context(), inspect.Match{Tag: "k"}, "")
 	slices.SortFunc(listed, func(a, b window.LogID) int { return int(a.Scope) - int(b.Scope) })
 	if err != nil || !slices.Equal(listed, ids) {
 		t.Errorf("listed %+v, %v, want %+v", listed, err, ids)

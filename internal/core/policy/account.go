@@ -10,6 +10,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // An AccountQuery names the party whose limits an operator asks for. Exactly one of Subject,
@@ -54,7 +55,7 @@ type Account struct {
 	request []AccountLimit // the limits of a descriptor
 	others  map[replaced][]string
 
-	searches []window.Match
+	searches []inspect.Match
 	searched bool // searches is set
 }
 

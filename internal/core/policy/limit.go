@@ -7,6 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // inFlightRetry is the wait that answers tell if a limit of requests in flight is full. It is
@@ -132,7 +133,7 @@ func (s *LimitStatus) Span() (span time.Duration, exact bool) {
 // precision in whole units of the log. So a hit counts for less than Window and Rounding together.
 // Zero: times are exact.
 func (l *Limit) Rounding() time.Duration {
-	unit := window.Unit(l.Window)
+	unit := packed.Unit(l.Window)
 	if l.Policy != window.Sliding || unit == time.Microsecond && l.Precision <= unit {
 		return 0
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
-	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // A meeting is how requests of a party meet a rule: the names of the party's logs, as far as they are
@@ -155,15 +155,15 @@ func (p *Account) meetAddress(rule *Rule, m *meeting) bool {
 
 // Searches returns what to search for to find the logs of open rules, and the logs of limits
 // that came with requests. It is empty if there can be none.
-func (p *Account) Searches() []window.Match {
+func (p *Account) Searches() []inspect.Match {
 	if !p.searched && p.query.Domain == "" {
 		p.searches, p.searched = p.search(), true
 	}
 	return p.searches
 }
 
-func (p *Account) search() []window.Match {
-	var all []window.Match
+func (p *Account) search() []inspect.Match {
+	var all []inspect.Match
 	byTag := false
 	for _, d := range p.rules.domains {
 		byTag = byTag || d.overridden.Load() && !p.ByAddress
@@ -179,15 +179,15 @@ func (p *Account) search() []window.Match {
 			byTag = true
 		case len(all) < maxSearches:
 			// The party is a fixed value of the path, which is not in the tag.
-			all = append(all, window.Match{Contains: ":" + string(p.rules.rules[i].id) + ":"})
+			all = append(all, inspect.Match{Contains: ":" + string(p.rules.rules[i].id) + ":"})
 		}
 	}
 	switch {
 	case !byTag:
 	case p.log != "":
-		all = append(all, window.Match{Tag: descriptors.EscapePart(p.log)})
+		all = append(all, inspect.Match{Tag: descriptors.EscapePart(p.log)})
 	default:
-		all = append(all, window.Match{Contains: p.network()})
+		all = append(all, inspect.Match{Contains: p.network()})
 	}
 	return all
 }

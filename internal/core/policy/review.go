@@ -9,6 +9,7 @@ import (
 	"github.com/slidegate/slidegate/internal/text/words"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // A Review describes a generation of rules to its author, and names what has no effect.
@@ -70,7 +71,7 @@ type LimitReview struct {
 	Precision string `json:"precision,omitempty"` // empty: exact
 	Lease     string `json:"lease,omitempty"`     // empty: none
 	// Bytes is the largest size of one log of the limit without its key; see
-	// [window.LogBytes].
+	// [packed.LogBytes].
 	Bytes int `json:"bytes_per_key"`
 	// Pointless says why the limit never denies. It is empty if the limit may deny.
 	Pointless string `json:"pointless,omitempty"`
@@ -209,7 +210,7 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 			Limit:    FormatLimit(l.Limit),
 			Policy:   l.Policy.String(),
 			Rate:     l.Rate,
-			Bytes:    window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
+			Bytes:    packed.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
 		}
 		if l.Policy != window.Sliding {
 			lr.Words = amount(l)

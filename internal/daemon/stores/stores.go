@@ -17,11 +17,12 @@ import (
 	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// Redis has the logs of a process in Redis. Create it with [Open]. It is a [window.Keeper] of the logs of
+// Redis has the logs of a process in Redis. Create it with [Open]. It is a [inspect.Inspector] of the logs of
 // all scopes, and its methods are safe for concurrent use.
 type Redis struct {
 	// Scopes are the stores by the numbers of their scopes. The first is that of the region.
@@ -33,7 +34,7 @@ type Redis struct {
 	Fallback *fallback.Store
 }
 
-var _ window.Keeper = (*Redis)(nil)
+var _ inspect.Inspector = (*Redis)(nil)
 
 // A Scope is the store of one scope in Redis, with its client.
 type Scope struct {
@@ -122,18 +123,18 @@ func (r *Redis) Close() error {
 	return err
 }
 
-// Read implements [window.Keeper].
-func (r *Redis) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+// Read implements [inspect.Inspector].
+func (r *Redis) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	return r.Shared.Read(ctx, ids)
 }
 
-// List implements [window.Keeper].
-func (r *Redis) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+// List implements [inspect.Inspector].
+func (r *Redis) List(ctx context.Context, m inspect.Match, cursor string) (ids []window.LogID, next string, err error) {
 	return r.Shared.List(ctx, m, cursor)
 }
 
-// Remove implements [window.Keeper]. What this process remembers of a removed log goes with it.
-func (r *Redis) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+// Remove implements [inspect.Inspector]. What this process remembers of a removed log goes with it.
+func (r *Redis) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	readings, err := r.Shared.Remove(ctx, ids)
 	for i := range readings {
 		r.Front.Reset(readings[i].ID)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // whatIf decides a check under each limit in place of its own: each limit alone, as if the others were
@@ -254,7 +255,7 @@ func (g *group) take(log *[]byte, c *window.Check, limit uint64, now int64) (roo
 	} else {
 		c.Limit.Hits = limit
 	}
-	var s window.State
+	var s packed.State
 	s.Look(*log, now, c)
 	room = s.Room(c)
 	switch {
@@ -275,7 +276,7 @@ func (g *group) take(log *[]byte, c *window.Check, limit uint64, now int64) (roo
 func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uint64) {
 	last := len(g.limits) - 1
 	c.Limit.Hits = g.limits[last]
-	used, _ := window.Weigh(l.log, now, c.Log(), c.Limit.Hits)
+	used, _ := packed.Weigh(l.log, now, c.Log(), c.Limit.Hits)
 	need, carry := bits.Add64(used, max(c.Cost, 1), 0)
 	switch {
 	case c.Mode == window.Refund:
@@ -289,7 +290,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 	}
 	charged := need <= g.limits[last] || c.Mode == window.Always // of the largest limit
 	// The precision, and a unit of long windows, can make a hit count longer.
-	until := now + (c.Limit.Window + g.precision + 2*window.Unit(c.Limit.Window)).Microseconds()
+	until := now + (c.Limit.Window + g.precision + 2*packed.Unit(c.Limit.Window)).Microseconds()
 	kept, at := l.apart[:0], 0
 	old := len(l.apart)
 	var fresh []apart
@@ -334,7 +335,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 func (g *group) sweep(now int64) {
 	id := window.Check{Limit: g.limit}.Log()
 	empty := func(log []byte) bool {
-		used, _ := window.Weigh(log, now, id, g.limit.Hits)
+		used, _ := packed.Weigh(log, now, id, g.limit.Hits)
 		return used == 0
 	}
 	for hash, l := range g.logs {

@@ -10,6 +10,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // InMemory returns a [Runner.Begin] that decides on an embedded store, whose time is that of the
@@ -24,7 +25,7 @@ func InMemory(rules *policy.Rules) func() (Decide, func() error, error) {
 // A KeptStore is a store whose logs can be removed.
 type KeptStore interface {
 	window.Store
-	window.Keeper
+	inspect.Inspector
 }
 
 // InStore returns a [Runner.Begin] that decides on a new store with a clock of its own. A request
@@ -33,7 +34,7 @@ type KeptStore interface {
 func InStore(rules *policy.Rules, open func() KeptStore) func() (Decide, func() error, error) {
 	return func() (Decide, func() error, error) {
 		store := open()
-		if _, _, err := store.List(context.Background(), window.Match{}, ""); err != nil {
+		if _, _, err := store.List(context.Background(), inspect.Match{}, ""); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("looking for logs of other tests: %w", err), store.Close())
 		}
 		l := &live{decider: replay.NewLive(rules, store, nil)}
@@ -46,7 +47,7 @@ func InStore(rules *policy.Rules, open func() KeptStore) func() (Decide, func() 
 // removeLogs removes all logs of a store.
 func removeLogs(store KeptStore) error {
 	for cursor := ""; ; {
-		ids, next, err := store.List(context.Background(), window.Match{}, cursor)
+		ids, next, err := store.List(context.Background(), inspect.Match{}, cursor)
 		if err == nil {
 			_, err = store.Remove(context.Background(), ids)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 const (
@@ -141,7 +142,7 @@ func (i *Insight) read(ctx context.Context, u *Usage, limits []policy.AccountLim
 }
 
 // readAll reads logs from the store. On an error it returns those that it could read.
-func (i *Insight) readAll(ctx context.Context, ids []window.LogID) (map[window.LogID]*window.Reading, error) {
+func (i *Insight) readAll(ctx context.Context, ids []window.LogID) (map[window.LogID]*inspect.Reading, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -151,8 +152,8 @@ func (i *Insight) readAll(ctx context.Context, ids []window.LogID) (map[window.L
 	return byLog(readings), err
 }
 
-func byLog(readings []window.Reading) map[window.LogID]*window.Reading {
-	m := make(map[window.LogID]*window.Reading, len(readings))
+func byLog(readings []inspect.Reading) map[window.LogID]*inspect.Reading {
+	m := make(map[window.LogID]*inspect.Reading, len(readings))
 	for i := range readings {
 		m[readings[i].ID] = &readings[i]
 	}
@@ -181,7 +182,7 @@ func (i *Insight) share(ctx context.Context, l *policy.AccountLimit, u *LimitUsa
 
 // readLocal returns readings with what this process has counted in the logs that the store did not
 // return, which are own, and a sentence about that.
-func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*window.Reading, read, listed error) (all map[window.LogID]*window.Reading, own map[window.LogID]bool, problem string) {
+func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, readings map[window.LogID]*inspect.Reading, read, listed error) (all map[window.LogID]*inspect.Reading, own map[window.LogID]bool, problem string) {
 	var missing []window.LogID
 	for _, id := range ids {
 		if readings[id] == nil {
@@ -213,7 +214,7 @@ func (i *Insight) readLocal(ctx context.Context, u *Usage, ids []window.LogID, r
 		return readings, nil, what + ": what is used is not known"
 	}
 	if readings == nil {
-		readings = make(map[window.LogID]*window.Reading)
+		readings = make(map[window.LogID]*inspect.Reading)
 	}
 	own = make(map[window.LogID]bool)
 	for n := range local {
@@ -243,7 +244,7 @@ func hasLog(l *policy.AccountLimit) bool {
 }
 
 // limitUsage returns what a log says under a limit. r is nil if there is no log.
-func limitUsage(l *policy.AccountLimit, r *window.Reading) LimitUsage {
+func limitUsage(l *policy.AccountLimit, r *inspect.Reading) LimitUsage {
 	u := LimitUsage{
 		Domain: l.Rule.Domain, Rule: l.Rule.Name, Path: l.Rule.String(), Values: strings.Join(l.Values, ", "),
 		Scope: l.Rule.Scope, Tier: l.Tier, Override: l.Own, Shadow: l.Observed, ObserveOverride: l.OwnObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,
@@ -260,7 +261,7 @@ func limitUsage(l *policy.AccountLimit, r *window.Reading) LimitUsage {
 		u.Log = l.Shown
 	}
 	if r == nil {
-		r = &window.Reading{ID: window.LogID{Window: l.Limit.Window, Policy: l.Limit.Policy}}
+		r = &inspect.Reading{ID: window.LogID{Window: l.Limit.Window, Policy: l.Limit.Policy}}
 	}
 	limit := l.Limit.Limit
 	if l.Sent {

@@ -9,6 +9,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // Options of an [Insight]. Rules and Keeper are required.
@@ -24,11 +25,11 @@ type Options struct {
 	Secrets *tier.Secrets
 	// Keeper reads and removes logs of the store. Store is the store's name in answers:
 	// memory or redis.
-	Keeper window.Keeper
+	Keeper inspect.Inspector
 	Store  string
 	// Local reads and removes what this process counts while the store is away. Nil:
 	// nothing.
-	Local window.Keeper
+	Local inspect.Inspector
 	// Shares says what this process's share of a limit has left while the store is away. It is asked
 	// with a cost of 0. Nil: what the whole limit has left is told instead.
 	Shares window.Store

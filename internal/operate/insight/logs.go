@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // A LogsQuery chooses logs of all parties.
@@ -80,7 +81,7 @@ func (i *Insight) Logs(ctx context.Context, q LogsQuery) (*Logs, error) {
 
 // logs adds the logs of one call of the store's list to out. It returns false after the last.
 func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, at *logsCursor, out *Logs) (more bool, err error) {
-	var match window.Match
+	var match inspect.Match
 	if len(q.Rules) == 1 {
 		match.Contains = contains(rules, q.Rules[0])
 	}
@@ -91,7 +92,7 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 	case err == nil:
 	case ctx.Err() != nil:
 		return false, ctx.Err()
-	case errors.Is(err, window.ErrCursor) && at.List != "":
+	case errors.Is(err, inspect.ErrCursor) && at.List != "":
 		return false, errLogsCursor
 	default:
 		return false, fmt.Errorf("the %s store cannot list its logs (%s)", i.opts.Store, causeOf(err))

@@ -18,6 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 const (
@@ -144,8 +145,8 @@ func (i *Insight) logsOf(ctx context.Context, s *subject) (limits []policy.Accou
 
 // remove removes logs from the store, and what this process has counted in them by itself. It
 // returns what was in them, and says what could not be removed.
-func (i *Insight) remove(ctx context.Context, limits []policy.AccountLimit) (removed map[window.LogID]*window.Reading, problem string) {
-	removed = make(map[window.LogID]*window.Reading)
+func (i *Insight) remove(ctx context.Context, limits []policy.AccountLimit) (removed map[window.LogID]*inspect.Reading, problem string) {
+	removed = make(map[window.LogID]*inspect.Reading)
 	if len(limits) == 0 {
 		return removed, ""
 	}
@@ -175,7 +176,7 @@ func (i *Insight) remove(ctx context.Context, limits []policy.AccountLimit) (rem
 
 // removeLocal removes what this process has counted by itself. Of logs that the store did not
 // return, it adds that to removed.
-func (i *Insight) removeLocal(ctx context.Context, ids []window.LogID, removed map[window.LogID]*window.Reading) (problem string) {
+func (i *Insight) removeLocal(ctx context.Context, ids []window.LogID, removed map[window.LogID]*inspect.Reading) (problem string) {
 	if i.opts.Local == nil {
 		return ""
 	}

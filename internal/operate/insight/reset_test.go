@@ -12,13 +12,14 @@ import (
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // An endless is a Keeper whose lists never end.
-type endless struct{ window.Keeper }
+type endless struct{ inspect.Inspector }
 
-// List implements window.Keeper.
-func (endless) List(ctx context.Context, _ window.Match, _ string) ([]window.LogID, string, error) {
+// List implements inspect.Inspector.
+func (endless) List(ctx context.Context, _ inspect.Match, _ string) ([]window.LogID, string, error) {
 	select {
 	case <-ctx.Done():
 		return nil, "", ctx.Err()

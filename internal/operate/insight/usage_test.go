@@ -21,7 +21,9 @@ import (
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // The API keys of tests. No answer may have one.
@@ -246,11 +248,11 @@ func (a *counted) digest(key string) string {
 }
 
 // dump returns what is in a store.
-func dump(t testing.TB, k window.Keeper) map[window.LogID]window.Contents {
+func dump(t testing.TB, k inspect.Inspector) map[window.LogID]packed.Contents {
 	t.Helper()
-	all := make(map[window.LogID]window.Contents)
+	all := make(map[window.LogID]packed.Contents)
 	for cursor := ""; ; {
-		ids, next, err := k.List(t.Context(), window.Match{}, cursor)
+		ids, next, err := k.List(t.Context(), inspect.Match{}, cursor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,12 +398,12 @@ func TestBadQueries(t *testing.T) {
 
 // A brokenKeeper fails where its errors say so.
 type brokenKeeper struct {
-	window.Keeper
+	inspect.Inspector
 	read, list, remove error
 	most               int // logs that Read and Remove return before they fail
 }
 
-func (k *brokenKeeper) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+func (k *brokenKeeper) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	if k.read == nil {
 		return k.Keeper.Read(ctx, ids)
 	}
@@ -409,14 +411,14 @@ func (k *brokenKeeper) Read(ctx context.Context, ids []window.LogID) ([]window.R
 	return all, k.read
 }
 
-func (k *brokenKeeper) List(ctx context.Context, m window.Match, cursor string) ([]window.LogID, string, error) {
+func (k *brokenKeeper) List(ctx context.Context, m inspect.Match, cursor string) ([]window.LogID, string, error) {
 	if k.list == nil {
 		return k.Keeper.List(ctx, m, cursor)
 	}
 	return nil, "", k.list
 }
 
-func (k *brokenKeeper) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+func (k *brokenKeeper) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	if k.remove == nil {
 		return k.Keeper.Remove(ctx, ids)
 	}

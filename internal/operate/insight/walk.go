@@ -13,6 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // The stages of a walk.
@@ -153,7 +154,7 @@ func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLim
 
 // list calls the store's list. If the store fails, it lists the logs of this process from the
 // beginning, if there are any.
-func (w *walk) list(ctx context.Context, m window.Match) (ids []window.LogID, next string, err error) {
+func (w *walk) list(ctx context.Context, m inspect.Match) (ids []window.LogID, next string, err error) {
 	if !w.Local {
 		within, cancel := context.WithTimeout(ctx, storeWait)
 		defer cancel()
@@ -163,7 +164,7 @@ func (w *walk) list(ctx context.Context, m window.Match) (ids []window.LogID, ne
 			return ids, next, nil
 		case ctx.Err() != nil:
 			return nil, "", ctx.Err()
-		case errors.Is(err, window.ErrCursor) && w.List != "":
+		case errors.Is(err, inspect.ErrCursor) && w.List != "":
 			return nil, "", errCursor
 		}
 		w.problem = err

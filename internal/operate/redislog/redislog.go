@@ -18,6 +18,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
@@ -60,14 +62,14 @@ func Print(ctx context.Context, s settings.Settings, scope, key string, entries 
 	case err != nil:
 		return fmt.Errorf("%s.url: Redis does not answer as expected: %w", section, err)
 	}
-	log, err := window.Decode([]byte(value.Val()))
+	log, err := packed.Decode([]byte(value.Val()))
 	if err != nil {
 		return fmt.Errorf("the value of %q: %w", key, err)
 	}
 
 	fmt.Fprintf(w, "key      %s\n", key)
 	if id, ok := redisstore.ParseKeyName(key); ok && id.Policy == log.Policy {
-		r := window.NewReading(id, time.Duration(now.UnixMicro())*time.Microsecond, []byte(value.Val()))
+		r := inspect.NewReading(id, time.Duration(now.UnixMicro())*time.Microsecond, []byte(value.Val()))
 		fmt.Fprintln(w, counts(&r))
 	}
 	if life.Val() > 0 {
@@ -93,7 +95,7 @@ func Print(ctx context.Context, s settings.Settings, scope, key string, entries 
 }
 
 // counts returns the line about what a log counts.
-func counts(r *window.Reading) string {
+func counts(r *inspect.Reading) string {
 	switch r.ID.Policy {
 	case window.Sliding:
 		return fmt.Sprintf("window   %s, of which a cost of %d counts now", policy.FormatWindow(r.ID.Window), r.Used(window.Limit{}))

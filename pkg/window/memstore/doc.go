@@ -6,9 +6,9 @@
 //
 // # How it works
 //
-// A log is a string of bytes, the packed log of package window, whose layout.go explains it.
-// [window.View] decides on the bytes in place. A charge that needs no more bytes allocates
-// nothing. The other policies keep a short value instead: see [window.State].
+// A log is a string of bytes, the packed log of package packed, whose layout.go explains it.
+// [packed.View] decides on the bytes in place. A charge that needs no more bytes allocates
+// nothing. The other policies keep a short value instead: see [packed.State].
 //
 // Limit 5 per 10 s, shown as slots (time, running sum of the costs), times in seconds:
 //
@@ -78,5 +78,5 @@
 //
 // [Store.Save] writes the logs and [Load] reads them. The process saves after the last
 // charge, and loads before the first. Load checks what it reads: a checksum over all bytes,
-// [window.Decode] on every log, and bounds on every number.
+// [packed.Decode] on every log, and bounds on every number.
 package memstore

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // # Making room
@@ -46,7 +47,7 @@ func (sh *shard) within(limit, n int64) bool { return sh.bytes <= limit-n }
 func grows(c *window.Check) bool { return c.Cost > 0 && c.Mode != window.Refund }
 
 // most returns the most bytes that recording a check takes. A log grows by at most a quarter and
-// a header: TestGrowth holds package window to it.
+// a header: TestGrowth holds package packed to it.
 func (a *checkState) most(c *window.Check) int64 {
 	if !grows(c) {
 		return 0
@@ -263,7 +264,7 @@ func (c *candidate) judge(l *log, now int64) state {
 		return c.weighReceipt(l, now)
 	}
 	*c = candidate{log: l, limit: uint64(l.limit)}
-	c.used, c.last = window.Weigh(l.packed, now, l.id(), c.limit)
+	c.used, c.last = packed.Weigh(l.packed, now, l.id(), c.limit)
 	switch {
 	case c.used == 0:
 		c.limit = 1 // any limit will do: the used share is zero

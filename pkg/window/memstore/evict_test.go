@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
 )
@@ -37,7 +38,7 @@ func verify(t testing.TB, s *Store) {
 				if shard, hash := s.shardOf(id); int(shard) != i || hash != l.hash || sh.find(id, hash) != l {
 					t.Fatalf("shard %d: %v is where it is not found", i, id)
 				}
-				if _, err := window.Decode(l.packed); err != nil && !l.ofStream() && !l.ofReceipt() {
+				if _, err := packed.Decode(l.packed); err != nil && !l.ofStream() && !l.ofReceipt() {
 					t.Fatalf("shard %d: %v: %v", i, id, err)
 				}
 			}

@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-var _ window.Keeper = (*Store)(nil)
+var _ inspect.Inspector = (*Store)(nil)
 
 const (
 	// listPiece is the effort of a list under one lock: about 256 logs.
@@ -22,10 +23,10 @@ const (
 	listIDs = 1000
 )
 
-// Read implements [window.Keeper]. It locks one shard at a time, while it copies the bytes of
+// Read implements [inspect.Inspector]. It locks one shard at a time, while it copies the bytes of
 // one log. The only error is that of ctx.
-func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	readings := make([]window.Reading, 0, len(ids))
+func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
+	readings := make([]inspect.Reading, 0, len(ids))
 	for _, id := range ids {
 		if err := ctx.Err(); err != nil {
 			return readings, fmt.Errorf("memstore: %w", err)
@@ -39,7 +40,7 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading,
 		}
 		now := s.Now()
 		sh.mu.Unlock()
-		readings = append(readings, window.NewReading(id, now, packed))
+		readings = append(readings, inspect.NewReading(id, now, packed))
 	}
 	return readings, nil
 }
@@ -48,9 +49,9 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading,
 // concurrent use.
 func (s *Store) Now() time.Duration { return time.Duration(s.clockMicros()) * time.Microsecond }
 
-// Remove implements [window.Keeper]. It holds the locks of the shards of all logs, in the order of
+// Remove implements [inspect.Inspector]. It holds the locks of the shards of all logs, in the order of
 // their index, while it removes them. The only error is that of ctx: then it removes nothing.
-func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memstore: %w", err)
 	}
@@ -71,16 +72,16 @@ func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Readin
 		}
 	}
 	s.unlock(touched)
-	readings := make([]window.Reading, len(ids))
+	readings := make([]inspect.Reading, len(ids))
 	for i, id := range ids {
-		readings[i] = window.NewReading(id, now, packed[i])
+		readings[i] = inspect.NewReading(id, now, packed[i])
 	}
 	return readings, nil
 }
 
-// List implements [window.Keeper]. It holds the lock of a shard for about 256 logs at a time.
+// List implements [inspect.Inspector]. It holds the lock of a shard for about 256 logs at a time.
 // One call looks at up to 32,768 logs.
-func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+func (s *Store) List(ctx context.Context, m inspect.Match, cursor string) (ids []window.LogID, next string, err error) {
 	at, err := s.parseCursor(cursor)
 	if err != nil {
 		return nil, "", err
@@ -124,7 +125,7 @@ func (s *Store) parseCursor(cursor string) (place, error) {
 	n, err := strconv.ParseUint(cursor, 16, 64)
 	p := place{shard: int(n >> 32), place: uint32(n)}
 	if err != nil || p.shard >= len(s.shards) {
-		return place{}, fmt.Errorf("memstore: %w", window.ErrCursor)
+		return place{}, fmt.Errorf("memstore: %w", inspect.ErrCursor)
 	}
 	return p, nil
 }
@@ -135,7 +136,7 @@ func (s *Store) parseCursor(cursor string) (place, error) {
 // The order is that of the reversed hashes. A bucket holds all logs whose hashes end in the
 // same bits, so reversed they are neighbours. When buckets split or merge, the order stays.
 // So a log is listed once, however the table changes between two calls.
-func (t *table) list(ids []window.LogID, m window.Match, from uint32, effort int) (_ []window.LogID, next uint32, done bool) {
+func (t *table) list(ids []window.LogID, m inspect.Match, from uint32, effort int) (_ []window.LogID, next uint32, done bool) {
 	for effort > 0 {
 		hash := bits.Reverse32(from)
 		effort -= bucketEffort

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
@@ -45,7 +46,7 @@ func TestListWhileTheTableShrinks(t *testing.T) {
 	}
 	calls := 0
 	for cursor := ""; calls == 0 || cursor != ""; calls++ {
-		ids, next, err := s.List(t.Context(), window.Match{}, cursor)
+		ids, next, err := s.List(t.Context(), inspect.Match{}, cursor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,9 +84,9 @@ func FuzzListCursor(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cursor string) {
 		found := 0
 		for range 10_000 {
-			ids, next, err := s.List(t.Context(), window.Match{}, cursor)
+			ids, next, err := s.List(t.Context(), inspect.Match{}, cursor)
 			if err != nil {
-				if !errors.Is(err, window.ErrCursor) {
+				if !errors.Is(err, inspect.ErrCursor) {
 					t.Errorf("%q: %v, want ErrCursor", cursor, err)
 				}
 				return

@@ -5,11 +5,12 @@ import (
 	"math/bits"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // # Receipts
 //
-// The store keeps a [window.Receipt] as one more log: its policy is receipts, and its key is that of
+// The store keeps a [packed.Receipt] as one more log: its policy is receipts, and its key is that of
 // the log that was charged. Its window is a digest of the rest of that log's name and of the id. So
 // the bounds, the sweeper and the snapshot apply to it as to any log. It is never limiting, and the
 // first to be dropped when room is short. Its retry is charged then.
@@ -28,7 +29,7 @@ func receiptName(of name, id uint64) name {
 
 // weighReceipt fills c in with a receipt.
 func (c *candidate) weighReceipt(l *log, now int64) state {
-	if r, ok := window.ReadReceipt(l.packed); ok && r.Lives(now) {
+	if r, ok := packed.ReadReceipt(l.packed); ok && r.Lives(now) {
 		*c = candidate{log: l, used: 1, limit: noLimit, last: r.Ends}
 		return free
 	}
@@ -41,7 +42,7 @@ type receipt struct {
 	shard *shard // nil if the check has none
 	name  name
 	hash  uint32
-	held  window.Receipt
+	held  packed.Receipt
 	log   *log // nil if there is none
 	used  bool // the check is a repeat, and the group is allowed
 }
@@ -77,7 +78,7 @@ func (more *extra) lookReceipts(checks []window.Check, group, pins []checkState,
 			continue
 		}
 		pins[i].log = r.log
-		r.held, _ = window.ReadReceipt(r.log.packed)
+		r.held, _ = packed.ReadReceipt(r.log.packed)
 		group[i].paid = r.held.Covers(c, now)
 	}
 }
@@ -102,7 +103,7 @@ func (more *extra) needReceipts(checks []window.Check, group []checkState, sh *s
 }
 
 // receiptSize returns the bytes that a receipt of a log with a key takes.
-func receiptSize(key string) int64 { return logBytes + int64(len(key)) + window.ReceiptBytes }
+func receiptSize(key string) int64 { return logBytes + int64(len(key)) + packed.ReceiptBytes }
 
 // recordReceipts writes the receipts of what a group has charged, and counts its repeats.
 func (more *extra) recordReceipts(checks []window.Check, group []checkState, now int64) {
@@ -114,14 +115,14 @@ func (more *extra) recordReceipts(checks []window.Check, group []checkState, now
 		case r.used:
 			r.held.Repeats++
 		case a.charged && !r.held.Lives(now):
-			r.held = window.NewReceipt(&checks[i], now)
+			r.held = packed.NewReceipt(&checks[i], now)
 		default:
 			continue
 		}
 		if r.log == nil {
 			r.log = r.shard.add(window.LogID{Key: checks[i].Key, Window: r.name.window(), Policy: receipts}, r.hash)
 			r.log.limit = noLimit
-			r.shard.keep(r.log, make([]byte, window.ReceiptBytes))
+			r.shard.keep(r.log, make([]byte, packed.ReceiptBytes))
 		}
 		r.held.Put(r.log.packed)
 		r.shard.offerNew(r.log, now)

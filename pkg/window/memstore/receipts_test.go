@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // attempt returns a check of an attempt, under a limit per hour.
@@ -45,7 +46,7 @@ func TestReceiptsOfTwoLimits(t *testing.T) {
 	if n := s.Len(); n != 4 {
 		t.Errorf("%d logs, want two and their receipts", n)
 	}
-	ids, next, err := s.List(t.Context(), window.Match{}, "")
+	ids, next, err := s.List(t.Context(), inspect.Match{}, "")
 	if err != nil || next != "" || len(ids) != 2 {
 		t.Errorf("the list has %v, error %v, want the two logs", ids, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // # The snapshot
@@ -27,7 +28,7 @@ import (
 //	  window   7  microseconds; of a receipt: the rest of its name
 //	  limit    4  of the last check that could deny; 2^32-1 if there was none
 //	  key
-//	  packed      package window's bytes
+//	  packed      package packed's bytes
 //	end        4  0, where a key's length would be
 //	count      8  of logs
 //	clock      8  the store's clock when Save ended
@@ -298,21 +299,21 @@ func (l *loader) judge(id window.LogID) error {
 		return nil
 	}
 	if id.Policy == receipts {
-		r, ok := window.ReadReceipt(l.packed)
+		r, ok := packed.ReadReceipt(l.packed)
 		if !ok || r.Ends > maxSnapshotClock+window.MaxOnce.Microseconds() {
 			return badSnapshot("a receipt cannot be")
 		}
 		return nil
 	}
-	contents, err := window.Decode(l.packed)
+	contents, err := packed.Decode(l.packed)
 	switch {
 	case err != nil:
 		return badSnapshot("%w", err)
 	case contents.Policy != id.Policy:
 		return badSnapshot("a log of %v cannot be one of %v", contents.Policy, id.Policy)
-	case !id.Holds(l.packed) && id.Policy == window.Sliding:
+	case !packed.Is(l.packed, id) && id.Policy == window.Sliding:
 		return badSnapshot("a log in units of %v cannot be of a window of %v", contents.Unit, id.Window)
-	case !id.Holds(l.packed):
+	case !packed.Is(l.packed, id):
 		return badSnapshot("a log of %v cannot be of a window of %v", id.Policy, id.Window)
 	}
 	if n := len(contents.Entries); n > 0 && contents.Entries[n-1].At > contents.Clock+id.Window+contents.Unit {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
@@ -367,7 +368,7 @@ func TestForeignSnapshots(t *testing.T) {
 	for stream := range window.StreamID(2) {
 		c := ofPolicy(window.InFlight, 1)
 		c.Stream = stream + 1
-		var state window.State
+		var state packed.State
 		state.Look(holds, 1000, &c)
 		state.Charge(&c)
 		holds = state.Log()

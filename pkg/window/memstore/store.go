@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 const (
@@ -450,7 +451,7 @@ type checkState struct {
 	paid    bool  // the check is a repeat
 	cut     bool  // a part of the cost was not recorded
 	ended   int64 // until when the stream of the check is denied, in milliseconds; or 0
-	state   window.State
+	state   packed.State
 }
 
 // place finds the shard of a check's log and returns its index.

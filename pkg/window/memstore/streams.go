@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // # Streams
@@ -421,7 +422,7 @@ func (s *Store) dropHold(scope window.Scope, key []byte, id window.StreamID) (he
 // endHold removes what a stream holds in a log at the time now, in microseconds, and the log if
 // that was all.
 func (sh *shard) endHold(l *log, id window.StreamID, now int64) (held bool) {
-	var st window.State
+	var st packed.State
 	st.Look(l.packed, now, &window.Check{Stream: id, Limit: window.Limit{Window: window.MinHold, Policy: window.InFlight}})
 	held = st.End(0)
 	if packed := st.Log(); packed != nil {

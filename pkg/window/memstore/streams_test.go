@@ -276,7 +276,7 @@ func TestFlightWithoutAllocation(t *testing.T) {
 // bytes are theirs. A history ends at its first tombstone, which a store keeps with the stream and
 // not in the log.
 func TestVectorsInFlight(t *testing.T) {
-	file, err := os.Open("../testdata/vectors.jsonl.gz")
+	file, err := os.Open("../packed/testdata/vectors.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // takeBackTimeout is how long after a request its charges may be taken back. It is shorter
@@ -20,7 +21,7 @@ const takeBackTimeout = 200 * time.Millisecond
 // log's unit.
 func reserved(key string, c *window.Check, d *window.Decision, clock int64) window.Reservation {
 	newest := clock + d.ResetAfter.Microseconds() - c.Limit.Window.Microseconds()
-	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / window.Unit(c.Limit.Window).Microseconds(), Cost: c.Cost}
+	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / packed.Unit(c.Limit.Window).Microseconds(), Cost: c.Cost}
 }
 
 // A side is one store of a request whose checks are on several slots or in several stores.
@@ -438,7 +439,7 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 	if err != nil {
 		return 0, 0, err
 	}
-	packed := binary.BigEndian.AppendUint16(nil, uint16(window.Unit(r.Window).Microseconds()))
+	packed := binary.BigEndian.AppendUint16(nil, uint16(packed.Unit(r.Window).Microseconds()))
 	packed = appendUint48(packed, uint64(r.Window.Microseconds()))
 	packed = appendInstant(packed, r.Instant)
 	packed = append(packed, byte(cost>>32))

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
@@ -61,7 +62,7 @@ func TestPlantedClock(t *testing.T) {
 // valueOf returns a value in which streams or hits use up so much of a limit.
 func valueOf(c *window.Check, at time.Time, hits int) []byte {
 	if c.Stream != 0 {
-		var s window.State
+		var s packed.State
 		var value []byte
 		for i := range hits {
 			one := *c
@@ -78,7 +79,7 @@ func valueOf(c *window.Check, at time.Time, hits int) []byte {
 		var d window.Decision
 		return windowtest.Take(nil, at.UnixMicro(), &one, &d)
 	}
-	var s window.State
+	var s packed.State
 	s.Look(nil, at.UnixMicro(), &one)
 	s.Charge(&one)
 	return s.Log()

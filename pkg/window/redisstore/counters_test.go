@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -20,7 +21,7 @@ var counting = []window.Policy{window.TokenBucket, window.Fixed, window.Calendar
 
 // takeState decides a group of one check on the bytes of a value, as package window does.
 func takeState(value []byte, clock int64, c *window.Check) (after []byte, d window.Decision, foreign bool) {
-	var s window.State
+	var s packed.State
 	s.Look(value, clock, c)
 	foreign = s.Foreign()
 	room, cut := s.Room(c), false

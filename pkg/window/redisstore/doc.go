@@ -1,7 +1,7 @@
 // Package redisstore keeps logs in Redis, for many processes that share limits.
 //
 // It implements the contract of [window.Store] with one Lua script, take.lua. The script
-// is a translation of package window's arithmetic. One call of it decides a whole group,
+// is a translation of package packed's arithmetic. One call of it decides a whole group,
 // or several independent groups. It needs Redis 6.2 or later, or Valkey: a single server,
 // the master of a Sentinel set, or a Cluster, depending on the client.
 //
@@ -24,8 +24,8 @@
 //
 // # Bytes
 //
-// The bytes are those of package window (its layout.go explains them, and
-// [window.Decode] reads them): 18 and 9 for each of up to 13 slots, above that 131 and 9
+// The bytes are those of package packed (its layout.go explains them, and
+// [packed.Decode] reads them): 18 and 9 for each of up to 13 slots, above that 131 and 9
 // for each slot that there is room for. Three things are specific to Redis:
 //
 //   - The expiry, bytes 13 to 17, has the second of the server's clock at which the key

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
@@ -118,7 +119,7 @@ func TestForeign(t *testing.T) {
 					if n := client.Exists(ctx, key, good).Val(); n != 0 {
 						t.Errorf("%d keys are there after a denied group, want none", n)
 					}
-				} else if _, decodeErr := window.Decode(value); err != nil || decodeErr != nil {
+				} else if _, decodeErr := packed.Decode(value); err != nil || decodeErr != nil {
 					t.Errorf("the value after it: %v, %v", err, decodeErr)
 				}
 				// It is told once.
@@ -179,7 +180,7 @@ func TestTornRing(t *testing.T) {
 				t.Errorf("told of %d values, want 1", told)
 			}
 			if value, err := client.Get(t.Context(), key).Bytes(); err == nil {
-				if _, err := window.Decode(value); err != nil {
+				if _, err := packed.Decode(value); err != nil {
 					t.Errorf("what is there now: %v", err)
 				}
 			}

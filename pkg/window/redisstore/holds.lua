@@ -1,6 +1,6 @@
 -- holds.lua counts what streams hold now, for the policy in flight. take.lua runs it when it
 -- meets the first such check, and streams.lua always. It translates inflight.go of package
--- window, whose comments give the reasons. The same test vectors hold for both, byte by byte.
+-- packed, whose comments give the reasons. The same test vectors hold for both, byte by byte.
 --
 -- The format of a log is '>BI7BI4' (kind 165, clock, mark, sum of all costs) and '>c8I6I3' for
 -- each hold (stream, end in milliseconds, cost), in the order of their ends. A cost of 0 says

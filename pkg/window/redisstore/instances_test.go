@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -135,7 +135,7 @@ func TestInstancesInAnOutage(t *testing.T) {
 	eventually(t, "three entries", func() bool { return client.ZCard(t.Context(), "p:instances").Val() == 3 })
 
 	// The entries are no log, and no call asks for a log of their name.
-	ids, _, err := all[0].List(t.Context(), window.Match{}, "")
+	ids, _, err := all[0].List(t.Context(), inspect.Match{}, "")
 	if err != nil || len(ids) != 0 {
 		t.Errorf("List: got %v, %v; want no log", ids, err)
 	}

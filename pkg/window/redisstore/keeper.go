@@ -15,12 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 //go:embed keeper.lua
 var keeperScript string
 
-var _ window.Keeper = (*Store)(nil)
+var _ inspect.Inspector = (*Store)(nil)
 
 const (
 	// keeperTimeout bounds each round trip of Read, Remove and List, if the store's timeout
@@ -39,22 +40,22 @@ const (
 	listTime  = 100 * time.Millisecond
 )
 
-// Read implements [window.Keeper]. One call of a script reads up to 48 logs of one slot at one
+// Read implements [inspect.Inspector]. One call of a script reads up to 48 logs of one slot at one
 // instant of the server's clock. A value that is not a log makes a log without entries, and stays.
 // So does a log of more than a megabyte, which [Options.MaxLogSlots] rules out. All errors have a
 // [Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
-func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	return s.keepAll(ctx, ids, "read")
 }
 
-// Remove implements [window.Keeper]. It also removes a value that is not a log. While a slot of a
+// Remove implements [inspect.Inspector]. It also removes a value that is not a log. While a slot of a
 // cluster moves, its logs are removed one after the other. After a timeout, the server may still
 // remove the logs. Remove does not try again what may have run. All errors have a [Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
-func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	return s.keepAll(ctx, ids, "remove")
 }
 
@@ -64,14 +65,14 @@ type keeping struct {
 	verb     string // of keeper.lua
 	ids      []window.LogID
 	keys     []string
-	readings []window.Reading
+	readings []inspect.Reading
 	done     []bool
 }
 
-func (s *Store) keepAll(ctx context.Context, ids []window.LogID, verb string) ([]window.Reading, error) {
+func (s *Store) keepAll(ctx context.Context, ids []window.LogID, verb string) ([]inspect.Reading, error) {
 	k := &keeping{
 		store: s, verb: verb, ids: ids, keys: make([]string, len(ids)),
-		readings: make([]window.Reading, len(ids)), done: make([]bool, len(ids)),
+		readings: make([]inspect.Reading, len(ids)), done: make([]bool, len(ids)),
 	}
 	for i, id := range ids {
 		k.keys[i] = KeyName(s.opts.Prefix, id)
@@ -88,7 +89,7 @@ func (s *Store) keepAll(ctx context.Context, ids []window.LogID, verb string) ([
 		})
 	}
 	all.Wait()
-	var those []window.Reading
+	var those []inspect.Reading
 	for i := range k.readings {
 		if k.done[i] {
 			those = append(those, k.readings[i])
@@ -166,7 +167,7 @@ func (k *keeping) ask(ctx context.Context, lot []int) error {
 	}
 	for j, i := range lot {
 		k.done[i] = true
-		k.readings[i] = window.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
+		k.readings[i] = inspect.NewReading(k.ids[i], time.Duration(clock)*time.Microsecond, []byte(logs[j]))
 	}
 	return nil
 }
@@ -191,14 +192,14 @@ func parseKept(reply any, keys int) (clock int64, logs []string, err error) {
 	return clock, logs, nil
 }
 
-// List implements [window.Keeper] by SCAN, on one server after the other. A call looks at up
-// to 16,000 keys of a server, also at keys that are not logs. With [window.Match.Tag] it asks
+// List implements [inspect.Inspector] by SCAN, on one server after the other. A call looks at up
+// to 16,000 keys of a server, also at keys that are not logs. With [inspect.Match.Tag] it asks
 // only the server of that slot. The probes of the store are not listed.
 //
 // While a slot moves, and if a failover changes the servers, a list may miss logs. If the
-// server of the cursor is no longer a master, the error wraps [window.ErrCursor]. All other
+// server of the cursor is no longer a master, the error wraps [inspect.ErrCursor]. All other
 // errors have a [Class].
-func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+func (s *Store) List(ctx context.Context, m inspect.Match, cursor string) (ids []window.LogID, next string, err error) {
 	begun := time.Now()
 	at, err := s.scanned(ctx, m, cursor)
 	if err != nil {
@@ -263,13 +264,13 @@ func (at scanning) cursor() string {
 }
 
 // scanned returns where a cursor says that a list is. Without a cursor it begins.
-func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at scanning, err error) {
+func (s *Store) scanned(ctx context.Context, m inspect.Match, cursor string) (at scanning, err error) {
 	i := strings.LastIndexByte(cursor, '/')
 	name := cursor[:max(i, 0)]
 	if cursor != "" {
 		at.position, err = strconv.ParseUint(cursor[i+1:], 10, 64)
 		if i < 0 || err != nil || s.cluster == nil && i > 0 {
-			return at, fmt.Errorf("redisstore: %w", window.ErrCursor)
+			return at, fmt.Errorf("redisstore: %w", inspect.ErrCursor)
 		}
 	}
 	switch {
@@ -279,7 +280,7 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 		at.on, err = s.nodeFor(ctx, s.opts.Prefix+"{"+m.Tag+"}", s.patience())
 	case m.Tag != "":
 		if at.on = s.nodeAt(name); at.on == nil {
-			err = fmt.Errorf("redisstore: %w", window.ErrCursor)
+			err = fmt.Errorf("redisstore: %w", inspect.ErrCursor)
 		}
 	default:
 		var masters []*node
@@ -291,7 +292,7 @@ func (s *Store) scanned(ctx context.Context, m window.Match, cursor string) (at 
 			i = slices.IndexFunc(masters, func(n *node) bool { return n.address == name })
 		}
 		if i < 0 {
-			return at, fmt.Errorf("redisstore: %w", window.ErrCursor)
+			return at, fmt.Errorf("redisstore: %w", inspect.ErrCursor)
 		}
 		if at.on = masters[i]; i+1 < len(masters) {
 			at.after = masters[i+1].address
@@ -327,7 +328,7 @@ func (s *Store) masters(ctx context.Context) ([]*node, error) {
 
 // pattern returns the pattern of SCAN for the names of matching logs. It may match more: the
 // text may be in the window.
-func (s *Store) pattern(m window.Match) string {
+func (s *Store) pattern(m inspect.Match) string {
 	p := literally(s.opts.Prefix)
 	switch {
 	case m.Tag != "":

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
@@ -35,7 +36,7 @@ func TestKeeper(t *testing.T) {
 }
 
 // listAll returns the ids of all logs that match, in the order of their keys.
-func listAll(t *testing.T, s *redisstore.Store, m window.Match) []window.LogID {
+func listAll(t *testing.T, s *redisstore.Store, m inspect.Match) []window.LogID {
 	t.Helper()
 	var all []window.LogID
 	for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
@@ -50,7 +51,7 @@ func listAll(t *testing.T, s *redisstore.Store, m window.Match) []window.LogID {
 }
 
 // used returns what the logs of readings hold.
-func used(readings []window.Reading) (hits []uint64) {
+func used(readings []inspect.Reading) (hits []uint64) {
 	for _, r := range readings {
 		hits = append(hits, r.Contents.Used())
 	}
@@ -95,10 +96,10 @@ func TestKeeperOnACluster(t *testing.T) {
 		if got, err = s.Remove(t.Context(), ids[:7]); err != nil || !slices.Equal(used(got), want[:7]) {
 			t.Errorf("Remove: got %v, %v, want %v", used(got), err, want[:7])
 		}
-		if left := listAll(t, s, window.Match{}); len(left) != len(ids)-7 {
+		if left := listAll(t, s, inspect.Match{}); len(left) != len(ids)-7 {
 			t.Errorf("after 7 of %d logs were removed, %d are listed", len(ids), len(left))
 		}
-		if _, _, err := s.List(t.Context(), window.Match{}, "127.0.0.1:1/0"); !errors.Is(err, window.ErrCursor) {
+		if _, _, err := s.List(t.Context(), inspect.Match{}, "127.0.0.1:1/0"); !errors.Is(err, inspect.ErrCursor) {
 			t.Errorf("a cursor of an unknown server: got %v, want ErrCursor", err)
 		}
 	})
@@ -123,9 +124,9 @@ func TestKeeperOnACluster(t *testing.T) {
 		charge()
 		c.BeginMigration(slot, from, to)
 		c.MigrateKeys(slot, from, to, 2) // two are here, two there
-		for _, f := range []func() ([]window.Reading, error){
-			func() ([]window.Reading, error) { return s.Read(t.Context(), moving) },
-			func() ([]window.Reading, error) { return s.Remove(t.Context(), moving) },
+		for _, f := range []func() ([]inspect.Reading, error){
+			func() ([]inspect.Reading, error) { return s.Read(t.Context(), moving) },
+			func() ([]inspect.Reading, error) { return s.Remove(t.Context(), moving) },
 		} {
 			if got, err := f(); err != nil || !slices.Equal(used(got), []uint64{3, 3, 3, 3}) {
 				t.Errorf("while the slot moves: got %v, %v", used(got), err)
@@ -137,7 +138,7 @@ func TestKeeperOnACluster(t *testing.T) {
 			t.Errorf("after the slot has moved: got %v, %v", used(got), err)
 		}
 		// The client learns of the new server a moment later.
-		eventually(t, "the logs to be listed", func() bool { return slices.Equal(listAll(t, s, window.Match{Tag: "moves"}), moving) })
+		eventually(t, "the logs to be listed", func() bool { return slices.Equal(listAll(t, s, inspect.Match{Tag: "moves"}), moving) })
 	})
 
 	t.Run("OneServerDown", func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestKeeperOnSentinel(t *testing.T) {
 			_, err := s.Take(t.Context(), window.MayWait, []window.Check{charge}, make([]window.Decision, 1))
 			return err == nil
 		})
-		if got := listAll(t, s, window.Match{Tag: "a"}); !slices.Contains(got, charge.Log()) {
+		if got := listAll(t, s, inspect.Match{Tag: "a"}); !slices.Contains(got, charge.Log()) {
 			t.Errorf("round %d: listed %v, want also %v", round, got, charge.Log())
 		}
 		got, err := s.Remove(t.Context(), []window.LogID{charge.Log()})
@@ -208,19 +209,19 @@ func TestKeeperReadsAnyValue(t *testing.T) {
 		}
 	}
 	ids := []window.LogID{large, list, text}
-	if got := listAll(t, s, window.Match{}); !slices.Equal(got, ids) {
+	if got := listAll(t, s, inspect.Match{}); !slices.Equal(got, ids) {
 		t.Errorf("listed %v, want %v", got, ids)
 	}
-	for _, f := range []func() ([]window.Reading, error){
-		func() ([]window.Reading, error) { return s.Read(t.Context(), ids) },
-		func() ([]window.Reading, error) { return s.Remove(t.Context(), ids) },
+	for _, f := range []func() ([]inspect.Reading, error){
+		func() ([]inspect.Reading, error) { return s.Read(t.Context(), ids) },
+		func() ([]inspect.Reading, error) { return s.Remove(t.Context(), ids) },
 	} {
 		got, err := f()
 		if err != nil || !slices.Equal(used(got), []uint64{0, 0, 0}) {
 			t.Errorf("got %v, %v", used(got), err)
 		}
 	}
-	if got := listAll(t, s, window.Match{}); len(got) != 0 {
+	if got := listAll(t, s, inspect.Match{}); len(got) != 0 {
 		t.Errorf("after the removal: listed %v", got)
 	}
 }
@@ -275,7 +276,7 @@ func TestListWithoutCluster(t *testing.T) {
 	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: time.Second})
 	defer s.Close()
 	for what, call := range map[string]func() error{
-		"List": func() error { _, _, err := s.List(t.Context(), window.Match{}, ""); return err },
+		"List": func() error { _, _, err := s.List(t.Context(), inspect.Match{}, ""); return err },
 		"Read": func() error {
 			_, err := s.Read(t.Context(), []window.LogID{{Key: "a", Window: time.Second}})
 			return err

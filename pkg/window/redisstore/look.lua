@@ -2,7 +2,7 @@
 -- buckets, fixed windows, periods of a calendar, and two-window counters. It is a part of the
 -- loop of take.lua, with its local variables. It sets now, used, the mark in expiry, major,
 -- minor and idle; or torn, if the value is not of the policy. With record.lua and rest.lua, it
--- translates bucket.go, period.go and counter.go of package window, whose comments give the
+-- translates bucket.go, period.go and counter.go of package packed, whose comments give the
 -- reasons. The same test vectors hold for both, byte by byte.
 --
 -- The format of a value is '>BI7B' (kind, clock, mark) and then

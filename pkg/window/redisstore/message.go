@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // The sizes of what the script takes and answers for each check. take.lua explains the
@@ -431,7 +432,7 @@ func putRestores(check []byte, ends int64) {
 func slidingFields(c *window.Check) (unit uint16, step uint64, slots uint32) {
 	var (
 		win       = c.Limit.Window.Microseconds()
-		micros    = window.Unit(c.Limit.Window).Microseconds()
+		micros    = packed.Unit(c.Limit.Window).Microseconds()
 		precision = (c.Precision + time.Microsecond - 1).Microseconds() // rounded up
 		most      = min(c.Limit.Hits, math.MaxUint32)
 	)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
@@ -266,7 +267,7 @@ func TestDebtIsBounded(t *testing.T) {
 	r := newRig(t)
 	for _, win := range []time.Duration{time.Second, 7*24*time.Hour + 1234567*time.Microsecond} {
 		clock := int64(1_000_000_000_000)
-		unit := window.Unit(win).Microseconds()
+		unit := packed.Unit(win).Microseconds()
 		c := window.Check{Key: "debt", Limit: window.Limit{Hits: 9000, Window: win}, Cost: 1, Mode: window.Always}
 		var log []byte
 		var want window.Decision

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
@@ -38,10 +40,10 @@ func tagged(key string, hits, cost, attempt uint64) window.Check {
 }
 
 // receiptOf returns the name and the value of the one receipt in a Redis.
-func receiptOf(t *testing.T, c redis.Cmdable) (name string, r window.Receipt) {
+func receiptOf(t *testing.T, c redis.Cmdable) (name string, r packed.Receipt) {
 	t.Helper()
 	for _, name = range c.Keys(t.Context(), "*:o*").Val() {
-		if r, ok := window.ReadReceipt([]byte(c.Get(t.Context(), name).Val())); ok {
+		if r, ok := packed.ReadReceipt([]byte(c.Get(t.Context(), name).Val())); ok {
 			return name, r
 		}
 	}
@@ -73,7 +75,7 @@ func TestReceipt(t *testing.T) {
 	if _, now := receiptOf(t, client); now.Ends != r.Ends || now.Repeats != 1 {
 		t.Errorf("after a repeat: got %+v, want the end and one repeat more than %+v", now, r)
 	}
-	if ids, _, err := s.List(t.Context(), window.Match{}, ""); err != nil || len(ids) != 1 {
+	if ids, _, err := s.List(t.Context(), inspect.Match{}, ""); err != nil || len(ids) != 1 {
 		t.Errorf("the list has %v, error %v, want the log alone", ids, err)
 	}
 	if _, err := s.Remove(t.Context(), []window.LogID{c.Log()}); err != nil {
@@ -115,7 +117,7 @@ func TestForeignReceipt(t *testing.T) {
 	}
 	// A receipt that claims to be eternal or used up is one.
 	good.Repeats = 255
-	value := make([]byte, window.ReceiptBytes)
+	value := make([]byte, packed.ReceiptBytes)
 	good.Put(value)
 	if err := client.Set(t.Context(), name, value, 0).Err(); err != nil {
 		t.Fatal(err)

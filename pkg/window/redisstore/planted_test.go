@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
@@ -40,10 +41,10 @@ func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Dura
 		r.t.Fatalf("%x, %+v at %d: remaining %d", value, *c, clock, got.decision.Remaining)
 	}
 
-	var v window.View
+	var v packed.View
 	v.Look(value, clock, c.Limit.Window)
 	foreign := v.Foreign()
-	_, err := window.Decode(value)
+	_, err := packed.Decode(value)
 	// A ring that is longer or shorter than it says shows in Redis only where it
 	// is read there: for Always, maybe after it was judged.
 	maybe := foreign && len(value) > 135 && value[0]&^2 == 0x91 && (!got.foreign || c.Mode == window.Always)
@@ -207,7 +208,7 @@ func TestPrecisionBoundsShapes(t *testing.T) {
 
 // randomHolds makes a log of requests in flight with a past, of streams from 1 on.
 func randomHolds(r *rand.Rand, clock *int64) []byte {
-	var s window.State
+	var s packed.State
 	var log []byte
 	most := []int{1, 5, 31, 32, 33, 34, 60}[r.IntN(7)]
 	for i := range most {
@@ -273,7 +274,7 @@ func TestEndedHoldAmongOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = flight(100, 39, 1)
-	var state window.State
+	var state packed.State
 	state.LookNew(value, start, c)
 	var want window.Decision
 	state.Answer(c, state.Room(c), &want)
@@ -305,7 +306,7 @@ func TestPlantedHolds(t *testing.T) {
 			c.Limit.Hits = 5
 		}
 		streams := ""
-		var state window.State
+		var state packed.State
 		// A value that is foreign may show only when Always is answered: after its charge.
 		if c.Mode != window.Always && rnd.IntN(2) == 0 && !bytes.Contains(value, binary.BigEndian.AppendUint64(nil, uint64(c.Stream))) {
 			streams = fmt.Sprintf("s%d{", i)
@@ -335,7 +336,7 @@ func TestPlantedHolds(t *testing.T) {
 		if got.foreign != want.foreign || got.decision != want.decision || !bytes.Equal(got.log, want.log) {
 			t.Fatalf("%x, %+v at %d, noted %q:\ngot  %+v\nwant %+v", value, *c, clock, streams, got, want)
 		}
-		if _, err := window.Decode(value); err != nil && got.foreign {
+		if _, err := packed.Decode(value); err != nil && got.foreign {
 			foreign++
 		} else if err != nil {
 			believed++

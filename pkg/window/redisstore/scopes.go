@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
 // Scopes decides requests whose limits are in one or several stores. Create it with NewScopes; its
@@ -31,9 +32,9 @@ type Scopes struct {
 }
 
 var (
-	_ window.Store  = (*Scopes)(nil)
-	_ window.Ender  = (*Scopes)(nil)
-	_ window.Keeper = (*Scopes)(nil)
+	_ window.Store      = (*Scopes)(nil)
+	_ window.Ender      = (*Scopes)(nil)
+	_ inspect.Inspector = (*Scopes)(nil)
 )
 
 // NewScopes returns the store of one or several scopes. stores has them by their numbers, and names what
@@ -173,22 +174,22 @@ func (s *Scopes) Return(ctx context.Context, r window.Reservation, cost uint64) 
 	return taken, s.named(r.Scope, err)
 }
 
-// Read implements [window.Keeper].
-func (s *Scopes) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	return s.keep(ids, func(one *Store, own []window.LogID) ([]window.Reading, error) { return one.Read(ctx, own) })
+// Read implements [inspect.Inspector].
+func (s *Scopes) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
+	return s.keep(ids, func(one *Store, own []window.LogID) ([]inspect.Reading, error) { return one.Read(ctx, own) })
 }
 
-// Remove implements [window.Keeper].
-func (s *Scopes) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
-	return s.keep(ids, func(one *Store, own []window.LogID) ([]window.Reading, error) { return one.Remove(ctx, own) })
+// Remove implements [inspect.Inspector].
+func (s *Scopes) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
+	return s.keep(ids, func(one *Store, own []window.LogID) ([]inspect.Reading, error) { return one.Remove(ctx, own) })
 }
 
 // keep asks each scope for its logs, all at once, and returns the readings in the order of ids.
 // The error names every scope that could not be asked.
-func (s *Scopes) keep(ids []window.LogID, ask func(*Store, []window.LogID) ([]window.Reading, error)) ([]window.Reading, error) {
+func (s *Scopes) keep(ids []window.LogID, ask func(*Store, []window.LogID) ([]inspect.Reading, error)) ([]inspect.Reading, error) {
 	var (
 		own      [window.MaxScope + 1][]window.LogID
-		readings [window.MaxScope + 1][]window.Reading
+		readings [window.MaxScope + 1][]inspect.Reading
 		errs     [window.MaxScope + 1]error
 		all      sync.WaitGroup
 	)
@@ -204,7 +205,7 @@ func (s *Scopes) keep(ids []window.LogID, ask func(*Store, []window.LogID) ([]wi
 		}
 	}
 	all.Wait()
-	merged := make([]window.Reading, 0, len(ids))
+	merged := make([]inspect.Reading, 0, len(ids))
 	for _, id := range ids {
 		// The readings of a scope are in the order of its ids, and some may be missing.
 		if rest := readings[id.Scope]; len(rest) > 0 && rest[0].ID == id {
@@ -214,18 +215,18 @@ func (s *Scopes) keep(ids []window.LogID, ask func(*Store, []window.LogID) ([]wi
 	return merged, errors.Join(errs[:]...)
 }
 
-// List implements [window.Keeper] for one scope after the other. If one cannot be asked, the list
+// List implements [inspect.Inspector] for one scope after the other. If one cannot be asked, the list
 // ends with its error.
-func (s *Scopes) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+func (s *Scopes) List(ctx context.Context, m inspect.Match, cursor string) (ids []window.LogID, next string, err error) {
 	scope := 0
 	if number, inner, ok := strings.Cut(cursor, scopeMark); ok {
 		scope, err = strconv.Atoi(number)
 		cursor = inner
 		if err != nil || scope < 0 || scope >= len(s.stores) {
-			return nil, "", fmt.Errorf("redisstore: %w", window.ErrCursor)
+			return nil, "", fmt.Errorf("redisstore: %w", inspect.ErrCursor)
 		}
 	} else if cursor != "" {
-		return nil, "", fmt.Errorf("redisstore: %w", window.ErrCursor)
+		return nil, "", fmt.Errorf("redisstore: %w", inspect.ErrCursor)
 	}
 	ids, next, err = s.stores[scope].List(ctx, m, cursor)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
@@ -315,7 +316,7 @@ func TestScopesKeep(t *testing.T) {
 	region, global := hour("{a}k", 10, 1), in(1, hour("{a}k", 10, 2))
 	take(t, s, region, global)
 	ids := []window.LogID{global.Log(), region.Log()}
-	used := func(readings []window.Reading, err error) (all []uint64) {
+	used := func(readings []inspect.Reading, err error) (all []uint64) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -337,7 +338,7 @@ func TestScopesKeep(t *testing.T) {
 	}
 	var listed []window.LogID
 	for cursor, more := "", true; more; more = cursor != "" {
-		some, next, err := s.List(t.Context(), window.Match{Tag: "a"}, cursor)
+		some, next, err := s.List(t.Context(), inspect.Match{Tag: "a"}, cursor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +348,7 @@ func TestScopesKeep(t *testing.T) {
 		t.Errorf("listed %+v, want %+v", listed, want)
 	}
 	for _, cursor := range []string{"5|", "x|0", "-1|", "0"} {
-		if _, _, err := s.List(t.Context(), window.Match{}, cursor); !errors.Is(err, window.ErrCursor) {
+		if _, _, err := s.List(t.Context(), inspect.Match{}, cursor); !errors.Is(err, inspect.ErrCursor) {
 			t.Errorf("cursor %q: got error %v", cursor, err)
 		}
 	}

@@ -3,7 +3,7 @@
 -- group.
 --
 -- KEYS[i]   the log of check i: a string of bytes in the format of layout.go of package
---           window. Several checks may name one log.
+--           packed. Several checks may name one log.
 -- ARGV[1]   '>I7', the earliest of the deadlines in ARGV[2], or 0; then each check,
 --           packed as '>BBI2I6I6I4I5I4I4':
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund. +8 if the

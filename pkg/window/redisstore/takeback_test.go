@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
 )
@@ -44,16 +45,16 @@ func newBackRig(t testing.TB) *backRig {
 func (r *backRig) takeBack(clock int64, backs ...back) []back {
 	r.t.Helper()
 	var keys []string
-	var packed []byte
+	var args []byte
 	for _, b := range backs {
-		unit := window.Unit(b.id.Window).Microseconds()
+		unit := packed.Unit(b.id.Window).Microseconds()
 		keys = append(keys, string(appendKey(nil, "", b.id)))
-		packed = binary.BigEndian.AppendUint16(packed, uint16(unit))
-		packed = append(packed, binary.BigEndian.AppendUint64(nil, uint64(b.id.Window.Microseconds()))[2:]...)
-		packed = appendInstant(packed, b.at/unit)
-		packed = append(packed, binary.BigEndian.AppendUint64(nil, b.cost)[3:]...)
+		args = binary.BigEndian.AppendUint16(args, uint16(unit))
+		args = append(args, binary.BigEndian.AppendUint64(nil, uint64(b.id.Window.Microseconds()))[2:]...)
+		args = appendInstant(args, b.at/unit)
+		args = append(args, binary.BigEndian.AppendUint64(nil, b.cost)[3:]...)
 	}
-	cmd := r.evalsha(r.back, clock, keys, []string{string(packed)})
+	cmd := r.evalsha(r.back, clock, keys, []string{string(args)})
 	if err := r.client.Process(r.t.Context(), cmd); err != nil {
 		r.t.Fatalf("%+v at %d: %v", backs, clock, err)
 	}
@@ -102,13 +103,13 @@ func (r *backRig) compare(value []byte, clock int64, b back) (taken uint64) {
 // the newest, and a cost.
 func instant(rnd *rand.Rand, log []byte, id window.LogID, clock int64) back {
 	b := back{id: id, at: clock, cost: uint64(rnd.IntN(4))}
-	c, err := window.Decode(log)
+	c, err := packed.Decode(log)
 	if n := len(c.Entries); err == nil && n > 0 && rnd.IntN(10) > 0 {
 		e := c.Entries[n-1-[]int{0, rnd.IntN(min(n, 3)), rnd.IntN(n), min(n-1, 64), min(n-1, 65)}[rnd.IntN(5)]]
 		b.at = e.At.Microseconds()
 		b.cost = []uint64{uint64(e.Cost), uint64(e.Cost), 1, uint64(e.Cost) + 1, 1<<40 - 1}[rnd.IntN(5)]
 	}
-	unit := window.Unit(id.Window).Microseconds()
+	unit := packed.Unit(id.Window).Microseconds()
 	if b.at += unit * []int64{0, 0, 0, 0, 1, -1}[rnd.IntN(6)]; b.at < 0 {
 		b.at = 0
 	}
@@ -133,7 +134,7 @@ func TestTakeBackLikeGo(t *testing.T) {
 		clock := []int64{start, 1<<40 - 5*second, 2 * win.Microseconds()}[rnd.IntN(3)]
 		log := randomLog(rnd, win, &clock)
 		b := instant(rnd, log, window.LogID{Key: "k", Window: win}, clock)
-		b.at -= b.at % window.Unit(win).Microseconds()
+		b.at -= b.at % packed.Unit(win).Microseconds()
 		if i%3 == 0 {
 			log = damage(rnd, log)
 		}
@@ -170,7 +171,7 @@ func TestTakeBackShapes(t *testing.T) {
 					log = windowtest.Take(log, clock, c, &d)
 				}
 				for n := fill; n > 0; n-- {
-					contents, err := window.Decode(log)
+					contents, err := packed.Decode(log)
 					if err != nil {
 						t.Fatal(err)
 					}

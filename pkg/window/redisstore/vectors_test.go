@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // vector and vectorStep are what the file holds; package window's test says what
@@ -96,7 +97,7 @@ func (s *vectorStep) decision() window.Decision {
 // readVectors calls f for every history of the file.
 func readVectors(t testing.TB, f func(v *vector)) {
 	t.Helper()
-	file, err := os.Open("../testdata/vectors.jsonl.gz")
+	file, err := os.Open("../packed/testdata/vectors.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,8 +209,8 @@ func TestVectors(t *testing.T) {
 
 // holds reports whether a stream has a hold in a log.
 func holds(log []byte, stream window.StreamID) bool {
-	contents, _ := window.Decode(log)
-	return slices.ContainsFunc(contents.Holds, func(h window.Hold) bool { return h.Stream == stream })
+	contents, _ := packed.Decode(log)
+	return slices.ContainsFunc(contents.Holds, func(h packed.Hold) bool { return h.Stream == stream })
 }
 
 // wantSameOfNew gives a check to copies of its log, and says in both ways that its stream holds

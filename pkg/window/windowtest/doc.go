@@ -31,7 +31,7 @@
 // TestWorstOfCounter tries every history of a sliding counter with few steps. The worst that
 // it admits in an interval of one window is twice the limit, less one.
 //
-// [RunKeeper] is the suite of [window.Keeper]: random reads and removals of logs of every
+// [RunKeeper] is the suite of [inspect.Inspector]: random reads and removals of logs of every
 // policy against the same oracles, lists while logs come and go, and removals among concurrent
 // callers.
 //

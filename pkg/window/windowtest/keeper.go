@@ -14,10 +14,12 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/test/random"
 )
 
-// RunKeeper runs the suite of [window.Keeper] as subtests of t. The stores that open makes
+// RunKeeper runs the suite of [inspect.Inspector] as subtests of t. The stores that open makes
 // must also be keepers.
 func RunKeeper(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
@@ -39,11 +41,11 @@ func RunKeeperInRealTime(t *testing.T, open func(t *testing.T) Harness) {
 	t.Run("RemoveInFlight", func(t *testing.T) { runRemoveInFlight(t, open(t)) })
 }
 
-func (h *Harness) keeper(t *testing.T) window.Keeper {
+func (h *Harness) keeper(t *testing.T) inspect.Inspector {
 	t.Helper()
-	k, ok := h.Store.(window.Keeper)
+	k, ok := h.Store.(inspect.Inspector)
 	if !ok {
-		t.Fatalf("%T is no window.Keeper", h.Store)
+		t.Fatalf("%T is no inspect.Inspector", h.Store)
 	}
 	return k
 }
@@ -108,7 +110,7 @@ func runKeeperRandom(t *testing.T, h Harness) {
 }
 
 // compare compares readings with what the oracle knows at the time clock.
-func (o *oracle) compare(t *testing.T, what string, clock time.Duration, ids []window.LogID, got []window.Reading, err error) {
+func (o *oracle) compare(t *testing.T, what string, clock time.Duration, ids []window.LogID, got []inspect.Reading, err error) {
 	t.Helper()
 	if err != nil || len(got) != len(ids) {
 		t.Fatalf("%s: got %d readings and the error %v, want %d", what, len(got), err, len(ids))
@@ -122,7 +124,7 @@ func (o *oracle) compare(t *testing.T, what string, clock time.Duration, ids []w
 		if got[i].ID != id || got[i].Now != clock {
 			t.Errorf("%s: got log %v at %v, want %v at %v", what, got[i].ID, got[i].Now, id, clock)
 		}
-		var want []window.Entry
+		var want []packed.Entry
 		for _, e := range l.spent {
 			if l.now(clock) >= e.at+l.win || e.cost == 0 {
 				continue
@@ -130,7 +132,7 @@ func (o *oracle) compare(t *testing.T, what string, clock time.Duration, ids []w
 			if n := len(want); n > 0 && want[n-1].At == e.at {
 				want[n-1].Cost += uint32(e.cost)
 			} else {
-				want = append(want, window.Entry{At: e.at, Cost: uint32(e.cost)})
+				want = append(want, packed.Entry{At: e.at, Cost: uint32(e.cost)})
 			}
 		}
 		if d := diff.Diff(want, counting(got[i])); d != "" {
@@ -140,7 +142,7 @@ func (o *oracle) compare(t *testing.T, what string, clock time.Duration, ids []w
 }
 
 // counting returns the entries of a reading that still count.
-func counting(r window.Reading) (entries []window.Entry) {
+func counting(r inspect.Reading) (entries []packed.Entry) {
 	now := max(r.Now, r.Contents.Clock)
 	for _, e := range r.Contents.Entries {
 		if e.At > now-r.ID.Window {
@@ -168,14 +170,14 @@ func runKeeperLarge(t *testing.T, h Harness) {
 		t.Fatalf("got %d entries, want %d", len(entries), window.ExactHits)
 	}
 	for i, e := range entries {
-		if want := (window.Entry{At: h.Epoch + time.Duration(i+1)*time.Millisecond, Cost: 1}); e != want {
+		if want := (packed.Entry{At: h.Epoch + time.Duration(i+1)*time.Millisecond, Cost: 1}); e != want {
 			t.Fatalf("entry %d: got %v, want %v", i, e, want)
 		}
 	}
 }
 
 // listed returns all ids that match m, in order of their keys and windows.
-func listed(t *testing.T, k window.Keeper, m window.Match) []window.LogID {
+func listed(t *testing.T, k inspect.Inspector, m inspect.Match) []window.LogID {
 	t.Helper()
 	var all []window.LogID
 	for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
@@ -205,7 +207,7 @@ func byLog(a, b window.LogID) int {
 func runList(t *testing.T, h Harness) {
 	h.SetNow(time.Hour)
 	k := h.keeper(t)
-	if got := listed(t, k, window.Match{}); len(got) != 0 {
+	if got := listed(t, k, inspect.Match{}); len(got) != 0 {
 		t.Fatalf("an empty store lists %v", got)
 	}
 	var all []window.LogID
@@ -223,7 +225,7 @@ func runList(t *testing.T, h Harness) {
 		}
 	}
 	slices.SortFunc(all, byLog)
-	for _, m := range []window.Match{
+	for _, m := range []inspect.Match{
 		{},
 		{Tag: "id.a"},
 		{Tag: "id.*"},
@@ -273,7 +275,7 @@ func runListMeanwhile(t *testing.T, h Harness) {
 	for round := range rounds {
 		var got, added []window.LogID
 		for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
-			ids, next, err := k.List(t.Context(), window.Match{Contains: "stays"}, cursor)
+			ids, next, err := k.List(t.Context(), inspect.Match{Contains: "stays"}, cursor)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -313,7 +315,7 @@ func runRemoveMeanwhile(t *testing.T, h Harness) {
 	checks := group(ask("{id.a}:one", limit, 1), askIn(2*win, "{id.a}:two", 2*limit, 1))
 	ids := []window.LogID{checks[0].Log(), checks[1].Log()}
 	var admitted, removed atomic.Uint64
-	used := func(readings []window.Reading, err error) uint64 {
+	used := func(readings []inspect.Reading, err error) uint64 {
 		if err != nil || len(readings) != 2 {
 			t.Errorf("got %d readings and the error %v", len(readings), err)
 			return 0
@@ -363,9 +365,9 @@ func runRemoveMeanwhile(t *testing.T, h Harness) {
 func runKeeperArguments(t *testing.T, h Harness) {
 	h.SetNow(time.Hour)
 	k := h.keeper(t)
-	for _, f := range []func() ([]window.Reading, error){
-		func() ([]window.Reading, error) { return k.Read(t.Context(), nil) },
-		func() ([]window.Reading, error) { return k.Remove(t.Context(), nil) },
+	for _, f := range []func() ([]inspect.Reading, error){
+		func() ([]inspect.Reading, error) { return k.Read(t.Context(), nil) },
+		func() ([]inspect.Reading, error) { return k.Remove(t.Context(), nil) },
 	} {
 		if got, err := f(); err != nil || len(got) != 0 {
 			t.Errorf("for no logs: got %v, %v", got, err)
@@ -379,7 +381,7 @@ func runKeeperArguments(t *testing.T, h Harness) {
 		t.Errorf("removing an absent log and one twice: got %+v, %v", got, err)
 	}
 	for _, cursor := range []string{"x", "-1", "ffffffffffffffffffffff", "nowhere/12", strings.Repeat("9", 4000)} {
-		if _, _, err := k.List(t.Context(), window.Match{}, cursor); !errors.Is(err, window.ErrCursor) {
+		if _, _, err := k.List(t.Context(), inspect.Match{}, cursor); !errors.Is(err, inspect.ErrCursor) {
 			t.Errorf("cursor %.30q: got the error %v, want ErrCursor", cursor, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -29,12 +30,12 @@ func anyPolicy(h Harness, now time.Duration, c window.Check, p window.Policy) wi
 	return c
 }
 
-// A keeperCaller makes random calls of a [window.Keeper] with logs of every policy, and of the
+// A keeperCaller makes random calls of a [inspect.Inspector] with logs of every policy, and of the
 // store and the oracles behind it.
 type keeperCaller struct {
 	h      Harness
 	r      *rand.Rand
-	keeper window.Keeper
+	keeper inspect.Inspector
 	now    time.Duration
 	counts *oracle
 	flight *flight
@@ -156,7 +157,7 @@ func (k *keeperCaller) read(t *testing.T, remove bool) {
 }
 
 // compare compares readings with what the oracles answer to a question.
-func (k *keeperCaller) compare(t *testing.T, what string, those []int, got []window.Reading, err error) {
+func (k *keeperCaller) compare(t *testing.T, what string, those []int, got []inspect.Reading, err error) {
 	t.Helper()
 	if err != nil || len(got) != len(those) {
 		t.Fatalf("%s: got %d readings and the error %v, want %d", what, len(got), err, len(those))
@@ -265,7 +266,7 @@ func runRemoveInFlight(t *testing.T, h Harness) {
 		t.Error("the log of a stream was removed, and its end says that it held something")
 	}
 	left("an end after a removal", most-1, 2)
-	ids := listed(t, k, window.Match{})
+	ids := listed(t, k, inspect.Match{})
 	if want := []window.LogID{id, {Key: "{g}:two", Policy: window.InFlight}}; !slices.Equal(ids, want) {
 		t.Errorf("the logs are %v, want %v", ids, want)
 	}

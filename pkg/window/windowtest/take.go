@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
 // Take decides a group of one check on the bytes of a log, at the time clock in
@@ -14,9 +15,9 @@ func Take(log []byte, clock int64, c *window.Check, d *window.Decision) []byte {
 }
 
 // TakeAhead is [Take] for a cost that will be spent until ahead from now: it charges
-// with [window.View.Reserve].
+// with [packed.View.Reserve].
 func TakeAhead(log []byte, clock int64, c *window.Check, ahead time.Duration, d *window.Decision) []byte {
-	var v window.View
+	var v packed.View
 	v.Look(log, clock, c.Limit.Window)
 	room, cut := true, false
 	if c.Mode == window.Refund {

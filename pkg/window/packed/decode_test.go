@@ -1,4 +1,4 @@
-package window
+package packed
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // sample returns a log of n entries at second 1, 2, ... of cost 1, 2, ...
@@ -15,8 +17,8 @@ func sample(tb testing.TB, n int, win time.Duration) []byte {
 	tb.Helper()
 	var log []byte
 	for i := range int64(n) {
-		c := &Check{Limit: Limit{Hits: 1_000_000, Window: win}, Cost: uint64(i + 1)}
-		var d Decision
+		c := &window.Check{Limit: window.Limit{Hits: 1_000_000, Window: win}, Cost: uint64(i + 1)}
+		var d window.Decision
 		if log = take(log, (i+1)*1_000_000, c, &d); !d.Allowed {
 			tb.Fatalf("charge %d: got %+v", i, d)
 		}
@@ -26,7 +28,7 @@ func sample(tb testing.TB, n int, win time.Duration) []byte {
 
 func TestDecode(t *testing.T) {
 	for _, n := range []int{1, 2, 13, 14, 100} {
-		for _, win := range []time.Duration{time.Hour, MaxWindow} {
+		for _, win := range []time.Duration{time.Hour, window.MaxWindow} {
 			c, err := Decode(sample(t, n, win))
 			if err != nil {
 				t.Fatalf("%d entries, window %v: got error %v", n, win, err)
@@ -103,8 +105,8 @@ func TestRelative(t *testing.T) {
 }
 
 func TestContentsString(t *testing.T) {
-	log := take(nil, 1_700_000_000_000_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 2}, new(Decision))
-	log = take(log, 1_700_000_010_500_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 3, Precision: time.Second}, new(Decision))
+	log := take(nil, 1_700_000_000_000_000, &window.Check{Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 2}, new(window.Decision))
+	log = take(log, 1_700_000_010_500_000, &window.Check{Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 3, Precision: time.Second}, new(window.Decision))
 	putExpiry(log, 1_700_000_071)
 	c, err := Decode(log)
 	if err != nil {
@@ -133,7 +135,7 @@ func TestExpiryIsKept(t *testing.T) {
 	log := sample(t, 3, time.Hour)
 	putExpiry(log, 1<<40-2) // with a mark
 	for i := range int64(60) {
-		log = take(log, i*100_000_000, &Check{Limit: Limit{Hits: 1000, Window: time.Hour}, Cost: 1}, new(Decision))
+		log = take(log, i*100_000_000, &window.Check{Limit: window.Limit{Hits: 1000, Window: time.Hour}, Cost: 1}, new(window.Decision))
 		if c, err := Decode(log); err != nil || c.ExpirySecond != 1<<32-2 || log[atExpiry] != 255 {
 			t.Fatalf("write %d: got %d, %v", i, c.ExpirySecond, err)
 		}
@@ -147,7 +149,7 @@ func TestForeign(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"text":         []byte("hello, this is not a log"),
 		"short":        {0x90},
-		"other unit":   sample(t, 3, MaxWindow),
+		"other unit":   sample(t, 3, window.MaxWindow),
 		"torn ring":    ring[:len(ring)-1],
 		"another kind": {0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17},
 	} {
@@ -157,7 +159,7 @@ func TestForeign(t *testing.T) {
 		if !v.Foreign() || v.Used() != 0 || v.Log() != nil {
 			t.Errorf("%s: got foreign %t, used %d, log %x", name, v.Foreign(), v.Used(), v.Log())
 		}
-		c := &Check{Limit: Limit{Hits: 5, Window: time.Hour}, Cost: 2}
+		c := &window.Check{Limit: window.Limit{Hits: 5, Window: time.Hour}, Cost: 2}
 		v.Charge(c)
 		if !bytes.Equal(b, before) {
 			t.Errorf("%s: a charge wrote to bytes that are not a log", name)
@@ -178,7 +180,7 @@ func TestForeign(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, n := range []int{1, 3, 13, 14, 40} {
 		f.Add(sample(f, n, time.Hour))
-		f.Add(sample(f, n, MaxWindow))
+		f.Add(sample(f, n, window.MaxWindow))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := slices.Clone(b)
@@ -194,7 +196,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		win := time.Hour
 		if c.Unit == time.Millisecond {
-			win = MaxWindow
+			win = window.MaxWindow
 		}
 		var v View
 		v.Look(b, 0, win)
@@ -211,7 +213,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzOperations(f *testing.F) {
 	for _, n := range []int{1, 3, 13, 14, 40} {
 		f.Add(sample(f, n, time.Hour), []byte("0123456789abcdefghijklmnopqrstuvwxyz"))
-		f.Add(sample(f, n, MaxWindow), []byte{255, 1, 2, 3, 0, 0, 0, 9, 4, 9, 9, 9})
+		f.Add(sample(f, n, window.MaxWindow), []byte{255, 1, 2, 3, 0, 0, 0, 9, 4, 9, 9, 9})
 	}
 	f.Fuzz(func(t *testing.T, log, calls []byte) {
 		// The header says how long the log should be: without help, few rings
@@ -224,15 +226,15 @@ func FuzzOperations(f *testing.F) {
 			now = int64(binary.BigEndian.Uint64(log[1:]))
 		}
 		for ; len(calls) >= 4; calls = calls[4:] {
-			win := []time.Duration{MinWindow, time.Hour, coarseAbove, MaxWindow}[calls[0]%4]
-			c := &Check{
-				Limit:     Limit{Hits: uint64(calls[1]) << (calls[0] >> 4), Window: win},
+			win := []time.Duration{window.MinWindow, time.Hour, coarseAbove, window.MaxWindow}[calls[0]%4]
+			c := &window.Check{
+				Limit:     window.Limit{Hits: uint64(calls[1]) << (calls[0] >> 4), Window: win},
 				Cost:      uint64(calls[2]) << (calls[0] >> 2 & 31),
-				Mode:      Mode(calls[3] % 6),
+				Mode:      window.Mode(calls[3] % 6),
 				Precision: time.Duration(calls[3]>>4) * win / 8,
 			}
 			now += int64(int8(calls[3])) * win.Microseconds() / 64
-			var d Decision
+			var d window.Decision
 			log = take(log, now, c, &d)
 			if d.Allowed && (d.Never || d.RetryAfter != 0) || d.Remaining > c.Limit.Hits {
 				t.Fatalf("%+v: got %+v", c, d)

@@ -1,37 +1,39 @@
-package window
+// Package inspect has what operators see of the logs of a store: readings, lists and removals.
+package inspect
 
 import (
 	"context"
 	"errors"
 	"strings"
-	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Keeper lets an operator see and remove logs. It charges nothing and decides nothing.
+// A Inspector lets an operator see and remove logs. It charges nothing and decides nothing.
 // Every store implements it. Implementations are safe for concurrent use.
-type Keeper interface {
+type Inspector interface {
 	// Read returns the logs with these ids, in their order. A log that is not there has no
 	// entries. Read blocks no longer than ctx allows. If some logs cannot be read, Read
 	// returns the others with an error.
-	Read(ctx context.Context, ids []LogID) ([]Reading, error)
+	Read(ctx context.Context, ids []window.LogID) ([]Reading, error)
 	// List returns ids of logs that match m. cursor is empty for the first call, and next
 	// is the cursor of the following call; it is empty after the last one. One call does a
 	// bounded amount of work, so it may return no ids although more follow. A log that
 	// exists during all calls is listed at least once. A log in which nothing counts any
 	// more may be listed too. If the store cannot continue from cursor, the error wraps
 	// [ErrCursor].
-	List(ctx context.Context, m Match, cursor string) (ids []LogID, next string, err error)
+	List(ctx context.Context, m Match, cursor string) (ids []window.LogID, next string, err error)
 	// Remove removes logs and returns what was in them, in the order of ids. It removes
-	// the logs with one hash tag at once, up to [MaxChecks] of them: no request is decided
+	// the logs with one hash tag at once, up to [window.MaxChecks] of them: no request is decided
 	// between them. A log that is named twice is empty the second time. Other processes may deny
-	// from memory for a second more. What streams hold in a removed log of [InFlight] does not count
+	// from memory for a second more. What streams hold in a removed log of [window.InFlight] does not count
 	// any more, although they may go on: an end of theirs changes nothing there. If some logs cannot be removed, Remove returns the removed
 	// ones with an error. After an error, a log that was not returned may have been
 	// removed too.
-	Remove(ctx context.Context, ids []LogID) ([]Reading, error)
+	Remove(ctx context.Context, ids []window.LogID) ([]Reading, error)
 }
 
-// ErrCursor is wrapped by the error of [Keeper.List] for a cursor that is not one of
+// ErrCursor is wrapped by the error of [Inspector.List] for a cursor that is not one of
 // the store's, or that the store cannot continue from any more. Begin a new list.
 var ErrCursor = errors.New("window: the list cannot continue from this cursor; begin a new list")
 
@@ -54,37 +56,4 @@ func (m Match) Matches(key string) bool {
 		}
 	}
 	return strings.Contains(key, m.Contains)
-}
-
-// HashTag returns the part of a key that chooses its slot in a Redis Cluster: the text
-// between the first brace and the next closing brace. It is the whole key if the key has no
-// such text.
-func HashTag(key string) string {
-	if i := strings.IndexByte(key, '{'); i >= 0 {
-		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {
-			return key[i+1 : i+1+j]
-		}
-	}
-	return key
-}
-
-// A Reading is a log at one instant.
-type Reading struct {
-	ID LogID
-	// Now is the store's clock when the log was read, counted as [Contents.Clock] is.
-	Now time.Duration
-	// Contents are zero if the log was not there.
-	Contents Contents
-
-	log []byte // of Contents
-}
-
-// NewReading returns what the bytes of a log say. Bytes that are not a log of the window make
-// an empty log, as they do for a store. NewReading keeps b, and nothing may change it.
-func NewReading(id LogID, now time.Duration, b []byte) Reading {
-	c, err := Decode(b)
-	if err != nil || !id.Holds(b) {
-		return Reading{ID: id, Now: now}
-	}
-	return Reading{ID: id, Now: now, Contents: c, log: b}
 }

@@ -1,9 +1,11 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
 	"math/bits"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // tokensZero is what stands for a bucket without tokens and without debt.
@@ -34,7 +36,7 @@ func (s *State) readBucket() bool {
 // fill adds the tokens that have come back since the last write, at the rate of the check.
 // The bucket never has more than the check's burst, and never more debt than the burst. A
 // missing bucket is full.
-func (s *State) fill(c *Check, there bool) {
+func (s *State) fill(c *window.Check, there bool) {
 	burst := int64(c.Limit.Hits)
 	if !there || s.tokens >= burst {
 		s.tokens, s.fraction = burst, 0
@@ -66,7 +68,7 @@ func (s *State) fill(c *Check, there bool) {
 	s.fraction = rest
 }
 
-func (s *State) chargeBucket(c *Check) {
+func (s *State) chargeBucket(c *window.Check) {
 	cost := s.Recordable(c)
 	if cost == 0 {
 		return
@@ -75,7 +77,7 @@ func (s *State) chargeBucket(c *Check) {
 	s.writeBucket(c)
 }
 
-func (s *State) refundBucket(c *Check) {
+func (s *State) refundBucket(c *window.Check) {
 	missing := uint64(int64(c.Limit.Hits) - s.tokens)
 	give := min(c.Cost, missing)
 	if give == 0 {
@@ -88,7 +90,7 @@ func (s *State) refundBucket(c *Check) {
 	s.writeBucket(c)
 }
 
-func (s *State) writeBucket(c *Check) {
+func (s *State) writeBucket(c *window.Check) {
 	full := s.until(int64(c.Limit.Hits), c.Limit)
 	s.putBucket(int64((full + time.Second - 1) / time.Second))
 }
@@ -106,7 +108,7 @@ func (s *State) putBucket(life int64) {
 
 // until returns how long after now the bucket has so many tokens, at most the burst. It is in
 // whole microseconds, rounded up.
-func (s *State) until(tokens int64, l Limit) time.Duration {
+func (s *State) until(tokens int64, l window.Limit) time.Duration {
 	if tokens <= s.tokens {
 		return 0
 	}
@@ -114,13 +116,13 @@ func (s *State) until(tokens int64, l Limit) time.Duration {
 	lo, borrow := bits.Sub64(lo, s.fraction, 0)
 	lo, carry := bits.Add64(lo, uint64(l.Rate)-1, 0) // rounds up
 	if hi += carry - borrow; hi >= uint64(l.Rate) {
-		return 2 * MaxWindow // only for a limit that is not valid
+		return 2 * window.MaxWindow // only for a limit that is not valid
 	}
 	wait, _ := bits.Div64(hi, lo, uint64(l.Rate))
-	return time.Duration(min(wait, uint64(2*MaxWindow.Microseconds()))) * time.Microsecond
+	return time.Duration(min(wait, uint64(2*window.MaxWindow.Microseconds()))) * time.Microsecond
 }
 
-func (s *State) answerBucket(c *Check, d *Decision) {
+func (s *State) answerBucket(c *window.Check, d *window.Decision) {
 	burst, has := int64(c.Limit.Hits), max(s.tokens, 0)
 	d.Remaining = uint64(has)
 	if s.tokens == burst { // so is every bucket of nothing
@@ -145,7 +147,7 @@ func (s *State) weighBucket(limit uint64) uint64 {
 	switch missing := int64(limit) - s.tokens; {
 	case left <= 0:
 		return 0
-	case limit == MaxHits || missing <= 0:
+	case limit == window.MaxHits || missing <= 0:
 		return 1 // the burst is not known
 	default:
 		// The bucket fills evenly, and is full when its life is over or before.

@@ -1,32 +1,34 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
 	"math/bits"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // # The packed values of the other policies
 //
-// Every policy but [Sliding] keeps one short value for each log, the same in the memory of a
+// Every policy but [window.Sliding] keeps one short value for each log, the same in the memory of a
 // process and in Redis. Numbers are big-endian. All values begin alike:
 //
 //	0  kind   1   0xa0 + the number of the policy
 //	1  clock  7   the time of the last write, microseconds
 //	8  mark   1   of a charge that may be taken back; Redis alone uses it
 //
-// A [TokenBucket] goes on with:
+// A [window.TokenBucket] goes on with:
 //
 //	 9  tokens   5   whole tokens + 2^32, so that debt is a number too
 //	14  fraction 6   of a token, in parts of 1/window in microseconds
 //	20  life     4   seconds, rounded up, from the clock until the bucket is full
 //
-// [Fixed] and [Calendar] go on with:
+// [window.Fixed] and [window.Calendar] go on with:
 //
 //	 9  used  4   hits of the period
 //	13  end   7   when the period ends, microseconds
 //
-// A [SlidingCounter] goes on with:
+// A [window.SlidingCounter] goes on with:
 //
 //	 9  current  4   hits of the clock's window in which clock is
 //	13  previous 4   hits of the one before
@@ -42,7 +44,7 @@ const (
 	counterBytes = 17
 )
 
-// A State is a log of any policy, as one check sees it at one instant. For [Sliding] it is
+// A State is a log of any policy, as one check sees it at one instant. For [window.Sliding] it is
 // a [View]. [State.Look] must fill it in before any other method is called. It refers to
 // the log's bytes, so it is valid until other code writes them. A State is not safe for
 // concurrent use.
@@ -50,7 +52,7 @@ type State struct {
 	// Of Sliding it has all. The other policies use its bytes, its clocks, its window,
 	// what is used and whether the bytes are foreign.
 	view   View
-	policy Policy
+	policy window.Policy
 	fresh  bool // in flight: the holds were not read, because the stream has none
 
 	tokens   int64  // of a bucket: whole tokens, below zero with debt
@@ -62,50 +64,50 @@ type State struct {
 	current, previous uint64 // of a counter
 
 	// In flight:
-	stream StreamID // of the check
-	own    int      // the hold of the stream, or -1
-	ended  int64    // until when the stream is denied because it has ended, in milliseconds; or 0
+	stream window.StreamID // of the check
+	own    int             // the hold of the stream, or -1
+	ended  int64           // until when the stream is denied because it has ended, in milliseconds; or 0
 }
 
-// View returns the view of a log of [Sliding]. Its methods are those of s for that policy, without
-// the choice of a policy, and also before [State.Look]. For every policy but [InFlight],
-// [View.Room] is what [State.Room] returns, except for a [Refund].
+// View returns the view of a log of [window.Sliding]. Its methods are those of s for that policy, without
+// the choice of a policy, and also before [State.Look]. For every policy but [window.InFlight],
+// [View.Room] is what [State.Room] returns, except for a [window.Refund].
 func (s *State) View() *View { return &s.view }
 
 // Look fills s in with the log of a check at the time clock. clock is in microseconds since
 // 1970, and at least 0. A nil log is missing. Look writes nothing and does not allocate.
 //
 // Look does not panic, whatever the bytes are. If they are not a log of the policy and the
-// window, s shows a missing log and [State.Foreign] returns true. For [Calendar], call
-// [Period.Covers] before.
-func (s *State) Look(log []byte, clock int64, c *Check) {
+// window, s shows a missing log and [State.Foreign] returns true. For [window.Calendar], call
+// [window.Period.Covers] before.
+func (s *State) Look(log []byte, clock int64, c *window.Check) {
 	v := &s.view
 	switch s.policy = c.Limit.Policy; s.policy {
-	case Sliding:
+	case window.Sliding:
 		v.Look(log, clock, c.Limit.Window)
 		return
-	case InFlight:
+	case window.InFlight:
 		s.lookHolds(log, clock, c, false)
 		return
 	default:
 	}
 	v.log = log
-	v.real = min(max(clock, 0), maxClock)
+	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
 	v.used, v.foreign = 0, false
 	there := s.known(len(log) > 0 && s.readHeader() && s.readValue())
 	switch s.policy {
-	case TokenBucket:
+	case window.TokenBucket:
 		s.fill(c, there)
 		v.used = c.Limit.Hits - uint64(s.tokens) // what Room reads; more than the limit with debt
-	case Fixed:
+	case window.Fixed:
 		s.choosePeriod((v.now/v.win+1)*v.win, there)
-	case Calendar:
+	case window.Calendar:
 		// By the clock as given. If the log's clock is ahead, the period of the log is open,
 		// and ends no earlier than it says.
-		s.choosePeriod(c.Period.chosen(v.real), there)
-	case SlidingCounter:
+		s.choosePeriod(endOfPeriod(c.Period, v.real), there)
+	case window.SlidingCounter:
 		s.turn(there)
 	default:
 	}
@@ -133,7 +135,7 @@ func (s *State) readHeader() bool {
 		return false
 	}
 	clock := int64(binary.BigEndian.Uint64(v.log) & (1<<56 - 1)) // the kind is above the clock
-	if clock > maxClock {
+	if clock > window.MaxClock {
 		return false
 	}
 	v.clock = clock
@@ -144,15 +146,15 @@ func (s *State) readHeader() bool {
 // the policy and the window.
 func (s *State) readValue() bool {
 	switch s.policy {
-	case TokenBucket:
+	case window.TokenBucket:
 		return s.readBucket()
-	case Fixed:
+	case window.Fixed:
 		return s.readPeriod(s.view.win)
-	case Calendar:
-		return s.readPeriod(MaxWindow.Microseconds())
-	case SlidingCounter:
+	case window.Calendar:
+		return s.readPeriod(window.MaxWindow.Microseconds())
+	case window.SlidingCounter:
 		return s.readCounter()
-	case InFlight:
+	case window.InFlight:
 		return s.readHolds()
 	default:
 		return false
@@ -172,12 +174,12 @@ func (s *State) writeHeader(length int) []byte {
 }
 
 // Room reports whether the cost of the check fits now. Cost 0 needs the room of 1. A
-// [Refund] always has room.
-func (s *State) Room(c *Check) bool {
+// [window.Refund] always has room.
+func (s *State) Room(c *window.Check) bool {
 	switch {
-	case c.Mode == Refund:
+	case c.Mode == window.Refund:
 		return true
-	case s.policy == InFlight:
+	case s.policy == window.InFlight:
 		return s.roomHolds(c.Limit.Hits, c.Cost)
 	}
 	return s.view.Room(c.Limit.Hits, c.Cost)
@@ -185,15 +187,15 @@ func (s *State) Room(c *Check) bool {
 
 // Recordable returns how much of the check's cost [State.Charge] records: what fits into twice the
 // limit, and into a log of the policy. In flight it is all of it.
-func (s *State) Recordable(c *Check) uint64 {
+func (s *State) Recordable(c *window.Check) uint64 {
 	switch s.policy {
-	case TokenBucket:
-		return c.withinDebt(uint64(int64(c.Limit.Hits) - s.tokens))
-	case Fixed, Calendar:
-		return min(c.withinDebt(s.view.used), maxUsed-s.view.used)
-	case SlidingCounter:
-		return min(c.withinDebt(s.view.used), maxUsed-s.current)
-	case InFlight:
+	case window.TokenBucket:
+		return recordable(c, uint64(int64(c.Limit.Hits)-s.tokens))
+	case window.Fixed, window.Calendar:
+		return min(recordable(c, s.view.used), maxUsed-s.view.used)
+	case window.SlidingCounter:
+		return min(recordable(c, s.view.used), maxUsed-s.current)
+	case window.InFlight:
 		return c.Cost
 	default:
 		return s.view.Recordable(c)
@@ -203,17 +205,17 @@ func (s *State) Recordable(c *Check) uint64 {
 // Charge records the check's cost, whether or not it has room, and updates s. It does not
 // record more than [State.Recordable]. Cost 0 records nothing. Charge changes the
 // log's bytes in place, or moves them: [State.Log] returns them.
-func (s *State) Charge(c *Check) {
+func (s *State) Charge(c *window.Check) {
 	switch s.policy {
-	case Sliding:
+	case window.Sliding:
 		s.view.Charge(c)
-	case TokenBucket:
+	case window.TokenBucket:
 		s.chargeBucket(c)
-	case Fixed, Calendar:
+	case window.Fixed, window.Calendar:
 		s.chargePeriod(c)
-	case SlidingCounter:
+	case window.SlidingCounter:
 		s.chargeCounter(c)
-	case InFlight:
+	case window.InFlight:
 		s.chargeHold(c)
 	default:
 	}
@@ -221,17 +223,17 @@ func (s *State) Charge(c *Check) {
 
 // Refund gives the check's cost back, and never more than is used. If there is nothing to
 // give back, it writes nothing.
-func (s *State) Refund(c *Check) {
+func (s *State) Refund(c *window.Check) {
 	switch s.policy {
-	case Sliding:
+	case window.Sliding:
 		s.view.Refund(c)
-	case TokenBucket:
+	case window.TokenBucket:
 		s.refundBucket(c)
-	case Fixed, Calendar:
+	case window.Fixed, window.Calendar:
 		s.refundPeriod(c)
-	case SlidingCounter:
+	case window.SlidingCounter:
 		s.refundCounter(c)
-	case InFlight:
+	case window.InFlight:
 		s.refundHold(c)
 	default:
 	}
@@ -240,20 +242,20 @@ func (s *State) Refund(c *Check) {
 // Answer fills in every field of d but Unsettled, which it sets to false, except in flight. It
 // describes the log as it is now, so call it after [State.Charge] or [State.Refund]. room is the result
 // of [State.Room] before the charge.
-func (s *State) Answer(c *Check, room bool, d *Decision) {
-	if s.policy == Sliding {
+func (s *State) Answer(c *window.Check, room bool, d *window.Decision) {
+	if s.policy == window.Sliding {
 		s.view.Answer(c, room, d)
 		return
 	}
-	*d = Decision{Allowed: room, Never: !room && max(c.Cost, 1) > c.Limit.Hits}
+	*d = window.Decision{Allowed: room, Never: !room && max(c.Cost, 1) > c.Limit.Hits}
 	switch s.policy {
-	case TokenBucket:
+	case window.TokenBucket:
 		s.answerBucket(c, d)
-	case Fixed, Calendar:
+	case window.Fixed, window.Calendar:
 		s.answerPeriod(c, d)
-	case SlidingCounter:
+	case window.SlidingCounter:
 		s.answerCounter(c, d)
-	case InFlight:
+	case window.InFlight:
 		s.answerHolds(c, d)
 	default:
 	}
@@ -264,11 +266,11 @@ func (s *State) Answer(c *Check, room bool, d *Decision) {
 
 // Growth returns by how many bytes the capacity of the log grows if [State.Charge] charges
 // the check now: see [View.Growth].
-func (s *State) Growth(c *Check) int {
+func (s *State) Growth(c *window.Check) int {
 	switch s.policy {
-	case Sliding:
+	case window.Sliding:
 		return s.view.Growth(c)
-	case InFlight:
+	case window.InFlight:
 		return s.growthHold(c)
 	default:
 		if s.view.log != nil || s.Recordable(c) == 0 {
@@ -279,13 +281,13 @@ func (s *State) Growth(c *Check) int {
 }
 
 // valueBytes returns the length of the value of a policy, if all its values have one.
-func valueBytes(p Policy) int {
+func valueBytes(p window.Policy) int {
 	switch p {
-	case TokenBucket:
+	case window.TokenBucket:
 		return bucketBytes
-	case Fixed, Calendar:
+	case window.Fixed, window.Calendar:
 		return periodBytes
-	case SlidingCounter:
+	case window.SlidingCounter:
 		return counterBytes
 	default:
 		return 0
@@ -316,19 +318,19 @@ func mulDiv(a, b, d uint64) (quotient, rest uint64) {
 	return bits.Div64(hi, lo, d)
 }
 
-// read reads the bytes of a log of any policy but [Sliding]. It returns false if they are
+// read reads the bytes of a log of any policy but [window.Sliding]. It returns false if they are
 // not a log with that id.
-func (s *State) read(log []byte, id LogID) bool {
+func (s *State) read(log []byte, id window.LogID) bool {
 	s.policy = id.Policy
 	s.view.log = log
 	s.view.win = id.Window.Microseconds()
 	return len(log) > 0 && s.readHeader() && s.readValue()
 }
 
-// Holds reports whether the bytes look like a log with this id, as [State.Look] sees it.
-func (id LogID) Holds(log []byte) bool {
+// Is reports whether the bytes look like a log with an id, as [State.Look] sees it.
+func Is(log []byte, id window.LogID) bool {
 	var s State
-	if id.Policy == Sliding {
+	if id.Policy == window.Sliding {
 		s.view.Look(log, 0, id.Window)
 		return len(log) > 0 && !s.view.foreign
 	}
@@ -339,10 +341,10 @@ func (id LogID) Holds(log []byte) bool {
 // than it uses, and zero if nothing counts any more and the store may drop the log. last is
 // the time of its last charge. Times are in microseconds. The bytes of a log do not have
 // the rate of a token bucket, so what it uses is estimated from the time until it is full.
-func Weigh(log []byte, clock int64, id LogID, limit uint64) (used uint64, last int64) {
+func Weigh(log []byte, clock int64, id window.LogID, limit uint64) (used uint64, last int64) {
 	var s State
 	v := &s.view
-	if id.Policy == Sliding {
+	if id.Policy == window.Sliding {
 		v.Look(log, clock, id.Window)
 		return v.used, v.newest * v.unit
 	}
@@ -351,13 +353,13 @@ func Weigh(log []byte, clock int64, id LogID, limit uint64) (used uint64, last i
 	}
 	v.now = max(clock, v.clock)
 	switch s.policy {
-	case TokenBucket:
+	case window.TokenBucket:
 		v.used = s.weighBucket(limit)
-	case Fixed, Calendar:
+	case window.Fixed, window.Calendar:
 		s.choosePeriod(0, true)
-	case SlidingCounter:
+	case window.SlidingCounter:
 		s.turn(true)
-	case InFlight:
+	case window.InFlight:
 		s.countHolds()
 	default:
 	}

@@ -1,4 +1,4 @@
-package window
+package packed
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -137,16 +138,16 @@ func (n *naiveLog) most(r *rand.Rand) uint64 {
 }
 
 // take decides a group of one check, whose cost is spent until some time ahead.
-func (n *naiveLog) take(clock int64, c *Check, ahead time.Duration) Decision {
+func (n *naiveLog) take(clock int64, c *window.Check, ahead time.Duration) window.Decision {
 	clock = max(clock, 0)
 	now := max(clock, n.clock)
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
 	room, cut := total(n.counts(now))+need <= limit, false
 	switch c.Mode {
-	case Refund:
+	case window.Refund:
 		room = true
 		n.refund(now, c.Cost)
-	case Always:
+	case window.Always:
 		used := total(n.counts(now))
 		cost := min(c.Cost, max(2*limit, used)-used) // the debt is at most one limit
 		cut = cost < c.Cost || cost > 1<<32-1-used
@@ -157,7 +158,7 @@ func (n *naiveLog) take(clock int64, c *Check, ahead time.Duration) Decision {
 		}
 	}
 
-	d := Decision{Allowed: room, Cut: cut}
+	d := window.Decision{Allowed: room, Cut: cut}
 	counts := n.counts(now)
 	if used := total(counts); used < limit {
 		d.Remaining = limit - used
@@ -187,15 +188,15 @@ type pair struct {
 	log   []byte
 	naive *naiveLog
 	win   time.Duration
-	last  Decision
+	last  window.Decision
 	now   int64
 	steps []string
 	// before is called before every step, unless it is nil.
 	before func(clock int64)
 	// ahead chooses how far ahead a step is recorded; nil: it is not.
-	ahead func(c *Check) time.Duration
+	ahead func(c *window.Check) time.Duration
 	// after is called after every step, unless it is nil.
-	after func(clock int64, c *Check, ahead time.Duration, d Decision, log []byte)
+	after func(clock int64, c *window.Check, ahead time.Duration, d window.Decision, log []byte)
 
 	rings, grown, shrunk, small, charged, refunds, wraps int // what has happened
 }
@@ -205,7 +206,7 @@ func newPair(t testing.TB, win time.Duration) *pair {
 }
 
 // step makes one call on both logs and reports whether they agree.
-func (p *pair) step(clock int64, c *Check) bool {
+func (p *pair) step(clock int64, c *window.Check) bool {
 	p.t.Helper()
 	c.Limit.Window = p.win
 	if p.before != nil {
@@ -220,7 +221,7 @@ func (p *pair) step(clock int64, c *Check) bool {
 	cost := total(p.naive.counts(max(clock, p.naive.clock)))
 
 	want := p.naive.take(clock, c, ahead)
-	var got Decision
+	var got window.Decision
 	if ahead == 0 {
 		p.log = take(p.log, clock, c, &got)
 	} else {
@@ -274,8 +275,8 @@ func (p *pair) shape(c Contents) bool {
 }
 
 // note counts what a history has met.
-func (p *pair) note(before []byte, c Contents, check *Check) {
-	if check.Mode == Refund {
+func (p *pair) note(before []byte, c Contents, check *window.Check) {
+	if check.Mode == window.Refund {
 		p.refunds++
 	} else {
 		p.charged++
@@ -357,7 +358,7 @@ type history func(r *rand.Rand, start func(time.Duration) *pair) *pair
 // dense makes a short history of few entries in which almost every call is at an
 // edge.
 func dense(r *rand.Rand, start func(time.Duration) *pair) *pair {
-	win := pick(r, MinWindow, 10*time.Second, 10*time.Second+7*time.Microsecond, coarseAbove, coarseAbove+time.Microsecond, MaxWindow)
+	win := pick(r, window.MinWindow, 10*time.Second, 10*time.Second+7*time.Microsecond, coarseAbove, coarseAbove+time.Microsecond, window.MaxWindow)
 	p := start(win)
 	w := win.Microseconds()
 	limits := []uint64{0, 1, 2, 3, 4, 5}
@@ -368,14 +369,14 @@ func dense(r *rand.Rand, start func(time.Duration) *pair) *pair {
 	grid := pick(r, 1, p.naive.unit, w/10, w/10)
 	for range 60 {
 		hits := pick(r, limits...)
-		c := &Check{
-			Limit:     Limit{Hits: hits},
+		c := &window.Check{
+			Limit:     window.Limit{Hits: hits},
 			Cost:      pick(r, 0, 1, 1, 1, 1, 2, 3, hits, hits+1),
-			Mode:      pick(r, Enforce, Enforce, Enforce, Enforce, Any, Observe, Always, Refund),
+			Mode:      pick(r, window.Enforce, window.Enforce, window.Enforce, window.Enforce, window.Any, window.Observe, window.Always, window.Refund),
 			Precision: pick(r, 0, 0, 0, win/10, win, win/3, 1500*time.Nanosecond),
 		}
-		if c.Mode == Always && r.IntN(4) == 0 {
-			c.Cost = MaxHits - r.Uint64N(6) // debt that would not fit, and sums that wrap
+		if c.Mode == window.Always && r.IntN(4) == 0 {
+			c.Cost = window.MaxHits - r.Uint64N(6) // debt that would not fit, and sums that wrap
 		}
 		switch r.IntN(10) {
 		case 0, 1:
@@ -388,7 +389,7 @@ func dense(r *rand.Rand, start func(time.Duration) *pair) *pair {
 		default:
 			clock = max(clock, p.edge(r))
 		}
-		if clock > maxClock || !p.step(clock, c) {
+		if clock > window.MaxClock || !p.step(clock, c) {
 			break
 		}
 	}
@@ -400,7 +401,7 @@ func dense(r *rand.Rand, start func(time.Duration) *pair) *pair {
 // wrap, bursts, partial and full expiry, refunds, debt, limits and precisions
 // that change.
 func rings(r *rand.Rand, start func(time.Duration) *pair) *pair {
-	win := pick(r, 10*time.Second, time.Hour, coarseAbove, 30*24*time.Hour, MaxWindow)
+	win := pick(r, 10*time.Second, time.Hour, coarseAbove, 30*24*time.Hour, window.MaxWindow)
 	p := start(win)
 	w := win.Microseconds()
 	grid := w / pick[int64](r, 60, 400, 1000, 2000)
@@ -413,7 +414,7 @@ func rings(r *rand.Rand, start func(time.Duration) *pair) *pair {
 	wrap := p.naive.unit << 40
 	clock := pick(r, 0, wrap-w/2, 3*wrap-w/3, 1_700_000_000_000_000)
 	if r.IntN(2) == 0 {
-		p.step(clock, &Check{Limit: Limit{Hits: MaxHits}, Cost: MaxHits - r.Uint64N(4*limit)})
+		p.step(clock, &window.Check{Limit: window.Limit{Hits: window.MaxHits}, Cost: window.MaxHits - r.Uint64N(4*limit)})
 		clock += w + p.naive.unit
 	}
 	for range 1000 {
@@ -421,17 +422,17 @@ func rings(r *rand.Rand, start func(time.Duration) *pair) *pair {
 			limit = min(max(pick(r, limit/2+1, limit*2, limit*2, limit+1, limit/10+1), 20), 3000)
 			precision = pick(r, 0, 0, win/50, win/1000, win)
 		}
-		c := &Check{
-			Limit:     Limit{Hits: limit},
+		c := &window.Check{
+			Limit:     window.Limit{Hits: limit},
 			Cost:      1 + r.Uint64N(heavy),
-			Mode:      Enforce,
+			Mode:      window.Enforce,
 			Precision: precision,
 		}
 		switch r.IntN(60) {
 		case 0:
-			c.Mode, c.Cost = Refund, pick(r, 1, 1, heavy, heavy, limit/10+1, uint64(r.IntN(30)), p.naive.most(r))
+			c.Mode, c.Cost = window.Refund, pick(r, 1, 1, heavy, heavy, limit/10+1, uint64(r.IntN(30)), p.naive.most(r))
 		case 1:
-			c.Mode, c.Cost = Always, pick(r, 1, heavy, limit, uint64(r.IntN(9)))
+			c.Mode, c.Cost = window.Always, pick(r, 1, heavy, limit, uint64(r.IntN(9)))
 		case 2:
 			c.Cost = pick(r, 0, limit, limit/2, limit+1, r.Uint64N(limit+1))
 		}
@@ -458,7 +459,7 @@ func rings(r *rand.Rand, start func(time.Duration) *pair) *pair {
 		default:
 			clock += pick(r, 0, grid, grid, grid, grid, grid/8, 1)
 		}
-		if clock > maxClock || !p.step(clock, c) {
+		if clock > window.MaxClock || !p.step(clock, c) {
 			break
 		}
 		if r.IntN(20) == 0 {
@@ -475,16 +476,16 @@ func ahead(h history) history {
 		return h(r, func(win time.Duration) *pair {
 			p := start(win)
 			often := pick(r, 1, 2, 2, 10)
-			longest := min(win, MaxAhead/2)
-			length := pick(r, us, win/1000, win/10, longest, MaxAhead).Truncate(us)
-			p.ahead = func(*Check) time.Duration {
+			longest := min(win, window.MaxAhead/2)
+			length := pick(r, us, win/1000, win/10, longest, window.MaxAhead).Truncate(us)
+			p.ahead = func(*window.Check) time.Duration {
 				if r.IntN(often) > 0 {
 					return 0
 				}
 				if r.IntN(4) == 0 {
 					return time.Duration(r.Int64N(int64(longest))).Truncate(us)
 				}
-				return min(length, MaxAhead)
+				return min(length, window.MaxAhead)
 			}
 			return p
 		})

@@ -1,9 +1,11 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
 	"math"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // # The packed log
@@ -46,7 +48,7 @@ import (
 // it for readers that have only the bytes.
 //
 // A slot's time is less than 2^39 units away from the log's clock. When the log is
-// written, the slot is younger than the window. It is ahead by at most [MaxAhead] and a
+// written, the slot is younger than the window. It is ahead by at most [window.MaxAhead] and a
 // precision, which is no longer than the window. So five bytes are enough, however long
 // the log has been idle since.
 //
@@ -115,11 +117,6 @@ const (
 	// coarse is the other unit, in microseconds.
 	coarse = 1000
 
-	// maxClock bounds a log's clock, in the year 2112. Its sum with a few windows stays
-	// below 2^53, so Redis's Lua can count every microsecond. In nanoseconds the sum
-	// stays below 2^63.
-	maxClock = 1 << 52
-
 	// maxUsed is the most hits that a log can hold. Debt beyond it is not recorded.
 	maxUsed = math.MaxUint32
 )
@@ -170,7 +167,7 @@ func (f *frame) read(b []byte, unit int64) bool {
 	f.ring = b[0]&kindRing != 0
 	f.base = binary.BigEndian.Uint32(b[atBase:])
 	clock := binary.BigEndian.Uint64(b[atClock:])
-	if clock > maxClock {
+	if clock > window.MaxClock {
 		return false
 	}
 	f.setClock(int64(clock))

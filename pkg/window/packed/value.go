@@ -1,18 +1,20 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// decodeValue is [Decode] for the policies other than [Sliding].
+// decodeValue is [Decode] for the policies other than [window.Sliding].
 func decodeValue(b []byte) (Contents, error) {
-	s := State{policy: Policy(b[0] - kindPolicy)}
+	s := State{policy: window.Policy(b[0] - kindPolicy)}
 	// The window is not in the bytes, and a longer one allows more.
 	s.view.log, s.view.win = b, 1<<48
-	if s.policy == InFlight {
+	if s.policy == window.InFlight {
 		return decodeHolds(b)
 	}
 	switch want := valueBytes(s.policy); {
@@ -25,16 +27,16 @@ func decodeValue(b []byte) (Contents, error) {
 	case len(b) != want:
 		return Contents{}, notLog("%d bytes, want %d for %v", len(b), want, s.policy)
 	case !s.readHeader():
-		return Contents{}, notLog("the clock is above %d", uint64(maxClock))
+		return Contents{}, notLog("the clock is above %d", uint64(window.MaxClock))
 	case !s.readValue():
 		return Contents{}, notLog("the numbers of %v cannot be", s.policy)
 	}
 	c := Contents{Policy: s.policy, Clock: micros(s.view.clock), Bytes: len(b)}
 	switch s.policy {
-	case TokenBucket:
-		c.Tokens, c.Fraction = s.tokens, s.fraction
-		c.Full = c.Clock + time.Duration(binary.BigEndian.Uint32(b[atLife:]))*time.Second
-	case SlidingCounter:
+	case window.TokenBucket:
+		life := time.Duration(binary.BigEndian.Uint32(b[atLife:])) * time.Second
+		c.Bucket = Bucket{Tokens: s.tokens, Fraction: s.fraction, Full: c.Clock + life}
+	case window.SlidingCounter:
 		c.Current, c.Previous = uint32(s.current), uint32(s.previous)
 	default:
 		c.Current, c.End = uint32(s.view.used), micros(s.end)
@@ -49,12 +51,12 @@ func (c *Contents) writeValue(b *strings.Builder) {
 	fmt.Fprintf(b, "%v, %d bytes\n", c.Policy, c.Bytes)
 	fmt.Fprintf(b, "clock    %v\n", date(c.Clock))
 	switch c.Policy {
-	case InFlight:
+	case window.InFlight:
 		c.writeHolds(b)
-	case TokenBucket:
-		fmt.Fprintf(b, "tokens   %d, and %d parts of one more\n", c.Tokens, c.Fraction)
-		fmt.Fprintf(b, "full     %v\n", date(c.Full))
-	case SlidingCounter:
+	case window.TokenBucket:
+		fmt.Fprintf(b, "tokens   %d, and %d parts of one more\n", c.Bucket.Tokens, c.Bucket.Fraction)
+		fmt.Fprintf(b, "full     %v\n", date(c.Bucket.Full))
+	case window.SlidingCounter:
 		fmt.Fprintf(b, "current  %d\n", c.Current)
 		fmt.Fprintf(b, "previous %d\n", c.Previous)
 	default:

@@ -1,6 +1,10 @@
-package window
+package packed
 
-import "time"
+import (
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
 
 // A View is a log as one check sees it at one instant. [View.Look] must fill it in before
 // any other method is called. It refers to the log's bytes, so it is valid until other
@@ -27,7 +31,7 @@ type View struct {
 // length, so bytes that only look like a log give wrong answers. [Decode] checks all.
 func (v *View) Look(log []byte, clock int64, win time.Duration) {
 	v.log = log
-	v.real = min(max(clock, 0), maxClock)
+	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
 	v.win = win.Microseconds()
 	v.live, v.used, v.foreign = 0, 0, false
@@ -146,9 +150,9 @@ func (v *View) Room(limit, cost uint64) bool {
 // Answer fills in every field of d but Unsettled, which it sets to false. It describes
 // the log as it is now, so call it after [View.Charge] or [View.Refund]. allowed is the
 // result of [View.Room] before the charge; for a refund it is true.
-func (v *View) Answer(c *Check, allowed bool, d *Decision) {
+func (v *View) Answer(c *window.Check, allowed bool, d *window.Decision) {
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
-	*d = Decision{Allowed: allowed, Remaining: limit - min(v.used, limit)}
+	*d = window.Decision{Allowed: allowed, Remaining: limit - min(v.used, limit)}
 	if v.used > 0 {
 		d.ResetAfter = v.until(v.newest)
 		switch {

@@ -1,6 +1,10 @@
-package window
+package packed
 
-import "time"
+import (
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
 
 // Unit returns the unit in which the log of a window keeps times: a microsecond,
 // or a millisecond above six days.
@@ -10,15 +14,15 @@ func Unit(win time.Duration) time.Duration {
 
 // LogSlots returns the most slots that the log of a check holds, without debt. It is one
 // for each hit, but no more than its precision tells apart. It is zero for a check that
-// needs no log, such as a limit of [MaxHits], and for policies whose logs have no slots:
-// all but [Sliding] and [InFlight], where a slot is a hold.
-func LogSlots(c *Check) int {
-	if _, ok := WithoutLog(c); ok {
+// needs no log, such as a limit of [window.MaxHits], and for policies whose logs have no slots:
+// all but [window.Sliding] and [window.InFlight], where a slot is a hold.
+func LogSlots(c *window.Check) int {
+	if _, ok := window.WithoutLog(c); ok {
 		return 0
 	}
 	switch c.Limit.Policy {
-	case Sliding:
-	case InFlight:
+	case window.Sliding:
+	case window.InFlight:
 		return int(c.Limit.Hits)
 	default:
 		return 0
@@ -30,14 +34,14 @@ func LogSlots(c *Check) int {
 // LogBytes returns the most bytes that the log of a check holds, without debt. They are
 // those of a log that has grown until hits of cost 1 used up its limit. A store needs
 // more for the key and its own bookkeeping. It is zero for a check that needs no log.
-func LogBytes(c *Check) int {
-	if _, ok := WithoutLog(c); ok {
+func LogBytes(c *window.Check) int {
+	if _, ok := window.WithoutLog(c); ok {
 		return 0
 	}
 	most := LogSlots(c)
 	switch c.Limit.Policy {
-	case Sliding:
-	case InFlight:
+	case window.Sliding:
+	case window.InFlight:
 		return atHolds + most*holdBytes
 	default:
 		return valueBytes(c.Limit.Policy)
@@ -53,7 +57,7 @@ func LogBytes(c *Check) int {
 // recorded. For an empty log it is the size of the new log. Growth writes nothing, does
 // not allocate, and takes O(1) steps. So a store that is short of memory can call it
 // before every charge.
-func (v *View) Growth(c *Check) int {
+func (v *View) Growth(c *window.Check) int {
 	if v.Recordable(c) == 0 {
 		return 0
 	}

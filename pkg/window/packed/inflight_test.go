@@ -1,15 +1,17 @@
-package window
+package packed
 
 import (
 	"bytes"
 	"encoding/binary"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // flightOf returns a check of a stream for one place of 50.
-func flightOf(stream StreamID) *Check {
-	return &Check{Key: "k", Cost: 1, Stream: stream, Limit: Limit{Hits: 50, Window: 10 * time.Second, Policy: InFlight}}
+func flightOf(stream window.StreamID) *window.Check {
+	return &window.Check{Key: "k", Cost: 1, Stream: stream, Limit: window.Limit{Hits: 50, Window: 10 * time.Second, Policy: window.InFlight}}
 }
 
 // heldBy returns a log with a hold of each stream from 1 on, a millisecond after the other.
@@ -17,7 +19,7 @@ func heldBy(streams int) (log []byte, clock int64) {
 	var s State
 	for i := range streams {
 		clock = 1e12 + int64(i)*1000
-		c := flightOf(StreamID(i + 1))
+		c := flightOf(window.StreamID(i + 1))
 		s.Look(log, clock, c)
 		s.Charge(c)
 		log = s.Log()
@@ -35,17 +37,17 @@ func TestForeignHolds(t *testing.T) {
 	long, now := heldBy(40)
 	for _, tt := range []struct {
 		name     string
-		change   func(log []byte, c *Check)
+		change   func(log []byte, c *window.Check)
 		clock    int64
 		believed bool
 	}{
-		{"nothing else", func([]byte, *Check) {}, now, true},
-		{"all but the first 100 ms", func([]byte, *Check) {}, now + 9_900_000, true},
-		{"the first has expired", func([]byte, *Check) {}, 1e12 + 10_000_000, false},
-		{"a hold that is longer than the check's", func(_ []byte, c *Check) { c.Limit.Window -= time.Millisecond }, now, false},
-		{"the first has ended", func(log []byte, _ *Check) { at(log, 0)[16] = 0 }, now, false},
-		{"the last has ended", func(log []byte, _ *Check) { at(log, 39)[16] = 0 }, now, false},
-		{"the first ends last", func(log []byte, _ *Check) { at(log, 0)[12]++ }, now, false},
+		{"nothing else", func([]byte, *window.Check) {}, now, true},
+		{"all but the first 100 ms", func([]byte, *window.Check) {}, now + 9_900_000, true},
+		{"the first has expired", func([]byte, *window.Check) {}, 1e12 + 10_000_000, false},
+		{"a hold that is longer than the check's", func(_ []byte, c *window.Check) { c.Limit.Window -= time.Millisecond }, now, false},
+		{"the first has ended", func(log []byte, _ *window.Check) { at(log, 0)[16] = 0 }, now, false},
+		{"the last has ended", func(log []byte, _ *window.Check) { at(log, 39)[16] = 0 }, now, false},
+		{"the first ends last", func(log []byte, _ *window.Check) { at(log, 0)[12]++ }, now, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			log, c := bytes.Clone(long), flightOf(1000)
@@ -60,7 +62,7 @@ func TestForeignHolds(t *testing.T) {
 			if s.Foreign() == tt.believed {
 				t.Errorf("LookNew: foreign %t, want %t", s.Foreign(), !tt.believed)
 			}
-			var d Decision
+			var d window.Decision
 			if s.Answer(c, s.Room(c), &d); tt.believed && d.Remaining != 1 {
 				t.Errorf("LookNew: %+v, want 1 that remains, by the header", d)
 			}
@@ -86,7 +88,7 @@ func TestHoldsOutOfOrder(t *testing.T) {
 	if s.Look(log, now, flightOf(1000)); !s.Foreign() {
 		t.Error("Look: the log is not foreign")
 	}
-	c, d := flightOf(1000), Decision{}
+	c, d := flightOf(1000), window.Decision{}
 	c.Limit.Hits, c.Cost = 40, 2
 	s.LookNew(log, now, c)
 	s.Answer(c, s.Room(c), &d)

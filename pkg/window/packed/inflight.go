@@ -1,15 +1,17 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // # The holds of a log
 //
-// A log of [InFlight] is one string of bytes, the same in the memory of a process and in
+// A log of [window.InFlight] is one string of bytes, the same in the memory of a process and in
 // Redis. Numbers are big-endian. It is a header and holds:
 //
 //	0  kind     1   0xA5
@@ -43,33 +45,33 @@ const (
 
 	briefHolds = 32
 
-	// maxHoldCost is the largest cost of one hold. Only [Always] can ask for more.
+	// maxHoldCost is the largest cost of one hold. Only [window.Always] can ask for more.
 	maxHoldCost = 1<<24 - 1
 	// maxHolds is the most holds of a log, tombstones included. A limit has at most
-	// MaxInFlight holds, so only [Always] and tombstones can reach it.
-	maxHolds = 2 * MaxInFlight
+	// MaxInFlight holds, so only [window.Always] and tombstones can reach it.
+	maxHolds = 2 * window.MaxInFlight
 	// maxHoldEnds bounds the end of a hold, in milliseconds.
-	maxHoldEnds = maxClock/coarse + int64(MaxWindow/time.Millisecond) + 1
+	maxHoldEnds = window.MaxClock/coarse + int64(window.MaxWindow/time.Millisecond) + 1
 )
 
 // LookNew is [State.Look] for a check whose stream holds nothing in the log and has not ended
 // there, as the caller knows. In flight, a full log denies it in O(1). For other policies it is
 // Look.
-func (s *State) LookNew(log []byte, clock int64, c *Check) {
-	if s.policy = c.Limit.Policy; s.policy != InFlight {
+func (s *State) LookNew(log []byte, clock int64, c *window.Check) {
+	if s.policy = c.Limit.Policy; s.policy != window.InFlight {
 		s.Look(log, clock, c)
 		return
 	}
 	s.lookHolds(log, clock, c, true)
 }
 
-// lookHolds is [State.Look] for a log of [InFlight], as the stream of the check sees it. The
+// lookHolds is [State.Look] for a log of [window.InFlight], as the stream of the check sees it. The
 // stream zero holds nothing and has not ended. fresh says that the same is known of the stream.
-func (s *State) lookHolds(log []byte, clock int64, c *Check, fresh bool) {
+func (s *State) lookHolds(log []byte, clock int64, c *window.Check, fresh bool) {
 	v := &s.view
 	v.frame = frame{}
 	v.log = log
-	v.real = min(max(clock, 0), maxClock)
+	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
 	v.live, v.used, v.foreign = 0, 0, false
@@ -209,7 +211,7 @@ func (s *State) roomHolds(limit, cost uint64) bool {
 
 // chargeHold is [State.Charge] for a log of holds. It records nothing if the stream holds a
 // cost already, or has ended.
-func (s *State) chargeHold(c *Check) {
+func (s *State) chargeHold(c *window.Check) {
 	v := &s.view
 	cost := min(c.Cost, maxHoldCost, maxUsed-v.used)
 	if cost == 0 || s.ended > 0 || s.Holds() || s.stream == 0 || v.total-v.live >= maxHolds {
@@ -222,7 +224,7 @@ func (s *State) chargeHold(c *Check) {
 }
 
 // refundHold is [State.Refund] for a log of holds. Only the stream's own hold becomes smaller.
-func (s *State) refundHold(c *Check) {
+func (s *State) refundHold(c *window.Check) {
 	v := &s.view
 	if !s.Holds() || c.Cost == 0 {
 		return
@@ -345,13 +347,13 @@ func (s *State) writeHolds() {
 		v.log = append(make([]byte, 0, roomFor(v.total)), v.log...)
 	}
 	v.clock = v.now
-	binary.BigEndian.PutUint64(v.log, (kindPolicy+uint64(InFlight))<<56|uint64(v.now))
+	binary.BigEndian.PutUint64(v.log, (kindPolicy+uint64(window.InFlight))<<56|uint64(v.now))
 	v.log[atHoldMark] = 0
 	binary.BigEndian.PutUint32(v.log[atHoldSum:], uint32(v.used))
 }
 
 // growthHold is [State.Growth] for a log of holds.
-func (s *State) growthHold(c *Check) int {
+func (s *State) growthHold(c *window.Check) int {
 	v := &s.view
 	kept := v.total - v.live
 	if c.Cost == 0 || s.ended > 0 || s.Holds() || kept >= maxHolds || atHolds+(kept+1)*holdBytes <= cap(v.log) {
@@ -362,7 +364,7 @@ func (s *State) growthHold(c *Check) int {
 
 // answerHolds is [State.Answer] for a log of holds. Streams usually end before their holds
 // expire, so the waits are the longest possible ones, and the decision is unsettled.
-func (s *State) answerHolds(c *Check, d *Decision) {
+func (s *State) answerHolds(c *window.Check, d *window.Decision) {
 	v := &s.view
 	limit := c.Limit.Hits
 	d.Remaining = limit - min(v.used, limit)
@@ -409,9 +411,9 @@ func (s *State) untilEnd(i int) time.Duration {
 	return time.Duration(max(ends*coarse-v.real, 1)) * time.Microsecond
 }
 
-// A Hold is what one stream holds in a log of [InFlight].
+// A Hold is what one stream holds in a log of [window.InFlight].
 type Hold struct {
-	Stream StreamID
+	Stream window.StreamID
 	// Ends is when the hold ends by itself. It counts from the zero of the store's clock.
 	Ends time.Duration
 	// Cost is zero if the stream has ended: it is denied until Ends.
@@ -420,14 +422,14 @@ type Hold struct {
 
 // decodeHolds reads a log of holds and checks all of it.
 func decodeHolds(b []byte) (Contents, error) {
-	s := State{policy: InFlight}
+	s := State{policy: window.InFlight}
 	s.view.log = b
 	if !s.readHeader() || !s.readHolds() {
 		return Contents{}, notLog("%d bytes are not a log of holds", len(b))
 	}
 	var (
 		holds = make([]Hold, s.view.total)
-		seen  = make(map[StreamID]bool, len(holds))
+		seen  = make(map[window.StreamID]bool, len(holds))
 		sum   uint64
 	)
 	for i := range holds {
@@ -435,7 +437,7 @@ func decodeHolds(b []byte) (Contents, error) {
 			return Contents{}, notLog("hold %d ends too late", i)
 		}
 		h := Hold{
-			Stream: StreamID(binary.BigEndian.Uint64(b[atHolds+i*holdBytes:])),
+			Stream: window.StreamID(binary.BigEndian.Uint64(b[atHolds+i*holdBytes:])),
 			Ends:   time.Duration(holdEnds(b, i)) * time.Millisecond,
 			Cost:   uint32(holdCost(b, i)),
 		}
@@ -454,7 +456,7 @@ func decodeHolds(b []byte) (Contents, error) {
 	if said := binary.BigEndian.Uint32(b[atHoldSum:]); sum != uint64(said) {
 		return Contents{}, notLog("the costs of the holds are %d, and the header says %d", sum, said)
 	}
-	return Contents{Policy: InFlight, Clock: micros(s.view.clock), Bytes: len(b), Holds: holds}, nil
+	return Contents{Policy: window.InFlight, Clock: micros(s.view.clock), Bytes: len(b), Holds: holds}, nil
 }
 
 // writeHolds describes holds for an operator, one a line.

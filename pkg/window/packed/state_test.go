@@ -1,4 +1,4 @@
-package window
+package packed
 
 import (
 	"bytes"
@@ -9,26 +9,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/random"
 )
 
 // counting are the policies that keep a few numbers for each log.
-var counting = []Policy{TokenBucket, Fixed, Calendar, SlidingCounter}
+var counting = []window.Policy{window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter}
 
 // takeState decides a group of one check on the bytes of a log of any policy.
-func takeState(log []byte, clock int64, c *Check, d *Decision) []byte {
+func takeState(log []byte, clock int64, c *window.Check, d *window.Decision) []byte {
 	var s State
 	s.Look(log, clock, c)
 	return takeLooked(&s, c, d)
 }
 
 // takeLooked is takeState for a log that the state shows.
-func takeLooked(s *State, c *Check, d *Decision) []byte {
-	var group Verdict
+func takeLooked(s *State, c *window.Check, d *window.Decision) []byte {
+	var group window.Verdict
 	room := s.Room(c)
 	group.Add(c.Mode, room)
 	switch {
-	case c.Mode == Refund:
+	case c.Mode == window.Refund:
 		s.Refund(c)
 	case c.Mode.Charged(group.Allowed(), room):
 		s.Charge(c)
@@ -41,20 +42,20 @@ func takeLooked(s *State, c *Check, d *Decision) []byte {
 // of a limit now, and changes it. Waits are found by asking at later times.
 type naiveCount interface {
 	// at makes the log that of a later time. given is the store's clock, which may be behind.
-	at(clock, given int64, c *Check)
+	at(clock, given int64, c *window.Check)
 	// free returns how much fits, below zero if there is debt, of the limit of the check.
-	free(c *Check) int64
-	empty(c *Check) bool
-	charge(c *Check)
-	refund(c *Check)
+	free(c *window.Check) int64
+	empty(c *window.Check) bool
+	charge(c *window.Check)
+	refund(c *window.Check)
 	copyOf() naiveCount
 }
 
-func newNaiveCount(p Policy) naiveCount {
+func newNaiveCount(p window.Policy) naiveCount {
 	switch p {
-	case TokenBucket:
+	case window.TokenBucket:
 		return &naiveBucket{}
-	case SlidingCounter:
+	case window.SlidingCounter:
 		return &naiveCounter{hits: map[int64]int64{}}
 	default:
 		return &naivePeriod{}
@@ -69,14 +70,14 @@ type naiveBucket struct {
 
 func rat(n uint64) *big.Rat { return new(big.Rat).SetInt(new(big.Int).SetUint64(n)) }
 
-func naiveMaxDebt(c *Check) *big.Int { return new(big.Int).SetUint64(c.Limit.Hits) }
+func naiveMaxDebt(c *window.Check) *big.Int { return new(big.Int).SetUint64(c.Limit.Hits) }
 
 // naiveCost is as much of a cost as makes the debt one limit.
-func naiveCost(c *Check, n naiveCount) uint64 {
+func naiveCost(c *window.Check, n naiveCount) uint64 {
 	return min(c.Cost, uint64(max(n.free(c)+int64(c.Limit.Hits), 0)))
 }
 
-func (n *naiveBucket) at(clock, _ int64, c *Check) {
+func (n *naiveBucket) at(clock, _ int64, c *window.Check) {
 	burst := rat(c.Limit.Hits)
 	if !n.there {
 		n.tokens, n.clock = burst, clock
@@ -97,9 +98,9 @@ func (n *naiveBucket) floor() *big.Int {
 	q, _ := new(big.Int).DivMod(n.tokens.Num(), n.tokens.Denom(), new(big.Int))
 	return q
 }
-func (n *naiveBucket) free(*Check) int64   { return n.floor().Int64() }
-func (n *naiveBucket) empty(c *Check) bool { return n.tokens.Cmp(rat(c.Limit.Hits)) == 0 }
-func (n *naiveBucket) charge(c *Check) {
+func (n *naiveBucket) free(*window.Check) int64   { return n.floor().Int64() }
+func (n *naiveBucket) empty(c *window.Check) bool { return n.tokens.Cmp(rat(c.Limit.Hits)) == 0 }
+func (n *naiveBucket) charge(c *window.Check) {
 	cost := new(big.Int).SetUint64(c.Cost)
 	if most := new(big.Int).Add(n.floor(), naiveMaxDebt(c)); n.floor().Cmp(cost) < 0 && cost.Cmp(most) > 0 {
 		cost = most
@@ -110,7 +111,7 @@ func (n *naiveBucket) charge(c *Check) {
 	}
 }
 
-func (n *naiveBucket) refund(c *Check) {
+func (n *naiveBucket) refund(c *window.Check) {
 	if c.Cost == 0 || n.empty(c) {
 		return
 	}
@@ -125,12 +126,12 @@ type naivePeriod struct {
 	used, end, next int64
 }
 
-func (n *naivePeriod) at(clock, given int64, c *Check) {
+func (n *naivePeriod) at(clock, given int64, c *window.Check) {
 	n.next = c.Limit.Window.Microseconds()
 	for n.next <= clock {
 		n.next += c.Limit.Window.Microseconds() * max(1, (clock-n.next)/c.Limit.Window.Microseconds())
 	}
-	if p := c.Period; p != (Period{}) {
+	if p := c.Period; p != (window.Period{}) {
 		for _, end := range []int64{p.Start, p.End, p.Next} {
 			n.next = end * 1e6
 			if n.next > given {
@@ -142,15 +143,15 @@ func (n *naivePeriod) at(clock, given int64, c *Check) {
 		n.used, n.end = 0, n.next
 	}
 }
-func (n *naivePeriod) free(c *Check) int64 { return int64(c.Limit.Hits) - n.used }
-func (n *naivePeriod) empty(*Check) bool   { return n.used == 0 }
-func (n *naivePeriod) charge(c *Check) {
+func (n *naivePeriod) free(c *window.Check) int64 { return int64(c.Limit.Hits) - n.used }
+func (n *naivePeriod) empty(*window.Check) bool   { return n.used == 0 }
+func (n *naivePeriod) charge(c *window.Check) {
 	if cost := min(naiveCost(c, n), math.MaxUint32-uint64(n.used)); cost > 0 {
 		n.used, n.end = n.used+int64(cost), max(n.end, n.next)
 	}
 }
 
-func (n *naivePeriod) refund(c *Check) {
+func (n *naivePeriod) refund(c *window.Check) {
 	if give := min(c.Cost, uint64(n.used)); give > 0 {
 		n.used, n.end = n.used-int64(give), max(n.end, n.next)
 	}
@@ -162,11 +163,11 @@ type naiveCounter struct {
 	hits       map[int64]int64 // by the number of the window
 }
 
-func (n *naiveCounter) at(clock, _ int64, c *Check) {
+func (n *naiveCounter) at(clock, _ int64, c *window.Check) {
 	n.clock, n.win = clock, c.Limit.Window.Microseconds()
 }
 func (n *naiveCounter) now() int64 { return n.clock / n.win }
-func (n *naiveCounter) free(c *Check) int64 {
+func (n *naiveCounter) free(c *window.Check) int64 {
 	share := new(big.Rat).SetFrac(big.NewInt((n.now()+1)*n.win-n.clock), big.NewInt(n.win))
 	share.Mul(share, new(big.Rat).SetInt64(n.hits[n.now()-1]))
 	up, rest := new(big.Int).DivMod(share.Num(), share.Denom(), new(big.Int))
@@ -176,12 +177,12 @@ func (n *naiveCounter) free(c *Check) int64 {
 	}
 	return int64(c.Limit.Hits) - used
 }
-func (n *naiveCounter) empty(*Check) bool { return n.hits[n.now()]+n.hits[n.now()-1] == 0 }
-func (n *naiveCounter) charge(c *Check) {
+func (n *naiveCounter) empty(*window.Check) bool { return n.hits[n.now()]+n.hits[n.now()-1] == 0 }
+func (n *naiveCounter) charge(c *window.Check) {
 	n.hits[n.now()] += int64(min(naiveCost(c, n), math.MaxUint32-uint64(n.hits[n.now()])))
 }
 
-func (n *naiveCounter) refund(c *Check) {
+func (n *naiveCounter) refund(c *window.Check) {
 	give := c.Cost
 	for _, i := range []int64{n.now(), n.now() - 1} {
 		some := min(give, uint64(n.hits[i]))
@@ -193,7 +194,7 @@ func (n *naiveCounter) copyOf() naiveCount { m := *n; return &m }
 
 // firstTime returns the first time from now on at which done, by bisection. Whatever waits
 // for time only stays done.
-func firstTime(n naiveCount, now int64, c *Check, done func(naiveCount) bool) int64 {
+func firstTime(n naiveCount, now int64, c *window.Check, done func(naiveCount) bool) int64 {
 	at := func(clock int64) bool {
 		m := n.copyOf()
 		m.at(clock, clock, c)
@@ -217,13 +218,13 @@ func firstTime(n naiveCount, now int64, c *Check, done func(naiveCount) bool) in
 }
 
 // naiveAnswer is what the contract says about a check.
-func naiveAnswer(n naiveCount, given, now int64, c *Check) (d Decision) {
+func naiveAnswer(n naiveCount, given, now int64, c *window.Check) (d window.Decision) {
 	need := int64(max(c.Cost, 1))
-	d.Allowed = c.Mode == Refund || max(c.Cost, 1) <= c.Limit.Hits && n.free(c) >= need
+	d.Allowed = c.Mode == window.Refund || max(c.Cost, 1) <= c.Limit.Hits && n.free(c) >= need
 	switch {
-	case c.Mode == Refund:
+	case c.Mode == window.Refund:
 		n.refund(c)
-	case c.Mode == Always, d.Allowed:
+	case c.Mode == window.Always, d.Allowed:
 		n.charge(c)
 	}
 	wait := func(done func(naiveCount) bool) time.Duration {
@@ -247,7 +248,7 @@ func naiveAnswer(n naiveCount, given, now int64, c *Check) (d Decision) {
 // A policyHistory makes the steps of one history on one log.
 type policyHistory struct {
 	r      *rand.Rand
-	policy Policy
+	policy window.Policy
 	win    int64
 	burst  uint64
 	rate   uint32
@@ -258,18 +259,18 @@ type policyHistory struct {
 
 var historyWindows = []time.Duration{10 * time.Millisecond, time.Second, 7*time.Second + 3*time.Microsecond, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour, 400 * 24 * time.Hour}
 
-func newPolicyHistory(r *rand.Rand, p Policy) *policyHistory {
+func newPolicyHistory(r *rand.Rand, p window.Policy) *policyHistory {
 	h := &policyHistory{r: r, policy: p, clock: r.Int64N(3e15)}
 	if r.IntN(4) == 0 {
 		h.clock = r.Int64N(3e7)
 	}
 	h.win = historyWindows[r.IntN(len(historyWindows))].Microseconds()
-	if p == Calendar {
+	if p == window.Calendar {
 		h.win = []int64{3600e6, 24 * 3600e6, 30 * 24 * 3600e6}[r.IntN(3)]
 		h.anchor = r.Int64N(h.win / 1e6)
 	}
 	for h.limit(); ; h.limit() {
-		if (Limit{Hits: h.burst, Window: time.Duration(h.win) * time.Microsecond, Policy: p, Rate: h.rate}).Valid() == nil {
+		if (window.Limit{Hits: h.burst, Window: time.Duration(h.win) * time.Microsecond, Policy: p, Rate: h.rate}).Valid() == nil {
 			return h
 		}
 	}
@@ -278,22 +279,22 @@ func newPolicyHistory(r *rand.Rand, p Policy) *policyHistory {
 // limit chooses another limit.
 func (h *policyHistory) limit() {
 	h.burst = []uint64{0, 1, 2, 3, 7, 10, 20, 30, 50, 100, 12345, math.MaxUint32 - 1}[h.r.IntN(12)]
-	if h.policy == TokenBucket {
+	if h.policy == window.TokenBucket {
 		h.rate = []uint32{1, 3, 7, 10, 11, 1000, 99991, math.MaxUint32}[h.r.IntN(8)]
 	}
 }
 
 // step returns the next check and its clock.
-func (h *policyHistory) step() (int64, *Check) {
+func (h *policyHistory) step() (int64, *window.Check) {
 	r := h.r
 	if r.IntN(12) == 0 {
 		burst, rate := h.burst, h.rate
-		if h.limit(); (Limit{Hits: h.burst, Window: time.Duration(h.win) * time.Microsecond, Policy: h.policy, Rate: h.rate}).Valid() != nil {
+		if h.limit(); (window.Limit{Hits: h.burst, Window: time.Duration(h.win) * time.Microsecond, Policy: h.policy, Rate: h.rate}).Valid() != nil {
 			h.burst, h.rate = burst, rate
 		}
 	}
 	pace := h.win
-	if h.policy == TokenBucket {
+	if h.policy == window.TokenBucket {
 		pace = max(1, h.win/int64(h.rate))
 	}
 	switch r.IntN(10) {
@@ -310,16 +311,16 @@ func (h *policyHistory) step() (int64, *Check) {
 	default:
 	}
 	h.latest = max(h.latest, h.clock)
-	c := &Check{
+	c := &window.Check{
 		Key:   "k",
-		Limit: Limit{Hits: h.burst, Window: time.Duration(h.win) * time.Microsecond, Policy: h.policy, Rate: h.rate},
+		Limit: window.Limit{Hits: h.burst, Window: time.Duration(h.win) * time.Microsecond, Policy: h.policy, Rate: h.rate},
 		Cost:  []uint64{0, 1, 1, 1, 2, 3, 5, 10, h.burst / 3, h.burst / 2, h.burst, h.burst + 1, r.Uint64N(1 << 33), math.MaxUint64}[r.IntN(14)],
-		Mode:  []Mode{Enforce, Enforce, Enforce, Any, Observe, Always, Refund}[r.IntN(7)],
+		Mode:  []window.Mode{window.Enforce, window.Enforce, window.Enforce, window.Any, window.Observe, window.Always, window.Refund}[r.IntN(7)],
 	}
-	if c.Mode == Always && r.IntN(3) > 0 {
+	if c.Mode == window.Always && r.IntN(3) > 0 {
 		c.Cost = min(c.Cost, h.burst+3)
 	}
-	if h.policy == Calendar {
+	if h.policy == window.Calendar {
 		if r.IntN(40) == 0 {
 			h.anchor = r.Int64N(h.win / 1e6)
 		}
@@ -335,13 +336,13 @@ func (h *policyHistory) step() (int64, *Check) {
 }
 
 // period returns the period at a time: all have the length of the window.
-func (h *policyHistory) period(clock int64) Period {
+func (h *policyHistory) period(clock int64) window.Period {
 	length := h.win / 1e6
 	start := (clock/1e6-h.anchor+2*length)/length*length + h.anchor - 2*length
 	if start < 0 {
-		return Period{0, start + length, start + 2*length}
+		return window.Period{End: start + length, Next: start + 2*length}
 	}
-	return Period{start, start + length, start + 2*length}
+	return window.Period{Start: start, End: start + length, Next: start + 2*length}
 }
 
 // TestPolicies compares every policy but Sliding with exact arithmetic.
@@ -357,7 +358,7 @@ func TestPolicies(t *testing.T) {
 }
 
 // comparePolicy makes steps of a history and calls each for every one of them.
-func comparePolicy(t *testing.T, h *policyHistory, steps int, each func(clock int64, c *Check, d Decision, before, after []byte)) {
+func comparePolicy(t *testing.T, h *policyHistory, steps int, each func(clock int64, c *window.Check, d window.Decision, before, after []byte)) {
 	t.Helper()
 	var (
 		log   []byte
@@ -367,15 +368,15 @@ func comparePolicy(t *testing.T, h *policyHistory, steps int, each func(clock in
 	)
 	for range steps {
 		clock, c := h.step()
-		if _, ok := WithoutLog(c); ok {
+		if _, ok := window.WithoutLog(c); ok {
 			continue
 		}
 		told += fmt.Sprintf("%d %v cost %d of %d, rate %d / %v %v\n", clock, c.Mode, c.Cost, c.Limit.Hits, c.Limit.Rate, c.Limit.Window, c.Period)
-		if err := Validate([]Check{*c}, make([]Decision, 1)); err != nil {
+		if err := window.Validate([]window.Check{*c}, make([]window.Decision, 1)); err != nil {
 			t.Fatalf("%s%v", told, err)
 		}
 		before := bytes.Clone(log)
-		var got Decision
+		var got window.Decision
 		log = takeState(log, clock, c, &got)
 		now := max(clock, last)
 		unwritten := naive.copyOf()
@@ -396,61 +397,36 @@ func comparePolicy(t *testing.T, h *policyHistory, steps int, each func(clock in
 	}
 }
 
+// AskReading returns what package inspect answers to a check of cost 0, and what it says is used.
+var AskReading func(log []byte, clock int64, c *window.Check) (answer window.Decision, used uint64)
+
 // compareDecoded checks that what Decode says is what a check sees.
-func compareDecoded(t *testing.T, log []byte, clock int64, c *Check) {
+func compareDecoded(t *testing.T, log []byte, clock int64, c *window.Check) {
 	t.Helper()
 	if len(log) == 0 {
 		return
 	}
 	contents, err := Decode(log)
-	if err != nil || !c.Log().Holds(log) {
+	if err != nil || !Is(log, c.Log()) {
 		t.Fatalf("%x: got %+v, error %v", log, contents, err)
 	}
-	reading := NewReading(c.Log(), time.Duration(clock)*time.Microsecond, log)
+	answer, exact := AskReading(log, clock, c)
 	ask := *c
-	ask.Mode, ask.Cost = Enforce, 0
-	var want Decision
-	if d, ok := WithoutLog(&ask); ok {
+	ask.Mode, ask.Cost = window.Enforce, 0
+	var want window.Decision
+	if d, ok := window.WithoutLog(&ask); ok {
 		want = d
 	} else {
 		takeState(log, clock, &ask, &want)
 	}
-	if got := reading.Ask(c.Limit); got != want {
-		t.Fatalf("Ask = %+v, want %+v", got, want)
+	if answer != want {
+		t.Fatalf("Ask = %+v, want %+v", answer, want)
 	}
 	used, last := Weigh(log, clock, c.Log(), c.Limit.Hits)
-	if exact := reading.Used(c.Limit); used < exact && c.Limit.Policy != TokenBucket {
+	if used < exact && c.Limit.Policy != window.TokenBucket {
 		t.Fatalf("Weigh = %d, less than the %d that are used", used, exact)
 	}
 	if last != contents.Clock.Microseconds() && used > 0 {
 		t.Fatalf("Weigh says the last charge was at %d, want %v", last, contents.Clock)
-	}
-}
-
-// TestFillsSoon holds the short cut for token buckets to the exact answer, near the longest time
-// to fill and with the largest numbers.
-func TestFillsSoon(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	soon := 0
-	for range 100_000 {
-		l := Limit{
-			Policy: TokenBucket,
-			Hits:   MaxHits >> r.IntN(32),
-			Rate:   uint32(1 + r.Uint64N(MaxHits-1)>>r.IntN(32)),
-			Window: max(MinWindow, (MaxWindow >> r.IntN(30)).Truncate(time.Microsecond)),
-		}
-		if r.IntN(2) == 0 { // near the bound
-			most, _ := mulDiv(uint64(l.Rate), uint64(MaxWindow), uint64(l.Window))
-			l.Hits = min(max(most, 3)-3+r.Uint64N(6), MaxHits-1)
-		}
-		if l.fillsSoon() {
-			soon++
-			if !l.fillsWithin(MaxWindow) {
-				t.Fatalf("%+v: fillsSoon is true, and fillsWithin is false", l)
-			}
-		}
-	}
-	if soon < 10_000 {
-		t.Errorf("got %d buckets that fill soon, want many", soon)
 	}
 }

@@ -1,4 +1,4 @@
-package window
+package packed
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // oneKey has the bytes of one log after each of several checks. layout.go explains them.
@@ -40,30 +42,30 @@ func workedKey() string {
 	b.WriteString("      kind clock          base     expiry     | time       sum      | ...\n")
 	for _, s := range []struct {
 		at   int64
-		mode Mode
+		mode window.Mode
 		cost uint64
 	}{
-		{1, Enforce, 1},
-		{4, Enforce, 1},
-		{4, Enforce, 1},
-		{9, Enforce, 1},
-		{9, Enforce, 2},
-		{9, Enforce, 4},
-		{11, Enforce, 1},
-		{12, Always, 4},
-		{12, Enforce, 1},
-		{13, Refund, 5},
-		{14, Enforce, 2},
+		{1, window.Enforce, 1},
+		{4, window.Enforce, 1},
+		{4, window.Enforce, 1},
+		{9, window.Enforce, 1},
+		{9, window.Enforce, 2},
+		{9, window.Enforce, 4},
+		{11, window.Enforce, 1},
+		{12, window.Always, 4},
+		{12, window.Enforce, 1},
+		{13, window.Refund, 5},
+		{14, window.Enforce, 2},
 	} {
-		c := &Check{Limit: Limit{Hits: 3, Window: 10 * time.Second}, Cost: s.cost, Mode: s.mode}
-		var d Decision
+		c := &window.Check{Limit: window.Limit{Hits: 3, Window: 10 * time.Second}, Cost: s.cost, Mode: s.mode}
+		var d window.Decision
 		before := string(log)
 		log = take(log, s.at*second, c, &d)
 		answer := "allowed"
 		switch {
-		case s.mode == Refund:
+		case s.mode == window.Refund:
 			answer = "given back"
-		case s.mode == Always:
+		case s.mode == window.Always:
 			answer = "recorded, over the limit"
 		case d.Never:
 			answer = "never"

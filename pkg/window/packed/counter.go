@@ -1,8 +1,10 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 const (
@@ -53,7 +55,7 @@ func (s *State) weigh() {
 	}
 }
 
-func (s *State) chargeCounter(c *Check) {
+func (s *State) chargeCounter(c *window.Check) {
 	cost := s.Recordable(c)
 	if cost == 0 {
 		return
@@ -64,7 +66,7 @@ func (s *State) chargeCounter(c *Check) {
 }
 
 // refundCounter gives hits of the current window back first, then of the previous one.
-func (s *State) refundCounter(c *Check) {
+func (s *State) refundCounter(c *window.Check) {
 	current := min(c.Cost, s.current)
 	previous := min(c.Cost-current, s.previous)
 	if current+previous == 0 {
@@ -82,7 +84,7 @@ func (s *State) writeCounter() {
 	binary.BigEndian.PutUint32(b[atPrevious:], uint32(s.previous))
 }
 
-func (s *State) answerCounter(c *Check, d *Decision) {
+func (s *State) answerCounter(c *window.Check, d *window.Decision) {
 	limit, used := c.Limit.Hits, s.view.used
 	d.Remaining = limit - min(used, limit)
 	if used == 0 {

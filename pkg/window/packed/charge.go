@@ -1,24 +1,26 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
 	"math"
 	"slices"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Charge records the check's cost, whether or not it has room. It does not record what is
 // above twice the limit, or above the 2^32-1 hits that a log can hold. Cost 0 records nothing. A charge removes the
 // expired slots and updates v. It changes the log's bytes in place, or moves them:
 // [View.Log] returns them.
-func (v *View) Charge(c *Check) { v.Reserve(c, 0) }
+func (v *View) Charge(c *window.Check) { v.Reserve(c, 0) }
 
 // Reserve is Charge for a cost that the caller will spend until ahead from now. It records
 // the cost at now + ahead. So the cost counts from now until one window after the last
 // moment at which it can be spent. Later charges are recorded no earlier than that, because
 // slots are in the order of their times. ahead is rounded up to whole microseconds, and
-// limited to 0 to [MaxAhead].
-func (v *View) Reserve(c *Check, ahead time.Duration) {
+// limited to 0 to [window.MaxAhead].
+func (v *View) Reserve(c *window.Check, ahead time.Duration) {
 	cost := v.Recordable(c)
 	if cost == 0 {
 		return
@@ -38,11 +40,10 @@ func (v *View) Reserve(c *Check, ahead time.Duration) {
 }
 
 // Recordable returns how much of the check's cost [View.Charge] records.
-func (v *View) Recordable(c *Check) uint64 { return min(c.withinDebt(v.used), maxUsed-v.used) }
+func (v *View) Recordable(c *window.Check) uint64 { return min(recordable(c, v.used), maxUsed-v.used) }
 
-// withinDebt returns the check's cost, or as much of it as makes the debt one limit: twice the limit
-// is used then.
-func (c *Check) withinDebt(used uint64) uint64 {
+// recordable returns the check's cost, or as much of it as fits into twice the limit.
+func recordable(c *window.Check, used uint64) uint64 {
 	most := 2 * c.Limit.Hits
 	return min(c.Cost, most-min(used, most))
 }
@@ -51,7 +52,7 @@ func (c *Check) withinDebt(used uint64) uint64 {
 // removes slots that are given back entirely. A slot that is given back in part keeps its
 // time and the rest of its cost. A refund removes the expired slots, as a charge does. If
 // there is nothing to give back, it writes nothing.
-func (v *View) Refund(c *Check) {
+func (v *View) Refund(c *window.Check) {
 	give := min(c.Cost, v.used)
 	if give == 0 {
 		return
@@ -87,17 +88,17 @@ func (v *View) cut(last int) {
 }
 
 // stamp returns the time of a charge at now + ahead, in units. It is rounded up to a
-// multiple of the precision, which is at least one whole unit. If the log has [ExactHits]
+// multiple of the precision, which is at least one whole unit. If the log has [window.ExactHits]
 // slots, and all that its limit can fill, the precision is at least the default of limits
 // above ExactHits. So debt cannot make the log grow without end.
-func (v *View) stamp(c *Check, ahead time.Duration) int64 {
+func (v *View) stamp(c *window.Check, ahead time.Duration) int64 {
 	micros := min(ceilMicros(c.Precision), v.win)
-	if kept := v.total - v.live; kept >= ExactHits && kept >= v.most(c) {
-		micros = max(micros, (v.win+ExactHits-1)/ExactHits)
+	if kept := v.total - v.live; kept >= window.ExactHits && kept >= v.most(c) {
+		micros = max(micros, (v.win+window.ExactHits-1)/window.ExactHits)
 	}
 	at := v.now
 	if ahead > 0 {
-		at += ceilMicros(min(ahead, MaxAhead))
+		at += ceilMicros(min(ahead, window.MaxAhead))
 	}
 	if micros <= 1 && v.unit == 1 {
 		return at
@@ -122,7 +123,7 @@ const mostSlots = (math.MaxInt - atRing) / slotBytes
 // most returns the most slots that a log needs under the check's limit and precision.
 // That is one for each hit, or one for each multiple of the precision in a window. Debt,
 // earlier checks and reservations can make more.
-func (v *View) most(c *Check) int {
+func (v *View) most(c *window.Check) int {
 	most := min(c.Limit.Hits, maxUsed, mostSlots)
 	if p := ceilMicros(c.Precision); p > 1 {
 		most = min(most, uint64(v.win/p)+2)
@@ -140,7 +141,7 @@ func (v *View) most(c *Check) int {
 //
 // Between two moves of n slots a good part of n was pushed or dropped. So moving costs
 // O(1) per charge in the long run.
-func (v *View) reshape(need int, c *Check) {
+func (v *View) reshape(need int, c *window.Check) {
 	switch {
 	case len(v.log) == 0:
 		v.log = newSmall(need)

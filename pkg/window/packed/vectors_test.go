@@ -1,4 +1,4 @@
-package window
+package packed
 
 import (
 	"bufio"
@@ -18,6 +18,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 var update = flag.Bool("update", false, "write testdata/vectors.jsonl.gz and testdata/one-key.txt again; only commit what you understand")
@@ -39,13 +41,13 @@ type vector struct {
 }
 
 // policy returns the policy of the history.
-func (v *vector) policy() Policy {
-	for p, name := range policyNames {
-		if name == v.Policy {
-			return Policy(p)
+func (v *vector) policy() window.Policy {
+	for p := window.Sliding; p <= window.InFlight; p++ {
+		if p.String() == v.Policy {
+			return p
 		}
 	}
-	return Sliding
+	return window.Sliding
 }
 
 type vectorStep struct {
@@ -60,9 +62,9 @@ type vectorStep struct {
 	Period *[3]int64 `json:"s,omitempty"`
 	// In flight: the stream, and the hold if it is not the window. The mode "end" is
 	// State.End: Deny is for how long, and the outcome is 1 if the stream held something.
-	Stream StreamID `json:"i,omitempty"`
-	Hold   int64    `json:"h,omitempty"`
-	Deny   int64    `json:"d,omitempty"`
+	Stream window.StreamID `json:"i,omitempty"`
+	Hold   int64           `json:"h,omitempty"`
+	Deny   int64           `json:"d,omitempty"`
 
 	Outcome   int    `json:"o"` // 0 denied, 1 allowed, 2 never
 	Remaining uint64 `json:"n"`
@@ -124,16 +126,16 @@ func (v *vector) clocks() []int64 {
 }
 
 // newVectorStep tells a step that was made.
-func newVectorStep(clock int64, c *Check, ahead time.Duration, d Decision, after []byte) vectorStep {
+func newVectorStep(clock int64, c *window.Check, ahead time.Duration, d window.Decision, after []byte) vectorStep {
 	s := vectorStep{
 		Clock: clock, Cost: c.Cost, Limit: c.Limit.Hits, Precision: c.Precision.Microseconds(), Ahead: ahead.Microseconds(),
 		Remaining: d.Remaining, Retry: d.RetryAfter.Microseconds(), Unit: d.UnitAfter.Microseconds(), Reset: d.ResetAfter.Microseconds(),
 		Rate: c.Limit.Rate, after: bytes.Clone(after),
 	}
-	if p := c.Period; p != (Period{}) {
+	if p := c.Period; p != (window.Period{}) {
 		s.Period = &[3]int64{p.Start, p.End, p.Next}
 	}
-	if c.Mode != Enforce {
+	if c.Mode != window.Enforce {
 		s.Mode = c.Mode.String()
 	}
 	switch {
@@ -146,19 +148,19 @@ func newVectorStep(clock int64, c *Check, ahead time.Duration, d Decision, after
 }
 
 // check returns what a step asks.
-func (s vectorStep) check(p Policy, win int64) *Check {
-	c := &Check{
-		Limit:     Limit{Hits: s.Limit, Window: time.Duration(win) * time.Microsecond, Policy: p, Rate: s.Rate},
+func (s vectorStep) check(p window.Policy, win int64) *window.Check {
+	c := &window.Check{
+		Limit:     window.Limit{Hits: s.Limit, Window: time.Duration(win) * time.Microsecond, Policy: p, Rate: s.Rate},
 		Cost:      s.Cost,
 		Precision: time.Duration(s.Precision) * time.Microsecond,
 	}
-	for m := range modeNames {
-		if modeNames[m] == s.Mode {
-			c.Mode = Mode(m)
+	for m := window.Enforce; m <= window.Refund; m++ {
+		if m.String() == s.Mode {
+			c.Mode = m
 		}
 	}
 	if s.Period != nil {
-		c.Period = Period{s.Period[0], s.Period[1], s.Period[2]}
+		c.Period = window.Period{Start: s.Period[0], End: s.Period[1], Next: s.Period[2]}
 	}
 	if c.Stream = s.Stream; s.Hold > 0 {
 		c.Limit.Window = time.Duration(s.Hold) * time.Microsecond
@@ -193,9 +195,9 @@ func TestVectors(t *testing.T) {
 			t.Fatal(err)
 		}
 		switch v.policy() {
-		case Sliding:
+		case window.Sliding:
 			replay(t, &v, met)
-		case InFlight:
+		case window.InFlight:
 			replayHolds(t, &v, met)
 		default:
 			replayPolicy(t, &v, met)
@@ -235,8 +237,8 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 	defer func() { v.compare(t, made) }()
 	for i, s := range v.Steps {
 		before := append([]byte(nil), log...)
-		c := s.check(Sliding, v.Window)
-		var d Decision
+		c := s.check(window.Sliding, v.Window)
+		var d window.Decision
 		ahead := time.Duration(s.Ahead) * time.Microsecond
 		log = takeAhead(log, clocks[i], c, ahead, &d)
 		made = append(made, newVectorStep(clocks[i], c, ahead, d, log))
@@ -250,7 +252,7 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 		}
 		if !bytes.Equal(before, log) {
 			meetWrite(before, log, c, met)
-			if ahead > 0 && c.Mode != Refund {
+			if ahead > 0 && c.Mode != window.Refund {
 				met["ahead"]++
 			}
 		}
@@ -269,14 +271,14 @@ func replayPolicy(t *testing.T, v *vector, met map[string]int) {
 	for i, s := range v.Steps {
 		before := bytes.Clone(log)
 		c := s.check(v.policy(), v.Window)
-		var d Decision
+		var d window.Decision
 		log = takeState(log, clocks[i], c, &d)
 		made = append(made, newVectorStep(clocks[i], c, 0, d, log))
 		changed := !bytes.Equal(before, log)
 		for what, yes := range map[string]bool{
 			c.Mode.String(): changed, "steps": true, "denied": s.Outcome == 0, "never": s.Outcome == 2,
 			"clock back": i > 0 && s.Clock < 0,
-			"debt":       changed && c.Mode == Always && s.Outcome == 0,
+			"debt":       changed && c.Mode == window.Always && s.Outcome == 0,
 		} {
 			if yes {
 				met[v.Policy+" "+what]++
@@ -294,10 +296,10 @@ func newHoldStep(log []byte, s vectorStep, win int64) (vectorStep, []byte) {
 }
 
 // playHoldStep is newHoldStep with State.Look or State.LookNew.
-func playHoldStep(log []byte, s vectorStep, win int64, look func(*State, []byte, int64, *Check)) (vectorStep, []byte) {
+func playHoldStep(log []byte, s vectorStep, win int64, look func(*State, []byte, int64, *window.Check)) (vectorStep, []byte) {
 	var (
-		c     = s.check(InFlight, win)
-		d     Decision
+		c     = s.check(window.InFlight, win)
+		d     window.Decision
 		state State
 	)
 	s.Digest, s.Value = "", "" // of the file
@@ -340,7 +342,7 @@ func replayHolds(t *testing.T, v *vector, met map[string]int) {
 			}
 		}
 		for what, yes := range map[string]bool{
-			s.check(InFlight, v.Window).Mode.String(): !ends && changed, "steps": true,
+			s.check(window.InFlight, v.Window).Mode.String(): !ends && changed, "steps": true,
 			"denied": !ends && s.Outcome == 0, "never": s.Outcome == 2,
 			"held": ends && s.Outcome == 1, "held nothing": ends && s.Outcome == 0,
 			"tombstone":  ends && s.Outcome == 0 && changed && s.Deny > 0,
@@ -358,7 +360,7 @@ func replayHolds(t *testing.T, v *vector, met map[string]int) {
 // holdHistory makes a history of a log in flight: few streams, which charge, give back, end
 // before and after their charges, and expire.
 func holdHistory(r *rand.Rand, steps int) vector {
-	v := vector{Name: "holds", Policy: InFlight.String(), Window: []int64{1e6, 10e6, 300e6}[r.IntN(3)]}
+	v := vector{Name: "holds", Policy: window.InFlight.String(), Window: []int64{1e6, 10e6, 300e6}[r.IntN(3)]}
 	var (
 		log     []byte
 		clock   = r.Int64N(3e15)
@@ -376,7 +378,7 @@ func holdHistory(r *rand.Rand, steps int) vector {
 		default:
 			clock += []int64{0, 1, 999, r.Int64N(v.Window), r.Int64N(v.Window / 20)}[r.IntN(5)]
 		}
-		s := vectorStep{Clock: clock, Stream: StreamID(first + r.Uint64N(uint64(streams))), Limit: usual}
+		s := vectorStep{Clock: clock, Stream: window.StreamID(first + r.Uint64N(uint64(streams))), Limit: usual}
 		if r.IntN(3) == 0 {
 			s.Mode, s.Deny = modeEnd, []int64{0, 0, 1, 1000, 2e6, r.Int64N(v.Window)}[r.IntN(6)]
 		} else {
@@ -401,12 +403,12 @@ func holdHistory(r *rand.Rand, steps int) vector {
 // crowdedHistory makes a history of a log with more holds than are read first. Streams come
 // until the limit is full. Then they come and end, and at last the holds expire.
 func crowdedHistory(r *rand.Rand) vector {
-	v := vector{Name: "crowded", Policy: InFlight.String(), Window: 10e6}
+	v := vector{Name: "crowded", Policy: window.InFlight.String(), Window: 10e6}
 	var (
 		log   []byte
 		clock = r.Int64N(3e15)
 		limit = briefHolds + 2 + r.Uint64N(12)
-		next  = StreamID(r.Uint64N(1<<63) + 1)
+		next  = window.StreamID(r.Uint64N(1<<63) + 1)
 		first = next
 	)
 	for i := range limit + 60 {
@@ -415,7 +417,7 @@ func crowdedHistory(r *rand.Rand) vector {
 		if next++; i < limit {
 			s.Stream = next
 		} else {
-			s.Stream = []StreamID{next, next, first + StreamID(r.Int64N(int64(next-first)))}[r.IntN(3)]
+			s.Stream = []window.StreamID{next, next, first + window.StreamID(r.Int64N(int64(next-first)))}[r.IntN(3)]
 			s.Cost = []uint64{0, 1, 1, 1, 2, 3, limit + 1}[r.IntN(7)]
 			s.Mode = []string{"", "", "", "", "observe", "always", modeEnd, modeEnd}[r.IntN(8)]
 			s.Limit = []uint64{limit, limit, limit - 1, limit + 1}[r.IntN(4)]
@@ -430,7 +432,7 @@ func crowdedHistory(r *rand.Rand) vector {
 }
 
 // meetWrite counts what a write was.
-func meetWrite(before, after []byte, c *Check, met map[string]int) {
+func meetWrite(before, after []byte, c *window.Check, met map[string]int) {
 	is, err := Decode(after)
 	if err != nil {
 		met["not a log"]++
@@ -478,7 +480,7 @@ func writeVectors(t *testing.T) {
 			kind.h(r, func(win time.Duration) *pair {
 				p := newPair(t, win)
 				v.Window = win.Microseconds()
-				p.after = func(clock int64, c *Check, ahead time.Duration, d Decision, log []byte) {
+				p.after = func(clock int64, c *window.Check, ahead time.Duration, d window.Decision, log []byte) {
 					whole := *c
 					whole.Precision = time.Duration(ceilMicros(c.Precision)) * time.Microsecond
 					v.Steps = append(v.Steps, newVectorStep(clock, &whole, ahead, d, log))
@@ -496,7 +498,7 @@ func writeVectors(t *testing.T) {
 		for made := 0; made < 1500; {
 			h := newPolicyHistory(r, p)
 			v := vector{Name: p.String(), Policy: p.String(), Window: h.win}
-			comparePolicy(t, h, 60, func(clock int64, c *Check, d Decision, _, after []byte) {
+			comparePolicy(t, h, 60, func(clock int64, c *window.Check, d window.Decision, _, after []byte) {
 				v.Steps = append(v.Steps, newVectorStep(clock, c, 0, d, after))
 			})
 			made += len(v.Steps)

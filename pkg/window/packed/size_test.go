@@ -1,25 +1,27 @@
-package window
+package packed
 
 import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // TestLogBytes fills logs and compares.
 func TestLogBytes(t *testing.T) {
-	for _, c := range []Check{
-		{Limit: Limit{Hits: 1, Window: time.Minute}},
-		{Limit: Limit{Hits: 13, Window: time.Minute}},
-		{Limit: Limit{Hits: 14, Window: time.Minute}},
-		{Limit: Limit{Hits: 100, Window: time.Minute}},
-		{Limit: Limit{Hits: 3000, Window: time.Minute}},
-		{Limit: Limit{Hits: 1000, Window: time.Minute}, Precision: time.Second},
-		{Limit: Limit{Hits: 100_000, Window: time.Hour}, Precision: Precision(Limit{Hits: 100_000, Window: time.Hour})},
+	for _, c := range []window.Check{
+		{Limit: window.Limit{Hits: 1, Window: time.Minute}},
+		{Limit: window.Limit{Hits: 13, Window: time.Minute}},
+		{Limit: window.Limit{Hits: 14, Window: time.Minute}},
+		{Limit: window.Limit{Hits: 100, Window: time.Minute}},
+		{Limit: window.Limit{Hits: 3000, Window: time.Minute}},
+		{Limit: window.Limit{Hits: 1000, Window: time.Minute}, Precision: time.Second},
+		{Limit: window.Limit{Hits: 100_000, Window: time.Hour}, Precision: window.Precision(window.Limit{Hits: 100_000, Window: time.Hour})},
 	} {
 		c.Cost = 1
 		var log []byte
-		var d Decision
+		var d window.Decision
 		most := 0
 		// Three windows at an even pace: as many hits in each as there are allowed.
 		step := max(1, c.Limit.Window.Microseconds()/int64(c.Limit.Hits))
@@ -31,8 +33,8 @@ func TestLogBytes(t *testing.T) {
 			t.Errorf("%+v: a full log has %d bytes, LogBytes says %d", c, most, want)
 		}
 	}
-	for _, hits := range []uint64{0, MaxHits} {
-		if got := LogBytes(&Check{Limit: Limit{Hits: hits, Window: time.Minute}}); got != 0 {
+	for _, hits := range []uint64{0, window.MaxHits} {
+		if got := LogBytes(&window.Check{Limit: window.Limit{Hits: hits, Window: time.Minute}}); got != 0 {
 			t.Errorf("limit %d: %d bytes, want none", hits, got)
 		}
 	}
@@ -46,7 +48,7 @@ func TestGrowth(t *testing.T) {
 	met := make(map[string]int)
 	for trial := range 400 {
 		// Few slots are small logs only, many are rings that grow and shrink.
-		c := Check{Limit: Limit{Hits: uint64(1 + r.IntN(1<<r.IntN(12))), Window: windows[trial%2]}}
+		c := window.Check{Limit: window.Limit{Hits: uint64(1 + r.IntN(1<<r.IntN(12))), Window: windows[trial%2]}}
 		if trial%4 >= 2 {
 			c.Precision = c.Limit.Window / time.Duration(1+r.IntN(200))
 		}
@@ -103,7 +105,7 @@ func TestGrowth(t *testing.T) {
 // TestGrowthForeign proves that bytes which are not a log are not counted: a
 // charge leaves them alone.
 func TestGrowthForeign(t *testing.T) {
-	c := Check{Limit: Limit{Hits: 5, Window: time.Minute}, Cost: 1}
+	c := window.Check{Limit: window.Limit{Hits: 5, Window: time.Minute}, Cost: 1}
 	for _, log := range [][]byte{nil, {}, make([]byte, 0, 500), []byte("something else of whatever length")} {
 		var v View
 		v.Look(log, 1e6, c.Limit.Window)
@@ -141,20 +143,20 @@ func kindOfGrowth(from, to int, wasSmall, isRing bool) string {
 func TestDebtIsBounded(t *testing.T) {
 	const charges = 16_000 // twice the limit
 	win := time.Second
-	c := Check{Limit: Limit{Hits: charges / 2, Window: win}, Cost: 1, Mode: Always}
+	c := window.Check{Limit: window.Limit{Hits: charges / 2, Window: win}, Cost: 1, Mode: window.Always}
 	var log []byte
-	var d Decision
+	var d window.Decision
 	start := int64(1_000_000_000_000)
 	for i := range int64(charges) {
 		log = take(log, start+9*i, &c, &d)
 	}
 	// From ExactHits slots on, 11 charges share one. A log has up to a quarter of room.
-	if most := 131 + 9*(ExactHits+(charges-ExactHits)/11+2)*5/4; len(log) > most {
+	if most := 131 + 9*(window.ExactHits+(charges-window.ExactHits)/11+2)*5/4; len(log) > most {
 		t.Errorf("the log has %d bytes, want at most %d", len(log), most)
 	}
 	// At each instant at least as much is used as was charged within the
 	free := c
-	free.Mode, free.Cost, free.Limit.Hits = Enforce, 0, 2*charges
+	free.Mode, free.Cost, free.Limit.Hits = window.Enforce, 0, 2*charges
 	for at := start + 9*(charges-1); at < start+9*charges+win.Microseconds(); at += 997 {
 		expired := max((at-win.Microseconds()-start)/9+1, 0)
 		take(log, at, &free, &d)

@@ -1,4 +1,4 @@
-package window
+package packed
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // ErrNotLog is wrapped by every error of [Decode].
@@ -16,29 +18,24 @@ var ErrNotLog = errors.New("window: not a log")
 // logs. Times count from the zero of the store's clock: 1970.
 type Contents struct {
 	// Policy says which of the fields below have a meaning.
-	Policy Policy
+	Policy window.Policy
 	// Clock is the time of the last write. The log is never seen from an earlier time.
 	Clock time.Duration
 	// Bytes is the length of the log.
 	Bytes int
 
-	// Of [TokenBucket]: what was in the bucket at Clock. Tokens is below zero with debt.
-	// Fraction is of one token more, in parts of 1/window in microseconds. Full is when the
-	// bucket is full, rounded up to seconds after Clock.
-	Tokens   int64
-	Fraction uint64
-	Full     time.Duration
+	Bucket Bucket // of [window.TokenBucket]
 
-	// Of [Fixed] and [Calendar]: Current are the hits of the period that ends at End. Of
-	// [SlidingCounter]: Current are the hits of the clock's window in which Clock is, and
+	// Of [window.Fixed] and [window.Calendar]: Current are the hits of the period that ends at End. Of
+	// [window.SlidingCounter]: Current are the hits of the clock's window in which Clock is, and
 	// Previous those of the window before.
 	Current, Previous uint32
 	End               time.Duration
 
-	// Holds are those of [InFlight], in the order of their ends. Some may have expired by now.
+	// Holds are those of [window.InFlight], in the order of their ends. Some may have expired by now.
 	Holds []Hold
 
-	// The other fields are of [Sliding].
+	// The other fields are of [window.Sliding].
 
 	Ring bool
 	// Unit is the unit of times: a microsecond, or a millisecond for windows
@@ -53,6 +50,16 @@ type Contents struct {
 	// Entries are oldest first. Some may have expired: the bytes do not tell the
 	// window.
 	Entries []Entry
+}
+
+// A Bucket is what was in a token bucket at [Contents.Clock].
+type Bucket struct {
+	// Tokens is below zero with debt. Fraction is of one token more, in parts of 1/window in
+	// microseconds.
+	Tokens   int64
+	Fraction uint64
+	// Full is when the bucket is full, rounded up to seconds after the clock.
+	Full time.Duration
 }
 
 // An Entry is what was charged at one instant.
@@ -156,10 +163,10 @@ func readEntries(b []byte, f *frame) ([]Entry, error) {
 	return entries, nil
 }
 
-// Used returns the cost of all that the log says, expired or not. Of a [TokenBucket] it is
+// Used returns the cost of all that the log says, expired or not. Of a [window.TokenBucket] it is
 // only the debt, because the burst is not in the log.
 func (c Contents) Used() uint64 {
-	used := uint64(c.Current) + uint64(c.Previous) + uint64(max(-c.Tokens, 0))
+	used := uint64(c.Current) + uint64(c.Previous) + uint64(max(-c.Bucket.Tokens, 0))
 	for _, h := range c.Holds {
 		used += uint64(h.Cost)
 	}
@@ -173,7 +180,7 @@ func (c Contents) Used() uint64 {
 // to the log's clock.
 func (c Contents) String() string {
 	var b strings.Builder
-	if c.Policy != Sliding {
+	if c.Policy != window.Sliding {
 		c.writeValue(&b)
 		return b.String()
 	}

@@ -1,8 +1,9 @@
-package window
+package packed
 
 import (
 	"encoding/binary"
-	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 const (
@@ -10,20 +11,9 @@ const (
 	atEnd  = 13
 )
 
-// PeriodSlack is how far the clocks of a caller and a store may differ: see
-// [Period.Covers].
-const PeriodSlack = time.Minute
-
-// Covers reports whether p is of use for a store whose clock is so many microseconds after
-// 1970: the clock is before p.Next, and not more than [PeriodSlack] before p.Start.
-// Otherwise the store refuses the check with [ErrPeriod].
-func (p Period) Covers(clock int64) bool {
-	return clock < p.Next*1e6 && p.Start*1e6-clock <= PeriodSlack.Microseconds()
-}
-
-// chosen returns when the period ends that has begun at the time clock. Both are in
-// microseconds.
-func (p Period) chosen(clock int64) int64 {
+// endOfPeriod returns when the period of a calendar ends that has begun at the time clock.
+// Both are in microseconds.
+func endOfPeriod(p window.Period, clock int64) int64 {
 	switch {
 	case clock < p.Start*1e6:
 		return p.Start * 1e6
@@ -54,7 +44,7 @@ func (s *State) choosePeriod(next int64, there bool) {
 	}
 }
 
-func (s *State) chargePeriod(c *Check) {
+func (s *State) chargePeriod(c *window.Check) {
 	cost := s.Recordable(c)
 	if cost == 0 {
 		return
@@ -63,7 +53,7 @@ func (s *State) chargePeriod(c *Check) {
 	s.writePeriod()
 }
 
-func (s *State) refundPeriod(c *Check) {
+func (s *State) refundPeriod(c *window.Check) {
 	give := min(c.Cost, s.view.used)
 	if give == 0 {
 		return
@@ -83,7 +73,7 @@ func (s *State) writePeriod() {
 	binary.BigEndian.PutUint32(b[atEnd+3:], uint32(s.end))
 }
 
-func (s *State) answerPeriod(c *Check, d *Decision) {
+func (s *State) answerPeriod(c *window.Check, d *window.Decision) {
 	limit := c.Limit.Hits
 	d.Remaining = limit - min(s.view.used, limit)
 	if s.view.used == 0 {
