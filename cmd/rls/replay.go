@@ -27,21 +27,28 @@ import (
 )
 
 type replayCmd struct {
-	Logs         []string
-	Rules, Tiers string
-	Envoy        []string
-	Map          string
-	Domain       string
-	Listener     string
-	Format       string
-	JSON         bool
-	Decisions    string
-	HTML         string
-	Against      string
-	AgainstTiers string
-	WhatIf       string
-	FailIf       []string
-	Reorder      time.Duration
+	Logs      []string
+	Now       ruleSet // that decides
+	Was       ruleSet // of --against
+	Requests  requestFlags
+	Format    string
+	JSON      bool
+	Decisions string
+	HTML      string
+	WhatIf    string
+	FailIf    []string
+	Reorder   time.Duration
+}
+
+// A ruleSet is paths of rules and tiers. An empty one is that of the settings.
+type ruleSet struct{ Rules, Tiers string }
+
+// requestFlags say which descriptors the requests of the logs have.
+type requestFlags struct {
+	Envoy    []string
+	Map      string
+	Domain   string
+	Listener string
 }
 
 func replayOf(c *cli) *cobra.Command {
@@ -65,18 +72,18 @@ func replayOf(c *cli) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
-	f.StringVar(&r.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
-	f.StringArrayVar(&r.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests and has the format of the log; several files are one configuration")
-	f.StringVar(&r.Map, "map", "", "a mapping `FILE`: in place of --envoy the descriptors of a request, beside --envoy the names of the fields in a JSON log")
-	f.StringVar(&r.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
-	f.StringVar(&r.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
+	f.StringVar(&r.Now.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
+	f.StringVar(&r.Now.Tiers, "tiers", "", "take the tiers of this `FILE` instead of the setting tiers.path")
+	f.StringArrayVar(&r.Requests.Envoy, "envoy", nil, "a `FILE` of Envoy's configuration, which makes descriptors of requests and has the format of the log; several files are one configuration")
+	f.StringVar(&r.Requests.Map, "map", "", "a mapping `FILE`: in place of --envoy the descriptors of a request, beside --envoy the names of the fields in a JSON log")
+	f.StringVar(&r.Requests.Domain, "domain", "", "the `NAME` of the domain, if the files of --envoy have routes but no ratelimit filter")
+	f.StringVar(&r.Requests.Listener, "listener", "", "the `NAME` of the listener that wrote the logs, if --envoy has several")
 	f.StringVar(&r.Format, "format", "", "the `FORMAT` of the logs: json, envoy, nginx, caddy, or the text of a log format; without it rls recognises the named ones, and that of --envoy")
 	f.BoolVar(&r.JSON, "json", false, "print the report as JSON; "+docsPage("replay.schema.json")+" describes it")
 	f.StringVar(&r.HTML, "html", "", "also write the report to this `FILE`, as a page with charts that needs no other file")
 	f.StringVar(&r.Decisions, "decisions", "", "write each decision to this `FILE`, one JSON object a line; "+docsPage("replay-decisions.schema.json")+" describes it")
-	f.StringVar(&r.Against, "against", "", "also decide by the rules of this `PATH`, those of now, and report who is newly denied and who is freed")
-	f.StringVar(&r.AgainstTiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
+	f.StringVar(&r.Was.Rules, "against", "", "also decide by the rules of this `PATH`, those of now, and report who is newly denied and who is freed")
+	f.StringVar(&r.Was.Tiers, "against-tiers", "", "the tiers `FILE` of --against; without it the tiers are the same")
 	f.StringVar(&r.WhatIf, "what-if", whatIfAll, "vary the limits of `RULES`: none, all, or the name of a rule")
 	f.StringArrayVar(&r.FailIf, "fail-if", nil, "exit 1 if this `CONDITION` is true of the report, for example 'denied>0.1%' or 'rule:per-key.denied>100'; can be repeated")
 	f.DurationVar(&r.Reorder, "reorder", accesslog.DefaultReorder, "how much later than a request that started after it a line may come")
@@ -125,33 +132,12 @@ func (r *replayCmd) Run(c *cli) error {
 	if err := r.checkNames(now.Rules, conditions); err != nil {
 		return err
 	}
-	options := accesslog.Options{Paths: r.Logs, Format: r.Format, Reorder: r.Reorder}
-	describer, err := r.describer(now, &options)
+	logs := accesslog.Options{Paths: r.Logs, Format: r.Format, Reorder: r.Reorder}
+	o, err := r.options(now, was, &logs)
 	if err != nil {
 		return err
 	}
-	if asked := describer.Domains(); len(asked) > 0 && !slices.ContainsFunc(asked, now.Rules.HasDomain) {
-		return fmt.Errorf("no rule would apply: the requests ask in the domain %s, and the rules have %s",
-			strings.Join(asked, ", "), cmp.Or(strings.Join(now.Rules.Domains(), ", "), "none"))
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the next signal ends the process at once
-
-	o := replay.EngineOptions{Rules: now.Rules, Describer: describer, Files: r.Logs, MaxBytes: l.Store.Memory.Bound()}
-	for _, p := range now.Locations {
-		o.Places = append(o.Places, p.String())
-	}
-	if was != nil {
-		o.Against = was.Rules
-	}
-	switch r.WhatIf {
-	case whatIfNone:
-	case whatIfAll:
-		o.WhatIf = func(string) bool { return true }
-	default:
-		o.WhatIf = func(rule string) bool { return rule == r.WhatIf }
-	}
+	o.MaxBytes = l.Store.Memory.Bound()
 	decisions, page, err := r.outputs(c, l)
 	if err != nil {
 		return err
@@ -161,9 +147,10 @@ func (r *replayCmd) Run(c *cli) error {
 	if decisions != nil {
 		o.Decisions = replay.NewDecisions(decisions, r.Logs)
 	}
-	engine := replay.NewEngine(o)
-	defer engine.Close()
-	result, failed := decideLogs(ctx, engine, options)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal ends the process at once
+	result, failed := replay.Logs(ctx, o, logs)
 	if result == nil {
 		return failed
 	}
@@ -186,6 +173,32 @@ func (r *replayCmd) Run(c *cli) error {
 	return r.judge(result, conditions)
 }
 
+// options returns how to decide, and sets what the files of --envoy and --map say of the logs.
+func (r *replayCmd) options(now, was *config.Generation, logs *accesslog.Options) (o replay.EngineOptions, err error) {
+	d, err := r.describer(now, logs)
+	if err != nil {
+		return o, err
+	}
+	if asked := d.Domains(); len(asked) > 0 && !slices.ContainsFunc(asked, now.Rules.HasDomain) {
+		return o, fmt.Errorf("no rule would apply: the requests ask in the domain %s, and the rules have %s",
+			strings.Join(asked, ", "), cmp.Or(strings.Join(now.Rules.Domains(), ", "), "none"))
+	}
+	o = replay.EngineOptions{Rules: now.Rules, Describer: d, Files: r.Logs}
+	for _, p := range now.Locations {
+		o.Places = append(o.Places, p.String())
+	}
+	if was != nil {
+		o.Against = was.Rules
+	}
+	if r.WhatIf != whatIfNone {
+		o.WhatIf = func(rule string) bool { return r.WhatIf == whatIfAll || rule == r.WhatIf }
+	}
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		o.Progress = func(n uint64) { fmt.Fprintf(os.Stderr, "rls: %s requests were read\n", words.Short(float64(n))) }
+	}
+	return o, nil
+}
+
 // check returns the conditions of --fail-if. The error says what is wrong with the flags.
 func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 	for _, text := range r.FailIf {
@@ -193,7 +206,7 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 		if err != nil {
 			return nil, usage("--fail-if: %w", err)
 		}
-		if c.Compares() && r.Against == "" {
+		if c.Compares() && r.Was.Rules == "" {
 			return nil, usage("--fail-if: %q compares with other rules: name them with --against", text)
 		}
 		conditions = append(conditions, c)
@@ -201,7 +214,7 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 	switch {
 	case r.Reorder < 0:
 		return nil, usage("--reorder: expected a time such as 1m, or 0 if the lines are in the order of the requests, not %v", r.Reorder)
-	case r.AgainstTiers != "" && r.Against == "":
+	case r.Was.Tiers != "" && r.Was.Rules == "":
 		return nil, usage("--against-tiers: name the rules of these tiers with --against")
 	}
 	for i, log := range r.Logs {
@@ -265,37 +278,33 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 		}
 		return g, nil
 	}
-	if now, err = load(r.Rules, r.Tiers); err != nil || r.Against == "" {
+	if now, err = load(r.Now.Rules, r.Now.Tiers); err != nil || r.Was.Rules == "" {
 		return now, nil, err
 	}
-	tiers := r.AgainstTiers
-	if tiers == "" {
-		tiers = r.Tiers
-	}
-	was, err = load(r.Against, tiers)
+	was, err = load(r.Was.Rules, cmp.Or(r.Was.Tiers, r.Now.Tiers))
 	return now, was, err
 }
 
 // describer returns what makes descriptors of requests. It sets what its files say of the logs.
 func (r *replayCmd) describer(g *config.Generation, logs *accesslog.Options) (*describe.Describer, error) {
-	o := describe.Options{Secrets: g.Secrets, Domain: r.Domain, Listener: r.Listener}
-	if r.Map != "" {
-		m, err := envoyfile.ReadMap(r.Map, len(r.Envoy) > 0)
+	o := describe.Options{Secrets: g.Secrets, Domain: r.Requests.Domain, Listener: r.Requests.Listener}
+	if r.Requests.Map != "" {
+		m, err := envoyfile.ReadMap(r.Requests.Map, len(r.Requests.Envoy) > 0)
 		if err != nil {
 			return nil, invalid(err)
 		}
 		logs.Fields = m.Fields
-		if len(r.Envoy) == 0 {
-			if r.Domain != "" || r.Listener != "" {
+		if len(r.Requests.Envoy) == 0 {
+			if r.Requests.Domain != "" || r.Requests.Listener != "" {
 				return nil, usage("--domain and --listener belong to --envoy: the mapping file says the domain")
 			}
 			return describe.NewMap(m, o), nil
 		}
 	}
-	if len(r.Envoy) == 0 {
+	if len(r.Requests.Envoy) == 0 {
 		return nil, usage("name Envoy's configuration with --envoy FILE, so that rls makes the descriptors that Envoy sends, or a mapping file with --map FILE")
 	}
-	c, err := envoyfile.Read(r.Envoy...)
+	c, err := envoyfile.Read(r.Requests.Envoy...)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -323,46 +332,4 @@ func (r *replayCmd) judge(result *replay.Report, conditions []replay.Condition) 
 		}
 	}
 	return err
-}
-
-// decideLogs gives all requests of logs to an engine. With an error beside it, the report is of a part
-// of the requests.
-func decideLogs(ctx context.Context, engine *replay.Engine, o accesslog.Options) (*replay.Report, error) {
-	o.Want, o.Done = engine.Wants(), ctx.Done()
-	reader, err := accesslog.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = reader.Close() }() // it was read to its end, or is given up
-	failed := engine.Run(ctx, &counted{Reader: reader})
-	stats := reader.Stats()
-	if failed != nil && stats.Lines == 0 && ctx.Err() == nil {
-		return nil, failed
-	}
-	result, err := engine.Report(context.WithoutCancel(ctx), stats)
-	if err != nil {
-		return nil, err
-	}
-	result.Partial = failed != nil
-	if failed != nil && ctx.Err() != nil {
-		failed = errors.New("interrupted; the report is of the requests before")
-	}
-	return result, failed
-}
-
-// tellEvery is how many requests are decided between two lines about them.
-const tellEvery = 5_000_000
-
-// counted says on a terminal how many requests were read.
-type counted struct {
-	*accesslog.Reader
-	n uint64
-}
-
-// Next implements [replay.Source].
-func (c *counted) Next() (*accesslog.Record, error) {
-	if c.n++; c.n%tellEvery == 0 && term.IsTerminal(int(os.Stderr.Fd())) {
-		fmt.Fprintf(os.Stderr, "rls: %s requests were read\n", words.Short(float64(c.n)))
-	}
-	return c.Reader.Next()
 }

@@ -17,7 +17,7 @@ type output struct {
 
 // outputs creates the files of --decisions and --html.
 func (r *replayCmd) outputs(c *cli, l loaded) (decisions, page *output, err error) {
-	inputs := slices.Concat(r.Logs, r.Envoy, []string{c.Config, r.Map, r.Rules, r.Tiers, r.Against, r.AgainstTiers, l.Rules.Path, l.Tiers.Path})
+	inputs := slices.Concat(r.Logs, r.Requests.Envoy, []string{c.Config, r.Requests.Map, r.Now.Rules, r.Now.Tiers, r.Was.Rules, r.Was.Tiers, l.Rules.Path, l.Tiers.Path})
 	if r.Decisions != "" && filepath.Clean(r.Decisions) == filepath.Clean(r.HTML) && isRegular(r.HTML) {
 		return nil, nil, usage("--html and --decisions name the same file")
 	}

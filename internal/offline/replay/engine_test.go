@@ -556,7 +556,7 @@ func TestEngineAllocations(t *testing.T) {
 
 // TestCondition holds conditions to a report.
 func TestCondition(t *testing.T) {
-	r := &Report{Requests: 1000, Denied: 10, Unlimited: 5, Logs: accesslog.Stats{Lines: 1010, Broken: 10, NoAddress: 20}, Against: &Comparison{NewlyDenied: 3}, Near: 4, Totals: []RuleTotal{
+	r := &Report{Counts: Counts{Requests: 1000, Denied: 10, Unlimited: 5, Near: 4}, Logs: accesslog.Stats{Lines: 1010, Broken: 10, NoAddress: 20}, Against: &Comparison{NewlyDenied: 3}, Totals: []RuleTotal{
 		{Rule: "per.key", Requests: 800, Denied: 10, Near: 4, Logs: 40, DeniedLogs: 3},
 		{Rule: "seen", Observed: true, Requests: 100, Denied: 50, Logs: 10, DeniedLogs: 5},
 	}}

@@ -12,18 +12,7 @@ type Report struct {
 	// Misleading has a sentence for each reason why the report may be wrong as a whole. Package report
 	// writes them, so the engine leaves it empty.
 	Misleading []string `json:"misleading,omitempty"`
-	Requests   uint64   `json:"requests"`
-	Allowed    uint64   `json:"allowed"`
-	Denied     uint64   `json:"denied"`
-	// Near counts admitted requests after which at most a tenth of a limit remained that is enforced.
-	Near uint64 `json:"near"`
-	// Unlimited counts allowed requests that no rule limited.
-	Unlimited uint64 `json:"unlimited"`
-	// NoQuestion counts allowed requests about which Envoy asks nothing. They count as unlimited
-	// too.
-	NoQuestion uint64 `json:"no_question"`
-	// UnknownSubjects counts requests whose log names a subject that the tiers do not have.
-	UnknownSubjects uint64 `json:"unknown_subjects,omitempty"`
+	Counts
 	// Evicted counts the logs that the memory store dropped to keep its bounds, although hits in
 	// them still counted. More requests may have been allowed because of that.
 	Evicted uint64 `json:"evicted,omitempty"`
@@ -41,6 +30,22 @@ type Report struct {
 	Totals   []RuleTotal     `json:"rule_totals"`
 	Subjects []DeniedSubject `json:"subjects"` // who was denied most, at most 20
 	Against  *Comparison     `json:"against,omitempty"`
+}
+
+// Counts are numbers of requests.
+type Counts struct {
+	Requests uint64 `json:"requests"`
+	Allowed  uint64 `json:"allowed"`
+	Denied   uint64 `json:"denied"`
+	// Near counts admitted requests after which at most a tenth of a limit remained that is enforced.
+	Near uint64 `json:"near"`
+	// Unlimited counts allowed requests that no rule limited.
+	Unlimited uint64 `json:"unlimited"`
+	// NoQuestion counts allowed requests about which Envoy asks nothing. They count as unlimited
+	// too.
+	NoQuestion uint64 `json:"no_question"`
+	// UnknownSubjects counts requests whose log names a subject that the tiers do not have.
+	UnknownSubjects uint64 `json:"unknown_subjects,omitempty"`
 }
 
 // A RuleReport is what one limit of a rule did, for one tier.

@@ -100,7 +100,7 @@ func TestSampleOfManyLimits(t *testing.T) {
 // checkHeld counts the bytes of the logs again.
 func checkHeld(t *testing.T, e *Engine) (held int) {
 	t.Helper()
-	for _, s := range []*side{e.now, e.was} {
+	for _, s := range []*decider{e.now, e.was} {
 		if s == nil {
 			continue
 		}

@@ -77,7 +77,7 @@ type tally struct {
 
 // A logUse is what is known of a log.
 type logUse struct {
-	caller  uint64 // see [meeting]
+	caller  uint64 // see [match]
 	highest uint32 // use of the limit
 	part    uint32 // index
 	denied  bool
@@ -164,18 +164,18 @@ func (t *tally) add(p part) *part {
 	return &p
 }
 
-// A meeting is one limit that a request met.
-type meeting struct {
+// A match is one limit that applies to a request.
+type match struct {
 	*part
 	hash   uint64 // of the log
 	caller uint64 // a hash of the rule and the caller, who has a log for each limit of the rule
 }
 
-// meet returns the part and the log of a limit of a verdict.
-func (t *tally) meet(req *policy.Request, s *policy.LimitStatus, c *window.Check) meeting {
+// match returns the part and the log of a limit of a verdict.
+func (t *tally) match(req *policy.Request, s *policy.LimitStatus, c *window.Check) match {
 	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
 	caller := xxhash.Sum64String(c.Key)
-	return meeting{p, mix(caller + mix(uint64(p.index))), caller}
+	return match{p, mix(caller + mix(uint64(p.index))), caller}
 }
 
 // mix spreads a number over all bits.
@@ -189,7 +189,7 @@ func mix(h uint64) uint64 {
 
 // count counts a limit of a verdict on a request, by the request's number. If atEnd is true, the
 // request was counted when it began.
-func (t *tally) count(m meeting, v *policy.Verdict, s *policy.LimitStatus, number uint64, atEnd bool) {
+func (t *tally) count(m match, v *policy.Verdict, s *policy.LimitStatus, number uint64, atEnd bool) {
 	p, d := m.part, &s.Decision
 	denied := s.Mode != window.Refund && !d.Allowed && (s.Observed || !v.Allowed)
 	hits := s.Limit.Hits

@@ -14,17 +14,17 @@ import (
 
 // whatIf decides a check under each limit in place of its own: each limit alone, as if the others were
 // not there.
-func (s *side) whatIf(m meeting, c *window.Check, at time.Duration, atEnd bool) {
+func (d *decider) whatIf(m match, c *window.Check, at time.Duration, atEnd bool) {
 	p := m.part
 	if p.sim == nil {
 		if p.fixed {
 			return
 		}
-		if p.own || !varied(&p.limit) || s.varies == nil || !s.varies(p.rule.Name) {
+		if p.own || !varied(&p.limit) || d.varies == nil || !d.varies(p.rule.Name) {
 			p.fixed = true
 			return
 		}
-		p.sim = newVariants(p.limit, s.tally.sample)
+		p.sim = newVariants(p.limit, d.tally.sample)
 	}
 	p.sim.see(m.hash, c, at, atEnd)
 }

@@ -144,7 +144,7 @@ func (r *Reader) Next() (*Record, error) {
 		f := r.earliest()
 		until := int64(math.MaxInt64)
 		if f != nil {
-			until = f.mark - r.reorder
+			until = f.seen.mark - r.reorder
 		}
 		if next, ok := r.order.take(until, r.maxHeld); ok {
 			readRecord(&r.record, next.at, next.record)
@@ -166,11 +166,37 @@ func (r *Reader) Next() (*Record, error) {
 	}
 }
 
+// A progress is how far a file has been read, by the times in it.
+type progress struct {
+	mark    int64 // the time up to which it has been read
+	ahead   int64 // the time of a line that jumped
+	records int
+	fine    bool // a record has parts of a second
+	ended   bool
+}
+
+// maxJump is how far a line may be ahead of the last ones before a second line must confirm it:
+// one line with a wrong time must not make all others late.
+const maxJump = int64(time.Hour)
+
+// see moves the mark on.
+func (p *progress) see(at int64) {
+	switch {
+	case at <= p.mark:
+	case at-p.mark <= maxJump:
+		p.mark = at
+	case p.ahead > 0 && at-p.ahead <= maxJump && p.ahead-at <= maxJump:
+		p.mark, p.ahead = at, 0
+	default:
+		p.ahead = at
+	}
+}
+
 // earliest returns the file that has been read least far, by the times in it; nil if all have ended.
 func (r *Reader) earliest() *file {
 	var first *file
 	for _, f := range r.files {
-		if !f.ended && (first == nil || f.mark < first.mark) {
+		if !f.seen.ended && (first == nil || f.seen.mark < first.seen.mark) {
 			first = f
 		}
 	}
@@ -181,7 +207,7 @@ func (r *Reader) earliest() *file {
 func (r *Reader) fill(f *file) {
 	b := f.next()
 	if b == nil {
-		f.ended = true
+		f.seen.ended = true
 		if f.err != nil {
 			r.errs = append(r.errs, f.err)
 		}
@@ -189,9 +215,9 @@ func (r *Reader) fill(f *file) {
 	}
 	for _, record := range b.records {
 		r.order.add(record)
-		f.see(record.at)
+		f.seen.see(record.at)
 	}
-	f.records, f.fine = f.records+len(b.records), f.fine || b.fine
+	f.seen.records, f.seen.fine = f.seen.records+len(b.records), f.seen.fine || b.fine
 	r.stats.Lines += b.Lines
 	r.stats.Broken += b.Broken
 	r.stats.NoRequest += b.NoRequest
@@ -204,7 +230,7 @@ func (r *Reader) fill(f *file) {
 // Stats returns what was read until the last record.
 func (r *Reader) Stats() Stats {
 	s := r.stats
-	s.WholeSeconds = slices.ContainsFunc(r.files, func(f *file) bool { return f.records > 1 && !f.fine })
+	s.WholeSeconds = slices.ContainsFunc(r.files, func(f *file) bool { return f.seen.records > 1 && !f.seen.fine })
 	return s
 }
 

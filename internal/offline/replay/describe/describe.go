@@ -40,14 +40,38 @@ type Describer struct {
 	request  uint64   // the number of the current one
 
 	buffer []byte
-	// Indexes of attributes. The others are those that something wants; routeName is -1 if nothing does.
+	at     attributes
+	memory memory // of the questions of the current request
+}
+
+// attributes are indexes among the values of records. Those that nothing wants are not set, and
+// routeName is then -1.
+type attributes struct {
 	details, flags, pathOnly                           int
 	subject, authSubject, keyDigest, reason, routeName int
+}
 
-	// The memory of the questions of the current request.
-	memory  []byte
+// A memory is reused for each request.
+type memory struct {
+	text    []byte
 	entries []descriptors.Entry
 	list    []policy.Descriptor
+}
+
+// reset forgets the last request.
+func (m *memory) reset() { m.text, m.entries, m.list = m.text[:0], m.entries[:0], m.list[:0] }
+
+// copied copies a text to where it stays until the next request.
+func (m *memory) copied(b []byte) string {
+	from := len(m.text)
+	m.text = append(m.text, b...)
+	return m.since(from)
+}
+
+// since returns what was appended to the text, as a string that is valid until the next request. If the
+// memory moves, the string stays where it is.
+func (m *memory) since(from int) string {
+	return unsafe.String(unsafe.SliceData(m.text[from:]), len(m.text)-from) //nolint:gosec // nothing writes there before the next request
 }
 
 var _ replay.Describer = (*Describer)(nil)
@@ -89,7 +113,7 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 // NewMap compiles a mapping file.
 func NewMap(m *envoyfile.Map, o Options) *Describer {
 	d := newDescriber(o)
-	d.isMap, d.domains, d.reason = true, []string{m.Domain}, d.want(accesslog.Reason)
+	d.isMap, d.domains, d.at.reason = true, []string{m.Domain}, d.want(accesslog.Reason)
 	ask, end := question{domain: m.Domain}, question{domain: m.Domain, atEnd: true}
 	for _, l := range m.Limits {
 		if l.AtEnd {
@@ -103,8 +127,8 @@ func NewMap(m *envoyfile.Map, o Options) *Describer {
 }
 
 func newDescriber(o Options) *Describer {
-	d := &Describer{secrets: o.Secrets, routeName: -1}
-	d.details, d.flags, d.pathOnly = d.want(accesslog.Details), d.want(accesslog.Flags), d.want(accesslog.PathOnly)
+	d := &Describer{secrets: o.Secrets, at: attributes{routeName: -1}}
+	d.at.details, d.at.flags, d.at.pathOnly = d.want(accesslog.Details), d.want(accesslog.Flags), d.want(accesslog.PathOnly)
 	return d
 }
 
@@ -238,7 +262,7 @@ func (d *Describer) Untold() []replay.Untold {
 // call.
 func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []replay.Question {
 	d.request++
-	d.memory, d.entries, d.list = d.memory[:0], d.entries[:0], d.list[:0]
+	d.memory.reset()
 	if d.isMap {
 		return d.ask(dst, d.mapped, r)
 	}
@@ -250,19 +274,6 @@ func (d *Describer) Describe(dst []replay.Question, r *accesslog.Record) []repla
 	return d.ask(dst, route.questions, r)
 }
 
-// text copies a text to where it stays until the next request.
-func (d *Describer) text(b []byte) string {
-	from := len(d.memory)
-	d.memory = append(d.memory, b...)
-	return d.written(from)
-}
-
-// written returns what was appended to the memory, as a text that is valid until the next request.
-// If the memory moves, the text stays where it is.
-func (d *Describer) written(from int) string {
-	return unsafe.String(unsafe.SliceData(d.memory[from:]), len(d.memory)-from) //nolint:gosec // nothing writes there before the next request
-}
-
 // ask appends questions of a route.
 func (d *Describer) ask(dst []replay.Question, questions []question, r *accesslog.Record) []replay.Question {
 	for i := range questions {
@@ -270,12 +281,12 @@ func (d *Describer) ask(dst []replay.Question, questions []question, r *accesslo
 		if q.unasked(d, r) || d.isMap && d.refused(r) {
 			continue
 		}
-		before, subject := len(d.list), ""
+		before, subject := len(d.memory.list), ""
 		for j := range q.limits {
 			d.describe(&q.limits[j], r, &subject)
 		}
-		if len(d.list) > before {
-			dst = append(dst, replay.Question{Domain: q.domain, Descriptors: d.list[before:len(d.list):len(d.list)], Subject: subject, AtEnd: q.atEnd})
+		if len(d.memory.list) > before {
+			dst = append(dst, replay.Question{Domain: q.domain, Descriptors: d.memory.list[before:len(d.memory.list):len(d.memory.list)], Subject: subject, AtEnd: q.atEnd})
 		}
 	}
 	return dst

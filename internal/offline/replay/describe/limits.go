@@ -38,15 +38,17 @@ type action struct {
 	secret  bool
 	skip    bool
 	expect  bool
-	invert  bool
-	v4, v6  int
+	mask    struct{ v4, v6 int } // bits of an address
 	name    string
 	parts   []part
-	client  part // the address that AddressMatch looks at
 	matches []matcher
-	nets    []netip.Prefix
-	absent  bool // the value is absent for all requests
-	unable  *untold
+	address struct { // what AddressMatch looks at
+		client   part
+		networks []netip.Prefix
+		invert   bool
+	}
+	absent bool // the value is absent for all requests
+	unable *untold
 }
 
 type part struct {
@@ -97,8 +99,10 @@ func pathOf(in *envoyfile.RateLimit, route *envoyfile.Route) accesslog.Attribute
 func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed []string, path accesslog.Attribute) action {
 	a := action{
 		kind: in.Kind, key: in.Key, value: in.Value, secret: d.secrets.Is(in.Key), skip: in.SkipIfAbsent,
-		expect: in.Expect, invert: in.Invert, v4: in.V4, v6: in.V6, name: in.Name, nets: in.Networks,
+		expect: in.Expect, name: in.Name,
 	}
+	a.mask.v4, a.mask.v6 = in.V4, in.V6
+	a.address.networks, a.address.invert = in.Networks, in.Invert
 	for _, p := range in.Parts {
 		if p.Attribute == accesslog.Path {
 			p.Attribute = path
@@ -114,7 +118,7 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors "+without(in)+".")
 		a.parts = []part{{lookup: lookup{at: d.want(path), none: none}}}
 	case envoyfile.AddressMatch:
-		a.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
+		a.address.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
 	case envoyfile.RouteMetadata:
 		a.kind = envoyfile.Text
 		if s, ok := metadataText(route.Metadata, in.Path); ok {
@@ -171,8 +175,8 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 	switch {
 	case out.subject:
 		effect = "All keys of a subject counted as one."
-		d.subject, d.authSubject = d.want(accesslog.Subject), d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject"))
-		d.keyDigest = d.want(accesslog.KeyDigest)
+		d.at.subject, d.at.authSubject = d.want(accesslog.Subject), d.want(accesslog.Metadata("envoy.filters.http.ext_authz", "subject"))
+		d.at.keyDigest = d.want(accesslog.KeyDigest)
 		untried := ", and their limits were not tried."
 		if in.SkipIfAbsent {
 			untried = "."
@@ -191,18 +195,18 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 	if l.when != nil && !l.when.holds(d, r) {
 		return
 	}
-	start := len(d.entries)
+	start := len(d.memory.entries)
 	for i := range l.actions {
 		if !d.act(&l.actions[i], r, subject) {
-			d.entries = d.entries[:start]
+			d.memory.entries = d.memory.entries[:start]
 			return
 		}
 	}
-	one := policy.Descriptor{Entries: d.entries[start:len(d.entries):len(d.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
+	one := policy.Descriptor{Entries: d.memory.entries[start:len(d.memory.entries):len(d.memory.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
 	if l.costFrom != nil {
 		cost, ok := costOf(l.costFrom.of(d, r))
 		if !ok {
-			d.entries = d.entries[:start]
+			d.memory.entries = d.memory.entries[:start]
 			return
 		}
 		one.Cost = cost
@@ -214,7 +218,7 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 		d.count(u)
 	}
 	one.Ends = policy.IsEndOfStream(one.Entries)
-	d.list = append(d.list, one)
+	d.memory.list = append(d.memory.list, one)
 }
 
 // costOf returns the number of hits in a value, as Envoy reads it.
@@ -282,7 +286,7 @@ func (d *Describer) act(a *action, r *accesslog.Record, subject *string) bool {
 		return false
 	}
 	if ok {
-		d.entries = append(d.entries, descriptors.Entry{Key: a.key, Value: value})
+		d.memory.entries = append(d.memory.entries, descriptors.Entry{Key: a.key, Value: value})
 	}
 	return ok || a.skip
 }
@@ -300,11 +304,11 @@ func (a *action) all(d *Describer, r *accesslog.Record) bool {
 
 // format returns the value of the parts. It reports false if one of them is absent.
 func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (string, bool) {
-	from := len(d.memory)
+	from := len(d.memory.text)
 	for i := range a.parts {
 		p := &a.parts[i]
 		if p.none == nil {
-			d.memory = append(d.memory, p.text...)
+			d.memory.text = append(d.memory.text, p.text...)
 			continue
 		}
 		if p.subject && (p.later || r.Values[p.at].State == accesslog.Untold) {
@@ -314,12 +318,12 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 		if v.State != accesslog.Present && a.kind != envoyfile.AddressMatch {
 			return "", false
 		}
-		d.memory = append(d.memory, p.cut(v.Text)...)
+		d.memory.text = append(d.memory.text, p.cut(v.Text)...)
 	}
 	if a.secret {
-		return d.secrets.Fingerprint(string(d.memory[from:])), true
+		return d.secrets.Fingerprint(string(d.memory.text[from:])), true
 	}
-	return d.written(from), true
+	return d.memory.since(from), true
 }
 
 func (p *part) cut(text []byte) []byte {
@@ -342,7 +346,7 @@ var anonymousPrefix = []byte(tier.AnonymousPrefix)
 // key that has none. It reports false if the request has no key.
 func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (string, bool) {
 	told := false
-	for _, at := range [...]int{d.subject, d.authSubject} {
+	for _, at := range [...]int{d.at.subject, d.at.authSubject} {
 		v := &r.Values[at]
 		told = told || v.State != accesslog.Untold
 		if v.State != accesslog.Present || len(v.Text) == 0 {
@@ -352,10 +356,10 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 		if bytes.HasPrefix(v.Text, anonymousPrefix) {
 			return "", false
 		}
-		*subject = d.text(v.Text)
+		*subject = d.memory.copied(v.Text)
 		return d.secrets.Fingerprint(subjectPrefix + string(v.Text)), true
 	}
-	v := &r.Values[d.keyDigest]
+	v := &r.Values[d.at.keyDigest]
 	switch {
 	case v.State == accesslog.Untold && !told:
 		d.count(p.noSubject)
@@ -386,7 +390,7 @@ func (d *Describer) query(a *action, r *accesslog.Record) (string, bool) {
 	case a.secret:
 		return d.secrets.Fingerprint(string(value)), true
 	}
-	return d.text(value), true
+	return d.memory.copied(value), true
 }
 
 // client returns the address of a request.
@@ -395,7 +399,7 @@ func (d *Describer) client(p *part, r *accesslog.Record) (client netip.Addr, ok 
 	if v.State != accesslog.Present {
 		return client, false
 	}
-	client, err := netip.ParseAddr(d.text(v.Text)) // mapped addresses stay so, as in Envoy
+	client, err := netip.ParseAddr(d.memory.copied(v.Text)) // mapped addresses stay so, as in Envoy
 	return client, err == nil
 }
 
@@ -404,26 +408,26 @@ func (d *Describer) masked(a *action, r *accesslog.Record) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	bits := a.v6
+	bits := a.mask.v6
 	if client.Is4() {
-		bits = a.v4
+		bits = a.mask.v4
 	}
 	network, err := client.WithZone("").Prefix(bits)
 	if err != nil {
 		return "", false
 	}
-	from := len(d.memory)
-	d.memory = network.AppendTo(d.memory)
-	return d.written(from), true
+	from := len(d.memory.text)
+	d.memory.text = network.AppendTo(d.memory.text)
+	return d.memory.since(from), true
 }
 
 func (d *Describer) addressMatch(a *action, r *accesslog.Record) (string, bool) {
-	client, ok := d.client(&a.client, r)
+	client, ok := d.client(&a.address.client, r)
 	if !ok {
 		return "", false
 	}
-	in := slices.ContainsFunc(a.nets, func(n netip.Prefix) bool { return n.Contains(client) })
-	if in == a.invert {
+	in := slices.ContainsFunc(a.address.networks, func(n netip.Prefix) bool { return n.Contains(client) })
+	if in == a.address.invert {
 		return "", false
 	}
 	if value, ok := d.format(a, r, new(string)); ok && value != "" {

@@ -141,10 +141,10 @@ func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
 			return true
 		}
 	}
-	if v := &r.Values[d.details]; v.State == accesslog.Present {
+	if v := &r.Values[d.at.details]; v.State == accesslog.Present {
 		return !bytes.Equal(v.Text, viaUpstream) && q.answeredByDetails(v.Text)
 	}
-	if v := &r.Values[d.flags]; v.State == accesslog.Present && len(v.Text) > 1 {
+	if v := &r.Values[d.at.flags]; v.State == accesslog.Present && len(v.Text) > 1 {
 		return q.answeredByFlags(v.Text)
 	}
 	return false
@@ -153,7 +153,7 @@ func (q *question) unasked(d *Describer, r *accesslog.Record) bool {
 // refused reports whether an authorization by rls refused the request, so that it asked for no
 // limits. One that is over a limit was not refused.
 func (d *Describer) refused(r *accesslog.Record) bool {
-	v := &r.Values[d.reason]
+	v := &r.Values[d.at.reason]
 	return v.State == accesslog.Present && string(v.Text) != "limited"
 }
 

@@ -84,7 +84,7 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 	}
 	// A route that rewrites leaves the original path in another header, which PATH(NQ) prefers.
 	// Without such routes that header is the client's own.
-	m.path = d.pathOnly
+	m.path = d.at.pathOnly
 	if !slices.ContainsFunc(in.Routes.Hosts, func(v *envoyfile.VirtualHost) bool {
 		return slices.ContainsFunc(v.Routes, func(r *envoyfile.Route) bool { return r.Rewrites })
 	}) {
@@ -125,7 +125,7 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 		return
 	}
 	m.laterHost = name(rewrites.Place, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one.")
-	m.byName, d.routeName = make(map[string]*route), d.want(accesslog.RouteName)
+	m.byName, d.at.routeName = make(map[string]*route), d.want(accesslog.RouteName)
 	for _, h := range m.hosts.list {
 		for name, one := range h.byName {
 			if _, twice := m.byName[name]; twice {
@@ -149,7 +149,7 @@ func (d *Describer) host(m *envoyfile.Manager, v *envoyfile.VirtualHost) *host {
 		if n > 1 || name == "" {
 			h.byName[name] = nil
 		} else {
-			d.routeName = d.want(accesslog.RouteName)
+			d.at.routeName = d.want(accesslog.RouteName)
 		}
 	}
 	return h
@@ -221,7 +221,7 @@ func (p *pathMatcher) takes(path, lower []byte) bool {
 // route returns the route of a request, or nil.
 func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 	if m.laterHost != nil {
-		if named := m.byName[string(r.Values[d.routeName].Text)]; named != nil {
+		if named := m.byName[string(r.Values[d.at.routeName].Text)]; named != nil {
 			return named
 		}
 		d.count(m.laterHost)
@@ -230,8 +230,8 @@ func (m *manager) route(d *Describer, r *accesslog.Record) *route {
 	if h == nil {
 		return nil
 	}
-	if d.routeName >= 0 {
-		if named := h.byName[string(r.Values[d.routeName].Text)]; named != nil {
+	if d.at.routeName >= 0 {
+		if named := h.byName[string(r.Values[d.at.routeName].Text)]; named != nil {
 			return named
 		}
 	}

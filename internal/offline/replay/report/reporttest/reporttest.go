@@ -94,7 +94,7 @@ func subjects() []replay.DeniedSubject {
 func usual() *replay.Report {
 	all := subjects()
 	return &replay.Report{
-		Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: []replay.RuleTotal{{Rule: "per-key", Requests: 4_812_334, Denied: 22_101, Near: 61_204}}, Subjects: all,
+		Counts: replay.Counts{Requests: 8_120_441, Allowed: 8_095_030, Denied: 25_411, Unlimited: 103_336, NoQuestion: 80_002}, LogsShare: 1, From: from, To: to, Times: times(), Rules: rules(), Totals: []replay.RuleTotal{{Rule: "per-key", Requests: 4_812_334, Denied: 22_101, Near: 61_204}}, Subjects: all,
 		Logs: accesslog.Stats{Lines: 8_120_452, Broken: 11, Late: 31, Faults: []accesslog.Fault{
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
@@ -117,7 +117,7 @@ func usual() *replay.Report {
 // calm is a replay in which no request was denied, and which was ended early.
 func calm() *replay.Report {
 	r := &replay.Report{
-		Requests: 1204, Allowed: 1204, UnknownSubjects: 12, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: accesslog.Stats{Lines: 1207, NoRequest: 3, AtEnd: 1204},
+		Counts: replay.Counts{Requests: 1204, Allowed: 1204, UnknownSubjects: 12}, Evicted: 3, LogsShare: 0.25, From: from, To: from.Add(40 * time.Second), Partial: true, Logs: accesslog.Stats{Lines: 1207, NoRequest: 3, AtEnd: 1204},
 		Rules:  []replay.RuleReport{rules()[1]},
 		Totals: []replay.RuleTotal{}, Subjects: []replay.DeniedSubject{},
 		Against: &replay.Comparison{Allowed: 1204, NewlyDeniedTop: []replay.DeniedSubject{}, FreedTop: []replay.DeniedSubject{}},
