@@ -19,7 +19,7 @@ var hostile = []string{
 // describers are all that a record goes through.
 func describers(t testing.TB) (all []*Describer) {
 	t.Helper()
-	for _, file := range []string{"../../../../test/testdata/envoy-descriptors.yaml", "../../../../envoy/ratelimit.yaml", "../../../../envoy/authorization.yaml", "../../../../envoy/in-flight.yaml"} {
+	for _, file := range []string{"../../../../test/replay/testdata/envoy-descriptors.yaml", "../../../../envoy/ratelimit.yaml", "../../../../envoy/authorization.yaml", "../../../../envoy/in-flight.yaml"} {
 		c, err := envoyfile.Read(file)
 		if err != nil {
 			t.Fatal(err)

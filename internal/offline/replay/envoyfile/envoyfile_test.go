@@ -215,7 +215,7 @@ func TestBomb(t *testing.T) {
 
 func seeds(t testing.TB) (all [][]byte) {
 	t.Helper()
-	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../../envoy/*.yaml", "../../../../test/testdata/envoy-descriptors.yaml", "../../../../docs/examples/replay-*.yaml"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "../../../../envoy/*.yaml", "../../../../test/replay/testdata/envoy-descriptors.yaml", "../../../../docs/examples/replay-*.yaml"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(names), err)

@@ -1,0 +1,3 @@
+// Package dropin proves that rls takes the place of envoyproxy/ratelimit: its settings, its
+// answers, and a switch there and back.
+package dropin

@@ -1,0 +1,3 @@
+// Package limits proves that no limit is exceeded, and that the answers of rls are true: header
+// fields, bodies and waits.
+package limits

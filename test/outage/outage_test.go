@@ -1,0 +1,282 @@
+package outage
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/offline/envoyconfig"
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/stack"
+)
+
+// TestEnvoyAcceptsTheFiles validates the files of envoy/ without changes, and what rls envoy-config
+// makes of them.
+func TestEnvoyAcceptsTheFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../envoy/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("configurations: got %v, %v, want at least two", files, err)
+	}
+	for _, file := range files {
+		if file == stack.TLSConfig {
+			file = stack.WithCertificates(t, file)
+		}
+		edge.EnvoyAccepts(t, file)
+	}
+	for _, shape := range envoyconfig.Shapes {
+		address := "limits.example:9091"
+		if shape.Name == "sidecar" {
+			address = "unix:///srv/rls.sock"
+		}
+		got := edge.Run(t, stack.RulesIn(t, strings.Replace(stack.ThreeKinds, "domain: edge", "domain: shop", 1)), "",
+			"envoy-config", "--shape", shape.Name, "--rls", address, "--upstream", "unix:///srv/app.sock", "--listener", "[::]:80", "--admin-listener", "[::1]:90")
+		if got.Code != 0 || !strings.Contains(got.Stdout, `domain: "shop"`) {
+			t.Fatalf("rls envoy-config --shape %s: %+v", shape.Name, got)
+		}
+		file := configtest.Write(t, "envoy.yaml", got.Stdout)
+		if shape.Name == "tls" {
+			file = stack.WithCertificates(t, file)
+		}
+		edge.EnvoyAccepts(t, file)
+	}
+}
+
+// TestOverAUnixSocket runs the sidecar's configuration, which takes the address from a
+// header of the gateway.
+func TestOverAUnixSocket(t *testing.T) {
+	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
+		dir := edge.SocketDir(t)
+		env := maps.Clone(settings)
+		env[stack.EnvGRPCAddress] = "unix://" + filepath.Join(dir, "grpc.sock")
+		s := stack.Setup{Rules: stack.ThreeKinds, Env: env, Config: stack.SidecarConfig}.Start(t)
+		c := s.From("127.0.0.1")
+
+		c.Want(200, 3, "/", "x-api-key", "k")
+		c.Want(429, 1, "/", "x-api-key", "k")
+		for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+			c.Want(200, 2, "/login", "X-Forwarded-For", address)
+			c.Want(429, 1, "/login", "X-Forwarded-For", "203.0.113.9, "+address)
+		}
+		s.WantAllDecided()
+	})
+}
+
+// TestEnvoyFailsOpen kills rls. Requests pass without limits and without header fields
+// about limits. The limits are back when rls is back, without a change to Envoy.
+func TestEnvoyFailsOpen(t *testing.T) {
+	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
+		s := stack.Setup{Rules: strings.ReplaceAll(stack.PerKey, "100", "2"), Env: settings}.Start(t)
+		c := s.From("127.0.0.1")
+		c.Want(200, 2, "/", "x-api-key", "k")
+		c.Want(429, 1, "/", "x-api-key", "k")
+
+		s.RLS.Kill()
+		for range 5 {
+			got := c.Get("/", "x-api-key", "k")
+			if got.Status != http.StatusOK {
+				t.Errorf("without rls: got %d, want 200", got.Status)
+			}
+			if v := got.Header.Values("RateLimit"); len(v) > 0 {
+				t.Errorf("without rls: got RateLimit %q, want none", v)
+			}
+		}
+		for name, want := range map[string]uint64{"error": 5, "failure_mode_allowed": 5} {
+			if n := s.Stat("cluster.upstream.ratelimit." + name); n != want {
+				t.Errorf("Envoy's counter %s: got %d, want %d", name, n, want)
+			}
+		}
+
+		if err := s.RLS.Start(); err != nil {
+			t.Fatal(err)
+		}
+		process.Eventually(t, "the limits to be back", func() bool {
+			return c.Get("/", "x-api-key", "k").Header.Get("RateLimit") != ""
+		})
+		// The embedded store has begun anew, Redis has not. Two have passed in either.
+		for range 2 {
+			c.Get("/", "x-api-key", "k")
+		}
+		c.Want(429, 1, "/", "x-api-key", "k")
+		if settings[stack.EnvStoreType] == "redis" {
+			if left := s.Peek("api_key=k"); left[0] != 0 {
+				t.Errorf("remaining: got %d, want 0: Redis has kept the history", left[0])
+			}
+		}
+		failed := s.Stat("cluster.upstream.ratelimit.error")
+		c.Want(429, 1, "/", "x-api-key", "k")
+		if n := s.Stat("cluster.upstream.ratelimit.error"); n != failed {
+			t.Errorf("Envoy's counter error: got %d more, want no more once rls is back", n-failed)
+		}
+	})
+}
+
+// TestInstancesShareAnOutage freezes Redis below three instances that nothing says how many they are.
+// Together they admit at most the limit again.
+func TestInstancesShareAnOutage(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t)
+	env := stack.OnRedis(server.Addr())
+	env[stack.EnvStoreTimeout] = "15ms"
+	var all []*edge.RLSServer
+	for range 3 {
+		all = append(all, stack.Setup{Rules: stack.PerKey, Env: env}.Serve(t))
+	}
+	for _, rls := range all {
+		stack.WaitInstances(t, rls, "", 3)
+	}
+	server.Pause()
+	admitted := 0
+	for _, rls := range all {
+		ask := stack.Limiter(t, rls)
+		for range 60 {
+			out, err := ask("api_key=outage")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.GetOverallCode() == rlsv3.RateLimitResponse_OK {
+				admitted++
+			}
+		}
+		stack.WaitInstances(t, rls, "", 3)
+	}
+	server.Resume()
+	if admitted != 99 {
+		t.Errorf("three instances admit %d of 100, want 33 each", admitted)
+	}
+}
+
+// TestRedisStalls freezes Redis during single calls: every tenth, and those around the limit. No
+// call may fail. Beside the limit, only as many calls may pass as have a degraded answer.
+func TestRedisStalls(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t)
+	env := stack.OnRedis(server.Addr())
+	env[stack.EnvStoreTimeout] = "15ms"
+	rls := stack.Setup{Rules: stack.PerKey, Env: env}.Serve(t)
+	ask := stack.Limiter(t, rls)
+	// calls makes 130 calls.
+	calls := func(value string, stallsAt int) (allowed, degraded int) {
+		for call := 1; call <= 130; call++ {
+			stalls := call == stallsAt || call == stallsAt+1 || call > 98 && call < 102
+			if stalls {
+				server.Pause()
+			}
+			out, err := ask(value)
+			if stalls {
+				server.Resume()
+			}
+			if err != nil {
+				t.Fatalf("%s, call %d: %v", value, call, err)
+			}
+			if out.GetOverallCode() == rlsv3.RateLimitResponse_OK {
+				allowed++
+			}
+			if out.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue() {
+				degraded++
+			}
+		}
+		return allowed, degraded
+	}
+	const limit = 100
+	for i := 1; i <= 130; i += 10 {
+		value := fmt.Sprintf("api_key=stalls-at-%d", i)
+		allowed, degraded := calls(value, i)
+		if degraded == 0 {
+			t.Errorf("%s: no answer was degraded", value)
+		}
+		// Redis may have charged a degraded call that the instance has denied, or the reverse.
+		if allowed < limit-degraded || allowed > limit+degraded {
+			t.Errorf("%s: %d of 130 calls were allowed, want %d, or up to the %d degraded ones more or less", value, allowed, limit, degraded)
+		}
+	}
+}
+
+// TestRedisRestarts stops Redis between two requests, once by a crash and once by a
+// freeze, and starts it again.
+func TestRedisRestarts(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t)
+	env := stack.OnRedis(server.Addr())
+	// Long enough for a slow machine to answer in, where Redis is well.
+	env[stack.EnvStoreTimeout] = "300ms"
+	env["SLIDEGATE_STORE_ON_ERROR"] = "report"
+	rls := stack.Setup{Rules: stack.PerKey, Env: env}.Serve(t)
+	ask := stack.Limiter(t, rls)
+	// settled waits for a decision. A slow Redis may cause errors before it.
+	settled := func(what string) *rlsv3.RateLimitResponse {
+		t.Helper()
+		var out *rlsv3.RateLimitResponse
+		process.Eventually(t, what, func() (ok bool) {
+			var err error
+			out, err = ask("api_key=k")
+			return err == nil
+		})
+		return out
+	}
+	unavailable := func(state string) {
+		t.Helper()
+		start := time.Now()
+		_, err := ask("api_key=k")
+		took := time.Since(start)
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("Redis %s: got %v, want UNAVAILABLE", state, err)
+		}
+		// store.timeout is 300 ms. The rest is for a machine that does other things:
+		// what must not happen is an answer that hangs, retries or waits for TCP.
+		if took > 3*time.Second {
+			t.Errorf("Redis %s: the answer took %v, want about 300ms", state, took)
+		}
+		if text := status.Convert(err).Message(); strings.Contains(text, server.Addr()) {
+			t.Errorf("Redis %s: the message %q names its address", state, text)
+		}
+		health, err := healthv1.NewHealthClient(stack.Dial(t, rls)).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("health with Redis %s: got %v, %v, want SERVING", state, health.GetStatus(), err)
+		}
+		stack.Page(t, rls.HTTP()+"/healthcheck")
+	}
+	down := func(want, when string) {
+		t.Helper()
+		if got := stack.Metric(t, rls, "slidegate_store_down"); got != want {
+			t.Errorf("slidegate_store_down %s: got %q, want %s", when, got, want)
+		}
+	}
+
+	settled("the first decision")
+	server.Stop()
+	// One failure may be a moment of overload, five in a row are an outage.
+	for range 5 {
+		unavailable("gone")
+	}
+	down("1", "with Redis gone")
+	server.Start()
+	if got := stack.Remaining(settled("a decision after the restart")); got != 99 {
+		t.Errorf("remaining after a restart of Redis: got %d, want 99: what it kept is lost", got)
+	}
+	down("0", "after the restart")
+
+	server.Pause()
+	for range 5 {
+		unavailable("frozen")
+	}
+	down("1", "with Redis frozen")
+	server.Resume()
+	settled("a decision after the freeze")
+	down("0", "after the freeze")
+	if v := stack.Metric(t, rls, `slidegate_rpc_seconds_count{code="Unknown",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}`); v != "" {
+		t.Errorf("%s calls were answered UNKNOWN, want none", v)
+	}
+}

@@ -1,0 +1,2 @@
+// Package tree reads and writes files for tests.
+package tree
