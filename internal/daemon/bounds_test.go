@@ -275,6 +275,7 @@ func TestWhatACallTakes(t *testing.T) {
 func testWhatACallTakes(t *testing.T, s settings.Settings) {
 	calls := random.Steps(t, 8, 40) // at a time
 	r := start(t, s)
+	const maxMessage = 1 << 20 // of both servers
 	bound := 2 * uint64(maxMessage)
 	if underRace() {
 		bound += bound / 2

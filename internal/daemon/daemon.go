@@ -20,15 +20,19 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
+	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/migrate/compare"
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/calls"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
+	"github.com/slidegate/slidegate/internal/operate/rates"
 	"github.com/slidegate/slidegate/internal/operate/tracing"
 )
 
@@ -147,13 +151,13 @@ type process struct {
 	instance  string // the name of this process in answers
 	version   string
 	started   time.Time
-	sampler   *sampler
+	sampler   *rates.Sampler
 
 	// Made by makeServers.
 	decider     *policy.Decider
 	generations *generations
 	probes      *probes
-	grpc        grpcServer
+	grpc        grpcserver.Server
 	health      *health.Server
 	http, admin *http.Server
 }
@@ -192,7 +196,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	p.registry = prometheus.NewRegistry()
 	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, Commit: o.Commit, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	p.remote.register(p.registry)
-	p.sampler = newSampler(p.readTotals)
+	p.sampler = rates.New(p.readTotals)
 	if err = p.openTracer(ctx, o.Version); err != nil {
 		return err
 	}
@@ -246,12 +250,12 @@ func (p *process) makeServers() {
 	}
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
-		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.DropIn.EchoRequest, Reference: s.DropIn.Answers,
+		PlainKeys: sources.AsksByKey(s.Tiers), EchoRequest: s.DropIn.EchoRequest, Reference: s.DropIn.Answers,
 		Compare: comparer,
 	})
 	authorization := extauthz.NewService(extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
-		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers), Traced: p.authorizations(),
+		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: sources.AsksByKey(s.Tiers), Traced: p.authorizations(),
 		Authz: s.Authz, MaxUnknown: maxUnknownKeys,
 	})
 	p.probes = &probes{
@@ -265,18 +269,23 @@ func (p *process) makeServers() {
 			p.probes.connected = func() bool { return !r.scopes[0].silent.Load() }
 		}
 	}
-	transport := transport{settings: s.GRPC, secure: p.tls, calls: calls{p.metrics, p.log, p.reference.methods(), p.tracer}}
-	if s.GRPC.Transport == settings.TransportUnary {
-		transport.meters = metrics.NewTransport(p.registry)
+	const decides, authorizes = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, authv3.Authorization_Check_FullMethodName
+	calls := calls.Recorder{Metrics: p.metrics, Log: p.log, Reference: p.reference.methods(), Tracer: p.tracer, Traced: []string{decides, authorizes}}
+	server := grpcserver.Options{
+		Settings: s.GRPC, TLS: p.tls, Services: map[string]grpcserver.Service{decides: limits, authorizes: authorization},
+		Intercept: calls.Intercept, Wrap: calls.Wrap, Log: p.log,
 	}
-	p.grpc, p.health = transport.server(map[string]service{
-		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
-		authv3.Authorization_Check_FullMethodName:             authorization,
-	})
+	if p.tracer != nil {
+		server.Metadata = p.tracer.Fields()
+	}
+	if s.GRPC.Transport == settings.TransportUnary {
+		server.Meters = metrics.NewTransport(p.registry)
+	}
+	p.grpc, p.health = grpcserver.New(server)
 	if p.remote != nil {
 		p.probes.rules = p.remote.text
 	}
-	p.http = newHTTP(httpHandler(limits, authorization, p.probes, transport.calls,
+	p.http = newHTTP(httpHandler(limits, authorization, p.probes, calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}, s.DropIn.Answers), p.log)
 	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
 	if s.DropIn.Pages {
@@ -285,7 +294,7 @@ func (p *process) makeServers() {
 	}
 	pages := p.pages(guard)
 	pages.Console = p.console(pages)
-	p.admin = newAdmin(pages, newDescribing(p.grpc, p.health), p.log)
+	p.admin = newAdmin(pages, grpcserver.Describe(p.grpc, p.health), p.log)
 }
 
 // group returns the parts that run until the process stops. They are the servers, the drain,
@@ -312,7 +321,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	if d := p.settings.DropIn; d.NeedsRules || d.NeedsStore {
 		further = append(further, func(ctx context.Context) error { return followHealth(ctx, p.health, p.probes.whyUnhealthy, p.log) })
 	}
-	for _, part := range slices.Concat([]part{drains, p.sampler.run}, p.store.redis.parts(), p.subjects.parts(), p.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.sampler.Run}, p.store.redis.parts(), p.subjects.parts(), p.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

@@ -20,11 +20,8 @@
 //
 // # gRPC
 //
-// grpc.transport chooses the server: grpc-go, or package unary, whose adapters answer on the
-// goroutine that reads the connection. Services, health, codec and bounds are the same.
-//
-// The admin listener also has the streams: reflection, and the Watch of health. There grpc-go
-// answers beside the pages, and the content type tells calls from pages. Calls there may last
+// Package grpcserver makes the server. The admin listener also has the streams: reflection, and the
+// Watch of health. There grpc-go answers too, and the content type separates calls from pages. Calls there may last
 // for ever and end with the drain. They show the health of the gRPC listener, and none of
 // them can charge a limit.
 //

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 )
 
 // drain lets the server accept calls for s.Delay, and then lets the calls in flight finish,
@@ -16,7 +17,7 @@ import (
 // That part may be the server itself, after its last call.
 //
 // With s.NotServing, the health of gRPC is NOT_SERVING meanwhile.
-func drain(ctx context.Context, s settings.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
+func drain(ctx context.Context, s settings.Drain, server grpcserver.Server, h *health.Server, log *zap.Logger) {
 	delay, timeout := s.Delay, s.Timeout
 	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
 		zap.Bool("not_serving", s.NotServing))

@@ -11,14 +11,15 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 const cutOff = "calls were still in flight at the end of drain.timeout; their connections are closed; if this happens often, raise drain.timeout"
 
-// drainingServer is a grpcServer whose last call ends after a while, or with Stop.
+// drainingServer is a grpcserver.Server whose last call ends after a while, or with Stop.
 type drainingServer struct {
-	grpcServer
+	grpcserver.Server
 	after   time.Duration
 	stopped chan struct{}
 	ended   func() // is called when the last call has, before GracefulStop returns

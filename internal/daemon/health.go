@@ -7,6 +7,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 )
 
 // healthInterval is how often the health of gRPC follows what a drop-in needs.
@@ -27,7 +29,7 @@ func followHealth(ctx context.Context, h *health.Server, why func() string, log 
 			} else {
 				log.Info("healthy again")
 			}
-			for _, name := range healthNames {
+			for _, name := range grpcserver.HealthNames {
 				h.SetServingStatus(name, status)
 			}
 		}

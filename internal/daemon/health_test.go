@@ -16,6 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -84,7 +85,7 @@ func (r *testRun) wantHealth(t *testing.T, code int, reason string) {
 		got, body := get(t, "http://"+r.HTTP+"/healthcheck")
 		return got == code && strings.Contains(body, reason)
 	})
-	for _, name := range healthNames {
+	for _, name := range grpcserver.HealthNames {
 		waitFor(t, "the health of "+name, func() bool {
 			got, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: name})
 			return err == nil && got.GetStatus() == status
@@ -108,7 +109,7 @@ func TestHealthFollows(t *testing.T) {
 			if reason != "" {
 				want = healthv1.HealthCheckResponse_NOT_SERVING
 			}
-			for _, name := range healthNames {
+			for _, name := range grpcserver.HealthNames {
 				got, err := h.Check(t.Context(), &healthv1.HealthCheckRequest{Service: name})
 				if err != nil || got.GetStatus() != want {
 					t.Errorf("round %d: health of %q: %v, %v, want %v", round, name, got.GetStatus(), err, want)

@@ -18,13 +18,14 @@ import (
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/migrate/compat/pages"
 	"github.com/slidegate/slidegate/internal/operate/admin"
+	"github.com/slidegate/slidegate/internal/operate/calls"
 )
 
 // httpHandler returns the handler of the HTTP port. The guard checks the Host of requests
 // that can charge a limit, such as /authz. It accepts any Host for probes, and below /authz/,
 // where Envoy's http_service calls with the Host of its client and no limit is charged. With
 // anyHost it also accepts any Host at /json, but from no browser.
-func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, c calls, guard admin.Guard, anyHost bool) http.Handler {
+func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, c calls.Recorder, guard admin.Guard, anyHost bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
 		{Path: "/healthcheck", Text: "200 while this process answers, with the state of its store"},
@@ -39,7 +40,7 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 	// client's path behind /authz.
 	open := authorization.HTTPHandler(guard.CheckOrigin(mux))
 	guarded := guard.CheckHost(open)
-	return c.recoverHTTP(c.traceHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return c.RecoverHTTP(c.TraceHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A browser sends Origin with every method that can have a body.
 		json := anyHost && r.URL.Path == "/json" && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == ""
 		if json || r.URL.Path == "/healthcheck" || r.URL.Path == "/readyz" || strings.HasPrefix(r.URL.Path, "/authz/") {
@@ -48,22 +49,6 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 			guarded.ServeHTTP(w, r)
 		}
 	})))
-}
-
-// recoverHTTP returns h as a handler that answers 500 if h panics.
-func (c calls) recoverHTTP(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if recover() != nil {
-				// The log gets only the first part of the path. Behind /authz the rest comes
-				// from a client.
-				first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-				c.panicked("/" + first)
-				http.Error(w, "internal error", http.StatusInternalServerError)
-			}
-		}()
-		h.ServeHTTP(w, r)
-	})
 }
 
 // Timeouts of the HTTP servers. A profile takes half a minute, and httpWriteTimeout leaves

@@ -1,16 +1,13 @@
 package daemon
 
 import (
-	"fmt"
 	"net/http"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 )
@@ -22,36 +19,6 @@ type reference struct {
 	sender *stats.Sender // nil: no statsd server
 }
 
-// maxMapping bounds a file of mappings, in bytes.
-const maxMapping = 1 << 20
-
-// CheckMapping reports what is wrong with the file of PROMETHEUS_MAPPER_YAML. The error is
-// a [strict.Problem].
-func CheckMapping(s settings.Settings) error {
-	_, err := openMapping(s.DropIn)
-	return err
-}
-
-// openMapping returns the mappings of the settings, or nil if there is no listener for them.
-func openMapping(s settings.DropIn) (*stats.Mapping, error) {
-	if s.Metrics.Address == "" {
-		return nil, nil
-	}
-	file := s.Metrics.MapperFile
-	if file == "" {
-		return stats.BuiltIn(s.Tags, s.Metrics.Milliseconds)
-	}
-	data, err := files.Read(file, maxMapping)
-	var m *stats.Mapping
-	if err == nil {
-		m, err = stats.NewMapping(string(data), s.Tags)
-	}
-	if err != nil {
-		return nil, strict.Problems{{Path: "PROMETHEUS_MAPPER_YAML", Message: fmt.Sprintf("%s: %s", strict.Quoteless(file), err)}}
-	}
-	return m, nil
-}
-
 // openReference returns the metrics that the settings ask for.
 func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
 	var r reference
@@ -59,7 +26,7 @@ func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
 	if statsd.Address == "" && scraped.Address == "" {
 		return r, nil
 	}
-	mapping, err := openMapping(s.DropIn)
+	mapping, err := stats.OpenMapping(s.DropIn)
 	if err != nil {
 		return r, err
 	}

@@ -11,15 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config/redisclient"
-	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/config/watch"
+	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/core/tier/httpsource"
-	"github.com/slidegate/slidegate/internal/core/tier/pgsource"
-	"github.com/slidegate/slidegate/internal/core/tier/redissource"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
@@ -48,11 +43,11 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 	if !t.Asks() {
 		return nil, nil
 	}
-	source, err := openSource(s, log, sampledLog)
+	source, err := sources.Open(s, log, sampledLog)
 	if err != nil {
 		return nil, err
 	}
-	sub := &subjects{rules: rules, source: t.Source, byKey: asksByKey(t), log: log}
+	sub := &subjects{rules: rules, source: t.Source, byKey: sources.AsksByKey(t), log: log}
 	sub.Cache, err = tier.NewCache(tier.CacheOptions{
 		Source:        source,
 		Timeout:       s.TiersTimeout(),
@@ -64,7 +59,7 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 		Failures:      5,
 		Retry:         time.Second,
 		PlainKeys:     sub.byKey,
-		Questions:     questions(t),
+		Questions:     sources.Parallel(t),
 		KnownTier:     sub.knowsTier,
 		KnownRule:     sub.knowsRule,
 		Panicked:      m.Panicked,
@@ -113,11 +108,6 @@ func (s *subjects) parts() []part {
 	}}
 }
 
-// asksByKey reports whether the source gets API keys themselves instead of digests.
-func asksByKey(t settings.Tiers) bool {
-	return t.Source == settings.TiersOverHTTP && t.HTTP.Send == settings.SendKey
-}
-
 func (s *subjects) knowsTier(name string) bool {
 	d := s.rules().Tiers()
 	return d == nil || d.HasTier(name)
@@ -126,18 +116,6 @@ func (s *subjects) knowsTier(name string) bool {
 // knowsRule reports whether one of the active rules has a name.
 func (s *subjects) knowsRule(name string) bool {
 	return slices.ContainsFunc(s.rules().All(), func(r *policy.Rule) bool { return r.Name == name })
-}
-
-// questions returns how many questions are under way at most. Zero means the default of the
-// cache. Each question to PostgreSQL has a connection. One over HTTP is for one key only.
-func questions(t settings.Tiers) int {
-	switch t.Source {
-	case settings.TiersInPostgres:
-		return t.Postgres.PoolSize
-	case settings.TiersOverHTTP:
-		return httpsource.Connections
-	}
-	return 0
 }
 
 // probe asks the source for a key that no subject has. So the log says at the start whether
@@ -164,105 +142,6 @@ func (s *subjects) text() string {
 	default:
 		return s.source
 	}
-}
-
-// CheckSource reports errors in the settings of the source of tiers. It does not connect to
-// the source.
-func CheckSource(s settings.Settings) error {
-	if !s.Tiers.Asks() {
-		return nil
-	}
-	source, err := openSource(s, zap.NewNop(), zap.NewNop())
-	if err != nil {
-		return err
-	}
-	return source.Close()
-}
-
-// AskSource asks the source of the settings for the first of keys that it knows, with the query of the
-// service. It returns nil if the source knows none of them.
-func AskSource(ctx context.Context, s settings.Settings, keys []tier.Key) (*tier.Subject, error) {
-	source, err := openSource(s, zap.NewNop(), zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = source.Close() }() // a source only reads, so no data is lost
-	for _, k := range keys {
-		if !asksByKey(s.Tiers) {
-			k.Plain = ""
-		}
-		r, err := source.Lookup(ctx, k)
-		if err != nil {
-			return nil, err
-		}
-		if r.Subject != nil {
-			return r.Subject, nil
-		}
-	}
-	return nil, nil
-}
-
-func openSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
-	switch s.Tiers.Source {
-	case settings.TiersInRedis:
-		return openRedisSource(s, log, sampledLog)
-	case settings.TiersInPostgres:
-		return openPostgresSource(s, log, sampledLog)
-	default:
-		return openHTTPSource(s, log)
-	}
-}
-
-func openRedisSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisclient.New(redisclient.Options{Redis: s.TiersRedis(), Section: "tiers.redis", Timeout: s.TiersTimeout(), Log: log})
-	if err != nil {
-		return nil, err
-	}
-	return redissource.New(redissource.Options{
-		Client: client, KeyPrefix: s.Tiers.Redis.KeyPrefix, Channel: settings.TiersChannel, Overrides: rules.ReadOverrides, Log: sampledLog,
-	}), nil
-}
-
-func openPostgresSource(s settings.Settings, log, sampledLog *zap.Logger) (tier.Source, error) {
-	p := s.Tiers.Postgres
-	password, err := watch.Secret("tiers.postgres.password_file", p.Password, p.PasswordFile, log)
-	if err != nil {
-		return nil, err
-	}
-	o := pgsource.Options{
-		URL:       p.URL.Reveal(),
-		Password:  password,
-		Query:     p.Query,
-		QueryByID: p.QueryByID,
-		Channel:   p.Channel,
-		PoolSize:  p.PoolSize,
-		Timeout:   s.TiersTimeout(),
-		Overrides: rules.ReadOverrides,
-		Log:       sampledLog,
-	}
-	if o.TLS, err = watch.TLS("tiers.postgres.tls", p.TLS.Files(), p.TLSConfig, log); err != nil {
-		return nil, err
-	}
-	return pgsource.New(o)
-}
-
-func openHTTPSource(s settings.Settings, log *zap.Logger) (tier.Source, error) {
-	h := s.Tiers.HTTP
-	token, err := watch.Secret("tiers.http.token_file", h.Token, h.TokenFile, log)
-	if err != nil {
-		return nil, err
-	}
-	o := httpsource.Options{
-		URL:       h.URL.Parsed,
-		SendKey:   h.Send == settings.SendKey,
-		Token:     token,
-		Timeout:   s.TiersTimeout(),
-		Overrides: rules.ReadOverrides,
-	}
-	if o.TLS, err = watch.TLS("tiers.http.tls", h.TLS.Files(), h.TLS.Config, log); err != nil {
-		return nil, err
-	}
-	return httpsource.New(o), nil
 }
 
 // directory looks up subjects of the tiers file for the admin port.

@@ -18,6 +18,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+	"go.uber.org/zap"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -341,7 +342,7 @@ func TestReceiverThatHangs(t *testing.T) {
 // TestTracesAreRefused does not start with a wrong variable.
 func TestTracesAreRefused(t *testing.T) {
 	t.Setenv("OTEL_TRACES_EXPORTER", "zipkin")
-	err := Run(context.Background(), testSettings(t), Options{Version: "test", Log: newMeasured().log})
+	err := Run(context.Background(), testSettings(t), Options{Version: "test", Log: zap.NewNop()})
 	if err == nil || err.Error() != `traces: OTEL_TRACES_EXPORTER: "zipkin" is not one of otlp, none` {
 		t.Errorf("got the error %v", err)
 	}
@@ -378,7 +379,7 @@ func TestTracesKeepTheirSecret(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization="+secret+"%0a")
-	err := Run(context.Background(), testSettings(t), Options{Version: "test", Log: newMeasured().log})
+	err := Run(context.Background(), testSettings(t), Options{Version: "test", Log: zap.NewNop()})
 	if err == nil || !strings.HasPrefix(err.Error(), "traces: OTEL_EXPORTER_OTLP_HEADERS: entry 1 ") || strings.Contains(err.Error(), secret) {
 		t.Errorf("got the error %v", err)
 	}

@@ -26,7 +26,7 @@ var wings = []struct{ wing, imports string }{
 var libraries = []struct {
 	prefix, why, packages string
 }{
-	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay at the edge", "internal/edge/ratelimit internal/edge/extauthz internal/config/xds internal/migrate/compare internal/daemon"},
+	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay at the edge", "internal/edge/ratelimit internal/edge/extauthz internal/edge/grpcserver internal/config/xds internal/migrate/compare internal/daemon"},
 	{"github.com/redis/go-redis", "Redis is one store among others", "pkg/window/redisstore internal/core/tier/redissource internal/config/redisclient internal/operate/redislog internal/daemon internal/daemon/stores"},
 	{"github.com/jackc", "PostgreSQL is one source among others", "internal/core/tier/pgsource"},
 	{"github.com/prometheus", "others get small interfaces", "internal/operate/metrics internal/operate/admin internal/migrate/compat/stats internal/daemon"},

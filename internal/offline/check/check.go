@@ -9,10 +9,11 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 	"github.com/slidegate/slidegate/internal/offline/ruletest"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -53,7 +54,7 @@ func Run(o Options) Result {
 	}
 	var sourceErr, loadErr, testsErr, customerErr error
 	if !aboutTiers(o.Problems) {
-		sourceErr = daemon.CheckSource(s)
+		sourceErr = sources.Check(s)
 	}
 	var g *config.Generation
 	if !o.NoRules && !o.Input.OnlyTests() {
@@ -69,7 +70,7 @@ func Run(o Options) Result {
 		out.Customer, warnings, customerErr = askCustomer(s, o.Customer, g)
 		out.Warnings = append(out.Warnings, warnings...)
 	}
-	out.Problems = append(o.Problems, strict.ProblemsOf(sourceErr, daemon.CheckDirectories(s), daemon.CheckMapping(s), loadErr, testsErr, customerErr)...)
+	out.Problems = append(o.Problems, strict.ProblemsOf(sourceErr, config.CheckDirectories(s), stats.CheckMapping(s), loadErr, testsErr, customerErr)...)
 	out.Valid = len(out.Problems) == 0
 	return out
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 )
 
@@ -24,7 +24,7 @@ const askTimeout = 10 * time.Second
 func askCustomer(s settings.Settings, keys []tier.Key, g *config.Generation) (c *admin.Customer, warnings []strict.Problem, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	found, err := daemon.AskSource(ctx, s, keys)
+	found, err := sources.Ask(ctx, s, keys)
 	if err != nil {
 		return nil, nil, err
 	}

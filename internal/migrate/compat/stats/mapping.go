@@ -14,6 +14,10 @@ import (
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 	"github.com/prometheus/statsd_exporter/pkg/registry"
 	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // builtIn has the mappings of envoyproxy/ratelimit.
@@ -111,6 +115,36 @@ func BuiltIn(tags map[string]string, inMilliseconds bool) (*Mapping, error) {
 
 // generic is the help of a metric whose mapping has none.
 const generic = "A metric of envoyproxy/ratelimit, by a mapping of statsd_exporter."
+
+// maxMapping bounds a file of mappings, in bytes.
+const maxMapping = 1 << 20
+
+// CheckMapping reports what is wrong with the file of PROMETHEUS_MAPPER_YAML. The error is
+// a [strict.Problem].
+func CheckMapping(s settings.Settings) error {
+	_, err := OpenMapping(s.DropIn)
+	return err
+}
+
+// OpenMapping returns the mappings of the settings, or nil if there is no listener for them.
+func OpenMapping(s settings.DropIn) (*Mapping, error) {
+	if s.Metrics.Address == "" {
+		return nil, nil
+	}
+	file := s.Metrics.MapperFile
+	if file == "" {
+		return BuiltIn(s.Tags, s.Metrics.Milliseconds)
+	}
+	data, err := files.Read(file, maxMapping)
+	var m *Mapping
+	if err == nil {
+		m, err = NewMapping(string(data), s.Tags)
+	}
+	if err != nil {
+		return nil, strict.Problems{{Path: "PROMETHEUS_MAPPER_YAML", Message: fmt.Sprintf("%s: %s", strict.Quoteless(file), err)}}
+	}
+	return m, nil
+}
 
 // mapped is what the mappings make of a name. It is immutable.
 type mapped struct {

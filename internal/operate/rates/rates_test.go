@@ -1,4 +1,4 @@
-package daemon
+package rates
 
 import (
 	"fmt"
@@ -10,10 +10,12 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
+func last(points []float64) float64 { return points[len(points)-1] }
+
 // TestSampler counts 10,000 rules, and has the rates of the busiest ones.
 func TestSampler(t *testing.T) {
 	round := 0
-	s := newSampler(func(totals *metrics.Totals) {
+	s := New(func(totals *metrics.Totals) {
 		*totals = metrics.Totals{Degraded: float64(10 * round)}
 		for i := range 1000 {
 			totals.Rules = append(totals.Rules, metrics.RuleTotals{Domain: "d", Rule: fmt.Sprint(i), Decisions: float64(round * i), Denials: float64(round)})
@@ -25,7 +27,7 @@ func TestSampler(t *testing.T) {
 		now, round = now.Add(sampleInterval), round+1
 	}
 	var state insight.State
-	s.fill(&state)
+	s.Fill(&state)
 	r := state.Rates
 	if len(r.Rules) != sampledRules || len(r.Decisions) != samplePoints || len(r.Rules[0].Decisions) != samplePoints {
 		t.Fatalf("%d rules, %d points, %d of a rule", len(r.Rules), len(r.Decisions), len(r.Rules[0].Decisions))

@@ -1,4 +1,4 @@
-package daemon
+package calls
 
 import (
 	"context"
@@ -26,13 +26,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/edge/grpcserver"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
-// measured is a calls whose registry and log a test can read.
+// measured is a Recorder whose registry and log a test can read.
 type measured struct {
-	calls
+	Recorder
 	registry *prometheus.Registry
 	logs     *observer.ObservedLogs
 }
@@ -40,7 +41,7 @@ type measured struct {
 func newMeasured() measured {
 	registry := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.DebugLevel)
-	return measured{calls{metrics.New(registry, metrics.Options{}), zap.New(core), nil, nil}, registry, logs}
+	return measured{Recorder{Metrics: metrics.New(registry, metrics.Options{}), Log: zap.New(core)}, registry, logs}
 }
 
 // seen returns how many calls of /s/M were measured and how long they took, by code.
@@ -96,16 +97,16 @@ func TestCallsAreMeasured(t *testing.T) {
 		{"an error without a code", outcome{takes: time.Second, err: errors.New("lost")}, codes.Unknown, 0},
 		{"panics", outcome{takes: time.Second, panics: true}, codes.Internal, 1},
 	} {
-		for path, call := range map[string]func(calls) ([]byte, error){
-			"interceptor": func(c calls) ([]byte, error) {
-				out, err := c.intercept(t.Context(), "in", &grpc.UnaryServerInfo{FullMethod: "/s/M"}, func(_ context.Context, in any) (any, error) {
+		for path, call := range map[string]func(Recorder) ([]byte, error){
+			"interceptor": func(c Recorder) ([]byte, error) {
+				out, err := c.Intercept(t.Context(), "in", &grpc.UnaryServerInfo{FullMethod: "/s/M"}, func(_ context.Context, in any) (any, error) {
 					return []byte(in.(string) + " out"), tt.outcome.apply()
 				})
 				answer, _ := out.([]byte)
 				return answer, err
 			},
-			"without waiting": func(c calls) ([]byte, error) {
-				f := c.handler("/s/M", func(_ context.Context, _ bool, call *unary.Call, answer []byte) ([]byte, bool, error) {
+			"without waiting": func(c Recorder) ([]byte, error) {
+				f := c.Wrap("/s/M", func(_ context.Context, _ bool, call *unary.Call, answer []byte) ([]byte, bool, error) {
 					return append(append(answer, call.Request...), " out"...), true, tt.outcome.apply()
 				})
 				answer, decided, err := f(t.Context(), false, &unary.Call{Request: "in", Begin: time.Now()}, nil)
@@ -114,8 +115,8 @@ func TestCallsAreMeasured(t *testing.T) {
 				}
 				return answer, err
 			},
-			"waiting": func(c calls) ([]byte, error) {
-				f := c.handler("/s/M", func(_ context.Context, wait bool, call *unary.Call, answer []byte) ([]byte, bool, error) {
+			"waiting": func(c Recorder) ([]byte, error) {
+				f := c.Wrap("/s/M", func(_ context.Context, wait bool, call *unary.Call, answer []byte) ([]byte, bool, error) {
 					if !wait {
 						return answer, false, nil
 					}
@@ -132,7 +133,7 @@ func TestCallsAreMeasured(t *testing.T) {
 			t.Run(tt.name+"/"+path, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					m := newMeasured()
-					answer, err := call(m.calls)
+					answer, err := call(m.Recorder)
 					if status.Code(err) != tt.code || err == nil && string(answer) != "in out" {
 						t.Errorf("got %q, %v, want the answer or %v", answer, err, tt.code)
 					}
@@ -153,7 +154,7 @@ func TestCallsAreMeasured(t *testing.T) {
 func TestWaitingCallsAreMeasuredFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeasured()
-		f := m.handler("/s/M", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+		f := m.Wrap("/s/M", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
 			if !wait {
 				time.Sleep(time.Second)
 			} else {
@@ -181,7 +182,7 @@ func TestWaitingCallsAreMeasuredFromTheBeginning(t *testing.T) {
 func TestAnswersOfPanics(t *testing.T) {
 	m := newMeasured()
 	for name, waits := range map[string]bool{"without waiting": false, "waiting": true} {
-		f := m.handler("/s/M", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+		f := m.Wrap("/s/M", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
 			if waits && !wait {
 				return answer, false, nil
 			}
@@ -203,12 +204,12 @@ func TestAnswersOfPanics(t *testing.T) {
 func TestPanicsTellNoSecrets(t *testing.T) {
 	m := newMeasured()
 	w := httptest.NewRecorder()
-	m.recoverHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a secret") })).
+	m.RecoverHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a secret") })).
 		ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", nil))
 	if w.Code != http.StatusInternalServerError {
 		t.Errorf("over HTTP: %d, want 500", w.Code)
 	}
-	_, err := m.intercept(t.Context(), "a secret", &grpc.UnaryServerInfo{FullMethod: "/s/M"}, func(context.Context, any) (any, error) { panic("a secret") })
+	_, err := m.Intercept(t.Context(), "a secret", &grpc.UnaryServerInfo{FullMethod: "/s/M"}, func(context.Context, any) (any, error) { panic("a secret") })
 	if status.Code(err) != codes.Internal {
 		t.Errorf("over gRPC: %v, want INTERNAL", err)
 	}
@@ -224,7 +225,7 @@ func TestPanicsTellNoSecrets(t *testing.T) {
 
 func TestHandlersAreMeasuredWithoutAllocations(t *testing.T) {
 	m := newMeasured()
-	f := m.handler("/s/M", func(_ context.Context, _ bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+	f := m.Wrap("/s/M", func(_ context.Context, _ bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
 		return answer, true, nil
 	})
 	call := &unary.Call{Begin: time.Now()}
@@ -254,7 +255,7 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 			m := newMeasured()
 			settings := settings.Default().GRPC
 			settings.Transport = tt.transport
-			server, _ := transport{settings: settings, calls: m.calls}.server(nil)
+			server, _ := grpcserver.New(grpcserver.Options{Settings: settings, Intercept: m.Intercept, Wrap: m.Wrap, Log: m.Log})
 			server.RegisterService(&grpc.ServiceDesc{ServiceName: "s", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
 				MethodName: "M",
 				Handler: func(_ any, ctx context.Context, _ func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
@@ -262,7 +263,7 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 				},
 			}}}, nil)
 			if tt.handler != nil {
-				server.(*unary.Server).Handle("/s/M", m.handler("/s/M", tt.handler))
+				server.(*unary.Server).Handle("/s/M", m.Wrap("/s/M", tt.handler))
 			}
 			l := bufconn.Listen(1 << 16)
 			go func() { _ = server.Serve(l) }() // until it is stopped
@@ -294,4 +295,19 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+func counter(t *testing.T, g prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }

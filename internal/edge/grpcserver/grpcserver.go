@@ -1,4 +1,7 @@
-package daemon
+// Package grpcserver makes the gRPC server that the settings choose: grpc-go, or package unary, whose
+// adapters answer on the goroutine that reads the connection. Services, health, codec and bounds are
+// the same.
+package grpcserver
 
 import (
 	"context"
@@ -8,6 +11,7 @@ import (
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -19,19 +23,19 @@ import (
 	"github.com/slidegate/slidegate/internal/edge/unary"
 )
 
-// healthNames are the services that health checks may ask for: the whole server, the name
+// HealthNames are the services that health checks may ask for: the whole server, the name
 // that envoyproxy/ratelimit uses, and the full names.
-var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName, authv3.Authorization_ServiceDesc.ServiceName}
+var HealthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName, authv3.Authorization_ServiceDesc.ServiceName}
 
 // streamWorkers is the number of goroutines that grpc-go keeps to handle calls. Without
 // them it starts a goroutine for each call. Its stack then grows in each call, which costs
 // more than a decision. If all of them are busy, for example waiting for Redis, a call gets
-// a goroutine of its own. grpc-go marks the option as experimental; without it calls are
+// another goroutine. grpc-go marks the option as experimental; without it calls are
 // only slower.
 const streamWorkers = 64
 
-// A grpcServer serves Envoy: a *grpc.Server or a *unary.Server.
-type grpcServer interface {
+// A Server serves Envoy: a *grpc.Server or a *unary.Server.
+type Server interface {
 	grpc.ServiceRegistrar
 	reflection.ServiceInfoProvider
 	Serve(net.Listener) error
@@ -40,48 +44,53 @@ type grpcServer interface {
 }
 
 var (
-	_ grpcServer = (*grpc.Server)(nil)
-	_ grpcServer = (*unary.Server)(nil)
+	_ Server = (*grpc.Server)(nil)
+	_ Server = (*unary.Server)(nil)
 )
 
-// A service answers one method, on either transport.
-type service interface {
+// A Service answers one method, on either transport.
+type Service interface {
 	Register(grpc.ServiceRegistrar)
 	// Handle is a unary.Handler.
 	Handle(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error)
 }
 
-// A transport has the parts that each of the two gRPC servers is made of.
-type transport struct {
-	settings settings.GRPC
-	secure   *tls.Config // nil: plain text
-	calls    calls
-	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
+// Options say what a server is made of.
+type Options struct {
+	Settings settings.GRPC
+	TLS      *tls.Config        // nil: plain text
+	Services map[string]Service // by the full names of their methods
+	// Intercept runs around the calls of grpc-go, and Wrap returns what package unary calls in place of
+	// the handler of a method.
+	Intercept grpc.UnaryServerInterceptor
+	Wrap      func(method string, h unary.Handler) unary.Handler
+	Metadata  []string     // the header fields that traces need
+	Meters    unary.Meters // of connections; nil with grpc-go, which does not count them
+	Log       *zap.Logger
 }
 
-// server returns the server that the settings choose, and its health, which is SERVING for
-// all names. services has the services by the full names of their methods.
-func (t transport) server(services map[string]service) (grpcServer, *health.Server) {
+// New returns the server that the settings choose, and its health, which is SERVING for all names.
+func New(o Options) (Server, *health.Server) {
 	h := health.NewServer()
-	for _, name := range healthNames {
+	for _, name := range HealthNames {
 		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
 	register := func(server grpc.ServiceRegistrar) {
-		for _, s := range services {
+		for _, s := range o.Services {
 			s.Register(server)
 		}
 		healthv1.RegisterHealthServer(server, h)
 	}
-	if t.settings.Transport != settings.TransportUnary {
-		server := t.standard()
+	if o.Settings.Transport != settings.TransportUnary {
+		server := newStandard(&o)
 		register(server)
 		reflection.Register(server)
 		return server, h
 	}
-	server := t.unary()
+	server := newUnary(&o)
 	register(server)
-	for method, s := range services {
-		server.Handle(method, t.calls.handler(method, s.Handle))
+	for method, s := range o.Services {
+		server.Handle(method, o.Wrap(method, s.Handle))
 	}
 	return server, h
 }
@@ -101,11 +110,11 @@ const (
 // accepts by default. grpc-go refuses a longer one with an error.
 const maxRead = 16 << 20
 
-func (t transport) standard() *grpc.Server {
+func newStandard(o *Options) *grpc.Server {
 	return grpc.NewServer(
-		grpc.Creds(grpcCredentials(t.secure, t.settings.TLS.UnixSockets, t.calls.log)),
+		grpc.Creds(serverCredentials(o.TLS, o.Settings.TLS.UnixSockets, o.Log)),
 		grpc.ForceServerCodecV2(adapter.NewBoundedCodec(maxMessage)),
-		grpc.UnaryInterceptor(t.calls.intercept),
+		grpc.UnaryInterceptor(o.Intercept),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(maxRead),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -118,40 +127,36 @@ func (t transport) standard() *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time:             keepaliveTime,
 			Timeout:          keepaliveTimeout,
-			MaxConnectionAge: t.settings.MaxConnectionAge,
+			MaxConnectionAge: o.Settings.MaxConnectionAge,
 		}),
 	)
 }
 
-func (t transport) unary() *unary.Server {
-	var fields []string
-	if t.calls.tracer != nil {
-		fields = t.calls.tracer.Fields()
-	}
+func newUnary(o *Options) *unary.Server {
 	return unary.NewServer(unary.Options{
 		Codec:           adapter.NewCodec(),
-		Interceptor:     t.calls.intercept,
+		Interceptor:     o.Intercept,
 		MaxMessageBytes: maxMessage,
 		MaxStreams:      maxStreams,
-		TLS:             t.secure,
-		TLSOnSockets:    t.settings.TLS.UnixSockets,
+		TLS:             o.TLS,
+		TLSOnSockets:    o.Settings.TLS.UnixSockets,
 		Lifetime: unary.Lifetime{
 			KeepaliveTime:    keepaliveTime,
 			KeepaliveTimeout: keepaliveTimeout,
 			MinPingInterval:  minPingInterval,
-			MaxConnectionAge: t.settings.MaxConnectionAge,
+			MaxConnectionAge: o.Settings.MaxConnectionAge,
 		},
-		Meters:   t.meters,
+		Meters:   o.Meters,
 		Keep:     adapter.Kept,
-		Metadata: fields,
+		Metadata: o.Metadata,
 		Beyond:   true,
-		Log:      t.calls.log,
+		Log:      o.Log,
 	})
 }
 
-// newDescribing returns a gRPC server that describes another one, for the admin port. It
+// Describe returns a gRPC server that describes another one, for the admin port. It
 // lists the services of other and shows h. It has streams, which transport unary has not.
-func newDescribing(other reflection.ServiceInfoProvider, h *health.Server) *grpc.Server {
+func Describe(other reflection.ServiceInfoProvider, h *health.Server) *grpc.Server {
 	server := grpc.NewServer()
 	healthv1.RegisterHealthServer(server, h)
 	reflection.Register(struct {
