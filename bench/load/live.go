@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/bench/internal/metrics"
-
 	"github.com/slidegate/slidegate/bench/internal/traffic"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"

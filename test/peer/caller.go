@@ -24,7 +24,7 @@ type Caller struct {
 	conn    net.Conn
 	in      *bufio.Reader
 	out     []byte // a batch of calls, and then a window update
-	streams []int  // where in out the number of a stream stands
+	streams []int  // the position in out of the number of each stream
 	next    uint32
 	batch   int
 
@@ -66,7 +66,7 @@ func NewCaller(conn net.Conn, method string, message []byte, batch int) (*Caller
 		}
 		c.out = append(c.out, call...)
 	}
-	// The window of the connection is opened by as much as has come.
+	// The window of the connection is opened by the number of bytes that were read.
 	c.out = append(c.out, 0, 0, 4, byte(http2.FrameWindowUpdate), 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	c.next += 2
 	return c, nil

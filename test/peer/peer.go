@@ -5,8 +5,8 @@
 //
 // A Peer is for one goroutine, and reads only while it waits for an answer. A Caller
 // is a client for benchmarks: it allocates nothing for a call. The tests of
-// internal/edge/unary have a client of their own, which sees every frame and breaks rules
-// that this one keeps.
+// internal/edge/unary have another client, which sees every frame and breaks rules that this one
+// keeps.
 package peer
 
 import (
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// prefixSize is how much stands before a message: whether it is compressed, and its
+// prefixSize is the number of bytes before a message: whether it is compressed, and its
 // length.
 const prefixSize = 5
 
@@ -40,7 +40,7 @@ type Peer struct {
 	next   uint32 // the stream to open
 
 	answers map[uint32]*Answer // by stream, until they are asked for or the stream is reset
-	gone    error              // GOAWAY, once it came
+	gone    error              // GOAWAY, if it came
 }
 
 // An Answer is the response on one stream.
@@ -182,7 +182,7 @@ func (p *Peer) take(f http2.Frame) error {
 			return p.framer.WritePing(true, f.Data)
 		}
 	case *http2.GoAwayFrame:
-		p.gone = fmt.Errorf("peer: told to go: %v %q", f.ErrCode, f.DebugData())
+		p.gone = fmt.Errorf("peer: the server sent GOAWAY: %v %q", f.ErrCode, f.DebugData())
 	case *http2.RSTStreamFrame:
 		if a != nil {
 			a.Reset, a.WasReset, a.ended = f.ErrCode, true, true
