@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
+	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/internal/operate/client"
 )
 
@@ -23,7 +23,7 @@ type diffCmd struct {
 	ExitCode, Live            bool
 }
 
-func diff(c *cli) *cobra.Command {
+func diffOf(c *cli) *cobra.Command {
 	var d diffCmd
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
@@ -86,7 +86,7 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 	if !reflect.DeepEqual(wasSecrets, isSecrets) {
 		return usage("--old-config: secrets is other than in the new settings, so no API key of one set can be found in the other: compare the settings without this change")
 	}
-	report := rulesdiff.Compare(was, is)
+	report := diff.Compare(was, is)
 	var failure error
 	if ask != nil {
 		instances, problems, err := ask.Logs(context.Background(), report.Asks(was))
@@ -109,7 +109,7 @@ func (d *diffCmd) Run(c *cli, old, now string) error {
 }
 
 // load loads one set, and how API keys become digests in it.
-func (d *diffCmd) load(c *cli, path, tiers string) (set rulesdiff.Set, secrets settings.Secrets, err error) {
+func (d *diffCmd) load(c *cli, path, tiers string) (set diff.Set, secrets settings.Secrets, err error) {
 	in, err := config.NewInput([]string{path}, os.Stdin)
 	switch {
 	case err != nil:
@@ -131,7 +131,7 @@ func (d *diffCmd) load(c *cli, path, tiers string) (set rulesdiff.Set, secrets s
 	if err != nil {
 		return set, secrets, err
 	}
-	set = rulesdiff.Set{Path: path, Rules: g.Rules}
+	set = diff.Set{Path: path, Rules: g.Rules}
 	for _, p := range g.Locations {
 		set.Places = append(set.Places, p.String())
 	}

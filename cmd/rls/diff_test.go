@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
+	"github.com/slidegate/slidegate/internal/offline/diff"
 )
 
 const (
@@ -86,11 +86,11 @@ func TestDiffExitCodes(t *testing.T) {
 func TestDiffJSON(t *testing.T) {
 	args := []string{"diff", exampleRules, exampleNewRules, "--tiers", exampleTiers}
 	_, out, _ := command(t, "", append(args, "--json")...)
-	var r rulesdiff.Report
+	var r diff.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Changed || r.Verdict != rulesdiff.Stricter || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
+	if !r.Changed || r.Verdict != diff.Stricter || len(r.Rules) != 4 || len(r.Matches) == 0 || r.Rules[0].NewPlace != exampleNewRules+":6" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
-	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
+	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
@@ -60,11 +60,11 @@ func TestDiffLive(t *testing.T) {
 			// Another window: the limit starts empty, and nothing is said of it.
 			short := configtest.Write(t, "short.yaml", rules("window: 30m, requests: 5"))
 			got = edge.Run(t, asked, "", "diff", old, short, "--tiers", tiers, "--live", "--json", "--admin", rls.Admin())
-			var r rulesdiff.Report
+			var r diff.Report
 			if err := json.Unmarshal([]byte(got.Stdout), &r); err != nil || r.Live == nil || len(r.Live.Limits) != 1 {
 				t.Fatalf("got %+v, %v", got, err)
 			}
-			if l := r.Live.Limits[0]; l.Denied != 0 || l.Logs != 2 || l.History != rulesdiff.Empty || len(l.Parties) != 0 {
+			if l := r.Live.Limits[0]; l.Denied != 0 || l.Logs != 2 || l.History != diff.Empty || len(l.Parties) != 0 {
 				t.Errorf("got %+v", l)
 			}
 			gone := edge.Run(t, asked, "", append(args[:len(args)-1], rls.Admin()+",127.0.0.1:1")...)

@@ -1,4 +1,4 @@
-package rulesdiff_test
+package diff_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/tier"
-	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
+	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -23,12 +23,12 @@ import (
 // A service is what a running service has: rules, a store with a clock, and an Insight.
 type service struct {
 	t     *testing.T
-	set   rulesdiff.Set
+	set   diff.Set
 	store *memstore.Store
 	clock time.Duration
 }
 
-func newService(t *testing.T, set rulesdiff.Set) *service {
+func newService(t *testing.T, set diff.Set) *service {
 	t.Helper()
 	s := &service{t: t, set: set, clock: 1000 * time.Hour}
 	s.store = memstore.New(memstore.Options{Clock: func() time.Duration { return s.clock }, SweepInterval: -1})
@@ -103,15 +103,15 @@ func TestLiveIsWhatTheNewRulesDecide(t *testing.T) {
 			s.ask(was.Rules, fmt.Sprintf("k%d", rnd.IntN(10)))
 			s.clock += time.Duration(rnd.IntN(700)) * time.Millisecond
 		}
-		r := rulesdiff.Compare(was, is)
+		r := diff.Compare(was, is)
 		logs := s.logs()
 		r.AddLive(was, is, [][]insight.LimitUsage{logs}, nil)
 		if !r.Changed {
 			continue
 		}
-		named := make(map[string]rulesdiff.LiveParty)
+		named := make(map[string]diff.LiveParty)
 		for _, l := range r.Live.Limits {
-			if l.Logs != len(logs) || l.Unknown != 0 || l.Denied != len(l.Parties)+l.LeftOut || l.History != rulesdiff.Kept {
+			if l.Logs != len(logs) || l.Unknown != 0 || l.Denied != len(l.Parties)+l.LeftOut || l.History != diff.Kept {
 				t.Fatalf("seed %d, %s: %+v of %d logs", seed, now, l, len(logs))
 			}
 			for _, p := range l.Parties {
@@ -155,7 +155,7 @@ func TestLiveTexts(t *testing.T) {
 		{"unlimited: true", ""},
 	} {
 		is := mustLoad(t, liveTiers(), liveRule(c.now))
-		r := rulesdiff.Compare(was, is)
+		r := diff.Compare(was, is)
 		r.AddLive(was, is, [][]insight.LimitUsage{logs}, nil)
 		var parts []string
 		for i := range r.Live.Limits {

@@ -1,4 +1,4 @@
-package rulesdiff_test
+package diff_test
 
 import (
 	"bytes"
@@ -15,14 +15,14 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
+	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/test/random"
 )
 
 const tiers = "tiers: [free, pro]\ndefault: free\nsubjects:\n  - {id: acme, tier: pro, keys: [{plain: k1}]}\n  - {id: hobby, tier: free, keys: [{plain: k2}], overrides: {r0: {window: 1m, requests: 7}}}\n"
 
 // load loads files of rules, and the tiers.
-func load(t testing.TB, tiers string, files ...string) (rulesdiff.Set, error) {
+func load(t testing.TB, tiers string, files ...string) (diff.Set, error) {
 	t.Helper()
 	dir := t.TempDir()
 	s := settings.Default()
@@ -42,16 +42,16 @@ func load(t testing.TB, tiers string, files ...string) (rulesdiff.Set, error) {
 	}
 	g, err := config.Load(s)
 	if err != nil {
-		return rulesdiff.Set{}, err
+		return diff.Set{}, err
 	}
-	set := rulesdiff.Set{Path: "rules", Rules: g.Rules}
+	set := diff.Set{Path: "rules", Rules: g.Rules}
 	for _, p := range g.Locations {
 		set.Places = append(set.Places, p.String())
 	}
 	return set, nil
 }
 
-func mustLoad(t testing.TB, tiers string, files ...string) rulesdiff.Set {
+func mustLoad(t testing.TB, tiers string, files ...string) diff.Set {
 	t.Helper()
 	set, err := load(t, tiers, files...)
 	if err != nil {
@@ -102,7 +102,7 @@ func TestSameMeaning(t *testing.T) {
 			}
 		}
 		old, now := mustLoad(t, tiers, head+strings.Join(one, "")), mustLoad(t, tiers, files...)
-		if r := rulesdiff.Compare(old, now); r.Changed {
+		if r := diff.Compare(old, now); r.Changed {
 			text, _ := json.MarshalIndent(r, "", " ")
 			t.Fatalf("seed %d: %s\n%s\nis told to differ from\n%s", seed, text, strings.Join(one, ""), strings.Join(files, "---\n"))
 		}
@@ -113,12 +113,12 @@ func TestSameMeaning(t *testing.T) {
 func TestOrderOfPatternsThatMeet(t *testing.T) {
 	a, b := "  - {key: k, value: \"a*\", rate_limit: {name: a, unit: day, requests_per_unit: 1}}\n", "  - {key: k, value: \"*b\", rate_limit: {name: b, unit: day, requests_per_unit: 2}}\n"
 	head := "domain: d\ndescriptors:\n"
-	r := rulesdiff.Compare(mustLoad(t, tiers, head+a+b), mustLoad(t, tiers, head+b+a))
+	r := diff.Compare(mustLoad(t, tiers, head+a+b), mustLoad(t, tiers, head+b+a))
 	if len(r.Matches) != 1 || len(r.Rules) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	m := r.Matches[0]
-	if m.Descriptor != "k=a*b" || m.OldRule != "a" || m.NewRule != "b" || m.History != rulesdiff.Empty {
+	if m.Descriptor != "k=a*b" || m.OldRule != "a" || m.NewRule != "b" || m.History != diff.Empty {
 		t.Errorf("%+v", m)
 	}
 	want := "d: [k=a*b] matched a, now b; starts empty"
@@ -131,34 +131,34 @@ func TestOrderOfPatternsThatMeet(t *testing.T) {
 func TestVerdictsAndHistory(t *testing.T) {
 	for _, c := range []struct {
 		name, old, now string
-		verdict        rulesdiff.Verdict
+		verdict        diff.Verdict
 		history, worst string
 	}{
-		{"fewer hits", "window: 1m, requests: 9", "window: 1m, requests: 5", rulesdiff.Stricter, rulesdiff.Kept, "9 in any 1m → 5 in any 1m"},
-		{"more hits", "window: 1m, requests: 5", "window: 1m, requests: 9", rulesdiff.Looser, rulesdiff.Kept, "5 in any 1m → 9 in any 1m"},
-		{"a longer window", "window: 1m, requests: 5", "window: 1h, requests: 5", rulesdiff.Stricter, rulesdiff.Empty, "5 in any 1m → 5 in any 1h"},
-		{"more in a longer window", "window: 1m, requests: 5", "window: 1h, requests: 50", rulesdiff.Both, rulesdiff.Empty, "5 in any 1m → 50 in any 1h"},
-		{"another policy", "window: 1m, requests: 5", "policy: fixed, window: 1m, requests: 5", rulesdiff.Looser, rulesdiff.Empty, "5 in any 1m → 10 in any 1m"},
-		{"another kind", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 60", rulesdiff.Both, rulesdiff.Empty, "60 in any 1m → 61 in any 1s"},
-		{"a shorter window, with reports", "window: 1m, requests: 10, charge: always", "window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Empty, "10 in any 1m → 5 in any 30s"},
-		{"a shorter window of the clock, with reports", "policy: fixed, window: 1m, requests: 10, charge: always", "policy: fixed, window: 30s, requests: 5, charge: always", rulesdiff.Both, rulesdiff.Empty, "20 in any 1m → 10 in any 30s"},
-		{"a longer window, with reports", "window: 1m, requests: 10, charge: always", "window: 1h, requests: 10, charge: always", rulesdiff.Stricter, rulesdiff.Empty, "10 in any 1m → 10 in any 1h"},
-		{"halves of a window", "window: 1m, requests: 10", "window: 30s, requests: 5", rulesdiff.Stricter, rulesdiff.Empty, "10 in any 1m → 5 in any 30s"},
-		{"halves of a window whose log has milliseconds", "window: 168h, requests: 10", "window: 84h, requests: 5", rulesdiff.Both, rulesdiff.Empty, "10 in any 1w → 5 in any 84h"},
-		{"a precision that is no multiple", "window: 1m, requests: 10, precision: 7s", "window: 1m, requests: 10, precision: 10s", rulesdiff.Both, rulesdiff.Kept, ""},
-		{"a precision that is a multiple", "window: 1m, requests: 10, precision: 5s", "window: 1m, requests: 10, precision: 10s", rulesdiff.Stricter, rulesdiff.Kept, ""},
-		{"a larger bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/s, burst: 9", rulesdiff.Looser, rulesdiff.Kept, "6 in any 1s → 10 in any 1s"},
-		{"a slower bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/m, burst: 5", rulesdiff.Stricter, rulesdiff.Empty, "6 in any 1s → 6 in any 1m"},
-		{"one more limit", "window: 1m, requests: 5", "limits: [{window: 1m, requests: 5}, {window: 1h, requests: 9}]", rulesdiff.Stricter, rulesdiff.Partly, "5 in any 1m → 5 in any 1m and 9 in any 1h"},
-		{"no limit", "window: 1m, requests: 5", "unlimited: true", rulesdiff.Looser, "", "5 in any 1m → any number"},
-		{"in flight", "policy: in_flight, max: 5, hold: 1m", "policy: in_flight, max: 3, hold: 2m", rulesdiff.Stricter, rulesdiff.Kept, "5 at the same time → 3 at the same time"},
-		{"only observed", "window: 1m, requests: 9, observe: 100%", "window: 1m, requests: 5, observe: 100%", rulesdiff.Neither, rulesdiff.Kept, "9 in any 1m → 5 in any 1m"},
+		{"fewer hits", "window: 1m, requests: 9", "window: 1m, requests: 5", diff.Stricter, diff.Kept, "9 in any 1m → 5 in any 1m"},
+		{"more hits", "window: 1m, requests: 5", "window: 1m, requests: 9", diff.Looser, diff.Kept, "5 in any 1m → 9 in any 1m"},
+		{"a longer window", "window: 1m, requests: 5", "window: 1h, requests: 5", diff.Stricter, diff.Empty, "5 in any 1m → 5 in any 1h"},
+		{"more in a longer window", "window: 1m, requests: 5", "window: 1h, requests: 50", diff.Both, diff.Empty, "5 in any 1m → 50 in any 1h"},
+		{"another policy", "window: 1m, requests: 5", "policy: fixed, window: 1m, requests: 5", diff.Looser, diff.Empty, "5 in any 1m → 10 in any 1m"},
+		{"another kind", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 60", diff.Both, diff.Empty, "60 in any 1m → 61 in any 1s"},
+		{"a shorter window, with reports", "window: 1m, requests: 10, charge: always", "window: 30s, requests: 5, charge: always", diff.Both, diff.Empty, "10 in any 1m → 5 in any 30s"},
+		{"a shorter window of the clock, with reports", "policy: fixed, window: 1m, requests: 10, charge: always", "policy: fixed, window: 30s, requests: 5, charge: always", diff.Both, diff.Empty, "20 in any 1m → 10 in any 30s"},
+		{"a longer window, with reports", "window: 1m, requests: 10, charge: always", "window: 1h, requests: 10, charge: always", diff.Stricter, diff.Empty, "10 in any 1m → 10 in any 1h"},
+		{"halves of a window", "window: 1m, requests: 10", "window: 30s, requests: 5", diff.Stricter, diff.Empty, "10 in any 1m → 5 in any 30s"},
+		{"halves of a window whose log has milliseconds", "window: 168h, requests: 10", "window: 84h, requests: 5", diff.Both, diff.Empty, "10 in any 1w → 5 in any 84h"},
+		{"a precision that is no multiple", "window: 1m, requests: 10, precision: 7s", "window: 1m, requests: 10, precision: 10s", diff.Both, diff.Kept, ""},
+		{"a precision that is a multiple", "window: 1m, requests: 10, precision: 5s", "window: 1m, requests: 10, precision: 10s", diff.Stricter, diff.Kept, ""},
+		{"a larger bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/s, burst: 9", diff.Looser, diff.Kept, "6 in any 1s → 10 in any 1s"},
+		{"a slower bucket", "policy: token_bucket, rate: 1/s, burst: 5", "policy: token_bucket, rate: 1/m, burst: 5", diff.Stricter, diff.Empty, "6 in any 1s → 6 in any 1m"},
+		{"one more limit", "window: 1m, requests: 5", "limits: [{window: 1m, requests: 5}, {window: 1h, requests: 9}]", diff.Stricter, diff.Partly, "5 in any 1m → 5 in any 1m and 9 in any 1h"},
+		{"no limit", "window: 1m, requests: 5", "unlimited: true", diff.Looser, "", "5 in any 1m → any number"},
+		{"in flight", "policy: in_flight, max: 5, hold: 1m", "policy: in_flight, max: 3, hold: 2m", diff.Stricter, diff.Kept, "5 at the same time → 3 at the same time"},
+		{"only observed", "window: 1m, requests: 9, observe: 100%", "window: 1m, requests: 5, observe: 100%", diff.Neither, diff.Kept, "9 in any 1m → 5 in any 1m"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rule := func(limit string) string {
 				return "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r, " + limit + "}}\n"
 			}
-			r := rulesdiff.Compare(mustLoad(t, tiers, rule(c.old)), mustLoad(t, tiers, rule(c.now)))
+			r := diff.Compare(mustLoad(t, tiers, rule(c.old)), mustLoad(t, tiers, rule(c.now)))
 			if len(r.Rules) != 1 || len(r.Rules[0].Changes) != 1 {
 				t.Fatalf("%+v", r)
 			}
@@ -184,15 +184,15 @@ func TestVerdictsOfOverrides(t *testing.T) {
 	higher := strings.Replace(tiers, "requests: 7", "requests: 9", 1)
 	for name, c := range map[string]struct {
 		old, now, tiers string
-		want            rulesdiff.Verdict
+		want            diff.Verdict
 	}{
-		"a higher override": {rule("a*", enforced), rule("a*", enforced), higher, rulesdiff.Looser},
-		"a higher override, on a counter that others share": {rule("a*", shared), rule("a*", shared), higher, rulesdiff.Both},
-		"another rule that observes too":                    {rule("a*", observed), rule("*", observed), tiers, rulesdiff.Neither},
-		"another rule that does not observe":                {rule("a*", observed), rule("*", none), tiers, rulesdiff.Both},
+		"a higher override": {rule("a*", enforced), rule("a*", enforced), higher, diff.Looser},
+		"a higher override, on a counter that others share": {rule("a*", shared), rule("a*", shared), higher, diff.Both},
+		"another rule that observes too":                    {rule("a*", observed), rule("*", observed), tiers, diff.Neither},
+		"another rule that does not observe":                {rule("a*", observed), rule("*", none), tiers, diff.Both},
 	} {
-		r := rulesdiff.Compare(mustLoad(t, tiers, c.old), mustLoad(t, c.tiers, c.now))
-		var got []rulesdiff.Verdict
+		r := diff.Compare(mustLoad(t, tiers, c.old), mustLoad(t, c.tiers, c.now))
+		var got []diff.Verdict
 		for i := range r.Subjects {
 			got = append(got, r.Subjects[i].Verdict)
 		}
@@ -211,7 +211,7 @@ func TestVerdictsOfOverrides(t *testing.T) {
 func TestSubjectsWithoutKeys(t *testing.T) {
 	rules := "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: r0, by_tier: {free: {window: 1m, requests: 5}, pro: {window: 1m, requests: 50}}}}\n  - {key: api_key, value: k3, rate_limit: {name: fixed, window: 1m, requests: 1}}\n"
 	now := strings.NewReplacer("id: acme, tier: pro", "id: acme, tier: free", "plain: k2}", "plain: k5}, {plain: k6}", "requests: 7", "requests: 8").Replace(tiers)
-	r := rulesdiff.Compare(mustLoad(t, tiers, rules), mustLoad(t, now, strings.Replace(rules, "value: k3", "value: k4", 1)))
+	r := diff.Compare(mustLoad(t, tiers, rules), mustLoad(t, now, strings.Replace(rules, "value: k3", "value: k4", 1)))
 	var got []string
 	for i := range r.Subjects {
 		got = append(got, r.Subjects[i].String())
@@ -246,7 +246,7 @@ func FuzzCompare(f *testing.F) {
 	if err := os.WriteFile(s.Tiers.Path, []byte(tiers), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	read := func(text string) (set rulesdiff.Set, err error) {
+	read := func(text string) (set diff.Set, err error) {
 		in, err := config.NewInput([]string{files.Stdin}, strings.NewReader(text))
 		if err != nil || in.Rules == nil {
 			return set, cmp.Or(err, errors.New("no rules"))
@@ -255,21 +255,21 @@ func FuzzCompare(f *testing.F) {
 		if err != nil {
 			return set, err
 		}
-		return rulesdiff.Set{Path: "rules", Rules: g.Rules}, nil
+		return diff.Set{Path: "rules", Rules: g.Rules}, nil
 	}
 	f.Fuzz(func(t *testing.T, one, two string) {
 		old, err := read(one)
 		if err != nil {
 			return
 		}
-		if r := rulesdiff.Compare(old, old); r.Changed && r.Incomplete == "" {
+		if r := diff.Compare(old, old); r.Changed && r.Incomplete == "" {
 			t.Errorf("a set differs from itself: %+v", r)
 		}
 		now, err := read(two)
 		if err != nil {
 			return
 		}
-		r := rulesdiff.Compare(old, now)
+		r := diff.Compare(old, now)
 		r.Lines()
 		if _, err := json.Marshal(r); err != nil {
 			t.Error(err)

@@ -1,4 +1,4 @@
-package rulesdiff
+package diff
 
 import (
 	"slices"

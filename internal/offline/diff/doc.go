@@ -1,4 +1,4 @@
-// Package rulesdiff compares two sets of rules and tiers, and says what changes in meaning. It
+// Package diff compares two sets of rules and tiers, and says what changes in meaning. It
 // reads no files and knows no YAML: its caller has loaded both sets.
 //
 // # What is compared
@@ -37,4 +37,4 @@
 //
 // [Report.AddLive] adds the callers that would be denied, by the logs of a running service. It
 // compares only limits that keep their logs.
-package rulesdiff
+package diff

@@ -1,4 +1,4 @@
-package rulesdiff
+package diff
 
 import (
 	"reflect"
@@ -173,7 +173,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			field := name + "." + f.Name
 			have[field] = true
 			if _, ok := fieldCases[field]; !ok && meaningless[field] == "" {
-				t.Errorf("%s is not compared: add it to a part of rulesdiff and to fieldCases, or to meaningless", field)
+				t.Errorf("%s is not compared: add it to a part of diff and to fieldCases, or to meaningless", field)
 			}
 		}
 	}

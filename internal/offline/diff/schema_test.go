@@ -1,4 +1,4 @@
-package rulesdiff_test
+package diff_test
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/offline/rulesdiff"
+	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
@@ -24,8 +24,8 @@ var words = map[string][]string{
 	"DomainChange.What":  {"added", "removed", "headers"},
 	"TierChange.What":    {"added", "removed", "default"},
 	"SubjectChange.What": {"added", "removed", "tier", "disabled", "enabled", "keys", "labels", "limits"},
-	"Change.History":     {rulesdiff.Kept, rulesdiff.Empty, rulesdiff.Partly},
-	"LiveLimit.History":  {rulesdiff.Kept, rulesdiff.Empty},
+	"Change.History":     {diff.Kept, diff.Empty, diff.Partly},
+	"LiveLimit.History":  {diff.Kept, diff.Empty},
 }
 
 // schemaOf returns the schema of a type, and adds those of structs to definitions.
@@ -77,7 +77,7 @@ func TestSchema(t *testing.T) {
 	definitions := object{}
 	schema := object{
 		"$schema": configtest.Draft, "title": "The output of rls diff --json",
-		"allOf": []any{schemaOf(definitions, reflect.TypeFor[rulesdiff.Report]())}, "definitions": definitions,
+		"allOf": []any{schemaOf(definitions, reflect.TypeFor[diff.Report]())}, "definitions": definitions,
 	}
 	configtest.CompareSchema(t, schemaFile, schema)
 
@@ -85,9 +85,9 @@ func TestSchema(t *testing.T) {
 	now := "domain: d\nheaders: [draft03]\ndescriptors:\n  - {key: api_key, rate_limit: {name: r0, window: 1h, requests: 1}}\n  - {key: gone, value: not, rate_limit: {window: 1m, requests: 1}}\n---\ndomain: e\n"
 	people := strings.NewReplacer("tiers: [free, pro]", "tiers: [free, pro, gold]", "default: free", "default: gold", "id: acme, tier: pro", "id: acme, tier: gold", "requests: 7", "requests: 8").Replace(tiers)
 	old, is := mustLoad(t, tiers, rules), mustLoad(t, people, now)
-	r := rulesdiff.Compare(old, is)
+	r := diff.Compare(old, is)
 	r.AddLive(old, is, [][]insight.LimitUsage{{{Path: "d|api_key", Policy: "sliding", Limit: 5, Window: 60, Used: 5, Subject: "acme"}}}, []string{"one"})
-	for _, report := range []*rulesdiff.Report{r, rulesdiff.Compare(old, old)} {
+	for _, report := range []*diff.Report{r, diff.Compare(old, old)} {
 		data, err := json.MarshalIndent(report, "", " ")
 		if err != nil {
 			t.Fatal(err)
