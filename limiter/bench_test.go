@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -49,8 +49,8 @@ descriptors:
 		})
 	}
 	b.Run("policy", func(b *testing.B) {
-		var c policy.Call
-		req := policy.Request{Domain: "shop", Descriptors: []policy.Descriptor{{Entries: []Entry{{Key: "remote_address", Value: "192.0.2.1"}}, Cost: 1}}}
+		var c decide.Call
+		req := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: []Entry{{Key: "remote_address", Value: "192.0.2.1"}}, Cost: 1}}}
 		b.ReportAllocs()
 		ctx := b.Context()
 		for b.Loop() {

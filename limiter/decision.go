@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -25,8 +25,8 @@ type Decision struct {
 	Subject, Tier string
 
 	decisive, shadowed int
-	one                policy.LimitStatus   // the only limit
-	all                []policy.LimitStatus // all limits, unless there is only one
+	one                decide.LimitStatus   // the only limit
+	all                []decide.LimitStatus // all limits, unless there is only one
 	strictest          []int                // of each descriptor; nil: there is one limit, of one descriptor
 	styles             []string             // of the domain
 	headers            *answer.Renderer
@@ -60,7 +60,7 @@ type LimitStatus struct {
 }
 
 // set copies the verdict.
-func (d *Decision) set(v *policy.Verdict, headers *answer.Renderer) {
+func (d *Decision) set(v *decide.Verdict, headers *answer.Renderer) {
 	d.Allowed, d.Degraded = v.Allowed, v.Degraded
 	d.Subject, d.Tier = v.Subject, v.Tier
 	d.decisive, d.shadowed, d.styles, d.headers = v.Decisive, v.Shadowed, v.Headers, headers
@@ -77,7 +77,7 @@ func (d *Decision) set(v *policy.Verdict, headers *answer.Renderer) {
 }
 
 // set fills in l, which is zero.
-func (l *LimitStatus) set(s *policy.LimitStatus) {
+func (l *LimitStatus) set(s *decide.LimitStatus) {
 	l.Rule, l.Name, l.Policy, l.Hits = s.Rule.Name, s.Limit.Name, s.Limit.Policy.String(), s.Limit.Hits
 	l.Window, _ = s.Span()
 	l.Remaining, l.ResetAfter = s.Decision.Remaining, s.RetryAfter()
@@ -149,13 +149,13 @@ func (d *Decision) Body() (contentType string, body []byte) {
 }
 
 // verdict returns the decision in the form of package answer.
-func (d *Decision) verdict() *policy.Verdict {
-	v := &policy.Verdict{
+func (d *Decision) verdict() *decide.Verdict {
+	v := &decide.Verdict{
 		Allowed: d.Allowed, Degraded: d.Degraded, Decisive: d.decisive, Shadowed: d.shadowed,
 		Limits: d.all, Strictest: d.strictest, Headers: d.styles,
 	}
 	if d.one.Rule != nil {
-		v.Limits, v.Strictest = []policy.LimitStatus{d.one}, []int{0}
+		v.Limits, v.Strictest = []decide.LimitStatus{d.one}, []int{0}
 		if d.one.Unknown {
 			v.Strictest[0] = -1
 		}

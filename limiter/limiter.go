@@ -10,8 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -78,7 +80,7 @@ type scoped interface {
 // A Limiter decides requests. Make it with [New]: the zero value is not usable. It starts no
 // goroutine, and is safe for concurrent use.
 type Limiter struct {
-	decider *policy.Decider
+	decider *decide.Decider
 	endless bool     // the store cannot count requests in flight
 	scopes  []string // of the store, by their numbers; nil: it has one log for all of them
 	holds   func(window.Scope)
@@ -92,15 +94,15 @@ type Limiter struct {
 // another one that keeps the contract of [window.Store]. The caller closes the store, after the
 // last call of Allow. If the rules belong to another Limiter already, or name a scope that the store
 // does not have, New returns an error. A memory store counts the limits of all scopes.
-func New(store window.Store, rules *Rules) (*Limiter, error) {
+func New(store window.Store, rs *Rules) (*Limiter, error) {
 	switch {
 	case store == nil:
 		return nil, errors.New("limiter: New needs a store")
-	case rules.empty():
+	case rs.empty():
 		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
-	o := policy.Options{Store: store, NearLimit: 1}
-	l := &Limiter{scopes: []string{policy.RegionScope}}
+	o := decide.Options{Store: store, NearLimit: 1}
+	l := &Limiter{scopes: []string{rules.RegionScope}}
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil
 	}
@@ -112,12 +114,12 @@ func New(store window.Store, rules *Rules) (*Limiter, error) {
 	}
 	_, ends := store.(window.Ender)
 	l.endless = !ends
-	if err := l.take(rules); err != nil {
+	if err := l.take(rs); err != nil {
 		return nil, err
 	}
-	l.decider = policy.NewDecider(rules.generation.Rules, o)
+	l.decider = decide.NewDecider(rs.generation.Rules, o)
 	l.calls.New = func() any { return new(call) }
-	l.active.Store(rules)
+	l.active.Store(rs)
 	return l, nil
 }
 
@@ -215,7 +217,7 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
 			v := c.policy.Verdict()
 			d.set(v, rules.headers)
-			if stream != 0 && v.Allowed && slices.ContainsFunc(v.Limits, func(s policy.LimitStatus) bool { return s.Limit.Policy == window.InFlight }) {
+			if stream != 0 && v.Allowed && slices.ContainsFunc(v.Limits, func(s decide.LimitStatus) bool { return s.Limit.Policy == window.InFlight }) {
 				d.limiter, d.stream = l, stream
 			}
 		}
@@ -227,8 +229,8 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 // release gives back what a stream holds.
 func (l *Limiter) release(ctx context.Context, stream window.StreamID) error {
 	c := l.calls.Get().(*call)
-	c.descriptors = append(c.descriptors, policy.Descriptor{Ends: true})
-	l.decider.Begin(&c.policy, policy.Request{Descriptors: c.descriptors, Stream: stream, Ending: policy.EndedInOrder})
+	c.descriptors = append(c.descriptors, decide.Descriptor{Ends: true})
+	l.decider.Begin(&c.policy, decide.Request{Descriptors: c.descriptors, Stream: stream, Ending: inflight.EndedInOrder})
 	_, err := c.policy.Decide(ctx, window.MayWait)
 	c.forget()
 	l.calls.Put(c)
@@ -240,7 +242,7 @@ func asError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var endless *policy.EndlessError
+	var endless *inflight.EndlessError
 	if errors.As(err, &endless) {
 		return fmt.Errorf("%w (rule %s)", ErrInFlight, endless.Rule)
 	}
@@ -249,8 +251,8 @@ func asError(err error) error {
 
 // A call is one request on its way. The next request reuses its memory.
 type call struct {
-	policy      policy.Call
-	descriptors []policy.Descriptor
+	policy      decide.Call
+	descriptors []decide.Descriptor
 	entries     []Entry
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -53,8 +53,8 @@ const begin = 500_000 * time.Hour
 // decide decides a request as Envoy would ask, and reads the answer as a client does.
 func (v *virtual) decide(ctx context.Context, at time.Duration, key string) (allowed bool, retryAfter time.Duration, err error) {
 	entry := descriptors.Entry{Key: "api_key", Value: v.digest("api_key", key)}
-	verdict, err := v.timeline.Decide(ctx, begin+at, policy.Request{
-		Domain: domain, Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{entry}, Cost: 1}},
+	verdict, err := v.timeline.Decide(ctx, begin+at, decide.Request{
+		Domain: domain, Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{entry}, Cost: 1}},
 	}, nil)
 	if err != nil || verdict.Allowed {
 		return err == nil, 0, err

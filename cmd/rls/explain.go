@@ -15,7 +15,8 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
 	"github.com/slidegate/slidegate/internal/operate/client"
 	"github.com/slidegate/slidegate/internal/operate/tables"
@@ -34,7 +35,7 @@ type explainCmd struct {
 	liveFlags
 }
 
-func explain(c *cli) *cobra.Command {
+func explainOf(c *cli) *cobra.Command {
 	var e explainCmd
 	cmd := leaf("explain", "Print which rules a request matches and why, and the answer of an empty store or of the running service.", func() error { return e.Run(c) })
 	cmd.Long = cmd.Short + "\n\nWithout --live rls calls no service. With --live it sends the request to the running one and prints a line for each answer."
@@ -112,7 +113,7 @@ func (e *explainCmd) explain(g *config.Generation, inRedis func(window.LogID) st
 	}
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	answer, err := g.Rules.Explain(context.Background(), *req, policy.Options{Store: store}, inRedis)
+	answer, err := explain.Explain(context.Background(), g.Rules, *req, decide.Options{Store: store}, inRedis)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 	"github.com/slidegate/slidegate/internal/offline/replay/describe"
@@ -231,9 +231,9 @@ func (r *replayCmd) check() (conditions []replay.Condition, err error) {
 }
 
 // checkNames returns an error for a rule that a flag names and the rules do not have.
-func (r *replayCmd) checkNames(rules *policy.Rules, conditions []replay.Condition) error {
+func (r *replayCmd) checkNames(rs *rules.Rules, conditions []replay.Condition) error {
 	var names []string
-	for _, rule := range rules.All() {
+	for _, rule := range rs.All() {
 		names = append(names, rule.Name)
 	}
 	slices.Sort(names)

@@ -12,11 +12,11 @@ import (
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/rules"
+	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/config/tiers"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
@@ -35,9 +35,9 @@ const (
 // A Generation is one consistent reading of rules and tiers. It is immutable and safe for
 // concurrent use.
 type Generation struct {
-	Rules *policy.Rules
+	Rules *rules.Rules
 	// Locations are the places of the rules, in the order of Rules.All.
-	Locations []rules.Location
+	Locations []configrules.Location
 	// Secrets digests API keys the way the rules and the tiers were read.
 	Secrets *tier.Secrets
 	// Files are the files that were read, in order, without the built-in ones.
@@ -313,9 +313,9 @@ func (l *loader) elsewhere() string {
 }
 
 // identity returns how the rules find the subject of a request.
-func (l *loader) identity(secrets *tier.Secrets, directory *tier.Directory) policy.Identity {
+func (l *loader) identity(secrets *tier.Secrets, directory *tier.Directory) rules.Identity {
 	t := &l.settings.Tiers
-	return policy.Identity{
+	return rules.Identity{
 		Secrets: secrets,
 		Tiers:   directory,
 		// If tiers come with requests, no key is known here. Another service has checked
@@ -349,9 +349,9 @@ func (l *loader) warnOfIdleSource() {
 }
 
 // readRules reads the rules for the tiers of a file.
-func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rules, []rules.Location) {
+func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*rules.Rules, []configrules.Location) {
 	s := &l.settings
-	o := rules.Options{
+	o := configrules.Options{
 		Settings:   s.Rules,
 		Identity:   l.identity(secrets, file.Directory),
 		Tiers:      file.Names,
@@ -363,36 +363,36 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Warn:         &l.warn,
 	}
 	o.Scopes = scopesOf(&s.Store)
-	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
+	o.OnStoreError, _ = rules.ParseOnStoreError(s.Store.OnError)
 	switch {
 	case !l.served:
-		read, places := rules.Read(o, l.rules)
+		read, places := configrules.Read(o, l.rules)
 		if l.portable {
-			rules.CheckPortable(o, l.rules)
+			configrules.CheckPortable(o, l.rules)
 			if s.Tiers.Path != "" {
 				file.CheckPortable(&l.report)
 			}
 		}
 		return read, places
 	case l.sent == nil:
-		none, _ := rules.ReadDomains(o, nil)
+		none, _ := configrules.ReadDomains(o, nil)
 		none.SetMissing()
 		return none, nil
 	default:
-		return rules.ReadDomains(o, l.sent.Domains)
+		return configrules.ReadDomains(o, l.sent.Domains)
 	}
 }
 
 // scopesOf returns the stores that rules can name.
-func scopesOf(s *settings.Store) []rules.Scope {
-	all := []rules.Scope{{Name: settings.ScopeRegion, Section: "store.redis"}}
+func scopesOf(s *settings.Store) []configrules.Scope {
+	all := []configrules.Scope{{Name: settings.ScopeRegion, Section: "store.redis"}}
 	if s.Type == settings.StoreRedis {
 		all[0].MaxLogSlots = settings.MaxLogSlots
 		all[0].Cluster = s.Redis.URL.Topology == settings.RedisCluster
 	}
 	for i := range s.Scopes {
 		one := &s.Scopes[i]
-		all = append(all, rules.Scope{
+		all = append(all, configrules.Scope{
 			Name: one.Name, MaxLogSlots: settings.MaxLogSlots, Timeout: one.Timeout, Section: "store.scopes." + one.Name + ".redis",
 			Cluster: one.Redis.URL.Topology == settings.RedisCluster,
 		})

@@ -17,7 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
@@ -651,7 +651,7 @@ func FuzzRules(f *testing.F) {
 			t.Errorf("%d places of %d rules", got, want)
 		}
 		for _, r := range g.Rules.All() {
-			if !policy.ValidName(r.Name) {
+			if !rules.ValidName(r.Name) {
 				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
 			}
 			for _, l := range r.Terms.Limits {

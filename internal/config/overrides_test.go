@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -155,7 +156,7 @@ descriptors:
 			if d.DefaultTier() != want || d.Subjects() != 0 || len(g.Warnings) != 0 {
 				t.Errorf("%s, %q: default %s, %d subjects, warnings %v", source, tiers, d.DefaultTier(), d.Subjects(), g.Warnings)
 			}
-			if r := g.Rules.Review(); r.TiersWithoutSubject != nil {
+			if r := explain.NewReview(g.Rules); r.TiersWithoutSubject != nil {
 				t.Errorf("%s, %q: tiers without a subject: %q", source, tiers, r.TiersWithoutSubject)
 			}
 		}

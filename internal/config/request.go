@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // Request returns the request that a person describes, as the RLS adapter would make it: API keys in
 // the descriptors become digests. An empty domain is the only one of the rules, and an empty tier is
 // that of the subject. An error begins with the name of what is wrong, and repeats no typed text.
-func (g *Generation) Request(domain, tierName string, all []descriptors.Descriptor, cost uint64) (*policy.Request, error) {
+func (g *Generation) Request(domain, tierName string, all []descriptors.Descriptor, cost uint64) (*decide.Request, error) {
 	domains, tiers := g.Rules.Domains(), g.Rules.Tiers()
 	switch {
 	case domain == "" && len(domains) == 1:
@@ -29,12 +29,12 @@ func (g *Generation) Request(domain, tierName string, all []descriptors.Descript
 	case !tiers.HasTier(tierName):
 		return nil, fmt.Errorf("tier: there is no such tier, expected one of %s", strings.Join(tiers.Tiers(), ", "))
 	}
-	req := &policy.Request{Domain: domain, Tier: tierName}
+	req := &decide.Request{Domain: domain, Tier: tierName}
 	for _, entries := range all {
 		for i, e := range entries {
 			entries[i].Value = g.Secrets.Value(e.Key, e.Value)
 		}
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: cost})
+		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: entries, Cost: cost})
 	}
 	return req, nil
 }

@@ -18,7 +18,7 @@ type Sent struct {
 }
 
 // LoadSent makes a generation of what a management server sent. If sent is nil, it has sent
-// nothing yet, and the rules are [policy.Rules.Missing].
+// nothing yet, and the rules are [rules.Rules.Missing].
 //
 // LoadSent takes the tiers of before, which LoadSent or [Load] returned for the same settings.
 // If before is nil, LoadSent reads the tiers that the settings name. The error is as of Load.

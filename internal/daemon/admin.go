@@ -10,7 +10,8 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/docs"
 	"github.com/slidegate/slidegate/internal/operate/insight"
@@ -66,14 +67,14 @@ func (p *process) explain(ctx context.Context, q admin.ExplainRequest) (*admin.E
 	}
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	o := policy.Options{
+	o := decide.Options{
 		Store: store, Subjects: p.subjects.resolver(), Wait: p.settings.Tiers.Wait, DenyUnresolved: p.settings.Tiers.OnError == settings.OnErrorDeny,
 	}
 	var inRedis func(window.LogID) string
 	if p.settings.Store.Type == settings.StoreRedis {
 		inRedis = func(id window.LogID) string { return keyName(&p.settings.Store, id) }
 	}
-	e, err := g.Rules.Explain(ctx, *req, o, inRedis)
+	e, err := explain.Explain(ctx, g.Rules, *req, o, inRedis)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func keyName(s *settings.Store, id window.LogID) string {
 }
 
 // explained makes the request that q describes. Entries that no rule names are hidden.
-func explained(g *config.Generation, q admin.ExplainRequest) (*policy.Request, error) {
+func explained(g *config.Generation, q admin.ExplainRequest) (*decide.Request, error) {
 	cost := uint64(1)
 	if q.Hits != nil {
 		cost = *q.Hits

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/peer"
 )
@@ -118,7 +118,7 @@ func serveBenchmark(b *testing.B, transport string, reference bool) string {
 	s := settings.Default()
 	s.GRPC.Address, s.GRPC.Transport = []settings.Address{"127.0.0.1:0"}, transport
 	if s.DropIn.Answers = reference; reference {
-		s.Headers.Styles = []string{policy.StyleReference}
+		s.Headers.Styles = []string{rules.StyleReference}
 		s.DropIn.Metrics.Address = "127.0.0.1:0"
 		s.DropIn.Statsd = settings.Statsd{Address: "127.0.0.1:9", Protocol: "udp", Interval: time.Second} // no server listens there
 	}

@@ -22,7 +22,9 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/config/watch"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/internal/edge/grpcserver"
@@ -62,7 +64,7 @@ type Running struct {
 	HTTP, Admin string   // host:port; empty: the port is off
 	Metrics     string   // of metrics.address: host:port; empty: the port is off
 	Reference   string   // of dropin.metrics: host:port; empty: the port is off
-	Rules       *policy.Rules
+	Rules       *rules.Rules
 	// StoreMissing tells the operator what to do about a store that does not answer. It is
 	// empty if the store answers.
 	StoreMissing string
@@ -154,7 +156,7 @@ type process struct {
 	sampler   *rates.Sampler
 
 	// Made by makeServers.
-	decider     *policy.Decider
+	decider     *decide.Decider
 	generations *generations
 	probes      *probes
 	grpc        grpcserver.Server
@@ -211,7 +213,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	}
 	p.open.add(p.store.close)
 	p.reference.measure(p.store.redis)
-	active := func() *policy.Rules { return p.decider.Rules() }
+	active := func() *rules.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
 	}
@@ -229,15 +231,15 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 // makeServers makes the decider, the services that call it, and their servers.
 func (p *process) makeServers() {
 	s := p.settings
-	o := policy.Options{
+	o := decide.Options{
 		Subjects: p.subjects.resolver(),
 		Meters:   p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.rareLog,
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.reference.hits(), Recorder: p.insight,
-		Patience: policy.DefaultPatience,
+		Patience: inflight.DefaultPatience,
 		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	}
 	p.store.decide(&o)
-	p.decider = policy.NewDecider(p.generation.Rules, o)
+	p.decider = decide.NewDecider(p.generation.Rules, o)
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
 	p.generations.remote, p.generations.redis = p.remote, p.store.redis
 	headers := p.headers

@@ -31,7 +31,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -517,33 +517,33 @@ func TestDescribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
-	limit := func(hits uint64, w, precision time.Duration) policy.Limit {
-		return policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Precision: precision}
+	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
+	limit := func(hits uint64, w, precision time.Duration) rules.Limit {
+		return rules.Limit{Limit: window.Limit{Hits: hits, Window: w}, Precision: precision}
 	}
-	one := policy.Terms{Limits: []policy.Limit{limit(5, time.Minute, 0)}}
-	for _, r := range []policy.Rule{
+	one := rules.Terms{Limits: []rules.Limit{limit(5, time.Minute, 0)}}
+	for _, r := range []rules.Rule{
 		{Name: "plain", Terms: one},
-		{Name: "two", Terms: policy.Terms{Limits: []policy.Limit{limit(5, time.Second, 0), limit(100_000, 24*time.Hour, 8640*time.Millisecond)}, Observe: 0.255}},
-		{Name: "hot", Terms: policy.Terms{Limits: []policy.Limit{{Limit: one.Limits[0].Limit, Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 2}}}}},
-		{Name: "policies", Terms: policy.Terms{Limits: []policy.Limit{
+		{Name: "two", Terms: rules.Terms{Limits: []rules.Limit{limit(5, time.Second, 0), limit(100_000, 24*time.Hour, 8640*time.Millisecond)}, Observe: 0.255}},
+		{Name: "hot", Terms: rules.Terms{Limits: []rules.Limit{{Limit: one.Limits[0].Limit, Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 2}}}}},
+		{Name: "policies", Terms: rules.Terms{Limits: []rules.Limit{
 			{Limit: window.Limit{Hits: 50, Rate: 10, Window: time.Second, Policy: window.TokenBucket}},
 			{Limit: window.Limit{Hits: 5, Window: time.Minute, Policy: window.Fixed}},
 			{Limit: window.Limit{Hits: 20, Window: 5 * time.Minute, Policy: window.InFlight}},
 		}}},
-		{Name: "free", Terms: policy.Terms{Unlimited: true}},
+		{Name: "free", Terms: rules.Terms{Unlimited: true}},
 		{Name: "none"},
-		{Name: "tiers", ByTier: map[string]policy.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
-		{Name: "quota", Terms: one, Quota: true, Metadata: map[string]any{"backend": "a"}, OnStoreError: policy.StoreErrorAllow},
-		{Name: "report", Terms: one, Always: true, Factor: 5, OnStoreError: policy.StoreErrorDeny, Denial: policy.Denial{Body: "no"}},
-		{Name: "new", Terms: one, Replaces: []string{"plain", "the other"}, OnStoreError: policy.StoreErrorLocal, Detailed: true, ValueInMetric: []bool{true}},
+		{Name: "tiers", ByTier: map[string]rules.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
+		{Name: "quota", Terms: one, Quota: true, Metadata: map[string]any{"backend": "a"}, OnStoreError: rules.StoreErrorAllow},
+		{Name: "report", Terms: one, Always: true, Factor: 5, OnStoreError: rules.StoreErrorDeny, Denial: rules.Denial{Body: "no"}},
+		{Name: "new", Terms: one, Replaces: []string{"plain", "the other"}, OnStoreError: rules.StoreErrorLocal, Detailed: true, ValueInMetric: []bool{true}},
 	} {
 		r.Domain, r.Path = "edge", []descriptors.Node{{Key: r.Name, AnyValue: true}}
-		if err := rules.Add(r); err != nil {
+		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := rules.Add(policy.Rule{
+	if err := rs.Add(rules.Rule{
 		Domain: "edge", Name: "shared", Terms: one, Share: []bool{true}, Path: []descriptors.Node{{Key: "path", Value: "a*", Pattern: true}},
 	}); err != nil {
 		t.Fatal(err)
@@ -561,7 +561,7 @@ func TestDescribe(t *testing.T) {
 		`edge|new  name=new  5 per 1m  replaces=["plain" "the other"]  on_store_error=local  detailed_metric  value_to_metric`,
 		"edge|path=a*  name=shared  5 per 1m  share_threshold",
 	}
-	if diff := cmp.Diff(want, Running{Rules: rules}.Describe()); diff != "" {
+	if diff := cmp.Diff(want, Running{Rules: rs}.Describe()); diff != "" {
 		t.Errorf("describe (-want +got):\n%s", diff)
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
@@ -25,7 +26,7 @@ import (
 type generations struct {
 	settings settings.Settings
 	remote   *remote // nil: the rules are from files
-	decider  *policy.Decider
+	decider  *decide.Decider
 	metrics  *metrics.Metrics
 	stats    *stats.Stats // nil: off
 	log      *zap.Logger
@@ -52,7 +53,7 @@ const (
 )
 
 // newGenerations returns generations with first as the active one. Call start to report it.
-func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, reference *stats.Stats, log *zap.Logger) *generations {
+func newGenerations(s settings.Settings, first *config.Generation, d *decide.Decider, m *metrics.Metrics, reference *stats.Stats, log *zap.Logger) *generations {
 	return &generations{settings: s, decider: d, metrics: m, stats: reference, log: log, active: first}
 }
 
@@ -226,16 +227,16 @@ func (gs *generations) page() admin.Active {
 }
 
 // rules returns the active rules, and reports whether the values of a key are API keys.
-func (gs *generations) rules() (active *policy.Rules, hides func(key string) bool) {
+func (gs *generations) rules() (active *rules.Rules, hides func(key string) bool) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	return gs.active.Rules, gs.active.Secrets.Hides
 }
 
 // describe returns the path, the name, the limits and the other traits of every rule.
-func describe(rules *policy.Rules) []admin.Rule {
-	all := make([]admin.Rule, 0, len(rules.All()))
-	for _, r := range rules.All() {
+func describe(rs *rules.Rules) []admin.Rule {
+	all := make([]admin.Rule, 0, len(rs.All()))
+	for _, r := range rs.All() {
 		rule := admin.Rule{Path: r.String(), Name: r.Name, Limits: []string{}, Traits: r.Traits(), Domain: r.Domain, Words: r.Words()}
 		if text := describeTerms(&r.Terms); text != "" {
 			rule.Limits = append(rule.Limits, text)
@@ -258,20 +259,20 @@ func describe(rules *policy.Rules) []admin.Rule {
 }
 
 // describeTerms returns the limits of t as text. It is empty if t has no limits.
-func describeTerms(t *policy.Terms) string {
+func describeTerms(t *rules.Terms) string {
 	if t.Unlimited {
 		return "unlimited"
 	}
 	parts := make([]string, len(t.Limits))
 	for i, l := range t.Limits {
-		parts[i] = policy.FormatLimit(l.Limit)
+		parts[i] = rules.FormatLimit(l.Limit)
 		if starts := l.CalendarText(); starts != "" {
 			parts[i] += " (" + starts + ")"
 		}
 		if l.Precision > 0 {
 			parts[i] += fmt.Sprintf(" (precision %v)", l.Precision)
 		}
-		if lease := policy.FormatLease(l.Lease); lease != "" {
+		if lease := rules.FormatLease(l.Lease); lease != "" {
 			parts[i] += fmt.Sprintf(" (lease %s)", lease)
 		}
 	}

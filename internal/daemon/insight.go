@@ -3,7 +3,7 @@ package daemon
 import (
 	"os"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
@@ -22,10 +22,11 @@ func (p *process) openInsight() {
 		host = "unknown"
 	}
 	p.instance = host
-	rules := func() *policy.Rules { return p.decider.Rules() }
+	rs := func() *rules.Rules { return p.decider.Rules() }
 	o := insight.Options{
-		Instance: host, Store: p.settings.Store.Type, Rules: rules,
-		Subjects: p.subjects.resolver(), Tiers: p.subjects.keys(rules), Secrets: p.generation.Secrets,
+		Instance: host, Store: p.settings.Store.Type, Rules: rs,
+		Overridden: func(domain string) bool { return p.decider.Overridden(domain) },
+		Subjects:   p.subjects.resolver(), Tiers: p.subjects.keys(rs), Secrets: p.generation.Secrets,
 		Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
 	}
 	p.store.inspect(&o)

@@ -11,7 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -29,7 +30,7 @@ const (
 type lateCase struct {
 	*opened
 	t       *testing.T
-	decider *policy.Decider
+	decider *decide.Decider
 	proxies []*servers.Proxy
 	late    int // calls that were held, and late
 }
@@ -40,33 +41,33 @@ func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase 
 	s := redisSettings(t, url)
 	s.Store.Timeout = 15 * time.Millisecond
 	everyCallTries(t) // a slow machine must not open the breaker
-	rules := policy.NewRules(policy.Identity{Secrets: new(tier.Secrets)})
-	rules.SetOnStoreError(policy.StoreErrorLocal)
-	add := func(key string, r policy.Rule, limits ...window.Limit) {
+	rs := rules.NewRules(rules.Identity{Secrets: new(tier.Secrets)})
+	rs.SetOnStoreError(rules.StoreErrorLocal)
+	add := func(key string, r rules.Rule, limits ...window.Limit) {
 		r.Domain, r.Path = "edge", []descriptors.Node{{Key: key, AnyValue: true}}
 		for _, l := range limits {
-			r.Terms.Limits = append(r.Terms.Limits, policy.Limit{Limit: l, Precision: window.Precision(l)})
+			r.Terms.Limits = append(r.Terms.Limits, rules.Limit{Limit: l, Precision: window.Precision(l)})
 		}
-		if err := rules.Add(r); err != nil {
+		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	limit := window.Limit{Hits: lateLimit, Window: time.Hour}
-	add("one", policy.Rule{}, limit)
-	add("two", policy.Rule{}, limit, window.Limit{Hits: 10 * lateLimit, Window: 24 * time.Hour})
+	add("one", rules.Rule{}, limit)
+	add("two", rules.Rule{}, limit, window.Limit{Hits: 10 * lateLimit, Window: 24 * time.Hour})
 	o := open(t, s)
 	l := &lateCase{opened: o, t: t, proxies: proxies}
-	l.decider = policy.NewDecider(rules, policy.Options{Store: o.store.Front, Local: o.store.Fallback, Meters: o.metrics, Log: zap.NewNop()})
+	l.decider = decide.NewDecider(rs, decide.Options{Store: o.store.Front, Local: o.store.Fallback, Meters: o.metrics, Log: zap.NewNop()})
 	waitFor(t, "Redis", func() bool { return l.load(t.Context(), time.Second) == nil })
 	o.decides("warm")
 	return l
 }
 
 // verdict asks for one hit.
-func (l *lateCase) verdict(key, value string) *policy.Verdict {
+func (l *lateCase) verdict(key, value string) *decide.Verdict {
 	l.t.Helper()
-	req := policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: key, Value: value}}, Cost: 1}}}
-	var c policy.Call
+	req := decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{{Key: key, Value: value}}, Cost: 1}}}
+	var c decide.Call
 	l.decider.Begin(&c, req)
 	decided, err := c.Decide(l.t.Context(), window.NoWait)
 	if !decided {

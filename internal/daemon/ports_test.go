@@ -17,7 +17,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -280,16 +281,16 @@ func TestTokensOnLoopback(t *testing.T) {
 func TestRarelyLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	clock := constantClock(time.Unix(1_800_000_000, 0))
-	rules := policy.NewRules(policy.Identity{})
+	rs := rules.NewRules(rules.Identity{})
 	log := zap.New(core, zap.WithClock(&clock), zap.AddCaller()).WithOptions(zap.WrapCore(rarely))
 	// A sweeper allocates in each step, and allocations of all goroutines are counted below.
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
-	decider := policy.NewDecider(rules, policy.Options{
+	decider := decide.NewDecider(rs, decide.Options{
 		Store: store, Meters: metrics.New(prometheus.NewRegistry(), metrics.Options{}), Log: log,
 	})
-	var c policy.Call
-	req := policy.Request{}
+	var c decide.Call
+	req := decide.Request{}
 	flood := func() {
 		for i := range 10_000 {
 			req.Domain = names[i%len(names)]

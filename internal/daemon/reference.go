@@ -8,7 +8,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 )
 
@@ -48,7 +48,7 @@ func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
 }
 
 // hits returns the meters of hits, or nil.
-func (r reference) hits() policy.HitMeters {
+func (r reference) hits() decide.HitMeters {
 	if r.stats == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/daemon/snapshot"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
@@ -61,7 +61,7 @@ func (s store) close() error {
 }
 
 // decide sets the stores that decide requests, and their clock.
-func (s store) decide(o *policy.Options) {
+func (s store) decide(o *decide.Options) {
 	if s.redis == nil {
 		o.Store, o.Clock = s.memory, s.memory.Now
 		return

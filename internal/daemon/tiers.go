@@ -13,7 +13,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/sources"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
@@ -23,9 +23,9 @@ import (
 // name a tiers file or no tiers.
 type subjects struct {
 	*tier.Cache
-	rules  func() *policy.Rules // the active rules, which name the tiers
-	source string               // tiers.source
-	byKey  bool                 // the source gets API keys instead of digests
+	rules  func() *rules.Rules // the active rules, which name the tiers
+	source string              // tiers.source
+	byKey  bool                // the source gets API keys instead of digests
 	log    *zap.Logger
 }
 
@@ -38,7 +38,7 @@ const (
 
 // openSubjects opens the source of the settings, which need not answer yet. It returns nil
 // if the settings name no source. openSubjects itself does not call rules: requests do.
-func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *policy.Rules, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
+func openSubjects(s settings.Settings, secrets *tier.Secrets, rs func() *rules.Rules, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
 	t := s.Tiers
 	if !t.Asks() {
 		return nil, nil
@@ -47,7 +47,7 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 	if err != nil {
 		return nil, err
 	}
-	sub := &subjects{rules: rules, source: t.Source, byKey: sources.AsksByKey(t), log: log}
+	sub := &subjects{rules: rs, source: t.Source, byKey: sources.AsksByKey(t), log: log}
 	sub.Cache, err = tier.NewCache(tier.CacheOptions{
 		Source:        source,
 		Timeout:       s.TiersTimeout(),
@@ -89,9 +89,9 @@ func (s *subjects) resolver() tier.Resolver {
 }
 
 // keys returns the place where the admin port looks up subjects.
-func (s *subjects) keys(rules func() *policy.Rules) admin.Tiers {
+func (s *subjects) keys(rs func() *rules.Rules) admin.Tiers {
 	if s == nil {
-		return directory{rules}
+		return directory{rs}
 	}
 	return s
 }
@@ -115,7 +115,7 @@ func (s *subjects) knowsTier(name string) bool {
 
 // knowsRule reports whether one of the active rules has a name.
 func (s *subjects) knowsRule(name string) bool {
-	return slices.ContainsFunc(s.rules().All(), func(r *policy.Rule) bool { return r.Name == name })
+	return slices.ContainsFunc(s.rules().All(), func(r *rules.Rule) bool { return r.Name == name })
 }
 
 // probe asks the source for a key that no subject has. So the log says at the start whether
@@ -145,7 +145,7 @@ func (s *subjects) text() string {
 }
 
 // directory looks up subjects of the tiers file for the admin port.
-type directory struct{ rules func() *policy.Rules }
+type directory struct{ rules func() *rules.Rules }
 
 // Look implements admin.Tiers.
 func (d directory) Look(k tier.Key) tier.Inspection {

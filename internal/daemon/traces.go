@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/internal/operate/tracing"
@@ -34,7 +34,7 @@ func (p *process) openTracer(ctx context.Context, version string) (err error) {
 }
 
 // decisions returns what describes decisions in traces, or nil.
-func (p *process) decisions() policy.Tracer {
+func (p *process) decisions() decide.Tracer {
 	if p.tracer == nil {
 		return nil // and not an interface that holds nil
 	}
@@ -65,13 +65,13 @@ func (p *process) authorizations() func(context.Context, extauthz.Result) {
 	return func(ctx context.Context, r extauthz.Result) { tracing.Authorized(ctx, r.String()) }
 }
 
-// storing is a policy.Tracer that also observes how long store calls take, with the trace.
+// storing is a decide.Tracer that also observes how long store calls take, with the trace.
 type storing struct {
 	*tracing.Tracer
 	metrics *metrics.Metrics
 }
 
-// Stored implements policy.Tracer.
+// Stored implements decide.Tracer.
 func (s storing) Stored(ctx context.Context, begin time.Time, took time.Duration, err error) {
 	s.metrics.StoreSecondsTraced(took.Seconds(), tracing.ExemplarOf(ctx))
 	s.Tracer.Stored(ctx, begin, took, err)

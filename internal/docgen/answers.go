@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
@@ -16,17 +17,17 @@ import (
 )
 
 // verdict returns the verdict of a request under one limit, per-key.
-func verdict(d window.Decision, change func(*policy.LimitStatus)) *policy.Verdict {
-	s := policy.LimitStatus{
-		Rule:     &policy.Rule{Name: "per-key"},
-		Limit:    policy.Limit{Limit: window.Limit{Hits: 100, Window: time.Minute}, Name: "per-key"},
+func verdict(d window.Decision, change func(*decide.LimitStatus)) *decide.Verdict {
+	s := decide.LimitStatus{
+		Rule:     &rules.Rule{Name: "per-key"},
+		Limit:    rules.Limit{Limit: window.Limit{Hits: 100, Window: time.Minute}, Name: "per-key"},
 		Cost:     1,
 		Decision: d,
 	}
 	if change != nil {
 		change(&s)
 	}
-	return &policy.Verdict{Allowed: d.Allowed, Limits: []policy.LimitStatus{s}, Strictest: []int{0}, Shadowed: -1}
+	return &decide.Verdict{Allowed: d.Allowed, Limits: []decide.LimitStatus{s}, Strictest: []int{0}, Shadowed: -1}
 }
 
 // answersText renders example verdicts with the code that answers requests.
@@ -36,7 +37,7 @@ func answersText() (string, error) {
 	now := func() time.Time { return time.Unix(1790000000, 0) }
 
 	styles := "| style | headers |\n|---|---|\n"
-	for _, style := range []string{policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit, policy.StyleXRateLimitEpoch, policy.StyleReference} {
+	for _, style := range []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit, rules.StyleXRateLimitEpoch, rules.StyleReference} {
 		headers := answer.NewRenderer(style).Append(nil, first, now)
 		if len(headers) < 2 {
 			return "", fmt.Errorf("the style %s has %d headers", style, len(headers))
@@ -69,15 +70,15 @@ func answersText() (string, error) {
 }
 
 // problemTypes returns the rows of the types of problem documents.
-func problemTypes(denied *policy.Verdict) (string, error) {
+func problemTypes(denied *decide.Verdict) (string, error) {
 	rows := ""
 	for _, t := range []struct {
 		when string
-		v    *policy.Verdict
+		v    *decide.Verdict
 	}{
 		{"no quota remains", denied},
 		{"the cost is above the limit. It has `cost` and no `retry_after`", verdict(window.Decision{Never: true}, nil)},
-		{"the store did not decide, and `on_store_error` is `deny`", verdict(window.Decision{RetryAfter: time.Second}, func(s *policy.LimitStatus) { s.Blind = true })},
+		{"the store did not decide, and `on_store_error` is `deny`", verdict(window.Decision{RetryAfter: time.Second}, func(s *decide.LimitStatus) { s.Blind = true })},
 	} {
 		var problem struct{ Type string }
 		if err := json.Unmarshal(answer.AppendDenial(nil, t.v), &problem); err != nil || problem.Type == "" {

@@ -30,8 +30,8 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/fallback"
-	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/ratelimit"
@@ -145,7 +145,7 @@ type runningService struct {
 
 	now      atomic.Int64
 	down     atomic.Bool
-	decider  *policy.Decider
+	decider  *decide.Decider
 	client   rlsv3.RateLimitServiceClient
 	json     http.Handler
 	registry *prometheus.Registry
@@ -221,7 +221,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 	t.Cleanup(func() { store.Close(); shares.Close() })
 	s.registry = prometheus.NewRegistry()
 	counters := metrics.New(s.registry, metrics.Options{Version: "corpus", MaxDetailSeries: settings.Metrics.MaxDetailSeries})
-	s.decider = policy.NewDecider(g.Rules, policy.Options{
+	s.decider = decide.NewDecider(g.Rules, decide.Options{
 		Store: &breakable{store, &s.down}, Local: shares, Meters: counters, Log: zap.NewNop(),
 	})
 	render := answer.NewRenderer(settings.Headers.Styles...)

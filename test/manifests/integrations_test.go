@@ -10,7 +10,8 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -193,7 +194,7 @@ func TestRules(t *testing.T) {
 				t.Errorf("the snippets send %q, want %d descriptors", found, sent[name])
 			}
 			for _, d := range found {
-				if lines := explain(t, rules, domain, d); !strings.Contains(lines, "has room, ") {
+				if lines := explained(t, rules, domain, d); !strings.Contains(lines, "has room, ") {
 					t.Errorf("%s: no limit:\n%s", d, lines)
 				}
 			}
@@ -205,8 +206,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// explain returns what rls explain prints about a descriptor.
-func explain(t *testing.T, rules, domain, descriptor string) string {
+// explained returns what rls explain prints about a descriptor.
+func explained(t *testing.T, rules, domain, descriptor string) string {
 	t.Helper()
 	entries, err := descriptors.Parse(descriptor)
 	if err != nil {
@@ -218,8 +219,8 @@ func explain(t *testing.T, rules, domain, descriptor string) string {
 	}
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
-	request := policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: entries, Cost: 1}}}
-	answer, err := generation.Rules.Explain(t.Context(), request, policy.Options{Store: store}, nil)
+	request := decide.Request{Domain: domain, Descriptors: []decide.Descriptor{{Entries: entries, Cost: 1}}}
+	answer, err := explain.Explain(t.Context(), generation.Rules, request, decide.Options{Store: store}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

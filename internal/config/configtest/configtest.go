@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -181,7 +181,7 @@ func Put(t testing.TB, dir, name, text string) (path string) {
 }
 
 // tell writes everything that a rule says and that is not its default.
-func tell(r *policy.Rule) string {
+func tell(r *rules.Rule) string {
 	var path []string
 	for i, n := range r.Path {
 		text := n.String()
@@ -219,7 +219,7 @@ func tell(r *policy.Rule) string {
 	add(r.Scope != "", "scope %s", r.Scope)
 	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)
 	add(r.RetryJitter != 0, "retry jitter %v", r.RetryJitter)
-	add(r.Denial != policy.Denial{}, "says %+v", r.Denial)
+	add(r.Denial != rules.Denial{}, "says %+v", r.Denial)
 	if r.Metadata != nil {
 		text, err := json.Marshal(r.Metadata)
 		add(true, "metadata %s (%v)", text, err)
@@ -229,16 +229,16 @@ func tell(r *policy.Rule) string {
 }
 
 // tellTerms writes the limits of a rule or of one of its tiers.
-func tellTerms(t policy.Terms) string {
+func tellTerms(t rules.Terms) string {
 	var parts []string
 	for _, l := range t.Limits {
-		text := fmt.Sprintf("%d/%s", l.Hits, policy.FormatWindow(l.Window))
+		text := fmt.Sprintf("%d/%s", l.Hits, rules.FormatWindow(l.Window))
 		switch l.Policy {
 		case window.Sliding:
 		case window.TokenBucket:
-			text = fmt.Sprintf("token_bucket %d/%s burst %d", l.Rate, policy.FormatWindow(l.Window), l.Hits)
+			text = fmt.Sprintf("token_bucket %d/%s burst %d", l.Rate, rules.FormatWindow(l.Window), l.Hits)
 		case window.InFlight:
-			text = fmt.Sprintf("in_flight %d hold %s", l.Hits, policy.FormatWindow(l.Window))
+			text = fmt.Sprintf("in_flight %d hold %s", l.Hits, rules.FormatWindow(l.Window))
 		case window.Calendar:
 			text += fmt.Sprintf(" calendar (%v)", l.Calendar)
 			if l.StartsLabel != "" {
@@ -250,7 +250,7 @@ func tellTerms(t policy.Terms) string {
 		if l.Policy == window.Sliding && l.Precision != window.Precision(l.Limit) {
 			text += " to " + l.Precision.String()
 		}
-		if lease := policy.FormatLease(l.Lease); lease != "" {
+		if lease := rules.FormatLease(l.Lease); lease != "" {
 			text += " lease " + lease
 		}
 		parts = append(parts, text)
@@ -269,9 +269,9 @@ func tellTerms(t policy.Terms) string {
 }
 
 // TellAll is tell for all rules.
-func TellAll(rules *policy.Rules) []string {
+func TellAll(rs *rules.Rules) []string {
 	var lines []string
-	for _, r := range rules.All() {
+	for _, r := range rs.All() {
 		lines = append(lines, tell(r))
 	}
 	return lines

@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
 
 // calendar reads a limit that counts in periods of a calendar.
-func (r *rulesReader) calendar(l *limit, how manner, at strict.Position, bad bool) (out policy.Limit, ok bool) {
+func (r *rulesReader) calendar(l *limit, how manner, at strict.Position, bad bool) (out rules.Limit, ok bool) {
 	before := r.Report.Count()
 	spec, places := r.calendarSpec(l, how, at)
 	c, err := calendar.New(spec)

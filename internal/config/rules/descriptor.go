@@ -11,7 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -99,7 +99,7 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
 	cloned := false
 	for i, n := range path {
-		value := policy.CanonicalNode(n)
+		value := rules.CanonicalNode(n)
 		if !n.Open() {
 			value = r.Identity.Secrets.Value(n.Key, value)
 		}
@@ -146,7 +146,7 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	case secret && value != "":
 		r.decoder.Warning(e.Value.Position, "an API key in plain text: add it to a subject of the tiers file, and give its tier a limit")
 	}
-	if problem := policy.AddressProblem(n); problem != "" && !secret {
+	if problem := rules.AddressProblem(n); problem != "" && !secret {
 		r.decoder.Warning(e.Value.Position, "%s", problem)
 	}
 	if bool(e.ShareThreshold.Value) && !n.Pattern && !e.Value.Bad {
@@ -167,7 +167,7 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 	if limits == nil {
 		limits = new(rateLimit)
 	}
-	rule := policy.Rule{
+	rule := rules.Rule{
 		Domain:        r.domain.name,
 		Path:          at.path,
 		Share:         at.share,
@@ -201,7 +201,7 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 }
 
 // sharedTiers warns if all values of the entry with the subject share one log.
-func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
+func (r *rulesReader) sharedTiers(rule *rules.Rule, v *rateLimit) {
 	if len(rule.ByTier) == 0 {
 		return
 	}
@@ -213,7 +213,7 @@ func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 
 // labels refuses starts_label where no request has a subject, and warns if subjects share one
 // log.
-func (r *rulesReader) labels(rule *policy.Rule, v *rateLimit) {
+func (r *rulesReader) labels(rule *rules.Rule, v *rateLimit) {
 	v.each(func(l *limit) {
 		f, subject := &l.StartsLabel, rule.SubjectLevel(r.Identity.Secrets)
 		switch {
@@ -235,7 +235,7 @@ func (e *descriptorEntry) bad() bool {
 }
 
 // fill reads rate_limit.
-func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
+func (r *rulesReader) fill(rule *rules.Rule, rl *strict.Field[*rateLimit]) {
 	v := rl.Value
 	rule.Name = string(v.Name.Value)
 	rule.Subject = v.Subject.Value
@@ -257,7 +257,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		rule.Always, rule.AllowedOnly = charge == "always", charge == "allowed"
 	}
 	if strict.Given(&v.OnStoreError) {
-		rule.OnStoreError, _ = policy.ParseOnStoreError(r.oneOf(&v.OnStoreError, settings.StoreErrors...))
+		rule.OnStoreError, _ = rules.ParseOnStoreError(r.oneOf(&v.OnStoreError, settings.StoreErrors...))
 	}
 	if v.RetryJitter.Set {
 		rule.RetryJitter = read(r.decoder, &v.RetryJitter, parseJitter)
@@ -281,9 +281,9 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 }
 
 // chargeOnce reads charge_once.
-func (r *rulesReader) chargeOnce(rule *policy.Rule, f *strict.Field[*chargeOnce]) {
+func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce]) {
 	v := f.Value
-	once := policy.ChargeOnce{Entry: v.Entry.Value, For: policy.DefaultOnceFor, Retries: policy.DefaultOnceRetries}
+	once := rules.ChargeOnce{Entry: v.Entry.Value, For: rules.DefaultOnceFor, Retries: rules.DefaultOnceRetries}
 	if strict.Given(&v.Entry) && once.Entry == "" {
 		r.decoder.Problem(v.Entry.Position, "the key of an entry cannot be empty")
 	}
@@ -410,8 +410,8 @@ const (
 	plainText   = "text/plain; charset=utf-8"
 )
 
-func (r *rulesReader) denial(rule *policy.Rule, v *rateLimit) {
-	rule.Denial = policy.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value}
+func (r *rulesReader) denial(rule *rules.Rule, v *rateLimit) {
+	rule.Denial = rules.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value}
 	switch {
 	case strict.Given(&v.Body) && v.Body.Value == "":
 		r.decoder.Problem(v.Body.Position, "an empty body: remove the key for the service's own body")
@@ -436,7 +436,7 @@ func isOneLiner(text string) bool {
 }
 
 // modes applies shadow_mode, and refuses modes that contradict each other.
-func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
+func (r *rulesReader) modes(rule *rules.Rule, e *descriptorEntry) {
 	v := e.RateLimit.Value
 	if e.ShadowMode.Value {
 		for _, t := range v.all() {
@@ -488,8 +488,8 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 }
 
 // holds reports whether a limit of the rule has the policy in_flight.
-func holds(rule *policy.Rule) bool {
-	is := func(l policy.Limit) bool { return l.Policy == window.InFlight }
+func holds(rule *rules.Rule) bool {
+	is := func(l rules.Limit) bool { return l.Policy == window.InFlight }
 	for _, arm := range rule.ByTier {
 		if slices.ContainsFunc(arm.Limits, is) {
 			return true

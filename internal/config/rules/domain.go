@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // A Domain is the rules of one domain that were not read from a file.
@@ -37,7 +37,7 @@ type Limit struct {
 
 // ReadDomains is [Read] for domains that were not read from files. It makes the same checks.
 // It does not warn of keys that have no effect where a program writes them.
-func ReadDomains(o Options, domains []Domain) (*policy.Rules, []Location) {
+func ReadDomains(o Options, domains []Domain) (*rules.Rules, []Location) {
 	r := newReader(o)
 	r.noFile = true
 	for i := range domains {

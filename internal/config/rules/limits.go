@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 	"github.com/slidegate/slidegate/pkg/window/packed"
@@ -33,7 +33,7 @@ var units = []struct {
 const defaultArm = "default"
 
 // terms reads the terms of a rule and those of each tier. It reports what is wrong.
-func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byTier map[string]policy.Terms) {
+func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own rules.Terms, byTier map[string]rules.Terms) {
 	v := rl.Value
 	r.offers = offers{}
 	before := r.Report.Count()
@@ -57,7 +57,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 		r.decoder.Problem(v.ByTier.Position, "there are no tiers, because tiers.source is \"none\"")
 		return own, nil
 	}
-	byTier = make(map[string]policy.Terms, len(v.ByTier.Value))
+	byTier = make(map[string]rules.Terms, len(v.ByTier.Value))
 	for i := range v.ByTier.Value {
 		e := &v.ByTier.Value[i]
 		how := r.termsManner(&e.Value.Value, &v.terms, top.policy)
@@ -140,10 +140,10 @@ func (r *rulesReader) termsManner(t, above *terms, from policyChoice) (how manne
 // someTerms reads one limit, a list of limits, or unlimited. given reports whether there is a
 // limit, right or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms:
 // the arms of by_tier inherit from t.
-func (r *rulesReader) someTerms(t *terms, how manner, at strict.Position, bad, arms bool) (out policy.Terms, given bool) {
+func (r *rulesReader) someTerms(t *terms, how manner, at strict.Position, bad, arms bool) (out rules.Terms, given bool) {
 	if t.Unlimited.Value {
 		r.unlimited(t, arms)
-		return policy.Terms{Unlimited: true}, true
+		return rules.Terms{Unlimited: true}, true
 	}
 	out.Limits, given = r.someLimits(t, how, at, bad, arms)
 	if given {
@@ -225,7 +225,7 @@ func parsePercentage(text, what string) (float64, error) {
 const maxLimits = 48
 
 // someLimits reads one limit or a list of them; see someTerms.
-func (r *rulesReader) someLimits(t *terms, how manner, at strict.Position, bad, arms bool) (limits []policy.Limit, given bool) {
+func (r *rulesReader) someLimits(t *terms, how manner, at strict.Position, bad, arms bool) (limits []rules.Limit, given bool) {
 	keys := setKeys(&t.limit)
 	one := slices.ContainsFunc(keys, setKey.ofLimit)
 	if one && t.Limits.Set {
@@ -316,7 +316,7 @@ func (r *rulesReader) itemManner(how manner, l *limit) manner {
 
 // limit reads one limit with the given keys. With bad, it does not report that half of a pair
 // is missing.
-func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Position, bad bool) (out policy.Limit, ok bool) {
+func (r *rulesReader) limit(l *limit, keys []setKey, how manner, at strict.Position, bad bool) (out rules.Limit, ok bool) {
 	if how.policy.byKeys {
 		how.policy.Policy = policyByKeys(l)
 	}
@@ -463,7 +463,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, f *strict.Field[st
 		return window.Lease{}
 	case given.percent > 0:
 		part, hits = strict.Quoteless(f.Value), uint64(float64(l.Hits)*given.percent/100)
-		out = window.Lease{Length: min(policy.LeaseLength, most), Hits: hits}
+		out = window.Lease{Length: min(rules.LeaseLength, most), Hits: hits}
 	case given.length > most:
 		r.tooLong("lease", f, written.Lease.Set, "a tenth of the window", written.length(l.Window), at)
 		return window.Lease{}
@@ -499,7 +499,7 @@ func (l *limit) length(length time.Duration) string {
 	if l.Window.Set {
 		return strict.Quoteless(l.Window.Value)
 	}
-	return policy.FormatWindow(length)
+	return rules.FormatWindow(length)
 }
 
 // windowed reads hits in a window. With bad, it does not report that half of a pair is missing.
@@ -585,9 +585,9 @@ func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length stric
 	if l.Valid() != nil {
 		problem := "not a whole number of microseconds"
 		if l.Window < window.MinWindow {
-			problem = "shorter than " + policy.FormatWindow(window.MinWindow)
+			problem = "shorter than " + rules.FormatWindow(window.MinWindow)
 		} else if l.Window > window.MaxWindow {
-			problem = "longer than " + policy.FormatWindow(window.MaxWindow)
+			problem = "longer than " + rules.FormatWindow(window.MaxWindow)
 		}
 		r.decoder.Problem(length, "window %s is %s", written.length(l.Window), problem)
 		ok = false

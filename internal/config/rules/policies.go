@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -208,7 +208,7 @@ func (r *rulesReader) tokenBucket(l *limit, bad bool) (window.Limit, bool) {
 		return rate, false
 	}
 	if rate.Valid() != nil {
-		r.decoder.Problem(l.Burst.Position, "an empty bucket takes longer than %s to fill: lower burst, or raise rate", policy.FormatWindow(window.MaxWindow))
+		r.decoder.Problem(l.Burst.Position, "an empty bucket takes longer than %s to fill: lower burst, or raise rate", rules.FormatWindow(window.MaxWindow))
 		return rate, false
 	}
 	return rate, true
@@ -258,7 +258,7 @@ func parseRate(text string) (hits uint32, per time.Duration, err error) {
 	case per < window.MinWindow:
 		return 0, 0, fmt.Errorf("%s has a time shorter than %v: write the hits of a longer time, such as 1000/s for 1/ms", strict.Quote(text), window.MinWindow)
 	case per > window.MaxWindow:
-		return 0, 0, fmt.Errorf("%s has a time longer than %s", strict.Quote(text), policy.FormatWindow(window.MaxWindow))
+		return 0, 0, fmt.Errorf("%s has a time longer than %s", strict.Quote(text), rules.FormatWindow(window.MaxWindow))
 	case per%time.Microsecond != 0:
 		return 0, 0, fmt.Errorf("%s has a time that is not a whole number of microseconds", strict.Quote(text))
 	}
@@ -319,7 +319,7 @@ func (r *rulesReader) duration(f *strict.Field[string], least, most, step time.D
 	case err != nil:
 		r.decoder.Problem(f.Position, "%s", err)
 	case length < least || length > most || length%step != 0:
-		r.decoder.Problem(f.Position, "%s is not between %s and %s in whole steps of %v", strict.Quote(f.Value), policy.FormatWindow(least), policy.FormatWindow(most), step)
+		r.decoder.Problem(f.Position, "%s is not between %s and %s in whole steps of %v", strict.Quote(f.Value), rules.FormatWindow(least), rules.FormatWindow(most), step)
 	default:
 		return length, true
 	}

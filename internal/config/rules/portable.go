@@ -10,7 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -214,7 +214,7 @@ func (c *portableCheck) descriptor(at *strict.Path, keyNode, valueNode *yaml.Nod
 		return
 	}
 	position := strict.Position{Line: valueNode.Line, Path: &strict.Path{Parent: at, Name: "value"}}
-	plain := policy.Canonical(descriptors.Entry{Key: key, Value: value})
+	plain := rules.Canonical(descriptors.Entry{Key: key, Value: value})
 	if first := strings.Index(value, descriptors.Wildcard); first >= 0 && first != len(value)-1 {
 		c.decoder.Warning(position, "envoyproxy/ratelimit from before March 2026 takes only one * at the end of a value for a wildcard")
 	}

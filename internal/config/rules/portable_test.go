@@ -9,10 +9,10 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/rules"
+	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
@@ -104,8 +104,8 @@ func FuzzCheckPortable(f *testing.F) {
 	f.Add([]byte("a: &a\n  descriptors: [*a]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var report, warn strict.Report
-		rules.CheckPortable(rules.Options{
-			Identity: policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)}, Report: &report, Warn: &warn,
+		configrules.CheckPortable(configrules.Options{
+			Identity: rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)}, Report: &report, Warn: &warn,
 		}, []files.File{{Name: "rules.yaml", Data: data}})
 		if err := report.Err(); err != nil {
 			configtest.CheckProblems(t, err)

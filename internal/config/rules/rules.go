@@ -11,7 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -45,15 +45,15 @@ func (p Location) from(file string) string {
 type Options struct {
 	Settings settings.Rules
 	// Identity says how the rules find the subject of a request. Its Secrets are required.
-	Identity policy.Identity
+	Identity rules.Identity
 	// OnStoreError is the choice of rules that make none. Zero: that of package policy.
-	OnStoreError policy.OnStoreError
+	OnStoreError rules.OnStoreError
 	// Tiers are the names that by_tier may use. Nil with TiersKnown: there are no
 	// tiers. Without TiersKnown the tiers file is broken, and by_tier is not checked
 	// against it.
 	Tiers      []string
 	TiersKnown bool
-	// UsageReports is [policy.Rules.ReportUsage], and QuotaMode [policy.Rules.QuotaAll].
+	// UsageReports is [rules.Rules.ReportUsage], and QuotaMode [rules.Rules.QuotaAll].
 	UsageReports, QuotaMode bool
 	// Scopes are the stores that rules can name. The first is that of the region. Nil: there is no
 	// other one.
@@ -76,8 +76,8 @@ type Scope struct {
 }
 
 // Read reads files into one set of rules, and returns the place of each rule in the
-// order of [policy.Rules.All]. If it reports a problem, the rules are not complete.
-func Read(o Options, sources []files.File) (*policy.Rules, []Location) {
+// order of [rules.Rules.All]. If it reports a problem, the rules are not complete.
+func Read(o Options, sources []files.File) (*rules.Rules, []Location) {
 	r := newReader(o)
 	for _, src := range sources {
 		r.read(src)
@@ -92,7 +92,7 @@ func newReader(o Options) *rulesReader {
 	}
 	r := &rulesReader{
 		Options: o,
-		rules:   policy.NewRules(o.Identity),
+		rules:   rules.NewRules(o.Identity),
 		domains: make(map[string]*domainReader),
 	}
 	names := make([]string, len(o.Scopes))
@@ -100,7 +100,7 @@ func newReader(o Options) *rulesReader {
 		names[i] = o.Scopes[i].Name
 	}
 	r.rules.SetScopes(names)
-	if o.OnStoreError != policy.StoreErrorUnset {
+	if o.OnStoreError != rules.StoreErrorUnset {
 		r.rules.SetOnStoreError(o.OnStoreError)
 	}
 	if o.Settings.ShadowMode {
@@ -118,7 +118,7 @@ func newReader(o Options) *rulesReader {
 // rulesReader turns rules files, or domains that come from elsewhere, into rules.
 type rulesReader struct {
 	Options
-	rules  *policy.Rules
+	rules  *rules.Rules
 	places []Location // of the rules
 
 	domains map[string]*domainReader

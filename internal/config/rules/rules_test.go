@@ -12,9 +12,10 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/config/rules"
+	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -85,7 +86,7 @@ descriptors:
 			s.Rules.ShadowMode, s.DropIn.QuotaMode = c.shadow, c.quota
 			s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}, {key: l, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 			g := mustLoad(t, s)
-			v := decide(t, g.Rules, "k", "l")
+			v := verdictOn(t, g.Rules, "k", "l")
 			if got, want := v.Allowed, c.shadow || c.quota; got != want {
 				t.Errorf("a request over one of two limits: allowed %v, want %v", got, want)
 			}
@@ -161,7 +162,7 @@ func TestMergedDomains(t *testing.T) {
 	configtest.Diff(t, lines, configtest.TellAll(g.Rules), "rules")
 	warnings := []string{dir + `/a.yaml:5: domain: no descriptors, so nothing is limited in "e"`}
 	configtest.Diff(t, warnings, configtest.Texts(g.Warnings, ""), "warnings")
-	places := []rules.Location{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
+	places := []configrules.Location{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
 	configtest.Diff(t, places, g.Locations, "places")
 
 	s.DropIn.Files.IgnoreDotFiles = false
@@ -193,7 +194,7 @@ func TestHeadersOfADomain(t *testing.T) {
 		s := settings.Default()
 		s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: other\nheaders: [x-ratelimit]\n---\ndomain: d\n"+c.headers+"descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 		g := mustLoad(t, s)
-		configtest.Diff(t, c.want, decide(t, g.Rules, "k").Headers, "%q", c.headers)
+		configtest.Diff(t, c.want, verdictOn(t, g.Rules, "k").Headers, "%q", c.headers)
 	}
 }
 
@@ -216,8 +217,8 @@ func TestChainsOfReplaces(t *testing.T) {
 	}
 }
 
-// decide asks for one request with a descriptor for each key.
-func decide(t *testing.T, rules *policy.Rules, keys ...string) *policy.Verdict {
+// verdictOn asks for one request with a descriptor for each key.
+func verdictOn(t *testing.T, rs *rules.Rules, keys ...string) *decide.Verdict {
 	t.Helper()
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	t.Cleanup(func() {
@@ -225,12 +226,12 @@ func decide(t *testing.T, rules *policy.Rules, keys ...string) *policy.Verdict {
 			t.Error(err)
 		}
 	})
-	req := policy.Request{Domain: "d"}
+	req := decide.Request{Domain: "d"}
 	for _, k := range keys {
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: k, Value: "v"}}, Cost: 1})
+		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: descriptors.Descriptor{{Key: k, Value: "v"}}, Cost: 1})
 	}
-	var c policy.Call
-	policy.NewDecider(rules, policy.Options{Store: store, Log: zap.NewNop()}).Begin(&c, req)
+	var c decide.Call
+	decide.NewDecider(rs, decide.Options{Store: store, Log: zap.NewNop()}).Begin(&c, req)
 	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
 		t.Fatal(err)
 	}

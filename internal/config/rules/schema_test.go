@@ -8,7 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 )
@@ -47,7 +47,7 @@ func fieldSchemas() map[string]configtest.Object {
 		anyCase = append(anyCase, letters.String())
 		names = append(names, u.name, strings.ToUpper(u.name))
 	}
-	styles := configtest.Object{"enum": []any{policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit, policy.StyleXRateLimitEpoch}}
+	styles := configtest.Object{"enum": []any{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit, rules.StyleXRateLimitEpoch}}
 	return map[string]configtest.Object{
 		"domain":            {"type": configtest.Text, "not": configtest.Object{"const": ""}},
 		"name":              {"type": append([]any{"null"}, configtest.Text...), "not": configtest.Object{"const": reservedName}},

@@ -92,5 +92,5 @@ const (
 	TracesOff  = "off"
 )
 
-// ReferenceNames are the names of the header fields of policy.StyleReference.
+// ReferenceNames are the names of the header fields of rules.StyleReference.
 type ReferenceNames struct{ Limit, Remaining, Reset string }

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // Headers says which headers are on answers.
@@ -16,7 +16,7 @@ type Headers struct {
 // CheckStyles returns what is wrong with a list of header styles. It does not compare the names of
 // headers that a drop-in has.
 func CheckStyles(styles []string) (messages []string) {
-	known := []string{policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit, policy.StyleXRateLimitEpoch, policy.StyleReference}
+	known := []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit, rules.StyleXRateLimitEpoch, rules.StyleReference}
 	for i, s := range styles {
 		switch {
 		case slices.Contains(styles[:i], s):
@@ -25,7 +25,7 @@ func CheckStyles(styles []string) (messages []string) {
 			messages = append(messages, strict.NotOneOf(s, known))
 		}
 	}
-	for _, pair := range [][2]string{{policy.StyleXRateLimit, policy.StyleXRateLimitEpoch}, {policy.StyleDraft03, policy.StyleReference}} {
+	for _, pair := range [][2]string{{rules.StyleXRateLimit, rules.StyleXRateLimitEpoch}, {rules.StyleDraft03, rules.StyleReference}} {
 		if slices.Contains(styles, pair[0]) && slices.Contains(styles, pair[1]) {
 			messages = append(messages, fmt.Sprintf("%s and %s exclude each other: they use the same headers", pair[0], pair[1]))
 		}

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // ScopeRegion is the scope of the store of the region, which rules without a scope have.
-const ScopeRegion = policy.RegionScope
+const ScopeRegion = rules.RegionScope
 
 // Scopes are the stores that rules can name besides that of the region, in the order of their
 // names.

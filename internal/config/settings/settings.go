@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // Settings say how the service runs. The zero value is not usable: [Default] and [Load] make
@@ -108,7 +108,7 @@ const (
 
 // StoreErrors are the choices of on_store_error and store.on_error.
 var StoreErrors = []string{
-	policy.StoreErrorLocal.String(), policy.StoreErrorAllow.String(), policy.StoreErrorDeny.String(), policy.StoreErrorReported.String(),
+	rules.StoreErrorLocal.String(), rules.StoreErrorAllow.String(), rules.StoreErrorDeny.String(), rules.StoreErrorReported.String(),
 }
 
 // Store says where logs are kept.
@@ -202,11 +202,11 @@ func Default() Settings {
 		Store: Store{
 			Type:    StoreMemory,
 			Timeout: 15 * time.Millisecond,
-			OnError: policy.StoreErrorLocal.String(),
+			OnError: rules.StoreErrorLocal.String(),
 			Memory:  Memory{MaxBytes: 256 << 20},
 			Redis:   localRedis("slidegate:"),
 		},
-		Headers: Headers{Styles: []string{policy.StyleRateLimit}},
+		Headers: Headers{Styles: []string{rules.StyleRateLimit}},
 		Metrics: Metrics{MaxDetailSeries: 1000},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Authz:   defaultAuthz(),

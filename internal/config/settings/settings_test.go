@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // fullExample returns the settings file that sets every setting to its default.
@@ -125,7 +125,7 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 	want.Store.Timeout = 5 * time.Millisecond
 	want.GRPC.Address = []Address{":1", ":2"}
 	want.HTTP.Address = ""
-	want.Headers.Styles = []string{policy.StyleDraft03, policy.StyleXRateLimit}
+	want.Headers.Styles = []string{rules.StyleDraft03, rules.StyleXRateLimit}
 	want.Secrets.Entries = []string{"api_key", "token"}
 	want.Drain.NotServing = true
 	configtest.Diff(t, want, got, "settings")

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/rules"
+	configrules "github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
@@ -31,7 +31,7 @@ type subject struct {
 	Tier      strict.Field[string]                               `yaml:"tier" doc:"its tier; without it the default"`
 	Keys      []strict.Field[subjectKey]                         `yaml:"keys" doc:"its API keys, which share one counter for each rule"`
 	Disabled  bool                                               `yaml:"disabled" doc:"rate limits treat its keys as unknown; an authorization answers 403"`
-	Overrides rules.Overrides                                    `yaml:"overrides" doc:"limits of this customer by the name of the rule, in the language of by_tier; observe: true counts and never denies"`
+	Overrides configrules.Overrides                              `yaml:"overrides" doc:"limits of this customer by the name of the rule, in the language of by_tier; observe: true counts and never denies"`
 	Labels    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"labels" doc:"texts for metadata and headers, at most 32. Names have letters, digits and _.- (at most 64), values at most 256 bytes"`
 }
 
@@ -196,7 +196,7 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	if s.ID.Set && !s.ID.Bad && s.ID.Value == "" {
 		d.Problem(s.ID.Position, "a subject needs an id")
 	}
-	if canonical := policy.CanonicalAddress(s.ID.Value); canonical != s.ID.Value {
+	if canonical := rules.CanonicalAddress(s.ID.Value); canonical != s.ID.Value {
 		d.Warning(s.ID.Position, "no request has this subject: requests have the address %s", canonical)
 	}
 	if s.Tier.Set && !s.Tier.Bad && s.Tier.Value == "" {
@@ -210,7 +210,7 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 			positions = append(positions, s.Keys[i].Position)
 		}
 	}
-	extra := tier.Extra{Overrides: rules.DecodeOverrides(d, s.Overrides), Labels: readLabels(d, &s.Labels)}
+	extra := tier.Extra{Overrides: configrules.DecodeOverrides(d, s.Overrides), Labels: readLabels(d, &s.Labels)}
 	added := tier.Subject{ID: s.ID.Value, Tier: s.Tier.Value, Disabled: s.Disabled}
 	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
 		added.Extra = &extra
@@ -347,22 +347,22 @@ func (t *File) CheckPortable(report *strict.Report) {
 
 // CheckSubjects warns of overrides and labels in the file that do not count under the active rules
 // as they are written.
-func (t *File) CheckSubjects(active *policy.Rules, warn *strict.Report) {
+func (t *File) CheckSubjects(active *rules.Rules, warn *strict.Report) {
 	t.checkOverrides(active, warn)
 	t.checkLabels(active, warn)
 }
 
 // checkOverrides warns of overrides that do not count as they are written.
-func (t *File) checkOverrides(active *policy.Rules, warn *strict.Report) {
+func (t *File) checkOverrides(active *rules.Rules, warn *strict.Report) {
 	if len(t.overrides) == 0 {
 		return
 	}
-	named := make(map[string][]*policy.Rule)
+	named := make(map[string][]*rules.Rule)
 	for _, r := range active.All() {
 		named[r.Name] = append(named[r.Name], r)
 	}
 	var names []string // to suggest one of
-	if len(named) <= rules.MaxSuggest {
+	if len(named) <= configrules.MaxSuggest {
 		names = slices.Sorted(maps.Keys(named))
 	}
 	for _, o := range t.overrides {
@@ -413,13 +413,13 @@ func (t *tiersReader) keepLabels(d *strict.Decoder, s *subject, read map[string]
 }
 
 // checkLabels warns of values that are no day, of labels that say when the periods of a rule start.
-func (t *File) checkLabels(active *policy.Rules, warn *strict.Report) {
+func (t *File) checkLabels(active *rules.Rules, warn *strict.Report) {
 	if len(t.labels) == 0 {
 		return
 	}
 	told := make(map[*labelLine]bool)
 	for _, r := range active.All() {
-		check := func(of func(tier string) bool, terms *policy.Terms) {
+		check := func(of func(tier string) bool, terms *rules.Terms) {
 			for i := range terms.Limits {
 				l := &terms.Limits[i]
 				if l.StartsLabel == "" {
@@ -444,7 +444,7 @@ func (t *File) checkLabels(active *policy.Rules, warn *strict.Report) {
 }
 
 // problem says that the value is no day for a rule.
-func (l *labelLine) problem(r *policy.Rule, err error) strict.Problem {
+func (l *labelLine) problem(r *rules.Rule, err error) strict.Problem {
 	who := strict.Label(l.subject)
 	if l.more > 0 {
 		who += fmt.Sprintf(" and %d more with this value", l.more)

@@ -11,7 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -189,12 +190,12 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 	}
 	configtest.Diff(t, configtest.TellAll(file.Rules), configtest.TellAll(sent.Rules), "rules")
 
-	decide := func(rules *policy.Rules) func(policy.Request) string {
+	decideOne := func(rs *rules.Rules) func(decide.Request) string {
 		store := memstore.New(memstore.Options{})
 		t.Cleanup(func() { _ = store.Close() })
-		d := policy.NewDecider(rules, policy.Options{Store: store, Log: zap.NewNop()})
-		return func(r policy.Request) string {
-			var c policy.Call
+		d := decide.NewDecider(rs, decide.Options{Store: store, Log: zap.NewNop()})
+		return func(r decide.Request) string {
+			var c decide.Call
 			d.Begin(&c, r)
 			if _, err := c.Decide(t.Context(), true); err != nil {
 				return err.Error()
@@ -206,29 +207,29 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 			return text
 		}
 	}
-	overXDS, fromFile := decide(sent.Rules), decide(file.Rules)
+	overXDS, fromFile := decideOne(sent.Rules), decideOne(file.Rules)
 	random := rand.New(rand.NewPCG(1, 2))
 	denied := 0
 	for range 3000 {
-		var all []policy.Descriptor
+		var all []decide.Descriptor
 		domain := "default/policy"
 		if random.IntN(2) == 0 {
 			domain = "envoy-gateway-system/eg/http"
 		}
 		routes := gatewayRoutes()[domain]
-		route, rules := routes[random.IntN(len(routes))], gatewayRules()
+		route, rs := routes[random.IntN(len(routes))], gatewayRules()
 		for range 1 + random.IntN(3) {
-			i := random.IntN(len(rules))
-			d := policy.Descriptor{Entries: descriptors.Descriptor{{Key: route, Value: route}}, Cost: uint64(random.IntN(3))}
-			for _, level := range rules[i].levels(i, random) {
+			i := random.IntN(len(rs))
+			d := decide.Descriptor{Entries: descriptors.Descriptor{{Key: route, Value: route}}, Cost: uint64(random.IntN(3))}
+			for _, level := range rs[i].levels(i, random) {
 				d.Entries = append(d.Entries, descriptors.Entry{Key: level.key, Value: level.sent})
 			}
 			all = append(all, d)
 		}
-		request := func() policy.Request {
-			r := policy.Request{Domain: domain}
+		request := func() decide.Request {
+			r := decide.Request{Domain: domain}
 			for _, d := range all {
-				r.Descriptors = append(r.Descriptors, policy.Descriptor{Entries: slices.Clone(d.Entries), Cost: d.Cost})
+				r.Descriptors = append(r.Descriptors, decide.Descriptor{Entries: slices.Clone(d.Entries), Cost: d.Cost})
 			}
 			return r
 		}

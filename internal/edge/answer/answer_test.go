@@ -13,15 +13,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // status returns one limit of a verdict, the only limit of its rule.
-func status(name string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
-	return policy.LimitStatus{
-		Rule:     &policy.Rule{Name: name},
-		Limit:    policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Name: name},
+func status(name string, hits uint64, w time.Duration, d window.Decision) decide.LimitStatus {
+	return decide.LimitStatus{
+		Rule:     &rules.Rule{Name: name},
+		Limit:    rules.Limit{Limit: window.Limit{Hits: hits, Window: w}, Name: name},
 		Cost:     1,
 		Decision: d,
 	}
@@ -32,8 +33,8 @@ func unusedClock() time.Time { panic("a style without an epoch reads the clock")
 
 // verdict returns a verdict with the given limits, one for each descriptor. The first limit
 // is decisive.
-func verdict(limits ...policy.LimitStatus) *policy.Verdict {
-	v := &policy.Verdict{Allowed: true, Limits: limits, Decisive: -1}
+func verdict(limits ...decide.LimitStatus) *decide.Verdict {
+	v := &decide.Verdict{Allowed: true, Limits: limits, Decisive: -1}
 	for i := range limits {
 		limits[i].Descriptor = i
 		v.Strictest = append(v.Strictest, i)
@@ -50,7 +51,7 @@ var (
 		window.Decision{Allowed: true, Remaining: 0, UnitAfter: 1500 * time.Millisecond, ResetAfter: time.Minute})
 	denied = status("per-key", 100, time.Minute,
 		window.Decision{RetryAfter: 12300 * time.Millisecond, UnitAfter: 12300 * time.Millisecond, ResetAfter: time.Minute})
-	never = func() policy.LimitStatus {
+	never = func() decide.LimitStatus {
 		s := status("per-key", 100, time.Minute, window.Decision{Never: true, Remaining: 7})
 		s.Cost = 101
 		return s
@@ -64,43 +65,43 @@ func TestAppend(t *testing.T) {
 	tests := []struct {
 		name   string
 		styles []string
-		v      *policy.Verdict
+		v      *decide.Verdict
 		want   []Header
 	}{
-		{"nothing limits the request", []string{policy.StyleRateLimit, policy.StyleDraft03}, verdict(), nil},
-		{"ratelimit, allowed", []string{policy.StyleRateLimit}, verdict(half), []Header{
+		{"nothing limits the request", []string{rules.StyleRateLimit, rules.StyleDraft03}, verdict(), nil},
+		{"ratelimit, allowed", []string{rules.StyleRateLimit}, verdict(half), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60`}, {"ratelimit", `"per-key";r=50;t=31`},
 		}},
-		{"reset is the next unit where nothing remains", []string{policy.StyleRateLimit}, verdict(last), []Header{
+		{"reset is the next unit where nothing remains", []string{rules.StyleRateLimit}, verdict(last), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60`}, {"ratelimit", `"per-key";r=0;t=2`},
 		}},
-		{"every limit is a policy, one speaks", []string{policy.StyleRateLimit}, verdict(half, daily), []Header{
+		{"every limit is a policy, one speaks", []string{rules.StyleRateLimit}, verdict(half, daily), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`}, {"ratelimit", `"per-key";r=50;t=31`},
 		}},
-		{"a window below a second has no w", []string{policy.StyleRateLimit, policy.StyleDraft03}, verdict(quick), []Header{
+		{"a window below a second has no w", []string{rules.StyleRateLimit, rules.StyleDraft03}, verdict(quick), []Header{
 			{"ratelimit-policy", `"quick";q=5`},
 			{"ratelimit", `"quick";r=4;t=1`},
 			{"ratelimit-limit", "5, 5"},
 			{"ratelimit-remaining", "4"},
 			{"ratelimit-reset", "1"},
 		}},
-		{"draft03", []string{policy.StyleDraft03}, verdict(half, daily), []Header{
+		{"draft03", []string{rules.StyleDraft03}, verdict(half, daily), []Header{
 			{"ratelimit-limit", "100, 100;w=60, 9500;w=86400"}, {"ratelimit-remaining", "50"}, {"ratelimit-reset", "31"},
 		}},
-		{"x-ratelimit", []string{policy.StyleXRateLimit}, verdict(half), []Header{
+		{"x-ratelimit", []string{rules.StyleXRateLimit}, verdict(half), []Header{
 			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "50"}, {"x-ratelimit-reset", "31"},
 		}},
-		{"epoch is the first whole second after the wait", []string{policy.StyleXRateLimitEpoch}, verdict(half), []Header{
+		{"epoch is the first whole second after the wait", []string{rules.StyleXRateLimitEpoch}, verdict(half), []Header{
 			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "50"}, {"x-ratelimit-reset", "1000031"},
 		}},
 		{"retry-after whatever the style", nil, verdict(denied), []Header{{"retry-after", "13"}}},
-		{"denied", []string{policy.StyleRateLimit}, verdict(denied, daily), []Header{
+		{"denied", []string{rules.StyleRateLimit}, verdict(denied, daily), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`},
 			{"ratelimit", `"per-key";r=0;t=13`},
 			{"retry-after", "13"},
 		}},
 		{"a cost above the limit has no wait", nil, verdict(never), nil},
-		{"nor a reset", []string{policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit}, verdict(never), []Header{
+		{"nor a reset", []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit}, verdict(never), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60`},
 			{"ratelimit", `"per-key";r=7`},
 			{"ratelimit-limit", "100, 100;w=60"},
@@ -108,7 +109,7 @@ func TestAppend(t *testing.T) {
 			{"x-ratelimit-limit", "100"},
 			{"x-ratelimit-remaining", "7"},
 		}},
-		{"nor one in Unix time", []string{policy.StyleXRateLimitEpoch}, verdict(never), []Header{
+		{"nor one in Unix time", []string{rules.StyleXRateLimitEpoch}, verdict(never), []Header{
 			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "7"},
 		}},
 	}
@@ -124,39 +125,39 @@ func TestAppend(t *testing.T) {
 
 // TestReference chooses the limit that envoyproxy/ratelimit describes.
 func TestReference(t *testing.T) {
-	of := func(name string, hits, remaining uint64, change func(*policy.LimitStatus)) policy.LimitStatus {
+	of := func(name string, hits, remaining uint64, change func(*decide.LimitStatus)) decide.LimitStatus {
 		s := status(name, hits, time.Minute, window.Decision{Allowed: true, Remaining: remaining, UnitAfter: 10 * time.Second, ResetAfter: time.Minute})
 		if change != nil {
 			change(&s)
 		}
 		return s
 	}
-	over := func(s *policy.LimitStatus) {
+	over := func(s *decide.LimitStatus) {
 		s.Decision = window.Decision{Remaining: 5, RetryAfter: 20 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}
 	}
-	observed := func(s *policy.LimitStatus) { over(s); s.Observed = true }
-	observedByAll := func(s *policy.LimitStatus) { observed(s); s.ShadowAll = true }
-	quota := func(s *policy.LimitStatus) { over(s); s.Quota, s.Mode = true, window.Any }
+	observed := func(s *decide.LimitStatus) { over(s); s.Observed = true }
+	observedByAll := func(s *decide.LimitStatus) { observed(s); s.ShadowAll = true }
+	quota := func(s *decide.LimitStatus) { over(s); s.Quota, s.Mode = true, window.Any }
 	for name, tt := range map[string]struct {
-		limits []policy.LimitStatus
+		limits []decide.LimitStatus
 		want   string // limit, remaining, reset
 	}{
 		"no limit":                        {nil, ""},
-		"the fewest remaining":            {[]policy.LimitStatus{of("a", 10, 7, nil), of("b", 100, 6, nil), of("c", 20, 9, nil)}, "100 6 10"},
-		"the first of the same":           {[]policy.LimitStatus{of("a", 10, 7, nil), of("b", 100, 7, nil)}, "10 7 10"},
-		"the last that denies":            {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, over), of("c", 30, 1, nil)}, "20 0 20"},
-		"denied after nothing remaining":  {[]policy.LimitStatus{of("a", 10, 0, nil), of("b", 20, 0, over)}, "20 0 20"},
-		"observed counts by what remains": {[]policy.LimitStatus{of("a", 10, 3, nil), of("b", 20, 0, observed)}, "20 0 20"},
-		"observed does not deny":          {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observed)}, "10 0 20"},
-		"observed by rules.shadow_mode":   {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observedByAll)}, "20 0 20"},
-		"a quota rule does not deny":      {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, quota)}, "10 0 20"},
-		"not checked":                     {[]policy.LimitStatus{of("a", 10, 0, func(s *policy.LimitStatus) { over(s); s.Blind = true })}, ""},
-		"no hits":                         {[]policy.LimitStatus{of("a", 10, 10, func(s *policy.LimitStatus) { s.Decision.UnitAfter = 0 })}, "10 10 60"},
-		"never":                           {[]policy.LimitStatus{of("a", 10, 10, func(s *policy.LimitStatus) { s.Decision = window.Decision{Never: true, Remaining: 4} })}, "10 0 60"},
-		"longer than the window":          {[]policy.LimitStatus{of("a", 10, 9, func(s *policy.LimitStatus) { s.Decision.UnitAfter = time.Hour })}, "10 9 60"},
+		"the fewest remaining":            {[]decide.LimitStatus{of("a", 10, 7, nil), of("b", 100, 6, nil), of("c", 20, 9, nil)}, "100 6 10"},
+		"the first of the same":           {[]decide.LimitStatus{of("a", 10, 7, nil), of("b", 100, 7, nil)}, "10 7 10"},
+		"the last that denies":            {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, over), of("c", 30, 1, nil)}, "20 0 20"},
+		"denied after nothing remaining":  {[]decide.LimitStatus{of("a", 10, 0, nil), of("b", 20, 0, over)}, "20 0 20"},
+		"observed counts by what remains": {[]decide.LimitStatus{of("a", 10, 3, nil), of("b", 20, 0, observed)}, "20 0 20"},
+		"observed does not deny":          {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observed)}, "10 0 20"},
+		"observed by rules.shadow_mode":   {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observedByAll)}, "20 0 20"},
+		"a quota rule does not deny":      {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, quota)}, "10 0 20"},
+		"not checked":                     {[]decide.LimitStatus{of("a", 10, 0, func(s *decide.LimitStatus) { over(s); s.Blind = true })}, ""},
+		"no hits":                         {[]decide.LimitStatus{of("a", 10, 10, func(s *decide.LimitStatus) { s.Decision.UnitAfter = 0 })}, "10 10 60"},
+		"never":                           {[]decide.LimitStatus{of("a", 10, 10, func(s *decide.LimitStatus) { s.Decision = window.Decision{Never: true, Remaining: 4} })}, "10 0 60"},
+		"longer than the window":          {[]decide.LimitStatus{of("a", 10, 9, func(s *decide.LimitStatus) { s.Decision.UnitAfter = time.Hour })}, "10 9 60"},
 	} {
 		v := verdict(tt.limits...)
-		r := NewRenderer(policy.StyleReference).Named(ReferenceNames{"X-Limit", "x-left", "Reset"}).Quiet()
+		r := NewRenderer(rules.StyleReference).Named(ReferenceNames{"X-Limit", "x-left", "Reset"}).Quiet()
 		var names, values []string
 		for _, h := range r.Append(nil, v, unusedClock) {
 			names, values = append(names, h.Name), append(values, h.Value)
@@ -174,12 +175,12 @@ func TestRetryAfterBesideReference(t *testing.T) {
 		styles, domain []string
 		quiet, want    bool
 	}{
-		{[]string{policy.StyleReference}, nil, false, true},
-		{[]string{policy.StyleReference}, nil, true, false},
+		{[]string{rules.StyleReference}, nil, false, true},
+		{[]string{rules.StyleReference}, nil, true, false},
 		{nil, nil, true, false},
-		{[]string{policy.StyleReference, policy.StyleXRateLimit}, nil, true, true},
-		{[]string{policy.StyleXRateLimit}, []string{policy.StyleReference}, true, false},
-		{nil, []string{policy.StyleDraft03}, true, true},
+		{[]string{rules.StyleReference, rules.StyleXRateLimit}, nil, true, true},
+		{[]string{rules.StyleXRateLimit}, []string{rules.StyleReference}, true, false},
+		{nil, []string{rules.StyleDraft03}, true, true},
 	} {
 		r := NewRenderer(tt.styles...)
 		if tt.quiet {
@@ -198,8 +199,8 @@ func TestRetryAfterBesideReference(t *testing.T) {
 // although a log may keep hits a little longer. Otherwise it is the true wait.
 func TestResetWithinTheWindow(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	r := NewRenderer(policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit)
-	epoch := NewRenderer(policy.StyleXRateLimitEpoch)
+	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
+	epoch := NewRenderer(rules.StyleXRateLimitEpoch)
 	for _, tt := range []struct {
 		window, more  time.Duration
 		reset, policy string
@@ -263,7 +264,7 @@ func TestSeconds(t *testing.T) {
 
 // TestStructuredFields reads the fields with a parser of RFC 9651.
 func TestStructuredFields(t *testing.T) {
-	r := NewRenderer(policy.StyleRateLimit)
+	r := NewRenderer(rules.StyleRateLimit)
 	for _, h := range r.Append(nil, verdict(half, daily, quick), unusedClock) {
 		list, err := httpsfv.UnmarshalList([]string{h.Value})
 		if err != nil {
@@ -287,7 +288,7 @@ func isInt(v any) bool { _, ok := v.(int64); return ok }
 // TestUnsafeValuesAreLeftOut uses names that the configuration refuses. Only a bug elsewhere
 // could let them through.
 func TestUnsafeValuesAreLeftOut(t *testing.T) {
-	r := NewRenderer(policy.StyleRateLimit, policy.StyleXRateLimit)
+	r := NewRenderer(rules.StyleRateLimit, rules.StyleXRateLimit)
 	for _, name := range []string{"a\r\nset-cookie: x=1", "a\nb", "a\x00b", "a\x7f"} {
 		evil := half
 		evil.Limit.Name = name
@@ -303,8 +304,8 @@ func TestUnsafeValuesAreLeftOut(t *testing.T) {
 }
 
 func TestPoliciesAreBounded(t *testing.T) {
-	r := NewRenderer(policy.StyleRateLimit, policy.StyleDraft03)
-	var many []policy.LimitStatus
+	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03)
+	var many []decide.LimitStatus
 	for range 200 {
 		many = append(many, half)
 	}
@@ -318,23 +319,23 @@ func TestPoliciesAreBounded(t *testing.T) {
 // TestWhatCannotDenyIsInNoField adds limits that could not have denied the request to an
 // enforced limit. No field mentions them.
 func TestWhatCannotDenyIsInNoField(t *testing.T) {
-	r := NewRenderer(policy.StyleRateLimit, policy.StyleDraft03)
-	change := func(s policy.LimitStatus, how func(*policy.LimitStatus)) policy.LimitStatus {
+	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03)
+	change := func(s decide.LimitStatus, how func(*decide.LimitStatus)) decide.LimitStatus {
 		how(&s)
 		return s
 	}
 	for name, tt := range map[string]struct {
-		beside policy.LimitStatus
+		beside decide.LimitStatus
 		shown  bool
 	}{
 		"enforced":           {daily, true},
-		"quota":              {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Quota = window.Any, true }), true},
-		"always":             {change(daily, func(s *policy.LimitStatus) { s.Mode = window.Always }), true},
-		"observed":           {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Observed = window.Observe, true }), false},
-		"always, observed":   {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Observed = window.Always, true }), false},
-		"quota that passes":  {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Quota = window.Observe, true }), false},
-		"refund":             {change(daily, func(s *policy.LimitStatus) { s.Mode = window.Refund }), false},
-		"refund, observed":   {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Observed = window.Refund, true }), false},
+		"quota":              {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Quota = window.Any, true }), true},
+		"always":             {change(daily, func(s *decide.LimitStatus) { s.Mode = window.Always }), true},
+		"observed":           {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Observed = window.Observe, true }), false},
+		"always, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Observed = window.Always, true }), false},
+		"quota that passes":  {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Quota = window.Observe, true }), false},
+		"refund":             {change(daily, func(s *decide.LimitStatus) { s.Mode = window.Refund }), false},
+		"refund, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Observed = window.Refund, true }), false},
 		"nothing to compare": {half, true},
 	} {
 		v := verdict(tt.beside, half)
@@ -360,7 +361,7 @@ func TestWhatCannotDenyIsInNoField(t *testing.T) {
 }
 
 func TestStylesOfADomain(t *testing.T) {
-	r := NewRenderer(policy.StyleRateLimit)
+	r := NewRenderer(rules.StyleRateLimit)
 	for _, tt := range []struct {
 		own  []string
 		want []string
@@ -371,7 +372,7 @@ func TestStylesOfADomain(t *testing.T) {
 		{[]string{"x-ratelimit", "ratelimit"}, []string{"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}},
 		{[]string{"no style"}, nil},
 	} {
-		for _, v := range []*policy.Verdict{verdict(half), verdict(denied)} {
+		for _, v := range []*decide.Verdict{verdict(half), verdict(denied)} {
 			v.Headers = tt.own
 			var got []string
 			for _, h := range r.Append(nil, v, unusedClock) {
@@ -407,8 +408,8 @@ func TestStylesOfADomain(t *testing.T) {
 // TestOneText proves that all values are parts of one text. Leaving out one value does not
 // change the others.
 func TestOneText(t *testing.T) {
-	r := NewRenderer(policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit)
-	for name, v := range map[string]*policy.Verdict{"allowed": verdict(half), "denied": verdict(denied, daily)} {
+	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
+	for name, v := range map[string]*decide.Verdict{"allowed": verdict(half), "denied": verdict(denied, daily)} {
 		dst := make([]Header, 0, maxFields)
 		if n := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], v, unusedClock) }); n > 1 {
 			t.Errorf("%s: %v allocations, want that of the text", name, n)
@@ -429,17 +430,17 @@ func TestAppendDenial(t *testing.T) {
 	problem := func(title string) string { return `"title":` + title + `,"status":429` }
 	for _, tt := range []struct {
 		name        string
-		denial      policy.Denial
+		denial      rules.Denial
 		contentType string
 		has         string // a part of the body
 	}{
-		{"the service's own words", policy.Denial{}, ContentTypeProblem, problem(`"Too Many Requests"`)},
-		{"a body", policy.Denial{Body: "Slow down, \"friend\".\n", ContentType: "text/plain"}, "text/plain", "Slow down, \"friend\".\n"},
-		{"a body and its type", policy.Denial{Body: "<p>é", ContentType: "text/html"}, "text/html", "<p>é"},
-		{"a type without a body", policy.Denial{ContentType: "text/html"}, ContentTypeProblem, problem(`"Too Many Requests"`)},
+		{"the service's own words", rules.Denial{}, ContentTypeProblem, problem(`"Too Many Requests"`)},
+		{"a body", rules.Denial{Body: "Slow down, \"friend\".\n", ContentType: "text/plain"}, "text/plain", "Slow down, \"friend\".\n"},
+		{"a body and its type", rules.Denial{Body: "<p>é", ContentType: "text/html"}, "text/html", "<p>é"},
+		{"a type without a body", rules.Denial{ContentType: "text/html"}, ContentTypeProblem, problem(`"Too Many Requests"`)},
 	} {
 		s := denied
-		s.Rule = &policy.Rule{Name: "per-key", Denial: tt.denial}
+		s.Rule = &rules.Rule{Name: "per-key", Denial: tt.denial}
 		v := verdict(s)
 		if got := DenialType(v); got != tt.contentType {
 			t.Errorf("%s: content type %q, want %q", tt.name, got, tt.contentType)
@@ -462,9 +463,9 @@ func TestBlindDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
 	s.Blind = true
 	// The rule's own body describes an exceeded limit.
-	s.Rule.Denial = policy.Denial{Body: "You have used it up.", ContentType: "text/html"}
+	s.Rule.Denial = rules.Denial{Body: "You have used it up.", ContentType: "text/html"}
 	v := verdict(s)
-	r := NewRenderer(policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit)
+	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
 	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unusedClock)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
@@ -493,7 +494,7 @@ func TestBlindDenial(t *testing.T) {
 func TestProblem(t *testing.T) {
 	tests := []struct {
 		name string
-		v    *policy.Verdict
+		v    *decide.Verdict
 		want map[string]any // besides what all have
 	}{
 		{"denied", verdict(denied), map[string]any{

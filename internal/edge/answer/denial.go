@@ -3,7 +3,8 @@ package answer
 import (
 	"strconv"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -33,7 +34,7 @@ const (
 const detailBeyond = "The request is too large for its limits to be checked."
 
 // DenialType returns the content type of the body that [AppendDenial] writes.
-func DenialType(v *policy.Verdict) string {
+func DenialType(v *decide.Verdict) string {
 	if HasOwnBody(v) {
 		return v.Limits[v.Decisive].Rule.Denial.ContentType
 	}
@@ -42,7 +43,7 @@ func DenialType(v *policy.Verdict) string {
 
 // AppendDenial appends the body of a denial to dst: the body of the rule that denied, or a
 // problem document. v must be a denial.
-func AppendDenial(dst []byte, v *policy.Verdict) []byte {
+func AppendDenial(dst []byte, v *decide.Verdict) []byte {
 	if v.Decisive < 0 {
 		return append(dst, `{"type":"`+reducedCapacity+`","title":`+titleBeyond+`,"status":429,"detail":"`+detailBeyond+`"}`...)
 	}
@@ -54,14 +55,14 @@ func AppendDenial(dst []byte, v *policy.Verdict) []byte {
 }
 
 // HasOwnBody reports whether [AppendDenial] appends the body of the rule. v must be a denial.
-func HasOwnBody(v *policy.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.Limits[v.Decisive]) }
+func HasOwnBody(v *decide.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.Limits[v.Decisive]) }
 
 // hasBody reports whether the rule's own body is used. If the limit could not be checked,
 // it is not, because it describes an exceeded limit.
-func hasBody(s *policy.LimitStatus) bool { return s.Rule.Denial.Body != "" && !s.Blind }
+func hasBody(s *decide.LimitStatus) bool { return s.Rule.Denial.Body != "" && !s.Blind }
 
-// appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that policy.ValidName accepts.
-func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
+// appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that rules.ValidName accepts.
+func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 	dst = append(dst, `{"type":"`...)
 	switch {
 	case s.Blind:
@@ -112,7 +113,7 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 
 // appendSpan appends the member window, in seconds. A limit of requests in flight has none. The
 // time in which a bucket fills is rounded up to seconds, as in the header fields.
-func appendSpan(dst []byte, s *policy.LimitStatus) []byte {
+func appendSpan(dst []byte, s *decide.LimitStatus) []byte {
 	span, _ := s.Span()
 	switch s.Limit.Policy {
 	case window.InFlight:
@@ -126,7 +127,7 @@ func appendSpan(dst []byte, s *policy.LimitStatus) []byte {
 }
 
 // appendDetail appends the sentence about the denial that a person reads.
-func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
+func appendDetail(dst []byte, s *decide.LimitStatus) []byte {
 	switch {
 	case s.Blind && s.Decision.Never:
 		return append(dst, detailBeyond...)
@@ -146,7 +147,7 @@ func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
 		dst = append(dst, " cannot be checked now"...)
 	} else {
 		dst = append(dst, ": "...)
-		dst = policy.AppendLimit(dst, s.Limit.Limit)
+		dst = rules.AppendLimit(dst, s.Limit.Limit)
 	}
 	if !s.Decision.Never {
 		dst = append(dst, "; try again in "...)

@@ -44,7 +44,7 @@
 // envoyproxy/ratelimit would.
 //
 // With the rule's retry_jitter, a client that has to wait is told a longer wait, in every field
-// that tells one and in the body and the metadata: see policy.LimitStatus.RetryAfter.
+// that tells one and in the body and the metadata: see decide.LimitStatus.RetryAfter.
 //
 // A cost above the limit is denied however long the caller waits. So its answer has neither
 // Retry-After nor a reset. Only the style reference has one, the window, as

@@ -6,7 +6,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -40,15 +41,15 @@ func (f families) own() bool { return f.rateLimit || f.draft03 || f.x }
 // add adds a style. An unknown style, which the configuration refuses, has no fields.
 func (f *families) add(style string) {
 	switch style {
-	case policy.StyleRateLimit:
+	case rules.StyleRateLimit:
 		f.rateLimit = true
-	case policy.StyleDraft03:
+	case rules.StyleDraft03:
 		f.draft03 = true
-	case policy.StyleXRateLimit:
+	case rules.StyleXRateLimit:
 		f.x = true
-	case policy.StyleXRateLimitEpoch:
+	case rules.StyleXRateLimitEpoch:
 		f.x, f.epoch = true, true
-	case policy.StyleReference:
+	case rules.StyleReference:
 		f.reference = true
 	}
 }
@@ -78,7 +79,7 @@ func (r *Renderer) Quiet() *Renderer {
 }
 
 // familiesFor returns the fields for v: those of its domain, or else of the service.
-func (r *Renderer) familiesFor(v *policy.Verdict) families {
+func (r *Renderer) familiesFor(v *decide.Verdict) families {
 	if v.Headers == nil {
 		return r.styles
 	}
@@ -92,7 +93,7 @@ func (r *Renderer) familiesFor(v *policy.Verdict) families {
 // Append appends the fields for v to dst. If no limit could have denied the request, it
 // appends none but those of StyleReference. It calls now only for the style
 // x-ratelimit-epoch.
-func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time) []Header {
+func (r *Renderer) Append(dst []Header, v *decide.Verdict, now func() time.Time) []Header {
 	var (
 		room [256]byte // on the stack; longer texts are not
 		text = room[:0]
@@ -116,7 +117,7 @@ func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time)
 }
 
 // own appends the fields of the styles other than StyleReference.
-func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func() time.Time) []byte {
+func (f *fields) own(text []byte, v *decide.Verdict, styles families, now func() time.Time) []byte {
 	s := &v.Limits[v.Decisive]
 	if s.Blind {
 		return text
@@ -157,7 +158,7 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 }
 
 // reference appends the fields of StyleReference.
-func (f *fields) reference(text []byte, v *policy.Verdict, names *ReferenceNames) []byte {
+func (f *fields) reference(text []byte, v *decide.Verdict, names *ReferenceNames) []byte {
 	s := ofReference(v)
 	if s == nil {
 		return text
@@ -175,7 +176,7 @@ func (f *fields) reference(text []byte, v *policy.Verdict, names *ReferenceNames
 // is that of the last descriptor that denies, or else that of the first descriptor with the
 // fewest hits remaining. Limits that are only observed count too. Requests in flight count only
 // if they leave no room.
-func ofReference(v *policy.Verdict) (chosen *policy.LimitStatus) {
+func ofReference(v *decide.Verdict) (chosen *decide.LimitStatus) {
 	for _, at := range v.Strictest {
 		if at < 0 || v.Limits[at].Blind {
 			continue
@@ -195,7 +196,7 @@ func ofReference(v *policy.Verdict) (chosen *policy.LimitStatus) {
 // remains it is wait. Otherwise it is the wait until the oldest hit expires, so that it falls from
 // call to call. It never exceeds the span of the limit, and is all of it if there are no hits, or if
 // the cost is above the limit.
-func ReferenceReset(s *policy.LimitStatus, wait time.Duration) time.Duration {
+func ReferenceReset(s *decide.LimitStatus, wait time.Duration) time.Duration {
 	if s.Limit.Policy == window.InFlight {
 		return wait
 	}
@@ -210,7 +211,7 @@ func ReferenceReset(s *policy.LimitStatus, wait time.Duration) time.Duration {
 
 // ReferenceRemaining returns what remains as envoyproxy/ratelimit reports it: nothing if the
 // limit had no room for the cost, although a smaller cost may have room.
-func ReferenceRemaining(s *policy.LimitStatus) uint64 {
+func ReferenceRemaining(s *decide.LimitStatus) uint64 {
 	if !s.Decision.Allowed {
 		return 0
 	}
@@ -248,12 +249,12 @@ func (f *fields) appendTo(dst []Header, text string) []Header {
 
 // Retryable reports whether v is a denial that ends if the caller waits. A cost above the
 // limit is denied for ever.
-func Retryable(v *policy.Verdict) bool {
+func Retryable(v *decide.Verdict) bool {
 	return !v.Allowed && v.Decisive >= 0 && !v.Limits[v.Decisive].Decision.Never
 }
 
 // RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.
-func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.RetryAfter())) }
+func RetryAfter(s *decide.LimitStatus) int64 { return max(1, Seconds(s.RetryAfter())) }
 
 // Seconds rounds d up to whole seconds, at least zero. Envoy cuts off fractions, so a client
 // would come back too early.
@@ -266,7 +267,7 @@ func Seconds(d time.Duration) int64 {
 
 // appendRateLimit writes "name";r=remaining;t=reset. t is optional, so appendRateLimit leaves
 // it out if no wait helps, and if requests in flight leave room.
-func appendRateLimit(b []byte, s *policy.LimitStatus) []byte {
+func appendRateLimit(b []byte, s *decide.LimitStatus) []byte {
 	b = appendName(b, s.Limit.Name)
 	b = append(b, ";r="...)
 	b = strconv.AppendUint(b, s.Decision.Remaining, 10)
@@ -279,13 +280,13 @@ func appendRateLimit(b []byte, s *policy.LimitStatus) []byte {
 
 // hasReset reports whether fields give a reset: not if no wait helps, and not if requests in
 // flight leave room.
-func hasReset(s *policy.LimitStatus) bool {
+func hasReset(s *decide.LimitStatus) bool {
 	return s.Wait() > 0 || !s.Decision.Never && s.Limit.Policy != window.InFlight
 }
 
 // appendPolicies writes "name";q=limit;w=window for each limit of v that could deny. A limit of
 // requests in flight has another unit, which needs no window.
-func appendPolicies(b []byte, v *policy.Verdict) []byte {
+func appendPolicies(b []byte, v *decide.Verdict) []byte {
 	items := 0
 	for i := range v.Limits {
 		s := &v.Limits[i]
@@ -311,7 +312,7 @@ func appendPolicies(b []byte, v *policy.Verdict) []byte {
 
 // appendQuota writes the decisive limit, and then each limit that could deny with its
 // window.
-func appendQuota(b []byte, v *policy.Verdict) []byte {
+func appendQuota(b []byte, v *decide.Verdict) []byte {
 	b = strconv.AppendUint(b, v.Limits[v.Decisive].Limit.Hits, 10)
 	items := 0
 	for i := range v.Limits {
@@ -332,7 +333,7 @@ func appendQuota(b []byte, v *policy.Verdict) []byte {
 // appendWindow writes ;w=seconds for the span of a limit. The parameter is an integer and
 // optional, so appendWindow leaves it out if a window is not a whole number of seconds, and for
 // a limit of requests in flight. The time in which a bucket fills is rounded up.
-func appendWindow(b []byte, s *policy.LimitStatus) []byte {
+func appendWindow(b []byte, s *decide.LimitStatus) []byte {
 	span, _ := s.Span()
 	roundsUp := s.Limit.Policy == window.TokenBucket || s.Limit.Policy == window.Calendar
 	if s.Limit.Policy == window.InFlight || span%time.Second != 0 && !roundsUp {
@@ -342,7 +343,7 @@ func appendWindow(b []byte, s *policy.LimitStatus) []byte {
 	return strconv.AppendInt(b, Seconds(span), 10)
 }
 
-// appendName writes a structured-field string. Names need no escapes; see policy.ValidName.
+// appendName writes a structured-field string. Names need no escapes; see rules.ValidName.
 func appendName(b []byte, name string) []byte {
 	b = append(b, '"')
 	b = append(b, name...)

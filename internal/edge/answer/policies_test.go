@@ -8,12 +8,13 @@ import (
 	"github.com/dunglas/httpsfv"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // counted returns one limit of a verdict with a policy.
-func counted(name string, l window.Limit, d window.Decision) policy.LimitStatus {
+func counted(name string, l window.Limit, d window.Decision) decide.LimitStatus {
 	s := status(name, l.Hits, l.Window, d)
 	s.Limit.Limit = l
 	return s
@@ -29,7 +30,7 @@ var (
 )
 
 // october is a period of 31 days of which 10 days and a half are left.
-func october(d window.Decision) policy.LimitStatus {
+func october(d window.Decision) decide.LimitStatus {
 	const day = 24 * 60 * 60
 	s := counted("monthly", monthly, d)
 	s.Period = window.Period{Start: 20_000 * day, End: 20_031 * day, Next: 20_061 * day}
@@ -41,10 +42,10 @@ const tenDays = 252 * time.Hour // and a half
 // TestFieldsOfPolicies has the header fields of every policy: q, w, qu, r, t and Retry-After.
 func TestFieldsOfPolicies(t *testing.T) {
 	const sec = time.Second
-	r := NewRenderer(policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit)
+	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
 	full := window.Decision{RetryAfter: 33 * sec, UnitAfter: 33 * sec, ResetAfter: 33 * sec}
 	for name, tt := range map[string]struct {
-		s                     policy.LimitStatus
+		s                     decide.LimitStatus
 		policies, limit       string
 		quota                 string // of draft03
 		reset, retry          string
@@ -130,7 +131,7 @@ func TestFieldsOfPolicies(t *testing.T) {
 func TestSeveralPolicies(t *testing.T) {
 	ok := window.Decision{Allowed: true, Remaining: 10, ResetAfter: time.Second}
 	v := verdict(half, counted("b", bucket, ok), counted("f", fixed, ok), october(ok), counted("c", counter, ok), counted("up", inFlight, ok))
-	got := NewRenderer(policy.StyleRateLimit).Append(nil, v, unusedClock)
+	got := NewRenderer(rules.StyleRateLimit).Append(nil, v, unusedClock)
 	const want = `"per-key";q=100;w=60, "b";q=50;w=5, "f";q=100;w=60, "monthly";q=10000;w=2678400, "c";q=100;w=60, "up";q=20;qu="concurrent-requests"`
 	if got[0].Value != want {
 		t.Errorf("got  %s\nwant %s", got[0].Value, want)
@@ -139,9 +140,9 @@ func TestSeveralPolicies(t *testing.T) {
 
 // TestReferenceOfPolicies: requests in flight are described only if they leave no room.
 func TestReferenceOfPolicies(t *testing.T) {
-	r := NewRenderer(policy.StyleReference)
+	r := NewRenderer(rules.StyleReference)
 	for name, tt := range map[string]struct {
-		s    policy.LimitStatus
+		s    decide.LimitStatus
 		want string
 	}{
 		"fixed":                   {counted("f", fixed, window.Decision{Allowed: true, Remaining: 99, UnitAfter: 33 * time.Second, ResetAfter: 33 * time.Second}), "100 99 33"},
@@ -169,7 +170,7 @@ func TestReferenceOfPolicies(t *testing.T) {
 func TestProblemsOfPolicies(t *testing.T) {
 	full := window.Decision{RetryAfter: 33 * time.Second, UnitAfter: 33 * time.Second, ResetAfter: 33 * time.Second}
 	for _, tt := range []struct {
-		s      policy.LimitStatus
+		s      decide.LimitStatus
 		detail string
 		window any
 		policy any

@@ -8,7 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
@@ -26,16 +28,16 @@ type call struct {
 	resolved    int      // how many of keys have been looked up
 	fingerprint string   // of the first key; empty without a key
 	subject     *tier.Subject
-	caller      policy.Caller
+	caller      identity.Caller
 	id, tier    string
 	address     netip.Addr // of the client; invalid if it has none
 	located     bool       // address is set
 	spent       int        // on values of descriptors, in bytes
 
 	limited  bool // there is a verdict
-	request  policy.Request
+	request  decide.Request
 	entries  []descriptors.Entry
-	policy   policy.Call
+	policy   decide.Call
 	fields   []answer.Header // for the client
 	body     []byte
 	upstream upstream
@@ -70,7 +72,7 @@ func (c *call) Forget() {
 	c.policy.Forget()
 	*c = call{
 		in: c.in,
-		request: policy.Request{
+		request: decide.Request{
 			Descriptors: reuse.Slice(c.request.Descriptors),
 			Plain:       reuse.Slice(c.request.Plain),
 		},
@@ -233,7 +235,7 @@ func (s *Service) identify(c *call, a tier.Answer) {
 		c.result = Disabled
 		return
 	}
-	c.caller = policy.Caller{Fingerprint: c.fingerprint, Answer: a}
+	c.caller = identity.Caller{Fingerprint: c.fingerprint, Answer: a}
 	c.request.Caller = &c.caller
 }
 
@@ -249,7 +251,7 @@ func (s *Service) findLimits(c *call) step {
 		return finish
 	case err != nil:
 		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error; correct context_extensions in Envoy",
-			policy.DomainField(domain), zap.Error(err))
+			decide.DomainField(domain), zap.Error(err))
 		c.result = Misconfigured
 		return finish
 	}
@@ -281,9 +283,9 @@ func (c *call) describe() {
 func (s *Service) limit(c *call, err error) {
 	if err != nil {
 		c.result = Undecided
-		if endless := new(policy.EndlessError); errors.As(err, &endless) {
+		if endless := new(inflight.EndlessError); errors.As(err, &endless) {
 			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
-				policy.DomainField(c.request.Domain), zap.Error(err))
+				decide.DomainField(c.request.Domain), zap.Error(err))
 			c.result = Misconfigured
 		}
 		return

@@ -9,7 +9,8 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -79,7 +80,7 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 			c.entries = append(c.entries, descriptors.Entry{Key: d[i].key, Value: value})
 		}
 		if last := len(c.entries); last > first {
-			c.request.Descriptors = append(c.request.Descriptors, policy.Descriptor{Entries: c.entries[first:last:last], Cost: cost})
+			c.request.Descriptors = append(c.request.Descriptors, decide.Descriptor{Entries: c.entries[first:last:last], Cost: cost})
 		}
 	}
 	return nil
@@ -120,7 +121,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	value = s.opts.Secrets.Key(value)
 	fingerprint := s.opts.Secrets.Fingerprint(value)
 	if e.secret && s.opts.PlainKeys {
-		c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: fingerprint, Key: value})
+		c.request.Plain = append(c.request.Plain, identity.PlainKey{Fingerprint: fingerprint, Key: value})
 	}
 	return fingerprint, true
 }

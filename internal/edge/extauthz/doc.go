@@ -8,7 +8,7 @@
 //  2. Options.Subjects finds its subject, within Options.Wait. Within the same time it
 //     finds the subjects of keys in later places. If two keys belong to two subjects, the
 //     request is refused, because the upstream might serve the second one.
-//  3. If the context of the route names a domain, policy.Decider decides the descriptors
+//  3. If the context of the route names a domain, decide.Decider decides the descriptors
 //     of its template, as for package ratelimit. [Service] describes contexts.
 //  4. The result becomes a CheckResponse or an HTTP response.
 //

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
-	"github.com/slidegate/slidegate/internal/core/policy/policytest"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/reuse/reusetest"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -68,7 +68,7 @@ func noKey(t *testing.T, key, path string, context map[string]string, fields []s
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&logged), zapcore.DebugLevel))
 	s := newService(t, nil, func(o *Options) {
 		o.RemoveCredential, o.Log = true, log
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: failingStore, Log: log})
+		o.Decider = decide.NewDecider(o.Decider.Rules(), decide.Options{Store: failingStore, Log: log})
 	})
 	for form, in := range map[string]*authv3.CheckRequest{"joined": ask(path, context, fields...), "raw": askRaw(path, context, fields...)} {
 		if out := s.check(t, in); strings.Contains(out.String(), key) {
@@ -104,7 +104,7 @@ func TestForget(t *testing.T) {
 			_, _ = s.decide(t.Context(), true, c)
 			s.appendAnswer(nil, c)
 			c.Forget()
-			policytest.NothingIn(t, name+": call", reflect.ValueOf(c).Elem())
+			reusetest.NothingIn(t, name+": call", reflect.ValueOf(c).Elem())
 		}
 		if r := s.meters.results; r[Authenticated] != r[Limited] || r[Limited]+r[Unknown]/2 != 2 {
 			t.Errorf("%s: %v, want two that pass and two that are limited, or all unknown", name, r)

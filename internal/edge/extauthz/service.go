@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/answer"
@@ -20,7 +21,7 @@ import (
 
 // Options of a [Service]. Decider, Secrets, Headers and Meters are required.
 type Options struct {
-	Decider *policy.Decider
+	Decider *decide.Decider
 	// Subjects finds the subject of a credential. Nil means the directory of the active
 	// rules. Without a directory every credential is unknown.
 	Subjects tier.Resolver
@@ -51,7 +52,7 @@ type Meters interface {
 	Authorized(Result)
 	// DegradedAnswer counts a request whose limits were decided without the store. It
 	// gets the strictest choice that their rules make for this case.
-	DegradedAnswer(policy.OnStoreError)
+	DegradedAnswer(rules.OnStoreError)
 }
 
 // Service decides which requests may pass. It is safe for concurrent use.

@@ -19,7 +19,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/edge/answer"
@@ -33,8 +34,8 @@ type countingMeters struct {
 	degraded int
 }
 
-func (c *countingMeters) Authorized(r Result)                { c.results[r]++ }
-func (c *countingMeters) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
+func (c *countingMeters) Authorized(r Result)               { c.results[r]++ }
+func (c *countingMeters) DegradedAnswer(rules.OnStoreError) { c.degraded++ }
 
 // failingStore is a store that cannot decide.
 var failingStore = adaptertest.FailingStore{Err: errors.New("dial tcp 10.0.0.1:6379: refused")}
@@ -100,37 +101,37 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 			t.Fatal(err)
 		}
 	}
-	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
-	limit := func(hits uint64, w time.Duration) policy.Terms {
-		return policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
+	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
+	limit := func(hits uint64, w time.Duration) rules.Terms {
+		return rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 	}
-	for _, r := range []policy.Rule{
+	for _, r := range []rules.Rule{
 		{
 			Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}},
-			ByTier: map[string]policy.Terms{"free": limit(3, 10*time.Second), "pro": limit(100, time.Minute)},
+			ByTier: map[string]rules.Terms{"free": limit(3, 10*time.Second), "pro": limit(100, time.Minute)},
 		},
 		{Domain: "edge", Name: "per-address", Path: []descriptors.Node{{Key: "remote_address", AnyValue: true}}, Terms: limit(2, time.Minute)},
 		{
 			Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(1, time.Minute),
-			Denial: policy.Denial{Body: "<p>Slow down.", ContentType: "text/html"},
+			Denial: rules.Denial{Body: "<p>Slow down.", ContentType: "text/html"},
 		},
 		{
 			Domain: "once", Name: "orders", Path: []descriptors.Node{{Key: "user", AnyValue: true}}, Terms: limit(1, time.Minute),
-			Once: policy.ChargeOnce{Entry: "idem", For: time.Minute, Retries: 1},
+			Once: rules.ChargeOnce{Entry: "idem", For: time.Minute, Retries: 1},
 		},
 		{Domain: "once", Name: "search", Path: []descriptors.Node{{Key: "search", AnyValue: true}}, Terms: limit(1, time.Minute)},
-		{Domain: "flight", Name: "backend", Path: []descriptors.Node{{Key: "in_flight", AnyValue: true}}, Terms: policy.Terms{
-			Limits: []policy.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}},
+		{Domain: "flight", Name: "backend", Path: []descriptors.Node{{Key: "in_flight", AnyValue: true}}, Terms: rules.Terms{
+			Limits: []rules.Limit{{Limit: window.Limit{Hits: 2, Window: time.Minute, Policy: window.InFlight}}},
 		}},
-		{Domain: "blind", Name: "blind", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, Terms: limit(2, time.Minute), OnStoreError: policy.StoreErrorDeny},
+		{Domain: "blind", Name: "blind", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, Terms: limit(2, time.Minute), OnStoreError: rules.StoreErrorDeny},
 	} {
-		if err := rules.Add(r); err != nil {
+		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	render := answer.NewRenderer(policy.StyleRateLimit)
+	render := answer.NewRenderer(rules.StyleRateLimit)
 	o := defaults()
-	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Log: zap.NewNop()})
+	o.Decider = decide.NewDecider(rs, decide.Options{Store: store, Log: zap.NewNop()})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
 	if change != nil {
 		change(&o)
@@ -345,8 +346,8 @@ func TestStoreThatCannotDecide(t *testing.T) {
 
 // TestNoTiers proves that every key is unknown if the rules have no subjects.
 func TestNoTiers(t *testing.T) {
-	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	decider := policy.NewDecider(rules, policy.Options{Store: failingStore, Log: zap.NewNop()})
+	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
+	decider := decide.NewDecider(rs, decide.Options{Store: failingStore, Log: zap.NewNop()})
 	s := newService(t, nil, func(o *Options) { o.Decider = decider })
 	s.check(t, ask("/", nil, "x-api-key: acme-key"))
 	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
@@ -140,7 +140,7 @@ func TestPlainKeys(t *testing.T) {
 	c := new(call)
 	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%;api_key=demo;b=text"}, "x-key: \tbearer  k1 ", "x-secret: k2"))
 	described(t, s, c)
-	want := []policy.PlainKey{{Fingerprint: s.opts.Secrets.Fingerprint("k1"), Key: "k1"}, {Fingerprint: s.opts.Secrets.Fingerprint("demo"), Key: "demo"}}
+	want := []identity.PlainKey{{Fingerprint: s.opts.Secrets.Fingerprint("k1"), Key: "k1"}, {Fingerprint: s.opts.Secrets.Fingerprint("demo"), Key: "demo"}}
 	if diff := cmp.Diff(want, c.request.Plain); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

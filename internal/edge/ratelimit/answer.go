@@ -7,7 +7,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -41,7 +41,7 @@ const (
 
 // appendAnswer appends the encoded response for v to b. echo are the encoded entries of
 // metadata that repeat the request.
-func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, echo []byte) []byte {
+func appendAnswer(b []byte, v *decide.Verdict, fields []answer.Header, echo []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte {
@@ -63,7 +63,7 @@ func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, echo []by
 
 // appendBody appends the body of a denial with its content type. Envoy would add the content
 // type of an allowed answer to that of the upstream.
-func appendBody(b []byte, v *policy.Verdict) []byte {
+func appendBody(b []byte, v *decide.Verdict) []byte {
 	b = appendHeader(b, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
 	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
 }
@@ -98,7 +98,7 @@ type limitForm struct {
 // appendLimit appends the fields of a DescriptorStatus with a limit. A limit of requests in
 // flight is left out while it has room: Envoy would describe it in its headers as if what
 // remains were for some time.
-func appendLimit(b []byte, s *policy.LimitStatus, st limitForm) []byte {
+func appendLimit(b []byte, s *decide.LimitStatus, st limitForm) []byte {
 	b = wire.AppendNumber(b, statusCode, uint64(code(st.ok)))
 	if st.ok && s.Limit.Policy == window.InFlight {
 		return b
@@ -144,7 +144,7 @@ var windowUnits = []struct {
 
 // unitOfLimit returns the span of a limit as Envoy knows it. The unit is UNKNOWN if the span is
 // rounded up, and for requests in flight, which are for no time.
-func unitOfLimit(s *policy.LimitStatus) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
+func unitOfLimit(s *decide.LimitStatus) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
 	span, exact := s.Span()
 	if !exact || s.Limit.Policy == window.InFlight {
 		return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1

@@ -20,7 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/wire"
@@ -30,7 +31,7 @@ import (
 
 // asMessage returns the answer as a message of the protobuf library. The tests compare it
 // with that of appendAnswer.
-func asMessage(t testing.TB, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
+func asMessage(t testing.TB, v *decide.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
 	t.Helper()
 	out := &rlsv3.RateLimitResponse{OverallCode: code(v.Allowed)}
 	for i, at := range v.Strictest {
@@ -143,7 +144,7 @@ func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
 }
 
 // compare compares appendAnswer with the protobuf library.
-func comparing(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) {
+func comparing(t *testing.T, v *decide.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) {
 	t.Helper()
 	message := asMessage(t, v, fields, asked)
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
@@ -167,10 +168,10 @@ func comparing(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *r
 }
 
 // limited returns one limit of a verdict.
-func limited(rule string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
-	return policy.LimitStatus{
-		Rule:     &policy.Rule{Name: rule},
-		Limit:    policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Name: rule},
+func limited(rule string, hits uint64, w time.Duration, d window.Decision) decide.LimitStatus {
+	return decide.LimitStatus{
+		Rule:     &rules.Rule{Name: rule},
+		Limit:    rules.Limit{Limit: window.Limit{Hits: hits, Window: w}, Name: rule},
 		Cost:     1,
 		Decision: d,
 	}
@@ -181,11 +182,11 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	none := window.Decision{Allowed: true, UnitAfter: time.Second, ResetAfter: time.Minute}
 	denied := window.Decision{RetryAfter: 1500 * time.Millisecond, UnitAfter: time.Second, ResetAfter: time.Minute}
 	perKey := limited("per-key", 100, time.Minute, ok)
-	var many []policy.LimitStatus
+	var many []decide.LimitStatus
 	for range 300 {
 		many = append(many, limited(strings.Repeat("n", 64), 5, 90*time.Second, denied))
 	}
-	tests := map[string][]policy.LimitStatus{
+	tests := map[string][]decide.LimitStatus{
 		"nothing limits the request": nil,
 		"allowed":                    {perKey},
 		"nothing remains":            {limited("r", 100, time.Minute, none)},
@@ -197,9 +198,9 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 		"many":                       many,
 	}
 	for _, u := range windowUnits {
-		tests["unit "+u.unit.String()] = []policy.LimitStatus{limited("r", 1, u.length, ok), limited("r", 1, 3*u.length, ok)}
+		tests["unit "+u.unit.String()] = []decide.LimitStatus{limited("r", 1, u.length, ok), limited("r", 1, 3*u.length, ok)}
 	}
-	render := answer.NewRenderer(policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimit)
+	render := answer.NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
 	for name, limits := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(limits...)
@@ -209,27 +210,27 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	observed := limited("watched", 100, time.Minute, denied)
 	observed.Observed = true
 	own := limited("own", 5, time.Minute, denied)
-	own.Rule.Denial = policy.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
+	own.Rule.Denial = rules.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
 	for name, tt := range map[string]struct {
-		limits []policy.LimitStatus
-		change func(*policy.Verdict)
+		limits []decide.LimitStatus
+		change func(*decide.Verdict)
 		asked  *rlsv3.RateLimitRequest
 	}{
-		"a length of two bytes":          {nil, func(v *policy.Verdict) { v.Subject = strings.Repeat("é", 64) }, nil},
-		"a length of three bytes":        {nil, func(v *policy.Verdict) { v.Subject = strings.Repeat("é", 8192) }, nil},
-		"a subject beside a limit":       {[]policy.LimitStatus{perKey}, func(v *policy.Verdict) { v.Subject, v.Tier = "hobby", "free" }, nil},
-		"an unknown key":                 {nil, func(v *policy.Verdict) { v.Tier, v.KeyDigest = "free", strings.Repeat("a", tier.DigestLen) }, nil},
-		"an unknown key, of the request": {[]policy.LimitStatus{perKey}, func(v *policy.Verdict) { v.KeyDigest = strings.Repeat("a", tier.DigestLen) }, full()},
-		"unlimited":                      {nil, func(v *policy.Verdict) { v.Matches[0] = policy.Match{Rule: perKey.Rule, Unlimited: true} }, nil},
-		"degraded":                       {nil, func(v *policy.Verdict) { v.Degraded = true }, nil},
-		"an unresolved caller":           {nil, func(v *policy.Verdict) { v.Unresolved, v.Degraded = true, true }, nil},
-		"only observed":                  {[]policy.LimitStatus{observed}, func(v *policy.Verdict) { v.Allowed, v.Decisive, v.Shadowed = true, -1, 0 }, nil},
-		"observed beside one that holds": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) { v.Allowed, v.Shadowed = true, 1 }, nil},
-		"a body of its own":              {[]policy.LimitStatus{own}, func(*policy.Verdict) {}, nil},
-		"metadata of a rule alone":       {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(everyKind) }, nil},
-		"an empty one":                   {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(map[string]any{}) }, nil},
-		"the request":                    {nil, func(*policy.Verdict) {}, full()},
-		"all of it": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) {
+		"a length of two bytes":          {nil, func(v *decide.Verdict) { v.Subject = strings.Repeat("é", 64) }, nil},
+		"a length of three bytes":        {nil, func(v *decide.Verdict) { v.Subject = strings.Repeat("é", 8192) }, nil},
+		"a subject beside a limit":       {[]decide.LimitStatus{perKey}, func(v *decide.Verdict) { v.Subject, v.Tier = "hobby", "free" }, nil},
+		"an unknown key":                 {nil, func(v *decide.Verdict) { v.Tier, v.KeyDigest = "free", strings.Repeat("a", tier.DigestLen) }, nil},
+		"an unknown key, of the request": {[]decide.LimitStatus{perKey}, func(v *decide.Verdict) { v.KeyDigest = strings.Repeat("a", tier.DigestLen) }, full()},
+		"unlimited":                      {nil, func(v *decide.Verdict) { v.Matches[0] = decide.Match{Rule: perKey.Rule, Unlimited: true} }, nil},
+		"degraded":                       {nil, func(v *decide.Verdict) { v.Degraded = true }, nil},
+		"an unresolved caller":           {nil, func(v *decide.Verdict) { v.Unresolved, v.Degraded = true, true }, nil},
+		"only observed":                  {[]decide.LimitStatus{observed}, func(v *decide.Verdict) { v.Allowed, v.Decisive, v.Shadowed = true, -1, 0 }, nil},
+		"observed beside one that holds": {[]decide.LimitStatus{perKey, observed}, func(v *decide.Verdict) { v.Allowed, v.Shadowed = true, 1 }, nil},
+		"a body of its own":              {[]decide.LimitStatus{own}, func(*decide.Verdict) {}, nil},
+		"metadata of a rule alone":       {nil, func(v *decide.Verdict) { v.Matches[0].Rule = ruleWith(everyKind) }, nil},
+		"an empty one":                   {nil, func(v *decide.Verdict) { v.Matches[0].Rule = ruleWith(map[string]any{}) }, nil},
+		"the request":                    {nil, func(*decide.Verdict) {}, full()},
+		"all of it": {[]decide.LimitStatus{perKey, observed}, func(v *decide.Verdict) {
 			v.Allowed, v.Degraded, v.Shadowed, v.Matches[0].Rule = false, true, 1, ruleWith(everyKind)
 		}, full()},
 	} {
@@ -243,17 +244,17 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 
 // verdictOf returns a verdict with a descriptor without a rule, followed by one descriptor
 // for each limit. The first limit is decisive.
-func verdictOf(limits ...policy.LimitStatus) *policy.Verdict {
-	v := &policy.Verdict{Allowed: true, Limits: limits, Strictest: []int{-1}, Matches: []policy.Match{{}}, Decisive: min(0, len(limits)-1), Shadowed: -1}
+func verdictOf(limits ...decide.LimitStatus) *decide.Verdict {
+	v := &decide.Verdict{Allowed: true, Limits: limits, Strictest: []int{-1}, Matches: []decide.Match{{}}, Decisive: min(0, len(limits)-1), Shadowed: -1}
 	for i, s := range limits {
 		v.Strictest = append(v.Strictest, i)
-		v.Matches = append(v.Matches, policy.Match{Rule: s.Rule})
+		v.Matches = append(v.Matches, decide.Match{Rule: s.Rule})
 		v.Allowed = v.Allowed && s.Decision.Allowed
 	}
 	return v
 }
 
-func ruleWith(metadata map[string]any) *policy.Rule { return &policy.Rule{Metadata: metadata} }
+func ruleWith(metadata map[string]any) *rules.Rule { return &rules.Rule{Metadata: metadata} }
 
 // everyKind is metadata with values of every kind, including empty values.
 var everyKind = map[string]any{
@@ -333,11 +334,11 @@ func FuzzAnswer(f *testing.F) {
 			s.Rule.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}
 		}
 		if flag(4) {
-			s.Rule.Denial = policy.Denial{Body: value, ContentType: name}
+			s.Rule.Denial = rules.Denial{Body: value, ContentType: name}
 		}
-		v := &policy.Verdict{
+		v := &decide.Verdict{
 			Allowed: flag(0) || flag(2), Degraded: flag(5), Decisive: 0, Shadowed: -1,
-			Limits: []policy.LimitStatus{s}, Strictest: []int{-1, 0, 0}, Matches: make([]policy.Match, 3),
+			Limits: []decide.LimitStatus{s}, Strictest: []int{-1, 0, 0}, Matches: make([]decide.Match, 3),
 			Tier: tierName, Subject: subject,
 		}
 		if flag(10) {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -22,7 +22,7 @@ import (
 // verdictConn answers each call with a verdict, and keeps the last request.
 type verdictConn struct {
 	grpc.ClientConnInterface
-	verdict *policy.Verdict
+	verdict *decide.Verdict
 	fields  []answer.Header
 	answer  *rlsv3.RateLimitResponse // instead of that of the verdict
 	asked   *rlsv3.RateLimitRequest
@@ -40,7 +40,7 @@ func (c *verdictConn) Invoke(_ context.Context, _ string, in, out any, _ ...grpc
 // TestAsk sends every descriptor, and tells the limit of each. A limit in flight with room has no
 // numbers in its status.
 func TestAsk(t *testing.T) {
-	status := func(name string, p window.Policy, hits, remaining uint64) policy.LimitStatus {
+	status := func(name string, p window.Policy, hits, remaining uint64) decide.LimitStatus {
 		s := limited(name, hits, time.Minute, window.Decision{Allowed: remaining > 0, Remaining: remaining})
 		s.Limit.Policy = p
 		return s
@@ -48,21 +48,21 @@ func TestAsk(t *testing.T) {
 	sliding, flying, full := status("per-key", window.Sliding, 100, 99), status("backend", window.InFlight, 20, 19), status("backend", window.InFlight, 20, 0)
 	policies := func(text string) []answer.Header { return []answer.Header{{Name: "ratelimit-policy", Value: text}} }
 	for name, tt := range map[string]struct {
-		limits []policy.LimitStatus // one for each descriptor
+		limits []decide.LimitStatus // one for each descriptor
 		none   bool                 // one more descriptor, without a limit
 		fields []answer.Header
 		want   string
 	}{
-		"one":                       {limits: []policy.LimitStatus{sliding}, want: "per-key: 99 of 100 remaining"},
+		"one":                       {limits: []decide.LimitStatus{sliding}, want: "per-key: 99 of 100 remaining"},
 		"none":                      {none: true, want: "no limit"},
-		"in flight":                 {limits: []policy.LimitStatus{flying}, want: "backend: 19 of 20 places free"},
-		"in flight, full":           {limits: []policy.LimitStatus{full}, want: "denied backend: 0 of 20 places free"},
-		"several":                   {limits: []policy.LimitStatus{sliding, sliding}, want: "per-key: 99 of 100 remaining; per-key: 99 of 100 remaining"},
-		"in flight beside another":  {limits: []policy.LimitStatus{flying, sliding}, fields: policies(`"backend";q=20;qu="concurrent-requests"`), want: "no limit, or places in flight that are free; per-key: 99 of 100 remaining"},
-		"in flight beside no limit": {limits: []policy.LimitStatus{flying}, none: true, want: "no limit, or places in flight that are free; no limit, or places in flight that are free"},
-		"no limit beside another":   {limits: []policy.LimitStatus{sliding}, none: true, fields: policies(`"per-key";q=100;w=60`), want: "per-key: 99 of 100 remaining; no limit"},
+		"in flight":                 {limits: []decide.LimitStatus{flying}, want: "backend: 19 of 20 places free"},
+		"in flight, full":           {limits: []decide.LimitStatus{full}, want: "denied backend: 0 of 20 places free"},
+		"several":                   {limits: []decide.LimitStatus{sliding, sliding}, want: "per-key: 99 of 100 remaining; per-key: 99 of 100 remaining"},
+		"in flight beside another":  {limits: []decide.LimitStatus{flying, sliding}, fields: policies(`"backend";q=20;qu="concurrent-requests"`), want: "no limit, or places in flight that are free; per-key: 99 of 100 remaining"},
+		"in flight beside no limit": {limits: []decide.LimitStatus{flying}, none: true, want: "no limit, or places in flight that are free; no limit, or places in flight that are free"},
+		"no limit beside another":   {limits: []decide.LimitStatus{sliding}, none: true, fields: policies(`"per-key";q=100;w=60`), want: "per-key: 99 of 100 remaining; no limit"},
 	} {
-		v := &policy.Verdict{Allowed: true, Limits: tt.limits, Decisive: -1, Shadowed: -1}
+		v := &decide.Verdict{Allowed: true, Limits: tt.limits, Decisive: -1, Shadowed: -1}
 		var sent []descriptors.Descriptor
 		for i := range tt.limits {
 			v.Strictest, v.Allowed = append(v.Strictest, i), v.Allowed && tt.limits[i].Decision.Allowed
@@ -75,7 +75,7 @@ func TestAsk(t *testing.T) {
 			v.Strictest = append(v.Strictest, -1)
 			sent = append(sent, descriptors.Descriptor{{Key: "c"}})
 		}
-		v.Matches = make([]policy.Match, len(sent))
+		v.Matches = make([]decide.Match, len(sent))
 		conn := &verdictConn{verdict: v, fields: tt.fields}
 		r, err := Ask(t.Context(), conn, "edge", sent, 7)
 		if err != nil {
@@ -94,7 +94,7 @@ func TestAsk(t *testing.T) {
 	}
 
 	// A question of 0 says so in each descriptor: in the request, 0 would mean 1.
-	conn := &verdictConn{verdict: &policy.Verdict{Allowed: true, Decisive: -1, Shadowed: -1, Strictest: []int{-1, -1}, Matches: make([]policy.Match, 2)}}
+	conn := &verdictConn{verdict: &decide.Verdict{Allowed: true, Decisive: -1, Shadowed: -1, Strictest: []int{-1, -1}, Matches: make([]decide.Match, 2)}}
 	if _, err := Ask(t.Context(), conn, "edge", []descriptors.Descriptor{{{Key: "a"}}, {{Key: "b"}}}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestAsk(t *testing.T) {
 
 // TestAskDenied tells how long a denial lasts, also if the answer has only statuses.
 func TestAskDenied(t *testing.T) {
-	of := func(name string, wait time.Duration) policy.LimitStatus {
+	of := func(name string, wait time.Duration) decide.LimitStatus {
 		return limited(name, 40, time.Hour, window.Decision{RetryAfter: wait, UnitAfter: wait, ResetAfter: wait, Never: wait == 0})
 	}
 	status := func(limit uint32, seconds int64) *rlsv3.RateLimitResponse_DescriptorStatus {
@@ -118,7 +118,7 @@ func TestAskDenied(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		answer *rlsv3.RateLimitResponse // instead of that of the verdict
-		limit  policy.LimitStatus
+		limit  decide.LimitStatus
 		hits   uint32
 		want   Reply
 	}{
@@ -134,7 +134,7 @@ func TestAskDenied(t *testing.T) {
 		"nothing":  {answer: new(rlsv3.RateLimitResponse), hits: 1},
 		"degraded": {limit: of("a", time.Minute), hits: 1, want: Reply{Rule: "a", Wait: time.Minute, Degraded: true}},
 	} {
-		v := &policy.Verdict{Limits: []policy.LimitStatus{tt.limit}, Strictest: []int{0}, Shadowed: -1, Matches: make([]policy.Match, 1), Degraded: tt.want.Degraded}
+		v := &decide.Verdict{Limits: []decide.LimitStatus{tt.limit}, Strictest: []int{0}, Shadowed: -1, Matches: make([]decide.Match, 1), Degraded: tt.want.Degraded}
 		conn := &verdictConn{verdict: v}
 		if tt.answer != nil {
 			tt.answer.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT

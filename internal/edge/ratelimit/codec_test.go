@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slidegate/slidegate/internal/core/policy/policytest"
+	"github.com/slidegate/slidegate/internal/core/reuse/reusetest"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 )
@@ -155,7 +155,7 @@ func TestBoundsOfAMessage(t *testing.T) {
 					err, m.over, len(m.descriptors), len(m.entries), tt.over, tt.descriptors, tt.entries)
 			}
 			m.forget()
-			policytest.NothingIn(t, "message", reflect.ValueOf(m).Elem())
+			reusetest.NothingIn(t, "message", reflect.ValueOf(m).Elem())
 		})
 	}
 }
@@ -250,6 +250,6 @@ func FuzzCodec(f *testing.F) {
 			}
 		}
 		got.forget()
-		policytest.NothingIn(t, "message", reflect.ValueOf(got).Elem())
+		reusetest.NothingIn(t, "message", reflect.ValueOf(got).Elem())
 	})
 }

@@ -1,5 +1,5 @@
 // Package ratelimit serves envoy.service.ratelimit.v3.RateLimitService. It turns Envoy's
-// message into a policy.Request, and the policy.Verdict into the answer.
+// message into a decide.Request, and the decide.Verdict into the answer.
 //
 // # What Envoy does with the answer
 //
@@ -74,7 +74,7 @@
 //     policy: how that limit counts, unless it is sliding.
 //   - subject and tier: the caller, whatever limit is decisive, as far as a rule of the request
 //     asks for it. key_digest: the first digits of the digest of an API key without a subject.
-//     See policy.Verdict.
+//     See decide.Verdict.
 //   - shadowed: the observed rule that would have denied the request.
 //   - degraded: true if the store could not decide, so that a choice of the rules did.
 //     degraded_by names that choice.

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
 	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -35,7 +35,7 @@ func check(t testing.TB, way adaptertest.Way, s *Service, in *rlsv3.RateLimitReq
 // every kind of request.
 func TestNothingOfARequestIsKept(t *testing.T) {
 	for name, store := range map[string]window.Store{"": nil, "gone: ": adaptertest.FailingStore{Err: errors.New("gone")}} {
-		s, _ := setup{store: store, waits: store == nil, echo: true, rules: []policy.Rule{perMinute("api_key", 3), perMinute("a", 1)}}.serve(t)
+		s, _ := setup{store: store, waits: store == nil, echo: true, rules: []rules.Rule{perMinute("api_key", 3), perMinute("a", 1)}}.serve(t)
 		s.opts.PlainKeys = true
 		many := ask()
 		for range maxDescriptors + 1 {
@@ -68,7 +68,7 @@ func TestPanics(t *testing.T) {
 	in := encode(t, ask(descriptor("api_key=acme-key")))
 	for name, store := range map[string]window.Store{"with waiting": adaptertest.WaitingStore{Store: adaptertest.PanickingStore{}}, "without waiting": adaptertest.PanickingStore{}} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := setup{store: store, rules: []policy.Rule{perMinute("api_key", 3)}}.serve(t)
+			s, _ := setup{store: store, rules: []rules.Rule{perMinute("api_key", 3)}}.serve(t)
 			adaptertest.Panics(t, s.Service, in)
 			for range 80 {
 				if c := s.door.Get(); c.in.entries != nil {
@@ -96,7 +96,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // TestHandleAnswersAsGRPC sends valid and invalid bytes through a server of grpc-go and
 // through Handle, and compares the answers.
 func TestHandleAnswersAsGRPC(t *testing.T) {
-	s := setup{rules: []policy.Rule{perMinute("a", 1)}}
+	s := setup{rules: []rules.Rule{perMinute("a", 1)}}
 	served, _ := s.serve(t)
 	asked, _ := s.serve(t)
 	conn := adaptertest.Serve(t, served, func(r grpc.ServiceRegistrar) {
@@ -161,12 +161,12 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 // descriptor and no value that breaks a response.
 func FuzzShouldRateLimit(f *testing.F) {
 	// The rules are of every kind. Their keys are short, so that the fuzzer finds them.
-	kinds := setup{echo: true, styles: []string{policy.StyleRateLimit, policy.StyleDraft03, policy.StyleXRateLimitEpoch}, rules: []policy.Rule{
-		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
-		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
+	kinds := setup{echo: true, styles: []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimitEpoch}, rules: []rules.Rule{
+		perMinute("api_key", 3, func(r *rules.Rule) { r.ByTier = map[string]rules.Terms{"pro": {Unlimited: true}} }),
+		perMinute("route", 2, quota, func(r *rules.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
 		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),
-		perMinute("e", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "no", ContentType: "text/x"} }),
-		perMinute("f", 1, func(r *policy.Rule) { r.Replaces = []string{"a"} }),
+		perMinute("e", 0, func(r *rules.Rule) { r.Denial = rules.Denial{Body: "no", ContentType: "text/x"} }),
+		perMinute("f", 1, func(r *rules.Rule) { r.Replaces = []string{"a"} }),
 		perMinute("remote_address", 1),
 	}}
 	for _, in := range []*rlsv3.RateLimitRequest{

@@ -25,7 +25,7 @@ type message struct {
 	fields      int // the number of fields read
 	encoded     string
 	descriptors []described
-	// entries has the entries of all descriptors, one after the other. The policy.Request
+	// entries has the entries of all descriptors, one after the other. The decide.Request
 	// uses them too.
 	entries []descriptors.Entry
 }

@@ -1,7 +1,7 @@
 package ratelimit
 
 import (
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
 	"github.com/slidegate/slidegate/internal/edge/wire"
@@ -10,7 +10,7 @@ import (
 
 // appendMetadata appends the dynamic metadata, unless it has no entries. echo are the
 // encoded entries that repeat the request.
-func appendMetadata(b []byte, v *policy.Verdict, echo []byte) []byte {
+func appendMetadata(b []byte, v *decide.Verdict, echo []byte) []byte {
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
 		b = dynamic.AppendVerdict(b, v, func(b []byte) []byte {
 			b = append(b, echo...)

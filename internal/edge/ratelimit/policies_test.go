@@ -8,7 +8,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -43,7 +43,7 @@ func TestStatusOfPolicies(t *testing.T) {
 	} {
 		s := limited("r", tt.l.Hits, tt.l.Window, tt.d)
 		s.Limit.Limit, s.Period = tt.l, tt.period
-		v := &policy.Verdict{Allowed: tt.d.Allowed, Limits: []policy.LimitStatus{s}, Strictest: []int{0}, Matches: make([]policy.Match, 1), Shadowed: -1}
+		v := &decide.Verdict{Allowed: tt.d.Allowed, Limits: []decide.LimitStatus{s}, Strictest: []int{0}, Matches: make([]decide.Match, 1), Shadowed: -1}
 		var got rlsv3.RateLimitResponse
 		if err := proto.Unmarshal(appendAnswer(nil, v, nil, nil), &got); err != nil {
 			t.Fatal(err)

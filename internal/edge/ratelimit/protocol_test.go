@@ -22,7 +22,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/edge/answer"
@@ -46,7 +47,7 @@ func (m *metered) count(what string) {
 }
 
 func (m *metered) IgnoredOverride() { m.count("ignored override") }
-func (m *metered) DegradedAnswer(by policy.OnStoreError) {
+func (m *metered) DegradedAnswer(by rules.OnStoreError) {
 	m.count(fmt.Sprintf("degraded by %d", by))
 }
 
@@ -59,8 +60,8 @@ type testService struct {
 // setup describes a service for a test. Its subjects are acme in tier pro and hobby in tier
 // free.
 type setup struct {
-	rules   []policy.Rule
-	prepare func(*policy.Rules)
+	rules   []rules.Rule
+	prepare func(*rules.Rules)
 	echo    bool
 	store   window.Store // nil means an embedded store
 	waits   bool         // the store decides only with waiting
@@ -96,38 +97,38 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
-	if err := rules.AddDomain("edge"); err != nil {
+	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
+	if err := rs.AddDomain("edge"); err != nil {
 		t.Fatal(err)
 	}
 	if s.prepare != nil {
-		s.prepare(rules)
+		s.prepare(rs)
 	}
 	for _, r := range s.rules {
 		r.Domain = "edge"
-		if err := rules.Add(r); err != nil {
+		if err := rs.Add(r); err != nil {
 			t.Fatalf("Add(%s): %v", r.Name, err)
 		}
 	}
 	if s.styles == nil {
-		s.styles = []string{policy.StyleRateLimit}
+		s.styles = []string{rules.StyleRateLimit}
 	}
 	render := answer.NewRenderer(s.styles...)
 	if s.reference {
 		render = render.Quiet()
 	}
 	service.Service = NewService(Options{
-		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Log: zap.NewNop()}),
+		Decider: decide.NewDecider(rs, decide.Options{Store: s.store, Local: local, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo, Reference: s.reference,
 	})
 	return service, meters
 }
 
 // perMinute returns a rule for every value of the key name.
-func perMinute(name string, hits uint64, change ...func(*policy.Rule)) policy.Rule {
-	r := policy.Rule{
+func perMinute(name string, hits uint64, change ...func(*rules.Rule)) rules.Rule {
+	r := rules.Rule{
 		Name: name, Path: []descriptors.Node{{Key: name, AnyValue: true}},
-		Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: time.Minute}}}},
+		Terms: rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: hits, Window: time.Minute}}}},
 	}
 	for _, c := range change {
 		c(&r)
@@ -135,10 +136,10 @@ func perMinute(name string, hits uint64, change ...func(*policy.Rule)) policy.Ru
 	return r
 }
 
-func quota(r *policy.Rule)     { r.Quota = true }
-func watched(r *policy.Rule)   { r.Terms.Observe = 1 }
-func unlimited(r *policy.Rule) { r.Terms = policy.Terms{Unlimited: true} }
-func always(r *policy.Rule)    { r.Always = true }
+func quota(r *rules.Rule)     { r.Quota = true }
+func watched(r *rules.Rule)   { r.Terms.Observe = 1 }
+func unlimited(r *rules.Rule) { r.Terms = rules.Terms{Unlimited: true} }
+func always(r *rules.Rule)    { r.Always = true }
 
 // descriptor returns a descriptor with entries key=value, after all changes.
 func descriptor(pairs string, change ...func(*ratelimitcommonv3.RateLimitDescriptor)) *ratelimitcommonv3.RateLimitDescriptor {
@@ -231,11 +232,11 @@ func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
 func TestProtocol(t *testing.T) {
 	const minute = typev3.RateLimitUnit_MINUTE
 	gone := adaptertest.FailingStore{Err: errors.New("gone")}
-	onError := func(choice policy.OnStoreError) func(*policy.Rule) {
-		return func(r *policy.Rule) { r.OnStoreError = choice }
+	onError := func(choice rules.OnStoreError) func(*rules.Rule) {
+		return func(r *rules.Rule) { r.OnStoreError = choice }
 	}
-	says := func(metadata map[string]any) func(*policy.Rule) {
-		return func(r *policy.Rule) { r.Metadata = metadata }
+	says := func(metadata map[string]any) func(*rules.Rule) {
+		return func(r *rules.Rule) { r.Metadata = metadata }
 	}
 	type step struct {
 		at   time.Duration
@@ -248,7 +249,7 @@ func TestProtocol(t *testing.T) {
 		steps  []step
 		counts map[string]int
 	}{
-		{"addends", setup{rules: []policy.Rule{perMinute("a", 5), perMinute("b", 5)}}, []step{
+		{"addends", setup{rules: []rules.Rule{perMinute("a", 5), perMinute("b", 5)}}, []step{
 			{0, ask(descriptor("a=x")), `OK [OK a 5/MINUTE left 4 reset 60]
 ratelimit-policy: "a";q=5;w=60
 ratelimit: "a";r=4;t=60
@@ -279,7 +280,7 @@ ratelimit-policy: "b";q=5;w=60, "b";q=5;w=60
 ratelimit: "b";r=3
 {"limit":5,"remaining":3,"rule":"b"}`},
 		}, nil},
-		{"refunds", setup{rules: []policy.Rule{perMinute("a", 3)}}, []step{
+		{"refunds", setup{rules: []rules.Rule{perMinute("a", 3)}}, []step{
 			{0, ask(descriptor("a=x", costs(3))), `OK [OK a 3/MINUTE left 0 reset 60]
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=0;t=60
@@ -303,7 +304,7 @@ ratelimit: "a";r=1;t=60
 retry-after: 60
 {"limit":3,"remaining":1,"retry_after":60,"rule":"a"}`},
 		}, nil},
-		{"limits of the descriptor", setup{rules: []policy.Rule{perMinute("a", 1), perMinute("w", 1, watched, says(map[string]any{"backend": "w"}))}}, []step{
+		{"limits of the descriptor", setup{rules: []rules.Rule{perMinute("a", 1), perMinute("w", 1, watched, says(map[string]any{"backend": "w"}))}}, []step{
 			{0, ask(descriptor("a=x", limit(2, minute, 10))), `OK [OK a 2/MINUTE*10 left 1 reset 600]
 ratelimit-policy: "a";q=2;w=600
 ratelimit: "a";r=1;t=600
@@ -332,10 +333,10 @@ ratelimit-policy: "a";q=4294967295;w=60
 ratelimit: "a";r=4294967295;t=0
 {"limit":4294967295,"remaining":4294967295,"rule":"a"}`},
 		}, map[string]int{"ignored override": 3}},
-		{"no limits", setup{rules: []policy.Rule{
+		{"no limits", setup{rules: []rules.Rule{
 			perMinute("u", 1, unlimited),
-			perMinute("k", 1, func(r *policy.Rule) { r.Terms = policy.Terms{} }),
-			{Name: "t", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"pro": {Unlimited: true}}, Terms: perMinute("t", 3).Terms},
+			perMinute("k", 1, func(r *rules.Rule) { r.Terms = rules.Terms{} }),
+			{Name: "t", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]rules.Terms{"pro": {Unlimited: true}}, Terms: perMinute("t", 3).Terms},
 		}}, []step{
 			{0, ask(descriptor("u=x"), descriptor("k=x"), descriptor("z=x"), descriptor(""), descriptor("api_key=acme-key")), `OK [OK left 4294967295] [OK] [OK] [OK] [OK left 4294967295]
 {"subject":"acme","tier":"pro"}`},
@@ -344,15 +345,15 @@ ratelimit-policy: "t";q=3;w=60
 ratelimit: "t";r=2;t=60
 {"key_digest":"b23a6a8439c0","limit":3,"remaining":2,"rule":"t","tier":"free"}`},
 		}, nil},
-		{"replaced", setup{rules: []policy.Rule{
-			perMinute("a", 1, says(map[string]any{"m": "a"})), perMinute("b", 2, func(r *policy.Rule) { r.Replaces = []string{"a"} }),
+		{"replaced", setup{rules: []rules.Rule{
+			perMinute("a", 1, says(map[string]any{"m": "a"})), perMinute("b", 2, func(r *rules.Rule) { r.Replaces = []string{"a"} }),
 		}}, []step{
 			{0, ask(descriptor("a=x"), descriptor("b=x")), `OK [OK] [OK b 2/MINUTE left 1 reset 60]
 ratelimit-policy: "b";q=2;w=60
 ratelimit: "b";r=1;t=60
 {"limit":2,"remaining":1,"rule":"b"}`},
 		}, nil},
-		{"only observed", setup{rules: []policy.Rule{perMinute("w", 1, watched), perMinute("a", 3)}}, []step{
+		{"only observed", setup{rules: []rules.Rule{perMinute("w", 1, watched), perMinute("a", 3)}}, []step{
 			{0, ask(descriptor("w=x")), `OK [OK w 1/MINUTE left 0 reset 60]`},
 			{time.Second, ask(descriptor("w=x")), `OK [OK w 1/MINUTE left 0 reset 59]
 {"shadowed":"w"}`},
@@ -366,11 +367,11 @@ ratelimit: "a";r=1;t=60
 retry-after: 60
 {"limit":3,"remaining":1,"retry_after":60,"rule":"a","shadowed":"w"}`},
 		}, nil},
-		{"all observed", setup{twice: true, prepare: (*policy.Rules).ObserveAll, rules: []policy.Rule{perMinute("a", 1), perMinute("l", 1, always)}}, []step{
+		{"all observed", setup{twice: true, prepare: (*rules.Rules).ObserveAll, rules: []rules.Rule{perMinute("a", 1), perMinute("l", 1, always)}}, []step{
 			{0, ask(descriptor("a=x", costs(2)), descriptor("l=x", costs(2))), `OK [OK a 1/MINUTE left 1 reset 0] [OK l 1/MINUTE left 0 reset 0]
 {"shadowed":"a"}`},
 		}, nil},
-		{"quota rules", setup{rules: []policy.Rule{
+		{"quota rules", setup{rules: []rules.Rule{
 			perMinute("a", 1, quota, says(map[string]any{"backend": "a", "only": map[string]any{"a": true}})),
 			perMinute("b", 2, quota, says(map[string]any{"backend": "b", "only": map[string]any{"b": nil}})),
 			perMinute("free", 1, quota, unlimited),
@@ -395,17 +396,17 @@ ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
 ratelimit: "b";r=1;t=60
 {"limit":2,"metadata":{"backend":"b","only":{"b":null}},"remaining":1,"rule":"b"}`},
 		}, nil},
-		{"usage reports", setup{rules: []policy.Rule{perMinute("l", 5, always)}}, []step{
+		{"usage reports", setup{rules: []rules.Rule{perMinute("l", 5, always)}}, []step{
 			{0, ask(descriptor("l=x", costs(8))), `OVER_LIMIT [OVER_LIMIT l 5/MINUTE left 0 reset 0]
 ratelimit-policy: "l";q=5;w=60
 ratelimit: "l";r=0
 {"limit":5,"remaining":0,"rule":"l"}`},
 		}, nil},
-		{"metadata of a rule that limits nothing", setup{rules: []policy.Rule{perMinute("m", 1, says(map[string]any{"n": 1.0, "l": []any{"x"}}), func(r *policy.Rule) { r.Terms = policy.Terms{} })}}, []step{
+		{"metadata of a rule that limits nothing", setup{rules: []rules.Rule{perMinute("m", 1, says(map[string]any{"n": 1.0, "l": []any{"x"}}), func(r *rules.Rule) { r.Terms = rules.Terms{} })}}, []step{
 			{0, ask(descriptor("m=x")), `OK [OK]
 {"metadata":{"l":["x"],"n":1}}`},
 		}, nil},
-		{"the request in metadata", setup{echo: true, rules: []policy.Rule{perMinute("a", 3, watched)}}, []step{
+		{"the request in metadata", setup{echo: true, rules: []rules.Rule{perMinute("a", 3, watched)}}, []step{
 			{0, costing(2, ask(descriptor("a=x b=y=z api_key=secret", costs(0), limit(5, minute, 2)), descriptor("a=é"), descriptor(""))), `OK [OK override 5/MINUTE*2 left 5 reset 0] [OK a 3/MINUTE left 1 reset 60] [OK]
 ratelimit-policy: "override";q=5;w=120
 ratelimit: "override";r=5;t=0
@@ -415,8 +416,8 @@ ratelimit: "override";r=5;t=0
 {"descriptors":[{"entries":["a=x"]}],"domain":"other"}`},
 		}, nil},
 		{"headers of the domain", setup{
-			prepare: func(rs *policy.Rules) { rs.SetHeaders("edge", []string{"x-ratelimit", "draft03"}) },
-			rules:   []policy.Rule{perMinute("a", 1), perMinute("w", 1, watched)},
+			prepare: func(rs *rules.Rules) { rs.SetHeaders("edge", []string{"x-ratelimit", "draft03"}) },
+			rules:   []rules.Rule{perMinute("a", 1), perMinute("w", 1, watched)},
 		}, []step{
 			{0, ask(descriptor("a=x"), descriptor("w=x")), `OK [OK a 1/MINUTE left 0 reset 60] [OK w 1/MINUTE left 0 reset 60]
 ratelimit-limit: 1, 1;w=60
@@ -430,16 +431,16 @@ x-ratelimit-reset: 60
 {"shadowed":"w"}`},
 		}, nil},
 		{"no headers for the domain", setup{
-			prepare: func(rs *policy.Rules) { rs.SetHeaders("edge", []string{}) }, rules: []policy.Rule{perMinute("a", 0)},
+			prepare: func(rs *rules.Rules) { rs.SetHeaders("edge", []string{}) }, rules: []rules.Rule{perMinute("a", 0)},
 		}, []step{
 			{0, ask(descriptor("a=x")), `OVER_LIMIT [OVER_LIMIT a 0/MINUTE left 0 reset 0]
 {"limit":0,"remaining":0,"rule":"a"}`},
 		}, nil},
-		{"words of the rule that denies", setup{styles: []string{}, rules: []policy.Rule{
-			perMinute("a", 0, func(r *policy.Rule) {
-				r.Denial = policy.Denial{Body: "No more, é.\n", ContentType: "text/plain; charset=utf-8"}
+		{"words of the rule that denies", setup{styles: []string{}, rules: []rules.Rule{
+			perMinute("a", 0, func(r *rules.Rule) {
+				r.Denial = rules.Denial{Body: "No more, é.\n", ContentType: "text/plain; charset=utf-8"}
 			}),
-			perMinute("b", 9, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "b", ContentType: "text/b"} }),
+			perMinute("b", 9, func(r *rules.Rule) { r.Denial = rules.Denial{Body: "b", ContentType: "text/b"} }),
 		}}, []step{
 			{0, ask(descriptor("b=x"), descriptor("a=x")), `OVER_LIMIT [OK b 9/MINUTE left 9 reset 0] [OVER_LIMIT a 0/MINUTE left 0 reset 0]
 text/plain; charset=utf-8: No more, é.
@@ -449,11 +450,11 @@ text/plain; charset=utf-8: No more, é.
 text/b: b
 {"limit":9,"remaining":9,"rule":"b"}`},
 		}, nil},
-		{"the store is gone", setup{store: gone, local: true, rules: []policy.Rule{
-			perMinute("a", 1, onError(policy.StoreErrorAllow), says(map[string]any{"m": 1.0})),
-			perMinute("d", 1, onError(policy.StoreErrorDeny)), perMinute("dw", 1, watched, onError(policy.StoreErrorDeny)),
-			perMinute("l", 1, onError(policy.StoreErrorLocal)),
-			perMinute("dq", 1, quota, onError(policy.StoreErrorDeny)), perMinute("lq", 1, quota, onError(policy.StoreErrorLocal)), perMinute("r", 1),
+		{"the store is gone", setup{store: gone, local: true, rules: []rules.Rule{
+			perMinute("a", 1, onError(rules.StoreErrorAllow), says(map[string]any{"m": 1.0})),
+			perMinute("d", 1, onError(rules.StoreErrorDeny)), perMinute("dw", 1, watched, onError(rules.StoreErrorDeny)),
+			perMinute("l", 1, onError(rules.StoreErrorLocal)),
+			perMinute("dq", 1, quota, onError(rules.StoreErrorDeny)), perMinute("lq", 1, quota, onError(rules.StoreErrorLocal)), perMinute("r", 1),
 		}}, []step{
 			{0, ask(descriptor("a=x")), `OK [OK]
 {"degraded":true,"degraded_by":"allow","metadata":{"m":1}}`},
@@ -530,10 +531,10 @@ func httpText(err error) string {
 // TestJSONIsTheSame sends the same requests over HTTP and gRPC to two services with the same
 // history.
 func TestJSONIsTheSame(t *testing.T) {
-	s := setup{echo: true, rules: []policy.Rule{
-		perMinute("a", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
+	s := setup{echo: true, rules: []rules.Rule{
+		perMinute("a", 2, quota, func(r *rules.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
 		perMinute("w", 1, watched), perMinute("u", 1, unlimited),
-		perMinute("d", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "no", ContentType: "text/x"} }),
+		perMinute("d", 0, func(r *rules.Rule) { r.Denial = rules.Denial{Body: "no", ContentType: "text/x"} }),
 	}}
 	direct, _ := s.serve(t)
 	overHTTP, meters := s.serve(t)
@@ -575,7 +576,7 @@ func TestJSONIsTheSame(t *testing.T) {
 func TestOverridesLeaveNothingBehind(t *testing.T) {
 	const many = 10_000
 	store := new(emptyStore)
-	s, _ := setup{rules: []policy.Rule{perMinute("a", 1)}, store: store, echo: true}.serve(t)
+	s, _ := setup{rules: []rules.Rule{perMinute("a", 1)}, store: store, echo: true}.serve(t)
 	used := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()

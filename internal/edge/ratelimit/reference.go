@@ -1,14 +1,14 @@
 package ratelimit
 
 import (
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 )
 
 // appendReference appends the encoded response for v to b, as envoyproxy/ratelimit answers.
 // With metadata the answer has dynamic metadata: the request and that of the rules.
-func appendReference(b []byte, v *policy.Verdict, fields []answer.Header, metadata bool, echo []byte) []byte {
+func appendReference(b []byte, v *decide.Verdict, fields []answer.Header, metadata bool, echo []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte {
@@ -35,7 +35,7 @@ func appendReference(b []byte, v *policy.Verdict, fields []answer.Header, metada
 	}
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
 		b = append(b, echo...)
-		if m := v.MetadataUnless((*policy.LimitStatus).OverByRule); len(m) > 0 {
+		if m := v.MetadataUnless((*decide.LimitStatus).OverByRule); len(m) > 0 {
 			b = wire.AppendValueEntry(b, "metadata", m)
 		}
 		return b

@@ -14,16 +14,16 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // rule returns a rule for one entry. The name is that of a rules file.
-func rule(name, key string, hits uint64, w time.Duration) policy.Rule {
-	return policy.Rule{Name: name, Path: []descriptors.Node{{Key: key, AnyValue: true}}, Terms: policy.Terms{
-		Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}},
+func rule(name, key string, hits uint64, w time.Duration) rules.Rule {
+	return rules.Rule{Name: name, Path: []descriptors.Node{{Key: key, AnyValue: true}}, Terms: rules.Terms{
+		Limits: []rules.Limit{{Limit: window.Limit{Hits: hits, Window: w}}},
 	}}
 }
 
@@ -33,13 +33,13 @@ func TestAnswersOfReference(t *testing.T) {
 	shadow := rule("", "shadow", 1, time.Minute)
 	shadow.Terms.Observe = 1
 	own := rule("own", "own", 1, time.Minute)
-	own.Denial = policy.Denial{Body: "slow down", ContentType: "text/plain"}
-	free := policy.Rule{Name: "free", Path: []descriptors.Node{{Key: "free", AnyValue: true}}, Terms: policy.Terms{Unlimited: true}}
+	own.Denial = rules.Denial{Body: "slow down", ContentType: "text/plain"}
+	free := rules.Rule{Name: "free", Path: []descriptors.Node{{Key: "free", AnyValue: true}}, Terms: rules.Terms{Unlimited: true}}
 	over := rule("", "over", 1, time.Hour)
 	over.Replaces = []string{"free"}
 	told := rule("", "told", 2, 24*time.Hour)
 	told.Metadata = map[string]any{"backend": "a"}
-	rules := []policy.Rule{
+	rs := []rules.Rule{
 		rule("", "plain", 3, time.Minute), rule("A \"name\"/1", "named", 3, 7*24*time.Hour), rule("two\nlines", "lines", 3, time.Second),
 		shadow, own, free, over, told,
 	}
@@ -93,7 +93,7 @@ func TestAnswersOfReference(t *testing.T) {
 			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`,
 		},
 		"rules.shadow_mode": {
-			setup{prepare: (*policy.Rules).ObserveAll},
+			setup{prepare: (*rules.Rules).ObserveAll},
 			[]string{
 				`[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"shadow","value":"v"}]}]`, `[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"shadow","value":"v"}]}]`,
 			},
@@ -126,7 +126,7 @@ func TestAnswersOfReference(t *testing.T) {
 			"dynamicMetadata":{"domain":"edge","descriptors":[{"entries":["told=v"],"hitsAddend":1}],"metadata":{"backend":"a"}}}`,
 		},
 		"metadata of a limit without room": {
-			setup{echo: true, prepare: (*policy.Rules).ObserveAll},
+			setup{echo: true, prepare: (*rules.Rules).ObserveAll},
 			[]string{`[{"hitsAddend":3,"entries":[{"key":"told","value":"v"}]}]`},
 			`{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":2,"unit":"DAY"},"durationUntilReset":"86400s"}],
 			"dynamicMetadata":{"domain":"edge","descriptors":[{"entries":["told=v"],"hitsAddend":3}]}}`,
@@ -134,7 +134,7 @@ func TestAnswersOfReference(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, way := range []adaptertest.Way{adaptertest.Unary, adaptertest.Standard} {
-				tt.setup.rules, tt.setup.reference = rules, true
+				tt.setup.rules, tt.setup.reference = rs, true
 				if tt.setup.styles == nil {
 					tt.setup.styles = []string{}
 				}
@@ -169,7 +169,7 @@ func TestAnswersOfReference(t *testing.T) {
 // TestResetOfReferenceFalls: two hits some seconds apart have resets that fall, until the first
 // hit expires.
 func TestResetOfReferenceFalls(t *testing.T) {
-	s, _ := setup{reference: true, styles: []string{}, rules: []policy.Rule{rule("", "k", 50, 24*time.Hour)}}.serve(t)
+	s, _ := setup{reference: true, styles: []string{}, rules: []rules.Rule{rule("", "k", 50, 24*time.Hour)}}.serve(t)
 	const day = 24 * 60 * 60
 	for _, step := range []struct {
 		at   time.Duration
@@ -189,7 +189,7 @@ func TestResetOfReferenceFalls(t *testing.T) {
 
 // TestJSONOfReference: /json answers every method, with the message alone.
 func TestJSONOfReference(t *testing.T) {
-	s, _ := setup{reference: true, styles: []string{policy.StyleReference}, rules: []policy.Rule{rule("", "k", 1, time.Minute)}}.serve(t)
+	s, _ := setup{reference: true, styles: []string{rules.StyleReference}, rules: []rules.Rule{rule("", "k", 1, time.Minute)}}.serve(t)
 	handler := http.HandlerFunc(s.ServeJSON)
 	for i, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, "ODD"} {
 		w := httptest.NewRecorder()

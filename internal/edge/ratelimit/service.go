@@ -11,8 +11,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/answer"
@@ -24,12 +27,12 @@ import (
 type Comparer interface {
 	// Compare gets the bytes of a request, the request and the verdict on it. It keeps none of
 	// them, and does not block.
-	Compare(encoded string, req *policy.Request, v *policy.Verdict)
+	Compare(encoded string, req *decide.Request, v *decide.Verdict)
 }
 
 // Options of a [Service]. Decider, Secrets, Headers and Meters are required.
 type Options struct {
-	Decider *policy.Decider
+	Decider *decide.Decider
 	// Secrets names the entries that hold API keys.
 	Secrets *tier.Secrets
 	Headers *answer.Renderer
@@ -54,7 +57,7 @@ type Meters interface {
 	IgnoredOverride()
 	// DegradedAnswer counts a request that was decided without the store. It gets the
 	// strictest choice that the rules make for this case.
-	DegradedAnswer(policy.OnStoreError)
+	DegradedAnswer(rules.OnStoreError)
 }
 
 // Service answers RateLimitService. It is safe for concurrent use.
@@ -92,10 +95,10 @@ type call struct {
 	in       message
 	begun    bool // the request is made from the message
 	compared bool // another instance compares the answer
-	request  policy.Request
+	request  decide.Request
 	limits   []window.Limit // that came with descriptors
 	echo     []byte         // encoded entries of metadata that repeat the request
-	policy   policy.Call
+	policy   decide.Call
 	headers  []answer.Header
 }
 
@@ -105,7 +108,7 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 // Describe implements [adapter.Call].
 func (c *call) Describe(from *unary.Call) {
 	c.request.ID, c.request.Ending = from.Kept[adapter.RequestID], from.Kept[adapter.StreamEnd]
-	c.request.Stream = policy.NewStreamID(from.Kept[adapter.StreamID])
+	c.request.Stream = inflight.NewStreamID(from.Kept[adapter.StreamID])
 	c.compared = from.Kept[adapter.Compared] != ""
 	if from.Exceeds != "" && c.in.over == "" {
 		c.in.over = from.Exceeds + ": put fewer header values into descriptors"
@@ -118,7 +121,7 @@ func (c *call) Forget() {
 	c.policy.Forget()
 	*c = call{
 		in: c.in,
-		request: policy.Request{
+		request: decide.Request{
 			Descriptors: reuse.Slice(c.request.Descriptors),
 			Plain:       reuse.Slice(c.request.Plain),
 		},
@@ -192,8 +195,8 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 // storeStatus returns the status that Envoy gets for a request that could not be decided.
 // It hides the text of a store's error, which may contain addresses.
 func storeStatus(err error) error {
-	if errors.Is(err, policy.ErrMissing) {
-		return status.Error(codes.Unknown, policy.ErrMissing.Error())
+	if errors.Is(err, rules.ErrMissing) {
+		return status.Error(codes.Unknown, rules.ErrMissing.Error())
 	}
 	if errors.Is(err, window.ErrBadCheck) {
 		return status.Error(codes.Internal, "the request made a check that no store accepts")
@@ -222,14 +225,14 @@ func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 		key := secrets.Key(e.Value)
 		e.Value = secrets.Fingerprint(key)
 		if keepKeys {
-			c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: e.Value, Key: key})
+			c.request.Plain = append(c.request.Plain, identity.PlainKey{Fingerprint: e.Value, Key: key})
 		}
 	}
 	rest := c.in.entries
 	for i := range c.in.descriptors {
 		d := &c.in.descriptors[i]
 		n := d.entries
-		one := policy.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund, Ends: policy.IsEndOfStream(rest[:n])}
+		one := decide.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund, Ends: identity.IsEndOfStream(rest[:n])}
 		rest = rest[n:]
 		if limit, ok := d.limit.asLimit(); d.limited && ok {
 			c.limits = append(c.limits, limit)

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -30,11 +30,11 @@ import (
 // and the login route 2 per minute. The third rule has a very large limit.
 func newService(t testing.TB, store window.Store) *testService {
 	t.Helper()
-	limit := func(hits uint64, w time.Duration) policy.Terms {
-		return policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
+	limit := func(hits uint64, w time.Duration) rules.Terms {
+		return rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 	}
-	s, _ := setup{store: store, rules: []policy.Rule{
-		{Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"free": limit(3, 10*time.Second), "pro": {Unlimited: true}}},
+	s, _ := setup{store: store, rules: []rules.Rule{
+		{Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]rules.Terms{"free": limit(3, 10*time.Second), "pro": {Unlimited: true}}},
 		{Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(2, time.Minute)},
 		{Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Terms: limit(math.MaxUint32-1, 90*time.Second)},
 	}}.serve(t)
@@ -110,7 +110,7 @@ func TestBeyondBounds(t *testing.T) {
 	}
 	const limited = `{"entries":[{"key":"k","value":"v"}],"limit":{"requests_per_unit":5,"unit":"MINUTE"}}`
 	for _, reference := range []bool{false, true} {
-		s, meters := setup{rules: []policy.Rule{rule("free", "free", 1, time.Minute)}, reference: reference}.serve(t)
+		s, meters := setup{rules: []rules.Rule{rule("free", "free", 1, time.Minute)}, reference: reference}.serve(t)
 		for _, tt := range []struct{ name, descriptors string }{
 			{"descriptors", one(`{}`, maxDescriptors+1)},
 			{"entries", `{"entries":[` + one(`{"key":"k"}`, maxEntries+1) + `]}`},
@@ -129,7 +129,7 @@ func TestBeyondBounds(t *testing.T) {
 				}
 			}
 		}
-		if got := meters.counts[fmt.Sprintf("degraded by %d", policy.StoreErrorDeny)]; got != 3 {
+		if got := meters.counts[fmt.Sprintf("degraded by %d", rules.StoreErrorDeny)]; got != 3 {
 			t.Errorf("%d degraded answers, want 3", got)
 		}
 	}

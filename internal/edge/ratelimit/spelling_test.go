@@ -10,7 +10,8 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter/adaptertest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -18,7 +19,7 @@ import (
 
 // TestSpellingsShareALog sends one value and one key in many spellings, in every way.
 func TestSpellingsShareALog(t *testing.T) {
-	s, _ := setup{rules: []policy.Rule{perMinute("a", 100), perMinute("api_key", 100)}, echo: true}.serve(t)
+	s, _ := setup{rules: []rules.Rule{perMinute("a", 100), perMinute("api_key", 100)}, echo: true}.serve(t)
 	ways := map[string]func(in *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse{
 		"JSON": func(in *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
 			body, err := protojson.Marshal(in)
@@ -77,7 +78,7 @@ func TestTheSourceIsAskedByTheKeyAlone(t *testing.T) {
 		c.in.entries = []descriptors.Entry{{Key: "Authorization", Value: value}}
 		c.in.descriptors = []described{{entries: 1}}
 		c.read(secrets, true)
-		want := policy.PlainKey{Fingerprint: secrets.Digest("acme-key"), Key: "acme-key"}
+		want := identity.PlainKey{Fingerprint: secrets.Digest("acme-key"), Key: "acme-key"}
 		if len(c.request.Plain) != 1 || c.request.Plain[0] != want {
 			t.Errorf("%q: kept %+v, want %+v", value, c.request.Plain, want)
 		}

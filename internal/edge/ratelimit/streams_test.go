@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -28,8 +28,8 @@ func TestStreams(t *testing.T) {
 		"unary":    unary.NewServer(unary.Options{Codec: adapter.NewCodec(), Keep: adapter.Kept}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}}}}
-			s, _ := setup{rules: []policy.Rule{
+			one := rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute, Policy: window.InFlight}}}}
+			s, _ := setup{rules: []rules.Rule{
 				{Domain: "edge", Name: "backend", Path: []descriptors.Node{{Key: "in_flight", Value: "backend"}}, Terms: one},
 				perMinute("budget", 100),
 			}}.serve(t)

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/wire"
@@ -108,7 +108,7 @@ func (c *Comparer) Close() error { return c.close() }
 // Compare compares a call that is decided, if the call is in the share. encoded is the request
 // as it came, req is the request after the decision, and v is nil if there was no decision.
 // Compare does not block, and keeps no argument.
-func (c *Comparer) Compare(encoded string, req *policy.Request, v *policy.Verdict) {
+func (c *Comparer) Compare(encoded string, req *decide.Request, v *decide.Verdict) {
 	if !inShare(req, c.o.Share) {
 		return
 	}

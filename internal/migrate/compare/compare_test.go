@@ -23,7 +23,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/wire"
@@ -174,12 +175,12 @@ func open(t testing.TB, address string, edit func(*Options)) (*Comparer, *counts
 }
 
 var (
-	perClient = &policy.Rule{Domain: "shop", Name: "per-client"}
-	global    = &policy.Rule{Domain: "shop", Name: "global"}
+	perClient = &rules.Rule{Domain: "shop", Name: "per-client"}
+	global    = &rules.Rule{Domain: "shop", Name: "global"}
 )
 
 // call returns a request of a client, and its encoded form.
-func call(t testing.TB, client string, hits uint32) (string, *policy.Request) {
+func call(t testing.TB, client string, hits uint32) (string, *decide.Request) {
 	t.Helper()
 	encoded, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "shop", HitsAddend: hits, Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{
 		{Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "client", Value: client}, {Key: "api_key", Value: "s3cret-" + client}}},
@@ -187,17 +188,17 @@ func call(t testing.TB, client string, hits uint32) (string, *policy.Request) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(encoded), &policy.Request{Domain: "shop", Descriptors: []policy.Descriptor{
+	return string(encoded), &decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{
 		{Entries: descriptors.Descriptor{{Key: "client", Value: client}, {Key: "api_key", Value: "digest of " + client}}, Cost: uint64(hits)},
 	}}
 }
 
 // verdict returns a verdict about one descriptor with a limit of 10 per minute.
-func verdict(allowed bool, retryAfter time.Duration) *policy.Verdict {
-	return &policy.Verdict{
-		Allowed: allowed, Decisive: 0, Shadowed: -1, Strictest: []int{0}, Matches: []policy.Match{{Rule: perClient}},
-		Limits: []policy.LimitStatus{{
-			Rule: perClient, Limit: policy.Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}, Cost: 1,
+func verdict(allowed bool, retryAfter time.Duration) *decide.Verdict {
+	return &decide.Verdict{
+		Allowed: allowed, Decisive: 0, Shadowed: -1, Strictest: []int{0}, Matches: []decide.Match{{Rule: perClient}},
+		Limits: []decide.LimitStatus{{
+			Rule: perClient, Limit: rules.Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}, Cost: 1,
 			Decision: window.Decision{Allowed: allowed, RetryAfter: retryAfter},
 		}},
 	}
@@ -208,7 +209,7 @@ func TestPairs(t *testing.T) {
 	o := serve(t, nil)
 	for _, c := range []struct {
 		name   string
-		ours   *policy.Verdict
+		ours   *decide.Verdict
 		answer func(context.Context, string) ([]byte, error)
 		want   string
 	}{
@@ -217,7 +218,7 @@ func TestPairs(t *testing.T) {
 		{"only ours denies", verdict(false, time.Second), answers(response(t, rlsv3.RateLimitResponse_OK)), "shop/per-client over_limit ok"},
 		{"only theirs denies", verdict(true, 0), answers(response(t, rlsv3.RateLimitResponse_OVER_LIMIT)), "shop/per-client ok over_limit"},
 		{"ours cannot decide", nil, answers(response(t, rlsv3.RateLimitResponse_OK)), "/ error ok"},
-		{"no rule here", &policy.Verdict{Allowed: true, Decisive: -1, Matches: make([]policy.Match, 1)}, answers(response(t, rlsv3.RateLimitResponse_OVER_LIMIT)), "/ ok over_limit"},
+		{"no rule here", &decide.Verdict{Allowed: true, Decisive: -1, Matches: make([]decide.Match, 1)}, answers(response(t, rlsv3.RateLimitResponse_OVER_LIMIT)), "/ ok over_limit"},
 		{"theirs cannot decide", verdict(true, 0), fails(codes.Unknown), "shop/per-client ok error"},
 		{"theirs is late itself", verdict(true, 0), fails(codes.DeadlineExceeded), "shop/per-client ok timeout"},
 		{"a code without a meaning", verdict(true, 0), answers(response(t, rlsv3.RateLimitResponse_UNKNOWN)), "shop/per-client ok error"},
@@ -487,8 +488,8 @@ func TestShare(t *testing.T) {
 
 // TestShareOfLists: moving a border between descriptors, entries or texts changes the choice.
 func TestShareOfLists(t *testing.T) {
-	describe := func(pairs ...string) policy.Descriptor {
-		var d policy.Descriptor
+	describe := func(pairs ...string) decide.Descriptor {
+		var d decide.Descriptor
 		for i := 0; i < len(pairs); i += 2 {
 			d.Entries = append(d.Entries, descriptors.Entry{Key: pairs[i], Value: pairs[i+1]})
 		}

@@ -11,7 +11,8 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -30,13 +31,13 @@ type question struct {
 // described is one descriptor of a question.
 type described struct {
 	hash uint64
-	rule *policy.Rule // nil: none
+	rule *rules.Rule // nil: none
 }
 
 // limit is one limit of a question.
 type limit struct {
 	descriptor int
-	limit      policy.Limit
+	limit      rules.Limit
 	denies     bool
 	never      bool // no hit has to expire: the cost is above the limit, or no store decided
 	remaining  uint64
@@ -44,7 +45,7 @@ type limit struct {
 }
 
 // newQuestion returns a question of the time at. v is nil if there was no decision.
-func newQuestion(at time.Time, encoded string, req *policy.Request, v *policy.Verdict) *question {
+func newQuestion(at time.Time, encoded string, req *decide.Request, v *decide.Verdict) *question {
 	q := &question{encoded: encoded, at: at, ours: Failed, decisive: -1, descriptors: make([]described, len(req.Descriptors))}
 	for i := range req.Descriptors {
 		entries := req.Descriptors[i].Entries
@@ -116,7 +117,7 @@ func (q *question) limitOf(descriptor int) *limit {
 }
 
 // inShare reports whether the calls with the descriptors of a request are compared.
-func inShare(req *policy.Request, share float64) bool {
+func inShare(req *decide.Request, share float64) bool {
 	if share >= 1 {
 		return true
 	}
@@ -204,5 +205,5 @@ func describeLimit(hits uint64, length time.Duration) string {
 	if length == 0 {
 		return strconv.FormatUint(hits, 10)
 	}
-	return strconv.FormatUint(hits, 10) + " per " + policy.FormatWindow(length)
+	return strconv.FormatUint(hits, 10) + " per " + rules.FormatWindow(length)
 }

@@ -6,7 +6,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -30,9 +30,9 @@ func without(q *question) *question {
 func TestReason(t *testing.T) {
 	minute := time.Date(2026, 11, 22, 12, 30, 0, 0, time.UTC) // an edge
 	at := minute.Add(20 * time.Second)
-	ten := policy.Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}
-	hour := policy.Limit{Limit: window.Limit{Hits: 10, Window: time.Hour}}
-	denies := func(l policy.Limit, retry time.Duration) limit {
+	ten := rules.Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}
+	hour := rules.Limit{Limit: window.Limit{Hits: 10, Window: time.Hour}}
+	denies := func(l rules.Limit, retry time.Duration) limit {
 		return limit{limit: l, denies: true, retryAfter: retry}
 	}
 	second := func(l limit) limit { l.descriptor = 1; return l }

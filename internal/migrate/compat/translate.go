@@ -21,7 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // always gives the settings of a drop-in that no variable says.
@@ -367,7 +367,7 @@ func (r *reader) headers() {
 		}
 		return
 	}
-	r.give("headers.styles", policy.StyleReference, enabled)
+	r.give("headers.styles", rules.StyleReference, enabled)
 	seen := make(map[string]bool)
 	for _, n := range names {
 		name := r.text(n.name)

@@ -11,7 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/migrate/compat/stats"
 	"github.com/slidegate/slidegate/internal/offline/ruletest"
@@ -41,7 +41,7 @@ type Result struct {
 	Warnings []strict.Problem `json:"warnings,omitempty"`
 	Rules    int              `json:"rules"`
 	Tests    int              `json:"tests,omitempty"`
-	Summary  *policy.Review   `json:"summary,omitempty"`
+	Summary  *explain.Review  `json:"summary,omitempty"`
 	Customer *admin.Customer  `json:"customer,omitempty"` // with Options.Customer
 }
 
@@ -84,7 +84,7 @@ func (r *Result) describe(g *config.Generation) {
 	for i, rule := range g.Rules.All() {
 		places[rule.ID()] = g.Locations[i].String()
 	}
-	review := g.Rules.Review()
+	review := explain.NewReview(g.Rules)
 	for i := range review.Domains {
 		for j := range review.Domains[i].Rules {
 			rule := &review.Domains[i].Rules[j]

@@ -11,7 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/sources"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/admin"
 )
@@ -49,7 +49,7 @@ func askCustomer(s settings.Settings, keys []tier.Key, g *config.Generation) (c 
 }
 
 // overrideWarnings returns a warning for each override that does not apply as it is written.
-func overrideWarnings(active *policy.Rules, of *tier.Subject, setting string) (warnings []strict.Problem) {
+func overrideWarnings(active *rules.Rules, of *tier.Subject, setting string) (warnings []strict.Problem) {
 	if of.Extra == nil {
 		return nil
 	}

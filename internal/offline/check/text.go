@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/operate/tables"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
@@ -37,7 +37,7 @@ func (r *Result) WriteText(w io.Writer, paint terminal.Colours) {
 	}
 }
 
-func writeReview(w io.Writer, paint terminal.Colours, review *policy.Review) {
+func writeReview(w io.Writer, paint terminal.Colours, review *explain.Review) {
 	for _, d := range review.Domains {
 		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.Bold(safetext.Text(d.Name)), words.Counted(uint64(len(d.Rules)), "rule"))
 		for i := range d.Rules {
@@ -52,7 +52,7 @@ func writeReview(w io.Writer, paint terminal.Colours, review *policy.Review) {
 	}
 }
 
-func writeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
+func writeRule(w io.Writer, paint terminal.Colours, r *explain.RuleReview) {
 	fmt.Fprintf(w, "  %s  %s", paint.Bold(safetext.Text(r.Name)), safetext.Text(r.Path))
 	if r.Place != "" {
 		fmt.Fprintf(w, "  (%s)", safetext.Text(r.Place))
@@ -100,7 +100,7 @@ func writeRule(w io.Writer, paint terminal.Colours, r *policy.RuleReview) {
 }
 
 // cost returns how exact a limit is, and how much memory a key takes.
-func cost(l *policy.LimitReview) string {
+func cost(l *explain.LimitReview) string {
 	precision := "exact, "
 	switch {
 	case l.Policy != window.Sliding.String():

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -13,7 +13,7 @@ import (
 type Set struct {
 	// Path is what the operator compares.
 	Path  string
-	Rules *policy.Rules
+	Rules *rules.Rules
 	// Places are the places of the rules, in the order of Rules.All.
 	Places []string
 }
@@ -21,15 +21,15 @@ type Set struct {
 // A comparison is the work of one [Compare].
 type comparison struct {
 	old, new Set
-	places   map[*policy.Rule]string
-	given    map[*policy.Rules]map[inDomain][]string // paths of rules by their names in the file
+	places   map[*rules.Rule]string
+	given    map[*rules.Rules]map[inDomain][]string // paths of rules by their names in the file
 	// lost and taken have the verdicts of all matches by their old and their new rule.
 	lost, taken map[descriptors.RuleID]Verdict
-	names       map[*policy.Rules]map[string][]*policy.Rule
-	fixedKeys   bool                                          // a rule is for a single API key
-	replacers   map[*policy.Rules]map[inDomain][]string       // paths of rules by the names that they replace
-	overrides   map[*policy.Rules]map[string]*strings.Builder // the limits that subjects have of their own, by the names of rules
-	starts      map[string]bool                               // labels that say when the periods of a subject start; nil: not known yet
+	names       map[*rules.Rules]map[string][]*rules.Rule
+	fixedKeys   bool                                         // a rule is for a single API key
+	replacers   map[*rules.Rules]map[inDomain][]string       // paths of rules by the names that they replace
+	overrides   map[*rules.Rules]map[string]*strings.Builder // the limits that subjects have of their own, by the names of rules
+	starts      map[string]bool                              // labels that say when the periods of a subject start; nil: not known yet
 	report      Report
 }
 
@@ -40,8 +40,8 @@ type inDomain struct{ domain, name string }
 // with the same settings of API keys. Compare is safe for concurrent use.
 func Compare(old, now Set) *Report {
 	c := &comparison{
-		old: old, new: now, places: make(map[*policy.Rule]string), given: make(map[*policy.Rules]map[inDomain][]string),
-		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*policy.Rules]map[inDomain][]string), overrides: make(map[*policy.Rules]map[string]*strings.Builder),
+		old: old, new: now, places: make(map[*rules.Rule]string), given: make(map[*rules.Rules]map[inDomain][]string),
+		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*rules.Rules]map[inDomain][]string), overrides: make(map[*rules.Rules]map[string]*strings.Builder),
 		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
 	}
 	r := &c.report
@@ -128,7 +128,7 @@ func (c *comparison) rules() {
 }
 
 // one adds the change of the rules of one place, if there is one.
-func (c *comparison) one(what string, before, after *policy.Rule) {
+func (c *comparison) one(what string, before, after *rules.Rule) {
 	of := after
 	if of == nil {
 		of = before
@@ -153,7 +153,7 @@ func (c *comparison) one(what string, before, after *policy.Rule) {
 }
 
 // whole describes a rule that is new or gone.
-func (c *comparison) whole(change *RuleChange, before, after *policy.Rule) {
+func (c *comparison) whole(change *RuleChange, before, after *rules.Rule) {
 	of, rs := after, c.new.Rules
 	if of == nil {
 		of, rs = before, c.old.Rules

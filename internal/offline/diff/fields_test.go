@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -16,9 +16,9 @@ import (
 
 // A generation is what the cases of fields change.
 type generation struct {
-	rule    policy.Rule
-	limit   *policy.Limit
-	terms   *policy.Terms
+	rule    rules.Rule
+	limit   *rules.Limit
+	terms   *rules.Terms
 	subject tier.Subject
 	other   tier.Override
 }
@@ -26,9 +26,9 @@ type generation struct {
 // base returns the generation that the cases change.
 func base() *generation {
 	g := &generation{
-		rule: policy.Rule{
+		rule: rules.Rule{
 			Domain: "d", Path: []descriptors.Node{{Key: "route", Value: "a*", Pattern: true}, {Key: "api_key", AnyValue: true}},
-			Name: "name", Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 10, Window: time.Minute}}}},
+			Name: "name", Terms: rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 10, Window: time.Minute}}}},
 		},
 		subject: tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{
 			Overrides: map[string]tier.Override{"name": {Limits: []window.Limit{{Hits: 5, Window: time.Minute}}}}, Labels: map[string]string{"plan": "x"},
@@ -58,10 +58,10 @@ func (g *generation) build(t *testing.T) Set {
 	if err := d.Add(g.subject); err != nil {
 		t.Fatal(err)
 	}
-	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: d})
-	rs.SetScopes([]string{policy.RegionScope, "global", "other"})
-	other := policy.Rule{Domain: "d", Path: []descriptors.Node{{Key: "other", AnyValue: true}}, Name: "other", Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}}}}}
-	for _, r := range []policy.Rule{g.rule, other} {
+	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: d})
+	rs.SetScopes([]string{rules.RegionScope, "global", "other"})
+	other := rules.Rule{Domain: "d", Path: []descriptors.Node{{Key: "other", AnyValue: true}}, Name: "other", Terms: rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}}}}}
+	for _, r := range []rules.Rule{g.rule, other} {
 		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +79,8 @@ var fieldCases = map[string]struct {
 	"Rule.Scope":          {nil, func(_ *testing.T, g *generation) { g.rule.Scope = "global" }, "scope"},
 	"Rule.Priority":       {nil, func(_ *testing.T, g *generation) { g.rule.Priority = window.PriorityHigh }, "priority"},
 	"Rule.Subject":        {nil, func(_ *testing.T, g *generation) { g.rule.Subject = "route" }, "subject"},
-	"Rule.ByTier":         {nil, func(_ *testing.T, g *generation) { g.rule.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }, "limits"},
-	"Rule.Terms":          {nil, func(_ *testing.T, g *generation) { g.rule.Terms = policy.Terms{} }, "limits"},
+	"Rule.ByTier":         {nil, func(_ *testing.T, g *generation) { g.rule.ByTier = map[string]rules.Terms{"pro": {Unlimited: true}} }, "limits"},
+	"Rule.Terms":          {nil, func(_ *testing.T, g *generation) { g.rule.Terms = rules.Terms{} }, "limits"},
 	"Rule.Share":          {nil, func(_ *testing.T, g *generation) { g.rule.Share = []bool{true} }, "share_threshold"},
 	"Rule.Quota":          {nil, func(_ *testing.T, g *generation) { g.rule.Quota = true }, "quota_mode"},
 	"Rule.Always":         {nil, func(_ *testing.T, g *generation) { g.rule.Always = true }, "charge"},
@@ -91,7 +91,7 @@ var fieldCases = map[string]struct {
 	"ChargeOnce.For":      {once1, func(_ *testing.T, g *generation) { g.rule.Once.For = time.Hour }, "charge_once"},
 	"ChargeOnce.Retries":  {once1, func(_ *testing.T, g *generation) { g.rule.Once.Retries = 2 }, "charge_once"},
 	"Rule.Replaces":       {nil, func(_ *testing.T, g *generation) { g.rule.Replaces = []string{"other"} }, "replaces"},
-	"Rule.OnStoreError":   {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = policy.StoreErrorLocal }, "on_store_error"},
+	"Rule.OnStoreError":   {nil, func(_ *testing.T, g *generation) { g.rule.OnStoreError = rules.StoreErrorLocal }, "on_store_error"},
 	"Rule.RetryJitter":    {nil, func(_ *testing.T, g *generation) { g.rule.RetryJitter = 0.5 }, "retry_jitter"},
 	"Rule.Denial":         {nil, func(_ *testing.T, g *generation) { g.rule.Denial.Body = "no" }, "body"},
 	"Rule.Metadata":       {nil, func(_ *testing.T, g *generation) { g.rule.Metadata = map[string]any{"a": 1.0} }, "metadata"},
@@ -136,8 +136,8 @@ func inMonth(t *testing.T, g *generation) {
 	g.subject.Extra = nil
 }
 
-func once(entry string, d time.Duration, retries uint8) policy.ChargeOnce {
-	return policy.ChargeOnce{Entry: entry, For: d, Retries: retries}
+func once(entry string, d time.Duration, retries uint8) rules.ChargeOnce {
+	return rules.ChargeOnce{Entry: entry, For: d, Retries: retries}
 }
 
 func once1(_ *testing.T, g *generation) { g.rule.Once = once("key", time.Minute, 1) }
@@ -158,7 +158,7 @@ var made = []string{"owner", "number", "id", "label", "given", "shown", "storeEr
 func TestEveryFieldIsCompared(t *testing.T) {
 	have := make(map[string]bool)
 	for _, of := range []reflect.Type{
-		reflect.TypeFor[policy.Rule](), reflect.TypeFor[policy.Denial](), reflect.TypeFor[policy.ChargeOnce](), reflect.TypeFor[policy.Terms](), reflect.TypeFor[policy.Limit](),
+		reflect.TypeFor[rules.Rule](), reflect.TypeFor[rules.Denial](), reflect.TypeFor[rules.ChargeOnce](), reflect.TypeFor[rules.Terms](), reflect.TypeFor[rules.Limit](),
 		reflect.TypeFor[window.Lease](), reflect.TypeFor[window.Limit](), reflect.TypeFor[tier.Subject](), reflect.TypeFor[tier.Extra](), reflect.TypeFor[tier.Override](),
 	} {
 		name := of.Name()
@@ -167,7 +167,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 		}
 		for i := range of.NumField() {
 			f := of.Field(i)
-			if of == reflect.TypeFor[policy.Rule]() && slices.Contains(made, f.Name) {
+			if of == reflect.TypeFor[rules.Rule]() && slices.Contains(made, f.Name) {
 				continue
 			}
 			field := name + "." + f.Name

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -14,9 +14,9 @@ import (
 // large returns n rules with paths that path returns.
 func large(tb testing.TB, n int, hits uint64, path func(i int) []descriptors.Node) Set {
 	tb.Helper()
-	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
+	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
 	for i := range n {
-		err := rs.Add(policy.Rule{Domain: "d", Path: path(i), Terms: policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: time.Minute}}}}})
+		err := rs.Add(rules.Rule{Domain: "d", Path: path(i), Terms: rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: hits, Window: time.Minute}}}}})
 		if err != nil {
 			tb.Fatal(err)
 		}

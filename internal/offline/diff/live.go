@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -65,7 +67,7 @@ type liveKey struct {
 // AddLive adds to the report who would be denied, by the logs of instances that do not share
 // them. problems say which instances did not answer.
 func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problems []string) {
-	l := live{old: old, new: now, byPath: make(map[string]*policy.Rule), found: make(map[[4]string]*LiveLimit)}
+	l := live{old: old, new: now, byPath: make(map[string]*rules.Rule), found: make(map[[4]string]*LiveLimit)}
 	for _, rule := range now.Rules.All() {
 		l.byPath[rule.String()] = rule
 	}
@@ -94,7 +96,7 @@ func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problem
 // live is the work of one AddLive.
 type live struct {
 	old, new Set
-	byPath   map[string]*policy.Rule
+	byPath   map[string]*rules.Rule
 	found    map[[4]string]*LiveLimit
 }
 
@@ -115,21 +117,21 @@ func (l *live) party(logs []insight.LimitUsage) {
 			continue
 		}
 		at := slices.IndexFunc(logs, func(u insight.LimitUsage) bool { return sameLog(&u, limit) })
-		if at >= 0 && !changed && logs[at].Amount() == policy.FormatLimit(limit.Limit.Limit) {
+		if at >= 0 && !changed && logs[at].Amount() == rules.FormatLimit(limit.Limit.Limit) {
 			continue
 		}
 		was, history := amounts(logs), Empty
 		if at >= 0 {
 			was = logs[at].Amount()
 		}
-		if at >= 0 && old != nil && slices.ContainsFunc(sampleOf(l.old.Rules, old, s), func(o policy.AccountLimit) bool { return o.Log == limit.Log }) {
+		if at >= 0 && old != nil && slices.ContainsFunc(sampleOf(l.old.Rules, old, s), func(o explain.AccountLimit) bool { return o.Log == limit.Log }) {
 			history = Kept
 		}
 		observed := limit.Observed
 		if share := rule.TermsOf(limit.Tier).Observe; share > 0 && share < 1 && !strings.Contains(one.Log, hiddenValue) {
-			observed = policy.Observes(share, one.Log)
+			observed = identity.Observes(share, one.Log)
 		}
-		of := l.limit(rule, was, policy.FormatLimit(limit.Limit.Limit), history, observed)
+		of := l.limit(rule, was, rules.FormatLimit(limit.Limit.Limit), history, observed)
 		of.Logs++
 		switch {
 		case history == Empty:
@@ -183,8 +185,8 @@ func who(u *insight.LimitUsage) string {
 }
 
 // sameLog reports whether a limit counts in a log with this policy and window.
-func sameLog(u *insight.LimitUsage, l *policy.AccountLimit) bool {
-	return policy.ParsePolicy(u.Policy) == l.Limit.Policy && (l.Limit.Policy == window.InFlight || windowOf(u) == l.Limit.Window)
+func sameLog(u *insight.LimitUsage, l *explain.AccountLimit) bool {
+	return rules.ParsePolicy(u.Policy) == l.Limit.Policy && (l.Limit.Policy == window.InFlight || windowOf(u) == l.Limit.Window)
 }
 
 // windowOf returns the window of a log.
@@ -193,7 +195,7 @@ func windowOf(u *insight.LimitUsage) time.Duration {
 }
 
 // limit returns the entry for a limit.
-func (l *live) limit(r *policy.Rule, was, is, history string, observed bool) *LiveLimit {
+func (l *live) limit(r *rules.Rule, was, is, history string, observed bool) *LiveLimit {
 	key := [4]string{r.String(), was, is, history}
 	if observed {
 		key[3] += " observed"
@@ -205,7 +207,7 @@ func (l *live) limit(r *policy.Rule, was, is, history string, observed bool) *Li
 }
 
 // add adds the party of a log if the new limit would deny its next request.
-func (l *LiveLimit) add(u *insight.LimitUsage, limit *policy.AccountLimit, cost uint64) {
+func (l *LiveLimit) add(u *insight.LimitUsage, limit *explain.AccountLimit, cost uint64) {
 	p := LiveParty{Who: who(u), Tier: limit.Tier, Used: u.Used, Limit: limit.Limit.Hits, OldLimit: u.Limit}
 	if limit.Limit.Policy == window.TokenBucket { // its tokens stay, but not more than the burst
 		p.Used = p.Limit - min(u.Limit-min(u.Used, u.Limit), p.Limit) + max(u.Used, u.Limit) - u.Limit

@@ -10,7 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/diff"
 	"github.com/slidegate/slidegate/internal/operate/insight"
@@ -37,12 +38,12 @@ func newService(t *testing.T, set diff.Set) *service {
 }
 
 // ask decides a request of an API key by rules, and reports whether it passes.
-func (s *service) ask(rules *policy.Rules, key string) bool {
+func (s *service) ask(rs *rules.Rules, key string) bool {
 	s.t.Helper()
-	d := policy.NewDecider(rules, policy.Options{Store: s.store, Log: zap.NewNop(), Clock: func() time.Duration { return s.clock }})
+	d := decide.NewDecider(rs, decide.Options{Store: s.store, Log: zap.NewNop(), Clock: func() time.Duration { return s.clock }})
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
-	var c policy.Call
-	d.Begin(&c, policy.Request{Domain: "d", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: "api_key", Value: secrets.Value("api_key", key)}}, Cost: 1}}})
+	var c decide.Call
+	d.Begin(&c, decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{{Key: "api_key", Value: secrets.Value("api_key", key)}}, Cost: 1}}})
 	if _, err := c.Decide(context.Background(), window.MayWait); err != nil {
 		s.t.Fatal(err)
 	}
@@ -52,7 +53,7 @@ func (s *service) ask(rules *policy.Rules, key string) bool {
 // logs returns what the admin port lists.
 func (s *service) logs() (all []insight.LimitUsage) {
 	s.t.Helper()
-	in := insight.New(insight.Options{Rules: func() *policy.Rules { return s.set.Rules }, Keeper: s.store, Store: "memory"})
+	in := insight.New(insight.Options{Rules: func() *rules.Rules { return s.set.Rules }, Keeper: s.store, Store: "memory"})
 	defer in.Close()
 	for q := (insight.LogsQuery{}); ; {
 		l, err := in.Logs(s.t.Context(), q)

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -26,7 +27,7 @@ const (
 const tooMany = "the rules have more ways to match than rls compares, so descriptors may match other rules although no line says so"
 
 // place is a node of the tree of a domain.
-type place = descriptors.Place[*policy.Rule]
+type place = descriptors.Place[*rules.Rule]
 
 // A walker walks the trees of one domain in both sets at once.
 type walker struct {
@@ -34,7 +35,7 @@ type walker struct {
 	domain string
 	filler string
 	work   int
-	found  map[[2]*policy.Rule]*MatchChange
+	found  map[[2]*rules.Rule]*MatchChange
 	order  []*MatchChange
 }
 
@@ -43,7 +44,7 @@ func (c *comparison) matches() {
 	work, filler := maxWork, fillerOf(c.old.Rules, c.new.Rules)
 	var all []*MatchChange
 	for _, name := range sortedUnion(c.old.Rules.Domains(), c.new.Rules.Domains()) {
-		w := &walker{comparison: c, domain: name, filler: filler, work: work, found: make(map[[2]*policy.Rule]*MatchChange)}
+		w := &walker{comparison: c, domain: name, filler: filler, work: work, found: make(map[[2]*rules.Rule]*MatchChange)}
 		w.walk(c.old.Rules.Top(name), c.new.Rules.Top(name), nil)
 		work = max(w.work, 0)
 		all = append(all, w.order...)
@@ -65,7 +66,7 @@ func (c *comparison) matches() {
 
 // fillerOf returns a text for the wildcards of patterns that no pattern has a part of. So a
 // pattern fits a filled one only if it fits all values of that.
-func fillerOf(sets ...*policy.Rules) string {
+func fillerOf(sets ...*rules.Rules) string {
 	var used [256]bool
 	for _, rs := range sets {
 		for _, r := range rs.All() {
@@ -205,7 +206,7 @@ func (w *walker) tell(at [2]place, path []step) {
 	if before == nil && after == nil || before != nil && after != nil && before.ID() == after.ID() {
 		return
 	}
-	if m := w.found[[2]*policy.Rule{before, after}]; m != nil {
+	if m := w.found[[2]*rules.Rule{before, after}]; m != nil {
 		m.Kinds++
 		return
 	}
@@ -219,7 +220,7 @@ func (w *walker) tell(at [2]place, path []step) {
 		example = append(example, escape.Replace(s.key)+"="+escape.Replace(s.value))
 	}
 	m.Descriptor, m.Example = strings.Join(shown, ", "), strings.Join(example, ",")
-	var was, is []policy.AccountLimit
+	var was, is []explain.AccountLimit
 	if before != nil {
 		m.OldRule, m.OldPath = before.Name, before.String()
 		was = looks(w.old.Rules, before)
@@ -245,12 +246,12 @@ func (w *walker) tell(at [2]place, path []step) {
 	if after != nil {
 		w.taken[after.ID()] = join(w.taken[after.ID()], m.Verdict)
 	}
-	w.found[[2]*policy.Rule{before, after}] = m
+	w.found[[2]*rules.Rule{before, after}] = m
 	w.order = append(w.order, m)
 }
 
 // looks returns the limits of a rule for all tiers, without those that are only observed.
-func looks(rs *policy.Rules, r *policy.Rule) (all []policy.AccountLimit) {
+func looks(rs *rules.Rules, r *rules.Rule) (all []explain.AccountLimit) {
 	tiers := []string{""}
 	if len(r.ByTier) > 0 {
 		tiers = tiersOf(rs)

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // movedVerdict compares what two rules admit of the descriptors that go from one to the other. If
 // more than their limits is different, the verdict is [Both].
-func (c *comparison) movedVerdict(before, after *policy.Rule) Verdict {
+func (c *comparison) movedVerdict(before, after *rules.Rule) Verdict {
 	was, is := c.old.Rules.Tiers(), c.new.Rules.Tiers()
 	own := c.overridden(c.old.Rules, before)
 	if own != c.overridden(c.new.Rules, after) || before.Name != after.Name && (elsewhere(was) || elsewhere(is)) {
@@ -45,7 +46,7 @@ func (c *comparison) movedVerdict(before, after *policy.Rule) Verdict {
 
 // alike reports whether two rules are the same except for their limits, and the same descriptors
 // share a log under both.
-func (c *comparison) alike(before, after *policy.Rule) bool {
+func (c *comparison) alike(before, after *rules.Rule) bool {
 	if len(before.Path) != len(after.Path) || !slices.Equal(c.replacersOf(c.old.Rules, before), c.replacersOf(c.new.Rules, after)) {
 		return false
 	}
@@ -61,11 +62,11 @@ func (c *comparison) alike(before, after *policy.Rule) bool {
 }
 
 // partly reports whether a share of the logs is only observed.
-func partly(t *policy.Terms) bool { return t.Observe > 0 && t.Observe < 1 }
+func partly(t *rules.Terms) bool { return t.Observe > 0 && t.Observe < 1 }
 
 // enforcedOf returns the limits that can deny.
-func enforcedOf(all []policy.AccountLimit) []policy.AccountLimit {
-	return slices.DeleteFunc(all, func(l policy.AccountLimit) bool { return l.Observed || !limits(&l) })
+func enforcedOf(all []explain.AccountLimit) []explain.AccountLimit {
+	return slices.DeleteFunc(all, func(l explain.AccountLimit) bool { return l.Observed || !limits(&l) })
 }
 
 // What a level of a path keeps apart.
@@ -75,7 +76,7 @@ const (
 	byNothing
 )
 
-func (c *comparison) apart(r *policy.Rule, level int) int {
+func (c *comparison) apart(r *rules.Rule, level int) int {
 	switch n := &r.Path[level]; {
 	case !n.Open():
 		return byValue
@@ -92,7 +93,7 @@ func (c *comparison) apart(r *policy.Rule, level int) int {
 func elsewhere(d *tier.Directory) bool { return d != nil && d.Subjects() == 0 && len(d.Tiers()) > 0 }
 
 // replacersOf returns the places of the rules that replace a rule.
-func (c *comparison) replacersOf(rs *policy.Rules, r *policy.Rule) []string {
+func (c *comparison) replacersOf(rs *rules.Rules, r *rules.Rule) []string {
 	if r.GivenName() == "" {
 		return nil
 	}
@@ -101,7 +102,7 @@ func (c *comparison) replacersOf(rs *policy.Rules, r *policy.Rule) []string {
 
 // overridden describes the limits that subjects have of their own under a rule. If no subject has
 // one, it is empty.
-func (c *comparison) overridden(rs *policy.Rules, r *policy.Rule) string {
+func (c *comparison) overridden(rs *rules.Rules, r *rules.Rule) string {
 	all := c.overrides[rs]
 	if all == nil {
 		all = make(map[string]*strings.Builder)

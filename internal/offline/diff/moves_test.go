@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -38,7 +39,7 @@ func moveTiers(t *testing.T) *tier.Directory {
 }
 
 // randomLimit returns limits of which many can be compared.
-func randomLimit(rnd *rand.Rand) policy.Limit {
+func randomLimit(rnd *rand.Rand) rules.Limit {
 	l := window.Limit{Hits: 1 + uint64(rnd.IntN(6)), Window: []time.Duration{2, 3, 4, 8}[rnd.IntN(4)] * time.Second}
 	switch rnd.IntN(6) {
 	case 0:
@@ -48,13 +49,13 @@ func randomLimit(rnd *rand.Rand) policy.Limit {
 	case 2:
 		l.Policy = window.SlidingCounter
 	}
-	return policy.Limit{Limit: l, Precision: window.Precision(l)}
+	return rules.Limit{Limit: l, Precision: window.Precision(l)}
 }
 
-func randomTerms(rnd *rand.Rand) (t policy.Terms) {
+func randomTerms(rnd *rand.Rand) (t rules.Terms) {
 	for range rnd.IntN(7) / 2 {
 		l := randomLimit(rnd)
-		if !slices.ContainsFunc(t.Limits, func(o policy.Limit) bool { return o.Window == l.Window && o.Policy == l.Policy }) {
+		if !slices.ContainsFunc(t.Limits, func(o rules.Limit) bool { return o.Window == l.Window && o.Policy == l.Policy }) {
 			t.Limits = append(t.Limits, l)
 		}
 	}
@@ -64,8 +65,8 @@ func randomTerms(rnd *rand.Rand) (t policy.Terms) {
 	return t
 }
 
-func randomMoveRule(rnd *rand.Rand) policy.Rule {
-	r := policy.Rule{Domain: "d", Name: fmt.Sprintf("n%d", rnd.IntN(3)), Terms: randomTerms(rnd)}
+func randomMoveRule(rnd *rand.Rand) rules.Rule {
+	r := rules.Rule{Domain: "d", Name: fmt.Sprintf("n%d", rnd.IntN(3)), Terms: randomTerms(rnd)}
 	for _, key := range []string{"k", "api_key"}[rnd.IntN(4)/3:] {
 		n := descriptors.Node{Key: key}
 		switch {
@@ -90,13 +91,13 @@ func randomMoveRule(rnd *rand.Rand) policy.Rule {
 		r.Factor = 2
 	}
 	if rnd.IntN(5) == 0 && slices.ContainsFunc(r.Path, func(n descriptors.Node) bool { return n.Key == "api_key" }) {
-		r.ByTier = map[string]policy.Terms{"free": randomTerms(rnd), "pro": randomTerms(rnd)}
+		r.ByTier = map[string]rules.Terms{"free": randomTerms(rnd), "pro": randomTerms(rnd)}
 	}
 	return r
 }
 
 // changed returns rules with one or two of them changed a little.
-func changed(rnd *rand.Rand, all []policy.Rule) []policy.Rule {
+func changed(rnd *rand.Rand, all []rules.Rule) []rules.Rule {
 	all = slices.Clone(all)
 	for range 1 + rnd.IntN(2) {
 		if len(all) == 0 || rnd.IntN(4) == 0 {
@@ -119,9 +120,9 @@ func changed(rnd *rand.Rand, all []policy.Rule) []policy.Rule {
 	return all
 }
 
-func build(t *testing.T, directory *tier.Directory, all []policy.Rule) *policy.Rules {
+func build(t *testing.T, directory *tier.Directory, all []rules.Rule) *rules.Rules {
 	t.Helper()
-	rs := policy.NewRules(policy.Identity{Secrets: moveSecrets, Tiers: directory})
+	rs := rules.NewRules(rules.Identity{Secrets: moveSecrets, Tiers: directory})
 	if err := rs.AddDomain("d"); err != nil {
 		t.Fatal(err)
 	}
@@ -154,12 +155,12 @@ func randomHits(rnd *rand.Rand) (all []hit) {
 }
 
 // passing returns the hits that rules admit.
-func passing(t *testing.T, rs *policy.Rules, all []hit) (passed []hit) {
+func passing(t *testing.T, rs *rules.Rules, all []hit) (passed []hit) {
 	t.Helper()
 	timeline := replay.NewTimeline(rs, 0)
 	defer timeline.Close()
 	for _, h := range all {
-		v, err := timeline.Decide(t.Context(), h.at, policy.Request{Domain: "d", Descriptors: []policy.Descriptor{{Entries: h.d, Cost: 1}}}, nil)
+		v, err := timeline.Decide(t.Context(), h.at, decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: h.d, Cost: 1}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +182,7 @@ func TestImplies(t *testing.T) {
 		if rnd.IntN(2) == 0 {
 			scale = 100_000 // the logs of the longest windows have milliseconds
 		}
-		for _, l := range []*policy.Limit{&a, &b} {
+		for _, l := range []*rules.Limit{&a, &b} {
 			if l.Policy == window.Sliding {
 				l.Precision = []time.Duration{0, 0, 300 * time.Millisecond, 700 * time.Millisecond, time.Second}[rnd.IntN(5)] * scale
 			}
@@ -191,9 +192,9 @@ func TestImplies(t *testing.T) {
 			continue
 		}
 		implied[[2]window.Policy{a.Policy, b.Policy}]++
-		rule := func(l policy.Limit) *policy.Rules {
+		rule := func(l rules.Limit) *rules.Rules {
 			path := []descriptors.Node{{Key: "k", AnyValue: true}}
-			return build(t, nil, []policy.Rule{{Domain: "d", Path: path, Terms: policy.Terms{Limits: []policy.Limit{l}}}})
+			return build(t, nil, []rules.Rule{{Domain: "d", Path: path, Terms: rules.Terms{Limits: []rules.Limit{l}}}})
 		}
 		var hits []hit
 		for at := 1_700_000_000 * time.Second; len(hits) < 150; {
@@ -229,12 +230,12 @@ func TestVerdictsAreCertain(t *testing.T) {
 	directory := moveTiers(t)
 	verdicts, moved := make(map[Verdict]int), make(map[Verdict]int)
 	for range 2000 {
-		var rules []policy.Rule
+		var rs []rules.Rule
 		for range rnd.IntN(4) {
-			rules = append(rules, randomMoveRule(rnd))
+			rs = append(rs, randomMoveRule(rnd))
 		}
-		others := changed(rnd, rules)
-		old, now := build(t, directory, rules), build(t, directory, others)
+		others := changed(rnd, rs)
+		old, now := build(t, directory, rs), build(t, directory, others)
 		r := Compare(Set{Rules: old}, Set{Rules: now})
 		if !r.Changed {
 			continue
@@ -245,10 +246,10 @@ func TestVerdictsAreCertain(t *testing.T) {
 				moved[m.Verdict]++
 			}
 		}
-		check := func(first, then *policy.Rules) {
+		check := func(first, then *rules.Rules) {
 			hits := passing(t, first, randomHits(rnd))
 			if again := passing(t, then, hits); len(again) != len(hits) {
-				t.Fatalf("seed %d: the verdict is %s, but of %d hits that pass one set only %d pass the other\nold %v\nnew %v\n%+v", seed, r.Verdict, len(hits), len(again), rules, others, r)
+				t.Fatalf("seed %d: the verdict is %s, but of %d hits that pass one set only %d pass the other\nold %v\nnew %v\n%+v", seed, r.Verdict, len(hits), len(again), rs, others, r)
 			}
 		}
 		if r.Verdict == Stricter || r.Verdict == Neither {

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -15,16 +17,16 @@ import (
 )
 
 // randomRules adds random rules of few keys and values to a set, so that many of them meet.
-func randomRules(t *testing.T, rnd *rand.Rand) *policy.Rules {
+func randomRules(t *testing.T, rnd *rand.Rand) *rules.Rules {
 	t.Helper()
-	rs := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
+	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
 	for range rnd.IntN(12) {
-		r := policy.Rule{Domain: []string{"d", "e"}[rnd.IntN(8)/7]}
+		r := rules.Rule{Domain: []string{"d", "e"}[rnd.IntN(8)/7]}
 		for range 1 + rnd.IntN(3) {
 			r.Path = append(r.Path, randomNode(rnd))
 		}
 		if rnd.IntN(4) > 0 {
-			r.Terms.Limits = []policy.Limit{{Limit: window.Limit{Hits: 1 + uint64(rnd.IntN(3)), Window: window.MaxWindow / 1000}}}
+			r.Terms.Limits = []rules.Limit{{Limit: window.Limit{Hits: 1 + uint64(rnd.IntN(3)), Window: window.MaxWindow / 1000}}}
 		}
 		_ = rs.Add(r) // a second rule for a path is refused
 	}
@@ -59,8 +61,8 @@ func randomDescriptor(rnd *rand.Rand) (d descriptors.Descriptor) {
 }
 
 // match returns the rule that a domain has for a descriptor. It does not use places.
-func match(rs *policy.Rules, domain string, d descriptors.Descriptor) *policy.Rule {
-	e, err := rs.Explain(context.Background(), policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: d}}}, policy.Options{Store: nothing{}}, nil)
+func match(rs *rules.Rules, domain string, d descriptors.Descriptor) *rules.Rule {
+	e, err := explain.Explain(context.Background(), rs, decide.Request{Domain: domain, Descriptors: []decide.Descriptor{{Entries: d}}}, decide.Options{Store: nothing{}}, nil)
 	if err != nil {
 		return nil // the domain does not exist
 	}
@@ -101,7 +103,7 @@ func TestEveryDescriptorWithAnotherLimitIsTold(t *testing.T) {
 				if !told[domain+" "+pathOf(was)+" -> "+pathOf(is)] {
 					t.Fatalf("seed %d: %s %v: %s, now %s, but the report has only %v\nold %v\nnew %v", seed, domain, d, pathOf(was), pathOf(is), told, old.All(), now.All())
 				}
-			case was != nil && policy.FormatLimit(limitOf(was)) != policy.FormatLimit(limitOf(is)):
+			case was != nil && rules.FormatLimit(limitOf(was)) != rules.FormatLimit(limitOf(is)):
 				changed++
 				if !slices.ContainsFunc(report.Rules, func(c RuleChange) bool { return c.What == "changed" && c.Path == is.String() }) {
 					t.Fatalf("seed %d: %v has another limit, and the report says nothing of it", seed, is)
@@ -114,14 +116,14 @@ func TestEveryDescriptorWithAnotherLimitIsTold(t *testing.T) {
 	}
 }
 
-func pathOf(r *policy.Rule) string {
+func pathOf(r *rules.Rule) string {
 	if r == nil {
 		return ""
 	}
 	return r.String()
 }
 
-func limitOf(r *policy.Rule) window.Limit {
+func limitOf(r *rules.Rule) window.Limit {
 	if len(r.Terms.Limits) == 0 {
 		return window.Limit{}
 	}
@@ -129,7 +131,7 @@ func limitOf(r *policy.Rule) window.Limit {
 }
 
 // confirm asks both sets for the example of a match.
-func confirm(t *testing.T, old, now *policy.Rules, m *MatchChange) {
+func confirm(t *testing.T, old, now *rules.Rules, m *MatchChange) {
 	t.Helper()
 	d, err := descriptors.Parse(m.Example)
 	if err != nil {

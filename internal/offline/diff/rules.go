@@ -8,64 +8,65 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
 // A pair is the rule of one place in both sets.
 type pair struct {
 	*comparison
-	before, after *policy.Rule
+	before, after *rules.Rule
 }
 
 // A part compares one part of a rule, which is not one of its limits.
 type part struct {
-	// fields are the fields of [policy.Rule] that the part has.
+	// fields are the fields of [rules.Rule] that the part has.
 	fields []string
 	what   string
 	// text describes the part of a rule. The part is the same if the texts are.
-	text func(*comparison, *policy.Rules, *policy.Rule) string
+	text func(*comparison, *rules.Rules, *rules.Rule) string
 	// verdict compares two rules whose part is different. Nil: [Neither].
-	verdict func(before, after *policy.Rule) Verdict
+	verdict func(before, after *rules.Rule) Verdict
 }
 
 // parts are all parts of a rule except its limits.
 var parts = []part{
-	{fields: []string{"Name"}, what: "name", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return cmp.Or(r.GivenName(), r.Name) }},
-	{fields: []string{"Subject"}, what: "subject", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Subject }, verdict: incomparable},
-	{fields: []string{"Share"}, what: "share_threshold", text: marked((*policy.Rule).Shares), verdict: func(before, after *policy.Rule) Verdict {
-		return moreMarked(before, after, (*policy.Rule).Shares)
+	{fields: []string{"Name"}, what: "name", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return cmp.Or(r.GivenName(), r.Name) }},
+	{fields: []string{"Subject"}, what: "subject", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return r.Subject }, verdict: incomparable},
+	{fields: []string{"Share"}, what: "share_threshold", text: marked((*rules.Rule).Shares), verdict: func(before, after *rules.Rule) Verdict {
+		return moreMarked(before, after, (*rules.Rule).Shares)
 	}},
-	{fields: []string{"Quota"}, what: "quota_mode", text: flag((*policy.Rule).Alternative), verdict: ordered(func(r *policy.Rule) int { return number(!r.Alternative()) })},
-	{fields: []string{"Always", "AllowedOnly"}, what: "charge", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return charges[chargeOf(r)] }, verdict: ordered(chargeOf)},
-	{fields: []string{"Factor"}, what: "cost", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(max(r.Factor, 1)) }, verdict: func(before, after *policy.Rule) Verdict {
+	{fields: []string{"Quota"}, what: "quota_mode", text: flag((*rules.Rule).Alternative), verdict: ordered(func(r *rules.Rule) int { return number(!r.Alternative()) })},
+	{fields: []string{"Always", "AllowedOnly"}, what: "charge", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return charges[chargeOf(r)] }, verdict: ordered(chargeOf)},
+	{fields: []string{"Factor"}, what: "cost", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return fmt.Sprint(max(r.Factor, 1)) }, verdict: func(before, after *rules.Rule) Verdict {
 		return rising(cmp.Compare(max(after.Factor, 1), max(before.Factor, 1)))
 	}},
-	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return r.Once.String() }, verdict: chargeOnce},
+	{fields: []string{"Once"}, what: "charge_once", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return r.Once.String() }, verdict: chargeOnce},
 	{fields: []string{"Replaces"}, what: "replaces", text: (*comparison).replaces, verdict: incomparable},
-	{fields: []string{"Scope"}, what: scopePart, text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+	{fields: []string{"Scope"}, what: scopePart, text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		return scopeOf(r)
 	}, verdict: otherScope},
-	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+	{fields: []string{"Priority"}, what: "priority", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		return r.Priority.String()
 	}, verdict: incomparable},
-	{fields: []string{"OnStoreError"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *policy.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
-	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+	{fields: []string{"OnStoreError"}, what: "on_store_error", text: onStoreError, verdict: ordered(func(r *rules.Rule) int { return slices.Index(byStrictness, r.StoreError()) })},
+	{fields: []string{"RetryJitter"}, what: "retry_jitter", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		return fmt.Sprintf("%.4g%%", 100*r.RetryJitter)
 	}},
-	{fields: []string{"Denial"}, what: "body", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
-		return asJSON(r.Denial, r.Denial == policy.Denial{})
+	{fields: []string{"Denial"}, what: "body", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
+		return asJSON(r.Denial, r.Denial == rules.Denial{})
 	}},
-	{fields: []string{"Metadata"}, what: "metadata", text: func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+	{fields: []string{"Metadata"}, what: "metadata", text: func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		return asJSON(r.Metadata, len(r.Metadata) == 0)
 	}},
-	{fields: []string{"Detailed"}, what: "detailed_metric", text: flag(func(r *policy.Rule) bool { return r.Detailed })},
-	{fields: []string{"ValueInMetric"}, what: "value_to_metric", text: marked((*policy.Rule).ShowsValue)},
+	{fields: []string{"Detailed"}, what: "detailed_metric", text: flag(func(r *rules.Rule) bool { return r.Detailed })},
+	{fields: []string{"ValueInMetric"}, what: "value_to_metric", text: marked((*rules.Rule).ShowsValue)},
 }
 
 // chargeOnce: what covers more retries, or covers them for longer, is looser. Without it, requests
 // with an idempotency key are no requests of the rule, so what passes is not the same.
-func chargeOnce(before, after *policy.Rule) Verdict {
+func chargeOnce(before, after *rules.Rule) Verdict {
 	b, a := before.Once, after.Once
 	longer, more := cmp.Compare(b.For, a.For), cmp.Compare(b.Retries, a.Retries)
 	if a.Entry != b.Entry || longer*more < 0 {
@@ -77,13 +78,13 @@ func chargeOnce(before, after *policy.Rule) Verdict {
 // scopePart is the part whose change [Change.Consequences] explains.
 const scopePart = "scope"
 
-func scopeOf(r *policy.Rule) string { return cmp.Or(r.Scope, policy.RegionScope) }
+func scopeOf(r *rules.Rule) string { return cmp.Or(r.Scope, rules.RegionScope) }
 
 // otherScope: the scope region has a log in each region, so several regions together admit the limit
 // several times. Any other scope has one log for all regions. What two of those admit cannot be
 // compared: other instances may use them.
-func otherScope(before, after *policy.Rule) Verdict {
-	switch policy.RegionScope {
+func otherScope(before, after *rules.Rule) Verdict {
+	switch rules.RegionScope {
 	case scopeOf(before):
 		return Stricter
 	case scopeOf(after):
@@ -93,7 +94,7 @@ func otherScope(before, after *policy.Rule) Verdict {
 	}
 }
 
-func incomparable(_, _ *policy.Rule) Verdict { return Both }
+func incomparable(_, _ *rules.Rule) Verdict { return Both }
 
 // rising returns the verdict of a number that is larger or smaller than before, if a larger one
 // is stricter.
@@ -109,8 +110,8 @@ func rising(by int) Verdict {
 }
 
 // ordered returns a verdict for a part whose choices have an order, the loosest first.
-func ordered(rank func(*policy.Rule) int) func(before, after *policy.Rule) Verdict {
-	return func(before, after *policy.Rule) Verdict { return rising(rank(after) - rank(before)) }
+func ordered(rank func(*rules.Rule) int) func(before, after *rules.Rule) Verdict {
+	return func(before, after *rules.Rule) Verdict { return rising(rank(after) - rank(before)) }
 }
 
 func number(is bool) int {
@@ -120,13 +121,13 @@ func number(is bool) int {
 	return 0
 }
 
-func flag(is func(*policy.Rule) bool) func(*comparison, *policy.Rules, *policy.Rule) string {
-	return func(_ *comparison, _ *policy.Rules, r *policy.Rule) string { return fmt.Sprint(is(r)) }
+func flag(is func(*rules.Rule) bool) func(*comparison, *rules.Rules, *rules.Rule) string {
+	return func(_ *comparison, _ *rules.Rules, r *rules.Rule) string { return fmt.Sprint(is(r)) }
 }
 
 // marked names the levels of the path that are marked.
-func marked(is func(*policy.Rule, int) bool) func(*comparison, *policy.Rules, *policy.Rule) string {
-	return func(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+func marked(is func(*rules.Rule, int) bool) func(*comparison, *rules.Rules, *rules.Rule) string {
+	return func(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 		var keys []string
 		for i, n := range r.Path {
 			if is(r, i) {
@@ -138,7 +139,7 @@ func marked(is func(*policy.Rule, int) bool) func(*comparison, *policy.Rules, *p
 }
 
 // moreMarked returns the verdict of marked levels, if a marked level is stricter.
-func moreMarked(before, after *policy.Rule, is func(*policy.Rule, int) bool) Verdict {
+func moreMarked(before, after *rules.Rule, is func(*rules.Rule, int) bool) Verdict {
 	v := Neither
 	for i := range after.Path {
 		v = join(v, rising(number(is(after, i))-number(is(before, i))))
@@ -149,7 +150,7 @@ func moreMarked(before, after *policy.Rule, is func(*policy.Rule, int) bool) Ver
 // The ways to charge, the loosest first.
 var charges = []string{"allowed", "not set", "always"}
 
-func chargeOf(r *policy.Rule) int {
+func chargeOf(r *rules.Rule) int {
 	switch {
 	case r.AllowedOnly:
 		return 0
@@ -162,14 +163,14 @@ func chargeOf(r *policy.Rule) int {
 
 // byStrictness are the answers while the store cannot decide, the loosest first. Envoy may deny
 // what is reported to it.
-var byStrictness = []policy.OnStoreError{policy.StoreErrorAllow, policy.StoreErrorLocal, policy.StoreErrorReported, policy.StoreErrorDeny}
+var byStrictness = []rules.OnStoreError{rules.StoreErrorAllow, rules.StoreErrorLocal, rules.StoreErrorReported, rules.StoreErrorDeny}
 
-func onStoreError(_ *comparison, _ *policy.Rules, r *policy.Rule) string {
+func onStoreError(_ *comparison, _ *rules.Rules, r *rules.Rule) string {
 	return r.StoreError().String()
 }
 
 // replaces names the places of the rules that do not apply if the rule matches.
-func (c *comparison) replaces(rs *policy.Rules, r *policy.Rule) string {
+func (c *comparison) replaces(rs *rules.Rules, r *rules.Rule) string {
 	var all []string
 	for _, name := range r.Replaces {
 		all = append(all, c.given[rs][inDomain{r.Domain, name}]...)
@@ -237,7 +238,7 @@ func (p *pair) contexts() []string {
 	}
 }
 
-func tiersOf(rs *policy.Rules) []string {
+func tiersOf(rs *rules.Rules) []string {
 	if rs.Tiers() == nil {
 		return nil
 	}
@@ -270,19 +271,19 @@ func (p *pair) limits() []Change {
 	return g.all
 }
 
-func sameTiers(a, b *policy.Rules) bool {
+func sameTiers(a, b *rules.Rules) bool {
 	return slices.Equal(slices.Sorted(slices.Values(tiersOf(a))), slices.Sorted(slices.Values(tiersOf(b))))
 }
 
 // sample returns the limits of a rule for a subject of a tier, in an order that does not depend
 // on the file.
-func sample(rs *policy.Rules, r *policy.Rule, tierName string) []policy.AccountLimit {
+func sample(rs *rules.Rules, r *rules.Rule, tierName string) []explain.AccountLimit {
 	return sampleOf(rs, r, &tier.Subject{ID: sampleSubject, Tier: tierName})
 }
 
-func sampleOf(rs *policy.Rules, r *policy.Rule, s *tier.Subject) []policy.AccountLimit {
-	all := rs.Sample(r, s)
-	slices.SortStableFunc(all, func(a, b policy.AccountLimit) int {
+func sampleOf(rs *rules.Rules, r *rules.Rule, s *tier.Subject) []explain.AccountLimit {
+	all := explain.Sample(rs, r, s)
+	slices.SortStableFunc(all, func(a, b explain.AccountLimit) int {
 		return cmp.Or(cmp.Compare(a.Limit.Policy, b.Limit.Policy), cmp.Compare(a.Limit.Window, b.Limit.Window))
 	})
 	return all
@@ -304,7 +305,7 @@ func (g *grouped) add(c Change, tierName string) {
 }
 
 // changesOf compares two sets of limits.
-func changesOf(before, after []policy.AccountLimit) (all []Change) {
+func changesOf(before, after []explain.AccountLimit) (all []Change) {
 	history := historyOf(before, after)
 	was, is := textOf(before), textOf(after)
 	if was != is {
@@ -312,7 +313,7 @@ func changesOf(before, after []policy.AccountLimit) (all []Change) {
 	} else if history == Empty || history == Partly {
 		all = append(all, Change{What: "log", Old: was, New: is, Verdict: Neither, History: history})
 	}
-	if !slices.EqualFunc(before, after, func(a, b policy.AccountLimit) bool {
+	if !slices.EqualFunc(before, after, func(a, b explain.AccountLimit) bool {
 		return a.Unlimited == b.Unlimited && a.Limit.Policy == b.Limit.Policy && a.Limit.Window == b.Limit.Window
 	}) {
 		return all // they are other limits
@@ -336,35 +337,35 @@ func changesOf(before, after []policy.AccountLimit) (all []Change) {
 
 // enforced returns a verdict, or [Neither] if limits are or were only observed: then it is the
 // change of that which matters.
-func enforced(before, after []policy.AccountLimit, v Verdict) Verdict {
-	observed := func(l policy.AccountLimit) bool { return l.Observed }
+func enforced(before, after []explain.AccountLimit, v Verdict) Verdict {
+	observed := func(l explain.AccountLimit) bool { return l.Observed }
 	if slices.ContainsFunc(before, observed) || slices.ContainsFunc(after, observed) {
 		return Neither
 	}
 	return v
 }
 
-// A limitPart is a part of limits that [policy.FormatLimit] does not tell.
+// A limitPart is a part of limits that [rules.FormatLimit] does not tell.
 type limitPart struct {
 	what string
 	// matters is true if the part changes what a limit admits.
 	matters bool
-	text    func(*policy.Limit) string
+	text    func(*rules.Limit) string
 }
 
 var limitParts = []limitPart{
-	{"precision", true, func(l *policy.Limit) string { return l.Precision.String() }},
-	{"lease", false, func(l *policy.Limit) string {
+	{"precision", true, func(l *rules.Limit) string { return l.Precision.String() }},
+	{"lease", false, func(l *rules.Limit) string {
 		if l.Lease.Length == 0 {
 			return "none"
 		}
-		return policy.FormatLease(l.Lease)
+		return rules.FormatLease(l.Lease)
 	}},
-	{"starts", true, func(l *policy.Limit) string { return l.CalendarText() }},
+	{"starts", true, func(l *rules.Limit) string { return l.CalendarText() }},
 }
 
 // join describes the part of several limits.
-func (p *limitPart) join(all []policy.AccountLimit) string {
+func (p *limitPart) join(all []explain.AccountLimit) string {
 	var texts []string
 	for i := range all {
 		if !all[i].Unlimited {
@@ -378,8 +379,8 @@ func (p *limitPart) join(all []policy.AccountLimit) string {
 }
 
 // shareOf returns the share of the logs of limits that are only observed. The service may observe all.
-func shareOf(all []policy.AccountLimit, of *policy.Terms) float64 {
-	if slices.ContainsFunc(all, func(l policy.AccountLimit) bool { return l.Observed }) {
+func shareOf(all []explain.AccountLimit, of *rules.Terms) float64 {
+	if slices.ContainsFunc(all, func(l explain.AccountLimit) bool { return l.Observed }) {
 		return 1
 	}
 	return of.Observe

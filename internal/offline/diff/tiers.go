@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -86,7 +87,7 @@ func (c *comparison) moved(before, after string, except []string) move {
 }
 
 // limitsOfTier returns the limits of a tier under the rules that name it, as new ones.
-func limitsOfTier(rs *policy.Rules, name string) move {
+func limitsOfTier(rs *rules.Rules, name string) move {
 	m := move{verdict: Neither, changes: []Change{}}
 	for _, r := range rs.All() {
 		if _, ok := r.ByTier[name]; ok {
@@ -99,7 +100,7 @@ func limitsOfTier(rs *policy.Rules, name string) move {
 
 // ofOne adds the changes of one subject under a rule. If others share its log, they get less where
 // the subject gets more, so no change is only stricter or only looser.
-func (m *move) ofOne(r *policy.Rule, all []Change) {
+func (m *move) ofOne(r *rules.Rule, all []Change) {
 	if slices.Contains(r.Share, true) {
 		for i := range all {
 			all[i].Verdict = Both
@@ -109,7 +110,7 @@ func (m *move) ofOne(r *policy.Rule, all []Change) {
 }
 
 // add adds the changes of a rule, up to the bound of the list.
-func (m *move) add(r *policy.Rule, all []Change) {
+func (m *move) add(r *rules.Rule, all []Change) {
 	for _, one := range all {
 		one.Rule = r.Name
 		m.verdict = join(m.verdict, one.Verdict)
@@ -252,12 +253,12 @@ func writtenText(s *tier.Subject, rule string) string {
 	if !ok {
 		return ""
 	}
-	all := []policy.AccountLimit{}
+	all := []explain.AccountLimit{}
 	for _, l := range o.Limits {
-		all = append(all, policy.AccountLimit{Limit: policy.Limit{Limit: l}})
+		all = append(all, explain.AccountLimit{Limit: rules.Limit{Limit: l}})
 	}
 	if o.Unlimited {
-		all = append(all, policy.AccountLimit{Unlimited: true})
+		all = append(all, explain.AccountLimit{Unlimited: true})
 	}
 	if o.Observe == tier.ObserveByRule {
 		return textOf(all)
@@ -274,7 +275,7 @@ func (c *comparison) own(before, after *tier.Subject) move {
 	var ids []descriptors.RuleID
 	for _, of := range []struct {
 		s     *tier.Subject
-		names map[string][]*policy.Rule
+		names map[string][]*rules.Rule
 	}{{before, c.byName(c.old.Rules)}, {after, c.byName(c.new.Rules)}} {
 		for _, name := range overridden(of.s) {
 			for _, r := range of.names[name] {
@@ -304,11 +305,11 @@ func observeOf(s *tier.Subject, rule string) tier.Observe {
 }
 
 // ownObserve compares what the overrides of a subject say of observing, under a rule with these terms.
-func ownObserve(termsBefore, termsAfter *policy.Terms, before, after tier.Observe) (c Change, changed bool) {
+func ownObserve(termsBefore, termsAfter *rules.Terms, before, after tier.Observe) (c Change, changed bool) {
 	if before == after {
 		return c, false
 	}
-	share := func(o tier.Observe, of *policy.Terms) float64 {
+	share := func(o tier.Observe, of *rules.Terms) float64 {
 		switch o {
 		case tier.ObserveOnly:
 			return 1
@@ -337,12 +338,12 @@ func observeText(o tier.Observe) string {
 }
 
 // byName returns the rules of a set by their names, as overrides name them.
-func (c *comparison) byName(rs *policy.Rules) map[string][]*policy.Rule {
+func (c *comparison) byName(rs *rules.Rules) map[string][]*rules.Rule {
 	if c.names == nil {
-		c.names = make(map[*policy.Rules]map[string][]*policy.Rule)
+		c.names = make(map[*rules.Rules]map[string][]*rules.Rule)
 	}
 	if c.names[rs] == nil {
-		c.names[rs] = make(map[string][]*policy.Rule)
+		c.names[rs] = make(map[string][]*rules.Rule)
 		for _, r := range rs.All() {
 			c.names[rs][r.Name] = append(c.names[rs][r.Name], r)
 		}

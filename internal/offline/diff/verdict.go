@@ -6,12 +6,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // verdictOf compares what two sets of limits admit. No limits admit everything.
-func verdictOf(before, after []policy.AccountLimit) Verdict {
+func verdictOf(before, after []explain.AccountLimit) Verdict {
 	was, is := within(after, before), within(before, after)
 	switch {
 	case was && is:
@@ -26,12 +27,12 @@ func verdictOf(before, after []policy.AccountLimit) Verdict {
 }
 
 // within reports whether the limits a surely admit nothing that the limits b deny.
-func within(a, b []policy.AccountLimit) bool {
+func within(a, b []explain.AccountLimit) bool {
 	for i := range b {
 		if !limits(&b[i]) {
 			continue
 		}
-		if !slices.ContainsFunc(a, func(l policy.AccountLimit) bool {
+		if !slices.ContainsFunc(a, func(l explain.AccountLimit) bool {
 			return limits(&l) && implies(&l.Limit, &b[i].Limit, always(&l) || always(&b[i]))
 		}) {
 			return false
@@ -41,14 +42,14 @@ func within(a, b []policy.AccountLimit) bool {
 }
 
 // limits reports whether a limit can deny.
-func limits(l *policy.AccountLimit) bool { return !l.Unlimited && l.Limit.Hits != window.MaxHits }
+func limits(l *explain.AccountLimit) bool { return !l.Unlimited && l.Limit.Hits != window.MaxHits }
 
 // always reports whether reports may exceed a limit.
-func always(l *policy.AccountLimit) bool { return l.Rule != nil && l.Rule.Always }
+func always(l *explain.AccountLimit) bool { return l.Rule != nil && l.Rule.Always }
 
 // implies reports whether a surely admits nothing that b denies. debts is true if reports may exceed
 // the limits. Then a must count each hit for as long as b does.
-func implies(a, b *policy.Limit, debts bool) bool {
+func implies(a, b *rules.Limit, debts bool) bool {
 	if a.Hits == 0 {
 		return true
 	}
@@ -75,15 +76,15 @@ func implies(a, b *policy.Limit, debts bool) bool {
 }
 
 // bounds reports whether a sliding window a bounds the windows of b.
-func bounds(a, b *policy.Limit, debts bool) bool {
+func bounds(a, b *rules.Limit, debts bool) bool {
 	if longer(a, b) {
 		return a.Hits <= b.Hits
 	}
-	return !debts && a.Hits <= b.Hits/policy.Covering(a, b)
+	return !debts && a.Hits <= b.Hits/rules.Covering(a, b)
 }
 
 // longer reports whether a sliding window a counts each hit for as long as b does.
-func longer(a, b *policy.Limit) bool {
+func longer(a, b *rules.Limit) bool {
 	as, bs := a.Rounding(), b.Rounding()
 	return a.Window >= b.Window+bs || a.Window >= b.Window && as > 0 && as%bs == 0
 }
@@ -94,21 +95,21 @@ func slower(a, b window.Limit) bool {
 	return unit(a.Rate, b.Window) <= unit(b.Rate, a.Window)
 }
 
-func sameCalendar(a, b *policy.Limit) bool {
+func sameCalendar(a, b *rules.Limit) bool {
 	return a.Window == b.Window && a.CalendarText() == b.CalendarText()
 }
 
 // textOf describes limits in one line.
-func textOf(all []policy.AccountLimit) string {
+func textOf(all []explain.AccountLimit) string {
 	var parts []string
 	for i := range all {
 		l := &all[i]
 		if l.Unlimited {
 			return "unlimited"
 		}
-		text := policy.FormatLimit(l.Limit.Limit)
+		text := rules.FormatLimit(l.Limit.Limit)
 		if l.Limit.Policy == window.InFlight {
-			text += ", held for " + policy.FormatWindow(l.Limit.Window)
+			text += ", held for " + rules.FormatWindow(l.Limit.Window)
 		}
 		parts = append(parts, text)
 	}
@@ -119,7 +120,7 @@ func textOf(all []policy.AccountLimit) string {
 }
 
 // worstOf says what two sets of limits admit at worst, before and after.
-func worstOf(before, after []policy.AccountLimit) string {
+func worstOf(before, after []explain.AccountLimit) string {
 	was, is := worst(before), worst(after)
 	if was == is {
 		return was
@@ -127,21 +128,21 @@ func worstOf(before, after []policy.AccountLimit) string {
 	return was + " → " + is
 }
 
-func worst(all []policy.AccountLimit) string {
+func worst(all []explain.AccountLimit) string {
 	var parts []string
 	for i := range all {
 		l := &all[i]
 		if !limits(l) {
 			continue
 		}
-		most := policy.WorstCase(l.Limit.Limit)
+		most := rules.WorstCase(l.Limit.Limit)
 		switch l.Limit.Policy {
 		case window.InFlight:
 			parts = append(parts, fmt.Sprintf("%d at the same time", most))
 		case window.Calendar:
-			parts = append(parts, fmt.Sprintf("%d around the end of a %s", most, policy.Unit(l.Limit.Window)))
+			parts = append(parts, fmt.Sprintf("%d around the end of a %s", most, rules.Unit(l.Limit.Window)))
 		default:
-			parts = append(parts, fmt.Sprintf("%d in any %s", most, policy.FormatWindow(l.Limit.Window)))
+			parts = append(parts, fmt.Sprintf("%d in any %s", most, rules.FormatWindow(l.Limit.Window)))
 		}
 	}
 	if len(parts) == 0 {
@@ -152,7 +153,7 @@ func worst(all []policy.AccountLimit) string {
 
 // historyOf says whether the logs of limits were those of other limits before. It is empty if
 // there are none before or none after.
-func historyOf(before, after []policy.AccountLimit) string {
+func historyOf(before, after []explain.AccountLimit) string {
 	had := make(map[window.LogID]bool)
 	for i := range before {
 		if limits(&before[i]) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // Title says in a line whether anything changes.
@@ -57,7 +57,7 @@ func (c *Change) Consequences() string {
 
 // scopeWords say what another scope of a rule means.
 func scopeWords(before, after string) string {
-	switch policy.RegionScope {
+	switch rules.RegionScope {
 	case before:
 		return "the limit is now for all regions together, no longer for each"
 	case after:

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // describing asks one question, without an allocation.
-type describing struct{ one [1]policy.Descriptor }
+type describing struct{ one [1]decide.Descriptor }
 
 func (*describing) Wants() []accesslog.Attribute {
 	return []accesslog.Attribute{accesslog.Header("tenant")}
@@ -22,7 +22,7 @@ func (*describing) Wants() []accesslog.Attribute {
 func (*describing) Untold() []Untold { return nil }
 func (d *describing) Describe(dst []Question, r *accesslog.Record) []Question {
 	if d.one[0].Entries == nil {
-		d.one[0] = policy.Descriptor{Entries: descriptors.Descriptor{{Key: "tenant"}}, Cost: 1}
+		d.one[0] = decide.Descriptor{Entries: descriptors.Descriptor{{Key: "tenant"}}, Cost: 1}
 	}
 	d.one[0].Entries[0].Value = names[int(r.Line)]
 	return append(dst, Question{Domain: "edge", Descriptors: d.one[:]})

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -14,7 +16,7 @@ import (
 
 // A decider is one generation of rules, which decides and counts.
 type decider struct {
-	rules    *policy.Rules
+	rules    *rules.Rules
 	tiers    *tier.Directory
 	timeline *Timeline
 	tally    *tally
@@ -23,21 +25,21 @@ type decider struct {
 	allowed, denied, unlimited, unknown uint64
 
 	// The questions about a request as the policy takes them, and copies of their descriptors.
-	asked  []policy.Request
-	copies []policy.Descriptor
+	asked  []decide.Request
+	copies []decide.Descriptor
 	// best is the limit of an outcome, if another question was decided after it.
-	best policy.LimitStatus
+	best decide.LimitStatus
 }
 
-func newDecider(rules *policy.Rules, maxBytes int64, s *sample) *decider {
-	return &decider{rules: rules, tiers: rules.Tiers(), timeline: NewTimeline(rules, maxBytes), tally: newTally(rules, s)}
+func newDecider(rs *rules.Rules, maxBytes int64, s *sample) *decider {
+	return &decider{rules: rs, tiers: rs.Tiers(), timeline: NewTimeline(rs, maxBytes), tally: newTally(rs, s)}
 }
 
 // An outcome is what a decider decided on a request. It is valid until the next request.
 type outcome struct {
 	allowed bool
-	limit   *policy.LimitStatus // the decisive one; nil: nothing limits the request
-	req     *policy.Request     // of the question that limit decides
+	limit   *decide.LimitStatus // the decisive one; nil: nothing limits the request
+	req     *decide.Request     // of the question that limit decides
 	match   match
 }
 
@@ -94,7 +96,7 @@ func (d *decider) request(ctx context.Context, e *Engine, r *accesslog.Record) (
 		// it had stays where it is.
 		from := len(d.copies)
 		d.copies = append(d.copies, q.Descriptors...)
-		d.asked = append(d.asked, policy.Request{Domain: q.Domain, Descriptors: d.copies[from:], Stream: stream(e.number)})
+		d.asked = append(d.asked, decide.Request{Domain: q.Domain, Descriptors: d.copies[from:], Stream: stream(e.number)})
 		req := &d.asked[len(d.asked)-1]
 		v, err := d.timeline.Decide(ctx, r.At, *req, caller)
 		if err != nil {
@@ -112,7 +114,7 @@ func (d *decider) request(ctx context.Context, e *Engine, r *accesslog.Record) (
 func stream(number uint64) window.StreamID { return window.StreamID(max(mix(number), 1)) }
 
 // count counts the verdict on a question, and makes it the outcome if it is the strictest so far.
-func (d *decider) count(e *Engine, r *accesslog.Record, req *policy.Request, v *policy.Verdict, o *outcome) {
+func (d *decider) count(e *Engine, r *accesslog.Record, req *decide.Request, v *decide.Verdict, o *outcome) {
 	checks := d.timeline.Checks()
 	decisive := v.Decisive
 	if !v.Allowed {
@@ -143,24 +145,24 @@ func (d *decider) count(e *Engine, r *accesslog.Record, req *policy.Request, v *
 
 // ends reports whether a question ends the stream of its request.
 func (q Question) ends() bool {
-	return q.AtEnd && slices.ContainsFunc(q.Descriptors, func(one policy.Descriptor) bool { return one.Ends })
+	return q.AtEnd && slices.ContainsFunc(q.Descriptors, func(one decide.Descriptor) bool { return one.Ends })
 }
 
 // tighter reports whether a smaller share of one limit remains than of another.
-func tighter(a, b *policy.LimitStatus) bool {
+func tighter(a, b *decide.LimitStatus) bool {
 	return a.Decision.Remaining*b.Limit.Hits < b.Decision.Remaining*a.Limit.Hits
 }
 
 // ended decides what Envoy asks at the end of a request.
 func (d *decider) ended(ctx context.Context, end *pending) error {
 	q := &end.question
-	req := &policy.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(end.number)}
+	req := &decide.Request{Domain: q.Domain, Descriptors: q.Descriptors, Stream: stream(end.number)}
 	if q.ends() {
 		req.Ending = endOfLog
 	}
 	if len(q.Descriptors) == 0 {
 		// The filter of the log's Envoy need not end streams: the end of the request is known.
-		req.Descriptors, req.Ending = []policy.Descriptor{policy.EndOfStream()}, endOfLog
+		req.Descriptors, req.Ending = []decide.Descriptor{identity.EndOfStream()}, endOfLog
 	}
 	v, err := d.timeline.Decide(ctx, end.at, *req, d.caller(q))
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 )
 
 // EngineOptions of an [Engine]. Rules and Describer are required.
 type EngineOptions struct {
-	Rules     *policy.Rules
+	Rules     *rules.Rules
 	Describer Describer
 	// Places has the place of each rule, in the order of Rules.All: file:line.
 	Places []string
 	// Against are the rules of now. Nil: the report compares nothing.
-	Against *policy.Rules
+	Against *rules.Rules
 	// MaxBytes bounds the logs, as store.memory.max_bytes does. Zero: no bound.
 	MaxBytes int64
 	// WhatIf chooses the rules whose limits are varied, by their names. Nil: none.
@@ -194,7 +194,7 @@ func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, err
 	if err := e.end(ctx, math.MaxInt64); err != nil {
 		return nil, err
 	}
-	places := make(map[*policy.Rule]string)
+	places := make(map[*rules.Rule]string)
 	for i, r := range e.o.Rules.All() {
 		if i < len(e.o.Places) {
 			places[r] = e.o.Places[i]

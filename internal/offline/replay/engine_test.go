@@ -16,7 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -54,7 +56,7 @@ func (f *fields) Describe(dst []Question, r *accesslog.Record) []Question {
 		if f.costs != nil {
 			cost = f.costs[int(r.Line)%len(f.costs)]
 		}
-		q := Question{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: k, Value: string(v.Text)}}, Cost: cost}}, AtEnd: k == f.end}
+		q := Question{Domain: "edge", Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{{Key: k, Value: string(v.Text)}}, Cost: cost}}, AtEnd: k == f.end}
 		if f.subject && i == 0 {
 			q.Subject = string(v.Text)
 		}
@@ -92,28 +94,28 @@ func (r *records) add(after time.Duration, values ...string) {
 }
 
 // limited returns a rule whose name is its key.
-func limited(key string, limits ...window.Limit) policy.Rule {
-	r := policy.Rule{Domain: "edge", Name: key, Path: []descriptors.Node{{Key: key, AnyValue: true}}}
+func limited(key string, limits ...window.Limit) rules.Rule {
+	r := rules.Rule{Domain: "edge", Name: key, Path: []descriptors.Node{{Key: key, AnyValue: true}}}
 	for _, l := range limits {
-		r.Terms.Limits = append(r.Terms.Limits, policy.Limit{Limit: l, Precision: window.Precision(l)})
+		r.Terms.Limits = append(r.Terms.Limits, rules.Limit{Limit: l, Precision: window.Precision(l)})
 	}
 	return r
 }
 
 func per(hits uint64, win time.Duration) window.Limit { return window.Limit{Hits: hits, Window: win} }
 
-func rulesOf(t testing.TB, directory *tier.Directory, all ...policy.Rule) *policy.Rules {
+func rulesOf(t testing.TB, directory *tier.Directory, all ...rules.Rule) *rules.Rules {
 	t.Helper()
-	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: directory})
-	if err := rules.AddDomain("edge"); err != nil {
+	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil), Tiers: directory})
+	if err := rs.AddDomain("edge"); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range all {
-		if err := rules.Add(r); err != nil {
+		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return rules
+	return rs
 }
 
 // replayed returns the report of a replay.
@@ -191,8 +193,8 @@ func TestEngineTiers(t *testing.T) {
 	if err := directory.Add(tier.Subject{ID: "acme", Tier: "pro"}); err != nil {
 		t.Fatal(err)
 	}
-	rule := policy.Rule{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{
-		"free": {Limits: []policy.Limit{{Limit: per(1, time.Minute)}}}, "pro": {Limits: []policy.Limit{{Limit: per(3, time.Minute)}}},
+	rule := rules.Rule{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]rules.Terms{
+		"free": {Limits: []rules.Limit{{Limit: per(1, time.Minute)}}}, "pro": {Limits: []rules.Limit{{Limit: per(3, time.Minute)}}},
 	}}
 	from := new(records)
 	for i := range 4 {
@@ -265,8 +267,8 @@ type settling struct{ fields }
 
 func (s *settling) Describe(dst []Question, r *accesslog.Record) []Question {
 	dst = s.fields.Describe(dst, r)
-	return append(dst, Question{Domain: "edge", AtEnd: true, Descriptors: []policy.Descriptor{
-		policy.EndOfStream(),
+	return append(dst, Question{Domain: "edge", AtEnd: true, Descriptors: []decide.Descriptor{
+		identity.EndOfStream(),
 		{Entries: descriptors.Descriptor{{Key: "bytes", Value: "all"}}, Cost: 5},
 	}})
 }
@@ -337,14 +339,14 @@ type attempts struct{ fields }
 
 func (f *attempts) Describe(dst []Question, r *accesslog.Record) []Question {
 	d := descriptors.Descriptor{{Key: "tenant", Value: string(r.Values[0].Text)}, {Key: "attempt", Value: string(r.Values[1].Text)}}
-	return append(dst, Question{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: d, Cost: 1}}})
+	return append(dst, Question{Domain: "edge", Descriptors: []decide.Descriptor{{Entries: d, Cost: 1}}})
 }
 
 // TestEngineAgainstOnce: one of the two generations does not know the idempotency key of a rule, and
 // the other one does not miss it.
 func TestEngineAgainstOnce(t *testing.T) {
-	once := func(r policy.Rule) policy.Rule {
-		r.Once = policy.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
+	once := func(r rules.Rule) rules.Rule {
+		r.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
 		return r
 	}
 	plain, other := limited("tenant", per(1, time.Minute)), once(limited("other", per(1, time.Minute)))
@@ -361,12 +363,12 @@ func TestEngineAgainstOnce(t *testing.T) {
 // TestEngineRegions tells which limits are of one region, of all regions, and free for retries.
 func TestEngineRegions(t *testing.T) {
 	all, plain := limited("all", per(2, time.Minute)), limited("plain", per(2, time.Minute))
-	all.Scope, plain.Scope = "global", policy.RegionScope
-	all.Once = policy.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
-	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets(nil, nil)})
-	rules.SetScopes([]string{policy.RegionScope, "global"})
-	for _, r := range []policy.Rule{all, plain} {
-		if err := rules.Add(r); err != nil {
+	all.Scope, plain.Scope = "global", rules.RegionScope
+	all.Once = rules.ChargeOnce{Entry: "attempt", For: time.Minute, Retries: 3}
+	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets(nil, nil)})
+	rs.SetScopes([]string{rules.RegionScope, "global"})
+	for _, r := range []rules.Rule{all, plain} {
+		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -374,7 +376,7 @@ func TestEngineRegions(t *testing.T) {
 	for range 5 {
 		from.add(0, "a", "a")
 	}
-	r := replayed(t, EngineOptions{Rules: rules, Describer: &fields{keys: []string{"all", "plain"}}, WhatIf: func(string) bool { return true }}, from)
+	r := replayed(t, EngineOptions{Rules: rs, Describer: &fields{keys: []string{"all", "plain"}}, WhatIf: func(string) bool { return true }}, from)
 	var got []string
 	for _, one := range r.Rules {
 		for _, s := range one.WhatIf.Smallest {
@@ -471,7 +473,7 @@ func TestWhatIf(t *testing.T) {
 			if c.set == nil {
 				c.set = func(l *window.Limit, n uint64) { l.Hits = n }
 			}
-			rules := func(l window.Limit) *policy.Rules {
+			rs := func(l window.Limit) *rules.Rules {
 				rule := limited("tenant", l)
 				if l.Policy == window.Calendar {
 					of, err := calendar.New(calendar.Spec{Unit: c.unit.String()})
@@ -485,9 +487,9 @@ func TestWhatIf(t *testing.T) {
 			with := func(n uint64) RuleReport {
 				l := c.limit
 				c.set(&l, n)
-				return replayed(t, EngineOptions{Rules: rules(l), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}}, from).Rules[0]
+				return replayed(t, EngineOptions{Rules: rs(l), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}}, from).Rules[0]
 			}
-			r := replayed(t, EngineOptions{Rules: rules(c.limit), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}, WhatIf: func(string) bool { return true }}, from).Rules[0]
+			r := replayed(t, EngineOptions{Rules: rs(c.limit), Describer: &fields{keys: []string{"tenant"}, costs: c.costs}, WhatIf: func(string) bool { return true }}, from).Rules[0]
 			if len(r.WhatIf.Rows) < 10 {
 				t.Fatalf("got %d rows", len(r.WhatIf.Rows))
 			}
@@ -519,7 +521,7 @@ func TestTimelineSweeps(t *testing.T) {
 	defer line.Close()
 	most := 0
 	for i := range random.Steps(t, 60_000, 300_000) {
-		req := policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: "tenant", Value: strconv.Itoa(i)}}, Cost: 1}}}
+		req := decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{{Entries: descriptors.Descriptor{{Key: "tenant", Value: strconv.Itoa(i)}}, Cost: 1}}}
 		if _, err := line.Decide(t.Context(), begin+time.Duration(i)*time.Millisecond, req, nil); err != nil {
 			t.Fatal(err)
 		}

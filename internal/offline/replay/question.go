@@ -1,7 +1,7 @@
 package replay
 
 import (
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 )
 
@@ -10,7 +10,7 @@ type Question struct {
 	Domain string
 	// Descriptors have their own costs. Values of secret entries are digests or placeholders, never
 	// API keys.
-	Descriptors []policy.Descriptor
+	Descriptors []decide.Descriptor
 	// Subject is the id of the caller in the tiers file, if the log has it. Empty: the descriptors
 	// say who calls.
 	Subject string

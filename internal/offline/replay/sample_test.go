@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 )
 
@@ -74,11 +74,11 @@ func TestSample(t *testing.T) {
 // TestSampleOfManyLimits: callers that come once, under many limits, are within the bound.
 func TestSampleOfManyLimits(t *testing.T) {
 	const limits, callers = 20, 3000
-	var rules []policy.Rule
+	var rs []rules.Rule
 	var keys []string
 	for i := range limits {
 		keys = append(keys, "k"+strconv.Itoa(i))
-		rules = append(rules, limited(keys[i], per(1, time.Second)))
+		rs = append(rs, limited(keys[i], per(1, time.Second)))
 	}
 	from := new(records)
 	for i := range callers {
@@ -86,7 +86,7 @@ func TestSampleOfManyLimits(t *testing.T) {
 			from.add(time.Duration(i)*time.Second, slices.Repeat([]string{"t" + strconv.Itoa(i)}, limits)...)
 		}
 	}
-	e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, rules...), Describer: &fields{keys: keys}, WhatIf: func(string) bool { return true }})
+	e := NewEngine(EngineOptions{Rules: rulesOf(t, nil, rs...), Describer: &fields{keys: keys}, WhatIf: func(string) bool { return true }})
 	defer e.Close()
 	e.sample.most = 400 << 10
 	if err := e.Run(t.Context(), from); err != nil {

@@ -10,16 +10,17 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // A part is one limit of a rule for one tier, with what it did.
 type part struct {
-	rule     *policy.Rule
+	rule     *rules.Rule
 	tier     string
-	limit    policy.Limit
+	limit    rules.Limit
 	own      bool // of subjects, or of requests, in place of the rule's
 	nothing  bool // the rule does not limit the tier
 	observed bool
@@ -53,7 +54,7 @@ func (c *counter) once(number uint64) {
 
 // A partKey names a part whose limit is not in the rules.
 type partKey struct {
-	rule  *policy.Rule
+	rule  *rules.Rule
 	tier  string
 	limit window.Limit
 }
@@ -63,13 +64,13 @@ const maxOwn = 1024
 
 // A tally counts what the rules of one generation did.
 type tally struct {
-	rules  *policy.Rules
+	rules  *rules.Rules
 	parts  []*part
-	byRule map[*policy.Rule][]*part
+	byRule map[*rules.Rule][]*part
 	own    map[partKey]*part
 	totals map[totalKey]*total
 	near   counter // of limits that are enforced
-	order  map[*policy.Rule]int
+	order  map[*rules.Rule]int
 	logs   map[uint64]logUse // by the hash of the log
 	sample *sample
 	top    *tops
@@ -86,9 +87,9 @@ type logUse struct {
 // useBytes are about the bytes of a log in a tally.
 const useBytes = 64
 
-func newTally(rules *policy.Rules, s *sample) *tally {
+func newTally(rs *rules.Rules, s *sample) *tally {
 	t := &tally{
-		rules: rules, byRule: make(map[*policy.Rule][]*part), own: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*policy.Rule]int),
+		rules: rs, byRule: make(map[*rules.Rule][]*part), own: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*rules.Rule]int),
 		logs: make(map[uint64]logUse), sample: s, top: newTops(),
 	}
 	s.holders = append(s.holders, func(int64) {
@@ -96,19 +97,19 @@ func newTally(rules *policy.Rules, s *sample) *tally {
 		maps.DeleteFunc(t.logs, func(hash uint64, _ logUse) bool { return !s.keeps(hash) })
 		s.held -= useBytes * (before - len(t.logs))
 	})
-	for i, r := range rules.All() {
+	for i, r := range rs.All() {
 		t.order[r] = i
 	}
 	return t
 }
 
 // is reports whether the part is that of a limit of its rule.
-func (p *part) is(s *policy.LimitStatus) bool {
+func (p *part) is(s *decide.LimitStatus) bool {
 	return p.rule == s.Rule && p.limit.Limit == s.Limit.Limit && p.tier == s.Tier && !p.nothing
 }
 
 // partOf returns the part of a limit.
-func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
+func (t *tally) partOf(s *decide.LimitStatus, own bool) *part {
 	if !own {
 		for _, p := range t.byRule[s.Rule] {
 			if p.is(s) {
@@ -125,7 +126,7 @@ func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
 	}
 	limit := s.Limit
 	if len(t.own) >= maxOwn {
-		key.limit, limit = window.Limit{}, policy.Limit{}
+		key.limit, limit = window.Limit{}, rules.Limit{}
 		if p := t.own[key]; p != nil {
 			return p
 		}
@@ -137,7 +138,7 @@ func (t *tally) partOf(s *policy.LimitStatus, own bool) *part {
 }
 
 // unlimited returns the part of a tier that a rule does not limit.
-func (t *tally) unlimited(r *policy.Rule, tier string) *part {
+func (t *tally) unlimited(r *rules.Rule, tier string) *part {
 	for _, p := range t.byRule[r] {
 		if p.nothing && p.tier == tier {
 			return p
@@ -172,7 +173,7 @@ type match struct {
 }
 
 // match returns the part and the log of a limit of a verdict.
-func (t *tally) match(req *policy.Request, s *policy.LimitStatus, c *window.Check) match {
+func (t *tally) match(req *decide.Request, s *decide.LimitStatus, c *window.Check) match {
 	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
 	caller := xxhash.Sum64String(c.Key)
 	return match{p, mix(caller + mix(uint64(p.index))), caller}
@@ -189,7 +190,7 @@ func mix(h uint64) uint64 {
 
 // count counts a limit of a verdict on a request, by the request's number. If atEnd is true, the
 // request was counted when it began.
-func (t *tally) count(m match, v *policy.Verdict, s *policy.LimitStatus, number uint64, atEnd bool) {
+func (t *tally) count(m match, v *decide.Verdict, s *decide.LimitStatus, number uint64, atEnd bool) {
 	p, d := m.part, &s.Decision
 	denied := s.Mode != window.Refund && !d.Allowed && (s.Observed || !v.Allowed)
 	hits := s.Limit.Hits
@@ -229,12 +230,12 @@ func (t *tally) addUnmet() {
 		if len(t.byRule[r]) > 0 || slices.ContainsFunc(t.parts, func(p *part) bool { return p.rule == r }) {
 			continue
 		}
-		add := func(tier string, terms *policy.Terms) {
+		add := func(tier string, terms *rules.Terms) {
 			if terms.Unlimited || len(terms.Limits) == 0 {
 				t.unlimited(r, tier)
 			}
 			for i := range terms.Limits {
-				t.partOf(&policy.LimitStatus{Rule: r, Tier: tier, Limit: terms.Limits[i], Observed: terms.Observe >= 1}, false)
+				t.partOf(&decide.LimitStatus{Rule: r, Tier: tier, Limit: terms.Limits[i], Observed: terms.Observe >= 1}, false)
 			}
 		}
 		if len(r.ByTier) == 0 || len(r.Terms.Limits) > 0 || r.Terms.Unlimited {
@@ -248,7 +249,7 @@ func (t *tally) addUnmet() {
 }
 
 // report returns what each part did, in the order of the rules, and what each rule did.
-func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, totals []RuleTotal) {
+func (t *tally) report(places map[*rules.Rule]string) (reports []RuleReport, totals []RuleTotal) {
 	t.addUnmet()
 	uses := make([][]uint32, len(t.parts))
 	denied := make([]uint64, len(t.parts))
@@ -283,7 +284,7 @@ func (t *tally) report(places map[*policy.Rule]string) (reports []RuleReport, to
 			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
 		}
 		if !p.nothing {
-			if p.rule.Scope != policy.RegionScope {
+			if p.rule.Scope != rules.RegionScope {
 				r.Scope = p.rule.Scope
 			}
 			r.ChargeOnce = p.rule.Once.Retries > 0
@@ -328,7 +329,7 @@ func (p *part) words() string {
 	case p.limit.Limit == (window.Limit{}):
 		return "other limits of their own"
 	default:
-		return policy.FormatLimit(p.limit.Limit)
+		return rules.FormatLimit(p.limit.Limit)
 	}
 }
 
@@ -347,11 +348,11 @@ func peaks(uses []uint32, limit uint64) (peaks []Peak) {
 }
 
 // whose returns whom a limit counts, as a report names it, without an API key or a whole address.
-func whose(s *policy.LimitStatus, req *policy.Request) string {
+func whose(s *decide.LimitStatus, req *decide.Request) string {
 	if s.Subject != "" {
 		return strings.Clone(s.Subject)
 	}
-	p := s.Party(req)
+	p := s.Caller(req)
 	switch {
 	case p.Subject != "":
 		return strings.Clone(p.Subject)

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -31,11 +32,11 @@ const (
 
 // NewTimeline returns a timeline of rules with empty logs, which take so many bytes at most. Zero:
 // any number.
-func NewTimeline(rules *policy.Rules, maxBytes int64) *Timeline {
+func NewTimeline(rs *rules.Rules, maxBytes int64) *Timeline {
 	t := &Timeline{sweepAt: minSweep, look: lookEvery}
 	clock := func() time.Duration { return t.now }
 	t.store = memstore.New(memstore.Options{Clock: clock, SweepInterval: -1, MaxBytes: maxBytes, Owner: descriptors.RuleOfKey})
-	t.Live = NewLive(rules, t.store, clock)
+	t.Live = NewLive(rs, t.store, clock)
 	return t
 }
 
@@ -44,7 +45,7 @@ func (t *Timeline) Close() error { return t.store.Close() }
 
 // Decide decides a request at a time since 1970-01-01 UTC. If at is before the time of the last
 // request, the request is decided at the time of the last one. For the rest see [Live.Decide].
-func (t *Timeline) Decide(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
+func (t *Timeline) Decide(ctx context.Context, at time.Duration, req decide.Request, caller *tier.Subject) (*decide.Verdict, error) {
 	t.now = max(t.now, at)
 	if t.look--; t.look <= 0 {
 		t.sweep()
@@ -71,29 +72,29 @@ func (t *Timeline) Evicted() uint64 { return t.store.Stats().Evicted }
 // A Live decides requests one after the other on a store with a clock of its own. It counts
 // nothing but hits. It is not safe for concurrent use.
 type Live struct {
-	decider *policy.Decider
-	call    policy.Call // of the last request
-	rules   *policy.Rules
+	decider *decide.Decider
+	call    decide.Call // of the last request
+	rules   *rules.Rules
 	caller  *tier.Subject // of the request that is decided; nil: its keys say who calls
 }
 
 // NewLive returns a Live of rules and a store. clock is the time since 1970; nil: the system's.
-func NewLive(rules *policy.Rules, store window.Store, clock func() time.Duration) *Live {
-	l := &Live{rules: rules}
+func NewLive(rs *rules.Rules, store window.Store, clock func() time.Duration) *Live {
+	l := &Live{rules: rs}
 	// Without Patience, because the time of a Timeline stands still while a request is decided.
-	o := policy.Options{Store: store, Clock: clock}
+	o := decide.Options{Store: store, Clock: clock}
 	_, o.CopiesNames = store.(*memstore.Store)
-	if rules.Tiers() != nil {
+	if rs.Tiers() != nil {
 		o.Subjects = (*callers)(l)
 	}
-	l.decider = policy.NewDecider(rules, o)
+	l.decider = decide.NewDecider(rs, o)
 	return l
 }
 
 // Decide decides a request now. caller, unless it is nil, is the subject of every API key of the
 // request. The verdict is valid until the next Decide. An error says why the rules could not
 // decide.
-func (l *Live) Decide(ctx context.Context, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
+func (l *Live) Decide(ctx context.Context, req decide.Request, caller *tier.Subject) (*decide.Verdict, error) {
 	l.caller = caller
 	l.decider.Begin(&l.call, req)
 	if _, err := l.call.Decide(ctx, window.MayWait); err != nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 )
@@ -30,12 +30,12 @@ func (d *decider) whatIf(m match, c *window.Check, at time.Duration, atEnd bool)
 }
 
 // varied reports whether a limit can have other values.
-func varied(l *policy.Limit) bool {
+func varied(l *rules.Limit) bool {
 	return l.Policy != window.InFlight && l.Hits != window.MaxHits && l.Hits > 0
 }
 
 // current returns what is varied of a limit.
-func current(l *policy.Limit) uint64 {
+func current(l *rules.Limit) uint64 {
 	if l.Policy == window.TokenBucket {
 		return uint64(l.Rate)
 	}
@@ -61,7 +61,7 @@ func around(limit uint64) []uint64 {
 
 // report returns the table and the smallest limits that are known, or nil if no request met the limit.
 // logs is the number of all logs.
-func (v *variants) report(l *policy.Limit, logs uint64) *WhatIf {
+func (v *variants) report(l *rules.Limit, logs uint64) *WhatIf {
 	if v.requests == 0 {
 		return nil // Envoy asks at the end of requests only, when nothing can be denied
 	}
@@ -99,7 +99,7 @@ type variants struct {
 	sample     *sample
 }
 
-func newVariants(l policy.Limit, s *sample) *variants {
+func newVariants(l rules.Limit, s *sample) *variants {
 	limits := around(current(&l))
 	v := &variants{limits: limits, denied: make([]uint64, len(limits)), deniedLogs: make(map[uint64]uint64), sample: s}
 	s.holders = append(s.holders, v.drop)

@@ -7,7 +7,8 @@ import (
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
@@ -15,8 +16,8 @@ import (
 // of tests reached.
 type Coverage struct {
 	parts     []Part
-	places    map[*policy.Rule]int // where the parts of a rule begin in parts
-	overrides map[override]int     // where they are in parts
+	places    map[*rules.Rule]int // where the parts of a rule begin in parts
+	overrides map[override]int    // where they are in parts
 }
 
 // override names the limits of a subject's own under the rules with a name.
@@ -33,13 +34,13 @@ type Part struct {
 	// Requests is how many requests reached it.
 	Requests int
 
-	of *policy.Rule
+	of *rules.Rule
 }
 
 // NewCoverage returns the coverage of the rules of a generation, and of the overrides in a tiers
 // file. Nothing is reached yet.
 func NewCoverage(g *config.Generation, tiersFile string) *Coverage {
-	c := &Coverage{places: make(map[*policy.Rule]int), overrides: make(map[override]int)}
+	c := &Coverage{places: make(map[*rules.Rule]int), overrides: make(map[override]int)}
 	names := make(map[string]bool)
 	for i, rule := range g.Rules.All() {
 		c.places[rule], names[rule.Name] = len(c.parts), true
@@ -83,8 +84,8 @@ func (c *Coverage) Parts() []Part { return c.parts }
 
 // count counts what a request reached. A request that meets several limits of a part counts once
 // for each descriptor.
-func (c *Coverage) count(v *policy.Verdict) {
-	rule, tier, descriptor := (*policy.Rule)(nil), "", -1
+func (c *Coverage) count(v *decide.Verdict) {
+	rule, tier, descriptor := (*rules.Rule)(nil), "", -1
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		if s.Rule == rule && s.Tier == tier && s.Descriptor == descriptor {
@@ -113,7 +114,7 @@ func (c *Coverage) count(v *policy.Verdict) {
 }
 
 // own counts a request that reached a subject's override of a rule.
-func (c *Coverage) own(subject string, rule *policy.Rule) {
+func (c *Coverage) own(subject string, rule *rules.Rule) {
 	if at, ok := c.overrides[override{subject, rule.Name}]; ok {
 		c.parts[at].Requests++
 	}
@@ -121,7 +122,7 @@ func (c *Coverage) own(subject string, rule *policy.Rule) {
 
 // reach counts a request that reached the limits of a rule for a tier, or for all tiers that the
 // rule does not name.
-func (c *Coverage) reach(rule *policy.Rule, tier string) {
+func (c *Coverage) reach(rule *rules.Rule, tier string) {
 	first, ok := c.places[rule]
 	if !ok {
 		return

@@ -15,7 +15,9 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 )
@@ -49,7 +51,7 @@ type Failure struct {
 }
 
 // A Decide decides one request of a test at a time since 1970.
-type Decide func(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error)
+type Decide func(ctx context.Context, at time.Duration, req decide.Request, caller *tier.Subject) (*decide.Verdict, error)
 
 // A Runner runs tests of one generation of rules.
 type Runner struct {
@@ -179,7 +181,7 @@ func (r *Runner) Run(ctx context.Context, f *ruletests.File, t *ruletests.Test) 
 
 // requests returns the request and the caller of each step, as an adapter would make them: with
 // digests for API keys. The problems say what no test can ask, or that this one cannot fail.
-func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []policy.Request, callers []*tier.Subject, problems strict.Problems) {
+func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []decide.Request, callers []*tier.Subject, problems strict.Problems) {
 	g := r.Generation
 	if !t.Checked && !r.Verbose {
 		problems = strict.Problems{{File: f.Name, Line: t.Line, Message: "no step of the test expects anything, so it cannot fail: write expect, or read the answers with --verbose"}}
@@ -205,9 +207,9 @@ func (r *Runner) requests(f *ruletests.File, t *ruletests.Test) (requests []poli
 }
 
 // request makes the request of a step. problem says what is wrong with it.
-func (r *Runner) request(test string, q *ruletests.Request) (req policy.Request, problem string) {
+func (r *Runner) request(test string, q *ruletests.Request) (req decide.Request, problem string) {
 	g := r.Generation
-	req = policy.Request{Domain: q.Domain, Tier: q.Tier, Ending: q.End}
+	req = decide.Request{Domain: q.Domain, Tier: q.Tier, Ending: q.End}
 	if domains := g.Rules.Domains(); req.Domain == "" {
 		if len(domains) != 1 {
 			return req, "domain: the rules have the domains " + strings.Join(domains, ", ") + "; choose one"
@@ -221,24 +223,24 @@ func (r *Runner) request(test string, q *ruletests.Request) (req policy.Request,
 	}
 	if q.Stream != "" {
 		// A store knows for some time which streams have ended. Tests share none.
-		req.Stream = policy.NewStreamID(test + "\n" + q.Stream)
+		req.Stream = inflight.NewStreamID(test + "\n" + q.Stream)
 	}
 	if q.End != "" {
 		// What Envoy sends at the end of a stream, before the costs that are known only then.
-		req.Descriptors = append(req.Descriptors, policy.EndOfStream())
+		req.Descriptors = append(req.Descriptors, identity.EndOfStream())
 	}
 	for _, d := range q.Descriptors {
 		entries := slices.Clone(d.Entries)
 		for i := range entries {
 			entries[i].Value = g.Secrets.Value(entries[i].Key, entries[i].Value)
 		}
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: d.Cost, Refund: d.Refund, Override: d.Limit})
+		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: entries, Cost: d.Cost, Refund: d.Refund, Override: d.Limit})
 	}
 	return req, ""
 }
 
 // clone copies what the decider changes in a request.
-func clone(req policy.Request) policy.Request {
+func clone(req decide.Request) decide.Request {
 	req.Descriptors = slices.Clone(req.Descriptors)
 	for i := range req.Descriptors {
 		req.Descriptors[i].Entries = slices.Clone(req.Descriptors[i].Entries)
@@ -261,7 +263,7 @@ type outcome struct {
 }
 
 // last keeps the answer to the last request.
-func (o *outcome) last(renderer *answer.Renderer, v *policy.Verdict, at time.Duration, now time.Time) {
+func (o *outcome) last(renderer *answer.Renderer, v *decide.Verdict, at time.Duration, now time.Time) {
 	o.at, o.admitted = at, v.Allowed
 	if v.Shadowed >= 0 {
 		o.shadow = v.Limits[v.Shadowed].Rule.Name

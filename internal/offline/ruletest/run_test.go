@@ -18,7 +18,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/ruletests"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 )
@@ -71,7 +72,7 @@ func run(t *testing.T, tests string, options ...func(*Runner)) (Report, error) {
 		t.Fatal(err)
 	}
 	f.Name = "x_test.yaml"
-	r := Runner{Generation: g, Renderer: answer.NewRenderer(policy.StyleRateLimit), Begin: InMemory(g.Rules), Coverage: NewCoverage(g, "tiers.yaml")}
+	r := Runner{Generation: g, Renderer: answer.NewRenderer(rules.StyleRateLimit), Begin: InMemory(g.Rules), Coverage: NewCoverage(g, "tiers.yaml")}
 	for _, set := range options {
 		set(&r)
 	}
@@ -357,8 +358,8 @@ func TestManyOverrides(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	_, err := run(t, "tests: [{name: a, steps: [{descriptors: [api_key=a], expect: {allowed: 1}}]}]", func(r *Runner) {
 		r.Begin = func() (Decide, func() error, error) {
-			return func(context.Context, time.Duration, policy.Request, *tier.Subject) (*policy.Verdict, error) {
-				return &policy.Verdict{Allowed: true, Degraded: true, Decisive: -1, Shadowed: -1}, nil
+			return func(context.Context, time.Duration, decide.Request, *tier.Subject) (*decide.Verdict, error) {
+				return &decide.Verdict{Allowed: true, Degraded: true, Decisive: -1, Shadowed: -1}, nil
 			}, func() error { return nil }, nil
 		}
 	})

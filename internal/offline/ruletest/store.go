@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -15,9 +16,9 @@ import (
 
 // InMemory returns a [Runner.Begin] that decides on an embedded store, whose time is that of the
 // requests.
-func InMemory(rules *policy.Rules) func() (Decide, func() error, error) {
+func InMemory(rs *rules.Rules) func() (Decide, func() error, error) {
 	return func() (Decide, func() error, error) {
-		t := replay.NewTimeline(rules, 0)
+		t := replay.NewTimeline(rs, 0)
 		return t.Decide, t.Close, nil
 	}
 }
@@ -31,13 +32,13 @@ type KeptStore interface {
 // InStore returns a [Runner.Begin] that decides on a new store with a clock of its own. A request
 // waits until its time has come, counted from the first request of the test. The logs of the
 // store are removed after the test. Receipts of charges stay until they expire.
-func InStore(rules *policy.Rules, open func() KeptStore) func() (Decide, func() error, error) {
+func InStore(rs *rules.Rules, open func() KeptStore) func() (Decide, func() error, error) {
 	return func() (Decide, func() error, error) {
 		store := open()
 		if _, _, err := store.List(context.Background(), inspect.Match{}, ""); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("looking for logs of other tests: %w", err), store.Close())
 		}
-		l := &live{decider: replay.NewLive(rules, store, nil)}
+		l := &live{decider: replay.NewLive(rs, store, nil)}
 		return l.decide, func() error {
 			return errors.Join(removeLogs(store), store.Close())
 		}, nil
@@ -67,7 +68,7 @@ type live struct {
 	first   time.Duration
 }
 
-func (l *live) decide(ctx context.Context, at time.Duration, req policy.Request, caller *tier.Subject) (*policy.Verdict, error) {
+func (l *live) decide(ctx context.Context, at time.Duration, req decide.Request, caller *tier.Subject) (*decide.Verdict, error) {
 	if l.begun.IsZero() {
 		l.begun, l.first = time.Now(), at
 	}

@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -123,9 +123,9 @@ func allPages(t testing.TB) Pages {
 	t.Helper()
 	store := memstore.New(memstore.Options{SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
-	rules := policy.NewRules(policy.Identity{Secrets: new(tier.Secrets)})
+	rs := rules.NewRules(rules.Identity{Secrets: new(tier.Secrets)})
 	in := insight.New(insight.Options{
-		Instance: "test", Denials: 10, PerSecond: 10, Rules: func() *policy.Rules { return rules }, Keeper: store, Store: "memory",
+		Instance: "test", Denials: 10, PerSecond: 10, Rules: func() *rules.Rules { return rs }, Keeper: store, Store: "memory",
 		Log: zap.NewNop(), Audit: zap.NewNop(),
 	})
 	t.Cleanup(func() { _ = in.Close() })

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
@@ -47,7 +47,7 @@ func CustomerOf(s *tier.Subject) *Customer {
 			parts = append(parts, "unlimited")
 		}
 		for _, l := range o.Limits {
-			parts = append(parts, policy.FormatLimit(l))
+			parts = append(parts, rules.FormatLimit(l))
 		}
 		switch o.Observe {
 		case tier.ObserveOnly:

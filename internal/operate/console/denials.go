@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/operate/insight"
 )
 
@@ -48,7 +48,7 @@ func (c *Console) filter(ctx context.Context, get func(string) string) (p denial
 		p.Unmatched = p.Unmatched || p.Route == ""
 	}
 	if v := get("address"); v != "" {
-		p.Address = policy.MaskAddress(insight.Address(v))
+		p.Address = identity.MaskAddress(insight.Address(v))
 		p.Unmatched = p.Unmatched || p.Address == ""
 	}
 	if v := get("shadow"); v == "only" || v == "no" {

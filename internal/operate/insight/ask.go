@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
@@ -48,7 +49,7 @@ func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 	u := &Usage{Query: s.query, Source: i.opts.Store, ByAddress: s.ByAddress, Notes: s.notes(), Instance: i.opts.Instance, At: i.now(), Limits: []LimitUsage{}}
 	u.describe(s)
 	if s.rules.Missing() {
-		u.Problem = policy.ErrMissing.Error()
+		u.Problem = rules.ErrMissing.Error()
 	}
 	limits, err := w.page(ctx)
 	if err != nil {
@@ -90,7 +91,7 @@ func (u *Usage) describe(s *subject) {
 }
 
 // page returns the limits of a page. The walk is then at the next one.
-func (w *walk) page(ctx context.Context) (all []policy.AccountLimit, err error) {
+func (w *walk) page(ctx context.Context) (all []explain.AccountLimit, err error) {
 	begun := time.Now()
 	told := make(map[window.LogID]bool)
 	for n := 0; w.Stage != atEnd && len(all) < pageLimits && !w.full; n++ {
@@ -112,7 +113,7 @@ func (w *walk) page(ctx context.Context) (all []policy.AccountLimit, err error) 
 }
 
 // read adds limits to the answer, with what the store has counted.
-func (i *Insight) read(ctx context.Context, u *Usage, limits []policy.AccountLimit, listed error) error {
+func (i *Insight) read(ctx context.Context, u *Usage, limits []explain.AccountLimit, listed error) error {
 	var ids []window.LogID
 	for _, l := range limits {
 		if hasLog(&l) {
@@ -162,8 +163,8 @@ func byLog(readings []inspect.Reading) map[window.LogID]*inspect.Reading {
 
 // share tells what this process's share of a limit has left, because that decides while the store is
 // away. If the share does not answer, the usage is that of the whole limit.
-func (i *Insight) share(ctx context.Context, l *policy.AccountLimit, u *LimitUsage) {
-	if i.opts.Shares == nil || l.Sent || l.Rule.StoreError() != policy.StoreErrorLocal {
+func (i *Insight) share(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
+	if i.opts.Shares == nil || l.Sent || l.Rule.StoreError() != rules.StoreErrorLocal {
 		return
 	}
 	c := window.Check{Key: l.Log.Key, Limit: l.Limit.Limit, Scope: l.Log.Scope, Precision: l.Limit.Precision}
@@ -239,12 +240,12 @@ func join(texts ...string) string {
 }
 
 // hasLog reports whether a limit has a log whose name is known.
-func hasLog(l *policy.AccountLimit) bool {
+func hasLog(l *explain.AccountLimit) bool {
 	return l.Log.Key != "" && !l.Unlimited && l.Limit.Hits != window.MaxHits
 }
 
 // limitUsage returns what a log says under a limit. r is nil if there is no log.
-func limitUsage(l *policy.AccountLimit, r *inspect.Reading) LimitUsage {
+func limitUsage(l *explain.AccountLimit, r *inspect.Reading) LimitUsage {
 	u := LimitUsage{
 		Domain: l.Rule.Domain, Rule: l.Rule.Name, Path: l.Rule.String(), Values: strings.Join(l.Values, ", "),
 		Scope: l.Rule.Scope, Tier: l.Tier, Override: l.Own, Shadow: l.Observed, ObserveOverride: l.OwnObserve, ReplacedBy: l.ReplacedBy, Unlimited: l.Unlimited,

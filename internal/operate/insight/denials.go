@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/text/clientaddr"
 )
 
@@ -23,7 +24,7 @@ type Denial struct {
 	// Address is the client's address, masked to /24 or /48.
 	Address string `json:"address,omitempty" doc:"the client's address, masked to /24 or /48"`
 	Tier    string `json:"tier,omitempty"`
-	// Route is the route of the request; see [policy.Party].
+	// Route is the route of the request; see [identity.CallerInfo].
 	Route string `json:"route,omitempty" doc:"the entry that names the route, such as path"`
 	// RequestID is the id of the request, if Envoy sends it.
 	RequestID string `json:"request_id,omitempty" doc:"x-request-id, if Envoy sends it and it is a UUID"`
@@ -117,19 +118,19 @@ func (f *Filter) has(d *Denial) bool {
 
 // compile returns the filter with its texts in the form that denials have.
 func (f Filter) compile() Filter {
-	f.Rule, f.Subject, f.Route, f.Address = shown(f.Rule), shown(f.Subject), shown(f.Route), policy.MaskAddress(clientaddr.Host(f.Address))
+	f.Rule, f.Subject, f.Route, f.Address = shown(f.Rule), shown(f.Subject), shown(f.Route), identity.MaskAddress(clientaddr.Host(f.Address))
 	return f
 }
 
-var _ policy.Recorder = (*Insight)(nil)
+var _ decide.Recorder = (*Insight)(nil)
 
-// Denied implements policy.Recorder. While denials are sampled, it allocates nothing for those
+// Denied implements decide.Recorder. While denials are sampled, it allocates nothing for those
 // that it leaves out.
-func (i *Insight) Denied(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+func (i *Insight) Denied(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
 	i.recorder.denied(req, v, s)
 }
 
-// Near implements policy.Recorder, like Denied.
-func (i *Insight) Near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+// Near implements decide.Recorder, like Denied.
+func (i *Insight) Near(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
 	i.recorder.near(req, v, s)
 }

@@ -11,7 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/random"
@@ -55,18 +56,18 @@ func open(t testing.TB, c *clock, change func(*Options)) *Insight {
 
 // rules returns a generation with the default names of API keys, one rule for subject and one
 // without a subject.
-func rules(t testing.TB) *policy.Rules {
+func testRules(t testing.TB) *rules.Rules {
 	t.Helper()
 	s := settings.Default()
-	rs := policy.NewRules(policy.Identity{Secrets: s.NewSecrets(""), EachUnknownKey: true})
-	limit := policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: 10, Window: time.Minute}}}}
+	rs := rules.NewRules(rules.Identity{Secrets: s.NewSecrets(""), EachUnknownKey: true})
+	limit := rules.Terms{Limits: []rules.Limit{{Limit: window.Limit{Hits: 10, Window: time.Minute}}}}
 	for name, path := range map[string][]descriptors.Node{
 		"per-key":   {{Key: "api_key", AnyValue: true}},
 		"per-user":  {{Key: "user", AnyValue: true}},
 		"per-route": {{Key: "route", AnyValue: true}},
 		"per-path":  {{Key: "path", AnyValue: true}},
 	} {
-		r := policy.Rule{Domain: "edge", Path: path, Name: name, Terms: limit}
+		r := rules.Rule{Domain: "edge", Path: path, Name: name, Terms: limit}
 		if name == "per-user" {
 			r.Subject = "user"
 		}
@@ -79,22 +80,22 @@ func rules(t testing.TB) *policy.Rules {
 
 // asked is a request that a limit denies.
 type asked struct {
-	req policy.Request
-	v   policy.Verdict
+	req decide.Request
+	v   decide.Verdict
 }
 
 // ask makes a denied request for a rule from entries: key, value, key, value.
-func ask(t testing.TB, rs *policy.Rules, rule string, entries ...string) *asked {
+func ask(t testing.TB, rs *rules.Rules, rule string, entries ...string) *asked {
 	t.Helper()
-	a := &asked{req: policy.Request{Domain: "edge"}}
+	a := &asked{req: decide.Request{Domain: "edge"}}
 	for i := 0; i < len(entries); i += 2 {
-		a.req.Descriptors = append(a.req.Descriptors, policy.Descriptor{
+		a.req.Descriptors = append(a.req.Descriptors, decide.Descriptor{
 			Entries: descriptors.Descriptor{{Key: entries[i], Value: entries[i+1]}}, Cost: 1,
 		})
 	}
 	for _, r := range rs.All() {
 		if r.Name == rule {
-			a.v = policy.Verdict{Decisive: 0, Shadowed: -1, Limits: []policy.LimitStatus{{
+			a.v = decide.Verdict{Decisive: 0, Shadowed: -1, Limits: []decide.LimitStatus{{
 				Rule: r, Limit: r.Terms.Limits[0], Cost: 1,
 				Decision: window.Decision{RetryAfter: 20 * time.Second},
 			}}}
@@ -113,7 +114,7 @@ func (a *asked) near(i *Insight, used uint64) {
 }
 
 func TestDenials(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, nil)
 	a := ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.77", "method", "GET", "path", "/search?q=1")
 	a.req.ID = "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"
@@ -133,7 +134,7 @@ func TestDenials(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, nil)
 	digest := settingsDigest("k-12345678")
 	ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.77").deny(i)
@@ -180,7 +181,7 @@ func settingsDigest(key string) string {
 }
 
 func TestRingKeepsTheLast(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, func(o *Options) { o.Denials = 5 })
 	for n := range 12 {
 		ask(t, rs, "per-user", "user", fmt.Sprint("u", n)).deny(i)
@@ -197,7 +198,7 @@ func TestRingKeepsTheLast(t *testing.T) {
 // TestSample checks that up to PerSecond denials a second are all recorded, that no second has
 // more than twice as many, and that what is recorded stands for all.
 func TestSample(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, func(o *Options) { o.Denials = 100_000 })
 	r := i.recorder
 	a := ask(t, rs, "per-user", "user", "acme")
@@ -270,7 +271,7 @@ func TestShown(t *testing.T) {
 
 // TestCopies checks that a denial keeps nothing of the request's memory.
 func TestCopies(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, nil)
 	memory := []byte("edge-acme-search-3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10")
 	text := func(from, to int) string { return unsafeString(memory[from:to]) }
@@ -288,7 +289,7 @@ func TestCopies(t *testing.T) {
 // TestMemoryIsBounded fills the ring, the queue, all tops and the list of resets with
 // unique names of the largest length, as hostile clients can, and checks how much the heap grows.
 func TestMemoryIsBounded(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

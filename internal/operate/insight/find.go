@@ -9,7 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/text/clientaddr"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -34,8 +35,8 @@ const (
 
 // A subject is what a query is about, under one generation of rules.
 type subject struct {
-	*policy.Account
-	rules *policy.Rules
+	*explain.Account
+	rules *rules.Rules
 	// query is the query as it may be shown.
 	query Query
 }
@@ -88,12 +89,12 @@ func (i *Insight) subject(ctx context.Context, q Query) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	pq.Subjects, pq.Wait = i.opts.Subjects, subjectWait
-	return &subject{Account: rules.AccountOf(ctx, pq), rules: rules, query: q}, nil
+	pq.Subjects, pq.Wait, pq.Overridden = i.opts.Subjects, subjectWait, i.opts.Overridden
+	return &subject{Account: explain.AccountOf(ctx, rules, pq), rules: rules, query: q}, nil
 }
 
 // parse checks a query, and removes from it what must not be shown.
-func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
+func parse(rs *rules.Rules, q *Query) (pq explain.AccountQuery, err error) {
 	set := 0
 	for _, text := range []string{q.Subject, q.Address, q.Digest, q.Descriptor} {
 		if text != "" {
@@ -106,7 +107,7 @@ func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
 	if set != 1 {
 		return pq, badQuery("name exactly one of subject, address, digest and descriptor")
 	}
-	if q.Rule != "" && !hasRule(rules, q.Rule) {
+	if q.Rule != "" && !hasRule(rs, q.Rule) {
 		return pq, errRule
 	}
 	switch {
@@ -123,7 +124,7 @@ func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
 		q.Digest = pq.Digest
 	case q.Address != "":
 		var ok bool
-		if pq.Address, ok = policy.ParseAddress(clientaddr.Host(q.Address)); !ok {
+		if pq.Address, ok = rules.ParseAddress(clientaddr.Host(q.Address)); !ok {
 			return pq, badQuery("address: it is neither an IP address nor a network such as 192.0.2.0/24")
 		}
 		if least := leastBits(pq.Address.Addr().Is4()); pq.Address.Bits() < least {
@@ -131,7 +132,7 @@ func parse(rules *policy.Rules, q *Query) (pq policy.AccountQuery, err error) {
 		}
 		q.Address = addressText(pq.Address)
 	default:
-		err = parseDescriptor(rules, q, &pq)
+		err = parseDescriptor(rs, q, &pq)
 	}
 	return pq, err
 }
@@ -144,11 +145,11 @@ func leastBits(is4 bool) int {
 }
 
 // parseDescriptor parses a domain and the entries of a descriptor.
-func parseDescriptor(rules *policy.Rules, q *Query, pq *policy.AccountQuery) (err error) {
+func parseDescriptor(rs *rules.Rules, q *Query, pq *explain.AccountQuery) (err error) {
 	text := q.Descriptor
 	q.Descriptor = ""
 	for at := 0; at < len(text) && text[at] != '='; at++ {
-		if text[at] == '/' && rules.HasDomain(text[:at]) { // a domain may contain a slash
+		if text[at] == '/' && rs.HasDomain(text[:at]) { // a domain may contain a slash
 			pq.Domain, text = text[:at], text[at+1:]
 			break
 		}
@@ -161,7 +162,7 @@ func parseDescriptor(rules *policy.Rules, q *Query, pq *policy.AccountQuery) (er
 	}
 	shown := make([]string, len(pq.Entries))
 	for n, e := range pq.Entries {
-		e = rules.Shown(e)
+		e = rs.Shown(e)
 		shown[n] = descriptors.Escape(e.Key) + "=" + descriptors.Escape(e.Value)
 	}
 	q.Descriptor = pq.Domain + "/" + strings.Join(shown, ",")
@@ -169,15 +170,15 @@ func parseDescriptor(rules *policy.Rules, q *Query, pq *policy.AccountQuery) (er
 }
 
 // matches reports whether a rule has the name of the query, if that has one.
-func (s *subject) matches(r *policy.Rule) bool { return s.query.Rule == "" || named(r, s.query.Rule) }
+func (s *subject) matches(r *rules.Rule) bool { return s.query.Rule == "" || named(r, s.query.Rule) }
 
-func named(r *policy.Rule, name string) bool { return r.Name == name || r.GivenName() == name }
+func named(r *rules.Rule, name string) bool { return r.Name == name || r.GivenName() == name }
 
-func hasRule(rules *policy.Rules, name string) bool {
-	if name == policy.OverrideName {
+func hasRule(rs *rules.Rules, name string) bool {
+	if name == rules.OverrideName {
 		return true
 	}
-	for _, r := range rules.All() {
+	for _, r := range rs.All() {
 		if named(r, name) {
 			return true
 		}
@@ -188,7 +189,7 @@ func hasRule(rules *policy.Rules, name string) bool {
 // Address returns the address of a client or the network in a text, as answers have it. It returns an
 // empty text if it is neither.
 func Address(text string) string {
-	p, ok := policy.ParseAddress(clientaddr.Host(text))
+	p, ok := rules.ParseAddress(clientaddr.Host(text))
 	if !ok {
 		return ""
 	}

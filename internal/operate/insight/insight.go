@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
@@ -17,9 +17,11 @@ type Options struct {
 	// Instance names this process in answers: the name of its host.
 	Instance string
 	// Rules returns the active generation.
-	Rules func() *policy.Rules
+	Rules func() *rules.Rules
 	// Subjects finds the subject of a key or an id. Nil: the directory of the rules does.
 	Subjects tier.Resolver
+	// Overridden reports whether limits came with requests for a domain. Nil: none did.
+	Overridden func(domain string) bool
 	// Tiers and Secrets find out whether a typed text is an API key. Nil Tiers: no text is.
 	Tiers   Tiers
 	Secrets *tier.Secrets

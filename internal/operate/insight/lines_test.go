@@ -15,7 +15,7 @@ import (
 // TestLines checks the line of a denial, that there are not too many, and that the next one says
 // how many were left out.
 func TestLines(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	core, logs := observer.New(zapcore.InfoLevel)
 	i := open(t, c, func(o *Options) { o.Log, o.LogPerSecond = zap.New(core), 2 })
 	a := ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.7", "route", "search")
@@ -63,7 +63,7 @@ func TestLines(t *testing.T) {
 // TestShadowLines checks that a request which only a rule in shadow mode would deny has its line
 // at level debug.
 func TestShadowLines(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	core, logs := observer.New(zapcore.DebugLevel)
 	i := open(t, c, func(o *Options) { o.Log, o.LogPerSecond = zap.New(core), 1 })
 	a := ask(t, rs, "per-user", "user", "acme")

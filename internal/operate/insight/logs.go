@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
@@ -50,9 +51,9 @@ var errLogsCursor = &InvalidError{"cursor: the list cannot continue from it; beg
 // Logs returns logs of all parties. It charges nothing and writes nothing. The error is a
 // [InvalidError], that of ctx, or that of the store.
 func (i *Insight) Logs(ctx context.Context, q LogsQuery) (*Logs, error) {
-	rules := i.opts.Rules()
+	rs := i.opts.Rules()
 	for _, name := range q.Rules {
-		if !hasRule(rules, name) || name == policy.OverrideName {
+		if !hasRule(rs, name) || name == rules.OverrideName {
 			return nil, badQuery("rule: no rule has the name of entry %d; GET /v1/rules lists the names", slices.Index(q.Rules, name)+1)
 		}
 	}
@@ -66,7 +67,7 @@ func (i *Insight) Logs(ctx context.Context, q LogsQuery) (*Logs, error) {
 	out := &Logs{Logs: []LimitUsage{}, Source: i.opts.Store, Instance: i.opts.Instance, At: i.now()}
 	begun := time.Now()
 	for n := 0; n < pageSteps && len(out.Logs) < pageLimits && time.Since(begun) < pageTime; n++ {
-		more, err := i.logs(ctx, rules, &q, &at, out)
+		more, err := i.logs(ctx, rs, &q, &at, out)
 		if err != nil || !more {
 			return out, err
 		}
@@ -80,10 +81,10 @@ func (i *Insight) Logs(ctx context.Context, q LogsQuery) (*Logs, error) {
 }
 
 // logs adds the logs of one call of the store's list to out. It returns false after the last.
-func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, at *logsCursor, out *Logs) (more bool, err error) {
+func (i *Insight) logs(ctx context.Context, rs *rules.Rules, q *LogsQuery, at *logsCursor, out *Logs) (more bool, err error) {
 	var match inspect.Match
 	if len(q.Rules) == 1 {
-		match.Contains = contains(rules, q.Rules[0])
+		match.Contains = contains(rs, q.Rules[0])
 	}
 	within, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
@@ -97,7 +98,7 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 	default:
 		return false, fmt.Errorf("the %s store cannot list its logs (%s)", i.opts.Store, causeOf(err))
 	}
-	var limits []policy.AccountLimit
+	var limits []explain.AccountLimit
 	whole := true
 	for _, found := range after(ids, at.After) {
 		if len(limits)+len(out.Logs) >= pageLimits {
@@ -105,7 +106,7 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 			break
 		}
 		at.After = found.digest[:]
-		l, ok := rules.Log(ctx, i.opts.Subjects, found.id)
+		l, ok := explain.Log(ctx, rs, i.opts.Subjects, found.id)
 		if !ok || len(q.Rules) > 0 && !slices.ContainsFunc(q.Rules, func(name string) bool { return named(l.Rule, name) }) {
 			continue
 		}
@@ -121,8 +122,8 @@ func (i *Insight) logs(ctx context.Context, rules *policy.Rules, q *LogsQuery, a
 }
 
 // contains returns a text that is in the names of all logs of the rules with a name.
-func contains(rules *policy.Rules, name string) (text string) {
-	for _, r := range rules.All() {
+func contains(rs *rules.Rules, name string) (text string) {
+	for _, r := range rs.All() {
 		if named(r, name) {
 			if text != "" {
 				return "" // several rules
@@ -140,7 +141,7 @@ func contains(rules *policy.Rules, name string) (text string) {
 const maxSearched = 256
 
 // readLogs adds to out what the store has counted.
-func (i *Insight) readLogs(ctx context.Context, limits []policy.AccountLimit, out *Logs) error {
+func (i *Insight) readLogs(ctx context.Context, limits []explain.AccountLimit, out *Logs) error {
 	var ids []window.LogID
 	for n := range limits {
 		ids = append(ids, limits[n].Log)

@@ -12,7 +12,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 )
 
@@ -118,14 +119,14 @@ func TestLogsRefused(t *testing.T) {
 // TestLogsWithoutTiers: the key of an entry says whether its values may be API keys.
 func TestLogsWithoutTiers(t *testing.T) {
 	a := newCounted(t, nil)
-	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key", "x-customer"}, nil)})
+	rs := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key", "x-customer"}, nil)})
 	for _, key := range []string{"path", "api_key", "x-my-token"} {
-		if err := rules.Add(policy.Rule{Domain: "edge", Name: key, Path: pathOf(key), Terms: policy.Terms{Limits: []policy.Limit{limitOf(5, time.Minute)}}}); err != nil {
+		if err := rs.Add(rules.Rule{Domain: "edge", Name: key, Path: pathOf(key), Terms: rules.Terms{Limits: []rules.Limit{limitOf(5, time.Minute)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.rules = rules
-	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Log: zap.NewNop()})
+	a.rules = rs
+	a.decider = decide.NewDecider(rs, decide.Options{Store: a.store, Log: zap.NewNop()})
 	for _, request := range []string{"path=/x", "api_key=" + strangersKey, "x-my-token=" + strangersKey} {
 		a.ask(1, request)
 	}

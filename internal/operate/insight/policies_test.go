@@ -6,7 +6,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/explain"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -45,7 +47,7 @@ func TestUsageOfPolicies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limit := policy.AccountLimit{Rule: &policy.Rule{Name: "r"}, Limit: policy.Limit{Limit: tt.l}, Log: check.Log()}
+		limit := explain.AccountLimit{Rule: &rules.Rule{Name: "r"}, Limit: rules.Limit{Limit: tt.l}, Log: check.Log()}
 		u := limitUsage(&limit, &readings[0])
 		if u.Policy != tt.l.Policy.String() || u.Amount() != tt.amount || u.Used != tt.used || u.Remaining != tt.remaining ||
 			u.NextFree != tt.nextFree || u.Empty != tt.empty || (len(u.History) > 0) != tt.history {
@@ -61,15 +63,15 @@ func TestUsageOfPolicies(t *testing.T) {
 // have one name. The store's list finds them, because the rule has a log for each route.
 func TestLimitsOfOneWindow(t *testing.T) {
 	a := newCounted(t, nil)
-	rule := policy.Rule{Domain: "edge", Name: "mixed", Path: pathOf("mixed", "api_key")}
+	rule := rules.Rule{Domain: "edge", Name: "mixed", Path: pathOf("mixed", "api_key")}
 	policies := []window.Policy{window.Sliding, window.Fixed, window.SlidingCounter}
 	for _, p := range policies {
-		rule.Terms.Limits = append(rule.Terms.Limits, policy.Limit{Limit: window.Limit{Hits: 3, Window: time.Hour, Policy: p}})
+		rule.Terms.Limits = append(rule.Terms.Limits, rules.Limit{Limit: window.Limit{Hits: 3, Window: time.Hour, Policy: p}})
 	}
 	if err := a.rules.Add(rule); err != nil {
 		t.Fatal(err)
 	}
-	a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: a.store, Log: zap.NewNop()})
 	values := []string{"a", "b"}
 	for _, v := range values {
 		a.ask(3, "mixed="+v+",api_key="+plantedKey)

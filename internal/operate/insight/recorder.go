@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -99,7 +99,7 @@ func (r *recorder) close() {
 
 func (r *recorder) seen() uint64 { return r.enforced.Load() + r.shadow.Load() }
 
-func (r *recorder) denied(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+func (r *recorder) denied(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
 	seen := &r.enforced
 	if s.Observed {
 		seen = &r.shadow
@@ -113,7 +113,7 @@ func (r *recorder) denied(req *policy.Request, v *policy.Verdict, s *policy.Limi
 	r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})
 }
 
-func (r *recorder) near(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus) {
+func (r *recorder) near(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
 	r.atLimit.Add(1)
 	stands, record := r.nears.choose()
 	if !record {
@@ -148,8 +148,8 @@ func (r *recorder) put(e event) {
 }
 
 // copyOf returns a denial without a part of the request's memory.
-func (r *recorder) copyOf(req *policy.Request, v *policy.Verdict, s *policy.LimitStatus, stands uint64) *Denial {
-	p := s.Party(req)
+func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus, stands uint64) *Denial {
+	p := s.Caller(req)
 	d := &Denial{
 		At: r.now(), Domain: shown(req.Domain), Rule: shown(s.Rule.Name), Tier: shown(s.Tier),
 		Subject: shown(p.Subject), Digest: strings.Clone(p.Digest), Address: p.Address,

@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
@@ -113,7 +113,7 @@ func CheckReason(reason string) error {
 }
 
 // logsOf returns all limits of a subject whose logs have a name, and says what is missing.
-func (i *Insight) logsOf(ctx context.Context, s *subject) (limits []policy.AccountLimit, problem string, err error) {
+func (i *Insight) logsOf(ctx context.Context, s *subject) (limits []explain.AccountLimit, problem string, err error) {
 	w, err := i.walk(s, "")
 	if err != nil {
 		return nil, "", err
@@ -145,7 +145,7 @@ func (i *Insight) logsOf(ctx context.Context, s *subject) (limits []policy.Accou
 
 // remove removes logs from the store, and what this process has counted in them by itself. It
 // returns what was in them, and says what could not be removed.
-func (i *Insight) remove(ctx context.Context, limits []policy.AccountLimit) (removed map[window.LogID]*inspect.Reading, problem string) {
+func (i *Insight) remove(ctx context.Context, limits []explain.AccountLimit) (removed map[window.LogID]*inspect.Reading, problem string) {
 	removed = make(map[window.LogID]*inspect.Reading)
 	if len(limits) == 0 {
 		return removed, ""

@@ -9,7 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/calendar"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
@@ -50,7 +51,7 @@ func TestResetNamesEveryPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := []policy.Limit{
+	limits := []rules.Limit{
 		{Limit: window.Limit{Hits: 9, Window: time.Hour}},
 		{Limit: window.Limit{Hits: 9, Rate: 1, Window: time.Hour, Policy: window.TokenBucket}},
 		{Limit: window.Limit{Hits: 9, Window: time.Hour, Policy: window.Fixed}},
@@ -58,10 +59,10 @@ func TestResetNamesEveryPolicy(t *testing.T) {
 		{Limit: window.Limit{Hits: 9, Window: time.Hour, Policy: window.SlidingCounter}},
 		{Limit: window.Limit{Hits: 9, Window: time.Hour, Policy: window.InFlight}},
 	}
-	if err := a.rules.Add(policy.Rule{Domain: "edge", Name: "policies", Path: pathOf("policies"), Terms: policy.Terms{Limits: limits}}); err != nil {
+	if err := a.rules.Add(rules.Rule{Domain: "edge", Name: "policies", Path: pathOf("policies"), Terms: rules.Terms{Limits: limits}}); err != nil {
 		t.Fatal(err)
 	}
-	a.decider = policy.NewDecider(a.rules, policy.Options{Store: a.store, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: a.store, Log: zap.NewNop()})
 	*a.clock = time.Duration(time.Now().UnixNano()) // the calendar of a request has the machine's clock
 	if !a.ask(3, "policies=x") {
 		t.Fatal("the first request is denied")

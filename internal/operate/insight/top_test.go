@@ -18,7 +18,7 @@ func names(t Top) (list []string) {
 }
 
 func TestTop(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, nil)
 	digest := settingsDigest("k-12345678")
 	for range 3 {
@@ -62,7 +62,7 @@ func TestTop(t *testing.T) {
 
 // TestTopTime checks what the lists of 1, 5 and 60 minutes still have after a while.
 func TestTopTime(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, nil)
 	a := ask(t, rs, "per-user", "user", "acme")
 	for range 90 { // one denial a minute
@@ -88,7 +88,7 @@ func TestTopTime(t *testing.T) {
 // The list tells how many it has not counted, as long as it is of their time. So does a list of a
 // second in which the sample was full.
 func TestTopTellsWhatItMissed(t *testing.T) {
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, func(o *Options) { o.PerSecond = 2 * maxQueue })
 	r := i.recorder
 	acme, seen := ask(t, rs, "per-user", "user", "acme"), ask(t, rs, "per-user", "user", "seen")
@@ -143,7 +143,7 @@ func TestTopTellsWhatItMissed(t *testing.T) {
 // few are frequent. The error is what it is told to be, and the memory has its bound.
 func TestTopError(t *testing.T) {
 	const events = 50_000
-	c, rs := newClock(), rules(t)
+	c, rs := newClock(), testRules(t)
 	i := open(t, c, nil)
 	random := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(random, 1.2, 1, events)

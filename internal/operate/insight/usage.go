@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/text/words"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -130,7 +130,7 @@ type LimitUsage struct {
 }
 
 // Amount returns the limit as operators read it: 100 per 1m.
-func (l *LimitUsage) Amount() string { return policy.FormatLimit(l.limit()) }
+func (l *LimitUsage) Amount() string { return rules.FormatLimit(l.limit()) }
 
 // Per returns Amount without its numbers, for a limit whose numbers are not known: per 1m.
 func (l *LimitUsage) Per() string {
@@ -155,7 +155,7 @@ func (l *LimitUsage) Passes() string {
 // Chosen reports whether a choice of the rule decides because its store does not answer, and not the
 // limit.
 func (l *LimitUsage) Chosen() bool {
-	return l.Local && l.OnStoreError != "" && l.OnStoreError != policy.StoreErrorLocal.String()
+	return l.Local && l.OnStoreError != "" && l.OnStoreError != rules.StoreErrorLocal.String()
 }
 
 // Denies reports whether the limit denies the next request of cost 1.
@@ -183,12 +183,12 @@ func (l *LimitUsage) limit() window.Limit {
 
 // Amount returns the limit that denied as operators read it: 100 per 1m.
 func (d *Denial) Amount() string {
-	return policy.FormatLimit(limitFrom(d.Policy, d.Limit, d.Rate, d.Window))
+	return rules.FormatLimit(limitFrom(d.Policy, d.Limit, d.Rate, d.Window))
 }
 
 // limitFrom returns a limit from the members of an answer. What is not a time is zero.
 func limitFrom(name string, hits uint64, rate uint64, seconds float64) window.Limit {
-	l := window.Limit{Hits: hits, Rate: uint32(min(rate, math.MaxUint32)), Policy: policy.ParsePolicy(name)}
+	l := window.Limit{Hits: hits, Rate: uint32(min(rate, math.MaxUint32)), Policy: rules.ParsePolicy(name)}
 	if seconds > 0 && seconds < window.MaxWindow.Seconds()*2 {
 		l.Window = time.Duration(math.Round(seconds*1e6)) * time.Microsecond
 	}

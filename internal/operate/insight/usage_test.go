@@ -16,8 +16,9 @@ import (
 	"go.uber.org/zap/zapcore"
 	"pgregory.net/rapid"
 
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/fallback"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -36,17 +37,17 @@ const (
 type counted struct {
 	*Insight
 	t       testing.TB
-	rules   *policy.Rules
+	rules   *rules.Rules
 	store   *memstore.Store
-	decider *policy.Decider
+	decider *decide.Decider
 	clock   *time.Duration
 	log     *bytes.Buffer
 	removed int
 }
 
-func limitOf(hits uint64, w time.Duration) policy.Limit {
+func limitOf(hits uint64, w time.Duration) rules.Limit {
 	l := window.Limit{Hits: hits, Window: w}
-	return policy.Limit{Limit: l, Precision: window.Precision(l)}
+	return rules.Limit{Limit: l, Precision: window.Precision(l)}
 }
 
 func pathOf(texts ...string) (path []descriptors.Node) {
@@ -79,31 +80,31 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 			t.Fatal(err)
 		}
 	}
-	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
-	for _, r := range []policy.Rule{
-		{Name: "per-key", Path: pathOf("api_key"), OnStoreError: policy.StoreErrorLocal, ByTier: map[string]policy.Terms{
-			"free": {Limits: []policy.Limit{limitOf(3, time.Minute)}},
-			"pro":  {Limits: []policy.Limit{limitOf(5, time.Minute), limitOf(20, time.Hour)}},
+	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
+	for _, r := range []rules.Rule{
+		{Name: "per-key", Path: pathOf("api_key"), OnStoreError: rules.StoreErrorLocal, ByTier: map[string]rules.Terms{
+			"free": {Limits: []rules.Limit{limitOf(3, time.Minute)}},
+			"pro":  {Limits: []rules.Limit{limitOf(5, time.Minute), limitOf(20, time.Hour)}},
 		}},
-		{Name: "hourly", Path: pathOf("plan=hourly", "api_key"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(50, time.Hour)}}},
-		{Name: "routes", Path: pathOf("api_key", "route"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(4, time.Minute)}, Observe: 1}},
-		{Name: "sessions", Path: pathOf("session_id", "api_key"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(4, time.Minute)}}},
-		{Name: "address", Path: pathOf("remote_address"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(9, time.Minute)}}},
-		{Name: "large", Path: pathOf("large", "api_key"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(1_000_000, time.Hour)}}},
-		{Name: "all", Path: pathOf("generic=all"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(9, time.Minute)}}},
+		{Name: "hourly", Path: pathOf("plan=hourly", "api_key"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(50, time.Hour)}}},
+		{Name: "routes", Path: pathOf("api_key", "route"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(4, time.Minute)}, Observe: 1}},
+		{Name: "sessions", Path: pathOf("session_id", "api_key"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(4, time.Minute)}}},
+		{Name: "address", Path: pathOf("remote_address"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(9, time.Minute)}}},
+		{Name: "large", Path: pathOf("large", "api_key"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(1_000_000, time.Hour)}}},
+		{Name: "all", Path: pathOf("generic=all"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(9, time.Minute)}}},
 	} {
 		r.Domain = "edge"
-		if err := rules.Add(r); err != nil {
+		if err := rs.Add(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a := &counted{t: t, rules: rules, clock: new(time.Duration), log: new(bytes.Buffer)}
+	a := &counted{t: t, rules: rs, clock: new(time.Duration), log: new(bytes.Buffer)}
 	*a.clock = 1000 * time.Hour
 	a.store = memstore.New(memstore.Options{Clock: func() time.Duration { return *a.clock }, SweepInterval: -1})
 	t.Cleanup(func() { a.store.Close() })
-	a.decider = policy.NewDecider(rules, policy.Options{Store: a.store, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(rs, decide.Options{Store: a.store, Log: zap.NewNop()})
 	o := Options{
-		Instance: "one", Rules: func() *policy.Rules { return a.rules }, Keeper: a.store, Store: "memory",
+		Instance: "one", Rules: func() *rules.Rules { return a.rules }, Keeper: a.store, Store: "memory",
 		Audit:   zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(a.log), zap.DebugLevel)),
 		Removed: func() { a.removed++ },
 	}
@@ -118,7 +119,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 // ask decides a request: descriptors such as "route=search,api_key=k1".
 func (a *counted) ask(cost uint64, texts ...string) bool {
 	a.t.Helper()
-	req := policy.Request{Domain: "edge"}
+	req := decide.Request{Domain: "edge"}
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	for _, text := range texts {
 		entries, err := descriptors.Parse(text)
@@ -128,9 +129,9 @@ func (a *counted) ask(cost uint64, texts ...string) bool {
 		for i, e := range entries {
 			entries[i].Value = secrets.Value(e.Key, e.Value)
 		}
-		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: cost})
+		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: entries, Cost: cost})
 	}
-	var c policy.Call
+	var c decide.Call
 	a.decider.Begin(&c, req)
 	if _, err := c.Decide(context.Background(), window.MayWait); err != nil {
 		a.t.Fatal(err)
@@ -310,7 +311,7 @@ func TestUsageIsWhatTheStoreAnswers(t *testing.T) {
 func TestPages(t *testing.T) {
 	a := newCounted(t, nil)
 	for n := range 300 {
-		r := policy.Rule{Domain: "edge", Name: fmt.Sprintf("many-%d", n), Path: pathOf(fmt.Sprintf("many%d", n), "api_key"), Terms: policy.Terms{Limits: []policy.Limit{limitOf(4, time.Minute), limitOf(4, time.Hour)}}}
+		r := rules.Rule{Domain: "edge", Name: fmt.Sprintf("many-%d", n), Path: pathOf(fmt.Sprintf("many%d", n), "api_key"), Terms: rules.Terms{Limits: []rules.Limit{limitOf(4, time.Minute), limitOf(4, time.Hour)}}}
 		if n%2 == 0 {
 			r.Path = pathOf(fmt.Sprintf("many%d=x", n), "api_key")
 		}
@@ -441,7 +442,7 @@ func TestSharesWhileAway(t *testing.T) {
 		o.Keeper, o.Local, o.Shares, o.Store = broken, shares, shares, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey) // per-key has 5 in a minute and 20 in an hour
-	a.decider = policy.NewDecider(a.rules, policy.Options{Store: shares, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: shares, Log: zap.NewNop()})
 	a.ask(1, "api_key="+plantedKey)
 	for range 2 { // the first answer has charged nothing
 		u := a.pages(Query{Subject: "acme", Rule: "per-key"})
@@ -474,7 +475,7 @@ func TestStoreAway(t *testing.T) {
 		o.Keeper, o.Local, o.Store = broken, local, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey)
-	a.decider = policy.NewDecider(a.rules, policy.Options{Store: local, Log: zap.NewNop()})
+	a.decider = decide.NewDecider(a.rules, decide.Options{Store: local, Log: zap.NewNop()})
 	a.ask(2, "api_key="+plantedKey)
 	a.ask(2, "api_key="+plantedKey+",route=x")
 	u := a.pages(Query{Subject: "acme"})

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/explain"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
@@ -87,17 +87,17 @@ func (w *walk) cursor() string {
 
 // step goes on by a bounded amount of work, and returns at most room limits, but all of one
 // rule. It returns none if there are none in this step. At the end, Stage is atEnd.
-func (w *walk) step(ctx context.Context, room int) ([]policy.AccountLimit, error) {
+func (w *walk) step(ctx context.Context, room int) ([]explain.AccountLimit, error) {
 	switch w.Stage {
 	case atRules:
-		return w.overRules(room, atSearch, func(i int) []policy.AccountLimit {
+		return w.overRules(room, atSearch, func(i int) []explain.AccountLimit {
 			limits, _ := w.subject.Rule(i)
 			return limits
 		}), nil
 	case atSearch:
 		return w.search(ctx, room)
 	default:
-		return w.overRules(room, atEnd, func(i int) []policy.AccountLimit {
+		return w.overRules(room, atEnd, func(i int) []explain.AccountLimit {
 			if _, open := w.subject.Rule(i); !open || w.seen(i) {
 				return nil
 			}
@@ -107,9 +107,9 @@ func (w *walk) step(ctx context.Context, room int) ([]policy.AccountLimit, error
 }
 
 // overRules returns the limits that of returns for each rule, and then goes to a stage.
-func (w *walk) overRules(room, then int, of func(int) []policy.AccountLimit) (all []policy.AccountLimit) {
+func (w *walk) overRules(room, then int, of func(int) []explain.AccountLimit) (all []explain.AccountLimit) {
 	for ; w.At < w.subject.Len(); w.At++ {
-		limits := slices.DeleteFunc(slices.Clone(of(w.At)), func(l policy.AccountLimit) bool { return !w.subject.matches(l.Rule) })
+		limits := slices.DeleteFunc(slices.Clone(of(w.At)), func(l explain.AccountLimit) bool { return !w.subject.matches(l.Rule) })
 		if len(all)+len(limits) > room && room < pageLimits+len(all) {
 			w.full = true
 			return all
@@ -121,7 +121,7 @@ func (w *walk) overRules(room, then int, of func(int) []policy.AccountLimit) (al
 }
 
 // search makes one call of the store's list.
-func (w *walk) search(ctx context.Context, room int) (limits []policy.AccountLimit, err error) {
+func (w *walk) search(ctx context.Context, room int) (limits []explain.AccountLimit, err error) {
 	searches := w.subject.Searches()
 	if w.At >= len(searches) {
 		w.Stage, w.At = atMissing, 0

@@ -8,7 +8,7 @@ import (
 
 // Comparisons counts what a compare.Comparer has compared. It is safe for concurrent use.
 type Comparisons struct {
-	rules *rules
+	rules *ruleMetrics
 	pairs *prometheus.CounterVec
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 )
@@ -52,7 +52,7 @@ func TestDescriptions(t *testing.T) {
 
 // TestLabelValues compares the explained values with those that the code has.
 func TestLabelValues(t *testing.T) {
-	outcomes := slices.DeleteFunc(slices.Clone(policy.Outcomes[:]), func(o string) bool { return strings.HasPrefix(o, "shadow_") })
+	outcomes := slices.DeleteFunc(slices.Clone(decide.Outcomes[:]), func(o string) bool { return strings.HasPrefix(o, "shadow_") })
 	var results []string
 	for _, r := range extauthz.Results() {
 		results = append(results, r.String())

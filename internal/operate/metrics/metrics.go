@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -22,13 +23,13 @@ type Options struct {
 }
 
 // Metrics holds the metrics that every process has. It is safe for concurrent use and
-// implements policy.Meters and ratelimit.Meters.
+// implements decide.Meters and ratelimit.Meters.
 type Metrics struct {
-	rules            *rules
+	rules            *ruleMetrics
 	unknownDomains   prometheus.Counter
 	ignoredOverrides prometheus.Counter
 	cutUpdates       prometheus.Counter
-	degraded         map[policy.OnStoreError]prometheus.Counter
+	degraded         map[rules.OnStoreError]prometheus.Counter
 	storeSeconds     prometheus.Histogram
 	storeDown        atomic.Pointer[func() bool]
 	foreignValues    prometheus.Counter
@@ -58,10 +59,10 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		rules:            newRules(o.MaxDetailSeries),
 		cutUpdates:       counter("slidegate_cut_updates_total", "Usage updates recorded only in part, because usage exceeds a limit by at most one limit. Check the cost that Envoy sends."),
 		ignoredOverrides: counter("slidegate_ignored_overrides_total", "Limits from Envoy ignored as invalid (unknown unit, or window above 400 days). The rule's limit applied."),
-		degraded: map[policy.OnStoreError]prometheus.Counter{
-			policy.StoreErrorAllow: degraded.WithLabelValues("allow"),
-			policy.StoreErrorDeny:  degraded.WithLabelValues("deny"),
-			policy.StoreErrorLocal: degraded.WithLabelValues("local"),
+		degraded: map[rules.OnStoreError]prometheus.Counter{
+			rules.StoreErrorAllow: degraded.WithLabelValues("allow"),
+			rules.StoreErrorDeny:  degraded.WithLabelValues("deny"),
+			rules.StoreErrorLocal: degraded.WithLabelValues("local"),
 		},
 		unknownDomains: counter("slidegate_unknown_domain_requests_total", "Requests for a domain without rules, which are allowed. Usually a typing mistake in Envoy: see the log."),
 		storeSeconds: register(registry, prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -137,20 +138,20 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 
-// Meter implements policy.Meters. Rules that share a name share a meter.
-func (m *Metrics) Meter(domain, rule string) policy.Meter { return m.rules.meter(domain, rule) }
+// Meter implements decide.Meters. Rules that share a name share a meter.
+func (m *Metrics) Meter(domain, rule string) decide.Meter { return m.rules.meter(domain, rule) }
 
-// UnknownDomain implements policy.Meters.
+// UnknownDomain implements decide.Meters.
 func (m *Metrics) UnknownDomain() { m.unknownDomains.Inc() }
 
-// CutUpdate implements policy.Meters.
+// CutUpdate implements decide.Meters.
 func (m *Metrics) CutUpdate() { m.cutUpdates.Inc() }
 
 // IgnoredOverride implements ratelimit.Meters.
 func (m *Metrics) IgnoredOverride() { m.ignoredOverrides.Inc() }
 
 // DegradedAnswer implements ratelimit.Meters.
-func (m *Metrics) DegradedAnswer(by policy.OnStoreError) {
+func (m *Metrics) DegradedAnswer(by rules.OnStoreError) {
 	if c, ok := m.degraded[by]; ok {
 		c.Inc()
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/migrate/compare"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -36,9 +37,9 @@ func all(t *testing.T) *prometheus.Registry {
 	comparisons := m.Comparisons(registry)
 	comparisons.Compared("", "", compare.OK, compare.OverLimit, compare.Other)
 	Authorization(registry).WithLabelValues("limited").Inc()
-	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
-	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)
-	m.Meter("edge", "per-key").Detail([]byte("api_key"), policy.OutcomeDenied)
+	m.Meter("edge", "per-key").Count(decide.OutcomeDenied)
+	m.Meter("edge", "per-key").Count(decide.OutcomeShadowDenied)
+	m.Meter("edge", "per-key").Detail([]byte("api_key"), decide.OutcomeDenied)
 	m.Meter("edge", "per-key").Near(1)
 	m.Meter("edge", "per-key").Denied("free", window.Sliding, time.Minute)
 	registry.MustRegister(SpansLost())
@@ -99,11 +100,11 @@ func TestDecisions(t *testing.T) {
 		t.Error("the same rule of two generations has two meters")
 	}
 	m.Meter("edge", "never-asked")
-	for o := range policy.Outcomes {
-		first.Count(policy.Outcome(o))
+	for o := range decide.Outcomes {
+		first.Count(decide.Outcome(o))
 	}
-	first.Count(policy.OutcomeDenied)
-	m.Meter("edge", "").Count(policy.OutcomeNoRule)
+	first.Count(decide.OutcomeDenied)
+	m.Meter("edge", "").Count(decide.OutcomeNoRule)
 	m.UnknownDomain()
 	expect(t, registry, `
 decisions_total{domain="edge",outcome="allowed",rule="per-key"} 1
@@ -168,9 +169,9 @@ func TestAnswers(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})
 	m.IgnoredOverride()
-	m.DegradedAnswer(policy.StoreErrorLocal)
-	m.DegradedAnswer(policy.StoreErrorLocal)
-	m.DegradedAnswer(policy.StoreErrorReported) // not counted: the call fails
+	m.DegradedAnswer(rules.StoreErrorLocal)
+	m.DegradedAnswer(rules.StoreErrorLocal)
+	m.DegradedAnswer(rules.StoreErrorReported) // not counted: the call fails
 	expect(t, registry, `
 degraded_answers_total{choice="allow"} 0
 degraded_answers_total{choice="deny"} 0
@@ -183,7 +184,7 @@ ignored_overrides_total{} 1`, "slidegate_degraded_answers_total", "slidegate_ign
 func TestRulesThatGo(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{MaxDetailSeries: 2})
-	generation := func(rules ...string) (meters []policy.Meter) {
+	generation := func(rules ...string) (meters []decide.Meter) {
 		for _, r := range rules {
 			meters = append(meters, m.Meter("edge", r))
 		}
@@ -192,21 +193,21 @@ func TestRulesThatGo(t *testing.T) {
 	}
 	first := generation("stays", "goes")
 	for _, meter := range first {
-		meter.Count(policy.OutcomeAllowed)
-		meter.Count(policy.OutcomeShadowDenied)
-		meter.Detail([]byte("a"), policy.OutcomeAllowed)
-		meter.Detail([]byte("b"), policy.OutcomeAllowed) // counts as other for the second rule
+		meter.Count(decide.OutcomeAllowed)
+		meter.Count(decide.OutcomeShadowDenied)
+		meter.Detail([]byte("a"), decide.OutcomeAllowed)
+		meter.Detail([]byte("b"), decide.OutcomeAllowed) // counts as other for the second rule
 	}
 	second := generation("stays")
 	if second[0] != first[0] {
 		t.Error("a rule that stays has another meter")
 	}
-	second[0].Count(policy.OutcomeAllowed)
+	second[0].Count(decide.OutcomeAllowed)
 	// These requests began under the first generation.
-	first[1].Count(policy.OutcomeAllowed)
-	first[1].Count(policy.OutcomeDenied)
-	first[1].Detail([]byte("c"), policy.OutcomeAllowed)
-	first[1].Detail(make([]byte, maxValues+1), policy.OutcomeDenied)
+	first[1].Count(decide.OutcomeAllowed)
+	first[1].Count(decide.OutcomeDenied)
+	first[1].Detail([]byte("c"), decide.OutcomeAllowed)
+	first[1].Detail(make([]byte, maxValues+1), decide.OutcomeDenied)
 	expect(t, registry, `
 decisions_total{domain="edge",outcome="allowed",rule="stays"} 2
 detail_decisions_total{domain="edge",outcome="allowed",rule="stays",values="a"} 1
@@ -214,8 +215,8 @@ detail_decisions_total{domain="edge",outcome="allowed",rule="stays",values="b"} 
 shadow_decisions_total{domain="edge",outcome="denied",rule="stays"} 1`, decisions, shadow, detail)
 
 	third := generation("goes")
-	third[0].Count(policy.OutcomeAllowed)
-	third[0].Detail([]byte("c"), policy.OutcomeAllowed) // the ended series have made room
+	third[0].Count(decide.OutcomeAllowed)
+	third[0].Detail([]byte("c"), decide.OutcomeAllowed) // the ended series have made room
 	expect(t, registry, `
 decisions_total{domain="edge",outcome="allowed",rule="goes"} 1
 detail_decisions_total{domain="edge",outcome="allowed",rule="goes",values="c"} 1`, decisions, shadow, detail)
@@ -226,23 +227,23 @@ func TestDetail(t *testing.T) {
 	m := New(registry, Options{MaxDetailSeries: 6})
 	a, b := m.Meter("edge", "a"), m.Meter("edge", "b")
 	for _, tt := range []struct {
-		meter  policy.Meter
+		meter  decide.Meter
 		values string
-		o      policy.Outcome
+		o      decide.Outcome
 	}{
-		{a, "route_x", policy.OutcomeAllowed},
-		{a, "route_x", policy.OutcomeAllowed},
-		{a, "route_x", policy.OutcomeShadowDenied},
-		{b, "route_x", policy.OutcomeAllowed},
-		{b, "route_\xff\xfe", policy.OutcomeAllowed},                // not UTF-8
-		{b, "route_\x1b\u0085", policy.OutcomeAllowed},              // controls a terminal
-		{b, strings.Repeat("x", maxValues+1), policy.OutcomeDenied}, // too long
-		{b, strings.Repeat("x", maxValues), policy.OutcomeDenied},   // takes the last series
-		{a, "route_x", policy.OutcomeDenied},
-		{a, "route_y", policy.OutcomeAllowed},
-		{a, "route_z", policy.OutcomeAllowed},
-		{b, "route_z", policy.OutcomeAllowed},
-		{a, "route_x", policy.OutcomeAllowed}, // has a series
+		{a, "route_x", decide.OutcomeAllowed},
+		{a, "route_x", decide.OutcomeAllowed},
+		{a, "route_x", decide.OutcomeShadowDenied},
+		{b, "route_x", decide.OutcomeAllowed},
+		{b, "route_\xff\xfe", decide.OutcomeAllowed},                // not UTF-8
+		{b, "route_\x1b\u0085", decide.OutcomeAllowed},              // controls a terminal
+		{b, strings.Repeat("x", maxValues+1), decide.OutcomeDenied}, // too long
+		{b, strings.Repeat("x", maxValues), decide.OutcomeDenied},   // takes the last series
+		{a, "route_x", decide.OutcomeDenied},
+		{a, "route_y", decide.OutcomeAllowed},
+		{a, "route_z", decide.OutcomeAllowed},
+		{b, "route_z", decide.OutcomeAllowed},
+		{a, "route_x", decide.OutcomeAllowed}, // has a series
 	} {
 		values := []byte(tt.values)
 		tt.meter.Detail(values, tt.o)
@@ -266,10 +267,10 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 	meter := m.Meter("edge", "per-key")
 	for what, values := range map[string][]byte{"known": []byte("route_x"), "too many": []byte("route_y"), "too long": make([]byte, 1<<20)} {
 		count := func() {
-			meter.Count(policy.OutcomeAllowed)
-			meter.Detail(values, policy.OutcomeAllowed)
+			meter.Count(decide.OutcomeAllowed)
+			meter.Detail(values, decide.OutcomeAllowed)
 		}
-		meter.Detail([]byte("route_x"), policy.OutcomeAllowed)
+		meter.Detail([]byte("route_x"), decide.OutcomeAllowed)
 		count() // begins the series
 		if n := testing.AllocsPerRun(100, count); n != 0 {
 			t.Errorf("values that are %s: %v allocations, want none", what, n)
@@ -281,14 +282,14 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 func TestSeriesThatBeganMeanwhile(t *testing.T) {
 	m := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 2})
 	meter := m.Meter("edge", "per-key").(*meter)
-	first, second := meter.beginDetail("a", policy.OutcomeAllowed), meter.beginDetail("a", policy.OutcomeAllowed)
+	first, second := meter.beginDetail("a", decide.OutcomeAllowed), meter.beginDetail("a", decide.OutcomeAllowed)
 	if first == nil || first != second {
 		t.Errorf("the same values have the series %p and %p", first, second)
 	}
 	if free := m.rules.free.Load(); free != 1 {
 		t.Errorf("%d series are free after one of two has begun", free)
 	}
-	if meter.beginDetail("b", policy.OutcomeAllowed) == nil || meter.beginDetail("c", policy.OutcomeAllowed) != nil {
+	if meter.beginDetail("b", decide.OutcomeAllowed) == nil || meter.beginDetail("c", decide.OutcomeAllowed) != nil {
 		t.Error("not as many series begin as there may be")
 	}
 }
@@ -305,10 +306,10 @@ func TestConcurrentCounting(t *testing.T) {
 	for range workers {
 		wg.Go(func() {
 			for i := range rounds {
-				stays.Count(policy.OutcomeAllowed)
-				stays.Detail(fmt.Appendf(nil, "v%d", i%values), policy.OutcomeDenied)
-				goes.Count(policy.Outcome(i % len(policy.Outcomes)))
-				goes.Detail(fmt.Appendf(nil, "v%d", i%values), policy.OutcomeDenied)
+				stays.Count(decide.OutcomeAllowed)
+				stays.Detail(fmt.Appendf(nil, "v%d", i%values), decide.OutcomeDenied)
+				goes.Count(decide.Outcome(i % len(decide.Outcomes)))
+				goes.Detail(fmt.Appendf(nil, "v%d", i%values), decide.OutcomeDenied)
 			}
 		})
 	}

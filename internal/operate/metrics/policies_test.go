@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -37,17 +38,17 @@ func TestDenialsByPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := func(p window.Policy, hits uint64, win time.Duration) policy.Limit {
-		return policy.Limit{Limit: window.Limit{Policy: p, Hits: hits, Window: win}}
+	limit := func(p window.Policy, hits uint64, win time.Duration) rules.Limit {
+		return rules.Limit{Limit: window.Limit{Policy: p, Hits: hits, Window: win}}
 	}
 	bucket, annual := limit(window.TokenBucket, 3, time.Minute), limit(window.Calendar, 5, year.Unit().Nominal())
 	bucket.Rate, annual.Calendar = 1, year
-	rs := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
-	if err := rs.Add(policy.Rule{
+	rs := rules.NewRules(rules.Identity{Secrets: secrets, Tiers: dir})
+	if err := rs.Add(rules.Rule{
 		Domain: "edge", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, Name: "mixed",
-		ByTier: map[string]policy.Terms{
-			"free": {Limits: []policy.Limit{bucket, annual, limit(window.SlidingCounter, 7, time.Hour)}},
-			"pro":  {Limits: []policy.Limit{limit(window.Fixed, 4, 24*time.Hour), limit(window.Sliding, 2, time.Hour)}},
+		ByTier: map[string]rules.Terms{
+			"free": {Limits: []rules.Limit{bucket, annual, limit(window.SlidingCounter, 7, time.Hour)}},
+			"pro":  {Limits: []rules.Limit{limit(window.Fixed, 4, 24*time.Hour), limit(window.Sliding, 2, time.Hour)}},
 		},
 	}); err != nil {
 		t.Fatal(err)
@@ -58,13 +59,13 @@ func TestDenialsByPolicy(t *testing.T) {
 	store := memstore.New(memstore.Options{Clock: clock, SweepInterval: -1})
 	t.Cleanup(func() { store.Close() })
 	registry := prometheus.NewRegistry()
-	decider := policy.NewDecider(rs, policy.Options{Store: store, Meters: New(registry, Options{}), Clock: clock})
+	decider := decide.NewDecider(rs, decide.Options{Store: store, Meters: New(registry, Options{}), Clock: clock})
 	ask := func(key string, cost uint64, allowed bool) {
 		t.Helper()
-		req := policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{
+		req := decide.Request{Domain: "edge", Descriptors: []decide.Descriptor{{
 			Entries: descriptors.Descriptor{{Key: "api_key", Value: secrets.Value("api_key", key)}}, Cost: cost,
 		}}}
-		var c policy.Call
+		var c decide.Call
 		decider.Begin(&c, req)
 		if _, err := c.Decide(t.Context(), window.MayWait); err != nil || c.Verdict().Allowed != allowed {
 			t.Fatalf("%s, cost %d: got %+v, error %v, want allowed %t", key, cost, c.Verdict(), err, allowed)

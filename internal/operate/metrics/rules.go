@@ -10,7 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 // rules holds the series of rules.
-type rules struct {
+type ruleMetrics struct {
 	decisions *prometheus.CounterVec
 	shadow    *prometheus.CounterVec
 	detail    *prometheus.CounterVec
@@ -43,8 +44,8 @@ type rules struct {
 
 type meterName struct{ domain, rule string }
 
-func newRules(maxDetailSeries int) *rules {
-	rs := &rules{
+func newRules(maxDetailSeries int) *ruleMetrics {
+	rs := &ruleMetrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_decisions_total",
 			Help: "Evaluated descriptors, by outcome.",
@@ -72,7 +73,7 @@ func newRules(maxDetailSeries int) *rules {
 }
 
 // meter returns the meter of a rule, and marks the rule as one of the next generation.
-func (rs *rules) meter(domain, rule string) *meter {
+func (rs *ruleMetrics) meter(domain, rule string) *meter {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	name := meterName{domain, rule}
@@ -87,7 +88,7 @@ func (rs *rules) meter(domain, rule string) *meter {
 
 // forget ends the series of rules without a call of meter since the last forget. Requests
 // that still run under such a rule are no longer counted.
-func (rs *rules) forget() {
+func (rs *ruleMetrics) forget() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for name, m := range rs.meters {
@@ -100,11 +101,11 @@ func (rs *rules) forget() {
 }
 
 // series has one counter for each outcome. A counter is nil before its first outcome.
-type series [len(policy.Outcomes)]atomic.Pointer[prometheus.Counter]
+type series [len(decide.Outcomes)]atomic.Pointer[prometheus.Counter]
 
-// meter has the series of one rule. It implements policy.Meter.
+// meter has the series of one rule. It implements decide.Meter.
 type meter struct {
-	rules      *rules
+	rules      *ruleMetrics
 	name       meterName
 	generation uint64 // guarded by rules.mu
 	ended      bool   // guarded by rules.mu
@@ -118,8 +119,8 @@ type meter struct {
 	others   series                             // of all other values
 }
 
-// Count implements policy.Meter.
-func (m *meter) Count(o policy.Outcome) {
+// Count implements decide.Meter.
+func (m *meter) Count(o decide.Outcome) {
 	c := m.outcomes[o].Load()
 	if c == nil {
 		vec, label := m.rules.home(o)
@@ -142,7 +143,7 @@ func (m *meter) begin(to *atomic.Pointer[prometheus.Counter], vec *prometheus.Co
 	return &c
 }
 
-// Near implements policy.Meter.
+// Near implements decide.Meter.
 func (m *meter) Near(hits uint64) {
 	c := m.near.Load()
 	if c == nil {
@@ -170,7 +171,7 @@ type limitCounter struct {
 	prometheus.Counter
 }
 
-// Denied implements policy.Meter.
+// Denied implements decide.Meter.
 func (m *meter) Denied(tier string, p window.Policy, win time.Duration) {
 	name := limitName{tier, p, win}
 	if last := m.last.Load(); last != nil && last.limitName == name {
@@ -217,23 +218,23 @@ func (l limitName) window() string {
 	if l.win == 0 && l.policy == window.Sliding {
 		return "override"
 	}
-	return policy.FormatLog(l.policy, l.win)
+	return rules.FormatLog(l.policy, l.win)
 }
 
 // home returns the metric that counts an outcome, and the label of the outcome there.
-func (rs *rules) home(o policy.Outcome) (*prometheus.CounterVec, string) {
+func (rs *ruleMetrics) home(o decide.Outcome) (*prometheus.CounterVec, string) {
 	switch o {
-	case policy.OutcomeShadowAllowed:
-		return rs.shadow, policy.OutcomeAllowed.String()
-	case policy.OutcomeShadowDenied:
-		return rs.shadow, policy.OutcomeDenied.String()
+	case decide.OutcomeShadowAllowed:
+		return rs.shadow, decide.OutcomeAllowed.String()
+	case decide.OutcomeShadowDenied:
+		return rs.shadow, decide.OutcomeDenied.String()
 	default:
 		return rs.decisions, o.String()
 	}
 }
 
-// Detail implements policy.Meter.
-func (m *meter) Detail(values []byte, o policy.Outcome) {
+// Detail implements decide.Meter.
+func (m *meter) Detail(values []byte, o decide.Outcome) {
 	if len(values) <= maxValues {
 		m.mu.RLock()
 		known := m.details[string(values)]
@@ -262,7 +263,7 @@ func (m *meter) Detail(values []byte, o policy.Outcome) {
 
 // beginDetail begins the series of an outcome for values. It returns nil if there are too
 // many series, or if the rule has ended.
-func (m *meter) beginDetail(values string, o policy.Outcome) *prometheus.Counter {
+func (m *meter) beginDetail(values string, o decide.Outcome) *prometheus.Counter {
 	m.rules.mu.Lock()
 	defer m.rules.mu.Unlock()
 	if m.ended {
@@ -305,7 +306,7 @@ func (m *meter) end() {
 	}
 	for o := range m.outcomes {
 		if m.outcomes[o].Swap(nil) != nil {
-			vec, label := m.rules.home(policy.Outcome(o))
+			vec, label := m.rules.home(decide.Outcome(o))
 			vec.DeleteLabelValues(m.name.domain, m.name.rule, label)
 		}
 	}
@@ -322,7 +323,7 @@ func (m *meter) end() {
 func (m *meter) endDetail(values string, s *series) (count int) {
 	for o := range s {
 		if s[o].Swap(nil) != nil {
-			m.rules.detail.DeleteLabelValues(m.name.domain, m.name.rule, values, policy.Outcome(o).String())
+			m.rules.detail.DeleteLabelValues(m.name.domain, m.name.rule, values, decide.Outcome(o).String())
 			count++
 		}
 	}

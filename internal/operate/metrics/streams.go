@@ -3,12 +3,12 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/inflight"
 )
 
 // streams counts what concerns limits of requests in flight.
 type streams struct {
-	ends    [len(policy.EndResults)]prometheus.Counter
+	ends    [len(inflight.EndResults)]prometheus.Counter
 	misuses prometheus.Counter
 }
 
@@ -16,14 +16,14 @@ type streams struct {
 func newStreams(counter func(name, help string) prometheus.Counter, counters func(name, help, label string) *prometheus.CounterVec) (s streams) {
 	ends := counters("slidegate_stream_ends_total", "Ends of streams that Envoy reported, by result: released, held_nothing (denied, or no limit in flight) or failed (Envoy repeats the call).", "result")
 	s.misuses = counter("slidegate_in_flight_misuses_total", "Calls that use in_flight rules in a way that cannot work. The log says what to change.")
-	for r, name := range policy.EndResults {
+	for r, name := range inflight.EndResults {
 		s.ends[r] = ends.WithLabelValues(name)
 	}
 	return s
 }
 
-// Ended implements policy.Meters.
-func (m *Metrics) Ended(r policy.EndResult) { m.streams.ends[r].Inc() }
+// Ended implements decide.Meters.
+func (m *Metrics) Ended(r inflight.EndResult) { m.streams.ends[r].Inc() }
 
-// Misused implements policy.Meters.
+// Misused implements decide.Meters.
 func (m *Metrics) Misused() { m.streams.misuses.Inc() }

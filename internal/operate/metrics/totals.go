@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 )
 
 // Totals are counts since the start of the process.
@@ -52,7 +52,7 @@ func (m *Metrics) Totals(t *Totals, method string) {
 }
 
 // totals appends the counts of all rules.
-func (rs *rules) totals(all []RuleTotals) []RuleTotals {
+func (rs *ruleMetrics) totals(all []RuleTotals) []RuleTotals {
 	rs.mu.Lock()
 	meters := make([]*meter, 0, len(rs.meters))
 	for _, m := range rs.meters {
@@ -68,10 +68,10 @@ func (rs *rules) totals(all []RuleTotals) []RuleTotals {
 			}
 			n := counted(*c)
 			r.Decisions += n
-			switch policy.Outcome(o) {
-			case policy.OutcomeDenied, policy.OutcomeNever:
+			switch decide.Outcome(o) {
+			case decide.OutcomeDenied, decide.OutcomeNever:
 				r.Denials += n
-			case policy.OutcomeShadowDenied:
+			case decide.OutcomeShadowDenied:
 				r.Shadow += n
 			}
 		}

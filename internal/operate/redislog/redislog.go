@@ -16,7 +16,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/redisclient"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/packed"
@@ -98,12 +98,12 @@ func Print(ctx context.Context, s settings.Settings, scope, key string, entries 
 func counts(r *inspect.Reading) string {
 	switch r.ID.Policy {
 	case window.Sliding:
-		return fmt.Sprintf("window   %s, of which a cost of %d counts now", policy.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
+		return fmt.Sprintf("window   %s, of which a cost of %d counts now", rules.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
 	case window.TokenBucket:
-		return fmt.Sprintf("policy   %v, with a rate for each %s", r.ID.Policy, policy.FormatWindow(r.ID.Window))
+		return fmt.Sprintf("policy   %v, with a rate for each %s", r.ID.Policy, rules.FormatWindow(r.ID.Window))
 	case window.InFlight:
 		return fmt.Sprintf("policy   %v, of which a cost of %d is held now", r.ID.Policy, r.Used(window.Limit{}))
 	default:
-		return fmt.Sprintf("policy   %v with a window of %s, of which a cost of %d counts now", r.ID.Policy, policy.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
+		return fmt.Sprintf("policy   %v with a window of %s, of which a cost of %d counts now", r.ID.Policy, rules.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
 	}
 }

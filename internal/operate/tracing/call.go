@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 )
 
 // A Call is the span of one call. A nil Call is a call that is not sampled, and its methods do
@@ -142,9 +142,9 @@ func Answered(ctx context.Context, requests int) {
 	}
 }
 
-var _ policy.Tracer = (*Tracer)(nil)
+var _ decide.Tracer = (*Tracer)(nil)
 
-// Stored implements [policy.Tracer]. If Redis was asked, or the store failed, the call has a child
+// Stored implements [decide.Tracer]. If Redis was asked, or the store failed, the call has a child
 // span. All other decisions take microseconds.
 func (t *Tracer) Stored(ctx context.Context, begin time.Time, took time.Duration, err error) {
 	c := of(ctx)
@@ -170,8 +170,8 @@ func (t *Tracer) Stored(ctx context.Context, begin time.Time, took time.Duration
 // maxDomain bounds what a span shows of a domain, in bytes. A client can make it up.
 const maxDomain = 128
 
-// Decided implements [policy.Tracer].
-func (t *Tracer) Decided(ctx context.Context, req *policy.Request, v *policy.Verdict, err error) {
+// Decided implements [decide.Tracer].
+func (t *Tracer) Decided(ctx context.Context, req *decide.Request, v *decide.Verdict, err error) {
 	c := of(ctx)
 	if c == nil {
 		return
@@ -179,7 +179,7 @@ func (t *Tracer) Decided(ctx context.Context, req *policy.Request, v *policy.Ver
 	domain := strings.ToValidUTF8(req.Domain[:min(len(req.Domain), maxDomain)], "\uFFFD")
 	set := []attribute.KeyValue{attribute.String("slidegate.domain", strings.Clone(domain))}
 	if err != nil {
-		c.span.SetAttributes(append(set, attribute.String("slidegate.outcome", policy.OutcomeError.String()))...)
+		c.span.SetAttributes(append(set, attribute.String("slidegate.outcome", decide.OutcomeError.String()))...)
 		c.span.SetStatus(codes.Error, "the request could not be decided")
 		return
 	}
@@ -209,15 +209,15 @@ func Authorized(ctx context.Context, result string) {
 }
 
 // outcome returns what happened to the request, as the metrics call it.
-func outcome(v *policy.Verdict) string {
+func outcome(v *decide.Verdict) string {
 	switch {
 	case !v.Allowed && v.Decisive >= 0 && v.Limits[v.Decisive].Decision.Never:
-		return policy.OutcomeNever.String()
+		return decide.OutcomeNever.String()
 	case !v.Allowed:
-		return policy.OutcomeDenied.String()
+		return decide.OutcomeDenied.String()
 	case len(v.Limits) == 0:
 		return "no_limit"
 	default:
-		return policy.OutcomeAllowed.String()
+		return decide.OutcomeAllowed.String()
 	}
 }

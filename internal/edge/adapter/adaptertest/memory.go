@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/slidegate/slidegate/internal/core/policy/policytest"
+	"github.com/slidegate/slidegate/internal/core/reuse/reusetest"
 	"github.com/slidegate/slidegate/internal/edge/adapter"
 	"github.com/slidegate/slidegate/internal/edge/unary"
 )
@@ -23,7 +23,7 @@ func Pool[C adapter.Call](t *testing.T, get func() C) {
 			t.Fatal("the pool has a call twice")
 		}
 		seen[c] = true
-		policytest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
+		reusetest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
 	}
 }
 

@@ -3,7 +3,7 @@
 package dynamic
 
 import (
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -13,7 +13,7 @@ import (
 // It names the policy of the decisive limit if that is not sliding. It does not append the caller:
 // see [AppendSubject]. echo, unless it is nil, appends entries whose names are between "degraded_by"
 // and "limit".
-func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte {
+func AppendVerdict(b []byte, v *decide.Verdict, echo func([]byte) []byte) []byte {
 	if v.Unresolved {
 		b = wire.AppendBoolEntry(b, "caller_unresolved", true)
 	}
@@ -24,7 +24,7 @@ func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte
 	if echo != nil {
 		b = echo(b)
 	}
-	var s *policy.LimitStatus
+	var s *decide.LimitStatus
 	if v.Decisive >= 0 {
 		s = &v.Limits[v.Decisive]
 		b = wire.AppendNumberEntry(b, "limit", float64(s.Limit.Hits))

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
@@ -33,12 +33,12 @@ const list = `/debug/pprof/: root of various pprof endpoints. hit for help.
 
 // Handler returns the handler of the pages. rules returns the active rules, and reports whether
 // the values of a key are API keys.
-func Handler(rules func() (active *policy.Rules, hides func(key string) bool)) http.Handler {
+func Handler(rs func() (active *rules.Rules, hides func(key string) bool)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { write(w, list) })
 	mux.HandleFunc("GET /stats", Stats)
 	mux.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) {
-		write(w, strings.Join(Lines(rules()), ""))
+		write(w, strings.Join(Lines(rs()), ""))
 	})
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -61,9 +61,9 @@ func Stats(w http.ResponseWriter, _ *http.Request) {
 
 // Lines returns the lines of /rlconfig, sorted. A rule has a line for each limit and tier. A
 // window that is no unit of envoyproxy/ratelimit has a unit_multiplier, or its length.
-func Lines(rules *policy.Rules, hides func(key string) bool) []string {
+func Lines(rs *rules.Rules, hides func(key string) bool) []string {
 	var lines []string
-	for _, r := range rules.All() {
+	for _, r := range rs.All() {
 		key := fullKey(r, hides)
 		lines = appendTerms(lines, key+": ", r, &r.Terms)
 		for name, terms := range r.ByTier {
@@ -74,7 +74,7 @@ func Lines(rules *policy.Rules, hides func(key string) bool) []string {
 	return lines
 }
 
-func appendTerms(lines []string, begin string, r *policy.Rule, t *policy.Terms) []string {
+func appendTerms(lines []string, begin string, r *rules.Rule, t *rules.Terms) []string {
 	end := fmt.Sprintf(", shadow_mode: %t, quota_mode: %t\n", t.Observe >= 1, r.Quota)
 	if t.Unlimited {
 		return append(lines, begin+"unit=UNKNOWN requests_per_unit=0"+end)
@@ -87,7 +87,7 @@ func appendTerms(lines []string, begin string, r *policy.Rule, t *policy.Terms) 
 
 // fullKey returns the name of a rule in envoyproxy/ratelimit: the domain and the levels, with
 // dots between them. *** stands for an API key.
-func fullKey(r *policy.Rule, hides func(key string) bool) string {
+func fullKey(r *rules.Rule, hides func(key string) bool) string {
 	var b strings.Builder
 	b.WriteString(r.Domain)
 	for _, n := range r.Path {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 )
 
 // rulesOf loads rules from text.
-func rulesOf(t *testing.T, text string, change func(*settings.Settings)) func() (*policy.Rules, func(string) bool) {
+func rulesOf(t *testing.T, text string, change func(*settings.Settings)) func() (*rules.Rules, func(string) bool) {
 	t.Helper()
 	s := settings.Default()
 	s.Rules.Path, s.Tiers.Source = filepath.Join(t.TempDir(), "rules.yaml"), settings.TiersNone
@@ -31,7 +31,7 @@ func rulesOf(t *testing.T, text string, change func(*settings.Settings)) func() 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (*policy.Rules, func(string) bool) { return g.Rules, g.Secrets.Hides }
+	return func() (*rules.Rules, func(string) bool) { return g.Rules, g.Secrets.Hides }
 }
 
 const fromReference = `
@@ -162,8 +162,8 @@ func TestPages(t *testing.T) {
 
 // TestNoRules has an empty page.
 func TestNoRules(t *testing.T) {
-	h := Handler(func() (*policy.Rules, func(string) bool) {
-		return policy.NewRules(policy.Identity{}), func(string) bool { return false }
+	h := Handler(func() (*rules.Rules, func(string) bool) {
+		return rules.NewRules(rules.Identity{}), func(string) bool { return false }
 	})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/rlconfig", nil))

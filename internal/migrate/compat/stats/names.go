@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -38,7 +38,7 @@ type level struct {
 }
 
 // ruleLayout returns the layout of a rule.
-func ruleLayout(r *policy.Rule) layout {
+func ruleLayout(r *rules.Rule) layout {
 	l := layout{domain: r.Domain}
 	shared := false
 	for i := range r.Path {

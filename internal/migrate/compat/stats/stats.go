@@ -5,7 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -30,7 +31,7 @@ type Options struct {
 	Times bool
 }
 
-// Stats holds the metrics. It is safe for concurrent use, and implements policy.HitMeters. The
+// Stats holds the metrics. It is safe for concurrent use, and implements decide.HitMeters. The
 // methods of a nil Stats that the daemon calls for each call or load do nothing.
 type Stats struct {
 	options Options
@@ -164,7 +165,7 @@ func newHits(fullKey string) *hits {
 }
 
 // add counts what one request did.
-func (h *hits) add(n policy.Hits) {
+func (h *hits) add(n decide.Hits) {
 	for _, part := range [...]struct {
 		counter int
 		hits    uint64
@@ -180,12 +181,12 @@ func (h *hits) add(n policy.Hits) {
 	}
 }
 
-// Rule implements policy.HitMeters. A rule of the former generation with the same path and flags
+// Rule implements decide.HitMeters. A rule of the former generation with the same path and flags
 // keeps its counters.
-func (s *Stats) Rule(r *policy.Rule) policy.HitMeter { return s.meter(ruleLayout(r)) }
+func (s *Stats) Rule(r *rules.Rule) decide.HitMeter { return s.meter(ruleLayout(r)) }
 
-// Overrides implements policy.HitMeters.
-func (s *Stats) Overrides(domain string, hidden func(key string) bool) policy.HitMeter {
+// Overrides implements decide.HitMeters.
+func (s *Stats) Overrides(domain string, hidden func(key string) bool) decide.HitMeter {
 	return s.meter(layout{domain: domain, entries: hidden})
 }
 
@@ -231,13 +232,13 @@ func (s *Stats) Refused() {
 	}
 }
 
-// StoreFailed implements policy.HitMeters.
+// StoreFailed implements decide.HitMeters.
 func (s *Stats) StoreFailed() { s.storeErrors.value.Add(1) }
 
-// Shadowed implements policy.HitMeters.
+// Shadowed implements decide.HitMeters.
 func (s *Stats) Shadowed() { s.shadowed.value.Add(1) }
 
-// UnknownDomain implements policy.HitMeters.
+// UnknownDomain implements decide.HitMeters.
 func (s *Stats) UnknownDomain(domain string, descriptors int) {
 	s.domainsMu.RLock()
 	c := s.unknown[domain]
@@ -279,8 +280,8 @@ type meter struct {
 	ended bool
 }
 
-// Count implements policy.HitMeter.
-func (m *meter) Count(entries descriptors.Descriptor, n policy.Hits) {
+// Count implements decide.HitMeter.
+func (m *meter) Count(entries descriptors.Descriptor, n decide.Hits) {
 	if s := m.stats; s.options.Memory {
 		switch {
 		case n.Remembered:

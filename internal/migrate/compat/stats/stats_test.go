@@ -19,7 +19,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -27,12 +28,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // one is what a request of cost 1 does that has room.
-var one = policy.Hits{Total: 1, Within: 1, Decided: true}
+var one = decide.Hits{Total: 1, Within: 1, Decided: true}
 
 // rules returns the rules of a generation, all of the domain d.
-func rules(t testing.TB, all ...policy.Rule) []*policy.Rule {
+func rulesOf(t testing.TB, all ...rules.Rule) []*rules.Rule {
 	t.Helper()
-	g := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
+	g := rules.NewRules(rules.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
 	for _, r := range all {
 		r.Domain = "d"
 		if err := g.Add(r); err != nil {
@@ -86,23 +87,23 @@ func scrape(t testing.TB, s *Stats, log *zap.Logger) string {
 func TestNames(t *testing.T) {
 	secret := strings.Repeat("s", 20)
 	for _, tt := range []struct {
-		rule    policy.Rule
+		rule    rules.Rule
 		entries descriptors.Descriptor
 		want    string
 	}{
-		{policy.Rule{Path: []descriptors.Node{node("a", "")}}, entries("a", "x"), "d.a"},
-		{policy.Rule{Path: []descriptors.Node{node("a", "x"), node("b", "")}}, entries("a", "x", "b", "y"), "d.a_x.b"},
-		{policy.Rule{Path: []descriptors.Node{node("a", "x*")}}, entries("a", "xy"), "d.a_x*"},
-		{policy.Rule{Path: []descriptors.Node{node("a", ""), node("b", "1")}, Detailed: true}, entries("a", "", "b", "1"), "d.a_.b_1"},
-		{policy.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, Detailed: true, Share: []bool{true, false}}, entries("a", "xy", "b", ""), "d.a_x*.b"},
-		{policy.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, ValueInMetric: []bool{true, true}}, entries("a", "xy", "b", ""), "d.a_xy.b"},
-		{policy.Rule{Path: []descriptors.Node{node("a", "x*")}, ValueInMetric: []bool{true}, Share: []bool{true}}, entries("a", "xy"), "d.a_x*"},
-		{policy.Rule{Path: []descriptors.Node{node("api_key", ""), node("b", "")}, Detailed: true}, entries("api_key", secret, "b", "1"), "d.api_key.b_1"},
-		{policy.Rule{Path: []descriptors.Node{node("api_key", secret)}}, entries("api_key", secret), "d.api_key"},
-		{policy.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true}, entries("a", "1:2|3\n4\x00\xff 10.1.2.3 1.2.3"), "d.a_1_2_3_4__ 10_1_2_3 1.2.3"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "")}}, entries("a", "x"), "d.a"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x"), node("b", "")}}, entries("a", "x", "b", "y"), "d.a_x.b"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x*")}}, entries("a", "xy"), "d.a_x*"},
+		{rules.Rule{Path: []descriptors.Node{node("a", ""), node("b", "1")}, Detailed: true}, entries("a", "", "b", "1"), "d.a_.b_1"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, Detailed: true, Share: []bool{true, false}}, entries("a", "xy", "b", ""), "d.a_x*.b"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x*"), node("b", "")}, ValueInMetric: []bool{true, true}}, entries("a", "xy", "b", ""), "d.a_xy.b"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "x*")}, ValueInMetric: []bool{true}, Share: []bool{true}}, entries("a", "xy"), "d.a_x*"},
+		{rules.Rule{Path: []descriptors.Node{node("api_key", ""), node("b", "")}, Detailed: true}, entries("api_key", secret, "b", "1"), "d.api_key.b_1"},
+		{rules.Rule{Path: []descriptors.Node{node("api_key", secret)}}, entries("api_key", secret), "d.api_key"},
+		{rules.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true}, entries("a", "1:2|3\n4\x00\xff 10.1.2.3 1.2.3"), "d.a_1_2_3_4__ 10_1_2_3 1.2.3"},
 	} {
 		s := New(Options{MaxNames: 10})
-		s.Rule(rules(t, tt.rule)[0]).Count(tt.entries, one)
+		s.Rule(rulesOf(t, tt.rule)[0]).Count(tt.entries, one)
 		want := map[string]uint64{tt.want + ".total_hits": 1, tt.want + ".within_limit": 1}
 		if diff := cmp.Diff(want, names(s)); diff != "" {
 			t.Errorf("%v: (-want +got)\n%s", tt.rule.Path, diff)
@@ -114,8 +115,8 @@ func TestNames(t *testing.T) {
 // rule goes.
 func TestNamesAreBounded(t *testing.T) {
 	s := New(Options{MaxNames: 2})
-	detailed := policy.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true}
-	m := s.Rule(rules(t, detailed)[0])
+	detailed := rules.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true}
+	m := s.Rule(rulesOf(t, detailed)[0])
 	s.Loaded()
 	for i := range 10 {
 		m.Count(entries("a", fmt.Sprint(i%5)), one)
@@ -130,13 +131,13 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 
 	// A generation with the same rule goes on; one without it ends its names.
-	s.Rule(rules(t, detailed)[0])
+	s.Rule(rulesOf(t, detailed)[0])
 	s.Loaded()
 	m.Count(entries("a", "0"), one)
 	if got := names(s)["d.a_0.total_hits"]; got != 3 {
 		t.Errorf("after a reload: got %d hits, want 3", got)
 	}
-	other := s.Rule(rules(t, policy.Rule{Path: []descriptors.Node{node("b", "")}, Detailed: true})[0])
+	other := s.Rule(rulesOf(t, rules.Rule{Path: []descriptors.Node{node("b", "")}, Detailed: true})[0])
 	s.Loaded()
 	m.Count(entries("a", "0"), one) // a request that still runs
 	m.Count(entries("a", "9"), one)
@@ -228,13 +229,13 @@ ratelimit_service_response_time_seconds_sum{grpc_method="ShouldRateLimit"} 20`},
 				t.Fatal(err)
 			}
 			s := New(Options{Mapping: m, Memory: true})
-			all := rules(t,
-				policy.Rule{Path: []descriptors.Node{node("a", "")}},
-				policy.Rule{Path: []descriptors.Node{node("b", "1"), node("c", ""), node("e", "")}},
-				policy.Rule{Path: []descriptors.Node{node("b", "1"), node("c", ""), node("f", "")}})
-			s.Rule(all[0]).Count(entries("a", "x"), policy.Hits{Total: 2, Over: 2, Remembered: true})
-			s.Rule(all[1]).Count(entries("b", "1", "c", "x", "e", "x"), policy.Hits{Total: 2, Over: 2, Remembered: true})
-			s.Rule(all[2]).Count(entries("b", "1", "c", "x", "f", "x"), policy.Hits{Total: 2, Over: 2})
+			all := rulesOf(t,
+				rules.Rule{Path: []descriptors.Node{node("a", "")}},
+				rules.Rule{Path: []descriptors.Node{node("b", "1"), node("c", ""), node("e", "")}},
+				rules.Rule{Path: []descriptors.Node{node("b", "1"), node("c", ""), node("f", "")}})
+			s.Rule(all[0]).Count(entries("a", "x"), decide.Hits{Total: 2, Over: 2, Remembered: true})
+			s.Rule(all[1]).Count(entries("b", "1", "c", "x", "e", "x"), decide.Hits{Total: 2, Over: 2, Remembered: true})
+			s.Rule(all[2]).Count(entries("b", "1", "c", "x", "f", "x"), decide.Hits{Total: 2, Over: 2})
 			s.Loaded()
 			s.Method(ShouldRateLimit).Observe(0.020)
 			page := scrape(t, s, zap.NewNop())
@@ -301,7 +302,7 @@ func FuzzMapping(f *testing.F) {
 			return
 		}
 		s := New(Options{Mapping: m, MaxNames: 10})
-		s.Rule(rules(t, policy.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true})[0]).Count(entries("a", text[:min(len(text), 100)]), one)
+		s.Rule(rulesOf(t, rules.Rule{Path: []descriptors.Node{node("a", "")}, Detailed: true})[0]).Count(entries("a", text[:min(len(text), 100)]), one)
 		s.Gauge("gauge", func() uint64 { return 7 })
 		s.Loaded()
 		s.Method(HealthCheck).Observe(1)
@@ -413,10 +414,10 @@ func TestConcurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(Options{Mapping: m, MaxNames: 5, Memory: true, Times: true})
-	generation := rules(t,
-		policy.Rule{Path: []descriptors.Node{node("a", "")}},
-		policy.Rule{Path: []descriptors.Node{node("b", "")}, Detailed: true})
-	meters := []policy.HitMeter{s.Rule(generation[0]), s.Rule(generation[1])}
+	generation := rulesOf(t,
+		rules.Rule{Path: []descriptors.Node{node("a", "")}},
+		rules.Rule{Path: []descriptors.Node{node("b", "")}, Detailed: true})
+	meters := []decide.HitMeter{s.Rule(generation[0]), s.Rule(generation[1])}
 	s.Loaded()
 	var counting, others sync.WaitGroup
 	stop := make(chan struct{})

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/replay"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
@@ -55,7 +55,7 @@ type attributes struct {
 type memory struct {
 	text    []byte
 	entries []descriptors.Entry
-	list    []policy.Descriptor
+	list    []decide.Descriptor
 }
 
 // reset forgets the last request.

@@ -10,7 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/core/policy"
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/internal/offline/replay/accesslog"
 	"github.com/slidegate/slidegate/internal/offline/replay/envoyfile"
@@ -202,7 +203,7 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 			return
 		}
 	}
-	one := policy.Descriptor{Entries: d.memory.entries[start:len(d.memory.entries):len(d.memory.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
+	one := decide.Descriptor{Entries: d.memory.entries[start:len(d.memory.entries):len(d.memory.entries)], Cost: l.cost, Refund: l.refund, Override: l.override}
 	if l.costFrom != nil {
 		cost, ok := costOf(l.costFrom.of(d, r))
 		if !ok {
@@ -217,7 +218,7 @@ func (d *Describer) describe(l *limit, r *accesslog.Record, subject *string) {
 	for _, u := range l.always {
 		d.count(u)
 	}
-	one.Ends = policy.IsEndOfStream(one.Entries)
+	one.Ends = identity.IsEndOfStream(one.Entries)
 	d.memory.list = append(d.memory.list, one)
 }
 

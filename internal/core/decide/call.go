@@ -1,0 +1,325 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A Call is one request on its way through a [Decider]. The zero value is ready for
+// [Decider.Begin]. The next request reuses its memory. A Call is not safe for concurrent
+// use.
+type Call struct {
+	decider *Decider      // nil: there is no request
+	gen     *generation   // decides the request
+	domain  *rules.Domain // nil: the rules have none for the request
+	req     Request
+	step    step
+	err     error // of the decision
+	verdict Verdict
+	who     identity.Finder
+
+	checks    []window.Check    // one for each limit of the verdict
+	decisions []window.Decision // one for each check
+	records   bool              // a limit has LimitStatus.Records
+	quota     bool              // a limit is one of several alternatives
+	part      []window.Check    // the checks of one of several store calls
+	partAt    []int             // their indexes in checks
+	text      []byte            // memory for what is hashed or counted
+	own       []rules.Limit
+	stream    inflight.Stream
+	exceeds   string        // see exceed
+	clock     time.Duration // Options.Clock when the checks were made; 0: not read yet
+}
+
+// step is how far a Call is.
+type step int
+
+const (
+	isBegun    step = iota
+	isPrepared      // the checks are made
+	isDecided       // there is a verdict or an error
+)
+
+// Decide decides the request. If wait is false, Decide does not block: it reports false
+// if it has to ask the store or a source of tiers first. Nothing is charged or counted
+// then, and the next Decide continues from there, by the same rules.
+//
+// Once the request is decided, Decide returns the same result again and charges nothing.
+// An error means that neither the store nor the rules could decide. It is unknown then
+// whether the store has charged the request, except after rules.ErrMissing, which Decide returns
+// before it asks the store. A request that exceeds a bound is no error: its rules decide it
+// without the store.
+//
+// With wait, Decide blocks until the source of tiers and the store answer. ctx bounds both,
+// and Options.Wait bounds the wait for the source.
+func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
+	if c.step == isBegun && c.ending() {
+		if !wait {
+			return false, nil
+		}
+		if settles, err := c.endStream(ctx); !settles {
+			c.verdict.begin(len(c.req.Descriptors))
+			c.verdict.Allowed = true
+			c.finish(ctx, err)
+		}
+	}
+	if c.step == isBegun && c.prepare(ctx, wait) {
+		c.step = isPrepared
+	}
+	if c.step == isPrepared {
+		if decided, err = c.decide(ctx, wait); decided {
+			c.finish(ctx, err)
+		}
+	}
+	return c.step == isDecided, c.err
+}
+
+// finish notes that the request is decided.
+func (c *Call) finish(ctx context.Context, err error) {
+	c.step, c.err = isDecided, err
+	if err == nil && c.decider.opts.Recorder != nil {
+		c.record()
+	}
+	c.countMisuse()
+	if t := c.decider.opts.Tracer; t != nil {
+		t.Decided(ctx, &c.req, &c.verdict, err)
+	}
+}
+
+// Verdict returns the verdict on the request. It is valid after [Call.Decide] has
+// decided without an error, until [Call.Forget].
+func (c *Call) Verdict() *Verdict { return &c.verdict }
+
+// Checks returns the check of each limit of the verdict, in their order. It is valid as long as
+// the verdict.
+func (c *Call) Checks() []window.Check { return c.checks }
+
+// Forget removes all of the request from c, and keeps memory for the next one. Without
+// it c keeps the texts of the request in memory.
+func (c *Call) Forget() {
+	c.unprepare()
+	c.req = Request{}
+	c.decider, c.gen, c.step, c.err = nil, nil, isBegun, nil
+	c.who.Forget()
+	reuse.Reset(&c.decisions)
+	reuse.Reset(&c.part)
+	reuse.Reset(&c.partAt)
+	reuse.Reset(&c.own)
+	reuse.Reset(&c.text)
+}
+
+// unprepare forgets what prepare has made, but for the subjects that it has found.
+func (c *Call) unprepare() {
+	c.verdict.forget()
+	reuse.Reset(&c.checks)
+	c.who.ForgetNames()
+	c.domain = nil
+	c.records, c.quota, c.clock, c.stream, c.exceeds = false, false, 0, inflight.Stream{}, ""
+}
+
+// prepare matches the rules and makes the checks. It reports false if a subject is
+// missing or matching takes long, and wait is false. It counts nothing, because it may run again.
+func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
+	c.verdict.begin(len(c.req.Descriptors))
+	c.exceeds = c.req.Exceeds
+	c.who.Begin(c.gen.rules, &c.req)
+	c.who.CopiesNames = c.decider.opts.CopiesNames
+	if c.domain = c.gen.rules.Domain(c.req.Domain); c.domain == nil {
+		return true
+	}
+	c.verdict.Headers = c.domain.Headers
+	for i := range c.req.Descriptors {
+		// Rules match these forms, so that one client has one log.
+		entries := c.req.Descriptors[i].Entries
+		for j := range entries {
+			entries[j].Value = rules.Canonical(entries[j])
+		}
+	}
+	if !c.match(wait) {
+		c.unprepare()
+		return false
+	}
+	c.askSubjects(ctx, wait)
+	for i := range c.req.Descriptors {
+		if c.addChecks(i); c.who.MustWait() {
+			break
+		}
+	}
+	c.who.Done()
+	if c.who.MustWait() {
+		c.unprepare()
+		return false
+	}
+	if c.quota {
+		c.settleQuota()
+	}
+	if n := len(c.checks); n > 1 && n <= window.MaxChecks {
+		c.settleModes()
+	}
+	if n := len(c.checks); n <= cap(c.decisions) {
+		c.decisions = c.decisions[:n]
+	} else {
+		c.decisions = make([]window.Decision, n)
+	}
+	return true
+}
+
+// askSubjects lets c.who ask the source of tiers until the end of prepare.
+func (c *Call) askSubjects(ctx context.Context, wait bool) {
+	o := &c.decider.opts
+	switch tiers := c.gen.rules.Tiers(); {
+	case tiers == nil:
+	case o.Subjects == nil:
+		c.who.Ask(ctx, tiers, 0)
+	case wait:
+		c.who.Ask(ctx, o.Subjects, o.Wait)
+	default:
+		c.who.Ask(ctx, o.Subjects, tier.NoWait)
+	}
+}
+
+// decide makes the verdict of a request that is prepared, if that needs no waiting or
+// wait is true.
+func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
+	switch n, what := len(c.checks), c.Exceeds(); {
+	case c.stream.Endless != nil:
+		return true, &inflight.EndlessError{Rule: c.stream.Endless}
+	case n == 0 && c.gen.rules.Missing():
+		return true, rules.ErrMissing
+	case what != "":
+		c.decideBeyond(what)
+		return true, nil
+	case n == 0:
+		c.verdict.Allowed = true
+		c.countUnlimited()
+		return true, nil
+	}
+	withoutStore := c.verdict.Unresolved && c.denyUnresolved()
+	if !withoutStore {
+		if decided, err = c.take(ctx, wait); !decided {
+			return false, nil
+		}
+	}
+	if c.decider.counts {
+		c.countUnlimited()
+	}
+	if err != nil && ctx.Err() != nil {
+		window.GiveBack(ctx, err)
+		return true, err // the caller has left, which is no failure of the store
+	}
+	if withoutStore || err != nil {
+		return true, c.decideWithout(ctx, err)
+	}
+	// Without waiting, a store denies only by repeating a denial that Learn has seen.
+	if c.decider.learner != nil && (wait || window.GroupAllowed(c.checks, c.decisions)) {
+		c.teach()
+	}
+	c.fold()
+	if c.decider.counts {
+		c.countLimits()
+	}
+	return true, nil
+}
+
+// decideWithout makes the verdict of a request that the store did not decide, as a whole or in some
+// scopes. cause is why; nil: the store was not asked, and the decisions are made.
+func (c *Call) decideWithout(ctx context.Context, cause error) error {
+	some := c.markUndecided(cause)
+	c.countErrors()
+	c.countUndecided(cause)
+	if cause != nil {
+		if err := c.degrade(ctx, cause); err != nil {
+			return err
+		}
+	}
+	v := &c.verdict
+	if c.records {
+		c.recordDenied(ctx, window.MayWait, c.decider.opts.Local, true)
+		if some {
+			c.recordDenied(ctx, window.MayWait, c.decider.opts.Store, false)
+		}
+	}
+	c.fold()
+	v.Degraded = v.Allowed || v.Decisive < 0 || v.Limits[v.Decisive].undecided
+	if some {
+		c.teach()
+		if c.decider.counts {
+			c.countLimits()
+		}
+	}
+	c.countDegraded()
+	return nil
+}
+
+func (c *Call) fold() {
+	c.verdict.fold(c.decisions, c.gen.rules.ObservesAll())
+	if c.gen.rules.Jitters() {
+		c.setJitter()
+	}
+}
+
+// markUndecided marks the limits that the store has not decided, because of cause. It reports
+// whether it has decided some.
+func (c *Call) markUndecided(cause error) (some bool) {
+	for i := range c.verdict.Limits {
+		s := &c.verdict.Limits[i]
+		s.undecided = true
+		if cause == nil {
+			continue
+		}
+		var part *window.PartError
+		if _, without := window.WithoutLog(&c.checks[i]); without && errors.As(cause, &part) {
+			s.undecided = false // it needs no store
+		} else {
+			s.undecided = window.FailedIn(cause, c.checks[i].Scope) != nil
+		}
+		some = some || !s.undecided
+	}
+	return some
+}
+
+// ending reports whether the request says that its stream has ended. Such a request charges
+// only if the stream held something.
+func (c *Call) ending() bool { return c.req.Ending != "" && c.req.Stream != 0 && c.req.EndsStream() }
+
+// endStream gives back what the stream of the request holds. settles is true if the rest of
+// the request is to be charged.
+func (c *Call) endStream(ctx context.Context) (settles bool, err error) {
+	d := c.decider
+	result, err := d.releases.Release(ctx, &c.req)
+	switch {
+	case result == inflight.EndFailed:
+		d.failed(err)
+		err = fmt.Errorf("the store could not end a stream: %w", err)
+	case err != nil:
+		return false, err
+	case result == inflight.EndReleased:
+		d.waiters.Ended()
+		for i := range c.req.Descriptors {
+			settles = settles || !c.req.Descriptors[i].Ends
+		}
+	}
+	d.opts.Meters.Ended(result)
+	return settles, err
+}
+
+// countMisuse counts and logs the misuse of the request, if there is one.
+func (c *Call) countMisuse() {
+	misuse := c.stream.Misuse(&c.req)
+	if misuse == "" {
+		return
+	}
+	c.decider.opts.Meters.Misused()
+	if log := c.decider.opts.Log; log != nil {
+		log.Warn(misuse, DomainField(c.req.Domain))
+	}
+}

@@ -1,0 +1,240 @@
+package decide
+
+import (
+	"slices"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// addChecks adds the checks of descriptor i, unless it sets mustWait.
+func (c *Call) addChecks(i int) {
+	rs, v := c.gen.rules, &c.verdict
+	desc, m := &c.req.Descriptors[i], &v.Matches[i]
+	if desc.Override != nil {
+		c.addOverride(i)
+		return
+	}
+	if m.Rule == nil || m.ReplacedBy != nil {
+		return
+	}
+	rule := m.Rule
+	terms := &rule.Terms
+	var who identity.Subject
+	if rule.HasSubject() {
+		if who = c.who.SubjectOf(rule, desc.Entries); c.who.MustWait() {
+			return
+		}
+		v.Unresolved = v.Unresolved || who.Unresolved
+		if rs.Tiers() != nil {
+			if c.req.Tier != "" {
+				who.Tier = c.req.Tier
+			}
+			terms = rule.TermsOf(who.Tier)
+		}
+		v.addCaller(&who)
+	}
+	own, isOwn, observe := rules.Terms{}, false, tier.ObserveByRule
+	if who.Known != nil && c.req.Tier == "" {
+		if o, ok := who.Known.Override(rule.Name); ok {
+			if ok = rs.MayOverride(rule, &o); ok {
+				own, ok = c.ownTerms(rule, terms, &o)
+			}
+			if ok {
+				terms, observe, isOwn = &own, o.Observe, o.Limited()
+			} else {
+				c.tellOverride(rule, &who, &o)
+			}
+		}
+	}
+	if terms.Unlimited {
+		m.Unlimited, m.UnlimitedTier = true, who.Tier
+		if terms == &own {
+			m.UnlimitedSubject = who.ID()
+		}
+		return
+	}
+	if len(terms.Limits) == 0 {
+		return
+	}
+	key := c.who.LogOf(rule, desc.Entries, &who)
+	if c.who.MustWait() {
+		return
+	}
+	observed, ownObserve := terms.Observe > 0 && c.who.Observes(rule, terms.Observe, &who, key), false
+	if observe != tier.ObserveByRule && !rule.Always {
+		observed, ownObserve = observe == tier.ObserveOnly, !rs.ObservesAll()
+	}
+	c.noteAsked(rule, desc)
+	records := c.recordsDenied(rule, desc)
+	for j := range terms.Limits {
+		s := v.addLimit(rule, i)
+		s.Limit, s.Cost = terms.Limits[j], rule.Cost(desc.Cost)
+		s.Subject, s.Tier, s.Unresolved = who.ID(), who.Tier, who.Unresolved
+		s.Quota, s.Own, s.Records = rule.Quota || rs.AllQuota(), isOwn, records
+		s.Observed, s.ShadowAll, s.OwnObserve = observed || rs.ObservesAll(), rs.ObservesAll() && !observed, ownObserve
+		c.addCheck(s, key, desc.Refund, who.Known)
+	}
+}
+
+// addOverride adds the check for the limit that came with descriptor i, unless it sets
+// mustWait. The limit replaces that of the rule, and the rule's factor and its charging remain. It is neither a quota limit nor observed because the rule is, as in
+// envoyproxy/ratelimit.
+func (c *Call) addOverride(i int) {
+	desc, m := &c.req.Descriptors[i], &c.verdict.Matches[i]
+	m.Overridden = true
+	if seen := &c.state().overridden; !seen.Load() {
+		seen.Store(true)
+	}
+	rule := m.Rule
+	if rule == nil {
+		rule = c.domain.Override
+	}
+	limit := *desc.Override
+	entries := m.Limited(desc.Entries)
+	if key := c.who.OverrideLogOf(c.domain.Override, entries); !c.who.MustWait() {
+		for _, e := range entries {
+			if c.gen.rules.Secrets().Is(e.Key) {
+				who := c.who.Identify(e)
+				who.Tier = "" // it does not count
+				c.verdict.addCaller(&who)
+			}
+		}
+		s := c.verdict.addLimit(rule, i)
+		s.Limit, s.Cost = rules.Limit{Limit: limit, Precision: rules.PrecisionOf(limit), Name: rule.Name}, rule.Cost(desc.Cost)
+		s.Quota, s.Observed, s.ShadowAll, s.Records = c.gen.rules.AllQuota(), c.gen.rules.ObservesAll(), c.gen.rules.ObservesAll(), c.recordsDenied(rule, desc)
+		c.addCheck(s, key, desc.Refund, nil)
+	}
+}
+
+// ownTerms returns a subject's own limits under a rule, instead of the terms of its tier. They
+// are valid until the next call. It returns false if they have no meaning there.
+func (c *Call) ownTerms(rule *rules.Rule, terms *rules.Terms, o *tier.Override) (own rules.Terms, ok bool) {
+	if !o.Limited() {
+		return *terms, true
+	}
+	c.own, ok = rules.OverrideLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
+	return rules.Terms{Limits: rules.NameLimits(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
+}
+
+// addLimit adds a limit of a descriptor. It is made where it stays: a copy of it is slow so soon
+// after it is written.
+func (v *Verdict) addLimit(rule *rules.Rule, descriptor int) *LimitStatus {
+	v.Limits = reuse.Grow(v.Limits)
+	s := &v.Limits[len(v.Limits)-1]
+	s.Rule, s.Descriptor = rule, descriptor
+	return s
+}
+
+// addCheck adds the check of the last limit of the verdict, or removes the limit. of is the subject,
+// nil if it is not known.
+func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subject) {
+	c.checks = reuse.Grow(c.checks)
+	at := len(c.checks) - 1
+	check := &c.checks[at]
+	switch {
+	case refund:
+		s.Mode, s.Quota = window.Refund, false
+	case c.req.Ending != "":
+		// The stream has ended, so the cost has been spent.
+		s.Mode, s.Quota = window.Always, false
+	case s.Rule.Always:
+		s.Mode = window.Always // even where it is observed or one of several alternatives
+	case s.Observed:
+		s.Mode = window.Observe
+	case s.Quota:
+		s.Mode, c.quota = window.Any, true
+	}
+	check.Key, check.Limit, check.Cost = key, s.Limit.Limit, s.Cost
+	check.Mode, check.Scope, check.Priority = s.Mode, s.Rule.Store(), s.Rule.Priority
+	check.Precision, check.Lease = s.Limit.Precision, s.Limit.Lease
+	switch s.Limit.Policy {
+	case window.InFlight:
+		s.Records = false // a request that is active holds its cost, and spends nothing
+		if !c.stream.Hold(&c.req, s.Rule, check, refund) {
+			*s, *check = LimitStatus{}, window.Check{}
+			c.verdict.Limits, c.checks = c.verdict.Limits[:at], c.checks[:len(c.checks)-1]
+			return
+		}
+	case window.Calendar:
+		check.Period = c.period(s, of)
+	default:
+	}
+	if s.Rule.Once.Entry != "" {
+		c.once(s, check)
+	}
+	s.Records = s.Records && !s.Mode.Unconditional()
+	c.records = c.records || s.Records
+	s.Period = check.Period
+}
+
+// settleQuota makes all quota limits observed if one alternative of the request passes
+// anyway, so that none of them can deny. Such an alternative is a quota rule that is
+// observed. If every rule is a quota rule, a descriptor without a rule is one too. An
+// unlimited descriptor has no quota, so it is no alternative.
+func (c *Call) settleQuota() {
+	v := &c.verdict
+	all, passes := c.gen.rules.AllQuota(), false
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		passes = passes || s.Quota && s.Mode == window.Observe
+	}
+	for i := range v.Matches {
+		passes = passes || all && !v.Matches[i].Unlimited && !v.limits(i)
+	}
+	if !passes {
+		return
+	}
+	for i := range v.Limits {
+		if v.Limits[i].Mode == window.Any {
+			v.Limits[i].Mode, c.checks[i].Mode = window.Observe, window.Observe
+		}
+	}
+}
+
+func (v *Verdict) limits(i int) bool {
+	return slices.ContainsFunc(v.Limits, func(s LimitStatus) bool { return s.Descriptor == i })
+}
+
+// settleModes gives all checks of one log the strictest of their modes, because a store
+// refuses several modes. Only a rule whose tiers share a log and are not all observed
+// makes such checks.
+func (c *Call) settleModes() {
+	same := true
+	for i := range c.checks {
+		same = same && c.checks[i].Mode == c.checks[0].Mode
+	}
+	if same {
+		return
+	}
+	for i := range c.checks {
+		check := &c.checks[i]
+		for j := range c.checks {
+			o := &c.checks[j]
+			// Modes are in the order of their strictness.
+			if o.Mode < check.Mode && !check.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == check.Log() {
+				check.Mode = o.Mode
+				s := &c.verdict.Limits[i]
+				s.Mode, s.Observed, s.Quota = o.Mode, false, o.Mode == window.Any
+			}
+		}
+	}
+}
+
+// tellOverride warns of an override in a record of a source that a rule ignores. Of the file of tiers,
+// the configuration has warned already.
+func (c *Call) tellOverride(r *rules.Rule, who *identity.Subject, o *tier.Override) {
+	log := c.decider.opts.Log
+	if !c.gen.rules.Elsewhere() || log == nil {
+		return
+	}
+	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not apply to a rule; correct it in the source of tiers"); entry != nil {
+		entry.Write(zap.Stringer("rule", r), zap.String("subject", who.ID()), zap.String("problem", c.gen.rules.OverrideNote(r, who.Tier, o)))
+	}
+}

@@ -1,0 +1,143 @@
+package decide
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// The question of an adapter: which limits of these descriptors have room?
+type (
+	// A Request has descriptors that are decided together.
+	Request = identity.Request
+	// A Descriptor is one descriptor of a request with its cost.
+	Descriptor = identity.Descriptor
+)
+
+// Options of a [Decider]. Store is required.
+type Options struct {
+	// Store bounds its calls by itself, in addition to the deadline of the caller.
+	Store window.Store
+	// Meters counts what the rules decide. Nil: nothing is counted.
+	Meters Meters
+	// CopiesNames says that Store keeps no name of a log without a copy, and that there is no Local.
+	// The next request then reuses the memory of names.
+	CopiesNames bool
+	// StoreSeconds observes how long each store call took. A denial that is repeated from memory
+	// is no store call. Nil disables it.
+	StoreSeconds func(seconds float64)
+	// Failed is called with each error of Store. Nil disables it.
+	Failed func(error)
+	// Tracer describes decisions in traces. Nil disables it.
+	Tracer Tracer
+	// Local decides for rules with rules.StoreErrorLocal while Store cannot. It must not
+	// block. Nil: these rules count as rules.StoreErrorReported. It may be a [Learner].
+	Local window.Store
+	// Subjects finds the subject of an API key. Nil: the directory of the rules does.
+	Subjects tier.Resolver
+	// Wait is how long one request waits for Subjects at most.
+	Wait time.Duration
+	// DenyUnresolved denies a request if Subjects cannot answer for its key. Otherwise
+	// the limits of unknown keys apply.
+	DenyUnresolved bool
+	// NearLimit is the share of a limit, from 0 to 1, above which hits are near it.
+	NearLimit float32
+	// Hits counts in hits what Meters counts in requests. Nil disables it.
+	Hits HitMeters
+	// Patience is how long a request waits at most because limits of requests in flight are
+	// full. Zero: it does not wait. See inflight.DefaultPatience.
+	Patience time.Duration
+	// Recorder keeps decisions that people ask about. Nil: they are not kept.
+	Recorder Recorder
+	// Clock returns the time since 1970-01-01 UTC by Store's clock, or by one that agrees with
+	// it. Periods of calendars follow it. Nil: the time of day.
+	Clock func() time.Duration
+	// Log gets warnings about requests, such as those that name no domain of the rules. Any client can
+	// cause them: wrap it to sample them. Nil disables them.
+	Log *zap.Logger
+}
+
+// A Tracer describes decisions in the trace of a call. It keeps no argument, and no text of the
+// request without a copy. It is safe for concurrent use.
+type Tracer interface {
+	// Stored is called after a store call that took so long, with the context of
+	// [Call.Decide] and the error of the store.
+	Stored(ctx context.Context, begin time.Time, took time.Duration, err error)
+	// Decided is called once for each request that is decided, with the context and the error
+	// of [Call.Decide]. With an error, v is not a verdict.
+	Decided(ctx context.Context, req *Request, v *Verdict, err error)
+}
+
+// A Learner is a local store that follows the decisions of Options.Store, so that it
+// can take over.
+type Learner interface {
+	// Learn is called for each check that Options.Store has decided and whose rule has
+	// rules.StoreErrorLocal. It keeps neither argument.
+	Learn(*window.Check, *window.Decision)
+}
+
+// Decider decides requests by the active generation of rules. It is safe for
+// concurrent use.
+type Decider struct {
+	opts     Options
+	learner  Learner           // nil if Options.Local is not one
+	counts   bool              // something counts decisions
+	releases inflight.Releases // for stores that count what streams hold
+	waiters  inflight.Waiters
+	active   atomic.Pointer[generation]
+}
+
+// NewDecider returns a Decider with rules as its first generation.
+func NewDecider(rs *rules.Rules, opts Options) *Decider {
+	d := &Decider{opts: opts, counts: opts.Meters != nil || opts.Hits != nil}
+	if opts.Meters == nil {
+		d.opts.Meters = uncounted{}
+	}
+	d.learner, _ = opts.Local.(Learner)
+	d.releases.Store, _ = opts.Store.(window.Ender)
+	d.releases.Local, _ = opts.Local.(window.Ender)
+	d.Swap(rs)
+	return d
+}
+
+// Swap makes rules the active generation. A [Call] that has begun keeps its own.
+func (d *Decider) Swap(rs *rules.Rules) {
+	d.active.Store(newGeneration(rs, &d.opts, d.counts, d.active.Load()))
+}
+
+func (d *Decider) failed(err error) {
+	if d.opts.Failed != nil {
+		d.opts.Failed(err)
+	}
+}
+
+// Rules returns the active generation.
+func (d *Decider) Rules() *rules.Rules { return d.active.Load().rules }
+
+// Overridden reports whether limits came with requests for a domain of the active generation.
+func (d *Decider) Overridden(domain string) bool {
+	g := d.active.Load()
+	dom := g.rules.Domain(domain)
+	return dom != nil && g.domains[dom.Number].overridden.Load()
+}
+
+// Begin puts a request into c, to be decided by the rules that are active now. It
+// forgets the request that c had. The slices of req belong to c until [Call.Forget].
+func (d *Decider) Begin(c *Call, req Request) { *d.Start(c) = req }
+
+// Start is Begin for a caller that then fills the request in, so that it is not copied.
+func (d *Decider) Start(c *Call) *Request {
+	if c.decider != nil {
+		c.Forget()
+	}
+	c.decider, c.gen = d, d.active.Load()
+	return &c.req
+}

@@ -1,0 +1,124 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// denyUnresolved denies the request without the store, if Options.DenyUnresolved says so
+// and a limit that may deny has no resolved subject.
+func (c *Call) denyUnresolved() (denied bool) {
+	v := &c.verdict
+	if !c.decider.opts.DenyUnresolved {
+		return false
+	}
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
+		if s.Blind = s.Unresolved && s.MayDeny(); s.Blind {
+			c.decisions[i] = window.Decision{RetryAfter: rules.StoreErrorRetry}
+			denied = true
+		}
+	}
+	for i := range v.Limits {
+		if s := &v.Limits[i]; denied && !s.Blind {
+			s.Unknown = true // the store was not asked
+		}
+	}
+	return denied
+}
+
+// teach tells the local store what the store has decided.
+func (c *Call) teach() {
+	if c.decider.learner == nil {
+		return
+	}
+	for i := range c.verdict.Limits {
+		if s := &c.verdict.Limits[i]; s.Rule.StoreError() == rules.StoreErrorLocal && !s.undecided {
+			c.decider.learner.Learn(&c.checks[i], &c.decisions[i])
+		}
+	}
+}
+
+// degrade decides the limits that the store has not decided by the choices of their rules, after
+// it has failed with cause. The strictest choice counts: rules.StoreErrorDeny denies the request, else
+// rules.StoreErrorReported makes degrade return cause, else the local logs decide. If the request is not
+// allowed, degrade takes back what the other scopes have charged.
+func (c *Call) degrade(ctx context.Context, cause error) error {
+	if errors.Is(cause, window.ErrBadCheck) {
+		return cause // a bug here, not a failure of the store
+	}
+	v := &c.verdict
+	var group window.Verdict
+	report, room := false, false
+	reuse.Reset(&c.part)
+	reuse.Reset(&c.partAt)
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		if !s.undecided {
+			group.Add(s.Mode, c.decisions[i].Allowed)
+			room = room || s.Mode == window.Any && c.decisions[i].Allowed
+			continue
+		}
+		report = c.choose(i) || report
+		group.Add(s.Mode, c.decisions[i].Allowed)
+	}
+	if !group.Allowed() {
+		for _, at := range c.partAt {
+			v.Limits[at].Unknown = true // the local store is not asked
+		}
+		window.GiveBack(ctx, cause)
+		return nil
+	}
+	if report {
+		window.GiveBack(ctx, cause)
+		return cause
+	}
+	for i := range c.part {
+		if room && c.part[i].Mode == window.Any {
+			c.part[i].Mode = window.Observe // another alternative passes anyway
+		}
+	}
+	if err := c.takePart(ctx, c.decider.opts.Local); err != nil {
+		window.GiveBack(ctx, cause)
+		return fmt.Errorf("%w; the local store could not decide either: %w", cause, err)
+	}
+	if !window.GroupAllowed(c.checks, c.decisions) {
+		window.GiveBack(ctx, cause)
+	}
+	return nil
+}
+
+// choose applies the choice of the rule of a limit that the store has not decided. It reports
+// whether that is rules.StoreErrorReported.
+func (c *Call) choose(i int) (report bool) {
+	s := &c.verdict.Limits[i]
+	choice := s.Rule.StoreError()
+	if choice == rules.StoreErrorLocal && c.decider.opts.Local == nil {
+		choice = rules.StoreErrorReported
+	}
+	if choice == rules.StoreErrorReported && s.Observed {
+		choice = rules.StoreErrorAllow // an observed limit must not deny, and a report may
+	}
+	c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
+	switch choice {
+	case rules.StoreErrorAllow:
+		s.Unknown = true
+	case rules.StoreErrorDeny:
+		if s.Mode != window.Refund { // a refund is lost, and never denied
+			c.decisions[i] = window.Decision{RetryAfter: rules.StoreErrorRetry}
+			s.Blind = true
+		}
+	case rules.StoreErrorLocal:
+		c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)
+	default:
+		s.Unknown = true
+		report = true
+	}
+	return report
+}

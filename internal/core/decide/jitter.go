@@ -1,0 +1,26 @@
+package decide
+
+import (
+	"cmp"
+
+	"github.com/slidegate/slidegate/internal/core/identity"
+)
+
+// setJitter sets by how much clients are asked to wait longer than they must: by the rule's share
+// of the wait, times a hash of the caller and the window. Without a known caller it is that of all
+// logs of the request. So one caller always gets the same wait, from every instance.
+func (c *Call) setJitter() {
+	v := &c.verdict
+	h := identity.NewHash("retry_jitter") // another hash than that of the logs that are only observed
+	if who := cmp.Or(v.Subject, v.KeyDigest); who != "" {
+		h = h.Add(who)
+	} else {
+		for i := range c.checks {
+			h = h.Add(c.checks[i].Key)
+		}
+	}
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		s.Jitter = s.Rule.RetryJitter * (h ^ identity.Hash(s.Limit.Window)).Fraction()
+	}
+}

@@ -1,0 +1,62 @@
+package decide
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// period returns the periods of a limit with a calendar. All limits of a request read the clock
+// once.
+func (c *Call) period(s *LimitStatus, of *tier.Subject) window.Period {
+	if c.clock == 0 {
+		c.clock = c.decider.clock()
+	}
+	c.setCalendar(s, of)
+	return s.Limit.Calendar.Period(time.Unix(0, int64(c.clock)))
+}
+
+// clock returns the time since 1970-01-01 UTC.
+func (d *Decider) clock() time.Duration {
+	if d.opts.Clock != nil {
+		return d.opts.Clock()
+	}
+	return time.Duration(time.Now().UnixNano())
+}
+
+var errNoLabel = errors.New("the subject does not have the label")
+
+// setCalendar gives a limit the calendar of a subject. If the subject's label does not say on which
+// day its periods start, they start as the rule says.
+//
+// A label that changes does not cut a period short: the store counts in the period that it has
+// begun until that one ends.
+func (c *Call) setCalendar(s *LimitStatus, of *tier.Subject) {
+	l := &s.Limit
+	if l.StartsLabel == "" || of == nil {
+		return
+	}
+	day, ok := of.Labels()[l.StartsLabel]
+	err := errNoLabel
+	if ok {
+		own, bad := l.Calendar.Starting(day)
+		if bad == nil {
+			l.Calendar, s.OwnDay = own, true
+			return
+		}
+		err = bad
+	}
+	log := c.decider.opts.Log
+	if log == nil {
+		return
+	}
+	// A sampled message costs nothing if it is dropped.
+	if entry := log.Check(zapcore.WarnLevel, "a subject's label does not say on which day its periods start: they start as the rule says; correct the label in the source of tiers"); entry != nil {
+		entry.Write(zap.Stringer("rule", s.Rule), zap.String("label", l.StartsLabel), zap.String("subject", of.ID), zap.Error(err))
+	}
+}

@@ -1,0 +1,163 @@
+package decide
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/text/safetext"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// countUnlimited counts each descriptor that no limit applies to. Of a request for an
+// unknown domain it counts the request.
+func (c *Call) countUnlimited() {
+	v := &c.verdict
+	if c.domain == nil && c.req.EndsStream() {
+		return // the domain of a filter that only ends streams needs no rules
+	}
+	if c.domain == nil {
+		c.decider.opts.Meters.UnknownDomain()
+		if hits := c.decider.opts.Hits; hits != nil {
+			hits.UnknownDomain(c.req.Domain, len(c.req.Descriptors))
+		}
+		if log := c.decider.opts.Log; log != nil {
+			if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed; correct domain in Envoy, or in the rules"); entry != nil {
+				entry.Write(DomainField(c.req.Domain))
+			}
+		}
+		return
+	}
+	if !c.decider.counts {
+		return
+	}
+	at := 0
+	for i := range v.Matches {
+		m, limited := &v.Matches[i], false
+		for ; at < len(v.Limits) && v.Limits[at].Descriptor == i; at++ {
+			limited = true
+		}
+		switch {
+		case limited || c.req.Descriptors[i].Ends:
+		case m.Rule == nil:
+			c.state().unruled.Count(OutcomeNoRule)
+		case m.ReplacedBy != nil:
+			c.meter(m.Rule).Count(OutcomeReplaced)
+		case m.Unlimited:
+			c.meter(m.Rule).Count(OutcomeUnlimited)
+		default: // the rule has no limit for this tier
+			c.state().unruled.Count(OutcomeNoRule)
+		}
+	}
+}
+
+// countErrors counts that the store could not decide, once for each descriptor.
+func (c *Call) countErrors() {
+	if !c.decider.counts {
+		return
+	}
+	for s := range c.undecided {
+		c.meter(s.Rule).Count(OutcomeError)
+	}
+}
+
+// undecided yields the first limit of each descriptor that the store of its scope did not decide.
+func (c *Call) undecided(yield func(*LimitStatus) bool) {
+	last := -1
+	for i := range c.verdict.Limits {
+		s := &c.verdict.Limits[i]
+		if s.undecided && s.Descriptor != last {
+			if last = s.Descriptor; !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// countLimits counts the strictest limit of each descriptor that the store has decided.
+func (c *Call) countLimits() {
+	v := &c.verdict
+	if c.decider.opts.Hits != nil {
+		c.countShadowed()
+	}
+	for i, at := range v.Strictest {
+		if at < 0 || v.Limits[at].undecided {
+			continue
+		}
+		s := &v.Limits[at]
+		outcome := s.outcome(v.Allowed)
+		c.meter(s.Rule).Count(outcome)
+		if outcome == OutcomeDenied || outcome == OutcomeNever {
+			c.countDenial(s)
+		}
+		if desc := &c.req.Descriptors[i]; s.Rule.SeriesByValue() && desc.Override == nil {
+			c.text = appendDetail(reuse.Slice(c.text), s.Rule, desc.Entries)
+			c.meter(s.Rule).Detail(c.text, outcome)
+		}
+		c.countHits(s)
+	}
+	for i := range v.Limits {
+		if s := &v.Limits[i]; s.Decision.Cut {
+			c.countCut(s.Rule)
+			break
+		}
+	}
+}
+
+// countCut counts and logs a usage update that was recorded only in part.
+func (c *Call) countCut(rule *rules.Rule) {
+	c.decider.opts.Meters.CutUpdate()
+	if log := c.decider.opts.Log; log != nil {
+		log.Warn("a usage update was recorded in part, because the debt of a limit is at most one limit more; check the cost that Envoy sends",
+			zap.Stringer("rule", rule), zap.String("name", rule.Name))
+	}
+}
+
+// countDenial counts which limit of the rule has denied. The configuration bounds the windows
+// of a rule, but not those of limits that a source of subjects or a request brings.
+func (c *Call) countDenial(s *LimitStatus) {
+	p, win := s.Limit.Policy, s.Limit.Window
+	switch {
+	case s.Own || c.req.Descriptors[s.Descriptor].Override != nil:
+		p, win = window.Sliding, 0
+	case p == window.InFlight:
+		win = 0 // the log has no window
+	}
+	c.meter(s.Rule).Denied(s.Tier, p, win)
+}
+
+// maxDomainShown bounds what a log line repeats of a domain, in bytes.
+const maxDomainShown = 128
+
+// DomainField returns the field of a log line with the beginning of a request's domain, which no
+// terminal obeys. It shares no memory with the request.
+func DomainField(domain string) zap.Field {
+	shown, _ := safetext.Bytes(domain, maxDomainShown)
+	return zap.String("domain", shown)
+}
+
+// maxDetail bounds how much of a value is copied, in bytes. A longer value has no series
+// of its own.
+const maxDetail = 512
+
+// appendDetail appends the name of a series for value_to_metric and detailed_metric: the
+// path with the values of the request, as envoyproxy/ratelimit names its metrics, but
+// without API keys. If the values of a pattern share a log, the pattern replaces them.
+func appendDetail(b []byte, rule *rules.Rule, entries descriptors.Descriptor) []byte {
+	for i, n := range rule.Path {
+		if i > 0 {
+			b = append(b, '.')
+		}
+		b = append(b, n.Key...)
+		value := n.Value
+		if n.Open() && (rule.Detailed || i < len(rule.ValueInMetric) && rule.ValueInMetric[i]) && (i >= len(rule.Share) || !rule.Share[i]) {
+			value = entries[i].Value
+		}
+		if value != "" && !rule.Hides(i) {
+			b = append(b, '_')
+			b = append(b, value[:min(len(value), maxDetail)]...)
+		}
+	}
+	return b
+}

@@ -1,0 +1,33 @@
+package decide
+
+import "github.com/slidegate/slidegate/pkg/window"
+
+// A Recorder keeps decisions that people ask about. The Decider calls it once a request at
+// most, so it must be quick. It keeps no argument, and no text of the request without a copy.
+// It is safe for concurrent use.
+type Recorder interface {
+	// Denied records that a limit had no room: the decisive one of a denied request, or one
+	// that is only observed.
+	Denied(req *Request, v *Verdict, s *LimitStatus)
+	// Near records an allowed request that used a limit above Options.NearLimit.
+	Near(req *Request, v *Verdict, s *LimitStatus)
+}
+
+// record tells the Recorder about a request that is decided.
+func (c *Call) record() {
+	r, v := c.decider.opts.Recorder, &c.verdict
+	switch {
+	case !v.Allowed && v.Decisive >= 0:
+		r.Denied(&c.req, v, &v.Limits[v.Decisive])
+	case v.Shadowed >= 0:
+		r.Denied(&c.req, v, &v.Limits[v.Shadowed])
+	case v.Decisive >= 0 && v.Limits[v.Decisive].near(c.decider.opts.NearLimit):
+		r.Near(&c.req, v, &v.Limits[v.Decisive])
+	}
+}
+
+// near reports whether an allowed request used the limit above a share of it.
+func (s *LimitStatus) near(share float32) bool {
+	used := s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits)
+	return s.Limit.Hits != window.MaxHits && s.Cost > 0 && used > uint64(float32(s.Limit.Hits)*share)
+}

@@ -1,0 +1,178 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A LimitStatus is one limit that a request was checked against.
+type LimitStatus struct {
+	Rule       *rules.Rule
+	Limit      rules.Limit
+	Descriptor int    // index into Request.Descriptors
+	Tier       string // empty if the rule has no subject
+	Subject    string // the subject's id; empty if it is unknown
+	Cost       uint64
+	Mode       window.Mode
+	Quota      bool // one of several alternatives, of which one must have room
+	Observed   bool // never denies
+	ShadowAll  bool // Observed only because rules.shadow_mode observes all rules
+	Own        bool // the subject's own limit, in place of its tier's
+	OwnObserve bool // the subject's override says whether Observed is true
+	Unresolved bool // the source of tiers did not answer, so the limits of unknown keys apply
+	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
+	Blind      bool // the limit denies because the store or the source of tiers did not answer
+
+	undecided bool // the store of the limit's scope did not decide
+	OwnDay    bool // Limit.Calendar starts on the day of the subject's label
+	Records   bool // a cost that is denied while something remains is recorded
+	recorded  bool // recordDenied has recorded the cost
+
+	Decision window.Decision
+	// Period is the period of a calendar in which this process's clock is; zero for any other
+	// policy.
+	Period window.Period
+
+	Jitter float64 // the share of Wait by which RetryAfter is longer
+	room   uint64  // what remained before recordDenied has recorded the cost
+}
+
+// Over reports whether the limit had no room and is not only observed.
+func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed }
+
+// OverByRule is Over without rules.shadow_mode: envoyproxy/ratelimit applies that setting to
+// the request, and not to its limits.
+func (s *LimitStatus) OverByRule() bool { return !s.Decision.Allowed && (!s.Observed || s.ShadowAll) }
+
+// MayDeny reports whether the limit could have denied the request: it is neither
+// a refund nor only observed, nor an alternative of one that passes anyway.
+func (s *LimitStatus) MayDeny() bool {
+	return !s.Observed && s.Mode != window.Observe && s.Mode != window.Refund
+}
+
+// Wait returns the wait until this cost has room, if it was denied; the wait until one
+// more unit can be spent, if nothing remains; else the wait until the limit is unused: the
+// window is empty, the bucket full, the period over. It is zero for a cost above the limit,
+// because no wait helps. While something remains it is at most Span. Otherwise it may be longer,
+// by what times are rounded up and by what is reserved ahead, and for a bucket with debt.
+//
+// When requests in flight end is not known. So if they fill the limit, Wait returns
+// [inflight.Retry], and otherwise zero.
+func (s *LimitStatus) Wait() time.Duration {
+	d := &s.Decision
+	if s.Limit.Policy == window.InFlight && !s.Blind {
+		if d.Allowed && d.Remaining > 0 || d.Never {
+			return 0
+		}
+		return inflight.Retry
+	}
+	switch {
+	case !d.Allowed:
+		return d.RetryAfter // zero if Never
+	case d.Remaining == 0:
+		return d.UnitAfter
+	default:
+		span, _ := s.Span()
+		return min(d.ResetAfter, span)
+	}
+}
+
+// RetryAfter returns the wait that answers give to clients: Wait, and with [rules.Rule.RetryJitter] a
+// longer one for a client that has to wait. Operators, and Envoy in duration_until_reset, get Wait.
+func (s *LimitStatus) RetryAfter() time.Duration {
+	wait := s.Wait()
+	if s.Decision.Allowed && s.Decision.Remaining > 0 {
+		return wait
+	}
+	return wait + time.Duration(s.Jitter*float64(wait))
+}
+
+// stricter orders limits by how much they constrain the caller: denied before
+// allowed, then the longer wait, then the smaller share that remains. If both are allowed, a
+// limit in flight is the least strict: the client's own request will have ended by its next one,
+// so what remains says little.
+func (s *LimitStatus) stricter(than *LimitStatus) bool {
+	a, b := &s.Decision, &than.Decision
+	if a.Allowed != b.Allowed {
+		return b.Allowed
+	}
+	if !a.Allowed {
+		if a.Never != b.Never {
+			return a.Never
+		}
+		return s.Wait() > than.Wait()
+	}
+	if one, two := s.Limit.Policy == window.InFlight, than.Limit.Policy == window.InFlight; one != two {
+		return two
+	}
+	// Both at most 2^32-1 by window.MaxHits, so the products fit.
+	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits
+}
+
+// outcome returns what happened to the limit. allowed is that of the request.
+func (s *LimitStatus) outcome(allowed bool) Outcome {
+	switch {
+	case s.Mode == window.Refund:
+		return OutcomeRefunded
+	case s.Observed && s.Decision.Allowed:
+		return OutcomeShadowAllowed
+	case s.Observed:
+		return OutcomeShadowDenied
+	case !s.Decision.Allowed && allowed:
+		return OutcomePassedOver
+	case s.Decision.Never:
+		return OutcomeNever
+	case !s.Decision.Allowed:
+		return OutcomeDenied
+	case !allowed && s.Mode != window.Always:
+		return OutcomeNotCharged
+	case s.Decision.Repeated:
+		return OutcomeRepeated
+	default:
+		return OutcomeAllowed
+	}
+}
+
+// Span returns the time that the hits of the limit are for, which answers tell as its window:
+//
+//   - sliding, fixed and sliding_counter: the window
+//   - token_bucket: how long an empty bucket takes to fill
+//   - calendar: the length of the present period. After a change of the calendar the old period
+//     may be longer; Span is then the wait until it ends.
+//   - in_flight: zero, because hits are for no time
+//
+// exact is false if the time is rounded up.
+func (s *LimitStatus) Span() (span time.Duration, exact bool) {
+	l := &s.Limit.Limit
+	switch l.Policy {
+	case window.TokenBucket:
+		return rules.FillTime(*l)
+	case window.InFlight:
+		return 0, true
+	case window.Calendar:
+		if span = time.Duration(s.Period.End-s.Period.Start) * time.Second; span <= 0 {
+			return l.Window, false // not asked
+		}
+		if wait := s.Decision.ResetAfter; wait > span {
+			return wait, false
+		}
+	default:
+		return l.Window, true
+	}
+	return span, true
+}
+
+// Caller returns whom the limit counts.
+func (s *LimitStatus) Caller(req *Request) identity.CallerInfo {
+	return identity.CallerOf(req, s.Rule, s.Descriptor, s.Subject, s.Unresolved)
+}
+
+// Values returns the values of the entries that name the log of the limit, as [identity.LogValues]
+// does.
+func (s *LimitStatus) Values(req *Request) string {
+	return identity.LogValues(req, s.Rule, s.Descriptor)
+}

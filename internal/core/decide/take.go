@@ -1,0 +1,147 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/inflight"
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// take makes the store call of the request. It reports false if wait is false and the
+// store has to wait.
+func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
+	o := &c.decider.opts
+	ends := c.decider.waiters.Ends()
+	apart := c.gen.rules.ObservesAll() && c.mixed()
+	if apart && !wait {
+		return false, nil // the first of two calls could charge, and the second could have to wait
+	}
+	var start time.Time
+	if o.StoreSeconds != nil || o.Tracer != nil {
+		start = time.Now()
+	}
+	if apart {
+		decided, err = true, c.takeApart(ctx)
+	} else {
+		decided, err = o.Store.Take(ctx, wait, c.checks, c.decisions)
+	}
+	if !decided && err == nil {
+		return false, nil
+	}
+	if o.StoreSeconds != nil && (err != nil || !c.remembered()) {
+		o.StoreSeconds(time.Since(start).Seconds())
+	}
+	if o.Tracer != nil {
+		o.Tracer.Stored(ctx, start, time.Since(start), err)
+	}
+	if c.full(err) {
+		switch {
+		case wait:
+			err = c.await(ctx, ends)
+		case c.decider.waiters.Waiting() < inflight.MaxWaiting:
+			return false, nil // it may wait for a place
+		}
+	}
+	if err != nil {
+		c.decider.failed(err)
+		return true, fmt.Errorf("the store could not decide: %w", err)
+	}
+	return !c.records || c.recordDenied(ctx, wait, o.Store, false), nil
+}
+
+// remembered reports whether a denial was repeated from memory, so that there was no store call.
+func (c *Call) remembered() bool {
+	for i := range c.decisions {
+		if c.decisions[i].Remembered {
+			return true
+		}
+	}
+	return false
+}
+
+// mixed reports whether some checks charge unconditionally and others do not.
+func (c *Call) mixed() bool {
+	for i := range c.checks {
+		if c.checks[i].Mode.Unconditional() != c.checks[0].Mode.Unconditional() {
+			return true
+		}
+	}
+	return false
+}
+
+// takeApart is take while all rules are only observed. Checks that charge
+// unconditionally go in a call of their own: in the store they would deny the request,
+// and the others would not be charged although the request passes.
+func (c *Call) takeApart(ctx context.Context) error {
+	for _, unconditional := range []bool{true, false} {
+		reuse.Reset(&c.part)
+		reuse.Reset(&c.partAt)
+		for i := range c.checks {
+			if c.checks[i].Mode.Unconditional() == unconditional {
+				c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)
+			}
+		}
+		if err := c.takePart(ctx, c.decider.opts.Store); err != nil {
+			var part *window.PartError
+			if unconditional && errors.As(err, &part) {
+				return errors.Join(part.Unwrap()...) // no scope has decided the others
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// takePart asks a store for the checks in part, if there are any.
+func (c *Call) takePart(ctx context.Context, store window.Store) error {
+	if len(c.part) == 0 {
+		return nil
+	}
+	decisions := make([]window.Decision, len(c.part))
+	_, err := store.Take(ctx, window.MayWait, c.part, decisions)
+	var part *window.PartError
+	if err != nil && !errors.As(err, &part) {
+		return err
+	}
+	for i, at := range c.partAt {
+		c.decisions[at] = decisions[i]
+	}
+	return err
+}
+
+// full reports whether the request should wait for a place: it was denied, and only because limits
+// in flight are full. err is that of the store.
+func (c *Call) full(err error) (full bool) {
+	if !c.stream.Holds || err != nil || c.decider.opts.Patience <= 0 {
+		return false
+	}
+	for i := range c.checks {
+		check, d := &c.checks[i], &c.decisions[i]
+		switch {
+		case check.Mode.Unconditional():
+			return false // the store has charged it, and would charge it again
+		case d.Allowed || check.Mode == window.Observe:
+		case check.Limit.Policy != window.InFlight || d.Never || check.Limit.Hits == 0:
+			if check.Mode == window.Enforce {
+				return false
+			}
+		default:
+			full = true
+		}
+	}
+	return full && !window.GroupAllowed(c.checks, c.decisions)
+}
+
+// await asks the store again for a request that was denied because a limit in flight is full.
+// ends is that of waiters before the denial.
+func (c *Call) await(ctx context.Context, ends uint64) error {
+	o := &c.decider.opts
+	return c.decider.waiters.Await(ctx, o.Patience, ends, func() (full bool, err error) {
+		_, err = o.Store.Take(ctx, window.MayWait, c.checks, c.decisions)
+		return c.full(err), err
+	})
+}

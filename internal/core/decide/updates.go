@@ -1,0 +1,89 @@
+package decide
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/core/reuse"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// recordsDenied reports whether a descriptor's cost is recorded under a rule if it is denied while
+// something remains; see [rules.Rules.ReportUsage].
+func (c *Call) recordsDenied(rule *rules.Rule, desc *Descriptor) bool {
+	return rule.RecordsDenied() && desc.Cost > 1 && !desc.Refund && c.req.Ending == ""
+}
+
+// What was asked of a rule whose file does not say how it charges.
+const (
+	askedCosts  = iota // no quota check, which is a cost of 0
+	askedChecks        // quota checks, and no cost since
+	askedBoth
+)
+
+// noteAsked logs once for each rule that quota checks and costs come to it, because its costs may be
+// usage updates, which are lost if they are denied. It changes no decision.
+func (c *Call) noteAsked(rule *rules.Rule, desc *Descriptor) {
+	log := c.decider.opts.Log
+	if !rule.ChargeUnsaid() || log == nil || desc.Refund || c.req.Ending != "" {
+		return
+	}
+	asked := &c.gen.asked[rule.Number()]
+	switch before := asked.Load(); {
+	case desc.Cost == 0 && before == askedCosts:
+		asked.CompareAndSwap(askedCosts, askedChecks)
+	case desc.Cost > 0 && before == askedChecks:
+		// A line that the logger drops is left for the next request.
+		const advice = "the rule gets quota checks (a cost of 0) and costs, but does not say how it charges: a cost that is denied is not recorded; write charge: always in the rule if its costs are usage updates, otherwise charge: allowed"
+		if entry := log.Check(zap.WarnLevel, advice); entry != nil && asked.CompareAndSwap(askedChecks, askedBoth) {
+			entry.Write(zap.Stringer("rule", rule), zap.String("name", rule.Name))
+		}
+	}
+}
+
+// recordDenied records costs that a store has denied while something remained. It returns false if
+// wait is false and the store has to wait. The store has charged nothing then.
+//
+// If recording fails, the answer stays: what is denied is denied. The usage is lost. It is for
+// the limits that the store has decided, or for the others if undecided is true.
+func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, undecided bool) (decided bool) {
+	reuse.Reset(&c.part)
+	reuse.Reset(&c.partAt)
+	for i := range c.verdict.Limits {
+		s, d := &c.verdict.Limits[i], &c.decisions[i]
+		if s.Unknown || s.Blind || s.undecided != undecided || !s.Records || d.Allowed || d.Remaining == 0 {
+			continue
+		}
+		check := c.checks[i]
+		check.Mode, check.Lease = window.Always, window.Lease{}
+		c.part, c.partAt = append(c.part, check), append(c.partAt, i)
+	}
+	if len(c.part) == 0 {
+		return true
+	}
+	decisions := make([]window.Decision, len(c.part))
+	decided, err := store.Take(ctx, wait, c.part, decisions)
+	if err != nil {
+		if log := c.decider.opts.Log; log != nil {
+			log.Warn("a usage update was not recorded: the store failed, and the limit has more room than it should; repair the store", zap.Error(err))
+		}
+		return true
+	}
+	if !decided {
+		return false
+	}
+	for i, at := range c.partAt {
+		d := &c.decisions[at]
+		c.verdict.Limits[at].recorded, c.verdict.Limits[at].room = true, d.Remaining
+		if d.Allowed == decisions[i].Allowed {
+			*d = decisions[i]
+			continue
+		}
+		// The first decision stays, and what remains is as it is now.
+		d.Cut = decisions[i].Cut
+		d.Remaining, d.UnitAfter, d.ResetAfter = decisions[i].Remaining, decisions[i].UnitAfter, decisions[i].ResetAfter
+	}
+	return true
+}

@@ -1,0 +1,313 @@
+package explain
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
+)
+
+// An AccountQuery names the party whose limits an operator asks for. Exactly one of Subject,
+// Digest, Address and Entries is set.
+type AccountQuery struct {
+	// Subject is the id of a subject.
+	Subject string
+	// Digest is the digest of an API key.
+	Digest string
+	// Address is the address of clients, or a network of them.
+	Address netip.Prefix
+	// Domain and Entries are a descriptor as Envoy sends it, with API keys. AccountOf replaces
+	// them by digests at once.
+	Domain  string
+	Entries descriptors.Descriptor
+	// Subjects finds subjects. Nil: the directory of the rules does. Wait is how long to wait
+	// for it in all.
+	Subjects tier.Resolver
+	Wait     time.Duration
+	// Overridden reports whether limits came with requests for a domain. Nil: none did.
+	Overridden func(domain string) bool
+}
+
+// An Account is whose limits an operator asks for, under one generation of rules. It answers
+// which limits apply, and in which logs they count, without deciding or charging anything.
+// It is not safe for concurrent use.
+type Account struct {
+	// Subject is the subject of the party. Nil: the tiers do not know it, or the party is an
+	// address.
+	Subject *tier.Subject
+	// Unavailable is true if the source of tiers did not answer. Limits are then those of an
+	// unknown subject.
+	Unavailable bool
+	// ByAddress is true if the party is an unknown API key, which counts for the address of
+	// its client.
+	ByAddress bool
+
+	rules   *rules.Rules
+	decider *decide.Decider // makes the checks, and decides nothing
+	query   AccountQuery
+	left    time.Duration // how long to wait for subjects
+	log     string        // names the party in its logs: id.acme; empty for addresses
+	secret  string        // the fingerprint that stands for the party's API key
+	answers answers
+	request []AccountLimit // the limits of a descriptor
+	others  map[replaced][]string
+
+	searches []inspect.Match
+	searched bool // searches is set
+}
+
+// replaced is the name of a rule that others replace.
+type replaced struct{ domain, name string }
+
+// An AccountLimit is a limit that applies to a party.
+type AccountLimit struct {
+	// Rule is the rule. For a limit that came with requests, it is the one with that name.
+	Rule *rules.Rule
+	// Limit is zero if Unlimited. Its Hits are zero if Sent.
+	Limit rules.Limit
+	Tier  string
+	// Own is true for the subject's own limit. OwnObserve is true if its override says whether the
+	// limit is only observed.
+	Own, OwnObserve bool
+	Unlimited       bool
+	// Observed is true if the limit never denies.
+	Observed bool
+	// Sent is true if the limit came with requests, which alone know its number.
+	Sent bool
+	// Subject is the id of the subject whose log it is, from [Rules.Log]. Empty: the log is not
+	// that of a subject.
+	Subject string
+	// Values are the values that the log belongs to besides the party, without those that
+	// must not be shown.
+	Values []string
+	// Log is the log. Its key is empty if the values of the log are not known, and for
+	// unlimited rules. Shown is the key, or empty if it has values that must not be shown.
+	Log   window.LogID
+	Shown string
+	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
+	ReplacedBy []string
+}
+
+// Fingerprints that stand for API keys which are not known. They are no digests, so they are
+// in no rule and no tier.
+const (
+	partyKey    = "the API key of the party"
+	strangerKey = "an API key that no tier has"
+)
+
+// AccountOf finds a party. It blocks no longer than q.Wait and ctx allow.
+func AccountOf(ctx context.Context, rs *rules.Rules, q AccountQuery) *Account {
+	p := newAccount(rs, q)
+	p.left = q.Wait
+	p.replacers()
+	switch {
+	case len(q.Entries) > 0:
+		p.ofDescriptor(ctx)
+	case q.Digest != "":
+		p.ofDigest(ctx)
+	case q.Subject != "":
+		p.ofID(p.lookup(ctx, tier.Key{ID: q.Subject}), q.Subject)
+	default:
+		if a := p.lookup(ctx, tier.Key{ID: p.address()}); a.Subject != nil && !a.Subject.Disabled {
+			p.answers[p.address()] = a
+		}
+	}
+	return p
+}
+
+func newAccount(rs *rules.Rules, q AccountQuery) *Account {
+	if q.Subjects == nil && rs.Tiers() != nil {
+		q.Subjects = rs.Tiers()
+	}
+	return &Account{rules: rs, decider: decide.NewDecider(rs, decide.Options{}), query: q, answers: make(answers)}
+}
+
+// answers are what a party knows of subjects, by id and by digest. All others are unknown.
+type answers map[string]tier.Answer
+
+// Resolve implements tier.Resolver.
+func (a answers) Resolve(_ context.Context, k tier.Key, _ time.Duration) (tier.Answer, bool) {
+	return a[k.Digest+k.ID], true
+}
+
+// lookup asks for a subject.
+func (p *Account) lookup(ctx context.Context, k tier.Key) tier.Answer {
+	if p.query.Subjects == nil || p.rules.Tiers() == nil {
+		return tier.Answer{}
+	}
+	start := time.Now()
+	a, _ := p.query.Subjects.Resolve(ctx, k, p.left)
+	p.left = max(0, p.left-time.Since(start))
+	return a
+}
+
+func (p *Account) ofID(a tier.Answer, id string) {
+	p.Subject, p.Unavailable = a.Subject, a.Unavailable
+	p.log, p.secret = "id."+id, partyKey
+	counts := a.Subject
+	if counts == nil || counts.Disabled {
+		// Its logs are those that it would have, with the limits of an unknown key.
+		counts = &tier.Subject{ID: id}
+	}
+	p.answers[partyKey] = tier.Answer{Subject: counts}
+	p.answers[id] = p.answers[partyKey]
+}
+
+func (p *Account) ofDigest(ctx context.Context) {
+	a := p.lookup(ctx, tier.Key{Digest: p.query.Digest})
+	switch {
+	case a.Subject != nil && !a.Subject.Disabled:
+		p.ofID(a, a.Subject.ID)
+	default:
+		p.Subject, p.Unavailable = a.Subject, a.Unavailable
+		p.ByAddress = p.rules.SharesUnknown() && !a.Unavailable
+		p.secret = p.query.Digest
+		if !p.ByAddress {
+			p.log = "key." + p.query.Digest
+		}
+	}
+}
+
+// ofDescriptor finds out which limits a request with the descriptor meets.
+func (p *Account) ofDescriptor(ctx context.Context) {
+	rs := p.rules
+	req := decide.Request{Domain: p.query.Domain}
+	entries := slices.Clone(p.query.Entries)
+	for i, e := range entries {
+		if secrets := rs.Secrets(); secrets.Is(e.Key) {
+			entries[i].Value = secrets.Fingerprint(e.Value)
+			req.Plain = append(req.Plain, identity.PlainKey{Fingerprint: entries[i].Value, Key: secrets.Key(e.Value)})
+		}
+	}
+	p.query.Entries = nil // it has API keys
+	req.Descriptors = []decide.Descriptor{{Entries: entries, Cost: 1}}
+	var c decide.Call
+	decide.NewDecider(rs, decide.Options{Subjects: p.query.Subjects, Wait: p.left}).Prepare(ctx, &c, req)
+	for a := range c.Finder().Answers {
+		if p.Subject == nil {
+			p.Subject = a.Subject
+		}
+		p.Unavailable = p.Unavailable || a.Unavailable
+	}
+	if c.Domain() == nil {
+		return
+	}
+	p.request = p.limits(&c)
+	address := identity.ClientAddress(&req)
+	for _, l := range p.request {
+		p.ByAddress = p.ByAddress || address == "" && strings.HasPrefix(l.Log.Key, "{addr.}:")
+	}
+}
+
+// limits returns the limits of a call that is prepared.
+func (p *Account) limits(c *decide.Call) (all []AccountLimit) {
+	v := c.Verdict()
+	for i := range v.Matches {
+		if m := &v.Matches[i]; m.Unlimited {
+			all = append(all, AccountLimit{Rule: m.Rule, Unlimited: true, ReplacedBy: p.replacersOf(m.Rule)})
+		}
+	}
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		l := AccountLimit{
+			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Own, OwnObserve: s.OwnObserve, Observed: s.Observed,
+			Log: c.Checks()[i].Log(), ReplacedBy: p.replacersOf(s.Rule),
+		}
+		l.Shown = p.shown(s.Rule, l.Log.Key)
+		all = append(all, l)
+	}
+	return all
+}
+
+func (p *Account) replacers() {
+	p.others = make(map[replaced][]string)
+	for _, r := range p.rules.All() {
+		for _, name := range r.Replaces {
+			k := replaced{r.Domain, name}
+			p.others[k] = append(p.others[k], r.Name)
+		}
+	}
+}
+
+func (p *Account) replacersOf(r *rules.Rule) []string {
+	if name := r.WrittenName(); name != "" {
+		return p.others[replaced{r.Domain, name}]
+	}
+	return nil
+}
+
+// Len returns the number of rules to ask for with [Account.Rule].
+func (p *Account) Len() int {
+	if p.query.Domain != "" {
+		return 1
+	}
+	return len(p.rules.All())
+}
+
+// Rule returns the limits of rule i, if it applies to the party and the names of its logs are
+// known. If they are not, because the rule has a log for each value of another entry too, open
+// is true. [Account.Searches] finds these logs.
+func (p *Account) Rule(i int) (limits []AccountLimit, open bool) {
+	if p.query.Domain != "" {
+		return p.request, false
+	}
+	rule := p.rules.All()[i]
+	m, ok := p.meet(rule)
+	if !ok {
+		return nil, false
+	}
+	if m.open {
+		return nil, true
+	}
+	n, _ := p.read(context.Background(), rule, m.name(rule))
+	if !p.takes(rule, n) {
+		return nil, false
+	}
+	return p.limits(p.probe(rule, n)), false
+}
+
+// takes reports whether the request that has a log meets the rule, and not a more specific one.
+func (p *Account) takes(rule *rules.Rule, n *reading) bool {
+	r, ok := p.rules.Domain(rule.Domain).Tree.Match(n.entries)
+	return ok && r == rule || slices.Contains(rule.Share, true) // whose values are not known
+}
+
+// NoLog returns the limits of an open rule, without logs.
+func (p *Account) NoLog(i int) []AccountLimit {
+	rule := p.rules.All()[i]
+	m, ok := p.meet(rule)
+	if !ok {
+		return nil
+	}
+	n, _ := p.read(context.Background(), rule, m.name(rule))
+	limits := p.limits(p.probe(rule, n))
+	for i := range limits {
+		l := &limits[i]
+		// A part of the logs is observed if the share is a fraction.
+		if !m.holder {
+			l.Observed = p.rules.ObservesAll() || rule.TermsOf(l.Tier).Observe >= 1
+		}
+		l.Log.Key, l.Shown = "", ""
+	}
+	return limits
+}
+
+// probe makes the checks of a rule as the request makes them that has a log.
+func (p *Account) probe(rule *rules.Rule, n *reading) *decide.Call {
+	req := decide.Request{Domain: rule.Domain, Descriptors: []decide.Descriptor{{Entries: n.entries, Cost: 1}}}
+	if len(n.more) > 0 {
+		req.Descriptors = append(req.Descriptors, decide.Descriptor{Entries: n.more, Cost: 1})
+	}
+	var c decide.Call
+	p.decider.Probe(&c, rule, n.known, req)
+	return &c
+}

@@ -1,0 +1,207 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// An Explanation describes how the rules come to a verdict.
+type Explanation struct {
+	// Lines describe it step by step.
+	Lines []string
+	// Verdict is the verdict.
+	Verdict decide.Verdict
+}
+
+// Explain decides a request like [Call.Decide] with an empty store, and explains the answer. It
+// counts nothing and changes nothing but the store, so the rules may be active. The
+// explanation has no values of API keys. Of o it uses Store, which is empty and which nothing else
+// uses, Subjects, Wait and DenyUnresolved. inRedis returns the name of a log in Redis; nil: no log is
+// there. Explain returns the errors of Decide, and one for a domain without rules, which Decide
+// allows. It is safe for concurrent use.
+func Explain(ctx context.Context, rs *rules.Rules, req decide.Request, o decide.Options, inRedis func(window.LogID) string) (*Explanation, error) {
+	var c decide.Call
+	d := decide.NewDecider(rs, decide.Options{Store: o.Store, Subjects: o.Subjects, Wait: o.Wait, DenyUnresolved: o.DenyUnresolved})
+	d.Prepare(ctx, &c, req)
+	if _, err := c.Decide(ctx, window.MayWait); err != nil {
+		return nil, err
+	}
+	if c.Domain() == nil {
+		return nil, fmt.Errorf("the rules have no domain %q: every request for it is allowed", req.Domain)
+	}
+	e := &Explanation{Verdict: *c.Verdict()}
+	v := &e.Verdict
+	for i := range req.Descriptors {
+		e.addf("descriptor %d", i+1)
+		e.explainMatch(rs, c.Domain(), &req.Descriptors[i], &v.Matches[i])
+		m := &v.Matches[i]
+		switch {
+		case m.ReplacedBy != nil:
+			e.addf("  the rule %s is replaced by the rule %s, which this request matches too", m.Rule.Name, m.ReplacedBy.Name)
+		case m.Unlimited:
+			e.addf("  the rule %s does not limit it: unlimited", m.Rule.Name)
+		case v.Strictest[i] < 0 && m.Rule != nil:
+			e.addf("  the rule %s has no limit", m.Rule.Name)
+		}
+		for j := range v.Limits {
+			if v.Limits[j].Descriptor == i {
+				e.explainLimit(&v.Limits[j], c.Checks()[j].Log(), inRedis)
+			}
+		}
+	}
+	if what := c.Exceeds(); what != "" {
+		e.addf("the request exceeds a bound, so on_store_error decides it: only allow lets it pass: %s", what)
+	}
+	e.explainVerdict()
+	return e, nil
+}
+
+func (e *Explanation) addf(format string, args ...any) {
+	e.Lines = append(e.Lines, fmt.Sprintf(format, args...))
+}
+
+func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *decide.Descriptor, m *decide.Match) {
+	if o := desc.Override; o != nil {
+		e.addf("  has its own limit, which replaces those of any rule: %s", rules.FormatLimit(*o))
+	}
+	entries := m.Limited(desc.Entries)
+	steps := dom.Tree.Trace(entries)
+	for _, s := range steps {
+		entry := s.Entry
+		if rs.HidesEntry(entry.Key) {
+			entry.Value = rules.HiddenValue
+		}
+		for _, p := range s.Tried {
+			e.addf("  %s=%s does not fit %v", entry.Key, entry.Value, p)
+		}
+		switch taken := s.Taken; {
+		case taken.Key == "":
+			e.addf("  %s=%s: no rule here has this key with this value, or the key alone", entry.Key, entry.Value)
+		case taken.AnyValue:
+			e.addf("  %s=%s matches the key with any value", entry.Key, entry.Value)
+		case taken.Pattern:
+			e.addf("  %s=%s matches the wildcard %v", entry.Key, entry.Value, taken)
+		default:
+			e.addf("  %s=%s matches this value", entry.Key, entry.Value)
+		}
+	}
+	if _, ok := dom.Tree.Match(entries); !ok && len(steps) > 0 && len(steps) == len(entries) && steps[len(steps)-1].Taken.Key != "" {
+		e.addf("  no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it")
+	}
+	if len(entries) == len(desc.Entries) {
+		return
+	}
+	how := "this rule charges each request"
+	switch {
+	case m.Rule == nil:
+		how = "no rule matches the other entries"
+	case m.Rule.Once.Entry != "":
+		how = m.Rule.Once.String()
+	}
+	e.addf("  %s=*** names the attempt, and not the log: %s", dom.Once.Once.Entry, how)
+}
+
+func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRedis func(window.LogID) string) {
+	who := ""
+	if s.Tier != "" {
+		who = " for tier " + s.Tier
+	}
+	if s.Subject != "" {
+		who += " of subject " + s.Subject
+	}
+	if s.Own {
+		who += ", whose own limit it is"
+	}
+	if s.Unresolved {
+		who += " (the source of tiers cannot say whose)"
+	}
+	mode := ""
+	switch {
+	case s.Mode == window.Refund:
+		mode = ", a refund"
+	case s.Observed && s.OwnObserve:
+		mode = ", only observed for this subject"
+	case s.Observed:
+		mode = ", only observed"
+	case s.OwnObserve:
+		mode = ", enforced for this subject"
+	case s.Mode == window.Always:
+		mode = ", charged even if the request is denied"
+	case s.Quota:
+		mode = ", one of several quota rules"
+	case s.Records:
+		mode = ", recorded even if it does not fit while something remains"
+	}
+	e.addf("  rule %s%s: %s%s", s.Rule.Name, who, rules.FormatLimit(s.Limit.Limit), mode)
+	if s.Limit.Policy != window.Sliding {
+		e.explainPolicy(s)
+	}
+	if s.Rule.Store() != window.Region {
+		e.addf("    counted in the scope %s", s.Rule.Scope)
+	}
+	endless := s.Limit.Hits == window.MaxHits
+	if s.Limit.Precision > 0 && !endless {
+		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
+	}
+	if lease := rules.FormatLease(s.Limit.Lease); lease != "" && s.Mode == window.Enforce {
+		e.addf("    lease %s, where a key is asked for often", lease)
+	}
+	if endless {
+		e.addf("    log   none: a limit of %d keeps no log, denies nothing, and always shows all of it remaining", uint64(window.MaxHits))
+	} else {
+		e.addf("    log   %s", log.Key)
+		if inRedis != nil {
+			e.addf("    in Redis: %s", inRedis(log))
+		}
+	}
+	e.addf("    while the store cannot decide: %s", s.Rule.StoreError())
+	switch d := &s.Decision; {
+	case !d.Allowed && !d.Never && s.Limit.Policy == window.InFlight:
+		e.addf("    cost  %d, has no room until a request that is held ends", s.Cost)
+	case d.Never:
+		e.addf("    cost  %d, more than the limit: it is denied however long the caller waits", s.Cost)
+	case d.Allowed:
+		e.addf("    cost  %d, has room, %d remain", s.Cost, d.Remaining)
+	default:
+		e.addf("    cost  %d, has no room for %v", s.Cost, d.RetryAfter.Round(time.Millisecond))
+	}
+	if s.Cost == 0 && s.Rule.ChargeUnsaid() && s.Mode != window.Refund {
+		e.addf("    a cost of 0 asks and charges nothing; if usage is reported after the response, the rule needs charge: always")
+	}
+	if share := s.Rule.RetryJitter; share > 0 && s.MayDeny() {
+		e.addf("    retry_jitter %.4g%%: a caller who must wait is asked to wait longer by up to this share, and this caller by %.2g%%", 100*share, 100*s.Jitter)
+	}
+}
+
+// explainPolicy says how a limit counts that is no sliding window.
+func (e *Explanation) explainPolicy(s *decide.LimitStatus) {
+	l, label := s.Limit, ""
+	if s.OwnDay {
+		l.StartsLabel, label = "", "; the day is in the label "+l.StartsLabel // l.Calendar has the day
+	}
+	e.addf("    %s%s", l.Words(), label)
+	if s.Period != (window.Period{}) {
+		start, end := l.Calendar.Local(s.Period.Start), l.Calendar.Local(s.Period.End)
+		e.addf("    the present period is from %s to %s", start.Format(time.RFC3339), end.Format(time.RFC3339))
+	}
+}
+
+func (e *Explanation) explainVerdict() {
+	v := &e.Verdict
+	if v.Allowed {
+		e.addf("answer, with an empty store: OK")
+	} else {
+		e.addf("answer, with an empty store: OVER_LIMIT")
+	}
+	if v.Decisive >= 0 {
+		e.addf("  headers and metadata describe the rule %s", v.Limits[v.Decisive].Rule.Name)
+	}
+	if v.Shadowed >= 0 {
+		e.addf("  the rule %s would have denied it if it were not only observed", v.Limits[v.Shadowed].Rule.Name)
+	}
+}

@@ -1,0 +1,228 @@
+package explain
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window/inspect"
+)
+
+// A meeting is how requests of a party meet a rule: the names of the party's logs, as far as they are
+// known.
+type meeting struct {
+	// parts are those of the name, by the levels of the path, and subject is that of a subject in no
+	// level. Zero: it can be any that the rule takes.
+	parts   []descriptors.Part
+	subject descriptors.Part
+	// open is true if the name of the log has a value that is not known.
+	open bool
+	// place is the level of the party in the path, whose value is in the log's name. It is -1
+	// if the party is in no level.
+	place int
+	// holder is true if the party is the rule's subject, whose value is in the log's name.
+	holder bool
+}
+
+// meet returns how requests of the party meet a rule. It reports false if they do not.
+func (p *Account) meet(rule *rules.Rule) (m meeting, ok bool) {
+	m = meeting{place: -1, parts: make([]descriptors.Part, len(rule.Path))}
+	if p.log != "" || p.ByAddress {
+		ok = p.meetSubject(rule, &m)
+	} else {
+		ok = p.meetAddress(rule, &m)
+	}
+	for _, level := range rule.Parts() {
+		part := &m.parts[level.Level]
+		if p.Subject != nil && rule.Path[level.Level].Key == p.rules.TrustedEntry() {
+			part.Text = p.Subject.Tier // the tier that it has without the entry
+		}
+		// A request of it can have another tier in this entry.
+		m.open = m.open || *part == (descriptors.Part{}) || rule.Path[level.Level].Key == p.rules.TrustedEntry()
+	}
+	return m, ok
+}
+
+// name returns the name of the log, in which a part that is not known is empty.
+func (m *meeting) name(rule *rules.Rule) (name descriptors.Name) {
+	if rule.HasSubject() && rule.SubjectAt() < 0 {
+		name.Identity = append(name.Identity, m.subject)
+	}
+	for _, level := range rule.Parts() {
+		name.Identity = append(name.Identity, m.parts[level.Level])
+	}
+	return name
+}
+
+// meetSubject is meet for a subject, and for an unknown API key.
+func (p *Account) meetSubject(rule *rules.Rule, m *meeting) bool {
+	if !rule.HasSubject() {
+		return false
+	}
+	secret := p.rules.Secrets().Is(rule.Subject)
+	switch {
+	case secret && p.query.Digest == "" && p.rules.Tiers() == nil:
+		return false // no API key belongs to a subject
+	case !secret && !strings.HasPrefix(p.log, "id."):
+		return false
+	}
+	if p.ByAddress {
+		m.open = true // the name of the log has the address
+	}
+	value := strings.TrimPrefix(p.log, "id.")
+	if !secret && rules.IsAddressKey(rule.Subject) && !rules.IsAddress(value) {
+		return false
+	}
+	at := rule.SubjectAt()
+	if at < 0 {
+		m.subject, m.holder = descriptors.Part{Text: p.log}, !p.ByAddress
+		return true
+	}
+	switch n := rule.Path[at]; {
+	case rule.Shares(at):
+		return false // it is not a log of the party alone
+	case !n.Open() && secret:
+		return p.hasFixedKey(n.Value)
+	case !n.Open():
+		return n.Value == value
+	case n.Pattern && !secret && !descriptors.Fits(n.Value, value):
+		return false
+	}
+	m.parts[at].Text, m.place, m.holder = p.log, at, !p.ByAddress
+	return true
+}
+
+// hasFixedKey reports whether the API key with a fingerprint in a rule is the party's.
+func (p *Account) hasFixedKey(fingerprint string) bool {
+	if p.query.Digest != "" && strings.Contains(fingerprint, p.query.Digest) {
+		p.answers[tier.FingerprintDigest(fingerprint)] = p.answers[p.secret]
+		return true
+	}
+	if p.Subject == nil || p.query.Subjects == nil {
+		return false
+	}
+	a, ok := p.rules.Secrets().Resolve(context.Background(), p.query.Subjects, fingerprint, "", tier.NoWait)
+	if !ok || a.Subject == nil || a.Subject.ID != p.Subject.ID {
+		return false
+	}
+	p.answers[tier.FingerprintDigest(fingerprint)] = p.answers[p.secret]
+	return true
+}
+
+// meetAddress is meet for an address or a network.
+func (p *Account) meetAddress(rule *rules.Rule, m *meeting) bool {
+	inPath := false
+	for i, n := range rule.Path {
+		if !rules.IsAddressKey(n.Key) || rule.Shares(i) {
+			continue
+		}
+		switch {
+		case !n.Open():
+			if !p.overlaps(n.Value) {
+				return false
+			}
+		case n.Key == rules.KeyAddress && p.query.Address.IsSingleIP():
+			if n.Pattern && !descriptors.Fits(n.Value, p.address()) {
+				return false
+			}
+			m.parts[i].Text, m.place = p.address(), i
+			if rule.IsSubject(i) {
+				m.parts[i].Text = "id." + p.address()
+			}
+		default:
+			m.place = i // of which network is not known
+		}
+		inPath = true
+	}
+	switch at := rule.SubjectAt(); {
+	case inPath && rule.HasSubject() && at < 0:
+		m.open = true
+		return true
+	case inPath:
+		return true
+	case !rule.HasSubject():
+		return false
+	case at >= 0 && (!p.rules.SharesUnknown() || !p.rules.Secrets().Is(rule.Subject) || !rule.Path[at].Open() || rule.Shares(at)):
+		return false
+	case at >= 0:
+		m.parts[at].Text, m.place = "addr."+p.address(), at
+	}
+	m.subject.Text, m.holder = "addr."+p.address(), true
+	return true
+}
+
+// Searches returns what to search for to find the logs of open rules, and the logs of limits
+// that came with requests. It is empty if there can be none.
+func (p *Account) Searches() []inspect.Match {
+	if !p.searched && p.query.Domain == "" {
+		p.searches, p.searched = p.search(), true
+	}
+	return p.searches
+}
+
+func (p *Account) search() []inspect.Match {
+	var all []inspect.Match
+	byTag := false
+	for _, domain := range p.rules.Domains() {
+		byTag = byTag || !p.ByAddress && p.query.Overridden != nil && p.query.Overridden(domain)
+	}
+	for _, r := range p.rules.All() {
+		m, ok := p.meet(r)
+		switch {
+		case !ok || p.ByAddress:
+		case p.log == "" && (m.holder || m.open || !p.query.Address.IsSingleIP()):
+			byTag = true // networks may be logged that contain the address
+		case !m.open || p.log == "":
+		case m.holder:
+			byTag = true
+		case len(all) < maxSearches:
+			// The party is a fixed value of the path, which is not in the tag.
+			all = append(all, inspect.Match{Contains: ":" + string(r.ID()) + ":"})
+		}
+	}
+	switch {
+	case !byTag:
+	case p.log != "":
+		all = append(all, inspect.Match{Tag: descriptors.EscapePart(p.log)})
+	default:
+		all = append(all, inspect.Match{Contains: p.network()})
+	}
+	return all
+}
+
+// maxSearches bounds how many rules are searched for on their own.
+const maxSearches = 16
+
+// network returns a text that is in the name of each log of an address, and of the networks
+// that contain it, up to /16 or its first group.
+func (p *Account) network() string {
+	text := p.query.Address.Addr().String()
+	if p.query.Address.Addr().Is4() {
+		parts := strings.SplitAfterN(text, ".", 3)
+		return descriptors.EscapePart(parts[0] + parts[1])
+	}
+	first, _, _ := strings.Cut(text, ":")
+	if first == "" {
+		first = ":"
+	}
+	return descriptors.EscapePart(first + ":")
+}
+
+func (p *Account) address() string { return addressText(p.query.Address) }
+
+// addressText returns the text of an address, or of a network if there are several.
+func addressText(a netip.Prefix) string {
+	if a.IsSingleIP() {
+		return a.Addr().String()
+	}
+	return a.String()
+}
+
+// overlaps reports whether the address or network of a log has an address of the party.
+func (p *Account) overlaps(text string) bool {
+	other, ok := rules.ParseAddress(text)
+	return ok && p.query.Address.Overlaps(other)
+}

@@ -1,0 +1,76 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// sampleValue stands for the wildcards of a rule in the names of the logs of [Sample].
+const sampleValue = "x"
+
+// Sample returns the limits that a rule has for a subject, with their logs as a request of the
+// subject names them. A wildcard of the rule stands for [sampleValue]. Sample does not ask whether
+// requests match the rule. It charges nothing.
+func Sample(rs *rules.Rules, rule *rules.Rule, s *tier.Subject) []AccountLimit {
+	p := newAccount(rs, AccountQuery{})
+	p.query.Subjects, p.answers = nil, answers{s.ID: {Subject: s}}
+	holder := descriptors.Part{Text: "id." + s.ID}
+	var name descriptors.Name
+	switch at := rule.SubjectAt(); {
+	case !rule.HasSubject():
+	case at < 0:
+		name.Identity = append(name.Identity, holder)
+	case !rule.Path[at].Open():
+		p.answers[tier.FingerprintDigest(rule.Path[at].Value)] = tier.Answer{Subject: s}
+	}
+	for _, level := range rule.Parts() {
+		part := descriptors.Part{Text: cmp.Or(strings.ReplaceAll(rule.Path[level.Level].Value, descriptors.Wildcard, sampleValue), sampleValue)}
+		if level.Secret || rule.IsSubject(level.Level) {
+			part = holder
+		}
+		name.Identity = append(name.Identity, part)
+	}
+	n, _ := p.read(context.Background(), rule, name)
+	if at := rule.SubjectAt(); rule.HasSubject() && at >= 0 && rule.Shares(at) { // the name does not say it
+		n.entries[at] = p.entriesOf(context.Background(), rule.Path[at].Key, holder, n.known)[0]
+	}
+	limits := p.limits(p.probe(rule, n))
+	for i := range limits {
+		l := &limits[i]
+		l.Observed = rs.ObservesAll() || rule.TermsOf(l.Tier).Observe >= 1
+	}
+	return limits
+}
+
+// logWait bounds how long [Log] waits for a source of tiers.
+const logWait = time.Second
+
+// Log returns the limit of a log of any party, with its subject and its other values. It asks
+// subjects, or the directory if that is nil, and waits for it as long as ctx allows. It reports false
+// if no rule has the log, or if the limit came with requests.
+func Log(ctx context.Context, rs *rules.Rules, subjects tier.Resolver, id window.LogID) (l AccountLimit, ok bool) {
+	name, err := descriptors.ParseKey(id.Key)
+	if err != nil {
+		return l, false
+	}
+	r := rs.Rule(name.Rule)
+	if r == nil {
+		return l, false
+	}
+	p := newAccount(rs, AccountQuery{Subjects: subjects})
+	p.left = logWait
+	n, ok := p.read(ctx, r, name)
+	if !ok {
+		return l, false
+	}
+	l, ok = p.limitOf(r, n, id)
+	l.Log, l.Subject, l.Values = id, n.subject, p.values(r, n, -1, n.subject != "")
+	return l, ok
+}

@@ -1,0 +1,14 @@
+// Package rules has one generation of the configuration: [Rules] with [Domain], [Rule], [Terms] and
+// [Limit]. Readers of files, xDS and Go programs make rules with [NewRules] and [Rules.Add]; once
+// that is done, nothing changes them, and all goroutines share them. No request is in here.
+//
+// A rule limits the descriptors that end on its path. It has limits for each tier, and may have a
+// subject: the entry that says whom it limits. [Rules.Add] puts the path into the form that requests
+// have ([CanonicalNode], digests of API keys), names the rule, and finds the parts of the names of
+// its logs ([Rule.Parts]).
+//
+// A subject may have limits of its own under a rule, by the rule's name. They replace those of its
+// tier ([OverrideLimits]). The log is the same if the window is the same.
+//
+// Rules and limits in words: [Rule.Words], [Limit.Words], [Rule.Traits], [FormatLimit].
+package rules

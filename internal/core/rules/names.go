@@ -1,0 +1,125 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// labelOf returns domain|key=value/key for messages.
+func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) string {
+	parts := make([]string, len(path))
+	for i, n := range path {
+		if !n.Open() && secrets.Hides(n.Key) {
+			n.Value = "***"
+		}
+		parts[i] = n.String()
+	}
+	return domain + "|" + strings.Join(parts, "/")
+}
+
+// OverrideName is the name of a limit that comes with a descriptor that no rule matches.
+const OverrideName = "override"
+
+// maxName is the maximum length of a rule's name in bytes.
+const maxName = 64
+
+// ValidName reports whether a name can be used unchanged. Envoy writes it unescaped into
+// a header.
+func ValidName(name string) bool {
+	if name == "" || len(name) > maxName {
+		return false
+	}
+	for _, c := range []byte(name) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// maxShownName is the maximum length of [Rule.GivenName] in bytes.
+const maxShownName = 1 << 10
+
+// nameOf makes a name from a path: its keys and fixed values joined by dots, without
+// values of API keys. If they are too long, the name ends with a digest of label, the whole
+// path as text. Otherwise many rules of one long path would have one name.
+func nameOf(secrets *tier.Secrets, path []descriptors.Node, label string) string {
+	var parts []string
+	for _, n := range path {
+		parts = append(parts, n.Key)
+		if !n.AnyValue && !secrets.Hides(n.Key) {
+			parts = append(parts, n.Value)
+		}
+	}
+	text := strings.Join(parts, ".")
+	if len(text) <= maxName {
+		return plainName(text)
+	}
+	digest := sha256.Sum256([]byte(label))
+	end := "-" + hex.EncodeToString(digest[:nameDigest])
+	return plainName(text[:maxName-len(end)]) + end
+}
+
+// nameDigest is the length of the digest in a name, in bytes. Of 100,000 long names, two are
+// the same with a probability of 1 to 50,000.
+const nameDigest = 6
+
+// plainName makes a [ValidName] from a text.
+func plainName(text string) string {
+	if ValidName(text) {
+		return text
+	}
+	name := []byte(text[:min(len(text), maxName)])
+	for i, c := range name {
+		if !ValidName(string(c)) {
+			name[i] = '-'
+		}
+	}
+	return string(name)
+}
+
+// named returns a copy of limits that has their names in headers.
+func named(rule string, limits []Limit) []Limit { return NameLimits(rule, slices.Clone(limits)) }
+
+// NameLimits sets the name of each limit in headers, and returns limits.
+func NameLimits(rule string, limits []Limit) []Limit {
+	for i := range limits {
+		limits[i].Name = rule
+		if len(limits) > 1 {
+			limits[i].Name += "-" + FormatLog(limits[i].Policy, limits[i].Window)
+		}
+	}
+	return limits
+}
+
+// HiddenValue stands for a value that must not be shown.
+const HiddenValue = "***"
+
+// HidesEntry reports whether the values of entries with this key must not be shown.
+func (rs *Rules) HidesEntry(key string) bool { return rs.who.Secrets.Hides(key) }
+
+// Names reports whether a rule names the key of an entry.
+func (rs *Rules) Names(key string) bool { return rs.named[key] }
+
+// Shows reports whether values of entries with this key may be shown: a rule names the key, and it
+// holds no secret.
+func (rs *Rules) Shows(key string) bool { return rs.named[key] && !rs.who.Secrets.Hides(key) }
+
+// Shown returns an entry that an operator typed as it may be shown: without a key that no rule names,
+// and without a value that [Rules.Shows] does not allow.
+func (rs *Rules) Shown(e descriptors.Entry) descriptors.Entry {
+	if !rs.Shows(e.Key) {
+		e.Value = HiddenValue
+	}
+	if !rs.named[e.Key] {
+		e.Key = HiddenValue
+	}
+	return e
+}

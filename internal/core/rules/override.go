@@ -1,0 +1,193 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// OverrideLimits appends to out the limits of a subject's override as they count under a rule with
+// the given limits. An override changes how much, never how it is counted:
+//
+//   - Hits in a window have the policy of the rule's limit with that window, else the policy
+//     that the rule's limits with a window have. If those differ, it is sliding. A calendar
+//     holds only for an override with its own unit.
+//   - If the rule has only a token bucket beside limits in flight, hits in a window are its rate and its burst.
+//   - A rate and a burst are for a rule with a token bucket, and a maximum in flight is for a
+//     rule with one. A hold lasts as long as the rule says.
+//   - If the rule has no limits, an override counts with the policy that its keys mean.
+//   - A maximum in flight replaces only limits in flight, and any other limit only others. So
+//     an override of one kind keeps the rule's limits of the other kind.
+//
+// It returns false if a limit of the override has no meaning under the rule. The override does
+// not apply then.
+func OverrideLimits(out, rule []Limit, override []window.Limit) (own []Limit, ok bool) {
+	for _, l := range override {
+		one, ok := ownLimit(rule, l)
+		one.Precision = PrecisionOf(one.Limit)
+		if !ok || slices.ContainsFunc(out, func(other Limit) bool { return other.log() == one.log() }) {
+			return out, false
+		}
+		out = append(out, one)
+	}
+	for i := range rule {
+		same := func(l window.Limit) bool {
+			return (l.Policy == window.InFlight) == (rule[i].Policy == window.InFlight)
+		}
+		if len(override) > 0 && !slices.ContainsFunc(override, same) {
+			out = append(out, rule[i])
+		}
+	}
+	return out, true
+}
+
+// ownLimit returns one limit of an override as it counts under a rule with limits.
+func ownLimit(rule []Limit, l window.Limit) (own Limit, ok bool) {
+	own.Limit = l
+	if len(rule) == 0 {
+		return own, l.Policy != window.InFlight // there is no hold
+	}
+	var pattern *Limit
+	switch l.Policy {
+	case window.TokenBucket, window.InFlight:
+		pattern = limitWith(rule, l.Policy)
+	default:
+		pattern = windowedLike(rule, l)
+	}
+	if pattern == nil {
+		return own, false
+	}
+	switch own.Policy = pattern.Policy; own.Policy {
+	case window.InFlight:
+		own.Window = pattern.Window
+	case window.TokenBucket:
+		if l.Policy == window.TokenBucket {
+			break
+		}
+		// A limit of 0 denies everything. A rate of 0 does not exist.
+		own.Rate = uint32(max(l.Hits, 1))
+	case window.Calendar:
+		own.Calendar, own.StartsLabel = pattern.Calendar, pattern.StartsLabel
+	}
+	return own, true
+}
+
+// PrecisionOf returns the precision of limits that have none of their own.
+func PrecisionOf(l window.Limit) time.Duration {
+	if l.Policy != window.Sliding {
+		return 0
+	}
+	return window.Precision(l)
+}
+
+// limitWith returns the first of limits that has a policy, or nil.
+func limitWith(limits []Limit, p window.Policy) *Limit {
+	i := slices.IndexFunc(limits, func(l Limit) bool { return l.Policy == p })
+	if i < 0 {
+		return nil
+	}
+	return &limits[i]
+}
+
+// windowedLike returns the limit of a rule whose policy an override with hits in a window has,
+// or nil.
+func windowedLike(rule []Limit, l window.Limit) (like *Limit) {
+	for i := range rule {
+		switch r := &rule[i]; {
+		case r.Policy == window.TokenBucket || r.Policy == window.InFlight:
+		case r.Window == l.Window:
+			return r
+		case r.Policy == window.Calendar:
+		case like == nil:
+			like = r
+		case like.Policy != r.Policy:
+			like = &slidingLike
+		}
+	}
+	if like == nil && limitWith(rule, window.Calendar) == nil {
+		return limitWith(rule, window.TokenBucket)
+	}
+	return like
+}
+
+// MayOverride reports whether a subject's own limits can replace those of a rule. A
+// quota rule has one limit: of several, one could have room and another not.
+func (rs *Rules) MayOverride(rule *Rule, o *tier.Override) bool {
+	return len(o.Limits) <= 1 || !rule.Quota && !rs.all.quota
+}
+
+// OverrideNote says what may surprise the author of a subject's override under a rule, for a
+// subject of a tier. It returns an empty text if the override counts as it is written.
+func (rs *Rules) OverrideNote(r *Rule, tierName string, o *tier.Override) string {
+	if !rs.MayOverride(r, o) {
+		return "a quota rule has one limit: rls ignores this override"
+	}
+	observe := rs.observeNote(r, r.TermsOf(tierName), o)
+	if !o.Limited() {
+		return observe
+	}
+	rule := r.TermsOf(tierName).Limits
+	own, ok := OverrideLimits(nil, rule, o.Limits)
+	if !ok {
+		return "these keys have no meaning under " + policiesOf(rule) + ": rls ignores this override"
+	}
+	if observe != "" {
+		return observe
+	}
+	var lost []string
+	for i, l := range o.Limits {
+		if own[i].Policy == window.TokenBucket && l.Policy != window.TokenBucket {
+			return fmt.Sprintf("the rule is a token bucket, so these hits count as %s: write rate and burst", FormatLimit(own[i].Limit))
+		}
+	}
+	for i := range rule {
+		// A subject without limits is meant to be unlimited.
+		if len(own) > 0 && limitWith(own, rule[i].Policy) == nil {
+			lost = append(lost, FormatLimit(rule[i].Limit))
+		}
+	}
+	do := "does"
+	if len(lost) > 1 {
+		do = "do"
+	}
+	if len(lost) > 0 {
+		return fmt.Sprintf("it replaces all limits of the rule, so %s %s not apply to the subject: write under limits what shall stay", strings.Join(lost, " and "), do)
+	}
+	return ""
+}
+
+// observeNote says why what an override says of observing has no effect under a rule with these
+// terms. It returns an empty text if it has one.
+func (rs *Rules) observeNote(r *Rule, terms *Terms, o *tier.Override) string {
+	switch {
+	case o.Observe == tier.ObserveByRule:
+		return ""
+	case r.Always:
+		return "a rule with charge always cannot be observed only: rls ignores observe"
+	case !o.Limited() && len(terms.Limits) == 0:
+		return "the rule does not limit this tier: observe has no effect"
+	case rs.all.observed && o.Observe == tier.ObserveNot:
+		return "rules.shadow_mode observes every rule for all: observe false has no effect"
+	}
+	return ""
+}
+
+// policiesOf names the policies of limits: the policy sliding.
+func policiesOf(limits []Limit) string {
+	var names []string
+	for i := range limits {
+		names = append(names, limits[i].Policy.String())
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 1 {
+		return "the policy " + names[0]
+	}
+	return "the policies " + strings.Join(names, " and ")
+}
+
+// slidingLike is a limit with the policy sliding.
+var slidingLike Limit

@@ -1,0 +1,218 @@
+package rules
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Denial is a rule's own body of a denial. The zero value is the service's problem
+// document.
+type Denial struct {
+	// Body replaces the problem document, with ContentType. The readers of rules have checked both.
+	Body        string
+	ContentType string
+}
+
+// A Rule limits the descriptors that end on its path. The exported fields come from a
+// rules file. A rule is immutable after [Rules.Add].
+type Rule struct {
+	Domain string
+	Path   []descriptors.Node
+	// Name appears in statuses, headers, metadata and metrics. Characters other than
+	// letters, digits and "_.-" become "-" there. Empty: the name is made from the path.
+	Name string
+	// Subject is the key of the entry that names the subject, and with it the tier: an
+	// entry of the descriptor itself, else of any descriptor of the request. Empty: the
+	// descriptor's last entry if the rule has ByTier, else the first entry that contains
+	// an API key.
+	Subject string
+	// Terms apply to every subject whose tier is not in ByTier. Without limits and
+	// without ByTier the rule matches and limits nothing.
+	Terms  Terms
+	ByTier map[string]Terms
+	// Share marks the levels of Path whose pattern has one log for all values that
+	// match. Nil: none.
+	Share []bool
+	// Quota makes the rule one of several alternatives: at least one of the quota rules
+	// that a request matches must have room. A quota rule has one limit.
+	Quota bool
+	// Always records the cost even over the limit and even if the request is denied: a
+	// usage update.
+	Always bool
+	// AllowedOnly says that the file has "charge: allowed", which is the default but for
+	// [Rules.ReportUsage].
+	AllowedOnly bool
+	// Factor multiplies the cost of every request. Zero means 1.
+	Factor uint64
+	// Once makes requests with one idempotency key charge once.
+	Once ChargeOnce
+	// Replaces are names of rules, as the file writes them, that do not apply if this
+	// rule matches in the same request.
+	Replaces []string
+	// Scope is the name of the store in which the limits count; see [Rules.SetScopes]. Empty: that
+	// of the region.
+	Scope string
+	// Priority says whether the store decides requests of the rule before others that wait.
+	Priority window.Priority
+	// OnStoreError is the rule's own choice. [Rule.StoreError] returns the one that
+	// applies.
+	OnStoreError OnStoreError
+	// RetryJitter is the largest share, from 0 to 1, by which clients are asked to wait
+	// longer than they must; see decide.LimitStatus.RetryAfter.
+	RetryJitter float64
+	Denial      Denial
+	// Metadata is returned as dynamic metadata for descriptors that have room:
+	// nil, booleans, float64, strings, []any and map[string]any.
+	Metadata map[string]any
+	// Detailed gives each value of each entry a series of its own (detailed_metric).
+	// ValueInMetric does so for the levels that it marks (value_to_metric).
+	Detailed      bool
+	ValueInMetric []bool
+
+	is derived
+}
+
+// derived is what [Rules.Add] makes of the fields of a rule.
+type derived struct {
+	owner       *Rules // the generation of the rule
+	number      int    // in All; -1 for limits that come with descriptors
+	id          descriptors.RuleID
+	label       string
+	given       string       // the name in the file
+	shown       string       // given, or Name if given is no text for a header
+	storeError  OnStoreError // never StoreErrorUnset
+	scope       window.Scope // the number of Scope
+	parts       []Part
+	subject     int    // index of the subject's entry in the path; -1: not in the path
+	hidden      []bool // levels whose values must not be shown
+	byTier      map[string]*Terms
+	reports     bool // Rules.ReportUsage, if the file does not say how the rule charges
+	unsaid      bool // see Rule.ChargeUnsaid
+	seriesByKey bool // Detailed or ValueInMetric
+}
+
+// A Part is one entry of a rule's path whose value is part of the names of its logs.
+type Part struct {
+	Level  int  // in Path
+	Secret bool // the value is an API key
+}
+
+// ID names the rule; see [descriptors.RuleID].
+func (r *Rule) ID() descriptors.RuleID { return r.is.id }
+
+// String returns the rule's domain and path for messages: like its id, but without the
+// digests of API keys.
+func (r *Rule) String() string { return r.is.label }
+
+// Hides reports whether the values of a level of Path must not be shown.
+func (r *Rule) Hides(level int) bool { return r.is.hidden[level] }
+
+// Shares reports whether all values that match a level of Path share one log.
+func (r *Rule) Shares(level int) bool { return level < len(r.Share) && r.Share[level] }
+
+// Alternative reports whether the rule is one of several alternatives: by itself, or because all
+// rules are. Only rules that were added know the latter.
+func (r *Rule) Alternative() bool { return r.Quota || r.is.owner != nil && r.is.owner.all.quota }
+
+// ShowsValue reports whether metrics show the value of a request at a level of Path.
+func (r *Rule) ShowsValue(level int) bool {
+	return level < len(r.ValueInMetric) && r.ValueInMetric[level]
+}
+
+// GivenName returns the name that the rules file gives the rule, as written. It is empty if
+// the file gives none. A text that no header can carry becomes a [ValidName].
+func (r *Rule) GivenName() string { return r.is.shown }
+
+// WrittenName is GivenName, also if no header can carry it.
+func (r *Rule) WrittenName() string { return r.is.given }
+
+// Rules returns the generation of the rule, or nil for a rule that was not added to one.
+func (r *Rule) Rules() *Rules { return r.is.owner }
+
+// Number returns the index of the rule in [Rules.All]. It is -1 for [Domain.Override].
+func (r *Rule) Number() int { return r.is.number }
+
+// Store returns the number of the store in which the limits count; see [Rules.SetScopes].
+func (r *Rule) Store() window.Scope { return r.is.scope }
+
+// Parts returns the entries of Path whose values are parts of the names of logs, in their order.
+// Fixed values are not among them: they are in the rule's id.
+func (r *Rule) Parts() []Part { return r.is.parts }
+
+// HasSubject reports whether an entry of Path or of the request names the subject.
+func (r *Rule) HasSubject() bool { return r.Subject != "" }
+
+// SubjectAt returns the level of Path whose entry names the subject, or -1 if none does.
+func (r *Rule) SubjectAt() int { return r.is.subject }
+
+// IsSubject reports whether the entry at a level of Path names the subject.
+func (r *Rule) IsSubject(level int) bool { return r.HasSubject() && level == r.is.subject }
+
+// ManyLogs reports whether a subject can have several logs under the rule.
+func (r *Rule) ManyLogs() bool {
+	return r.HasSubject() && (len(r.is.parts) > 1 || len(r.is.parts) == 1 && r.is.subject < 0)
+}
+
+// RecordsDenied reports whether a denied cost is recorded if something remained; see
+// [Rules.ReportUsage].
+func (r *Rule) RecordsDenied() bool { return r.is.reports }
+
+// ChargeUnsaid reports whether the rule should say how it charges if clients both ask what remains
+// and report usage.
+func (r *Rule) ChargeUnsaid() bool { return r.is.unsaid }
+
+// SeriesByValue reports whether a metric has a series for values of requests: Detailed or
+// ValueInMetric.
+func (r *Rule) SeriesByValue() bool { return r.is.seriesByKey }
+
+// TermsOf returns the terms of a tier. They must not be changed.
+func (r *Rule) TermsOf(tierName string) *Terms {
+	if t, ok := r.is.byTier[tierName]; ok {
+		return t
+	}
+	return &r.Terms
+}
+
+// StoreError returns the choice for the rule's requests while the store cannot decide:
+// the rule's own, or else the default of its generation.
+func (r *Rule) StoreError() OnStoreError { return r.is.storeError }
+
+// Cost returns the cost of a request times the rule's factor. If that overflows, it
+// returns the largest number.
+func (r *Rule) Cost(cost uint64) uint64 {
+	if r.Factor <= 1 {
+		return cost
+	}
+	high, low := bits.Mul64(cost, r.Factor)
+	if high != 0 {
+		return math.MaxUint64
+	}
+	return low
+}
+
+// SubjectLevel returns the level of Path whose entry names the subject; see [Rule.Subject]. It
+// returns -1 if the path has none. It may be called before [Rules.Add].
+func (r *Rule) SubjectLevel(secrets *tier.Secrets) int {
+	switch {
+	case r.Subject != "":
+		return slices.IndexFunc(r.Path, func(n descriptors.Node) bool { return n.Key == r.Subject })
+	case len(r.ByTier) > 0:
+		return len(r.Path) - 1
+	default:
+		return slices.IndexFunc(r.Path, func(n descriptors.Node) bool { return secrets.Is(n.Key) })
+	}
+}
+
+// closed reports whether the rule may deny while the store cannot decide.
+func (r *Rule) closed() bool {
+	denies := r.is.storeError != StoreErrorAllow && len(r.Terms.Limits) > 0 && r.Terms.Observe < 1
+	for _, t := range r.is.byTier {
+		denies = denies || r.is.storeError != StoreErrorAllow && len(t.Limits) > 0 && t.Observe < 1
+	}
+	return denies
+}

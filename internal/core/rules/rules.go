@@ -1,0 +1,359 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Identity configures how subjects are found and how logs of unknown keys are named.
+type Identity struct {
+	// Secrets knows the entries that contain API keys. Required.
+	Secrets *tier.Secrets
+	// Tiers has the subjects. Nil: all are unknown (tiers.source none).
+	Tiers *tier.Directory
+	// EachUnknownKey gives each unknown key a log of its own. Otherwise unknown keys
+	// share one log per client address, so that a client gains nothing with invalid
+	// keys. Without Tiers each key is unknown and has its own log.
+	EachUnknownKey bool
+	// TrustedEntry is the key of a descriptor entry whose value is the tier of the
+	// subject, from a JWT claim or another authorizer. It replaces the tier in Tiers. A
+	// client that can write the entry chooses its tier. Empty: no entry is trusted.
+	TrustedEntry string
+	// Elsewhere means that subjects are in a source outside of the process. Tiers then
+	// has tiers and no subjects.
+	Elsewhere bool
+}
+
+// Rules is one generation of the configuration: the rules of all domains with their tiers and
+// subjects. Once it is built, nothing changes it, and any number of goroutines may use it.
+type Rules struct {
+	who     Identity
+	all     everywhere
+	missing bool      // no rules were loaded yet
+	domains []*Domain // in the order in which they were added
+	byName  map[string]*Domain
+	named   map[string]bool // keys of entries in rules
+	scopes  []string        // the names of the stores that rules can name, by their numbers
+	jitters bool            // a rule has a retry jitter
+	rules   []*Rule
+	byID    map[descriptors.RuleID]*Rule
+}
+
+// everywhere is what holds for all rules.
+type everywhere struct {
+	observed   bool         // all rules are only observed
+	quota      bool         // all rules are quota rules
+	reports    bool         // usage updates count as in envoyproxy/ratelimit
+	storeError OnStoreError // the choice of rules that have none
+}
+
+// A Domain has the rules of one domain. Nothing changes it once its Rules are built.
+type Domain struct {
+	Name string
+	// Number is the index of the domain in the order in which domains were added.
+	Number int
+	// Tree has the rules.
+	Tree descriptors.Tree[*Rule]
+	// Headers are the styles of headers. Nil: those of the service.
+	Headers []string
+	// Replaces is true if a rule has Replaces.
+	Replaces bool
+	// MayDeny is true if a rule may deny while the store cannot decide.
+	MayDeny bool
+	// Once is the first rule with Once, whose entry is that of all of them. Nil: there are none.
+	Once *Rule
+	// Override is the rule of limits that come with a descriptor that no rule matches.
+	Override *Rule
+}
+
+// RegionScope is the name of the store of the region.
+const RegionScope = "region"
+
+// NewRules returns a generation without rules.
+func NewRules(who Identity) *Rules {
+	return &Rules{
+		who:    who,
+		all:    everywhere{storeError: StoreErrorReported},
+		byName: make(map[string]*Domain),
+		named:  make(map[string]bool),
+		scopes: []string{RegionScope},
+		byID:   make(map[descriptors.RuleID]*Rule),
+	}
+}
+
+// SetScopes sets the names of the stores that rules can name, by their numbers. The first is that
+// of the region, and the only one if SetScopes is not called. It must be called before rules are
+// added.
+func (rs *Rules) SetScopes(names []string) { rs.scopes = names }
+
+// Scopes returns the names of the stores that rules can name, by their numbers.
+func (rs *Rules) Scopes() []string { return rs.scopes }
+
+// HoldScopes returns the numbers of the scopes in which requests in flight may hold something.
+func (rs *Rules) HoldScopes() (all []window.Scope) {
+	for _, r := range rs.rules {
+		holds := r.Terms.inFlight()
+		for _, t := range r.is.byTier {
+			holds = holds || t.inFlight()
+		}
+		if holds && !slices.Contains(all, r.is.scope) {
+			all = append(all, r.is.scope)
+		}
+	}
+	return all
+}
+
+// SetOnStoreError sets the choice of rules that have none, and of limits that come with
+// a request (store.on_error). The default is StoreErrorReported. It must be called
+// before domains and rules are added.
+func (rs *Rules) SetOnStoreError(o OnStoreError) { rs.all.storeError = o }
+
+// ObserveAll makes all rules observed only (SHADOW_MODE of envoyproxy/ratelimit).
+func (rs *Rules) ObserveAll() { rs.all.observed = true }
+
+// QuotaAll makes all rules quota rules (QUOTA_MODE of envoyproxy/ratelimit). It must be
+// called before rules are added.
+func (rs *Rules) QuotaAll() { rs.all.quota = true }
+
+// ReportUsage makes rules without a choice of charge take usage updates as
+// envoyproxy/ratelimit does. A cost above 1 that does not fit while something remains is
+// recorded and denied. It must be called before domains and rules are added.
+func (rs *Rules) ReportUsage() { rs.all.reports = true }
+
+// ErrMissing is the error of every request while the rules are [Rules.Missing].
+var ErrMissing = errors.New("no rate limit configuration loaded")
+
+// SetMissing says that these rules stand for rules that were not loaded yet. Then no request
+// can be decided. The rules must have no domain.
+func (rs *Rules) SetMissing() { rs.missing = true }
+
+// Missing reports whether no rules were loaded yet.
+func (rs *Rules) Missing() bool { return rs.missing }
+
+// SetHeaders sets the styles of headers of a domain, which must exist.
+func (rs *Rules) SetHeaders(domain string, styles []string) { rs.byName[domain].Headers = styles }
+
+// AddDomain adds a domain, even without rules, so that requests for it do not count as
+// requests for an unknown domain.
+func (rs *Rules) AddDomain(name string) error {
+	if name == "" {
+		return fmt.Errorf("a domain needs a name")
+	}
+	if rs.byName[name] == nil {
+		d := &Domain{Name: name, Number: len(rs.domains), Override: &Rule{Domain: name, Name: OverrideName, is: derived{
+			owner: rs, number: -1, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.all.storeError, reports: rs.all.reports,
+		}}}
+		rs.byName[name], rs.domains = d, append(rs.domains, d)
+	}
+	return nil
+}
+
+// Domain returns a domain by its name, or nil.
+func (rs *Rules) Domain(name string) *Domain {
+	if len(rs.domains) > 0 && rs.domains[0].Name == name {
+		return rs.domains[0] // most rules have only one domain, which is found sooner so
+	}
+	return rs.byName[name]
+}
+
+// Add adds a rule to its domain. Package rules has checked what the rule says: Add refuses only an
+// unknown scope, a limit that no store takes, an entry of charge_once that another rule uses, and a
+// second rule on the same path.
+func (rs *Rules) Add(r Rule) error {
+	if err := rs.AddDomain(r.Domain); err != nil {
+		return err
+	}
+	if err := r.derive(rs); err != nil {
+		return err
+	}
+	if err := rs.checkOnce(&r); err != nil {
+		return err
+	}
+	if err := r.nameTerms(); err != nil {
+		return err
+	}
+	dom := rs.byName[r.Domain]
+	if err := dom.takeOnce(&r, rs.rules); err != nil {
+		return err
+	}
+	if err := dom.Tree.Add(r.Path, &r); err != nil {
+		return err
+	}
+	for _, n := range r.Path {
+		rs.named[n.Key] = true
+	}
+	rs.named[r.Subject], rs.named[r.Once.Entry] = true, true
+	rs.jitters = rs.jitters || r.RetryJitter > 0
+	dom.Replaces, dom.MayDeny = dom.Replaces || len(r.Replaces) > 0, dom.MayDeny || r.closed()
+	r.is.number, rs.byID[r.is.id] = len(rs.rules), &r
+	rs.rules = append(rs.rules, &r)
+	return nil
+}
+
+// derive sets the path as requests have it, the name, and what follows from the other fields but for
+// the limits.
+func (r *Rule) derive(rs *Rules) error {
+	secrets := rs.who.Secrets
+	r.is = derived{owner: rs, given: r.Name, shown: r.Name, storeError: cmp.Or(r.OnStoreError, rs.all.storeError)}
+	if r.Scope != "" {
+		in := slices.Index(rs.scopes, r.Scope)
+		if in < 0 {
+			return fmt.Errorf("unknown scope %q, expected one of %q", r.Scope, rs.scopes)
+		}
+		if r.is.scope = window.Scope(in); r.is.scope == window.Region {
+			r.Scope = ""
+		}
+	}
+	r.Path = slices.Clone(r.Path)
+	for i, n := range r.Path {
+		switch {
+		case n.AnyValue:
+		case !n.Pattern:
+			// Requests have digests, and addresses in one form. So the tree has both too.
+			r.Path[i].Value = secrets.Value(n.Key, CanonicalNode(n))
+		default:
+			r.Path[i].Value = CanonicalNode(n)
+		}
+		r.is.hidden = append(r.is.hidden, secrets.Hides(n.Key))
+		if n.Open() && !r.Shares(i) {
+			r.is.parts = append(r.is.parts, Part{Level: i, Secret: secrets.Is(n.Key)})
+		}
+	}
+	r.is.label = labelOf(secrets, r.Domain, r.Path)
+	r.is.id = descriptors.NewRuleID(r.Domain, r.Path)
+	if len(r.is.given) > maxShownName || !httpguts.ValidHeaderFieldValue(r.is.given) || !utf8.ValidString(r.is.given) {
+		r.is.shown = plainName(r.is.given)
+	}
+	if r.Name = plainName(r.Name); r.Name == "" {
+		r.Name = nameOf(secrets, r.Path, strings.TrimPrefix(r.is.label, r.Domain+"|"))
+	}
+	if r.is.subject = r.SubjectLevel(secrets); r.is.subject >= 0 {
+		r.Subject = r.Path[r.is.subject].Key
+	}
+	if !r.Always && !r.AllowedOnly && r.Once.Entry == "" {
+		r.is.reports = rs.all.reports
+		r.is.unsaid = !r.is.reports && !r.Terms.inFlight()
+	}
+	r.is.seriesByKey = r.Detailed || slices.Contains(r.ValueInMetric, true)
+	return nil
+}
+
+// nameTerms copies the terms, and gives the limits their names in headers. It refuses a limit that no
+// store takes.
+func (r *Rule) nameTerms() error {
+	r.Terms.Limits = named(r.Name, r.Terms.Limits)
+	all := []*Terms{&r.Terms}
+	if len(r.ByTier) > 0 {
+		r.is.byTier = make(map[string]*Terms, len(r.ByTier))
+	}
+	for t, terms := range r.ByTier {
+		terms.Limits = named(r.Name, terms.Limits)
+		r.is.byTier[t] = &terms
+		all = append(all, &terms)
+	}
+	for _, t := range all {
+		for i := range t.Limits {
+			if err := t.Limits[i].Valid(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// All returns the rules in the order in which they were added.
+func (rs *Rules) All() []*Rule { return rs.rules }
+
+// AllDomains returns the domains in the order in which they were added.
+func (rs *Rules) AllDomains() []*Domain { return rs.domains }
+
+// Domains returns the names of the domains, sorted.
+func (rs *Rules) Domains() []string {
+	return slices.Sorted(maps.Keys(rs.byName))
+}
+
+// TrustedEntry returns Identity.TrustedEntry.
+func (rs *Rules) TrustedEntry() string { return rs.who.TrustedEntry }
+
+// Tiers returns the directory, or nil if all subjects are unknown.
+func (rs *Rules) Tiers() *tier.Directory { return rs.who.Tiers }
+
+// Secrets knows the entries that contain API keys.
+func (rs *Rules) Secrets() *tier.Secrets { return rs.who.Secrets }
+
+// Elsewhere returns Identity.Elsewhere.
+func (rs *Rules) Elsewhere() bool { return rs.who.Elsewhere }
+
+// SharesUnknown reports whether unknown keys share one log for each client address; see
+// Identity.EachUnknownKey.
+func (rs *Rules) SharesUnknown() bool { return rs.who.Tiers != nil && !rs.who.EachUnknownKey }
+
+// ObservesAll reports whether all rules are only observed; see [Rules.ObserveAll].
+func (rs *Rules) ObservesAll() bool { return rs.all.observed }
+
+// AllQuota reports whether all rules are quota rules; see [Rules.QuotaAll].
+func (rs *Rules) AllQuota() bool { return rs.all.quota }
+
+// OnStoreError returns the choice of rules that have none; see [Rules.SetOnStoreError].
+func (rs *Rules) OnStoreError() OnStoreError { return rs.all.storeError }
+
+// Jitters reports whether a rule has a RetryJitter.
+func (rs *Rules) Jitters() bool { return rs.jitters }
+
+// MayDeny reports whether a rule, or a limit that comes with a request, may deny while the store
+// cannot decide.
+func (rs *Rules) MayDeny() bool {
+	for _, d := range rs.domains {
+		if d.MayDeny {
+			return true
+		}
+	}
+	return rs.all.storeError != StoreErrorAllow
+}
+
+// Rule returns the rule with an id, or nil.
+func (rs *Rules) Rule(id descriptors.RuleID) *Rule { return rs.byID[id] }
+
+// Top returns where the descriptors of a domain begin to match. Without the domain, that is no
+// place.
+func (rs *Rules) Top(domain string) (top descriptors.Place[*Rule]) {
+	if d := rs.byName[domain]; d != nil {
+		top = d.Tree.Top()
+	}
+	return top
+}
+
+// Headers returns the styles of headers of a domain. Nil: those of the service.
+func (rs *Rules) Headers(domain string) []string {
+	if d := rs.byName[domain]; d != nil {
+		return d.Headers
+	}
+	return nil
+}
+
+// HasDomain reports whether the rules have a domain.
+func (rs *Rules) HasDomain(name string) bool { return rs.byName[name] != nil }
+
+// TierOf returns the tier of a subject, or the default tier if the rules do not have
+// that. s is nil for an unknown subject. Without tiers TierOf returns an empty text.
+func (rs *Rules) TierOf(s *tier.Subject) string {
+	switch {
+	case rs.who.Tiers == nil:
+		return ""
+	case s == nil || !rs.who.Tiers.HasTier(s.Tier):
+		return rs.who.Tiers.DefaultTier()
+	default:
+		return s.Tier
+	}
+}
