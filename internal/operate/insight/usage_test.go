@@ -406,24 +406,24 @@ type brokenKeeper struct {
 
 func (k *brokenKeeper) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	if k.read == nil {
-		return k.Keeper.Read(ctx, ids)
+		return k.Inspector.Read(ctx, ids)
 	}
-	all, _ := k.Keeper.Read(ctx, ids[:min(k.most, len(ids))])
+	all, _ := k.Inspector.Read(ctx, ids[:min(k.most, len(ids))])
 	return all, k.read
 }
 
 func (k *brokenKeeper) List(ctx context.Context, m inspect.Match, cursor string) ([]window.LogID, string, error) {
 	if k.list == nil {
-		return k.Keeper.List(ctx, m, cursor)
+		return k.Inspector.List(ctx, m, cursor)
 	}
 	return nil, "", k.list
 }
 
 func (k *brokenKeeper) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	if k.remove == nil {
-		return k.Keeper.Remove(ctx, ids)
+		return k.Inspector.Remove(ctx, ids)
 	}
-	all, _ := k.Keeper.Remove(ctx, ids[:min(k.most, len(ids))])
+	all, _ := k.Inspector.Remove(ctx, ids[:min(k.most, len(ids))])
 	return all, k.remove
 }
 
@@ -438,7 +438,7 @@ func TestSharesWhileAway(t *testing.T) {
 	defer shares.Close()
 	broken := &brokenKeeper{read: errors.New("connection refused")}
 	a := newCounted(t, func(o *Options) {
-		broken.Keeper = o.Keeper
+		broken.Inspector = o.Keeper
 		o.Keeper, o.Local, o.Shares, o.Store = broken, shares, shares, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey) // per-key has 5 in a minute and 20 in an hour
@@ -471,7 +471,7 @@ func TestStoreAway(t *testing.T) {
 	defer local.Close()
 	broken := &brokenKeeper{read: down, list: down, remove: down}
 	a := newCounted(t, func(o *Options) {
-		broken.Keeper = o.Keeper
+		broken.Inspector = o.Keeper
 		o.Keeper, o.Local, o.Store = broken, local, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey)
@@ -555,7 +555,7 @@ func TestReset(t *testing.T) {
 func TestResetInPart(t *testing.T) {
 	broken := &brokenKeeper{remove: errors.New("timeout"), most: 2}
 	a := newCounted(t, func(o *Options) {
-		broken.Keeper = o.Keeper
+		broken.Inspector = o.Keeper
 		o.Keeper = broken
 	})
 	for n := range 3 {
