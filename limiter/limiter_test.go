@@ -28,15 +28,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const shop = `
 domain: shop
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, unit: minute, requests_per_unit: 2}
-  - key: remote_address
-    rate_limit: {name: per-address, limits: [{window: 1s, requests: 5}, {window: 1h, requests: 9}]}
+  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 2}}
+  - {key: remote_address, rate_limit: {name: per-address, limits: [{window: 1s, requests: 5}, {window: 1h, requests: 9}]}}
   - key: watched
     shadow_mode: true
     rate_limit: {name: watched, window: 10s, requests: 1}
-  - key: upload
-    rate_limit: {name: upload, policy: in_flight, max: 3, hold: 1m}
+  - {key: upload, rate_limit: {name: upload, policy: in_flight, max: 3, hold: 1m}}
 `
 
 // clock is a clock that only the test moves.
@@ -286,10 +283,10 @@ func TestInFlightSwap(t *testing.T) {
 	upload := limiter.One("shop", "upload", "x").Descriptors
 	// The digest of a large key takes so long that the Swap comes before the decision.
 	slow := limiter.Request{Domain: "shop", Descriptors: append(limiter.One("", "api_key", strings.Repeat("k", 32<<20)).Descriptors, upload...)}
-	before, after, _ := strings.Cut(shop, "  - key: upload")
+	before, after, _ := strings.Cut(shop, "  - {key: upload")
 	for range 5 {
 		l, _ := newLimiter(t, parse(t, before))
-		with := parse(t, before+"  - key: upload"+after)
+		with := parse(t, before+"  - {key: upload"+after)
 		begun, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)

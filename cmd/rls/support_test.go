@@ -110,18 +110,7 @@ func (p *fakePort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // golden compares a text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *configtest.Update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(readAll(t, path), got); diff != "" {
-		t.Errorf("%s (-want +got); if the new one is right, run: go test ./cmd/rls -update\n%s", path, diff)
-	}
+	configtest.Golden(t, filepath.Join("testdata", name), got)
 }
 
 // safe checks that a terminal obeys nothing in a text, and that no line is too long.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
@@ -56,7 +55,7 @@ var plantedForms = []string{
 func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 	someRules := files.File{Name: "rules.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}}\n")}
 	refused, tried := 0, 0
-	rng := rand.New(rand.NewPCG(random.Seed(t), 0))
+	rng := random.Rand(t, 0)
 	// A line and an item of a list are words, too.
 	word := regexp.MustCompile(`[A-Za-z0-9_-]+(: \{.*\}|: \[.*\])?|"2024"|\{[^{}]*\}|\[[^\[\]]*\]`)
 	names := regexp.MustCompile(`expected one of [^\n]*`) // the names of tiers may be told
@@ -110,7 +109,7 @@ func TestNoValueOfARecordIsRepeated(t *testing.T) {
 // one, in a file and in the environment, in every wrong form. make test takes a quarter of the forms at
 // random for each.
 func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
-	rng := rand.New(rand.NewPCG(random.Seed(t), 1))
+	rng := random.Rand(t, 1)
 	for _, path := range []string{
 		"secrets.key", "secrets.previous_key", "store.redis.url", "store.redis.password", "store.redis.sentinel_password",
 		"tiers.redis.url", "tiers.postgres.url", "tiers.postgres.password", "tiers.http.url", "tiers.http.token",

@@ -24,17 +24,10 @@ import (
 const benchRules = `
 domain: bench
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, unit: second, requests_per_unit: 4000000000}
-  - key: remote_address
-    rate_limit: {name: per-address, unit: second, requests_per_unit: 4000000000}
-  - key: route
-    value: search
-    descriptors:
-      - key: api_key
-        rate_limit: {name: search-per-key, unit: second, requests_per_unit: 4000000000}
-  - key: greedy
-    rate_limit: {name: greedy, unit: day, requests_per_unit: 1}
+  - {key: api_key, rate_limit: {name: per-key, unit: second, requests_per_unit: 4000000000}}
+  - {key: remote_address, rate_limit: {name: per-address, unit: second, requests_per_unit: 4000000000}}
+  - {key: route, value: search, descriptors: [{key: api_key, rate_limit: {name: search-per-key, unit: second, requests_per_unit: 4000000000}}]}
+  - {key: greedy, rate_limit: {name: greedy, unit: day, requests_per_unit: 1}}
 `
 
 const benchTiers = `

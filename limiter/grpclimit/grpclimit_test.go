@@ -33,18 +33,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const shop = `
 domain: shop
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, unit: minute, requests_per_unit: 2}
-  - key: remote_address
-    rate_limit: {name: per-address, unit: minute, requests_per_unit: 1}
-  - key: masked_remote_address
-    rate_limit: {name: per-network, unit: minute, requests_per_unit: 1}
-  - key: method
-    rate_limit: {name: per-method, unit: minute, requests_per_unit: 1}
-  - key: all
-    rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
-  - key: never
-    rate_limit: {name: never, unit: minute, requests_per_unit: 0}
+  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 2}}
+  - {key: remote_address, rate_limit: {name: per-address, unit: minute, requests_per_unit: 1}}
+  - {key: masked_remote_address, rate_limit: {name: per-network, unit: minute, requests_per_unit: 1}}
+  - {key: method, rate_limit: {name: per-method, unit: minute, requests_per_unit: 1}}
+  - {key: all, rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}}
+  - {key: never, rate_limit: {name: never, unit: minute, requests_per_unit: 0}}
 `
 
 func newLimit(t *testing.T, store window.Store, o grpclimit.Options) *grpclimit.Limit {

@@ -24,22 +24,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const shop = `
 domain: shop
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, unit: minute, requests_per_unit: 2, charge: allowed}
-  - key: remote_address
-    rate_limit: {name: per-address, unit: minute, requests_per_unit: 100}
-  - key: masked_remote_address
-    rate_limit: {name: per-network, unit: minute, requests_per_unit: 100}
-  - key: route
-    descriptors:
-      - key: remote_address
-        rate_limit: {name: per-route, unit: minute, requests_per_unit: 50}
-  - key: all
-    rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}
-  - key: client
-    rate_limit: {name: per-client, unit: minute, requests_per_unit: 2, charge_once: {entry: idempotency_key, retries: 2}}
-  - key: teapot
-    rate_limit: {name: teapot, unit: minute, requests_per_unit: 0, body: no tea, content_type: text/x-tea}
+  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 2, charge: allowed}}
+  - {key: remote_address, rate_limit: {name: per-address, unit: minute, requests_per_unit: 100}}
+  - {key: masked_remote_address, rate_limit: {name: per-network, unit: minute, requests_per_unit: 100}}
+  - {key: route, descriptors: [{key: remote_address, rate_limit: {name: per-route, unit: minute, requests_per_unit: 50}}]}
+  - {key: all, rate_limit: {name: all, policy: in_flight, max: 1, hold: 1h}}
+  - {key: client, rate_limit: {name: per-client, unit: minute, requests_per_unit: 2, charge_once: {entry: idempotency_key, retries: 2}}}
+  - {key: teapot, rate_limit: {name: teapot, unit: minute, requests_per_unit: 0, body: no tea, content_type: text/x-tea}}
 `
 
 func middleware(t *testing.T, l *limiter.Limiter, o httplimit.Options) http.Handler {

@@ -5,8 +5,6 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 var allModes = []Mode{Enforce, Any, Observe, Always, Refund}
@@ -142,17 +140,7 @@ func TestFoldModes(t *testing.T) {
 		{"the finest precision, first", []Check{fine, rough}, []Check{both}, []int{0, 0}},
 		{"the finest precision, last", []Check{rough, fine}, []Check{both}, []int{0, 0}},
 	} {
-		folded, answer := Fold(tt.checks)
-		want := tt.folded
-		if want == nil {
-			want = tt.checks
-		}
-		if diff := cmp.Diff(want, folded); diff != "" {
-			t.Errorf("%s: checks (-want +got)\n%s", tt.name, diff)
-		}
-		if diff := cmp.Diff(tt.answer, answer); diff != "" {
-			t.Errorf("%s: answer (-want +got)\n%s", tt.name, diff)
-		}
+		wantFold(t, tt.name, tt.checks, tt.folded, tt.answer)
 	}
 
 	// The way of large groups tells modes apart too.

@@ -109,17 +109,7 @@ func TestFold(t *testing.T) {
 		},
 	} {
 		before := append([]Check(nil), tt.checks...)
-		folded, answer := Fold(tt.checks)
-		want := tt.folded
-		if want == nil {
-			want = tt.checks
-		}
-		if diff := cmp.Diff(want, folded); diff != "" {
-			t.Errorf("%s: checks (-want +got)\n%s", tt.name, diff)
-		}
-		if diff := cmp.Diff(tt.answer, answer); diff != "" {
-			t.Errorf("%s: answer (-want +got)\n%s", tt.name, diff)
-		}
+		wantFold(t, tt.name, tt.checks, tt.folded, tt.answer)
 		if diff := cmp.Diff(before, tt.checks); diff != "" {
 			t.Errorf("%s: Fold changed its argument (-before +after)\n%s", tt.name, diff)
 		}
@@ -209,5 +199,20 @@ func TestFillsSoon(t *testing.T) {
 	}
 	if soon < 10_000 {
 		t.Errorf("got %d buckets that fill soon, want many", soon)
+	}
+}
+
+// wantFold compares what Fold returns for checks. A nil folded is the checks themselves.
+func wantFold(t *testing.T, name string, checks, folded []Check, answer []int) {
+	t.Helper()
+	if folded == nil {
+		folded = checks
+	}
+	got, gotAnswer := Fold(checks)
+	if diff := cmp.Diff(folded, got); diff != "" {
+		t.Errorf("%s: checks (-want +got)\n%s", name, diff)
+	}
+	if diff := cmp.Diff(answer, gotAnswer); diff != "" {
+		t.Errorf("%s: answer (-want +got)\n%s", name, diff)
 	}
 }

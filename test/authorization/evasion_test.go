@@ -39,13 +39,8 @@ func TestAValueThatIsNotUTF8IsLimited(t *testing.T) {
 const evasion = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, window: 1h, requests: 2}
-  - key: route
-    value: login
-    descriptors:
-      - key: remote_address
-        rate_limit: {name: login-per-address, window: 1h, requests: 2}
+  - {key: api_key, rate_limit: {name: per-key, window: 1h, requests: 2}}
+  - {key: route, value: login, descriptors: [{key: remote_address, rate_limit: {name: login-per-address, window: 1h, requests: 2}}]}
 `
 
 // TestTheKeyThatCountsIsTheKeyThatIsServed sends the header of the key twice, under
@@ -123,8 +118,7 @@ func TestNothingOfARequestComesBack(t *testing.T) {
 	s := stack.Setup{Rules: `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {window: 1h, requests: 1}
+  - {key: api_key, rate_limit: {window: 1h, requests: 1}}
   - key: remote_address
 `}.Start(t)
 	for _, value := range []string{"planted%0d%0aset-cookie:x=1", `planted";q=1,"`, "planted\xff\xfe", "planted\tvalue", "planted" + strings.Repeat("x", 8000)} {

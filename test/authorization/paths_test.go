@@ -20,20 +20,13 @@ const (
 	usedUp = `
 domain: edge
 descriptors:
-  - key: remote_address
-    rate_limit: {name: per-address, window: 1h, requests: 50000}
-  - key: route
-    value: login
-    descriptors:
-      - key: remote_address
-        rate_limit: {name: login-per-address, window: 1h, requests: 2}
+  - {key: remote_address, rate_limit: {name: per-address, window: 1h, requests: 50000}}
+  - {key: route, value: login, descriptors: [{key: remote_address, rate_limit: {name: login-per-address, window: 1h, requests: 2}}]}
   - key: route
     value: search
     descriptors:
-      - key: api_key
-        rate_limit: {name: search-per-key, window: 1h, requests: 2}
-      - key: subject
-        rate_limit: {name: search-per-subject, subject: subject, window: 1h, requests: 2}
+      - {key: api_key, rate_limit: {name: search-per-key, window: 1h, requests: 2}}
+      - {key: subject, rate_limit: {name: search-per-subject, subject: subject, window: 1h, requests: 2}}
 `
 	// upstreamRequests is Envoy's counter of requests sent to the application.
 	upstreamRequests = "cluster.upstream.upstream_rq_total"

@@ -60,10 +60,8 @@ func eachFile(t *testing.T, rules string, f func(t *testing.T, s *stack.Stack)) 
 const twoPerKey = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, window: 1h, requests: 2}
-  - key: subject
-    rate_limit: {name: per-subject, window: 1h, requests: 2}
+  - {key: api_key, rate_limit: {name: per-key, window: 1h, requests: 2}}
+  - {key: subject, rate_limit: {name: per-subject, window: 1h, requests: 2}}
 `
 
 // TestWhiteSpaceAroundAKey uses up the limit of a key, and then sends the key with

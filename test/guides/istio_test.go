@@ -110,8 +110,7 @@ descriptors:
     value: shop
     rate_limit: {name: shop, window: 1h, requests: 4}
     descriptors:
-      - key: api_key
-        rate_limit: {name: shop-per-key, window: 1h, requests: 2}
+      - {key: api_key, rate_limit: {name: shop-per-key, window: 1h, requests: 2}}
 `
 		s := stack.Setup{Rules: rules, Config: envoyWith(t, "ratelimit-sidecar.yaml")}.Start(t)
 		c := s.From("127.0.0.2")

@@ -35,20 +35,9 @@ func inFlightRules(hold string) string {
 	return `
 domain: edge
 descriptors:
-  - key: in_flight
-    value: backend
-    rate_limit: {name: backend, policy: in_flight, max: 20, hold: ` + hold + `}
-  - key: in_flight
-    value: address
-    descriptors:
-      - key: masked_remote_address
-        value: 127.0.0.9/32
-        rate_limit: {name: address, policy: in_flight, max: 5, hold: ` + hold + `}
-  - key: budget
-    value: units
-    descriptors:
-      - key: api_key
-        rate_limit: {name: budget, unit: hour, requests_per_unit: 1000}
+  - {key: in_flight, value: backend, rate_limit: {name: backend, policy: in_flight, max: 20, hold: ` + hold + `}}
+  - {key: in_flight, value: address, descriptors: [{key: masked_remote_address, value: 127.0.0.9/32, rate_limit: {name: address, policy: in_flight, max: 5, hold: ` + hold + `}}]}
+  - {key: budget, value: units, descriptors: [{key: api_key, rate_limit: {name: budget, unit: hour, requests_per_unit: 1000}}]}
 `
 }
 

@@ -31,9 +31,7 @@ func TestInFlightInAllRegions(t *testing.T) {
 	r := stack.StartRegions(t, `
 domain: edge
 descriptors:
-  - key: in_flight
-    value: backend
-    rate_limit: {name: backend, policy: in_flight, max: 20, hold: 5m, scope: global}
+  - {key: in_flight, value: backend, rate_limit: {name: backend, policy: in_flight, max: 20, hold: 5m, scope: global}}
 `, nil)
 	var all []*inFlight
 	for _, one := range r.All {

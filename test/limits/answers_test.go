@@ -27,14 +27,8 @@ import (
 const twoLimits = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit:
-      name: per-key
-      by_tier:
-        free: {window: 1h, requests: 2}
-        starter: {window: 1h, requests: 3000}
-  - key: remote_address
-    rate_limit: {name: per-address, window: 1d, requests: 50000}
+  - {key: api_key, rate_limit: {name: per-key, by_tier: {free: {window: 1h, requests: 2}, starter: {window: 1h, requests: 3000}}}}
+  - {key: remote_address, rate_limit: {name: per-address, window: 1d, requests: 50000}}
 `
 
 // logged is the entry of the access log about a decision.

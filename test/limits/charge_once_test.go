@@ -18,11 +18,8 @@ import (
 const onceRules = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, window: 1h, requests: 5, charge_once: {entry: idempotency_key, for: 10m, retries: 3}}
-  - key: remote_address
-    value: 127.0.0.9
-    rate_limit: {name: address, window: 1h, requests: 3}
+  - {key: api_key, rate_limit: {name: per-key, window: 1h, requests: 5, charge_once: {entry: idempotency_key, for: 10m, retries: 3}}}
+  - {key: remote_address, value: 127.0.0.9, rate_limit: {name: address, window: 1h, requests: 3}}
 `
 
 // onceChange puts the actions of docs/advanced.md into the routes of envoy/ratelimit.yaml.
@@ -150,7 +147,6 @@ func dump(t *testing.T, address string) string {
 // TestChargeOnceAndEnvoyRetries: Envoy's retries are charged once with and without a key, and an
 // internal redirect is with a key. Retries of the client on top of them are free.
 func TestChargeOnceAndEnvoyRetries(t *testing.T) {
-	const plainRoute = "match: {prefix: /}\n                route: {cluster: upstream, timeout: 15s"
 	for _, tt := range []struct {
 		name, route string
 		answer      func(w http.ResponseWriter, r *http.Request)

@@ -272,12 +272,7 @@ const (
 	byTier = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit:
-      name: per-key
-      by_tier:
-        free: {window: 1h, requests: 3}
-        starter: {window: 1h, requests: 6}
+  - {key: api_key, rate_limit: {name: per-key, by_tier: {free: {window: 1h, requests: 3}, starter: {window: 1h, requests: 6}}}}
 `
 )
 

@@ -19,8 +19,7 @@ const (
 	billingRules = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: quota, policy: calendar, unit: month, requests_per_unit: 3, time_zone: Europe/Berlin, starts_label: billing_day}
+  - {key: api_key, rate_limit: {name: quota, policy: calendar, unit: month, requests_per_unit: 3, time_zone: Europe/Berlin, starts_label: billing_day}}
 `
 	billingTiers = `
 tiers: [free]

@@ -9,10 +9,12 @@ import (
 	"github.com/slidegate/slidegate/test/stack"
 )
 
+// plainRoute begins the route of Envoy's file. More fields of the route can follow.
+const plainRoute = "match: {prefix: /}\n                route: {cluster: upstream, timeout: 15s"
+
 // TestWhichRetriesAreCharged lets Envoy repeat requests in each of its ways, and counts what
 // reaches the application and what is charged. docs/clients.md has the table.
 func TestWhichRetriesAreCharged(t *testing.T) {
-	const plainRoute = "match: {prefix: /}\n                route: {cluster: upstream, timeout: 15s"
 	for _, tt := range []struct {
 		name, route string
 		answer      func(w http.ResponseWriter, r *http.Request)
@@ -47,7 +49,6 @@ func TestWhichRetriesAreCharged(t *testing.T) {
 // TestEnvoyDoesNotRetryDenials: a 429 of rls is final, even if Envoy is told to retry on 429, and
 // nothing of it reaches the application.
 func TestEnvoyDoesNotRetryDenials(t *testing.T) {
-	const plainRoute = "match: {prefix: /}\n                route: {cluster: upstream, timeout: 15s"
 	const one = "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {name: per-key, window: 1h, requests: 1}\n"
 	s := stack.Setup{Rules: one, Change: map[string]string{
 		plainRoute: plainRoute + `, retry_policy: {retry_on: "5xx,retriable-status-codes", retriable_status_codes: [429], num_retries: 3}`,

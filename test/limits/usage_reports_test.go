@@ -13,14 +13,9 @@ import (
 const reported = `
 domain: edge
 descriptors:
-  - key: budget
-    value: large
-    rate_limit: {name: large, unit: hour, requests_per_unit: 21}
-  - key: budget
-    value: small
-    rate_limit: {name: small, unit: hour, requests_per_unit: 2}
-  - key: spend
-    rate_limit: {name: spend, unit: hour, requests_per_unit: 10}
+  - {key: budget, value: large, rate_limit: {name: large, unit: hour, requests_per_unit: 21}}
+  - {key: budget, value: small, rate_limit: {name: small, unit: hour, requests_per_unit: 2}}
+  - {key: spend, rate_limit: {name: spend, unit: hour, requests_per_unit: 10}}
 `
 
 // TestUsageReportsThroughEnvoy has the requests that pass until usage that Envoy reports

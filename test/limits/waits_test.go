@@ -70,15 +70,9 @@ func TestResetIsWithinTheWindow(t *testing.T) {
 	const rules = `
 domain: edge
 descriptors:
-  - key: api_key
-    value: rounded
-    rate_limit: {name: rounded, window: 1m, requests: 20000, precision: 1s}
-  - key: api_key
-    value: auto
-    rate_limit: {name: auto, window: 1m, requests: 20000}
-  - key: api_key
-    value: leased
-    rate_limit: {name: leased, window: 1m, requests: 1000, lease: 1s}
+  - {key: api_key, value: rounded, rate_limit: {name: rounded, window: 1m, requests: 20000, precision: 1s}}
+  - {key: api_key, value: auto, rate_limit: {name: auto, window: 1m, requests: 20000}}
+  - {key: api_key, value: leased, rate_limit: {name: leased, window: 1m, requests: 1000, lease: 1s}}
 `
 	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
 		settings[stack.EnvStyles] = "ratelimit,draft03,x-ratelimit"

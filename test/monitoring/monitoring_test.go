@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -25,6 +24,7 @@ import (
 	"github.com/slidegate/slidegate/test/otlp"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/stack"
 )
 
 func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
@@ -119,7 +119,7 @@ func newScene(t *testing.T) *scene {
 		"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.Start(t).HTTP,
 	}})
 	s.envoy = edge.Envoy(t, edge.EnvoyOptions{
-		Config: "../../envoy/authorization.yaml", Upstream: serve(t), RLS: s.rls.GRPC(),
+		Config: "../../envoy/authorization.yaml", Upstream: stack.ServeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), RLS: s.rls.GRPC(),
 		Replace: map[string]string{
 			"timeout: 0.05s": "timeout: 3s", "timeout: 0.2s": "timeout: 3s", "timeout: 0.25s": "timeout: 3s",
 			// If rls is frozen, the ratelimit filter is asked too.
@@ -143,25 +143,6 @@ func manyOf(domain string, unit ratelimitv3.RateLimitUnit, limit uint32) *rateli
 	return &ratelimitv3.RateLimitConfig{Name: domain, Domain: domain, Descriptors: []*ratelimitv3.RateLimitDescriptor{{
 		Key: "k", RateLimit: &ratelimitv3.RateLimitPolicy{Unit: unit, RequestsPerUnit: limit},
 	}}}
-}
-
-// serve starts the application behind Envoy and returns host:port.
-func serve(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: patience}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("application: %v", err)
-		}
-	})
-	return listener.Addr().String()
 }
 
 // load starts the callers, which end with the test.

@@ -24,17 +24,8 @@ const (
 	libraryRules = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit:
-      name: per-key
-      by_tier:
-        pro: {window: 1h, requests: 10}
-        default: {policy: token_bucket, rate: 6/h, burst: 6}
-  - key: route
-    value: /search/*
-    descriptors:
-      - key: remote_address
-        rate_limit: {name: search, limits: [{window: 1h, requests: 8}, {policy: fixed, window: 24h, requests: 100}], charge: allowed}
+  - {key: api_key, rate_limit: {name: per-key, by_tier: {pro: {window: 1h, requests: 10}, default: {policy: token_bucket, rate: 6/h, burst: 6}}}}
+  - {key: route, value: /search/*, descriptors: [{key: remote_address, rate_limit: {name: search, limits: [{window: 1h, requests: 8}, {policy: fixed, window: 24h, requests: 100}], charge: allowed}}]}
 `
 	libraryTiers = `
 tiers: [free, pro]

@@ -31,8 +31,7 @@ func TestDenialsOfAGlobalLimit(t *testing.T) {
 	_, stacks := startEnvoys(t, `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: contract, scope: global, window: 1h, requests: 30}
+  - {key: api_key, rate_limit: {name: contract, scope: global, window: 1h, requests: 30}}
 `)
 	const key, remembered = "acme", "slidegate_local_denials_total"
 	stacks[0].From("127.0.0.1").Want(200, 30, "/", "x-api-key", key)
@@ -66,8 +65,7 @@ func TestLeasesOfAGlobalLimit(t *testing.T) {
 	r, stacks := startEnvoys(t, fmt.Sprintf(`
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: contract, scope: global, window: 1h, requests: %d, lease: 1s}
+  - {key: api_key, rate_limit: {name: contract, scope: global, window: 1h, requests: %d, lease: 1s}}
 `, limit))
 	var admitted atomic.Int64
 	process.Concurrently(t, 12, func(i int) error {

@@ -76,10 +76,8 @@ func exactly(t *testing.T, counts []tally, want int) {
 const regionRules = `
 domain: edge
 descriptors:
-  - key: world
-    rate_limit: {name: world, scope: global, window: 1h, requests: 90}
-  - key: here
-    rate_limit: {name: here, window: 1h, requests: 40}
+  - {key: world, rate_limit: {name: world, scope: global, window: 1h, requests: 90}}
+  - {key: here, rate_limit: {name: here, window: 1h, requests: 40}}
 `
 
 // TestRegions: a global limit is one log for all regions, a regional one is a log in each.

@@ -14,15 +14,9 @@ import (
 const twoScopes = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, window: 1h, requests: 20, scope: global}
-  - key: remote_address
-    rate_limit: {name: per-address, window: 1h, requests: 1000}
-  - key: route
-    value: login
-    descriptors:
-      - key: remote_address
-        rate_limit: {name: login, window: 1h, requests: 5}
+  - {key: api_key, rate_limit: {name: per-key, window: 1h, requests: 20, scope: global}}
+  - {key: remote_address, rate_limit: {name: per-address, window: 1h, requests: 1000}}
+  - {key: route, value: login, descriptors: [{key: remote_address, rate_limit: {name: login, window: 1h, requests: 5}}]}
 `
 
 // twoRegions starts two regions, each with an Envoy, an rls and a Redis of its own. They share

@@ -40,12 +40,9 @@ func TestAllOrNothingOnEveryTopology(t *testing.T) {
 	const rules = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit: {name: per-key, window: 1h, requests: 5}
-  - key: remote_address
-    rate_limit: {name: per-address, window: 1h, requests: 100}
-  - key: route
-    rate_limit: {name: per-route, window: 1h, requests: 100}
+  - {key: api_key, rate_limit: {name: per-key, window: 1h, requests: 5}}
+  - {key: remote_address, rate_limit: {name: per-address, window: 1h, requests: 100}}
+  - {key: route, rate_limit: {name: per-route, window: 1h, requests: 100}}
 `
 	program := stack.AsRatelimit(t)
 	stack.EachTopology(t, func(t *testing.T, settings map[string]string) {

@@ -23,7 +23,7 @@ const (
 type Process struct {
 	name           string
 	cmd            *exec.Cmd
-	stdout, stderr output
+	stdout, stderr Output
 	exited         chan struct{} // closed when it has ended
 }
 
@@ -144,19 +144,19 @@ func Missing(t TB, binary, hint string) {
 	t.Skipf("%s is not in PATH; %s", binary, hint)
 }
 
-// output collects what a process prints. It is safe for concurrent use.
-type output struct {
+// Output collects what a process prints. It is safe for concurrent use.
+type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.Write(p)
 }
 
-func (o *output) String() string {
+func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()

@@ -39,6 +39,12 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
+// Rand returns a generator for a [Seed]. Generators with other streams give other numbers.
+func Rand(t testing.TB, stream uint64) *rand.Rand {
+	t.Helper()
+	return rand.New(rand.NewPCG(Seed(t), stream))
+}
+
 // Steps returns how many steps a test makes: quick in make test, long in make test-long. The
 // environment variable SLIDEGATE_TEST_STEPS replaces both.
 func Steps(t testing.TB, quick, long int) int {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 )
 
 // TestReplayInterrupted ends with the report of what was read.
@@ -21,7 +22,7 @@ func TestReplayInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out, errs output
+	var out, errs process.Output
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	in, err := cmd.StdinPipe()
 	if err != nil {

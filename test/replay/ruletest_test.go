@@ -1,11 +1,9 @@
 package replay
 
 import (
-	"bytes"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -110,7 +108,7 @@ func TestLimitsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out output
+	var out process.Output
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -135,22 +133,4 @@ func TestLimitsAgain(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("rls test ended with %v after SIGINT", err)
 	}
-}
-
-// output is what a process has written. It is safe for concurrent use.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }

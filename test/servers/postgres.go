@@ -277,16 +277,10 @@ func (s *PostgresServer) Kill() {
 
 // Pause freezes the server: the kernel still accepts connections and bytes, and the
 // server does not answer.
-func (s *PostgresServer) Pause() {
-	s.t.Helper()
-	s.signal(syscall.SIGSTOP)
-}
+func (s *PostgresServer) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume lets a frozen server go on, with everything that was sent meanwhile.
-func (s *PostgresServer) Resume() {
-	s.t.Helper()
-	s.signal(syscall.SIGCONT)
-}
+func (s *PostgresServer) Resume() { s.signal(syscall.SIGCONT) }
 
 // signal reaches all processes, the first one first.
 func (s *PostgresServer) signal(sig syscall.Signal) {

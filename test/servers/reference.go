@@ -198,16 +198,10 @@ func (s *ReferenceServer) Terminate() {
 
 // Pause freezes the server: the kernel still accepts connections and bytes, and the server
 // does not answer.
-func (s *ReferenceServer) Pause() {
-	s.t.Helper()
-	s.signal(syscall.SIGSTOP)
-}
+func (s *ReferenceServer) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume lets a frozen server go on.
-func (s *ReferenceServer) Resume() {
-	s.t.Helper()
-	s.signal(syscall.SIGCONT)
-}
+func (s *ReferenceServer) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *ReferenceServer) signal(sig syscall.Signal) {
 	s.t.Helper()

@@ -20,13 +20,9 @@ func TestRequestIDs(t *testing.T) {
 	const rules = `
 domain: edge
 descriptors:
-  - key: remote_address
-    rate_limit: {name: per-address, window: 1h, requests: 1}
-  - key: subject
-    rate_limit: {name: per-subject, window: 1h, requests: 1}
-  - key: in_flight
-    value: backend
-    rate_limit: {name: backend, window: 1h, requests: 1}
+  - {key: remote_address, rate_limit: {name: per-address, window: 1h, requests: 1}}
+  - {key: subject, rate_limit: {name: per-subject, window: 1h, requests: 1}}
+  - {key: in_flight, value: backend, rate_limit: {name: backend, window: 1h, requests: 1}}
 `
 	for _, config := range []string{stack.EdgeConfig, stack.SidecarConfig, stack.TLSConfig, stack.AuthorizationConfig, stack.InFlightConfig} {
 		t.Run(filepath.Base(config), func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -166,7 +165,7 @@ func sendSpellings(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence
 // typeKeys puts keys into every parameter, path, field and header of the admin port.
 func typeKeys(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
-	rng := rand.New(rand.NewPCG(random.Seed(t), 0))
+	rng := random.Rand(t, 0)
 	for _, place := range []string{"a customer's", "a stranger's that an operator typed"} {
 		for i, text := range keySpellings(p.at(place)) {
 			if i > 0 && !random.Long() && rng.IntN(3) > 0 {

@@ -56,13 +56,7 @@ const (
 	tiersApart = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit:
-      name: per-key
-      by_tier:
-        free: {unit: hour, requests_per_unit: 1000001}
-        pro:  {unit: hour, requests_per_unit: 1000002}
-        top:  {unit: hour, requests_per_unit: 1000003}
+  - {key: api_key, rate_limit: {name: per-key, by_tier: {free: {unit: hour, requests_per_unit: 1000001}, pro: {unit: hour, requests_per_unit: 1000002}, top: {unit: hour, requests_per_unit: 1000003}}}}
   - key: remote_address
 `
 )
@@ -496,13 +490,7 @@ func TestChangesAreTold(t *testing.T) {
 const quota = `
 domain: edge
 descriptors:
-  - key: api_key
-    rate_limit:
-      name: per-key
-      by_tier:
-        free: {unit: hour, requests_per_unit: 5}
-        pro:  {unit: hour, requests_per_unit: 12}
-        top:  {unit: hour, requests_per_unit: 40}
+  - {key: api_key, rate_limit: {name: per-key, by_tier: {free: {unit: hour, requests_per_unit: 5}, pro: {unit: hour, requests_per_unit: 12}, top: {unit: hour, requests_per_unit: 40}}}}
   - key: remote_address
 `
 

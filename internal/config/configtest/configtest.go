@@ -55,6 +55,21 @@ func Diff(t testing.TB, want, got any, what string, args ...any) {
 	}
 }
 
+// Golden compares a text with a file, which -update writes.
+func Golden(t testing.TB, file, got string) {
+	t.Helper()
+	if *Update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Diff(t, string(want), got, "%s; if the new one is right, run the test with -update", file)
+}
+
 // CheckProblems checks what holds for all problems: one line each, and a place.
 func CheckProblems(t *testing.T, err error) {
 	t.Helper()

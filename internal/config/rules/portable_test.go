@@ -38,20 +38,10 @@ func TestPortable(t *testing.T) {
 					got += "warning " + w + "\n"
 				}
 			}
-			wantFile := strings.TrimSuffix(path, ".yaml") + ".want"
 			if strings.HasPrefix(filepath.Base(path), "good") && err != nil {
 				t.Errorf("problems:\n%s", got)
 			}
-			if *configtest.Update {
-				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(wantFile)
-			if err != nil {
-				t.Fatal(err)
-			}
-			configtest.Diff(t, string(want), got, "problems")
+			configtest.Golden(t, strings.TrimSuffix(path, ".yaml")+".want", got)
 		})
 	}
 }

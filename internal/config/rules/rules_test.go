@@ -45,17 +45,7 @@ func TestLanguage(t *testing.T) {
 			for _, w := range configtest.Texts(g.Warnings, file) {
 				got += "warning " + w + "\n"
 			}
-			wantFile := strings.TrimSuffix(file, ".yaml") + ".want"
-			if *configtest.Update {
-				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(wantFile)
-			if err != nil {
-				t.Fatal(err)
-			}
-			configtest.Diff(t, string(want), got, "rules and warnings")
+			configtest.Golden(t, strings.TrimSuffix(file, ".yaml")+".want", got)
 			// The schema knows no key that is ignored.
 			configtest.Valid(t, rulesSchema, file, name != "keys-where-envoyproxy-ratelimit-ignores-them")
 		})

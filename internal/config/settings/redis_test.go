@@ -163,14 +163,7 @@ func TestTLSConfig(t *testing.T) {
 		{TLS{CertFile: cert, KeyFile: other}, 0, false, "store.redis.tls.cert_file: " + cert + " and the key " + other + ": private key does not match public key"},
 	} {
 		got, err := c.tls.Config("store.redis.tls")
-		if c.want != "" {
-			if fmt.Sprint(err) != c.want {
-				t.Errorf("%+v: got %v, want %s", c.tls, err, c.want)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%+v: %v", c.tls, err)
+		if !loads(t, c.tls, err, c.want) {
 			continue
 		}
 		if len(got.Certificates) != c.own || (got.RootCAs != nil) != c.roots || got.ServerName != c.tls.ServerName || got.InsecureSkipVerify {

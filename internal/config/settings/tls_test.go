@@ -39,18 +39,20 @@ func TestServerTLS(t *testing.T) {
 			t.Errorf("%+v: settings: %v", c.tls, loadErr)
 		}
 		got, err := c.tls.Config("grpc.tls")
-		if c.want != "" {
-			if fmt.Sprint(err) != c.want {
-				t.Errorf("%+v: got %v, want %s", c.tls, err, c.want)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%+v: %v", c.tls, err)
+		if !loads(t, c.tls, err, c.want) {
 			continue
 		}
 		if len(got.Certificates) != 1 || got.ClientAuth != c.clients || (got.ClientCAs != nil) != (c.clients != 0) || got.MinVersion != tls.VersionTLS12 {
 			t.Errorf("%+v: got %d certificates, clients %v of %v, version %x", c.tls, len(got.Certificates), got.ClientAuth, got.ClientCAs, got.MinVersion)
 		}
 	}
+}
+
+// loads compares the error of TLS settings with the one that is wanted. It reports whether there is none.
+func loads(t *testing.T, settings any, err error, want string) bool {
+	t.Helper()
+	if want == "" && err != nil || want != "" && fmt.Sprint(err) != want {
+		t.Errorf("%+v: got %v, want %q", settings, err, want)
+	}
+	return err == nil
 }

@@ -2,7 +2,6 @@ package compat
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -246,7 +245,7 @@ func checkReading(t *testing.T, secret string, environ ...string) {
 // random.
 func TestOddValues(t *testing.T) {
 	const secret = "tr0ub4dor&3"
-	rng := rand.New(rand.NewPCG(random.Seed(t), 0))
+	rng := random.Rand(t, 0)
 	skips := func() bool { return !random.Long() && rng.IntN(5) > 0 }
 	for i, g := range groups {
 		more := []string{"", "", "CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_TYPE=sentinel", "USE_STATSD=1"}[i]

@@ -199,7 +199,7 @@ func TestPeriodsAreThoseOfAWalk(t *testing.T) {
 		"1972-01-05", "1993-08-18", "1994-12-28", "2007-12-07", "2011-12-28", "2015-08-13", "2016-04-29", "2018-05-02",
 		"2026-02-13", "2026-03-20", "2026-03-26", "2026-04-02", "2026-10-01", "2026-10-22", "2026-10-29",
 	}
-	rng := rand.New(rand.NewPCG(random.Seed(t), 26))
+	rng := random.Rand(t, 26)
 	periods := 0
 	for _, zone := range zones {
 		for u := Hour; u <= Year; u++ {

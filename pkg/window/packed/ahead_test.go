@@ -21,14 +21,6 @@ func TestAhead(t *testing.T) {
 		c     window.Check
 		want  window.Decision
 	}
-	check := func(limit, cost uint64) window.Check {
-		return window.Check{Limit: window.Limit{Hits: limit, Window: 100 * us}, Cost: cost}
-	}
-	precise := func(p time.Duration, limit, cost uint64) window.Check {
-		c := check(limit, cost)
-		c.Precision = p
-		return c
-	}
 	for _, tt := range []struct {
 		name  string
 		steps []aheadStep

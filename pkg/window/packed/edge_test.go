@@ -19,19 +19,21 @@ type step struct {
 
 const us = time.Microsecond
 
+func check(limit, cost uint64) window.Check {
+	return window.Check{Limit: window.Limit{Hits: limit, Window: 100 * us}, Cost: cost}
+}
+
+func precise(p time.Duration, limit, cost uint64) window.Check {
+	c := check(limit, cost)
+	c.Precision = p
+	return c
+}
+
 // TestEdges has the edges that the random tests are likely to meet as tables to
 // read. The window is 100 us, below what a store accepts, so that the numbers
 // are short.
 func TestEdges(t *testing.T) {
-	check := func(limit, cost uint64) window.Check {
-		return window.Check{Limit: window.Limit{Hits: limit, Window: 100 * us}, Cost: cost}
-	}
 	mode := func(m window.Mode, limit, cost uint64) window.Check { return inMode(m, check(limit, cost)) }
-	precise := func(p time.Duration, limit, cost uint64) window.Check {
-		c := check(limit, cost)
-		c.Precision = p
-		return c
-	}
 	for _, tt := range []struct {
 		name  string
 		steps []step

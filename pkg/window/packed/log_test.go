@@ -322,7 +322,7 @@ func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values)
 // runRandom makes histories until the steps are used up.
 func runRandom(t *testing.T, long int, h history) {
 	steps := random.Steps(t, long/8, long)
-	r := rand.New(rand.NewPCG(random.Seed(t), 0))
+	r := random.Rand(t, 0)
 	var sum pair
 	made := 0
 	for made < steps {

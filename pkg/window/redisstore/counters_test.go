@@ -117,7 +117,7 @@ func (r *countersRandom) advance(clock int64) int64 {
 // values that are damaged.
 func TestCounters(t *testing.T) {
 	r := newRig(t)
-	rnd := rand.New(rand.NewPCG(random.Seed(t), 1))
+	rnd := random.Rand(t, 1)
 	met := make(map[string]int)
 	const untouched = 200 * 365 * 24 * time.Hour // an expiry that the script does not set
 	for steps, all := 0, random.Steps(t, 6000, 40_000); steps < all; {

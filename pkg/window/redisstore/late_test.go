@@ -3,7 +3,6 @@ package redisstore
 import (
 	"crypto/sha256"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -154,13 +153,7 @@ func TestLate(t *testing.T) {
 // come too late and would change both.
 func TestVectorsAmongLate(t *testing.T) {
 	r := newRig(t)
-	seed := random.Seed(t)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
+	rnd := random.Rand(t, 0)
 	lates, histories := 0, 0
 	readVectors(t, func(v *vector) {
 		histories++

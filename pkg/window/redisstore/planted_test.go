@@ -143,13 +143,7 @@ func damage(r *rand.Rand, b []byte) []byte {
 // TestPlanted plants logs, damaged logs and noise.
 func TestPlanted(t *testing.T) {
 	r := newRig(t)
-	seed := random.Seed(t)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
+	rnd := random.Rand(t, 0)
 	for range 6000 {
 		win := []time.Duration{10 * time.Millisecond, 10 * time.Second, 6 * 24 * time.Hour, 7 * 24 * time.Hour, 400 * 24 * time.Hour}[rnd.IntN(5)]
 		clock := start

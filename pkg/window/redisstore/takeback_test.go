@@ -121,13 +121,7 @@ func instant(rnd *rand.Rand, log []byte, id window.LogID, clock int64) back {
 // compares with package window.
 func TestTakeBackLikeGo(t *testing.T) {
 	r := newBackRig(t)
-	seed := random.Seed(t)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	})
+	rnd := random.Rand(t, 0)
 	took := 0
 	for i := range 6000 {
 		win := []time.Duration{10 * time.Millisecond, 10 * time.Second, 6 * 24 * time.Hour, 7 * 24 * time.Hour, 400 * 24 * time.Hour}[rnd.IntN(5)]

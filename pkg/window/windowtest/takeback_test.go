@@ -15,7 +15,7 @@ import (
 // newRandom returns a source whose seed a failed test prints.
 func newRandom(t *testing.T) *rand.Rand {
 	t.Helper()
-	return rand.New(rand.NewPCG(random.Seed(t), 0))
+	return random.Rand(t, 0)
 }
 
 // TestTakeBackAsIfNever charges two logs alike, and one of them with something that

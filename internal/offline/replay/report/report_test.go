@@ -5,8 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"html"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -21,24 +19,6 @@ import (
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/internal/text/terminal"
 )
-
-// golden compares a text with a file in testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *configtest.Update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got); if the new one is right, run: go test ./internal/offline/replay/report -update\n%s", path, diff)
-	}
-}
 
 // TestText compares the text of each report at several widths. A terminal obeys nothing in it.
 func TestText(t *testing.T) {
@@ -58,7 +38,7 @@ func TestText(t *testing.T) {
 				}
 			}
 			if width == 80 && state != "empty" || width == 0 && state == "usual" {
-				golden(t, state+"-"+strconv.Itoa(width)+".txt", b.String())
+				configtest.Golden(t, "testdata/"+state+"-"+strconv.Itoa(width)+".txt", b.String())
 			}
 		}
 	}
