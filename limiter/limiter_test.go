@@ -548,8 +548,8 @@ func TestMadeRulesOfRegions(t *testing.T) {
 	}
 	two := limiter.Terms{Limits: slices.Repeat(terms.Limits, 2)}
 	for name, wrong := range map[string]limiter.RateLimit{
-		"charge always in this rule cannot be combined with a lease":    {Charge: "always", Terms: terms},
-		"a second limit for the same window, the first is in this rule": {Terms: two},
+		"charge always cannot be combined with a lease":              {Charge: "always", Terms: terms},
+		"a second limit for the same window, the first is before it": {Terms: two},
 		"rate_limit.scope":                    {Scope: "global", Terms: terms},
 		"rate_limit.priority":                 {Priority: "urgent", Terms: terms},
 		"rate_limit.charge_once.entry":        {ChargeOnce: &limiter.ChargeOnce{}, Terms: terms},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -102,7 +101,6 @@ func (s Source) Read() (*Rules, error) {
 	if len(in.Tests) > 0 {
 		return nil, Problems{{File: in.Tests[0], Message: "a file of tests of rules: give only rules, tiers and settings"}}
 	}
-	made := make(map[string]bool)
 	for _, t := range s.Texts {
 		in.Texts = append(in.Texts, files.File{Name: t.Name, Data: t.Data})
 	}
@@ -111,7 +109,7 @@ func (s Source) Read() (*Rules, error) {
 		if err != nil {
 			return nil, err
 		}
-		in.Texts, made[src.Name] = append(in.Texts, src), true
+		in.Texts = append(in.Texts, src)
 	}
 	given, _, err := in.LoadSettings(s.Environ)
 	if err != nil {
@@ -122,11 +120,11 @@ func (s Source) Read() (*Rules, error) {
 	}
 	g, err := in.Load(given)
 	if err != nil {
-		return nil, withoutLines(problemsOf(err), made)
+		return nil, problemsOf(err)
 	}
 	r := &Rules{generation: g, settings: given}
 	r.headers = answer.NewRenderer(given.Headers.Styles...)
-	r.warnings = withoutLines(problemsOf(strict.Problems(g.Warnings)), made)
+	r.warnings = problemsOf(strict.Problems(g.Warnings))
 	return r, nil
 }
 
@@ -205,20 +203,6 @@ func problemsOf(err error) (problems Problems) {
 	}
 	for _, p := range all {
 		problems = append(problems, Problem(p))
-	}
-	return problems
-}
-
-// lineOne is the only line of a domain that is made in Go.
-var lineOne = regexp.MustCompile(` on line 1\b`)
-
-// withoutLines removes the lines from problems of domains that are made in Go.
-func withoutLines(problems Problems, made map[string]bool) Problems {
-	for i := range problems {
-		if made[problems[i].File] {
-			problems[i].Line, problems[i].Column = 0, 0
-			problems[i].Message = lineOne.ReplaceAllString(problems[i].Message, " in this rule")
-		}
 	}
 	return problems
 }
@@ -374,7 +358,7 @@ func (d *Domain) file() (files.File, error) {
 	if strings.Contains(string(data), `\ufffd`) || strings.ContainsRune(string(data), utf8.RuneError) {
 		return files.File{}, Problems{{File: name, Message: "a text is not UTF-8, or has the character U+FFFD: no rules file can have it"}}
 	}
-	return files.File{Name: name, Data: []byte(escapeControls(string(data)))}, nil
+	return files.File{Name: name, Data: []byte(escapeControls(string(data))), Made: true}, nil
 }
 
 // escapeControls escapes what JSON may have as it is and YAML may not, or reads as a line break.

@@ -1,13 +1,14 @@
-// Package config loads the rules and the tiers that the settings name. Nothing outside of its
-// packages knows YAML.
+// Package config answers one question: what did the operator write, and is it right? Its wing turns
+// files, variables and messages of an xDS server into plain values, and nothing outside of it knows
+// YAML. Read its packages in this order:
 //
-// # Packages
-//
-//   - strict reads YAML and reports every problem with its place.
-//   - files finds and reads files.
-//   - settings are how the service runs.
-//   - rules and tiers read those files.
-//   - watch notices files that change.
+//   - strict: YAML into structs; every problem has its position.
+//   - files, watch: find and read files, and notice that they change.
+//   - settings: how the service runs. redisclient opens Redis by them.
+//   - rules: what is limited, from files, from Go and from an xDS server, checked in one place.
+//   - tiers: who has which tier. ruletests: files of tests of rules.
+//   - xds: the client that gets rules from an xDS server.
+//   - config itself: [Load] makes all that one [Generation].
 //
 // # Terms
 //
@@ -28,12 +29,12 @@
 // symbolic links lead to it.
 //
 // Load refuses a tiers file or a rules file above 16 MiB, since the YAML library takes about
-// 30 times the size of a file while it reads it. More subjects belong into another source of
-// tiers, more rules into several files.
+// 30 times the size of a file while it reads it. More subjects belong into another customer
+// source, more rules into several files.
 //
 // # Reload
 //
 // A watcher calls back when the files may have changed. The callback runs Load. Without an
 // error it swaps the generation, and with one the last good generation stays.
-// [Generation.Digest] tells whether the content has changed.
+// If the content has changed, so has [Generation.Digest].
 package config

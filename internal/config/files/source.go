@@ -15,6 +15,7 @@ import (
 type File struct {
 	Name string
 	Data []byte
+	Made bool        // a program wrote the text: its lines mean nothing to people
 	info os.FileInfo // identifies the file; nil: built in, or standard input
 }
 
@@ -70,7 +71,7 @@ func ReadFile(name string, most int64) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	return File{name, text, info}, nil
+	return File{Name: name, Data: text, info: info}, nil
 }
 
 // TooLarge is the error for a file above a bound in bytes.

@@ -12,13 +12,13 @@ import (
 // calendar reads a limit that counts in periods of a calendar.
 func (r *rulesReader) calendar(l *limit, how manner, at strict.Position, bad bool) (out rules.Limit, ok bool) {
 	before := r.Report.Count()
-	spec, places := r.calendarSpec(l, how, at)
+	spec, positions := r.calendarSpec(l, how, at)
 	c, err := calendar.New(spec)
 	for _, e := range calendar.FieldErrors(err) {
 		if e.Field == "unit" && !l.Unit.Set {
 			continue // reported below
 		}
-		r.decoder.Problem(places[e.Field].position, "%s%s", places[e.Field].prefix, e.Message)
+		r.decoder.Problem(positions[e.Field].position, "%s%s", positions[e.Field].prefix, e.Message)
 	}
 	switch {
 	case l.Unit.Bad, l.RequestsPerUnit.Bad:
@@ -49,45 +49,45 @@ func (r *rulesReader) calendar(l *limit, how manner, at strict.Position, bad boo
 	return out, r.Report.Count() == before
 }
 
-// A fieldPlace is where a message about a part of a calendar belongs.
-type fieldPlace struct {
+// A fieldPosition is where a message about a part of a calendar belongs.
+type fieldPosition struct {
 	position strict.Position
 	prefix   string
 }
 
-// calendarSpec returns the parts of a calendar as the file has them, and their places. What a
-// limit inherits is told at the limit, because another limit may take it.
-func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Position) (calendar.Spec, map[string]fieldPlace) {
+// calendarSpec returns the parts of a calendar as they are written, and their positions. A problem
+// with what a limit inherits belongs to the limit, because another limit may take it.
+func (r *rulesReader) calendarSpec(l *limit, how manner, at strict.Position) (calendar.Spec, map[string]fieldPosition) {
 	spec := calendar.Spec{Unit: l.Unit.Value, TimeZone: how.TimeZone.Value}
-	places := map[string]fieldPlace{"unit": {position: l.Unit.Position}}
-	put := func(name string, of strict.Position, own bool) {
-		if own {
-			places[name] = fieldPlace{position: of}
+	positions := map[string]fieldPosition{"unit": {position: l.Unit.Position}}
+	put := func(name string, of strict.Position, inherited bool) {
+		if !inherited {
+			positions[name] = fieldPosition{position: of}
 			return
 		}
-		places[name] = fieldPlace{at, fmt.Sprintf("%s%s: ", name, onLine(of.Line))}
+		positions[name] = fieldPosition{at, fmt.Sprintf("%s%s: ", name, onLine(of.Line))}
 	}
-	put("time_zone", how.TimeZone.Position, l.TimeZone.Set)
+	put("time_zone", how.TimeZone.Position, !l.TimeZone.Set)
 	if strict.Given(&how.TimeZone) && how.TimeZone.Value == "" {
 		r.decoder.Problem(how.TimeZone.Position, "the name of a time zone is missing: remove the key for UTC")
 	}
 	s := how.Starts.Value
 	if s == nil || how.Starts.Bad {
-		return spec, places
+		return spec, positions
 	}
-	own := l.Starts.Set
+	inherited := !l.Starts.Set
 	spec.Starts = calendar.Starts{Month: s.Month.Value, Weekday: s.Weekday.Value}
-	put("starts.month", s.Month.Position, own)
-	put("starts.weekday", s.Weekday.Position, own)
+	put("starts.month", s.Month.Position, inherited)
+	put("starts.weekday", s.Weekday.Position, inherited)
 	for _, f := range []struct {
 		name  string
 		field *strict.Field[int]
 		to    **int
 	}{{"starts.day", &s.Day, &spec.Starts.Day}, {"starts.hour", &s.Hour, &spec.Starts.Hour}, {"starts.minute", &s.Minute, &spec.Starts.Minute}} {
-		put(f.name, f.field.Position, own)
+		put(f.name, f.field.Position, inherited)
 		if f.field.Set {
 			*f.to = &f.field.Value
 		}
 	}
-	return spec, places
+	return spec, positions
 }

@@ -27,7 +27,22 @@
 //     template.
 //   - A descriptor without a rate_limit and without descriptors below it limits nothing. It
 //     keeps its value from the rule for the key alone.
-//   - A key of that language in a place where it has no meaning is ignored, with a warning.
+//   - A key of that language where it has no meaning is ignored, with a warning.
+//
+// # The written form
+//
+// Rules come from files, from an xDS server ([ReadDomains]) and from Go programs, whose rules are a
+// file in JSON. All become the structs in language.go, whose fields are values with a position. From
+// there on there is one reader, with one check and one wording, down to [rules.Rules.Add]:
+//
+//	rules.go        the domain
+//	descriptor.go   the tree of keys and values
+//	rule.go         rate_limit; once.go and modes.go check what excludes each other
+//	terms.go        tiers; limits.go one limit or several; policies.go which keys a limit may have
+//	windows.go      hits in a window; precision.go and lease.go; calendars.go
+//	replaces.go     names, over all files
+//	overrides.go    limits of one subject
+//	portable.go     what envoyproxy/ratelimit reads differently
 //
 // [ReadOverrides] reads the limits that replace those of rules for one subject, in the same
 // language.

@@ -9,7 +9,7 @@ import (
 
 // A Domain is the rules of one domain that were not read from a file.
 type Domain struct {
-	// Source names where the domain comes from, in problems and places.
+	// Source names where the domain comes from, in problems and locations.
 	Source      string
 	Name        string
 	Descriptors []Descriptor
@@ -44,7 +44,7 @@ func ReadDomains(o Options, domains []Domain) (*rules.Rules, []Location) {
 		r.given(&domains[i])
 	}
 	r.finish()
-	return r.rules, r.places
+	return r.rules, r.locations
 }
 
 // given reads one domain.
@@ -52,46 +52,39 @@ func (r *rulesReader) given(d *Domain) {
 	r.Report.File(d.Source)
 	r.Warn.File(d.Source)
 	r.decoder = &strict.Decoder{File: d.Source, Report: r.Report, Warn: r.Warn, Hides: r.hides}
-	name := field(strict.Position{}, d.Name)
-	r.domain = r.domainOf(&name)
-	r.fallback = r.documentPolicy(new(strict.Field[string]))
+	r.begin(&rulesDoc{Domain: strict.FieldOf(strict.Position{}, d.Name)})
 	if d.Unknown {
 		r.decoder.Warning(strict.Position{}, "has fields that this version of rls does not know and ignores")
 	}
-	// The fields of a descriptor take far more memory than a Descriptor. So only one tree of
-	// them exists at a time.
+	// The written form takes far more memory than a Descriptor. So only one tree of it exists at
+	// a time.
 	list := &strict.Path{Name: "descriptors"}
 	for i := range d.Descriptors {
-		f := r.fieldOf(&d.Descriptors[i], list, i)
+		f := r.written(&d.Descriptors[i], list, i)
 		r.entry(trail{}, &f)
 	}
 }
 
-// field returns a value as a field that a file sets.
-func field[T any](at strict.Position, value T) strict.Field[T] {
-	return strict.Field[T]{Position: at, Set: true, Value: value}
-}
-
-// fieldOf returns a descriptor with all below it as a rules file has it. It is an item of list.
-func (r *rulesReader) fieldOf(d *Descriptor, list *strict.Path, index int) strict.Field[descriptorEntry] {
+// written returns the written form of a descriptor with all below it. It is an item of list.
+func (r *rulesReader) written(d *Descriptor, list *strict.Path, index int) strict.Field[descriptorEntry] {
 	at := strict.Position{Path: &strict.Path{Parent: list, Index: index, Key: d.Key, Value: d.Value}}
-	e := descriptorEntry{Key: field(at, d.Key)}
+	e := descriptorEntry{Key: strict.FieldOf(at, d.Key)}
 	if d.Value != "" {
-		e.Value = field(at, strict.Blankable(d.Value))
+		e.Value = strict.FieldOf(at, strict.Blankable(d.Value))
 	}
 	for _, f := range []struct {
 		to  *strict.Field[strict.Truth]
 		set bool
 	}{{&e.ShadowMode, d.ShadowMode}, {&e.QuotaMode, d.QuotaMode}, {&e.DetailedMetric, d.Detailed}} {
 		if f.set {
-			*f.to = field(at, strict.Truth(true))
+			*f.to = strict.FieldOf(at, strict.Truth(true))
 		}
 	}
 	if d.Limit != nil {
-		e.RateLimit = field(at, d.Limit.field(at))
+		e.RateLimit = strict.FieldOf(at, d.Limit.written(at))
 	}
 	if d.Metadata != nil {
-		e.Metadata = field(at, metadata(d.Metadata))
+		e.Metadata = strict.FieldOf(at, metadata(d.Metadata))
 		if text, err := json.Marshal(d.Metadata); err != nil || len(text) > maxMetadataBytes {
 			metadataTooLarge(r.decoder, at)
 			e.Metadata.Bad = true
@@ -101,32 +94,32 @@ func (r *rulesReader) fieldOf(d *Descriptor, list *strict.Path, index int) stric
 		below := &strict.Path{Parent: at.Path, Name: "descriptors"}
 		e.Descriptors = make([]strict.Field[descriptorEntry], len(d.Descriptors))
 		for i := range d.Descriptors {
-			e.Descriptors[i] = r.fieldOf(&d.Descriptors[i], below, i)
+			e.Descriptors[i] = r.written(&d.Descriptors[i], below, i)
 		}
 	}
-	return field(at, e)
+	return strict.FieldOf(at, e)
 }
 
-// field returns l as a rules file has it.
-func (l *Limit) field(at strict.Position) *rateLimit {
+// written returns the written form of l.
+func (l *Limit) written(at strict.Position) *rateLimit {
 	v := new(rateLimit)
 	if l.Unit != "" {
-		v.Unit = field(at, l.Unit)
+		v.Unit = strict.FieldOf(at, l.Unit)
 	}
 	// Without unlimited, 0 requests are a limit that denies everything.
 	if !l.Unlimited || l.RequestsPerUnit != 0 {
-		v.RequestsPerUnit = field(at, l.RequestsPerUnit)
+		v.RequestsPerUnit = strict.FieldOf(at, l.RequestsPerUnit)
 	}
 	if l.Unlimited {
-		v.Unlimited = field(at, strict.Truth(true))
+		v.Unlimited = strict.FieldOf(at, strict.Truth(true))
 	}
 	if l.Name != "" {
-		v.Name = field(at, strict.Blankable(l.Name))
+		v.Name = strict.FieldOf(at, strict.Blankable(l.Name))
 	}
 	if len(l.Replaces) > 0 {
-		v.Replaces = field(at, make([]strict.Field[replacement], len(l.Replaces)))
+		v.Replaces = strict.FieldOf(at, make([]strict.Field[replacement], len(l.Replaces)))
 		for i, name := range l.Replaces {
-			v.Replaces.Value[i] = field(at, replacement{Name: field(at, strict.Blankable(name))})
+			v.Replaces.Value[i] = strict.FieldOf(at, replacement{Name: strict.FieldOf(at, strict.Blankable(name))})
 		}
 	}
 	return v

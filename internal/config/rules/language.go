@@ -11,8 +11,9 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// This file is the shape of rules files: which keys there are, where, and of
-// which type. The doc tags are the descriptions in docs/rules.schema.json.
+// This file is the written form of rules: which keys there are, where, and of which type. A
+// [strict.Decoder] fills it from files, and domain.go from what was not read from a file. The doc tags
+// are the descriptions in docs/rules.schema.json.
 
 // rulesDoc is one domain.
 type rulesDoc struct {

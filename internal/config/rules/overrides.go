@@ -91,7 +91,7 @@ func parseObserve(f *strict.Field[string]) (tier.Observe, error) {
 //	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}, "search": {"observe": true}}
 //
 // An empty text, null and an empty mapping give nil. The error is one line with each problem
-// and its place in the mapping. It repeats no text of the mapping.
+// and its path in the mapping. It repeats no text of the mapping.
 func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	docs, problem := strict.Parse("", data)
 	switch {
@@ -112,7 +112,7 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	}
 	var texts []string
 	for i, p := range problems {
-		if i == maxTold {
+		if i == maxReported {
 			texts = append(texts, fmt.Sprintf("and %d more problems", d.Report.Count()-i))
 			break
 		}
@@ -122,5 +122,5 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	return nil, errors.New(strings.Join(texts, "; "))
 }
 
-// maxTold bounds the problems in the error of [ReadOverrides], which goes into logs.
-const maxTold = 3
+// maxReported bounds the problems in the error of [ReadOverrides], which goes into logs.
+const maxReported = 3

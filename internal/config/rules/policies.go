@@ -20,7 +20,7 @@ import (
 // A policyLanguage is what a limit with a policy has in rules files.
 type policyLanguage struct {
 	policy window.Policy
-	keys   []string // that a limit may have, beside policy
+	keys   []string // that a limit may have, besides policy
 	needs  string   // in messages: what a limit must have
 }
 
@@ -152,8 +152,8 @@ func owners(key string) (names []string) {
 	return names
 }
 
-// foreign reports the keys of a limit that its policy does not have.
-func (r *rulesReader) foreign(keys []setKey, p policyChoice) (found bool) {
+// misfits reports the keys of a limit that its policy does not have.
+func (r *rulesReader) misfits(keys []setKey, p policyChoice) (found bool) {
 	has := languageOf(p.Policy)
 	for _, k := range keys {
 		if k.name == "policy" || slices.Contains(has.keys, k.name) {
@@ -263,25 +263,6 @@ func parseRate(text string) (hits uint32, per time.Duration, err error) {
 		return 0, 0, fmt.Errorf("%s has a time that is not a whole number of microseconds", strict.Quote(text))
 	}
 	return uint32(n), per, nil
-}
-
-// unitNamed returns the length of a unit of the reference, in any case.
-func unitNamed(name string) (time.Duration, bool) {
-	for _, u := range units {
-		if u.name == strings.ToLower(name) {
-			return u.length, true
-		}
-	}
-	return 0, false
-}
-
-// countable refuses more hits than a limit can have.
-func (r *rulesReader) countable(hits uint64, at strict.Position) bool {
-	if hits > window.MaxHits {
-		r.decoder.Problem(at, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Quote(strconv.FormatUint(hits, 10)), uint64(window.MaxHits))
-		return false
-	}
-	return true
 }
 
 // inFlight reads a limit with a maximum and the time of a hold.

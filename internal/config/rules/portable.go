@@ -46,7 +46,7 @@ type composites map[string]composite
 
 type composite struct {
 	key, value string
-	place      Location
+	location   Location
 }
 
 type portableCheck struct {
@@ -200,7 +200,7 @@ func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level compo
 		case !again:
 			level[name] = here
 		case first.key != key: // Read reports a descriptor that is there twice
-			c.problem(strict.Position{Line: item.Line, Path: at}, "envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor %s a second time: change one of them", first.place.from(c.decoder.File))
+			c.problem(strict.Position{Line: item.Line, Path: at}, "envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor %s a second time: change one of them", first.location.from(c.decoder.File))
 		}
 	}
 }
@@ -255,7 +255,7 @@ func (c *portableCheck) freeKeys(n *yaml.Node, path *strict.Path, depth int) {
 	}
 }
 
-// problem reports a problem, unless Read has reported one at the same place.
+// problem reports a problem, unless Read has reported one at the same position.
 func (c *portableCheck) problem(s strict.Position, format string, args ...any) {
 	path, name := c.decoder.Render(s.Path), strconv.Quote(s.Path.Name)
 	if c.Report.Has(func(p strict.Problem) bool {

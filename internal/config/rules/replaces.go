@@ -16,13 +16,13 @@ type edge struct {
 }
 
 // replacement reads one item of replaces.
-func (r *rulesReader) replacement(own string, f *strict.Field[replacement]) string {
+func (r *rulesReader) replacement(rule string, f *strict.Field[replacement]) string {
 	name := string(f.Value.Name.Value)
 	switch {
 	case f.Bad:
 	case name == "":
 		r.decoder.Problem(f.Value.Name.Position, "the name of a rule is missing")
-	case name == own:
+	case name == rule:
 		r.decoder.Problem(f.Value.Name.Position, "a rule cannot replace itself")
 	}
 	return name

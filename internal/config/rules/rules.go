@@ -15,7 +15,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// A Location is a line of a file.
+// A Location is a line of a file, where a rule stands.
 type Location struct {
 	File string // or the Source of a [Domain]
 	Line int    // zero: the file has no lines
@@ -29,7 +29,7 @@ func (p Location) String() string {
 	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
-// from returns the place for a message about another place in file.
+// from returns the location for a message about another line of file.
 func (p Location) from(file string) string {
 	switch {
 	case p.File != file:
@@ -75,7 +75,7 @@ type Scope struct {
 	Cluster bool
 }
 
-// Read reads files into one set of rules, and returns the place of each rule in the
+// Read reads files into one set of rules, and returns the location of each rule in the
 // order of [rules.Rules.All]. If it reports a problem, the rules are not complete.
 func Read(o Options, sources []files.File) (*rules.Rules, []Location) {
 	r := newReader(o)
@@ -83,7 +83,7 @@ func Read(o Options, sources []files.File) (*rules.Rules, []Location) {
 		r.read(src)
 	}
 	r.finish()
-	return r.rules, r.places
+	return r.rules, r.locations
 }
 
 func newReader(o Options) *rulesReader {
@@ -118,8 +118,8 @@ func newReader(o Options) *rulesReader {
 // rulesReader turns rules files, or domains that come from elsewhere, into rules.
 type rulesReader struct {
 	Options
-	rules  *rules.Rules
-	places []Location // of the rules
+	rules     *rules.Rules
+	locations []Location // of the rules
 
 	domains map[string]*domainReader
 	order   []*domainReader
@@ -152,6 +152,9 @@ func (r *rulesReader) read(src files.File) {
 	r.Report.File(src.Name)
 	r.Warn.File(src.Name)
 	docs, problem := strict.Parse(src.Name, src.Data)
+	if src.Made {
+		strict.WithoutLines(docs, problem)
+	}
 	if problem != nil {
 		r.Report.Add(*problem)
 		return
@@ -176,10 +179,15 @@ func (r *rulesReader) read(src files.File) {
 func (r *rulesReader) document(n *yaml.Node) {
 	var doc strict.Field[rulesDoc]
 	doc.ReadLocated(r.decoder, n, nil)
-	r.domain = r.domainOf(&doc.Value.Domain)
-	r.headers(&doc.Value.Headers)
-	r.fallback = r.documentPolicy(&doc.Value.Policy)
+	r.begin(&doc.Value)
 	r.entries(trail{}, doc.Value.Descriptors)
+}
+
+// begin reads what a domain has beside its descriptors.
+func (r *rulesReader) begin(doc *rulesDoc) {
+	r.domain = r.domainOf(&doc.Domain)
+	r.headers(&doc.Headers)
+	r.fallback = r.documentPolicy(&doc.Policy)
 }
 
 func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
@@ -250,7 +258,7 @@ func (r *rulesReader) finish() {
 		r.together(d)
 	}
 	for _, i := range r.rules.OpenToOneCaller() {
-		at := r.places[i]
-		r.Warn.Addf(at.File, at.Line, "", "one client without an API key can take all places of %s: add a rule with in_flight and a smaller max for its address, such as [in_flight=address, masked_remote_address]", strict.Quote(r.rules.All()[i].Name))
+		at := r.locations[i]
+		r.Warn.Addf(at.File, at.Line, "", "one client without an API key can use up %s: add a rule with in_flight and a smaller max for its address, such as [in_flight=address, masked_remote_address]", strict.Quote(r.rules.All()[i].Name))
 	}
 }

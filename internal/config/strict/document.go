@@ -128,3 +128,14 @@ func TopKeys(data []byte) (keys, mappings []string) {
 	}
 	return keys, mappings
 }
+
+// WithoutLines removes the lines and columns from what [Parse] returned.
+func WithoutLines(docs []*yaml.Node, problem *Problem) {
+	if problem != nil {
+		problem.Line = 0
+	}
+	for _, n := range docs {
+		n.Line, n.Column = 0, 0
+		WithoutLines(n.Content, nil)
+	}
+}

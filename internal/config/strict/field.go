@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A Field is a value with its place.
+// A Field is a value with its position. [Decoder] fills it from YAML, and [FieldOf] from anything else.
 type Field[T any] struct {
 	Position
 	Set   bool // the file sets it
@@ -24,6 +24,11 @@ func (f *Field[T]) ReadLocated(d *Decoder, n *yaml.Node, p *Path) {
 	before := d.Report.Count()
 	d.Decode(n, reflect.ValueOf(&f.Value).Elem(), p)
 	f.Bad = d.Report.Count() > before
+}
+
+// FieldOf returns a field with a value that was not read from a document.
+func FieldOf[T any](at Position, value T) Field[T] {
+	return Field[T]{Position: at, Set: true, Value: value}
 }
 
 // Given reports whether a field has a value that could be read.

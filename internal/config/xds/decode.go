@@ -70,7 +70,7 @@ const maxReasons = 10
 
 var (
 	errTooMany   = fmt.Errorf("the response has more than %d descriptors, limits and values, of less than %d bytes each: send fewer rules", maxMessages, bytesAMessage)
-	errEmpty     = errors.New("a descriptor is empty: give it a key")
+	errEmpty     = errors.New("a descriptor key cannot be empty") // as rules say it, and before each takes 100 times its bytes
 	errTooDeep   = fmt.Errorf("nested deeper than %d levels", maxDepth)
 	errMalformed = errors.New("not an encoded RateLimitConfig whose texts are UTF-8")
 )
