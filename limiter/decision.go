@@ -10,7 +10,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Decision is the answer to a request. It is a value of its own: no later request changes it. If
+// A Decision is the answer to a request. It is a copy: no later request changes it. If
 // rules limit requests in flight, call Release when the request has ended.
 type Decision struct {
 	// Allowed is true if the request may pass.
@@ -51,7 +51,7 @@ type LimitStatus struct {
 	Remaining uint64
 	// RetryAfter is the wait until the same cost has room. Zero: it had room, or Never is true.
 	RetryAfter time.Duration
-	// ResetAfter is the wait that headers tell as the reset.
+	// ResetAfter is the wait in headers until the reset.
 	ResetAfter time.Duration
 	// Never is true if the cost is larger than the limit, so that no wait helps.
 	Never bool
@@ -102,7 +102,7 @@ func (d *Decision) Release(ctx context.Context) error {
 }
 
 // Limit returns the decisive limit: of the limits that deny, the one with the longest wait, and
-// otherwise the one with the smallest share remaining. If d.Limited is false, it is zero.
+// otherwise the one with the smallest part remaining. If d.Limited is false, it is zero.
 func (d *Decision) Limit() (l LimitStatus) {
 	switch {
 	case !d.Limited:
@@ -138,7 +138,7 @@ func (d *Decision) AppendHeaders(dst []Header) []Header {
 	return dst
 }
 
-// Body returns the body of a denial with its content type: the rule's own, or a problem document
+// Body returns the body of a denial with its content type: that of the rule, or a problem document
 // (RFC 9457). Without a denial both are empty.
 func (d *Decision) Body() (contentType string, body []byte) {
 	if d.Allowed || d.decisive < 0 || d.headers == nil {

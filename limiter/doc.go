@@ -14,7 +14,7 @@
 //
 // [Rules] come from files, from YAML in memory, or from Go: see [Source]. One reader checks them
 // all, the reader of the service. Its error is [Problems]: everything that is wrong, each with its
-// place.
+// position.
 //
 // A settings file of the service may be among the paths. Then entries with API keys, the secret of
 // their digests, header styles and the defaults of rules are those of the service. [Limiter.Swap]
@@ -30,7 +30,7 @@
 //
 // # Requests in flight
 //
-// A request that meets a limit with the policy in_flight counts until [Decision.Release], and at most
+// A request that a limit with the policy in_flight applies to counts until [Decision.Release], and at most
 // for its hold. The middleware calls Release.
 //
 // # API keys
@@ -42,6 +42,12 @@
 // # What it leaves out
 //
 // Tiers in Redis, in PostgreSQL or behind HTTP, and rules over xDS.
+//
+// # How it stands
+//
+// This package is a roof, as internal/daemon is that of the service: it joins internal/config, which
+// reads rules, internal/core, which decides, internal/edge/answer, which writes headers and bodies, and a
+// store of pkg/window. No package of the service imports it.
 //
 // # Stability
 //

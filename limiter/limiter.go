@@ -28,7 +28,7 @@ const (
 
 // Errors of [Limiter.Allow]. Nothing was charged.
 var (
-	// ErrInFlight: the request meets a limit of requests in flight, and the store is not a
+	// ErrInFlight: a limit of requests in flight applies, and the store is not a
 	// [window.Ender], so it cannot count them. The stores of this module are.
 	ErrInFlight = errors.New("limiter: the store cannot count requests in flight: it has no End")
 	// ErrBadRequest: the request has no domain or no descriptors, or too many descriptors, entries or
@@ -51,7 +51,7 @@ type Descriptor struct {
 	Entries []Entry
 	// Cost is the number of hits to spend. Zero means 1, unless Ask is set.
 	Cost uint64
-	// Ask spends nothing: the decision tells what remains. It is denied if that is nothing. Cost must
+	// Ask spends nothing: the decision says what remains. It is denied if that is nothing. Cost must
 	// be zero. Unlike in the service, later costs of the rule do not become usage reports: charge: always
 	// makes them so.
 	Ask bool
@@ -64,7 +64,7 @@ func One(domain, key, value string) Request {
 	return Request{Domain: domain, Descriptors: []Descriptor{{Entries: []Entry{{Key: key, Value: value}}}}}
 }
 
-// A Fallback is a store with a local store beside it. The local store decides for rules with
+// A Fallback is a store with a local store for outages. The local store decides for rules with
 // on_store_error local while the store cannot. redislimit.Store is one.
 type Fallback interface {
 	window.Store
@@ -81,7 +81,7 @@ type scoped interface {
 // goroutine, and is safe for concurrent use.
 type Limiter struct {
 	decider *decide.Decider
-	endless bool     // the store cannot count requests in flight
+	noEnd   bool     // the store cannot count requests in flight
 	scopes  []string // of the store, by their numbers; nil: it has one log for all of them
 	holds   func(window.Scope)
 	streams atomic.Bool // some of the rules so far limit requests in flight
@@ -113,7 +113,7 @@ func New(store window.Store, rs *Rules) (*Limiter, error) {
 		o.Local = f.Local()
 	}
 	_, ends := store.(window.Ender)
-	l.endless = !ends
+	l.noEnd = !ends
 	if err := l.take(rs); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (l *Limiter) Rules() *Rules { return l.active.Load() }
 // empty reports whether there are no rules, or those of the zero value.
 func (r *Rules) empty() bool { return r == nil || r.generation == nil }
 
-// take marks the rules as those of l, and tells its store where they hold requests in flight.
+// take marks the rules as those of l, and its store learns in which scopes they limit requests in flight.
 func (l *Limiter) take(rules *Rules) error {
 	all := rules.generation.Rules
 	for _, rule := range all.All() {
@@ -186,15 +186,15 @@ func only(names []string) string {
 //
 // If the store fails, the rules' on_store_error decides, as in the service:
 //
-//   - local: this process's share of the limit decides. The memory store has no share; its rule
+//   - local: this process's part of the limit decides. The memory store has no such part; its rule
 //     counts as report.
 //   - allow and deny: the request passes, or is denied without a look at its limits.
 //   - report: Allow returns the error of the store, and the caller decides.
 //
-// If the request meets a limit of requests in flight, it counts until [Decision.Release], and at most
+// If a limit of requests in flight applies, the request counts until [Decision.Release], and at most
 // until its hold expires.
 //
-// ctx and the store's own time limit bound the wait. If ctx ends first, Allow returns an error, and
+// ctx and the time limit of the store bound the wait. If ctx ends first, Allow returns an error, and
 // it is unknown whether the request was charged. With an error the decision is zero.
 func (l *Limiter) Allow(ctx context.Context, req Request) (d Decision, err error) {
 	c := l.calls.Get().(*call)
@@ -213,7 +213,7 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 		if l.streams.Load() { // after Start: a Swap may come between
 			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 		}
-		r.Domain, r.Descriptors, r.Stream, r.Endless = req.Domain, c.descriptors, stream, l.endless
+		r.Domain, r.Descriptors, r.Stream, r.Endless = req.Domain, c.descriptors, stream, l.noEnd
 		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
 			v := c.policy.Verdict()
 			d.set(v, rules.headers)
@@ -226,7 +226,7 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 	return asError(err)
 }
 
-// release gives back what a stream holds.
+// release ends the requests in flight of a stream.
 func (l *Limiter) release(ctx context.Context, stream window.StreamID) error {
 	c := l.calls.Get().(*call)
 	c.descriptors = append(c.descriptors, decide.Descriptor{Ends: true})
@@ -242,9 +242,9 @@ func asError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var endless *inflight.EndlessError
-	if errors.As(err, &endless) {
-		return fmt.Errorf("%w (rule %s)", ErrInFlight, endless.Rule)
+	var noEnd *inflight.EndlessError
+	if errors.As(err, &noEnd) {
+		return fmt.Errorf("%w (rule %s)", ErrInFlight, noEnd.Rule)
 	}
 	return err
 }

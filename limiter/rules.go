@@ -135,7 +135,7 @@ func check(in *config.Input, s *settings.Settings) error {
 		problems = append(problems, Problem{Message: "no rules: give the path of a rules file, its text, or a domain"})
 	}
 	if in.Rules == nil && in.Texts == nil && s.Rules.Source == settings.RulesXDS {
-		problems = append(problems, Problem{File: "settings", Path: "rules.source", Message: "the library does not ask a management server: give the rules as files, as texts or in Go"})
+		problems = append(problems, Problem{File: "settings", Path: "rules.source", Message: "the library does not ask an xDS server: give the rules as files, as texts or in Go"})
 	}
 	switch t := &s.Tiers; t.Source {
 	case settings.TiersNone, settings.TiersInHeader:
@@ -152,7 +152,7 @@ func check(in *config.Input, s *settings.Settings) error {
 	return nil
 }
 
-// Warnings say what is right but unwise, each with its place. Nil: nothing.
+// Warnings say what is right but unwise, each with its position. Nil: nothing.
 func (r *Rules) Warnings() []Problem { return r.warnings }
 
 // Domains returns the names of the domains, in their order as texts.
@@ -175,7 +175,7 @@ type Problem struct {
 	File string
 	// Line and Column count from 1. Zero: unknown.
 	Line, Column int
-	// Path is the place inside the file, such as descriptors[route=search].rate_limit.unit.
+	// Path is the position inside the file, such as descriptors[route=search].rate_limit.unit.
 	Path string
 	// Message says what is wrong and what to do.
 	Message string
@@ -224,7 +224,7 @@ type Rule struct {
 	Value string `json:"value,omitempty"`
 	// RateLimit limits descriptors that end here. Nil: nothing is limited here.
 	RateLimit *RateLimit `json:"rate_limit,omitempty"`
-	// Observe: the limits are decided and told, but deny nothing.
+	// Observe: the limits are decided and reported, but deny nothing.
 	Observe bool `json:"shadow_mode,omitempty"`
 	// ShareThreshold: all values that the wildcard takes share one log.
 	ShareThreshold bool   `json:"share_threshold,omitempty"`
@@ -252,7 +252,7 @@ type RateLimit struct {
 	Charge string `json:"charge,omitempty"`
 	// OnStoreError is local, allow, deny or report. Empty: store.on_error of the settings, local.
 	OnStoreError string `json:"on_store_error,omitempty"`
-	// RetryJitter is a percentage such as "10%" by which clients are told longer waits.
+	// RetryJitter is a percentage such as "10%" by which clients are asked to wait longer.
 	RetryJitter string `json:"retry_jitter,omitempty"`
 	// Scope is the store in which the limits count: region, or a name in store.scopes of the settings,
 	// which are then among the Paths of the [Source]. Empty: region.

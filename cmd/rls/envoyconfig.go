@@ -62,7 +62,7 @@ func (e *envoyConfigCmd) Run(c *cli) error {
 // domain finds the domain of the rules, or checks the one of the flag.
 func (e *envoyConfigCmd) domain(s settings.Settings) error {
 	if s.Rules.Source == settings.RulesXDS {
-		return nil // the management server is not asked
+		return nil // the xDS server is not asked
 	}
 	g, err := config.Load(s)
 	if err != nil {

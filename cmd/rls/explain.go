@@ -67,7 +67,7 @@ func (e *explainCmd) Run(c *cli) error {
 		s.Rules.Source, s.Rules.Path = settings.RulesFiles, e.Rules
 	}
 	if s.Rules.Source == settings.RulesXDS {
-		return usage("the rules come from the management server %s, which explain does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
+		return usage("the rules come from the xDS server %s, which explain does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
 	}
 	g, err := config.Load(s)
 	if err != nil {

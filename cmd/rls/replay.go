@@ -261,7 +261,7 @@ func (r *replayCmd) generations(s settings.Settings) (now, was *config.Generatio
 		}
 		switch {
 		case s.Rules.Source == settings.RulesXDS:
-			return nil, usage("the rules come from the management server %s, which replay does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
+			return nil, usage("the rules come from the xDS server %s, which replay does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
 		case s.Rules.Path == "":
 			return nil, usage("no rules are named: give them with --rules, or set rules.path")
 		}

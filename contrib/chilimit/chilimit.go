@@ -11,7 +11,7 @@
 //	r.Use(limit)
 //
 // A chi router takes the middleware of httplimit as it is. This package has a key with the pattern of
-// the route, which is known before the router has chosen one. It is a module of its own, so that
+// the route, which is known before the router has chosen one. It is a separate module, so that
 // programs without chi do not get it.
 package chilimit
 

@@ -11,8 +11,8 @@
 //	e.Use(limit)
 //
 // The keys are those of httplimit. Route finds the path of the route, such as /items/:id, in Use and at
-// a route. With Pre it finds nothing, because Echo has chosen no route then. The package is a module of
-// its own, so that programs without Echo do not get it.
+// a route. With Pre it finds nothing, because Echo has chosen no route then. The package is a separate
+// module, so that programs without Echo do not get it.
 package echolimit
 
 import (

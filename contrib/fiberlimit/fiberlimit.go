@@ -10,7 +10,7 @@
 //	app := fiber.New()
 //	app.Get("/items/:id", limit, handler)
 //
-// It answers as package httplimit does. It is a module of its own, so that programs without Fiber do not
+// It answers as package httplimit does. It is a separate module, so that programs without Fiber do not
 // get it.
 package fiberlimit
 
@@ -39,7 +39,7 @@ func New(l *limiter.Limiter, o Options) (fiber.Handler, error) {
 	}
 	return func(c fiber.Ctx) error {
 		d, answer := limit.Ask(c.Context(), c)
-		h := &held{d: &d}
+		h := &passed{d: &d}
 		defer h.handled(c)
 		switch answer {
 		case middleware.Fail:
@@ -56,12 +56,12 @@ func New(l *limiter.Limiter, o Options) (fiber.Handler, error) {
 	}, nil
 }
 
-// held is a decision whose request may hold places of limits.
-type held struct{ d *limiter.Decision }
+// passed is a decision whose request may be in flight.
+type passed struct{ d *limiter.Decision }
 
-// handled gives the places back, unless the response is written after the handlers have returned: a
+// handled ends the request in flight, unless the response is written after the handlers have returned: a
 // stream, or a connection that a handler has taken over. Then Fiber closes the value at its end.
-func (h *held) handled(c fiber.Ctx) {
+func (h *passed) handled(c fiber.Ctx) {
 	if r := c.RequestCtx(); r.Response.IsBodyStream() || r.Hijacked() {
 		r.SetUserValue(h, h)
 		return
@@ -70,7 +70,7 @@ func (h *held) handled(c fiber.Ctx) {
 }
 
 // Close implements [io.Closer].
-func (h *held) Close() error {
+func (h *passed) Close() error {
 	middleware.Done(context.Background(), h.d)
 	return nil
 }

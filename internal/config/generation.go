@@ -36,13 +36,13 @@ const (
 // concurrent use.
 type Generation struct {
 	Rules *rules.Rules
-	// Locations are the places of the rules, in the order of Rules.All.
+	// Locations are the locations of the rules, in the order of Rules.All.
 	Locations []configrules.Location
 	// Secrets digests API keys the way the rules and the tiers were read.
 	Secrets *tier.Secrets
 	// Files are the files that were read, in order, without the built-in ones.
 	Files []string
-	// Sent is what the rules were made from if a management server sent them. Nil: the rules
+	// Sent is what the rules were made from if an xDS server sent them. Nil: the rules
 	// are from files, or Rules are missing.
 	Sent *Sent
 	// Digest is a short name for the content of all files, or of what was sent: the same
@@ -114,7 +114,7 @@ type loader struct {
 	settings settings.Settings
 	paths    []string     // of rules, which are one set; nil: the built-in example
 	noRules  bool         // not even those
-	served   bool         // rules come from a management server, and paths is nil
+	served   bool         // rules come from an xDS server, and paths is nil
 	sent     *Sent        // what it sent; nil: nothing yet
 	portable bool         // see Input.Portable
 	before   *Generation  // its tiers are used, and no file is read; nil: the tiers are read
@@ -248,7 +248,7 @@ func (l *loader) readRulesFiles() {
 func (l *loader) generation() (*Generation, error) {
 	t := l.readTiers()
 	l.warnOfIdleSource()
-	read, places := l.readRules(t.secrets, t.file)
+	read, locations := l.readRules(t.secrets, t.file)
 	if !l.noRules && !read.Missing() {
 		t.file.CheckSubjects(read, &l.warn)
 	}
@@ -257,7 +257,7 @@ func (l *loader) generation() (*Generation, error) {
 	}
 	g := &Generation{
 		Rules:     read,
-		Locations: places,
+		Locations: locations,
 		Secrets:   t.secrets,
 		Files:     l.files,
 		Sent:      l.sent,
@@ -326,7 +326,7 @@ func (l *loader) identity(secrets *tier.Secrets, directory *tier.Directory) rule
 	}
 }
 
-// warnOfIdleSource warns of settings of a source of tiers that tiers.source does not name.
+// warnOfIdleSource warns of settings of a customer source that tiers.source does not name.
 // The operator may have forgotten to set it.
 func (l *loader) warnOfIdleSource() {
 	t, d := &l.settings.Tiers, settings.Default().Tiers
@@ -366,14 +366,14 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*rules.Rule
 	o.OnStoreError, _ = rules.ParseOnStoreError(s.Store.OnError)
 	switch {
 	case !l.served:
-		read, places := configrules.Read(o, l.rules)
+		read, locations := configrules.Read(o, l.rules)
 		if l.portable {
 			configrules.CheckPortable(o, l.rules)
 			if s.Tiers.Path != "" {
 				file.CheckPortable(&l.report)
 			}
 		}
-		return read, places
+		return read, locations
 	case l.sent == nil:
 		none, _ := configrules.ReadDomains(o, nil)
 		none.SetMissing()

@@ -35,7 +35,7 @@ func TestBuiltInExample(t *testing.T) {
 		"edge: route=search > subject: search-per-subject: 9500/1d; by subject",
 		"edge: route=login > remote_address: login-per-address: 10/1m",
 	}
-	configtest.Diff(t, want, configtest.TellAll(g.Rules), "rules")
+	configtest.Diff(t, want, configtest.DescribeAll(g.Rules), "rules")
 	d := g.Rules.Tiers()
 	configtest.Diff(t, []string{"free", "starter", "pro"}, d.Tiers(), "tiers")
 	if got, want := d.DefaultTier(), "free"; got != want {
@@ -616,7 +616,7 @@ func TestLineEndsOfWindows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(configtest.TellAll(unix.Rules), configtest.TellAll(windows.Rules)); diff != "" {
+	if diff := cmp.Diff(configtest.DescribeAll(unix.Rules), configtest.DescribeAll(windows.Rules)); diff != "" {
 		t.Errorf("rules (-LF +CRLF):\n%s", diff)
 	}
 	if diff := cmp.Diff(unix.Locations, windows.Locations); diff != "" {

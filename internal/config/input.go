@@ -145,7 +145,7 @@ func (in *Input) OnlyTests() bool {
 
 // Load is [Load] for the files of the input. It checks a tiers file alone without rules,
 // since the built-in rules name other tiers. Rules of the input are read also if the settings
-// take them from a management server.
+// take them from an xDS server.
 func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if in.Tiers != "" {
 		s.Tiers.Path = in.Tiers

@@ -9,7 +9,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
-// Sent is all rules that a management server sent. It is immutable.
+// Sent is all rules that an xDS server sent. It is immutable.
 type Sent struct {
 	// Version is what the server calls it. It means nothing here.
 	Version string
@@ -17,7 +17,7 @@ type Sent struct {
 	Domains []rules.Domain
 }
 
-// LoadSent makes a generation of what a management server sent. If sent is nil, it has sent
+// LoadSent makes a generation of what an xDS server sent. If sent is nil, it has sent
 // nothing yet, and the rules are [rules.Rules.Missing].
 //
 // LoadSent takes the tiers of before, which LoadSent or [Load] returned for the same settings.

@@ -164,7 +164,7 @@ type process struct {
 	http, admin *http.Server
 }
 
-// readFiles reads rules, tiers and certificates. If the rules come from a management server, it
+// readFiles reads rules, tiers and certificates. If the rules come from an xDS server, it
 // waits for the first ones, unless a drop-in does not wait. If ctx ends meanwhile, it returns
 // without a generation.
 func (p *process) readFiles(ctx context.Context) (err error) {

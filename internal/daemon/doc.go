@@ -41,7 +41,7 @@
 // # Reload
 //
 // With rules.source xds, the goroutine of the client of package xds makes each response of the
-// management server a generation, beginning before the ports open. A change of the tiers file
+// xDS server a generation, beginning before the ports open. A change of the tiers file
 // makes one of the rules that were sent last.
 //
 // The service reads rules and tiers again when their files change, and on [Options].Reload.

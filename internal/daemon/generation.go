@@ -49,7 +49,7 @@ type origin int
 
 const (
 	fromFiles  origin = iota // of rules, or only of tiers
-	fromServer               // the management server
+	fromServer               // the xDS server
 )
 
 // newGenerations returns generations with first as the active one. Call start to report it.
@@ -64,7 +64,7 @@ func (gs *generations) start() {
 	gs.redis.countsInFlight(gs.active.Rules.HoldScopes())
 	gs.take(gs.active)
 	if gs.active.Rules.Missing() {
-		gs.log.Warn("no rules yet: calls fail until the management server sends some; check the server and rules.xds.node_id", zap.String("address", string(gs.settings.Rules.XDS.Address)))
+		gs.log.Warn("no rules yet: calls fail until the xDS server sends some; check the server and rules.xds.node_id", zap.String("address", string(gs.settings.Rules.XDS.Address)))
 		return
 	}
 	gs.log.Info("rules active", gs.fields(gs.active)...)
@@ -135,7 +135,7 @@ func (gs *generations) reload() {
 	gs.replace(fromFiles, g, err)
 }
 
-// load makes rules of the management server active. It returns why the active ones stay.
+// load makes rules of the xDS server active. It returns why the active ones stay.
 func (gs *generations) load(sent *config.Sent) error {
 	gs.loading.Lock()
 	defer gs.loading.Unlock()
@@ -144,7 +144,7 @@ func (gs *generations) load(sent *config.Sent) error {
 	return err
 }
 
-// refuse reports rules of the management server that cannot be decoded.
+// refuse reports rules of the xDS server that cannot be decoded.
 func (gs *generations) refuse(err error) {
 	gs.loading.Lock()
 	defer gs.loading.Unlock()
@@ -173,7 +173,7 @@ func (gs *generations) replace(from origin, g *config.Generation, err error) {
 	if g.Digest == gs.active.Digest && before == nil && g.Rules.Missing() == gs.active.Rules.Missing() {
 		text := "the files were read again and have not changed"
 		if from == fromServer {
-			text = "the management server sent the same rules again"
+			text = "the xDS server sent the same rules again"
 		}
 		gs.log.Info(text, zap.String("generation", g.Digest))
 		return

@@ -41,7 +41,7 @@ type probes struct {
 	ready    string            // the setting http.ready
 	state    func() storeState // nil: the memory store
 	tiers    func() string     // returns the empty string without a source
-	rules    func() string     // of a management server; nil: rules are from files
+	rules    func() string     // of an xDS server; nil: rules are from files
 	draining atomic.Bool
 
 	needsRules, needsStore bool        // of the drop-in

@@ -123,7 +123,7 @@ func TestStateNamesProblems(t *testing.T) {
 	}
 }
 
-// TestStateWithoutRules has a management server that has sent no rules.
+// TestStateWithoutRules has an xDS server that has sent no rules.
 func TestStateWithoutRules(t *testing.T) {
 	s := testSettings(t)
 	s.Rules.Source, s.Rules.XDS.Address, s.DropIn.WithoutRules = settings.RulesXDS, "127.0.0.1:1", true

@@ -64,7 +64,7 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 		add(n.Reason != "" && away == "", levelError, "operate.md#failures", "The server %s of the store does not decide: %s.", n.Address, n.Reason)
 	}
 	missing := p.decider.Rules().Missing()
-	add(missing, levelError, "operate.md#rules-from-an-xds-server", "No rules are loaded, so calls fail: the management server has sent none.")
+	add(missing, levelError, "operate.md#rules-from-an-xds-server", "No rules are loaded, so calls fail: the xDS server has sent none.")
 	add(!missing && s.Config.Rules == 0, levelError, "operate.md#no-client-is-denied", "The rules are empty, so nothing is limited.")
 	add(s.Config.Refused != "", levelError, "operate.md#change-rules", "A newer configuration was refused, and the last good one stays active: %s", firstLine(s.Config.Refused))
 	add(p.subjects != nil && p.subjects.Stats().Open, levelError, "reference/alerts.md#slidegatetierssourcefails", "The source of tiers %s fails and is not asked. Known subjects keep their tiers, and others have the default.", p.settings.Tiers.Source)

@@ -18,7 +18,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
-// remote are rules from a management server. A nil remote stands for rules from files.
+// remote are rules from an xDS server. A nil remote stands for rules from files.
 type remote struct {
 	settings settings.Settings
 	log      *zap.Logger
@@ -39,7 +39,7 @@ type remote struct {
 // The options of package xds of these names. Tests set them.
 var xdsBackoff, xdsMaxBackoff time.Duration
 
-// askServer begins to ask the management server for rules. close ends that. missing is the
+// askServer begins to ask the xDS server for rules. close ends that. missing is the
 // generation until there are any.
 func askServer(ctx context.Context, s settings.Settings, missing *config.Generation, log *zap.Logger) (*remote, error) {
 	v := &remote{
@@ -78,7 +78,7 @@ func (v *remote) first(ctx context.Context) *config.Generation {
 	if v.settings.DropIn.WithoutRules {
 		return v.missing
 	}
-	v.log.Info("waiting for the first rules of the management server: the ports stay closed until then",
+	v.log.Info("waiting for the first rules of the xDS server: the ports stay closed until then",
 		zap.String("address", string(x.Address)), zap.String("node", x.NodeID))
 	long := time.NewTicker(stillWaiting)
 	defer long.Stop()
@@ -89,7 +89,7 @@ func (v *remote) first(ctx context.Context) *config.Generation {
 		case <-ctx.Done():
 			return nil
 		case <-long.C:
-			v.log.Warn("still waiting for the first rules of the management server: the ports stay closed; check the server and rules.xds.node_id",
+			v.log.Warn("still waiting for the first rules of the xDS server: the ports stay closed; check the server and rules.xds.node_id",
 				zap.String("rules", v.text()), zap.String("node", x.NodeID))
 		}
 	}
@@ -135,7 +135,7 @@ func (v *remote) Refused(_ string, err error) {
 }
 
 func (v *remote) refuseEarly(err error) {
-	v.log.Error("the management server sent rules that cannot be used; rls waits for others; correct the rules there", zap.String("problems", err.Error()))
+	v.log.Error("the xDS server sent rules that cannot be used; rls waits for others; correct the rules there", zap.String("problems", err.Error()))
 }
 
 // waitServing waits until the process serves. It reports false if it stops before.

@@ -24,7 +24,7 @@ import (
 // node is the node of the tests.
 const node = "envoy-ratelimit"
 
-// fromManagement returns settings with rules from a management server.
+// fromManagement returns settings with rules from an xDS server.
 func fromManagement(t *testing.T, address string) settings.Settings {
 	t.Helper()
 	s := testSettings(t)
@@ -202,7 +202,7 @@ func TestManagementServerRestarts(t *testing.T) {
 	r := start(t, fromManagement(t, m.Address()))
 	m.WaitAccepted("1")
 	m.Stop()
-	r.waitLog("no connection to the management server, the rules stay as they are")
+	r.waitLog("no connection to the xDS server, the rules stay as they are")
 	r.wantLimits("a", "k", 3)
 	waitFor(t, "the state", func() bool {
 		code, page := get(t, "http://"+r.HTTP+"/healthcheck")
@@ -220,7 +220,7 @@ func TestManagementServerRestarts(t *testing.T) {
 	m.Start()
 	m.Set(node, perHour("a", "k", 4))
 	m.WaitAccepted("1")
-	r.waitLog("the management server sent the same rules again")
+	r.waitLog("the xDS server sent the same rules again")
 }
 
 // TestManagementServerAwayAtStart: the ports stay closed until there are
@@ -253,9 +253,9 @@ func TestManagementServerAwayAtStart(t *testing.T) {
 	defer func(d time.Duration) { stillWaiting = d }(stillWaiting)
 	stillWaiting = 20 * time.Millisecond
 	waits := startWaiting(t, s)
-	waits.waitLog("waiting for the first rules of the management server: the ports stay closed until then")
-	waits.waitLog("still waiting for the first rules of the management server: the ports stay closed; check the server and rules.xds.node_id")
-	waits.waitLog("no connection to the management server, the rules stay as they are")
+	waits.waitLog("waiting for the first rules of the xDS server: the ports stay closed until then")
+	waits.waitLog("still waiting for the first rules of the xDS server: the ports stay closed; check the server and rules.xds.node_id")
+	waits.waitLog("no connection to the xDS server, the rules stay as they are")
 	waits.stop()
 	if err := <-waits.done; err != nil {
 		t.Errorf("SIGTERM while rls waits: %v", err)
@@ -308,11 +308,11 @@ func TestManagementServerTLS(t *testing.T) {
 
 	s.Rules.XDS.TLS.CertFile, s.Rules.XDS.TLS.KeyFile, s.DropIn.WithoutRules = "", "", true
 	without := start(t, s)
-	without.waitLog("no connection to the management server, the rules stay as they are")
+	without.waitLog("no connection to the xDS server, the rules stay as they are")
 	x.CertFile, x.KeyFile, x.ServerName = "", "", "other.example"
 	named := start(t, s)
 	waitFor(t, "a refused name", func() bool {
-		for _, line := range named.logs.FilterMessage("no connection to the management server, the rules stay as they are").All() {
+		for _, line := range named.logs.FilterMessage("no connection to the xDS server, the rules stay as they are").All() {
 			if strings.Contains(fmt.Sprint(line.ContextMap()["error"]), "other.example") {
 				return true
 			}

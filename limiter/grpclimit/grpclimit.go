@@ -94,7 +94,7 @@ type stream struct {
 	grpc.ServerStream
 	limit   *Limit
 	method  string
-	told    bool // the header has what the first decision says
+	sent    bool // the header has what the first decision says
 	last    limiter.Decision
 	trailer metadata.MD // of the last denial
 }
@@ -110,14 +110,14 @@ func (s *stream) RecvMsg(m any) error {
 		s.trailer = trailer
 		return err
 	}
-	if !s.told {
-		s.told = true
+	if !s.sent {
+		s.sent = true
 		_ = s.SetHeader(header) // it fails if the handler has sent the header already
 	}
 	return nil
 }
 
-// ask returns what to tell a client whose call passes, or the status of one that does not.
+// ask returns what to send a client whose call passes, or the status of one that does not.
 func (l *Limit) ask(c *Call, d *limiter.Decision) (header, trailer metadata.MD, err error) {
 	var answer middleware.Answer
 	*d, answer = l.limit.Ask(c.Context, c)

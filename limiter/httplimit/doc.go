@@ -12,7 +12,7 @@
 // such descriptor.
 //
 // A denied request gets the status 429, and the headers of the domain's styles with Retry-After.
-// Its body is a problem document (RFC 9457) or the rule's own. Other requests reach the handler,
+// Its body is a problem document (RFC 9457) or the body of the rule. Other requests reach the handler,
 // with the same headers on their answers. With one middleware around another, RateLimit and
 // RateLimit-Policy list the limits of both, and the fields with one value describe the stricter limit.
 //

@@ -32,7 +32,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var t *taker
 	returned := false
 	defer func() {
-		if t == nil || !t.taken || !returned { // else the connection gives the place back
+		if t == nil || !t.taken || !returned { // else the connection ends it
 			middleware.Done(r.Context(), &d)
 		}
 	}()
@@ -57,7 +57,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	returned = true
 }
 
-// addHeaders sets the fields of a decision, beside those of another limit around it.
+// addHeaders sets the fields of a decision, next to those of another limit around it.
 func addHeaders(to http.Header, d *limiter.Decision) {
 	var room [12]limiter.Header
 	for _, f := range middleware.AppendHeaders(room[:0], d, to.Values) {

@@ -12,7 +12,7 @@ import (
 )
 
 // A taker is the ResponseWriter of a request in flight whose handler may take the connection over. The
-// connection then holds the place until it is closed.
+// connection then is in flight until it is closed.
 type taker struct {
 	http.ResponseWriter
 	hijack http.Hijacker
@@ -55,12 +55,12 @@ type takenConn struct {
 	d limiter.Decision
 }
 
-// Close implements [net.Conn], and gives the place back.
+// Close implements [net.Conn], and ends the request in flight.
 func (c *takenConn) Close() error {
 	defer middleware.Done(context.Background(), &c.d)
 	return c.Conn.Close()
 }
 
 // NetConn returns the connection itself, as that of [crypto/tls.Conn] does. A program that closes it
-// without Close of c holds the place until the hold of the rule expires.
+// without Close of c is in flight until the hold of the rule expires.
 func (c *takenConn) NetConn() net.Conn { return c.Conn }

@@ -13,7 +13,7 @@ import (
 //
 //   - RateLimit and RateLimit-Policy keep them, and get those of the decision behind them.
 //   - The fields with one value, such as X-RateLimit-Limit, describe the stricter limit. That is the
-//     one that denies, or the one with the smaller share remaining.
+//     one that denies, or the one with the smaller part remaining.
 //   - Retry-After is the longer wait.
 //
 // A field with an empty value is one to remove.
@@ -21,16 +21,16 @@ func AppendHeaders(dst []limiter.Header, d *limiter.Decision, values func(name s
 	begin := len(dst)
 	dst = d.AppendHeaders(dst)
 	var kept, gone string
-	own := dst[begin:]
-	for i := range own {
-		f := &own[i]
+	added := dst[begin:]
+	for i := range added {
+		f := &added[i]
 		there := values(f.Name)
 		if len(there) == 0 {
 			continue
 		}
 		group, first := strings.CutSuffix(f.Name, "-limit")
 		if first {
-			theirs, ours := quotaOf(group, values), quotaOf(group, func(name string) []string { return valuesIn(own, name) })
+			theirs, ours := quotaOf(group, values), quotaOf(group, func(name string) []string { return valuesIn(added, name) })
 			switch {
 			case d.Allowed && theirs.stricter(ours):
 				kept = group + "-"
@@ -59,7 +59,7 @@ func quotaOf(group string, values func(name string) []string) quota {
 	return quota{number(values(group + "-limit")), number(values(group + "-remaining")), number(values(group + "-reset"))}
 }
 
-// stricter reports whether q has the smaller share remaining, or the same share and the later reset. A
+// stricter reports whether q has the smaller part remaining, or the same part and the later reset. A
 // quota that cannot be read is not stricter.
 func (q quota) stricter(than quota) bool {
 	if q.limit < 0 || q.remaining < 0 {

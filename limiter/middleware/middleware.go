@@ -16,7 +16,7 @@ type Options[R any] struct {
 	// Descriptors are asked together. A descriptor without one of its keys in a request is left out,
 	// unless the key is [Key.Optional]. If none is left, the request is not limited.
 	Descriptors [][]Key[R]
-	// Request makes the question instead of Descriptors. If ok is false, the request is not limited.
+	// Request makes the request of the limiter, instead of Descriptors. If ok is false, the request is not limited.
 	// An empty domain is that of the options.
 	Request func(R) (req limiter.Request, ok bool)
 	// Cost returns the cost of a request, for every descriptor. Nil: 1. Zero only asks what
@@ -28,7 +28,7 @@ type Options[R any] struct {
 	// DenyOnError refuses a request if neither the store nor the rules could decide, or if its question
 	// is not valid. Without it such a request passes.
 	DenyOnError bool
-	// Decided is called once for each question, before the answer. With an error, the decision is zero.
+	// Decided is called once for each request, before the answer. With an error, the decision is zero.
 	// It must be quick and safe for concurrent use. Nil: no call.
 	Decided func(R, limiter.Decision, error)
 }
@@ -38,9 +38,9 @@ type Answer int
 
 // The answers.
 const (
-	// Pass: serve the request. The decision has nothing to tell.
+	// Pass: serve the request. The client learns nothing of the decision.
 	Pass Answer = iota
-	// Tell: serve the request, and tell the client how its limits stand.
+	// Tell: serve the request, and send the client how its limits stand.
 	Tell
 	// Deny: the request is denied.
 	Deny
@@ -116,7 +116,7 @@ func (m *Limit[R]) Ask(ctx context.Context, r R) (limiter.Decision, Answer) {
 // hold expires by itself.
 func Done(ctx context.Context, d *limiter.Decision) { _ = d.Release(context.WithoutCancel(ctx)) }
 
-// read makes the question. It reports false if the request is not limited.
+// read makes the request to the limiter. It reports false if the request is not limited.
 func (m *Limit[R]) read(r R) (req limiter.Request, ok bool) {
 	if m.opts.Request != nil {
 		if req, ok = m.opts.Request(r); req.Domain == "" {

@@ -103,7 +103,7 @@ func TestDeployments(t *testing.T) {
 				return out.GetOverallCode()
 			}
 			if !tt.files {
-				// Without its management server it has no rules, and not the built-in ones.
+				// Without its xDS server it has no rules, and not the built-in ones.
 				for range 3 {
 					if got := ask("demo-free"); got == rlsv3.RateLimitResponse_OVER_LIMIT {
 						t.Errorf("got %v without rules", got)

@@ -621,7 +621,7 @@ func started(t *testing.T, pid int) time.Duration {
 }
 
 // TestSidecarSlowStart rolls out an rls that does not get ready, because it waits for rules of a
-// management server: its Envoy never starts, and the old pods serve on.
+// xDS server: its Envoy never starts, and the old pods serve on.
 func TestSidecarSlowStart(t *testing.T) {
 	n := newNamespace(t)
 	n.kustomize(sidecarExample)

@@ -63,7 +63,7 @@ descriptors:
 )
 
 // A scene is what Prometheus looks at: rls on Redis with tiers from PostgreSQL, Envoy before it, and a
-// second rls with the memory store and rules of a management server.
+// second rls with the memory store and rules of an xDS server.
 type scene struct {
 	t *testing.T
 	*prometheus

@@ -219,7 +219,7 @@ func (m *ManagementServer) waitFor(what string, is func(*discoveryv3.DiscoveryRe
 		}
 		return false
 	}) {
-		m.t.Fatalf("servers: the management server waited for %s in vain; it got %s", what, describeRequests(m.Requests()))
+		m.t.Fatalf("servers: the xDS server waited for %s in vain; it got %s", what, describeRequests(m.Requests()))
 	}
 }
 

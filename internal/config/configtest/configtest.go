@@ -195,8 +195,8 @@ func Put(t testing.TB, dir, name, text string) (path string) {
 	return path
 }
 
-// tell writes everything that a rule says and that is not its default.
-func tell(r *rules.Rule) string {
+// describe writes everything that a rule says and that is not its default.
+func describe(r *rules.Rule) string {
 	var path []string
 	for i, n := range r.Path {
 		text := n.String()
@@ -283,11 +283,11 @@ func tellTerms(t rules.Terms) string {
 	return text
 }
 
-// TellAll is tell for all rules.
-func TellAll(rs *rules.Rules) []string {
+// DescribeAll is describe for all rules.
+func DescribeAll(rs *rules.Rules) []string {
 	var lines []string
 	for _, r := range rs.All() {
-		lines = append(lines, tell(r))
+		lines = append(lines, describe(r))
 	}
 	return lines
 }

@@ -123,10 +123,10 @@ var Words = Object{"enum": []any{"yes", "Yes", "YES", "no", "No", "NO", "on", "O
 
 // Schemas makes schemas of types.
 type Schemas struct {
-	// fields are the schemas of fields whose type does not tell all, by the name of the
-	// field or by that of its struct and its own.
+	// fields are the schemas of fields whose type does not say all, by the name of the
+	// field or by that of its struct and the field.
 	Fields map[string]Object
-	// special returns the schema of a type that is read in a way of its own, or nil.
+	// special returns the schema of a type that is read in its special way, or nil.
 	Special     func(s *Schemas, t reflect.Type) Object
 	Definitions Object
 }
@@ -188,8 +188,8 @@ func (s *Schemas) Struc(t reflect.Type) Object {
 		for k, v := range schema {
 			whole[k] = v
 		}
-		override, own := s.Fields[t.Name()+"."+name]
-		if !own {
+		override, known := s.Fields[t.Name()+"."+name]
+		if !known {
 			override = s.Fields[name]
 		}
 		if override["type"] != nil || override["anyOf"] != nil || override["enum"] != nil {

@@ -126,9 +126,9 @@ type replacement struct {
 	Name strict.Field[strict.Blankable] `yaml:"name,required" doc:"the name of a rule. Required"`
 }
 
-// ofReference are the keys of envoyproxy/ratelimit. It accepts any of them at any level, and
+// portableKeys are the keys of envoyproxy/ratelimit. It accepts any of them at any level, and
 // ignores those without a meaning there.
-var ofReference = []string{
+var portableKeys = []string{
 	"domain", "descriptors", "key", "value", "rate_limit", "unit", "requests_per_unit", "unlimited", "name", "replaces",
 	"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
 }
@@ -155,7 +155,7 @@ var homes = sync.OnceValue(func() map[string]string {
 
 // misplaced returns the advice for a key that a level does not have. If envoyproxy/ratelimit
 // has the level, its keys are ignored there, as it does.
-func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
+func misplaced(key string, portableLevel bool) strict.KeyAdvice {
 	home := homes()[key]
 	switch {
 	case key == "tests":
@@ -164,7 +164,7 @@ func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
 		return strict.KeyAdvice{Message: `"unit_multiplier" is not a key of rules: write window and requests`}
 	case home == "":
 		return strict.KeyAdvice{}
-	case levelOfReference && slices.Contains(ofReference, key):
+	case portableLevel && slices.Contains(portableKeys, key):
 		return strict.KeyAdvice{Message: fmt.Sprintf("%q is ignored here, as envoyproxy/ratelimit does: it belongs %s", key, home), Ignored: true}
 	}
 	return strict.KeyAdvice{Message: fmt.Sprintf("%q has no meaning here: it belongs %s", key, home)}

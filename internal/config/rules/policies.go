@@ -50,7 +50,7 @@ func languageOf(p window.Policy) *policyLanguage {
 }
 
 // policyNames returns the names of all policies, or of those that a document or the settings
-// may choose for all limits: they have the keys of the reference.
+// may choose for all limits: they have the keys of envoyproxy/ratelimit.
 func policyNames(ofAll bool) (names []string) {
 	for _, l := range policyLanguages {
 		if !ofAll || l.needs == needsWindow {

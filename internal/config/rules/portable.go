@@ -75,7 +75,7 @@ func (c *portableCheck) mapping(n *yaml.Node, path *strict.Path, depth int) {
 		switch {
 		case kv.Name == "metadata":
 			c.metadata(kv.Key, kv.Value, at, depth+1)
-		case slices.Contains(ofReference, kv.Name):
+		case slices.Contains(portableKeys, kv.Name):
 			c.value(kv.Value, at, depth+1)
 		case homes()[kv.Name] != "":
 			c.problem(strict.Position{Line: kv.Key.Line, Path: at}, "envoyproxy/ratelimit does not know this key and refuses the file%s", instead[kv.Name])

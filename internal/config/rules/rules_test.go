@@ -41,7 +41,7 @@ func TestLanguage(t *testing.T) {
 				s.Tiers.Path = "testdata/tier-named-default.yaml"
 			}
 			g := mustLoad(t, s)
-			got := strings.Join(configtest.TellAll(g.Rules), "\n") + "\n"
+			got := strings.Join(configtest.DescribeAll(g.Rules), "\n") + "\n"
 			for _, w := range configtest.Texts(g.Warnings, file) {
 				got += "warning " + w + "\n"
 			}
@@ -149,7 +149,7 @@ func TestMergedDomains(t *testing.T) {
 	s.Rules.MergeDomains = true
 	g := mustLoad(t, s)
 	lines := []string{"d: p=a* (pattern): one: 1/1d", "d: q: q: nothing", `d: p=ab* (pattern): p.ab-: 2/1d; replaces ["one"]`}
-	configtest.Diff(t, lines, configtest.TellAll(g.Rules), "rules")
+	configtest.Diff(t, lines, configtest.DescribeAll(g.Rules), "rules")
 	warnings := []string{dir + `/a.yaml:5: domain: no descriptors, so nothing is limited in "e"`}
 	configtest.Diff(t, warnings, configtest.Texts(g.Warnings, ""), "warnings")
 	places := []configrules.Location{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
@@ -157,7 +157,7 @@ func TestMergedDomains(t *testing.T) {
 
 	s.DropIn.Files.IgnoreDotFiles = false
 	g = mustLoad(t, s)
-	if got, want := configtest.TellAll(g.Rules)[0], "d: hidden: hidden: nothing"; got != want {
+	if got, want := configtest.DescribeAll(g.Rules)[0], "d: hidden: hidden: nothing"; got != want {
 		t.Errorf("with dot files: got %q first, want %q", got, want)
 	}
 	if got, want := g.Files[0], filepath.Join(dir, ".c.yaml"); got != want {
@@ -328,7 +328,7 @@ policy: sliding
 descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, precision: 1s}}]
 `)
 	want := []string{"d: a: a: fixed 1/1d", "d: b: b: 1/1d", "e: a: a: 1/1d to 1s"}
-	configtest.Diff(t, want, configtest.TellAll(mustLoad(t, s).Rules), "rules")
+	configtest.Diff(t, want, configtest.DescribeAll(mustLoad(t, s).Rules), "rules")
 	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, precision: 1s}}]\n")
 	_, err := config.Load(s)
 	configtest.Problems(t, err, s.Rules.Path+":2: descriptors[a].rate_limit.precision: precision belongs to the policy sliding, but this limit has fixed, from the setting rules.policy: add policy: sliding, or remove precision\n")

@@ -66,7 +66,7 @@ func (r *rulesReader) windowed(l *limit, override bool, at strict.Position, bad 
 	return window.Limit{}, false
 }
 
-// perUnit reads a unit of the reference, or of a calendar in an override.
+// perUnit reads a unit of envoyproxy/ratelimit, or of a calendar in an override.
 func (r *rulesReader) perUnit(l *limit, override bool) (window.Limit, bool) {
 	length, ok := unitNamed(l.Unit.Value)
 	if unit, is := calendar.ParseUnit(l.Unit.Value); is && override {
@@ -126,7 +126,7 @@ func (l *limit) length(length time.Duration) string {
 	return rules.FormatWindow(length)
 }
 
-// unitNamed returns the length of a unit of the reference, in any case.
+// unitNamed returns the length of a unit of envoyproxy/ratelimit, in any case.
 func unitNamed(name string) (time.Duration, bool) {
 	for _, u := range units {
 		if u.name == strings.ToLower(name) {

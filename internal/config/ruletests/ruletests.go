@@ -255,7 +255,7 @@ func Parse(name string, data []byte) (*File, error) {
 	// A mapping in the place of a text may hold an API key, so no item is named by its value.
 	r := reader{d: &strict.Decoder{File: name, Report: report, Hides: func(string) bool { return true }}, names: make(map[string]int)}
 	r.d.Decode(root, reflect.ValueOf(&r.doc).Elem(), nil)
-	f := &File{Name: name, Rules: beside(name, r.doc.Rules.Value), Tiers: beside(name, r.doc.Tiers.Value), Start: defaultStart}
+	f := &File{Name: name, Rules: pathFrom(name, r.doc.Rules.Value), Tiers: pathFrom(name, r.doc.Tiers.Value), Start: defaultStart}
 	if strict.Given(&r.doc.Start) {
 		f.Start = r.doc.Start.Value.Time
 	}
@@ -276,8 +276,8 @@ func tooLarge(name string) error {
 	return strict.Problems{{File: name, Message: fmt.Sprintf("%s: spread its tests over several files", files.TooLarge(maxBytes))}}
 }
 
-// beside returns the path of a file that another file names.
-func beside(file, path string) string {
+// pathFrom returns the path of a file that another file names.
+func pathFrom(file, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
 	}
@@ -371,16 +371,16 @@ func (r *reader) step(f *strict.Field[step], common *request) Step {
 
 // request completes the request of a step by that of its test.
 func (r *reader) request(f *strict.Field[step], common *request) Request {
-	own := &f.Value.request
-	text := func(own, common strict.Field[string]) string {
-		if own.Set {
-			return own.Value
+	given := &f.Value.request
+	text := func(given, common strict.Field[string]) string {
+		if given.Set {
+			return given.Value
 		}
 		return common.Value
 	}
 	out := Request{
-		Domain: text(own.Domain, common.Domain), Subject: text(own.Subject, common.Subject), Tier: text(own.Tier, common.Tier),
-		Stream: text(own.Stream, common.Stream), End: text(own.End, common.End),
+		Domain: text(given.Domain, common.Domain), Subject: text(given.Subject, common.Subject), Tier: text(given.Tier, common.Tier),
+		Stream: text(given.Stream, common.Stream), End: text(given.End, common.End),
 	}
 	if out.Domain == "" {
 		out.Domain = r.doc.Domain.Value
@@ -389,12 +389,12 @@ func (r *reader) request(f *strict.Field[step], common *request) Request {
 		r.d.Problem(f.Position, "end needs stream: the id of the stream that has ended")
 	}
 	charged := cost{hits: 1}
-	for _, q := range []*request{common, own} {
+	for _, q := range []*request{common, given} {
 		if strict.Given(&q.Cost) {
 			charged = q.Cost.Value
 		}
 	}
-	list := &own.Descriptors
+	list := &given.Descriptors
 	if !list.Set {
 		list = &common.Descriptors
 	}

@@ -19,7 +19,7 @@ import (
 type Authz struct {
 	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is; rls takes the first of these with a key: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
 	RemoveCredential bool          `yaml:"remove_credential" doc:"remove the header or cookie with the API key before the upstream; rls always removes a query parameter"`
-	Wait             time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that an authorization waits for the source of tiers"`
+	Wait             time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that an authorization waits for the customer source"`
 	SubjectHeader    string        `yaml:"subject_header" doc:"the header for the upstream with the customer's id; empty: no header"`
 	TierHeader       string        `yaml:"tier_header" doc:"the header for the upstream with the tier; empty: no header"`
 	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers for the upstream with labels of the customer, each header=label"`
@@ -58,7 +58,7 @@ const (
 	CredentialCookie = "cookie"
 )
 
-// A Credential is a place of an API key in a request.
+// A Credential says where the API key of a request is.
 type Credential struct {
 	Kind string
 	// Name is that of the header, in lower case, of the query parameter or of the

@@ -12,27 +12,27 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// problem reports a problem with the value of a setting, at the place that sets it. A setting that is
-// missing gets the place of its scope. If only variables name the scope, that is its own variable.
+// problem reports a problem with the value of a setting, at the location that sets it. A setting that is
+// missing gets the location of its scope. If only variables name the scope, that is its own variable.
 func (l *settingsLoader) problem(path, format string, args ...any) {
 	if l.bad[path] {
 		return
 	}
-	at, ok := l.places[path]
+	at, ok := l.locations[path]
 	for section := path; !ok; {
 		end := strings.LastIndexByte(section, '.')
 		if end < 0 {
 			break
 		}
 		section = section[:end]
-		if at, ok = l.places[section]; at.file == environment {
+		if at, ok = l.locations[section]; at.file == environment {
 			at.path = envName(path)
 		} else {
 			at.path = path
 		}
 	}
 	if !ok {
-		at = place{path: path}
+		at = location{path: path}
 	}
 	l.report.Addf(at.file, at.line, at.path, format, args...)
 }
@@ -40,7 +40,7 @@ func (l *settingsLoader) problem(path, format string, args ...any) {
 // given returns the first of some settings that is set, or else the last.
 func (l *settingsLoader) given(paths ...string) string {
 	for _, p := range paths {
-		if _, ok := l.places[p]; ok {
+		if _, ok := l.locations[p]; ok {
 			return p
 		}
 	}

@@ -25,11 +25,11 @@ func (l *settingsLoader) compare() {
 	switch {
 	case host == "":
 		l.problem("compare.address", "%s has no host: expected host:port", strict.Quote(s.Address))
-	case slices.ContainsFunc(l.settings.GRPC.Address, func(own Address) bool { return isOwn(own, host, port) }):
+	case slices.ContainsFunc(l.settings.GRPC.Address, func(a Address) bool { return isListener(a, host, port) }):
 		l.problem("compare.address", "%s is an address of grpc.address: rls would charge each compared request twice", strict.Quote(s.Address))
 	}
 	if s.Share == 0 {
-		l.problem("compare.share", "a share of 0%% compares nothing: set a larger one, or remove compare.address")
+		l.problem("compare.share", "0%% compares nothing: set a larger percentage, or remove compare.address")
 	}
 }
 
@@ -46,16 +46,15 @@ func (l *settingsLoader) remote(path string, a Address, socket bool) bool {
 	return message == ""
 }
 
-// isOwn reports whether host:port leads to a listener of this process, as far as the texts
-// tell.
-func isOwn(own Address, host, port string) bool {
-	ownHost, ownPort, err := net.SplitHostPort(string(own))
-	if err != nil || ownPort != port {
+// isListener reports whether host:port leads to a listener of this process, by the texts alone.
+func isListener(a Address, host, port string) bool {
+	listenHost, listenPort, err := net.SplitHostPort(string(a))
+	if err != nil || listenPort != port {
 		return false // a unix socket, or another port
 	}
 	here := func(host string) bool {
 		ip, err := netip.ParseAddr(host)
 		return host == "" || strings.EqualFold(host, "localhost") || err == nil && (ip.IsLoopback() || ip.IsUnspecified())
 	}
-	return strings.EqualFold(ownHost, host) || here(ownHost) && here(host)
+	return strings.EqualFold(listenHost, host) || here(listenHost) && here(host)
 }

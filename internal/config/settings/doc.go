@@ -1,7 +1,7 @@
 // Package settings reads the settings of the service: listeners, store, headers, logs. It
 // reads them once, at start, and [Settings] holds each value parsed and checked.
 //
-// [Default] is the only place that knows defaults. A settings file overrides them, and the
+// [Default] knows all defaults. A settings file overrides them, and the
 // environment overrides the file. The variable of a setting is its path in capitals:
 // store.redis.url is SLIDEGATE_STORE_REDIS_URL. Commas separate the items of a list. A
 // variable that is set but empty sets the empty value. Relative paths are relative to the

@@ -34,11 +34,11 @@ type DropIn struct {
 	Files files.Which
 	// Headers are the names of the headers of the style reference.
 	Headers ReferenceNames
-	// NodeMetadata has name=value for the node in requests to the management server, and
+	// NodeMetadata has name=value for the node in requests to the xDS server, and
 	// XDSHeaders name=value for the headers of these requests.
 	NodeMetadata []string
 	XDSHeaders   []Secret
-	// WithoutRules serves before the management server has sent rules.
+	// WithoutRules serves before the xDS server has sent rules.
 	WithoutRules bool
 	// LocalCache counts denials that rls repeats from memory as over_limit_with_local_cache,
 	// besides over_limit.

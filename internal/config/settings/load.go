@@ -84,11 +84,11 @@ func Parse(name string, data []byte, environ []string, dropIn ...DropIn) (Settin
 func parse(r *strict.Report, file string, data []byte, environ []string, dropIn []DropIn) (Settings, Origins, error) {
 	l := &settingsLoader{
 		report: r, settings: Default(),
-		values: make(map[string]reflect.Value), places: make(map[string]place), bad: make(map[string]bool),
+		values: make(map[string]reflect.Value), locations: make(map[string]location), bad: make(map[string]bool),
 	}
 	for _, d := range dropIn {
 		l.settings.DropIn = d
-		l.places["PROMETHEUS_ADDR"] = place{file: environment, path: "PROMETHEUS_ADDR"}
+		l.locations["PROMETHEUS_ADDR"] = location{file: environment, path: "PROMETHEUS_ADDR"}
 	}
 	l.index()
 	if file != "" {
@@ -110,15 +110,15 @@ func parse(r *strict.Report, file string, data []byte, environ []string, dropIn 
 }
 
 type settingsLoader struct {
-	report   *strict.Report
-	settings Settings
-	values   map[string]reflect.Value // the settings by their paths
-	places   map[string]place         // where a setting that is not default was given
-	bad      map[string]bool          // settings whose value could not be read
+	report    *strict.Report
+	settings  Settings
+	values    map[string]reflect.Value // the settings by their paths
+	locations map[string]location      // where a setting that is not default was given
+	bad       map[string]bool          // settings whose value could not be read
 }
 
-// place is where the value of a setting comes from.
-type place struct {
+// location is where the value of a setting comes from.
+type location struct {
 	file string
 	line int
 	path string
@@ -140,7 +140,7 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 	d := &strict.Decoder{File: file, Report: l.report, Lines: make(map[string]int), Gone: adviceFor}
 	d.Decode(root, reflect.ValueOf(&l.settings).Elem(), nil)
 	for path, line := range d.Lines {
-		l.places[path] = place{file, line, path}
+		l.locations[path] = location{file, line, path}
 	}
 }
 
@@ -178,13 +178,13 @@ func (l *settingsLoader) readEnviron(environ []string) {
 
 // set sets a setting from the text of a variable.
 func (l *settingsLoader) set(path, text, name string) {
-	delete(l.places, path)
+	delete(l.locations, path)
 	if name != "" {
-		l.places[path] = place{file: environment, path: name}
+		l.locations[path] = location{file: environment, path: name}
 	}
 	if err := strict.SetText(l.values[path], text); err != nil {
 		l.problem(path, "%s", err)
-		delete(l.places, path)
+		delete(l.locations, path)
 		l.bad[path] = true // validate reports no second problem
 	}
 }

@@ -9,11 +9,11 @@ type Origins map[string]string
 // origins returns where the settings come from that are in the file or the environment, or
 // were given with a name. A variable whose value cannot be read counts too.
 func (l *settingsLoader) origins() Origins {
-	all := make(Origins, len(l.places))
+	all := make(Origins, len(l.locations))
 	for path := range l.bad {
 		all[path] = envName(path)
 	}
-	for path, at := range l.places {
+	for path, at := range l.locations {
 		if all[path] = at.path; at.line > 0 {
 			all[path] = at.file + ":" + strconv.Itoa(at.line)
 		}

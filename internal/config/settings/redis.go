@@ -293,7 +293,7 @@ func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers,
 	return s, nil
 }
 
-// checkURLOptions refuses query options, so that every setting has one place. The database of a
+// checkURLOptions refuses query options, so that every setting has one home. The database of a
 // unix socket is the exception. The error does not repeat a name, which may be a part of a password.
 func checkURLOptions(query string, socket bool) error {
 	values, err := url.ParseQuery(query)
@@ -341,14 +341,14 @@ func (t TLS) Config(setting string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s.ca_file: %w", setting, err)
 	}
-	own, err := readPair(t.CertFile, t.KeyFile)
+	cert, err := readPair(t.CertFile, t.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
 	}
 	c := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		RootCAs:      roots,
-		Certificates: own,
+		Certificates: cert,
 		ServerName:   t.ServerName,
 	}
 	if t.AnyName {
@@ -471,7 +471,7 @@ func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
 	}
 }
 
-// password checks a user and the two places of a password.
+// password checks a user and the two forms of a password.
 func (l *settingsLoader) password(userPath, user, path string, password Secret, file string) {
 	switch {
 	case password != "" && file != "":

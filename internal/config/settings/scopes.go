@@ -126,10 +126,10 @@ func (l *settingsLoader) scopesOf(environ []string) {
 			known := slices.ContainsFunc(*all, func(s Scope) bool { return s.Name == scope })
 			if !known && scope != ScopeRegion && scopeName.MatchString(scope) {
 				*all = append(*all, newScope(scope))
-				at := place{file: environment, path: name}
-				l.places["store.scopes."+scope] = at
-				if _, ok := l.places["store.scopes"]; !ok {
-					l.places["store.scopes"] = at
+				at := location{file: environment, path: name}
+				l.locations["store.scopes."+scope] = at
+				if _, ok := l.locations["store.scopes"]; !ok {
+					l.locations["store.scopes"] = at
 				}
 			}
 			break

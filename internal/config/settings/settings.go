@@ -86,7 +86,7 @@ const (
 	RulesXDS   = "xds"
 )
 
-// XDS says how to get rules from a management server: RateLimitConfig resources, state of the
+// XDS says how to get rules from an xDS server: RateLimitConfig resources, state of the
 // world over ADS.
 type XDS struct {
 	Address Address   `yaml:"address" doc:"the xDS server: host:port or unix:///path"`
@@ -170,13 +170,13 @@ type Drain struct {
 	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay. Set it only if other instances take over: with a single instance Envoy could let every request pass"`
 }
 
-// Log is the service's own log.
+// Log is the log of the service.
 type Log struct {
 	Level  string `yaml:"level" oneof:"debug info warn error" doc:"debug, info, warn or error"`
 	Format string `yaml:"format" oneof:"json console reference" doc:"json, console, or reference: JSON with the keys @timestamp, @message and level"`
 }
 
-// Compare asks another rate-limit service the same questions and reports other answers.
+// Compare sends calls to another rate-limit service too, and reports different answers.
 type Compare struct {
 	Address string    `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
 	Share   Ratio     `yaml:"share" doc:"the percentage of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
@@ -184,7 +184,7 @@ type Compare struct {
 }
 
 // Default returns the settings without a file and without variables: memory store and
-// built-in rules. It is the only place that knows defaults.
+// built-in rules. Nothing else knows defaults.
 func Default() Settings {
 	return Settings{
 		GRPC: GRPC{

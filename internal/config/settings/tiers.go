@@ -30,7 +30,7 @@ const (
 	UnknownKeyEach   = "each"
 )
 
-// The values of tiers.on_error, for API keys while the source of tiers does not answer.
+// The values of tiers.on_error, for API keys while the customer source does not answer.
 const (
 	OnErrorDefaultTier = "default_tier"
 	OnErrorDeny        = "deny"
@@ -70,9 +70,9 @@ const TiersChannel = "slidegate:tiers"
 // TiersRedis returns the connection to the Redis with the subjects.
 func (s *Settings) TiersRedis() Redis {
 	r := s.Store.Redis
-	if own := s.Tiers.Redis.URL; own.URL != "" {
+	if u := s.Tiers.Redis.URL; u.URL != "" {
 		r = localRedis("")
-		r.URL, r.TLS.ServerName = own, s.Tiers.Redis.ServerName
+		r.URL, r.TLS.ServerName = u, s.Tiers.Redis.ServerName
 	}
 	r.KeyPrefix = s.Tiers.Redis.KeyPrefix
 	return r
@@ -168,7 +168,7 @@ func (t Tiers) Asks() bool {
 	return t.Source == TiersInRedis || t.Source == TiersInPostgres || t.Source == TiersOverHTTP
 }
 
-// TiersTimeout is the time limit of one look-up in the source of tiers: a second, or as long as
+// TiersTimeout is the time limit of one look-up in the customer source: a second, or as long as
 // requests wait for it.
 func (s *Settings) TiersTimeout() time.Duration {
 	return max(time.Second, s.Tiers.Wait, s.Authz.Wait)

@@ -35,7 +35,7 @@ func (t ServerTLS) Files() []string { return notEmpty(t.CertFile, t.KeyFile, t.C
 // Config reads the files. Errors name the setting, of which setting is the section,
 // and the file.
 func (t ServerTLS) Config(setting string) (*tls.Config, error) {
-	own, err := readPair(t.CertFile, t.KeyFile)
+	cert, err := readPair(t.CertFile, t.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
 	}
@@ -47,7 +47,7 @@ func (t ServerTLS) Config(setting string) (*tls.Config, error) {
 		MinVersion:   tls.VersionTLS12,
 		CipherSuites: suitesOfHTTP2,
 		NextProtos:   []string{"h2"},
-		Certificates: own,
+		Certificates: cert,
 		// A resumed session shows no certificates. So it would outlive a change of the files.
 		SessionTicketsDisabled: true,
 	}

@@ -57,7 +57,7 @@ func (m *FileMode) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A Ratio is a share from 0 to 1. As text it is a percentage, or a decimal fraction.
+// A Ratio is a number from 0 to 1. As text it is a percentage, or a decimal fraction.
 type Ratio float64
 
 // String returns a percentage.
@@ -74,7 +74,7 @@ func (r *Ratio) UnmarshalText(text []byte) error {
 		f /= 100
 	}
 	if err != nil || !(f >= 0 && f <= 1) {
-		return fmt.Errorf("%s is not a share: write a percentage such as 80%%, or a fraction such as 0.8", strict.Quote(string(text)))
+		return fmt.Errorf("%s is neither a percentage such as 80%% nor a fraction such as 0.8", strict.Quote(string(text)))
 	}
 	*r = Ratio(f)
 	return nil

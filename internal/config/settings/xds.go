@@ -6,7 +6,7 @@ func (l *settingsLoader) rulesSource() {
 	r, x := &l.settings.Rules, &l.settings.Rules.XDS
 	if r.Source == RulesXDS {
 		if x.Address == "" {
-			l.problem(path+".address", "is not set, and rules.source is xds: set host:port of the management server")
+			l.problem(path+".address", "is not set, and rules.source is xds: set host:port of the xDS server")
 		}
 		if r.Path != "" {
 			l.problem("rules.path", "rules.source is xds, so rls reads no rules from files: remove rules.path, or set rules.source to files")

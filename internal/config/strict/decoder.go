@@ -26,7 +26,7 @@ type Decoder struct {
 	// not show them. Nil: no value is secret.
 	Hides func(key string) bool
 	// HideValues says that any value and any unknown key of the document may be secret.
-	// Problems then repeat none of them, and name places by index.
+	// Problems then repeat none of them, and their paths have numbers.
 	HideValues bool
 	// Gone returns what to do instead of a key of an earlier version, by its path. Nil: there is none.
 	Gone func(path string) (advice string, ok bool)
@@ -80,7 +80,7 @@ func IsNull(n *yaml.Node) bool {
 // Node is a part of a document, for packages that only hand it on.
 type Node = yaml.Node
 
-// located is a value that keeps its place. It reads the node before an alias is followed.
+// located is a value that keeps its position. It reads the node before an alias is followed.
 type located interface {
 	ReadLocated(d *Decoder, n *yaml.Node, p *Path)
 }

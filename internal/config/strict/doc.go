@@ -11,7 +11,7 @@
 //
 //   - A [Problem] is one mistake. A [Report] collects problems, and [Problems] is the error
 //     that holds them in the order of the files.
-//   - A [Position] is the place of a value: its line and its [Path].
+//   - A [Position] is the line and the [Path] of a value.
 //   - A [Field] is a value with its position. A struct names its keys by yaml tags.
 //
 // If a file is not YAML, [Parse] reports its first problem only, since the rest of the file

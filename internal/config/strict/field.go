@@ -15,7 +15,7 @@ type Field[T any] struct {
 	Value T
 }
 
-// ReadLocated reads a node and keeps its place.
+// ReadLocated reads a node and keeps its position.
 func (f *Field[T]) ReadLocated(d *Decoder, n *yaml.Node, p *Path) {
 	f.Position, f.Set = d.Position(n, p), true
 	if target := follow(n); target != nil {
@@ -34,7 +34,7 @@ func FieldOf[T any](at Position, value T) Field[T] {
 // Given reports whether a field has a value that could be read.
 func Given[T any](f *Field[T]) bool { return f.Set && !f.Bad }
 
-// OrElse returns the place of the field, or other if the file does not set it.
+// OrElse returns the position of the field, or other if the file does not set it.
 func (f *Field[T]) OrElse(other Position) Position {
 	if f.Set {
 		return f.Position

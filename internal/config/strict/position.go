@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Path is a place in a document. It becomes text only for a problem.
+// A Path leads to a value of a document. It becomes text only for a problem.
 type Path struct {
 	Parent *Path
 	Name   string     // of a key; empty for an item of a list
@@ -17,13 +17,13 @@ type Path struct {
 	Key, Value string
 }
 
-// A Position is the place of a value.
+// A Position is the line and the path of a value.
 type Position struct {
 	Line int
 	Path *Path
 }
 
-// Position returns the place of n. A mapping or a list below its key has the line of the key.
+// Position returns the position of n. A mapping or a list below its key has the line of the key.
 func (d *Decoder) Position(n *yaml.Node, p *Path) Position {
 	below := (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && n.Style&yaml.FlowStyle == 0
 	if below && p != nil && p.line > 0 {

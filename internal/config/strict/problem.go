@@ -21,7 +21,7 @@ type Problem struct {
 	Line int `json:"line,omitempty"`
 	// Column counts characters from 1. Zero: unknown.
 	Column int `json:"column,omitempty"`
-	// Path is the place inside the file, such as
+	// Path is the position inside the file, such as
 	// descriptors[route=search].rate_limit.unit, or the name of the variable.
 	// Empty: the problem is with the file as a whole.
 	Path string `json:"path,omitempty"`
@@ -90,11 +90,11 @@ const MaxProblems = 1000
 type Report struct {
 	problems Problems
 	dropped  int
-	skipped  int            // problems that follow from others, and are not told
+	skipped  int            // problems that follow from others, and are not reported
 	rank     map[string]int // the files, in the order in which they are read
 }
 
-// File fixes the place of a file's problems among those of other files.
+// File fixes the order of a file's problems among those of other files.
 func (r *Report) File(name string) {
 	if r.rank == nil {
 		r.rank = make(map[string]int)

@@ -15,6 +15,6 @@
 // If subjects live elsewhere (tiers.source redis, postgres, http, header), the file has the
 // names and the default alone.
 //
-// Any text of a tiers file may be an API key in the wrong place, so problems repeat none of
-// it. They name places by number.
+// Any text of a tiers file may be an API key by mistake, so problems repeat none of it. Their paths
+// have numbers in place of names.
 package tiers

@@ -142,7 +142,7 @@ func counted(n int, what string) string {
 }
 
 // maxTiers bounds the names, which are searched one by one. A service sells a handful of tiers.
-// Thousands of names are subjects in the wrong place.
+// Thousands of names are subjects by mistake.
 const maxTiers = 1000
 
 // tiers reads the names and makes the directory.
@@ -258,7 +258,7 @@ func isDigest(text string) bool {
 	return err == nil
 }
 
-// subjectPositions are the places of the parts of a subject.
+// subjectPositions are the positions of the parts of a subject.
 type subjectPositions struct {
 	id, tier strict.Position
 	keys     []strict.Position
@@ -327,19 +327,19 @@ func readLabels(d *strict.Decoder, f *strict.Field[strict.Ordered[strict.Field[s
 	return read
 }
 
-// overrideLine is the place of an override.
+// overrideLine is an override, and where it is in the file.
 type overrideLine struct {
-	rule    string
-	subject string
-	tier    string // empty: the default
-	own     tier.Override
-	place   strict.Problem // without a message
+	rule     string
+	subject  string
+	tier     string // empty: the default
+	override tier.Override
+	at       strict.Problem // without a message
 }
 
 // CheckPortable reports the overrides in the file, because envoyproxy/ratelimit has no subjects.
 func (t *File) CheckPortable(report *strict.Report) {
 	for _, o := range t.overrides {
-		p := o.place
+		p := o.at
 		p.Message = "envoyproxy/ratelimit has no limits of single subjects: the rule's own limit would apply there"
 		report.Add(p)
 	}
@@ -366,12 +366,12 @@ func (t *File) checkOverrides(active *rules.Rules, warn *strict.Report) {
 		names = slices.Sorted(maps.Keys(named))
 	}
 	for _, o := range t.overrides {
-		p := o.place
+		p := o.at
 		if len(named[o.rule]) == 0 {
 			p.Message = "no rule has this name" + strict.DidYouMean(o.rule, names)
 		}
 		for _, r := range named[o.rule] {
-			if note := active.OverrideNote(r, cmp.Or(o.tier, active.Tiers().DefaultTier()), &o.own); note != "" {
+			if note := active.OverrideNote(r, cmp.Or(o.tier, active.Tiers().DefaultTier()), &o.override); note != "" {
 				p.Message = fmt.Sprintf("subject %s, rule %s: %s", strict.Label(o.subject), strict.Label(r.Name), note)
 				break
 			}
@@ -385,14 +385,14 @@ func (t *File) checkOverrides(active *rules.Rules, warn *strict.Report) {
 // A labelValue is a label with a value, of subjects of one tier.
 type labelValue struct{ label, value, tier string }
 
-// labelLine is the place of a value of a label: the first one in the file.
+// labelLine is where the first value of a label is in the file.
 type labelLine struct {
 	subject string
 	more    int            // subjects with the same value
-	place   strict.Problem // without a message
+	at      strict.Problem // without a message
 }
 
-// keepLabels keeps the place of each value of a label, up to a number of values of each label.
+// keepLabels keeps the position of each value of a label, up to a number of values of each label.
 func (t *tiersReader) keepLabels(d *strict.Decoder, s *subject, read map[string]string) {
 	for i := range s.Labels.Value {
 		e := &s.Labels.Value[i]
@@ -408,7 +408,7 @@ func (t *tiersReader) keepLabels(d *strict.Decoder, s *subject, read map[string]
 		if t.values[e.Key]++; t.values[e.Key] > strict.MaxProblems {
 			continue
 		}
-		t.result.labels[v] = &labelLine{subject: s.ID.Value, place: strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}}
+		t.result.labels[v] = &labelLine{subject: s.ID.Value, at: strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}}
 	}
 }
 
@@ -417,7 +417,7 @@ func (t *File) checkLabels(active *rules.Rules, warn *strict.Report) {
 	if len(t.labels) == 0 {
 		return
 	}
-	told := make(map[*labelLine]bool)
+	reported := make(map[*labelLine]bool)
 	for _, r := range active.All() {
 		check := func(of func(tier string) bool, terms *rules.Terms) {
 			for i := range terms.Limits {
@@ -426,11 +426,11 @@ func (t *File) checkLabels(active *rules.Rules, warn *strict.Report) {
 					continue
 				}
 				for v, line := range t.labels {
-					if v.label != l.StartsLabel || told[line] || !of(cmp.Or(v.tier, active.Tiers().DefaultTier())) {
+					if v.label != l.StartsLabel || reported[line] || !of(cmp.Or(v.tier, active.Tiers().DefaultTier())) {
 						continue
 					}
 					if _, err := l.Calendar.Starting(v.value); err != nil {
-						told[line] = true
+						reported[line] = true
 						warn.Add(line.problem(r, err))
 					}
 				}
@@ -449,7 +449,7 @@ func (l *labelLine) problem(r *rules.Rule, err error) strict.Problem {
 	if l.more > 0 {
 		who += fmt.Sprintf(" and %d more with this value", l.more)
 	}
-	p := l.place
+	p := l.at
 	p.Message = fmt.Sprintf("subject %s: the periods of the rule %s start on the day in this label, which %s; they start as the rule says",
 		who, strict.Label(r.Name), strings.TrimPrefix(err.Error(), "calendar: the text "))
 	return p

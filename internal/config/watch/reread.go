@@ -38,7 +38,7 @@ func NewReread[T any](setting string, files []string, read func() (T, error), lo
 	return r, err
 }
 
-// Get returns the value that the files hold now, or held when they could be read last.
+// Get returns the value that is in the files now, or that was there when they could be read last.
 func (r *Reread[T]) Get() T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,8 +28,9 @@ const (
 	defaultSettle   = 100 * time.Millisecond
 	// maxSettles bounds the wait for a file that is written continuously.
 	maxSettles = 10
-	// maxShare is the reciprocal of the share of its time that the watcher looks.
-	maxShare = 100
+	// lookPause bounds the time that the watcher looks: a look is followed by a pause this many times as
+	// long.
+	lookPause = 100
 	// maxWait bounds the wait after a look that took long, such as one at a file server that hung.
 	maxWait = time.Minute
 )
@@ -91,7 +92,7 @@ func (w *Watcher) Run(ctx context.Context, changed func()) error {
 				}
 				changed()
 			}
-			timer.Reset(max(w.o.Interval, min(maxShare*took, maxWait)))
+			timer.Reset(max(w.o.Interval, min(lookPause*took, maxWait)))
 		}
 	}
 }

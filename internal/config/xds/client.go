@@ -62,7 +62,7 @@ type State struct {
 	Loaded bool
 }
 
-// A Client gets rules from a management server. [Client.State] is safe for concurrent use.
+// A Client gets rules from an xDS server. [Client.State] is safe for concurrent use.
 type Client struct {
 	opts    Options
 	node    *corev3.Node
@@ -141,7 +141,7 @@ func (c *Client) Run(ctx context.Context) error {
 		wait := min(waits.NextBackOff(), c.opts.MaxBackoff)
 		reason := reasonOf(err)
 		c.setState(func(s *State) { s.Connected, s.Reason = false, reason })
-		c.opts.Log.Warn("no connection to the management server, the rules stay as they are",
+		c.opts.Log.Warn("no connection to the xDS server, the rules stay as they are",
 			zap.String("address", string(c.opts.Settings.Address)), zap.String("error", reason), zap.Duration("retry_in", wait.Round(time.Millisecond)))
 		select {
 		case <-ctx.Done():
@@ -211,7 +211,7 @@ func (c *Client) connect(ctx context.Context) (responded bool, err error) {
 		<-reader
 	}()
 	c.setState(func(s *State) { s.Connected, s.Reason = true, "" })
-	c.opts.Log.Info("connected to the management server, which sends rules for the node",
+	c.opts.Log.Info("connected to the xDS server, which sends rules for the node",
 		zap.String("address", string(c.opts.Settings.Address)), zap.String("node", c.opts.Settings.NodeID))
 	return s.run(ctx)
 }

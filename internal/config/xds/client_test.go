@@ -189,7 +189,7 @@ func TestNewestResponse(t *testing.T) {
 			close(loading)
 			<-started
 			waitFor(t, "the last response", func() bool {
-				return logs.FilterMessage("the management server sent a type of resources that rls did not ask for").Len() == 1
+				return logs.FilterMessage("the xDS server sent a type of resources that rls did not ask for").Len() == 1
 			})
 		}
 		return nil
@@ -223,9 +223,9 @@ func TestWaits(t *testing.T) {
 		return status.Error(codes.PermissionDenied, "not you")
 	})
 	_, logs, _ := run(t, f.address, new(recorder), func(o *Options) { o.Backoff, o.MaxBackoff = 4*time.Millisecond, 40*time.Millisecond })
-	lost := logs.FilterMessage("no connection to the management server, the rules stay as they are")
+	lost := logs.FilterMessage("no connection to the xDS server, the rules stay as they are")
 	waitFor(t, "ten failures", func() bool {
-		lost = logs.FilterMessage("no connection to the management server, the rules stay as they are")
+		lost = logs.FilterMessage("no connection to the xDS server, the rules stay as they are")
 		return lost.Len() >= 10
 	})
 	for i, line := range lost.All()[:10] {

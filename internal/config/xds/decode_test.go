@@ -83,7 +83,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	configtest.Diff(t, configtest.TellAll(want.Rules), configtest.TellAll(got.Rules), "rules")
+	configtest.Diff(t, configtest.DescribeAll(want.Rules), configtest.DescribeAll(got.Rules), "rules")
 	if len(got.Warnings) > 0 {
 		t.Errorf("warnings: %v", got.Warnings)
 	}
@@ -263,7 +263,7 @@ func TestOrderOfResources(t *testing.T) {
 	if a.Digest != b.Digest {
 		t.Errorf("digests %s and %s", a.Digest, b.Digest)
 	}
-	configtest.Diff(t, configtest.TellAll(a.Rules), configtest.TellAll(b.Rules), "rules")
+	configtest.Diff(t, configtest.DescribeAll(a.Rules), configtest.DescribeAll(b.Rules), "rules")
 	fewer, err := loadSent(t, all[1:])
 	if err != nil {
 		t.Fatal(err)

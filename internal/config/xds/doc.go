@@ -1,8 +1,8 @@
-// Package xds gets rules from a management server, such as Envoy Gateway.
+// Package xds gets rules from an xDS server, such as Envoy Gateway.
 //
 // # Terms
 //
-//   - The management server holds the rules of many services. It chooses those of one service
+//   - The xDS server holds the rules of many services. It chooses those of one service
 //     by the id of its node.
 //   - A resource is one message RateLimitConfig: the rules of one domain.
 //   - A response has all resources. A domain that is not in it is gone ("state of the world").

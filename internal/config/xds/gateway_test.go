@@ -188,7 +188,7 @@ func TestShapeOfEnvoyGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	configtest.Diff(t, configtest.TellAll(file.Rules), configtest.TellAll(sent.Rules), "rules")
+	configtest.Diff(t, configtest.DescribeAll(file.Rules), configtest.DescribeAll(sent.Rules), "rules")
 
 	decideOne := func(rs *rules.Rules) func(decide.Request) string {
 		store := memstore.New(memstore.Options{})

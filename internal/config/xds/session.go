@@ -63,7 +63,7 @@ func (s *session) read() {
 			return
 		}
 		if r.GetTypeUrl() != typeURL {
-			s.client.opts.Log.Warn("the management server sent a type of resources that rls did not ask for",
+			s.client.opts.Log.Warn("the xDS server sent a type of resources that rls did not ask for",
 				zap.String("type", shorten(r.GetTypeUrl(), maxReason)))
 			continue
 		}
@@ -194,7 +194,7 @@ func (s *session) answer(r *discoveryv3.DiscoveryResponse) (*discoveryv3.Discove
 	}
 	s.version = r.GetVersionInfo()
 	s.client.setState(func(st *State) { st.Version, st.Loaded = version, true })
-	s.client.opts.Log.Debug("accepted rules of the management server", zap.String("version", version))
+	s.client.opts.Log.Debug("accepted rules of the xDS server", zap.String("version", version))
 	return answer, 0
 }
 

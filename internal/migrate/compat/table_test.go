@@ -123,7 +123,7 @@ var rowTests = []rowTest{
 
 	// A2
 	{"RUNTIME_ROOT", "", `refused: "/srv/runtime_data/current/sub" does not exist; the path is RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and, if RUNTIME_WATCH_ROOT is false, RUNTIME_APPDIRECTORY`, "ROOT", "rules.path = ROOT/sub", "/missing", `"/missing/sub" does not exist`},
-	{"RUNTIME_ROOT", xds, "", "/data", noEffect + "rules come from a management server", "", ""},
+	{"RUNTIME_ROOT", xds, "", "/data", noEffect + "rules come from an xDS server", "", ""},
 	{"RUNTIME_SUBDIRECTORY", " RUNTIME_WATCH_ROOT=false", "rules.path = ROOT/config", "sub", "rules.path = ROOT/sub/config", "", ""},
 	{"RUNTIME_SUBDIRECTORY", "", "refused", "sub", "rules.path = ROOT/sub", "", ""},
 	{"RUNTIME_APPDIRECTORY", "", "dropin.rules.prefix = config", "other", "dropin.rules.prefix = other", "", ""},

@@ -169,7 +169,7 @@ func (r *reader) rules() {
 	}
 	r.give("rules.source", source, "CONFIG_TYPE")
 	if source == settings.RulesXDS {
-		r.noEffect("rules come from a management server", namesOf(fileVariables)...)
+		r.noEffect("rules come from an xDS server", namesOf(fileVariables)...)
 		r.xds()
 		return
 	}
@@ -244,7 +244,7 @@ func (r *reader) exists(path string) bool {
 	return true
 }
 
-// xds reads how to get rules from a management server.
+// xds reads how to get rules from an xDS server.
 func (r *reader) xds() {
 	drop(r, &r.dropIn.WithoutRules, r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG"), "dropin.xds.without_rules", "FORCE_START_WITHOUT_INITIAL_CONFIG")
 	r.give("rules.xds.node_id", r.text("CONFIG_GRPC_XDS_NODE_ID"), "CONFIG_GRPC_XDS_NODE_ID")
@@ -271,10 +271,10 @@ func (r *reader) xds() {
 	r.clientTLS("rules.xds.tls", files[0], files[1], files[2])
 }
 
-// The variables of TLS with the management server.
+// The variables of TLS with the xDS server.
 const xdsUseTLS, xdsServerSAN = "CONFIG_GRPC_XDS_SERVER_USE_TLS", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"
 
-// xdsAddress gives the address of the management server, with its TLS.
+// xdsAddress gives the address of the xDS server, with its TLS.
 func (r *reader) xdsAddress(address, name string) {
 	if !r.truth(xdsUseTLS) {
 		r.give("rules.xds.address", address, name, xdsUseTLS)
@@ -311,7 +311,7 @@ func (r *reader) nodeMetadata() {
 // metadataName matches the names of gRPC metadata in lower case.
 var metadataName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
 
-// xdsHeaders reads the headers of requests to the management server. A message repeats no part of
+// xdsHeaders reads the headers of requests to the xDS server. A message repeats no part of
 // them: a mistake may put the secret before the colon.
 func (r *reader) xdsHeaders() {
 	headers := r.by["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]

@@ -57,7 +57,7 @@ func sets(paths ...string) []string { return paths }
 var groups = []group{
 	{"Listeners, logs and health", listenerVariables},
 	{"Rules from files", fileVariables},
-	{"Rules from a management server (xDS)", xdsVariables},
+	{"Rules from an xDS server", xdsVariables},
 	{"Redis", redisVariables},
 	{"Headers, metrics and traces", reportVariables},
 }

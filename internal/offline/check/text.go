@@ -20,7 +20,7 @@ func (r *Result) WriteText(w io.Writer, paint terminal.Colours) {
 	case len(r.Paths) > 0:
 		what = strings.Join(r.Paths, ", ")
 	case r.Server != "":
-		what = fmt.Sprintf("settings and tiers (the rules come from the management server %s, which validate does not ask)", r.Server)
+		what = fmt.Sprintf("settings and tiers (the rules come from the xDS server %s, which validate does not ask)", r.Server)
 	}
 	fmt.Fprintf(w, "%s: %s\n", safetext.Text(what), paint.Green("valid"))
 	if r.Tests > 0 {

@@ -94,7 +94,7 @@ func Settings(s settings.Settings, f *ruletests.File, rules, tiers string) (sett
 	}
 	switch {
 	case s.Rules.Source == settings.RulesXDS:
-		return s, strict.Problems{{File: f.Name, Path: "rules", Message: fmt.Sprintf("the rules come from the management server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", s.Rules.XDS.Address)}}
+		return s, strict.Problems{{File: f.Name, Path: "rules", Message: fmt.Sprintf("the rules come from the xDS server %s, which test does not ask (rules.source: xds): name rules in the file, or give --rules", s.Rules.XDS.Address)}}
 	case s.Rules.Path == "":
 		return s, strict.Problems{{File: f.Name, Path: "rules", Message: "no rules are named: write rules: rules.yaml, or set rules.path"}}
 	}

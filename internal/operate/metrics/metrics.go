@@ -211,7 +211,7 @@ func (m *Metrics) Refused() {
 // Broken records that what is newer than the active generation is broken.
 func (m *Metrics) Broken() { m.configBroken.Set(1) }
 
-// XDS registers the metric of the management server. connected reports whether there is a stream.
+// XDS registers the metric of the xDS server. connected reports whether there is a stream.
 func XDS(registry prometheus.Registerer, connected func() bool) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "slidegate_xds_connected",

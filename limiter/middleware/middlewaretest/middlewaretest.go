@@ -108,97 +108,126 @@ descriptors:
 // Run runs the suite. route is the pattern of GET /items/{id} in the notation of the framework. serve
 // starts a server, which ends with t, and returns its URL.
 func Run(t *testing.T, route string, serve func(t *testing.T, s Setup) (url string)) {
-	client := &http.Client{Transport: new(http.Transport)}
-	t.Cleanup(client.CloseIdleConnections)
-	start := func(t *testing.T, store window.Store, s Setup) (ask func(id string, fields ...string) *answer) {
-		t.Helper()
-		s.Limiter = NewLimiter(t, fmt.Sprintf(rules, route), store)
-		url := serve(t, s)
-		return func(id string, fields ...string) *answer { return get(t, client, url+"/items/"+id, fields) }
+	s := &suite{&http.Client{Transport: new(http.Transport)}, route, serve}
+	t.Cleanup(s.client.CloseIdleConnections)
+	t.Run("Key", s.key)
+	t.Run("Route", s.perRoute)
+	t.Run("Proxy", s.proxy)
+	t.Run("Two", s.two)
+	t.Run("Taken", s.taken)
+	t.Run("Observe", s.observe)
+	t.Run("StoreFails", s.storeFails)
+}
+
+// A suite has the arguments of [Run].
+type suite struct {
+	client *http.Client
+	route  string
+	serve  func(t *testing.T, s Setup) (url string)
+}
+
+// start starts a server with a limiter in store, or in memory, and returns a function that asks it.
+func (s *suite) start(t *testing.T, store window.Store, setup Setup) (ask func(id string, fields ...string) *answer) {
+	t.Helper()
+	setup.Limiter = NewLimiter(t, fmt.Sprintf(rules, s.route), store)
+	url := s.serve(t, setup)
+	return func(id string, fields ...string) *answer { return get(t, s.client, url+"/items/"+id, fields) }
+}
+
+// key has a limit for each API key, and looks at the whole answer to a denial.
+func (s *suite) key(t *testing.T) {
+	ask := s.start(t, nil, Setup{})
+	ask("1", "X-API-Key: k").want(t, 200, `"per-key";r=1;t=60`)
+	ask("2", "X-API-Key: Bearer k").want(t, 200, `"per-key";r=0;t=60`)
+	// Neither another path nor a second field helps, and the field may have any case.
+	denied := ask("3", "x-api-key: k", "X-API-Key: other")
+	denied.want(t, 429, `"per-key";r=0;t=60`)
+	var problem struct {
+		Rule       string
+		RetryAfter int `json:"retry_after"`
 	}
-	t.Run("Key", func(t *testing.T) {
-		ask := start(t, nil, Setup{})
-		ask("1", "X-API-Key: k").want(t, 200, `"per-key";r=1;t=60`)
-		ask("2", "X-API-Key: Bearer k").want(t, 200, `"per-key";r=0;t=60`)
-		// Neither another path nor a second field helps, and the field may have any case.
-		denied := ask("3", "x-api-key: k", "X-API-Key: other")
-		denied.want(t, 429, `"per-key";r=0;t=60`)
-		var problem struct {
-			Rule       string
-			RetryAfter int `json:"retry_after"`
+	if err := json.Unmarshal(denied.body, &problem); err != nil || problem.Rule != "per-key" || problem.RetryAfter != 60 {
+		t.Errorf("body %s: %v", denied.body, err)
+	}
+	for name, want := range map[string]string{"Retry-After": "60", "Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff"} {
+		if got := denied.header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
-		if err := json.Unmarshal(denied.body, &problem); err != nil || problem.Rule != "per-key" || problem.RetryAfter != 60 {
-			t.Errorf("body %s: %v", denied.body, err)
+	}
+	ask("1", "X-API-Key: other").want(t, 200, `"per-key";r=1;t=60`)
+}
+
+// perRoute has a limit for each address of a route, which a client cannot choose.
+func (s *suite) perRoute(t *testing.T) {
+	ask := s.start(t, nil, Setup{})
+	for i := range 9 {
+		// The peer is no proxy, so it cannot choose its address.
+		ask(fmt.Sprint(i), fmt.Sprint("X-Forwarded-For: 203.0.113.", i)).want(t, 200, fmt.Sprintf(`"per-route";r=%d;t=60`, 8-i))
+	}
+	ask("10").want(t, 429, `"per-route";r=0;t=60`)
+}
+
+// proxy takes the address that a trusted proxy adds.
+func (s *suite) proxy(t *testing.T) {
+	ask := s.start(t, nil, Setup{Trusted: []string{"127.0.0.1", "10.0.0.0/8"}})
+	ask("1", "X-Forwarded-For: 203.0.113.9, 10.0.0.1").want(t, 200, `"per-route";r=8;t=60`)
+	ask("1", "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.9").want(t, 200, `"per-route";r=7;t=60`)
+	ask("1", "X-Forwarded-For: 203.0.113.10").want(t, 200, `"per-route";r=8;t=60`)
+}
+
+// two has a middleware around another one: both limits count, and the stricter one is in X-RateLimit.
+func (s *suite) two(t *testing.T) {
+	two := func(t *testing.T, most string) func(id string, fields ...string) *answer {
+		t.Helper()
+		return s.start(t, nil, Setup{Outer: NewLimiter(t, fmt.Sprintf(outer, most), nil)})
+	}
+	ask := two(t, "9") // the inner one is stricter
+	ask("1", "X-API-Key: k").want(t, 200, `"outer";r=8;t=60, "per-key";r=1;t=60`, "2", "1", "60")
+	ask("1", "X-API-Key: k").want(t, 200, `"outer";r=7;t=60, "per-key";r=0;t=60`, "2", "0", "60")
+	denied := ask("1", "X-API-Key: k")
+	denied.want(t, 429, `"outer";r=6;t=60, "per-key";r=0;t=60`, "2", "0", "60")
+	policies, retry := denied.header.Get("RateLimit-Policy"), denied.header.Get("Retry-After")
+	if !strings.HasPrefix(policies, `"outer";q=9;w=60, "per-key";q=2;w=60`) || retry != "60" {
+		t.Errorf("RateLimit-Policy: %s, Retry-After: %s", policies, retry)
+	}
+	ask = two(t, "3") // the outer one is stricter
+	for left := range 3 {
+		ask("1", fmt.Sprint("X-API-Key: k", left)).want(t, 200, fmt.Sprintf(`"outer";r=%d;t=60, "per-key";r=1;t=60`, 2-left), []string{"2", "3", "3"}[left], []string{"1", "1", "0"}[left], "60")
+	}
+	ask("1", "X-API-Key: k").want(t, 429, `"outer";r=0;t=60`, "3", "0", "60")
+}
+
+// taken has connections that a handler took over: they are in flight until they are closed.
+func (s *suite) taken(t *testing.T) {
+	url := s.serve(t, Setup{Limiter: NewLimiter(t, fmt.Sprintf(rules, s.route), nil)})
+	for range 2 {
+		conn := take(t, strings.TrimPrefix(url, "http://"))
+		get(t, s.client, url+"/items/1", nil).want(t, 429, `"all";r=0;t=1`)
+		if err := conn.Close(); err != nil {
+			t.Error(err)
 		}
-		for name, want := range map[string]string{"Retry-After": "60", "Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff"} {
-			if got := denied.header.Get(name); got != want {
-				t.Errorf("%s: %q, want %q", name, got, want)
-			}
+		for get(t, s.client, url+"/items/1", nil).status != http.StatusOK { // a denial charges nothing
+			runtime.Gosched()
 		}
-		ask("1", "X-API-Key: other").want(t, 200, `"per-key";r=1;t=60`)
-	})
-	t.Run("Route", func(t *testing.T) {
-		ask := start(t, nil, Setup{})
-		for i := range 9 {
-			// The peer is no proxy, so it cannot choose its address.
-			ask(fmt.Sprint(i), fmt.Sprint("X-Forwarded-For: 203.0.113.", i)).want(t, 200, fmt.Sprintf(`"per-route";r=%d;t=60`, 8-i))
-		}
-		ask("10").want(t, 429, `"per-route";r=0;t=60`)
-	})
-	t.Run("Proxy", func(t *testing.T) {
-		ask := start(t, nil, Setup{Trusted: []string{"127.0.0.1", "10.0.0.0/8"}})
-		ask("1", "X-Forwarded-For: 203.0.113.9, 10.0.0.1").want(t, 200, `"per-route";r=8;t=60`)
-		ask("1", "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.9").want(t, 200, `"per-route";r=7;t=60`)
-		ask("1", "X-Forwarded-For: 203.0.113.10").want(t, 200, `"per-route";r=8;t=60`)
-	})
-	t.Run("Two", func(t *testing.T) {
-		two := func(t *testing.T, most string) func(id string, fields ...string) *answer {
-			t.Helper()
-			return start(t, nil, Setup{Outer: NewLimiter(t, fmt.Sprintf(outer, most), nil)})
-		}
-		ask := two(t, "9") // the inner one is stricter
-		ask("1", "X-API-Key: k").want(t, 200, `"outer";r=8;t=60, "per-key";r=1;t=60`, "2", "1", "60")
-		ask("1", "X-API-Key: k").want(t, 200, `"outer";r=7;t=60, "per-key";r=0;t=60`, "2", "0", "60")
-		denied := ask("1", "X-API-Key: k")
-		denied.want(t, 429, `"outer";r=6;t=60, "per-key";r=0;t=60`, "2", "0", "60")
-		policies, retry := denied.header.Get("RateLimit-Policy"), denied.header.Get("Retry-After")
-		if !strings.HasPrefix(policies, `"outer";q=9;w=60, "per-key";q=2;w=60`) || retry != "60" {
-			t.Errorf("RateLimit-Policy: %s, Retry-After: %s", policies, retry)
-		}
-		ask = two(t, "3") // the outer one is stricter
-		for left := range 3 {
-			ask("1", fmt.Sprint("X-API-Key: k", left)).want(t, 200, fmt.Sprintf(`"outer";r=%d;t=60, "per-key";r=1;t=60`, 2-left), []string{"2", "3", "3"}[left], []string{"1", "1", "0"}[left], "60")
-		}
-		ask("1", "X-API-Key: k").want(t, 429, `"outer";r=0;t=60`, "3", "0", "60")
-	})
-	t.Run("Taken", func(t *testing.T) {
-		s := Setup{Limiter: NewLimiter(t, fmt.Sprintf(rules, route), nil)}
-		url := serve(t, s)
-		for range 2 {
-			conn := take(t, strings.TrimPrefix(url, "http://"))
-			get(t, client, url+"/items/1", nil).want(t, 429, `"all";r=0;t=1`)
-			if err := conn.Close(); err != nil {
-				t.Error(err)
-			}
-			for get(t, client, url+"/items/1", nil).status != http.StatusOK { // a denial charges nothing
-				runtime.Gosched()
-			}
-		}
-	})
-	t.Run("Observe", func(t *testing.T) {
-		ask := start(t, nil, Setup{Observe: true})
-		for range 5 {
-			ask("1", "X-API-Key: k").want(t, 200, "")
-		}
-	})
-	t.Run("StoreFails", func(t *testing.T) {
-		start(t, failing{}, Setup{})("1", "X-API-Key: k").want(t, 200, "")
-		a := start(t, failing{}, Setup{DenyOnError: true})("1", "X-API-Key: k")
-		a.want(t, 503, "")
-		if got := a.header.Get("Content-Type"); got != "application/problem+json" || strings.Contains(string(a.body), "10.1.2.3") {
-			t.Errorf("%s: %s", got, a.body)
-		}
-	})
+	}
+}
+
+// observe denies nothing and adds no header.
+func (s *suite) observe(t *testing.T) {
+	ask := s.start(t, nil, Setup{Observe: true})
+	for range 5 {
+		ask("1", "X-API-Key: k").want(t, 200, "")
+	}
+}
+
+// storeFails passes requests or denies them, as the options say, without the error of the store.
+func (s *suite) storeFails(t *testing.T) {
+	s.start(t, failing{}, Setup{})("1", "X-API-Key: k").want(t, 200, "")
+	a := s.start(t, failing{}, Setup{DenyOnError: true})("1", "X-API-Key: k")
+	a.want(t, 503, "")
+	if got := a.header.Get("Content-Type"); got != "application/problem+json" || strings.Contains(string(a.body), "10.1.2.3") {
+		t.Errorf("%s: %s", got, a.body)
+	}
 }
 
 // take asks a server to hand its connection over, and returns it.

@@ -28,7 +28,7 @@
 {{- fail "tiers.file and tiers.existingConfigMap both give the tiers: set only one of them" }}
 {{- end }}
 {{- if and (not (include "slidegate.ruleFiles" .)) (or $v.rules.files $v.rules.existingConfigMap) }}
-{{- fail "settings.rules.source is xds, so the rules come from a management server: remove rules.files and rules.existingConfigMap" }}
+{{- fail "settings.rules.source is xds, so the rules come from an xDS server: remove rules.files and rules.existingConfigMap" }}
 {{- end }}
 
 {{- if and $v.networkPolicy.enabled (not $v.networkPolicy.clients) }}

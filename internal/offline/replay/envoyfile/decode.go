@@ -75,7 +75,7 @@ func (r *reader) routes(v value) *Routes {
 		PerFilter: r.perFilter(c), Changed: c.changed(),
 	}
 	if vhds := c.get("vhds"); vhds.set() {
-		r.d.Problem(vhds.Position, "virtual hosts from a management server are not supported: give a dump of Envoy's /config_dump with them")
+		r.d.Problem(vhds.Position, "virtual hosts from an xDS server are not supported: give a dump of Envoy's /config_dump with them")
 	}
 	for _, h := range r.list(c.get("virtual_hosts")) {
 		out.Hosts = append(out.Hosts, r.host(h))

@@ -13,7 +13,7 @@
 //
 // # What is not supported
 //
-// Scoped routes, virtual hosts from a management server, matcher trees in place of routes, limits
+// Scoped routes, virtual hosts from an xDS server, matcher trees in place of routes, limits
 // of one weighted cluster, and custom matchers are problems. An extension action other than an
 // expression makes an action of the kind [Unsupported], and a route match that no log can tell has
 // [Match].Unsupported. Package describe counts the requests that both concern.
