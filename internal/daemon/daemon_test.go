@@ -38,6 +38,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	programs "github.com/slidegate/slidegate/test/process"
 )
 
@@ -403,7 +404,7 @@ func TestStoreFailed(t *testing.T) {
 	for err, want := range map[error]string{
 		window.ErrBadCheck: "the store refused an invalid request",
 		memstore.ErrFull:   "the store is full; raise store.memory.max_bytes",
-		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
+		&failure.Error{Class: failure.Timeout, Err: context.DeadlineExceeded}: "",
 	} {
 		core, logs := observer.New(zapcore.DebugLevel)
 		storeFailed(zap.New(core))(fmt.Errorf("the store could not decide: %w", err))

@@ -23,6 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
 
 // redisStore is the store in Redis, of all scopes. Nil: the store is in memory.
@@ -197,12 +198,12 @@ func (r *redisScope) count(ctx context.Context) error {
 		if before != now {
 			r.log.Info("the number of instances that share the limits has changed", zap.Int("before", before), zap.Int("now", now))
 		}
-		switch class := redisstore.ClassOf(err); {
+		switch class := failure.Of(err); {
 		case err == nil:
 			if r.refused.CompareAndSwap(true, false) {
 				r.log.Info("this instance is counted again")
 			}
-		case class == redisstore.ClassPermission || class == redisstore.ClassOther:
+		case class == failure.Permission || class == failure.Other:
 			if r.refused.CompareAndSwap(false, true) {
 				r.log.Warn("this instance cannot be counted, so local may admit too much while Redis is away; check the rights of the user of Redis, and that no other program writes the key instances below the key prefix",
 					zap.Int("instances", now), zap.Error(err))

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -59,7 +60,7 @@ slidegate_store_down ` + want + "\n"
 			t.Error(err)
 		}
 	}
-	o.changed(redisstore.Change{Node: "127.0.0.1:2", Refuses: true, Class: redisstore.ClassMemory})
+	o.changed(redisstore.Change{Node: "127.0.0.1:2", Refuses: true, Class: failure.Memory})
 	want("0")
 	for range redisstore.DefaultFailures {
 		_ = o.refused("a")

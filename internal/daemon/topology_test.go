@@ -24,7 +24,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 	"github.com/slidegate/slidegate/internal/operate/redislog"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -434,8 +434,8 @@ func TestBackAtOnce(t *testing.T) {
 	server.Stop()
 	_ = o.refused("k") // by a connection that has ended
 	for range 20 {
-		if err := o.refused("k"); redisstore.ClassOf(err) != redisstore.ClassConnect {
-			t.Fatalf("%v is of class %q, want %q", err, redisstore.ClassOf(err), redisstore.ClassConnect)
+		if err := o.refused("k"); failure.Of(err) != failure.Connect {
+			t.Fatalf("%v is of class %q, want %q", err, failure.Of(err), failure.Connect)
 		}
 	}
 	server.Start()

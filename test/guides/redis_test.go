@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/test/servers"
 	"github.com/slidegate/slidegate/test/tree"
 )
@@ -32,7 +33,7 @@ func TestFailuresOfTheDocs(t *testing.T) {
 		got[m[1]] = true
 	}
 	want := make(map[string]bool)
-	for _, class := range redisstore.Classes {
+	for _, class := range failure.Classes {
 		want[string(class)] = true
 	}
 	if !maps.Equal(got, want) {
@@ -56,8 +57,8 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		}
 	}
 	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "ping": true, "info": true, "scan": true, "zrem": true}
-	takeBack := tree.Read(t, "pkg/window/redisstore/takeback.lua")
-	scripts, err := filepath.Glob("../../pkg/window/redisstore/*.lua")
+	takeBack := tree.Read(t, "pkg/window/redisstore/internal/script/takeback.lua")
+	scripts, err := filepath.Glob("../../pkg/window/redisstore/internal/script/*.lua")
 	if err != nil || len(scripts) < 5 {
 		t.Fatalf("got the scripts %q, error %v, want all", scripts, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
 
 // all registers every metric and gives each a series.
@@ -28,7 +29,7 @@ func all(t *testing.T) *prometheus.Registry {
 	m := New(registry, Options{Version: "v0"})
 	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
 	Store(registry, func() redisstore.Stats {
-		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
+		return redisstore.Stats{Failures: map[failure.Class]uint64{"timeout": 1}, Refused: map[window.Priority]uint64{window.PriorityLow: 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
 	})
 	Local(registry, func() uint64 { return 0 })
 	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{} }, func() uint64 { return 0 })
@@ -393,7 +394,7 @@ func TestStore(t *testing.T) {
 	Store(registry, func() redisstore.Stats {
 		return redisstore.Stats{
 			Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, NotTakenBack: 12, Instances: 3,
-			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
+			Failures: map[failure.Class]uint64{"timeout": 6, "oom": 7},
 			Refused:  map[window.Priority]uint64{window.PriorityLow: 8, window.PriorityHigh: 9},
 			Nodes: []redisstore.NodeStats{
 				{Address: "10.0.0.1:6379", Refuses: true, Policy: "allkeys-lru", Queued: 8, InFlight: 2},

@@ -9,13 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 // route sets the hash tag of a message. It returns false if its logs have several, and so are
 // probably on several slots.
 func (m *message) route() bool {
-	m.tag = window.HashTag(m.keys[0])
-	for _, k := range m.keys[1:] {
+	m.tag = window.HashTag(m.group.Keys[0])
+	for _, k := range m.group.Keys[1:] {
 		if window.HashTag(k) != m.tag {
 			return false
 		}
@@ -44,7 +46,7 @@ func (s *Store) nodeFor(ctx context.Context, key string, deadline int64) (*node,
 	}
 	client, err := s.cluster.MasterForKey(ctx, key)
 	if err != nil {
-		return nil, &Error{Class: ClassConnect, Err: err}
+		return nil, &failure.Error{Class: failure.Connect, Err: err}
 	}
 	n := s.nodeOf(client)
 	n.tagged(key)
@@ -67,11 +69,11 @@ func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
 	loading, failed := t.loading, t.failed
 	t.mu.Unlock()
 	if failed != nil {
-		return &Error{Class: ClassConnect, Err: failed}
+		return &failure.Error{Class: failure.Connect, Err: failed}
 	}
 	var expired <-chan time.Time
 	if deadline != 0 {
-		timer := time.NewTimer(time.Duration(deadline - now()))
+		timer := time.NewTimer(time.Duration(deadline - serverclock.Now()))
 		defer timer.Stop()
 		expired = timer.C
 	}
@@ -79,14 +81,14 @@ func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
 	case <-loading:
 		return nil
 	case <-ctx.Done():
-		return &Error{Class: ClassGone, Err: ctx.Err()}
+		return &failure.Error{Class: failure.Gone, Err: ctx.Err()}
 	case <-expired:
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.failed != nil { // since this call began
-			return &Error{Class: ClassConnect, Err: t.failed}
+			return &failure.Error{Class: failure.Connect, Err: t.failed}
 		}
-		return &Error{Class: ClassConnect, Err: errors.New("no node of the cluster has answered yet which node has which slot")}
+		return &failure.Error{Class: failure.Connect, Err: errors.New("no node of the cluster has answered yet which node has which slot")}
 	}
 }
 
@@ -94,7 +96,7 @@ func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
 func (s *Store) loadTopology() {
 	t := &s.topology
 	for {
-		ctx, cancel := context.WithTimeout(s.stopped, longest)
+		ctx, cancel := context.WithTimeout(s.life.stopped, longest)
 		_, err := s.cluster.MasterForKey(ctx, "")
 		cancel()
 		t.mu.Lock()
@@ -108,7 +110,7 @@ func (s *Store) loadTopology() {
 		t.failed = err
 		t.mu.Unlock()
 		if first {
-			s.opts.Changed(Change{Node: clusterAddress, Open: true, Class: classify(err), Err: err})
+			s.opts.Changed(Change{Node: clusterAddress, Open: true, Class: failure.Classify(err), Err: err})
 			defer s.opts.Changed(Change{Node: clusterAddress})
 		}
 		if !s.pause(s.opts.ProbeInterval) {

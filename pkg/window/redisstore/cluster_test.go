@@ -14,6 +14,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -219,7 +220,7 @@ func TestOneShardDown(t *testing.T) {
 	}
 	down := c.MasterOf(keys[0])
 	down.Pause()
-	eventually(t, "its breaker to open", func() bool { return redisstore.ClassOf(ask(0)) == redisstore.ClassOpen })
+	eventually(t, "its breaker to open", func() bool { return failure.Of(ask(0)) == failure.Open })
 	for range 20 {
 		for _, i := range []int{1, 2} {
 			if err := ask(i); err != nil {
@@ -295,8 +296,8 @@ func TestAcrossSlotsOneFails(t *testing.T) {
 		})
 		silent.Pause()
 		_, err := s.Take(t.Context(), window.MayWait, []window.Check{one, other}, make([]window.Decision, 2))
-		if redisstore.ClassOf(err) != redisstore.ClassTimeout {
-			t.Errorf("request %d: got error %v, want the class %s", i, err, redisstore.ClassTimeout)
+		if failure.Of(err) != failure.Timeout {
+			t.Errorf("request %d: got error %v, want the class %s", i, err, failure.Timeout)
 		}
 		silent.Resume()
 		c.WaitOK()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -220,8 +222,8 @@ func TestPeriodContradicts(t *testing.T) {
 			if got := c.Period.Covers(clock); got != tt.covers {
 				t.Fatalf("Covers is %t, want %t", got, tt.covers)
 			}
-			dated := ask{Check: c, flags: modeDated}
-			group := request{asks: []ask{{Check: report, flags: modeDated}, {Check: c}, {Check: &window.Check{Key: "x", Limit: report.Limit, Cost: 1}}}}
+			dated := ask{Check: c, flags: script.Dated}
+			group := request{asks: []ask{{Check: report, flags: script.Dated}, {Check: c}, {Check: &window.Check{Key: "x", Limit: report.Limit, Cost: 1}}}}
 			got := r.run(clock, request{asks: []ask{dated}}, one(other), group)
 			alone := r.run(clock, request{asks: []ask{dated}})
 			if !tt.covers {
@@ -233,7 +235,7 @@ func TestPeriodContradicts(t *testing.T) {
 					t.Errorf("alone: got %+v, want %+v", alone[0], refused)
 				}
 			}
-			if got[1].outcome != outcomeAllowed {
+			if got[1].outcome != script.OutcomeAllowed {
 				t.Errorf("the other group: %+v, want allowed", got[1])
 			}
 			keys := r.client.Exists(t.Context(), KeyName("", c.Log()), KeyName("", report.Log()), "x:3600000000").Val()
@@ -247,8 +249,8 @@ func TestPeriodContradicts(t *testing.T) {
 	defer s.Close()
 	c := calendar(0) // years ago
 	_, err := s.Take(t.Context(), window.MayWait, []window.Check{*report, *c}, make([]window.Decision, 2))
-	if !errors.Is(err, window.ErrPeriod) || ClassOf(err) != ClassPeriod {
-		t.Errorf("got error %v of class %q, want %v of class %q", err, ClassOf(err), window.ErrPeriod, ClassPeriod)
+	if !errors.Is(err, window.ErrPeriod) || failure.Of(err) != failure.Period {
+		t.Errorf("got error %v of class %q, want %v of class %q", err, failure.Of(err), window.ErrPeriod, failure.Period)
 	}
 }
 
@@ -313,22 +315,22 @@ func TestRestores(t *testing.T) {
 			}
 			c := check(5)
 			got := r.run(begin, one(c))[0]
-			p := piece{check: c, decision: &got.decision}
-			p.charged(begin, true)
+			p := subRequest{check: c, decision: &got.decision}
+			p.charged("", begin, true)
 			r.run(begin+tt.others, one(check(2)))
 
 			refund := check(5)
 			refund.Mode = window.Refund
-			keys, argv := arguments([]request{{asks: []ask{{Check: refund, flags: modeRestores}}}})
+			keys, argv := arguments([]request{{asks: []ask{{Check: refund, flags: script.Restores}}}})
 			packed := []byte(argv[0])
 			if tt.policy != window.TokenBucket {
-				putRestores(packed[instantBytes:], p.held.Instant)
+				script.PutRestores(packed[script.InstantBytes:], p.charge.periodEnd)
 			}
 			cmd := r.evalsha(r.script, begin+tt.wait, keys, []string{string(packed)})
 			if err := r.client.Process(t.Context(), cmd); err != nil {
 				t.Fatal(err)
 			}
-			if got := r.answers(cmd, begin+tt.wait, 1)[0]; got.outcome != outcomeAllowed {
+			if got := r.answers(cmd, begin+tt.wait, 1)[0]; got.outcome != script.OutcomeAllowed {
 				t.Errorf("the answer is %+v, want allowed", got)
 			}
 			if got := r.run(begin+tt.wait, one(check(0)))[0]; got.decision.Remaining != tt.left {

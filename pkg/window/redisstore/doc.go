@@ -155,7 +155,7 @@
 // # Errors
 //
 // An error that wraps [window.ErrBadCheck] means that nothing was charged. Every other
-// error has a [Class]. After such an error the group may have been charged: the script may
+// error has a [failure.Class]. After such an error the group may have been charged: the script may
 // have run although its reply was lost. The group was charged as a whole or not at all; on
 // several slots of a cluster, that holds for each check. Errors never contain a check's
 // key, which may identify a person.

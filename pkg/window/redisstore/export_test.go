@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 // MaxRequests is how many requests one call of the script decides at most.
@@ -32,9 +34,9 @@ func (s *Store) TakeAll(ctx context.Context, requests []Request) error {
 			return err
 		}
 		m := newMessage()
-		m.add(s.opts.Prefix, r.Checks, r.Decisions)
-		if len(m.keys) == 0 {
-			m.fill()
+		m.group.AddAll(s.opts.Prefix, r.Checks, r.Decisions)
+		if len(m.group.Keys) == 0 {
+			m.group.Fill()
 			m.free()
 			continue
 		}
@@ -45,7 +47,7 @@ func (s *Store) TakeAll(ctx context.Context, requests []Request) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	n, err := s.nodeFor(ctx, batch[0].keys[0], batch[0].deadline)
+	n, err := s.nodeFor(ctx, batch[0].group.Keys[0], batch[0].deadline)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (s *Store) TakeAll(ctx context.Context, requests []Request) error {
 	for _, m := range waiting {
 		err := s.wait(ctx, m)
 		if err == nil {
-			err = m.answer(s.opts.Foreign)
+			err = m.group.Answer(m.reply, s.opts.Foreign)
 			m.free()
 		}
 		errs = append(errs, err)
@@ -68,9 +70,9 @@ const timeStatement = "local time = redis.call('TIME')\n"
 
 // withClock returns the script with another source of the time: an expression of
 // Lua that tells it in microseconds.
-func withClock(t testing.TB, expression string) script {
+func withClock(t testing.TB, expression string) script.Script {
 	t.Helper()
-	return withTime(t, takeScript, expression)
+	return withTime(t, script.Take.Text, expression)
 }
 
 // latestClock is where a script bounds the clocks of values.
@@ -78,7 +80,7 @@ const latestClock = "math.min(clock + 86400000000, 2 ^ 52)"
 
 // withTime is withClock for any script. It does not bound how far a value's clock is ahead, because
 // package window does not: there a clock may be set back by years.
-func withTime(t testing.TB, text, expression string) script {
+func withTime(t testing.TB, text, expression string) script.Script {
 	t.Helper()
 	if got := strings.Count(text, "'TIME'"); got != 1 {
 		t.Fatalf("the script asks for the time in %d places, want 1", got)
@@ -87,7 +89,7 @@ func withTime(t testing.TB, text, expression string) script {
 		t.Fatalf("the script has the statement %q %d times, want once", timeStatement, got)
 	}
 	text = strings.Replace(text, latestClock, "2 ^ 52", 1)
-	return newScript(strings.Replace(text, timeStatement, fmt.Sprintf("local time = {0, %s}\n", expression), 1))
+	return script.New(strings.Replace(text, timeStatement, fmt.Sprintf("local time = {0, %s}\n", expression), 1))
 }
 
 // NewWithClock returns a store that runs the same script, except that it reads
@@ -96,23 +98,23 @@ func NewWithClock(t testing.TB, client Client, o Options, clockKey string) *Stor
 	t.Helper()
 	s := New(client, o)
 	clock := fmt.Sprintf("redis.call('GET', '%s')", clockKey)
-	s.script = withTime(t, takeScript, clock)
-	s.takeBack = withTime(t, takeBackScript, clock)
-	s.keeper = withTime(t, keeperScript, clock)
-	s.ends = withTime(t, streamsScript, clock)
+	s.scripts.take = withTime(t, script.Take.Text, clock)
+	s.scripts.takeBack = withTime(t, script.TakeBack.Text, clock)
+	s.scripts.logs = withTime(t, script.Logs.Text, clock)
+	s.scripts.ends = withTime(t, script.Streams.Text, clock)
 	return s
 }
 
 // A Pending is a check of a request on several slots. It is decided, and another slot may still deny
 // the request.
-type Pending struct{ of *pieces }
+type Pending struct{ of *multiSlotCall }
 
 // TakePending decides a check as one of several.
 func (s *Store) TakePending(t testing.TB, c window.Check) (*Pending, window.Decision) {
 	t.Helper()
-	one := &side{store: s, ctx: t.Context()}
-	p := newPieces([]window.Check{c}, make([]window.Decision, 1), func(*window.Check) *side { return one })
-	if p.ask([]*side{one}, p.rounds[2]); one.err != nil {
+	one := &participant{store: s, ctx: t.Context()}
+	p := newMultiSlotCall([]window.Check{c}, make([]window.Decision, 1), func(*window.Check) *participant { return one })
+	if p.ask([]*participant{one}, p.rounds[2]); one.err != nil {
 		t.Fatalf("%+v: %v", c, one.err)
 	}
 	return &Pending{p}, p.decisions[0]
@@ -120,7 +122,7 @@ func (s *Store) TakePending(t testing.TB, c window.Check) (*Pending, window.Deci
 
 // Deny takes back what the check has recorded. It returns the decision as it is then.
 func (p *Pending) Deny() window.Decision {
-	p.of.settle(context.Background(), now()+int64(time.Minute))
+	p.of.settle(context.Background(), serverclock.Now()+int64(time.Minute))
 	return p.of.decisions[0]
 }
 
@@ -149,8 +151,8 @@ func (c Counting) Note(at time.Duration, n int, contact bool) int {
 // BeatScriptAt returns the script of a heartbeat with another source of the second.
 func BeatScriptAt(t testing.TB, expression string) string {
 	t.Helper()
-	if strings.Count(beatScript.text, timeStatement) != 1 {
+	if strings.Count(script.Instances.Text, timeStatement) != 1 {
 		t.Fatalf("the script has not one statement %q", timeStatement)
 	}
-	return strings.Replace(beatScript.text, timeStatement, fmt.Sprintf("local time = {%s}\n", expression), 1)
+	return strings.Replace(script.Instances.Text, timeStatement, fmt.Sprintf("local time = {%s}\n", expression), 1)
 }

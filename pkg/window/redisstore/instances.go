@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
-	_ "embed" // for the script
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -12,6 +11,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 const (
@@ -30,12 +33,6 @@ const (
 	leaveTimeout = 500 * time.Millisecond
 )
 
-var (
-	//go:embed instances.lua
-	beatText   string
-	beatScript = newScript(beatText)
-)
-
 // Count counts the instances that share the logs under [Options.Prefix]: all processes that call
 // Count. It writes an entry of this instance into Redis every few seconds and reads their number,
 // until ctx ends. Then it removes the entry and returns nil. Call it once.
@@ -45,7 +42,7 @@ var (
 // meanwhile, the other instances write theirs before the number may fall.
 //
 // counted is called after each heartbeat, with the number before and now, which are at least 1, and
-// with an error that has a [Class] if there was no answer.
+// with an error that has a [failure.Class] if there was no answer.
 func (s *Store) Count(ctx context.Context, counted func(before, now int, err error)) error {
 	return s.countEvery(ctx, beatEvery, beatExpires, counted)
 }
@@ -58,7 +55,7 @@ func (s *Store) countEvery(ctx context.Context, every, falls time.Duration, coun
 		before := s.Instances()
 		n, err := c.beat(ctx)
 		if ctx.Err() == nil {
-			now := c.note(now(), n, err == nil && s.decides())
+			now := c.note(serverclock.Now(), n, err == nil && s.decides())
 			s.instances.Store(int64(now))
 			counted(before, now, err)
 		}
@@ -109,13 +106,13 @@ func newInstanceCounter(s *Store, falls time.Duration) *instanceCounter {
 func (c *instanceCounter) beat(ctx context.Context) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	reply, err := beatScript.run(ctx, c.store.client, []string{c.key}, c.entry, int64(beatExpires/time.Second))
+	reply, err := script.Instances.Run(ctx, c.store.client, []string{c.key}, c.entry, int64(beatExpires/time.Second))
 	if err != nil {
-		return 0, &Error{Class: classify(err), Err: err}
+		return 0, &failure.Error{Class: failure.Classify(err), Err: err}
 	}
 	number, ok := reply.(int64)
 	if !ok {
-		return 0, &Error{Class: ClassReply, Err: fmt.Errorf("the number of instances is a %T, want an integer", reply)}
+		return 0, &failure.Error{Class: failure.Reply, Err: fmt.Errorf("the number of instances is a %T, want an integer", reply)}
 	}
 	return int(min(number, math.MaxInt32)), nil
 }

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,10 +15,10 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
-
-//go:embed keeper.lua
-var keeperScript string
 
 var _ inspect.Inspector = (*Store)(nil)
 
@@ -43,7 +42,7 @@ const (
 // Read implements [inspect.Inspector]. One call of a script reads up to 48 logs of one slot at one
 // instant of the server's clock. A value that is not a log makes a log without entries, and stays.
 // So does a log of more than a megabyte, which [Options.MaxLogSlots] rules out. All errors have a
-// [Class].
+// [failure.Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
 func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
@@ -52,7 +51,7 @@ func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading
 
 // Remove implements [inspect.Inspector]. It also removes a value that is not a log. While a slot of a
 // cluster moves, its logs are removed one after the other. After a timeout, the server may still
-// remove the logs. Remove does not try again what may have run. All errors have a [Class].
+// remove the logs. Remove does not try again what may have run. All errors have a [failure.Class].
 //
 // Failures do not open the breaker of a server. While it is open, the server is not asked.
 func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
@@ -125,11 +124,13 @@ func (s *Store) patiently(ctx context.Context) (context.Context, context.CancelF
 }
 
 // patience returns the local instant until which a call for a person waits for the topology.
-func (s *Store) patience() int64 { return now() + int64(max(s.opts.Timeout, keeperTimeout)) }
+func (s *Store) patience() int64 {
+	return serverclock.Now() + int64(max(s.opts.Timeout, keeperTimeout))
+}
 
 // kept returns the error of a call for a person.
 func kept(ctx context.Context, err error) error {
-	return &Error{Class: classify(err), Err: explain(ctx, err)}
+	return &failure.Error{Class: failure.Classify(err), Err: failure.Explain(ctx, err)}
 }
 
 // ask calls the script for a lot.
@@ -148,10 +149,10 @@ func (k *keeping) ask(ctx context.Context, lot []int) error {
 	for j, i := range lot {
 		keys[j] = k.keys[i]
 	}
-	reply, err := s.keeper.run(within, s.client, keys, maxRead, k.verb)
+	reply, err := s.scripts.logs.Run(within, s.client, keys, maxRead, k.verb)
 	switch {
 	case err == nil:
-	case classify(err) == ClassMoved && len(lot) > 1:
+	case failure.Classify(err) == failure.Moved && len(lot) > 1:
 		// While a slot moves, its keys are on two servers. The cluster's client finds each.
 		var errs []error
 		for _, i := range lot {
@@ -161,9 +162,9 @@ func (k *keeping) ask(ctx context.Context, lot []int) error {
 	default:
 		return kept(within, err)
 	}
-	clock, logs, err := parseKept(reply, len(lot))
+	clock, logs, err := script.ReadLogs(reply, len(lot))
 	if err != nil {
-		return &Error{Class: ClassReply, Err: err}
+		return &failure.Error{Class: failure.Reply, Err: err}
 	}
 	for j, i := range lot {
 		k.done[i] = true
@@ -172,33 +173,13 @@ func (k *keeping) ask(ctx context.Context, lot []int) error {
 	return nil
 }
 
-// parseKept parses the reply of keeper.lua to a call with so many keys.
-func parseKept(reply any, keys int) (clock int64, logs []string, err error) {
-	parts, ok := reply.([]any)
-	if !ok || len(parts) != 1+keys {
-		return 0, nil, fmt.Errorf("reply is %T of %d parts, want %d", reply, len(parts), 1+keys)
-	}
-	told, ok := parts[0].(string)
-	if !ok || len(told) != instantBytes || bigEndian(told) > maxMicros {
-		return 0, nil, errors.New("reply has no clock")
-	}
-	clock = int64(bigEndian(told))
-	logs = make([]string, keys)
-	for i, p := range parts[1:] {
-		if logs[i], ok = p.(string); !ok {
-			return 0, nil, fmt.Errorf("reply has a %T, want the bytes of a log", p)
-		}
-	}
-	return clock, logs, nil
-}
-
 // List implements [inspect.Inspector] by SCAN, on one server after the other. A call looks at up
 // to 16,000 keys of a server, also at keys that are not logs. With [inspect.Match.Tag] it asks
 // only the server of that slot. The probes of the store are not listed.
 //
 // While a slot moves, and if a failover changes the servers, a list may miss logs. If the
 // server of the cursor is no longer a master, the error wraps [inspect.ErrCursor]. All other
-// errors have a [Class].
+// errors have a [failure.Class].
 func (s *Store) List(ctx context.Context, m inspect.Match, cursor string) (ids []window.LogID, next string, err error) {
 	begun := time.Now()
 	at, err := s.scanned(ctx, m, cursor)
@@ -320,7 +301,7 @@ func (s *Store) masters(ctx context.Context) ([]*node, error) {
 		err = errors.New("the cluster has no master")
 	}
 	if err != nil {
-		return nil, &Error{Class: ClassConnect, Err: explain(ctx, err)}
+		return nil, &failure.Error{Class: failure.Connect, Err: failure.Explain(ctx, err)}
 	}
 	slices.SortFunc(masters, func(a, b *node) int { return cmp.Compare(a.address, b.address) })
 	return masters, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -242,7 +243,7 @@ func TestRemovalTimesOut(t *testing.T) {
 	server.Pause()
 	got, err := s.Remove(ctx, []window.LogID{charge.Log()})
 	server.Resume()
-	if redisstore.ClassOf(err) != redisstore.ClassTimeout || len(got) != 0 {
+	if failure.Of(err) != failure.Timeout || len(got) != 0 {
 		t.Errorf("Remove: got %v, %v, want a timeout", got, err)
 	}
 	for _, n := range s.Stats().Nodes {
@@ -282,7 +283,7 @@ func TestListWithoutCluster(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); redisstore.ClassOf(err) != redisstore.ClassConnect || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		if err := call(); failure.Of(err) != failure.Connect || !strings.Contains(err.Error(), "127.0.0.1:1") {
 			t.Errorf("%s: got %v, want an error that names the address", what, err)
 		}
 	}

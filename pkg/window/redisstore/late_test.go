@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
 )
@@ -211,7 +212,7 @@ func TestVectorsAmongLate(t *testing.T) {
 				}
 			}
 			for j, key := range keys {
-				value, _ := r.client.Get(t.Context(), string(appendKey(nil, "", s.check(key, v).Log()))).Bytes()
+				value, _ := r.client.Get(t.Context(), string(script.AppendKey(nil, "", s.check(key, v).Log()))).Bytes()
 				if problem := logs[j].compare(s, value); problem != "" {
 					t.Fatalf("%s %s, step %d: %s", v.Name, key, i, problem)
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -52,7 +53,7 @@ func TestManyLimits(t *testing.T) {
 			after := make([]window.Decision, last)
 			eventually(t, "the server to be asked", func() bool {
 				_, err := s.Take(t.Context(), window.MayWait, checks[:last], after)
-				if err != nil && redisstore.ClassOf(err) != redisstore.ClassOpen {
+				if err != nil && failure.Of(err) != failure.Open {
 					t.Fatal(err)
 				}
 				return err == nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
@@ -42,7 +43,7 @@ func TestRingsThatMoveTogether(t *testing.T) {
 		own := c
 		own.Key = fmt.Sprint("log", i)
 		q.asks = append(q.asks, ask{Check: &own})
-		keys = append(keys, string(appendKey(nil, "", own.Log())))
+		keys = append(keys, string(script.AppendKey(nil, "", own.Log())))
 		if err := r.client.Set(t.Context(), keys[i], log, time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +102,7 @@ func (r *rig) fullRings(clock int64, rings int) (checks []window.Check, keys []s
 		own := c
 		own.Key = fmt.Sprint("ring", i)
 		checks = append(checks, own)
-		keys = append(keys, string(appendKey(nil, "", own.Log())))
+		keys = append(keys, string(script.AppendKey(nil, "", own.Log())))
 		if err := r.client.Set(r.t.Context(), keys[i], log, time.Hour).Err(); err != nil {
 			r.t.Fatal(err)
 		}
@@ -182,7 +183,7 @@ func TestFullRingsThatAreChargedTogether(t *testing.T) {
 					off := own[0] == putOff
 					for i, a := range q.asks {
 						c := *a.Check
-						value, err := r.client.Get(t.Context(), string(appendKey(nil, "", c.Log()))).Bytes()
+						value, err := r.client.Get(t.Context(), string(script.AppendKey(nil, "", c.Log()))).Bytes()
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -275,7 +276,7 @@ func TestDebtIsBounded(t *testing.T) {
 			clock += unit
 			log = windowtest.Take(log, clock, &c, &want)
 		}
-		key := string(appendKey(nil, "", c.Log()))
+		key := string(script.AppendKey(nil, "", c.Log()))
 		if err := r.client.Set(t.Context(), key, log, time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 const (
@@ -37,17 +39,17 @@ type node struct {
 	store   *Store
 	client  Client
 	address string
-	clock   clock
+	clock   serverclock.Bounds
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 
-	open      atomic.Bool           // the breaker is not closed
-	cause     atomic.Pointer[Error] // of the last failure
+	open      atomic.Bool                   // the breaker is not closed
+	cause     atomic.Pointer[failure.Error] // of the last failure
 	tag       atomic.Pointer[string]
 	lastAsked atomic.Int64 // local time of the last call for it
 	probes    atomic.Bool  // a probe is running
 
-	refuses atomic.Pointer[Error]  // why it refuses to write; nil: it writes
-	policy  atomic.Pointer[string] // its maxmemory-policy; empty: cannot be read; nil: not read yet
+	refuses atomic.Pointer[failure.Error] // why it refuses to write; nil: it writes
+	policy  atomic.Pointer[string]        // its maxmemory-policy; empty: cannot be read; nil: not read yet
 
 	mu       sync.Mutex
 	queue    queue
@@ -56,7 +58,7 @@ type node struct {
 
 func (s *Store) newNode(client Client, address string) *node {
 	n := &node{store: s, client: client, address: address}
-	n.lastAsked.Store(now())
+	n.lastAsked.Store(serverclock.Now())
 	n.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       s.opts.ProbeInterval,
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(s.opts.Failures) },
@@ -83,7 +85,7 @@ func (n *node) changed(_ string, _, to gobreaker.State) {
 
 // refused returns the error for calls while the breaker is open.
 func (n *node) refused() error {
-	err := &Error{Class: ClassOpen, Err: errors.New("the server is not asked, because it has failed")}
+	err := &failure.Error{Class: failure.Open, Err: errors.New("the server is not asked, because it has failed")}
 	if cause := n.cause.Load(); cause != nil {
 		err.Err = fmt.Errorf("the server is not asked, because it has failed: %s: %w", cause.Class, cause.Err)
 	}
@@ -101,7 +103,7 @@ func (n *node) guarded(ctx context.Context, call func() error) error {
 	}
 	if err := call(); err != nil {
 		failed := n.failed(ctx, err)
-		if failed.Class.ofTheNode() {
+		if failed.Class.OfNode() {
 			done(failed)
 		} else {
 			done(nil)
@@ -113,7 +115,7 @@ func (n *node) guarded(ctx context.Context, call func() error) error {
 }
 
 // refusesWrites reports to Options.Changed, once, that the server decides only denials.
-func (n *node) refusesWrites(cause *Error) {
+func (n *node) refusesWrites(cause *failure.Error) {
 	if n.refuses.CompareAndSwap(nil, cause) {
 		n.store.opts.Changed(Change{Node: n.address, Refuses: true, Class: cause.Class, Err: cause.Err})
 	}
@@ -148,7 +150,7 @@ func (n *node) ask(ctx context.Context, m *message) error {
 
 // begin reports whether another call may start, and counts it then.
 func (n *node) begin() bool {
-	n.lastAsked.Store(now())
+	n.lastAsked.Store(serverclock.Now())
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.inFlight >= n.store.opts.Calls {
@@ -161,7 +163,7 @@ func (n *node) begin() bool {
 // queueAll queues messages, so that they share the next call if it has room for them. It returns
 // an error if the server is not asked. The caller keeps the messages then.
 func (n *node) queueAll(those []*message) error {
-	n.lastAsked.Store(now())
+	n.lastAsked.Store(serverclock.Now())
 	if n.open.Load() {
 		return n.refused()
 	}
@@ -189,13 +191,13 @@ func (n *node) queueAll(those []*message) error {
 
 // refuse hands a message back to its caller, because too many wait.
 func (n *node) refuse(m *message) {
-	p := m.priority
+	p := m.group.Priority
 	if !m.begin() { // its caller has left
 		m.free()
 		return
 	}
 	n.store.counts.refused[p-window.PriorityLow].Add(1)
-	m.finish("", 0, &Error{Class: ClassOverload, Err: fmt.Errorf("too many requests wait for the server; this one has the priority %v", p)})
+	m.finish("", 0, &failure.Error{Class: failure.Overload, Err: fmt.Errorf("too many requests wait for the server; this one has the priority %v", p)})
 }
 
 // next starts another call for the queue after a call has ended.
@@ -228,9 +230,9 @@ func (n *node) work() {
 }
 
 // failed returns err with its class, and records it as the cause if it is of the node.
-func (n *node) failed(ctx context.Context, err error) *Error {
-	e := &Error{Class: classify(err), Err: explain(ctx, err)}
-	if e.Class.ofTheNode() {
+func (n *node) failed(ctx context.Context, err error) *failure.Error {
+	e := &failure.Error{Class: failure.Classify(err), Err: failure.Explain(ctx, err)}
+	if e.Class.OfNode() {
 		n.cause.Store(e)
 		if c := n.store.cluster; c != nil {
 			c.ReloadState(ctx) // another node may have its slots now

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -158,15 +159,15 @@ func TestLeavesTheQueue(t *testing.T) {
 	for range 5 {
 		all.Go(func() {
 			_, err := s.Take(ctx, window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
-			if !errors.Is(err, context.Canceled) || redisstore.ClassOf(err) != redisstore.ClassGone {
-				t.Errorf("got error %v, want one of class %s", err, redisstore.ClassGone)
+			if !errors.Is(err, context.Canceled) || failure.Of(err) != failure.Gone {
+				t.Errorf("got error %v, want one of class %s", err, failure.Gone)
 			}
 		})
 	}
 	all.Go(func() { take(t, s, check("k", 100, 1)) }) // a neighbour that stays
 	eventually(t, "six to wait", func() bool { return s.Stats().Nodes[0].Queued == 6 })
 	cancel()
-	eventually(t, "five to leave", func() bool { return s.Stats().Failures[redisstore.ClassGone] == 5 })
+	eventually(t, "five to leave", func() bool { return s.Stats().Failures[failure.Gone] == 5 })
 	close(*g.open.Load())
 	all.Wait()
 	if got, want := take(t, s, check("k", 100, 0))[0].Remaining, uint64(96); got != want {
@@ -203,8 +204,8 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	for range 20 {
 		all.Go(func() {
 			_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
-			if !errors.Is(err, context.DeadlineExceeded) || redisstore.ClassOf(err) != redisstore.ClassTimeout {
-				t.Errorf("got error %v, want one of class %s", err, redisstore.ClassTimeout)
+			if !errors.Is(err, context.DeadlineExceeded) || failure.Of(err) != failure.Timeout {
+				t.Errorf("got error %v, want one of class %s", err, failure.Timeout)
 			}
 		})
 	}
@@ -269,20 +270,20 @@ func TestBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Stop()
-	var classes []redisstore.Class
+	var classes []failure.Class
 	for range 5 {
-		classes = append(classes, redisstore.ClassOf(ask()))
+		classes = append(classes, failure.Of(ask()))
 	}
-	want := []redisstore.Class{redisstore.ClassConnect, redisstore.ClassConnect, redisstore.ClassOpen, redisstore.ClassOpen}
+	want := []failure.Class{failure.Connect, failure.Connect, failure.Open, failure.Open}
 	// The first finds a connection that has ended, if the client has not seen it yet.
 	if !slices.Equal(classes[1:], want) {
 		t.Errorf("classes of failures: got %q, want %q after the first", classes, want)
 	}
 	stats := s.Stats()
-	if n := stats.Nodes[0]; !n.Open || n.Class != redisstore.ClassConnect || n.Address != server.Addr() {
-		t.Errorf("the server is told to be %+v, want open for %s", n, redisstore.ClassConnect)
+	if n := stats.Nodes[0]; !n.Open || n.Class != failure.Connect || n.Address != server.Addr() {
+		t.Errorf("the server is told to be %+v, want open for %s", n, failure.Connect)
 	}
-	if got := stats.Failures[redisstore.ClassOpen]; got != 2 {
+	if got := stats.Failures[failure.Open]; got != 2 {
 		t.Errorf("counted %d requests that were not asked, want 2", got)
 	}
 	server.Start()
@@ -292,7 +293,7 @@ func TestBreaker(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(changes) != 2 || !changes[0].Open || changes[0].Class != redisstore.ClassConnect || changes[0].Err == nil || changes[1].Open {
+	if len(changes) != 2 || !changes[0].Open || changes[0].Class != failure.Connect || changes[0].Err == nil || changes[1].Open {
 		t.Errorf("told of %+v, want one that opens and one that closes", changes)
 	}
 }
@@ -311,14 +312,14 @@ func TestProbeOfWhatIsNeeded(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		client *redis.Client
-		want   redisstore.Class
+		want   failure.Class
 		repair func() error
 	}{
-		{"no right to write", poor, redisstore.ClassPermission, func() error {
+		{"no right to write", poor, failure.Permission, func() error {
 			_, err := master.Do("ACL", "SETUSER", "poor", "+set", "+setrange")
 			return err
 		}},
-		{"a replica", newClient(t, replica.Addr()), redisstore.ClassReadOnly, func() error {
+		{"a replica", newClient(t, replica.Addr()), failure.ReadOnly, func() error {
 			_, err := replica.Do("REPLICAOF", "NO", "ONE")
 			return err
 		}},
@@ -339,12 +340,12 @@ func TestProbeOfWhatIsNeeded(t *testing.T) {
 				return err
 			}
 			for range 2 {
-				if err := ask(); redisstore.ClassOf(err) != tt.want {
+				if err := ask(); failure.Of(err) != tt.want {
 					t.Errorf("got error %v, want one of class %s", err, tt.want)
 				}
 			}
 			eventually(t, "a few probes", func() bool { return s.Stats().Probes > 3 })
-			if err := ask(); redisstore.ClassOf(err) != redisstore.ClassOpen || closed.Load() != 0 {
+			if err := ask(); failure.Of(err) != failure.Open || closed.Load() != 0 {
 				t.Errorf("after probes: got error %v, and closed %d times, want it open", err, closed.Load())
 			}
 			if err := tt.repair(); err != nil {
@@ -373,8 +374,8 @@ func TestOutOfMemory(t *testing.T) {
 	requests := []redisstore.Request{request(check("full", 1, 1)), request(check("new", 1, 1)), request(check("full", 1, 0))}
 	for range 3 {
 		err := s.TakeAll(t.Context(), requests)
-		if redisstore.ClassOf(err) != redisstore.ClassMemory || !strings.Contains(err.Error(), "OOM") {
-			t.Errorf("got error %v, want one of class %s", err, redisstore.ClassMemory)
+		if failure.Of(err) != failure.Memory || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("got error %v, want one of class %s", err, failure.Memory)
 		}
 		for _, i := range []int{0, 2} {
 			if d := requests[i].Decisions[0]; d.Allowed || d.RetryAfter <= 0 {
@@ -383,13 +384,13 @@ func TestOutOfMemory(t *testing.T) {
 		}
 	}
 	// Alone, it is a call of which nothing was decided.
-	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); redisstore.ClassOf(err) != redisstore.ClassMemory {
-		t.Errorf("alone: got error %v, want one of class %s", err, redisstore.ClassMemory)
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); failure.Of(err) != failure.Memory {
+		t.Errorf("alone: got error %v, want one of class %s", err, failure.Memory)
 	}
-	if n := s.Stats().Nodes[0]; n.Open || !n.Refuses || n.Class != redisstore.ClassMemory {
+	if n := s.Stats().Nodes[0]; n.Open || !n.Refuses || n.Class != failure.Memory {
 		t.Errorf("the server is told to be %+v, want it to refuse writes and to be asked on: it answers denials", n)
 	}
-	if len(changes) != 1 || !changes[0].Refuses || changes[0].Class != redisstore.ClassMemory {
+	if len(changes) != 1 || !changes[0].Refuses || changes[0].Class != failure.Memory {
 		t.Errorf("told of %+v, want that it refuses writes", changes)
 	}
 	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
@@ -417,8 +418,8 @@ func TestOutOfMemoryEndsWithoutRequests(t *testing.T) {
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); redisstore.ClassOf(err) != redisstore.ClassMemory {
-		t.Errorf("got error %v, want one of class %s", err, redisstore.ClassMemory)
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); failure.Of(err) != failure.Memory {
+		t.Errorf("got error %v, want one of class %s", err, failure.Memory)
 	}
 	if !s.Stats().Nodes[0].Refuses {
 		t.Error("the server does not count as one that refuses to write")
@@ -444,18 +445,18 @@ func TestRefusals(t *testing.T) {
 	go func() { _ = loop.Eval(context.Background(), "while true do end", nil).Err() }()
 	for _, tt := range []struct {
 		name, addr string
-		want       redisstore.Class
+		want       failure.Class
 	}{
-		{"no password", locked.Addr(), redisstore.ClassAuth},
-		{"no replica", cautious.Addr(), redisstore.ClassReplicas},
-		{"another's script", slow.Addr(), redisstore.ClassBusy},
-		{"nothing listens", "127.0.0.1:1", redisstore.ClassConnect},
-		{"no such host", "nowhere.invalid:6379", redisstore.ClassConnect},
+		{"no password", locked.Addr(), failure.Auth},
+		{"no replica", cautious.Addr(), failure.Replicas},
+		{"another's script", slow.Addr(), failure.Busy},
+		{"nothing listens", "127.0.0.1:1", failure.Connect},
+		{"no such host", "nowhere.invalid:6379", failure.Connect},
 	} {
 		s := redisstore.New(newClient(t, tt.addr), redisstore.Options{Timeout: patient, Failures: 1000})
 		eventually(t, tt.name, func() bool { // until the script of the other runs, and is known to be slow
 			_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
-			return err != nil && redisstore.ClassOf(err) == tt.want
+			return err != nil && failure.Of(err) == tt.want
 		})
 		s.Close()
 	}
@@ -480,7 +481,7 @@ func TestTooManyClients(t *testing.T) {
 	if err := ask(); err == nil {
 		t.Fatal("got no error")
 	}
-	if class := s.Stats().Nodes[0].Class; class != redisstore.ClassClients && class != redisstore.ClassClosed {
+	if class := s.Stats().Nodes[0].Class; class != failure.Clients && class != failure.Closed {
 		t.Errorf("the reason is %q", class)
 	}
 	if err := first.Close(); err != nil {
@@ -502,8 +503,8 @@ func TestLeavesTimeToAnswer(t *testing.T) {
 	defer cancel()
 	_, err := s.Take(ctx, window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 	deadline, _ := ctx.Deadline()
-	if left := time.Until(deadline); redisstore.ClassOf(err) != redisstore.ClassTimeout || left < 50*time.Millisecond {
-		t.Errorf("got error %v, and %v left; want one of class %s, and some 400ms", err, left, redisstore.ClassTimeout)
+	if left := time.Until(deadline); failure.Of(err) != failure.Timeout || left < 50*time.Millisecond {
+		t.Errorf("got error %v, and %v left; want one of class %s, and some 400ms", err, left, failure.Timeout)
 	}
 }
 

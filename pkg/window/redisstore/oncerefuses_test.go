@@ -6,6 +6,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -24,8 +25,8 @@ func TestDeniedReceiptWritesNothing(t *testing.T) {
 	if err := client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{tagged("other", 9, 1, 1)}, make([]window.Decision, 1)); redisstore.ClassOf(err) != redisstore.ClassReplicas {
-		t.Fatalf("got %v, want the class %s", err, redisstore.ClassReplicas)
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{tagged("other", 9, 1, 1)}, make([]window.Decision, 1)); failure.Of(err) != failure.Replicas {
+		t.Fatalf("got %v, want the class %s", err, failure.Replicas)
 	}
 	if d := take(t, s, tagged("full", 1, 1, 2))[0]; d.Allowed {
 		t.Fatalf("got %+v, want a denial", d)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
@@ -32,7 +34,7 @@ const (
 func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Duration) {
 	r.t.Helper()
 	ctx := r.t.Context()
-	key := string(appendKey(nil, "", c.Log()))
+	key := string(script.AppendKey(nil, "", c.Log()))
 	if err := r.client.Set(ctx, key, value, 0).Err(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -252,7 +254,7 @@ func damageHolds(r *rand.Rand, b []byte) []byte {
 func TestEndedHoldAmongOthers(t *testing.T) {
 	r := newRig(t)
 	c := flight(1, 40, 1)
-	key := string(appendKey(nil, "", c.Log()))
+	key := string(script.AppendKey(nil, "", c.Log()))
 	for i := range 40 {
 		if got := r.takeNoting(start, flight(window.StreamID(1+i), 40, 1), 0, ""); !got.decision.Allowed {
 			t.Fatalf("stream %d is denied", i)
@@ -308,7 +310,7 @@ func TestPlantedHolds(t *testing.T) {
 		} else {
 			state.Look(bytes.Clone(value), clock, c)
 		}
-		key := string(appendKey(nil, "", c.Log()))
+		key := string(script.AppendKey(nil, "", c.Log()))
 		if err := r.client.Set(t.Context(), key, value, time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +355,7 @@ func TestWrongSumInFlight(t *testing.T) {
 	foreign := 0
 	s := NewWithClock(t, client, Options{Foreign: func(time.Duration) { foreign++ }}, "clock")
 	defer s.Close()
-	key := string(appendKey(nil, "", flight(1, 1, 1).Log()))
+	key := string(script.AppendKey(nil, "", flight(1, 1, 1).Log()))
 	at := func(clock int64) {
 		if err := client.Set(t.Context(), "clock", clock, 0).Err(); err != nil {
 			t.Fatal(err)
@@ -471,7 +473,7 @@ func TestKey(t *testing.T) {
 		{"", "k", 10 * time.Second, "k:10000000"},
 		{"p:", "{tag}:k\x00\xff", 400 * 24 * time.Hour, "p:{tag}:k\x00\xff:34560000000000"},
 	} {
-		if got := string(appendKey(nil, tt.prefix, window.LogID{Key: tt.key, Window: tt.win})); got != tt.want {
+		if got := string(script.AppendKey(nil, tt.prefix, window.LogID{Key: tt.key, Window: tt.win})); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
@@ -521,8 +523,8 @@ func TestStrictReply(t *testing.T) {
 			limit := window.Limit{Hits: 3, Window: time.Second}
 			_, err := s.Take(t.Context(), window.MayWait, []window.Check{{Key: "a", Limit: limit}, {Key: "b", Limit: limit}}, got)
 			if tt.want != "" {
-				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) || ClassOf(err) != ClassReply {
-					t.Errorf("got error %v, want one of class %s with %q", err, ClassReply, tt.want)
+				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) || failure.Of(err) != failure.Reply {
+					t.Errorf("got error %v, want one of class %s with %q", err, failure.Reply, tt.want)
 				}
 				return
 			}

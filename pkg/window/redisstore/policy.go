@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
 
 // NoEviction is the only maxmemory-policy with which a server keeps every log. Logs
@@ -25,7 +27,7 @@ var errNoPolicy = errors.New("INFO memory has no field maxmemory_policy")
 // configuration, or may be another one. Connected returns at once. The client may call it
 // while it makes the connection, for instance by [redis.Options.OnConnect].
 func (s *Store) Connected() {
-	if s.stopped.Err() != nil || !s.connected.CompareAndSwap(false, true) {
+	if s.life.stopped.Err() != nil || !s.connected.CompareAndSwap(false, true) {
 		return
 	}
 	// After the interval the connection can be used, and one reading serves all connections made together.
@@ -40,7 +42,7 @@ func (s *Store) Connected() {
 // readPolicy reads the policy of every server. It tries again after an error, except for a
 // server whose breaker is open: its next connection starts another reading.
 func (s *Store) readPolicy() {
-	ctx, cancel := context.WithTimeout(s.stopped, max(s.opts.Timeout, probeTimeout))
+	ctx, cancel := context.WithTimeout(s.life.stopped, max(s.opts.Timeout, probeTimeout))
 	defer cancel()
 	var err error
 	if s.cluster != nil {
@@ -58,7 +60,7 @@ func (n *node) readPolicy(ctx context.Context) error {
 	// CONFIG GET needs a permission that managed services do not grant.
 	cmd := redis.NewStringCmd(ctx, "info", "memory")
 	err := n.client.Process(ctx, cmd)
-	if err != nil && classify(err) != ClassPermission {
+	if err != nil && failure.Classify(err) != failure.Permission {
 		if n.open.Load() {
 			return nil
 		}

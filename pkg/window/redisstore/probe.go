@@ -8,6 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 // probe asks the node while its breaker is open, until the node decides again. It makes a
@@ -27,7 +30,7 @@ func (n *node) probe() {
 		}
 		err = n.try()
 		done(err)
-		if err != nil && n.store.cluster != nil && now()-n.lastAsked.Load() > int64(forgetAfter) {
+		if err != nil && n.store.cluster != nil && serverclock.Now()-n.lastAsked.Load() > int64(forgetAfter) {
 			// No key has led to it for long: it has left the cluster.
 			n.store.forget(n)
 			n.store.opts.Changed(Change{Node: n.address})
@@ -48,11 +51,11 @@ const probeTimeout = 200 * time.Millisecond
 // try makes one probe.
 func (n *node) try() error {
 	n.store.counts.probes.Add(1)
-	began := now()
+	began := serverclock.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), max(n.store.opts.Timeout, probeTimeout))
 	defer cancel()
 	err := n.charge(ctx)
-	if timeout := n.store.opts.Timeout; err == nil && timeout > 0 && now()-began > int64(timeout) {
+	if timeout := n.store.opts.Timeout; err == nil && timeout > 0 && serverclock.Now()-began > int64(timeout) {
 		// That may have included a new connection. Now there is one, so a caller must get
 		// an answer in time.
 		ctx, cancel = n.store.bounded(context.Background())
@@ -74,21 +77,21 @@ func (n *node) charge(ctx context.Context) error {
 	probeMessage(m, n.store.opts.Prefix, n.tag.Load())
 	for _, text := range []bool{false, true} {
 		p := part{messages: []*message{m}, text: text}
-		sentAt := now()
+		sentAt := serverclock.Now()
 		p.cmd = n.command(ctx, &p)
 		err := n.client.Process(ctx, p.cmd)
 		if redis.HasErrorPrefix(err, "NOSCRIPT") && !text {
 			continue
 		}
 		if err != nil {
-			if class := classify(err); class.refusesWrites() || !class.ofTheNode() {
+			if class := failure.Classify(err); class.RefusesWrites() || !class.OfNode() {
 				return nil
 			}
 			return err
 		}
-		if reply, ok := p.cmd.Val().(string); ok && len(reply) == answerBytes+instantBytes {
+		if reply, ok := p.cmd.Val().(string); ok && len(reply) == script.AnswerBytes+script.InstantBytes {
 			n.writesAgain()
-			n.clock.learn(int64(bigEndian(reply[answerBytes:])), sentAt, now())
+			n.clock.Learn(int64(script.BigEndian(reply[script.AnswerBytes:])), sentAt, serverclock.Now())
 		}
 		return nil
 	}
@@ -97,16 +100,16 @@ func (n *node) charge(ctx context.Context) error {
 
 // greet learns the server's clock.
 func (n *node) greet(ctx context.Context) error {
-	sentAt := now()
-	reply, err := n.store.script.run(ctx, n.client, nil, string(make([]byte, instantBytes)))
+	sentAt := serverclock.Now()
+	reply, err := n.store.scripts.take.Run(ctx, n.client, nil, string(make([]byte, script.InstantBytes)))
 	if err != nil {
 		return err
 	}
 	text, ok := reply.(string)
-	if !ok || len(text) != instantBytes {
+	if !ok || len(text) != script.InstantBytes {
 		return fmt.Errorf("the script answers %.40q instead of its clock", fmt.Sprint(reply))
 	}
-	n.clock.learn(int64(bigEndian(text)), sentAt, now())
+	n.clock.Learn(int64(script.BigEndian(text)), sentAt, serverclock.Now())
 	if n.store.opts.Timeout > 0 {
 		n.store.keeping.Do(func() { n.store.background(n.store.keep) })
 	}
@@ -128,16 +131,16 @@ func (s *Store) keep() {
 	for s.pause(keepInterval / 2) {
 		s.each(func(n *node) {
 			if n.refuses.Load() != nil && !n.open.Load() {
-				ctx, cancel := s.bounded(s.stopped)
+				ctx, cancel := s.bounded(s.life.stopped)
 				defer cancel()
 				_ = n.charge(ctx) // the next call finds out what is wrong
 				return
 			}
-			age, known := n.clock.age()
-			if !known || age < keepInterval/2 || n.open.Load() || now()-n.lastAsked.Load() > int64(keepFor) {
+			age, known := n.clock.Age()
+			if !known || age < keepInterval/2 || n.open.Load() || serverclock.Now()-n.lastAsked.Load() > int64(keepFor) {
 				return
 			}
-			ctx, cancel := s.bounded(s.stopped)
+			ctx, cancel := s.bounded(s.life.stopped)
 			defer cancel()
 			_ = n.greet(ctx) // the next call finds out what is wrong
 		})
@@ -170,6 +173,6 @@ func probeMessage(m *message, prefix string, tag *string) {
 		Mode:      window.Always,
 		Precision: time.Second,
 	}
-	m.addCheck(c, new(window.Decision))
-	m.pack(prefix, groupEnds)
+	m.group.Add(c, new(window.Decision))
+	m.group.Pack(prefix, false)
 }

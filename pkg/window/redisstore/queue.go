@@ -1,6 +1,9 @@
 package redisstore
 
-import "github.com/slidegate/slidegate/pkg/window"
+import (
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+)
 
 // A queue has the messages that wait for a node, the oldest of the highest priority first. The
 // zero value is an empty queue. It is not safe for concurrent use.
@@ -13,7 +16,7 @@ type queue struct {
 // newest of the lowest priority and returns it, which may be m. It never removes a message that
 // gives hits back.
 func (q *queue) push(m *message, most int) (removed *message) {
-	of := &q.of[m.priority-window.PriorityLow]
+	of := &q.of[m.group.Priority-window.PriorityLow]
 	*of = append(*of, m)
 	q.count++
 	if most == 0 || q.count <= most {
@@ -21,7 +24,7 @@ func (q *queue) push(m *message, most int) (removed *message) {
 	}
 	for i := range q.of {
 		of := &q.of[i]
-		if last := len(*of) - 1; last >= 0 && (*of)[last].flags&modeRestores == 0 {
+		if last := len(*of) - 1; last >= 0 && (*of)[last].group.Flags&script.Restores == 0 {
 			removed = (*of)[last]
 			(*of)[last] = nil
 			*of = (*of)[:last]
@@ -40,7 +43,7 @@ func (q *queue) take(batch []*message) (count int) {
 		of := q.of[i]
 		taken := 0
 		for taken < len(of) && count < len(batch) {
-			checks += len(of[taken].keys)
+			checks += len(of[taken].group.Keys)
 			if checks > maxShared && count > 0 {
 				break
 			}

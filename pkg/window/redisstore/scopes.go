@@ -12,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
 
 // Scopes decides requests whose limits are in one or several stores. Create it with NewScopes; its
@@ -97,12 +98,12 @@ func (s *Scopes) Take(ctx context.Context, wait bool, checks []window.Check, dec
 // takeMixed decides a request of several scopes.
 func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	var (
-		of    [window.MaxScope + 1]*side
-		sides []*side
-		part  window.PartError
+		of           [window.MaxScope + 1]*participant
+		participants []*participant
+		part         window.PartError
 	)
 	if err := ctx.Err(); err != nil {
-		return s.stores[checks[0].Scope].count(&Error{Class: ClassGone, Err: err})
+		return s.stores[checks[0].Scope].count(&failure.Error{Class: failure.Gone, Err: err})
 	}
 	for i := range checks {
 		scope := checks[i].Scope
@@ -110,13 +111,13 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 			continue
 		}
 		store := s.stores[scope]
-		one := &side{store: store, ctx: ctx}
+		one := &participant{store: store, ctx: ctx}
 		of[scope] = one
 		one.deadline, _ = store.deadline(ctx)
-		sides = append(sides, one)
+		participants = append(participants, one)
 	}
-	p := newPieces(checks, decisions, func(c *window.Check) *side { return of[c.Scope] })
-	p.decide(ctx, sides)
+	p := newMultiSlotCall(checks, decisions, func(c *window.Check) *participant { return of[c.Scope] })
+	p.decide(ctx, participants)
 	fails := false
 	for scope, one := range of {
 		if one == nil || one.err == nil {

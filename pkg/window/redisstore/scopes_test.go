@@ -17,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
@@ -193,7 +194,7 @@ func TestScopeFails(t *testing.T) {
 			decisions := make([]window.Decision, 2)
 			_, err := s.Take(t.Context(), window.MayWait, []window.Check{region, global}, decisions)
 			var part *window.PartError
-			if !errors.As(err, &part) || part.Failed[0] != nil || redisstore.ClassOf(part.Failed[1]) == "" {
+			if !errors.As(err, &part) || part.Failed[0] != nil || failure.Of(part.Failed[1]) == "" {
 				t.Fatalf("%s, call %d: got error %v, want one of the scope global", fault.name, i, err)
 			}
 			if !decisions[0].Allowed || decisions[0].Remaining != before-1 {

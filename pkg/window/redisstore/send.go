@@ -10,15 +10,18 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 // A part is the content of one call of the script: messages whose logs have one hash tag.
 type part struct {
 	messages []*message
-	text     bool   // send the script's text, because the server does not know it
-	follow   bool   // another node has the slot: the cluster's client finds it
-	clock    *clock // of that node, once it has answered
-	cmd      *once
+	text     bool                // send the script's text, because the server does not know it
+	follow   bool                // another node has the slot: the cluster's client finds it
+	clock    *serverclock.Bounds // of that node, once it has answered
+	cmd      *script.Command
 }
 
 // send sends messages and waits for their replies. It hands messages back to callers that
@@ -53,7 +56,7 @@ func (n *node) send(batch []*message) {
 	}
 	ctx, cancel := s.bounded(context.Background())
 	defer cancel()
-	if deadlines && !n.clock.isKnown() {
+	if deadlines && !n.clock.Known() {
 		// A deadline needs the server's clock.
 		if err := n.greet(ctx); err != nil {
 			failed := n.failed(ctx, err)
@@ -92,12 +95,12 @@ func (n *node) split(batch []*message) []part {
 // exchange sends parts until every message is answered. It returns an error if the node has
 // decided no message.
 func (n *node) exchange(ctx context.Context, parts []part) error {
-	var failure error
+	var broken error
 	decided := false
 	for len(parts) > 0 {
-		sentAt := now()
+		sentAt := serverclock.Now()
 		n.transmit(ctx, parts)
-		received := now()
+		received := serverclock.Now()
 		var again []part
 		for i := range parts {
 			p := &parts[i]
@@ -107,18 +110,18 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 				again = n.deliver(p, reply, sentAt, received, again)
 				continue
 			}
-			class := classify(err)
+			class := failure.Classify(err)
 			switch {
 			case redis.HasErrorPrefix(err, "NOSCRIPT") && !p.text:
 				// The server has restarted, or its scripts were flushed. Nothing has run.
 				p.text = true
 				again = append(again, *p)
-			case class == ClassMoved && n.store.cluster != nil && !p.follow && !redis.HasErrorPrefix(err, "TRYAGAIN"):
+			case class == failure.Moved && n.store.cluster != nil && !p.follow && !redis.HasErrorPrefix(err, "TRYAGAIN"):
 				// The node has run nothing, and another one has the slot.
 				n.store.cluster.ReloadState(ctx)
 				p.follow = true
 				again = append(again, *p)
-			case (class.refusesWrites() || class == ClassMoved) && len(p.messages) > 1:
+			case (class.RefusesWrites() || class == failure.Moved) && len(p.messages) > 1:
 				// Nothing has run. The server may still decide the messages that write
 				// nothing. While a slot moves, keys are on two nodes, so each message
 				// starts again at the old node, by itself.
@@ -130,13 +133,13 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 				for _, m := range p.messages {
 					m.finish("", 0, failed)
 				}
-				if class.refusesWrites() {
+				if class.RefusesWrites() {
 					n.refusesWrites(failed)
 				}
-				if !class.ofTheNode() {
+				if !class.OfNode() {
 					decided = true
 				} else {
-					failure = failed
+					broken = failed
 				}
 			}
 		}
@@ -145,7 +148,7 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 	if decided {
 		return nil
 	}
-	return failure
+	return broken
 }
 
 // deliver hands out a reply. It adds messages that the script has not judged to again, if
@@ -153,13 +156,13 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 // clock was wrong is sent once more. A message that was put off is sent again until its
 // deadline. Each call moves some of its rings, so the number of calls is bounded.
 func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part) []part {
-	want := instantBytes
+	want := script.InstantBytes
 	for _, m := range p.messages {
-		want += len(m.keys) * answerBytes
+		want += len(m.group.Keys) * script.AnswerBytes
 	}
 	text, ok := reply.(string)
 	if !ok || len(text) != want {
-		err := &Error{Class: ClassReply, Err: fmt.Errorf("reply is %T, want a string of %d bytes", reply, want)}
+		err := &failure.Error{Class: failure.Reply, Err: fmt.Errorf("reply is %T, want a string of %d bytes", reply, want)}
 		if ok {
 			err.Err = fmt.Errorf("reply has %d bytes, want %d", len(text), want)
 		}
@@ -168,36 +171,32 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		}
 		return again
 	}
-	told := int64(bigEndian(text[want-instantBytes:]))
+	told := int64(script.BigEndian(text[want-script.InstantBytes:]))
 	at := n.clockOf(p)
 	if p.follow {
-		at = new(clock) // not the estimate
+		at = new(serverclock.Bounds) // not the estimate
 	}
-	at.learn(told, sentAt, received)
+	at.Learn(told, sentAt, received)
 	var unjudged []*message
 	for _, m := range p.messages {
 		m.batch = len(p.messages)
-		own := text[:len(m.keys)*answerBytes]
+		own := text[:len(m.group.Keys)*script.AnswerBytes]
 		text = text[len(own):]
-		switch why := skippedFor(own); {
-		case why == wasJudged:
-			first := own
-			if m.logChecks[0].receipt {
-				first = own[answerBytes:] // a receipt has room also if its request is denied
-			}
-			if m.charges && first[0] == outcomeAllowed {
+		switch why := script.SkippedFor(own); {
+		case why == script.Judged:
+			if m.group.Writes(own) {
 				n.writesAgain()
 			}
 			m.finish(own, told, nil)
-		case why == ofOtherPeriods:
-			m.finish("", 0, &Error{Class: ClassPeriod, Err: window.ErrPeriod})
-		case why == wasPutOff && (received < m.deadline || m.deadline == 0):
+		case why == script.OtherPeriods:
+			m.finish("", 0, &failure.Error{Class: failure.Period, Err: window.ErrPeriod})
+		case why == script.PutOff && (received < m.deadline || m.deadline == 0):
 			unjudged = append(unjudged, m)
-		case why == cameLate && !m.again && received < m.deadline:
+		case why == script.Late && !m.again && received < m.deadline:
 			m.again = true
 			unjudged = append(unjudged, m)
 		default:
-			m.finish("", 0, &Error{Class: ClassLate, Err: context.DeadlineExceeded})
+			m.finish("", 0, &failure.Error{Class: failure.Late, Err: context.DeadlineExceeded})
 		}
 	}
 	if len(unjudged) > 0 {
@@ -209,7 +208,7 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 // clockOf returns the clock of the server that a part is sent to. If another server has the
 // slot, the node's own clock is the best estimate until that one has answered: usually NTP
 // sets both.
-func (n *node) clockOf(p *part) *clock {
+func (n *node) clockOf(p *part) *serverclock.Bounds {
 	if p.clock != nil {
 		return p.clock
 	}
@@ -253,60 +252,46 @@ func (n *node) transmit(ctx context.Context, parts []part) {
 }
 
 // setError puts the error of a client into the command, if the client did not.
-func setError(cmd *once, err error) {
+func setError(cmd *script.Command, err error) {
 	if err != nil && cmd.Err() == nil {
 		cmd.SetErr(err)
 	}
 }
 
-// A once is a command that go-redis must not send again by itself, whatever the client's
-// MaxRetries or MaxRedirects are. The first may have charged already. go-redis still
-// follows redirections of a cluster, because a node that redirects has run nothing.
-type once struct{ *redis.Cmd }
-
-// NoRetry implements [redis.Cmder].
-func (once) NoRetry() bool { return true }
-
-func newOnce(ctx context.Context, args []any) *once {
-	cmd := &once{redis.NewCmd(ctx, args...)}
-	cmd.SetFirstKeyPos(3) // EVALSHA sha n key: what a cluster client routes by
-	return cmd
-}
-
 // command returns the call of the script for a part.
-func (n *node) command(ctx context.Context, p *part) *once {
+func (n *node) command(ctx context.Context, p *part) *script.Command {
 	s := n.store
-	deadline := n.clockOf(p).deadline
-	keys, bytes, soonest, inFlight := 0, instantBytes, int64(0), false
+	deadline := n.clockOf(p).Deadline
+	keys, bytes, soonest, inFlight := 0, script.InstantBytes, int64(0), false
 	for _, m := range p.messages {
-		keys += len(m.keys)
-		bytes += len(m.checks) + instantBytes
-		inFlight = inFlight || m.inFlight
+		keys += len(m.group.Keys)
+		bytes += len(m.group.Packed) + script.InstantBytes
+		inFlight = inFlight || m.group.InFlight
 		if m.deadline != 0 && (soonest == 0 || m.deadline < soonest) {
 			soonest = m.deadline
 		}
 	}
 	args := make([]any, 3, 7+keys)
-	args[0], args[1], args[2] = "evalsha", s.script.sha, keys
+	args[0], args[1], args[2] = "evalsha", s.scripts.take.SHA, keys
 	if p.text {
-		args[0], args[1] = "eval", s.script.text
+		args[0], args[1] = "eval", s.scripts.take.Text
 	}
 	packed := make([]byte, 0, bytes)
-	packed = appendInstant(packed, deadline(soonest))
+	packed = script.AppendInstant(packed, deadline(soonest))
 	for _, m := range p.messages {
-		for i := range m.keys {
-			args = append(args, m.keys[i])
+		for i := range m.group.Keys {
+			args = append(args, m.group.Keys[i])
 		}
-		packed = append(packed, m.checks...)
+		packed = append(packed, m.group.Packed...)
 	}
 	checks := len(packed)
 	for _, m := range p.messages {
-		packed = appendInstant(packed, deadline(m.deadline))
+		packed = script.AppendInstant(packed, deadline(m.deadline))
 	}
 	text := string(packed)
 	args = append(args, text[:checks], text[checks:])
 	if inFlight && s.streams != "" {
 		args = append(args, s.streams)
 	}
-	return newOnce(ctx, args)
+	return script.NewCommand(ctx, args)
 }

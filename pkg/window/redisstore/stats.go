@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
 
 // Stats count what a store has done since it was made, and describe its servers.
@@ -19,13 +20,13 @@ type Stats struct {
 	// Probes counts the probes of servers whose breaker is open.
 	Probes uint64
 	// Refused counts the requests that were not sent because too many waited for the server, by
-	// priority. They are failures of [ClassOverload].
+	// priority. They are failures of [failure.Overload].
 	Refused map[window.Priority]uint64
 	// NotTakenBack counts the hits that were reserved and could not be given back, so they count
 	// until they expire.
 	NotTakenBack uint64
 	// Failures counts the requests that could not be decided, by class.
-	Failures map[Class]uint64
+	Failures map[failure.Class]uint64
 	// Instances is the number of instances that share the logs, by [Store.Count]. It is at least 1.
 	Instances int
 	// Nodes describes the servers, sorted by address.
@@ -40,7 +41,7 @@ type NodeStats struct {
 	// Refuses says that the server refuses to write, so it decides only denials.
 	Refuses bool
 	// Class is the reason, if Open or Refuses is true.
-	Class Class
+	Class failure.Class
 	// Policy is the maxmemory-policy; empty: unknown. With a policy other than NoEviction
 	// the server may delete logs.
 	Policy string
@@ -59,13 +60,13 @@ type counts struct {
 	sent, batches, probes, notTakenBack atomic.Uint64
 
 	sizes    [7]atomic.Uint64
-	failures map[Class]*atomic.Uint64
+	failures map[failure.Class]*atomic.Uint64
 	refused  [window.PriorityHigh - window.PriorityLow + 1]atomic.Uint64 // by priority, the lowest first
 }
 
 func (c *counts) init() {
-	c.failures = make(map[Class]*atomic.Uint64, len(Classes))
-	for _, class := range Classes {
+	c.failures = make(map[failure.Class]*atomic.Uint64, len(failure.Classes))
+	for _, class := range failure.Classes {
 		c.failures[class] = new(atomic.Uint64)
 	}
 }
@@ -75,7 +76,7 @@ func (s *Store) count(err error) error {
 	if err == nil {
 		return nil
 	}
-	if c, ok := s.counts.failures[ClassOf(err)]; ok {
+	if c, ok := s.counts.failures[failure.Of(err)]; ok {
 		c.Add(1)
 	}
 	return err
@@ -88,7 +89,7 @@ func (s *Store) Stats() Stats {
 		Sent: c.sent.Load(), Batches: c.batches.Load(), Probes: c.probes.Load(),
 		NotTakenBack: c.notTakenBack.Load(),
 		Instances:    s.Instances(),
-		Failures:     make(map[Class]uint64, len(c.failures)),
+		Failures:     make(map[failure.Class]uint64, len(c.failures)),
 		Refused:      make(map[window.Priority]uint64, len(window.Priorities)),
 	}
 	for i, p := range window.Priorities {
@@ -111,7 +112,7 @@ func (s *Store) Stats() Stats {
 	if s.cluster != nil {
 		s.topology.mu.Lock()
 		if !s.topology.known && s.topology.failed != nil {
-			stats.Nodes = append(stats.Nodes, NodeStats{Address: clusterAddress, Open: true, Class: classify(s.topology.failed)})
+			stats.Nodes = append(stats.Nodes, NodeStats{Address: clusterAddress, Open: true, Class: failure.Classify(s.topology.failed)})
 		}
 		s.topology.mu.Unlock()
 	}
@@ -149,6 +150,6 @@ func (n *node) stats() NodeStats {
 	n.mu.Lock()
 	s.Queued, s.InFlight = n.queue.count, n.inFlight
 	n.mu.Unlock()
-	s.ClockKnown = n.clock.isKnown()
+	s.ClockKnown = n.clock.Known()
 	return s
 }

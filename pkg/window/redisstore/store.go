@@ -2,9 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // Redis names scripts by SHA-1; nothing is secured by it
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -13,6 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 // A Client sends one command and waits for its reply. All clients of go-redis implement
@@ -57,7 +57,7 @@ type Options struct {
 	// Zero: DefaultFailures.
 	Failures int
 	// MaxWaiting is how many requests may wait for one server. If one more comes, the newest of
-	// the lowest [window.Priority] fails at once with [ClassOverload]. Zero: any number.
+	// the lowest [window.Priority] fails at once with [failure.Overload]. Zero: any number.
 	MaxWaiting int
 	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
@@ -87,7 +87,7 @@ type Change struct {
 	// that the server refuses to write, so it decides only denials. If both are false, it
 	// decides all requests.
 	Open, Refuses bool
-	Class         Class // why
+	Class         failure.Class // why
 	Err           error
 }
 
@@ -98,10 +98,7 @@ type Store struct {
 	cluster  cluster // nil if there is one server
 	single   *node   // nil on a cluster
 	opts     Options
-	script   script
-	takeBack script
-	keeper   script
-	ends     script
+	scripts  scripts
 	splits   atomic.Bool // a request has taken several calls because it was too long
 	streams  string      // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
@@ -113,20 +110,20 @@ type Store struct {
 
 	connected atomic.Bool // a connection was made since the policies were read
 
-	stop    context.CancelFunc // ends what runs in the background
-	stopped context.Context    //nolint:containedctx // the store's own life, not a call's
+	life life
+}
+
+// scripts are those that a store calls.
+type scripts struct{ take, takeBack, logs, ends script.Script }
+
+// A life ends what runs in the background of a store.
+type life struct {
+	stop    context.CancelFunc
+	stopped context.Context //nolint:containedctx // the store's own life, not a call's
 	running sync.WaitGroup
 }
 
 var _ window.Store = (*Store)(nil)
-
-// A script is a text and the name under which Redis caches it.
-type script struct{ text, sha string }
-
-func newScript(text string) script {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
-	return script{text: text, sha: hex.EncodeToString(sum[:])}
-}
 
 // New returns a store on a client. The caller closes the client, after the store. New
 // sends nothing: an unreachable server shows at the first Load or Take.
@@ -149,9 +146,9 @@ func New(client Client, o Options) *Store {
 	if o.Policy == nil {
 		o.Policy = func(string, string, error) {}
 	}
-	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript)}
+	s := &Store{client: client, opts: o, scripts: scripts{script.Take, script.TakeBack, script.Logs, script.Streams}}
 	s.counts.init()
-	s.stopped, s.stop = context.WithCancel(context.Background())
+	s.life.stopped, s.life.stop = context.WithCancel(context.Background())
 	if c, ok := client.(cluster); ok {
 		s.cluster = c
 	} else {
@@ -177,13 +174,13 @@ func addressOf(client Client) string {
 // does what is missing.
 func (s *Store) Load(ctx context.Context) error {
 	load := func(ctx context.Context, n *node) error {
-		for _, script := range []script{s.script, s.takeBack} {
-			cmd := redis.NewStringCmd(ctx, "script", "load", script.text)
+		for _, script := range []script.Script{s.scripts.take, s.scripts.takeBack} {
+			cmd := redis.NewStringCmd(ctx, "script", "load", script.Text)
 			if err := n.client.Process(ctx, cmd); err != nil {
 				return err
 			}
-			if got := cmd.Val(); got != script.sha {
-				return fmt.Errorf("the server calls the script %.40q, want %q", got, script.sha)
+			if got := cmd.Val(); got != script.SHA {
+				return fmt.Errorf("the server calls the script %.40q, want %q", got, script.SHA)
 			}
 		}
 		return n.greet(ctx)
@@ -195,7 +192,7 @@ func (s *Store) Load(ctx context.Context) error {
 		err = load(ctx, s.single)
 	}
 	if err != nil {
-		return &Error{Class: classify(err), Err: fmt.Errorf("loading the script: %w", explain(ctx, err))}
+		return &failure.Error{Class: failure.Classify(err), Err: fmt.Errorf("loading the script: %w", failure.Explain(ctx, err))}
 	}
 	return nil
 }
@@ -204,13 +201,13 @@ func (s *Store) Load(ctx context.Context) error {
 // store's timeout, or 200 ms if hits are being taken back. It returns nil and does not close
 // the client. The caller must not use the store afterwards.
 func (s *Store) Close() error {
-	s.stop()
-	s.running.Wait()
+	s.life.stop()
+	s.life.running.Wait()
 	return nil
 }
 
 // background runs f in a goroutine that Close waits for.
-func (s *Store) background(f func()) { s.running.Go(f) }
+func (s *Store) background(f func()) { s.life.running.Go(f) }
 
 // pause waits for d. It returns false if the store was closed meanwhile.
 func (s *Store) pause(d time.Duration) bool {
@@ -219,7 +216,7 @@ func (s *Store) pause(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-s.stopped.Done():
+	case <-s.life.stopped.Done():
 		return false
 	}
 }
@@ -243,7 +240,7 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 // still answer without the store. If that time, or the store's timeout, passes before the
 // request was sent, it is not sent. If it passes later, the group may be charged or not.
 // The error wraps that of ctx or [context.DeadlineExceeded]. All errors except those that
-// wrap [window.ErrBadCheck] have a [Class].
+// wrap [window.ErrBadCheck] have a [failure.Class].
 //
 // If ctx is cancelled before its deadline, Take may return only after the store's timeout.
 //
@@ -261,24 +258,24 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		return fmt.Errorf("redisstore: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
-		return s.count(&Error{Class: ClassGone, Err: err})
+		return s.count(&failure.Error{Class: failure.Gone, Err: err})
 	}
 	m := newMessage()
 	if s.cluster != nil || s.splits.Load() {
-		m.flags = modeAsks // the store may take back charges of requests that take several calls
+		m.group.Flags = script.Asks // the store may take back charges of requests that take several calls
 	}
-	m.add(s.opts.Prefix, checks, decisions)
-	if len(m.keys) == 0 {
-		m.fill()
+	m.group.AddAll(s.opts.Prefix, checks, decisions)
+	if len(m.group.Keys) == 0 {
+		m.group.Fill()
 		m.free()
 		return nil
 	}
 	m.deadline, m.patient = s.deadline(ctx)
 	deadline := m.deadline
-	if s.cluster == nil && m.tooLong() {
+	if s.cluster == nil && m.group.Searches(maxShared) {
 		m.free()
 		s.splits.Store(true)
-		return s.count(s.takeAcross(ctx, deadline, 0, checks, decisions))
+		return s.count(s.takeMultiSlot(ctx, deadline, 0, checks, decisions))
 	}
 	if s.cluster == nil {
 		_, err := s.ask(ctx, s.single, m)
@@ -288,21 +285,21 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 		m.free()
 		return s.count(err)
 	}
-	ended := m.ended
-	if !m.route() || m.tooLong() {
+	ended := m.group.Ended
+	if !m.route() || m.group.Searches(maxShared) {
 		m.free()
-		return s.count(s.takeAcross(ctx, deadline, ended, checks, decisions))
+		return s.count(s.takeMultiSlot(ctx, deadline, ended, checks, decisions))
 	}
-	n, err := s.nodeFor(ctx, m.keys[0], deadline)
+	n, err := s.nodeFor(ctx, m.group.Keys[0], deadline)
 	if err != nil {
 		m.free()
 		return s.count(err)
 	}
-	several := len(m.keys) > 1
+	several := len(m.group.Keys) > 1
 	_, err = s.ask(ctx, n, m)
-	if several && ClassOf(err) == ClassMoved {
+	if several && failure.Of(err) == failure.Moved {
 		// The slot is moving: some of the logs are here, some on the other server.
-		err = s.takeAcross(ctx, deadline, ended, checks, decisions)
+		err = s.takeMultiSlot(ctx, deadline, ended, checks, decisions)
 	}
 	return s.count(err)
 }
@@ -322,8 +319,8 @@ func (s *Store) read(ctx context.Context, m *message) error {
 	if answered := s.opts.Answered; answered != nil {
 		answered(ctx, m.batch)
 	}
-	if err := m.answer(s.opts.Foreign); err != nil {
-		return &Error{Class: ClassReply, Err: err}
+	if err := m.group.Answer(m.reply, s.opts.Foreign); err != nil {
+		return &failure.Error{Class: failure.Reply, Err: err}
 	}
 	return nil
 }
@@ -331,13 +328,13 @@ func (s *Store) read(ctx context.Context, m *message) error {
 // deadline returns the local time until which a call may take. It is zero if nothing bounds the
 // call. patient says that it is the store's timeout.
 func (s *Store) deadline(ctx context.Context) (deadline int64, patient bool) {
-	begun := now()
+	begun := serverclock.Now()
 	if s.opts.Timeout > 0 {
 		deadline, patient = begun+int64(s.opts.Timeout), true
 	}
 	if d, ok := ctx.Deadline(); ok {
 		// The caller needs some time to answer without the store.
-		own := at(d)
+		own := serverclock.At(d)
 		own = max(own-max(int64(answerTime), (own-begun)/answerPart), 1)
 		if deadline == 0 || own < deadline {
 			deadline, patient = own, false
@@ -366,15 +363,15 @@ func (s *Store) wait(ctx context.Context, m *message) error {
 		var expired <-chan time.Time
 		if m.deadline != 0 {
 			timer = timers.Get().(*time.Timer)
-			timer.Reset(time.Duration(m.deadline - now()))
+			timer.Reset(time.Duration(m.deadline - serverclock.Now()))
 			expired = timer.C
 		}
 		select {
 		case <-m.done:
 		case <-ctx.Done():
-			err = &Error{Class: ClassGone, Err: ctx.Err()}
+			err = &failure.Error{Class: failure.Gone, Err: ctx.Err()}
 		case <-expired:
-			err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded}
+			err = &failure.Error{Class: failure.Timeout, Err: context.DeadlineExceeded}
 		}
 		if timer != nil {
 			timer.Stop()
@@ -388,24 +385,9 @@ func (s *Store) wait(ctx context.Context, m *message) error {
 		err := m.err
 		m.free()
 		if ctx.Err() != nil {
-			err = &Error{Class: ClassGone, Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
+			err = &failure.Error{Class: failure.Gone, Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
 		}
 		return err
 	}
 	return nil
-}
-
-// explain adds the context's error to an error of the client if the context has ended. A
-// socket has the deadline of the context and may notice it first. With explain, the race
-// between the two does not change how the error is classified.
-func explain(ctx context.Context, err error) error {
-	deadline, ok := ctx.Deadline()
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", ctx.Err(), err)
-	case ok && !time.Now().Before(deadline):
-		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-	}
-	return err
 }

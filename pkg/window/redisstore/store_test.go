@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -313,8 +314,8 @@ func TestCancelledMeanwhile(t *testing.T) {
 	s := redisstore.New(cancelling{failing{errors.New("boom")}, cancel}, redisstore.Options{})
 	defer s.Close()
 	_, err := s.Take(ctx, window.MayWait, []window.Check{check("a", 1, 1)}, make([]window.Decision, 1))
-	if !errors.Is(err, context.Canceled) || redisstore.ClassOf(err) != redisstore.ClassGone {
-		t.Errorf("got error %v, want one of class %s that wraps %q", err, redisstore.ClassGone, context.Canceled)
+	if !errors.Is(err, context.Canceled) || failure.Of(err) != failure.Gone {
+		t.Errorf("got error %v, want one of class %s that wraps %q", err, failure.Gone, context.Canceled)
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
 
 var _ window.Ender = (*Store)(nil)
@@ -126,41 +129,20 @@ func (s *Store) note(ctx context.Context, id window.StreamID, hold time.Duration
 // the stream has ended, the message is changed so that the script denies it. If nothing was
 // known of the stream, the message says so, unless one check may meet what another one made.
 func (s *Store) noteStream(ctx context.Context, m *message) error {
-	var (
-		stream        window.StreamID
-		hold          time.Duration
-		logs          []string
-		unconditional bool
-	)
-	for i := range m.logChecks {
-		c := m.logChecks[i].check
-		if c.Stream == 0 {
-			continue
-		}
-		unconditional = unconditional || c.Mode.Unconditional()
-		stream, hold = c.Stream, max(hold, c.Limit.Window)
-		if c.Cost > 0 && c.Mode != window.Refund {
-			logs = append(logs, m.keys[i])
-		}
-	}
+	stream, hold, logs, unconditional := m.group.Stream()
 	if stream == 0 {
 		return nil
 	}
 	if m.deadline != 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.deadline-now()))
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.deadline-serverclock.Now()))
 		defer cancel()
 	}
 	denied, err := s.note(ctx, stream, hold, logs)
 	if err != nil || denied == 0 || denied == newStream && unconditional {
 		return err
 	}
-	m.ended = denied
-	for i := range m.logChecks {
-		if m.logChecks[i].check.Stream != 0 {
-			binary.BigEndian.PutUint32(m.checks[(i+1)*checkBytes-4:], denied)
-		}
-	}
+	m.group.SetEnded(denied)
 	return nil
 }
 
@@ -171,14 +153,14 @@ func runFor[T any](ctx context.Context, s *Store, n *node, key, verb string, id 
 	for _, m := range more {
 		argv = append(argv, m)
 	}
-	return runOn[T](ctx, s, n, &s.ends, key, argv...)
+	return runOn[T](ctx, s, n, &s.scripts.ends, key, argv...)
 }
 
 // runOn calls a script for one key of a server, unless the server's breaker is open.
-func runOn[T any](ctx context.Context, s *Store, n *node, of *script, key string, argv ...any) (result T, err error) {
+func runOn[T any](ctx context.Context, s *Store, n *node, of *script.Script, key string, argv ...any) (result T, err error) {
 	var reply any
 	err = n.guarded(ctx, func() (err error) {
-		reply, err = of.run(ctx, s.client, []string{key}, argv...)
+		reply, err = of.Run(ctx, s.client, []string{key}, argv...)
 		return err
 	})
 	if err != nil {
@@ -186,7 +168,7 @@ func runOn[T any](ctx context.Context, s *Store, n *node, of *script, key string
 	}
 	result, ok := reply.(T)
 	if !ok {
-		return result, &Error{Class: ClassReply, Err: fmt.Errorf("reply is %T, want %T", reply, result)}
+		return result, &failure.Error{Class: failure.Reply, Err: fmt.Errorf("reply is %T, want %T", reply, result)}
 	}
 	return result, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/random"
 )
@@ -29,13 +30,13 @@ type back struct {
 // backRig is a rig for takeback.lua.
 type backRig struct {
 	*rig
-	back script
+	back script.Script
 }
 
 func newBackRig(t testing.TB) *backRig {
 	t.Helper()
-	r := &backRig{newRig(t), withTime(t, takeBackScript, "ARGV[#ARGV]")}
-	if err := r.client.ScriptLoad(t.Context(), r.back.text).Err(); err != nil {
+	r := &backRig{newRig(t), withTime(t, script.TakeBack.Text, "ARGV[#ARGV]")}
+	if err := r.client.ScriptLoad(t.Context(), r.back.Text).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -48,10 +49,10 @@ func (r *backRig) takeBack(clock int64, backs ...back) []back {
 	var args []byte
 	for _, b := range backs {
 		unit := packed.Unit(b.id.Window).Microseconds()
-		keys = append(keys, string(appendKey(nil, "", b.id)))
+		keys = append(keys, string(script.AppendKey(nil, "", b.id)))
 		args = binary.BigEndian.AppendUint16(args, uint16(unit))
 		args = append(args, binary.BigEndian.AppendUint64(nil, uint64(b.id.Window.Microseconds()))[2:]...)
-		args = appendInstant(args, b.at/unit)
+		args = script.AppendInstant(args, b.at/unit)
 		args = append(args, binary.BigEndian.AppendUint64(nil, b.cost)[3:]...)
 	}
 	cmd := r.evalsha(r.back, clock, keys, []string{string(args)})
@@ -73,7 +74,7 @@ func (r *backRig) takeBack(clock int64, backs ...back) []back {
 // plant puts a value under a log's key, for an hour.
 func (r *rig) plant(id window.LogID, value []byte) {
 	r.t.Helper()
-	if err := r.client.Set(r.t.Context(), string(appendKey(nil, "", id)), value, time.Hour).Err(); err != nil {
+	if err := r.client.Set(r.t.Context(), string(script.AppendKey(nil, "", id)), value, time.Hour).Err(); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -88,7 +89,7 @@ func (r *backRig) compare(value []byte, clock int64, b back) (taken uint64) {
 	if got.taken != taken || got.reset != reset {
 		r.t.Fatalf("%x, %+v at %d: got %d taken, empty in %v, want %d, %v", value, b, clock, got.taken, got.reset, taken, reset)
 	}
-	key := string(appendKey(nil, "", b.id))
+	key := string(script.AppendKey(nil, "", b.id))
 	after, err := r.client.Get(r.t.Context(), key).Bytes()
 	if err != nil || !bytes.Equal(after, left) {
 		r.t.Fatalf("%x, %+v at %d: the log is\n%x, %v, want\n%x", value, b, clock, after, err, left)
@@ -297,7 +298,7 @@ func TestTakeBackErrors(t *testing.T) {
 	}
 	poor := redis.NewClient(&redis.Options{Addr: r.client.Options().Addr, Username: "poor", Password: "pw", MaxRetries: -1})
 	t.Cleanup(func() { poor.Close() })
-	packed := append([]byte{0, 1, 0, 0, 0, 0x98, 0x96, 0x80}, appendInstant(nil, start)...)
+	packed := append([]byte{0, 1, 0, 0, 0, 0x98, 0x96, 0x80}, script.AppendInstant(nil, start)...)
 	packed = append(packed, 0, 0, 0, 0, 2)
 	cmd := r.evalsha(r.back, start, []string{"k:10000000"}, []string{string(packed)})
 	if err := poor.Process(ctx, cmd); err == nil {
@@ -357,8 +358,8 @@ func TestTakeBackForeign(t *testing.T) {
 
 // TestTakeBackFromTheFuture: nothing is taken back from a log whose clock is ahead by more than a day.
 func TestTakeBackFromTheFuture(t *testing.T) {
-	r := &backRig{newRig(t), newScript(takeBackScript)}
-	if err := r.client.ScriptLoad(t.Context(), r.back.text).Err(); err != nil {
+	r := &backRig{newRig(t), script.New(script.TakeBack.Text)}
+	if err := r.client.ScriptLoad(t.Context(), r.back.Text).Err(); err != nil {
 		t.Fatal(err)
 	}
 	c := &window.Check{Key: "k", Cost: 1, Limit: window.Limit{Hits: 5, Window: 10 * time.Second}}

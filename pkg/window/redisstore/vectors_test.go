@@ -17,6 +17,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 )
 
 // vector and vectorStep are what the file holds; package window's test says what
@@ -177,7 +178,7 @@ func TestVectors(t *testing.T) {
 			} else {
 				var before []byte
 				if check.Stream != 0 {
-					before, _ = r.client.Get(t.Context(), string(appendKey(nil, "", check.Log()))).Bytes()
+					before, _ = r.client.Get(t.Context(), string(script.AppendKey(nil, "", check.Log()))).Bytes()
 				}
 				got = r.take(s.Clock, check, s.ahead())
 				if check.Stream != 0 && !holds(before, check.Stream) {
@@ -221,7 +222,7 @@ func (r *rig) wantSameOfNew(clock int64, c *window.Check, before []byte, want se
 	r.t.Helper()
 	other := *c
 	other.Key = "copy of " + c.Key
-	key := string(appendKey(nil, "", other.Log()))
+	key := string(script.AppendKey(nil, "", other.Log()))
 	streams := "streams of " + c.Key + "{"
 	for _, names := range []string{streams, ""} {
 		ahead := time.Duration(0)

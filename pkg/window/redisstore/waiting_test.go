@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -46,8 +47,8 @@ func TestMaxWaiting(t *testing.T) {
 	refused := func(from chan answer) {
 		t.Helper()
 		err := (<-from).err
-		if redisstore.ClassOf(err) != redisstore.ClassOverload {
-			t.Errorf("got %v, want the class %s", err, redisstore.ClassOverload)
+		if failure.Of(err) != failure.Overload {
+			t.Errorf("got %v, want the class %s", err, failure.Overload)
 		}
 		if n := queued(); n != most {
 			t.Errorf("%d requests wait, want %d", n, most)
@@ -84,8 +85,8 @@ func TestMaxWaiting(t *testing.T) {
 	if want := map[window.Priority]uint64{window.PriorityLow: 6, window.PriorityNormal: 2, window.PriorityHigh: 0}; !cmp.Equal(want, stats.Refused) {
 		t.Errorf("refused: got %v, want %v", stats.Refused, want)
 	}
-	if got := stats.Failures[redisstore.ClassOverload]; got != 8 {
-		t.Errorf("failures of the class %s: got %d, want 8", redisstore.ClassOverload, got)
+	if got := stats.Failures[failure.Overload]; got != 8 {
+		t.Errorf("failures of the class %s: got %d, want 8", failure.Overload, got)
 	}
 	if stats.Nodes[0].Open {
 		t.Error("the breaker is open")

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -19,7 +20,7 @@ import (
 type rig struct {
 	t      testing.TB
 	client *redis.Client
-	script script
+	script script.Script
 }
 
 func newRig(t testing.TB) *rig {
@@ -33,7 +34,7 @@ func newRigOn(t testing.TB, addr string) *rig {
 	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
 	r := &rig{t: t, client: client, script: withClock(t, "ARGV[#ARGV]")}
-	if err := client.ScriptLoad(t.Context(), r.script.text).Err(); err != nil {
+	if err := client.ScriptLoad(t.Context(), r.script.Text).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -64,9 +65,9 @@ type answer struct {
 
 // Flags of an ask.
 const (
-	reserves  = modeReserves
-	asks      = modeAsks
-	unsettled = outcomeUnsettled // of a denial that may count what is taken back
+	reserves  = script.Reserves
+	asks      = script.Asks
+	unsettled = script.OutcomeUnsettled // of a denial that may count what is taken back
 )
 
 // late is the answer to every check of a group that comes too late.
@@ -79,19 +80,19 @@ func arguments(requests []request) (keys, argv []string) {
 	soonest := int64(0)
 	for _, q := range requests {
 		for i, a := range q.asks {
-			keys = append(keys, string(appendKey(nil, "", a.Log())))
+			keys = append(keys, string(script.AppendKey(nil, "", a.Log())))
 			group := byte(0)
 			if i == len(q.asks)-1 {
-				group = groupEnds
+				group = script.GroupEnds
 			}
-			checks = appendCheck(checks, a.Check, group, a.flags, uint32(a.ahead.Microseconds()))
+			checks = script.AppendCheck(checks, a.Check, group, a.flags, uint32(a.ahead.Microseconds()))
 		}
-		deadlines = appendInstant(deadlines, q.deadline)
+		deadlines = script.AppendInstant(deadlines, q.deadline)
 		if q.deadline > 0 && (soonest == 0 || q.deadline < soonest) {
 			soonest = q.deadline
 		}
 	}
-	argv = []string{string(append(appendInstant(nil, soonest), checks...))}
+	argv = []string{string(append(script.AppendInstant(nil, soonest), checks...))}
 	if soonest > 0 {
 		argv = append(argv, string(deadlines))
 	}
@@ -106,8 +107,8 @@ func number(text string) uint64 {
 }
 
 // evalsha calls a script.
-func (r *rig) evalsha(s script, clock int64, keys, argv []string) *redis.Cmd {
-	args := []any{"evalsha", s.sha, len(keys)}
+func (r *rig) evalsha(s script.Script, clock int64, keys, argv []string) *redis.Cmd {
+	args := []any{"evalsha", s.SHA, len(keys)}
 	for _, text := range append(keys, argv...) {
 		args = append(args, text)
 	}
@@ -140,9 +141,9 @@ func (r *rig) answers(cmd *redis.Cmd, clock int64, n int) []answer {
 	for i := range all {
 		text := reply[i*each:][:each]
 		wait := func(at int) time.Duration { return time.Duration(number(text[at:at+7])) * time.Microsecond }
-		all[i] = answer{text[0] &^ outcomeCut, window.Decision{
+		all[i] = answer{text[0] &^ script.OutcomeCut, window.Decision{
 			Allowed: text[0]%4 == 1, Never: text[0]%4 == 2, Remaining: number(text[1:5]),
-			RetryAfter: wait(5), UnitAfter: wait(12), ResetAfter: wait(19), Cut: text[0]&outcomeCut != 0,
+			RetryAfter: wait(5), UnitAfter: wait(12), ResetAfter: wait(19), Cut: text[0]&script.OutcomeCut != 0,
 		}}
 	}
 	return all
@@ -178,7 +179,7 @@ func (r *rig) takeNoting(clock int64, c *window.Check, ahead time.Duration, stre
 		r.t.Fatalf("%+v at %d: %v", *c, clock, err)
 	}
 	got := r.answers(taken, clock, 1)[0]
-	s := seen{decision: got.decision, foreign: got.outcome&outcomeForeign != 0, ttl: ttl.Val()}
+	s := seen{decision: got.decision, foreign: got.outcome&script.OutcomeCorrupt != 0, ttl: ttl.Val()}
 	if log.Err() == nil {
 		s.log = []byte(log.Val())
 	}
@@ -188,10 +189,10 @@ func (r *rig) takeNoting(clock int64, c *window.Check, ahead time.Duration, stre
 // drop ends a stream in a log. The decision is allowed if the stream held something.
 func (r *rig) drop(clock int64, c *window.Check, deny time.Duration) seen {
 	r.t.Helper()
-	ends := withTime(r.t, streamsScript, "ARGV[#ARGV]")
-	key := string(appendKey(nil, "", c.Log()))
+	ends := withTime(r.t, script.Streams.Text, "ARGV[#ARGV]")
+	key := string(script.AppendKey(nil, "", c.Log()))
 	stream := string(binary.BigEndian.AppendUint64(nil, uint64(c.Stream)))
-	held, err := r.client.Eval(r.t.Context(), ends.text, []string{key}, "drop", stream, deny.Microseconds(), clock).Int()
+	held, err := r.client.Eval(r.t.Context(), ends.Text, []string{key}, "drop", stream, deny.Microseconds(), clock).Int()
 	if err != nil {
 		r.t.Fatal(err)
 	}

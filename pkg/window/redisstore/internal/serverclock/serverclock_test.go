@@ -1,4 +1,4 @@
-package redisstore
+package serverclock
 
 import (
 	"math/rand/v2"
@@ -29,14 +29,14 @@ func TestClock(t *testing.T) {
 		{"set forward", []reply{{ahead + 190, 100, 200}, {2*ahead + 290, 200, 300}}, 500, 2*ahead + 500 - 11},
 		{"set back", []reply{{ahead + 190, 100, 200}, {ahead/2 + 290, 200, 300}}, 500, ahead/2 + 500 - 11},
 	} {
-		var c clock
+		var c Bounds
 		for _, r := range tt.replies {
-			c.learn(r.server, r.sent*1000, r.received*1000)
+			c.Learn(r.server, r.sent*1000, r.received*1000)
 		}
-		if got := c.deadline(tt.ask * 1000); got != tt.want {
+		if got := c.Deadline(tt.ask * 1000); got != tt.want {
 			t.Errorf("%s: %d us is %d us of the server, want %d", tt.name, tt.ask, got, tt.want)
 		}
-		if got := c.deadline(0); got != 0 {
+		if got := c.Deadline(0); got != 0 {
 			t.Errorf("%s: no deadline is %d us of the server", tt.name, got)
 		}
 	}
@@ -48,7 +48,7 @@ func TestClock(t *testing.T) {
 func TestClockIsNeverLate(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var c clock
+		var c Bounds
 		offset := int64(1e15) + rnd.Int64N(1e12)
 		rate := (rnd.Float64()*2 - 1) / drift
 		server := func(local int64) int64 { // both in nanoseconds, the server's result in microseconds
@@ -64,13 +64,13 @@ func TestClockIsNeverLate(t *testing.T) {
 				offset += rnd.Int64N(1e12) - 5e11
 				jumped = true
 			}
-			c.learn(server(read), sent, received)
+			c.Learn(server(read), sent, received)
 			if jumped {
 				jumped = false
 				continue // what was in flight when it jumped tells too little to contradict, perhaps
 			}
 			deadline := local + rnd.Int64N(15e6)
-			got, truth := c.deadline(deadline), server(deadline)
+			got, truth := c.Deadline(deadline), server(deadline)
 			if got > truth {
 				t.Fatalf("a deadline %d us too late", got-truth)
 			}
