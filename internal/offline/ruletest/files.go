@@ -17,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
 
 // Options say how to run the tests of files.
@@ -66,7 +67,7 @@ func (o *Options) RunFile(ctx context.Context, s settings.Settings, name string)
 	}
 	for i := range f.Tests {
 		result, err := r.Run(ctx, f, &f.Tests[i])
-		if redisstore.ClassOf(err) != "" {
+		if failure.Of(err) != "" {
 			return nil, nil, 0, err
 		}
 		for _, p := range strict.ProblemsOf(err) {

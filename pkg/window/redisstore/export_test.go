@@ -131,23 +131,6 @@ func (s *Store) CountEvery(ctx context.Context, every, falls time.Duration, coun
 	return s.countEvery(ctx, every, falls, counted)
 }
 
-// The times of [Store.Count].
-const (
-	BeatEvery   = beatEvery
-	BeatExpires = beatExpires
-)
-
-// Counting is how one instance counts, one heartbeat at a time.
-type Counting struct{ of *instanceCounter }
-
-// NewCounting returns a Counting of a new instance, with the times of [Store.Count].
-func NewCounting(s *Store) Counting { return Counting{newInstanceCounter(s, beatExpires)} }
-
-// Note notes an answer at a time, and returns the number of instances.
-func (c Counting) Note(at time.Duration, n int, contact bool) int {
-	return c.of.note(int64(at), n, contact)
-}
-
 // BeatScriptAt returns the script of a heartbeat with another source of the second.
 func BeatScriptAt(t testing.TB, expression string) string {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/instances"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -26,7 +27,7 @@ type instance struct {
 }
 
 // instances starts instances that count, each with a client of its own.
-func instances(t *testing.T, n int, falls time.Duration, client func() redis.UniversalClient) []*instance {
+func startInstances(t *testing.T, n int, falls time.Duration, client func() redis.UniversalClient) []*instance {
 	t.Helper()
 	var all []*instance
 	for range n {
@@ -96,7 +97,7 @@ func TestInstances(t *testing.T) {
 			if i := redisstore.New(client(), redisstore.Options{}); i.Instances() != 1 || i.Stats().Instances != 1 {
 				t.Errorf("before Count: %d instances, want 1", i.Instances())
 			}
-			all := instances(t, 3, 100*time.Millisecond, client)
+			all := startInstances(t, 3, 100*time.Millisecond, client)
 			wantInstances(t, 3, all...)
 			all[0].leave()
 			wantInstances(t, 2, all[1:]...)
@@ -115,7 +116,7 @@ func TestInstances(t *testing.T) {
 // TestInstancesInAnOutage: the last number lasts while Redis is away, and when it comes back empty.
 func TestInstancesInAnOutage(t *testing.T) {
 	server := servers.StartRedis(t)
-	all := instances(t, 3, time.Hour, func() redis.UniversalClient { return newClient(t, server.Addr()) })
+	all := startInstances(t, 3, time.Hour, func() redis.UniversalClient { return newClient(t, server.Addr()) })
 	wantInstances(t, 3, all...)
 	server.Stop()
 	for _, i := range all {
@@ -153,7 +154,7 @@ func TestInstancesInAnOutage(t *testing.T) {
 func TestInstancesByTheClockOfRedis(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	script := redisstore.BeatScriptAt(t, "redis.call('GET', 'p:clock')")
-	const epoch, expires = 1_750_000_000, int(redisstore.BeatExpires / time.Second)
+	const epoch, expires = 1_750_000_000, int(instances.Expires / time.Second)
 	for _, step := range []struct {
 		at    int // seconds
 		entry string
@@ -186,8 +187,8 @@ func TestInstancesByTheClockOfRedis(t *testing.T) {
 	if stats := client.Info(t.Context(), "commandstats").Val(); !strings.Contains(stats, "cmdstat_unlink:calls=1,") {
 		t.Errorf("Redis does nothing else while it removes 10,001 planted entries:\n%s", stats)
 	}
-	if left := client.TTL(t.Context(), "p:instances").Val(); left <= 0 || left > redisstore.BeatExpires {
-		t.Errorf("the key expires in %v, want %v", left, redisstore.BeatExpires)
+	if left := client.TTL(t.Context(), "p:instances").Val(); left <= 0 || left > instances.Expires {
+		t.Errorf("the key expires in %v, want %v", left, instances.Expires)
 	}
 }
 
@@ -211,21 +212,21 @@ func TestInstancesOverTime(t *testing.T) {
 		{"Redis is flushed", []answer{{3, 3}, {3, 3}, {3, 3}, {3, 3}, {1, 3}, {3, 3}, {3, 3}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := redisstore.NewCounting(redisstore.New(failing{}, redisstore.Options{}))
+			c := instances.New(failing{}, "", instances.Expires)
 			for i, a := range tt.answers {
-				if got := c.Note(time.Duration(i)*redisstore.BeatEvery, a.n, a.n > 0); got != a.want {
+				if got := c.Note(int64(time.Duration(i)*instances.Every), a.n, a.n > 0); got != a.want {
 					t.Errorf("heartbeat %d: got %d, want %d", i, got, a.want)
 				}
 			}
 		})
 	}
-	if redisstore.BeatEvery > 5*time.Second || 2*redisstore.BeatExpires+2*redisstore.BeatEvery > 30*time.Second {
+	if instances.Every > 5*time.Second || 2*instances.Expires+2*instances.Every > 30*time.Second {
 		t.Error("a new instance must count within 5 s, and one that ended must not count after 30 s")
 	}
-	c := redisstore.NewCounting(redisstore.New(failing{}, redisstore.Options{}))
+	c := instances.New(failing{}, "", instances.Expires)
 	c.Note(0, 3, true)
 	for i := range 10 {
-		if got := c.Note(time.Duration(i)*redisstore.BeatEvery, 2, false); got != 3 {
+		if got := c.Note(int64(time.Duration(i)*instances.Every), 2, false); got != 3 {
 			t.Errorf("a smaller answer while another server is away: got %d, want 3", got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/admin"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/serverclock"
 )
@@ -156,15 +157,12 @@ func (n *node) tagged(key string) {
 	}
 }
 
-// probeKey is the key of the log for probes. No check of the service has such a short key.
-const probeKey = "probe"
-
 // probeMessage writes a probe into m. It charges, because the server must be able to write,
 // and its result is not used.
 func probeMessage(m *message, prefix string, tag *string) {
-	key := probeKey
+	key := admin.ProbeKey
 	if tag != nil {
-		key = *tag + probeKey
+		key = *tag + admin.ProbeKey
 	}
 	c := &window.Check{
 		Key:       key,
