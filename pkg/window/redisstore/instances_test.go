@@ -230,7 +230,7 @@ func TestInstancesOverTime(t *testing.T) {
 			t.Errorf("a smaller answer while another server is away: got %d, want 3", got)
 		}
 	}
-	if got := c.Note(time.Minute, 4, false); got != 4 {
+	if got := c.Note(int64(time.Minute), 4, false); got != 4 {
 		t.Errorf("a larger answer while another server is away: got %d, want 4", got)
 	}
 }
