@@ -24,7 +24,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/offline/ruletest"
 	"github.com/slidegate/slidegate/internal/text/words"
-	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
+	redisfailure "github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 )
 
 // testFiles are the names of files of tests in a directory.
@@ -172,9 +172,9 @@ func (t *testCmd) once(ctx context.Context, c *cli) error {
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
 		}
-		if failure.Of(err) != "" {
+		if redisfailure.Of(err) != "" {
 			rights := ""
-			if failure.Of(err) == failure.Permission {
+			if redisfailure.Of(err) == redisfailure.Permission {
 				rights = "; the user needs these rights, for the keys rls-test:*: " + docsPage("operate.md#set-up-redis")
 			}
 			return fmt.Errorf("--redis: %w%s", err, rights)
