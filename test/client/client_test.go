@@ -6,46 +6,23 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/slidegate/slidegate/client"
-	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/stack"
 )
 
 func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
-// A service is rls behind Envoy, with an application that counts requests.
-type service struct {
-	envoy  *edge.EnvoyServer
-	passed atomic.Int64 // requests that the application got
-}
-
-// serve starts a service with one limit for each API key, such as "window: 1h, requests: 1".
-func serve(t *testing.T, limit string, env map[string]string) *service {
+// serve starts rls behind Envoy, with one limit for each API key, such as "window: 1h, requests: 1".
+func serve(t *testing.T, limit string, env map[string]string) *stack.Stack {
 	t.Helper()
-	s := new(service)
-	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { s.passed.Add(1) }))
-	t.Cleanup(app.Close)
-	settings := map[string]string{"SLIDEGATE_TIERS_SOURCE": "none"}
-	for name, value := range env {
-		settings[name] = value
-	}
-	rls := edge.RLS(t, edge.RLSOptions{Rules: "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {name: per-key, " + limit + "}\n", Env: settings})
-	s.envoy = edge.Envoy(t, edge.EnvoyOptions{
-		Config: "../../envoy/ratelimit.yaml", Upstream: app.Listener.Addr().String(), RLS: strings.TrimPrefix(rls.GRPC(), "unix://"), TLS: rls.Authority(),
-		// On a busy machine an answer may take longer. Envoy would then let the request pass.
-		Replace: map[string]string{"timeout: 0.05s": "timeout: 10s"},
-	})
-	return s
+	return stack.Setup{Rules: "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {name: per-key, " + limit + "}\n", Env: env}.Start(t)
 }
 
 // A sender sends requests and records what a server answers to each of the clients.
@@ -137,54 +114,34 @@ func pass(ctx context.Context, c *http.Client, url, name string) error {
 	return nil
 }
 
-// limitOf returns rules with one limit for each API key.
-func limitOf(requests int, window time.Duration) string {
-	return fmt.Sprintf("domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {name: per-key, window: %v, requests: %d}\n", window, requests)
-}
-
 // TestFiftyClients: 50 clients of one program, who share a limit and a Transport with Pace, ask
 // for more than the limit at once. All of their requests pass. No client is denied more than
 // once. When the limit is free again they do not come back together: a tenth of a window gets
 // fewer than half of them.
 func TestFiftyClients(t *testing.T) {
 	const n, each, limit, window = 50, 2, 45, 6 * time.Second
-	t.Parallel()
-	for store, settings := range map[string]func(t *testing.T) map[string]string{
-		"memory": func(*testing.T) map[string]string { return nil },
-		"redis": func(t *testing.T) map[string]string {
-			return map[string]string{"SLIDEGATE_STORE_TYPE": "redis", "SLIDEGATE_STORE_REDIS_URL": "redis://" + servers.Redis(t), "SLIDEGATE_STORE_TIMEOUT": "10s"}
-		},
-	} {
-		t.Run(store, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, fmt.Sprintf("window: %v, requests: %d", window, limit), settings(t))
-			sender := newSender(t, n)
-			c := &http.Client{Transport: &client.Transport{Base: sender, Pace: time.Minute}}
-			begin := time.Now()
-			var all sync.WaitGroup
-			for i := range n {
-				all.Go(func() {
-					for range each {
-						if err := pass(t.Context(), c, s.envoy.URL(), fmt.Sprint(i)); err != nil {
-							t.Error(err)
-							return
-						}
-					}
-				})
+	stack.EachStore(t, func(t *testing.T, settings map[string]string) {
+		s := serve(t, fmt.Sprintf("window: %v, requests: %d", window, limit), settings)
+		sender := newSender(t, n)
+		c := &http.Client{Transport: &client.Transport{Base: sender, Pace: time.Minute}}
+		begin := time.Now()
+		process.Concurrently(t, n, func(i int) error {
+			for range each {
+				if err := pass(t.Context(), c, s.Envoy.URL(), fmt.Sprint(i)); err != nil {
+					return err
+				}
 			}
-			all.Wait()
-			sender.wantOnce(t)
-			if crowd := sender.fullest(begin.Add(window/2), window/10); crowd >= n/2 {
-				t.Errorf("%d requests in a tenth of a window, want fewer than %d", crowd, n/2)
-			}
-			if got := s.passed.Load(); got != n*each {
-				t.Errorf("the application got %d requests, want %d", got, n*each)
-			}
-			if undecided, err := s.envoy.Stat("cluster.upstream.ratelimit.error"); err != nil || undecided != 0 {
-				t.Errorf("Envoy got no decision for %d requests, want one for each: %v", undecided, err)
-			}
+			return nil
 		})
-	}
+		sender.wantOnce(t)
+		if crowd := sender.fullest(begin.Add(window/2), window/10); crowd >= n/2 {
+			t.Errorf("%d requests in a tenth of a window, want fewer than %d", crowd, n/2)
+		}
+		if got := len(s.App.Received()); got != n*each {
+			t.Errorf("the application got %d requests, want %d", got, n*each)
+		}
+		s.WantAllDecided()
+	})
 }
 
 // TestClientReadsEveryStyle: the client finds the wait in the headers of each style, without
@@ -192,7 +149,7 @@ func TestFiftyClients(t *testing.T) {
 func TestClientReadsEveryStyle(t *testing.T) {
 	t.Parallel()
 	for _, style := range []string{"ratelimit", "draft03", "x-ratelimit", "x-ratelimit-epoch", "reference"} {
-		s := serve(t, "window: 1h, requests: 1", map[string]string{"SLIDEGATE_HEADERS_STYLES": style})
+		s := serve(t, "window: 1h, requests: 1", map[string]string{stack.EnvStyles: style})
 		for _, without := range []bool{false, true} {
 			sender := newSender(t, 1)
 			sender.change = func(h http.Header) {
@@ -201,9 +158,9 @@ func TestClientReadsEveryStyle(t *testing.T) {
 				}
 			}
 			c := &http.Client{Transport: &client.Transport{Base: sender}}
-			err := pass(t.Context(), c, s.envoy.URL(), "c")
+			err := pass(t.Context(), c, s.Envoy.URL(), "c")
 			if !without && err == nil {
-				err = pass(t.Context(), c, s.envoy.URL(), "c")
+				err = pass(t.Context(), c, s.Envoy.URL(), "c")
 			}
 			var wait *client.WaitError
 			// 6 minutes are the random part. A minute is more than the test takes.
@@ -220,7 +177,7 @@ func TestClientStopsAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "window: 1m, requests: 5, cost: 10", nil)
 	sender := newSender(t, 1)
-	err := pass(t.Context(), &http.Client{Transport: &client.Transport{Base: sender}}, s.envoy.URL(), "c")
+	err := pass(t.Context(), &http.Client{Transport: &client.Transport{Base: sender}}, s.Envoy.URL(), "c")
 	if err == nil || err.Error() != "client c: got 429" || sender.denied["c"] != 1 {
 		t.Errorf("got %v after %d denials", err, sender.denied["c"])
 	}
