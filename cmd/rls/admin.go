@@ -30,7 +30,7 @@ const adminHelp = "The admin flags are those of the commands that ask running se
 	"The admin port may want a token. rls takes it from --token-file or from " + settings.EnvAdminToken + ", not from the command line, where every user of the machine sees it."
 
 // flags adds the flags to a command that waits so long for an answer, unless --timeout says otherwise.
-// They are a group of their own in its help.
+// They are a separate group in its help.
 func (a *adminPorts) flags(cmd *cobra.Command, wait time.Duration) {
 	f := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	f.StringSliceVar(&a.Admin, "admin", nil, "`ADDRESSES` of the admin ports, as in admin.address, or their URLs, separated by commas (default admin.address of the settings)")

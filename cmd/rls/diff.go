@@ -133,7 +133,7 @@ func (d *diffCmd) load(c *cli, path, tiers string) (set diff.Set, secrets settin
 	}
 	set = diff.Set{Path: path, Rules: g.Rules}
 	for _, p := range g.Locations {
-		set.Places = append(set.Places, p.String())
+		set.Locations = append(set.Locations, p.String())
 	}
 	return set, s.Secrets, nil
 }

@@ -185,7 +185,7 @@ func (r *replayCmd) options(now, was *config.Generation, logs *accesslog.Options
 	}
 	o = replay.EngineOptions{Rules: now.Rules, Describer: d, Files: r.Logs}
 	for _, p := range now.Locations {
-		o.Places = append(o.Places, p.String())
+		o.Locations = append(o.Locations, p.String())
 	}
 	if was != nil {
 		o.Against = was.Rules

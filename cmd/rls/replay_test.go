@@ -95,8 +95,8 @@ descriptors:
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
 		t.Fatalf("exit %d, %v: %s", code, err, errs)
 	}
-	if r.Requests != 9 || r.Denied != 3 || len(r.Untold) != 0 || strings.Contains(out+errs, "secret-key") {
-		t.Errorf("got %d requests, %d denied, untold %v: %s", r.Requests, r.Denied, r.Untold, out)
+	if r.Requests != 9 || r.Denied != 3 || len(r.Unreported) != 0 || strings.Contains(out+errs, "secret-key") {
+		t.Errorf("got %d requests, %d denied, unreported %v: %s", r.Requests, r.Denied, r.Unreported, out)
 	}
 	if code, _, errs := command(t, "", append(append([]string{"replay"}, flags...), "--map", mapping, log)...); code != 1 || !strings.Contains(errs, `map.yaml:3: "descriptors" does not go with --envoy`) {
 		t.Errorf("--map with descriptors beside --envoy: exit %d: %s", code, errs)

@@ -67,7 +67,7 @@ func (u *usageCmd) Run(c *cli, args []string) error {
 		}
 		err := ask.Refresh(ctx, q.Digest, q.Subject)
 		if err == nil && unnamed {
-			_, err = fmt.Fprintln(&stdout, "The service asks its source of tiers again at the next request of each key and subject.")
+			_, err = fmt.Fprintln(&stdout, "The service asks its customer source again at the next request of each key and subject.")
 		}
 		if err != nil || unnamed {
 			return err

@@ -115,7 +115,7 @@ func (v *validateCmd) customer(s *settings.Settings) ([]tier.Key, error) {
 	case v.KeyStdin && slices.Contains(v.Paths, "-"):
 		return nil, usage("--key-stdin and -: standard input holds one of them")
 	case !s.Tiers.Asks():
-		return nil, usage("--subject and --key-stdin ask the source of tiers: set tiers.source to postgres, redis or http")
+		return nil, usage("--subject and --key-stdin ask the customer source: set tiers.source to postgres, redis or http")
 	}
 	if v.KeyStdin {
 		secrets := s.NewSecrets(s.Secrets.Key)

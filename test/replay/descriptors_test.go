@@ -394,16 +394,16 @@ func TestReplayAsksAsEnvoyDoes(t *testing.T) {
 	if stats := reader.Stats(); n != sent-1 || stats.NoRequest != 1 || stats.Broken > 0 {
 		t.Errorf("the log has %d records for %d requests: %+v", n, sent, stats)
 	}
-	var untold []string
-	for _, u := range d.Untold() {
-		untold = append(untold, fmt.Sprintf("%s %s", u.Place, u.Attribute))
+	var unreported []string
+	for _, u := range d.Unreported() {
+		unreported = append(unreported, fmt.Sprintf("%s %s", u.Place, u.Attribute))
 	}
 	want := []string{":99 %%", ":123 %REQ(x-removed)%", ":124 %REQ(x-added)%", ":167 %%"}
 	for i := range want {
 		want[i] = config + want[i]
 	}
-	if !slices.Equal(untold, want) {
-		t.Errorf("untold: got %q, want %q", untold, want)
+	if !slices.Equal(unreported, want) {
+		t.Errorf("unreported: got %q, want %q", unreported, want)
 	}
 }
 
@@ -428,7 +428,7 @@ func show(wants []accesslog.Attribute, r *accesslog.Record) string {
 	for i, a := range wants {
 		if v := r.Values[i]; v.State == accesslog.Present {
 			fmt.Fprintf(&b, "%s=%q ", a, v.Text)
-		} else if v.State == accesslog.Untold {
+		} else if v.State == accesslog.Unreported {
 			fmt.Fprintf(&b, "%s? ", a)
 		}
 	}

@@ -64,7 +64,7 @@ func TestDiffLive(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.Stdout), &r); err != nil || r.Live == nil || len(r.Live.Limits) != 1 {
 				t.Fatalf("got %+v, %v", got, err)
 			}
-			if l := r.Live.Limits[0]; l.Denied != 0 || l.Logs != 2 || l.History != diff.Empty || len(l.Parties) != 0 {
+			if l := r.Live.Limits[0]; l.Denied != 0 || l.Logs != 2 || l.History != diff.Empty || len(l.Callers) != 0 {
 				t.Errorf("got %+v", l)
 			}
 			gone := edge.Run(t, asked, "", append(args[:len(args)-1], rls.Admin()+",127.0.0.1:1")...)

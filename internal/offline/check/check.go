@@ -80,15 +80,15 @@ func (r *Result) describe(g *config.Generation) {
 	if g == nil {
 		return
 	}
-	places := make(map[descriptors.RuleID]string)
+	locations := make(map[descriptors.RuleID]string)
 	for i, rule := range g.Rules.All() {
-		places[rule.ID()] = g.Locations[i].String()
+		locations[rule.ID()] = g.Locations[i].String()
 	}
 	review := explain.NewReview(g.Rules)
 	for i := range review.Domains {
 		for j := range review.Domains[i].Rules {
 			rule := &review.Domains[i].Rules[j]
-			rule.Place = places[rule.ID]
+			rule.Place = locations[rule.ID]
 		}
 	}
 	r.Warnings, r.Rules, r.Summary = g.Warnings, len(g.Rules.All()), &review

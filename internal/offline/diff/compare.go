@@ -14,15 +14,15 @@ type Set struct {
 	// Path is what the operator compares.
 	Path  string
 	Rules *rules.Rules
-	// Places are the places of the rules, in the order of Rules.All.
-	Places []string
+	// Locations are the locations of the rules, in the order of Rules.All.
+	Locations []string
 }
 
 // A comparison is the work of one [Compare].
 type comparison struct {
-	old, new Set
-	places   map[*rules.Rule]string
-	given    map[*rules.Rules]map[inDomain][]string // paths of rules by their names in the file
+	old, new  Set
+	locations map[*rules.Rule]string
+	given     map[*rules.Rules]map[inDomain][]string // paths of rules by their names in the file
 	// lost and taken have the verdicts of all matches by their old and their new rule.
 	lost, taken map[descriptors.RuleID]Verdict
 	names       map[*rules.Rules]map[string][]*rules.Rule
@@ -40,7 +40,7 @@ type inDomain struct{ domain, name string }
 // with the same settings of API keys. Compare is safe for concurrent use.
 func Compare(old, now Set) *Report {
 	c := &comparison{
-		old: old, new: now, places: make(map[*rules.Rule]string), given: make(map[*rules.Rules]map[inDomain][]string),
+		old: old, new: now, locations: make(map[*rules.Rule]string), given: make(map[*rules.Rules]map[inDomain][]string),
 		lost: make(map[descriptors.RuleID]Verdict), taken: make(map[descriptors.RuleID]Verdict), replacers: make(map[*rules.Rules]map[inDomain][]string), overrides: make(map[*rules.Rules]map[string]*strings.Builder),
 		report: Report{Verdict: Neither, Domains: []DomainChange{}, Rules: []RuleChange{}, Matches: []MatchChange{}, Tiers: []TierChange{}, Subjects: []SubjectChange{}},
 	}
@@ -54,13 +54,13 @@ func Compare(old, now Set) *Report {
 	return r
 }
 
-// begin notes the names and the places of a set.
+// begin notes the names and the locations of a set.
 func (c *comparison) begin(s Set) Side {
 	names, replacers := make(map[inDomain][]string), make(map[inDomain][]string)
 	all := s.Rules.All()
 	for i, r := range all {
-		if i < len(s.Places) {
-			c.places[r] = s.Places[i]
+		if i < len(s.Locations) {
+			c.locations[r] = s.Locations[i]
 		}
 		if name := r.GivenName(); name != "" {
 			names[inDomain{r.Domain, name}] = append(names[inDomain{r.Domain, name}], r.String())
@@ -134,7 +134,7 @@ func (c *comparison) one(what string, before, after *rules.Rule) {
 		of = before
 	}
 	change := RuleChange{
-		What: what, Domain: of.Domain, Path: of.String(), Name: of.Name, OldPlace: c.places[before], NewPlace: c.places[after],
+		What: what, Domain: of.Domain, Path: of.String(), Name: of.Name, OldPlace: c.locations[before], NewPlace: c.locations[after],
 		Verdict: Neither, Changes: []Change{},
 	}
 	switch what {

@@ -46,7 +46,7 @@ func load(t testing.TB, tiers string, files ...string) (diff.Set, error) {
 	}
 	set := diff.Set{Path: "rules", Rules: g.Rules}
 	for _, p := range g.Locations {
-		set.Places = append(set.Places, p.String())
+		set.Locations = append(set.Locations, p.String())
 	}
 	return set, nil
 }

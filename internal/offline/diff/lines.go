@@ -88,7 +88,7 @@ func (l *lines) matches(r *Report) {
 	n := 0
 	for i := range r.Matches {
 		m := &r.Matches[i]
-		if m.told {
+		if m.implied {
 			continue
 		}
 		if n++; n == 1 {
@@ -133,8 +133,8 @@ func (l *lines) live(live *Live) {
 	for i := range live.Limits {
 		one := &live.Limits[i]
 		l.add(1, fmt.Sprintf("%s: %s → %s: %s", one.Rule, one.Old, one.New, one), "")
-		for n := range one.Parties {
-			l.add(2, one.Parties[n].String(), "")
+		for n := range one.Callers {
+			l.add(2, one.Callers[n].String(), "")
 		}
 		l.more(2, one.LeftOut, "")
 	}

@@ -33,7 +33,7 @@ type LiveLimit struct {
 	Logs int `json:"logs"`
 	// Denied is how many of them would be denied the next request, and Already how many of
 	// these are denied by the old limit too. Unknown is how many subjects have limits that only the
-	// source of tiers has.
+	// customer source has.
 	Denied  int `json:"denied"`
 	Already int `json:"already_denied"`
 	Unknown int `json:"unknown"`
@@ -42,13 +42,13 @@ type LiveLimit struct {
 	// History is [Kept] if the new rules go on with the logs. If it is [Empty], the limit starts
 	// with nothing used, and the logs say nothing of it: Denied, Already and Unknown are 0.
 	History string `json:"history"`
-	// Parties are those who would be denied, at most [MaxSubjects], the most used first.
-	Parties []LiveParty `json:"parties"`
-	LeftOut int         `json:"left_out"`
+	// Callers are those who would be denied, at most [MaxSubjects], the most used first.
+	Callers []LiveCaller `json:"parties"`
+	LeftOut int          `json:"left_out"`
 }
 
-// A LiveParty is one log.
-type LiveParty struct {
+// A LiveCaller is one log.
+type LiveCaller struct {
 	// Who: the id of the subject, or the values that the log belongs to.
 	Who  string `json:"who"`
 	Tier string `json:"tier,omitempty"`
@@ -58,7 +58,7 @@ type LiveParty struct {
 	OldLimit uint64 `json:"old_limit"`
 }
 
-// liveKey groups logs of one party under a rule.
+// liveKey groups logs of one caller under a rule.
 type liveKey struct {
 	source          int
 	path, log, tier string
@@ -72,23 +72,23 @@ func (r *Report) AddLive(old, now Set, instances [][]insight.LimitUsage, problem
 		l.byPath[rule.String()] = rule
 	}
 	var keys []liveKey
-	parties := make(map[liveKey][]insight.LimitUsage)
+	callers := make(map[liveKey][]insight.LimitUsage)
 	for source, logs := range instances {
 		for _, log := range logs {
 			k := liveKey{source, log.Path, log.Log + "\x00" + log.Subject + "\x00" + log.Values, log.Tier}
 			if log.Sent || log.Unlimited {
 				continue
 			}
-			if parties[k] == nil {
+			if callers[k] == nil {
 				keys = append(keys, k)
 			}
-			if !slices.ContainsFunc(parties[k], func(o insight.LimitUsage) bool { return o.Policy == log.Policy && o.Window == log.Window }) {
-				parties[k] = append(parties[k], log)
+			if !slices.ContainsFunc(callers[k], func(o insight.LimitUsage) bool { return o.Policy == log.Policy && o.Window == log.Window }) {
+				callers[k] = append(callers[k], log)
 			}
 		}
 	}
 	for _, k := range keys {
-		l.party(parties[k])
+		l.caller(callers[k])
 	}
 	r.Live = &Live{Limits: l.sorted(), Problems: append([]string{}, problems...)}
 }
@@ -100,8 +100,8 @@ type live struct {
 	found    map[[4]string]*LiveLimit
 }
 
-// party adds the logs of one party under one rule.
-func (l *live) party(logs []insight.LimitUsage) {
+// caller adds the logs of one caller under one rule.
+func (l *live) caller(logs []insight.LimitUsage) {
 	one := &logs[0]
 	rule := l.byPath[one.Path]
 	if rule == nil {
@@ -144,7 +144,7 @@ func (l *live) party(logs []insight.LimitUsage) {
 }
 
 // subject returns the subject of a log in the new tiers. known is false if its limits are from
-// the source of tiers, which is not asked.
+// the customer source, which is not asked.
 func (l *live) subject(u *insight.LimitUsage) (s *tier.Subject, known bool) {
 	if u.Subject == "" {
 		return nil, true
@@ -172,7 +172,7 @@ func amounts(logs []insight.LimitUsage) string {
 	return strings.Join(all, " and ")
 }
 
-// who names the party of a log.
+// who names the caller of a log.
 func who(u *insight.LimitUsage) string {
 	switch {
 	case u.Subject == "":
@@ -201,14 +201,14 @@ func (l *live) limit(r *rules.Rule, was, is, history string, observed bool) *Liv
 		key[3] += " observed"
 	}
 	if l.found[key] == nil {
-		l.found[key] = &LiveLimit{Rule: r.Name, Path: r.String(), Old: was, New: is, History: history, Observed: observed, Parties: []LiveParty{}}
+		l.found[key] = &LiveLimit{Rule: r.Name, Path: r.String(), Old: was, New: is, History: history, Observed: observed, Callers: []LiveCaller{}}
 	}
 	return l.found[key]
 }
 
-// add adds the party of a log if the new limit would deny its next request.
+// add adds the caller of a log if the new limit would deny its next request.
 func (l *LiveLimit) add(u *insight.LimitUsage, limit *explain.AccountLimit, cost uint64) {
-	p := LiveParty{Who: who(u), Tier: limit.Tier, Used: u.Used, Limit: limit.Limit.Hits, OldLimit: u.Limit}
+	p := LiveCaller{Who: who(u), Tier: limit.Tier, Used: u.Used, Limit: limit.Limit.Hits, OldLimit: u.Limit}
 	if limit.Limit.Policy == window.TokenBucket { // its tokens stay, but not more than the burst
 		p.Used = p.Limit - min(u.Limit-min(u.Used, u.Limit), p.Limit) + max(u.Used, u.Limit) - u.Limit
 	}
@@ -219,18 +219,18 @@ func (l *LiveLimit) add(u *insight.LimitUsage, limit *explain.AccountLimit, cost
 	if u.Remaining == 0 && !u.Shadow {
 		l.Already++
 	}
-	l.Parties = append(l.Parties, p)
+	l.Callers = append(l.Callers, p)
 }
 
-// sorted returns the limits in a stable order, with a bounded number of parties.
+// sorted returns the limits in a stable order, with a bounded number of callers.
 func (l *live) sorted() []LiveLimit {
 	all := []LiveLimit{}
 	for _, one := range l.found {
-		slices.SortFunc(one.Parties, func(a, b LiveParty) int {
+		slices.SortFunc(one.Callers, func(a, b LiveCaller) int {
 			return cmp.Or(cmp.Compare(b.Used, a.Used), strings.Compare(a.Who, b.Who))
 		})
-		if one.LeftOut = max(0, len(one.Parties)-MaxSubjects); one.LeftOut > 0 {
-			one.Parties = one.Parties[:MaxSubjects]
+		if one.LeftOut = max(0, len(one.Callers)-MaxSubjects); one.LeftOut > 0 {
+			one.Callers = one.Callers[:MaxSubjects]
 		}
 		all = append(all, *one)
 	}

@@ -110,12 +110,12 @@ func TestLiveIsWhatTheNewRulesDecide(t *testing.T) {
 		if !r.Changed {
 			continue
 		}
-		named := make(map[string]diff.LiveParty)
+		named := make(map[string]diff.LiveCaller)
 		for _, l := range r.Live.Limits {
-			if l.Logs != len(logs) || l.Unknown != 0 || l.Denied != len(l.Parties)+l.LeftOut || l.History != diff.Kept {
+			if l.Logs != len(logs) || l.Unknown != 0 || l.Denied != len(l.Callers)+l.LeftOut || l.History != diff.Kept {
 				t.Fatalf("seed %d, %s: %+v of %d logs", seed, now, l, len(logs))
 			}
-			for _, p := range l.Parties {
+			for _, p := range l.Callers {
 				named[p.Who] = p
 			}
 		}
@@ -162,8 +162,8 @@ func TestLiveTexts(t *testing.T) {
 		for i := range r.Live.Limits {
 			l := &r.Live.Limits[i]
 			parts = append(parts, l.String())
-			for n := range l.Parties {
-				parts = append(parts, l.Parties[n].String())
+			for n := range l.Callers {
+				parts = append(parts, l.Callers[n].String())
 			}
 		}
 		if got := strings.Join(parts, "; "); got != c.want {

@@ -16,8 +16,8 @@ const (
 	// maxWork bounds the values that are tried, and what they cost: a value that many patterns
 	// are tried for costs more.
 	maxWork = 2_000_000
-	// maxMeet bounds the ways in which two patterns fit the same value.
-	maxMeet = 64
+	// maxOverlaps bounds the ways in which two patterns fit the same value.
+	maxOverlaps = 64
 	// patternsPerWork is how many patterns are tried at the cost of one value.
 	patternsPerWork = 256
 	// pairsPerWork is how many pairs of patterns are compared at the cost of one value.
@@ -26,8 +26,8 @@ const (
 
 const tooMany = "the rules have more ways to match than rls compares, so descriptors may match other rules although no line says so"
 
-// place is a node of the tree of a domain.
-type place = descriptors.Place[*rules.Rule]
+// node is a node of the tree of a domain.
+type node = descriptors.Place[*rules.Rule]
 
 // A walker walks the trees of one domain in both sets at once.
 type walker struct {
@@ -52,8 +52,8 @@ func (c *comparison) matches() {
 	if work == 0 {
 		c.report.Incomplete = tooMany
 	}
-	// What no rule tells comes first, in case there are too many.
-	slices.SortStableFunc(all, func(a, b *MatchChange) int { return cmp.Compare(number(a.told), number(b.told)) })
+	// What no rule change implies comes first, in case there are too many.
+	slices.SortStableFunc(all, func(a, b *MatchChange) int { return cmp.Compare(number(a.implied), number(b.implied)) })
 	for i, m := range all {
 		c.report.Verdict = join(c.report.Verdict, m.Verdict)
 		if i < MaxMatches {
@@ -86,7 +86,7 @@ func fillerOf(sets ...*rules.Rules) string {
 	return "\x01"
 }
 
-// A step is one entry on the way to a place.
+// A step is one entry on the way to a node.
 type step struct {
 	key string
 	// pattern are the values that go this way, and value is one of them.
@@ -94,29 +94,29 @@ type step struct {
 	hidden         bool
 }
 
-// walk compares what is below two places. A place that is the zero value has nothing below it.
-func (w *walker) walk(before, after place, path []step) {
+// walk compares what is below two nodes. A node that is the zero value has nothing below it.
+func (w *walker) walk(before, after node, path []step) {
 	was, is := before.Below(), after.Below()
 	keys := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
 	slices.Sort(keys)
 	for _, key := range slices.Compact(keys) {
-		l := level{walker: w, before: before, after: after, key: key, path: path, seen: make(map[[2]place]bool)}
+		l := level{walker: w, before: before, after: after, key: key, path: path, seen: make(map[[2]node]bool)}
 		l.compare(was[key], is[key])
 	}
 }
 
-// A level is one key below two places.
+// A level is one key below two nodes.
 type level struct {
 	*walker
-	before, after place
+	before, after node
 	key           string
 	path          []step
 	exact         map[string]bool
 	cost          int // of a value
-	seen          map[[2]place]bool
+	seen          map[[2]node]bool
 }
 
-// compare tries the values that the nodes of both places tell apart.
+// compare tries the values that the two nodes distinguish.
 func (l *level) compare(was, is []descriptors.Node) {
 	l.exact = make(map[string]bool)
 	before, after := l.split(was), l.split(is)
@@ -128,7 +128,7 @@ func (l *level) compare(was, is []descriptors.Node) {
 	for _, v := range slices.Sorted(maps.Keys(l.exact)) {
 		l.try(v, false)
 	}
-	l.meetings(before, after)
+	l.overlaps(before, after)
 }
 
 // split returns the patterns of nodes in their order, and notes their values.
@@ -158,19 +158,19 @@ func (l *level) try(text string, pattern bool) {
 		}
 	}
 	e := descriptors.Entry{Key: l.key, Value: value}
-	next := [2]place{l.before.Next(e), l.after.Next(e)}
-	if next == ([2]place{}) || l.seen[next] {
+	next := [2]node{l.before.Next(e), l.after.Next(e)}
+	if next == ([2]node{}) || l.seen[next] {
 		return
 	}
 	l.seen[next] = true
 	hidden := l.old.Rules.HidesEntry(l.key) && text != descriptors.Wildcard
 	path := append(slices.Clip(l.path), step{l.key, text, value, hidden})
-	l.tell(next, path)
+	l.add(next, path)
 	l.walk(next[0], next[1], path)
 }
 
-// meetings tries values that fit a pattern of each place.
-func (l *level) meetings(before, after []string) {
+// overlaps tries values that fit a pattern of each node.
+func (l *level) overlaps(before, after []string) {
 	if slices.Equal(before, after) {
 		return // the same pattern gets each value as before
 	}
@@ -187,7 +187,7 @@ func (l *level) meetings(before, after []string) {
 			if o == p || !one.Overlaps(&others[i]) {
 				continue
 			}
-			texts, complete := descriptors.Meet(p, o, maxMeet)
+			texts, complete := descriptors.Meet(p, o, maxOverlaps)
 			l.work -= len(texts)
 			if !complete {
 				l.report.Incomplete = tooMany
@@ -199,8 +199,8 @@ func (l *level) meetings(before, after []string) {
 	}
 }
 
-// tell adds the rules of two places that the same descriptors lead to.
-func (w *walker) tell(at [2]place, path []step) {
+// add adds the rules of two nodes that the same descriptors lead to.
+func (w *walker) add(at [2]node, path []step) {
 	before, _ := at[0].Rule()
 	after, _ := at[1].Rule()
 	if before == nil && after == nil || before != nil && after != nil && before.ID() == after.ID() {
@@ -239,7 +239,7 @@ func (w *walker) tell(at [2]place, path []step) {
 			m.Verdict = Stricter
 		}
 	}
-	m.told = before == nil && w.old.Rules.Rule(after.ID()) == nil || after == nil && w.new.Rules.Rule(before.ID()) == nil
+	m.implied = before == nil && w.old.Rules.Rule(after.ID()) == nil || after == nil && w.new.Rules.Rule(before.ID()) == nil
 	if before != nil {
 		w.lost[before.ID()] = join(w.lost[before.ID()], m.Verdict)
 	}

@@ -89,7 +89,7 @@ func (c *comparison) apart(r *rules.Rule, level int) int {
 	}
 }
 
-// elsewhere reports whether subjects are known only to a source of tiers.
+// elsewhere reports whether subjects are known only to a customer source.
 func elsewhere(d *tier.Directory) bool { return d != nil && d.Subjects() == 0 && len(d.Tiers()) > 0 }
 
 // replacersOf returns the places of the rules that replace a rule.

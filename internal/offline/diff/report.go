@@ -141,9 +141,9 @@ type MatchChange struct {
 	// Kinds is how many kinds of descriptors change in this way. Descriptor is one of them.
 	Kinds int `json:"kinds"`
 
-	// told is true if a RuleChange says the same: the rule is new or gone, and no other rule
+	// implied is true if a RuleChange says the same: the rule is new or gone, and no other rule
 	// has its descriptors.
-	told bool
+	implied bool
 }
 
 // A TierChange is a tier that is new or gone, or another default tier.

@@ -141,12 +141,12 @@ func (l *LiveLimit) String() string {
 		text += fmt.Sprintf(", %d of them by the old limit too", l.Already)
 	}
 	if l.Unknown > 0 {
-		text += fmt.Sprintf("; unknown: %d, because the source of tiers has the limits of their subjects, and is not asked", l.Unknown)
+		text += fmt.Sprintf("; unknown: %d, because the customer source has the limits of their subjects, and is not asked", l.Unknown)
 	}
 	return text
 }
 
-// String says what a party has used.
-func (p *LiveParty) String() string {
+// String says what a caller has used.
+func (p *LiveCaller) String() string {
 	return fmt.Sprintf("%s (used %d of %d new, %d old)", p.Who, p.Used, p.Limit, p.OldLimit)
 }

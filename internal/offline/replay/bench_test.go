@@ -19,7 +19,7 @@ type describing struct{ one [1]decide.Descriptor }
 func (*describing) Wants() []accesslog.Attribute {
 	return []accesslog.Attribute{accesslog.Header("tenant")}
 }
-func (*describing) Untold() []Untold { return nil }
+func (*describing) Unreported() []Unreported { return nil }
 func (d *describing) Describe(dst []Question, r *accesslog.Record) []Question {
 	if d.one[0].Entries == nil {
 		d.one[0] = decide.Descriptor{Entries: descriptors.Descriptor{{Key: "tenant"}}, Cost: 1}

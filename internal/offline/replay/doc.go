@@ -14,7 +14,7 @@
 //     asks. What Envoy asks at the end of the request waits in a heap until that time.
 //  3. A tally counts what each limit of each rule did, and for each log its highest use.
 //  4. With other rules to compare with, a second timeline decides the same questions.
-//  5. With a what-if, each limit is varied alone, on logs of its own.
+//  5. With a what-if, each limit is varied alone, on separate logs.
 //
 // The result is a [Report]. A [Condition] is a bound on one figure of it.
 //
@@ -28,7 +28,7 @@
 //
 // # Memory
 //
-// A timeline sweeps its store by its own clock: it holds about twice the logs in which something
+// A timeline sweeps its store by its clock: it has about twice the logs in which something
 // counts. Everything else has a bound. Above it, the figures about logs and the what-if are taken from
 // a share of the logs, which their hashes choose; the report says which share. The list of denied
 // callers is a sketch.
@@ -37,8 +37,8 @@
 //
 // The arithmetic of a what-if is that of the stores, package window. One pass over the requests
 // decides for about a dozen limits at once. All limits that have decided the same for a caller
-// share one log. Only a caller that is denied has logs of its own for some limits. It sees the
-// requests that met the limit: after a denial, Envoy asks no further filter.
+// share one log. Only a caller that is denied has separate logs for some limits. It sees the
+// requests that the limit applied to: after a denial, Envoy asks no further filter.
 //
 // If all requests have one cost, a larger limit never denies more. So the table has the two limits
 // between which the smallest one is that denies less than a share of the requests.

@@ -16,7 +16,7 @@ type endings struct {
 	open     ends
 	duration int // the index of the duration in the values of a record
 	// unknown counts the requests whose end matters and is not known.
-	unknown Untold
+	unknown Unreported
 	last    uint64 // the request that was counted last
 }
 
@@ -99,8 +99,8 @@ func (h *ends) Pop() any {
 	return p
 }
 
-// untold returns the duration if the logs lack it.
-func (e *endings) untold() (all []Untold) {
+// unreported returns the duration if the logs lack it.
+func (e *endings) unreported() (all []Unreported) {
 	if e.unknown.Requests > 0 {
 		one := e.unknown
 		one.Attribute, one.Place = accesslog.Duration, "a limit in flight or a cost at the end"

@@ -17,8 +17,8 @@ import (
 type EngineOptions struct {
 	Rules     *rules.Rules
 	Describer Describer
-	// Places has the place of each rule, in the order of Rules.All: file:line.
-	Places []string
+	// Locations has the location of each rule, in the order of Rules.All: file:line.
+	Locations []string
 	// Against are the rules of now. Nil: the report compares nothing.
 	Against *rules.Rules
 	// MaxBytes bounds the logs, as store.memory.max_bytes does. Zero: no bound.
@@ -194,10 +194,10 @@ func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, err
 	if err := e.end(ctx, math.MaxInt64); err != nil {
 		return nil, err
 	}
-	places := make(map[*rules.Rule]string)
+	locations := make(map[*rules.Rule]string)
 	for i, r := range e.o.Rules.All() {
-		if i < len(e.o.Places) {
-			places[r] = e.o.Places[i]
+		if i < len(e.o.Locations) {
+			locations[r] = e.o.Locations[i]
 		}
 	}
 	n, counts := e.now, e.counts
@@ -206,8 +206,8 @@ func (e *Engine) Report(ctx context.Context, logs accesslog.Stats) (*Report, err
 	if r.Requests > 0 {
 		r.From, r.To = at(e.from), at(e.to)
 	}
-	r.Untold = append(e.o.Describer.Untold(), e.endings.untold()...)
-	r.Rules, r.Totals = n.tally.report(places)
+	r.Unreported = append(e.o.Describer.Unreported(), e.endings.unreported()...)
+	r.Rules, r.Totals = n.tally.report(locations)
 	r.Near = n.tally.near.n
 	if e.was != nil {
 		r.Against = e.changed.report(e.was)

@@ -65,7 +65,7 @@ func (f *fields) Describe(dst []Question, r *accesslog.Record) []Question {
 	return dst
 }
 
-func (*fields) Untold() []Untold { return nil }
+func (*fields) Unreported() []Unreported { return nil }
 
 // records is a source of requests: a time since begin, and values. The request lacks a value "-".
 type records struct {
@@ -142,7 +142,7 @@ func TestEngine(t *testing.T) {
 	}
 	from.add(12*time.Second, "zoo", "0")
 	from.add(13*time.Second, "-", "0")
-	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(2, 10*time.Second)), limited("unused", per(5, time.Minute))), Describer: &fields{keys: []string{"tenant"}}, Places: []string{"rules.yaml:3", "rules.yaml:9"}}, from)
+	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(2, 10*time.Second)), limited("unused", per(5, time.Minute))), Describer: &fields{keys: []string{"tenant"}}, Locations: []string{"rules.yaml:3", "rules.yaml:9"}}, from)
 	if r.Requests != 7 || r.Allowed != 5 || r.Denied != 2 || r.Unlimited != 1 || r.NoQuestion != 1 {
 		t.Errorf("got %d requests, %d allowed, %d denied, %d unlimited, %d without a question", r.Requests, r.Allowed, r.Denied, r.Unlimited, r.NoQuestion)
 	}
@@ -172,7 +172,7 @@ func TestTotals(t *testing.T) {
 		from.add(time.Duration(ms)*time.Millisecond, "acme", "0")
 	}
 	from.add(5*time.Second, "zoo", "0")
-	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(1, time.Second), per(2, time.Minute))), Describer: &fields{keys: []string{"tenant"}}, Places: []string{"rules.yaml:3"}}, from)
+	r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, limited("tenant", per(1, time.Second), per(2, time.Minute))), Describer: &fields{keys: []string{"tenant"}}, Locations: []string{"rules.yaml:3"}}, from)
 	if diff := cmp.Diff([]RuleTotal{{Rule: "tenant", Requests: 7, Denied: 4, Near: 3, Logs: 2, DeniedLogs: 1}}, r.Totals); diff != "" {
 		t.Errorf("totals (-want +got):\n%s", diff)
 	}
@@ -234,8 +234,8 @@ func TestEngineDuration(t *testing.T) {
 		from.add(time.Second, "a", "0")
 		flight := limited("tenant", window.Limit{Hits: 1, Window: time.Hour, Policy: window.InFlight})
 		r := replayed(t, EngineOptions{Rules: rulesOf(t, nil, flight), Against: rulesOf(t, nil, flight), Describer: &fields{keys: []string{"tenant"}}, WhatIf: func(string) bool { return true }}, from)
-		if (r.Denied == 1) != known || (len(r.Untold) == 0) != known || !known && (r.Untold[0].Requests != 1 || r.Untold[0].Attribute != accesslog.Duration) {
-			t.Errorf("%s: %d denied, untold %+v", duration, r.Denied, r.Untold)
+		if (r.Denied == 1) != known || (len(r.Unreported) == 0) != known || !known && (r.Unreported[0].Requests != 1 || r.Unreported[0].Attribute != accesslog.Duration) {
+			t.Errorf("%s: %d denied, unreported %+v", duration, r.Denied, r.Unreported)
 		}
 	}
 }

@@ -25,12 +25,12 @@ type Describer interface {
 	// Describe appends the questions of a request, none if Envoy asks nothing. The questions are
 	// valid until the next call. It is not safe for concurrent use.
 	Describe(dst []Question, r *accesslog.Record) []Question
-	// Untold returns what the logs read so far did not tell, and what that means.
-	Untold() []Untold
+	// Unreported returns what the logs read so far do not report, and what was assumed instead.
+	Unreported() []Unreported
 }
 
-// An Untold is an attribute that decides descriptors, and that a log does not have.
-type Untold struct {
+// An Unreported is an attribute that decides descriptors, and that a log does not have.
+type Unreported struct {
 	Attribute accesslog.Attribute `json:"attribute"`
 	// Place is where the configuration needs it, such as envoy.yaml:120.
 	Place string `json:"place"`

@@ -22,14 +22,14 @@ type Report struct {
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`
 	// Partial is true if the replay was ended before the end of the logs.
-	Partial  bool            `json:"partial"`
-	Times    Series          `json:"times"`
-	Logs     accesslog.Stats `json:"logs"`
-	Untold   []Untold        `json:"untold,omitempty"`
-	Rules    []RuleReport    `json:"rules"`
-	Totals   []RuleTotal     `json:"rule_totals"`
-	Subjects []DeniedSubject `json:"subjects"` // who was denied most, at most 20
-	Against  *Comparison     `json:"against,omitempty"`
+	Partial    bool            `json:"partial"`
+	Times      Series          `json:"times"`
+	Logs       accesslog.Stats `json:"logs"`
+	Unreported []Unreported    `json:"untold,omitempty"`
+	Rules      []RuleReport    `json:"rules"`
+	Totals     []RuleTotal     `json:"rule_totals"`
+	Subjects   []DeniedSubject `json:"subjects"` // who was denied most, at most 20
+	Against    *Comparison     `json:"against,omitempty"`
 }
 
 // Counts are numbers of requests.
@@ -94,12 +94,11 @@ type Peak struct {
 	Share      float64 `json:"share"`
 }
 
-// A WhatIf says what other limits in place of one would have done with the requests that met it, all
-// other rules left out. Limits of requests in flight are not varied, nor those that subjects have of
-// their own. For a token bucket the limit is its rate; the burst stays. If Report.LogsShare is below 1,
-// the rows are estimates.
+// A WhatIf says what other limits in place of one would have done with the requests that it applied to,
+// all other rules left out. Limits of requests in flight are not varied, nor overrides. For a token
+// bucket the limit is its rate; the burst stays. If Report.LogsShare is below 1, the rows are estimates.
 type WhatIf struct {
-	Requests uint64      `json:"requests"` // that met the limit
+	Requests uint64      `json:"requests"` // that the limit applied to
 	Rows     []WhatIfRow `json:"rows"`     // by rising limit
 	// For each share: the smallest limit that denies less.
 	Smallest []Smallest `json:"smallest"`

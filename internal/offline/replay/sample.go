@@ -7,8 +7,8 @@ const maxRemembered = 256 << 20
 // end with one more zero. The hash decides, not the order, so the kept logs are a fair sample, and what
 // they count stands for the others too.
 type sample struct {
-	held, most int  // bytes
-	level      uint // how many zeros a hash ends with
+	bytes, most int
+	level       uint // how many zeros a hash ends with
 	// holders drop the logs that are not kept. now is in microseconds.
 	holders []func(now int64)
 }
@@ -24,7 +24,7 @@ func (s *sample) share() float64 { return 1 / float64(s.times()) }
 
 // bound drops logs until the others fit.
 func (s *sample) bound(now int64) {
-	for s.held > s.most {
+	for s.bytes > s.most {
 		s.level++
 		for _, drop := range s.holders {
 			drop(now)

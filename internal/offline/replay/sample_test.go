@@ -40,8 +40,8 @@ func TestSample(t *testing.T) {
 		if err := e.Add(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		if e.sample.held > e.sample.most {
-			t.Fatalf("the logs have %d bytes, and the bound is %d", e.sample.held, e.sample.most)
+		if e.sample.bytes > e.sample.most {
+			t.Fatalf("the logs have %d bytes, and the bound is %d", e.sample.bytes, e.sample.most)
 		}
 	}
 	checkHeld(t, e)
@@ -117,8 +117,8 @@ func checkHeld(t *testing.T, e *Engine) (held int) {
 			}
 		}
 	}
-	if held != e.sample.held {
-		t.Errorf("the logs have %d bytes, and %d are counted", held, e.sample.held)
+	if held != e.sample.bytes {
+		t.Errorf("the logs have %d bytes, and %d are counted", held, e.sample.bytes)
 	}
 	return held
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -21,7 +22,7 @@ type part struct {
 	rule     *rules.Rule
 	tier     string
 	limit    rules.Limit
-	own      bool // of subjects, or of requests, in place of the rule's
+	override bool // of subjects, or of requests, in place of the rule's
 	nothing  bool // the rule does not limit the tier
 	observed bool
 	order    int // of the rule in its file
@@ -59,21 +60,21 @@ type partKey struct {
 	limit window.Limit
 }
 
-// maxOwn bounds the parts of limits that are not in the rules. All others of a rule share one part.
-const maxOwn = 1024
+// maxOverrides bounds the parts of limits that are not in the rules. All others of a rule share one part.
+const maxOverrides = 1024
 
 // A tally counts what the rules of one generation did.
 type tally struct {
-	rules  *rules.Rules
-	parts  []*part
-	byRule map[*rules.Rule][]*part
-	own    map[partKey]*part
-	totals map[totalKey]*total
-	near   counter // of limits that are enforced
-	order  map[*rules.Rule]int
-	logs   map[uint64]logUse // by the hash of the log
-	sample *sample
-	top    *tops
+	rules     *rules.Rules
+	parts     []*part
+	byRule    map[*rules.Rule][]*part
+	overrides map[partKey]*part
+	totals    map[totalKey]*total
+	near      counter // of limits that are enforced
+	order     map[*rules.Rule]int
+	logs      map[uint64]logUse // by the hash of the log
+	sample    *sample
+	top       *tops
 }
 
 // A logUse is what is known of a log.
@@ -89,13 +90,13 @@ const useBytes = 64
 
 func newTally(rs *rules.Rules, s *sample) *tally {
 	t := &tally{
-		rules: rs, byRule: make(map[*rules.Rule][]*part), own: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*rules.Rule]int),
+		rules: rs, byRule: make(map[*rules.Rule][]*part), overrides: make(map[partKey]*part), totals: make(map[totalKey]*total), order: make(map[*rules.Rule]int),
 		logs: make(map[uint64]logUse), sample: s, top: newTops(),
 	}
 	s.holders = append(s.holders, func(int64) {
 		before := len(t.logs)
 		maps.DeleteFunc(t.logs, func(hash uint64, _ logUse) bool { return !s.keeps(hash) })
-		s.held -= useBytes * (before - len(t.logs))
+		s.bytes -= useBytes * (before - len(t.logs))
 	})
 	for i, r := range rs.All() {
 		t.order[r] = i
@@ -109,8 +110,8 @@ func (p *part) is(s *decide.LimitStatus) bool {
 }
 
 // partOf returns the part of a limit.
-func (t *tally) partOf(s *decide.LimitStatus, own bool) *part {
-	if !own {
+func (t *tally) partOf(s *decide.LimitStatus, override bool) *part {
+	if !override {
 		for _, p := range t.byRule[s.Rule] {
 			if p.is(s) {
 				return p
@@ -121,19 +122,19 @@ func (t *tally) partOf(s *decide.LimitStatus, own bool) *part {
 		return p
 	}
 	key := partKey{s.Rule, s.Tier, s.Limit.Limit}
-	if p := t.own[key]; p != nil {
+	if p := t.overrides[key]; p != nil {
 		return p
 	}
 	limit := s.Limit
-	if len(t.own) >= maxOwn {
+	if len(t.overrides) >= maxOverrides {
 		key.limit, limit = window.Limit{}, rules.Limit{}
-		if p := t.own[key]; p != nil {
+		if p := t.overrides[key]; p != nil {
 			return p
 		}
 	}
-	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed, own: true})
+	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed, override: true})
 	key.tier = p.tier
-	t.own[key] = p
+	t.overrides[key] = p
 	return p
 }
 
@@ -173,7 +174,7 @@ type match struct {
 }
 
 // match returns the part and the log of a limit of a verdict.
-func (t *tally) match(req *decide.Request, s *decide.LimitStatus, c *window.Check) match {
+func (t *tally) match(req *identity.Request, s *decide.LimitStatus, c *window.Check) match {
 	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
 	caller := xxhash.Sum64String(c.Key)
 	return match{p, mix(caller + mix(uint64(p.index))), caller}
@@ -216,7 +217,7 @@ func (t *tally) count(m match, v *decide.Verdict, s *decide.LimitStatus, number 
 		}
 		t.logs[m.hash] = use
 		if !known {
-			t.sample.held += useBytes
+			t.sample.bytes += useBytes
 		}
 	}
 }
@@ -224,8 +225,8 @@ func (t *tally) count(m match, v *decide.Verdict, s *decide.LimitStatus, number 
 // Percentiles of the highest use of logs, in a report.
 var percentiles = [...]float64{50, 90, 99, 99.9, 100}
 
-// addUnmet adds the parts of rules that no request met.
-func (t *tally) addUnmet() {
+// addUnused adds the parts of rules that applied to no request.
+func (t *tally) addUnused() {
 	for _, r := range t.rules.All() {
 		if len(t.byRule[r]) > 0 || slices.ContainsFunc(t.parts, func(p *part) bool { return p.rule == r }) {
 			continue
@@ -249,8 +250,8 @@ func (t *tally) addUnmet() {
 }
 
 // report returns what each part did, in the order of the rules, and what each rule did.
-func (t *tally) report(places map[*rules.Rule]string) (reports []RuleReport, totals []RuleTotal) {
-	t.addUnmet()
+func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, totals []RuleTotal) {
+	t.addUnused()
 	uses := make([][]uint32, len(t.parts))
 	denied := make([]uint64, len(t.parts))
 	callers, deniedCallers := make(map[*total][]uint64), make(map[*total][]uint64)
@@ -265,7 +266,7 @@ func (t *tally) report(places map[*rules.Rule]string) (reports []RuleReport, tot
 	}
 	parts := slices.Clone(t.parts)
 	slices.SortStableFunc(parts, func(a, b *part) int {
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), before(a.own, b.own), before(a.nothing, b.nothing),
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.tier, b.tier), before(a.override, b.override), before(a.nothing, b.nothing),
 			cmp.Compare(a.limit.Window, b.limit.Window), cmp.Compare(a.limit.Policy, b.limit.Policy), cmp.Compare(a.limit.Hits, b.limit.Hits), cmp.Compare(a.index, b.index))
 	})
 	reports, totals = make([]RuleReport, 0, len(parts)), make([]RuleTotal, 0, len(t.totals))
@@ -279,7 +280,7 @@ func (t *tally) report(places map[*rules.Rule]string) (reports []RuleReport, tot
 			})
 		}
 		r := RuleReport{
-			Rule: p.rule.Name, Place: places[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.own,
+			Rule: p.rule.Name, Place: locations[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.override,
 			Requests: p.requests, Denied: p.denied, Near: p.near,
 			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
 		}
@@ -348,7 +349,7 @@ func peaks(uses []uint32, limit uint64) (peaks []Peak) {
 }
 
 // whose returns whom a limit counts, as a report names it, without an API key or a whole address.
-func whose(s *decide.LimitStatus, req *decide.Request) string {
+func whose(s *decide.LimitStatus, req *identity.Request) string {
 	if s.Subject != "" {
 		return strings.Clone(s.Subject)
 	}

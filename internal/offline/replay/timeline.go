@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// A Timeline decides requests one after the other, each at a time of its own. It drops expired logs
+// A Timeline decides requests one after the other, each at its time. It drops expired logs
 // as its time goes on. It is not safe for concurrent use. Close it after use.
 type Timeline struct {
 	*Live
@@ -69,7 +69,7 @@ func (t *Timeline) sweep() {
 // counted.
 func (t *Timeline) Evicted() uint64 { return t.store.Stats().Evicted }
 
-// A Live decides requests one after the other on a store with a clock of its own. It counts
+// A Live decides requests one after the other on a store that has a clock. It counts
 // nothing but hits. It is not safe for concurrent use.
 type Live struct {
 	decider *decide.Decider

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// topBits is the binary logarithm of the places of a sketch, of which it uses three quarters.
+	// topBits is the binary logarithm of the entries of a sketch, of which it uses three quarters.
 	topBits    = 12
 	minTopBits = 3
 	// topRows is the length of a list in a report.
 	topRows = 20
 )
 
-// tops counts the logs that are met most often, in bounded memory.
+// tops counts the logs that are denied most often, in bounded memory.
 type tops struct {
 	sketch *frequencies.LongsSketch
 	logs   map[int64]*topLog
 }
 
-// A topLog is a log that was met lately, or that the sketch has.
+// A topLog is a log that was denied lately, or that the sketch has.
 type topLog struct {
 	DeniedSubject               // without its times
-	fresh         int64         // how often it was met since the sketch was told
+	fresh         int64         // how often it was denied since the last flush
 	first, last   time.Duration // since 1970
 	second        time.Duration // the last one that was counted, since 1970
 }
@@ -36,7 +36,7 @@ func newTops() *tops {
 	return &tops{sketch: sketch, logs: make(map[int64]*topLog)}
 }
 
-// add counts a log at a time. name tells whose log it is; it is called for a log that is new.
+// add counts a log at a time. name returns whose log it is; it is called for a log that is new.
 func (t *tops) add(hash uint64, at time.Duration, name func() DeniedSubject) {
 	id := int64(hash >> 1) // the sketch sees numbers from zero
 	l := t.logs[id]
@@ -53,8 +53,8 @@ func (t *tops) add(hash uint64, at time.Duration, name func() DeniedSubject) {
 	}
 }
 
-// tell tells the sketch how often each log was met, in an order that is the same each time.
-func (t *tops) tell() {
+// flush adds to the sketch how often each log was denied, in an order that is the same each time.
+func (t *tops) flush() {
 	for _, id := range slices.Sorted(maps.Keys(t.logs)) {
 		l := t.logs[id]
 		_ = t.sketch.UpdateMany(id, l.fresh) // counts are never below zero
@@ -67,7 +67,7 @@ func (t *tops) forget() {
 	if len(t.logs) < 2<<topBits {
 		return
 	}
-	t.tell()
+	t.flush()
 	for id := range t.logs {
 		if known, _ := t.sketch.GetLowerBound(id); known == 0 {
 			delete(t.logs, id)
@@ -75,9 +75,9 @@ func (t *tops) forget() {
 	}
 }
 
-// rows returns the logs that were met most often.
+// rows returns the logs that were denied most often.
 func (t *tops) rows() []DeniedSubject {
-	t.tell()
+	t.flush()
 	found, _ := t.sketch.GetFrequentItems(frequencies.ErrorTypeEnum.NoFalseNegatives) // fails for no other type
 	rows := make([]DeniedSubject, 0, len(found))
 	named := make(map[DeniedSubject]int) // index of a row by its names; addresses of a network share one

@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/packed"
 )
 
-// whatIf decides a check under each limit in place of its own: each limit alone, as if the others were
+// whatIf decides a check under each limit in place of the real one: each limit alone, as if the others were
 // not there.
 func (d *decider) whatIf(m match, c *window.Check, at time.Duration, atEnd bool) {
 	p := m.part
@@ -20,7 +20,7 @@ func (d *decider) whatIf(m match, c *window.Check, at time.Duration, atEnd bool)
 		if p.fixed {
 			return
 		}
-		if p.own || !varied(&p.limit) || d.varies == nil || !d.varies(p.rule.Name) {
+		if p.override || !varied(&p.limit) || d.varies == nil || !d.varies(p.rule.Name) {
 			p.fixed = true
 			return
 		}
@@ -59,7 +59,7 @@ func around(limit uint64) []uint64 {
 	return slices.Concat(all[max(0, at-most):at], []uint64{limit}, above[:min(most, len(above))])
 }
 
-// report returns the table and the smallest limits that are known, or nil if no request met the limit.
+// report returns the table and the smallest limits that are known, or nil if the limit applied to no request.
 // logs is the number of all logs.
 func (v *variants) report(l *rules.Limit, logs uint64) *WhatIf {
 	if v.requests == 0 {
@@ -103,10 +103,10 @@ func newVariants(l rules.Limit, s *sample) *variants {
 	limits := around(current(&l))
 	v := &variants{limits: limits, denied: make([]uint64, len(limits)), deniedLogs: make(map[uint64]uint64), sample: s}
 	s.holders = append(s.holders, v.drop)
-	own := l.Precision != window.Precision(l.Limit) // the rule chooses its precision
+	chosen := l.Precision != window.Precision(l.Limit) // the rule chooses its precision
 	for i, hits := range limits {
 		precision := l.Precision
-		if !own && l.Policy == window.Sliding {
+		if !chosen && l.Policy == window.Sliding {
 			precision = window.Precision(window.Limit{Hits: hits, Window: l.Window})
 		}
 		if n := len(v.groups); n > 0 && v.groups[n-1].precision == precision {
@@ -130,7 +130,7 @@ func (v *variants) share(i int) float64 {
 func (v *variants) drop(now int64) {
 	before := len(v.deniedLogs)
 	maps.DeleteFunc(v.deniedLogs, func(hash, _ uint64) bool { return !v.sample.keeps(hash) })
-	v.sample.held -= deniedBytes * (before - len(v.deniedLogs))
+	v.sample.bytes -= deniedBytes * (before - len(v.deniedLogs))
 	for i := range v.groups {
 		v.groups[i].sweep(now)
 	}
@@ -167,13 +167,13 @@ func (v *variants) see(hash uint64, c *window.Check, at time.Duration, atEnd boo
 	}
 	before := len(v.deniedLogs)
 	v.deniedLogs[hash] |= set
-	v.sample.held += deniedBytes * (len(v.deniedLogs) - before)
+	v.sample.bytes += deniedBytes * (len(v.deniedLogs) - before)
 }
 
 // A group is some of the limits of variants, with logs of one precision.
 //
 // All sliding limits that decide alike have the same log. So a log is kept once, for the largest
-// limit, and a smaller limit gets a log of its own when it denies what the largest allows. A
+// limit, and a smaller limit gets a separate log when it denies what the largest allows. A
 // window later the two logs hold the same again, and the second one is dropped. Other policies have
 // short logs, one for each limit from the start.
 type group struct {
@@ -199,7 +199,7 @@ type apart struct {
 	log   []byte
 }
 
-// About the bytes of a log beside what it holds: its place in the map, and its headers.
+// About the bytes of a log besides its content: its entry in the map, and its headers.
 const (
 	variedBytes = 128
 	apartBytes  = 48
@@ -230,7 +230,7 @@ func (g *group) see(hash uint64, c *window.Check, now int64) (denied uint64) {
 			}
 		}
 		g.logs[hash] = l
-		g.sample.held += l.bytes()
+		g.sample.bytes += l.bytes()
 	}
 	check := *c
 	check.Precision, check.Lease = g.precision, window.Lease{}
@@ -268,7 +268,7 @@ func (g *group) take(log *[]byte, c *window.Check, limit uint64, now int64) (roo
 	}
 	before := cap(*log)
 	*log = s.Log()
-	g.sample.held += cap(*log) - before
+	g.sample.bytes += cap(*log) - before
 	return room
 }
 
@@ -309,7 +309,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 				kept = append(kept, a)
 				continue
 			}
-			g.sample.held -= a.bytes()
+			g.sample.bytes -= a.bytes()
 		}
 		if need <= limit {
 			continue
@@ -317,7 +317,7 @@ func (g *group) seeSliding(l *variedLog, c *window.Check, now int64) (denied uin
 		denied |= 1 << i
 		if charged && c.Mode != window.Always && c.Cost > 0 {
 			fresh = append(fresh, apart{limit: i, until: until, log: slices.Clone(l.log)})
-			g.sample.held += fresh[len(fresh)-1].bytes()
+			g.sample.bytes += fresh[len(fresh)-1].bytes()
 		}
 	}
 	g.take(&l.log, c, g.limits[last], now)
@@ -341,7 +341,7 @@ func (g *group) sweep(now int64) {
 	for hash, l := range g.logs {
 		if !g.sample.keeps(hash) || empty(l.log) && !slices.ContainsFunc(l.apart, func(a apart) bool { return !empty(a.log) }) {
 			delete(g.logs, hash)
-			g.sample.held -= l.bytes()
+			g.sample.bytes -= l.bytes()
 		}
 	}
 	g.sweepAt = max(2*len(g.logs), minSweep)

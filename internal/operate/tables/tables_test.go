@@ -13,7 +13,7 @@ import (
 // those that another rule replaces. None of them is used up.
 func TestUsageOfUnusualLimits(t *testing.T) {
 	u := insight.Usage{
-		Query: insight.Query{Subject: "acme"}, Source: "redis", Notes: []string{"the source of tiers does not answer"},
+		Query: insight.Query{Subject: "acme"}, Source: "redis", Notes: []string{"the customer source does not answer"},
 		Limits: []insight.LimitUsage{
 			{Rule: "override", Sent: true, Used: 5, Window: 60, NextFree: 12, Empty: 50, History: []uint64{0, 5}},
 			{Rule: "per-route", NoLog: true, Limit: 10, Remaining: 10, Window: 60},
@@ -24,7 +24,7 @@ func TestUsageOfUnusualLimits(t *testing.T) {
 	Usage(&b, &u, nil, Page{Width: 120})
 	out := b.String()
 	for _, want := range []string{
-		"note: the source of tiers does not answer", "each request brings the limit", "no log yet", "not in requests that meet special", "No limit is used up.",
+		"note: the customer source does not answer", "each request brings the limit", "no log yet", "not in requests that match special", "No limit is used up.",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the usage has no %q:\n%s", want, out)
@@ -69,10 +69,10 @@ func TestUsageWithoutStore(t *testing.T) {
 		limits []insight.LimitUsage
 		want   string
 	}{
-		{[]insight.LimitUsage{local(contract), search}, "x · a store is away; counted by pod-1 meanwhile"},
-		{[]insight.LimitUsage{local(contract)}, "contract: the share of this instance is used up, of 300 per 1h. A request of cost 1 passes in 9s."},
-		{[]insight.LimitUsage{local(contract)}, "scope global · share of this instance"},
-		{[]insight.LimitUsage{open}, "scope global · the store is away: on_store_error allow decides"},
+		{[]insight.LimitUsage{local(contract), search}, "x · a store is unavailable; counted by pod-1 meanwhile"},
+		{[]insight.LimitUsage{local(contract)}, "contract: the fallback quota of this instance is used up, of 300 per 1h. A request of cost 1 passes in 9s."},
+		{[]insight.LimitUsage{local(contract)}, "scope global · fallback quota of this instance"},
+		{[]insight.LimitUsage{open}, "scope global · the store is unavailable: on_store_error allow decides"},
 		{[]insight.LimitUsage{open}, "No limit is used up."},
 	} {
 		for i := range tt.limits {

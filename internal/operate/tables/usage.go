@@ -48,7 +48,7 @@ func tiersText(l *admin.TierLookup) string {
 	if l == nil || l.Held != nil && l.Source != nil && l.Held.AgeSeconds == 0 && recordText(l.Held) == recordText(l.Source) {
 		return ""
 	}
-	text := "held here: " + recordText(l.Held)
+	text := "cached here: " + recordText(l.Held)
 	if l.Held != nil && l.Held.AgeSeconds > 0 {
 		text += ", " + wait(l.Held.AgeSeconds) + " old"
 	}
@@ -109,7 +109,7 @@ func Usage(w io.Writer, u *insight.Usage, tiers *admin.TierLookup, p Page) {
 func countedIn(u *insight.Usage, p Page) string {
 	switch {
 	case u.Source == "local":
-		return "a store is away; counted by " + p.From + " meanwhile"
+		return "a store is unavailable; counted by " + p.From + " meanwhile"
 	case u.Source != client.SourceRedis:
 		return "counted by " + p.From
 	case p.Several:
@@ -187,9 +187,9 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 	}
 	switch {
 	case l.Chosen():
-		parts = append(parts, "the store is away: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
+		parts = append(parts, "the store is unavailable: on_store_error "+safetext.Text(l.OnStoreError)+" decides")
 	case l.Local:
-		parts = append(parts, "share of this instance")
+		parts = append(parts, "fallback quota of this instance")
 	}
 	if l.Tier != "" && l.Tier != tier {
 		parts = append(parts, "limit of tier "+safetext.Text(l.Tier))
@@ -212,7 +212,7 @@ func noteOf(l *insight.LimitUsage, tier string) string {
 		parts = append(parts, "no log yet, for any value of its other entries")
 	}
 	if len(l.ReplacedBy) > 0 {
-		parts = append(parts, "not in requests that meet "+safetext.Text(strings.Join(l.ReplacedBy, ", ")))
+		parts = append(parts, "not in requests that match "+safetext.Text(strings.Join(l.ReplacedBy, ", ")))
 	}
 	return strings.Join(parts, " · ")
 }
@@ -238,7 +238,7 @@ func conclusion(u *insight.Usage, paint terminal.Colours) string {
 		}
 		used := fmt.Sprintf("%d used of %s", l.Used, l.Amount())
 		if l.Local {
-			used = "the share of this instance is used up, of " + l.Amount()
+			used = "the fallback quota of this instance is used up, of " + l.Amount()
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s. %s", terminal.Fit(safetext.Text(l.Rule), maxNamed), used, l.Passes()))
 	}

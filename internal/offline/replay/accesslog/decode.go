@@ -159,7 +159,7 @@ func (d *decoder) decode(line []byte) (at int64, is outcome, fault string) {
 		return 0, isBroken, fault
 	}
 	for slot := range d.seen {
-		if d.line.values[slot].State != Untold {
+		if d.line.values[slot].State != Unreported {
 			d.seen[slot] = true
 		} else if d.seen[slot] {
 			d.line.values[slot].State = Absent

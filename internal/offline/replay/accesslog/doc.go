@@ -25,9 +25,9 @@
 //
 // Logs write an absent value as -, as null or as nothing. So a header that is empty, or is a single
 // -, counts as absent. A field that a line of JSON lacks is [Absent] if an earlier line of the file
-// has it, else [Untold].
+// has it, else [Unreported].
 //
-// An attribute is also told if it follows from another one without loss: PATH(NQ) from REQ(:path),
+// An attribute is also known if it follows from another one without loss: PATH(NQ) from REQ(:path),
 // but not the reverse. Limits apply before Envoy rewrites a path. So [Path] is the original path
 // if the log has it.
 //
@@ -48,12 +48,12 @@
 // Lines are written at the end of requests, so they are not in the order of the starts. A record
 // waits until the log has a line that is Options.Reorder later. Several files are read together:
 // the next line is always of the file that has come least far in time. A record that comes after
-// its turn keeps its own time, and counts as late. A line that is more than an hour ahead has no
+// its turn keeps its time, and counts as late. A line that is more than an hour ahead has no
 // effect on the order until a second line is as far. So one wrong time makes no other record late.
 //
 // # Bounds
 //
-// Options.MaxHeld bounds what waits. A line has at most 1 MiB. Times are from 1970 to 2100. A line
+// Options.MaxWaiting bounds what waits. A line has at most 1 MiB. Times are from 1970 to 2100. A line
 // beyond these bounds is broken. The first ten broken lines are kept, each with the reason. A
 // reason quotes nothing of the line, because lines may have API keys.
 //

@@ -22,7 +22,7 @@ const (
 	minEarly = int64(time.Minute)
 )
 
-// A file is one log. A goroutine of its own reads it in batches.
+// A file is one log. A goroutine reads it in batches.
 type file struct {
 	in      input
 	index   int
@@ -51,7 +51,7 @@ type feed struct {
 // A batch is a part of a file, read.
 type batch struct {
 	Stats   // of its lines
-	records []held
+	records []waiting
 	bytes   int
 	fine    bool // a record has parts of a second
 }
@@ -174,7 +174,7 @@ func (f *file) add(b *batch, line []byte, number int64) {
 		b.NoRequest++
 	default:
 		f.scratch = f.decoder.appendRecord(f.scratch[:0], f.index, number)
-		b.records = append(b.records, held{at: at, record: bytes.Clone(f.scratch)})
+		b.records = append(b.records, waiting{at: at, record: bytes.Clone(f.scratch)})
 		b.bytes += len(f.scratch)
 		if f.decoder.isEnd {
 			b.AtEnd++

@@ -291,7 +291,7 @@ func TestMemory(t *testing.T) {
 		"long line": {Reader: io.MultiReader(strings.NewReader(first), &repeated{content: []byte(x), left: size}), every: size / looks},
 		"bomb":      {Reader: io.MultiReader(strings.NewReader(packed(t, "gz", first)), &repeated{content: []byte(member), left: size / len(x) * len(member)}), every: size / looks / len(x) * len(member)},
 	} {
-		r, err := accesslog.Open(accesslog.Options{Paths: []string{"-"}, Stdin: in, Format: "json", Want: onlyPath, MaxHeld: 4 << 20})
+		r, err := accesslog.Open(accesslog.Options{Paths: []string{"-"}, Stdin: in, Format: "json", Want: onlyPath, MaxWaiting: 4 << 20})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -176,11 +176,11 @@ func (f *jsonField) keep(raw []byte, out []Value) {
 	case '{':
 		f.below.object(raw, 1, out)
 	case '"':
-		v = told(textOf(raw))
+		v = known(textOf(raw))
 	case '[':
 		var all []string
 		if json.Unmarshal(raw, &all) == nil {
-			v = told([]byte(strings.Join(all, ",")))
+			v = known([]byte(strings.Join(all, ",")))
 		}
 	default:
 		if string(raw) == "null" {

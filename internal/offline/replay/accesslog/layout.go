@@ -12,7 +12,7 @@ import (
 
 // A parser takes lines of one format apart.
 type parser interface {
-	// parse sets the values of a line, all of which are Untold before. It returns why it cannot,
+	// parse sets the values of a line, all of which are Unreported before. It returns why it cannot,
 	// without a part of the line. The values are valid until the next call.
 	parse(line []byte, out *fields) (fault string)
 }
@@ -23,8 +23,8 @@ type fields struct {
 	times  []int64 // what the parser has already read of times; 0: nothing
 }
 
-// told returns the value of a text that a log has. Logs write an absent value as nothing or as -.
-func told(text []byte) Value {
+// known returns the value of a text that a log has. Logs write an absent value as nothing or as -.
+func known(text []byte) Value {
 	if len(text) == 0 || (len(text) == 1 && text[0] == '-') {
 		return Value{State: Absent}
 	}
@@ -245,9 +245,9 @@ func partOfLine(line []byte, part transform) Value {
 	}
 	switch part {
 	case methodOfLine:
-		return told(line[:first])
+		return known(line[:first])
 	case protocolOfLine:
-		return told(protocol)
+		return known(protocol)
 	}
 	path := line[first+1 : last]
 	if part == pathOnlyOfLine {
@@ -255,5 +255,5 @@ func partOfLine(line []byte, part transform) Value {
 			path = path[:i]
 		}
 	}
-	return told(path)
+	return known(path)
 }

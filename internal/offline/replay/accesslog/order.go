@@ -3,28 +3,28 @@ package accesslog
 // An order holds records until all that started before them have come, and gives them back by the
 // time of their start, and those of one time in the order in which they came.
 type order struct {
-	heap []held
-	held int64 // bytes
-	seq  uint64
+	heap  []waiting
+	bytes int64 // of the records
+	seq   uint64
 }
 
-// A held record waits for earlier ones.
-type held struct {
+// A waiting record waits for earlier ones.
+type waiting struct {
 	at     int64 // in nanoseconds since 1970
 	seq    uint64
 	record []byte
 }
 
-// heldCost is the memory of a record beside its bytes.
-const heldCost = 64
+// waitingCost is the memory of a record beside its bytes.
+const waitingCost = 64
 
-func (a *held) before(b *held) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
+func (a *waiting) before(b *waiting) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
 
 // add adds a record, which the order keeps.
-func (o *order) add(r held) {
+func (o *order) add(r waiting) {
 	o.seq++
 	r.seq = o.seq
-	o.held += heldCost + int64(cap(r.record))
+	o.bytes += waitingCost + int64(cap(r.record))
 	h := append(o.heap, r)
 	o.heap = h
 	for i := len(h) - 1; i > 0; {
@@ -37,18 +37,18 @@ func (o *order) add(r held) {
 	}
 }
 
-// take returns the record that started first, if that was not after until or more than most bytes are
-// held.
-func (o *order) take(until, most int64) (r held, ok bool) {
+// take returns the record that started first, if that was not after until or more than most bytes
+// wait.
+func (o *order) take(until, most int64) (r waiting, ok bool) {
 	h := o.heap
-	if len(h) == 0 || h[0].at > until && o.held <= most {
+	if len(h) == 0 || h[0].at > until && o.bytes <= most {
 		return r, false
 	}
 	r = h[0]
-	o.held -= heldCost + int64(cap(r.record))
+	o.bytes -= waitingCost + int64(cap(r.record))
 	n := len(h) - 1
 	last := h[n]
-	h[n] = held{}
+	h[n] = waiting{}
 	o.heap = h[:n]
 	for i := 0; n > 0; {
 		child := 2*i + 1

@@ -65,11 +65,11 @@ func same(t *testing.T, p *jsonParser, line []byte) {
 		want := Value{}
 		switch v := value.(type) {
 		case string:
-			want = told([]byte(v))
+			want = known([]byte(v))
 		case json.Number:
-			want = told([]byte(v.String()))
+			want = known([]byte(v.String()))
 		case bool:
-			want = told([]byte(map[bool]string{true: "true", false: "false"}[v]))
+			want = known([]byte(map[bool]string{true: "true", false: "false"}[v]))
 		case nil:
 			want = Value{State: Absent}
 		default:

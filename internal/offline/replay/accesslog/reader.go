@@ -13,8 +13,8 @@ import (
 // DefaultReorder is the default of Options.Reorder.
 const DefaultReorder = time.Minute
 
-// defaultMaxHeld is the default of Options.MaxHeld.
-const defaultMaxHeld = 256 << 20
+// defaultMaxWaiting is the default of Options.MaxWaiting.
+const defaultMaxWaiting = 256 << 20
 
 // maxLine is the longest line that is read, in bytes. A longer one is broken.
 const maxLine = 1 << 20
@@ -43,9 +43,9 @@ type Options struct {
 	// Reorder is how much later than a request that started after it a line may come, by the times in
 	// the log. Zero: one minute. Negative: not at all.
 	Reorder time.Duration
-	// MaxHeld bounds the bytes of records that wait for earlier ones. If they are more, the earliest
+	// MaxWaiting bounds the bytes of records that wait for earlier ones. If they are more, the earliest
 	// are given early. Zero: 256 MiB.
-	MaxHeld int64
+	MaxWaiting int64
 	// Stdin is read for the path -. Nil: os.Stdin.
 	Stdin io.Reader
 	// Done ends reads of the standard input and of pipes when it is closed, although they wait.
@@ -85,10 +85,10 @@ type Fault struct {
 // A Reader reads the records of access logs by the time of their start. It is not safe for concurrent
 // use.
 type Reader struct {
-	files   []*file
-	order   order
-	reorder int64
-	maxHeld int64
+	files      []*file
+	order      order
+	reorder    int64
+	maxWaiting int64
 
 	given  int64 // the time of the last record
 	record Record
@@ -107,15 +107,15 @@ func Open(o Options) (*Reader, error) {
 	if len(o.Paths) == 0 {
 		return nil, errors.New("no log is named; name files, or - for the standard input")
 	}
-	r := &Reader{reorder: int64(o.Reorder), maxHeld: o.MaxHeld, given: math.MinInt64}
+	r := &Reader{reorder: int64(o.Reorder), maxWaiting: o.MaxWaiting, given: math.MinInt64}
 	switch {
 	case o.Reorder == 0:
 		r.reorder = int64(DefaultReorder)
 	case o.Reorder < 0:
 		r.reorder = 0
 	}
-	if r.maxHeld <= 0 {
-		r.maxHeld = defaultMaxHeld
+	if r.maxWaiting <= 0 {
+		r.maxWaiting = defaultMaxWaiting
 	}
 	r.record.Values = make([]Value, len(o.Want))
 	if o.Stdin == nil {
@@ -146,7 +146,7 @@ func (r *Reader) Next() (*Record, error) {
 		if f != nil {
 			until = f.seen.mark - r.reorder
 		}
-		if next, ok := r.order.take(until, r.maxHeld); ok {
+		if next, ok := r.order.take(until, r.maxWaiting); ok {
 			readRecord(&r.record, next.at, next.record)
 			if next.at < r.given {
 				r.stats.Late++

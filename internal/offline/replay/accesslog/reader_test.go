@@ -26,7 +26,7 @@ func show(r *accesslog.Record) string {
 	parts := []string{r.At.String()}
 	for _, v := range r.Values {
 		switch v.State {
-		case accesslog.Untold:
+		case accesslog.Unreported:
 			parts = append(parts, "?")
 		case accesslog.Absent:
 			parts = append(parts, "-")

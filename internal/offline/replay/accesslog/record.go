@@ -7,12 +7,12 @@ type State uint8
 
 // The states of a [Value].
 const (
-	Untold State = iota // the format of the log does not have the attribute
-	Absent              // the request had none
+	Unreported State = iota // the format of the log does not have the attribute
+	Absent                  // the request had none
 	Present
 )
 
-// A Value is the value of an attribute. Its zero value is [Untold].
+// A Value is the value of an attribute. Its zero value is [Unreported].
 type Value struct {
 	Text  []byte // empty unless the state is Present
 	State State

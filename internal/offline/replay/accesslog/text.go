@@ -81,7 +81,7 @@ func (p *textParser) parse(line []byte, out *fields) string {
 		if p.escapes && indexByte(text, '\\') >= 0 {
 			text = p.unescape(text)
 		}
-		out.values[slot] = told(text)
+		out.values[slot] = known(text)
 		boundary, before = i+n, op.end
 		i += n + len(op.end)
 	}

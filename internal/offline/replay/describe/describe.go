@@ -28,16 +28,16 @@ type Options struct {
 
 // A Describer makes questions. It is not safe for concurrent use.
 type Describer struct {
-	secrets  *tier.Secrets
-	wants    []accesslog.Attribute
-	managers []*manager
-	mapped   []question // of a mapping file
-	isMap    bool
-	port     *lookup // nil: there is one manager
-	untold   []*untold
-	domains  []string // of the questions
-	cluster  string   // of the sources of requests
-	request  uint64   // the number of the current one
+	secrets    *tier.Secrets
+	wants      []accesslog.Attribute
+	managers   []*manager
+	mapped     []question // of a mapping file
+	isMap      bool
+	port       *lookup // nil: there is one manager
+	unreported []*unreported
+	domains    []string // of the questions
+	cluster    string   // of the sources of requests
+	request    uint64   // the number of the current one
 
 	buffer []byte
 	at     attributes
@@ -86,7 +86,7 @@ type manager struct {
 	pathOnly lookup
 	// laterHost is set if the log may have a later host than that which chose the virtual host.
 	// Then byName has the routes by their names, nil for a name that is not unique.
-	laterHost  *untold
+	laterHost  *unreported
 	byName     map[string]*route
 	ignoreSemi bool
 	ignorePort bool
@@ -180,16 +180,16 @@ func (d *Describer) Wants() []accesslog.Attribute { return d.wants }
 // Domains returns the domains in which questions are asked.
 func (d *Describer) Domains() []string { return d.domains }
 
-// untold counts the requests for which something was not known.
-type untold struct {
-	replay.Untold
+// unreported counts the requests for which something was not known.
+type unreported struct {
+	replay.Unreported
 	last uint64 // the request that was counted last
 }
 
-// A lookup finds an attribute in records, and counts the requests of which the log does not tell it.
+// A lookup finds an attribute in records, and counts the requests of which the log does not report it.
 type lookup struct {
 	at    int // index of the attribute
-	none  *untold
+	none  *unreported
 	later bool // the log has a later value, which does not count
 }
 
@@ -198,7 +198,7 @@ func (l *lookup) of(d *Describer, r *accesslog.Record) (v accesslog.Value) {
 	if !l.later {
 		v = r.Values[l.at]
 	}
-	if v.State == accesslog.Untold {
+	if v.State == accesslog.Unreported {
 		d.count(l.none)
 	}
 	return v
@@ -229,30 +229,30 @@ func (d *Describer) header(a accesslog.Attribute, at envoyfile.Place, effect str
 }
 
 // missing returns the counter for an attribute that a log does not have.
-func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Place, effect string) *untold {
-	for _, u := range d.untold {
+func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Place, effect string) *unreported {
+	for _, u := range d.unreported {
 		if u.Attribute == a && u.Effect == effect {
 			return u
 		}
 	}
-	u := &untold{Untold: replay.Untold{Attribute: a, Place: at.String(), Effect: effect}}
-	d.untold = append(d.untold, u)
+	u := &unreported{Unreported: replay.Unreported{Attribute: a, Place: at.String(), Effect: effect}}
+	d.unreported = append(d.unreported, u)
 	return u
 }
 
-func (d *Describer) count(u *untold) {
+func (d *Describer) count(u *unreported) {
 	if u.last != d.request {
 		u.last = d.request
 		u.Requests++
 	}
 }
 
-// Untold returns what the logs did not tell so far.
-func (d *Describer) Untold() []replay.Untold {
-	var list []replay.Untold
-	for _, u := range d.untold {
+// Unreported returns what the logs have not reported so far.
+func (d *Describer) Unreported() []replay.Unreported {
+	var list []replay.Unreported
+	for _, u := range d.unreported {
 		if u.Requests > 0 {
-			list = append(list, u.Untold)
+			list = append(list, u.Unreported)
 		}
 	}
 	return list

@@ -22,7 +22,7 @@ type values map[accesslog.Attribute]string
 // absent is a value that the log has, and the request had not.
 const absent = "\x00"
 
-// record makes a record. Attributes that are not among the values are untold.
+// record makes a record. Attributes that are not among the values are unreported.
 func record(d replay.Describer, v values) *accesslog.Record {
 	r := &accesslog.Record{}
 	for _, a := range d.Wants() {

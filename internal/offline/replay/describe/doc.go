@@ -6,7 +6,7 @@
 //
 // # What a log does not tell
 //
-// Describer.Untold lists it, with the number of requests concerned. A header that the log does not
+// Describer.Unreported lists it, with the number of requests concerned. A header that the log does not
 // have counts as absent, so the request does not have a descriptor with it. API keys are the
 // exception, because no log should have them. If the log has the subject, a value made of the
 // subject's id stands for its keys, and Question.Subject names the subject. All keys of a subject
@@ -16,7 +16,7 @@
 // Envoy logs what a request is after its filters. A header that request_headers_to_add or
 // request_headers_to_remove names is unknown, because they act after the rate limit. After a rewrite of
 // the host, the virtual host may be wrong, unless the log has %ROUTE_NAME% and the name is unique. A
-// runtime_fraction and a disable_key count as chosen and as enabled. Describer.Untold reports all of
+// runtime_fraction and a disable_key count as chosen and as enabled. Describer.Unreported reports all of
 // them.
 //
 // # Secrets

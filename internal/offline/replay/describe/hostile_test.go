@@ -93,7 +93,7 @@ func TestAnyRecord(t *testing.T) {
 		check(t, d, values)
 	}
 	for _, d := range all {
-		for _, u := range d.Untold() {
+		for _, u := range d.Unreported() {
 			if u.Requests == 0 || u.Requests > 500 || u.Place == "" || u.Effect == "" {
 				t.Errorf("got %+v", u)
 			}

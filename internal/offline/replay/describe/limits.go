@@ -26,9 +26,9 @@ type limit struct {
 	costFrom  *lookup // nil: cost counts
 	refund    bool
 	override  *window.Limit
-	limitFrom *lookup   // nil: override counts
-	when      *when     // nil: every request
-	always    []*untold // what holds for each request with this descriptor
+	limitFrom *lookup       // nil: override counts
+	when      *when         // nil: every request
+	always    []*unreported // what holds for each request with this descriptor
 }
 
 // action is a compiled action.
@@ -49,7 +49,7 @@ type action struct {
 		invert   bool
 	}
 	absent bool // the value is absent for all requests
-	unable *untold
+	unable *unreported
 }
 
 type part struct {
@@ -58,9 +58,9 @@ type part struct {
 	most    int
 	subject bool // the subject may stand for the value
 	// noSubject counts requests of a log that has neither the value nor a subject.
-	noSubject *untold
+	noSubject *unreported
 	// noKeys counts requests of a log that has subjects, and not the digests of keys without one.
-	noKeys *untold
+	noKeys *unreported
 }
 
 // limit compiles a descriptor. The headers that Envoy changes after the call are in changed.
@@ -312,7 +312,7 @@ func (d *Describer) format(a *action, r *accesslog.Record, subject *string) (str
 			d.memory.text = append(d.memory.text, p.text...)
 			continue
 		}
-		if p.subject && (p.later || r.Values[p.at].State == accesslog.Untold) {
+		if p.subject && (p.later || r.Values[p.at].State == accesslog.Unreported) {
 			return d.standIn(p, r, subject)
 		}
 		v := p.of(d, r)
@@ -346,10 +346,10 @@ var anonymousPrefix = []byte(tier.AnonymousPrefix)
 // standIn returns a value that stands for the API key of a request: of its subject, or else for a
 // key that has none. It reports false if the request has no key.
 func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (string, bool) {
-	told := false
+	reported := false
 	for _, at := range [...]int{d.at.subject, d.at.authSubject} {
 		v := &r.Values[at]
-		told = told || v.State != accesslog.Untold
+		reported = reported || v.State != accesslog.Unreported
 		if v.State != accesslog.Present || len(v.Text) == 0 {
 			continue
 		}
@@ -362,10 +362,10 @@ func (d *Describer) standIn(p *part, r *accesslog.Record, subject *string) (stri
 	}
 	v := &r.Values[d.at.keyDigest]
 	switch {
-	case v.State == accesslog.Untold && !told:
+	case v.State == accesslog.Unreported && !reported:
 		d.count(p.noSubject)
 		return "", false
-	case v.State == accesslog.Untold:
+	case v.State == accesslog.Unreported:
 		d.count(p.noKeys)
 	}
 	d.count(p.none)

@@ -18,7 +18,7 @@ type matcher struct {
 	regex *regexp.Regexp
 	lower []byte // Text in lower case, if the case does not matter
 	// routed is set if a route may have changed the header that the route was chosen by.
-	routed *untold
+	routed *unreported
 }
 
 // matchers compiles matchers of headers, or of the query parameters of a path. The headers that
@@ -46,7 +46,7 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 // holds reports whether a matcher of a header holds.
 func (m *matcher) holds(d *Describer, r *accesslog.Record) bool {
 	v := m.value.of(d, r)
-	if v.State != accesslog.Untold && m.routed != nil {
+	if v.State != accesslog.Unreported && m.routed != nil {
 		d.count(m.routed)
 	}
 	return m.matches(v.Text, v.State == accesslog.Present)

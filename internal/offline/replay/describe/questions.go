@@ -53,29 +53,29 @@ func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in
 // applicable returns the limits of a filter for a route, as Envoy chooses them.
 func applicable(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Route, f *envoyfile.Filter) (limits []*envoyfile.RateLimit, domain string) {
 	domain = f.Domain
-	var own *envoyfile.PerRoute
+	var perRoute *envoyfile.PerRoute
 	for _, settings := range []map[string]*envoyfile.PerRoute{in.PerFilter, v.PerFilter, m.Routes.PerFilter} {
 		if p := settings[f.Name]; p != nil {
-			own = p
+			perRoute = p
 			break
 		}
 	}
 	off := f.Off
-	if own != nil {
-		off = own.Off
+	if perRoute != nil {
+		off = perRoute.Off
 	}
 	if off {
 		return nil, domain
 	}
-	if own == nil || own.Empty {
-		own = new(envoyfile.PerRoute)
+	if perRoute == nil || perRoute.Empty {
+		perRoute = new(envoyfile.PerRoute)
 	}
-	if own.Domain != "" {
-		domain = own.Domain
+	if perRoute.Domain != "" {
+		domain = perRoute.Domain
 	}
 	switch {
-	case len(own.Limits) > 0:
-		return own.Limits, domain
+	case len(perRoute.Limits) > 0:
+		return perRoute.Limits, domain
 	case len(f.Limits) > 0:
 		return f.Limits, domain
 	}
@@ -87,7 +87,7 @@ func applicable(m *envoyfile.Manager, v *envoyfile.VirtualHost, in *envoyfile.Ro
 		}
 	}
 	ofStage(in.Limits)
-	if in.IncludeVH || own.VH == envoyfile.Include || own.VH == envoyfile.Override && len(in.Limits) == 0 {
+	if in.IncludeVH || perRoute.VH == envoyfile.Include || perRoute.VH == envoyfile.Override && len(in.Limits) == 0 {
 		ofStage(v.Limits)
 	}
 	return limits, domain

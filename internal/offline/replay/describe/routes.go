@@ -39,8 +39,8 @@ type route struct {
 	headers   []matcher
 	query     []matcher
 	grpc      *matcher
-	never     *untold // a condition that no log tells: only its name finds the route
-	share     *untold
+	never     *unreported // a condition that no log tells: only its name finds the route
+	share     *unreported
 	plain     bool // the path alone decides
 	questions []question
 }
@@ -109,7 +109,7 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 		}
 	}
 	const tell = " Give each route a name of its own."
-	name := func(at envoyfile.Place, effect string) *untold {
+	name := func(at envoyfile.Place, effect string) *unreported {
 		return d.look(accesslog.RouteName, at, effect+tell).none
 	}
 	for _, h := range m.hosts.list {

@@ -288,9 +288,9 @@ func (t *text) against(r *replay.Report) {
 
 // doubts writes what the log does not tell, and what was wrong with it.
 func (t *text) doubts(r *replay.Report) {
-	if len(r.Untold) > 0 {
+	if len(r.Unreported) > 0 {
 		t.title("WHAT THE LOG DOES NOT TELL")
-		for _, u := range r.Untold {
+		for _, u := range r.Unreported {
 			what := u.Place
 			if u.Attribute != "" {
 				what = u.Attribute.String() + ", which " + u.Place + " needs"

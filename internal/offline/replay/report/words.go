@@ -168,9 +168,9 @@ func notes(r *replay.Report) (all []string) {
 	add(r.UnknownSubjects > 0, "The tiers lack the subject of %s: the limits of unknown callers counted.", words.Counted(r.UnknownSubjects, "request"))
 	add(r.Evicted > 0, "The replay dropped %s to keep the bounds of its memory. More requests may have been allowed because of that. If there is more memory, raise store.memory.max_bytes.", words.Counted(r.Evicted, "log"))
 	unmet := r.Requests > 0 && r.Unlimited == r.Requests
-	add(unmet && len(r.Untold) > 0, "What the logs do not tell, below, can be the reason.")
-	add(unmet && len(r.Untold) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
-	add(unmet && len(r.Untold) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
+	add(unmet && len(r.Unreported) > 0, "What the logs do not tell, below, can be the reason.")
+	add(unmet && len(r.Unreported) == 0 && r.NoQuestion == r.Requests, "Envoy asks nothing about any of the requests. Check that --envoy names the configuration of the Envoy that wrote the logs, or the conditions of --map.")
+	add(unmet && len(r.Unreported) == 0 && r.NoQuestion < r.Requests, "The rules match none of the descriptors, or only observe. rls explain shows what matches a descriptor.")
 	add(l.WholeSeconds, "A log has times in whole seconds. Limits with a window of a few seconds may deny more or less live.")
 	add(r.LogsShare > 0 && r.LogsShare < 1, "There were too many callers to remember each. The numbers of callers, their peaks and the tables of other limits are estimates from %s of them.", words.Percent(r.LogsShare))
 	names := regions(r)

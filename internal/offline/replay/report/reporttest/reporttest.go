@@ -99,7 +99,7 @@ func usual() *replay.Report {
 			{File: "access-2.log.gz", Line: 40_112, Reason: "the line is cut: it does not end with }"},
 			{File: "access-2.log.gz", Line: 40_113, Reason: "no %START_TIME%: it begins within a record"},
 		}},
-		Untold: []replay.Untold{
+		Unreported: []replay.Unreported{
 			{
 				Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
 				Effect: `Descriptors with tenant were left out, as if it were absent. To tell it, add %REQ(x-tenant)% to the log format.`,
@@ -138,7 +138,7 @@ func unlimited() *replay.Report {
 	r.Logs = accesslog.Stats{Lines: 1204}
 	r.Unlimited = r.Requests
 	r.Rules = []replay.RuleReport{{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
-	r.Untold = []replay.Untold{{Attribute: accesslog.Subject, Place: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
+	r.Unreported = []replay.Unreported{{Attribute: accesslog.Subject, Place: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
 	return r
 }
 
@@ -158,8 +158,8 @@ func hostile() *replay.Report {
 	for i := range r.Logs.Faults {
 		r.Logs.Faults[i].File, r.Logs.Faults[i].Reason = long+Hostile, Hostile+long
 	}
-	for i := range r.Untold {
-		r.Untold[i].Attribute, r.Untold[i].Place, r.Untold[i].Effect = accesslog.Attribute("REQ("+Hostile+")"), long+Hostile, Hostile+long
+	for i := range r.Unreported {
+		r.Unreported[i].Attribute, r.Unreported[i].Place, r.Unreported[i].Effect = accesslog.Attribute("REQ("+Hostile+")"), long+Hostile, Hostile+long
 	}
 	r.Requests, r.Rules[0].Requests = math.MaxUint64, math.MaxUint64
 	r.Logs.Broken, r.Logs.NoAddress, r.Logs.TooEarly = r.Logs.Lines, math.MaxUint64, math.MaxUint64

@@ -73,10 +73,10 @@ func TestSubjectStandsForKeys(t *testing.T) {
 	if got := write(d.Describe(nil, record(d, usual("/search", "ip:10.0.0.1")))); got != "edge: [remote_address=10.0.0.1]\n" {
 		t.Errorf("an authorization passed a request without a key: got %q", got)
 	}
-	untold := d.Untold()
-	if len(untold) != 2 || untold[0].Requests != 1 || untold[0].Attribute != accesslog.KeyDigest || !strings.Contains(untold[0].Effect, ":key_digest)% to the log format") ||
-		untold[1].Requests != 5 || untold[1].Attribute != "REQ(x-api-key)" || strings.Contains(untold[1].Effect, "To tell it") {
-		t.Errorf("untold: got %+v", untold)
+	unreported := d.Unreported()
+	if len(unreported) != 2 || unreported[0].Requests != 1 || unreported[0].Attribute != accesslog.KeyDigest || !strings.Contains(unreported[0].Effect, ":key_digest)% to the log format") ||
+		unreported[1].Requests != 5 || unreported[1].Attribute != "REQ(x-api-key)" || strings.Contains(unreported[1].Effect, "To tell it") {
+		t.Errorf("unreported: got %+v", unreported)
 	}
 }
 
@@ -106,8 +106,8 @@ func TestDigestStandsForKeys(t *testing.T) {
 	if got := d.Describe(nil, record(d, both)); got[0].Subject != "acme" {
 		t.Errorf("a subject counts before a digest: got %+v", got)
 	}
-	if untold := d.Untold(); len(untold) != 1 || untold[0].Effect != "All keys of a subject counted as one." {
-		t.Errorf("untold: got %+v", untold)
+	if unreported := d.Unreported(); len(unreported) != 1 || unreported[0].Effect != "All keys of a subject counted as one." {
+		t.Errorf("unreported: got %+v", unreported)
 	}
 }
 
@@ -121,16 +121,16 @@ func TestNeitherKeyNorSubject(t *testing.T) {
 	}
 	const want = "The log has neither the key nor its subject: descriptors with api_key were left out, and their limits were not tried. " +
 		`To tell it, add %DYNAMIC_METADATA(envoy.filters.http.ratelimit:subject)% to the log format.`
-	if untold := d.Untold(); len(untold) != 1 || untold[0].Attribute != accesslog.Subject || untold[0].Requests != 1 || untold[0].Effect != want {
-		t.Errorf("untold: got %+v", untold)
+	if unreported := d.Unreported(); len(unreported) != 1 || unreported[0].Attribute != accesslog.Subject || unreported[0].Requests != 1 || unreported[0].Effect != want {
+		t.Errorf("unreported: got %+v", unreported)
 	}
 	// An entry that may be missing takes nothing else with it.
 	d = mapped(t, "domain: edge\ndescriptors: [[a=1, api_key?=%REQ(x-api-key)%]]\n")
 	if got := write(d.Describe(nil, record(d, v))); got != "edge: [a=1]\n" {
 		t.Errorf("got %q", got)
 	}
-	if untold := d.Untold(); len(untold) != 1 || !strings.Contains(untold[0].Effect, "nor its subject: descriptors have no entry api_key. ") {
-		t.Errorf("untold: got %+v", untold)
+	if unreported := d.Unreported(); len(unreported) != 1 || !strings.Contains(unreported[0].Effect, "nor its subject: descriptors have no entry api_key. ") {
+		t.Errorf("unreported: got %+v", unreported)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestAnsweredByEnvoy(t *testing.T) {
 	}
 }
 
-func TestUntold(t *testing.T) {
+func TestUnreported(t *testing.T) {
 	const limits = "    route: {cluster: a, rate_limits: [{actions: [%s]}]}\n"
 	for _, c := range []struct {
 		routes    string
@@ -257,9 +257,9 @@ func TestUntold(t *testing.T) {
 		for range 3 {
 			d.Describe(nil, record(d, usual("/x", absent)))
 		}
-		untold := d.Untold()
-		if len(untold) != 1 || untold[0].Attribute != c.attribute || untold[0].Effect != c.effect || untold[0].Requests != 3 || !strings.Contains(untold[0].Place, "routes.yaml:") {
-			t.Errorf("%s: got %+v", c.routes, untold)
+		unreported := d.Unreported()
+		if len(unreported) != 1 || unreported[0].Attribute != c.attribute || unreported[0].Effect != c.effect || unreported[0].Requests != 3 || !strings.Contains(unreported[0].Place, "routes.yaml:") {
+			t.Errorf("%s: got %+v", c.routes, unreported)
 		}
 	}
 }
@@ -311,8 +311,8 @@ func TestListeners(t *testing.T) {
 		if got := write(d.Describe(nil, record(d, v))); got != c.want {
 			t.Errorf("%+v: got %q", c, got)
 		}
-		if told := len(d.Untold()) == 0; told != (c.port != "" || c.listener != "") {
-			t.Errorf("%+v: untold %+v", c, d.Untold())
+		if told := len(d.Unreported()) == 0; told != (c.port != "" || c.listener != "") {
+			t.Errorf("%+v: unreported %+v", c, d.Unreported())
 		}
 	}
 }
@@ -375,10 +375,10 @@ descriptors:
 		}
 	}
 	d.Describe(nil, record(d, values{}))
-	if got := len(d.Untold()); got != 5 {
-		t.Errorf("got %d untold, want 5: %+v", got, d.Untold())
+	if got := len(d.Unreported()); got != 5 {
+		t.Errorf("got %d unreported, want 5: %+v", got, d.Unreported())
 	}
-	for _, u := range d.Untold() {
+	for _, u := range d.Unreported() {
 		if u.Requests > 0 && (!strings.HasSuffix(u.Effect, "If the log has it, say where: in fields for JSON, with --format for text.") || strings.Contains(u.Effect, "To tell it")) {
 			t.Errorf("got %+v", u)
 		}
@@ -412,7 +412,7 @@ func TestRewrittenHost(t *testing.T) {
 	}
 	for _, c := range []struct {
 		rewrite, route, want string
-		untold               int
+		unreported           int
 	}{
 		{"", absent, "edge: [generic_key=b,host=b.example]\n", 0},
 		{", host_rewrite_literal: b.example", absent, "edge: [generic_key=b,host=b.example]\n", 1},
@@ -423,8 +423,8 @@ func TestRewrittenHost(t *testing.T) {
 		d := describer(c.rewrite)
 		v := usual("/", absent)
 		v[accesslog.Authority], v[accesslog.RouteName] = "b.example", c.route
-		if got := write(d.Describe(nil, record(d, v))); got != c.want || len(d.Untold()) != c.untold {
-			t.Errorf("%+v: got %q, untold %+v", c, got, d.Untold())
+		if got := write(d.Describe(nil, record(d, v))); got != c.want || len(d.Unreported()) != c.unreported {
+			t.Errorf("%+v: got %q, unreported %+v", c, got, d.Unreported())
 		}
 	}
 }
@@ -442,11 +442,11 @@ func TestChangedHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{"/action": "", "/route": "edge: [generic_key=gold]\n"} {
-		before := len(d.Untold())
+		before := len(d.Unreported())
 		v := usual(path, absent)
 		v[accesslog.Header("x-plan")] = "gold"
-		if got := write(d.Describe(nil, record(d, v))); got != want || len(d.Untold()) != before+1 {
-			t.Errorf("%s: got %q, untold %+v", path, got, d.Untold())
+		if got := write(d.Describe(nil, record(d, v))); got != want || len(d.Unreported()) != before+1 {
+			t.Errorf("%s: got %q, unreported %+v", path, got, d.Unreported())
 		}
 	}
 }
