@@ -10,10 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/reuse"
-	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -94,15 +94,15 @@ type Limiter struct {
 // another one that keeps the contract of [window.Store]. The caller closes the store, after the
 // last call of Allow. If the rules belong to another Limiter already, or name a scope that the store
 // does not have, New returns an error. A memory store counts the limits of all scopes.
-func New(store window.Store, rs *Rules) (*Limiter, error) {
+func New(store window.Store, rules *Rules) (*Limiter, error) {
 	switch {
 	case store == nil:
 		return nil, errors.New("limiter: New needs a store")
-	case rs.empty():
+	case rules.empty():
 		return nil, errors.New("limiter: New needs rules that were read: use ReadRules, ParseRules or MakeRules")
 	}
 	o := decide.Options{Store: store, NearLimit: 1}
-	l := &Limiter{scopes: []string{rules.RegionScope}}
+	l := &Limiter{scopes: []string{settings.ScopeRegion}}
 	if m, ok := store.(*memstore.Store); ok {
 		o.CopiesNames, o.Clock, l.scopes = true, m.Now, nil
 	}
@@ -114,12 +114,12 @@ func New(store window.Store, rs *Rules) (*Limiter, error) {
 	}
 	_, ends := store.(window.Ender)
 	l.noEnd = !ends
-	if err := l.take(rs); err != nil {
+	if err := l.take(rules); err != nil {
 		return nil, err
 	}
-	l.decider = decide.NewDecider(rs.generation.Rules, o)
+	l.decider = decide.NewDecider(rules.generation.Rules, o)
 	l.calls.New = func() any { return new(call) }
-	l.active.Store(rs)
+	l.active.Store(rules)
 	return l, nil
 }
 
@@ -208,14 +208,14 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 	rules := l.active.Load()
 	err := c.read(req, rules)
 	if err == nil {
-		r := l.decider.Start(&c.policy)
+		r := l.decider.Start(&c.core)
 		var stream window.StreamID
 		if l.streams.Load() { // after Start: a Swap may come between
 			stream = max(1, window.StreamID(rand.Uint64())) //nolint:gosec // no client chooses or learns it
 		}
 		r.Domain, r.Descriptors, r.Stream, r.Endless = req.Domain, c.descriptors, stream, l.noEnd
-		if _, err = c.policy.Decide(ctx, window.MayWait); err == nil {
-			v := c.policy.Verdict()
+		if _, err = c.core.Decide(ctx, window.MayWait); err == nil {
+			v := c.core.Verdict()
 			d.set(v, rules.headers)
 			if stream != 0 && v.Allowed && slices.ContainsFunc(v.Limits, func(s decide.LimitStatus) bool { return s.Limit.Policy == window.InFlight }) {
 				d.limiter, d.stream = l, stream
@@ -230,14 +230,14 @@ func (l *Limiter) decide(ctx context.Context, c *call, req *Request, d *Decision
 func (l *Limiter) release(ctx context.Context, stream window.StreamID) error {
 	c := l.calls.Get().(*call)
 	c.descriptors = append(c.descriptors, decide.Descriptor{Ends: true})
-	l.decider.Begin(&c.policy, decide.Request{Descriptors: c.descriptors, Stream: stream, Ending: inflight.EndedInOrder})
-	_, err := c.policy.Decide(ctx, window.MayWait)
+	l.decider.Begin(&c.core, decide.Request{Descriptors: c.descriptors, Stream: stream, Ending: inflight.EndedInOrder})
+	_, err := c.core.Decide(ctx, window.MayWait)
 	c.forget()
 	l.calls.Put(c)
 	return err
 }
 
-// asError returns the error of Allow for one of policy.
+// asError returns the error of Allow for one of the core.
 func asError(err error) error {
 	if err == nil {
 		return nil
@@ -251,12 +251,12 @@ func asError(err error) error {
 
 // A call is one request on its way. The next request reuses its memory.
 type call struct {
-	policy      decide.Call
+	core        decide.Call
 	descriptors []decide.Descriptor
 	entries     []Entry
 }
 
-// read copies the request into c, because policy changes values in place, and replaces API keys by
+// read copies the request into c, because the core changes values in place, and replaces API keys by
 // their digests.
 func (c *call) read(req *Request, rules *Rules) error {
 	entries := 0
@@ -301,6 +301,6 @@ func (c *call) read(req *Request, rules *Rules) error {
 
 // forget removes the request from c.
 func (c *call) forget() {
-	c.policy.Forget()
+	c.core.Forget()
 	c.descriptors, c.entries = reuse.Slice(c.descriptors), reuse.Slice(c.entries)
 }

@@ -6,7 +6,7 @@
 //   - files, watch: find and read files, and notice that they change.
 //   - settings: how the service runs. redisclient opens Redis by them.
 //   - rules: what is limited, from files, from Go and from an xDS server, checked in one place.
-//   - tiers: who has which tier. ruletests: files of tests of rules.
+//   - tiers: who has which tier. sources opens another customer source. ruletests: tests of rules.
 //   - xds: the client that gets rules from an xDS server.
 //   - config itself: [Load] makes all that one [Generation].
 //

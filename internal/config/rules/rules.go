@@ -46,7 +46,7 @@ type Options struct {
 	Settings settings.Rules
 	// Identity says how the rules find the subject of a request. Its Secrets are required.
 	Identity rules.Identity
-	// OnStoreError is the choice of rules that make none. Zero: that of package policy.
+	// OnStoreError is the choice of rules that make none. Zero: that of package rules of the core.
 	OnStoreError rules.OnStoreError
 	// Tiers are the names that by_tier may use. Nil with TiersKnown: there are no
 	// tiers. Without TiersKnown the tiers file is broken, and by_tier is not checked
