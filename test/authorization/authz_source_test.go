@@ -16,7 +16,7 @@ import (
 
 // startCustomerDatabase starts a PostgreSQL with the tables of rls and one customer,
 // and returns the settings of an rls that uses it. Records in the cache of rls do not
-// expire during a test. The timeouts are long for the reason of patientEnvoy.
+// expire during a test. The timeouts are long for the reason of stack.PatientEnvoy.
 func startCustomerDatabase(t *testing.T) (pg *servers.PostgresServer, settings map[string]string) {
 	t.Helper()
 	pg = servers.StartPostgres(t, servers.PostgresOptions{})

@@ -149,7 +149,7 @@ func TestOtherPaddingIsAnotherKey(t *testing.T) {
 	s.WantAllDecided()
 }
 
-// byAuthorization changes edgeConfig to take the key from Authorization.
+// byAuthorization changes stack.EdgeConfig to take the key from Authorization.
 var byAuthorization = map[string]string{
 	"request_headers: {header_name: x-api-key, descriptor_key: api_key}": "request_headers: {header_name: authorization, descriptor_key: authorization}",
 }

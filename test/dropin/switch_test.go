@@ -221,7 +221,7 @@ func (s *switched) settle() {
 	})
 }
 
-// wait is eventually for a switched service: a request that fails ends the test at once.
+// wait is process.Eventually for a switched service: a request that fails ends the test at once.
 func (s *switched) wait(what string, ok func() bool) {
 	s.T.Helper()
 	process.Eventually(s.T, what, func() bool {

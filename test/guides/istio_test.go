@@ -63,7 +63,7 @@ func envoyWith(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The cluster that istiod makes of the Service, and much time, as patientEnvoy gives.
+	// The cluster that istiod makes of the Service, and much time, as stack.PatientEnvoy gives.
 	chain = []byte(strings.NewReplacer("outbound|8081||slidegate-mesh.slidegate.svc.cluster.local", "rls", `"0.05s"`, `"10s"`).Replace(string(chain)))
 
 	before, rest, ok := strings.Cut(tree.Read(t, "envoy/ratelimit.yaml"), "          route_config:\n")

@@ -394,7 +394,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// testAsk runs the command ask against an rls with the rules perKey.
+// testAsk runs the command ask against an rls with the rules stack.PerKey.
 func testAsk(t *testing.T, probe edge.RLSOptions) {
 	t.Helper()
 	for _, tt := range []struct {

@@ -48,7 +48,7 @@ func eachTransport(t *testing.T, f func(t *testing.T, way edge.Way)) {
 	}
 }
 
-// Changes of edgeConfig.
+// Changes of stack.EdgeConfig.
 var (
 	// noDecisionIs500 shows in the status of an answer whether there was a decision.
 	noDecisionIs500 = map[string]string{"failure_mode_deny: false": "failure_mode_deny: true"}
@@ -281,7 +281,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			}
 		}
 		stop()
-		// A question that hangs takes as long as patientEnvoy lets it.
+		// A question that hangs takes as long as stack.PatientEnvoy lets it.
 		if seen.slowest > 8*time.Second {
 			t.Errorf("the slowest answer took %v: a question has hung", seen.slowest)
 		}

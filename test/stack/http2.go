@@ -44,7 +44,7 @@ func Send2(t *testing.T, addr string, fields []hpack.HeaderField, trailers ...st
 	return Read2(t, framer)
 }
 
-// Open2 is send2 without waiting for the answer, which read2 returns. The caller closes
+// Open2 is Send2 without waiting for the answer, which Read2 returns. The caller closes
 // the connection.
 func Open2(t *testing.T, addr string, fields []hpack.HeaderField, trailers ...string) (net.Conn, *http2.Framer) {
 	t.Helper()

@@ -53,15 +53,22 @@ func (p *partly) Take(ctx context.Context, wait bool, checks []window.Check, dec
 	return true, part
 }
 
+// newPartly returns a store and the leases on it.
+func newPartly(t *testing.T) (*partly, *lease.Store) {
+	t.Helper()
+	s := &partly{ahead: newAhead()}
+	p, err := lease.New(s, lease.Options{Reserver: s.ahead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, p
+}
+
 // TestLeaseBesideAFailedScope: hits of a lease stay spent while the caller may still allow the
 // request, and are put back if it does not.
 func TestLeaseBesideAFailedScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &partly{ahead: newAhead()}
-		p, err := lease.New(s, lease.Options{Reserver: s.ahead})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, p := newPartly(t)
 		defer p.Close()
 		k, far := hot("k", 100, 1), of(1, ask("far", 8, 1))
 		warm(t, p, k)
@@ -97,16 +104,12 @@ func TestLeaseBesideAFailedScope(t *testing.T) {
 // the store has decided, and not for those that a lease has.
 func TestGiveBackReachesTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &partly{ahead: newAhead()}
-		p, err := lease.New(s, lease.Options{Reserver: s.ahead})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, p := newPartly(t)
 		defer p.Close()
 		k, near, far := hot("k", 100, 1), ask("near", 8, 1), of(1, ask("far", 8, 1))
 		warm(t, p, k)
 		d := make([]window.Decision, 3)
-		_, err = p.Take(t.Context(), window.MayWait, []window.Check{k, near, far}, d)
+		_, err := p.Take(t.Context(), window.MayWait, []window.Check{k, near, far}, d)
 		if left := d[0].Remaining; d[1].Remaining != 7 || left == returned {
 			t.Fatalf("got %+v, error %v", d, err)
 		}

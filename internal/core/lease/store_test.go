@@ -457,14 +457,21 @@ func TestAnswerBetweenClockAndMemory(t *testing.T) {
 	}
 }
 
-// TestRefundThatFails proves that a refund ends a denial although its call fails, because
-// the store may have recorded it.
-func TestRefundThatFails(t *testing.T) {
+// goneStore returns a store that fails after it has admitted a check, and what asks it.
+func goneStore(t *testing.T) (*shared, *lease.Store, window.Check) {
+	t.Helper()
 	s := newShared(t)
 	p := s.process(t, lease.Options{})
 	a := ask("a", 1, 1)
 	take(t, p, a)
 	s.err = errors.New("gone")
+	return s, p, a
+}
+
+// TestRefundThatFails proves that a refund ends a denial although its call fails, because
+// the store may have recorded it.
+func TestRefundThatFails(t *testing.T) {
+	s, p, a := goneStore(t)
 	if _, err := p.Take(t.Context(), window.MayWait, one(in(window.Refund, a)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
 		t.Errorf("refund: got error %v, want %v", err, s.err)
 	}
@@ -476,11 +483,7 @@ func TestRefundThatFails(t *testing.T) {
 // TestErrors proves that Take returns the error of the store, and that the error ends no
 // denial. The store refuses invalid calls.
 func TestErrors(t *testing.T) {
-	s := newShared(t)
-	p := s.process(t, lease.Options{})
-	a := ask("a", 1, 1)
-	take(t, p, a)
-	s.err = errors.New("gone")
+	s, p, a := goneStore(t)
 	if _, err := p.Take(t.Context(), window.MayWait, one(ask("b", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
 		t.Errorf("got error %v, want %v", err, s.err)
 	}

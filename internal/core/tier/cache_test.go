@@ -73,10 +73,7 @@ func TestCacheMaxAge(t *testing.T) {
 // TestCacheRefreshAhead proves that a key that is used often never waits for the source.
 func TestCacheRefreshAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-		l := cache(t, f, nil)
-		l.is(t, key("a"), "free", "")
+		f, l := acmeCached(t)
 		f.do(func() { f.delay = time.Second / 2 })
 		for range 1000 {
 			time.Sleep(time.Second)
@@ -161,10 +158,7 @@ func TestCacheStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				f := newFake()
-				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-				l := cache(t, f, nil)
-				l.is(t, key("a"), "free", "")
+				f, l := acmeCached(t)
 				l.is(t, key("z"), "no subject", "")
 				time.Sleep(67 * time.Second)
 				f.do(func() { away(f) })
@@ -247,10 +241,7 @@ func TestCacheBadRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				f := newFake()
-				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-				l := cache(t, f, nil)
-				l.is(t, key("a"), "free", "")
+				f, l := acmeCached(t)
 				time.Sleep(67 * time.Second)
 				f.do(func() { spoil(f) })
 				l.asks(t, f, 1)

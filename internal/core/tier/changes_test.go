@@ -68,10 +68,7 @@ func TestCacheInvalidate(t *testing.T) {
 // does not answer.
 func TestCacheInvalidateDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFake()
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-		l := cache(t, f, nil)
-		l.is(t, key("a"), "free", "")
+		f, l := acmeCached(t)
 		f.do(func() { f.err = errDown })
 		for _, ch := range []Change{{Digest: digest("a")}, {ID: "acme"}, {}} {
 			l.Invalidate(ch)

@@ -222,3 +222,13 @@ func (l logged) asks(t *testing.T, f *fake, want int) {
 	}
 	f.asked = nil
 }
+
+// acmeCached returns a source with the key a of acme, and a cache that has looked it up.
+func acmeCached(t *testing.T) (*fake, logged) {
+	t.Helper()
+	f := newFake()
+	f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+	l := cache(t, f, nil)
+	l.is(t, key("a"), "free", "")
+	return f, l
+}

@@ -34,10 +34,12 @@ func setClock(t testing.TB, c *redis.Client, key string, now time.Duration) {
 	}
 }
 
-func TestContract(t *testing.T) {
+// harnesses returns a function that opens harnesses. Each has its own keys and clock on one server.
+func harnesses(t *testing.T) func(*testing.T) windowtest.Harness {
+	t.Helper()
 	client := newClient(t, servers.Redis(t))
-	n := 0 // every harness has its own keys and clock on the one server
-	open := func(t *testing.T) windowtest.Harness {
+	n := 0
+	return func(t *testing.T) windowtest.Harness {
 		n++
 		clockKey := fmt.Sprintf("clock%d", n)
 		return windowtest.Harness{
@@ -46,6 +48,10 @@ func TestContract(t *testing.T) {
 			Epoch:  epoch,
 		}
 	}
+}
+
+func TestContract(t *testing.T) {
+	open := harnesses(t)
 	windowtest.RunPolicies(t, windowtest.Options{Steps: 15_000}, open)
 	windowtest.Run(t, windowtest.Options{Steps: 15_000}, open)
 }

@@ -18,17 +18,7 @@ import (
 )
 
 func TestOnce(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	n := 0 // every harness has its own keys and clock on the one server
-	windowtest.RunOnce(t, windowtest.Options{Steps: 15_000}, func(t *testing.T) windowtest.Harness {
-		n++
-		clockKey := fmt.Sprintf("clock%d", n)
-		return windowtest.Harness{
-			Store:  redisstore.NewWithClock(t, client, redisstore.Options{Prefix: fmt.Sprintf("test%d:", n)}, clockKey),
-			SetNow: func(now time.Duration) { setClock(t, client, clockKey, now) },
-			Epoch:  epoch,
-		}
-	})
+	windowtest.RunOnce(t, windowtest.Options{Steps: 15_000}, harnesses(t))
 }
 
 // tagged returns a check of an attempt, whose key has a hash tag.
