@@ -44,9 +44,9 @@ func onLoopback(l net.Listener) bool {
 
 func (p *process) pages(guard admin.Guard) admin.Pages {
 	return admin.Pages{
-		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider.Rules), Guard: guard,
-		Access: p.access, Insight: p.insight, State: p.state, Reload: p.reloadNow, Explain: p.explain,
-		Exemplars: p.tracer != nil, Docs: docs.Handler(p.version),
+		Metrics: p.measures.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider.Rules), Guard: guard,
+		Access: p.operators.access, Insight: p.operators.insight, State: p.state, Reload: p.reloadNow, Explain: p.explain,
+		Exemplars: p.measures.tracer != nil, Docs: docs.Handler(p.operators.version),
 	}
 }
 

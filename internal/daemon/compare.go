@@ -23,7 +23,7 @@ func (p *process) openCompare() (err error) {
 	}
 	o := compare.Options{
 		Address: s.Address, Share: float64(s.Share), Timeout: compareTimeout, MaxInFlight: maxCompared,
-		Secrets: p.generation.Secrets, Meters: p.metrics.Comparisons(p.registry), Log: p.log,
+		Secrets: p.generation.Secrets, Meters: p.measures.metrics.Comparisons(p.measures.registry), Log: p.logs.main,
 	}
 	if o.TLS, err = s.TLS.Config("compare.address"); err != nil {
 		return err

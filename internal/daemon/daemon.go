@@ -73,11 +73,7 @@ type Running struct {
 // Run serves until ctx ends and the drain is over, and then returns nil. If a part of the
 // process fails, Run stops the others and returns the error.
 func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
-	p := &process{
-		settings: s, log: o.Log, audit: cmp.Or(o.Audit, o.Log),
-		sampledLog: o.Log.WithOptions(zap.WrapCore(sampled)), rareLog: o.Log.WithOptions(zap.WrapCore(rarely)),
-		version: o.Version, started: time.Now(),
-	}
+	p := &process{settings: s, logs: newLogs(&o), operators: operators{version: o.Version, started: time.Now()}}
 	defer func() { err = errors.Join(err, p.open.close()) }()
 
 	// 1. Note the state of the files before step 2 reads them. So the watcher sees every change.
@@ -108,8 +104,8 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
 	// 6. Report that the process serves.
 	running := Running{
-		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
-		Metrics: address(p.listeners.metrics), Reference: address(p.listeners.reference),
+		GRPC: p.network.listeners.addresses(), HTTP: address(p.network.listeners.http), Admin: address(p.network.listeners.admin),
+		Metrics: address(p.network.listeners.metrics), Reference: address(p.network.listeners.reference),
 		Rules: p.generation.Rules, StoreMissing: p.store.redis.missing(),
 	}
 	if o.Ready != nil {
@@ -127,41 +123,73 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	return err
 }
 
-// A process holds everything that [Run] makes, in the order of its steps.
+// A process is everything that [Run] makes.
 type process struct {
-	settings                        settings.Settings
-	log, audit, sampledLog, rareLog *zap.Logger
-	open                            closers
+	settings settings.Settings
+	logs     logs
+	open     closers
 
-	// Made by readFiles.
+	// From the files, or from an xDS server.
 	generation *config.Generation // the first one
 	remote     *remote            // nil: the rules are from files
 	headers    *answer.Renderer
-	tls        *tls.Config // nil: plain text
-	reference  reference
 
-	// Made by openAll.
-	listeners listeners
-	registry  *prometheus.Registry
-	metrics   *metrics.Metrics
-	store     store
-	subjects  *subjects         // nil: no source of tiers
-	compare   *compare.Comparer // nil: nothing is compared
-	tracer    *tracing.Tracer   // nil: traces are off
-	insight   *insight.Insight
-	access    *admin.Access
-	instance  string // the name of this process in answers
-	version   string
-	started   time.Time
-	sampler   *rates.Sampler
+	// Opened for the requests.
+	store    store
+	subjects *subjects         // nil: no customer source
+	compare  *compare.Comparer // nil: nothing is compared
 
-	// Made by makeServers.
+	// What decides and answers.
 	decider     *decide.Decider
 	generations *generations
 	probes      *probes
+	network     network
+
+	// What others see of it.
+	measures  measures
+	operators operators
+}
+
+// logs are the log, and what limits its lines.
+type logs struct {
+	main    *zap.Logger
+	audit   *zap.Logger // of resets: no line is lost
+	sampled *zap.Logger // of single requests
+	rare    *zap.Logger // of what any client can cause
+}
+
+func newLogs(o *Options) logs {
+	return logs{
+		main: o.Log, audit: cmp.Or(o.Audit, o.Log),
+		sampled: o.Log.WithOptions(zap.WrapCore(sampled)), rare: o.Log.WithOptions(zap.WrapCore(rarely)),
+	}
+}
+
+// network is the listeners and the servers on them.
+type network struct {
+	listeners   listeners
+	tls         *tls.Config // of gRPC; nil: plain text
 	grpc        grpcserver.Server
 	health      *health.Server
 	http, admin *http.Server
+}
+
+// measures are what counts and times the requests.
+type measures struct {
+	registry  *prometheus.Registry
+	metrics   *metrics.Metrics
+	tracer    *tracing.Tracer // nil: traces are off
+	reference reference
+}
+
+// operators is what answers the people who run the process.
+type operators struct {
+	insight  *insight.Insight
+	access   *admin.Access
+	sampler  *rates.Sampler
+	instance string // the name of this process in answers
+	version  string
+	started  time.Time
 }
 
 // readFiles reads rules, tiers and certificates. If the rules come from an xDS server, it
@@ -172,7 +200,7 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 		return err
 	}
 	if p.settings.Rules.Source == settings.RulesXDS {
-		if p.remote, err = askServer(ctx, p.settings, p.generation, p.log); err != nil {
+		if p.remote, err = askServer(ctx, p.settings, p.generation, p.logs.main); err != nil {
 			return err
 		}
 		p.open.add(p.remote.close)
@@ -181,47 +209,47 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 		}
 	}
 	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.DropIn.Headers))
-	if p.reference, err = openReference(p.settings, p.log); err != nil {
+	if p.measures.reference, err = openReference(p.settings, p.logs.main); err != nil {
 		return err
 	}
-	p.tls, err = serverTLS(p.settings.GRPC, p.log)
+	p.network.tls, err = serverTLS(p.settings.GRPC, p.logs.main)
 	return err
 }
 
 // openAll opens the listeners, the store and the source of tiers. open closes them.
 func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	s := p.settings
-	if p.listeners, err = openListeners(s); err != nil {
+	if p.network.listeners, err = openListeners(s); err != nil {
 		return err
 	}
-	p.open.add(p.listeners.close)
-	p.registry = prometheus.NewRegistry()
-	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, Commit: o.Commit, MaxDetailSeries: s.Metrics.MaxDetailSeries})
-	p.remote.register(p.registry)
-	p.sampler = rates.New(p.readTotals)
+	p.open.add(p.network.listeners.close)
+	p.measures.registry = prometheus.NewRegistry()
+	p.measures.metrics = metrics.New(p.measures.registry, metrics.Options{Version: o.Version, Commit: o.Commit, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	p.remote.register(p.measures.registry)
+	p.operators.sampler = rates.New(p.readTotals)
 	if err = p.openTracer(ctx, o.Version); err != nil {
 		return err
 	}
 	loaded := func() {}
 	if s.Store.Type == settings.StoreMemory && s.Store.Memory.Snapshot != "" {
-		loaded = p.listeners.answerWhileLoading(s.DropIn.Answers, p.log)
+		loaded = p.network.listeners.answerWhileLoading(s.DropIn.Answers, p.logs.main)
 	}
-	p.store, err = openStore(ctx, s, p.metrics, p.registry, p.version, p.log, p.sampledLog, p.answered())
+	p.store, err = openStore(ctx, s, p.measures.metrics, p.measures.registry, p.operators.version, p.logs.main, p.logs.sampled, p.measures.answered())
 	loaded()
 	if err != nil {
 		return err
 	}
 	p.open.add(p.store.close)
-	p.reference.measure(p.store.redis)
+	p.measures.reference.measure(p.store.redis)
 	active := func() *rules.Rules { return p.decider.Rules() }
-	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
+	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.measures.metrics, p.measures.registry, p.logs.main, p.logs.sampled); err != nil {
 		return err
 	}
 	p.open.add(p.subjects.close)
 	if err = p.openCompare(); err != nil {
 		return err
 	}
-	if p.access, err = openAccess(s.Admin, p.listeners.admin, p.log, p.rareLog); err != nil {
+	if p.operators.access, err = openAccess(s.Admin, p.network.listeners.admin, p.logs.main, p.logs.rare); err != nil {
 		return err
 	}
 	p.openInsight()
@@ -233,14 +261,14 @@ func (p *process) makeServers() {
 	s := p.settings
 	o := decide.Options{
 		Subjects: p.subjects.resolver(),
-		Meters:   p.metrics, StoreSeconds: p.storeSeconds(), Failed: storeFailed(p.sampledLog), Tracer: p.decisions(), Log: p.rareLog,
-		NearLimit: float32(s.DropIn.NearLimit), Hits: p.reference.hits(), Recorder: p.insight,
+		Meters:   p.measures.metrics, StoreSeconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled), Tracer: p.measures.decisions(), Log: p.logs.rare,
+		NearLimit: float32(s.DropIn.NearLimit), Hits: p.measures.reference.hits(), Recorder: p.operators.insight,
 		Patience: inflight.DefaultPatience,
 		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	}
 	p.store.decide(&o)
 	p.decider = decide.NewDecider(p.generation.Rules, o)
-	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
+	p.generations = newGenerations(s, p.generation, p.decider, p.measures.metrics, p.measures.reference.stats, p.logs.main)
 	p.generations.remote, p.generations.redis = p.remote, p.store.redis
 	headers := p.headers
 	if s.DropIn.Answers {
@@ -251,13 +279,13 @@ func (p *process) makeServers() {
 		comparer = p.compare
 	}
 	limits := ratelimit.NewService(ratelimit.Options{
-		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
+		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.measures.metrics,
 		PlainKeys: sources.AsksByKey(s.Tiers), EchoRequest: s.DropIn.EchoRequest, Reference: s.DropIn.Answers,
 		Compare: comparer,
 	})
 	authorization := extauthz.NewService(extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
-		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: sources.AsksByKey(s.Tiers), Traced: p.authorizations(),
+		Meters: newAuthorizationMeters(p.measures.registry, p.measures.metrics), Log: p.logs.sampled, PlainKeys: sources.AsksByKey(s.Tiers), Traced: p.measures.authorizations(),
 		Authz: s.Authz, MaxUnknown: maxUnknownKeys,
 	})
 	p.probes = &probes{
@@ -272,58 +300,60 @@ func (p *process) makeServers() {
 		}
 	}
 	const decides, authorizes = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, authv3.Authorization_Check_FullMethodName
-	calls := calls.Recorder{Metrics: p.metrics, Log: p.log, Reference: p.reference.methods(), Tracer: p.tracer, Traced: []string{decides, authorizes}}
+	calls := calls.Recorder{Metrics: p.measures.metrics, Log: p.logs.main, Reference: p.measures.reference.methods(), Tracer: p.measures.tracer, Traced: []string{decides, authorizes}}
 	server := grpcserver.Options{
-		Settings: s.GRPC, TLS: p.tls, Services: map[string]grpcserver.Service{decides: limits, authorizes: authorization},
-		Intercept: calls.Intercept, Wrap: calls.Wrap, Log: p.log,
+		Settings: s.GRPC, TLS: p.network.tls, Services: map[string]grpcserver.Service{decides: limits, authorizes: authorization},
+		Intercept: calls.Intercept, Wrap: calls.Wrap, Log: p.logs.main,
 	}
-	if p.tracer != nil {
-		server.Metadata = p.tracer.Fields()
+	if p.measures.tracer != nil {
+		server.Metadata = p.measures.tracer.Fields()
 	}
 	if s.GRPC.Transport == settings.TransportUnary {
-		server.Meters = metrics.NewTransport(p.registry)
+		server.Meters = metrics.NewTransport(p.measures.registry)
 	}
-	p.grpc, p.health = grpcserver.New(server)
+	p.network.grpc, p.network.health = grpcserver.New(server)
 	if p.remote != nil {
 		p.probes.rules = p.remote.text
 	}
-	p.http = newHTTP(httpHandler(limits, authorization, p.probes, calls,
-		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}, s.DropIn.Answers), p.log)
-	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
+	p.network.http = newHTTP(httpHandler(limits, authorization, p.probes, calls,
+		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.logs.rare}, s.DropIn.Answers), p.logs.main)
+	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.logs.rare}
 	if s.DropIn.Pages {
-		p.admin = newReferencePages(p.generations.rules, guard, p.log)
+		p.network.admin = newReferencePages(p.generations.rules, guard, p.logs.main)
 		return
 	}
 	pages := p.pages(guard)
 	pages.Console = p.console(pages)
-	p.admin = newAdmin(pages, grpcserver.Describe(p.grpc, p.health), p.log)
+	p.network.admin = newAdmin(pages, grpcserver.Describe(p.network.grpc, p.network.health), p.logs.main)
 }
 
 // group returns the parts that run until the process stops. They are the servers, the drain,
 // the parts of store and source of tiers, and further ones.
 func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	var g run.Group
-	for _, l := range p.listeners.grpc {
-		g.Add(func() error { return p.grpc.Serve(l) }, func(error) { p.grpc.Stop() })
+	for _, l := range p.network.listeners.grpc {
+		g.Add(func() error { return p.network.grpc.Serve(l) }, func(error) { p.network.grpc.Stop() })
 	}
-	addHTTP(&g, p.listeners.http, p.http)
-	addHTTP(&g, p.listeners.admin, p.admin)
-	addHTTP(&g, p.listeners.metrics, newHTTP(metricsHandler(p.registry, p.tracer != nil), p.log))
-	addHTTP(&g, p.listeners.reference, p.reference.server)
+	addHTTP(&g, p.network.listeners.http, p.network.http)
+	addHTTP(&g, p.network.listeners.admin, p.network.admin)
+	addHTTP(&g, p.network.listeners.metrics, newHTTP(metricsHandler(p.measures.registry, p.measures.tracer != nil), p.logs.main))
+	addHTTP(&g, p.network.listeners.reference, p.measures.reference.server)
 	drains := func(inner context.Context) error {
 		select {
 		case <-ctx.Done():
 			p.probes.draining.Store(true)
 			s := p.settings.Drain
-			drain(inner, s, p.grpc, p.health, p.log)
+			drain(inner, s, p.network.grpc, p.network.health, p.logs.main)
 		case <-inner.Done(): // another part failed
 		}
 		return nil
 	}
 	if d := p.settings.DropIn; d.NeedsRules || d.NeedsStore {
-		further = append(further, func(ctx context.Context) error { return followHealth(ctx, p.health, p.probes.whyUnhealthy, p.log) })
+		further = append(further, func(ctx context.Context) error {
+			return followHealth(ctx, p.network.health, p.probes.whyUnhealthy, p.logs.main)
+		})
 	}
-	for _, part := range slices.Concat([]part{drains, p.sampler.Run}, p.store.redis.parts(), p.subjects.parts(), p.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains, p.operators.sampler.Run}, p.store.redis.parts(), p.subjects.parts(), p.measures.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g
@@ -331,17 +361,17 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 
 func (p *process) logStart(version string, r Running) {
 	s := p.settings
-	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
+	p.logs.main.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
 		zap.String("http", r.HTTP), zap.String("admin", r.Admin), zap.String("metrics", r.Metrics))
-	if p.tracer != nil {
-		p.log.Info("traces are on", zap.Stringer("otlp", p.tracer))
+	if p.measures.tracer != nil {
+		p.logs.main.Info("traces are on", zap.Stringer("otlp", p.measures.tracer))
 	}
 	if address := s.DropIn.Statsd.Address; address != "" || r.Reference != "" {
-		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
+		p.logs.main.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}
 	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
-		p.log.Info("secrets.key_file is not set: Slidegate stores API keys as plain SHA-256 digests")
+		p.logs.main.Info("secrets.key_file is not set: Slidegate stores API keys as plain SHA-256 digests")
 	}
 }
 

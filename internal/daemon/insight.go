@@ -21,15 +21,14 @@ func (p *process) openInsight() {
 	if err != nil {
 		host = "unknown"
 	}
-	p.instance = host
+	p.operators.instance = host
 	rs := func() *rules.Rules { return p.decider.Rules() }
 	o := insight.Options{
 		Instance: host, Store: p.settings.Store.Type, Rules: rs,
-		Overridden: func(domain string) bool { return p.decider.Overridden(domain) },
-		Subjects:   p.subjects.resolver(), Tiers: p.subjects.keys(rs), Secrets: p.generation.Secrets,
-		Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.log, LogPerSecond: s.LoggedPerSecond, Audit: p.audit, Removed: p.metrics.Reset,
+		Subjects: p.subjects.resolver(), Tiers: p.subjects.keys(rs), Secrets: p.generation.Secrets,
+		Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.logs.main, LogPerSecond: s.LoggedPerSecond, Audit: p.logs.audit, Removed: p.measures.metrics.Reset,
 	}
 	p.store.inspect(&o)
-	p.insight = insight.New(o)
-	p.open.add(p.insight.Close)
+	p.operators.insight = insight.New(o)
+	p.open.add(p.operators.insight.Close)
 }

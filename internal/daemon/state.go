@@ -15,17 +15,17 @@ import (
 )
 
 func (p *process) readTotals(t *metrics.Totals) {
-	p.metrics.Totals(t, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	p.measures.metrics.Totals(t, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
 }
 
 // state returns what a glance at the process shows.
 func (p *process) state() insight.State {
 	s := insight.State{
-		Instance: p.instance, Version: p.version, Started: p.started.UTC(), At: time.Now().UTC(),
+		Instance: p.operators.instance, Version: p.operators.version, Started: p.operators.started.UTC(), At: time.Now().UTC(),
 		Tiers: cmp.Or(p.subjects.text(), p.settings.Tiers.Source),
 		Store: insight.Store{Type: p.settings.Store.Type},
 	}
-	p.sampler.Fill(&s)
+	p.operators.sampler.Fill(&s)
 	s.Latency.Deadline = p.settings.Store.Timeout.Seconds()
 	p.store.fill(&s)
 	a := p.generations.page()

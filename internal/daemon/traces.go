@@ -19,47 +19,47 @@ func (p *process) openTracer(ctx context.Context, version string) (err error) {
 		return nil
 	}
 	lost := metrics.SpansLost()
-	p.tracer, err = tracing.Open(ctx, tracing.Options{
+	p.measures.tracer, err = tracing.Open(ctx, tracing.Options{
 		Protocol: s.Protocol, Sampling: s.Sampling, Attributes: s.Attributes,
-		Version: version, Lost: func(spans int) { lost.Add(float64(spans)) }, Log: p.rareLog,
+		Version: version, Lost: func(spans int) { lost.Add(float64(spans)) }, Log: p.logs.rare,
 	})
 	if err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
-	if p.tracer != nil {
-		p.registry.MustRegister(lost)
-		p.open.add(p.tracer.Close)
+	if p.measures.tracer != nil {
+		p.measures.registry.MustRegister(lost)
+		p.open.add(p.measures.tracer.Close)
 	}
 	return nil
 }
 
 // decisions returns what describes decisions in traces, or nil.
-func (p *process) decisions() decide.Tracer {
-	if p.tracer == nil {
+func (m *measures) decisions() decide.Tracer {
+	if m.tracer == nil {
 		return nil // and not an interface that holds nil
 	}
-	return storing{p.tracer, p.metrics}
+	return storing{m.tracer, m.metrics}
 }
 
 // storeSeconds returns what observes how long store calls take. With traces, storing does.
-func (p *process) storeSeconds() func(float64) {
-	if p.tracer != nil {
+func (m *measures) storeSeconds() func(float64) {
+	if m.tracer != nil {
 		return nil
 	}
-	return p.metrics.StoreSeconds
+	return m.metrics.StoreSeconds
 }
 
 // answered returns what notes in spans how many requests shared a call to Redis, or nil.
-func (p *process) answered() func(context.Context, int) {
-	if p.tracer == nil {
+func (m *measures) answered() func(context.Context, int) {
+	if m.tracer == nil {
 		return nil
 	}
 	return tracing.Answered
 }
 
 // authorizations returns what notes the result of an authorization in its span, or nil.
-func (p *process) authorizations() func(context.Context, extauthz.Result) {
-	if p.tracer == nil {
+func (m *measures) authorizations() func(context.Context, extauthz.Result) {
+	if m.tracer == nil {
 		return nil
 	}
 	return func(ctx context.Context, r extauthz.Result) { tracing.Authorized(ctx, r.String()) }
