@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -56,7 +57,7 @@ func TestCopies(t *testing.T) {
 		original := readText(t, path)
 		pages := strings.TrimSuffix(page, "operate.md")
 		linked := regexp.MustCompile(`https://github.com/slidegate/slidegate/blob/[^/]+/docs/`).ReplaceAllString(original, pages)
-		if *update {
+		if *configtest.Update {
 			if err := os.WriteFile(path, []byte(linked), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +76,7 @@ func TestCopies(t *testing.T) {
 		spec.WriteString("  " + line)
 	}
 	for path, want := range map[string]string{chart: groups, operator: head + "\nspec:\n" + spec.String()} {
-		if *update {
+		if *configtest.Update {
 			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
 				t.Fatal(err)
 			}

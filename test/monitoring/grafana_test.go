@@ -3,7 +3,6 @@ package monitoring
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
 	"regexp"
 	"slices"
@@ -12,11 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/operate/docs"
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
-
-var update = flag.Bool("update", false, "write the dashboards and the copies of the alerts")
 
 const (
 	grafana = "../../deploy/grafana/"
@@ -246,7 +244,7 @@ func TestDashboards(t *testing.T) {
 			t.Fatal(err)
 		}
 		files = append(files, b.file)
-		if *update {
+		if *configtest.Update {
 			if err := os.WriteFile(grafana+b.file, want, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -1,10 +1,11 @@
 package stack
 
 import (
+	"path/filepath"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/tree"
 )
 
 // Authorized has rules for all that authorization.yaml and one-hop.yaml send.
@@ -44,5 +45,7 @@ descriptors:
 // RulesIn returns options with a rules file of the given text.
 func RulesIn(t *testing.T, rules string) edge.RLSOptions {
 	t.Helper()
-	return edge.RLSOptions{Env: map[string]string{EnvRulesPath: configtest.Write(t, "rules.yaml", rules)}}
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	tree.Write(t, path, rules)
+	return edge.RLSOptions{Env: map[string]string{EnvRulesPath: path}}
 }
