@@ -35,14 +35,11 @@
 // file in JSON. All become the structs in language.go, whose fields are values with a position. From
 // there on there is one reader, with one check and one wording, down to [rules.Rules.Add]:
 //
-//	rules.go        the domain
-//	descriptor.go   the tree of keys and values
-//	rule.go         rate_limit; once.go and modes.go check what excludes each other
-//	terms.go        tiers; limits.go one limit or several; policies.go which keys a limit may have
-//	windows.go      hits in a window; precision.go and lease.go; calendars.go
-//	replaces.go     names, over all files
-//	overrides.go    limits of one subject
-//	portable.go     what envoyproxy/ratelimit reads differently
+//	rules.go, descriptor.go   the domain, and its tree of keys and values
+//	rule.go, modes.go         rate_limit, and what of a rule excludes what
+//	limits.go, policies.go    tiers and limits, and which keys a limit may have
+//	sliding.go, calendars.go  precision and lease; periods
+//	replaces.go               names, over all files
 //
 // [ReadOverrides] reads the limits that replace those of rules for one subject, in the same
 // language.

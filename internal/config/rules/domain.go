@@ -68,17 +68,12 @@ func (r *rulesReader) given(d *Domain) {
 // written returns the written form of a descriptor with all below it. It is an item of list.
 func (r *rulesReader) written(d *Descriptor, list *strict.Path, index int) strict.Field[descriptorEntry] {
 	at := strict.Position{Path: &strict.Path{Parent: list, Index: index, Key: d.Key, Value: d.Value}}
-	e := descriptorEntry{Key: strict.FieldOf(at, d.Key)}
-	if d.Value != "" {
-		e.Value = strict.FieldOf(at, strict.Blankable(d.Value))
-	}
-	for _, f := range []struct {
-		to  *strict.Field[strict.Truth]
-		set bool
-	}{{&e.ShadowMode, d.ShadowMode}, {&e.QuotaMode, d.QuotaMode}, {&e.DetailedMetric, d.Detailed}} {
-		if f.set {
-			*f.to = strict.FieldOf(at, strict.Truth(true))
-		}
+	e := descriptorEntry{
+		Key:            strict.FieldOf(at, d.Key),
+		Value:          unlessZero(at, strict.Blankable(d.Value)),
+		ShadowMode:     unlessZero(at, strict.Truth(d.ShadowMode)),
+		QuotaMode:      unlessZero(at, strict.Truth(d.QuotaMode)),
+		DetailedMetric: unlessZero(at, strict.Truth(d.Detailed)),
 	}
 	if d.Limit != nil {
 		e.RateLimit = strict.FieldOf(at, d.Limit.written(at))
@@ -102,19 +97,11 @@ func (r *rulesReader) written(d *Descriptor, list *strict.Path, index int) stric
 
 // written returns the written form of l.
 func (l *Limit) written(at strict.Position) *rateLimit {
-	v := new(rateLimit)
-	if l.Unit != "" {
-		v.Unit = strict.FieldOf(at, l.Unit)
-	}
+	v := &rateLimit{Name: unlessZero(at, strict.Blankable(l.Name))}
+	v.Unit, v.Unlimited = unlessZero(at, l.Unit), unlessZero(at, strict.Truth(l.Unlimited))
 	// Without unlimited, 0 requests are a limit that denies everything.
 	if !l.Unlimited || l.RequestsPerUnit != 0 {
 		v.RequestsPerUnit = strict.FieldOf(at, l.RequestsPerUnit)
-	}
-	if l.Unlimited {
-		v.Unlimited = strict.FieldOf(at, strict.Truth(true))
-	}
-	if l.Name != "" {
-		v.Name = strict.FieldOf(at, strict.Blankable(l.Name))
 	}
 	if len(l.Replaces) > 0 {
 		v.Replaces = strict.FieldOf(at, make([]strict.Field[replacement], len(l.Replaces)))
@@ -123,4 +110,12 @@ func (l *Limit) written(at strict.Position) *rateLimit {
 		}
 	}
 	return v
+}
+
+// unlessZero returns a field with a value, or one that is not set.
+func unlessZero[T comparable](at strict.Position, value T) (f strict.Field[T]) {
+	if value != *new(T) {
+		f = strict.FieldOf(at, value)
+	}
+	return f
 }

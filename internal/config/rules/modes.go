@@ -1,8 +1,11 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
+	"time"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -88,4 +91,78 @@ func (v *rateLimit) all() []*terms {
 		all = append(all, &v.ByTier.Value[i].Value.Value)
 	}
 	return all
+}
+
+// chargeOnce reads charge_once.
+func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce]) {
+	v := f.Value
+	once := rules.ChargeOnce{Entry: v.Entry.Value, For: rules.DefaultOnceFor, Retries: rules.DefaultOnceRetries}
+	if strict.Given(&v.Entry) && once.Entry == "" {
+		r.decoder.Problem(v.Entry.Position, "the key of an entry cannot be empty")
+	}
+	if strict.Given(&v.For) {
+		once.For, _ = r.duration(&v.For, window.MinOnce, window.MaxOnce, time.Microsecond)
+	}
+	if strict.Given(&v.Retries) {
+		if n := v.Retries.Value; n < 1 || n > window.MaxRepeats {
+			r.decoder.Problem(v.Retries.Position, "%d is not between 1 and %d; without retries that are free, remove charge_once", n, window.MaxRepeats)
+		} else {
+			once.Retries = uint8(n)
+		}
+	}
+	switch d := r.domain; {
+	case r.Identity.Secrets.Is(once.Entry):
+		r.decoder.Problem(v.Entry.Position, "%s holds API keys, and an attempt needs a key of its own: send the idempotency key in another entry", strict.Quoteless(once.Entry))
+	case once.Entry == "":
+	case d.attempt == "":
+		d.attempt, d.once = once.Entry, Location{r.decoder.File, f.Line}
+	case d.attempt != once.Entry:
+		r.decoder.Problem(v.Entry.Position, "charge_once %s has the entry %s: use one entry in all rules of a domain, and send the idempotency key in it", d.once.from(r.decoder.File), strict.Quoteless(d.attempt))
+	}
+	switch {
+	case rule.Always:
+		r.decoder.Problem(f.Position, "charge_once cannot be combined with charge always: what is reported has happened each time")
+	case limitsInFlight(rule):
+		r.decoder.Problem(f.Position, "charge_once cannot be combined with the policy in_flight: its stream already holds one place once")
+	}
+	rule.Once = once
+}
+
+// together refuses what needs the logs of a request on one server, in a domain whose rules have
+// them on several: charge_once, because a retry that two of them match has no idempotency record, and
+// in_flight on a Redis Cluster, if another scope counts too.
+func (r *rulesReader) together(d *domainReader) {
+	once := d.attempt != ""
+	if d.void || !once && len(r.Scopes) < 2 {
+		return
+	}
+	limiting, cluster := 0, ""
+	scopes := make(map[string]bool)
+	inFlight, onCluster := Location{}, "" // of a rule with in_flight
+	for i, rule := range r.rules.All() {
+		if rule.Domain != d.name || len(rule.Terms.Limits) == 0 && len(rule.ByTier) == 0 {
+			continue
+		}
+		limiting++
+		scopes[rule.Scope] = true
+		for _, s := range r.Scopes {
+			if s.Cluster && s.Name == cmp.Or(rule.Scope, settings.ScopeRegion) {
+				cluster = s.Section + ".url"
+				if onCluster == "" && limitsInFlight(rule) {
+					inFlight, onCluster = r.locations[i], cluster
+				}
+			}
+		}
+	}
+	const instead = "put the rule into a domain of its own, and give Envoy a rate limit filter for that domain"
+	if onCluster != "" && len(scopes) > 1 {
+		r.Report.Addf(inFlight.File, inFlight.Line, "in_flight", "the rules of the domain count in several scopes, and %s is a Redis Cluster: %s, or use one Redis", onCluster, instead)
+	}
+	switch {
+	case !once || limiting < 2:
+	case len(scopes) > 1:
+		r.Report.Addf(d.once.File, d.once.Line, "charge_once", "the rules of the domain count in several scopes, and a retry could meet two of them: %s, or remove scope", instead)
+	case cluster != "":
+		r.Report.Addf(d.once.File, d.once.Line, "charge_once", "the domain has other rules, and %s is a Redis Cluster, on which a retry could meet two slots: %s, or use one Redis", cluster, instead)
+	}
 }

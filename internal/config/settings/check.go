@@ -210,3 +210,44 @@ func readLine(file string) (string, error) {
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
 }
+
+// secretValues returns the secrets that a file holds, by their names. A variable can have the
+// secret itself: SLIDEGATE_STORE_REDIS_PASSWORD in place of SLIDEGATE_STORE_REDIS_PASSWORD_FILE.
+// The settings file has only names of files.
+func secretValues(s *Settings) map[string]any {
+	all := map[string]any{
+		"store.redis.password":          &s.Store.Redis.Password,
+		"store.redis.sentinel_password": &s.Store.Redis.SentinelPassword,
+		"tiers.postgres.password":       &s.Tiers.Postgres.Password,
+		"tiers.http.token":              &s.Tiers.HTTP.Token,
+		"secrets.key":                   &s.Secrets.Key,
+		"secrets.previous_key":          &s.Secrets.PreviousKey,
+	}
+	for i := range s.Store.Scopes {
+		one := &s.Store.Scopes[i]
+		all["store.scopes."+one.Name+".redis.password"] = &one.Redis.Password
+		all["store.scopes."+one.Name+".redis.sentinel_password"] = &one.Redis.SentinelPassword
+	}
+	return all
+}
+
+// rulesSource checks rules.source and rules.xds.
+func (l *settingsLoader) rulesSource() {
+	const path = "rules.xds"
+	r, x := &l.settings.Rules, &l.settings.Rules.XDS
+	if r.Source == RulesXDS {
+		if x.Address == "" {
+			l.problem(path+".address", "is not set, and rules.source is xds: set host:port of the xDS server")
+		}
+		if r.Path != "" {
+			l.problem("rules.path", "rules.source is xds, so rls reads no rules from files: remove rules.path, or set rules.source to files")
+		}
+	}
+	if x.Address != "" {
+		l.remote(path+".address", x.Address, true)
+	}
+	if x.NodeID == "" {
+		l.problem(path+".node_id", "a node needs an id: servers choose the rules by it")
+	}
+	l.clientTLS(path+".tls", x.TLS)
+}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/files"
@@ -208,4 +209,23 @@ func (s Settings) WatchPaths() []string {
 		paths = append(paths, s.Tiers.Path)
 	}
 	return paths
+}
+
+// Origins says where settings come from: their paths, each with the name of the variable, or
+// with the file and the line. A setting at its default is not in it.
+type Origins map[string]string
+
+// origins returns where the settings come from that are in the file or the environment, or
+// were given with a name. A variable whose value cannot be read counts too.
+func (l *settingsLoader) origins() Origins {
+	all := make(Origins, len(l.locations))
+	for path := range l.bad {
+		all[path] = envName(path)
+	}
+	for path, at := range l.locations {
+		if all[path] = at.path; at.line > 0 {
+			all[path] = at.file + ":" + strconv.Itoa(at.line)
+		}
+	}
+	return all
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -139,3 +141,89 @@ func WithoutLines(docs []*yaml.Node, problem *Problem) {
 		WithoutLines(n.Content, nil)
 	}
 }
+
+// notYAML turns an error of the YAML library into advice. It repeats neither the file nor the
+// library's message, which may quote the file: any text of it may be secret.
+func notYAML(data []byte, err error) Problem {
+	var e *yaml.LoadError
+	if !errors.As(err, &e) {
+		return Problem{Message: "not YAML: the parser failed on this file"}
+	}
+	line := e.Mark.Line
+	if line == 0 {
+		return notText(data)
+	}
+	if indentedByTab(data, line) {
+		return Problem{Line: line, Message: "not YAML: a tab indents this line; indent it with spaces"}
+	}
+	for _, a := range syntaxAdvice {
+		if !strings.Contains(e.Message, a.message) || !strings.Contains(e.ContextMsg, a.context) {
+			continue
+		}
+		if a.opens {
+			line = e.ContextMark.Line
+		}
+		return Problem{Line: line, Message: "not YAML: " + a.advice}
+	}
+	return Problem{Line: line, Message: "not YAML: check the indentation, the quotes and the brackets of this line and of the line above"}
+}
+
+// syntaxAdvice is advice by parts of a message of the YAML library and of its context. The
+// first match counts. opens: the problem is where the context begins.
+var syntaxAdvice = []struct {
+	message, context string
+	opens            bool
+	advice           string
+}{
+	{message: "unexpected end of stream", context: "quoted", opens: true, advice: "the quote that opens on this line is never closed; close it"},
+	{message: "unexpected document indicator", context: "quoted", opens: true, advice: "the quote that opens on this line is never closed; close it"},
+	{message: "unknown escape", advice: `a backslash in double quotes begins an escape that YAML does not know; use single quotes, or write \\`},
+	{message: "hexadecimal number", advice: `a backslash in double quotes begins an escape that YAML does not know; use single quotes, or write \\`},
+	{message: "',' or ']'", opens: true, advice: "the [ that opens on this line is not closed, or a comma is missing after it"},
+	{message: "',' or '}'", opens: true, advice: "the { that opens on this line is not closed, or a comma is missing after it"},
+	{message: "tab character", advice: "a tab indents this line; indent it with spaces"},
+	{message: "mapping values are not allowed", advice: `": " is at a place where no key can be; indent the line like its neighbours, or quote a value that holds ": "`},
+	{message: "could not find expected ':'", advice: `a key without ": "; write "key: value", and indent the line like its neighbours`},
+	{message: "block sequence entries", advice: `"- " begins an item of a list, which cannot follow a key on the same line; put it on the next line`},
+	{message: "expected '-'", advice: `expected "- ", for the next item of the list; indent the line like its neighbours`},
+	{message: "expected key", advice: "expected a key; indent the line like its neighbours, and write nothing after a closing quote"},
+	{message: "expected node content", advice: "a value is missing, or a closing bracket has no opening one; quote a text that begins with a bracket"},
+	{message: "cannot start any token", advice: "a text cannot begin with @, % or a backtick; quote it"},
+	{message: "directive", advice: "a line that begins with % is a directive of YAML; quote the text"},
+	{context: "directive", advice: "a line that begins with % is a directive of YAML; quote the text"},
+	{message: "unknown anchor", advice: `unknown anchor; quote a text that begins with "*"`},
+	{message: "alphabetic or numeric", advice: `an anchor without a name; quote a text that begins with "&" or "*"`},
+	{message: "tag", advice: `quote a text that begins with "!"`},
+	{context: "tag", advice: `quote a text that begins with "!"`},
+	{message: "comment or line break", advice: `the text of a "|" or ">" begins on the next line`},
+	{message: "max depth", advice: "nested too deeply; a file has some ten levels"},
+}
+
+// indentedByTab reports whether the indentation of a line, counted from 1, has a
+// tab.
+func indentedByTab(data []byte, line int) bool {
+	lines := bytes.SplitN(data, []byte("\n"), line+1)
+	if len(lines) < line {
+		return false
+	}
+	text := lines[line-1]
+	return bytes.IndexByte(text[:len(text)-len(bytes.TrimLeft(text, " \t"))], '\t') >= 0
+}
+
+// notText finds the first character of a file that YAML does not allow.
+func notText(data []byte) Problem {
+	for at := 0; at < len(data); {
+		r, size := utf8.DecodeRune(data[at:])
+		switch {
+		case r == utf8.RuneError && size <= 1:
+			return Problem{Line: lineOf(data, at), Message: "not YAML: not UTF-8; save the file as UTF-8"}
+		case unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' && r != '\u0085':
+			return Problem{Line: lineOf(data, at), Message: "not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes"}
+		}
+		at += size
+	}
+	return Problem{Message: "not YAML: a character that YAML does not allow; save the file as UTF-8"}
+}
+
+// lineOf returns the line of a byte, counted from 1.
+func lineOf(data []byte, at int) int { return 1 + bytes.Count(data[:at], []byte("\n")) }

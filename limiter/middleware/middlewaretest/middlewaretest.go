@@ -134,7 +134,6 @@ func (s *suite) start(t *testing.T, store window.Store, setup Setup) (ask func(i
 	return func(id string, fields ...string) *answer { return get(t, s.client, url+"/items/"+id, fields) }
 }
 
-// key has a limit for each API key, and looks at the whole answer to a denial.
 func (s *suite) key(t *testing.T) {
 	ask := s.start(t, nil, Setup{})
 	ask("1", "X-API-Key: k").want(t, 200, `"per-key";r=1;t=60`)
@@ -157,7 +156,6 @@ func (s *suite) key(t *testing.T) {
 	ask("1", "X-API-Key: other").want(t, 200, `"per-key";r=1;t=60`)
 }
 
-// perRoute has a limit for each address of a route, which a client cannot choose.
 func (s *suite) perRoute(t *testing.T) {
 	ask := s.start(t, nil, Setup{})
 	for i := range 9 {
@@ -167,7 +165,6 @@ func (s *suite) perRoute(t *testing.T) {
 	ask("10").want(t, 429, `"per-route";r=0;t=60`)
 }
 
-// proxy takes the address that a trusted proxy adds.
 func (s *suite) proxy(t *testing.T) {
 	ask := s.start(t, nil, Setup{Trusted: []string{"127.0.0.1", "10.0.0.0/8"}})
 	ask("1", "X-Forwarded-For: 203.0.113.9, 10.0.0.1").want(t, 200, `"per-route";r=8;t=60`)
@@ -175,7 +172,6 @@ func (s *suite) proxy(t *testing.T) {
 	ask("1", "X-Forwarded-For: 203.0.113.10").want(t, 200, `"per-route";r=8;t=60`)
 }
 
-// two has a middleware around another one: both limits count, and the stricter one is in X-RateLimit.
 func (s *suite) two(t *testing.T) {
 	two := func(t *testing.T, most string) func(id string, fields ...string) *answer {
 		t.Helper()
@@ -197,7 +193,6 @@ func (s *suite) two(t *testing.T) {
 	ask("1", "X-API-Key: k").want(t, 429, `"outer";r=0;t=60`, "3", "0", "60")
 }
 
-// taken has connections that a handler took over: they are in flight until they are closed.
 func (s *suite) taken(t *testing.T) {
 	url := s.serve(t, Setup{Limiter: NewLimiter(t, fmt.Sprintf(rules, s.route), nil)})
 	for range 2 {
@@ -212,7 +207,6 @@ func (s *suite) taken(t *testing.T) {
 	}
 }
 
-// observe denies nothing and adds no header.
 func (s *suite) observe(t *testing.T) {
 	ask := s.start(t, nil, Setup{Observe: true})
 	for range 5 {
@@ -220,7 +214,6 @@ func (s *suite) observe(t *testing.T) {
 	}
 }
 
-// storeFails passes requests or denies them, as the options say, without the error of the store.
 func (s *suite) storeFails(t *testing.T) {
 	s.start(t, failing{}, Setup{})("1", "X-API-Key: k").want(t, 200, "")
 	a := s.start(t, failing{}, Setup{DenyOnError: true})("1", "X-API-Key: k")
