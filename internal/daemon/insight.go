@@ -25,8 +25,10 @@ func (p *process) openInsight() {
 	rs := func() *rules.Rules { return p.decider.Rules() }
 	o := insight.Options{
 		Instance: host, Store: p.settings.Store.Type, Rules: rs,
-		Subjects: p.subjects.resolver(), Tiers: p.subjects.keys(rs), Secrets: p.generation.Secrets,
-		Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.logs.main, LogPerSecond: s.LoggedPerSecond, Audit: p.logs.audit, Removed: p.measures.metrics.Reset,
+		Overridden: func(domain string) bool { return p.decider.Overridden(domain) },
+		Subjects:   p.subjects.resolver(), Tiers: p.subjects.keys(rs), Secrets: p.generation.Secrets,
+		Record: insight.Record{Denials: keptDenials, PerSecond: recordedPerSecond, Log: p.logs.main, LogPerSecond: s.LoggedPerSecond},
+		Audit:  p.logs.audit, Removed: p.measures.metrics.Reset,
 	}
 	p.store.inspect(&o)
 	p.operators.insight = insight.New(o)

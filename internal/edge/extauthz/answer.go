@@ -102,7 +102,7 @@ func challenges(credentials []settings.Credential, bearerError string) []answer.
 // reply returns the response for a client whose request does not pass.
 func (s *Service) reply(c *call, r Result) reply {
 	if r == Limited {
-		return reply{c.fields, c.body}
+		return c.reply
 	}
 	return s.replies[r]
 }
@@ -134,7 +134,7 @@ func appendOK(b []byte, c *call) []byte {
 	for _, name := range c.upstream.remove {
 		b = wire.AppendText(b, okRemove, name)
 	}
-	for _, h := range c.fields {
+	for _, h := range c.reply.fields {
 		b = appendHeader(b, okResponseHeaders, h, actionOverwrite)
 	}
 	for _, name := range c.upstream.removeParameters {
@@ -172,8 +172,8 @@ func appendHeader(b []byte, field protowire.Number, h answer.Header, action uint
 
 // appendMetadata appends the entries of the dynamic metadata, in any order.
 func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
-	if c.subject != nil {
-		if labels := c.subject.Labels(); len(labels) > 0 {
+	if c.caller.subject != nil {
+		if labels := c.caller.subject.Labels(); len(labels) > 0 {
 			b = wire.AppendStructEntry(b, "labels", func(b []byte) []byte {
 				for _, name := range c.sorted(labels) {
 					b = wire.AppendTextEntry(b, name, labels[name])
@@ -188,7 +188,7 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 	if c.limited {
 		b = dynamic.AppendVerdict(b, c.policy.Verdict(), nil)
 	}
-	return dynamic.AppendSubject(b, c.id, c.tier)
+	return dynamic.AppendSubject(b, c.caller.id, c.caller.tier)
 }
 
 // sorted returns the sorted names of labels, in memory of the call.

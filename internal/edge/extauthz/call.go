@@ -21,27 +21,41 @@ import (
 
 // call is one request and its result. The next request reuses its memory.
 type call struct {
-	in          request
-	step        step
-	result      Result   // as far as it is known
-	keys        []string // the API keys; the first one counts
-	resolved    int      // how many of keys have been looked up
-	fingerprint string   // of the first key; empty without a key
-	subject     *tier.Subject
-	caller      identity.Caller
-	id, tier    string
-	address     netip.Addr // of the client; invalid if it has none
-	located     bool       // address is set
-	spent       int        // on values of descriptors, in bytes
+	in     request
+	step   step
+	result Result // as far as it is known
+	keys   apiKeys
+	caller caller
+	client client
+	spent  int // on values of descriptors, in bytes
 
 	limited  bool // there is a verdict
 	request  decide.Request
 	entries  []descriptors.Entry
 	policy   decide.Call
-	fields   []answer.Header // for the client
-	body     []byte
+	reply    reply // to a client that is denied; its fields are also on the answer to one that passes
 	upstream upstream
 	names    []string // of labels
+}
+
+// apiKeys are the API keys of a request.
+type apiKeys struct {
+	all         []string // the first one counts
+	resolved    int      // how many have been looked up
+	fingerprint string   // of the first key; empty without a key
+}
+
+// A caller is the subject of the first API key, or anonymous.
+type caller struct {
+	subject  *tier.Subject   // nil: anonymous
+	resolved identity.Caller // for the limits of the request
+	id, tier string
+}
+
+// A client is the address that a request comes from.
+type client struct {
+	address netip.Addr // invalid if it has none
+	located bool       // address is set
 }
 
 // step is what a call does next.
@@ -76,11 +90,10 @@ func (c *call) Forget() {
 			Descriptors: reuse.Slice(c.request.Descriptors),
 			Plain:       reuse.Slice(c.request.Plain),
 		},
-		keys:     reuse.Slice(c.keys),
+		keys:     apiKeys{all: reuse.Slice(c.keys.all)},
 		entries:  reuse.Slice(c.entries),
 		policy:   c.policy,
-		fields:   reuse.Slice(c.fields),
-		body:     reuse.Slice(c.body),
+		reply:    reply{reuse.Slice(c.reply.fields), reuse.Slice(c.reply.body)},
 		upstream: c.upstream,
 		names:    reuse.Slice(c.names),
 	}
@@ -147,16 +160,16 @@ func (s *Service) findKeys(c *call) step {
 			c.result = Missing
 			return finish
 		}
-		c.id, c.tier = tier.AnonymousPrefix+s.anonymous(c), s.opts.Decider.Rules().TierOf(nil)
+		c.caller.id, c.caller.tier = tier.AnonymousPrefix+s.anonymous(c), s.opts.Decider.Rules().TierOf(nil)
 		c.result = Anonymous
 		return findLimits
 	}
 	ok := false
-	if c.keys, ok = appendOthers(append(c.keys, key), &c.in, behind); !ok {
+	if c.keys.all, ok = appendOthers(append(c.keys.all, key), &c.in, behind); !ok {
 		c.result = Malformed
 		return finish
 	}
-	c.fingerprint = s.opts.Secrets.Fingerprint(key)
+	c.keys.fingerprint = s.opts.Secrets.Fingerprint(key)
 	return findSubjects
 }
 
@@ -165,12 +178,12 @@ func (s *Service) findKeys(c *call) step {
 // continues with the same key.
 func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration) (done bool) {
 	var start time.Time
-	if wait > 0 && len(c.keys) > 1 {
+	if wait > 0 && len(c.keys.all) > 1 {
 		start = time.Now()
 	}
-	for ; c.resolved < len(c.keys) && c.result == Authenticated; c.resolved++ {
-		key, fingerprint := c.keys[c.resolved], c.fingerprint
-		if c.resolved > 0 {
+	for ; c.keys.resolved < len(c.keys.all) && c.result == Authenticated; c.keys.resolved++ {
+		key, fingerprint := c.keys.all[c.keys.resolved], c.keys.fingerprint
+		if c.keys.resolved > 0 {
 			fingerprint = s.opts.Secrets.Fingerprint(key)
 		}
 		plain := ""
@@ -182,7 +195,7 @@ func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration)
 			left = max(0, wait-time.Since(start))
 		}
 		var guesses time.Duration
-		if c.resolved == 0 {
+		if c.keys.resolved == 0 {
 			if guesses = s.guesses(c); guesses > 0 && !s.failures.again(fingerprint) {
 				left = tier.OnlyKnown
 			}
@@ -193,11 +206,11 @@ func (s *Service) findSubjects(ctx context.Context, c *call, wait time.Duration)
 			c.refuseGuess(guesses)
 		case !ok:
 			return false
-		case c.resolved == 0:
+		case c.keys.resolved == 0:
 			if s.identify(c, a); c.result == Unknown {
 				s.fail(c)
 			}
-		case a.Subject != nil && a.Subject.ID != c.id:
+		case a.Subject != nil && a.Subject.ID != c.caller.id:
 			c.result = Ambiguous
 		case a.Subject == nil && a.Unavailable:
 			c.result = Unavailable
@@ -230,13 +243,13 @@ func (s *Service) identify(c *call, a tier.Answer) {
 		c.result = Unknown
 		return
 	}
-	c.subject, c.id, c.tier = a.Subject, a.Subject.ID, s.opts.Decider.Rules().TierOf(a.Subject)
+	c.caller.subject, c.caller.id, c.caller.tier = a.Subject, a.Subject.ID, s.opts.Decider.Rules().TierOf(a.Subject)
 	if a.Subject.Disabled {
 		c.result = Disabled
 		return
 	}
-	c.caller = identity.Caller{Fingerprint: c.fingerprint, Answer: a}
-	c.request.Caller = &c.caller
+	c.caller.resolved = identity.Caller{Fingerprint: c.keys.fingerprint, Answer: a}
+	c.request.Caller = &c.caller.resolved
 }
 
 // findLimits makes the descriptors that the context asks for and returns the next step.
@@ -295,11 +308,11 @@ func (s *Service) limit(c *call, err error) {
 	if v.Degraded {
 		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
-	c.fields = s.opts.Headers.Append(c.fields, v, time.Now)
+	c.reply.fields = s.opts.Headers.Append(c.reply.fields, v, time.Now)
 	if v.Allowed {
 		return
 	}
-	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
-	c.body = answer.AppendDenial(c.body, v)
+	c.reply.fields = append(c.reply.fields, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
+	c.reply.body = answer.AppendDenial(c.reply.body, v)
 	c.result = Limited
 }

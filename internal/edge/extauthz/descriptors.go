@@ -94,7 +94,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	case fromText:
 		value = e.text
 	case fromKey:
-		return c.fingerprint, c.fingerprint != ""
+		return c.keys.fingerprint, c.keys.fingerprint != ""
 	case fromHeader:
 		if !c.spend(lineCost * len(c.in.fields.lines)) {
 			return "", false
@@ -102,7 +102,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 		if value, ok = s.header(c, e.text); !ok {
 			return "", false
 		}
-		hidden = hidden || s.hides(e.text) || len(c.keys) > 0 && strings.Contains(value, c.keys[0])
+		hidden = hidden || s.hides(e.text) || len(c.keys.all) > 0 && strings.Contains(value, c.keys.all[0])
 	case fromContext:
 		if value, ok = c.in.contextOf(e.text); !ok {
 			return "", false
@@ -131,9 +131,9 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 func (s *Service) plainValue(c *call, e *entry) string {
 	switch e.value {
 	case fromSubject:
-		return c.id
+		return c.caller.id
 	case fromTier:
-		return c.tier
+		return c.caller.tier
 	case fromAddress:
 		if a := s.addressOf(c); a.IsValid() {
 			return a.String()
@@ -149,8 +149,8 @@ func (s *Service) plainValue(c *call, e *entry) string {
 	case fromHost:
 		return strings.ToLower(c.in.host)
 	case fromLabel:
-		if c.subject != nil {
-			return c.subject.Labels()[e.text]
+		if c.caller.subject != nil {
+			return c.caller.subject.Labels()[e.text]
 		}
 	}
 	return ""
@@ -186,11 +186,11 @@ func (s *Service) hides(name string) bool {
 
 // addressOf returns the client's address. It is invalid if the client has none.
 func (s *Service) addressOf(c *call) netip.Addr {
-	if !c.located {
-		c.located = true
-		c.address = c.in.address(&s.opts.Authz)
+	if !c.client.located {
+		c.client.located = true
+		c.client.address = c.in.address(&s.opts.Authz)
 	}
-	return c.address
+	return c.client.address
 }
 
 // masked returns the client's address, cut to IPv6Prefix. It is invalid if the client has

@@ -107,7 +107,7 @@ func (s *Service) guesses(c *call) time.Duration {
 // fail counts an unknown key of the client. A client without an address has no limit.
 func (s *Service) fail(c *call) {
 	if from := s.masked(c); s.failures.most > 0 && from.IsValid() {
-		s.failures.add(from, c.fingerprint)
+		s.failures.add(from, c.keys.fingerprint)
 	}
 }
 
@@ -116,8 +116,8 @@ const guessed = `{"type":"about:blank","title":"Too Many Requests","status":429,
 // refuseGuess denies a request whose key is not known, of a client with too many unknown keys.
 func (c *call) refuseGuess(wait time.Duration) {
 	seconds := (wait + time.Second - 1) / time.Second
-	c.fields = append(c.fields,
+	c.reply.fields = append(c.reply.fields,
 		answer.Header{Name: "retry-after", Value: strconv.Itoa(int(seconds))}, answer.Header{Name: "content-type", Value: answer.ContentTypeProblem})
-	c.body = append(c.body, guessed...)
+	c.reply.body = append(c.reply.body, guessed...)
 	c.result = Limited
 }

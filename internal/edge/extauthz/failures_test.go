@@ -98,7 +98,7 @@ func TestManyGuessers(t *testing.T) {
 	for i := range maxAddresses + 10 {
 		c := new(call)
 		c.in.peer = fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
-		c.fingerprint = c.in.peer
+		c.keys.fingerprint = c.in.peer
 		s.fail(c)
 	}
 	if n := len(s.failures.addresses); n != maxAddresses {

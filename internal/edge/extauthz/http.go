@@ -127,7 +127,7 @@ func (s *Service) write(w http.ResponseWriter, c *call, r Result, deniedStatus i
 		for _, f := range c.upstream.headers {
 			h.Set(f.Name, f.Value)
 		}
-		for _, f := range c.fields {
+		for _, f := range c.reply.fields {
 			h.Set(f.Name, f.Value)
 		}
 		for _, name := range c.upstream.remove {

@@ -259,8 +259,8 @@ func TestMasked(t *testing.T) {
 	} {
 		s := newService(t, nil, func(o *Options) { o.IPv6Prefix = tt.prefix })
 		c := &call{in: request{peer: tt.peer, context: []text{{"anonymous", "true"}}}}
-		if s.findKeys(c) != findLimits || c.result != Anonymous || c.id != "ip:"+tt.subject {
-			t.Errorf("%s: %v, subject %q, want ip:%s", tt.peer, c.result, c.id, tt.subject)
+		if s.findKeys(c) != findLimits || c.result != Anonymous || c.caller.id != "ip:"+tt.subject {
+			t.Errorf("%s: %v, subject %q, want ip:%s", tt.peer, c.result, c.caller.id, tt.subject)
 		}
 		masked, address := s.plainValue(c, &entry{value: fromMaskedAddress}), s.plainValue(c, &entry{value: fromAddress})
 		if masked != tt.masked || address != tt.address {

@@ -110,8 +110,8 @@ func TestForget(t *testing.T) {
 			t.Errorf("%s: %v, want two that pass and two that are limited, or all unknown", name, r)
 		}
 	}
-	c := &call{body: make([]byte, reuse.MaxBytes+1), entries: make([]descriptors.Entry, reuse.MaxBytes)}
-	if c.Forget(); c.body != nil || c.entries != nil {
+	c := &call{reply: reply{body: make([]byte, reuse.MaxBytes+1)}, entries: make([]descriptors.Entry, reuse.MaxBytes)}
+	if c.Forget(); c.reply.body != nil || c.entries != nil {
 		t.Error("the memory of a large request is kept")
 	}
 }

@@ -243,7 +243,7 @@ func FuzzTemplate(f *testing.F) {
 		c := new(call)
 		read(t, &c.in, ask("/?api_key=planted-key", nil, "x-api-key: planted-key", "x-copy: a planted-key"))
 		c.in.context = []text{{"descriptors", template}, {"cost", cost}} // over HTTP a context need not be UTF-8
-		c.keys, c.fingerprint = []string{"planted-key"}, s.opts.Secrets.Fingerprint("planted-key")
+		c.keys.all, c.keys.fingerprint = []string{"planted-key"}, s.opts.Secrets.Fingerprint("planted-key")
 		if err := s.addDescriptors(c, "edge"); err != nil {
 			if !utf8.ValidString(err.Error()) || len(err.Error()) > 300 {
 				t.Errorf("error %q", err)

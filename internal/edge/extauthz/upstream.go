@@ -29,16 +29,16 @@ func (u *upstream) forget() {
 // credentials.
 func (s *Service) addUpstream(c *call) {
 	u := &c.upstream
-	id := c.id
-	if c.subject == nil {
+	id := c.caller.id
+	if c.caller.subject == nil {
 		id = "" // the caller is anonymous: its id is an address
 	}
 	u.set(s.opts.SubjectHeader, id)
-	u.set(s.opts.TierHeader, c.tier)
+	u.set(s.opts.TierHeader, c.caller.tier)
 	for _, l := range s.opts.LabelHeaders {
 		label := ""
-		if c.subject != nil {
-			label = c.subject.Labels()[l.Label]
+		if c.caller.subject != nil {
+			label = c.caller.subject.Labels()[l.Label]
 		}
 		u.set(l.Header, label)
 	}

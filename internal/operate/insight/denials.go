@@ -86,16 +86,17 @@ const usualDenials = 100
 
 // Denials returns the last denials that a filter chooses, the newest first.
 func (i *Insight) Denials(f Filter) Denials {
-	r := i.recorder
-	r.drain()
+	r := &i.recorder.ring
+	i.recorder.drain()
+	seen := i.recorder.seen.denials()
 	d := Denials{
-		Denials: []Denial{}, Seen: r.seen(), Recorded: r.recorded.Load(), Sampled: r.denials.part(r.seen()), Kept: len(r.ring), Instance: i.opts.Instance,
+		Denials: []Denial{}, Seen: seen, Recorded: r.recorded.Load(), Sampled: i.recorder.denials.part(seen), Kept: len(r.denials), Instance: i.opts.Instance,
 	}
 	limit := cmp.Or(max(f.Limit, 0), usualDenials)
 	f = f.compile()
-	newest := r.last.Load()
-	for n := range min(uint64(len(r.ring)), newest) {
-		one := r.ring[(newest-n)%uint64(len(r.ring))].Load()
+	newest := r.newest.Load()
+	for n := range min(uint64(len(r.denials)), newest) {
+		one := r.denials[(newest-n)%uint64(len(r.denials))].Load()
 		// A denial that came meanwhile may have taken the place.
 		if one != nil && one.ID <= newest && f.has(one) {
 			if d.Denials = append(d.Denials, *one); len(d.Denials) == limit {

@@ -41,7 +41,7 @@ func (c *clock) add(d time.Duration) {
 // open returns an Insight that keeps 1000 denials, unless change says otherwise.
 func open(t testing.TB, c *clock, change func(*Options)) *Insight {
 	t.Helper()
-	o := Options{Instance: "here", Denials: 1000, PerSecond: 100, Now: c.now}
+	o := Options{Instance: "here", Record: Record{Denials: 1000, PerSecond: 100}, Now: c.now}
 	if change != nil {
 		change(&o)
 	}
@@ -182,7 +182,7 @@ func settingsDigest(key string) string {
 
 func TestRingKeepsTheLast(t *testing.T) {
 	c, rs := newClock(), testRules(t)
-	i := open(t, c, func(o *Options) { o.Denials = 5 })
+	i := open(t, c, func(o *Options) { o.Record.Denials = 5 })
 	for n := range 12 {
 		ask(t, rs, "per-user", "user", fmt.Sprint("u", n)).deny(i)
 		if n%3 == 0 {
@@ -199,11 +199,11 @@ func TestRingKeepsTheLast(t *testing.T) {
 // more than twice as many, and that what is recorded stands for all.
 func TestSample(t *testing.T) {
 	c, rs := newClock(), testRules(t)
-	i := open(t, c, func(o *Options) { o.Denials = 100_000 })
+	i := open(t, c, func(o *Options) { o.Record.Denials = 100_000 })
 	r := i.recorder
 	a := ask(t, rs, "per-user", "user", "acme")
 	second := func(n int) (recorded, stands uint64) {
-		before := r.recorded.Load()
+		before := r.ring.recorded.Load()
 		for k := range n {
 			a.deny(i)
 			if k%64 == 0 {
@@ -213,7 +213,7 @@ func TestSample(t *testing.T) {
 		r.drain()
 		c.add(time.Second)
 		r.tick()
-		recorded = r.recorded.Load() - before
+		recorded = r.ring.recorded.Load() - before
 		for _, d := range i.Denials(Filter{Limit: int(recorded)}).Denials {
 			stands += d.Stands
 		}
@@ -293,7 +293,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	i := open(t, c, func(o *Options) { o.Denials, o.PerSecond = 1000, 100 })
+	i := open(t, c, func(o *Options) { o.Record.Denials, o.Record.PerSecond = 1000, 100 })
 	r := i.recorder
 	near := ask(t, rs, "per-user", "user", "x")
 	longest := func(n int) string { return fmt.Sprintf("%0*d", maxText, n) }

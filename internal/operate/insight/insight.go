@@ -35,6 +35,18 @@ type Options struct {
 	// Shares says what this process's share of a limit has left while the store is away. It is asked
 	// with a cost of 0. Nil: what the whole limit has left is told instead.
 	Shares window.Store
+	// Record says which denials are recorded.
+	Record Record
+	// Audit gets a line for each reset.
+	Audit *zap.Logger
+	// Removed is called once a reset. Nil disables it.
+	Removed func()
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// Record bounds what an [Insight] records.
+type Record struct {
 	// Denials is the number of denials that are kept, at least 1, and PerSecond how many a second are
 	// recorded; above that a part is.
 	Denials, PerSecond int
@@ -42,12 +54,6 @@ type Options struct {
 	// logs none.
 	Log          *zap.Logger
 	LogPerSecond int
-	// Audit gets a line for each reset.
-	Audit *zap.Logger
-	// Removed is called once a reset. Nil disables it.
-	Removed func()
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
 }
 
 // Tiers looks up the record of a key: in the cache of this process, and in the source.
@@ -68,7 +74,7 @@ func New(o Options) *Insight {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	i := &Insight{opts: o, recorder: newRecorder(o)}
+	i := &Insight{opts: o, recorder: newRecorder(o.Record, o.Now)}
 	go i.recorder.run()
 	return i
 }

@@ -23,7 +23,7 @@ type allowance struct {
 	last    uint64 // the number of the denial with the last line
 }
 
-func newLines(o Options) lines {
+func newLines(o Record) lines {
 	l := lines{log: o.Log, perSecond: o.LogPerSecond}
 	if o.LogPerSecond <= 0 {
 		l.log = nil

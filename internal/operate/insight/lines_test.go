@@ -17,7 +17,7 @@ import (
 func TestLines(t *testing.T) {
 	c, rs := newClock(), testRules(t)
 	core, logs := observer.New(zapcore.InfoLevel)
-	i := open(t, c, func(o *Options) { o.Log, o.LogPerSecond = zap.New(core), 2 })
+	i := open(t, c, func(o *Options) { o.Record.Log, o.Record.LogPerSecond = zap.New(core), 2 })
 	a := ask(t, rs, "per-user", "user", "acme", "remote_address", "192.0.2.7", "route", "search")
 	a.req.ID = "3f1c6d0e-8a52-9c1b-b7a4-0d5e2f7a9b10"
 	for range 10 {
@@ -65,7 +65,7 @@ func TestLines(t *testing.T) {
 func TestShadowLines(t *testing.T) {
 	c, rs := newClock(), testRules(t)
 	core, logs := observer.New(zapcore.DebugLevel)
-	i := open(t, c, func(o *Options) { o.Log, o.LogPerSecond = zap.New(core), 1 })
+	i := open(t, c, func(o *Options) { o.Record.Log, o.Record.LogPerSecond = zap.New(core), 1 })
 	a := ask(t, rs, "per-user", "user", "acme")
 	a.v.Limits[0].Observed = true
 	a.deny(i)

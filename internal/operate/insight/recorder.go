@@ -25,22 +25,12 @@ const (
 type recorder struct {
 	now            func() time.Time
 	denials, nears *sampler
-	// What was seen since the start: denied requests, those that were only observed, and those
-	// near a limit.
-	enforced, shadow, atLimit atomic.Uint64
-	queue                     chan event    // only drain receives, with mu held, so that no event is in between
-	wake                      chan struct{} // the queue is not empty
-	// lost is how many events of each order of tops were left out since the last drain, so that no
-	// recorded event stands for them.
-	// lostSample is true if one of them stood for several.
-	lost       [len(TopOrders)]atomic.Uint64
-	lostSample atomic.Bool
-	tops       tops
-
-	// ring has the denial with a number n at n modulo its length. last is the newest number.
-	ring     []atomic.Pointer[Denial]
-	last     atomic.Uint64
-	recorded atomic.Uint64
+	seen           seen
+	queue          chan event    // only drain receives, with mu locked, so that no event is in between
+	wake           chan struct{} // the queue is not empty
+	dropped        dropped
+	tops           tops
+	ring           ring
 
 	mu    sync.Mutex // of what follows, and of moves out of the queue
 	lines lines
@@ -50,6 +40,43 @@ type recorder struct {
 	closeOnce sync.Once
 }
 
+// seen counts the events since the start: denied requests, those that were only observed, and those
+// near a limit.
+type seen struct{ enforced, shadow, near atomic.Uint64 }
+
+// denials returns the number of denied and of only observed requests.
+func (s *seen) denials() uint64 { return s.enforced.Load() + s.shadow.Load() }
+
+// dropped counts events per ranking that no sample represents, since the last drain.
+type dropped struct {
+	events  [len(TopOrders)]atomic.Uint64
+	sampled atomic.Bool // one of them stood for several
+}
+
+// add counts an event of a ranking, which stands for several.
+func (d *dropped) add(order int, stands uint64) {
+	if stands > 0 {
+		d.events[order].Add(stands)
+	}
+	if stands > 1 {
+		d.sampled.Store(true)
+	}
+}
+
+// A ring has the last denials. The denial with the number n is at n modulo the length.
+type ring struct {
+	denials  []atomic.Pointer[Denial]
+	newest   atomic.Uint64 // the number of the newest denial
+	recorded atomic.Uint64
+}
+
+// add puts a denial into the ring, and gives it its number. Two calls must not overlap.
+func (r *ring) add(d *Denial) {
+	d.ID = r.recorded.Add(1)
+	r.denials[d.ID%uint64(len(r.denials))].Store(d)
+	r.newest.Store(d.ID)
+}
+
 // An event is a denial, or a request near a limit.
 type event struct {
 	*Denial
@@ -57,11 +84,11 @@ type event struct {
 	number uint64 // of all denials, or of all that were only observed
 }
 
-func newRecorder(o Options) *recorder {
-	now := o.Now()
+func newRecorder(o Record, clock func() time.Time) *recorder {
+	now := clock()
 	return &recorder{
-		now: o.Now, denials: newSampler(o.PerSecond, now), nears: newSampler(o.PerSecond, now),
-		queue: make(chan event, max(min(o.PerSecond, maxQueue), 16)), ring: make([]atomic.Pointer[Denial], max(o.Denials, 1)),
+		now: clock, denials: newSampler(o.PerSecond, now), nears: newSampler(o.PerSecond, now),
+		queue: make(chan event, max(min(o.PerSecond, maxQueue), 16)), ring: ring{denials: make([]atomic.Pointer[Denial], max(o.Denials, 1))},
 		lines: newLines(o), wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -88,8 +115,8 @@ func (r *recorder) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	r.denials.tick(now, r.seen())
-	r.nears.tick(now, r.atLimit.Load())
+	r.denials.tick(now, r.seen.denials())
+	r.nears.tick(now, r.seen.near.Load())
 }
 
 func (r *recorder) close() {
@@ -97,49 +124,37 @@ func (r *recorder) close() {
 	<-r.ended
 }
 
-func (r *recorder) seen() uint64 { return r.enforced.Load() + r.shadow.Load() }
-
 func (r *recorder) denied(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
-	seen := &r.enforced
+	counter := &r.seen.enforced
 	if s.Observed {
-		seen = &r.shadow
+		counter = &r.seen.shadow
 	}
-	number := seen.Add(1)
+	number := counter.Add(1)
 	stands, record := r.denials.choose()
 	if !record {
-		r.lose(orderOf(false, s.Observed), stands)
+		r.dropped.add(orderOf(false, s.Observed), stands)
 		return
 	}
 	r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})
 }
 
 func (r *recorder) near(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
-	r.atLimit.Add(1)
+	r.seen.near.Add(1)
 	stands, record := r.nears.choose()
 	if !record {
-		r.lose(orderOf(true, false), stands)
+		r.dropped.add(orderOf(true, false), stands)
 		return
 	}
 	r.put(event{Denial: r.copyOf(req, v, s, stands), near: true})
 }
 
-// lose notes that events are left out.
-func (r *recorder) lose(order int, stands uint64) {
-	if stands > 0 {
-		r.lost[order].Add(stands)
-	}
-	if stands > 1 {
-		r.lostSample.Store(true)
-	}
-}
-
-// put leaves an event in the queue. If the queue is full, the event is lost: requests do not
+// put leaves an event in the queue. If the queue is full, the event is dropped: requests do not
 // wait.
 func (r *recorder) put(e event) {
 	select {
 	case r.queue <- e:
 	default:
-		r.lose(orderOf(e.near, e.Shadow), e.Stands)
+		r.dropped.add(orderOf(e.near, e.Shadow), e.Stands)
 	}
 	select {
 	case r.wake <- struct{}{}:
@@ -200,32 +215,29 @@ func (r *recorder) drain() {
 		case e := <-r.queue:
 			r.move(e)
 		default:
-			r.moveLost()
+			r.moveDropped()
 			return
 		}
 	}
 }
 
-// moveLost takes the numbers of events that were left out into the tops. They count as of now,
-// which is a little later than the events, so that no list leaves them out too early. The caller
-// holds mu.
-func (r *recorder) moveLost() {
-	sampled := r.lostSample.Swap(false)
-	for order := range r.lost {
-		if n := r.lost[order].Swap(0); n > 0 {
+// moveDropped takes the numbers of dropped events into the tops. They count as of now, which is a
+// little later than the events, so that no list leaves them out too early. The caller has locked mu.
+func (r *recorder) moveDropped() {
+	sampled := r.dropped.sampled.Swap(false)
+	for order := range r.dropped.events {
+		if n := r.dropped.events[order].Swap(0); n > 0 {
 			r.tops.miss(order, n, sampled, r.now())
 		}
 	}
 }
 
-// move takes one event into the ring, the tops and the log. The caller holds mu.
+// move takes one event into the ring, the tops and the log. The caller has locked mu.
 func (r *recorder) move(e event) {
 	r.tops.add(e)
 	if e.near {
 		return
 	}
-	e.ID = r.recorded.Add(1)
-	r.ring[e.ID%uint64(len(r.ring))].Store(e.Denial)
-	r.last.Store(e.ID)
+	r.ring.add(e.Denial)
 	r.lines.write(e)
 }

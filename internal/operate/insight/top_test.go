@@ -89,7 +89,7 @@ func TestTopTime(t *testing.T) {
 // second in which the sample was full.
 func TestTopTellsWhatItMissed(t *testing.T) {
 	c, rs := newClock(), testRules(t)
-	i := open(t, c, func(o *Options) { o.PerSecond = 2 * maxQueue })
+	i := open(t, c, func(o *Options) { o.Record.PerSecond = 2 * maxQueue })
 	r := i.recorder
 	acme, seen := ask(t, rs, "per-user", "user", "acme"), ask(t, rs, "per-user", "user", "seen")
 	seen.v.Limits[0].Observed = true

@@ -63,7 +63,7 @@ func (m *Method) Observe(seconds float64) {
 // Invalid counts a call that envoyproxy/ratelimit refuses as wrong.
 func (m *Method) Invalid() {
 	if m != nil {
-		m.stats.serviceErrors.value.Add(1)
+		m.stats.service.serviceErrors.value.Add(1)
 	}
 }
 

@@ -38,15 +38,13 @@ type Stats struct {
 	// free is how many more names with values of requests may begin.
 	free atomic.Int64
 
-	loaded, refused, shadowed, storeErrors, serviceErrors *counter
-	localHits, localMisses                                atomic.Uint64
-	methods                                               map[string]*Method // immutable after New
+	service serviceCounters
+	memory  memoryCounters
+	domains unknownDomains
+	methods map[string]*Method // immutable after New
 
 	scrape sync.Mutex // guards logged, and how Prometheus sees counters
 	logged bool       // a conflict of two kinds has been logged
-
-	domainsMu sync.RWMutex
-	unknown   map[string]*counter // by domain; guarded by domainsMu
 
 	// mu guards the fields below. No call takes it.
 	mu         sync.RWMutex
@@ -56,19 +54,31 @@ type Stats struct {
 	gauges     []*counter // numbers that go up and down
 }
 
+// serviceCounters count events of the whole service.
+type serviceCounters struct{ loaded, refused, shadowed, storeErrors, serviceErrors *counter }
+
+// memoryCounters count denials that the process found, or did not find, in its memory.
+type memoryCounters struct{ hits, misses atomic.Uint64 }
+
+// unknownDomains count requests for domains without rules.
+type unknownDomains struct {
+	mu     sync.RWMutex
+	byName map[string]*counter
+}
+
 // maxDomains bounds the counters of unknown domains, whose names clients can make up.
 const maxDomains = 100
 
 // New returns metrics without a value.
 func New(o Options) *Stats {
-	s := &Stats{options: o, rules: make(map[string]*meter), unknown: make(map[string]*counter), methods: make(map[string]*Method)}
+	s := &Stats{options: o, rules: make(map[string]*meter), domains: unknownDomains{byName: make(map[string]*counter)}, methods: make(map[string]*Method)}
 	s.free.Store(int64(o.MaxNames))
 	for name, c := range map[string]**counter{
-		"config_load_success":                  &s.loaded,
-		"config_load_error":                    &s.refused,
-		"global_shadow_mode":                   &s.shadowed,
-		"call.should_rate_limit.redis_error":   &s.storeErrors,
-		"call.should_rate_limit.service_error": &s.serviceErrors,
+		"config_load_success":                  &s.service.loaded,
+		"config_load_error":                    &s.service.refused,
+		"global_shadow_mode":                   &s.service.shadowed,
+		"call.should_rate_limit.redis_error":   &s.service.storeErrors,
+		"call.should_rate_limit.service_error": &s.service.serviceErrors,
 	} {
 		*c = s.counter(prefixService + name)
 	}
@@ -76,9 +86,9 @@ func New(o Options) *Stats {
 		s.methods[method] = s.newMethod(method)
 	}
 	if o.Memory {
-		s.Gauge("localcache.hitCount", s.localHits.Load)
-		s.Gauge("localcache.missCount", s.localMisses.Load)
-		s.Gauge("localcache.lookupCount", func() uint64 { return s.localHits.Load() + s.localMisses.Load() })
+		s.Gauge("localcache.hitCount", s.memory.hits.Load)
+		s.Gauge("localcache.missCount", s.memory.misses.Load)
+		s.Gauge("localcache.lookupCount", func() uint64 { return s.memory.hits.Load() + s.memory.misses.Load() })
 	}
 	return s
 }
@@ -213,7 +223,7 @@ func (s *Stats) Loaded() {
 	if s == nil {
 		return
 	}
-	s.loaded.value.Add(1)
+	s.service.loaded.value.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, m := range s.rules {
@@ -228,39 +238,39 @@ func (s *Stats) Loaded() {
 // Refused counts a broken generation of rules.
 func (s *Stats) Refused() {
 	if s != nil {
-		s.refused.value.Add(1)
+		s.service.refused.value.Add(1)
 	}
 }
 
 // StoreFailed implements decide.HitMeters.
-func (s *Stats) StoreFailed() { s.storeErrors.value.Add(1) }
+func (s *Stats) StoreFailed() { s.service.storeErrors.value.Add(1) }
 
 // Shadowed implements decide.HitMeters.
-func (s *Stats) Shadowed() { s.shadowed.value.Add(1) }
+func (s *Stats) Shadowed() { s.service.shadowed.value.Add(1) }
 
 // UnknownDomain implements decide.HitMeters.
 func (s *Stats) UnknownDomain(domain string, descriptors int) {
-	s.domainsMu.RLock()
-	c := s.unknown[domain]
-	s.domainsMu.RUnlock()
+	s.domains.mu.RLock()
+	c := s.domains.byName[domain]
+	s.domains.mu.RUnlock()
 	if c == nil {
-		c = s.beginDomain(domain)
+		c = s.domains.begin(domain)
 	}
 	c.value.Add(uint64(descriptors))
 }
 
-// beginDomain begins the counter of an unknown domain, or returns that of all others.
-func (s *Stats) beginDomain(domain string) *counter {
-	s.domainsMu.Lock()
-	defer s.domainsMu.Unlock()
-	if len(domain) > maxValue || len(s.unknown) >= maxDomains {
+// begin begins the counter of an unknown domain, or returns that of all others.
+func (d *unknownDomains) begin(domain string) *counter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(domain) > maxValue || len(d.byName) >= maxDomains {
 		domain = other
 	}
-	c := s.unknown[domain]
+	c := d.byName[domain]
 	if c == nil {
 		domain = strings.Clone(domain) // the request keeps its bytes for the next one
 		c = &counter{name: prefixRule + clean(domain) + ".domain_not_found"}
-		s.unknown[domain] = c
+		d.byName[domain] = c
 	}
 	return c
 }
@@ -285,9 +295,9 @@ func (m *meter) Count(entries descriptors.Descriptor, n decide.Hits) {
 	if s := m.stats; s.options.Memory {
 		switch {
 		case n.Remembered:
-			s.localHits.Add(1)
+			s.memory.hits.Add(1)
 		case n.Decided:
-			s.localMisses.Add(1)
+			s.memory.misses.Add(1)
 		}
 	} else {
 		n.Remembered = false
@@ -377,11 +387,11 @@ func (s *Stats) counters() (all []*counter) {
 			add(&h[i])
 		}
 	}
-	s.domainsMu.RLock()
-	for _, c := range s.unknown {
+	s.domains.mu.RLock()
+	for _, c := range s.domains.byName {
 		add(c)
 	}
-	s.domainsMu.RUnlock()
+	s.domains.mu.RUnlock()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, c := range s.named {
