@@ -72,10 +72,10 @@ func (s store) decide(o *decide.Options) {
 // inspect sets what reads and removes logs for operators.
 func (s store) inspect(o *insight.Options) {
 	if s.redis == nil {
-		o.Keeper = s.memory
+		o.Inspector = s.memory
 		return
 	}
-	o.Keeper, o.Local, o.Shares = s.redis, s.redis.Fallback, s.redis.Fallback
+	o.Inspector, o.Local, o.Shares = s.redis, s.redis.Fallback, s.redis.Fallback
 }
 
 // fill writes what a glance at the store shows into a state.

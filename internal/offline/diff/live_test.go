@@ -53,7 +53,7 @@ func (s *service) ask(rs *rules.Rules, key string) bool {
 // logs returns what the admin port lists.
 func (s *service) logs() (all []insight.LimitUsage) {
 	s.t.Helper()
-	in := insight.New(insight.Options{Rules: func() *rules.Rules { return s.set.Rules }, Keeper: s.store, Store: "memory"})
+	in := insight.New(insight.Options{Rules: func() *rules.Rules { return s.set.Rules }, Inspector: s.store, Store: "memory"})
 	defer in.Close()
 	for q := (insight.LogsQuery{}); ; {
 		l, err := in.Logs(s.t.Context(), q)

@@ -125,7 +125,7 @@ func allPages(t testing.TB) Pages {
 	t.Cleanup(func() { _ = store.Close() })
 	rs := rules.NewRules(rules.Identity{Secrets: new(tier.Secrets)})
 	in := insight.New(insight.Options{
-		Instance: "test", Record: insight.Record{Denials: 10, PerSecond: 10, Log: zap.NewNop()}, Rules: func() *rules.Rules { return rs }, Keeper: store, Store: "memory",
+		Instance: "test", Record: insight.Record{Denials: 10, PerSecond: 10, Log: zap.NewNop()}, Rules: func() *rules.Rules { return rs }, Inspector: store, Store: "memory",
 		Audit: zap.NewNop(),
 	})
 	t.Cleanup(func() { _ = in.Close() })

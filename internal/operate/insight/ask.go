@@ -149,7 +149,7 @@ func (i *Insight) readAll(ctx context.Context, ids []window.LogID) (map[window.L
 	}
 	within, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	readings, err := i.opts.Keeper.Read(within, ids)
+	readings, err := i.opts.Inspector.Read(within, ids)
 	return byLog(readings), err
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-// Options of an [Insight]. Rules and Keeper are required.
+// Options of an [Insight]. Rules and Inspector are required.
 type Options struct {
 	// Instance names this process in answers: the name of its host.
 	Instance string
@@ -25,9 +25,9 @@ type Options struct {
 	// Tiers and Secrets find out whether a typed text is an API key. Nil Tiers: no text is.
 	Tiers   Tiers
 	Secrets *tier.Secrets
-	// Keeper reads and removes logs of the store. Store is the store's name in answers:
+	// Inspector reads and removes logs of the store. Store is the store's name in answers:
 	// memory or redis.
-	Keeper inspect.Inspector
+	Inspector inspect.Inspector
 	Store  string
 	// Local reads and removes what this process counts while the store is away. Nil:
 	// nothing.

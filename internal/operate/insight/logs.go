@@ -88,7 +88,7 @@ func (i *Insight) logs(ctx context.Context, rs *rules.Rules, q *LogsQuery, at *l
 	}
 	within, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	ids, next, err := i.opts.Keeper.List(within, match, at.List)
+	ids, next, err := i.opts.Inspector.List(within, match, at.List)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:

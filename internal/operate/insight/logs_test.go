@@ -104,7 +104,7 @@ func TestLogs(t *testing.T) {
 
 // TestLogsRefused: what is not a rule or a cursor is refused, and a store that does not answer is told.
 func TestLogsRefused(t *testing.T) {
-	a := newCounted(t, func(o *Options) { o.Keeper = &brokenKeeper{Inspector: o.Keeper, list: errors.New("down")} })
+	a := newCounted(t, func(o *Options) { o.Inspector = &brokenInspector{Inspector: o.Inspector, list: errors.New("down")} })
 	for _, q := range []LogsQuery{{Rules: []string{"nothing"}}, {Rules: []string{""}}, {Cursor: "x"}, {Cursor: "!"}, {Cursor: strings.Repeat("A", maxCursor+1)}} {
 		var invalid *InvalidError
 		if _, err := a.Logs(t.Context(), q); !errors.As(err, &invalid) {

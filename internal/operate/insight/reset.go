@@ -161,7 +161,7 @@ func (i *Insight) remove(ctx context.Context, limits []explain.AccountLimit) (re
 		for end < len(ids) && (end < begin+removeAtOnce || window.HashTag(ids[end].Key) == window.HashTag(ids[end-1].Key)) {
 			end++
 		}
-		readings, err := i.opts.Keeper.Remove(ctx, ids[begin:end])
+		readings, err := i.opts.Inspector.Remove(ctx, ids[begin:end])
 		cause = cmp.Or(cause, err)
 		for n := range readings {
 			removed[readings[n].ID] = &readings[n]

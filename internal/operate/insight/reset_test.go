@@ -16,7 +16,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-// An endless is a Keeper whose lists never end.
+// An endless is an Inspector whose lists never end.
 type endless struct{ inspect.Inspector }
 
 // List implements inspect.Inspector.
@@ -33,7 +33,7 @@ func (endless) List(ctx context.Context, _ inspect.Match, _ string) ([]window.Lo
 // whose names are known without a list are removed.
 func TestResetRemovesWhatItFinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newCounted(t, func(o *Options) { o.Keeper = endless{o.Keeper} })
+		a := newCounted(t, func(o *Options) { o.Inspector = endless{o.Inspector} })
 		if !a.ask(1, "api_key="+plantedKey) {
 			t.Fatal("the first request is denied")
 		}

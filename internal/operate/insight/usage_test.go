@@ -104,7 +104,7 @@ func newCounted(t testing.TB, change func(*Options)) *counted {
 	t.Cleanup(func() { a.store.Close() })
 	a.decider = decide.NewDecider(rs, decide.Options{Store: a.store, Log: zap.NewNop()})
 	o := Options{
-		Instance: "one", Rules: func() *rules.Rules { return a.rules }, Keeper: a.store, Store: "memory",
+		Instance: "one", Rules: func() *rules.Rules { return a.rules }, Inspector: a.store, Store: "memory",
 		Audit:   zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(a.log), zap.DebugLevel)),
 		Removed: func() { a.removed++ },
 	}
@@ -397,14 +397,14 @@ func TestBadQueries(t *testing.T) {
 	}
 }
 
-// A brokenKeeper fails where its errors say so.
-type brokenKeeper struct {
+// A brokenInspector fails where its errors say so.
+type brokenInspector struct {
 	inspect.Inspector
 	read, list, remove error
 	most               int // logs that Read and Remove return before they fail
 }
 
-func (k *brokenKeeper) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
+func (k *brokenInspector) Read(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	if k.read == nil {
 		return k.Inspector.Read(ctx, ids)
 	}
@@ -412,14 +412,14 @@ func (k *brokenKeeper) Read(ctx context.Context, ids []window.LogID) ([]inspect.
 	return all, k.read
 }
 
-func (k *brokenKeeper) List(ctx context.Context, m inspect.Match, cursor string) ([]window.LogID, string, error) {
+func (k *brokenInspector) List(ctx context.Context, m inspect.Match, cursor string) ([]window.LogID, string, error) {
 	if k.list == nil {
 		return k.Inspector.List(ctx, m, cursor)
 	}
 	return nil, "", k.list
 }
 
-func (k *brokenKeeper) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
+func (k *brokenInspector) Remove(ctx context.Context, ids []window.LogID) ([]inspect.Reading, error) {
 	if k.remove == nil {
 		return k.Inspector.Remove(ctx, ids)
 	}
@@ -436,10 +436,10 @@ func TestSharesWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shares.Close()
-	broken := &brokenKeeper{read: errors.New("connection refused")}
+	broken := &brokenInspector{read: errors.New("connection refused")}
 	a := newCounted(t, func(o *Options) {
-		broken.Inspector = o.Keeper
-		o.Keeper, o.Local, o.Shares, o.Store = broken, shares, shares, "redis"
+		broken.Inspector = o.Inspector
+		o.Inspector, o.Local, o.Shares, o.Store = broken, shares, shares, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey) // per-key has 5 in a minute and 20 in an hour
 	a.decider = decide.NewDecider(a.rules, decide.Options{Store: shares, Log: zap.NewNop()})
@@ -469,10 +469,10 @@ func TestStoreAway(t *testing.T) {
 	down := errors.New("dial tcp 127.0.0.1:6379: connection refused")
 	local := memstore.New(memstore.Options{SweepInterval: -1})
 	defer local.Close()
-	broken := &brokenKeeper{read: down, list: down, remove: down}
+	broken := &brokenInspector{read: down, list: down, remove: down}
 	a := newCounted(t, func(o *Options) {
-		broken.Inspector = o.Keeper
-		o.Keeper, o.Local, o.Store = broken, local, "redis"
+		broken.Inspector = o.Inspector
+		o.Inspector, o.Local, o.Store = broken, local, "redis"
 	})
 	a.ask(1, "api_key="+plantedKey)
 	a.decider = decide.NewDecider(a.rules, decide.Options{Store: local, Log: zap.NewNop()})
@@ -553,10 +553,10 @@ func TestReset(t *testing.T) {
 }
 
 func TestResetInPart(t *testing.T) {
-	broken := &brokenKeeper{remove: errors.New("timeout"), most: 2}
+	broken := &brokenInspector{remove: errors.New("timeout"), most: 2}
 	a := newCounted(t, func(o *Options) {
-		broken.Inspector = o.Keeper
-		o.Keeper = broken
+		broken.Inspector = o.Inspector
+		o.Inspector = broken
 	})
 	for n := range 3 {
 		a.ask(1, fmt.Sprintf("api_key=%s,route=%d", plantedKey, n))

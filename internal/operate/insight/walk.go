@@ -158,7 +158,7 @@ func (w *walk) list(ctx context.Context, m inspect.Match) (ids []window.LogID, n
 	if !w.Local {
 		within, cancel := context.WithTimeout(ctx, storeWait)
 		defer cancel()
-		ids, next, err = w.insight.opts.Keeper.List(within, m, w.List)
+		ids, next, err = w.insight.opts.Inspector.List(within, m, w.List)
 		switch {
 		case err == nil:
 			return ids, next, nil
