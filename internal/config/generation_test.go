@@ -455,7 +455,7 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	}
 }
 
-// TestUnreadable: every file that cannot be read is told, and nothing is loaded.
+// TestUnreadable: every file that cannot be read is reported, and nothing is loaded.
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	configtest.Put(t, dir, "a.yaml", "domain: a\n")

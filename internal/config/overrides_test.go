@@ -91,7 +91,7 @@ subjects:
 }
 
 // TestLabelsOfPeriods: a label that a rule takes for the day of its periods, and that is no day, is
-// told with its place, once for all subjects with that value.
+// reported with its position, once for all subjects with that value.
 func TestLabelsOfPeriods(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d

@@ -47,7 +47,7 @@ descriptors:
 // and in_flight on a Cluster needs rules of one scope.
 func TestRulesOnSeveralServers(t *testing.T) {
 	const once, other, unlimited = "  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5, charge_once: {entry: idem}}}\n", "  - {key: b, rate_limit: {unit: hour, requests_per_unit: 5}}\n", "  - {key: c, rate_limit: {unlimited: true}}\n"
-	const held = "  - {key: h, rate_limit: {policy: in_flight, max: 5, hold: 1m}}\n"
+	const inFlight = "  - {key: h, rate_limit: {policy: in_flight, max: 5, hold: 1m}}\n"
 	scoped := func(rule string) string {
 		return strings.Replace(rule, "rate_limit: {", "rate_limit: {scope: global, ", 1)
 	}
@@ -67,12 +67,12 @@ func TestRulesOnSeveralServers(t *testing.T) {
 		{"a Cluster of a scope", scoped(once) + scoped(other), single, cluster, "store.scopes.global.redis.url is a Redis Cluster"},
 		{"two scopes", scoped(once) + other, single, single, "count in several scopes"},
 		{"two scopes, the other way", once + scoped(other), single, single, "count in several scopes"},
-		{"in flight in two scopes", held + scoped(strings.Replace(held, "key: h", "key: i", 1)), single, single, ""},
-		{"in flight on a Cluster", held + other, cluster, single, ""},
-		{"in flight on a Cluster of a scope", scoped(held) + scoped(other), single, cluster, ""},
-		{"in flight beside a Cluster", held + scoped(other), single, cluster, ""},
-		{"in flight on a Cluster in two scopes", scoped(held) + other, single, cluster, "in_flight: the rules of the domain count in several scopes, and store.scopes.global.redis.url is a Redis Cluster"},
-		{"in flight on a Cluster of the region in two scopes", held + scoped(other), cluster, single, "and store.redis.url is a Redis Cluster"},
+		{"in flight in two scopes", inFlight + scoped(strings.Replace(inFlight, "key: h", "key: i", 1)), single, single, ""},
+		{"in flight on a Cluster", inFlight + other, cluster, single, ""},
+		{"in flight on a Cluster of a scope", scoped(inFlight) + scoped(other), single, cluster, ""},
+		{"in flight beside a Cluster", inFlight + scoped(other), single, cluster, ""},
+		{"in flight on a Cluster in two scopes", scoped(inFlight) + other, single, cluster, "in_flight: the rules of the domain count in several scopes, and store.scopes.global.redis.url is a Redis Cluster"},
+		{"in flight on a Cluster of the region in two scopes", inFlight + scoped(other), cluster, single, "and store.redis.url is a Redis Cluster"},
 	} {
 		s := settings.Default()
 		s.Tiers.Source, s.Store.Type, s.Store.Redis.URL = settings.TiersNone, settings.StoreRedis, tt.region

@@ -58,7 +58,7 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 	rng := random.Rand(t, 0)
 	// A line and an item of a list are words, too.
 	word := regexp.MustCompile(`[A-Za-z0-9_-]+(: \{.*\}|: \[.*\])?|"2024"|\{[^{}]*\}|\[[^\[\]]*\]`)
-	names := regexp.MustCompile(`expected one of [^\n]*`) // the names of tiers may be told
+	names := regexp.MustCompile(`expected one of [^\n]*`) // the names of tiers may be reported
 	for _, place := range word.FindAllStringIndex(plantedTiers, -1) {
 		for _, form := range plantedForms {
 			if !random.Long() && rng.IntN(4) > 0 {
@@ -68,20 +68,20 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 			text := plantedTiers[:place[0]] + strings.ReplaceAll(form, "KEY", planted) + plantedTiers[place[1]:]
 			l := loader{settings: settings.Default(), rules: []files.File{someRules}, tiers: &files.File{Name: "tiers.yaml", Data: []byte(text)}}
 			g, err := l.generation()
-			told := ""
+			reported := ""
 			if err != nil {
 				refused++
-				told = err.Error()
+				reported = err.Error()
 			} else {
 				for _, w := range g.Warnings {
-					told += w.String() + "\n"
+					reported += w.String() + "\n"
 				}
 			}
 			if place[0] > 0 && strings.Count(plantedTiers[:place[0]], "\n") == 0 {
-				told = names.ReplaceAllString(told, "")
+				reported = names.ReplaceAllString(reported, "")
 			}
-			if strings.Contains(told, "lanted") {
-				t.Errorf("%q in place of %q on line %d is repeated:\n%s", form, plantedTiers[place[0]:place[1]], 1+strings.Count(plantedTiers[:place[0]], "\n"), told)
+			if strings.Contains(reported, "lanted") {
+				t.Errorf("%q in place of %q on line %d is repeated:\n%s", form, plantedTiers[place[0]:place[1]], 1+strings.Count(plantedTiers[:place[0]], "\n"), reported)
 			}
 		}
 	}

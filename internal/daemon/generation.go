@@ -118,7 +118,7 @@ func (gs *generations) fields(g *config.Generation) []zap.Field {
 }
 
 // reload reads the files again and replaces the active generation. If the files are broken,
-// the active generation stays, and metrics, log and /rlconfig show the problems. If a management
+// the active generation stays, and metrics, log and /rlconfig show the problems. If an xDS
 // server has the rules, they stay as they are.
 //
 // reload reads without mu, because large files take time and pages must not wait for them.

@@ -74,9 +74,9 @@ func TestWildcards(t *testing.T) {
 					if err := protojson.Unmarshal(fmt.Appendf(nil, wildcardRules, ""), rules); err != nil {
 						t.Fatal(err)
 					}
-					m := servers.StartManagement(t)
+					m := servers.StartXDS(t)
 					m.Set(node, rules)
-					s = fromManagement(t, m.Address())
+					s = fromXDS(t, m.Address())
 				} else {
 					s = testSettings(t)
 					s.Tiers.Source = settings.TiersNone

@@ -24,8 +24,8 @@ import (
 // node is the node of the tests.
 const node = "envoy-ratelimit"
 
-// fromManagement returns settings with rules from an xDS server.
-func fromManagement(t *testing.T, address string) settings.Settings {
+// fromXDS returns settings with rules from an xDS server.
+func fromXDS(t *testing.T, address string) settings.Settings {
 	t.Helper()
 	s := testSettings(t)
 	s.Tiers.Source = settings.TiersNone
@@ -78,12 +78,12 @@ func (r *testRun) wantLimits(domain, key string, want int) {
 	}
 }
 
-// TestRulesOfAManagementServer: the first rules, a domain that is gone, no rules, rules that
+// TestRulesOfAnXDSServer: the first rules, a domain that is gone, no rules, rules that
 // cannot be used, and good ones again.
-func TestRulesOfAManagementServer(t *testing.T) {
-	m := servers.StartManagement(t)
+func TestRulesOfAnXDSServer(t *testing.T) {
+	m := servers.StartXDS(t)
 	m.Set(node, perHour("a", "k", 3), perHour("b", "k", 5))
-	r := start(t, fromManagement(t, m.Address()))
+	r := start(t, fromXDS(t, m.Address()))
 	r.wantLimits("a", "k", 3)
 	r.wantLimits("b", "k", 5)
 	r.wantMetrics(`slidegate_config_reloads_total{result="loaded"} 1`, "slidegate_xds_connected 1")
@@ -115,12 +115,12 @@ func TestRulesOfAManagementServer(t *testing.T) {
 	r.wantMetrics(`slidegate_config_reloads_total{result="refused"} 1`, "slidegate_config_broken 0")
 }
 
-// TestDuplicateDomainOfAManagementServer: two resources of one domain are refused, and joined
+// TestDuplicateDomainOfAnXDSServer: two resources of one domain are refused, and joined
 // with rules.merge_domains.
-func TestDuplicateDomainOfAManagementServer(t *testing.T) {
-	m := servers.StartManagement(t)
+func TestDuplicateDomainOfAnXDSServer(t *testing.T) {
+	m := servers.StartXDS(t)
 	m.Set(node, perHour("a", "k", 3))
-	r := start(t, fromManagement(t, m.Address()))
+	r := start(t, fromXDS(t, m.Address()))
 	other := perHour("a", "other", 4)
 	other.Name = "a2"
 	n := len(m.Requests())
@@ -131,7 +131,7 @@ func TestDuplicateDomainOfAManagementServer(t *testing.T) {
 	}
 	r.wantLimits("a", "k", 3)
 
-	s := fromManagement(t, m.Address())
+	s := fromXDS(t, m.Address())
 	s.Rules.MergeDomains = true
 	merging := start(t, s)
 	merging.wantLimits("a", "k", 5)
@@ -140,9 +140,9 @@ func TestDuplicateDomainOfAManagementServer(t *testing.T) {
 
 // TestOtherNode: another node gets nothing.
 func TestOtherNode(t *testing.T) {
-	m := servers.StartManagement(t)
+	m := servers.StartXDS(t)
 	m.Set(node, perHour("a", "k", 3))
-	s := fromManagement(t, m.Address())
+	s := fromXDS(t, m.Address())
 	s.Rules.XDS.NodeID, s.DropIn.WithoutRules = "other", true
 	s.DropIn.NodeMetadata = []string{"zone=z1", "empty=", "eq=a=b"}
 	s.DropIn.XDSHeaders = []settings.Secret{"x-token=s3cret=", "x-zone=z"}
@@ -179,14 +179,14 @@ func TestOtherNode(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsOfAManagementServer: a field that a later version adds is ignored, which the
+// TestUnknownFieldsOfAnXDSServer: a field that a later version adds is ignored, which the
 // log says.
-func TestUnknownFieldsOfAManagementServer(t *testing.T) {
-	m := servers.StartManagement(t)
+func TestUnknownFieldsOfAnXDSServer(t *testing.T) {
+	m := servers.StartXDS(t)
 	c := perHour("a", "k", 3)
 	c.Descriptors[0].RateLimit.ProtoReflect().SetUnknown([]byte{0x98, 0x06, 0x01}) // field 99
 	m.Set(node, c, perHour("b", "k", 4))
-	r := start(t, fromManagement(t, m.Address()))
+	r := start(t, fromXDS(t, m.Address()))
 	r.wantLimits("a", "k", 3)
 	warnings := r.logs.FilterMessage("configuration").All()
 	if len(warnings) != 1 || warnings[0].ContextMap()["problem"] != "xds a: has fields that this version of rls does not know and ignores" {
@@ -194,12 +194,12 @@ func TestUnknownFieldsOfAManagementServer(t *testing.T) {
 	}
 }
 
-// TestManagementServerRestarts: its versions begin at 1 again, with other rules. The rules stay
+// TestXDSServerRestarts: its versions begin at 1 again, with other rules. The rules stay
 // while it is away.
-func TestManagementServerRestarts(t *testing.T) {
-	m := servers.StartManagement(t)
+func TestXDSServerRestarts(t *testing.T) {
+	m := servers.StartXDS(t)
 	m.Set(node, perHour("a", "k", 3))
-	r := start(t, fromManagement(t, m.Address()))
+	r := start(t, fromXDS(t, m.Address()))
 	m.WaitAccepted("1")
 	m.Stop()
 	r.waitLog("no connection to the xDS server, the rules stay as they are")
@@ -223,12 +223,12 @@ func TestManagementServerRestarts(t *testing.T) {
 	r.waitLog("the xDS server sent the same rules again")
 }
 
-// TestManagementServerAwayAtStart: the ports stay closed until there are
+// TestXDSServerAwayAtStart: the ports stay closed until there are
 // rules, and the end of the process ends the wait. Without it calls fail until then.
-func TestManagementServerAwayAtStart(t *testing.T) {
-	m := servers.StartManagement(t)
+func TestXDSServerAwayAtStart(t *testing.T) {
+	m := servers.StartXDS(t)
 	m.Stop()
-	s := fromManagement(t, m.Address())
+	s := fromXDS(t, m.Address())
 	s.DropIn.WithoutRules = true
 	r := start(t, s)
 	_, err := r.ask(`{"domain": "a", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}`)
@@ -283,13 +283,13 @@ func TestManagementServerAwayAtStart(t *testing.T) {
 	waitFor(t, "the end of the stream", func() bool { return m.Streams() == 0 })
 }
 
-// TestManagementServerTLS: TLS 1.3 with a certificate of the client, and both replaced while the
+// TestXDSServerTLS: TLS 1.3 with a certificate of the client, and both replaced while the
 // connection lasts.
-func TestManagementServerTLS(t *testing.T) {
+func TestXDSServerTLS(t *testing.T) {
 	a := servers.NewAuthority(t)
-	m := servers.StartManagementTLS(t, a)
+	m := servers.StartXDSTLS(t, a)
 	m.Set(node, perHour("a", "k", 3))
-	s := fromManagement(t, m.Address())
+	s := fromXDS(t, m.Address())
 	x := &s.Rules.XDS.TLS
 	x.Enabled = true
 	x.CAFile, x.CertFile, x.KeyFile = a.ClientFiles()
@@ -321,12 +321,12 @@ func TestManagementServerTLS(t *testing.T) {
 	})
 }
 
-// TestTiersBesideAManagementServer: a tiers file is read again without asking the server, and a
+// TestTiersBesideAnXDSServer: a tiers file is read again without asking the server, and a
 // broken one does not keep rules away.
-func TestTiersBesideAManagementServer(t *testing.T) {
-	m := servers.StartManagement(t)
+func TestTiersBesideAnXDSServer(t *testing.T) {
+	m := servers.StartXDS(t)
 	m.Set(node, perHour("a", "k", 3))
-	s := fromManagement(t, m.Address())
+	s := fromXDS(t, m.Address())
 	s.Tiers.Source = settings.TiersFile
 	s.Tiers.Path = t.TempDir() + "/tiers.yaml"
 	put := func(text string) {
@@ -352,9 +352,9 @@ func TestTiersBesideAManagementServer(t *testing.T) {
 // TestUpdatesUnderLoad: ten updates a second and more, while calls are answered. No call fails,
 // and the last update counts.
 func TestUpdatesUnderLoad(t *testing.T) {
-	m := servers.StartManagement(t)
+	m := servers.StartXDS(t)
 	m.Set(node, perHour("a", "k", 1000))
-	r := start(t, fromManagement(t, m.Address()))
+	r := start(t, fromXDS(t, m.Address()))
 	client := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0]))
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)

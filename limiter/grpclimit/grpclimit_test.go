@@ -116,8 +116,8 @@ func withKey(t *testing.T, keys ...string) context.Context {
 	return ctx
 }
 
-// told returns the fields of md about limits.
-func told(md metadata.MD) map[string]string {
+// limitFields returns the fields of md about limits.
+func limitFields(md metadata.MD) map[string]string {
 	fields := make(map[string]string)
 	for name, values := range md {
 		if strings.HasPrefix(name, "ratelimit") || name == "retry-after" {
@@ -159,7 +159,7 @@ func TestUnary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"ratelimit": `"per-key";r=1;t=60`, "ratelimit-policy": `"per-key";q=2;w=60`}, told(header)); diff != "" || len(told(trailer)) > 0 {
+	if diff := cmp.Diff(map[string]string{"ratelimit": `"per-key";r=1;t=60`, "ratelimit-policy": `"per-key";q=2;w=60`}, limitFields(header)); diff != "" || len(limitFields(trailer)) > 0 {
 		t.Errorf("header (-want +got):\n%s\ntrailer %v", diff, trailer)
 	}
 	// A second value and another spelling are the same key.
@@ -168,10 +168,10 @@ func TestUnary(t *testing.T) {
 	}
 	_, trailer, err = call(withKey(t, "k", "another"))
 	wantDenial(t, err, noRoom, time.Minute)
-	if diff := cmp.Diff(map[string]string{"ratelimit": `"per-key";r=0;t=60`, "ratelimit-policy": `"per-key";q=2;w=60`, "retry-after": "60"}, told(trailer)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"ratelimit": `"per-key";r=0;t=60`, "ratelimit-policy": `"per-key";q=2;w=60`, "retry-after": "60"}, limitFields(trailer)); diff != "" {
 		t.Errorf("trailer (-want +got):\n%s", diff)
 	}
-	if header, _, err := call(t.Context()); err != nil || len(told(header)) > 0 {
+	if header, _, err := call(t.Context()); err != nil || len(limitFields(header)) > 0 {
 		t.Errorf("without a key: %v, %v", header, err)
 	}
 	if len(served) != 3 {
@@ -213,13 +213,13 @@ func TestStream(t *testing.T) {
 	client, served := dial(t, grpc.StreamInterceptor(newLimit(t, nil, grpclimit.Options{Descriptors: byKey}).Stream))
 	for i := range 2 {
 		answers, header, _, err := exchange(withKey(t, "k"), client, 5)
-		if want := []string{`"per-key";r=1;t=60`, `"per-key";r=0;t=60`}[i]; answers != 5 || err != nil || told(header)["ratelimit"] != want {
+		if want := []string{`"per-key";r=1;t=60`, `"per-key";r=0;t=60`}[i]; answers != 5 || err != nil || limitFields(header)["ratelimit"] != want {
 			t.Errorf("stream %d: %d answers, %v, %v", i, answers, header, err)
 		}
 	}
 	answers, _, trailer, err := exchange(withKey(t, "k"), client, 5)
 	wantDenial(t, err, noRoom, time.Minute)
-	if answers != 0 || told(trailer)["retry-after"] != "60" || len(served) != 2*6 {
+	if answers != 0 || limitFields(trailer)["retry-after"] != "60" || len(served) != 2*6 {
 		t.Errorf("%d answers, trailer %v, %d served", answers, trailer, len(served))
 	}
 }
@@ -240,18 +240,18 @@ func TestMessages(t *testing.T) {
 	client, served := dial(t, grpc.StreamInterceptor(limit.Messages))
 	answers, header, trailer, err := exchange(withKey(t, "k"), client, 5)
 	wantDenial(t, err, noRoom, time.Minute)
-	if answers != 2 || told(header)["ratelimit"] != `"per-key";r=1;t=60` || told(trailer)["retry-after"] != "60" || len(served) != 3 {
+	if answers != 2 || limitFields(header)["ratelimit"] != `"per-key";r=1;t=60` || limitFields(trailer)["retry-after"] != "60" || len(served) != 3 {
 		t.Errorf("%d answers, header %v, trailer %v, %d served", answers, header, trailer, len(served))
 	}
 	if diff := cmp.Diff([]string{testv1.TestService_FullDuplexCall_FullMethodName, testv1.TestService_FullDuplexCall_FullMethodName, testv1.TestService_FullDuplexCall_FullMethodName}, methods); diff != "" {
 		t.Errorf("methods (-want +got):\n%s", diff)
 	}
-	if answers, _, trailer, err := exchange(withKey(t, "other"), client, 2); answers != 2 || err != nil || len(told(trailer)) > 0 {
+	if answers, _, trailer, err := exchange(withKey(t, "other"), client, 2); answers != 2 || err != nil || len(limitFields(trailer)) > 0 {
 		t.Errorf("another key: %d answers, trailer %v, %v", answers, trailer, err)
 	}
 }
 
-// TestInFlight: calls, streams and messages give back their places.
+// TestInFlight: calls, streams and messages end in the store.
 func TestInFlight(t *testing.T) {
 	all := [][]grpclimit.Key{{grpclimit.Value("all", "x")}}
 	once, each := newLimit(t, nil, grpclimit.Options{Descriptors: all}), newLimit(t, nil, grpclimit.Options{Descriptors: all})
@@ -268,7 +268,7 @@ func TestInFlight(t *testing.T) {
 			t.Errorf("messages: %d answers, %v", answers, err)
 		}
 	}
-	// While a stream is open, it has the place.
+	// While a stream is open, it is in flight.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	open, err := client.FullDuplexCall(ctx)
@@ -320,7 +320,7 @@ func TestTwo(t *testing.T) {
 	}
 }
 
-// TestObserve: nothing is denied or told.
+// TestObserve: nothing is denied or shown.
 func TestObserve(t *testing.T) {
 	denied := 0
 	limit := newLimit(t, nil, grpclimit.Options{Descriptors: byKey, Observe: true, Decided: func(_ *grpclimit.Call, d limiter.Decision, _ error) {
@@ -331,7 +331,7 @@ func TestObserve(t *testing.T) {
 	client, _ := dial(t, grpc.UnaryInterceptor(limit.Unary), grpc.StreamInterceptor(limit.Messages))
 	var header metadata.MD
 	for range 3 {
-		if _, err := client.EmptyCall(withKey(t, "k"), new(testv1.Empty), grpc.Header(&header)); err != nil || len(told(header)) > 0 {
+		if _, err := client.EmptyCall(withKey(t, "k"), new(testv1.Empty), grpc.Header(&header)); err != nil || len(limitFields(header)) > 0 {
 			t.Errorf("got %v, %v", header, err)
 		}
 	}
@@ -404,7 +404,7 @@ func TestNever(t *testing.T) {
 	var trailer metadata.MD
 	_, err := client.EmptyCall(t.Context(), new(testv1.Empty), grpc.Trailer(&trailer))
 	wantDenial(t, err, "the cost is above limit never", 0)
-	if told(trailer)["retry-after"] != "" {
+	if limitFields(trailer)["retry-after"] != "" {
 		t.Errorf("trailer %v", trailer)
 	}
 }

@@ -70,7 +70,7 @@ type scene struct {
 	redis      *servers.RedisServer
 	proxy      *servers.Proxy
 	postgres   *servers.PostgresServer
-	management *servers.ManagementServer
+	management *servers.XDSServer
 	rls, small *edge.RLSServer
 	envoy      *edge.EnvoyServer
 
@@ -93,7 +93,7 @@ func TestMonitoring(t *testing.T) {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{t: t, redis: servers.StartRedis(t), management: servers.StartManagement(t)}
+	s := &scene{t: t, redis: servers.StartRedis(t), management: servers.StartXDS(t)}
 	s.fill.Store("")
 	s.proxy = servers.StartProxy(t, s.redis.Addr())
 	s.postgres = servers.StartPostgres(t, servers.PostgresOptions{})

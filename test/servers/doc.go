@@ -5,7 +5,7 @@
 //   - StartCluster starts a Cluster of six nodes, and StartSentinel a Sentinel set.
 //   - StartPostgres starts PostgreSQL, and StartCustomers an HTTP endpoint with customers.
 //   - StartReference starts envoyproxy/ratelimit, which tests compare rls with.
-//   - StartManagement and StartManagementTLS start an xDS server with rules.
+//   - StartXDS and StartXDSTLS start an xDS server with rules.
 //   - StartProxy starts a Proxy, which makes faults of a network on the way to a server.
 //
 // An Authority makes certificates. Every Redis has a user with all rights, whatever rights its

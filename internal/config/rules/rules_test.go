@@ -53,7 +53,7 @@ func TestLanguage(t *testing.T) {
 }
 
 // TestModesOfAllRules: the settings reach the rules, and contradictions with
-// them are told.
+// them are reported.
 func TestModesOfAllRules(t *testing.T) {
 	s := settings.Default()
 	s.DropIn.QuotaMode = true

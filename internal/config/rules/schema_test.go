@@ -32,7 +32,7 @@ func specialSchema(_ *configtest.Schemas, t reflect.Type) configtest.Object {
 	return nil
 }
 
-// fieldSchemas are those of fields whose type does not tell all.
+// fieldSchemas are those of fields whose type does not say all.
 func fieldSchemas() map[string]configtest.Object {
 	var anyCase []string
 	var names []any

@@ -27,10 +27,10 @@ import (
 	"github.com/slidegate/slidegate/test/process"
 )
 
-// A ManagementServer has rules for nodes: go-control-plane's server with a cache of snapshots,
+// A XDSServer has rules for nodes: go-control-plane's server with a cache of snapshots,
 // made as Envoy Gateway makes it. It runs in this process. Its methods are safe for concurrent
 // use.
-type ManagementServer struct {
+type XDSServer struct {
 	t       process.TB
 	address string
 	secure  func() (*tls.Config, error) // nil: plain text
@@ -46,13 +46,13 @@ type ManagementServer struct {
 	open     int           // streams
 }
 
-// StartManagement starts one that speaks plain text.
-func StartManagement(t process.TB) *ManagementServer { return startManagement(t, nil) }
+// StartXDS starts one that speaks plain text.
+func StartXDS(t process.TB) *XDSServer { return startXDS(t, nil) }
 
-// StartManagementTLS starts one that speaks only TLS 1.3, and requires a certificate of the
+// StartXDSTLS starts one that speaks only TLS 1.3, and requires a certificate of the
 // authority. Each handshake uses the authority's files as they are then.
-func StartManagementTLS(t process.TB, a *Authority) *ManagementServer {
-	return startManagement(t, func() (*tls.Config, error) {
+func StartXDSTLS(t process.TB, a *Authority) *XDSServer {
+	return startXDS(t, func() (*tls.Config, error) {
 		caFile, certFile, keyFile := a.ServerFiles()
 		ca, err := os.ReadFile(caFile)
 		if err != nil {
@@ -71,20 +71,20 @@ func StartManagementTLS(t process.TB, a *Authority) *ManagementServer {
 	})
 }
 
-func startManagement(t process.TB, secure func() (*tls.Config, error)) *ManagementServer {
+func startXDS(t process.TB, secure func() (*tls.Config, error)) *XDSServer {
 	t.Helper()
-	m := &ManagementServer{t: t, address: "127.0.0.1:0", secure: secure}
+	m := &XDSServer{t: t, address: "127.0.0.1:0", secure: secure}
 	m.Start()
 	t.Cleanup(m.Stop)
 	return m
 }
 
 // Address returns host:port.
-func (m *ManagementServer) Address() string { return m.address }
+func (m *XDSServer) Address() string { return m.address }
 
 // Start starts the server again, at the same address and without snapshots. Versions begin at 1
 // again.
-func (m *ManagementServer) Start() {
+func (m *XDSServer) Start() {
 	m.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +134,7 @@ func (m *ManagementServer) Start() {
 }
 
 // Stop ends the server and its connections at once. Start starts it again.
-func (m *ManagementServer) Stop() {
+func (m *XDSServer) Stop() {
 	m.mu.Lock()
 	server, stop, done := m.server, m.stop, m.done
 	m.mu.Unlock()
@@ -144,7 +144,7 @@ func (m *ManagementServer) Stop() {
 }
 
 // Set makes rules the next snapshot of a node, and returns its version.
-func (m *ManagementServer) Set(node string, configs ...*ratelimitv3.RateLimitConfig) string {
+func (m *XDSServer) Set(node string, configs ...*ratelimitv3.RateLimitConfig) string {
 	m.t.Helper()
 	m.mu.Lock()
 	m.version++
@@ -165,28 +165,28 @@ func (m *ManagementServer) Set(node string, configs ...*ratelimitv3.RateLimitCon
 }
 
 // Requests returns what clients have sent since Start, in order.
-func (m *ManagementServer) Requests() []*discoveryv3.DiscoveryRequest {
+func (m *XDSServer) Requests() []*discoveryv3.DiscoveryRequest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.requests)
 }
 
 // Headers returns the metadata of every stream, in order.
-func (m *ManagementServer) Headers() []metadata.MD {
+func (m *XDSServer) Headers() []metadata.MD {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.headers)
 }
 
 // Streams returns how many streams are open.
-func (m *ManagementServer) Streams() int {
+func (m *XDSServer) Streams() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.open
 }
 
 // WaitAccepted waits until a client has accepted a version.
-func (m *ManagementServer) WaitAccepted(version string) {
+func (m *XDSServer) WaitAccepted(version string) {
 	m.t.Helper()
 	m.waitFor("an ACK of version "+version, func(r *discoveryv3.DiscoveryRequest) bool {
 		return r.GetVersionInfo() == version && r.GetErrorDetail() == nil && r.GetResponseNonce() != ""
@@ -195,7 +195,7 @@ func (m *ManagementServer) WaitAccepted(version string) {
 
 // WaitRefused waits until a client has refused a response after the first n requests, and returns
 // its reason.
-func (m *ManagementServer) WaitRefused(n int) (reason string) {
+func (m *XDSServer) WaitRefused(n int) (reason string) {
 	m.t.Helper()
 	m.waitFor("a NACK", func(r *discoveryv3.DiscoveryRequest) bool {
 		if n--; n >= 0 {
@@ -207,7 +207,7 @@ func (m *ManagementServer) WaitRefused(n int) (reason string) {
 	return reason
 }
 
-func (m *ManagementServer) waitFor(what string, is func(*discoveryv3.DiscoveryRequest) bool) {
+func (m *XDSServer) waitFor(what string, is func(*discoveryv3.DiscoveryRequest) bool) {
 	m.t.Helper()
 	seen := 0
 	if !process.Poll(managementTimeout, func() bool {
