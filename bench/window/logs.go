@@ -15,7 +15,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 var (
@@ -143,7 +143,7 @@ func even(c window.Check, now int64, p past) ([]byte, error) {
 	at -= at % max(c.Precision.Microseconds(), 1)
 	for range p.hits {
 		var d window.Decision
-		if log = windowtest.Take(log, at, &c, &d); !d.Allowed {
+		if log = reference.Take(log, at, &c, &d); !d.Allowed {
 			return nil, fmt.Errorf("a past of %d hits does not fit into %+v", p.hits, c.Limit)
 		}
 		at += p.pace.Microseconds()

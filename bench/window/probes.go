@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 // pace is how often every log is asked in the state full, so a window has as many
@@ -193,7 +193,7 @@ func lastGrowth(c window.Check, pace time.Duration, hits int) (at int) {
 	now := c.Limit.Window.Microseconds()
 	for i := range hits {
 		size := len(log)
-		if log = windowtest.Take(log, now, &c, &d); len(log) > size {
+		if log = reference.Take(log, now, &c, &d); len(log) > size {
 			at = i
 		}
 		now += pace.Microseconds()

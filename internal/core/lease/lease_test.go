@@ -14,7 +14,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 const length = 50 * time.Millisecond
@@ -627,7 +627,7 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 		if _, err := processes[r.IntN(n)].Take(t.Context(), window.MayWait, checks, d); err != nil {
 			return err.Error()
 		}
-		if !windowtest.Allowed(d) {
+		if !reference.Allowed(d) {
 			continue
 		}
 		now := s.now()

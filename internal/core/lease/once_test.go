@@ -6,11 +6,11 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/lease"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 )
 
 // TestContractOnce runs the suite of charges with receipts.
-func TestContractOnce(t *testing.T) { runContract(t, 20_000, windowtest.RunOnce) }
+func TestContractOnce(t *testing.T) { runContract(t, 20_000, policytest.RunOnce) }
 
 // retried returns a check of an attempt.
 func retried(id, hits uint64) window.Check {

@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -516,7 +517,7 @@ func TestStoreThatForgot(t *testing.T) {
 		t.Fatalf("a remembered denial: got %+v", got)
 	}
 	// The other log is unknown, so the store decides.
-	if got := take(t, p, a, b); !windowtest.Allowed(got) {
+	if got := take(t, p, a, b); !reference.Allowed(got) {
 		t.Fatalf("the store: got %+v", got)
 	}
 	if got := take(t, p, a); !got[0].Allowed {

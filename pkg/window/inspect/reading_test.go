@@ -9,7 +9,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/packed"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 // TestReadingIsWhatAStoreAnswers compares what Reading tells of a log with what a View
@@ -32,7 +32,7 @@ func TestReadingIsWhatAStoreAnswers(t *testing.T) {
 				Mode: rapid.SampledFrom([]window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}).Draw(t, "mode"),
 			}
 			ahead := time.Duration(rapid.Int64Range(0, 1).Draw(t, "ahead")) * win / 50
-			log = windowtest.TakeAhead(log, clock, &c, ahead, &d)
+			log = reference.TakeAhead(log, clock, &c, ahead, &d)
 		}
 		clock += rapid.Int64Range(-win.Microseconds()/20, win.Microseconds()+1).Draw(t, "passed in the end")
 		compareReading(t, log, clock, l)
@@ -50,7 +50,7 @@ func compareReading(t *rapid.T, log []byte, clock int64, l window.Limit) {
 	c := window.Check{Key: "k", Limit: l}
 	want, ok := window.WithoutLog(&c)
 	if !ok {
-		windowtest.Take(log, clock, &c, &want)
+		reference.Take(log, clock, &c, &want)
 	}
 	if got := r.Ask(l); got != want {
 		t.Fatalf("Ask = %+v, want %+v\n%v", got, want, r.Contents)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 // TestConcurrent lets 32 callers meet on a bounded store while its sweeper runs
@@ -64,7 +64,7 @@ func TestConcurrent(t *testing.T) {
 					t.Errorf("got error %v", err)
 					return
 				}
-				if !windowtest.Allowed(d) {
+				if !reference.Allowed(d) {
 					continue
 				}
 				mu.Lock()
@@ -163,7 +163,7 @@ func TestConcurrentFull(t *testing.T) {
 							t.Errorf("a key of a refused group: got %+v, error %v, want nothing charged", d[0], err)
 						}
 					}
-				case err != nil || !windowtest.Allowed(d):
+				case err != nil || !reference.Allowed(d):
 					t.Errorf("got %+v, error %v, want allowed", d, err)
 				default:
 					charged.Add(1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,6 +26,6 @@ func TestContract(t *testing.T) {
 		return windowtest.Harness{Store: s, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
 	}
 	o := windowtest.Options{Steps: 30_000, ShortWindows: true}
-	windowtest.RunPolicies(t, o, open)
+	policytest.Run(t, o, open)
 	windowtest.Run(t, o, open)
 }

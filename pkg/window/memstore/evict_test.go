@@ -11,7 +11,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -734,7 +734,7 @@ func TestCertainMeansAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	c := check("k", 1, 1)
 	var d window.Decision
-	packed := windowtest.Take(nil, 0, &c, &d)
+	packed := reference.Take(nil, 0, &c, &d)
 	for trial := range 500 {
 		sh := &shard{table: newTable(), limit: 1 << 30}
 		add := func(i int) {
@@ -776,7 +776,7 @@ func TestCertainMeansAll(t *testing.T) {
 func TestForgottenAreNotSeen(t *testing.T) {
 	c := check("k", 2, 1)
 	var d window.Decision
-	packed := windowtest.Take(nil, 0, &c, &d)
+	packed := reference.Take(nil, 0, &c, &d)
 	withFree := func(n int, most int64) *shard {
 		sh := &shard{table: newTable(), limit: most}
 		for i := range n {
@@ -826,7 +826,7 @@ func TestForgottenAreNotSeen(t *testing.T) {
 func TestMovedAreNotSeen(t *testing.T) {
 	c := check("k", 2, 1)
 	var d window.Decision
-	packed := windowtest.Take(nil, 0, &c, &d)
+	packed := reference.Take(nil, 0, &c, &d)
 	sh := &shard{table: newTable(), limit: 1 << 30}
 	logs := make([]*log, 4*segmentBuckets)
 	for i := range logs {

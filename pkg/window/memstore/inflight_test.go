@@ -8,16 +8,17 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 )
 
 func TestInFlight(t *testing.T) {
-	windowtest.RunInFlight(t, windowtest.Options{Steps: 60_000}, func(t *testing.T) windowtest.InFlightHarness {
+	policytest.RunInFlight(t, windowtest.Options{Steps: 60_000}, func(t *testing.T) policytest.InFlightHarness {
 		var now atomic.Int64
 		s := memstore.New(memstore.Options{
 			Clock:         func() time.Duration { return time.Duration(now.Load()) },
 			SweepInterval: -1, // the clock is set back at will
 		})
 		t.Cleanup(func() { s.Close() })
-		return windowtest.InFlightHarness{Stores: []window.Store{s}, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
+		return policytest.InFlightHarness{Stores: []window.Store{s}, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
 	})
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/inspecttest"
 )
 
 func TestKeeper(t *testing.T) {
-	windowtest.RunKeeper(t, func(t *testing.T) windowtest.Harness {
+	inspecttest.Run(t, func(t *testing.T) windowtest.Harness {
 		var now atomic.Int64
 		s := New(Options{
 			Clock:         func() time.Duration { return time.Duration(now.Load()) },

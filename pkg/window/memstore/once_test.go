@@ -7,10 +7,11 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 )
 
 func TestOnce(t *testing.T) {
-	windowtest.RunOnce(t, windowtest.Options{Steps: 60_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
+	policytest.RunOnce(t, windowtest.Options{Steps: 60_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
 		var now atomic.Int64
 		s := memstore.New(memstore.Options{
 			Clock:         func() time.Duration { return time.Duration(now.Load()) },

@@ -37,11 +37,15 @@ type shard struct {
 	owned *owned // nil: the logs have no owners
 	easy  int64  // within it no call has to make room
 
-	// Logs of streams that have ended, for the next streams. They are linked by next.
-	spare  *log
-	spares int
+	spare spareLogs
 
 	_ [56]byte // keeps two shards off one cache line
+}
+
+// spareLogs are logs of streams that have ended, for the next streams. They are linked by next.
+type spareLogs struct {
+	first *log
+	count int
 }
 
 // add makes a new log.

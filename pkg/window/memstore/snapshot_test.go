@@ -18,7 +18,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 // wall is a time of day at which stores are saved.
@@ -352,7 +352,7 @@ func TestForeignSnapshots(t *testing.T) {
 		c := check("", 5, 1)
 		c.Limit.Window = w
 		var d window.Decision
-		return windowtest.Take(nil, clock, &c, &d)
+		return reference.Take(nil, clock, &c, &d)
 	}
 	const us = 10_000_000
 	good := record{"k", us, 5, logAt(1000, win)}

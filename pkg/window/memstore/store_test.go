@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 const (
@@ -227,7 +227,7 @@ func TestBytes(t *testing.T) {
 				*now += w / time.Duration(1+i%150)
 				c.Cost = uint64(i % 4)
 				var answer window.Decision
-				want = windowtest.Take(want, now.Microseconds(), &c, &answer)
+				want = reference.Take(want, now.Microseconds(), &c, &answer)
 				if diff := cmp.Diff([]window.Decision{answer}, take(t, s, c)); diff != "" {
 					t.Fatalf("call %d: (-want +got)\n%s", i, diff)
 				}

@@ -155,12 +155,12 @@ func streamBytes(size int) int { return (size + 15) / 16 * 16 }
 
 // addStream makes a log for what is known of a stream, of so many bytes.
 func (sh *shard) addStream(id window.StreamID, hash uint32, size int) *log {
-	l := sh.spare
+	l := sh.spare.first
 	if l == nil {
 		l = new(log)
 	} else {
-		sh.spare = l.next
-		sh.spares--
+		sh.spare.first = l.next
+		sh.spare.count--
 	}
 	if n := streamBytes(size); cap(l.packed) != n {
 		l.packed = make([]byte, n)
@@ -174,9 +174,9 @@ func (sh *shard) addStream(id window.StreamID, hash uint32, size int) *log {
 
 // reuse keeps the log of a stream for the next stream.
 func (sh *shard) reuse(l *log) {
-	if sh.spares < maxSpares && cap(l.packed) <= maxSpareBytes {
-		l.next, sh.spare = sh.spare, l
-		sh.spares++
+	if sh.spare.count < maxSpares && cap(l.packed) <= maxSpareBytes {
+		l.next, sh.spare.first = sh.spare.first, l
+		sh.spare.count++
 	}
 }
 

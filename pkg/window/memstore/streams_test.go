@@ -153,13 +153,13 @@ func TestLogsOfStreamsAreUsedAgain(t *testing.T) {
 	spares := 0
 	for i := range s.shards {
 		n := 0
-		for l := s.shards[i].spare; l != nil; l = l.next {
+		for l := s.shards[i].spare.first; l != nil; l = l.next {
 			if n++; cap(l.packed) > maxSpareBytes {
 				t.Errorf("a log of %d bytes is kept", cap(l.packed))
 			}
 		}
-		if n != s.shards[i].spares || n > maxSpares {
-			t.Errorf("%d logs are kept, counted as %d, want at most %d", n, s.shards[i].spares, maxSpares)
+		if n != s.shards[i].spare.count || n > maxSpares {
+			t.Errorf("%d logs are kept, counted as %d, want at most %d", n, s.shards[i].spare.count, maxSpares)
 		}
 		spares += n
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -77,7 +77,7 @@ func valueOf(c *window.Check, at time.Time, hits int) []byte {
 	one.Cost = uint64(hits)
 	if c.Limit.Policy == window.Sliding {
 		var d window.Decision
-		return windowtest.Take(nil, at.UnixMicro(), &one, &d)
+		return reference.Take(nil, at.UnixMicro(), &one, &d)
 	}
 	var s packed.State
 	s.Look(nil, at.UnixMicro(), &one)

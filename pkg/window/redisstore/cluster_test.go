@@ -15,7 +15,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -172,7 +172,7 @@ func TestMigrationUnderLoad(t *testing.T) {
 					t.Errorf("while the slot moves: %v", err)
 					return
 				}
-				if !windowtest.Allowed(decisions) {
+				if !reference.Allowed(decisions) {
 					t.Errorf("while the slot moves: got %+v, want all allowed", decisions)
 					return
 				}
@@ -255,7 +255,7 @@ func TestPoliciesAcrossSlots(t *testing.T) {
 			other.Limit.Window = time.Hour
 			remain := func(what string, got []window.Decision, allowed bool, want ...uint64) {
 				t.Helper()
-				if windowtest.Allowed(got) != allowed || got[0].Remaining != want[0] || got[1].Remaining != want[1] {
+				if reference.Allowed(got) != allowed || got[0].Remaining != want[0] || got[1].Remaining != want[1] {
 					t.Errorf("%s: got %+v, want allowed %t and %d to remain", what, got, allowed, want)
 				}
 			}

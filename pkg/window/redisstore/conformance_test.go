@@ -10,6 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -52,6 +53,6 @@ func harnesses(t *testing.T) func(*testing.T) windowtest.Harness {
 
 func TestContract(t *testing.T) {
 	open := harnesses(t)
-	windowtest.RunPolicies(t, windowtest.Options{Steps: 15_000}, open)
+	policytest.Run(t, windowtest.Options{Steps: 15_000}, open)
 	windowtest.Run(t, windowtest.Options{Steps: 15_000}, open)
 }

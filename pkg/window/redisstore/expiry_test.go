@@ -9,7 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -93,7 +93,7 @@ func TestExpiryOfAHeldClock(t *testing.T) {
 	s := redisstore.NewWithClock(t, client, redisstore.Options{}, "clock")
 	c := check("k", 5, 1)
 	var d window.Decision
-	log := windowtest.Take(nil, (epoch + 100*time.Second).Microseconds(), &c, &d) // its expiry is not set
+	log := reference.Take(nil, (epoch + 100*time.Second).Microseconds(), &c, &d) // its expiry is not set
 	if err := client.Set(t.Context(), "k:10000000", log, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestDeniedWritesNothing(t *testing.T) {
 	setClock(t, client, "clock", 10*time.Second-time.Microsecond)
 
 	before := changes(t, client)
-	if windowtest.Allowed(take(t, s, check("free", 5, 1), check("full", 2, 1), check("new", 1, 1))) {
+	if reference.Allowed(take(t, s, check("free", 5, 1), check("full", 2, 1), check("new", 1, 1))) {
 		t.Fatal("the group was allowed")
 	}
 	take(t, s, check("ring", 30, 2))

@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -25,7 +25,7 @@ func logOf(t testing.TB, hits int, l window.Limit) []byte {
 	c := window.Check{Key: "k", Limit: l, Cost: 1}
 	for i := range hits {
 		var d window.Decision
-		log = windowtest.Take(log, (epoch - time.Duration(hits-1-i)*time.Millisecond).Microseconds(), &c, &d)
+		log = reference.Take(log, (epoch - time.Duration(hits-1-i)*time.Millisecond).Microseconds(), &c, &d)
 	}
 	return log
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/inspecttest"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 func TestKeeper(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	n := 0 // every harness has its own keys and clock on the one server
-	windowtest.RunKeeper(t, func(t *testing.T) windowtest.Harness {
+	inspecttest.Run(t, func(t *testing.T) windowtest.Harness {
 		n++
 		clockKey := fmt.Sprintf("clock%d", n)
 		s := redisstore.NewWithClock(t, client, redisstore.Options{Prefix: fmt.Sprintf("*test[%d]:", n)}, clockKey)
@@ -65,7 +66,7 @@ func TestKeeperOnACluster(t *testing.T) {
 	c := startCluster(t)
 	client := newClusterClient(t, c)
 	n := 0
-	windowtest.RunKeeperInRealTime(t, func(t *testing.T) windowtest.Harness {
+	inspecttest.RunInRealTime(t, func(t *testing.T) windowtest.Harness {
 		n++
 		s := redisstore.New(client, redisstore.Options{Prefix: fmt.Sprintf("test%d:", n), Timeout: patient})
 		t.Cleanup(func() { s.Close() })

@@ -10,7 +10,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -98,7 +98,7 @@ func TestLate(t *testing.T) {
 	var ring []byte
 	for i := range 40 {
 		var d window.Decision
-		ring = windowtest.Take(ring, start-40+int64(i), ten("", 40, 1), &d)
+		ring = reference.Take(ring, start-40+int64(i), ten("", 40, 1), &d)
 	}
 	plant := func(prefix string) {
 		for name, value := range map[string][]byte{"ring": ring, "full": ring, "foreign": []byte("text")} {

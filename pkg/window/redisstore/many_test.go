@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -35,14 +35,14 @@ func TestManyLimits(t *testing.T) {
 			for i := range checks {
 				checks[i] = window.Check{Key: fmt.Sprint(tt.name, i), Limit: tt.limit, Cost: 1}
 			}
-			if d := take(t, s, checks...); !windowtest.Allowed(d) {
+			if d := take(t, s, checks...); !reference.Allowed(d) {
 				t.Fatalf("denied: %+v", d)
 			}
 			last := tt.checks - 1
 			if tt.limit.Hits > 1 {
 				take(t, s, window.Check{Key: checks[last].Key, Limit: tt.limit, Cost: tt.limit.Hits - 1}) // it is full
 			}
-			if d := take(t, s, checks...); windowtest.Allowed(d) || d[last].Allowed {
+			if d := take(t, s, checks...); reference.Allowed(d) || d[last].Allowed {
 				t.Fatalf("the second one is allowed: %+v", d[last])
 			}
 			for i := range last {

@@ -11,7 +11,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 // mostMoved is how many bytes of rings one call may move: what take.lua allows, and
@@ -35,7 +35,7 @@ func TestRingsThatMoveTogether(t *testing.T) {
 	var want window.Decision
 	for range begin {
 		clock++
-		log = windowtest.Take(log, clock, &c, &want)
+		log = reference.Take(log, clock, &c, &want)
 	}
 	var q request
 	var keys []string
@@ -59,7 +59,7 @@ func TestRingsThatMoveTogether(t *testing.T) {
 				t.Fatalf("after %d calls only %d of %d rings have moved", calls, len(moved), logs)
 			}
 			clock++
-			log = windowtest.Take(log, clock, &c, &want)
+			log = reference.Take(log, clock, &c, &want)
 			for i, a := range r.run(clock, q) {
 				if a.decision != want {
 					t.Fatalf("log %d: got %+v, want %+v", i, a.decision, want)
@@ -96,7 +96,7 @@ func (r *rig) fullRings(clock int64, rings int) (checks []window.Check, keys []s
 	c := window.Check{Limit: window.Limit{Hits: 10_000, Window: time.Hour}, Cost: 1}
 	var d window.Decision
 	for i := range slots {
-		log = windowtest.Take(log, clock-slots+int64(i), &c, &d)
+		log = reference.Take(log, clock-slots+int64(i), &c, &d)
 	}
 	for i := range rings {
 		own := c
@@ -191,7 +191,7 @@ func TestFullRingsThatAreChargedTogether(t *testing.T) {
 						asks := window.Check{Key: c.Key, Limit: c.Limit, Mode: window.Observe}
 						charged := log
 						if !off {
-							charged = windowtest.Take(append([]byte(nil), log...), clock, &c, &want)
+							charged = reference.Take(append([]byte(nil), log...), clock, &c, &want)
 							if own[i].decision != want {
 								t.Errorf("call %d, %s: got %+v, want %+v", calls, c.Key, own[i].decision, want)
 							}
@@ -199,8 +199,8 @@ func TestFullRingsThatAreChargedTogether(t *testing.T) {
 							t.Errorf("call %d, %s: got %+v, others of the group are put off", calls, c.Key, own[i])
 						}
 						// What later calls see of the log is what was charged, and no more.
-						windowtest.Take(append([]byte(nil), charged...), clock, &asks, &want)
-						windowtest.Take(value, clock, &asks, &got)
+						reference.Take(append([]byte(nil), charged...), clock, &asks, &want)
+						reference.Take(value, clock, &asks, &got)
 						if got != want {
 							t.Errorf("call %d, %s: the log says %+v, want %+v", calls, c.Key, got, want)
 						}
@@ -274,7 +274,7 @@ func TestDebtIsBounded(t *testing.T) {
 		var want window.Decision
 		for range window.ExactHits - 5 {
 			clock += unit
-			log = windowtest.Take(log, clock, &c, &want)
+			log = reference.Take(log, clock, &c, &want)
 		}
 		key := string(script.AppendKey(nil, "", c.Log()))
 		if err := r.client.Set(t.Context(), key, log, time.Hour).Err(); err != nil {
@@ -282,7 +282,7 @@ func TestDebtIsBounded(t *testing.T) {
 		}
 		for i := range 30 {
 			clock += max(win.Microseconds()/window.ExactHits/7, 1)
-			log = windowtest.Take(log, clock, &c, &want)
+			log = reference.Take(log, clock, &c, &want)
 			got := r.take(clock, &c, 0)
 			if got.decision != want || !bytes.Equal(withoutExpiry(got.log), withoutExpiry(log)) {
 				t.Fatalf("window %v, charge %d: got %+v and %d bytes, want %+v and %d bytes", win, i, got.decision, len(got.log), want, len(log))

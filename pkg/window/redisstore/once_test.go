@@ -14,11 +14,13 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 func TestOnce(t *testing.T) {
-	windowtest.RunOnce(t, windowtest.Options{Steps: 15_000}, harnesses(t))
+	policytest.RunOnce(t, windowtest.Options{Steps: 15_000}, harnesses(t))
 }
 
 // tagged returns a check of an attempt, whose key has a hash tag.
@@ -146,14 +148,14 @@ func TestOnceAcrossSlots(t *testing.T) {
 			ask = append(ask, hour("{"+keys[1]+"}other", 8, step.other))
 		}
 		got := take(t, s, ask...)
-		if windowtest.Allowed(got) != step.allowed || got[0].Repeated != step.repeated || got[0].Remaining != step.remaining || got[0].Unsettled {
+		if reference.Allowed(got) != step.allowed || got[0].Repeated != step.repeated || got[0].Remaining != step.remaining || got[0].Unsettled {
 			t.Fatalf("step %d: got %+v, want %+v", i, got, step)
 		}
 	}
 	if got := s.Stats().NotTakenBack; got != 0 {
 		t.Errorf("%d hits could not be taken back, want none", got)
 	}
-	windowtest.RunOnceAtOnce(t, windowtest.Harness{Store: s})
+	policytest.RunOnceAtOnce(t, windowtest.Harness{Store: s})
 }
 
 // TestOnceInOneCall: requests that share a call of the script are decided in order, each with the
@@ -182,7 +184,7 @@ func TestOnceInOneCall(t *testing.T) {
 		for i, d := range r.Decisions {
 			got += fmt.Sprintf("%d%s ", d.Remaining, map[bool]string{true: "r"}[d.Repeated])
 			if i == len(r.Decisions)-1 {
-				got += fmt.Sprint(windowtest.Allowed(r.Decisions), "; ")
+				got += fmt.Sprint(reference.Allowed(r.Decisions), "; ")
 			}
 		}
 	}

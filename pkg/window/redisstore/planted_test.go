@@ -17,7 +17,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -64,7 +64,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Dura
 		before = nil
 	}
 	var want window.Decision
-	after := windowtest.TakeAhead(append([]byte(nil), before...), clock, c, ahead, &want)
+	after := reference.TakeAhead(append([]byte(nil), before...), clock, c, ahead, &want)
 	if diff := cmp.Diff(want, got.decision); diff != "" {
 		r.t.Fatalf("%x, %+v at %d: (-want +got)\n%s", value, *c, clock, diff)
 	}
@@ -94,7 +94,7 @@ func randomLog(r *rand.Rand, win time.Duration, clock *int64) []byte {
 			ahead = min(win/8, time.Second)
 		}
 		var d window.Decision
-		log = windowtest.TakeAhead(log, *clock, c, ahead, &d)
+		log = reference.TakeAhead(log, *clock, c, ahead, &d)
 	}
 	return log
 }
@@ -172,7 +172,7 @@ func TestShapes(t *testing.T) {
 			var log []byte
 			for i := range fill {
 				var d window.Decision
-				log = windowtest.Take(log, start+int64(i), ask(1000, 1, window.Enforce), &d)
+				log = reference.Take(log, start+int64(i), ask(1000, 1, window.Enforce), &d)
 			}
 			at := start + win.Microseconds() + int64(fill-keep) - 1 // all but keep have expired
 			for _, limit := range []uint64{uint64(keep) + 1, uint64(keep) + 2, 1000} {
@@ -197,7 +197,7 @@ func TestPrecisionBoundsShapes(t *testing.T) {
 			at := start + int64(i)*c.Precision.Microseconds()
 			planted(r, log, at, c, 0)
 			var d window.Decision
-			log = windowtest.Take(log, at, c, &d)
+			log = reference.Take(log, at, c, &d)
 		}
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/failure"
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -101,14 +103,14 @@ func TestScopesContract(t *testing.T) {
 	t.Run("OneScope", func(t *testing.T) {
 		open := openScopes(t, second)
 		if random.Long() { // TestContract has the same without scopes
-			windowtest.RunPolicies(t, windowtest.Options{Steps: 2000}, open)
+			policytest.Run(t, windowtest.Options{Steps: 2000}, open)
 			windowtest.Run(t, windowtest.Options{Steps: 2000}, open)
 		}
-		t.Run("Once", func(t *testing.T) { windowtest.RunOnce(t, windowtest.Options{Steps: 2000}, open) })
+		t.Run("Once", func(t *testing.T) { policytest.RunOnce(t, windowtest.Options{Steps: 2000}, open) })
 	})
 	t.Run("Mixed", func(t *testing.T) {
 		open := openScopes(t, spread)
-		windowtest.RunPolicies(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
+		policytest.Run(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
 		windowtest.Run(t, windowtest.Options{Steps: 2000, Pieces: true}, open)
 	})
 }
@@ -116,9 +118,9 @@ func TestScopesContract(t *testing.T) {
 // TestScopesInFlight: an end reaches every scope in which the stream may hold something.
 func TestScopesInFlight(t *testing.T) {
 	open := openScopes(t, spread)
-	windowtest.RunInFlight(t, windowtest.Options{Steps: 2000, Pieces: true}, func(t *testing.T) windowtest.InFlightHarness {
+	policytest.RunInFlight(t, windowtest.Options{Steps: 2000, Pieces: true}, func(t *testing.T) policytest.InFlightHarness {
 		h := open(t)
-		return windowtest.InFlightHarness{Stores: []window.Store{h.Store}, SetNow: h.SetNow, Epoch: h.Epoch}
+		return policytest.InFlightHarness{Stores: []window.Store{h.Store}, SetNow: h.SetNow, Epoch: h.Epoch}
 	})
 }
 
@@ -226,7 +228,7 @@ func TestScopeDenies(t *testing.T) {
 	few, many := in(1, hour("few", 2, 1)), hour("many", 100, 1)
 	for i := range 10 {
 		got := take(t, s, many, few)
-		if want := i < 2; windowtest.Allowed(got) != want {
+		if want := i < 2; reference.Allowed(got) != want {
 			t.Errorf("call %d: allowed is %t, want %t", i, !want, want)
 		}
 		if got[0].Remaining != uint64(99-min(i, 1)) && i < 2 || got[0].Remaining != 98 && i >= 2 {
@@ -266,7 +268,7 @@ func TestUnsettledUntilTakenBack(t *testing.T) {
 		if unsettled {
 			one.left.Store(1) // the charge, and not the way back
 		}
-		if got := take(t, s, many, full); windowtest.Allowed(got) || got[0].Unsettled != unsettled {
+		if got := take(t, s, many, full); reference.Allowed(got) || got[0].Unsettled != unsettled {
 			t.Errorf("got %+v, want a denial that is unsettled: %t", got, unsettled)
 		}
 	}
@@ -410,7 +412,7 @@ func TestScopesUnderFaults(t *testing.T) {
 				_, err := s.Take(t.Context(), window.MayWait, checks, decisions)
 				var part *window.PartError
 				switch {
-				case err == nil && windowtest.Allowed(decisions):
+				case err == nil && reference.Allowed(decisions):
 					allowed[k].Add(1)
 					far[k].Add(1)
 				case err == nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/packed"
 	"github.com/slidegate/slidegate/pkg/window/redisstore/internal/script"
-	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -85,7 +85,7 @@ func (r *backRig) compare(value []byte, clock int64, b back) (taken uint64) {
 	r.t.Helper()
 	r.plant(b.id, value)
 	got := r.takeBack(clock, b)[0]
-	left, taken, reset := windowtest.TakeBack(value, clock, b.id.Window, b.at, b.cost)
+	left, taken, reset := reference.TakeBack(value, clock, b.id.Window, b.at, b.cost)
 	if got.taken != taken || got.reset != reset {
 		r.t.Fatalf("%x, %+v at %d: got %d taken, empty in %v, want %d, %v", value, b, clock, got.taken, got.reset, taken, reset)
 	}
@@ -158,12 +158,12 @@ func TestTakeBackShapes(t *testing.T) {
 				var d window.Decision
 				var log []byte
 				for i := range turn {
-					log = windowtest.Take(log, start+int64(i), c, &d)
+					log = reference.Take(log, start+int64(i), c, &d)
 				}
 				clock := start + 10*second + int64(turn)
 				for range fill {
 					clock++
-					log = windowtest.Take(log, clock, c, &d)
+					log = reference.Take(log, clock, c, &d)
 				}
 				for n := fill; n > 0; n-- {
 					contents, err := packed.Decode(log)
@@ -178,7 +178,7 @@ func TestTakeBackShapes(t *testing.T) {
 					}
 					b.cost = 3
 					r.compare(log, clock, b)
-					log, _, _ = windowtest.TakeBack(log, clock, b.id.Window, b.at, b.cost)
+					log, _, _ = reference.TakeBack(log, clock, b.id.Window, b.at, b.cost)
 				}
 			}
 		}
@@ -194,7 +194,7 @@ func TestTakeBackBounds(t *testing.T) {
 	for i := range 16_000 {
 		var d window.Decision
 		before := len(log)
-		log = windowtest.Take(log, start+int64(i), c, &d)
+		log = reference.Take(log, start+int64(i), c, &d)
 		if len(log) == before || i < 1000 {
 			continue
 		}
@@ -210,7 +210,7 @@ func TestTakeBackBounds(t *testing.T) {
 	// The newest slot and 64 before it are looked at.
 	var near []byte
 	for i := range int64(70) {
-		near = windowtest.Take(near, start+i, c, new(window.Decision))
+		near = reference.Take(near, start+i, c, new(window.Decision))
 	}
 	for before, want := range map[int64]uint64{64: 1, 65: 0} {
 		if took := r.compare(near, start+69, back{id: c.Log(), at: start + 69 - before, cost: 1}); took != want {
@@ -317,7 +317,7 @@ func TestTakeBackForeign(t *testing.T) {
 	var ring []byte
 	for i := range 40 {
 		var d window.Decision
-		ring = windowtest.Take(ring, start+int64(i), c, &d)
+		ring = reference.Take(ring, start+int64(i), c, &d)
 	}
 	changed := func(at int, b ...byte) []byte {
 		out := append([]byte(nil), ring...)
@@ -366,7 +366,7 @@ func TestTakeBackFromTheFuture(t *testing.T) {
 	for ahead, want := range map[time.Duration]uint64{23 * time.Hour: 1, 25 * time.Hour: 0} {
 		at := time.Now().Add(ahead).UnixMicro()
 		var d window.Decision
-		r.plant(c.Log(), windowtest.Take(nil, at, c, &d))
+		r.plant(c.Log(), reference.Take(nil, at, c, &d))
 		if got := r.takeBack(0, back{id: c.Log(), at: at, cost: 1}); got[0].taken != want {
 			t.Errorf("%v ahead: %d hits were taken, want %d", ahead, got[0].taken, want)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
 // BenchmarkTake measures requests to a store: groups of one and three checks, allowed and denied, by one
@@ -46,7 +47,7 @@ func BenchmarkGroups(b *testing.B, s window.Store, name string, groups [][]windo
 	call := func(b *testing.B, i int, d []window.Decision) {
 		if _, err := s.Take(b.Context(), window.MayWait, groups[i%len(groups)], d); err != nil {
 			b.Error(err)
-		} else if Allowed(d) != allow {
+		} else if reference.Allowed(d) != allow {
 			b.Errorf("got %+v, want allowed %t", d, allow)
 		}
 	}

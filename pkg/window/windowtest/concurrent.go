@@ -11,15 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 )
 
-const callers = 32
+const Callers = 32
 
-// concurrently runs f in every one of the callers and waits for all.
-func concurrently(f func(n int)) {
+// Concurrently runs f in every one of the callers and waits for all.
+func Concurrently(f func(n int)) {
 	var wg sync.WaitGroup
 	begin := make(chan struct{})
-	for n := range callers {
+	for n := range Callers {
 		wg.Go(func() {
 			<-begin // so that they really meet
 			f(n)
@@ -29,8 +30,8 @@ func concurrently(f func(n int)) {
 	wg.Wait()
 }
 
-// try is take for goroutines, which must not end the test.
-func try(t *testing.T, s window.Store, checks []window.Check) []window.Decision {
+// Try is take for goroutines, which must not end the test.
+func Try(t *testing.T, s window.Store, checks []window.Check) []window.Decision {
 	got := make([]window.Decision, len(checks))
 	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
 		t.Errorf("Take(%+v): got error %v", checks, err)
@@ -49,7 +50,7 @@ func runPhases(t *testing.T, h Harness) {
 		each  = 5 // calls of every caller in a phase, spread over the keys
 	)
 	// Steps of time: the same instant again, parts of a window, exact edges.
-	moves := []time.Duration{0, win / 4, 0, win / 4, win / 4, win/4 - micro, micro, win / 2, win, 3 * win}
+	moves := []time.Duration{0, Win / 4, 0, Win / 4, Win / 4, Win/4 - Micro, Micro, Win / 2, Win, 3 * Win}
 
 	type phase struct {
 		at       time.Duration
@@ -63,12 +64,12 @@ func runPhases(t *testing.T, h Harness) {
 		now += move
 		h.SetNow(now)
 		var admitted, asked [keys]atomic.Int64
-		concurrently(func(n int) {
+		Concurrently(func(n int) {
 			for i := range each {
 				k := (n + i) % keys
 				asked[k].Add(1)
-				got := try(t, h.Store, one(ask(fmt.Sprint(k), limit, 1)))
-				if Allowed(got) && got != nil {
+				got := Try(t, h.Store, One(Ask(fmt.Sprint(k), limit, 1)))
+				if reference.Allowed(got) && got != nil {
 					admitted[k].Add(1)
 				}
 			}
@@ -78,7 +79,7 @@ func runPhases(t *testing.T, h Harness) {
 			p.admitted[k] = admitted[k].Load()
 			room := int64(limit)
 			for _, q := range past {
-				if q.at > now-win {
+				if q.at > now-Win {
 					room -= q.admitted[k]
 				}
 			}
@@ -98,7 +99,7 @@ func runRunningClock(t *testing.T, h Harness) {
 	const (
 		limit = 20
 		each  = 40
-		tick  = win / 200
+		tick  = Win / 200
 	)
 	var (
 		mu    sync.Mutex // the clock is set in order
@@ -119,14 +120,14 @@ func runRunningClock(t *testing.T, h Harness) {
 		from, to time.Duration
 		cost     uint64
 	}
-	var charges [callers][]charge
-	concurrently(func(n int) {
+	var charges [Callers][]charge
+	Concurrently(func(n int) {
 		for i := range each {
 			cost := uint64(1 + (n+i)%3)
 			from := advance(tick)
-			got := try(t, h.Store, one(ask("k", limit, cost)))
+			got := Try(t, h.Store, One(Ask("k", limit, cost)))
 			to := advance(0)
-			if got != nil && Allowed(got) {
+			if got != nil && reference.Allowed(got) {
 				charges[n] = append(charges[n], charge{from, to, cost})
 			}
 		}
@@ -143,12 +144,12 @@ func runRunningClock(t *testing.T, h Harness) {
 	for _, last := range all {
 		var sum uint64
 		for _, c := range all {
-			if c.from > last.to-win && c.to <= last.to {
+			if c.from > last.to-Win && c.to <= last.to {
 				sum += c.cost
 			}
 		}
 		if sum > limit {
-			t.Errorf("the window of %v that ends at %v holds at least %d, limit %d", win, last.to, sum, limit)
+			t.Errorf("the window of %v that ends at %v holds at least %d, limit %d", Win, last.to, sum, limit)
 		}
 	}
 	if total < limit {
@@ -166,24 +167,24 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 		small  = 70 // the log that ends it
 	)
 	h.SetNow(0)
-	checks := group(ask("a", large, 1), ask("b", small, 1), askIn(2*win, "a", large, 1), ask("c", large, 1))
-	admitRotated(t, h, checks, groups, small)
-	for _, c := range group(ask("a", large, 0), askIn(2*win, "a", large, 0), ask("c", large, 0)) {
-		if got, want := take(t, h.Store, one(c))[0].Remaining, uint64(large-small); got != want {
+	checks := Group(Ask("a", large, 1), Ask("b", small, 1), AskIn(2*Win, "a", large, 1), Ask("c", large, 1))
+	AdmitRotated(t, h, checks, groups, small)
+	for _, c := range Group(Ask("a", large, 0), AskIn(2*Win, "a", large, 0), Ask("c", large, 0)) {
+		if got, want := Take(t, h.Store, One(c))[0].Remaining, uint64(large-small); got != want {
 			t.Errorf("log %s/%v: remaining %d, want %d: a group was charged in part", c.Key, c.Limit.Window, got, want)
 		}
 	}
 }
 
-// admitRotated lets every caller ask for checks as often as each says. Every check comes first for
+// AdmitRotated lets every caller ask for checks as often as each says. Every check comes first for
 // some caller. want groups must be admitted.
-func admitRotated(t *testing.T, h Harness, checks []window.Check, each int, want uint64) {
+func AdmitRotated(t *testing.T, h Harness, checks []window.Check, each int, want uint64) {
 	t.Helper()
 	var admitted atomic.Uint64
-	concurrently(func(n int) {
+	Concurrently(func(n int) {
 		for i := range each {
 			k := (n + i) % len(checks)
-			if got := try(t, h.Store, slices.Concat(checks[k:], checks[:k])); got != nil && Allowed(got) {
+			if got := Try(t, h.Store, slices.Concat(checks[k:], checks[:k])); got != nil && reference.Allowed(got) {
 				admitted.Add(1)
 			}
 		}
@@ -197,9 +198,9 @@ func admitRotated(t *testing.T, h Harness, checks []window.Check, each int, want
 // check had room, and in the last place how often the group was allowed.
 func countAllowed(t *testing.T, h Harness, each int, checks []window.Check) []int64 {
 	counts := make([]atomic.Int64, len(checks)+1)
-	concurrently(func(int) {
+	Concurrently(func(int) {
 		for range each {
-			got := try(t, h.Store, checks)
+			got := Try(t, h.Store, checks)
 			for i := range got {
 				if got[i].Allowed {
 					counts[i].Add(1)
@@ -222,13 +223,13 @@ func countAllowed(t *testing.T, h Harness, each int, checks []window.Check) []in
 func runConcurrentModes(t *testing.T, h Harness) {
 	const (
 		each  = 10
-		calls = callers * each
+		calls = Callers * each
 	)
 	h.SetNow(0)
 	all := func(checks ...window.Check) []int64 { return countAllowed(t, h, each, checks) }
 	used := func(key string) uint64 {
 		t.Helper()
-		return most - take(t, h.Store, one(ask(key, most, 0)))[0].Remaining
+		return Most - Take(t, h.Store, One(Ask(key, Most, 0)))[0].Remaining
 	}
 	expect := func(what string, got, want any) {
 		t.Helper()
@@ -237,33 +238,33 @@ func runConcurrentModes(t *testing.T, h Harness) {
 		}
 	}
 
-	expect("always, with room", all(always(ask("debt", 50, 1))), []int64{50, 50})
+	expect("always, with room", all(Always(Ask("debt", 50, 1))), []int64{50, 50})
 	expect("always, charged", used("debt"), uint64(100)) // twice the limit
-	expect("refunds", all(giveBack(ask("debt", 50, 1)), giveBack(ask("none", 50, 1)), ask("asked", 2*calls, 1)), []int64{calls, calls, calls, calls})
+	expect("refunds", all(GiveBack(Ask("debt", 50, 1)), GiveBack(Ask("none", 50, 1)), Ask("asked", 2*calls, 1)), []int64{calls, calls, calls, calls})
 	expect("after as many refunds as charges", used("debt"), uint64(0))
 	expect("what was asked beside refunds", used("asked"), uint64(calls))
 
 	// A refund and its charge in either order, where there is room enough.
-	take(t, h.Store, one(ask("both", most, calls)))
-	concurrently(func(n int) {
+	Take(t, h.Store, One(Ask("both", Most, calls)))
+	Concurrently(func(n int) {
 		for i := range each {
-			both := group(ask("both", most, 3), giveBack(ask("both", most, 3)))
-			try(t, h.Store, one(both[(n+i)%2]))
-			try(t, h.Store, one(both[(n+i+1)%2]))
+			both := Group(Ask("both", Most, 3), GiveBack(Ask("both", Most, 3)))
+			Try(t, h.Store, One(both[(n+i)%2]))
+			Try(t, h.Store, One(both[(n+i+1)%2]))
 		}
 	})
 	expect("after equal charges and refunds", used("both"), uint64(calls))
 
 	// Refunds of more than there is.
-	concurrently(func(int) {
+	Concurrently(func(int) {
 		for range each {
-			try(t, h.Store, one(giveBack(ask("both", most, 3))))
+			Try(t, h.Store, One(GiveBack(Ask("both", Most, 3))))
 		}
 	})
 	expect("after more refunds than charges", used("both"), uint64(0))
 
 	expect("a group of modes, with room", all(
-		orElse(ask("a", 70, 1)), orElse(ask("b", 200, 1)), ask("c", 150, 1), observe(ask("d", 100, 1)), always(ask("e", 2*calls, 1)),
+		orElse(Ask("a", 70, 1)), orElse(Ask("b", 200, 1)), Ask("c", 150, 1), Observe(Ask("d", 100, 1)), Always(Ask("e", 2*calls, 1)),
 	), []int64{
 		70,    // charged while it has room
 		calls, // is charged 150 times only
@@ -286,26 +287,26 @@ func runConcurrentModes(t *testing.T, h Harness) {
 func runConcurrentSwaps(t *testing.T, h Harness) {
 	const limit = 20
 	h.SetNow(0)
-	take(t, h.Store, one(ask("k", limit, limit)))
+	Take(t, h.Store, One(Ask("k", limit, limit)))
 	for i := range time.Duration(4) {
-		now := i * win / 4
+		now := i * Win / 4
 		h.SetNow(now)
-		concurrently(func(n int) {
+		Concurrently(func(n int) {
 			for j := range 5 {
-				swap := group(giveBack(ask("k", limit, 1)), ask("k", limit, 1))
+				swap := Group(GiveBack(Ask("k", limit, 1)), Ask("k", limit, 1))
 				if (n+j)%2 == 0 {
 					swap[0], swap[1] = swap[1], swap[0]
 				}
-				if got := try(t, h.Store, swap); got != nil && !Allowed(got) {
+				if got := Try(t, h.Store, swap); got != nil && !reference.Allowed(got) {
 					t.Errorf("swap at %v: got %+v, want both allowed", now, got)
 				}
-				if got := try(t, h.Store, one(ask("k", limit, 1))); got != nil && got[0].Allowed {
+				if got := Try(t, h.Store, One(Ask("k", limit, 1))); got != nil && got[0].Allowed {
 					t.Errorf("at %v: a full log had room between the halves of a swap", now)
 				}
 			}
 		})
-		want := answers(denied(0, win-now, win-now, win))
-		if diff := cmp.Diff(want, take(t, h.Store, one(ask("k", limit, 1)))); diff != "" {
+		want := Answers(Denied(0, Win-now, Win-now, Win))
+		if diff := cmp.Diff(want, Take(t, h.Store, One(Ask("k", limit, 1)))); diff != "" {
 			t.Errorf("after the swaps at %v: (-want +got)\n%s", now, diff)
 		}
 	}

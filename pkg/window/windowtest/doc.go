@@ -1,6 +1,6 @@
 // Package windowtest is the conformance suite of [window.Store]. It has the contract in
-// package window as tests that every store runs. It also has the references for
-// translations of the log: [Take], [TakeAhead] and [TakeBack].
+// package window as tests that every store runs. Package reference has the references
+// for translations of the log, package oracle the naive stores.
 //
 //	func TestContract(t *testing.T) {
 //		windowtest.Run(t, windowtest.Options{}, func(t *testing.T) windowtest.Harness {
@@ -24,14 +24,14 @@
 //   - Concurrent callers record a history. No interval of a window's length may hold
 //     more than the limit, and the charges and refunds must add up.
 //
-// [RunPolicies] is the suite of the policies that count without a log of hits. It has step
+// Package policytest is the suite of the policies that count without a log of hits. It has step
 // tables, random histories that mix all policies in one call, and an oracle for each policy in
 // exact fractions. Without the oracle, it proves each promise with true times: what any
 // interval or period admits, every wait for every cost, and groups that are charged as a whole.
 // TestWorstOfCounter tries every history of a sliding counter with few steps. The worst that
 // it admits in an interval of one window is twice the limit, less one.
 //
-// [RunKeeper] is the suite of [inspect.Inspector]: random reads and removals of logs of every
+// Package inspecttest is the suite of [inspect.Inspector]: random reads and removals of logs of every
 // policy against the same oracles, lists while logs come and go, and removals among concurrent
 // callers.
 //

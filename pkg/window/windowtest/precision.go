@@ -14,97 +14,100 @@ import (
 var precisionTables = []struct {
 	name  string
 	align time.Duration
-	steps []step
+	steps []Step
 }{
-	{"times are rounded up to a multiple of the precision", second, []step{
-		{0, one(precise(second, ask("k", 3, 1))), answers(allowed(2, 10*second))},
-		{micro, one(precise(second, ask("k", 3, 1))), answers(allowedOf(1, 10*second-micro, 11*second-micro))},
-		{1 * second, one(precise(second, ask("k", 3, 1))), answers(allowedLast(9*second, 10*second))}, // 0:1 1:2
-		{10*second - micro, one(precise(second, ask("k", 3, 1))), answers(denied(0, micro, micro, 1*second+micro))},
-		{10 * second, one(precise(second, ask("k", 3, 2))), answers(denied(1, 1*second, 1*second, 1*second))},
-		{11*second - micro, one(precise(second, ask("k", 3, 2))), answers(denied(1, micro, micro, micro))},
-		{11 * second, one(precise(second, ask("k", 3, 3))), answers(allowedLast(10*second, 10*second))},
+	{"times are rounded up to a multiple of the precision", Second, []Step{
+		{0, One(Precise(Second, Ask("k", 3, 1))), Answers(Allowed(2, 10*Second))},
+		{Micro, One(Precise(Second, Ask("k", 3, 1))), Answers(AllowedOf(1, 10*Second-Micro, 11*Second-Micro))},
+		{1 * Second, One(Precise(Second, Ask("k", 3, 1))), Answers(AllowedLast(9*Second, 10*Second))}, // 0:1 1:2
+		{10*Second - Micro, One(Precise(Second, Ask("k", 3, 1))), Answers(Denied(0, Micro, Micro, 1*Second+Micro))},
+		{10 * Second, One(Precise(Second, Ask("k", 3, 2))), Answers(Denied(1, 1*Second, 1*Second, 1*Second))},
+		{11*Second - Micro, One(Precise(Second, Ask("k", 3, 2))), Answers(Denied(1, Micro, Micro, Micro))},
+		{11 * Second, One(Precise(Second, Ask("k", 3, 3))), Answers(AllowedLast(10*Second, 10*Second))},
 	}},
-	{"an odd precision", 7 * micro, []step{
-		{0, one(precise(7*micro, ask("k", 3, 1))), answers(allowed(2, 10*second))},
-		{1 * micro, one(precise(7*micro, ask("k", 3, 1))), answers(allowedOf(1, 10*second-micro, 10*second+6*micro))},
-		{8 * micro, one(precise(7*micro, ask("k", 3, 1))), answers(allowedLast(10*second-8*micro, 10*second+6*micro))},
-		{10 * second, one(precise(7*micro, ask("k", 3, 2))), answers(denied(1, 7*micro, 7*micro, 14*micro))},
-		{10*second + 7*micro, one(precise(7*micro, ask("k", 3, 2))), answers(allowedLast(7*micro, 10*second+4*micro))},
+	{"an odd precision", 7 * Micro, []Step{
+		{0, One(Precise(7*Micro, Ask("k", 3, 1))), Answers(Allowed(2, 10*Second))},
+		{1 * Micro, One(Precise(7*Micro, Ask("k", 3, 1))), Answers(AllowedOf(1, 10*Second-Micro, 10*Second+6*Micro))},
+		{8 * Micro, One(Precise(7*Micro, Ask("k", 3, 1))), Answers(AllowedLast(10*Second-8*Micro, 10*Second+6*Micro))},
+		{10 * Second, One(Precise(7*Micro, Ask("k", 3, 2))), Answers(Denied(1, 7*Micro, 7*Micro, 14*Micro))},
+		{10*Second + 7*Micro, One(Precise(7*Micro, Ask("k", 3, 2))), Answers(AllowedLast(7*Micro, 10*Second+4*Micro))},
 	}},
-	{"parts of a microsecond count as a whole one", 2 * micro, []step{
-		{1 * micro, one(precise(1500*time.Nanosecond, ask("k", 3, 1))), answers(allowed(2, 10*second+micro))},
-		{3 * micro, one(precise(1, ask("k", 3, 1))), answers(allowedOf(1, 10*second-micro, 10*second))},
-		{5 * micro, one(precise(micro, ask("k", 3, 1))), answers(allowedLast(10*second-3*micro, 10*second))},
+	{"parts of a microsecond count as a whole one", 2 * Micro, []Step{
+		{1 * Micro, One(Precise(1500*time.Nanosecond, Ask("k", 3, 1))), Answers(Allowed(2, 10*Second+Micro))},
+		{3 * Micro, One(Precise(1, Ask("k", 3, 1))), Answers(AllowedOf(1, 10*Second-Micro, 10*Second))},
+		{5 * Micro, One(Precise(Micro, Ask("k", 3, 1))), Answers(AllowedLast(10*Second-3*Micro, 10*Second))},
 	}},
-	{"a precision of the whole window", win, []step{
-		{1 * second, one(precise(win, ask("k", 2, 1))), answers(allowed(1, 19*second))},
-		{9 * second, one(precise(win, ask("k", 2, 1))), answers(allowedLast(11*second, 11*second))},
-		{20*second - micro, one(precise(win, ask("k", 2, 1))), answers(denied(0, micro, micro, micro))},
-		{20 * second, one(precise(win, ask("k", 2, 2))), answers(allowedLast(10*second, 10*second))},
+	{"a precision of the whole window", Win, []Step{
+		{1 * Second, One(Precise(Win, Ask("k", 2, 1))), Answers(Allowed(1, 19*Second))},
+		{9 * Second, One(Precise(Win, Ask("k", 2, 1))), Answers(AllowedLast(11*Second, 11*Second))},
+		{20*Second - Micro, One(Precise(Win, Ask("k", 2, 1))), Answers(Denied(0, Micro, Micro, Micro))},
+		{20 * Second, One(Precise(Win, Ask("k", 2, 2))), Answers(AllowedLast(10*Second, 10*Second))},
 	}},
-	{"a finer precision after a coarser: the newest entry takes the cost", 5 * second, []step{
-		{1 * second, one(precise(5*second, ask("k", 5, 1))), answers(allowed(4, 14*second))},
-		{2 * second, one(ask("k", 5, 1)), answers(allowed(3, 13*second))}, // 5:2
-		{6 * second, one(ask("k", 5, 1)), answers(allowedOf(2, 9*second, 10*second))},
-		{7 * second, one(precise(5*second, ask("k", 5, 1))), answers(allowedOf(1, 8*second, 13*second))}, // 5:2 6:1 10:1
-		{15*second - micro, one(ask("k", 5, 4)), answers(denied(1, 1*second+micro, micro, 5*second+micro))},
-		{16*second - micro, one(ask("k", 5, 4)), answers(denied(3, micro, micro, 4*second+micro))},
-		{16 * second, one(ask("k", 5, 4)), answers(allowedLast(4*second, 10*second))},
+	{"a finer precision after a coarser: the newest entry takes the cost", 5 * Second, []Step{
+		{1 * Second, One(Precise(5*Second, Ask("k", 5, 1))), Answers(Allowed(4, 14*Second))},
+		{2 * Second, One(Ask("k", 5, 1)), Answers(Allowed(3, 13*Second))}, // 5:2
+		{6 * Second, One(Ask("k", 5, 1)), Answers(AllowedOf(2, 9*Second, 10*Second))},
+		{7 * Second, One(Precise(5*Second, Ask("k", 5, 1))), Answers(AllowedOf(1, 8*Second, 13*Second))}, // 5:2 6:1 10:1
+		{15*Second - Micro, One(Ask("k", 5, 4)), Answers(Denied(1, 1*Second+Micro, Micro, 5*Second+Micro))},
+		{16*Second - Micro, One(Ask("k", 5, 4)), Answers(Denied(3, Micro, Micro, 4*Second+Micro))},
+		{16 * Second, One(Ask("k", 5, 4)), Answers(AllowedLast(4*Second, 10*Second))},
 	}},
-	{"a time that is rounded up is not the clock", win, []step{
-		{0, one(ask("k", 4, 1)), answers(allowed(3, 10*second))},
-		{1 * second, one(precise(win, ask("k", 4, 1))), answers(allowedOf(2, 9*second, 19*second))},
-		{2 * second, one(ask("k", 4, 1)), answers(allowedOf(1, 8*second, 18*second))}, // 0:1 10:2
-		{1 * second, one(ask("k", 4, 1)), answers(allowedLast(9*second, 19*second))},  // seen from 2
-		{10*second - micro, one(ask("k", 4, 1)), answers(denied(0, micro, micro, 10*second+micro))},
-		{10 * second, one(ask("k", 4, 1)), answers(allowedLast(10*second, 10*second))},
-		{20*second - micro, one(ask("k", 4, 1)), answers(denied(0, micro, micro, micro))},
-		{20 * second, one(ask("k", 4, 4)), answers(allowedLast(10*second, 10*second))},
+	{"a time that is rounded up is not the clock", Win, []Step{
+		{0, One(Ask("k", 4, 1)), Answers(Allowed(3, 10*Second))},
+		{1 * Second, One(Precise(Win, Ask("k", 4, 1))), Answers(AllowedOf(2, 9*Second, 19*Second))},
+		{2 * Second, One(Ask("k", 4, 1)), Answers(AllowedOf(1, 8*Second, 18*Second))}, // 0:1 10:2
+		{1 * Second, One(Ask("k", 4, 1)), Answers(AllowedLast(9*Second, 19*Second))},  // seen from 2
+		{10*Second - Micro, One(Ask("k", 4, 1)), Answers(Denied(0, Micro, Micro, 10*Second+Micro))},
+		{10 * Second, One(Ask("k", 4, 1)), Answers(AllowedLast(10*Second, 10*Second))},
+		{20*Second - Micro, One(Ask("k", 4, 1)), Answers(Denied(0, Micro, Micro, Micro))},
+		{20 * Second, One(Ask("k", 4, 4)), Answers(AllowedLast(10*Second, 10*Second))},
 	}},
-	{"the finest precision of one log and mode holds", 5 * second, []step{
-		{1 * second, group(precise(5*second, ask("k", 6, 1)), precise(second, ask("k", 6, 1))), answers(allowed(4, 10*second), allowed(4, 10*second))},
-		{2*second + micro, group(ask("k", 6, 1), precise(5*second, ask("k", 6, 1))), answers(allowedOf(2, 9*second-micro, 10*second), allowedOf(2, 9*second-micro, 10*second))},
-		{3 * second, group(precise(5*second, ask("k", 6, 1)), always(ask("k", 6, 1))), answers(allowedLast(8*second, 12*second), allowedLast(8*second, 12*second))}, // 1:2 2:2 3:1 5:1
+	{"the finest precision of one log and mode holds", 5 * Second, []Step{
+		{1 * Second, Group(Precise(5*Second, Ask("k", 6, 1)), Precise(Second, Ask("k", 6, 1))), Answers(Allowed(4, 10*Second), Allowed(4, 10*Second))},
+		{2*Second + Micro, Group(Ask("k", 6, 1), Precise(5*Second, Ask("k", 6, 1))), Answers(AllowedOf(2, 9*Second-Micro, 10*Second), AllowedOf(2, 9*Second-Micro, 10*Second))},
+		{3 * Second, Group(Precise(5*Second, Ask("k", 6, 1)), Always(Ask("k", 6, 1))), Answers(AllowedLast(8*Second, 12*Second), AllowedLast(8*Second, 12*Second))}, // 1:2 2:2 3:1 5:1
 	}},
-	{"after a refund the next entry may be earlier", 10 * second, []step{
-		{1 * second, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
-		{2 * second, one(precise(win, ask("k", 3, 1))), answers(allowedOf(1, 9*second, 18*second))},
-		{3 * second, one(giveBack(ask("k", 3, 1))), answers(allowed(2, 8*second))},
-		{4 * second, one(ask("k", 3, 1)), answers(allowedOf(1, 7*second, 10*second))},
-		{5 * second, one(precise(win, ask("k", 3, 1))), answers(allowedLast(6*second, 15*second))},
-		{6 * second, one(precise(win, giveBack(ask("k", 3, 2)))), answers(allowed(2, 5*second))},
+	{"after a refund the next entry may be earlier", 10 * Second, []Step{
+		{1 * Second, One(Ask("k", 3, 1)), Answers(Allowed(2, 10*Second))},
+		{2 * Second, One(Precise(Win, Ask("k", 3, 1))), Answers(AllowedOf(1, 9*Second, 18*Second))},
+		{3 * Second, One(GiveBack(Ask("k", 3, 1))), Answers(Allowed(2, 8*Second))},
+		{4 * Second, One(Ask("k", 3, 1)), Answers(AllowedOf(1, 7*Second, 10*Second))},
+		{5 * Second, One(Precise(Win, Ask("k", 3, 1))), Answers(AllowedLast(6*Second, 15*Second))},
+		{6 * Second, One(Precise(Win, GiveBack(Ask("k", 3, 2)))), Answers(Allowed(2, 5*Second))},
 	}},
-	{"a precision in a window of milliseconds", 10 * milli, []step{
-		{1 * micro, one(precise(micro, askIn(sixDays+milli, "k", 5, 1))), answers(allowed(4, sixDays+2*milli-micro))},
-		{2*milli + micro, one(precise(milli+1, askIn(sixDays+milli, "k", 5, 1))), answers(allowedOf(3, 518400*second-micro, sixDays+3*milli-micro))},
-		{4*milli + micro, one(precise(5*milli, askIn(sixDays+milli, "k", 5, 1))), answers(allowedOf(2, 518400*second-2001*micro, sixDays+2*milli-micro))},
-		{6 * milli, one(askIn(sixDays+milli, "k", 5, 1)), answers(allowedOf(1, 518400*second-4*milli, sixDays+milli))},
-		{sixDays + 2*milli - micro, one(askIn(sixDays+milli, "k", 5, 2)), answers(denied(1, micro, micro, 5*milli+micro))},
-		{sixDays + 2*milli, one(askIn(sixDays+milli, "k", 5, 2)), answers(allowedLast(3*milli, sixDays+milli))},
+	{"a precision in a window of milliseconds", 10 * Milli, []Step{
+		{1 * Micro, One(Precise(Micro, AskIn(sixDays+Milli, "k", 5, 1))), Answers(Allowed(4, sixDays+2*Milli-Micro))},
+		{2*Milli + Micro, One(Precise(Milli+1, AskIn(sixDays+Milli, "k", 5, 1))), Answers(AllowedOf(3, 518400*Second-Micro, sixDays+3*Milli-Micro))},
+		{4*Milli + Micro, One(Precise(5*Milli, AskIn(sixDays+Milli, "k", 5, 1))), Answers(AllowedOf(2, 518400*Second-2001*Micro, sixDays+2*Milli-Micro))},
+		{6 * Milli, One(AskIn(sixDays+Milli, "k", 5, 1)), Answers(AllowedOf(1, 518400*Second-4*Milli, sixDays+Milli))},
+		{sixDays + 2*Milli - Micro, One(AskIn(sixDays+Milli, "k", 5, 2)), Answers(Denied(1, Micro, Micro, 5*Milli+Micro))},
+		{sixDays + 2*Milli, One(AskIn(sixDays+Milli, "k", 5, 2)), Answers(AllowedLast(3*Milli, sixDays+Milli))},
 	}},
+}
+
+// promisedPrecisions are limits with a precision, and what it is in whole units.
+var promisedPrecisions = []struct {
+	limit     window.Limit
+	precision time.Duration
+	most      time.Duration // what the precision is in whole units
+}{
+	{window.Limit{Hits: 20_000, Window: Win}, 0, 0},
+	{window.Limit{Hits: 20_000, Window: Win}, Milli, Milli},
+	{window.Limit{Hits: 1_000_000, Window: Day}, 8640 * Milli, 8640 * Milli},
+	{window.Limit{Hits: 300, Window: Win}, Win, Win},
+	{window.Limit{Hits: 300, Window: Win}, Win/7 + 1, (Win / 7).Truncate(Micro) + Micro},
+	{window.Limit{Hits: 5_000_000, Window: 31 * Day}, 267_840 * Milli, 267_840 * Milli},
+	{window.Limit{Hits: 50_000, Window: 400 * Day}, 3456 * Second, 3456 * Second},
+	{window.Limit{Hits: 500, Window: sixDays + Micro}, Micro, Milli},
+	{window.Limit{Hits: 500, Window: sixDays + Micro}, sixDays + Micro, sixDays + Milli},
+	{window.Limit{Hits: 500, Window: 400 * Day}, 0, Milli},
 }
 
 // runPrecision proves what precision promises without an oracle, from true times. No
 // interval of a window's length holds more than the limit, and an entry counts at most a
 // precision too long.
 func runPrecision(t *testing.T, h Harness) {
-	for n, tt := range []struct {
-		limit     window.Limit
-		precision time.Duration
-		most      time.Duration // what the precision is in whole units
-	}{
-		{window.Limit{Hits: 20_000, Window: win}, 0, 0},
-		{window.Limit{Hits: 20_000, Window: win}, milli, milli},
-		{window.Limit{Hits: 1_000_000, Window: day}, 8640 * milli, 8640 * milli},
-		{window.Limit{Hits: 300, Window: win}, win, win},
-		{window.Limit{Hits: 300, Window: win}, win/7 + 1, (win / 7).Truncate(micro) + micro},
-		{window.Limit{Hits: 5_000_000, Window: 31 * day}, 267_840 * milli, 267_840 * milli},
-		{window.Limit{Hits: 50_000, Window: 400 * day}, 3456 * second, 3456 * second},
-		{window.Limit{Hits: 500, Window: sixDays + micro}, micro, milli},
-		{window.Limit{Hits: 500, Window: sixDays + micro}, sixDays + micro, sixDays + milli},
-		{window.Limit{Hits: 500, Window: 400 * day}, 0, milli},
-	} {
+	for n, tt := range promisedPrecisions {
 		if tt.limit.Hits > window.ExactHits && tt.precision != 0 {
 			if got := window.Precision(tt.limit); got != tt.precision {
 				t.Errorf("Precision(%+v): got %v, want %v", tt.limit, got, tt.precision)
@@ -123,7 +126,7 @@ func runPrecision(t *testing.T, h Harness) {
 			denials int
 		)
 		for i := range 600 {
-			now += upTo(r, w/100+micro).Truncate(micro)
+			now += UpTo(r, w/100+Micro).Truncate(Micro)
 			if i%100 == 99 {
 				now += w / 3
 			}
@@ -138,7 +141,7 @@ func runPrecision(t *testing.T, h Harness) {
 				}
 			}
 			h.SetNow(now)
-			got := take(t, h.Store, one(c))[0]
+			got := Take(t, h.Store, One(c))[0]
 			switch {
 			case got.Allowed && least+c.Cost > hits:
 				t.Fatalf("%+v at %v: allowed, with %d used", c, now, least)
@@ -171,20 +174,20 @@ func runEntries(t *testing.T, h Harness) {
 		least, most int
 	}{
 		{0, hits, hits},
-		{win / 20, 20, 22},
-		{win / 7, 7, 9},
-		{win, 1, 2},
+		{Win / 20, 20, 22},
+		{Win / 7, 7, 9},
+		{Win, 1, 2},
 	} {
-		c := precise(tt.precision, ask(fmt.Sprint(tt.precision), hits, 1))
+		c := Precise(tt.precision, Ask(fmt.Sprint(tt.precision), hits, 1))
 		for i := range hits {
-			h.SetNow(time.Duration(i) * (win / hits).Truncate(micro))
-			if got := take(t, h.Store, one(c))[0]; !got.Allowed {
+			h.SetNow(time.Duration(i) * (Win / hits).Truncate(Micro))
+			if got := Take(t, h.Store, One(c))[0]; !got.Allowed {
 				t.Fatalf("precision %v: charge %d: got %+v, want it allowed", tt.precision, i, got)
 			}
 		}
 		waits := make(map[time.Duration]bool)
 		for c.Cost = 1; c.Cost <= hits; c.Cost++ {
-			got := take(t, h.Store, one(c))[0]
+			got := Take(t, h.Store, One(c))[0]
 			if got.Allowed || got.Never || got.RetryAfter <= 0 {
 				t.Fatalf("precision %v: cost %d of a full log: got %+v", tt.precision, c.Cost, got)
 			}

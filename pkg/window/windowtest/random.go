@@ -14,52 +14,53 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
 	"github.com/slidegate/slidegate/test/random"
 )
 
-// perHarness is the number of random calls after which another store is
+// PerHarness is the number of random calls after which another store is
 // opened, so that long runs do not fill the memory.
-const perHarness = 100_000
+const PerHarness = 100_000
 
-// A generator makes random histories.
-type generator struct {
+// A Generator makes random histories.
+type Generator struct {
 	// steps is the number of calls of one history. Each has its own keys.
-	steps int
+	Steps int
 	// repeats says that checks have [window.Check.Once].
-	repeats bool
+	Repeats bool
 	// start returns the source of one history's calls and the time at which it
 	// begins.
-	start func(r *rand.Rand, h *Harness) (caller, time.Duration)
+	Start func(r *rand.Rand, h *Harness) (Caller, time.Duration)
 }
 
-// A caller chooses the next call of a history: its time and its checks.
-type caller interface {
-	next(r *rand.Rand, past *history) (time.Duration, []window.Check)
+// A Caller chooses the next call of a history: its time and its checks.
+type Caller interface {
+	Next(r *rand.Rand, past *History) (time.Duration, []window.Check)
 }
 
 // forward returns g with a clock that is never set back.
-func forward(g generator) generator {
-	start := g.start
-	g.start = func(r *rand.Rand, h *Harness) (caller, time.Duration) {
+func forward(g Generator) Generator {
+	start := g.Start
+	g.Start = func(r *rand.Rand, h *Harness) (Caller, time.Duration) {
 		c, at := start(r, h)
 		return forwardCaller{c}, at
 	}
 	return g
 }
 
-type forwardCaller struct{ caller }
+type forwardCaller struct{ Caller }
 
-func (f forwardCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	at, checks := f.caller.next(r, past)
-	return max(at, past.now), checks
+func (f forwardCaller) Next(r *rand.Rand, past *History) (time.Duration, []window.Check) {
+	at, checks := f.Caller.Next(r, past)
+	return max(at, past.Now), checks
 }
 
-// A history is what has happened on some keys of its own.
-type history struct {
-	oracle *oracle
-	prefix string // of every key
-	now    time.Duration
-	last   []window.Decision // of the call before
+// A History is what has happened on some keys of its own.
+type History struct {
+	Oracle *oracle.Oracle
+	Prefix string // of every key
+	Now    time.Duration
+	Last   []window.Decision // of the call before
 	calls  []call            // for the message of a failure
 }
 
@@ -79,15 +80,15 @@ type tally struct {
 	repeats        int                         // checks that repeat a charge
 }
 
-// runRandom compares every decision of random histories with the oracle's.
-func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps int) {
+// RunRandom compares every decision of random histories with the oracle's.
+func RunRandom(t *testing.T, open func(*testing.T) Harness, g Generator, steps int) {
 	seed := random.Seed(t)
 	var met tally
 	for met.calls < steps && !t.Failed() {
 		// Each history has a seed of its own, so that one can be repeated alone.
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			h := open(t)
-			for end := min(met.calls+perHarness, steps); met.calls < end; seed++ {
+			for end := min(met.calls+PerHarness, steps); met.calls < end; seed++ {
 				if !runHistory(t, &h, g, seed, &met) {
 					t.Fatalf("repeat this history alone with %s=%d", random.SeedVariable, seed)
 				}
@@ -100,9 +101,9 @@ func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps i
 	t.Logf("%d calls, %d groups allowed, %d outside their period; checks by mode with room %v, without %v; by policy %v; %d repeats",
 		met.calls, met.allowed, met.refused, met.roomy, met.full, met.room, met.repeats)
 	const enough = 100 // histories: those of a short run may be of one kind by chance
-	if met.calls >= enough*g.steps {
+	if met.calls >= enough*g.Steps {
 		met.judge(t)
-		if g.repeats != (met.repeats > met.calls/20) {
+		if g.Repeats != (met.repeats > met.calls/20) {
 			t.Errorf("%d of %d calls have a repeat: the generator is lopsided", met.repeats, met.calls)
 		}
 	}
@@ -123,13 +124,13 @@ func (m *tally) judge(t *testing.T) {
 
 // runHistory runs one history and reports whether the store and the oracle agree
 // on it.
-func runHistory(t *testing.T, h *Harness, g generator, seed uint64, met *tally) bool {
+func runHistory(t *testing.T, h *Harness, g Generator, seed uint64, met *tally) bool {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))
-	past := &history{oracle: newOracle(h.Epoch), prefix: fmt.Sprintf("{%d}:", seed)}
-	var c caller
-	c, past.now = g.start(r, h)
-	for range g.steps {
+	past := &History{Oracle: oracle.New(h.Epoch), Prefix: fmt.Sprintf("{%d}:", seed)}
+	var c Caller
+	c, past.Now = g.Start(r, h)
+	for range g.Steps {
 		if !past.step(t, h, r, c) {
 			return false
 		}
@@ -160,28 +161,28 @@ func runHistory(t *testing.T, h *Harness, g generator, seed uint64, met *tally) 
 }
 
 // step makes one call and reports whether the store and the oracle agree.
-func (p *history) step(t *testing.T, h *Harness, r *rand.Rand, c caller) bool {
+func (p *History) step(t *testing.T, h *Harness, r *rand.Rand, c Caller) bool {
 	t.Helper()
-	at, checks := c.next(r, p)
-	p.now = min(max(at, 0), lastClock-h.Epoch).Truncate(micro)
-	h.SetNow(p.now)
-	got, err := attempt(t, h.Store, checks)
+	at, checks := c.Next(r, p)
+	p.Now = min(max(at, 0), LastClock-h.Epoch).Truncate(Micro)
+	h.SetNow(p.Now)
+	got, err := Attempt(t, h.Store, checks)
 	var wantErr error
-	p.last, wantErr = p.oracle.decide(p.now, checks)
-	p.calls = append(p.calls, call{p.now, checks, p.last})
+	p.Last, wantErr = p.Oracle.Decide(p.Now, checks)
+	p.calls = append(p.calls, call{p.Now, checks, p.Last})
 	if !errors.Is(err, wantErr) {
 		t.Errorf("%v\nthe last call: got error %v, want one that wraps %v", p, err, wantErr)
 		return false
 	}
-	if err == nil && !slices.Equal(p.last, got) {
-		t.Errorf("%v\nthe last decision differs: (-want +got)\n%s", p, cmp.Diff(p.last, got))
+	if err == nil && !slices.Equal(p.Last, got) {
+		t.Errorf("%v\nthe last decision differs: (-want +got)\n%s", p, cmp.Diff(p.Last, got))
 		return false
 	}
 	return true
 }
 
 // String tells the end of a history, one call a line, for a failure's message.
-func (p *history) String() string {
+func (p *History) String() string {
 	const most = 40
 	var b strings.Builder
 	for _, c := range p.calls[max(0, len(p.calls)-most):] {
@@ -215,84 +216,84 @@ func (p *history) String() string {
 }
 
 // entries returns what is left of a log's entries, expired or not, oldest first.
-func (p *history) entries(id window.LogID) []spent { return p.oracle.ledger(id).spent }
+func (p *History) entries(id window.LogID) []oracle.Spent { return p.Oracle.Ledger(id).Spent }
 
 // expiry returns the time at which an entry of a log expires.
-func (p *history) expiry(e spent, id window.LogID) time.Duration {
-	return e.at + id.Window - p.oracle.epoch
+func (p *History) expiry(e oracle.Spent, id window.LogID) time.Duration {
+	return e.At + id.Window - p.Oracle.Epoch
 }
 
 // live returns the entries that have not expired.
-func (p *history) live(id window.LogID) []spent {
+func (p *History) live(id window.LogID) []oracle.Spent {
 	entries := p.entries(id)
-	for len(entries) > 0 && p.expiry(entries[0], id) <= p.now {
+	for len(entries) > 0 && p.expiry(entries[0], id) <= p.Now {
 		entries = entries[1:]
 	}
 	return entries
 }
 
 // much returns a large part of what a log has used, or more.
-func (p *history) much(r *rand.Rand, id window.LogID) uint64 {
-	used := p.oracle.ledger(id).used(p.now + p.oracle.epoch)
-	return pick(r, used, used+1, used/2, used-used/8, used-used/32)
+func (p *History) much(r *rand.Rand, id window.LogID) uint64 {
+	used := p.Oracle.Ledger(id).Used(p.Now + p.Oracle.Epoch)
+	return Pick(r, used, used+1, used/2, used-used/8, used-used/32)
 }
 
 // edge returns the instant at which something changes, or the microsecond before or after
 // it. It is an entry's expiry, or the end of a promised wait.
-func (p *history) edge(r *rand.Rand, id window.LogID) time.Duration {
-	edge := p.now
+func (p *History) edge(r *rand.Rand, id window.LogID) time.Duration {
+	edge := p.Now
 	entries := p.entries(id)
 	if len(entries) > 0 && r.IntN(2) == 0 {
 		edge = p.expiry(entries[r.IntN(len(entries))], id)
-	} else if len(p.last) > 0 {
-		d := p.last[r.IntN(len(p.last))]
-		edge += pick(r, d.RetryAfter, d.UnitAfter, d.ResetAfter)
+	} else if len(p.Last) > 0 {
+		d := p.Last[r.IntN(len(p.Last))]
+		edge += Pick(r, d.RetryAfter, d.UnitAfter, d.ResetAfter)
 	}
-	return edge + pick(r, -micro, 0, 0, micro)
+	return edge + Pick(r, -Micro, 0, 0, Micro)
 }
 
-// pick returns one of the values, each as likely as the number of times it is
+// Pick returns one of the values, each as likely as the number of times it is
 // listed.
-func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+func Pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
-// upTo returns a time from zero to below d.
-func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+// UpTo returns a time from zero to below d.
+func UpTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
 // begin picks the time at which a history of a window begins. It is any time, or so that
 // within a window the clock passes a multiple of 2^40 units of the log. That is where
 // times of five bytes wrap.
 func begin(r *rand.Rand, h *Harness, w time.Duration) time.Duration {
-	wrap := time.Duration(1<<40) * micro
+	wrap := time.Duration(1<<40) * Micro
 	if w > sixDays {
-		wrap = (1 << 40) * milli
+		wrap = (1 << 40) * Milli
 	}
-	before := pick(r, w/2, w/3, micro)
-	return pick(r, 0, upTo(r, year), h.aligned(wrap, before)-before)
+	before := Pick(r, w/2, w/3, Micro)
+	return Pick(r, 0, UpTo(r, Year), h.Aligned(wrap, before)-before)
 }
 
 // dense makes short histories of few entries, where almost every call is at an edge. They
 // have tiny limits on a coarse grid of times, and a few logs that are often named
 // together or twice. They use all modes, and limits and precisions that differ from call
 // to call.
-func dense(shortWindows bool) generator {
+func dense(shortWindows bool) Generator {
 	windows := []time.Duration{
-		win, win, win, win + 7*micro,
-		sixDays - micro, sixDays, sixDays + micro, sixDays + milli, window.MaxWindow,
+		Win, Win, Win, Win + 7*Micro,
+		sixDays - Micro, sixDays, sixDays + Micro, sixDays + Milli, window.MaxWindow,
 	}
 	if shortWindows {
-		windows = append(windows, window.MinWindow, window.MinWindow+micro)
+		windows = append(windows, window.MinWindow, window.MinWindow+Micro)
 	}
-	return generator{
-		steps: 60,
-		start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
-			w := pick(r, windows...)
+	return Generator{
+		Steps: 60,
+		Start: func(r *rand.Rand, h *Harness) (Caller, time.Duration) {
+			w := Pick(r, windows...)
 			other := 2 * w
 			if other > window.MaxWindow {
 				other = w / 2
 			}
 			d := &denseCaller{
 				win: w, other: other,
-				grid:   pick(r, w/10, w/10, w/10, micro, milli, milli/3),
+				grid:   Pick(r, w/10, w/10, w/10, Micro, Milli, Milli/3),
 				limits: []uint64{0, 1, 2, 3, 3, 4, 5},
 			}
 			if r.IntN(4) == 0 {
@@ -309,13 +310,13 @@ type denseCaller struct {
 	limits     []uint64
 }
 
-func (d *denseCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	checks := make([]window.Check, pick(r, 1, 1, 1, 1, 2, 2, 3, 6))
-	usual := pick(r, window.Enforce, window.Enforce, window.Any, window.Observe)
+func (d *denseCaller) Next(r *rand.Rand, past *History) (time.Duration, []window.Check) {
+	checks := make([]window.Check, Pick(r, 1, 1, 1, 1, 2, 2, 3, 6))
+	usual := Pick(r, window.Enforce, window.Enforce, window.Any, window.Observe)
 	for i := range checks {
-		checks[i] = d.check(r, past.prefix+pick(r, "a", "a", "b", "c"))
+		checks[i] = d.check(r, past.Prefix+Pick(r, "a", "a", "b", "c"))
 		c := &checks[i]
-		c.Mode = pick(r, usual, usual, usual, window.Enforce, window.Any, window.Observe)
+		c.Mode = Pick(r, usual, usual, usual, window.Enforce, window.Any, window.Observe)
 		for _, other := range checks[:i] {
 			if other.Log() == c.Log() && other.Mode != window.Always && other.Mode != window.Refund {
 				c.Mode = other.Mode // any other is refused
@@ -335,7 +336,7 @@ func (d *denseCaller) next(r *rand.Rand, past *history) (time.Duration, []window
 		}
 	}
 
-	at := past.now
+	at := past.Now
 	switch r.IntN(10) {
 	case 0, 1, 2: // the same instant
 	case 3, 4, 5:
@@ -343,7 +344,7 @@ func (d *denseCaller) next(r *rand.Rand, past *history) (time.Duration, []window
 	case 6:
 		at -= time.Duration(r.IntN(15)) * d.grid
 	case 7:
-		at += pick(r, d.win, 2*d.win, d.win-micro, d.win/2, 9*d.win)
+		at += Pick(r, d.win, 2*d.win, d.win-Micro, d.win/2, 9*d.win)
 	default:
 		at = max(at, past.edge(r, checks[0].Log()))
 	}
@@ -352,16 +353,16 @@ func (d *denseCaller) next(r *rand.Rand, past *history) (time.Duration, []window
 
 // check returns a check of one of the windows without a mode.
 func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
-	hits := pick(r, d.limits...)
+	hits := Pick(r, d.limits...)
 	if r.IntN(50) == 0 {
-		hits = pick[uint64](r, window.MaxHits, window.MaxHits-1)
+		hits = Pick[uint64](r, window.MaxHits, window.MaxHits-1)
 	}
-	c := askIn(pick(r, d.win, d.win, d.other).Truncate(micro), key, hits, pick(r, 0, 1, 1, 1, 2, 3, hits, hits+1))
+	c := AskIn(Pick(r, d.win, d.win, d.other).Truncate(Micro), key, hits, Pick(r, 0, 1, 1, 1, 2, 3, hits, hits+1))
 	if r.IntN(100) == 0 {
-		c.Cost = pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
+		c.Cost = Pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
 	}
 	w := c.Limit.Window
-	c.Precision = pick(r, 0, 0, 0, 0, w/10, w/3, w, micro, 1500*time.Nanosecond, 7*micro, milli+1)
+	c.Precision = Pick(r, 0, 0, 0, 0, w/10, w/3, w, Micro, 1500*time.Nanosecond, 7*Micro, Milli+1)
 	return c
 }
 
@@ -370,18 +371,18 @@ func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
 // of almost all, and debt. Times are on a grid of the window, so many entries expire
 // together. The clock steps back, and passes where times wrap. Sums begin a little before
 // they wrap, too.
-var long = generator{
-	steps: 1000,
-	start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
-		w := pick(r, win, win, time.Hour, day, sixDays, sixDays+milli, 31*day, window.MaxWindow)
+var long = Generator{
+	Steps: 1000,
+	Start: func(r *rand.Rand, h *Harness) (Caller, time.Duration) {
+		w := Pick(r, Win, Win, time.Hour, Day, sixDays, sixDays+Milli, 31*Day, window.MaxWindow)
 		l := &longCaller{
 			win:     w,
 			other:   4 * w,
-			grid:    w / pick[time.Duration](r, 80, 400, 2000),
-			limit:   pick[uint64](r, 40, 200, 1000),
-			heavy:   pick[uint64](r, 1, 1, 3, 40),
-			mode:    pick(r, window.Enforce, window.Enforce, window.Enforce, window.Any, window.Observe),
-			prelude: pick(r, 0, 2),
+			grid:    w / Pick[time.Duration](r, 80, 400, 2000),
+			limit:   Pick[uint64](r, 40, 200, 1000),
+			heavy:   Pick[uint64](r, 1, 1, 3, 40),
+			mode:    Pick(r, window.Enforce, window.Enforce, window.Enforce, window.Any, window.Observe),
+			prelude: Pick(r, 0, 2),
 		}
 		if l.other > window.MaxWindow {
 			l.other = w / 4
@@ -400,33 +401,33 @@ type longCaller struct {
 	prelude    int // calls that are left of it
 }
 
-func (l *longCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	a, b := past.prefix+"a", past.prefix+"b"
+func (l *longCaller) Next(r *rand.Rand, past *History) (time.Duration, []window.Check) {
+	a, b := past.Prefix+"a", past.Prefix+"b"
 	if l.prelude > 0 {
 		// Almost 2^32 is spent, and expires.
 		l.prelude--
 		if l.prelude == 1 {
 			const hits = window.MaxHits - 1
-			return past.now, one(askIn(l.win, a, hits, hits-r.Uint64N(4*l.limit)))
+			return past.Now, One(AskIn(l.win, a, hits, hits-r.Uint64N(4*l.limit)))
 		}
-		return past.now + l.win + milli, one(askIn(l.win, a, l.limit, 1))
+		return past.Now + l.win + Milli, One(AskIn(l.win, a, l.limit, 1))
 	}
 	if r.IntN(50) == 0 {
-		l.limit = pick(r, l.limit/2+1, l.limit*2, l.limit*2, l.limit+1, l.limit/10+1)
+		l.limit = Pick(r, l.limit/2+1, l.limit*2, l.limit*2, l.limit+1, l.limit/10+1)
 		l.limit = min(max(l.limit, 8), 3000)
-		l.precision = pick(r, 0, 0, 0, l.win/50, l.win/1000, l.win/7, l.win)
+		l.precision = Pick(r, 0, 0, 0, l.win/50, l.win/1000, l.win/7, l.win)
 	}
-	main := askIn(l.win, a, l.limit, 1+r.Uint64N(l.heavy))
+	main := AskIn(l.win, a, l.limit, 1+r.Uint64N(l.heavy))
 	main.Mode, main.Precision = l.mode, l.precision
 	switch r.IntN(60) {
 	case 0:
-		main.Mode, main.Cost = window.Refund, pick(r, 1, 1, l.heavy, l.limit/10+1, r.Uint64N(30), past.much(r, main.Log()))
+		main.Mode, main.Cost = window.Refund, Pick(r, 1, 1, l.heavy, l.limit/10+1, r.Uint64N(30), past.much(r, main.Log()))
 	case 1:
-		main.Mode, main.Cost = window.Always, pick(r, 1, l.heavy, r.Uint64N(9), l.limit)
+		main.Mode, main.Cost = window.Always, Pick(r, 1, l.heavy, r.Uint64N(9), l.limit)
 	case 2, 3:
-		main.Cost = pick(r, 0, l.limit, l.limit/2, l.limit+1, r.Uint64N(l.limit+1))
+		main.Cost = Pick(r, 0, l.limit, l.limit/2, l.limit+1, r.Uint64N(l.limit+1))
 	}
-	checks := one(main)
+	checks := One(main)
 	if r.IntN(4) == 0 {
 		checks = append(checks, l.company(r, a, b, main)...)
 	}
@@ -435,13 +436,13 @@ func (l *longCaller) next(r *rand.Rand, past *history) (time.Duration, []window.
 
 // company returns what is asked together with the main check.
 func (l *longCaller) company(r *rand.Rand, a, b string, main window.Check) []window.Check {
-	longer, beside := askIn(l.other, a, 3*l.limit, main.Cost), askIn(l.win, b, l.limit/2, r.Uint64N(3))
-	longer.Mode = pick(r, l.mode, window.Enforce, window.Observe)
-	longer.Precision = pick(r, 0, l.other/500)
-	beside.Mode = pick(r, l.mode, window.Any, window.Always, window.Refund)
-	checks := group(longer, beside)
+	longer, beside := AskIn(l.other, a, 3*l.limit, main.Cost), AskIn(l.win, b, l.limit/2, r.Uint64N(3))
+	longer.Mode = Pick(r, l.mode, window.Enforce, window.Observe)
+	longer.Precision = Pick(r, 0, l.other/500)
+	beside.Mode = Pick(r, l.mode, window.Any, window.Always, window.Refund)
+	checks := Group(longer, beside)
 	if r.IntN(4) == 0 {
-		back := askIn(l.win, a, l.limit, r.Uint64N(3)) // of the main log, in the same call
+		back := AskIn(l.win, a, l.limit, r.Uint64N(3)) // of the main log, in the same call
 		back.Mode = window.Refund
 		checks = append(checks, back)
 	}
@@ -449,27 +450,27 @@ func (l *longCaller) company(r *rand.Rand, a, b string, main window.Check) []win
 }
 
 // at returns the time of the next call.
-func (l *longCaller) at(r *rand.Rand, past *history, id window.LogID) time.Duration {
-	at := past.now
+func (l *longCaller) at(r *rand.Rand, past *History, id window.LogID) time.Duration {
+	at := past.Now
 	switch r.IntN(200) {
 	case 0: // about half of the log expires
 		at += l.win / 2
 	case 1: // all of it
-		at += l.win + pick(r, 0, l.win, 3*l.win)
+		at += l.win + Pick(r, 0, l.win, 3*l.win)
 	case 2: // all but the newest few entries
 		if entries := past.live(id); len(entries) > 3 {
-			at = max(at, past.expiry(entries[len(entries)-1-r.IntN(len(entries)/3)], id)-upTo(r, 2*micro))
+			at = max(at, past.expiry(entries[len(entries)-1-r.IntN(len(entries)/3)], id)-UpTo(r, 2*Micro))
 		}
 	case 3, 4, 5, 6, 7: // some of the oldest
 		if entries := past.live(id); len(entries) > 0 {
-			at = max(at, past.expiry(entries[r.IntN(min(len(entries), 20))], id)-upTo(r, 2*micro))
+			at = max(at, past.expiry(entries[r.IntN(min(len(entries), 20))], id)-UpTo(r, 2*Micro))
 		}
 	case 8, 9, 10, 11:
 		at -= time.Duration(r.IntN(80)) * l.grid
 	case 12, 13, 14, 15, 16, 17, 18, 19, 20, 21:
 		at = max(at, past.edge(r, id))
 	default:
-		at += pick(r, 0, 0, l.grid, l.grid, l.grid/8, micro)
+		at += Pick(r, 0, 0, l.grid, l.grid, l.grid/8, Micro)
 	}
 	return at
 }

@@ -26,9 +26,9 @@ func (u *unwaited) Take(ctx context.Context, wait bool, checks []window.Check, d
 	return u.Store.Take(ctx, wait, checks, decisions)
 }
 
-// unwaitedFirst has the stores that open makes asked without waiting first, in one of
+// UnwaitedFirst has the stores that open makes asked without waiting first, in one of
 // every so many calls.
-func unwaitedFirst(every int64, open func(*testing.T) Harness) func(*testing.T) Harness {
+func UnwaitedFirst(every int64, open func(*testing.T) Harness) func(*testing.T) Harness {
 	return func(t *testing.T) Harness {
 		h := open(t)
 		h.Store = &unwaited{Store: h.Store, every: every}

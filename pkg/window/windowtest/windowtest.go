@@ -23,7 +23,7 @@ type Options struct {
 	// ShortWindows says that the store drops nothing by real time. Random histories then
 	// have windows of less than ten seconds too.
 	ShortWindows bool
-	// RealClock is for stores whose clock cannot be set. [RunInFlight] then leaves out what
+	// RealClock is for stores whose clock cannot be set. [policytest.RunInFlight] then leaves out what
 	// depends on times.
 	RealClock bool
 	// Pieces is for stores that decide a group check by check, in several stores at once. It leaves
@@ -33,8 +33,8 @@ type Options struct {
 	Pieces bool
 }
 
-// steps returns the number of calls that each random generator makes.
-func (o Options) steps(t *testing.T) int {
+// StepCount returns the number of calls that each random generator makes.
+func (o Options) StepCount(t *testing.T) int {
 	t.Helper()
 	t.Helper()
 	long := cmp.Or(o.Steps, DefaultSteps)
@@ -57,12 +57,12 @@ type Harness struct {
 	Epoch time.Duration
 }
 
-// lastClock is the latest time that a store's clock can say, in the year 2112.
-const lastClock = (1 << 52) * time.Microsecond
+// LastClock is the latest time that a store's clock can say, in the year 2112.
+const LastClock = (1 << 52) * time.Microsecond
 
-// aligned returns the first time for SetNow, at least lead, at which the store's
+// Aligned returns the first time for SetNow, at least lead, at which the store's
 // clock says a multiple of step.
-func (h *Harness) aligned(step, lead time.Duration) time.Duration {
+func (h *Harness) Aligned(step, lead time.Duration) time.Duration {
 	at := h.Epoch + lead
 	if rest := at % step; rest != 0 {
 		at += step - rest
@@ -74,22 +74,22 @@ func (h *Harness) aligned(step, lead time.Duration) time.Duration {
 // them, and for long random runs several.
 func Run(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Helper()
-	o.Steps = o.steps(t)
+	o.Steps = o.StepCount(t)
 	runTables(t, o, open)
 	runLongTables(t, open)
 	t.Run("NoWait", func(t *testing.T) {
-		runTables(t, o, unwaitedFirst(1, open))
+		runTables(t, o, UnwaitedFirst(1, open))
 		if random.Long() {
-			runLongTables(t, unwaitedFirst(1, open))
+			runLongTables(t, UnwaitedFirst(1, open))
 		}
 	})
-	open = unwaitedFirst(2, open)
-	random := []generator{dense(o.ShortWindows), long}
+	open = UnwaitedFirst(2, open)
+	random := []Generator{dense(o.ShortWindows), long}
 	if o.Pieces {
-		random = []generator{forward(random[0]), forward(random[1])}
+		random = []Generator{forward(random[0]), forward(random[1])}
 	}
-	t.Run("RandomDense", func(t *testing.T) { runRandom(t, open, random[0], o.Steps) })
-	t.Run("RandomLong", func(t *testing.T) { runRandom(t, open, random[1], o.Steps) })
+	t.Run("RandomDense", func(t *testing.T) { RunRandom(t, open, random[0], o.Steps) })
+	t.Run("RandomLong", func(t *testing.T) { RunRandom(t, open, random[1], o.Steps) })
 	t.Run("ConcurrentPhases", func(t *testing.T) { runPhases(t, open(t)) })
 	t.Run("ConcurrentClock", func(t *testing.T) { runRunningClock(t, open(t)) })
 	t.Run("ConcurrentGroups", func(t *testing.T) { runConcurrentGroups(t, open(t)) })
@@ -115,27 +115,4 @@ func runLongTables(t *testing.T, open func(t *testing.T) Harness) {
 	t.Run("Large", func(t *testing.T) { runLarge(t, open(t)) })
 	t.Run("Precision", func(t *testing.T) { runPrecision(t, open(t)) })
 	t.Run("Entries", func(t *testing.T) { runEntries(t, open(t)) })
-}
-
-// RunPolicies runs the suite of the policies that count hits without a log of them, as
-// subtests of t: [window.TokenBucket], [window.Fixed], [window.Calendar] and
-// [window.SlidingCounter]. The random
-// histories mix them with [window.Sliding].
-func RunPolicies(t *testing.T, o Options, open func(t *testing.T) Harness) {
-	t.Helper()
-	o.Steps = o.steps(t)
-	open = unwaitedFirst(2, open)
-	rounds := min(max(o.Steps/50, 40), 5000)
-	t.Run("PolicySteps", func(t *testing.T) { runPolicySteps(t, open) })
-	t.Run("BadPolicies", func(t *testing.T) { runBadPolicies(t, open(t)) })
-	if !o.Pieces {
-		t.Run("PeriodBounds", func(t *testing.T) { runPeriodBounds(t, open(t)) })
-	}
-	t.Run("RandomPolicies", func(t *testing.T) { runRandom(t, open, policies(o.ShortWindows, o.Pieces), o.Steps) })
-	t.Run("BucketPromise", func(t *testing.T) { runBucketPromise(t, open(t), o.ShortWindows, rounds) })
-	t.Run("PeriodPromise", func(t *testing.T) { runPeriodPromise(t, open(t), rounds) })
-	t.Run("CounterPromise", func(t *testing.T) { runCounterPromise(t, open(t), rounds) })
-	t.Run("Waits", func(t *testing.T) { runWaits(t, open(t), o.ShortWindows, rounds) })
-	t.Run("ConcurrentPolicies", func(t *testing.T) { runPolicyPhases(t, open(t)) })
-	t.Run("ConcurrentPolicyGroups", func(t *testing.T) { runPolicyGroups(t, open(t)) })
 }

@@ -1,8 +1,10 @@
-package windowtest
+package policytest
 
 import (
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
 )
 
 // A search looks for the charges of a sliding counter that lie closest together. Time is in
@@ -60,7 +62,7 @@ func TestWorstOfCounter(t *testing.T) {
 		for previous := range tt.limit + 1 {
 			var shares []uint64
 			for step := range tt.window {
-				shares = append(shares, share(previous, time.Duration(tt.window-step)*micro, time.Duration(tt.window)*micro))
+				shares = append(shares, oracle.Share(previous, time.Duration(tt.window-step)*micro, time.Duration(tt.window)*micro))
 			}
 			s.share = append(s.share, shares)
 		}

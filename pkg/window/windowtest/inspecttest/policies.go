@@ -1,4 +1,4 @@
-package windowtest
+package inspecttest
 
 import (
 	"fmt"
@@ -9,21 +9,24 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/policytest"
 	"github.com/slidegate/slidegate/test/random"
 )
 
 // anyPolicy returns a check with the key, the window, the limit and the cost of c, and with a
 // policy that counts in its own way. now is the time at which the check will be asked.
-func anyPolicy(h Harness, now time.Duration, c window.Check, p window.Policy) window.Check {
+func anyPolicy(h windowtest.Harness, now time.Duration, c window.Check, p window.Policy) window.Check {
 	c.Limit.Policy = p
 	switch p {
 	case window.TokenBucket:
 		c.Limit.Rate = 2
 	case window.Calendar:
-		c.Limit.Window = cycles[0].nominal
-		c.Period = cycles[0].in(now+h.Epoch, 0)
+		c.Limit.Window = policytest.Cycles[0].Nominal
+		c.Period = policytest.Cycles[0].In(now+h.Epoch, 0)
 	case window.InFlight:
-		c.Limit.Window = flightHold
+		c.Limit.Window = policytest.FlightHold
 		c.Stream = 1
 	default:
 	}
@@ -33,33 +36,33 @@ func anyPolicy(h Harness, now time.Duration, c window.Check, p window.Policy) wi
 // A keeperCaller makes random calls of a [inspect.Inspector] with logs of every policy, and of the
 // store and the oracles behind it.
 type keeperCaller struct {
-	h      Harness
+	h      windowtest.Harness
 	r      *rand.Rand
 	keeper inspect.Inspector
 	now    time.Duration
-	counts *oracle
-	flight *flight
+	counts *oracle.Oracle
+	flight *oracle.Flight
 	asks   []window.Check // a question to each log
 }
 
 // runKeeperPolicies makes random calls, ends, reads and removals of logs of every policy. What a
 // reading tells must be what the oracles answer.
-func runKeeperPolicies(t *testing.T, h Harness) {
+func runKeeperPolicies(t *testing.T, h windowtest.Harness) {
 	const steps = 3000
 	seed := random.Seed(t)
 	k := &keeperCaller{
-		h: h, r: rand.New(rand.NewPCG(seed, 21)), keeper: h.keeper(t), now: year,
-		counts: newOracle(h.Epoch),
-		flight: &flight{epoch: h.Epoch, logs: map[string]*flightLog{}, ended: map[window.StreamID]time.Duration{}},
+		h: h, r: rand.New(rand.NewPCG(seed, 21)), keeper: inspectorOf(t, &h), now: windowtest.Year,
+		counts: oracle.New(h.Epoch),
+		flight: &oracle.Flight{Epoch: h.Epoch, Logs: map[string]*oracle.FlightLog{}, Ended: map[window.StreamID]time.Duration{}},
 	}
 	for i := range 12 {
 		for p := window.Sliding; p <= window.InFlight; p++ {
-			c := askIn(pick(k.r, win, 3*win, day), fmt.Sprintf("{id.%d}:rule%d", i%2, i), 0, 0)
+			c := windowtest.AskIn(windowtest.Pick(k.r, windowtest.Win, 3*windowtest.Win, windowtest.Day), fmt.Sprintf("{id.%d}:rule%d", i%2, i), 0, 0)
 			k.asks = append(k.asks, anyPolicy(h, k.now, c, p))
 		}
 	}
 	for step := range steps {
-		k.now += pick(k.r, 0, 0, micro, milli, win/20, win/3, time.Minute).Truncate(micro)
+		k.now += windowtest.Pick(k.r, 0, 0, windowtest.Micro, windowtest.Milli, windowtest.Win/20, windowtest.Win/3, time.Minute).Truncate(windowtest.Micro)
 		h.SetNow(k.now)
 		switch k.r.IntN(10) {
 		case 0, 1:
@@ -83,9 +86,9 @@ func (k *keeperCaller) limited(i int) window.Check {
 	c.Limit.Hits = uint64(5 + k.r.IntN(40))
 	switch c.Limit.Policy {
 	case window.TokenBucket:
-		c.Limit.Rate = pick[uint32](k.r, 1, 2, 7)
+		c.Limit.Rate = windowtest.Pick[uint32](k.r, 1, 2, 7)
 	case window.Calendar:
-		c.Period = cycles[0].in(k.now+k.h.Epoch, 0)
+		c.Period = policytest.Cycles[0].In(k.now+k.h.Epoch, 0)
 	default:
 	}
 	return c
@@ -94,9 +97,9 @@ func (k *keeperCaller) limited(i int) window.Check {
 // want returns the answer of the oracle to a check.
 func (k *keeperCaller) want(c window.Check) window.Decision {
 	if c.Limit.Policy == window.InFlight {
-		return k.flight.take(k.now, one(c))[0]
+		return k.flight.Take(k.now, windowtest.One(c))[0]
 	}
-	return k.counts.take(k.now, one(c))[0]
+	return k.counts.Take(k.now, windowtest.One(c))[0]
 }
 
 // take makes a call of the store.
@@ -104,12 +107,12 @@ func (k *keeperCaller) take(t *testing.T) {
 	t.Helper()
 	c := k.limited(k.r.IntN(len(k.asks)))
 	c.Cost = uint64(1 + k.r.IntN(4))
-	c.Mode = pick(k.r, window.Enforce, window.Enforce, window.Always, window.Refund)
+	c.Mode = windowtest.Pick(k.r, window.Enforce, window.Enforce, window.Always, window.Refund)
 	if c.Limit.Policy == window.InFlight {
 		c.Stream = window.StreamID(1 + k.r.IntN(20))
-		c.Limit.Window = pick(k.r, window.MinHold, flightHold, time.Minute)
+		c.Limit.Window = windowtest.Pick(k.r, window.MinHold, policytest.FlightHold, time.Minute)
 	}
-	if got, want := take(t, k.h.Store, one(c))[0], k.want(c); got != want {
+	if got, want := windowtest.Take(t, k.h.Store, windowtest.One(c))[0], k.want(c); got != want {
 		t.Errorf("%+v at %v: got %+v, want %+v", c, k.now, got, want)
 	}
 }
@@ -117,8 +120,8 @@ func (k *keeperCaller) take(t *testing.T) {
 // end ends a stream. It holds something only in logs that were not removed.
 func (k *keeperCaller) end(t *testing.T) {
 	t.Helper()
-	stream, deny := window.StreamID(1+k.r.IntN(20)), pick(k.r, 0, second)
-	if got, want := end(t, k.h.Store, stream, deny), k.flight.end(k.now, stream, deny); got != want {
+	stream, deny := window.StreamID(1+k.r.IntN(20)), windowtest.Pick(k.r, 0, windowtest.Second)
+	if got, want := policytest.End(t, k.h.Store, stream, deny), k.flight.End(k.now, stream, deny); got != want {
 		t.Errorf("End(%d) at %v: held %t, want %t", stream, k.now, got, want)
 	}
 }
@@ -141,10 +144,10 @@ func (k *keeperCaller) read(t *testing.T, remove bool) {
 	got, err := k.keeper.Remove(t.Context(), ids)
 	k.compare(t, "Remove", those, got, err)
 	for _, id := range ids {
-		delete(k.counts.logs, id)
-		delete(k.counts.books, id)
+		delete(k.counts.Logs, id)
+		delete(k.counts.Books, id)
 		if id.Policy == window.InFlight {
-			delete(k.flight.logs, id.Key)
+			delete(k.flight.Logs, id.Key)
 		}
 	}
 	got, err = k.keeper.Read(t.Context(), ids)
@@ -183,22 +186,22 @@ func (k *keeperCaller) compare(t *testing.T, what string, those []int, got []ins
 
 // runKeeperHolds reads a log in flight until its holds have expired: used is what is held then,
 // and the waits are those of the holds.
-func runKeeperHolds(t *testing.T, h Harness) {
-	k := h.keeper(t)
+func runKeeperHolds(t *testing.T, h windowtest.Harness) {
+	k := inspectorOf(t, &h)
 	h.SetNow(time.Hour)
-	take(t, h.Store, one(holding(1, "{f}:r", 9, 3)))
-	h.SetNow(time.Hour + 4*second)
-	take(t, h.Store, one(holding(2, "{f}:r", 9, 2)))
-	limit := holding(1, "", 9, 0).Limit
+	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(1, "{f}:r", 9, 3)))
+	h.SetNow(time.Hour + 4*windowtest.Second)
+	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(2, "{f}:r", 9, 2)))
+	limit := policytest.Holding(1, "", 9, 0).Limit
 	for _, tt := range []struct {
 		at, free, empty time.Duration
 		used            uint64
 		holds           int // with those that have expired
 	}{
-		{4 * second, 6 * second, 10 * second, 5, 2},
-		{10*second - micro, micro, 4*second + micro, 5, 2},
-		{10 * second, 4 * second, 4 * second, 2, 2},
-		{14 * second, 0, 0, 0, 2},
+		{4 * windowtest.Second, 6 * windowtest.Second, 10 * windowtest.Second, 5, 2},
+		{10*windowtest.Second - windowtest.Micro, windowtest.Micro, 4*windowtest.Second + windowtest.Micro, 5, 2},
+		{10 * windowtest.Second, 4 * windowtest.Second, 4 * windowtest.Second, 2, 2},
+		{14 * windowtest.Second, 0, 0, 0, 2},
 	} {
 		h.SetNow(time.Hour + tt.at)
 		got, err := k.Read(t.Context(), []window.LogID{{Key: "{f}:r", Policy: window.InFlight}})
@@ -217,25 +220,25 @@ func runKeeperHolds(t *testing.T, h Harness) {
 
 // runRemoveInFlight removes a log in which streams hold something. They do not count any more,
 // their ends change nothing, and what they hold in other logs is given back by their ends.
-func runRemoveInFlight(t *testing.T, h Harness) {
+func runRemoveInFlight(t *testing.T, h windowtest.Harness) {
 	const most = 3
 	h.SetNow(time.Hour)
-	k := h.keeper(t)
+	k := inspectorOf(t, &h)
 	id := window.LogID{Key: "{f}:one", Policy: window.InFlight}
 	both := func(stream window.StreamID) []window.Check {
-		return group(holding(stream, "{f}:one", most, 1), holding(stream, "{g}:two", most, 1))
+		return windowtest.Group(policytest.Holding(stream, "{f}:one", most, 1), policytest.Holding(stream, "{g}:two", most, 1))
 	}
 	left := func(step string, want ...uint64) {
 		t.Helper()
 		for i, c := range both(1000) {
 			c.Cost = 0
-			if got := take(t, h.Store, one(c))[0]; got.Remaining != want[i] {
+			if got := windowtest.Take(t, h.Store, windowtest.One(c))[0]; got.Remaining != want[i] {
 				t.Errorf("%s: %d of %d remain in %s, want %d", step, got.Remaining, most, c.Key, want[i])
 			}
 		}
 	}
 	for stream := range window.StreamID(most) {
-		take(t, h.Store, both(1+stream))
+		windowtest.Take(t, h.Store, both(1+stream))
 	}
 	left("full", 0, 0)
 	removed, err := k.Remove(t.Context(), []window.LogID{id})
@@ -244,25 +247,25 @@ func runRemoveInFlight(t *testing.T, h Harness) {
 	}
 	left("removed", most, 0)
 	// A stream that goes on holds something again. Others take the places that are free.
-	take(t, h.Store, one(holding(1, "{f}:one", most, 1)))
-	take(t, h.Store, one(holding(11, "{f}:one", most, 1)))
+	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(1, "{f}:one", most, 1)))
+	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(11, "{f}:one", most, 1)))
 	left("held again", most-2, 0)
-	if !end(t, h.Store, 2, second) {
+	if !policytest.End(t, h.Store, 2, windowtest.Second) {
 		t.Error("the stream holds something in a log that was not removed, and its end says that it does not")
 	}
 	left("a stream of the removed log has ended", most-2, 1)
-	if !end(t, h.Store, 1, second) || !end(t, h.Store, 11, second) {
+	if !policytest.End(t, h.Store, 1, windowtest.Second) || !policytest.End(t, h.Store, 11, windowtest.Second) {
 		t.Error("the streams hold something, and their ends say that they do not")
 	}
 	left("all have ended but one", most, 2)
 
 	// The end of a stream whose only log was removed changes nothing.
-	take(t, h.Store, one(holding(21, "{f}:one", most, 1)))
+	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(21, "{f}:one", most, 1)))
 	if _, err := k.Remove(t.Context(), []window.LogID{id}); err != nil {
 		t.Fatal(err)
 	}
-	take(t, h.Store, one(holding(22, "{f}:one", most, 1)))
-	if end(t, h.Store, 21, second) {
+	windowtest.Take(t, h.Store, windowtest.One(policytest.Holding(22, "{f}:one", most, 1)))
+	if policytest.End(t, h.Store, 21, windowtest.Second) {
 		t.Error("the log of a stream was removed, and its end says that it held something")
 	}
 	left("an end after a removal", most-1, 2)

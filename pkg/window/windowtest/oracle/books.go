@@ -1,4 +1,4 @@
-package windowtest
+package oracle
 
 import (
 	"fmt"
@@ -18,28 +18,28 @@ type bucket struct {
 	level *big.Rat // tokens at wrote; nil: nothing was recorded, so the bucket is full
 }
 
-// whole returns a number of hits as a fraction.
-func whole(hits uint64) *big.Rat {
+// Whole returns a number of hits as a fraction.
+func Whole(hits uint64) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(hits), big.NewInt(1))
 }
 
-// refilled returns what comes back in a time.
-func refilled(l window.Limit, in time.Duration) *big.Rat {
+// Refilled returns what comes back in a time.
+func Refilled(l window.Limit, in time.Duration) *big.Rat {
 	hits := new(big.Int).Mul(big.NewInt(in.Microseconds()), big.NewInt(int64(l.Rate)))
 	return new(big.Rat).SetFrac(hits, big.NewInt(l.Window.Microseconds()))
 }
 
-// floor returns the largest whole number up to r.
-func floor(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) } // Euclid's, for a positive divisor
+// Floor returns the largest whole number up to r.
+func Floor(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) } // Euclid's, for a positive divisor
 
-// ceil returns the smallest whole number from r on.
-func ceil(r *big.Rat) *big.Int {
-	return new(big.Int).Neg(floor(new(big.Rat).Neg(r)))
+// Ceil returns the smallest whole number from r on.
+func Ceil(r *big.Rat) *big.Int {
+	return new(big.Int).Neg(Floor(new(big.Rat).Neg(r)))
 }
 
 // at returns the tokens at a time, for the limit of the question.
 func (b *bucket) at(clock time.Duration, l window.Limit) *big.Rat {
-	burst := whole(l.Hits)
+	burst := Whole(l.Hits)
 	if b.level == nil {
 		return burst
 	}
@@ -47,7 +47,7 @@ func (b *bucket) at(clock time.Duration, l window.Limit) *big.Rat {
 	if lowest := new(big.Rat).Neg(burst); level.Cmp(lowest) < 0 {
 		level = lowest // recorded under a larger burst
 	}
-	level = new(big.Rat).Add(level, refilled(l, max(clock-b.wrote, 0)))
+	level = new(big.Rat).Add(level, Refilled(l, max(clock-b.wrote, 0)))
 	if level.Cmp(burst) > 0 {
 		return burst
 	}
@@ -60,7 +60,7 @@ func (b *bucket) set(clock time.Duration, level *big.Rat) {
 
 // holds reports whether there are that many tokens at a time.
 func (b *bucket) holds(clock time.Duration, l window.Limit, tokens uint64) bool {
-	return b.at(clock, l).Cmp(whole(tokens)) >= 0
+	return b.at(clock, l).Cmp(Whole(tokens)) >= 0
 }
 
 func (b *bucket) hasRoom(clock time.Duration, c window.Check) bool {
@@ -71,7 +71,7 @@ func (b *bucket) hasRoom(clock time.Duration, c window.Check) bool {
 func (b *bucket) charge(clock time.Duration, c window.Check) uint64 {
 	level := b.at(clock, c.Limit)
 	cost := new(big.Int).SetUint64(c.Cost)
-	if most := new(big.Int).Add(floor(level), new(big.Int).SetUint64(c.Limit.Hits)); cost.Cmp(most) > 0 {
+	if most := new(big.Int).Add(Floor(level), new(big.Int).SetUint64(c.Limit.Hits)); cost.Cmp(most) > 0 {
 		cost = most
 	}
 	if cost.Sign() > 0 {
@@ -81,11 +81,11 @@ func (b *bucket) charge(clock time.Duration, c window.Check) uint64 {
 }
 
 func (b *bucket) refund(clock time.Duration, c window.Check) {
-	level, burst := b.at(clock, c.Limit), whole(c.Limit.Hits)
+	level, burst := b.at(clock, c.Limit), Whole(c.Limit.Hits)
 	if c.Cost == 0 || level.Cmp(burst) >= 0 {
 		return
 	}
-	level = new(big.Rat).Add(level, whole(c.Cost))
+	level = new(big.Rat).Add(level, Whole(c.Cost))
 	if level.Cmp(burst) > 0 {
 		level = burst
 	}
@@ -94,7 +94,7 @@ func (b *bucket) refund(clock time.Duration, c window.Check) {
 
 func (b *bucket) answer(clock time.Duration, c window.Check, room bool) window.Decision {
 	d := window.Decision{Allowed: room, Never: !room && (c.Limit.Hits == 0 || c.Cost > c.Limit.Hits)}
-	if tokens := floor(b.at(clock, c.Limit)); tokens.Sign() > 0 {
+	if tokens := Floor(b.at(clock, c.Limit)); tokens.Sign() > 0 {
 		d.Remaining = tokens.Uint64()
 	}
 	if !room && !d.Never {
@@ -112,9 +112,9 @@ func (b *bucket) wait(clock time.Duration, l window.Limit, tokens uint64) time.D
 	if b.holds(clock, l, tokens) {
 		return 0
 	}
-	missing := new(big.Rat).Sub(whole(tokens), b.at(clock, l))
+	missing := new(big.Rat).Sub(Whole(tokens), b.at(clock, l))
 	parts := missing.Mul(missing, new(big.Rat).SetFrac64(l.Window.Microseconds(), int64(l.Rate)))
-	wait := max(b.wrote-clock, 0) + time.Duration(ceil(parts).Int64())*time.Microsecond
+	wait := max(b.wrote-clock, 0) + time.Duration(Ceil(parts).Int64())*time.Microsecond
 	if !b.holds(clock+wait, l, tokens) || b.holds(clock+wait-time.Microsecond, l, tokens) {
 		panic(fmt.Sprintf("windowtest: %d tokens are not there first after %v", tokens, wait))
 	}
@@ -128,8 +128,8 @@ type periods struct {
 	used  uint64        // in it
 }
 
-// early is how long before the start of its first period a check may arrive.
-const early = time.Minute
+// Early is how long before the start of its first period a check may arrive.
+const Early = time.Minute
 
 // chosen returns the end of the period in which a check is, or false if its bounds do not
 // fit the clock.
@@ -139,7 +139,7 @@ func (p *periods) chosen(clock time.Duration, c window.Check) (time.Duration, bo
 		return start + c.Limit.Window, true
 	}
 	start := time.Duration(c.Period.Start) * time.Second
-	if clock < start-early {
+	if clock < start-Early {
 		return 0, false
 	}
 	for _, bound := range []int64{c.Period.Start, c.Period.End, c.Period.Next} {
@@ -214,10 +214,10 @@ type counter struct {
 	hits  map[time.Duration]uint64 // by the start of the window
 }
 
-// share is what the hits of the window of the clock before now still count for, rounded up.
-func share(previous uint64, covered, window time.Duration) uint64 {
+// Share is what the hits of the window of the clock before now still count for, rounded up.
+func Share(previous uint64, covered, window time.Duration) uint64 {
 	hits := new(big.Int).Mul(new(big.Int).SetUint64(previous), big.NewInt(covered.Microseconds()))
-	return ceil(new(big.Rat).SetFrac(hits, big.NewInt(window.Microseconds()))).Uint64()
+	return Ceil(new(big.Rat).SetFrac(hits, big.NewInt(window.Microseconds()))).Uint64()
 }
 
 // counts is what counts at a time.
@@ -226,7 +226,7 @@ func (n *counter) counts(clock, window time.Duration) uint64 {
 	start := now - now%window
 	used := n.hits[start]
 	if previous := n.hits[start-window]; previous > 0 {
-		used += share(previous, start+window-now, window)
+		used += Share(previous, start+window-now, window)
 	}
 	return used
 }

@@ -1,4 +1,4 @@
-package windowtest
+package policytest
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
 )
 
 // Short names for the tables.
@@ -200,7 +202,9 @@ func calendarTables(base time.Duration) []table {
 		return window.Period{Start: s(0), End: s(1), Next: s(2)}
 	}
 	first, next, last := at(0, 23*hour, 48*hour), at(23*hour, 48*hour, 72*hour), at(48*hour, 72*hour, 96*hour)
-	of := func(p window.Period, hits, cost uint64) window.Check { return calendarIn(day, p, "k", hits, cost) }
+	of := func(p window.Period, hits, cost uint64) window.Check {
+		return calendarIn(day, p, "k", hits, cost)
+	}
 	return []table{
 		{"periods of 23 and 25 hours", []step{
 			{hour, one(of(first, 3, 2)), answers(allowed(1, 22*hour))},
@@ -261,23 +265,25 @@ func mixedTables(base time.Duration) []table {
 }
 
 // runPolicySteps runs the tables.
-func runPolicySteps(t *testing.T, open func(*testing.T) Harness) {
+func runPolicySteps(t *testing.T, open func(*testing.T) windowtest.Harness) {
 	h := open(t)
-	origin := h.aligned(day, 2*year)
+	origin := h.Aligned(day, 2*year)
 	for i, tt := range policyTables(origin + h.Epoch) {
 		t.Run(tt.name, func(t *testing.T) {
 			if i > 0 {
 				h = open(t)
 			}
-			runTable(t, h, origin, tt.steps)
+			for i, s := range tt.steps {
+				windowtest.RunStep(t, h, i, origin+s.at, s.checks, s.want)
+			}
 		})
 	}
 }
 
 // runPeriodBounds proves that a call outside the periods of one of its checks is refused,
 // and charges nothing.
-func runPeriodBounds(t *testing.T, h Harness) {
-	origin := h.aligned(day, 2*year)
+func runPeriodBounds(t *testing.T, h windowtest.Harness) {
+	origin := h.Aligned(day, 2*year)
 	base := int64((origin + h.Epoch) / second)
 	period := window.Period{Start: base, End: base + 3600, Next: base + 7200}
 	steps := []struct {
@@ -286,7 +292,7 @@ func runPeriodBounds(t *testing.T, h Harness) {
 	}{
 		{-2 * time.Hour, true},
 		{-time.Hour, true},
-		{-early, false},
+		{-oracle.Early, false},
 		{-micro, false},
 		{0, false},
 		{time.Hour - micro, false},
@@ -304,7 +310,7 @@ func runPeriodBounds(t *testing.T, h Harness) {
 			calendarIn(time.Hour, period, key, 5, 1),
 		)
 		take(t, h.Store, one(ask(key+"back", 5, 2)))
-		_, err := attempt(t, h.Store, checks)
+		_, err := windowtest.Attempt(t, h.Store, checks)
 		want := []uint64{4, 4, 4}
 		if s.refused {
 			want = []uint64{5, 3, 5}
@@ -323,7 +329,7 @@ func runPeriodBounds(t *testing.T, h Harness) {
 	}
 	h.SetNow(origin + day)
 	for _, c := range group(calendarIn(time.Hour, period, "no", window.MaxHits, 1), calendarIn(time.Hour, period, "no", 0, 1)) {
-		if _, err := attempt(t, h.Store, one(c)); err != nil {
+		if _, err := windowtest.Attempt(t, h.Store, one(c)); err != nil {
 			t.Errorf("a limit of %d outside its period: got error %v, but it needs no log", c.Limit.Hits, err)
 		}
 	}
@@ -331,8 +337,8 @@ func runPeriodBounds(t *testing.T, h Harness) {
 
 // runBadPolicies proves that checks that contradict their policy are refused, and that
 // their group is not charged.
-func runBadPolicies(t *testing.T, h Harness) {
-	origin := h.aligned(day, 2*year)
+func runBadPolicies(t *testing.T, h windowtest.Harness) {
+	origin := h.Aligned(day, 2*year)
 	h.SetNow(origin)
 	of := func(c window.Check, change func(*window.Check)) window.Check {
 		change(&c)
@@ -366,7 +372,7 @@ func runBadPolicies(t *testing.T, h Harness) {
 		{"a stream of a bucket", of(perSecond(1, 2, 1), func(c *window.Check) { c.Stream = 1 })},
 		{"two modes of one bucket", observe(perSecond(2, 3, 1))},
 	} {
-		_, err := attempt(t, h.Store, group(perSecond(1, 2, 1), fixed(2, 1), tt.bad))
+		_, err := windowtest.Attempt(t, h.Store, group(perSecond(1, 2, 1), fixed(2, 1), tt.bad))
 		if !errors.Is(err, window.ErrBadCheck) {
 			t.Errorf("%s: got error %v, want one that wraps %q", tt.name, err, window.ErrBadCheck)
 		}

@@ -1,4 +1,4 @@
-package windowtest
+package policytest
 
 import (
 	"sync/atomic"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // limited is a check of every policy with one limit, for the time at of the store's clock.
@@ -15,7 +16,7 @@ func limited(at time.Duration, limit, cost uint64) []window.Check {
 	return group(
 		bucketOf("k", limit, cost, uint32(limit), win),
 		fixedIn(win, "k", limit, cost),
-		calendarIn(cycles[0].nominal, cycles[0].in(at, 7), "k", limit, cost),
+		calendarIn(Cycles[0].Nominal, Cycles[0].In(at, 7), "k", limit, cost),
 		counterIn(win, "k", limit, cost),
 		ask("k", limit, cost),
 	)
@@ -24,50 +25,50 @@ func limited(at time.Duration, limit, cost uint64) []window.Check {
 // runPolicyPhases lets many callers meet on one log of each policy while the clock stands
 // still, moves it, and so on. What was admitted is known exactly: everything that was asked
 // for, up to what remained.
-func runPolicyPhases(t *testing.T, h Harness) {
+func runPolicyPhases(t *testing.T, h windowtest.Harness) {
 	const (
 		limit = 101
 		each  = 5
 	)
-	f := follow(&h)
-	now := h.aligned(time.Hour, 2*year) + 6*time.Minute
+	f := windowtest.Follow(&h)
+	now := h.Aligned(time.Hour, 2*year) + 6*time.Minute
 	for _, move := range []time.Duration{0, win / 8, 0, win - micro, win / 4, win/2 + micro, win, time.Minute, 0, 2 * time.Hour} {
 		now += move
 		for i := range limited(now+h.Epoch, limit, 0) {
-			left := f.take(t, now, limited(now+h.Epoch, limit, 0)[i])[0].Remaining
+			left := f.Take(t, now, limited(now+h.Epoch, limit, 0)[i])[0].Remaining
 			c := limited(now+h.Epoch, limit, 1)[i]
 			var admitted atomic.Uint64
-			concurrently(func(int) {
+			windowtest.Concurrently(func(int) {
 				for range each {
-					if got := try(t, h.Store, one(c)); got != nil && got[0].Allowed {
+					if got := windowtest.Try(t, h.Store, one(c)); got != nil && got[0].Allowed {
 						admitted.Add(1)
 					}
 				}
 			})
-			if got, want := admitted.Load(), min(left, callers*each); got != want {
-				t.Errorf("%v at %v: admitted %d, want %d of %d asked", c.Limit.Policy, now, got, want, callers*each)
+			if got, want := admitted.Load(), min(left, windowtest.Callers*each); got != want {
+				t.Errorf("%v at %v: admitted %d, want %d of %d asked", c.Limit.Policy, now, got, want, windowtest.Callers*each)
 			}
 			c.Cost = admitted.Load()
-			f.oracle.take(now, one(c))
+			f.Oracle.Take(now, one(c))
 			c.Cost = 0
-			f.take(t, now, c)
+			f.Take(t, now, c)
 		}
 	}
 }
 
 // runPolicyGroups lets groups that name a log of each policy in different orders meet. The
 // smallest limit ends all of them, and all logs are charged alike.
-func runPolicyGroups(t *testing.T, h Harness) {
+func runPolicyGroups(t *testing.T, h windowtest.Harness) {
 	const (
 		large = 200
 		small = 70
 		each  = 10
 	)
-	now := h.aligned(time.Hour, 2*year) + 6*time.Minute
+	now := h.Aligned(time.Hour, 2*year) + 6*time.Minute
 	h.SetNow(now)
 	checks := limited(now+h.Epoch, large, 1)
 	checks[1].Limit.Hits = small
-	admitRotated(t, h, checks, each, small)
+	windowtest.AdmitRotated(t, h, checks, each, small)
 	var left []uint64
 	for _, d := range take(t, h.Store, limited(now+h.Epoch, large, 0)) {
 		left = append(left, d.Remaining)

@@ -1,4 +1,4 @@
-package windowtest
+package reference_test
 
 import (
 	"math/rand/v2"
@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
 )
 
@@ -25,12 +27,12 @@ func TestTakeBackAsIfNever(t *testing.T) {
 	r := newRandom(t)
 	for range random.Steps(t, 300, 2000) {
 		var (
-			win       = pick(r, 100*time.Microsecond, 10*time.Second, 7*24*time.Hour)
+			win       = windowtest.Pick(r, 100*time.Microsecond, 10*time.Second, 7*24*time.Hour)
 			w         = win.Microseconds()
-			hits      = pick(r, 3, 12, 30, 200)
-			precision = pick(r, 0, 0, win/50)
+			hits      = windowtest.Pick(r, 3, 12, 30, 200)
+			precision = windowtest.Pick(r, 0, 0, win/50)
 			pace      = max(w/int64(hits), 1)
-			clock     = pick[int64](r, 0, 1<<40, 1_700_000_000_000_000)
+			clock     = windowtest.Pick[int64](r, 0, 1<<40, 1_700_000_000_000_000)
 			with      []byte
 			without   []byte
 		)
@@ -38,8 +40,8 @@ func TestTakeBackAsIfNever(t *testing.T) {
 			t.Helper()
 			var d, want window.Decision
 			c.Precision, c.Limit.Window = precision, win
-			with = Take(with, clock, &c, &d)
-			without = Take(without, clock, &c, &want)
+			with = reference.Take(with, clock, &c, &d)
+			without = reference.Take(without, clock, &c, &want)
 			if d != want {
 				t.Fatalf("window %v, %d hits, precision %v, %+v at %d: (-without +with)\n%s", win, hits, precision, c, clock, cmp.Diff(want, d))
 			}
@@ -51,21 +53,21 @@ func TestTakeBackAsIfNever(t *testing.T) {
 				clock += r.Int64N(2*pace) * int64(r.IntN(2))
 				var d window.Decision
 				c := window.Check{Limit: window.Limit{Hits: 1000, Window: win}, Cost: 1 + r.Uint64N(3), Mode: window.Always, Precision: precision}
-				with = Take(with, clock, &c, &d)
-				without = Take(without, clock, &c, &d)
+				with = reference.Take(with, clock, &c, &d)
+				without = reference.Take(without, clock, &c, &d)
 			}
 		}
 		charge(r.IntN(3 * hits))
 		ours := window.Check{Limit: window.Limit{Hits: window.MaxHits - 1, Window: win}, Cost: 1 + r.Uint64N(5), Precision: precision}
 		var d window.Decision
-		with = Take(with, clock, &ours, &d)
+		with = reference.Take(with, clock, &ours, &d)
 		at := clock + d.ResetAfter.Microseconds() - w
 		began := clock
 		charge(r.IntN(20))
 		if clock >= began+w {
 			continue // it may have expired
 		}
-		left, taken, _ := TakeBack(with, clock, win, at, ours.Cost)
+		left, taken, _ := reference.TakeBack(with, clock, win, at, ours.Cost)
 		if taken != ours.Cost {
 			t.Fatalf("window %v, %d hits: %d were taken back of %d", win, hits, taken, ours.Cost)
 		}
@@ -75,14 +77,14 @@ func TestTakeBackAsIfNever(t *testing.T) {
 				for _, cost := range []uint64{0, 1, 2, limit} {
 					var d, want window.Decision
 					c := window.Check{Limit: window.Limit{Hits: limit, Window: win}, Cost: cost, Precision: precision}
-					Take(slices.Clone(with), clock, &c, &d)
-					Take(slices.Clone(without), clock, &c, &want)
+					reference.Take(slices.Clone(with), clock, &c, &d)
+					reference.Take(slices.Clone(without), clock, &c, &want)
 					if d != want {
 						t.Fatalf("window %v, %d hits, precision %v, %+v at %d: (-without +with)\n%s", win, hits, precision, c, clock, cmp.Diff(want, d))
 					}
 				}
 			}
-			both(window.Check{Limit: window.Limit{Hits: uint64(hits)}, Cost: 1 + r.Uint64N(3), Mode: pick(r, window.Enforce, window.Always, window.Refund)})
+			both(window.Check{Limit: window.Limit{Hits: uint64(hits)}, Cost: 1 + r.Uint64N(3), Mode: windowtest.Pick(r, window.Enforce, window.Always, window.Refund)})
 			clock += r.Int64N(2 * pace)
 		}
 	}
@@ -101,10 +103,10 @@ func TestTakeBackNeverTooMany(t *testing.T) {
 	given, full := 0, 0
 	for range 300 {
 		var (
-			win   = pick(r, 100*time.Microsecond, 10*time.Second, 7*24*time.Hour)
+			win   = windowtest.Pick(r, 100*time.Microsecond, 10*time.Second, 7*24*time.Hour)
 			w     = win.Microseconds()
 			limit = 1 + r.Uint64N(100)
-			ahead = min(pick(r, 0, win/100, win/10).Truncate(time.Microsecond), window.MaxAhead)
+			ahead = min(windowtest.Pick(r, 0, win/100, win/10).Truncate(time.Microsecond), window.MaxAhead)
 			pace  = max(w/int64(limit), 1)
 			clock = int64(1_000_000)
 			log   []byte
@@ -117,7 +119,7 @@ func TestTakeBackNeverTooMany(t *testing.T) {
 				if clock < o.ends && r.IntN(20) > 0 { // some end before their time
 					return false
 				}
-				left, taken, _ := TakeBack(log, clock, win, o.at, o.cost)
+				left, taken, _ := reference.TakeBack(log, clock, win, o.at, o.cost)
 				if clock < o.at+w && taken != o.cost {
 					t.Fatalf("window %v: %d were taken back of %d", win, taken, o.cost)
 				}
@@ -128,7 +130,7 @@ func TestTakeBackNeverTooMany(t *testing.T) {
 			c := &window.Check{Limit: window.Limit{Hits: limit, Window: win}, Cost: 1 + r.Uint64N(max(limit/4, 1))}
 			var d window.Decision
 			until := ahead * time.Duration(r.IntN(2))
-			if log = TakeAhead(log, clock, c, until, &d); !d.Allowed {
+			if log = reference.TakeAhead(log, clock, c, until, &d); !d.Allowed {
 				full++
 				continue
 			}

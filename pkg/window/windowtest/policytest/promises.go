@@ -1,4 +1,4 @@
-package windowtest
+package policytest
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
 )
 
 // The promise of each policy, without an oracle: what was admitted is recorded with true
@@ -45,23 +47,23 @@ func bucketLimits(shortWindows bool) []window.Limit {
 	limits := []window.Limit{
 		of(7, second, 100), of(7, second, 301), of(3, second, 50), of(10, second, 250), of(999_983, second, 1<<31),
 		of(7, time.Minute, 3), of(59, time.Minute, 20), of(7, time.Hour+micro, 50), of(1, 365*day, 1), of(12, 365*day, 13),
-		of(1, window.MaxWindow, 1), of(10_007, window.MaxWindow-micro, 10_007), of(math.MaxUint32, window.MaxWindow, most),
-		of(math.MaxUint32, 11*second, most), of(math.MaxUint32, day+7*micro, 5),
+		of(1, window.MaxWindow, 1), of(10_007, window.MaxWindow-micro, 10_007), of(math.MaxUint32, window.MaxWindow, windowtest.Most),
+		of(math.MaxUint32, 11*second, windowtest.Most), of(math.MaxUint32, day+7*micro, 5),
 	}
 	if shortWindows {
-		limits = append(limits, of(7, second, 1), of(7, second, 3), of(10, second, 50), of(math.MaxUint32, window.MinWindow, most), of(1, window.MinWindow, 7))
+		limits = append(limits, of(7, second, 1), of(7, second, 3), of(10, second, 50), of(math.MaxUint32, window.MinWindow, windowtest.Most), of(1, window.MinWindow, 7))
 	}
 	return limits
 }
 
 // runBucketPromise proves both sides of the promise of a token bucket: it admits no more in
 // any interval, and a caller that never lets it fill gets every hit.
-func runBucketPromise(t *testing.T, h Harness, shortWindows bool, rounds int) {
+func runBucketPromise(t *testing.T, h windowtest.Harness, shortWindows bool, rounds int) {
 	r := rand.New(rand.NewPCG(20, 7))
 	for n, l := range bucketLimits(shortWindows) {
 		for _, greedy := range []bool{true, false} {
 			c := window.Check{Key: fmt.Sprint("bucket", n, greedy), Limit: l}
-			now := h.aligned(second, upTo(r, year).Truncate(micro)) + upTo(r, second).Truncate(micro)
+			now := h.Aligned(second, windowtest.UpTo(r, year).Truncate(micro)) + windowtest.UpTo(r, second).Truncate(micro)
 			start := now
 			m := meter{limit: l}
 			spend := func(cost uint64) window.Decision {
@@ -82,8 +84,8 @@ func runBucketPromise(t *testing.T, h Harness, shortWindows bool, rounds int) {
 				if greedy && d.ResetAfter == 0 {
 					t.Fatalf("%+v: a bucket that was not full answers %+v", c, d)
 				}
-				wait := pick(r, d.UnitAfter, d.UnitAfter, d.UnitAfter-micro, upTo(r, d.ResetAfter+micro).Truncate(micro), micro, 0)
-				if now += max(min(wait, d.ResetAfter-micro), 0); now > lastClock-h.Epoch-2*window.MaxWindow {
+				wait := windowtest.Pick(r, d.UnitAfter, d.UnitAfter, d.UnitAfter-micro, windowtest.UpTo(r, d.ResetAfter+micro).Truncate(micro), micro, 0)
+				if now += max(min(wait, d.ResetAfter-micro), 0); now > windowtest.LastClock-h.Epoch-2*window.MaxWindow {
 					break
 				}
 				if !greedy {
@@ -91,7 +93,7 @@ func runBucketPromise(t *testing.T, h Harness, shortWindows bool, rounds int) {
 						now += d.ResetAfter
 					}
 					for range r.IntN(4) {
-						spend(pick(r, 1, 1, 2, l.Hits, l.Hits/2, 1+r.Uint64N(l.Hits)))
+						spend(windowtest.Pick(r, 1, 1, 2, l.Hits, l.Hits/2, 1+r.Uint64N(l.Hits)))
 					}
 					continue
 				}
@@ -99,13 +101,13 @@ func runBucketPromise(t *testing.T, h Harness, shortWindows bool, rounds int) {
 					t.Fatalf("%+v: at %v the remaining %d hits have no room", c, now, left)
 				}
 				// It was never full since the first charge: burst + rate * time, to the hit.
-				want := floor(refilled(l, now-start)).Int64() + int64(l.Hits)
+				want := oracle.Floor(oracle.Refilled(l, now-start)).Int64() + int64(l.Hits)
 				if m.sum != want {
 					t.Fatalf("%+v: %v after the burst it has admitted %d hits, want %d", c, now-start, m.sum, want)
 				}
 			}
 			// A burst is there again when what it lacks has come back.
-			full := time.Duration(ceil(new(big.Rat).Quo(whole(l.Hits), refilled(l, micro))).Int64()) * micro
+			full := time.Duration(oracle.Ceil(new(big.Rat).Quo(oracle.Whole(l.Hits), oracle.Refilled(l, micro))).Int64()) * micro
 			if now += full; !spend(l.Hits).Allowed {
 				t.Errorf("%+v: %v after the last hit there is no burst", c, full)
 			}
@@ -122,36 +124,36 @@ type charged struct {
 // runPeriodPromise proves that no window of the clock and no period admits more than the
 // limit, also when anchors change and the caller's clock is off, and that each admits all of
 // the limit.
-func runPeriodPromise(t *testing.T, h Harness, rounds int) {
+func runPeriodPromise(t *testing.T, h windowtest.Harness, rounds int) {
 	const limit = 5
 	r := rand.New(rand.NewPCG(20, 8))
-	for n := range 2 * (len(cycles) + 1) {
+	for n := range 2 * (len(Cycles) + 1) {
 		var (
-			kind    = n % (len(cycles) + 1)
-			changes = n > len(cycles)
+			kind    = n % (len(Cycles) + 1)
+			changes = n > len(Cycles)
 			key     = fmt.Sprint("period", n)
-			now     = h.aligned(day, 2*year) + upTo(r, year).Truncate(micro)
+			now     = h.Aligned(day, 2*year) + windowtest.UpTo(r, year).Truncate(micro)
 			past    []charged
 			anchor  int64
 		)
 		for range rounds {
-			if now > lastClock-h.Epoch-3*year {
+			if now > windowtest.LastClock-h.Epoch-3*year {
 				now, key, past = 3*year, key+"+", nil
 			}
 			var c window.Check
 			var end time.Duration // as the store's clock says it
 			nominal := win
-			if kind == len(cycles) {
+			if kind == len(Cycles) {
 				c = fixedIn(win, key, limit, 0)
 				end = (now+h.Epoch)/win*win + win
 			} else {
-				cycle := &cycles[kind]
-				nominal = cycle.nominal
+				cycle := &Cycles[kind]
+				nominal = cycle.Nominal
 				if changes && r.IntN(8) == 0 {
 					anchor = cycle.anyAnchor(r)
 				}
-				end = time.Duration(cycle.in(now+h.Epoch, anchor).End) * second
-				c = calendarIn(nominal, cycle.in(now+h.Epoch+pick(r, 0, 0, -early, early), anchor), key, limit, 0)
+				end = time.Duration(cycle.In(now+h.Epoch, anchor).End) * second
+				c = calendarIn(nominal, cycle.In(now+h.Epoch+windowtest.Pick(r, 0, 0, -oracle.Early, oracle.Early), anchor), key, limit, 0)
 			}
 			c.Cost = 1 + r.Uint64N(3)
 			h.SetNow(now)
@@ -173,7 +175,7 @@ func runPeriodPromise(t *testing.T, h Harness, rounds int) {
 			if first, used := overfull(past, limit); used > limit {
 				t.Fatalf("%+v at %v: from %v to the end of its period %v it has admitted %d of %d", c, now, first.at, first.end, used, limit)
 			}
-			now += pick(r, 0, micro, upTo(r, nominal/4), upTo(r, nominal), end-h.Epoch-now, end-h.Epoch-now-micro, max(d.RetryAfter, micro)).Truncate(micro)
+			now += windowtest.Pick(r, 0, micro, windowtest.UpTo(r, nominal/4), windowtest.UpTo(r, nominal), end-h.Epoch-now, end-h.Epoch-now-micro, max(d.RetryAfter, micro)).Truncate(micro)
 		}
 	}
 }
@@ -201,17 +203,17 @@ func overfull(past []charged, limit uint64) (worst charged, most uint64) {
 // runCounterPromise proves the promise of a sliding counter: an interval of length t, up to
 // a window, admits at most limit * (1 + t/window), and never twice the limit. The worst
 // that TestWorstOfCounter finds is reached.
-func runCounterPromise(t *testing.T, h Harness, rounds int) {
+func runCounterPromise(t *testing.T, h windowtest.Harness, rounds int) {
 	r := rand.New(rand.NewPCG(20, 9))
 	for n, limit := range []uint64{1, 2, 3, 10, 97} {
 		var (
 			past []charged
 			key  = fmt.Sprint("counter", n)
-			now  = h.aligned(win, upTo(r, year).Truncate(micro))
+			now  = h.Aligned(win, windowtest.UpTo(r, year).Truncate(micro))
 		)
 		for range rounds {
 			h.SetNow(now)
-			c := counterIn(win, key, limit, pick(r, 1, 1, limit, limit/2+1))
+			c := counterIn(win, key, limit, windowtest.Pick(r, 1, 1, limit, limit/2+1))
 			d := take(t, h.Store, one(c))[0]
 			if d.Allowed {
 				past = append(past, charged{at: now, cost: c.Cost})
@@ -227,19 +229,19 @@ func runCounterPromise(t *testing.T, h Harness, rounds int) {
 			for i := len(past) - 1; i >= 0 && now-past[i].at < win; i-- {
 				used += past[i].cost
 				length := now - past[i].at
-				most := limit + floor(refilled(window.Limit{Rate: uint32(limit), Window: win}, length)).Uint64()
+				most := limit + oracle.Floor(oracle.Refilled(window.Limit{Rate: uint32(limit), Window: win}, length)).Uint64()
 				if used > most || used > 2*limit-1 {
 					t.Fatalf("%+v: the %v from %v on admit %d, more than %d and %d", c, length, past[i].at, used, most, 2*limit-1)
 				}
 			}
 			edge := win - (now+h.Epoch)%win
-			now += pick(r, 0, micro, upTo(r, win/4).Truncate(micro), edge, edge-micro, win-micro, win-2*micro, max(d.UnitAfter, 0))
+			now += windowtest.Pick(r, 0, micro, windowtest.UpTo(r, win/4).Truncate(micro), edge, edge-micro, win-micro, win-2*micro, max(d.UnitAfter, 0))
 		}
 
 		// The worst: everything at the end of one window of the clock, and then what the next
 		// one has until a moment before its own end.
 		key += "worst"
-		start := h.aligned(win, now)
+		start := h.Aligned(win, now)
 		h.SetNow(start - micro)
 		if d := take(t, h.Store, one(counterIn(win, key, limit, limit)))[0]; !d.Allowed {
 			t.Fatalf("a new counter answers %+v", d)
@@ -254,7 +256,7 @@ func runCounterPromise(t *testing.T, h Harness, rounds int) {
 
 // A probe asks without charging: beside it, a limit of zero denies the group.
 type probe struct {
-	h      *Harness
+	h      *windowtest.Harness
 	cycle  *cycle // of a calendar, or nil
 	anchor int64
 }
@@ -262,7 +264,7 @@ type probe struct {
 func (p *probe) ask(t *testing.T, at time.Duration, c window.Check) window.Decision {
 	t.Helper()
 	if p.cycle != nil {
-		c.Period = p.cycle.in(at+p.h.Epoch, p.anchor)
+		c.Period = p.cycle.In(at+p.h.Epoch, p.anchor)
 	}
 	p.h.SetNow(at)
 	return take(t, p.h.Store, group(c, ask("no", 0, 1)))[0]
@@ -275,7 +277,7 @@ func (p *probe) waits(t *testing.T, at time.Duration, c window.Check) {
 	d := p.ask(t, at, c)
 	check := func(name string, wait time.Duration, kept func(window.Decision) bool) {
 		t.Helper()
-		if wait < 0 || at+wait > lastClock-p.h.Epoch {
+		if wait < 0 || at+wait > windowtest.LastClock-p.h.Epoch {
 			t.Fatalf("%+v at %v: %s is %v", c, at, name, wait)
 		}
 		if end := p.ask(t, at+wait, c); !kept(end) {
@@ -304,45 +306,45 @@ func (p *probe) waits(t *testing.T, at time.Duration, c window.Check) {
 
 // runWaits proves that every wait of every policy is true for every cost, in states that
 // all modes, changing limits and clocks have made.
-func runWaits(t *testing.T, h Harness, shortWindows bool, rounds int) {
+func runWaits(t *testing.T, h windowtest.Harness, shortWindows bool, rounds int) {
 	r := rand.New(rand.NewPCG(20, 10))
 	buckets := bucketLimits(shortWindows)
 	for n := range rounds {
-		key, now := fmt.Sprint("waits", n), h.aligned(day, 2*year)-upTo(r, day).Truncate(micro)
+		key, now := fmt.Sprint("waits", n), h.Aligned(day, 2*year)-windowtest.UpTo(r, day).Truncate(micro)
 		p := probe{h: &h}
 		var limit window.Limit
 		switch n % 5 {
 		case 0:
 			limit = buckets[r.IntN(len(buckets))]
 		case 1:
-			limit = counterIn(pick(r, win, time.Hour+micro, 30*day), key, pick[uint64](r, 1, 7, 10, 1000, most), 0).Limit
+			limit = counterIn(windowtest.Pick(r, win, time.Hour+micro, 30*day), key, windowtest.Pick[uint64](r, 1, 7, 10, 1000, windowtest.Most), 0).Limit
 		case 2:
-			limit = fixedIn(pick(r, win, time.Hour+micro, 30*day), key, pick[uint64](r, 1, 7, 10, most), 0).Limit
+			limit = fixedIn(windowtest.Pick(r, win, time.Hour+micro, 30*day), key, windowtest.Pick[uint64](r, 1, 7, 10, windowtest.Most), 0).Limit
 		case 3:
-			p.cycle, p.anchor = &cycles[r.IntN(len(cycles))], 0
+			p.cycle, p.anchor = &Cycles[r.IntN(len(Cycles))], 0
 			p.anchor = p.cycle.anyAnchor(r)
-			limit = calendarIn(p.cycle.nominal, window.Period{}, key, pick[uint64](r, 1, 7, 10, most), 0).Limit
+			limit = calendarIn(p.cycle.Nominal, window.Period{}, key, windowtest.Pick[uint64](r, 1, 7, 10, windowtest.Most), 0).Limit
 		case 4:
-			limit = ask(key, pick[uint64](r, 1, 7, 10), 0).Limit
+			limit = ask(key, windowtest.Pick[uint64](r, 1, 7, 10), 0).Limit
 		}
 		c := window.Check{Key: key, Limit: limit}
 		for range 1 + r.IntN(8) {
 			call := c
-			call.Limit.Hits = pick(r, limit.Hits, limit.Hits, (limit.Hits+1)/2)
+			call.Limit.Hits = windowtest.Pick(r, limit.Hits, limit.Hits, (limit.Hits+1)/2)
 			if limit.Rate > 0 {
-				call.Limit.Rate = pick(r, limit.Rate, limit.Rate, max(limit.Rate, 2)-1, limit.Rate/2+1, math.MaxUint32)
+				call.Limit.Rate = windowtest.Pick(r, limit.Rate, limit.Rate, max(limit.Rate, 2)-1, limit.Rate/2+1, math.MaxUint32)
 			}
 			if call.Limit.Valid() != nil {
 				call.Limit = limit
 			}
-			call.Cost = pick(r, 1, 1, 2, limit.Hits, 1+r.Uint64N(limit.Hits))
-			call.Mode = pick(r, window.Enforce, window.Enforce, window.Enforce, window.Always, window.Refund, window.Observe)
+			call.Cost = windowtest.Pick(r, 1, 1, 2, limit.Hits, 1+r.Uint64N(limit.Hits))
+			call.Mode = windowtest.Pick(r, window.Enforce, window.Enforce, window.Enforce, window.Always, window.Refund, window.Observe)
 			if p.cycle != nil {
-				call.Period = p.cycle.in(now+h.Epoch, p.anchor)
+				call.Period = p.cycle.In(now+h.Epoch, p.anchor)
 			}
 			h.SetNow(now)
 			d := take(t, h.Store, one(call))[0]
-			now = max(now+pick(r, 0, d.UnitAfter, d.UnitAfter-micro, upTo(r, limit.Window), -upTo(r, limit.Window/3)).Truncate(micro), year)
+			now = max(now+windowtest.Pick(r, 0, d.UnitAfter, d.UnitAfter-micro, windowtest.UpTo(r, limit.Window), -windowtest.UpTo(r, limit.Window/3)).Truncate(micro), year)
 		}
 		for _, cost := range []uint64{0, 1, 2, limit.Hits / 2, limit.Hits, limit.Hits + 1, 1 + r.Uint64N(limit.Hits)} {
 			c.Cost = min(cost, math.MaxUint32)

@@ -1,8 +1,10 @@
-package windowtest
+package reference
 
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 const (
@@ -37,7 +39,7 @@ func TakeBack(log []byte, clock int64, win time.Duration, at int64, cost uint64)
 	if !ok {
 		return log, 0, 0
 	}
-	clock = min(max(clock, 0), lastClock.Microseconds())
+	clock = min(max(clock, 0), window.MaxClock)
 	w := win.Microseconds()
 	counts := func(s slot) bool { return s.time*r.unit+w > max(clock, r.clock) }
 
@@ -89,7 +91,7 @@ func readRecord(log []byte, win time.Duration) (*record, bool) {
 		kind, r.unit = 0x92, 1000
 	}
 	clock := binary.BigEndian.Uint64(log[1:])
-	if clock > uint64(lastClock.Microseconds()) {
+	if clock > uint64(window.MaxClock) {
 		return nil, false
 	}
 	r.clock, r.base = int64(clock), binary.BigEndian.Uint32(log[9:])

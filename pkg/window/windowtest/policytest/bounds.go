@@ -1,4 +1,4 @@
-package windowtest
+package policytest
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ import (
 // A cycle is a naive maker of the periods of a calendar: it counts them from 1970.
 type cycle struct {
 	name    string
-	nominal time.Duration          // the window that names the log
+	Nominal time.Duration          // the window that names the log
 	bound   func(n, a int64) int64 // the start of period n with the anchor a, in seconds
 	anchor  int64                  // anchors are below it
 }
@@ -34,7 +34,7 @@ func month(n, first int64) int64 {
 	return time.Date(year, in, min(int(first)+1, last), 0, 0, 0, 0, time.UTC).Unix()
 }
 
-var cycles = []cycle{
+var Cycles = []cycle{
 	{"hour", time.Hour, func(n, a int64) int64 { return n*hourSeconds + a*60 }, 60},
 	{"day", day, func(n, a int64) int64 { return n*daySeconds - saved(n) + a*hourSeconds }, 24},
 	{"week", 7 * day, func(n, a int64) int64 { return (7*n+a)*daySeconds - saved(7*n+a) }, 7},
@@ -45,7 +45,7 @@ var cycles = []cycle{
 
 // at returns the period in which a second is, and the end of the next one.
 func (c *cycle) at(seconds, anchor int64) window.Period {
-	n := seconds / int64(c.nominal/second)
+	n := seconds / int64(c.Nominal/second)
 	for c.bound(n, anchor) > seconds {
 		n--
 	}
@@ -55,8 +55,8 @@ func (c *cycle) at(seconds, anchor int64) window.Period {
 	return window.Period{Start: c.bound(n, anchor), End: c.bound(n+1, anchor), Next: c.bound(n+2, anchor)}
 }
 
-// in returns the period of a store's clock.
-func (c *cycle) in(clock time.Duration, anchor int64) window.Period {
+// In returns the period of a store's clock.
+func (c *cycle) In(clock time.Duration, anchor int64) window.Period {
 	return c.at(int64(clock/second), anchor)
 }
 

@@ -1,4 +1,4 @@
-package windowtest
+package policytest
 
 import (
 	"context"
@@ -11,18 +11,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // RunOnce runs the suite of [window.Check.Once] as subtests of t. open makes a harness for each
 // of them, and for long random runs several.
-func RunOnce(t *testing.T, o Options, open func(t *testing.T) Harness) {
+func RunOnce(t *testing.T, o windowtest.Options, open func(t *testing.T) windowtest.Harness) {
 	t.Helper()
-	o.Steps = o.steps(t)
-	open = unwaitedFirst(2, open)
+	o.Steps = o.StepCount(t)
+	open = windowtest.UnwaitedFirst(2, open)
 	t.Run("Steps", func(t *testing.T) { runOnceSteps(t, open) })
 	t.Run("BadCheck", func(t *testing.T) { runBadOnce(t, open(t)) })
 	t.Run("Groups", func(t *testing.T) { runOnceGroups(t, open(t)) })
-	t.Run("Random", func(t *testing.T) { runRandom(t, open, attempts(o.ShortWindows, o.Pieces), o.Steps) })
+	t.Run("Random", func(t *testing.T) { windowtest.RunRandom(t, open, attempts(o.ShortWindows, o.Pieces), o.Steps) })
 	t.Run("Concurrent", func(t *testing.T) { RunOnceAtOnce(t, open(t)) })
 }
 
@@ -120,7 +121,7 @@ func withWindow(w time.Duration, c window.Check) window.Check {
 }
 
 // runOnceSteps plays the tables.
-func runOnceSteps(t *testing.T, open func(*testing.T) Harness) {
+func runOnceSteps(t *testing.T, open func(*testing.T) windowtest.Harness) {
 	for name, steps := range onceSteps() {
 		t.Run(name, func(t *testing.T) {
 			h := open(t)
@@ -135,7 +136,7 @@ func runOnceSteps(t *testing.T, open func(*testing.T) Harness) {
 }
 
 // runBadOnce checks what Take refuses.
-func runBadOnce(t *testing.T, h Harness) {
+func runBadOnce(t *testing.T, h windowtest.Harness) {
 	h.SetNow(time.Hour)
 	with := func(change func(*window.Check)) window.Check {
 		c := trying(1, 5, 1)
@@ -166,7 +167,7 @@ func runBadOnce(t *testing.T, h Harness) {
 }
 
 // runOnceGroups checks groups of checks with and without receipts.
-func runOnceGroups(t *testing.T, h Harness) {
+func runOnceGroups(t *testing.T, h windowtest.Harness) {
 	h.SetNow(time.Hour)
 	plain := func(hits, cost uint64) window.Check { return ask("{t}plain", hits, cost) }
 	left := func(step string, once, other uint64) {
@@ -212,22 +213,22 @@ func runOnceGroups(t *testing.T, h Harness) {
 
 // attempts makes histories of all policies in which some checks have receipts. Calls repeat
 // few IDs, also in one group. Times are those of the other policies, and the ends of receipts.
-func attempts(shortWindows, steady bool) generator {
+func attempts(shortWindows, steady bool) windowtest.Generator {
 	inner := policies(shortWindows, steady)
-	return generator{steps: inner.steps, repeats: true, start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
-		c, now := inner.start(r, h)
-		return &attemptCaller{caller: c, ids: 1 + r.Uint64N(3), life: pick(r, win, win+micro, time.Minute, day)}, now
+	return windowtest.Generator{Steps: inner.Steps, Repeats: true, Start: func(r *rand.Rand, h *windowtest.Harness) (windowtest.Caller, time.Duration) {
+		c, now := inner.Start(r, h)
+		return &attemptCaller{Caller: c, ids: 1 + r.Uint64N(3), life: windowtest.Pick(r, win, win+micro, time.Minute, day)}, now
 	}}
 }
 
 type attemptCaller struct {
-	caller
+	windowtest.Caller
 	ids  uint64
 	life time.Duration
 }
 
-func (a *attemptCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	at, checks := a.caller.next(r, past)
+func (a *attemptCaller) Next(r *rand.Rand, past *windowtest.History) (time.Duration, []window.Check) {
+	at, checks := a.Caller.Next(r, past)
 	once := a.once(r)
 	for i := range checks {
 		if c := &checks[i]; !c.Mode.Unconditional() && r.IntN(8) > 0 {
@@ -237,9 +238,9 @@ func (a *attemptCaller) next(r *rand.Rand, past *history) (time.Duration, []wind
 		}
 	}
 	if r.IntN(5) == 0 {
-		for _, p := range past.oracle.paid {
+		for _, p := range past.Oracle.Paid {
 			// Periods of calendars are those of the time that the other caller has chosen.
-			if end := p.ends - past.oracle.epoch + pick(r, -micro, 0, micro); end > at && end-at < second {
+			if end := p.Ends - past.Oracle.Epoch + windowtest.Pick(r, -micro, 0, micro); end > at && end-at < second {
 				at = end
 			}
 			break
@@ -249,12 +250,12 @@ func (a *attemptCaller) next(r *rand.Rand, past *history) (time.Duration, []wind
 }
 
 func (a *attemptCaller) once(r *rand.Rand) window.Once {
-	return window.Once{ID: 1 + r.Uint64N(a.ids), For: pick(r, a.life, a.life, win), Repeats: pick[uint8](r, 1, 2, 2, 3, window.MaxRepeats)}
+	return window.Once{ID: 1 + r.Uint64N(a.ids), For: windowtest.Pick(r, a.life, a.life, win), Repeats: windowtest.Pick[uint8](r, 1, 2, 2, 3, window.MaxRepeats)}
 }
 
 // RunOnceAtOnce lets many callers repeat few attempts at the same instant. Of each, one is charged,
 // and those that the receipt does not cover.
-func RunOnceAtOnce(t *testing.T, h Harness) {
+func RunOnceAtOnce(t *testing.T, h windowtest.Harness) {
 	if h.SetNow != nil {
 		h.SetNow(time.Hour)
 	}
@@ -262,12 +263,12 @@ func RunOnceAtOnce(t *testing.T, h Harness) {
 		const each = 3
 		key := "{t}" + string('a'+rune(repeats))
 		var charged, free atomic.Uint64
-		concurrently(func(int) {
+		windowtest.Concurrently(func(int) {
 			for range each {
 				c := ask(key, 100_000, 1)
 				c.Limit.Window = time.Hour
 				c.Once = window.Once{ID: 1, For: time.Hour, Repeats: repeats}
-				switch got := try(t, h.Store, one(c)); {
+				switch got := windowtest.Try(t, h.Store, one(c)); {
 				case got == nil || !got[0].Allowed:
 					t.Errorf("got %+v", got)
 				case got[0].Repeated:
@@ -277,7 +278,7 @@ func RunOnceAtOnce(t *testing.T, h Harness) {
 				}
 			}
 		})
-		const calls = callers * each
+		const calls = windowtest.Callers * each
 		want := min(uint64(repeats), calls-1)
 		if free.Load() != want || charged.Load() != calls-want {
 			t.Errorf("%d repeats: %d were free and %d charged, want %d and %d", repeats, free.Load(), charged.Load(), want, calls-want)

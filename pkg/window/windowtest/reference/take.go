@@ -1,4 +1,5 @@
-package windowtest
+// Package reference has the references for translations of a log: [Take], [TakeAhead] and [TakeBack].
+package reference
 
 import (
 	"time"

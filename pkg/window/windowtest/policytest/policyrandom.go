@@ -1,4 +1,4 @@
-package windowtest
+package policytest
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
 )
 
 // policies makes short histories that mix all policies in one call. Almost every call is at
@@ -14,20 +16,20 @@ import (
 //
 // If steady is true, each log keeps its limit and its anchor, callers know the store's clock, and it
 // does not step back.
-func policies(shortWindows, steady bool) generator {
+func policies(shortWindows, steady bool) windowtest.Generator {
 	windows := []time.Duration{win, win, time.Minute, time.Hour + micro, day, 30 * day, 365 * day, window.MaxWindow}
 	if shortWindows {
 		windows = append(windows, window.MinWindow, window.MinWindow+micro, second, second)
 	}
-	return generator{
-		steps: 60,
-		start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
-			w := pick(r, windows...)
+	return windowtest.Generator{
+		Steps: 60,
+		Start: func(r *rand.Rand, h *windowtest.Harness) (windowtest.Caller, time.Duration) {
+			w := windowtest.Pick(r, windows...)
 			p := &policyCaller{
 				epoch:  h.Epoch,
 				win:    w,
-				grid:   pick(r, w/10, w/10, w/7, micro, milli, second/7).Truncate(micro),
-				cycle:  pick(r, cycles...),
+				grid:   windowtest.Pick(r, w/10, w/10, w/7, micro, milli, second/7).Truncate(micro),
+				cycle:  windowtest.Pick(r, Cycles...),
 				limits: []uint64{0, 1, 2, 3, 3, 4, 5},
 			}
 			p.anchors = []int64{p.cycle.anyAnchor(r), p.cycle.anyAnchor(r)}
@@ -42,7 +44,7 @@ func policies(shortWindows, steady bool) generator {
 			}
 			p.bucketWindow, p.rates = rates(r, w, shortWindows)
 			if r.IntN(3) == 0 {
-				p.only = pick(r, counted...)
+				p.only = windowtest.Pick(r, counted...)
 			}
 			now := p.begin(r, h)
 			return p, now
@@ -61,7 +63,7 @@ func rates(r *rand.Rand, w time.Duration, shortWindows bool) (time.Duration, []u
 	case 1:
 		return window.MaxWindow, []uint32{1, 1, 7}
 	case 2:
-		return pick(r, win, second), []uint32{math.MaxUint32, math.MaxUint32 - 1, 1 << 31}
+		return windowtest.Pick(r, win, second), []uint32{math.MaxUint32, math.MaxUint32 - 1, 1 << 31}
 	case 3:
 		if shortWindows {
 			return window.MinWindow, []uint32{1, 7, math.MaxUint32}
@@ -70,7 +72,7 @@ func rates(r *rand.Rand, w time.Duration, shortWindows bool) (time.Duration, []u
 	case 4:
 		return w, []uint32{1, 2, 3}
 	default:
-		return pick(r, second, second, time.Minute), []uint32{7, 7, 3, 10, 11, 1}
+		return windowtest.Pick(r, second, second, time.Minute), []uint32{7, 7, 3, 10, 11, 1}
 	}
 }
 
@@ -89,38 +91,38 @@ type policyCaller struct {
 
 // begin picks the time at which a history begins: at least two years after the store's clock
 // began, so that calendars have earlier periods, and often just before a window's edge.
-func (p *policyCaller) begin(r *rand.Rand, h *Harness) time.Duration {
-	before := pick(r, p.win/2, p.win/3, micro, 3*micro).Truncate(micro)
-	at := 2*year + upTo(r, pick(r, day, year, 60*year)).Truncate(micro)
+func (p *policyCaller) begin(r *rand.Rand, h *windowtest.Harness) time.Duration {
+	before := windowtest.Pick(r, p.win/2, p.win/3, micro, 3*micro).Truncate(micro)
+	at := 2*year + windowtest.UpTo(r, windowtest.Pick(r, day, year, 60*year)).Truncate(micro)
 	switch r.IntN(4) {
 	case 0:
 		return at
 	case 1:
-		period := p.cycle.in(at+h.Epoch, p.anchors[0])
+		period := p.cycle.In(at+h.Epoch, p.anchors[0])
 		return time.Duration(period.End)*second - h.Epoch - before
 	default:
-		return h.aligned(p.win, at) - before
+		return h.Aligned(p.win, at) - before
 	}
 }
 
-func (p *policyCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	checks := make([]window.Check, pick(r, 1, 1, 1, 2, 2, 3, 6))
-	usual := pick(r, window.Enforce, window.Enforce, window.Any, window.Observe)
+func (p *policyCaller) Next(r *rand.Rand, past *windowtest.History) (time.Duration, []window.Check) {
+	checks := make([]window.Check, windowtest.Pick(r, 1, 1, 1, 2, 2, 3, 6))
+	usual := windowtest.Pick(r, window.Enforce, window.Enforce, window.Any, window.Observe)
 	for i := range checks {
-		checks[i] = p.check(r, past.prefix+pick(r, "a", "a", "a", "b"))
+		checks[i] = p.check(r, past.Prefix+windowtest.Pick(r, "a", "a", "a", "b"))
 		c := &checks[i]
 		p.keep(c)
-		c.Mode = pick(r, usual, usual, usual, window.Enforce, window.Any, window.Observe)
+		c.Mode = windowtest.Pick(r, usual, usual, usual, window.Enforce, window.Any, window.Observe)
 		switch r.IntN(12) {
 		case 0:
 			c.Mode = window.Always
 			if r.IntN(4) == 0 {
-				c.Cost = pick(r, math.MaxUint32-r.Uint64N(6), 1<<31, c.Limit.Hits*3, math.MaxUint64)
+				c.Cost = windowtest.Pick(r, math.MaxUint32-r.Uint64N(6), 1<<31, c.Limit.Hits*3, math.MaxUint64)
 			}
 		case 1, 2:
 			c.Mode = window.Refund
 			if r.IntN(4) == 0 {
-				c.Cost = pick(r, math.MaxUint32-r.Uint64N(6), 1<<31, c.Limit.Hits, c.Limit.Hits/2, math.MaxUint64)
+				c.Cost = windowtest.Pick(r, math.MaxUint32-r.Uint64N(6), 1<<31, c.Limit.Hits, c.Limit.Hits/2, math.MaxUint64)
 			}
 		}
 		for _, other := range checks[:i] {
@@ -131,7 +133,7 @@ func (p *policyCaller) next(r *rand.Rand, past *history) (time.Duration, []windo
 	}
 	at := p.at(r, past)
 	if p.kept != nil {
-		at = max(at, past.now)
+		at = max(at, past.Now)
 	}
 	for i := range checks {
 		if checks[i].Limit.Policy == window.Calendar {
@@ -155,71 +157,71 @@ func (p *policyCaller) keep(c *window.Check) {
 // period returns the period of a time, or now and then one of an earlier or later time: the
 // caller's clock may differ from the store's.
 func (p *policyCaller) period(r *rand.Rand, clock time.Duration) window.Period {
-	off := pick(r, 0, 0, 0, 0, 0, 0, -second, second, -early, early)
+	off := windowtest.Pick(r, 0, 0, 0, 0, 0, 0, -second, second, -oracle.Early, oracle.Early)
 	if p.kept != nil {
 		off = 0
 	} else if r.IntN(60) == 0 {
-		off = pick[time.Duration](r, -1, 1) * pick(r, time.Hour, p.cycle.nominal, 2*p.cycle.nominal, 3*p.cycle.nominal)
+		off = windowtest.Pick[time.Duration](r, -1, 1) * windowtest.Pick(r, time.Hour, p.cycle.Nominal, 2*p.cycle.Nominal, 3*p.cycle.Nominal)
 	}
-	return p.cycle.in(min(max(clock+off, p.epoch+year), lastClock), pick(r, p.anchors[0], p.anchors[0], p.anchors[0], p.anchors[1]))
+	return p.cycle.In(min(max(clock+off, p.epoch+year), windowtest.LastClock), windowtest.Pick(r, p.anchors[0], p.anchors[0], p.anchors[0], p.anchors[1]))
 }
 
 // at picks the time of the next call.
-func (p *policyCaller) at(r *rand.Rand, past *history) time.Duration {
-	at := past.now
+func (p *policyCaller) at(r *rand.Rand, past *windowtest.History) time.Duration {
+	at := past.Now
 	switch r.IntN(12) {
 	case 0, 1, 2: // the same instant
 	case 3, 4, 5:
 		at += time.Duration(r.IntN(4)) * p.grid
 	case 6:
-		at -= time.Duration(r.IntN(15)) * pick(r, p.grid, micro)
+		at -= time.Duration(r.IntN(15)) * windowtest.Pick(r, p.grid, micro)
 	case 7:
-		at += pick(r, p.win, 2*p.win, p.win-micro, p.win/2, 9*p.win, p.cycle.nominal, 20*year)
+		at += windowtest.Pick(r, p.win, 2*p.win, p.win-micro, p.win/2, 9*p.win, p.cycle.Nominal, 20*year)
 	case 8: // a window's edge
-		at += p.win - (at+p.epoch)%p.win + pick(r, -micro, 0, 0, micro)
+		at += p.win - (at+p.epoch)%p.win + windowtest.Pick(r, -micro, 0, 0, micro)
 	default:
 		at = max(at, p.edge(r, past))
 	}
-	return min(max(at, 2*year), lastClock-p.epoch).Truncate(micro)
+	return min(max(at, 2*year), windowtest.LastClock-p.epoch).Truncate(micro)
 }
 
 // edge returns the end of a promised wait, or the microsecond before or after it.
-func (p *policyCaller) edge(r *rand.Rand, past *history) time.Duration {
-	if len(past.last) == 0 {
-		return past.now
+func (p *policyCaller) edge(r *rand.Rand, past *windowtest.History) time.Duration {
+	if len(past.Last) == 0 {
+		return past.Now
 	}
-	d := past.last[r.IntN(len(past.last))]
-	return past.now + pick(r, d.RetryAfter, d.RetryAfter, d.UnitAfter, d.UnitAfter, d.ResetAfter) + pick(r, -micro, 0, 0, micro)
+	d := past.Last[r.IntN(len(past.Last))]
+	return past.Now + windowtest.Pick(r, d.RetryAfter, d.RetryAfter, d.UnitAfter, d.UnitAfter, d.ResetAfter) + windowtest.Pick(r, -micro, 0, 0, micro)
 }
 
 // check returns a check of one of the policies without a mode or a period.
 func (p *policyCaller) check(r *rand.Rand, key string) window.Check {
-	hits := pick(r, p.limits...)
+	hits := windowtest.Pick(r, p.limits...)
 	if r.IntN(60) == 0 {
-		hits = pick[uint64](r, window.MaxHits, window.MaxHits-1)
+		hits = windowtest.Pick[uint64](r, window.MaxHits, window.MaxHits-1)
 	}
 	policy := p.only
 	if policy == window.Sliding || r.IntN(8) == 0 {
-		policy = pick(r, counted...)
+		policy = windowtest.Pick(r, counted...)
 	}
-	c := askIn(p.win, key, hits, pick(r, 0, 1, 1, 1, 2, 3, hits/2, hits, hits+1))
+	c := askIn(p.win, key, hits, windowtest.Pick(r, 0, 1, 1, 1, 2, 3, hits/2, hits, hits+1))
 	c.Limit.Policy = policy
 	switch policy {
 	case window.TokenBucket:
-		c.Limit.Window, c.Limit.Rate = p.bucketWindow, pick(r, p.rates...)
+		c.Limit.Window, c.Limit.Rate = p.bucketWindow, windowtest.Pick(r, p.rates...)
 		for c.Limit.Valid() != nil { // it takes too long to fill
 			c.Limit.Hits /= 2
 		}
 		c.Cost = min(c.Cost, c.Limit.Hits+1)
 	case window.Calendar:
-		c.Limit.Window = p.cycle.nominal
+		c.Limit.Window = p.cycle.Nominal
 	}
 	if r.IntN(10) == 0 {
 		c.Limit.Policy, c.Limit.Window, c.Limit.Rate = window.Sliding, p.win, 0
 		c.Limit.Hits = min(c.Limit.Hits, 50)
 	}
 	if r.IntN(100) == 0 {
-		c.Cost = pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
+		c.Cost = windowtest.Pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
 	}
 	return c
 }

@@ -1,4 +1,6 @@
-package windowtest
+// Package oracle has naive stores: they decide as the contract of package window says, by loops over
+// all that was ever charged.
+package oracle
 
 import (
 	"fmt"
@@ -8,14 +10,14 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// An oracle decides as the contract says, by a loop over every charge ever made. It shares
+// An Oracle decides as the contract says, by a loop over every charge ever made. It shares
 // no idea with the stores: no running sums, no search, no pruning, no bytes, no units. It
 // does not use the arithmetic of package window either.
-type oracle struct {
-	epoch time.Duration // added to every time, see Harness
-	logs  map[window.LogID]*ledger
-	books map[window.LogID]book // of every policy but Sliding
-	paid  map[named]*paid
+type Oracle struct {
+	Epoch time.Duration // added to every time, see Harness
+	Logs  map[window.LogID]*Ledger
+	Books map[window.LogID]book // of every policy but Sliding
+	Paid  map[named]*paid
 }
 
 // A named is one ID of [window.Check.Once] in one log.
@@ -26,16 +28,16 @@ type named struct {
 
 // A paid is the charge of an attempt.
 type paid struct {
-	ends    time.Duration
+	Ends    time.Duration
 	cost    uint64
 	repeats int // that were let in
 }
 
 // repeats returns the charge that a check repeats, or nil. lives says that a receipt lives,
 // whether or not it covers the check.
-func (o *oracle) repeats(clock time.Duration, c window.Check) (of *paid, lives bool) {
-	p := o.paid[named{c.Log(), c.Once.ID}]
-	if c.Once.ID == 0 || c.Cost == 0 || withoutLog(c) || p == nil || clock >= p.ends {
+func (o *Oracle) repeats(clock time.Duration, c window.Check) (of *paid, lives bool) {
+	p := o.Paid[named{c.Log(), c.Once.ID}]
+	if c.Once.ID == 0 || c.Cost == 0 || withoutLog(c) || p == nil || clock >= p.Ends {
 		return nil, false
 	}
 	if c.Cost > p.cost || p.repeats >= int(c.Once.Repeats) {
@@ -58,28 +60,28 @@ type book interface {
 	answer(clock time.Duration, c window.Check, room bool) window.Decision
 }
 
-// A ledger is the book of a sliding log.
-type ledger struct {
-	win   time.Duration
+// A Ledger is the book of a sliding log.
+type Ledger struct {
+	Win   time.Duration
 	wrote time.Duration // time of the last charge or refund of something
-	spent []spent       // oldest first
+	Spent []Spent       // oldest first
 }
 
-type spent struct {
-	at   time.Duration // rounded up
-	cost uint64        // less what was given back
+type Spent struct {
+	At   time.Duration // rounded up
+	Cost uint64        // less what was given back
 }
 
-func newOracle(epoch time.Duration) *oracle {
-	return &oracle{epoch: epoch, logs: make(map[window.LogID]*ledger), books: make(map[window.LogID]book), paid: make(map[named]*paid)}
+func New(epoch time.Duration) *Oracle {
+	return &Oracle{Epoch: epoch, Logs: make(map[window.LogID]*Ledger), Books: make(map[window.LogID]book), Paid: make(map[named]*paid)}
 }
 
 // book returns a log's book, new if need be.
-func (o *oracle) book(id window.LogID) book {
+func (o *Oracle) book(id window.LogID) book {
 	if id.Policy == window.Sliding {
-		return o.ledger(id)
+		return o.Ledger(id)
 	}
-	b := o.books[id]
+	b := o.Books[id]
 	if b == nil {
 		switch id.Policy {
 		case window.TokenBucket:
@@ -91,33 +93,33 @@ func (o *oracle) book(id window.LogID) book {
 		default:
 			panic(fmt.Sprintf("windowtest: no oracle for %v", id.Policy))
 		}
-		o.books[id] = b
+		o.Books[id] = b
 	}
 	return b
 }
 
-// ledger returns a log's ledger, new if need be.
-func (o *oracle) ledger(id window.LogID) *ledger {
-	l := o.logs[id]
+// Ledger returns a log's ledger, new if need be.
+func (o *Oracle) Ledger(id window.LogID) *Ledger {
+	l := o.Logs[id]
 	if l == nil {
-		l = &ledger{win: id.Window}
-		o.logs[id] = l
+		l = &Ledger{Win: id.Window}
+		o.Logs[id] = l
 	}
 	return l
 }
 
-// take decides one group at the time clock, of which every check is within its period.
-func (o *oracle) take(clock time.Duration, checks []window.Check) []window.Decision {
-	decisions, err := o.decide(clock, checks)
+// Take decides one group at the time clock, of which every check is within its period.
+func (o *Oracle) Take(clock time.Duration, checks []window.Check) []window.Decision {
+	decisions, err := o.Decide(clock, checks)
 	if err != nil {
 		panic(err)
 	}
 	return decisions
 }
 
-// decide decides one group at the time clock. The error is nil or [window.ErrPeriod].
-func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.Decision, error) {
-	clock += o.epoch
+// Decide decides one group at the time clock. The error is nil or [window.ErrPeriod].
+func (o *Oracle) Decide(clock time.Duration, checks []window.Check) ([]window.Decision, error) {
+	clock += o.Epoch
 	var (
 		asks = make([]window.Check, len(checks)) // with all of the same log and mode
 		room = make([]bool, len(checks))
@@ -126,23 +128,10 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 	for i, c := range checks {
 		asks[i] = together(checks, c)
 	}
-	for _, c := range asks {
-		if c.Limit.Policy == window.Calendar && !withoutLog(c) {
-			if _, ok := o.book(c.Log()).(*periods).chosen(clock, c); !ok {
-				return nil, window.ErrPeriod
-			}
-		}
+	if o.outsidePeriods(clock, asks) {
+		return nil, window.ErrPeriod
 	}
-
-	// Refunds, in the order of the group.
-	for i, c := range asks {
-		if c.Mode == window.Refund {
-			room[i] = true
-			if isFirst(checks, i) && c.Limit.Hits != window.MaxHits {
-				o.book(c.Log()).refund(clock, c)
-			}
-		}
-	}
+	o.refundAll(clock, checks, asks, room)
 	// What is always charged: judged, then charged, one after the other.
 	cut := make([]bool, len(checks))
 	for i, c := range asks {
@@ -194,11 +183,35 @@ func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.De
 	return decisions, nil
 }
 
+// outsidePeriods reports whether a check has a period that contradicts the clock.
+func (o *Oracle) outsidePeriods(clock time.Duration, asks []window.Check) bool {
+	for _, c := range asks {
+		if c.Limit.Policy == window.Calendar && !withoutLog(c) {
+			if _, ok := o.book(c.Log()).(*periods).chosen(clock, c); !ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refundAll makes the refunds of a group, in its order.
+func (o *Oracle) refundAll(clock time.Duration, checks, asks []window.Check, room []bool) {
+	for i, c := range asks {
+		if c.Mode == window.Refund {
+			room[i] = true
+			if isFirst(checks, i) && c.Limit.Hits != window.MaxHits {
+				o.book(c.Log()).refund(clock, c)
+			}
+		}
+	}
+}
+
 // pay charges a check, and notes its attempt.
-func (o *oracle) pay(clock time.Duration, c window.Check) {
+func (o *Oracle) pay(clock time.Duration, c window.Check) {
 	o.book(c.Log()).charge(clock, c)
 	if _, lives := o.repeats(clock, c); c.Once.ID != 0 && c.Cost > 0 && !lives {
-		o.paid[named{c.Log(), c.Once.ID}] = &paid{ends: clock + c.Once.For, cost: c.Cost}
+		o.Paid[named{c.Log(), c.Once.ID}] = &paid{Ends: clock + c.Once.For, cost: c.Cost}
 	}
 }
 
@@ -207,7 +220,7 @@ func withoutLog(c window.Check) bool {
 	return c.Limit.Hits == window.MaxHits || c.Limit.Hits == 0 && c.Mode != window.Always && c.Mode != window.Refund
 }
 
-func (o *oracle) hasRoom(clock time.Duration, c window.Check) bool {
+func (o *Oracle) hasRoom(clock time.Duration, c window.Check) bool {
 	switch c.Limit.Hits {
 	case window.MaxHits:
 		return true // unlimited
@@ -282,15 +295,15 @@ func verdict(asks []window.Check, room []bool) bool {
 	return roomy || !some
 }
 
-// now is the clock, held at the last charge or refund.
-func (l *ledger) now(clock time.Duration) time.Duration { return max(clock, l.wrote) }
+// Now is the clock, held at the last charge or refund.
+func (l *Ledger) Now(clock time.Duration) time.Duration { return max(clock, l.wrote) }
 
-// used is the cost of the entries that have not expired.
-func (l *ledger) used(clock time.Duration) uint64 {
+// Used is the cost of the entries that have not expired.
+func (l *Ledger) Used(clock time.Duration) uint64 {
 	var used uint64
-	for _, e := range l.spent {
-		if l.now(clock) < e.at+l.win {
-			used += e.cost
+	for _, e := range l.Spent {
+		if l.Now(clock) < e.At+l.Win {
+			used += e.Cost
 		}
 	}
 	return used
@@ -299,8 +312,8 @@ func (l *ledger) used(clock time.Duration) uint64 {
 // fits reports whether a cost fits beside what is used. Cost 0 asks for a unit.
 func fits(used, cost, limit uint64) bool { return used < limit && cost <= limit-used }
 
-func (l *ledger) hasRoom(clock time.Duration, c window.Check) bool {
-	return fits(l.used(clock), c.Cost, c.Limit.Hits)
+func (l *Ledger) hasRoom(clock time.Duration, c window.Check) bool {
+	return fits(l.Used(clock), c.Cost, c.Limit.Hits)
 }
 
 // withinDebt returns as much of a cost as leaves the use at twice the limit at most.
@@ -313,9 +326,9 @@ func withinDebt(c window.Check, used uint64) uint64 {
 
 // charge records a cost, up to twice the limit and to what a log can hold. It returns what it has
 // recorded.
-func (l *ledger) charge(clock time.Duration, c window.Check) uint64 {
-	now := l.now(clock)
-	cost := min(withinDebt(c, l.used(clock)), math.MaxUint32-l.used(clock))
+func (l *Ledger) charge(clock time.Duration, c window.Check) uint64 {
+	now := l.Now(clock)
+	cost := min(withinDebt(c, l.Used(clock)), math.MaxUint32-l.Used(clock))
 	if cost == 0 {
 		return 0
 	}
@@ -323,20 +336,20 @@ func (l *ledger) charge(clock time.Duration, c window.Check) uint64 {
 	if rest := now % l.step(c.Precision); rest != 0 {
 		at += l.step(c.Precision) - rest
 	}
-	for _, e := range l.spent {
-		if now < e.at+l.win {
-			at = max(at, e.at) // the newest may have been rounded up further
+	for _, e := range l.Spent {
+		if now < e.At+l.Win {
+			at = max(at, e.At) // the newest may have been rounded up further
 		}
 	}
-	l.spent = append(l.spent, spent{at, cost})
+	l.Spent = append(l.Spent, Spent{at, cost})
 	l.wrote = now
 	return cost
 }
 
 // step is what times are rounded up to a multiple of.
-func (l *ledger) step(precision time.Duration) time.Duration {
+func (l *Ledger) step(precision time.Duration) time.Duration {
 	unit := time.Microsecond
-	if l.win > 6*24*time.Hour {
+	if l.Win > 6*24*time.Hour {
 		unit = time.Millisecond
 	}
 	// First to whole microseconds, of which there are no more than in the window;
@@ -350,31 +363,31 @@ func (l *ledger) step(precision time.Duration) time.Duration {
 }
 
 // refund takes the cost back from the newest entries, as far as there are any.
-func (l *ledger) refund(clock time.Duration, c window.Check) {
-	now, cost := l.now(clock), c.Cost
-	for i := len(l.spent) - 1; i >= 0; i-- {
-		e := &l.spent[i]
-		if back := min(cost, e.cost); back > 0 && now < e.at+l.win {
-			e.cost -= back
+func (l *Ledger) refund(clock time.Duration, c window.Check) {
+	now, cost := l.Now(clock), c.Cost
+	for i := len(l.Spent) - 1; i >= 0; i-- {
+		e := &l.Spent[i]
+		if back := min(cost, e.Cost); back > 0 && now < e.At+l.Win {
+			e.Cost -= back
 			cost -= back
 			l.wrote = now
 		}
 	}
 	// Remove entries without cost: the next charge need not be as late as they are.
-	kept := l.spent[:0]
-	for _, e := range l.spent {
-		if e.cost > 0 {
+	kept := l.Spent[:0]
+	for _, e := range l.Spent {
+		if e.Cost > 0 {
 			kept = append(kept, e)
 		}
 	}
-	l.spent = kept
+	l.Spent = kept
 }
 
 // answer answers a check as of after the call.
-func (l *ledger) answer(clock time.Duration, c window.Check, room bool) window.Decision {
+func (l *Ledger) answer(clock time.Duration, c window.Check, room bool) window.Decision {
 	limit := c.Limit.Hits
 	d := window.Decision{Allowed: room}
-	if used := l.used(clock); used < limit {
+	if used := l.Used(clock); used < limit {
 		d.Remaining = limit - used
 	}
 	d.Never = !room && (limit == 0 || c.Cost > limit)
@@ -384,12 +397,12 @@ func (l *ledger) answer(clock time.Duration, c window.Check, room bool) window.D
 	if d.Remaining == 0 && limit > 0 {
 		d.UnitAfter = l.wait(clock, 1, limit)
 	}
-	for _, e := range l.spent {
-		if l.now(clock) < e.at+l.win {
+	for _, e := range l.Spent {
+		if l.Now(clock) < e.At+l.Win {
 			if d.Remaining > 0 && d.UnitAfter == 0 {
-				d.UnitAfter = e.at + l.win - clock // the oldest
+				d.UnitAfter = e.At + l.Win - clock // the oldest
 			}
-			d.ResetAfter = max(d.ResetAfter, e.at+l.win-clock)
+			d.ResetAfter = max(d.ResetAfter, e.At+l.Win-clock)
 		}
 	}
 	return d
@@ -397,13 +410,13 @@ func (l *ledger) answer(clock time.Duration, c window.Check, room bool) window.D
 
 // wait lets one entry after the other expire until the cost has room. Entries
 // are in the order of their times, because time does not run backwards here.
-func (l *ledger) wait(clock time.Duration, cost, limit uint64) time.Duration {
-	now, used := l.now(clock), l.used(clock)
-	for _, e := range l.spent {
-		if now < e.at+l.win {
-			used -= e.cost
+func (l *Ledger) wait(clock time.Duration, cost, limit uint64) time.Duration {
+	now, used := l.Now(clock), l.Used(clock)
+	for _, e := range l.Spent {
+		if now < e.At+l.Win {
+			used -= e.Cost
 			if fits(used, cost, limit) {
-				return e.at + l.win - clock
+				return e.At + l.Win - clock
 			}
 		}
 	}

@@ -1,4 +1,5 @@
-package windowtest
+// Package inspecttest is the suite of [inspect.Inspector].
+package inspecttest
 
 import (
 	"cmp"
@@ -16,23 +17,26 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 	"github.com/slidegate/slidegate/pkg/window/packed"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/reference"
 	"github.com/slidegate/slidegate/test/random"
 )
 
-// RunKeeper runs the suite of [inspect.Inspector] as subtests of t. The stores that open makes
+// Run runs the suite of [inspect.Inspector] as subtests of t. The stores that open makes
 // must also be keepers.
-func RunKeeper(t *testing.T, open func(t *testing.T) Harness) {
+func Run(t *testing.T, open func(t *testing.T) windowtest.Harness) {
 	t.Helper()
 	t.Run("Random", func(t *testing.T) { runKeeperRandom(t, open(t)) })
 	t.Run("Large", func(t *testing.T) { runKeeperLarge(t, open(t)) })
 	t.Run("Policies", func(t *testing.T) { runKeeperPolicies(t, open(t)) })
 	t.Run("HoldsExpire", func(t *testing.T) { runKeeperHolds(t, open(t)) })
-	RunKeeperInRealTime(t, open)
+	RunInRealTime(t, open)
 }
 
-// RunKeeperInRealTime runs the part of [RunKeeper] that needs no clock: [Harness.SetNow] may
+// RunInRealTime runs the part of [Run] that needs no clock: [windowtest.Harness.SetNow] may
 // do nothing. It takes less than the shortest window of ten seconds.
-func RunKeeperInRealTime(t *testing.T, open func(t *testing.T) Harness) {
+func RunInRealTime(t *testing.T, open func(t *testing.T) windowtest.Harness) {
 	t.Helper()
 	t.Run("List", func(t *testing.T) { runList(t, open(t)) })
 	t.Run("ListMeanwhile", func(t *testing.T) { runListMeanwhile(t, open(t)) })
@@ -41,7 +45,7 @@ func RunKeeperInRealTime(t *testing.T, open func(t *testing.T) Harness) {
 	t.Run("RemoveInFlight", func(t *testing.T) { runRemoveInFlight(t, open(t)) })
 }
 
-func (h *Harness) keeper(t *testing.T) inspect.Inspector {
+func inspectorOf(t *testing.T, h *windowtest.Harness) inspect.Inspector {
 	t.Helper()
 	k, ok := h.Store.(inspect.Inspector)
 	if !ok {
@@ -52,19 +56,19 @@ func (h *Harness) keeper(t *testing.T) inspect.Inspector {
 
 // runKeeperRandom makes random calls, reads and removals. The oracle knows what is in every
 // log.
-func runKeeperRandom(t *testing.T, h Harness) {
+func runKeeperRandom(t *testing.T, h windowtest.Harness) {
 	const steps = 3000
 	var (
 		seed = random.Seed(t)
 		r    = rand.New(rand.NewPCG(seed, 0))
-		o    = newOracle(h.Epoch)
-		k    = h.keeper(t)
+		o    = oracle.New(h.Epoch)
+		k    = inspectorOf(t, &h)
 		now  = time.Hour
 		ids  []window.LogID
 	)
 	for _, tag := range []string{"id.a", "id.b"} {
 		for i := range 4 {
-			for _, w := range []time.Duration{win, 3 * win, 10 * 24 * time.Hour} {
+			for _, w := range []time.Duration{windowtest.Win, 3 * windowtest.Win, 10 * 24 * time.Hour} {
 				ids = append(ids, window.LogID{Key: fmt.Sprintf("{%s}:rule%d", tag, i), Window: w})
 			}
 		}
@@ -78,27 +82,27 @@ func runKeeperRandom(t *testing.T, h Harness) {
 		return those
 	}
 	for step := range steps {
-		now += time.Duration(r.IntN(5)) * win / 20
+		now += time.Duration(r.IntN(5)) * windowtest.Win / 20
 		h.SetNow(now)
 		switch r.IntN(10) {
 		case 0, 1:
 			those := some()
 			got, err := k.Read(t.Context(), those)
-			o.compare(t, fmt.Sprintf("step %d: Read", step), now, those, got, err)
+			compareReadings(t, o, fmt.Sprintf("step %d: Read", step), now, those, got, err)
 		case 2:
 			those := some()
 			got, err := k.Remove(t.Context(), those)
-			o.compare(t, fmt.Sprintf("step %d: Remove", step), now, those, got, err)
+			compareReadings(t, o, fmt.Sprintf("step %d: Remove", step), now, those, got, err)
 			for _, id := range those {
-				delete(o.logs, id)
+				delete(o.Logs, id)
 			}
 			empty, err := k.Read(t.Context(), those)
-			o.compare(t, fmt.Sprintf("step %d: Read of what was removed", step), now, those, empty, err)
+			compareReadings(t, o, fmt.Sprintf("step %d: Read of what was removed", step), now, those, empty, err)
 		default:
 			id := ids[r.IntN(len(ids))]
-			c := askIn(id.Window, id.Key, uint64(5+r.IntN(40)), uint64(1+r.IntN(4)))
+			c := windowtest.AskIn(id.Window, id.Key, uint64(5+r.IntN(40)), uint64(1+r.IntN(4)))
 			c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}[r.IntN(4)]
-			got, want := take(t, h.Store, one(c)), o.take(now, one(c))
+			got, want := windowtest.Take(t, h.Store, windowtest.One(c)), o.Take(now, windowtest.One(c))
 			if d := diff.Diff(want, got); d != "" {
 				t.Fatalf("step %d: %+v at %v (-want +got)\n%s", step, c, now, d)
 			}
@@ -110,29 +114,29 @@ func runKeeperRandom(t *testing.T, h Harness) {
 }
 
 // compare compares readings with what the oracle knows at the time clock.
-func (o *oracle) compare(t *testing.T, what string, clock time.Duration, ids []window.LogID, got []inspect.Reading, err error) {
+func compareReadings(t *testing.T, o *oracle.Oracle, what string, clock time.Duration, ids []window.LogID, got []inspect.Reading, err error) {
 	t.Helper()
 	if err != nil || len(got) != len(ids) {
 		t.Fatalf("%s: got %d readings and the error %v, want %d", what, len(got), err, len(ids))
 	}
-	clock += o.epoch
+	clock += o.Epoch
 	for i, id := range ids {
-		l := o.logs[id]
+		l := o.Logs[id]
 		if l == nil {
-			l = &ledger{win: id.Window}
+			l = &oracle.Ledger{Win: id.Window}
 		}
 		if got[i].ID != id || got[i].Now != clock {
 			t.Errorf("%s: got log %v at %v, want %v at %v", what, got[i].ID, got[i].Now, id, clock)
 		}
 		var want []packed.Entry
-		for _, e := range l.spent {
-			if l.now(clock) >= e.at+l.win || e.cost == 0 {
+		for _, e := range l.Spent {
+			if l.Now(clock) >= e.At+l.Win || e.Cost == 0 {
 				continue
 			}
-			if n := len(want); n > 0 && want[n-1].At == e.at {
-				want[n-1].Cost += uint32(e.cost)
+			if n := len(want); n > 0 && want[n-1].At == e.At {
+				want[n-1].Cost += uint32(e.Cost)
 			} else {
-				want = append(want, packed.Entry{At: e.at, Cost: uint32(e.cost)})
+				want = append(want, packed.Entry{At: e.At, Cost: uint32(e.Cost)})
 			}
 		}
 		if d := diff.Diff(want, counting(got[i])); d != "" {
@@ -153,15 +157,15 @@ func counting(r inspect.Reading) (entries []packed.Entry) {
 }
 
 // runKeeperLarge reads a log of the largest size that the default precision allows.
-func runKeeperLarge(t *testing.T, h Harness) {
-	c := askIn(time.Hour, "{id.large}:r", window.ExactHits, 1)
+func runKeeperLarge(t *testing.T, h windowtest.Harness) {
+	c := windowtest.AskIn(time.Hour, "{id.large}:r", window.ExactHits, 1)
 	var now time.Duration
 	for range window.ExactHits {
 		now += time.Millisecond
 		h.SetNow(now)
-		take(t, h.Store, one(c))
+		windowtest.Take(t, h.Store, windowtest.One(c))
 	}
-	got, err := h.keeper(t).Read(t.Context(), []window.LogID{c.Log()})
+	got, err := inspectorOf(t, &h).Read(t.Context(), []window.LogID{c.Log()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,23 +208,23 @@ func byLog(a, b window.LogID) int {
 
 // runList lists logs by all kinds of matches, with characters that mean something in
 // patterns.
-func runList(t *testing.T, h Harness) {
+func runList(t *testing.T, h windowtest.Harness) {
 	h.SetNow(time.Hour)
-	k := h.keeper(t)
+	k := inspectorOf(t, &h)
 	if got := listed(t, k, inspect.Match{}); len(got) != 0 {
 		t.Fatalf("an empty store lists %v", got)
 	}
 	var all []window.LogID
 	for _, tag := range []string{"id.a", "id.ab", "id.*", "id.?", `id.\`, "id.[ab]", "id.^a", "x"} {
 		for i := range 120 {
-			c := ask(fmt.Sprintf("{%s}:edge|route=/%d*[x]:id.acme", tag, i), 5, 1)
+			c := windowtest.Ask(fmt.Sprintf("{%s}:edge|route=/%d*[x]:id.acme", tag, i), 5, 1)
 			if i%7 == 0 {
-				c.Limit.Window = 3 * win
+				c.Limit.Window = 3 * windowtest.Win
 			}
 			if i%2 == 0 {
 				c = anyPolicy(h, time.Hour, c, window.Policy(i/2%6))
 			}
-			take(t, h.Store, one(c))
+			windowtest.Take(t, h.Store, windowtest.One(c))
 			all = append(all, c.Log())
 		}
 	}
@@ -260,14 +264,14 @@ func runList(t *testing.T, h Harness) {
 }
 
 // runListMeanwhile lists logs while others come and go.
-func runListMeanwhile(t *testing.T, h Harness) {
+func runListMeanwhile(t *testing.T, h windowtest.Harness) {
 	const stay, rounds = 2000, 4
 	h.SetNow(time.Hour)
-	k := h.keeper(t)
+	k := inspectorOf(t, &h)
 	var want []window.LogID
 	for i := range stay {
-		c := ask(fmt.Sprintf("{stays%d}:r", i), 5, 1)
-		take(t, h.Store, one(c))
+		c := windowtest.Ask(fmt.Sprintf("{stays%d}:r", i), 5, 1)
+		windowtest.Take(t, h.Store, windowtest.One(c))
 		want = append(want, c.Log())
 	}
 	slices.SortFunc(want, byLog)
@@ -283,8 +287,8 @@ func runListMeanwhile(t *testing.T, h Harness) {
 			// The first rounds grow the table between two calls, the others shrink it.
 			if round%2 == 0 {
 				for i := range 500 {
-					c := ask(fmt.Sprintf("{comes%d.%d}:r", calls, i), 5, 1)
-					take(t, h.Store, one(c))
+					c := windowtest.Ask(fmt.Sprintf("{comes%d.%d}:r", calls, i), 5, 1)
+					windowtest.Take(t, h.Store, windowtest.One(c))
 					added = append(added, c.Log())
 				}
 			}
@@ -304,15 +308,15 @@ func runListMeanwhile(t *testing.T, h Harness) {
 
 // runRemoveMeanwhile removes two logs with one tag while callers charge both. The clock
 // stands still, so a log holds all that was admitted since it was removed.
-func runRemoveMeanwhile(t *testing.T, h Harness) {
+func runRemoveMeanwhile(t *testing.T, h windowtest.Harness) {
 	const (
 		limit    = 50
 		each     = 60 // calls of every caller
 		removals = 20
 	)
 	h.SetNow(time.Hour)
-	k := h.keeper(t)
-	checks := group(ask("{id.a}:one", limit, 1), askIn(2*win, "{id.a}:two", 2*limit, 1))
+	k := inspectorOf(t, &h)
+	checks := windowtest.Group(windowtest.Ask("{id.a}:one", limit, 1), windowtest.AskIn(2*windowtest.Win, "{id.a}:two", 2*limit, 1))
 	ids := []window.LogID{checks[0].Log(), checks[1].Log()}
 	var admitted, removed atomic.Uint64
 	used := func(readings []inspect.Reading, err error) uint64 {
@@ -326,9 +330,9 @@ func runRemoveMeanwhile(t *testing.T, h Harness) {
 		}
 		return one
 	}
-	concurrently(func(n int) {
+	windowtest.Concurrently(func(n int) {
 		charge := func() {
-			if got := try(t, h.Store, checks); got != nil && Allowed(got) {
+			if got := windowtest.Try(t, h.Store, checks); got != nil && reference.Allowed(got) {
 				admitted.Add(1)
 			}
 		}
@@ -354,7 +358,7 @@ func runRemoveMeanwhile(t *testing.T, h Harness) {
 	// After a removal a log decides as a new one.
 	used(k.Remove(t.Context(), ids))
 	for i, want := range []bool{true, false} {
-		if got := take(t, h.Store, one(ask("{id.a}:one", limit, limit))); got[0].Allowed != want || got[0].Remaining != 0 {
+		if got := windowtest.Take(t, h.Store, windowtest.One(windowtest.Ask("{id.a}:one", limit, limit))); got[0].Allowed != want || got[0].Remaining != 0 {
 			t.Errorf("call %d after a removal: got %+v, want allowed %t", i+1, got[0], want)
 		}
 	}
@@ -362,9 +366,9 @@ func runRemoveMeanwhile(t *testing.T, h Harness) {
 
 // runKeeperArguments asks for nothing, for logs that are not there, for a log twice, and from
 // bad cursors.
-func runKeeperArguments(t *testing.T, h Harness) {
+func runKeeperArguments(t *testing.T, h windowtest.Harness) {
 	h.SetNow(time.Hour)
-	k := h.keeper(t)
+	k := inspectorOf(t, &h)
 	for _, f := range []func() ([]inspect.Reading, error){
 		func() ([]inspect.Reading, error) { return k.Read(t.Context(), nil) },
 		func() ([]inspect.Reading, error) { return k.Remove(t.Context(), nil) },
@@ -373,9 +377,9 @@ func runKeeperArguments(t *testing.T, h Harness) {
 			t.Errorf("for no logs: got %v, %v", got, err)
 		}
 	}
-	c := ask("{a}:r", 5, 2)
-	take(t, h.Store, one(c))
-	absent := window.LogID{Key: "{b}:r", Window: win}
+	c := windowtest.Ask("{a}:r", 5, 2)
+	windowtest.Take(t, h.Store, windowtest.One(c))
+	absent := window.LogID{Key: "{b}:r", Window: windowtest.Win}
 	got, err := k.Remove(t.Context(), []window.LogID{absent, c.Log(), c.Log()})
 	if err != nil || len(got) != 3 || got[0].Contents.Used() != 0 || got[1].Contents.Used() != 2 || got[2].Contents.Used() != 0 {
 		t.Errorf("removing an absent log and one twice: got %+v, %v", got, err)

@@ -1,4 +1,4 @@
-package windowtest
+package policytest
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/pkg/window/windowtest/oracle"
 )
 
 // oracleStore makes a store of the oracle, so that the suite's own expectations
@@ -15,7 +17,7 @@ import (
 type oracleStore struct {
 	mu     sync.Mutex
 	clock  time.Duration
-	oracle *oracle
+	oracle *oracle.Oracle
 }
 
 func (s *oracleStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
@@ -30,7 +32,7 @@ func (s *oracleStore) Take(ctx context.Context, wait bool, checks []window.Check
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answers, err := s.oracle.decide(s.clock.Truncate(time.Microsecond), checks)
+	answers, err := s.oracle.Decide(s.clock.Truncate(time.Microsecond), checks)
 	copy(decisions, answers)
 	return true, err
 }
@@ -44,12 +46,12 @@ func (s *oracleStore) setNow(now time.Duration) {
 }
 
 func TestOracle(t *testing.T) {
-	Run(t, Options{Steps: 2000, ShortWindows: true}, func(*testing.T) Harness {
-		s := &oracleStore{oracle: newOracle(0)}
-		return Harness{Store: s, SetNow: s.setNow}
+	windowtest.Run(t, windowtest.Options{Steps: 2000, ShortWindows: true}, func(*testing.T) windowtest.Harness {
+		s := &oracleStore{oracle: oracle.New(0)}
+		return windowtest.Harness{Store: s, SetNow: s.setNow}
 	})
-	RunPolicies(t, Options{Steps: 2000, ShortWindows: true}, func(*testing.T) Harness {
-		s := &oracleStore{oracle: newOracle(1_750_000_000 * second)}
-		return Harness{Store: s, SetNow: s.setNow, Epoch: s.oracle.epoch}
+	Run(t, windowtest.Options{Steps: 2000, ShortWindows: true}, func(*testing.T) windowtest.Harness {
+		s := &oracleStore{oracle: oracle.New(1_750_000_000 * second)}
+		return windowtest.Harness{Store: s, SetNow: s.setNow, Epoch: s.oracle.Epoch}
 	})
 }
