@@ -80,7 +80,7 @@ type StreamID uint64
 // store's clock. Nothing was charged.
 var ErrPeriod = errors.New("window: the store's clock is outside the given periods; synchronise the clocks of this machine and the store")
 
-// An Ender hears of the ends of streams. Every store implements it. Implementations are safe
+// An Ender ends streams. Every store implements it. Implementations are safe
 // for concurrent use.
 type Ender interface {
 	// End gives back all that a stream holds in logs of [InFlight], and reports whether it

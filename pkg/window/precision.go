@@ -3,7 +3,7 @@ package window
 import "time"
 
 // ExactHits is the largest limit that is exact by default. For larger limits it is the
-// number of instants per window that the default precision tells apart.
+// number of instants per window that the default precision distinguishes.
 const ExactHits = 10_000
 
 // Precision returns the default precision of a limit. It is zero, which is exact, up to

@@ -55,11 +55,11 @@ func (sh *shard) add(id window.LogID, hash uint32) *log {
 	return l
 }
 
-// added counts a log that has come into the table, and makes the table larger if it is crowded.
+// added counts a log that has come into the table, and makes the table larger if it is dense.
 func (sh *shard) added(l *log) {
 	sh.bytes += l.size()
 	sh.count(l, l.size())
-	if sh.crowded() {
+	if sh.dense() {
 		// Logs that move to the last bucket must not count as seen if they were not. If
 		// the seen buckets reach back past bucket 0, the last bucket is one of them.
 		from := sh.split()

@@ -346,8 +346,8 @@ func craft(version byte, clock uint64, records []record, count int, end uint64) 
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// TestForeignSnapshots has right checksums and wrong contents.
-func TestForeignSnapshots(t *testing.T) {
+// TestCorruptSnapshots has right checksums and wrong contents.
+func TestCorruptSnapshots(t *testing.T) {
 	logAt := func(clock int64, w time.Duration) []byte {
 		c := check("", 5, 1)
 		c.Limit.Window = w

@@ -248,10 +248,10 @@ func (st *streamState) look() {
 	}
 }
 
-// tell tells a check of the stream what is known at the time now, in microseconds: whether its log
+// inform gives a check of the stream what is known at the time now, in microseconds: whether its log
 // holds nothing of the stream, and until when the stream is denied, because it has ended or holds
 // something in too many logs.
-func (st *streamState) tell(c *window.Check, a *checkState, now int64) {
+func (st *streamState) inform(c *window.Check, a *checkState, now int64) {
 	if a.fresh = true; st.log == nil {
 		return
 	}
@@ -261,13 +261,13 @@ func (st *streamState) tell(c *window.Check, a *checkState, now int64) {
 	}
 }
 
-// lookAll is look and tell for all checks of a group. It returns the log of the stream. If the
+// lookAll is look and inform for all checks of a group. It returns the log of the stream. If the
 // modes of the group are unconditional, a check may meet what another one has recorded.
 func (st *streamState) lookAll(checks []window.Check, group []checkState, now int64, unconditional bool) *log {
 	st.look()
 	for i := range checks {
 		if c, a := &checks[i], &group[i]; c.Stream != 0 {
-			st.tell(c, a, now)
+			st.inform(c, a, now)
 			a.fresh = a.fresh && !unconditional
 		}
 	}

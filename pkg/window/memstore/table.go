@@ -19,7 +19,7 @@ type log struct {
 	hash   uint32
 }
 
-// A name is what tells logs with one key apart: the scope and the policy in the first byte, and the
+// A name distinguishes logs with one key: the scope and the policy in the first byte, and the
 // window in nanoseconds, which needs seven bytes at most.
 type name uint64
 
@@ -148,8 +148,8 @@ func (t *table) unlink(link **log) {
 	t.logs--
 }
 
-// crowded reports whether there are more logs than buckets, so that split is due.
-func (t *table) crowded() bool { return t.logs > t.buckets && t.buckets < math.MaxInt32 }
+// dense reports whether there are more logs than buckets, so that split is due.
+func (t *table) dense() bool { return t.logs > t.buckets && t.buckets < math.MaxInt32 }
 
 // split makes one more bucket, and returns the bucket that some of its logs come from.
 func (t *table) split() (from int) {

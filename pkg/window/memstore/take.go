@@ -102,7 +102,7 @@ func (s *Store) takeInFlight(c *window.Check, d *window.Decision) error {
 
 	now := s.clock().Microseconds()
 	flight.look()
-	flight.tell(c, &a, now)
+	flight.inform(c, &a, now)
 	a.look(c, now)
 	a.judge(c, &verdict)
 	if a.charged = c.Mode.Charged(verdict.Allowed(), a.room); a.charged {

@@ -47,7 +47,7 @@ type Contents struct {
 	Base uint32
 	// Capacity is the number of entries that there is room for.
 	Capacity int
-	// Entries are oldest first. Some may have expired: the bytes do not tell the
+	// Entries are oldest first. Some may have expired: the bytes do not have the
 	// window.
 	Entries []Entry
 }

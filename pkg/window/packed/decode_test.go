@@ -142,9 +142,9 @@ func TestExpiryIsKept(t *testing.T) {
 	}
 }
 
-// TestForeign proves that bytes of something else are an empty log, are told,
+// TestCorrupt proves that bytes of something else are an empty log, are reported,
 // and are left alone.
-func TestForeign(t *testing.T) {
+func TestCorrupt(t *testing.T) {
 	ring := sample(t, 40, time.Hour)
 	for name, b := range map[string][]byte{
 		"text":         []byte("hello, this is not a log"),
@@ -156,8 +156,8 @@ func TestForeign(t *testing.T) {
 		before := slices.Clone(b)
 		var v View
 		v.Look(b, 1_000_000, time.Hour)
-		if !v.Foreign() || v.Used() != 0 || v.Log() != nil {
-			t.Errorf("%s: got foreign %t, used %d, log %x", name, v.Foreign(), v.Used(), v.Log())
+		if !v.Corrupt() || v.Used() != 0 || v.Log() != nil {
+			t.Errorf("%s: got corrupt %t, used %d, log %x", name, v.Corrupt(), v.Used(), v.Log())
 		}
 		c := &window.Check{Limit: window.Limit{Hits: 5, Window: time.Hour}, Cost: 2}
 		v.Charge(c)
@@ -170,8 +170,8 @@ func TestForeign(t *testing.T) {
 	}
 	var v View
 	v.Look(nil, 0, time.Hour)
-	if v.Foreign() {
-		t.Error("no bytes: got foreign")
+	if v.Corrupt() {
+		t.Error("no bytes: got corrupt")
 	}
 }
 
@@ -200,8 +200,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		var v View
 		v.Look(b, 0, win)
-		if v.Foreign() {
-			t.Fatalf("accepted by Decode, foreign to Look: %+v", c)
+		if v.Corrupt() {
+			t.Fatalf("accepted by Decode, corrupt to Look: %+v", c)
 		}
 		if v.Used() > c.Used() {
 			t.Fatalf("used %d, but the entries hold %d", v.Used(), c.Used())

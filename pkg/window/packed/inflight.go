@@ -74,10 +74,10 @@ func (s *State) lookHolds(log []byte, clock int64, c *window.Check, fresh bool) 
 	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
-	v.live, v.used, v.foreign = 0, 0, false
+	v.live, v.used, v.corrupt = 0, 0, false
 	s.stream, s.own, s.ended, s.fresh = c.Stream, -1, 0, false
 	if len(log) == 0 || !s.readHeader() || !s.readHolds() || !s.countLook(fresh) {
-		v.log, v.foreign = nil, len(log) > 0
+		v.log, v.corrupt = nil, len(log) > 0
 		v.frame = frame{}
 		v.now, v.live, v.used = v.real, 0, 0
 		return
@@ -188,7 +188,7 @@ func holdCost(b []byte, i int) uint64 {
 	return uint64(binary.BigEndian.Uint32(b[atHolds+i*holdBytes+atHoldCost-1:]) & maxHoldCost)
 }
 
-// Ended tells s that the stream of the check has ended, by what the store knows besides the
+// Ended notes that the stream of the check has ended, by what the store knows besides the
 // log, and that it is denied until a time in milliseconds, which has not come yet. Call it
 // after [State.Look].
 func (s *State) Ended(until int64) { s.ended = max(s.ended, until) }

@@ -30,10 +30,10 @@ func heldBy(streams int) (log []byte, clock int64) {
 // at returns the bytes of the i-th hold.
 func at(log []byte, i int) []byte { return log[atHolds+i*holdBytes:][:holdBytes] }
 
-// TestForeignHolds changes the sum of a log, so that it contradicts the holds. Look finds that.
+// TestCorruptHolds changes the sum of a log, so that it contradicts the holds. Look finds that.
 // LookNew finds it too, unless the log is long and shows that nothing has changed for a new
 // stream.
-func TestForeignHolds(t *testing.T) {
+func TestCorruptHolds(t *testing.T) {
 	long, now := heldBy(40)
 	for _, tt := range []struct {
 		name     string
@@ -55,12 +55,12 @@ func TestForeignHolds(t *testing.T) {
 			log[atHoldSum+3] = 49
 			var s State
 			s.Look(log, tt.clock, c)
-			if !s.Foreign() || s.Log() != nil || !s.Room(c) {
-				t.Errorf("Look: foreign %t, room %t, want both", s.Foreign(), s.Room(c))
+			if !s.Corrupt() || s.Log() != nil || !s.Room(c) {
+				t.Errorf("Look: corrupt %t, room %t, want both", s.Corrupt(), s.Room(c))
 			}
 			s.LookNew(log, tt.clock, c)
-			if s.Foreign() == tt.believed {
-				t.Errorf("LookNew: foreign %t, want %t", s.Foreign(), !tt.believed)
+			if s.Corrupt() == tt.believed {
+				t.Errorf("LookNew: corrupt %t, want %t", s.Corrupt(), !tt.believed)
 			}
 			var d window.Decision
 			if s.Answer(c, s.Room(c), &d); tt.believed && d.Remaining != 1 {
@@ -73,8 +73,8 @@ func TestForeignHolds(t *testing.T) {
 		log = log[:atHolds+streams*holdBytes]
 		log[atHoldSum+3] = 49
 		var s State
-		if s.LookNew(log, now, flightOf(1000)); s.Foreign() == believed {
-			t.Errorf("%d holds: foreign %t, want %t", streams, s.Foreign(), !believed)
+		if s.LookNew(log, now, flightOf(1000)); s.Corrupt() == believed {
+			t.Errorf("%d holds: corrupt %t, want %t", streams, s.Corrupt(), !believed)
 		}
 	}
 }
@@ -85,15 +85,15 @@ func TestHoldsOutOfOrder(t *testing.T) {
 	log, now := heldBy(40)
 	binary.BigEndian.PutUint16(at(log, 1)[8:], 1<<15)
 	var s State
-	if s.Look(log, now, flightOf(1000)); !s.Foreign() {
-		t.Error("Look: the log is not foreign")
+	if s.Look(log, now, flightOf(1000)); !s.Corrupt() {
+		t.Error("Look: the log is not corrupt")
 	}
 	c, d := flightOf(1000), window.Decision{}
 	c.Limit.Hits, c.Cost = 40, 2
 	s.LookNew(log, now, c)
 	s.Answer(c, s.Room(c), &d)
-	if want := 10 * time.Second; s.Foreign() || d.Allowed || d.RetryAfter != want || d.ResetAfter != want {
-		t.Errorf("LookNew: foreign %t, %+v, want a denial for %v", s.Foreign(), d, want)
+	if want := 10 * time.Second; s.Corrupt() || d.Allowed || d.RetryAfter != want || d.ResetAfter != want {
+		t.Errorf("LookNew: corrupt %t, %+v, want a denial for %v", s.Corrupt(), d, want)
 	}
 }
 

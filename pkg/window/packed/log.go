@@ -19,7 +19,7 @@ type View struct {
 	live    int    // the first slot that still counts; those before it have expired
 	used    uint64 // cost of the slots that count
 	before  uint32 // running sum just before the first slot that counts
-	foreign bool
+	corrupt bool
 }
 
 // Look fills v in with a log of a window at the time clock. clock is in microseconds
@@ -27,21 +27,21 @@ type View struct {
 // does not allocate.
 //
 // Look does not panic, whatever the bytes are. If they are not a log of the window, v
-// shows an empty log and [View.Foreign] returns true. Look checks only the header and the
+// shows an empty log and [View.Corrupt] returns true. Look checks only the header and the
 // length, so bytes that only look like a log give wrong answers. [Decode] checks all.
 func (v *View) Look(log []byte, clock int64, win time.Duration) {
 	v.log = log
 	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
 	v.win = win.Microseconds()
-	v.live, v.used, v.foreign = 0, 0, false
+	v.live, v.used, v.corrupt = 0, 0, false
 	if len(log) == 0 {
 		v.none(win)
 		return
 	}
 	if !v.read(log, unitOf(win)) {
 		v.none(win)
-		v.foreign = true
+		v.corrupt = true
 		return
 	}
 	// A clock that is set back must neither reorder the log nor bring back what has
@@ -134,9 +134,9 @@ func (v *View) until(t int64) time.Duration {
 // returns nil if the log is new and nothing was recorded.
 func (v *View) Log() []byte { return v.log }
 
-// Foreign reports whether the bytes given to [View.Look] are not a log of the window. A
+// Corrupt reports whether the bytes given to [View.Look] are not a log of the window. A
 // charge then starts a new log and does not change those bytes.
-func (v *View) Foreign() bool { return v.foreign }
+func (v *View) Corrupt() bool { return v.corrupt }
 
 // Used returns the cost of all entries that count. It can be above the limit: because of
 // debt, or because the limit was lowered.

@@ -13,7 +13,7 @@ func Unit(win time.Duration) time.Duration {
 }
 
 // LogSlots returns the most slots that the log of a check holds, without debt. It is one
-// for each hit, but no more than its precision tells apart. It is zero for a check that
+// for each hit, but no more than its precision distinguishes. It is zero for a check that
 // needs no log, such as a limit of [window.MaxHits], and for policies whose logs have no slots:
 // all but [window.Sliding] and [window.InFlight], where a slot is a hold.
 func LogSlots(c *window.Check) int {

@@ -50,7 +50,7 @@ const (
 // concurrent use.
 type State struct {
 	// Of Sliding it has all. The other policies use its bytes, its clocks, its window,
-	// what is used and whether the bytes are foreign.
+	// what is used and whether the bytes are corrupt.
 	view   View
 	policy window.Policy
 	fresh  bool // in flight: the holds were not read, because the stream has none
@@ -78,7 +78,7 @@ func (s *State) View() *View { return &s.view }
 // 1970, and at least 0. A nil log is missing. Look writes nothing and does not allocate.
 //
 // Look does not panic, whatever the bytes are. If they are not a log of the policy and the
-// window, s shows a missing log and [State.Foreign] returns true. For [window.Calendar], call
+// window, s shows a missing log and [State.Corrupt] returns true. For [window.Calendar], call
 // [window.Period.Covers] before.
 func (s *State) Look(log []byte, clock int64, c *window.Check) {
 	v := &s.view
@@ -95,7 +95,7 @@ func (s *State) Look(log []byte, clock int64, c *window.Check) {
 	v.real = min(max(clock, 0), window.MaxClock)
 	v.now = v.real
 	v.win = c.Limit.Window.Microseconds()
-	v.used, v.foreign = 0, false
+	v.used, v.corrupt = 0, false
 	there := s.known(len(log) > 0 && s.readHeader() && s.readValue())
 	switch s.policy {
 	case window.TokenBucket:
@@ -121,7 +121,7 @@ func (s *State) known(there bool) bool {
 		// A clock that is set back does not bring back what is over.
 		v.now = max(v.now, v.clock)
 	} else {
-		v.foreign = len(v.log) > 0
+		v.corrupt = len(v.log) > 0
 		v.log = nil
 	}
 	return there
@@ -298,9 +298,9 @@ func valueBytes(p window.Policy) int {
 // returns nil if the log is missing and nothing was recorded.
 func (s *State) Log() []byte { return s.view.log }
 
-// Foreign reports whether the bytes given to [State.Look] are not a log of the check. A
+// Corrupt reports whether the bytes given to [State.Look] are not a log of the check. A
 // charge then starts a new log and does not change those bytes.
-func (s *State) Foreign() bool { return s.view.foreign }
+func (s *State) Corrupt() bool { return s.view.corrupt }
 
 // after returns the wait until the time at, in microseconds. It counts from the clock as
 // given. So after the clock was set back, it includes the time to catch up.
@@ -332,7 +332,7 @@ func Is(log []byte, id window.LogID) bool {
 	var s State
 	if id.Policy == window.Sliding {
 		s.view.Look(log, 0, id.Window)
-		return len(log) > 0 && !s.view.foreign
+		return len(log) > 0 && !s.view.corrupt
 	}
 	return s.read(log, id)
 }

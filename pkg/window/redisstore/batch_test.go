@@ -64,8 +64,8 @@ func TestBatchesLikeMemory(t *testing.T) {
 	var now time.Duration
 	memory := memstore.New(memstore.Options{Clock: func() time.Duration { return epoch + now }, SweepInterval: -1})
 	defer memory.Close()
-	s := redisstore.NewWithClock(t, client, redisstore.Options{Foreign: func(time.Duration) {
-		t.Error("a value was taken for foreign")
+	s := redisstore.NewWithClock(t, client, redisstore.Options{Corrupt: func(time.Duration) {
+		t.Error("a value was taken for corrupt")
 	}}, "clock")
 
 	seed := random.Seed(t)

@@ -29,7 +29,7 @@ func TestPlantedClock(t *testing.T) {
 			t.Run(fmt.Sprint(policy, " ", ahead), func(t *testing.T) {
 				client.FlushDB(t.Context())
 				corrupt := 0
-				s := redisstore.New(client, redisstore.Options{Foreign: func(time.Duration) { corrupt++ }})
+				s := redisstore.New(client, redisstore.Options{Corrupt: func(time.Duration) { corrupt++ }})
 				defer s.Close()
 				c := window.Check{Key: "k", Cost: 1, Limit: window.Limit{Hits: 5, Window: time.Minute, Policy: policy}}
 				switch policy {
@@ -164,7 +164,7 @@ func TestPlantedRing(t *testing.T) {
 	} {
 		t.Run(strconv.Itoa(tt.slots)+" for "+strconv.FormatUint(tt.check, 10), func(t *testing.T) {
 			corrupt := 0
-			s := redisstore.New(client, redisstore.Options{Foreign: func(time.Duration) { corrupt++ }})
+			s := redisstore.New(client, redisstore.Options{Corrupt: func(time.Duration) { corrupt++ }})
 			defer s.Close()
 			c := window.Check{Key: "k", Cost: 1, Limit: window.Limit{Hits: tt.check, Window: time.Hour}}
 			key := redisstore.KeyName("", c.Log())

@@ -22,10 +22,10 @@ import (
 var counting = []window.Policy{window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter}
 
 // takeState decides a group of one check on the bytes of a value, as package window does.
-func takeState(value []byte, clock int64, c *window.Check) (after []byte, d window.Decision, foreign bool) {
+func takeState(value []byte, clock int64, c *window.Check) (after []byte, d window.Decision, corrupt bool) {
 	var s packed.State
 	s.Look(value, clock, c)
-	foreign = s.Foreign()
+	corrupt = s.Corrupt()
 	room, cut := s.Room(c), false
 	if c.Mode == window.Refund {
 		s.Refund(c)
@@ -39,7 +39,7 @@ func takeState(value []byte, clock int64, c *window.Check) (after []byte, d wind
 	}
 	s.Answer(c, room, &d)
 	d.Cut = cut
-	return s.Log(), d, foreign
+	return s.Log(), d, corrupt
 }
 
 // A countersRandom makes random checks of one policy on one log.
@@ -149,11 +149,11 @@ func TestCounters(t *testing.T) {
 			if len(value) > 8 {
 				value[8] = 0 // the mark, which only Redis has
 			}
-			after, want, foreign := takeState(bytes.Clone(value), clock, c)
+			after, want, corrupt := takeState(bytes.Clone(value), clock, c)
 			got := r.take(clock, c, 0)
 			what := fmt.Sprintf("step %d: %x, %+v at %d", steps, value, *c, clock)
-			if diff := cmp.Diff(want, got.decision); diff != "" || foreign != got.foreign && len(value) > 0 {
-				t.Fatalf("%s: foreign %t, want %t (-want +got)\n%s", what, got.foreign, foreign, diff)
+			if diff := cmp.Diff(want, got.decision); diff != "" || corrupt != got.corrupt && len(value) > 0 {
+				t.Fatalf("%s: corrupt %t, want %t (-want +got)\n%s", what, got.corrupt, corrupt, diff)
 			}
 			if len(got.log) > 8 {
 				got.log[8] = 0
@@ -171,15 +171,15 @@ func TestCounters(t *testing.T) {
 			if changed {
 				met[cr.policy.String()+" "+c.Mode.String()]++
 			}
-			if foreign {
-				met[cr.policy.String()+" foreign"]++
+			if corrupt {
+				met[cr.policy.String()+" corrupt"]++
 			}
 			value = after
 		}
 	}
 	t.Log(met)
 	for _, p := range counting {
-		for _, what := range []string{"enforce", "any", "observe", "always", "refund", "foreign"} {
+		for _, what := range []string{"enforce", "any", "observe", "always", "refund", "corrupt"} {
 			if met[p.String()+" "+what] == 0 {
 				t.Errorf("%v: no step with %q", p, what)
 			}

@@ -38,13 +38,13 @@
 // The store answers a check that needs no log ([window.WithoutLog]) without Redis. A
 // denial writes nothing.
 //
-// # Foreign values
+// # Corrupt values
 //
-// A value under one of the store's keys is foreign if it is not a log of the window. It
+// A value under one of the store's keys is corrupt if it is not a log of the window. It
 // then has another type, version, unit or length. So is a value whose clock is more than a
 // day ahead of the server's, and a log with room for more than 50,000 slots, if that is much more
 // than its check needs. The script removes it at first sight
-// and decides with an empty log, and the store calls [Options.Foreign]. The script
+// and decides with an empty log, and the store calls [Options.Corrupt]. The script
 // notices a ring with a wrong length only when it reads or writes behind the header.
 // Until then it may answer a few denials from such a ring, or deny a usage report that it
 // records. Bytes that only look like a log may give wrong numbers, but never an error.

@@ -57,7 +57,7 @@ func (s *Store) TakeAll(ctx context.Context, requests []Request) error {
 	for _, m := range waiting {
 		err := s.wait(ctx, m)
 		if err == nil {
-			err = m.group.Answer(m.reply, s.opts.Foreign)
+			err = m.group.Answer(m.reply, s.opts.Corrupt)
 			m.free()
 		}
 		errs = append(errs, err)

@@ -88,9 +88,9 @@ func TestLate(t *testing.T) {
 		},
 		"what is no log": func(p string) []request {
 			return []request{
-				one(ten(p+"foreign", 9, 1)),
-				{asks: []ask{{Check: ten(p+"a", 9, 1)}, {Check: ten(p+"foreign", 9, 1)}}},
-				{asks: []ask{{Check: ten(p+"foreign", 9, 1)}, {Check: ten(p+"list", 9, 1)}}},
+				one(ten(p+"corrupt", 9, 1)),
+				{asks: []ask{{Check: ten(p+"a", 9, 1)}, {Check: ten(p+"corrupt", 9, 1)}}},
+				{asks: []ask{{Check: ten(p+"corrupt", 9, 1)}, {Check: ten(p+"list", 9, 1)}}},
 				one(ten(p+"list", 9, 9)),
 			}
 		},
@@ -101,7 +101,7 @@ func TestLate(t *testing.T) {
 		ring = reference.Take(ring, start-40+int64(i), ten("", 40, 1), &d)
 	}
 	plant := func(prefix string) {
-		for name, value := range map[string][]byte{"ring": ring, "full": ring, "foreign": []byte("text")} {
+		for name, value := range map[string][]byte{"ring": ring, "full": ring, "corrupt": []byte("text")} {
 			if err := r.client.Set(t.Context(), prefix+name+":10000000", value, time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -78,11 +78,11 @@ func TestReceipt(t *testing.T) {
 	}
 }
 
-// TestForeignReceipt: a value that is no receipt is thrown away, and told of.
-func TestForeignReceipt(t *testing.T) {
+// TestCorruptReceipt: a value that is no receipt is removed and reported.
+func TestCorruptReceipt(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	told := 0
-	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient, Foreign: func(time.Duration) { told++ }})
+	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient, Corrupt: func(time.Duration) { told++ }})
 	defer s.Close()
 	c := tagged("a", 100, 1, 1)
 	take(t, s, c)

@@ -45,22 +45,22 @@ func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Dura
 
 	var v packed.View
 	v.Look(value, clock, c.Limit.Window)
-	foreign := v.Foreign()
+	corrupt := v.Corrupt()
 	_, err := packed.Decode(value)
 	// A ring that is longer or shorter than it says shows in Redis only where it
 	// is read there: for Always, maybe after it was judged.
-	maybe := foreign && len(value) > 135 && value[0]&^2 == 0x91 && (!got.foreign || c.Mode == window.Always)
+	maybe := corrupt && len(value) > 135 && value[0]&^2 == 0x91 && (!got.corrupt || c.Mode == window.Always)
 	switch {
-	case maybe, !foreign && err != nil && len(value) > 0:
+	case maybe, !corrupt && err != nil && len(value) > 0:
 		// It looks like a log. What it says may be wrong, but what is there after a
 		// charge must be looked at without an error again.
 		r.take(clock, c, ahead)
 		return
-	case foreign != got.foreign:
-		r.t.Fatalf("%x, %+v at %d: foreign %t, want %t", value, *c, clock, got.foreign, foreign)
+	case corrupt != got.corrupt:
+		r.t.Fatalf("%x, %+v at %d: corrupt %t, want %t", value, *c, clock, got.corrupt, corrupt)
 	}
 	before := value
-	if foreign {
+	if corrupt {
 		before = nil
 	}
 	var want window.Decision
@@ -281,12 +281,12 @@ func TestEndedHoldAmongOthers(t *testing.T) {
 }
 
 // TestPlantedHolds plants logs of requests in flight, and damaged ones. The script must find the
-// same foreign as package window, and decide and write the same, whether or not it is known that
+// same corrupt as package window, and decide and write the same, whether or not it is known that
 // the stream holds nothing.
 func TestPlantedHolds(t *testing.T) {
 	r := newRig(t)
 	rnd := rand.New(rand.NewPCG(8, 3))
-	foreign, believed := 0, 0
+	corrupt, believed := 0, 0
 	for i := range 3000 {
 		clock := start
 		value := damageHolds(rnd, randomHolds(rnd, &clock))
@@ -303,7 +303,7 @@ func TestPlantedHolds(t *testing.T) {
 		}
 		streams := ""
 		var state packed.State
-		// A value that is foreign may show only when Always is answered: after its charge.
+		// A value that is corrupt may show only when Always is answered: after its charge.
 		if c.Mode != window.Always && rnd.IntN(2) == 0 && !bytes.Contains(value, binary.BigEndian.AppendUint64(nil, uint64(c.Stream))) {
 			streams = fmt.Sprintf("s%d{", i)
 			state.LookNew(bytes.Clone(value), clock, c)
@@ -315,7 +315,7 @@ func TestPlantedHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := r.takeNoting(clock, c, 0, streams)
-		want := seen{foreign: state.Foreign()}
+		want := seen{corrupt: state.Corrupt()}
 		var verdict window.Verdict
 		room := state.Room(c)
 		verdict.Add(c.Mode, room)
@@ -329,31 +329,31 @@ func TestPlantedHolds(t *testing.T) {
 		if got.decision.Allowed {
 			got.decision.RetryAfter = 0 // says whether the call made a hold
 		}
-		if got.foreign != want.foreign || got.decision != want.decision || !bytes.Equal(got.log, want.log) {
+		if got.corrupt != want.corrupt || got.decision != want.decision || !bytes.Equal(got.log, want.log) {
 			t.Fatalf("%x, %+v at %d, noted %q:\ngot  %+v\nwant %+v", value, *c, clock, streams, got, want)
 		}
-		if _, err := packed.Decode(value); err != nil && got.foreign {
-			foreign++
+		if _, err := packed.Decode(value); err != nil && got.corrupt {
+			corrupt++
 		} else if err != nil {
 			believed++
-		} else if got.foreign {
+		} else if got.corrupt {
 			t.Fatalf("%x is a log, and was removed", value)
 		}
 	}
-	if foreign < 500 || believed == 0 {
-		t.Errorf("%d values were foreign, and %d were believed that are not a log", foreign, believed)
+	if corrupt < 500 || believed == 0 {
+		t.Errorf("%d values were corrupt, and %d were believed that are not a log", corrupt, believed)
 	}
 }
 
 // TestWrongSumInFlight plants a sum that contradicts the holds, where a denial reads only the
-// header. The log is foreign as soon as the first hold has expired, or a stream ends, or a stream
+// header. The log is corrupt as soon as the first hold has expired, or a stream ends, or a stream
 // asks again. Until then it may deny too much.
 func TestWrongSumInFlight(t *testing.T) {
 	const most = 40
 	client := redis.NewClient(&redis.Options{Addr: servers.Redis(t)})
 	defer client.Close()
-	foreign := 0
-	s := NewWithClock(t, client, Options{Foreign: func(time.Duration) { foreign++ }}, "clock")
+	corrupt := 0
+	s := NewWithClock(t, client, Options{Corrupt: func(time.Duration) { corrupt++ }}, "clock")
 	defer s.Close()
 	key := string(script.AppendKey(nil, "", flight(1, 1, 1).Log()))
 	at := func(clock int64) {
@@ -378,7 +378,7 @@ func TestWrongSumInFlight(t *testing.T) {
 		"too small": {10, func() uint64 { return free(7) }},
 		"ends": {90, func() uint64 {
 			if held, err := s.End(t.Context(), 7, time.Second); held || err != nil {
-				t.Errorf("End: held %t, error %v, want false: the value is foreign", held, err)
+				t.Errorf("End: held %t, error %v, want false: the value is corrupt", held, err)
 			}
 			return free(1000)
 		}},
@@ -387,7 +387,7 @@ func TestWrongSumInFlight(t *testing.T) {
 			if err := client.FlushDB(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			foreign = 0
+			corrupt = 0
 			for i := range most {
 				at(start + int64(i)*1000)
 				var d [1]window.Decision
@@ -395,17 +395,17 @@ func TestWrongSumInFlight(t *testing.T) {
 					t.Fatalf("%+v, error %v", d, err)
 				}
 			}
-			if got := free(1000); got != 100-most || foreign != 0 {
-				t.Fatalf("%d places are free, %d foreign values, want %d and none", got, foreign, 100-most)
+			if got := free(1000); got != 100-most || corrupt != 0 {
+				t.Fatalf("%d places are free, %d corrupt values, want %d and none", got, corrupt, 100-most)
 			}
 			if err := client.SetRange(t.Context(), key, 9, string([]byte{0, 0, 0, tt.sum})).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if got := free(1000); got != uint64(100-tt.sum) || foreign != 0 {
-				t.Fatalf("by the header: %d places are free, %d foreign values", got, foreign)
+			if got := free(1000); got != uint64(100-tt.sum) || corrupt != 0 {
+				t.Fatalf("by the header: %d places are free, %d corrupt values", got, corrupt)
 			}
-			if got := tt.after(); got != 100 || foreign != 1 {
-				t.Errorf("%d places are free, %d foreign values, want 100 and 1", got, foreign)
+			if got := tt.after(); got != 100 || corrupt != 1 {
+				t.Errorf("%d places are free, %d corrupt values, want 100 and 1", got, corrupt)
 			}
 		})
 	}
@@ -498,11 +498,11 @@ func TestStrictReply(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		reply   any
-		foreign int
+		corrupt int
 		want    string // of the error; empty: none
 	}{
 		{"good", good + good + clock, 0, ""},
-		{"foreign", "\x05" + good[1:] + good + clock, 1, ""},
+		{"corrupt", "\x05" + good[1:] + good + clock, 1, ""},
 		{"nil", nil, 0, "reply is <nil>, want a string of 59 bytes"},
 		{"an integer", int64(1), 0, "reply is int64"},
 		{"a list", []any{good, good}, 0, "reply is []interface {}"},
@@ -511,13 +511,13 @@ func TestStrictReply(t *testing.T) {
 		{"too long", good + good + clock + "x", 0, "reply has 60 bytes"},
 		{"one of two is late", good + "\x03" + good[1:] + clock, 0, "reply to check 1: the outcome is 3"},
 		{"an unknown outcome", good + "\x20" + good[1:] + clock, 0, "reply to check 1: the outcome is 32"},
-		{"an unknown foreign outcome", "\x07" + good[1:] + good + clock, 0, "reply to check 0: the outcome is 7"},
+		{"an unknown corrupt outcome", "\x07" + good[1:] + good + clock, 0, "reply to check 0: the outcome is 7"},
 		{"unsettled, but never", good + "\x0a" + good[1:] + clock, 0, "reply to check 1: the outcome is 10"},
 		{"a wait without end", good + good[:5] + "\xff" + good[6:] + clock, 0, "reply to check 1: a wait of "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			foreign := 0
-			s := New(replying{tt.reply}, Options{Foreign: func(time.Duration) { foreign++ }})
+			corrupt := 0
+			s := New(replying{tt.reply}, Options{Corrupt: func(time.Duration) { corrupt++ }})
 			defer s.Close()
 			got := make([]window.Decision, 2)
 			limit := window.Limit{Hits: 3, Window: time.Second}
@@ -531,8 +531,8 @@ func TestStrictReply(t *testing.T) {
 			if diff := cmp.Diff([]window.Decision{decision, decision}, got); err != nil || diff != "" {
 				t.Errorf("error %v (-want +got)\n%s", err, diff)
 			}
-			if foreign != tt.foreign {
-				t.Errorf("told of %d foreign values, want %d", foreign, tt.foreign)
+			if corrupt != tt.corrupt {
+				t.Errorf("told of %d corrupt values, want %d", corrupt, tt.corrupt)
 			}
 		})
 	}

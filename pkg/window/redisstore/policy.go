@@ -22,7 +22,7 @@ const policyInterval = time.Second
 // errNoPolicy says that the answer of a server has no policy.
 var errNoPolicy = errors.New("INFO memory has no field maxmemory_policy")
 
-// Connected tells the store that its client has made a connection. The store then reads
+// Connected notes that the client of the store has made a connection. The store then reads
 // the maxmemory-policy of every server in the background, because a server may have another
 // configuration, or may be another one. Connected returns at once. The client may call it
 // while it makes the connection, for instance by [redis.Options.OnConnect].

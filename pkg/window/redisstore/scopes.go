@@ -47,8 +47,8 @@ func NewScopes(names []string, stores []*Store) *Scopes {
 	return s
 }
 
-// Holds says that streams may hold something in the store of a scope. [Scopes.End] tells it of
-// ends from then on. It always tells that of [window.Region].
+// Holds says that streams may hold something in the store of a scope. [Scopes.End] reports ends to
+// it from then on, and always to that of [window.Region].
 func (s *Scopes) Holds(scope window.Scope) { s.holds[scope].Store(true) }
 
 // Close implements [window.Store]. It closes all stores.
@@ -135,8 +135,8 @@ func (s *Scopes) takeMixed(ctx context.Context, checks []window.Check, decisions
 	return &part
 }
 
-// End implements [window.Ender]. It tells, at once, all scopes in which streams may hold something:
-// see [Scopes.Holds]. If one of them fails, the others are told all the same.
+// End implements [window.Ender]. It reports the end, at once, to all scopes in which streams
+// may hold something: see [Scopes.Holds]. If one of them fails, the others get it all the same.
 func (s *Scopes) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
 	if len(s.stores) == 1 {
 		return s.stores[0].End(ctx, stream, deny)

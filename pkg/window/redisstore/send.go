@@ -171,12 +171,12 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		}
 		return again
 	}
-	told := int64(script.BigEndian(text[want-script.InstantBytes:]))
+	clock := int64(script.BigEndian(text[want-script.InstantBytes:]))
 	at := n.clockOf(p)
 	if p.follow {
 		at = new(serverclock.Bounds) // not the estimate
 	}
-	at.Learn(told, sentAt, received)
+	at.Learn(clock, sentAt, received)
 	var unjudged []*message
 	for _, m := range p.messages {
 		m.batch = len(p.messages)
@@ -187,7 +187,7 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 			if m.group.Writes(own) {
 				n.writesAgain()
 			}
-			m.finish(own, told, nil)
+			m.finish(own, clock, nil)
 		case why == script.OtherPeriods:
 			m.finish("", 0, &failure.Error{Class: failure.Period, Err: window.ErrPeriod})
 		case why == script.PutOff && (received < m.deadline || m.deadline == 0):

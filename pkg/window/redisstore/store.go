@@ -73,11 +73,11 @@ type Options struct {
 	// Reserve, with its context and the number of requests that shared the call. For one Take on
 	// several slots of a cluster it may run several times at once.
 	Answered func(ctx context.Context, requests int)
-	// Foreign, if not nil, is called for every value under a key of the store that was
+	// Corrupt, if not nil, is called for every value under a key of the store that was
 	// removed because it is not a log of the window. Take calls it, from several
 	// goroutines at once, so it should be quick. It does not get the key, which may
 	// identify a person.
-	Foreign func(win time.Duration)
+	Corrupt func(win time.Duration)
 }
 
 // A Change says that a server has stopped deciding, or decides again.
@@ -140,8 +140,8 @@ func New(client Client, o Options) *Store {
 	if o.Changed == nil {
 		o.Changed = func(Change) {}
 	}
-	if o.Foreign == nil {
-		o.Foreign = func(time.Duration) {}
+	if o.Corrupt == nil {
+		o.Corrupt = func(time.Duration) {}
 	}
 	if o.Policy == nil {
 		o.Policy = func(string, string, error) {}
@@ -319,7 +319,7 @@ func (s *Store) read(ctx context.Context, m *message) error {
 	if answered := s.opts.Answered; answered != nil {
 		answered(ctx, m.batch)
 	}
-	if err := m.group.Answer(m.reply, s.opts.Foreign); err != nil {
+	if err := m.group.Answer(m.reply, s.opts.Corrupt); err != nil {
 		return &failure.Error{Class: failure.Reply, Err: err}
 	}
 	return nil

@@ -335,8 +335,8 @@ func (c cancelling) Process(ctx context.Context, cmd redis.Cmder) error {
 // thrown away for it.
 func TestErrorsOfTheScript(t *testing.T) {
 	admin := newClient(t, servers.Redis(t))
-	foreign := func(time.Duration) { t.Error("a value was thrown away") }
-	s := redisstore.New(admin, redisstore.Options{Foreign: foreign})
+	corrupt := func(time.Duration) { t.Error("a value was removed") }
+	s := redisstore.New(admin, redisstore.Options{Corrupt: corrupt})
 	ring := check("ring", 100, 1)
 	for range 30 {
 		take(t, s, check("small", 100, 1), ring)
@@ -378,7 +378,7 @@ func TestErrorsOfTheScript(t *testing.T) {
 		}
 		client := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "poor", Password: "pw", MaxRetries: -1})
 		defer client.Close()
-		poor := redisstore.New(client, redisstore.Options{Foreign: foreign})
+		poor := redisstore.New(client, redisstore.Options{Corrupt: corrupt})
 		take(t, poor, check("small", 100, 0))
 		for _, group := range [][]window.Check{{check("small", 100, 1), ring}, {ring}} {
 			if _, err := poor.Take(ctx, window.MayWait, group, make([]window.Decision, len(group))); err == nil {

@@ -101,7 +101,7 @@ func (s *Store) drop(ctx context.Context, key string, id window.StreamID, deny t
 // held reads what streams.lua returns for logs in which it has ended a stream.
 func (s *Store) held(reply int64, replyErr error) (held bool, err error) {
 	for range reply / 2 {
-		s.opts.Foreign(window.MinHold) // the holds are not known: they may have had any
+		s.opts.Corrupt(window.MinHold) // the holds are not known: they may have had any
 	}
 	return reply%2 == 1, replyErr
 }

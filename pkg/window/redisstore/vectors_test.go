@@ -189,8 +189,8 @@ func TestVectors(t *testing.T) {
 				}
 			}
 			got.decision.Cut = false // the vectors do not have it
-			if got.decision != s.decision() || got.foreign {
-				t.Fatalf("%s %s, step %d, %+v:\ngot  %+v, foreign %t\nwant %+v", v.Name, key, i, *s, got.decision, got.foreign, s.decision())
+			if got.decision != s.decision() || got.corrupt {
+				t.Fatalf("%s %s, step %d, %+v:\ngot  %+v, corrupt %t\nwant %+v", v.Name, key, i, *s, got.decision, got.corrupt, s.decision())
 			}
 			if problem := logs.compare(s, got.log); problem != "" {
 				t.Fatalf("%s %s, step %d, %+v: %s", v.Name, key, i, *s, problem)
@@ -233,7 +233,7 @@ func (r *rig) wantSameOfNew(clock int64, c *window.Check, before []byte, want se
 			r.t.Fatal(err)
 		}
 		got := r.takeNoting(clock, &other, ahead, names)
-		if got.decision != want.decision || !bytes.Equal(got.log, want.log) || got.foreign {
+		if got.decision != want.decision || !bytes.Equal(got.log, want.log) || got.corrupt {
 			r.t.Fatalf("%+v at %d, a new stream, noted %q:\ngot  %+v\nwant %+v", *c, clock, names, got, want)
 		}
 		if late := got.ttl - want.ttl; !bytes.Equal(before, got.log) && late.Abs() > 10*time.Second {

@@ -152,7 +152,7 @@ func (r *rig) answers(cmd *redis.Cmd, clock int64, n int) []answer {
 // seen is what a step of a rig has shown.
 type seen struct {
 	decision window.Decision
-	foreign  bool
+	corrupt  bool
 	log      []byte        // nil if there is none
 	ttl      time.Duration // as PTTL tells
 }
@@ -179,7 +179,7 @@ func (r *rig) takeNoting(clock int64, c *window.Check, ahead time.Duration, stre
 		r.t.Fatalf("%+v at %d: %v", *c, clock, err)
 	}
 	got := r.answers(taken, clock, 1)[0]
-	s := seen{decision: got.decision, foreign: got.outcome&script.OutcomeCorrupt != 0, ttl: ttl.Val()}
+	s := seen{decision: got.decision, corrupt: got.outcome&script.OutcomeCorrupt != 0, ttl: ttl.Val()}
 	if log.Err() == nil {
 		s.log = []byte(log.Val())
 	}

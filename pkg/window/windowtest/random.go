@@ -181,7 +181,7 @@ func (p *History) step(t *testing.T, h *Harness, r *rand.Rand, c Caller) bool {
 	return true
 }
 
-// String tells the end of a history, one call a line, for a failure's message.
+// String returns the end of a history, one call a line, for a failure's message.
 func (p *History) String() string {
 	const most = 40
 	var b strings.Builder

@@ -1,7 +1,7 @@
 -- look.lua reads a value of the policies that keep a few numbers instead of a log: token
 -- buckets, fixed windows, periods of a calendar, and two-window counters. It is a part of the
 -- loop of take.lua, with its local variables. It sets now, used, the mark in expiry, major,
--- minor and idle; or torn, if the value is not of the policy. With record.lua and rest.lua, it
+-- minor and idle; or corrupt, if the value is not of the policy. With record.lua and rest.lua, it
 -- translates bucket.go, period.go and counter.go of package packed, whose comments give the
 -- reasons. The same test vectors hold for both, byte by byte.
 --
@@ -16,7 +16,7 @@ if unit == 2 then
   if size == 24 then
     local life
     kind, held, mark, major, minor, life = read('>BI7BI5I6I4', bytes)
-    torn = kind ~= 161 or held > latest_clock or major == 0 or major >= 2 ^ 33 or minor >= window
+    corrupt = kind ~= 161 or held > latest_clock or major == 0 or major >= 2 ^ 33 or minor >= window
     major = major - 2 ^ 32
     -- Its key lives until the end of a part of the window, see record.lua.
     local part = math.ceil(window / 4000000) * 1000000
@@ -27,7 +27,7 @@ if unit == 2 then
       major, minor = -limit, 0
     end
     local passed = clock - held
-    if passed > 0 and major < limit and not torn then
+    if passed > 0 and major < limit and not corrupt then
       local gained = passed * most
       if gained < 2 ^ 52 then
         gained = gained + minor
@@ -47,14 +47,14 @@ if unit == 2 then
       major, minor = limit, 0
     end
   elseif size > 0 then
-    torn = true
+    corrupt = true
   end
   used = limit - major
 elseif unit == 5 then
   -- A sliding counter. A previous window counts by the share of it that is not over.
   if size == 17 then
     kind, held, mark, major, minor = read('>BI7BI4I4', bytes)
-    torn = kind ~= 164 or held > latest_clock
+    corrupt = kind ~= 164 or held > latest_clock
     local began = held - held % window
     idle = began + (major > 0 and 2 or 1) * window
     if clock >= began + 2 * window then
@@ -63,7 +63,7 @@ elseif unit == 5 then
       major, minor = 0, major
     end
   elseif size > 0 then
-    torn = true
+    corrupt = true
   end
   if minor > 0 then
     local at = held > clock and held or clock
@@ -76,12 +76,12 @@ else
   if size == 20 then
     local count
     kind, held, mark, count, idle = read('>BI7BI4I7', bytes)
-    torn = kind ~= 159 + unit or held > latest_clock or idle <= held or idle - held > (unit == 3 and window or 400 * 86400 * 1000000)
-    if idle > clock and not torn then
+    corrupt = kind ~= 159 + unit or held > latest_clock or idle <= held or idle - held > (unit == 3 and window or 400 * 86400 * 1000000)
+    if idle > clock and not corrupt then
       used, major = count, idle
     end
   elseif size > 0 then
-    torn = true
+    corrupt = true
   end
   if restores then
     minor = 0 -- it begins no period

@@ -48,12 +48,12 @@ end
 
 -- dropAll ends the stream in logs.
 local function dropAll(keys, deny)
-  local held, foreign = 0, 0
+  local held, corrupt = 0, 0
   for i = 1, #keys do
     local got = drop(keys[i], deny)
-    held, foreign = math.max(held, got % 2), foreign + got - got % 2
+    held, corrupt = math.max(held, got % 2), corrupt + got - got % 2
   end
-  return held + foreign
+  return held + corrupt
 end
 
 if verb == 'drop' then

@@ -186,7 +186,7 @@ local moved, most_moved = 0, 262144
 -- pays for them. First the arithmetic of buckets and counters. Then a table of functions for
 -- checks in flight:
 --   look    takes the bytes and the fields of a check. Returns what is used, the mark of the
---           value times 2^32, and a state; nil if the value is foreign
+--           value times 2^32, and a state; nil if the value is corrupt
 --   charge  takes the key, the state, a cost and the mark to write. Records the cost, and
 --           changes the state
 --   refund  likewise gives a cost back
@@ -209,11 +209,17 @@ local i, from, last = 1, 1, 1 -- the check, the first and the last of its group
 local several, settling
 local denied, any, any_room   -- what the checks of the group add up to
 local rooms, seen             -- of a group of several: what has room, and what was read
-local thrown, cut             -- the checks whose value was removed, or cost recorded in part
+local removed, cut             -- the checks whose value was removed, or cost recorded in part
 -- Of a group of several: its full rings and the bytes that they move; whether these are
--- too many; whether the group is put off. A group that begins with checks that are
--- recorded when they are judged is scouted first: judged, with nothing recorded.
-local fulls, planned, too_many, put_off, scouting, scouted
+-- too many; whether the group is put off; its pass:
+--   pass    settling  scouting  order      its checks are
+--   scout   false     true      forwards   judged, and nothing is recorded
+--   judge   false     false     forwards   judged; what is always recorded is recorded
+--   settle  true      any       backwards  charged and answered
+-- Only a group that begins with checks that are recorded when they are judged is scouted
+-- first, and scouted says that it was. If too many full rings must move, it is settled
+-- without being judged again: put off.
+local full_rings, planned, too_many, put_off, scouting, scouted
 
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
@@ -229,7 +235,7 @@ while i <= n do
     if several then
       rooms, seen = {}, {}
       if not scouted then
-        fulls, planned, too_many = nil, moved, false
+        full_rings, planned, too_many = nil, moved, false
         scouting = group == 0 and mode >= 3 and n > 4
       end
     end
@@ -276,10 +282,10 @@ while i <= n do
   end
 
   -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
-  -- header. A value that is not a log is called torn.
+  -- header. A value that is not a log is called corrupt.
   local view = several and seen[i]
   local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', header)
-  local size, torn = #bytes, false
+  local size, corrupt = #bytes, false
   local ring, full, expiry, now = false, false, 0, clock
   local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
   local used, before = 0, 0     -- cost of the slots that count; running sum just before them
@@ -291,7 +297,7 @@ while i <= n do
       -- include look.lua
     else
       used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key, cost)
-      torn = not used
+      corrupt = not used
       if unit == 7 then
         receipt_of = receipt_of or {}
         receipt_of[i + 1] = state
@@ -303,7 +309,7 @@ while i <= n do
     local kind, held, base, low, sum, at, copied
     kind, held, base, expiry = read('>BI8I4I5', bytes)
     local small = unit == 1 and 144 or 146
-    torn = held > latest_clock
+    corrupt = held > latest_clock
     if kind == small and size % 9 == 0 then
       total, at = (size - 18) / 9, 19
       copied = total
@@ -314,9 +320,9 @@ while i <= n do
       local head, count, capacity, skip, copies
       low, sum, head, count, capacity, skip, copies = read('>I5I4I4I4I4BB', bytes, 19)
       ring, full, total, at, copied = true, count == capacity, count + 1, 42 + 9 * skip, copies - skip
-      torn = torn or capacity > most_slots and capacity > 1.25 * most + 25005 or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
+      corrupt = corrupt or capacity > most_slots and capacity > 1.25 * most + 25005 or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
     else
-      torn = true
+      corrupt = true
     end
 
     -- A clock that is set back must neither reorder the log nor bring back what has
@@ -325,7 +331,7 @@ while i <= n do
       now = held
     end
     before = base
-    if total > 0 and not torn then
+    if total > 0 and not corrupt then
       -- The times. A slot of the time edge has just expired. Five bytes are enough for
       -- a time, because it is less than 2^39 units away from the log's clock.
       local ref, edge = held, now - window
@@ -349,13 +355,13 @@ while i <= n do
         end
         if live == copied and live < total - 1 then
           live, first, before = search(key, bytes, unit, total, live, before, edge)
-          torn = not live
+          corrupt = not live
         end
-        used = not torn and (sum - before) % 2 ^ 32
+        used = not corrupt and (sum - before) % 2 ^ 32
       end
     end
   elseif bytes ~= '' then
-    torn = true
+    corrupt = true
     if type(bytes) == 'table' and not string.find(bytes.err, 'WRONGTYPE', 1, true) then
       return bytes -- an error, but not about the value
     end
@@ -365,7 +371,7 @@ while i <= n do
   local room = false
   if several and settling then
     room = rooms[i]
-  elseif not torn then
+  elseif not corrupt then
     room = mode == 4 or used < limit and cost <= limit - used
     if state and state.room ~= nil and mode ~= 4 then
       room = state.room
@@ -387,8 +393,8 @@ while i <= n do
     if several then
       rooms[i] = room
       if full and live == 0 and n > 4 and not scouted and (group == 0 or i > from) and cost > 0 and (room or mode == 3) and mode < 4 then
-        fulls = fulls or {}
-        fulls[i] = true
+        full_rings = full_rings or {}
+        full_rings[i] = true
         too_many = planned >= most_moved
         planned = too_many and planned or planned + 131 + 9 * math.floor(total * 1.25)
       end
@@ -399,7 +405,7 @@ while i <= n do
       elseif mode < 3 then
         if group > 0 then
           last, settling = i, true -- all are judged
-          if fulls and not scouted and not put_off and not denied and (any_room or not any) then
+          if full_rings and not scouted and not put_off and not denied and (any_room or not any) then
             put_off = too_many and 1
             moved = put_off and moved or planned
           end
@@ -412,10 +418,10 @@ while i <= n do
 
   -- What to record: a charge, what a refund leaves, or a full ring in more room.
   local charge, refund, grows = 0, false, false
-  if torn or scouting and not settling then
-    -- A torn value is removed below; a scouted check is judged once more.
+  if corrupt or scouting and not settling then
+    -- A corrupt value is removed below; a scouted check is judged once more.
   elseif put_off then
-    grows = fulls and fulls[i] and moved < most_moved
+    grows = full_rings and full_rings[i] and moved < most_moved
   elseif mode < 3 then
     if settling and room and not denied and (any_room or not any) then
       local receipt = receipt_of and receipt_of[i]
@@ -445,12 +451,12 @@ while i <= n do
       local last
       used = used - cost
       last, newest = search(key, bytes, unit, total, live, before, nil, used)
-      torn = not last
-      total = not torn and last + 1
+      corrupt = not last
+      total = not corrupt and last + 1
     end
   end
 
-  local writes, mark = (charge > 0 or refund or grows) and not torn, 0
+  local writes, mark = (charge > 0 or refund or grows) and not corrupt, 0
   if writes and (reserves or expiry >= 2 ^ 32) then
     -- The first byte of the expiry marks a charge that may be taken back: the second of
     -- the charge, modulo 255, plus 1. The next charge removes a mark that is over.
@@ -562,14 +568,14 @@ while i <= n do
           fresh = early .. later
         end
         local header = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, head, need - 1, capacity, skip, copies)
-        -- The reply is the length of the value. So a torn value shows before anything is
+        -- The reply is the length of the value. So a corrupt value shows before anything is
         -- written behind its end.
-        torn = call('SETRANGE', key, '0', header .. fresh) ~= 131 + 9 * capacity
-        if need > kept and not torn then
+        corrupt = call('SETRANGE', key, '0', header .. fresh) ~= 131 + 9 * capacity
+        if need > kept and not corrupt then
           local place = 131 + 9 * ((head + kept - 1) % capacity)
           call('SETRANGE', key, string.format('%d', place), string.sub(bytes, 19, 27))
         end
-        if life and not torn then
+        if life and not corrupt then
           call('PEXPIRE', key, life)
         end
       else
@@ -579,12 +585,12 @@ while i <= n do
           older = string.sub(bytes, 19 + 9 * live, 9 + 9 * (live + need))
         else
           older, later = run(key, head, capacity, kept - 1)
-          torn = #older + #later < 9 * (kept - 1)
+          corrupt = #older + #later < 9 * (kept - 1)
           if need > kept and kept > 0 then
             pushed = string.sub(bytes, 19, 27)
           end
         end
-        if torn then
+        if corrupt then
           -- The header is wrong: do not use its numbers.
         elseif need <= 6 then
           whole = pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older .. later .. pushed, newest, sum)
@@ -600,13 +606,13 @@ while i <= n do
           whole = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
             .. string.sub(older, 1, 9 * copies) .. string.sub(later, 1, math.max(9 * copies - #older, 0)) .. string.rep('\0', 90 - 9 * copies)
             .. older .. later .. pushed .. string.rep(string.rep('\0', 9), capacity - count)
-          if put_off or not (several and fulls and fulls[i]) then
+          if put_off or not (several and full_rings and full_rings[i]) then
             moved = moved + #whole -- otherwise it was planned
           end
         end
       end
     end
-    if whole and not torn then
+    if whole and not corrupt then
       if life then
         call('SET', key, whole, 'PX', life)
       else
@@ -615,13 +621,13 @@ while i <= n do
     end
   end
 
-  if settling and put_off and not torn then
+  if settling and put_off and not corrupt then
     local reply = pack('>BI4I7I7I7', 3, put_off, 0, 0, 0)
     if not replies then
       return reply .. pack('>I7', clock)
     end
     replies[places and places[i] or i] = reply
-  elseif settling and not torn then
+  elseif settling and not corrupt then
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
     local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
@@ -638,9 +644,9 @@ while i <= n do
         if remaining < 0 then
           local slot
           slot, t = search(key, bytes, unit, total, live, before, nil, 1 - remaining)
-          torn = not slot
+          corrupt = not slot
         end
-        unit_after = not torn and math.max(t * unit + window - clock, 0)
+        unit_after = not corrupt and math.max(t * unit + window - clock, 0)
       end
     end
     if not room then
@@ -653,10 +659,10 @@ while i <= n do
         retry = policy.wait(state, limit, cost)
       elseif counts then
         -- rest.lua has set it.
-      elseif cost > remaining and not torn then
+      elseif cost > remaining and not corrupt then
         local slot, t = search(key, bytes, unit, total, live, before, nil, cost - remaining)
-        torn = not slot
-        retry = not torn and math.max(t * unit + window - clock, 0)
+        corrupt = not slot
+        retry = not corrupt and math.max(t * unit + window - clock, 0)
       end
     end
     if state and state.made and room then
@@ -665,13 +671,13 @@ while i <= n do
     if asks and outcome ~= 2 and (not room or remaining <= 0) and expiry >= 2 ^ 32 and (math.floor(clock / 1000000) + 1 - math.floor(expiry / 2 ^ 32)) % 255 <= 1 then
       outcome = outcome + 8
     end
-    if thrown and thrown[i] then
+    if removed and removed[i] then
       outcome = outcome + 4
     end
     if cut and cut[i] then
       outcome = outcome + 16
     end
-    if not torn then
+    if not corrupt then
       if remaining < 0 then
         remaining = 0
       end
@@ -682,11 +688,11 @@ while i <= n do
     end
   end
 
-  if torn then
+  if corrupt then
     -- Remove the value, and judge the check again.
     call('UNLINK', key)
-    thrown = thrown or {}
-    thrown[i] = true
+    removed = removed or {}
+    removed[i] = true
     settling = several and settling
     if several then
       seen[i] = nil

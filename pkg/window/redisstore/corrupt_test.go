@@ -30,9 +30,9 @@ func logOf(t testing.TB, hits int, l window.Limit) []byte {
 	return log
 }
 
-// TestForeign proves that a value which is not a log is thrown away, told of, and
+// TestCorrupt proves that a value which is not a log is removed, reported, and
 // then no different from none, whatever becomes of the group.
-func TestForeign(t *testing.T) {
+func TestCorrupt(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	const (
 		key  = "p:secret-subject:10000000"
@@ -87,7 +87,7 @@ func TestForeign(t *testing.T) {
 				ctx := t.Context()
 				var told []time.Duration
 				s := redisstore.NewWithClock(t, client, redisstore.Options{
-					Prefix: "p:", Foreign: func(win time.Duration) { told = append(told, win) },
+					Prefix: "p:", Corrupt: func(win time.Duration) { told = append(told, win) },
 				}, "clock")
 				client.FlushDB(ctx)
 				setClock(t, client, "clock", 0)
@@ -168,7 +168,7 @@ func TestTornRing(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			told := 0
-			s := redisstore.NewWithClock(t, client, redisstore.Options{Foreign: func(time.Duration) { told++ }}, "clock")
+			s := redisstore.NewWithClock(t, client, redisstore.Options{Corrupt: func(time.Duration) { told++ }}, "clock")
 			if err := client.Set(t.Context(), key, tt.value, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -198,10 +198,10 @@ func reporting(c window.Check) window.Check {
 	return c
 }
 
-// TestForeignStreams: a value under the name of a stream that says nothing of a stream is as none.
+// TestCorruptStreams: a value under the name of a stream that says nothing of a stream is as none.
 // The stream begins and ends, and gives its place back. A place that it had before ends with its
 // hold, and the end is no error.
-func TestForeignStreams(t *testing.T) {
+func TestCorruptStreams(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	const key = "p:{0000000000000007}:s"
 	good := "\xa6\x00\x01\xa2\x08\xaa\x04\x1a\x00\x00\x00\x03p:x"

@@ -48,9 +48,9 @@ func use(t *testing.T, file []byte, p window.Policy) {
 	}
 }
 
-// TestForeignPolicies loads files with right checksums and wrong logs of the policies: cut off,
+// TestCorruptPolicies loads files with right checksums and wrong logs of the policies: cut off,
 // too long, of another policy, of another window, with numbers that cannot be.
-func TestForeignPolicies(t *testing.T) {
+func TestCorruptPolicies(t *testing.T) {
 	for _, p := range counters {
 		good := recordOf(t, p, 5)
 		refuses := func(what, want string, change func(*record)) {
