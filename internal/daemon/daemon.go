@@ -65,7 +65,7 @@ type Running struct {
 	Metrics     string   // of metrics.address: host:port; empty: the port is off
 	Reference   string   // of dropin.metrics: host:port; empty: the port is off
 	Rules       *rules.Rules
-	// StoreMissing tells the operator what to do about a store that does not answer. It is
+	// StoreMissing says what to do about a store that does not answer. It is
 	// empty if the store answers.
 	StoreMissing string
 }
@@ -89,7 +89,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		o.Log.Info("stopped")
 		return nil
 	}
-	// 3. Open the listeners, the store and the source of tiers.
+	// 3. Open the listeners, the store and the customer source.
 	if err := p.openAll(ctx, o); err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			o.Log.Info("stopped")
@@ -216,7 +216,7 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 	return err
 }
 
-// openAll opens the listeners, the store and the source of tiers. open closes them.
+// openAll opens the listeners, the store and the customer source. open closes them.
 func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	s := p.settings
 	if p.network.listeners, err = openListeners(s); err != nil {
@@ -328,7 +328,7 @@ func (p *process) makeServers() {
 }
 
 // group returns the parts that run until the process stops. They are the servers, the drain,
-// the parts of store and source of tiers, and further ones.
+// the parts of store and customer source, and further ones.
 func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	var g run.Group
 	for _, l := range p.network.listeners.grpc {

@@ -33,14 +33,14 @@ type generations struct {
 	// redis gets the scopes in which rules count requests in flight, before the rules are active.
 	redis *redisStore
 
-	loading sync.Mutex // held while a generation is made; locked before mu
+	loading sync.Mutex // locked while a generation is made, and before mu
 
 	mu      sync.Mutex
 	active  *config.Generation
 	loaded  time.Time
 	refused [2]error // the last of each origin; nil if it succeeded
 	// described are the rules of active as pages show them. Nil: no page has asked yet. It is never
-	// changed, because pages share it.
+	// changed, because several pages have it.
 	described []admin.Rule
 }
 
@@ -71,17 +71,17 @@ func (gs *generations) start() {
 }
 
 // warnOfAttempts names the entries of charge_once that g no longer has. Descriptors with such an
-// entry may match no rule of g, so clients decide with a header whether they meet a limit.
+// entry may match no rule of g, so clients decide with a header whether a limit applies.
 func (gs *generations) warnOfAttempts(g *config.Generation) {
 	for _, domain := range g.Rules.Domains() {
 		if before := gs.active.Rules.AttemptEntry(domain); before != "" && before != g.Rules.AttemptEntry(domain) {
-			gs.log.Warn("charge_once no longer has this entry, so descriptors with it may match no rule and meet no limit: let Envoy no longer send it",
+			gs.log.Warn("charge_once no longer has this entry, so descriptors with it may match no rule and no limit applies: let Envoy no longer send it",
 				zap.String("domain", safetext.Text(domain)), zap.String("entry", safetext.Text(before)))
 		}
 	}
 }
 
-// take makes g the active generation in metrics and pages. The caller holds gs.mu.
+// take makes g the active generation in metrics and pages. The caller has locked gs.mu.
 func (gs *generations) take(g *config.Generation) {
 	gs.active, gs.loaded, gs.described = g, time.Now(), nil
 	for _, w := range g.Warnings {
@@ -97,7 +97,7 @@ func (gs *generations) take(g *config.Generation) {
 	}
 }
 
-// broken returns what is wrong with newer generations than the active one. The caller holds
+// broken returns what is wrong with newer generations than the active one. The caller has locked
 // gs.mu.
 func (gs *generations) broken() error { return errors.Join(gs.refused[:]...) }
 
@@ -157,7 +157,7 @@ func (gs *generations) now() *config.Generation {
 	return gs.active
 }
 
-// replace makes g the active generation, or reports err. The caller holds gs.loading.
+// replace makes g the active generation, or reports err. The caller has locked gs.loading.
 func (gs *generations) replace(from origin, g *config.Generation, err error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()

@@ -52,7 +52,7 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 }
 
 // Timeouts of the HTTP servers. A profile takes half a minute, and httpWriteTimeout leaves
-// room for it. No client can hold a connection for ever.
+// room for it. No client can keep a connection for ever.
 const (
 	httpReadTimeout  = 10 * time.Second
 	httpWriteTimeout = 2 * time.Minute

@@ -14,7 +14,7 @@ const (
 	recordedPerSecond = 100
 )
 
-// openInsight makes what answers questions of people about usage and denials.
+// openInsight makes what answers operators about usage and denials.
 func (p *process) openInsight() {
 	s := p.settings.Insight
 	host, err := os.Hostname()

@@ -82,7 +82,7 @@ func removeStale(path string) error {
 	}
 }
 
-// listeners holds all open listeners. Those that are off are nil.
+// listeners are all open listeners. Those that are off are nil.
 type listeners struct {
 	grpc                            []net.Listener
 	http, admin, metrics, reference net.Listener

@@ -46,7 +46,7 @@ func limitMemory(s settings.Settings, system fs.FS, log *zap.Logger) {
 
 // boundMemory returns what the settings allow the process to take, or 0 if nothing bounds the
 // memory store. started is the heap after the start, with rules and tiers, which a reload
-// holds twice.
+// has twice.
 func boundMemory(s settings.Settings, started int64) int64 {
 	most := s.Store.Memory.Bound()
 	if s.Store.Type != settings.StoreMemory || most <= 0 || most > math.MaxInt64/4 {

@@ -23,7 +23,7 @@ type storeState struct {
 	Further []storeState
 }
 
-// all returns the servers of all scopes. Addresses of those of other scopes begin with the scope.
+// all returns the servers of all scopes. Addresses of servers in other scopes begin with the scope.
 func (s storeState) all() []insight.Server {
 	nodes := slices.Clip(s.Nodes)
 	for _, f := range s.Further {
@@ -59,7 +59,7 @@ func (p *probes) whyUnhealthy() string {
 	case !p.needsStore:
 		return ""
 	}
-	if why := p.storeAway(); why != "" {
+	if why := p.storeUnavailable(); why != "" {
 		return why
 	}
 	if p.connected != nil && !p.connected() {
@@ -69,7 +69,7 @@ func (p *probes) whyUnhealthy() string {
 }
 
 // healthcheck answers 200, or 500 if a state that a drop-in looks at is there. The body has the state
-// of the store and of the source of tiers.
+// of the store and of the customer source.
 func (p *probes) healthcheck(w http.ResponseWriter, _ *http.Request) {
 	unhealthy := p.whyUnhealthy()
 	if p.plain && unhealthy == "" {
@@ -111,16 +111,16 @@ func (p *probes) storeText() string {
 
 // text describes the servers of one scope.
 func (s storeState) text() string {
-	var away []string
+	var failing []string
 	for _, n := range s.Nodes {
 		if n.Reason != "" {
-			away = append(away, fmt.Sprintf("%s (%s)", n.Address, n.Reason))
+			failing = append(failing, fmt.Sprintf("%s (%s)", n.Address, n.Reason))
 		}
 	}
-	text := fmt.Sprintf("%d of %d nodes decide", len(s.Nodes)-len(away), len(s.Nodes))
+	text := fmt.Sprintf("%d of %d nodes decide", len(s.Nodes)-len(failing), len(s.Nodes))
 	switch {
-	case len(away) > 0:
-		return text + "; degraded: " + strings.Join(away, ", ")
+	case len(failing) > 0:
+		return text + "; degraded: " + strings.Join(failing, ", ")
 	case !s.Reached:
 		return "not reached yet"
 	}
@@ -147,13 +147,13 @@ func (p *probes) notReady() string {
 	if p.ready == settings.ReadyAlways {
 		return ""
 	}
-	return p.storeAway()
+	return p.storeUnavailable()
 }
 
-// storeAway returns why the store of the region decides no request, or the empty string if it
-// decides some. The memory store always does. Other scopes do not count: while one is away, the
+// storeUnavailable returns why the store of the region decides no request, or the empty string if it
+// decides some. The memory store always does. Other scopes do not count: while one is unavailable, the
 // limits of the region are still decided.
-func (p *probes) storeAway() string {
+func (p *probes) storeUnavailable() string {
 	if p.state == nil {
 		return ""
 	}

@@ -133,7 +133,7 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, ver
 // storeFailures is redisstore.Options.Failures. Tests set it.
 var storeFailures int
 
-// options say what r wants to hear of its store.
+// options returns the options of the store of r.
 func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(context.Context, int)) stores.Options {
 	prefix := s.Redis.KeyPrefix
 	for i := range s.Scopes {
@@ -171,7 +171,7 @@ func (r *redisScope) greet(ctx context.Context, s settings.Settings, log *zap.Lo
 	}
 }
 
-// advice tells the operator what to check if Redis does not answer.
+// advice says what to check if Redis does not answer.
 func (r *redisScope) advice() string {
 	return "check that Redis runs, that " + r.section + ".url is its address, and that user and password are right"
 }
@@ -192,7 +192,7 @@ func (r *redisScope) changed(c redisstore.Change) {
 }
 
 // count counts the instances that share the logs, until ctx ends. It logs once when the server refuses
-// that, and once when it is possible again. Other errors are those of the store.
+// that, and once when it is possible again. The store reports other errors.
 func (r *redisScope) count(ctx context.Context) error {
 	return r.Count(ctx, func(before, now int, err error) {
 		if before != now {
@@ -205,7 +205,7 @@ func (r *redisScope) count(ctx context.Context) error {
 			}
 		case class == failure.Permission || class == failure.Other:
 			if r.refused.CompareAndSwap(false, true) {
-				r.log.Warn("this instance cannot be counted, so local may admit too much while Redis is away; check the rights of the user of Redis, and that no other program writes the key instances below the key prefix",
+				r.log.Warn("this instance cannot be counted, so local may admit too much while Redis is unavailable; check the rights of the user of Redis, and that no other program writes the key instances below the key prefix",
 					zap.Int("instances", now), zap.Error(err))
 			}
 		}
@@ -261,7 +261,7 @@ func (r *redisScope) reach(ctx context.Context) error {
 }
 
 // keepPinging asks the servers once a second whether they answer, until ctx ends. An instance
-// without requests would not notice otherwise that they are away.
+// without requests would not notice otherwise that they do not answer.
 func (r *redisScope) keepPinging(ctx context.Context) error {
 	tick := time.NewTicker(reachInterval)
 	defer tick.Stop()

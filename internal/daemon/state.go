@@ -53,15 +53,15 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 			all = append(all, insight.Problem{Level: level, Text: fmt.Sprintf(format, args...), Help: docs.Path + help})
 		}
 	}
-	away := p.probes.storeAway()
-	add(away != "", levelError, "operate.md#redis-is-slow-or-unavailable", "The store does not decide: %s. Each rule's on_store_error decides.", away)
+	unavailable := p.probes.storeUnavailable()
+	add(unavailable != "", levelError, "operate.md#redis-is-slow-or-unavailable", "The store does not decide: %s. Each rule's on_store_error decides.", unavailable)
 	if p.store.redis != nil {
 		for _, f := range p.store.redis.states().Further {
 			add(!f.Reached, levelError, "operate.md#failures", "The store of the scope %s has not been reached yet. Each rule's on_store_error decides its limits.", f.Scope)
 		}
 	}
 	for _, n := range s.Store.Servers {
-		add(n.Reason != "" && away == "", levelError, "operate.md#failures", "The server %s of the store does not decide: %s.", n.Address, n.Reason)
+		add(n.Reason != "" && unavailable == "", levelError, "operate.md#failures", "The server %s of the store does not decide: %s.", n.Address, n.Reason)
 	}
 	missing := p.decider.Rules().Missing()
 	add(missing, levelError, "operate.md#rules-from-an-xds-server", "No rules are loaded, so calls fail: the xDS server has sent none.")

@@ -19,7 +19,7 @@ import (
 	"github.com/slidegate/slidegate/internal/operate/metrics"
 )
 
-// subjects finds the subjects of API keys in a source of tiers. It is nil if the settings
+// subjects finds the subjects of API keys in a customer source. It is nil if the settings
 // name a tiers file or no tiers.
 type subjects struct {
 	*tier.Cache
@@ -88,7 +88,7 @@ func (s *subjects) resolver() tier.Resolver {
 	return s
 }
 
-// keys returns the place where the admin port looks up subjects.
+// keys returns what looks up subjects for the admin port.
 func (s *subjects) keys(rs func() *rules.Rules) admin.Tiers {
 	if s == nil {
 		return directory{rs}

@@ -60,13 +60,13 @@ func DialTimeout(call time.Duration) time.Duration { return max(250*time.Millise
 // they change. It does not connect yet: the first command does.
 func New(o Options) (redis.UniversalClient, error) {
 	at := &o.URL
-	own := &login{user: o.Username}
+	main := &login{user: o.Username}
 	var err error
 	if at.Password != "" {
-		own.user = at.Username
-		own.password, err = watch.Secret("", at.Password, "", o.Log)
+		main.user = at.Username
+		main.password, err = watch.Secret("", at.Password, "", o.Log)
 	} else {
-		own.password, err = watch.Secret(o.Section+".password_file", o.Password, o.PasswordFile, o.Log)
+		main.password, err = watch.Secret(o.Section+".password_file", o.Password, o.PasswordFile, o.Log)
 	}
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func New(o Options) (redis.UniversalClient, error) {
 		}
 	}
 	options := clientOptions(&o)
-	options.Dialer, options.CredentialsProviderContext = d.dial, own.credentials
+	options.Dialer, options.CredentialsProviderContext = d.dial, main.credentials
 	connected := o.Connected
 	if connected == nil {
 		connected = func() {}
@@ -140,7 +140,7 @@ func clientOptions(s *Options) *redis.UniversalOptions {
 
 		// The caller's deadline ends a call, wherever it waits.
 		ContextTimeoutEnabled: true,
-		// These bound commands without a caller: questions to sentinels, and to nodes for
+		// These bound commands without a caller: those that ask sentinels, and nodes for
 		// the state of their cluster. A slow moment should not fail them.
 		ReadTimeout:  DialTimeout(s.Timeout),
 		WriteTimeout: DialTimeout(s.Timeout),
@@ -160,7 +160,7 @@ func clientOptions(s *Options) *redis.UniversalOptions {
 		MaxActiveConns:   0,
 		PipelinePoolSize: -1,
 		// No connection is made ahead. Most of its time is the greeting, which comes with
-		// the first use anyway. Replicas of a cluster would hold unused ones.
+		// the first use anyway. Replicas of a cluster would have unused ones.
 		MinIdleConns:    0,
 		ConnMaxIdleTime: idleTimeout,
 
@@ -199,7 +199,7 @@ func (l *login) credentials(context.Context) (user, password string, err error) 
 
 // onConnect logs in to a sentinel. The library supports only a fixed password for
 // sentinels, but calls this for every connection. Connections to Redis are logged in
-// already: the library gives their client a name of its own.
+// already: the library gives their client another name.
 func (l *login) onConnect(ctx context.Context, conn *redis.Conn) error {
 	if strings.HasPrefix(conn.String(), "Redis<FailoverClient ") {
 		return nil
@@ -252,7 +252,7 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 	return secured, nil
 }
 
-// handshake makes a TLS connection with what the files hold now.
+// handshake makes a TLS connection with the files as they are now.
 func (d *dialer) handshake(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
 	c := d.tls()
 	if c.ServerName == "" {

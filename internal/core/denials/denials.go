@@ -107,7 +107,7 @@ type Known struct {
 	cached     *cachedDecision // nil: nothing
 }
 
-// New returns an empty Memory of so many logs. Zero: 100,000.
+// New returns an empty Memory with room for a number of logs. Zero: 100,000.
 func New(logs int) (*Memory, error) {
 	if logs == 0 {
 		logs = defaultLogs

@@ -12,7 +12,7 @@
 //     the largest use of the last one to two [Options.Timeout] counts.
 //   - A cost above the quota but not above the limit has room if nothing else counts. So a
 //     process admits one such request in a window.
-//   - The logs of a process hold only what it has admitted. They stay until their hits
+//   - The logs of a process have only what it has admitted. They stay until their hits
 //     expire, so an outage that comes and goes does not renew the quota.
 //   - The quota of a bucket is a part of its burst and a part of its rate. What the shared store
 //     knew to be missing fills up at the rate.
@@ -291,7 +291,7 @@ func missing(l *window.Limit, left time.Duration) uint64 {
 	return tokens
 }
 
-// quotaLimit returns a limit of which this process may admit so many hits. The rate of a token
+// quotaLimit returns a limit of which this process may admit a number of hits. The rate of a token
 // bucket is divided by the number of processes, rounded down, but at least one hit.
 func quotaLimit(l window.Limit, hits, instances uint64) window.Limit {
 	l.Hits = hits

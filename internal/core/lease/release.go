@@ -12,8 +12,8 @@ import (
 const (
 	// maxReleases is the most releases that wait for the shared store.
 	maxReleases = 1 << 16
-	// releaseAge is how long a release waits for the shared store. After that, what the stream holds
-	// there ends by itself.
+	// releaseAge is how long a release waits for the shared store. After that, an active request
+	// ends there by itself.
 	releaseAge = 10 * time.Minute
 	// releasePause and maxReleasePause are the shortest and the longest time between two attempts.
 	releasePause, maxReleasePause = 100 * time.Millisecond, 2 * time.Second
@@ -42,8 +42,8 @@ type release struct {
 }
 
 // End implements [window.Ender]. If the shared store fails, End returns its error, and Store sends
-// the end again later: for ten minutes at most, and 65,536 ends at most. Without that, what the stream
-// holds ends by itself.
+// the end again later: for ten minutes at most, and 65,536 ends at most. Without that, its active
+// requests end by themselves.
 func (s *Store) End(ctx context.Context, stream window.StreamID, deny time.Duration) (held bool, err error) {
 	ender, ok := s.store.(window.Ender)
 	if !ok {

@@ -87,7 +87,7 @@ func Open(s settings.Store, of func(window.Scope) Options) (*Redis, error) {
 const (
 	// maxWaiting is how many requests wait for a server at most.
 	maxWaiting = 10_000
-	// farCalls is how many calls a server of another scope has under way at most. It may be far away.
+	// farCalls is how many calls a server of another scope has under way at most. Its round trip may be long.
 	farCalls = 8
 )
 

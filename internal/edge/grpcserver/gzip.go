@@ -12,7 +12,7 @@ const (
 	// maxPacked bounds the length of a compressed message that grpc-go reads. To unpack a byte of
 	// noise takes 10 ns, so a message of this length takes 5 ms.
 	maxPacked = 512 << 10
-	// A message may unpack to mayUnpack bytes, or to mayUnpackTimes its own length. A message of
+	// A message may unpack to mayUnpack bytes, or to mayUnpackTimes its length. A message of
 	// real texts unpacks to less than twenty times its length, one of zeros to a thousand times.
 	mayUnpack      = 512 << 10
 	mayUnpackTimes = 64

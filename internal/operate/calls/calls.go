@@ -1,5 +1,5 @@
 // Package calls measures every call of a process, with spans if traces are on. It turns a panic into
-// INTERNAL, or 500, so that the panic ends only its own call.
+// INTERNAL, or 500, so that a panic ends one call alone.
 package calls
 
 import (
@@ -38,7 +38,7 @@ type Recorder struct {
 var errPanicked = status.Error(codes.Internal, "internal error")
 
 // panicked counts a panic and logs its stack. It does not log the panic's value, which
-// may hold an API key.
+// may be an API key.
 func (r Recorder) panicked(method string) {
 	r.Metrics.Panicked()
 	r.Log.Error("a call panicked; this is a bug, please report it",

@@ -1,4 +1,4 @@
-// Package redislog prints a log that Redis holds, for operators.
+// Package redislog prints a log in Redis, for operators.
 package redislog
 
 import (
@@ -27,7 +27,7 @@ import (
 const timeout = 5 * time.Second
 
 // Print writes to w the content of a log in the Redis of a scope of the settings. key is the whole name
-// of the log, as SCAN prints it. Print writes the newest entries, oldest first, or the holds that
+// of the log, as SCAN prints it. Print writes the newest entries, oldest first, or the active requests that
 // end last, at most as many as entries says. A negative number means all.
 func Print(ctx context.Context, s settings.Settings, scope, key string, entries int, w io.Writer) error {
 	if s.Store.Type != settings.StoreRedis {
@@ -102,7 +102,7 @@ func counts(r *inspect.Reading) string {
 	case window.TokenBucket:
 		return fmt.Sprintf("policy   %v, with a rate for each %s", r.ID.Policy, rules.FormatWindow(r.ID.Window))
 	case window.InFlight:
-		return fmt.Sprintf("policy   %v, of which a cost of %d is held now", r.ID.Policy, r.Used(window.Limit{}))
+		return fmt.Sprintf("policy   %v, of which a cost of %d is active now", r.ID.Policy, r.Used(window.Limit{}))
 	default:
 		return fmt.Sprintf("policy   %v with a window of %s, of which a cost of %d counts now", r.ID.Policy, rules.FormatWindow(r.ID.Window), r.Used(window.Limit{}))
 	}
