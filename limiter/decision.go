@@ -156,7 +156,7 @@ func (d *Decision) verdict() *decide.Verdict {
 	}
 	if d.one.Rule != nil {
 		v.Limits, v.Strictest = []decide.LimitStatus{d.one}, []int{0}
-		if d.one.Unknown {
+		if d.one.Unknown() {
 			v.Strictest[0] = -1
 		}
 	}

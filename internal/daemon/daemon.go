@@ -261,7 +261,7 @@ func (p *process) makeServers() {
 	s := p.settings
 	o := decide.Options{
 		Subjects: p.subjects.resolver(),
-		Meters:   p.measures.metrics, StoreSeconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled), Tracer: p.measures.decisions(), Log: p.logs.rare,
+		Meters:   p.measures.metrics, Observer: decide.StoreObserver{Seconds: p.measures.storeSeconds(), Failed: storeFailed(p.logs.sampled)}, Tracer: p.measures.decisions(), Log: p.logs.rare,
 		NearLimit: float32(s.DropIn.NearLimit), Hits: p.measures.reference.hits(), Recorder: p.operators.insight,
 		Patience: inflight.DefaultPatience,
 		Wait:     s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,

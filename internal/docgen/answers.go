@@ -78,7 +78,7 @@ func problemTypes(denied *decide.Verdict) (string, error) {
 	}{
 		{"no quota remains", denied},
 		{"the cost is above the limit. It has `cost` and no `retry_after`", verdict(window.Decision{Never: true}, nil)},
-		{"the store did not decide, and `on_store_error` is `deny`", verdict(window.Decision{RetryAfter: time.Second}, func(s *decide.LimitStatus) { s.Blind = true })},
+		{"the store did not decide, and `on_store_error` is `deny`", verdict(window.Decision{RetryAfter: time.Second}, func(s *decide.LimitStatus) { s.DecidedBy = decide.ByRuleDeny })},
 	} {
 		var problem struct{ Type string }
 		if err := json.Unmarshal(answer.AppendDenial(nil, t.v), &problem); err != nil || problem.Type == "" {

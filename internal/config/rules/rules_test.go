@@ -80,7 +80,7 @@ descriptors:
 			if got, want := v.Allowed, c.shadow || c.quota; got != want {
 				t.Errorf("a request over one of two limits: allowed %v, want %v", got, want)
 			}
-			if got := v.Limits[0].Observed; got != c.observed {
+			if got := v.Limits[0].Observed(); got != c.observed {
 				t.Errorf("observed: got %v, want %v", got, c.observed)
 			}
 			if got := v.Limits[0].Quota; got != c.each {

@@ -26,8 +26,8 @@ func (c *Call) Exceeds() string {
 		return ""
 	case c.exceeds != "":
 		return c.exceeds
-	case len(c.checks) > window.MaxChecks:
-		return fmt.Sprintf("its descriptors meet %d limits, more than %d: send fewer descriptors in one request, or give their rules fewer limits", len(c.checks), window.MaxChecks)
+	case len(c.batch.checks) > window.MaxChecks:
+		return fmt.Sprintf("its descriptors meet %d limits, more than %d: send fewer descriptors in one request, or give their rules fewer limits", len(c.batch.checks), window.MaxChecks)
 	}
 	return ""
 }
@@ -41,12 +41,10 @@ func (c *Call) decideBeyond(what string) {
 	denied := c.exceeds != "" && !c.gen.rules.ObservesAll() && c.closed()
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		s.undecided = true
-		c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
-		if s.Blind = s.MayDeny() && s.Rule.StoreError() != rules.StoreErrorAllow; s.Blind {
-			c.decisions[i] = window.Decision{Never: true}
+		c.batch.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
+		if s.DecidedBy = ByRuleAllow; s.MayDeny() && s.Rule.StoreError() != rules.StoreErrorAllow {
+			s.DecidedBy, c.batch.decisions[i] = ByRuleDeny, window.Decision{Never: true}
 		}
-		s.Unknown = !s.Blind
 	}
 	c.fold()
 	v.Allowed, v.Degraded = v.Allowed && !denied, true

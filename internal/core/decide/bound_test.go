@@ -149,7 +149,7 @@ func TestBeyondABound(t *testing.T) {
 			if known := tt.req.Domain != "nowhere"; v.Degraded != known || known && !v.Allowed && v.DegradedBy() != rules.StoreErrorDeny {
 				t.Errorf("degraded %t by %v", v.Degraded, v.DegradedBy())
 			}
-			if v.Decisive >= 0 && (!v.Limits[v.Decisive].Blind || !v.Limits[v.Decisive].Decision.Never) {
+			if v.Decisive >= 0 && (!v.Limits[v.Decisive].DeniedUndecided() || !v.Limits[v.Decisive].Decision.Never) {
 				t.Errorf("the decisive limit is %+v: no wait helps", v.Limits[v.Decisive])
 			}
 		})

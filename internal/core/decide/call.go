@@ -27,17 +27,23 @@ type Call struct {
 	verdict Verdict
 	who     identity.Finder
 
+	batch   batch
+	text    []byte // memory for what is hashed or counted
+	own     []rules.Limit
+	stream  inflight.Stream
+	exceeds string        // see exceed
+	clock   time.Duration // Options.Clock when the checks were made; 0: not read yet
+}
+
+// A batch has the checks of a request, and nothing else indexes them. A store takes the checks as one
+// slice and writes the decisions into another ([window.Store]), so they are no slice of one struct.
+type batch struct {
 	checks    []window.Check    // one for each limit of the verdict
 	decisions []window.Decision // one for each check
-	records   bool              // a limit has LimitStatus.Records
-	quota     bool              // a limit is one of several alternatives
 	part      []window.Check    // the checks of one of several store calls
 	partAt    []int             // their indexes in checks
-	text      []byte            // memory for what is hashed or counted
-	own       []rules.Limit
-	stream    inflight.Stream
-	exceeds   string        // see exceed
-	clock     time.Duration // Options.Clock when the checks were made; 0: not read yet
+	records   bool              // a limit has LimitStatus.RecordsDenied
+	quota     bool              // a limit is one of several alternatives
 }
 
 // step is how far a Call is.
@@ -101,7 +107,7 @@ func (c *Call) Verdict() *Verdict { return &c.verdict }
 
 // Checks returns the check of each limit of the verdict, in their order. It is valid as long as
 // the verdict.
-func (c *Call) Checks() []window.Check { return c.checks }
+func (c *Call) Checks() []window.Check { return c.batch.checks }
 
 // Forget removes all of the request from c, and keeps memory for the next one. Without
 // it c keeps the texts of the request in memory.
@@ -110,9 +116,9 @@ func (c *Call) Forget() {
 	c.req = Request{}
 	c.decider, c.gen, c.step, c.err = nil, nil, isBegun, nil
 	c.who.Forget()
-	reuse.Reset(&c.decisions)
-	reuse.Reset(&c.part)
-	reuse.Reset(&c.partAt)
+	reuse.Reset(&c.batch.decisions)
+	reuse.Reset(&c.batch.part)
+	reuse.Reset(&c.batch.partAt)
 	reuse.Reset(&c.own)
 	reuse.Reset(&c.text)
 }
@@ -120,10 +126,10 @@ func (c *Call) Forget() {
 // unprepare forgets what prepare has made, but for the subjects that it has found.
 func (c *Call) unprepare() {
 	c.verdict.forget()
-	reuse.Reset(&c.checks)
+	reuse.Reset(&c.batch.checks)
 	c.who.ForgetNames()
 	c.domain = nil
-	c.records, c.quota, c.clock, c.stream, c.exceeds = false, false, 0, inflight.Stream{}, ""
+	c.batch.records, c.batch.quota, c.clock, c.stream, c.exceeds = false, false, 0, inflight.Stream{}, ""
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is
@@ -159,16 +165,16 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 		c.unprepare()
 		return false
 	}
-	if c.quota {
+	if c.batch.quota {
 		c.settleQuota()
 	}
-	if n := len(c.checks); n > 1 && n <= window.MaxChecks {
+	if n := len(c.batch.checks); n > 1 && n <= window.MaxChecks {
 		c.settleModes()
 	}
-	if n := len(c.checks); n <= cap(c.decisions) {
-		c.decisions = c.decisions[:n]
+	if n := len(c.batch.checks); n <= cap(c.batch.decisions) {
+		c.batch.decisions = c.batch.decisions[:n]
 	} else {
-		c.decisions = make([]window.Decision, n)
+		c.batch.decisions = make([]window.Decision, n)
 	}
 	return true
 }
@@ -190,7 +196,7 @@ func (c *Call) askSubjects(ctx context.Context, wait bool) {
 // decide makes the verdict of a request that is prepared, if that needs no waiting or
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
-	switch n, what := len(c.checks), c.Exceeds(); {
+	switch n, what := len(c.batch.checks), c.Exceeds(); {
 	case c.stream.Endless != nil:
 		return true, &inflight.EndlessError{Rule: c.stream.Endless}
 	case n == 0 && c.gen.rules.Missing():
@@ -220,7 +226,7 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 		return true, c.decideWithout(ctx, err)
 	}
 	// Without waiting, a store denies only by repeating a denial that Learn has seen.
-	if c.decider.learner != nil && (wait || window.GroupAllowed(c.checks, c.decisions)) {
+	if c.decider.learner != nil && (wait || window.GroupAllowed(c.batch.checks, c.batch.decisions)) {
 		c.teach()
 	}
 	c.fold()
@@ -233,7 +239,7 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 // decideWithout makes the verdict of a request that the store did not decide, as a whole or in some
 // scopes. cause is why; nil: the store was not asked, and the decisions are made.
 func (c *Call) decideWithout(ctx context.Context, cause error) error {
-	some := c.markUndecided(cause)
+	some := cause != nil && c.markUndecided(cause)
 	c.countErrors()
 	c.countUndecided(cause)
 	if cause != nil {
@@ -242,14 +248,14 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 		}
 	}
 	v := &c.verdict
-	if c.records {
+	if c.batch.records {
 		c.recordDenied(ctx, window.MayWait, c.decider.opts.Local, true)
 		if some {
 			c.recordDenied(ctx, window.MayWait, c.decider.opts.Store, false)
 		}
 	}
 	c.fold()
-	v.Degraded = v.Allowed || v.Decisive < 0 || v.Limits[v.Decisive].undecided
+	v.Degraded = v.Allowed || v.Decisive < 0 || v.Limits[v.Decisive].DecidedBy != ByStore
 	if some {
 		c.teach()
 		if c.decider.counts {
@@ -261,7 +267,7 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 }
 
 func (c *Call) fold() {
-	c.verdict.fold(c.decisions, c.gen.rules.ObservesAll())
+	c.verdict.fold(c.batch.decisions, c.gen.rules.ObservesAll())
 	if c.gen.rules.Jitters() {
 		c.setJitter()
 	}
@@ -270,19 +276,14 @@ func (c *Call) fold() {
 // markUndecided marks the limits that the store has not decided, because of cause. It reports
 // whether it has decided some.
 func (c *Call) markUndecided(cause error) (some bool) {
+	var part *window.PartError
+	parts := errors.As(cause, &part)
 	for i := range c.verdict.Limits {
-		s := &c.verdict.Limits[i]
-		s.undecided = true
-		if cause == nil {
-			continue
-		}
-		var part *window.PartError
-		if _, without := window.WithoutLog(&c.checks[i]); without && errors.As(cause, &part) {
-			s.undecided = false // it needs no store
+		if _, without := window.WithoutLog(&c.batch.checks[i]); without && parts || window.FailedIn(cause, c.batch.checks[i].Scope) == nil {
+			some = true // decided, or it needs no store
 		} else {
-			s.undecided = window.FailedIn(cause, c.checks[i].Scope) != nil
+			c.verdict.Limits[i].DecidedBy = ByLocal
 		}
-		some = some || !s.undecided
 	}
 	return some
 }

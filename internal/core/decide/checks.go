@@ -40,14 +40,22 @@ func (c *Call) addChecks(i int) {
 		}
 		v.addCaller(&who)
 	}
-	own, isOwn, observe := rules.Terms{}, false, tier.ObserveByRule
+	source, own, observe := SourceRule, rules.Terms{}, tier.ObserveByRule
+	switch {
+	case who.Unresolved:
+		source = SourceUnresolved
+	case terms != &rule.Terms:
+		source = SourceTier
+	}
 	if who.Known != nil && c.req.Tier == "" {
 		if o, ok := who.Known.Override(rule.Name); ok {
 			if ok = rs.MayOverride(rule, &o); ok {
 				own, ok = c.ownTerms(rule, terms, &o)
 			}
 			if ok {
-				terms, observe, isOwn = &own, o.Observe, o.Limited()
+				if terms, observe = &own, o.Observe; o.Limited() {
+					source = SourceOverride
+				}
 			} else {
 				c.tellOverride(rule, &who, &o)
 			}
@@ -67,18 +75,30 @@ func (c *Call) addChecks(i int) {
 	if c.who.MustWait() {
 		return
 	}
-	observed, ownObserve := terms.Observe > 0 && c.who.Observes(rule, terms.Observe, &who, key), false
-	if observe != tier.ObserveByRule && !rule.Always {
-		observed, ownObserve = observe == tier.ObserveOnly, !rs.ObservesAll()
+	enforcement := Enforced
+	if observe == tier.ObserveByRule || rule.Always {
+		observe = tier.ObserveByRule
+		if terms.Observe > 0 && c.who.Observes(rule, terms.Observe, &who, key) {
+			enforcement = Observed
+		}
+	}
+	switch all := rs.ObservesAll(); {
+	case all && (observe == tier.ObserveOnly || enforcement == Observed):
+		enforcement = Observed
+	case all:
+		enforcement = ObservedForAll
+	case observe == tier.ObserveOnly:
+		enforcement = ObservedForSubject
+	case observe == tier.ObserveNot:
+		enforcement = EnforcedForSubject
 	}
 	c.noteAsked(rule, desc)
 	records := c.recordsDenied(rule, desc)
 	for j := range terms.Limits {
 		s := v.addLimit(rule, i)
 		s.Limit, s.Cost = terms.Limits[j], rule.Cost(desc.Cost)
-		s.Subject, s.Tier, s.Unresolved = who.ID(), who.Tier, who.Unresolved
-		s.Quota, s.Own, s.Records = rule.Quota || rs.AllQuota(), isOwn, records
-		s.Observed, s.ShadowAll, s.OwnObserve = observed || rs.ObservesAll(), rs.ObservesAll() && !observed, ownObserve
+		s.Subject, s.Tier, s.Source, s.Enforcement = who.ID(), who.Tier, source, enforcement
+		s.Quota, s.update.records = rule.Quota || rs.AllQuota(), records
 		c.addCheck(s, key, desc.Refund, who.Known)
 	}
 }
@@ -108,7 +128,10 @@ func (c *Call) addOverride(i int) {
 		}
 		s := c.verdict.addLimit(rule, i)
 		s.Limit, s.Cost = rules.Limit{Limit: limit, Precision: rules.PrecisionOf(limit), Name: rule.Name}, rule.Cost(desc.Cost)
-		s.Quota, s.Observed, s.ShadowAll, s.Records = c.gen.rules.AllQuota(), c.gen.rules.ObservesAll(), c.gen.rules.ObservesAll(), c.recordsDenied(rule, desc)
+		s.Quota, s.Source, s.update.records = c.gen.rules.AllQuota(), SourceRequest, c.recordsDenied(rule, desc)
+		if c.gen.rules.ObservesAll() {
+			s.Enforcement = ObservedForAll
+		}
 		c.addCheck(s, key, desc.Refund, nil)
 	}
 }
@@ -135,9 +158,9 @@ func (v *Verdict) addLimit(rule *rules.Rule, descriptor int) *LimitStatus {
 // addCheck adds the check of the last limit of the verdict, or removes the limit. of is the subject,
 // nil if it is not known.
 func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subject) {
-	c.checks = reuse.Grow(c.checks)
-	at := len(c.checks) - 1
-	check := &c.checks[at]
+	c.batch.checks = reuse.Grow(c.batch.checks)
+	at := len(c.batch.checks) - 1
+	check := &c.batch.checks[at]
 	switch {
 	case refund:
 		s.Mode, s.Quota = window.Refund, false
@@ -146,20 +169,20 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 		s.Mode, s.Quota = window.Always, false
 	case s.Rule.Always:
 		s.Mode = window.Always // even where it is observed or one of several alternatives
-	case s.Observed:
+	case s.Observed():
 		s.Mode = window.Observe
 	case s.Quota:
-		s.Mode, c.quota = window.Any, true
+		s.Mode, c.batch.quota = window.Any, true
 	}
 	check.Key, check.Limit, check.Cost = key, s.Limit.Limit, s.Cost
 	check.Mode, check.Scope, check.Priority = s.Mode, s.Rule.Store(), s.Rule.Priority
 	check.Precision, check.Lease = s.Limit.Precision, s.Limit.Lease
 	switch s.Limit.Policy {
 	case window.InFlight:
-		s.Records = false // a request that is active holds its cost, and spends nothing
+		s.update.records = false // a request that is active holds its cost, and spends nothing
 		if !c.stream.Hold(&c.req, s.Rule, check, refund) {
 			*s, *check = LimitStatus{}, window.Check{}
-			c.verdict.Limits, c.checks = c.verdict.Limits[:at], c.checks[:len(c.checks)-1]
+			c.verdict.Limits, c.batch.checks = c.verdict.Limits[:at], c.batch.checks[:len(c.batch.checks)-1]
 			return
 		}
 	case window.Calendar:
@@ -169,9 +192,9 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	if s.Rule.Once.Entry != "" {
 		c.once(s, check)
 	}
-	s.Records = s.Records && !s.Mode.Unconditional()
-	c.records = c.records || s.Records
-	s.Period = check.Period
+	s.update.records = s.update.records && !s.Mode.Unconditional()
+	c.batch.records = c.batch.records || s.update.records
+	s.Period.Period = check.Period
 }
 
 // settleQuota makes all quota limits observed if one alternative of the request passes
@@ -193,7 +216,7 @@ func (c *Call) settleQuota() {
 	}
 	for i := range v.Limits {
 		if v.Limits[i].Mode == window.Any {
-			v.Limits[i].Mode, c.checks[i].Mode = window.Observe, window.Observe
+			v.Limits[i].Mode, c.batch.checks[i].Mode = window.Observe, window.Observe
 		}
 	}
 }
@@ -207,21 +230,26 @@ func (v *Verdict) limits(i int) bool {
 // makes such checks.
 func (c *Call) settleModes() {
 	same := true
-	for i := range c.checks {
-		same = same && c.checks[i].Mode == c.checks[0].Mode
+	for i := range c.batch.checks {
+		same = same && c.batch.checks[i].Mode == c.batch.checks[0].Mode
 	}
 	if same {
 		return
 	}
-	for i := range c.checks {
-		check := &c.checks[i]
-		for j := range c.checks {
-			o := &c.checks[j]
+	for i := range c.batch.checks {
+		check := &c.batch.checks[i]
+		for j := range c.batch.checks {
+			o := &c.batch.checks[j]
 			// Modes are in the order of their strictness.
 			if o.Mode < check.Mode && !check.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == check.Log() {
 				check.Mode = o.Mode
 				s := &c.verdict.Limits[i]
-				s.Mode, s.Observed, s.Quota = o.Mode, false, o.Mode == window.Any
+				s.Mode, s.Quota = o.Mode, o.Mode == window.Any
+				if s.Enforcement == ObservedForSubject {
+					s.Enforcement = EnforcedForSubject
+				} else if s.Observed() {
+					s.Enforcement = Enforced
+				}
 			}
 		}
 	}

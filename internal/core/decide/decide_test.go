@@ -403,7 +403,7 @@ func TestStoreError(t *testing.T) {
 	boom := errors.New("boom")
 	decider, got := newDecider(t, testRules(t, rules.Identity{Secrets: secrets, Tiers: directory(t)}), &recordingStore{err: boom})
 	var failed error
-	decider.opts.Failed = func(err error) { failed = err }
+	decider.opts.Observer.Failed = func(err error) { failed = err }
 	if _, err := decideErr(t.Context(), decider, request("api_key=acme-key", "remote_address=a")); !errors.Is(err, boom) || !errors.Is(failed, boom) {
 		t.Errorf("Decide = %v, and Failed got %v, want the store's error", err, failed)
 	}
@@ -454,10 +454,10 @@ func TestStoreSeconds(t *testing.T) {
 	} {
 		observed := 0
 		decider := NewDecider(rs, Options{
-			Store:        &recordingStore{answer: func(window.Check) window.Decision { return tt.answer }, err: tt.err},
-			Meters:       counts{},
-			Log:          zap.NewNop(),
-			StoreSeconds: func(float64) { observed++ },
+			Store:    &recordingStore{answer: func(window.Check) window.Decision { return tt.answer }, err: tt.err},
+			Meters:   counts{},
+			Log:      zap.NewNop(),
+			Observer: StoreObserver{Seconds: func(float64) { observed++ }},
 		})
 		if _, err := decideErr(t.Context(), decider, request("api_key=acme-key")); !errors.Is(err, tt.err) {
 			t.Errorf("%s: Decide = %v, want %v", tt.name, err, tt.err)

@@ -31,11 +31,8 @@ type Options struct {
 	// CopiesNames says that Store keeps no name of a log without a copy, and that there is no Local.
 	// The next request then reuses the memory of names.
 	CopiesNames bool
-	// StoreSeconds observes how long each store call took. A denial that is repeated from memory
-	// is no store call. Nil disables it.
-	StoreSeconds func(seconds float64)
-	// Failed is called with each error of Store. Nil disables it.
-	Failed func(error)
+	// Observer observes the calls of Store.
+	Observer StoreObserver
 	// Tracer describes decisions in traces. Nil disables it.
 	Tracer Tracer
 	// Local decides for rules with rules.StoreErrorLocal while Store cannot. It must not
@@ -63,6 +60,15 @@ type Options struct {
 	// Log gets warnings about requests, such as those that name no domain of the rules. Any client can
 	// cause them: wrap it to sample them. Nil disables them.
 	Log *zap.Logger
+}
+
+// A StoreObserver observes the calls of a store. Each function may be nil.
+type StoreObserver struct {
+	// Seconds gets how long each store call took. A denial that is repeated from memory is no store
+	// call.
+	Seconds func(seconds float64)
+	// Failed gets each error of the store.
+	Failed func(error)
 }
 
 // A Tracer describes decisions in the trace of a call. It keeps no argument, and no text of the
@@ -114,8 +120,8 @@ func (d *Decider) Swap(rs *rules.Rules) {
 }
 
 func (d *Decider) failed(err error) {
-	if d.opts.Failed != nil {
-		d.opts.Failed(err)
+	if d.opts.Observer.Failed != nil {
+		d.opts.Observer.Failed(err)
 	}
 }
 

@@ -19,15 +19,15 @@ func (c *Call) denyUnresolved() (denied bool) {
 	}
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
-		if s.Blind = s.Unresolved && s.MayDeny(); s.Blind {
-			c.decisions[i] = window.Decision{RetryAfter: rules.StoreErrorRetry}
+		c.batch.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
+		if s.Source == SourceUnresolved && s.MayDeny() {
+			s.DecidedBy, c.batch.decisions[i] = ByNoTier, window.Decision{RetryAfter: rules.StoreErrorRetry}
 			denied = true
 		}
 	}
 	for i := range v.Limits {
-		if s := &v.Limits[i]; denied && !s.Blind {
-			s.Unknown = true // the store was not asked
+		if s := &v.Limits[i]; denied && s.DecidedBy == ByStore {
+			s.DecidedBy = ByRuleAllow // the store was not asked
 		}
 	}
 	return denied
@@ -39,8 +39,8 @@ func (c *Call) teach() {
 		return
 	}
 	for i := range c.verdict.Limits {
-		if s := &c.verdict.Limits[i]; s.Rule.StoreError() == rules.StoreErrorLocal && !s.undecided {
-			c.decider.learner.Learn(&c.checks[i], &c.decisions[i])
+		if s := &c.verdict.Limits[i]; s.Rule.StoreError() == rules.StoreErrorLocal && s.DecidedBy == ByStore {
+			c.decider.learner.Learn(&c.batch.checks[i], &c.batch.decisions[i])
 		}
 	}
 }
@@ -56,21 +56,21 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 	v := &c.verdict
 	var group window.Verdict
 	report, room := false, false
-	reuse.Reset(&c.part)
-	reuse.Reset(&c.partAt)
+	reuse.Reset(&c.batch.part)
+	reuse.Reset(&c.batch.partAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		if !s.undecided {
-			group.Add(s.Mode, c.decisions[i].Allowed)
-			room = room || s.Mode == window.Any && c.decisions[i].Allowed
+		if s.DecidedBy == ByStore {
+			group.Add(s.Mode, c.batch.decisions[i].Allowed)
+			room = room || s.Mode == window.Any && c.batch.decisions[i].Allowed
 			continue
 		}
 		report = c.choose(i) || report
-		group.Add(s.Mode, c.decisions[i].Allowed)
+		group.Add(s.Mode, c.batch.decisions[i].Allowed)
 	}
 	if !group.Allowed() {
-		for _, at := range c.partAt {
-			v.Limits[at].Unknown = true // the local store is not asked
+		for _, at := range c.batch.partAt {
+			v.Limits[at].DecidedBy = ByRuleAllow // the local store is not asked
 		}
 		window.GiveBack(ctx, cause)
 		return nil
@@ -79,16 +79,16 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 		window.GiveBack(ctx, cause)
 		return cause
 	}
-	for i := range c.part {
-		if room && c.part[i].Mode == window.Any {
-			c.part[i].Mode = window.Observe // another alternative passes anyway
+	for i := range c.batch.part {
+		if room && c.batch.part[i].Mode == window.Any {
+			c.batch.part[i].Mode = window.Observe // another alternative passes anyway
 		}
 	}
 	if err := c.takePart(ctx, c.decider.opts.Local); err != nil {
 		window.GiveBack(ctx, cause)
 		return fmt.Errorf("%w; the local store could not decide either: %w", cause, err)
 	}
-	if !window.GroupAllowed(c.checks, c.decisions) {
+	if !window.GroupAllowed(c.batch.checks, c.batch.decisions) {
 		window.GiveBack(ctx, cause)
 	}
 	return nil
@@ -102,22 +102,21 @@ func (c *Call) choose(i int) (report bool) {
 	if choice == rules.StoreErrorLocal && c.decider.opts.Local == nil {
 		choice = rules.StoreErrorReported
 	}
-	if choice == rules.StoreErrorReported && s.Observed {
+	if choice == rules.StoreErrorReported && s.Observed() {
 		choice = rules.StoreErrorAllow // an observed limit must not deny, and a report may
 	}
-	c.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
+	c.batch.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
 	switch choice {
 	case rules.StoreErrorAllow:
-		s.Unknown = true
+		s.DecidedBy = ByRuleAllow
 	case rules.StoreErrorDeny:
 		if s.Mode != window.Refund { // a refund is lost, and never denied
-			c.decisions[i] = window.Decision{RetryAfter: rules.StoreErrorRetry}
-			s.Blind = true
+			s.DecidedBy, c.batch.decisions[i] = ByRuleDeny, window.Decision{RetryAfter: rules.StoreErrorRetry}
 		}
 	case rules.StoreErrorLocal:
-		c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)
+		c.batch.part, c.batch.partAt = append(c.batch.part, c.batch.checks[i]), append(c.batch.partAt, i)
 	default:
-		s.Unknown = true
+		s.DecidedBy = ByRuleAllow
 		report = true
 	}
 	return report

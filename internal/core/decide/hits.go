@@ -84,7 +84,7 @@ func (c *Call) countDegraded() {
 	}
 	c.countShadowed()
 	for _, at := range c.verdict.Strictest {
-		if at < 0 || !c.verdict.Limits[at].undecided {
+		if at < 0 || c.verdict.Limits[at].DecidedBy == ByStore {
 			continue
 		}
 		s := &c.verdict.Limits[at]
@@ -118,7 +118,7 @@ func (c *Call) countShadowed() {
 	}
 	for i := range c.verdict.Limits {
 		s := &c.verdict.Limits[i]
-		if s.ShadowAll && !s.Decision.Allowed && !s.Unknown && s.Mode != window.Refund {
+		if s.Enforcement == ObservedForAll && !s.Decision.Allowed && !s.Unknown() && s.Mode != window.Refund {
 			c.decider.opts.Hits.Shadowed()
 			return
 		}
@@ -140,12 +140,12 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 	threshold := uint64(float32(limit) * near)
 	if !d.Allowed {
 		h.Over = s.Cost
-		if s.recorded {
+		if s.update.recorded {
 			// The part that fitted has used up the limit.
-			h.Over -= min(s.room, s.Cost)
-			h.Near = min(s.room, limit-min(threshold, limit))
+			h.Over -= min(s.update.room, s.Cost)
+			h.Near = min(s.update.room, limit-min(threshold, limit))
 		}
-		if s.Observed && !s.ShadowAll {
+		if s.Observed() && s.Enforcement != ObservedForAll {
 			h.Shadowed = h.Over
 		}
 		return h
@@ -155,7 +155,7 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 		return h // it has used nothing up
 	}
 	after := limit - min(d.Remaining, limit)
-	if !s.recorded && !s.Mode.Charged(allowed, true) {
+	if !s.update.recorded && !s.Mode.Charged(allowed, true) {
 		after = window.AddSaturating(after, s.Cost)
 	}
 	if after > threshold {

@@ -12,17 +12,21 @@ import (
 // TestHits counts a limit of 10, whose threshold is 8, by the rules of envoyproxy/ratelimit.
 func TestHits(t *testing.T) {
 	status := func(cost uint64, mode window.Mode, allowed bool, remaining uint64) LimitStatus {
-		return LimitStatus{
-			Limit: rules.Limit{Limit: window.Limit{Hits: 10}}, Cost: cost, Mode: mode, Observed: mode == window.Observe,
+		s := LimitStatus{
+			Limit: rules.Limit{Limit: window.Limit{Hits: 10}}, Cost: cost, Mode: mode,
 			Decision: window.Decision{Allowed: allowed, Remaining: remaining},
 		}
+		if mode == window.Observe {
+			s.Enforcement = Observed
+		}
+		return s
 	}
 	usage := status(5, window.Enforce, false, 0)
-	usage.recorded, usage.room = true, 3
+	usage.update.recorded, usage.update.room = true, 3
 	report := status(3, window.Enforce, true, 1)
-	report.recorded, report.room = true, 4
+	report.update.recorded, report.update.room = true, 4
 	shadowAll := status(1, window.Observe, false, 0)
-	shadowAll.ShadowAll = true
+	shadowAll.Enforcement = ObservedForAll
 	for _, tt := range []struct {
 		name    string
 		status  LimitStatus

@@ -186,7 +186,7 @@ func TestSourcesOutside(t *testing.T) {
 				t.Errorf("allowed %v degraded %v, want a denial: %v", v.Allowed, v.Degraded, tt.denied)
 			}
 			if tt.denied {
-				if s := v.Limits[v.Decisive]; !s.Blind || s.Rule.Name != "per-key" || s.Decision.RetryAfter != rules.StoreErrorRetry || v.DegradedBy() != rules.StoreErrorDeny {
+				if s := v.Limits[v.Decisive]; !s.DeniedUndecided() || s.Rule.Name != "per-key" || s.Decision.RetryAfter != rules.StoreErrorRetry || v.DegradedBy() != rules.StoreErrorDeny {
 					t.Errorf("it is denied by %+v", s)
 				}
 			}

@@ -15,8 +15,8 @@ func (c *Call) setJitter() {
 	if who := cmp.Or(v.Subject, v.KeyDigest); who != "" {
 		h = h.Add(who)
 	} else {
-		for i := range c.checks {
-			h = h.Add(c.checks[i].Key)
+		for i := range c.batch.checks {
+			h = h.Add(c.batch.checks[i].Key)
 		}
 	}
 	for i := range v.Limits {

@@ -199,9 +199,9 @@ func TestSharesOfSubjects(t *testing.T) {
 				}
 				v := decide.Decided(t, d, request(text))
 				switch at := slices.Index(who, name); {
-				case more != " route=a" && v.Limits[0].Observed == (at >= 0):
+				case more != " route=a" && v.Limits[0].Observed() == (at >= 0):
 					t.Fatalf("%s under %v%%: some logs are enforced and others not", name, 100*share)
-				case more == " route=a" && !v.Limits[0].Observed:
+				case more == " route=a" && !v.Limits[0].Observed():
 					who = append(who, name)
 				}
 			}

@@ -46,7 +46,7 @@ func (c *Call) setCalendar(s *LimitStatus, of *tier.Subject) {
 	if ok {
 		own, bad := l.Calendar.Starting(day)
 		if bad == nil {
-			l.Calendar, s.OwnDay = own, true
+			l.Calendar, s.Period.OwnDay = own, true
 			return
 		}
 		err = bad

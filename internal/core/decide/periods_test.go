@@ -96,7 +96,7 @@ func TestPeriodOfARequest(t *testing.T) {
 			if decided, err := c.Decide(t.Context(), window.NoWait); !decided || err != nil {
 				t.Fatalf("Decide = %v, %v", decided, err)
 			}
-			p := c.checks[0].Period
+			p := c.batch.checks[0].Period
 			start, end := time.Unix(p.Start, 0).UTC().Format(time.DateTime), time.Unix(p.End, 0).UTC().Format(time.DateTime)
 			if start != tt.start || end != tt.end {
 				t.Errorf("the period is %s to %s, want %s to %s", start, end, tt.start, tt.end)

@@ -67,7 +67,7 @@ func (c *Call) undecided(yield func(*LimitStatus) bool) {
 	last := -1
 	for i := range c.verdict.Limits {
 		s := &c.verdict.Limits[i]
-		if s.undecided && s.Descriptor != last {
+		if s.DecidedBy != ByStore && s.Descriptor != last {
 			if last = s.Descriptor; !yield(s) {
 				return
 			}
@@ -82,7 +82,7 @@ func (c *Call) countLimits() {
 		c.countShadowed()
 	}
 	for i, at := range v.Strictest {
-		if at < 0 || v.Limits[at].undecided {
+		if at < 0 || v.Limits[at].DecidedBy != ByStore {
 			continue
 		}
 		s := &v.Limits[at]
@@ -119,7 +119,7 @@ func (c *Call) countCut(rule *rules.Rule) {
 func (c *Call) countDenial(s *LimitStatus) {
 	p, win := s.Limit.Policy, s.Limit.Window
 	switch {
-	case s.Own || c.req.Descriptors[s.Descriptor].Override != nil:
+	case s.Source == SourceOverride || s.Source == SourceRequest:
 		p, win = window.Sliding, 0
 	case p == window.InFlight:
 		win = 0 // the log has no window

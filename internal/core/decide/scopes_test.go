@@ -181,7 +181,7 @@ func TestAReportFailsWhileAllIsObserved(t *testing.T) {
 	req := request("a=x", "b=y")
 	req.Descriptors[1].Refund = true
 	v, err := decideErr(t.Context(), dec, req)
-	if err != nil || !v.Allowed || !v.Limits[0].Unknown || !v.Limits[1].Unknown {
+	if err != nil || !v.Allowed || !v.Limits[0].Unknown() || !v.Limits[1].Unknown() {
 		t.Errorf("got %+v, error %v; want nothing to be known of both limits", v, err)
 	}
 	if counted["edge/far error"] != 1 || counted["edge/near error"] != 1 {

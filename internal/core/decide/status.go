@@ -19,39 +19,97 @@ type LimitStatus struct {
 	Cost       uint64
 	Mode       window.Mode
 	Quota      bool // one of several alternatives, of which one must have room
-	Observed   bool // never denies
-	ShadowAll  bool // Observed only because rules.shadow_mode observes all rules
-	Own        bool // the subject's own limit, in place of its tier's
-	OwnObserve bool // the subject's override says whether Observed is true
-	Unresolved bool // the source of tiers did not answer, so the limits of unknown keys apply
-	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
-	Blind      bool // the limit denies because the store or the source of tiers did not answer
 
-	undecided bool // the store of the limit's scope did not decide
-	OwnDay    bool // Limit.Calendar starts on the day of the subject's label
-	Records   bool // a cost that is denied while something remains is recorded
-	recorded  bool // recordDenied has recorded the cost
-
-	Decision window.Decision
+	Source      Source
+	Enforcement Enforcement
+	DecidedBy   DecidedBy
+	Decision    window.Decision
 	// Period is the period of a calendar in which this process's clock is; zero for any other
 	// policy.
-	Period window.Period
+	Period Period
+	// Jitter is the part of Wait by which RetryAfter is longer.
+	Jitter float64
 
-	Jitter float64 // the share of Wait by which RetryAfter is longer
-	room   uint64  // what remained before recordDenied has recorded the cost
+	update usageUpdate
 }
 
+// A Period is a period of a calendar.
+type Period struct {
+	window.Period
+	// OwnDay is true if it starts on the day of the subject's label.
+	OwnDay bool
+}
+
+// usageUpdate is how a limit takes a usage update; see [Call.recordDenied].
+type usageUpdate struct {
+	records  bool   // a cost that is denied while something remains is recorded
+	recorded bool   // recordDenied has recorded the cost
+	room     uint64 // what remained before that
+}
+
+// Source says whose limit it is.
+type Source uint8
+
+const (
+	SourceRule       Source = iota // the rule has it for all tiers
+	SourceTier                     // the rule has it for the tier of the subject
+	SourceOverride                 // the subject has it, in place of its tier
+	SourceRequest                  // it came with the descriptor
+	SourceUnresolved               // that of unknown keys, because the source of tiers did not answer
+)
+
+// Enforcement says whether a limit denies.
+type Enforcement uint8
+
+const (
+	Enforced           Enforcement = iota
+	EnforcedForSubject             // the subject's override says so
+	Observed                       // never denies
+	ObservedForSubject             // never denies, because the subject's override says so
+	ObservedForAll                 // never denies, because rules.shadow_mode observes all rules
+)
+
+// DecidedBy says what has decided a limit.
+type DecidedBy uint8
+
+const (
+	ByStore     DecidedBy = iota // the store of the limit's scope
+	ByLocal                      // the local store, because of StoreErrorLocal
+	ByRuleAllow                  // nothing: the limit does not deny, and what remains is unknown
+	ByRuleDeny                   // StoreErrorDeny, or the bound that the request exceeds
+	ByNoTier                     // Options.DenyUnresolved, because the source of tiers did not answer
+)
+
+// Observed reports whether the limit never denies.
+func (s *LimitStatus) Observed() bool { return s.Enforcement >= Observed }
+
+// Overridden reports whether the subject's override says whether the limit denies.
+func (e Enforcement) Overridden() bool { return e == EnforcedForSubject || e == ObservedForSubject }
+
+// Unknown reports whether the limit was not decided and does not deny, so that what remains is
+// unknown.
+func (s *LimitStatus) Unknown() bool { return s.DecidedBy == ByRuleAllow }
+
+// DeniedUndecided reports whether the limit denies because the store or the source of tiers did not
+// answer.
+func (s *LimitStatus) DeniedUndecided() bool { return s.DecidedBy >= ByRuleDeny }
+
+// RecordsDenied reports whether a cost that is denied while something remains is recorded.
+func (s *LimitStatus) RecordsDenied() bool { return s.update.records }
+
 // Over reports whether the limit had no room and is not only observed.
-func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed }
+func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed() }
 
 // OverByRule is Over without rules.shadow_mode: envoyproxy/ratelimit applies that setting to
 // the request, and not to its limits.
-func (s *LimitStatus) OverByRule() bool { return !s.Decision.Allowed && (!s.Observed || s.ShadowAll) }
+func (s *LimitStatus) OverByRule() bool {
+	return !s.Decision.Allowed && (!s.Observed() || s.Enforcement == ObservedForAll)
+}
 
 // MayDeny reports whether the limit could have denied the request: it is neither
 // a refund nor only observed, nor an alternative of one that passes anyway.
 func (s *LimitStatus) MayDeny() bool {
-	return !s.Observed && s.Mode != window.Observe && s.Mode != window.Refund
+	return !s.Observed() && s.Mode != window.Observe && s.Mode != window.Refund
 }
 
 // Wait returns the wait until this cost has room, if it was denied; the wait until one
@@ -64,7 +122,7 @@ func (s *LimitStatus) MayDeny() bool {
 // [inflight.Retry], and otherwise zero.
 func (s *LimitStatus) Wait() time.Duration {
 	d := &s.Decision
-	if s.Limit.Policy == window.InFlight && !s.Blind {
+	if s.Limit.Policy == window.InFlight && !s.DeniedUndecided() {
 		if d.Allowed && d.Remaining > 0 || d.Never {
 			return 0
 		}
@@ -118,9 +176,9 @@ func (s *LimitStatus) outcome(allowed bool) Outcome {
 	switch {
 	case s.Mode == window.Refund:
 		return OutcomeRefunded
-	case s.Observed && s.Decision.Allowed:
+	case s.Observed() && s.Decision.Allowed:
 		return OutcomeShadowAllowed
-	case s.Observed:
+	case s.Observed():
 		return OutcomeShadowDenied
 	case !s.Decision.Allowed && allowed:
 		return OutcomePassedOver
@@ -168,7 +226,7 @@ func (s *LimitStatus) Span() (span time.Duration, exact bool) {
 
 // Caller returns whom the limit counts.
 func (s *LimitStatus) Caller(req *Request) identity.CallerInfo {
-	return identity.CallerOf(req, s.Rule, s.Descriptor, s.Subject, s.Unresolved)
+	return identity.CallerOf(req, s.Rule, s.Descriptor, s.Subject, s.Source == SourceUnresolved)
 }
 
 // Values returns the values of the entries that name the log of the limit, as [identity.LogValues]

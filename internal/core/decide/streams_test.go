@@ -411,8 +411,8 @@ func TestEndBeforeTheWait(t *testing.T) {
 			t.Fatalf("decided is %v with the error %v, want undecided", decided, err)
 		}
 		f.end("a", "via_upstream")
-		if err := c.await(t.Context(), ends); err != nil || !c.decisions[0].Allowed || time.Since(start) != 0 {
-			t.Errorf("allowed is %v with the error %v after %v, want allowed at once", c.decisions[0].Allowed, err, time.Since(start))
+		if err := c.await(t.Context(), ends); err != nil || !c.batch.decisions[0].Allowed || time.Since(start) != 0 {
+			t.Errorf("allowed is %v with the error %v after %v, want allowed at once", c.batch.decisions[0].Allowed, err, time.Since(start))
 		}
 	})
 }

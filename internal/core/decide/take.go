@@ -21,19 +21,19 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 		return false, nil // the first of two calls could charge, and the second could have to wait
 	}
 	var start time.Time
-	if o.StoreSeconds != nil || o.Tracer != nil {
+	if o.Observer.Seconds != nil || o.Tracer != nil {
 		start = time.Now()
 	}
 	if apart {
 		decided, err = true, c.takeApart(ctx)
 	} else {
-		decided, err = o.Store.Take(ctx, wait, c.checks, c.decisions)
+		decided, err = o.Store.Take(ctx, wait, c.batch.checks, c.batch.decisions)
 	}
 	if !decided && err == nil {
 		return false, nil
 	}
-	if o.StoreSeconds != nil && (err != nil || !c.remembered()) {
-		o.StoreSeconds(time.Since(start).Seconds())
+	if o.Observer.Seconds != nil && (err != nil || !c.remembered()) {
+		o.Observer.Seconds(time.Since(start).Seconds())
 	}
 	if o.Tracer != nil {
 		o.Tracer.Stored(ctx, start, time.Since(start), err)
@@ -50,13 +50,13 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 		c.decider.failed(err)
 		return true, fmt.Errorf("the store could not decide: %w", err)
 	}
-	return !c.records || c.recordDenied(ctx, wait, o.Store, false), nil
+	return !c.batch.records || c.recordDenied(ctx, wait, o.Store, false), nil
 }
 
 // remembered reports whether a denial was repeated from memory, so that there was no store call.
 func (c *Call) remembered() bool {
-	for i := range c.decisions {
-		if c.decisions[i].Remembered {
+	for i := range c.batch.decisions {
+		if c.batch.decisions[i].Remembered {
 			return true
 		}
 	}
@@ -65,8 +65,8 @@ func (c *Call) remembered() bool {
 
 // mixed reports whether some checks charge unconditionally and others do not.
 func (c *Call) mixed() bool {
-	for i := range c.checks {
-		if c.checks[i].Mode.Unconditional() != c.checks[0].Mode.Unconditional() {
+	for i := range c.batch.checks {
+		if c.batch.checks[i].Mode.Unconditional() != c.batch.checks[0].Mode.Unconditional() {
 			return true
 		}
 	}
@@ -78,11 +78,11 @@ func (c *Call) mixed() bool {
 // and the others would not be charged although the request passes.
 func (c *Call) takeApart(ctx context.Context) error {
 	for _, unconditional := range []bool{true, false} {
-		reuse.Reset(&c.part)
-		reuse.Reset(&c.partAt)
-		for i := range c.checks {
-			if c.checks[i].Mode.Unconditional() == unconditional {
-				c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)
+		reuse.Reset(&c.batch.part)
+		reuse.Reset(&c.batch.partAt)
+		for i := range c.batch.checks {
+			if c.batch.checks[i].Mode.Unconditional() == unconditional {
+				c.batch.part, c.batch.partAt = append(c.batch.part, c.batch.checks[i]), append(c.batch.partAt, i)
 			}
 		}
 		if err := c.takePart(ctx, c.decider.opts.Store); err != nil {
@@ -98,17 +98,17 @@ func (c *Call) takeApart(ctx context.Context) error {
 
 // takePart asks a store for the checks in part, if there are any.
 func (c *Call) takePart(ctx context.Context, store window.Store) error {
-	if len(c.part) == 0 {
+	if len(c.batch.part) == 0 {
 		return nil
 	}
-	decisions := make([]window.Decision, len(c.part))
-	_, err := store.Take(ctx, window.MayWait, c.part, decisions)
+	decisions := make([]window.Decision, len(c.batch.part))
+	_, err := store.Take(ctx, window.MayWait, c.batch.part, decisions)
 	var part *window.PartError
 	if err != nil && !errors.As(err, &part) {
 		return err
 	}
-	for i, at := range c.partAt {
-		c.decisions[at] = decisions[i]
+	for i, at := range c.batch.partAt {
+		c.batch.decisions[at] = decisions[i]
 	}
 	return err
 }
@@ -119,8 +119,8 @@ func (c *Call) full(err error) (full bool) {
 	if !c.stream.Holds || err != nil || c.decider.opts.Patience <= 0 {
 		return false
 	}
-	for i := range c.checks {
-		check, d := &c.checks[i], &c.decisions[i]
+	for i := range c.batch.checks {
+		check, d := &c.batch.checks[i], &c.batch.decisions[i]
 		switch {
 		case check.Mode.Unconditional():
 			return false // the store has charged it, and would charge it again
@@ -133,7 +133,7 @@ func (c *Call) full(err error) (full bool) {
 			full = true
 		}
 	}
-	return full && !window.GroupAllowed(c.checks, c.decisions)
+	return full && !window.GroupAllowed(c.batch.checks, c.batch.decisions)
 }
 
 // await asks the store again for a request that was denied because a limit in flight is full.
@@ -141,7 +141,7 @@ func (c *Call) full(err error) (full bool) {
 func (c *Call) await(ctx context.Context, ends uint64) error {
 	o := &c.decider.opts
 	return c.decider.waiters.Await(ctx, o.Patience, ends, func() (full bool, err error) {
-		_, err = o.Store.Take(ctx, window.MayWait, c.checks, c.decisions)
+		_, err = o.Store.Take(ctx, window.MayWait, c.batch.checks, c.batch.decisions)
 		return c.full(err), err
 	})
 }

@@ -49,22 +49,22 @@ func (c *Call) noteAsked(rule *rules.Rule, desc *Descriptor) {
 // If recording fails, the answer stays: what is denied is denied. The usage is lost. It is for
 // the limits that the store has decided, or for the others if undecided is true.
 func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, undecided bool) (decided bool) {
-	reuse.Reset(&c.part)
-	reuse.Reset(&c.partAt)
+	reuse.Reset(&c.batch.part)
+	reuse.Reset(&c.batch.partAt)
 	for i := range c.verdict.Limits {
-		s, d := &c.verdict.Limits[i], &c.decisions[i]
-		if s.Unknown || s.Blind || s.undecided != undecided || !s.Records || d.Allowed || d.Remaining == 0 {
+		s, d := &c.verdict.Limits[i], &c.batch.decisions[i]
+		if s.Unknown() || s.DeniedUndecided() || (s.DecidedBy != ByStore) != undecided || !s.update.records || d.Allowed || d.Remaining == 0 {
 			continue
 		}
-		check := c.checks[i]
+		check := c.batch.checks[i]
 		check.Mode, check.Lease = window.Always, window.Lease{}
-		c.part, c.partAt = append(c.part, check), append(c.partAt, i)
+		c.batch.part, c.batch.partAt = append(c.batch.part, check), append(c.batch.partAt, i)
 	}
-	if len(c.part) == 0 {
+	if len(c.batch.part) == 0 {
 		return true
 	}
-	decisions := make([]window.Decision, len(c.part))
-	decided, err := store.Take(ctx, wait, c.part, decisions)
+	decisions := make([]window.Decision, len(c.batch.part))
+	decided, err := store.Take(ctx, wait, c.batch.part, decisions)
 	if err != nil {
 		if log := c.decider.opts.Log; log != nil {
 			log.Warn("a usage update was not recorded: the store failed, and the limit has more room than it should; repair the store", zap.Error(err))
@@ -74,9 +74,10 @@ func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, 
 	if !decided {
 		return false
 	}
-	for i, at := range c.partAt {
-		d := &c.decisions[at]
-		c.verdict.Limits[at].recorded, c.verdict.Limits[at].room = true, d.Remaining
+	for i, at := range c.batch.partAt {
+		d := &c.batch.decisions[at]
+		update := &c.verdict.Limits[at].update
+		update.recorded, update.room = true, d.Remaining
 		if d.Allowed == decisions[i].Allowed {
 			*d = decisions[i]
 			continue

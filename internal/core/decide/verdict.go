@@ -30,7 +30,7 @@ type Verdict struct {
 	// Shadowed is the index in Limits of the strictest limit that had no room but
 	// is only observed, or -1.
 	Shadowed int
-	// Unresolved is true if a limit is Unresolved.
+	// Unresolved is true if a limit has SourceUnresolved.
 	Unresolved bool
 	// Headers are the styles of headers of the domain. Nil: those of the service.
 	Headers []string
@@ -100,13 +100,13 @@ func (v *Verdict) settleCaller() {
 // verdict must be degraded.
 func (v *Verdict) DegradedBy() rules.OnStoreError {
 	if !v.Allowed {
-		if v.Decisive >= 0 && !v.Limits[v.Decisive].Blind {
+		if v.Decisive >= 0 && !v.Limits[v.Decisive].DeniedUndecided() {
 			return v.Limits[v.Decisive].Rule.StoreError()
 		}
 		return rules.StoreErrorDeny
 	}
 	for i := range v.Limits {
-		if s := &v.Limits[i]; s.undecided && s.Rule.StoreError() == rules.StoreErrorLocal {
+		if s := &v.Limits[i]; s.DecidedBy != ByStore && s.Rule.StoreError() == rules.StoreErrorLocal {
 			return rules.StoreErrorLocal
 		}
 	}
@@ -183,7 +183,7 @@ func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 		s := &v.Limits[i]
 		s.Decision = decisions[i]
 		group.Add(s.Mode, s.Decision.Allowed)
-		if s.Unknown {
+		if s.Unknown() {
 			continue
 		}
 		if at := &v.Strictest[s.Descriptor]; *at < 0 || s.stricter(&v.Limits[*at]) {
@@ -191,7 +191,7 @@ func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 		}
 		switch {
 		case s.Mode == window.Refund:
-		case s.Observed:
+		case s.Observed():
 			if !s.Decision.Allowed && (v.Shadowed < 0 || s.stricter(&v.Limits[v.Shadowed])) {
 				v.Shadowed = i
 			}

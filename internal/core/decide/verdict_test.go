@@ -43,7 +43,7 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := c.Verdict()
-		if len(v.Limits) != 2 || v.Limits[0].Limit.Hits != 9 || !v.Limits[0].Own || v.Limits[1].Limit.Hits != 5 {
+		if len(v.Limits) != 2 || v.Limits[0].Limit.Hits != 9 || v.Limits[0].Source != SourceOverride || v.Limits[1].Limit.Hits != 5 {
 			t.Fatalf("limits = %+v, want the subject's own and the rule's", v.Limits)
 		}
 		c.Forget()

@@ -219,7 +219,7 @@ func (p *Account) limits(c *decide.Call) (all []AccountLimit) {
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		l := AccountLimit{
-			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Own, OwnObserve: s.OwnObserve, Observed: s.Observed,
+			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Source == decide.SourceOverride, OwnObserve: s.Enforcement.Overridden(), Observed: s.Observed(),
 			Log: c.Checks()[i].Log(), ReplacedBy: p.replacersOf(s.Rule),
 		}
 		l.Shown = p.shown(s.Rule, l.Log.Key)

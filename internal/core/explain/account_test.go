@@ -147,7 +147,7 @@ func testParty(t *rapid.T, rs *rules.Rules) {
 			t.Fatal(decided, err)
 		}
 		for i, s := range c.Verdict().Limits {
-			h := hit{c.Checks()[i].Log(), s.Rule.Name, s.Limit.Hits, s.Tier, s.Own, s.Observed}
+			h := hit{c.Checks()[i].Log(), s.Rule.Name, s.Limit.Hits, s.Tier, s.Source == decide.SourceOverride, s.Observed()}
 			all[h.log] = true
 			name, err := descriptors.ParseKey(h.log.Key)
 			if err != nil {

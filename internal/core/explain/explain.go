@@ -107,37 +107,7 @@ func (e *Explanation) explainMatch(rs *rules.Rules, dom *rules.Domain, desc *dec
 }
 
 func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRedis func(window.LogID) string) {
-	who := ""
-	if s.Tier != "" {
-		who = " for tier " + s.Tier
-	}
-	if s.Subject != "" {
-		who += " of subject " + s.Subject
-	}
-	if s.Own {
-		who += ", whose own limit it is"
-	}
-	if s.Unresolved {
-		who += " (the source of tiers cannot say whose)"
-	}
-	mode := ""
-	switch {
-	case s.Mode == window.Refund:
-		mode = ", a refund"
-	case s.Observed && s.OwnObserve:
-		mode = ", only observed for this subject"
-	case s.Observed:
-		mode = ", only observed"
-	case s.OwnObserve:
-		mode = ", enforced for this subject"
-	case s.Mode == window.Always:
-		mode = ", charged even if the request is denied"
-	case s.Quota:
-		mode = ", one of several quota rules"
-	case s.Records:
-		mode = ", recorded even if it does not fit while something remains"
-	}
-	e.addf("  rule %s%s: %s%s", s.Rule.Name, who, rules.FormatLimit(s.Limit.Limit), mode)
+	e.addf("  rule %s%s: %s%s", s.Rule.Name, whose(s), rules.FormatLimit(s.Limit.Limit), modeOf(s))
 	if s.Limit.Policy != window.Sliding {
 		e.explainPolicy(s)
 	}
@@ -178,14 +148,53 @@ func (e *Explanation) explainLimit(s *decide.LimitStatus, log window.LogID, inRe
 	}
 }
 
+// whose says for whom a limit is.
+func whose(s *decide.LimitStatus) (who string) {
+	if s.Tier != "" {
+		who = " for tier " + s.Tier
+	}
+	if s.Subject != "" {
+		who += " of subject " + s.Subject
+	}
+	switch s.Source {
+	case decide.SourceOverride:
+		who += ", whose own limit it is"
+	case decide.SourceUnresolved:
+		who += " (the source of tiers cannot say whose)"
+	}
+	return who
+}
+
+// modeOf says how a limit is charged and enforced.
+func modeOf(s *decide.LimitStatus) string {
+	switch {
+	case s.Mode == window.Refund:
+		return ", a refund"
+	case s.Enforcement == decide.ObservedForSubject:
+		return ", only observed for this subject"
+	case s.Observed():
+		return ", only observed"
+	case s.Enforcement == decide.EnforcedForSubject:
+		return ", enforced for this subject"
+	case s.Mode == window.Always:
+		return ", charged even if the request is denied"
+	case s.Quota:
+		return ", one of several quota rules"
+	case s.RecordsDenied():
+		return ", recorded even if it does not fit while something remains"
+	default:
+		return ""
+	}
+}
+
 // explainPolicy says how a limit counts that is no sliding window.
 func (e *Explanation) explainPolicy(s *decide.LimitStatus) {
 	l, label := s.Limit, ""
-	if s.OwnDay {
+	if s.Period.OwnDay {
 		l.StartsLabel, label = "", "; the day is in the label "+l.StartsLabel // l.Calendar has the day
 	}
 	e.addf("    %s%s", l.Words(), label)
-	if s.Period != (window.Period{}) {
+	if s.Period.Period != (window.Period{}) {
 		start, end := l.Calendar.Local(s.Period.Start), l.Calendar.Local(s.Period.End)
 		e.addf("    the present period is from %s to %s", start.Format(time.RFC3339), end.Format(time.RFC3339))
 	}

@@ -135,8 +135,8 @@ func TestReference(t *testing.T) {
 	over := func(s *decide.LimitStatus) {
 		s.Decision = window.Decision{Remaining: 5, RetryAfter: 20 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}
 	}
-	observed := func(s *decide.LimitStatus) { over(s); s.Observed = true }
-	observedByAll := func(s *decide.LimitStatus) { observed(s); s.ShadowAll = true }
+	observed := func(s *decide.LimitStatus) { over(s); s.Enforcement = decide.Observed }
+	observedByAll := func(s *decide.LimitStatus) { observed(s); s.Enforcement = decide.ObservedForAll }
 	quota := func(s *decide.LimitStatus) { over(s); s.Quota, s.Mode = true, window.Any }
 	for name, tt := range map[string]struct {
 		limits []decide.LimitStatus
@@ -151,7 +151,7 @@ func TestReference(t *testing.T) {
 		"observed does not deny":          {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observed)}, "10 0 20"},
 		"observed by rules.shadow_mode":   {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observedByAll)}, "20 0 20"},
 		"a quota rule does not deny":      {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, quota)}, "10 0 20"},
-		"not checked":                     {[]decide.LimitStatus{of("a", 10, 0, func(s *decide.LimitStatus) { over(s); s.Blind = true })}, ""},
+		"not checked":                     {[]decide.LimitStatus{of("a", 10, 0, func(s *decide.LimitStatus) { over(s); s.DecidedBy = decide.ByRuleDeny })}, ""},
 		"no hits":                         {[]decide.LimitStatus{of("a", 10, 10, func(s *decide.LimitStatus) { s.Decision.UnitAfter = 0 })}, "10 10 60"},
 		"never":                           {[]decide.LimitStatus{of("a", 10, 10, func(s *decide.LimitStatus) { s.Decision = window.Decision{Never: true, Remaining: 4} })}, "10 0 60"},
 		"longer than the window":          {[]decide.LimitStatus{of("a", 10, 9, func(s *decide.LimitStatus) { s.Decision.UnitAfter = time.Hour })}, "10 9 60"},
@@ -331,11 +331,11 @@ func TestWhatCannotDenyIsInNoField(t *testing.T) {
 		"enforced":           {daily, true},
 		"quota":              {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Quota = window.Any, true }), true},
 		"always":             {change(daily, func(s *decide.LimitStatus) { s.Mode = window.Always }), true},
-		"observed":           {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Observed = window.Observe, true }), false},
-		"always, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Observed = window.Always, true }), false},
+		"observed":           {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Observe, decide.Observed }), false},
+		"always, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Always, decide.Observed }), false},
 		"quota that passes":  {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Quota = window.Observe, true }), false},
 		"refund":             {change(daily, func(s *decide.LimitStatus) { s.Mode = window.Refund }), false},
-		"refund, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Observed = window.Refund, true }), false},
+		"refund, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Refund, decide.Observed }), false},
 		"nothing to compare": {half, true},
 	} {
 		v := verdict(tt.beside, half)
@@ -461,7 +461,7 @@ func TestAppendDenial(t *testing.T) {
 // because what remains is unknown.
 func TestBlindDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
-	s.Blind = true
+	s.DecidedBy = decide.ByRuleDeny
 	// The rule's own body describes an exceeded limit.
 	s.Rule.Denial = rules.Denial{Body: "You have used it up.", ContentType: "text/html"}
 	v := verdict(s)
@@ -485,7 +485,7 @@ func TestBlindDenial(t *testing.T) {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
 	// If the store has decided, the denial is like any other.
-	v.Limits[v.Decisive].Blind = false
+	v.Limits[v.Decisive].DecidedBy = decide.ByStore
 	if got := r.Append(nil, v, unusedClock); len(got) != 9 {
 		t.Errorf("decided by the store: %v, want all fields", got)
 	}

@@ -59,13 +59,13 @@ func HasOwnBody(v *decide.Verdict) bool { return v.Decisive >= 0 && hasBody(&v.L
 
 // hasBody reports whether the rule's own body is used. If the limit could not be checked,
 // it is not, because it describes an exceeded limit.
-func hasBody(s *decide.LimitStatus) bool { return s.Rule.Denial.Body != "" && !s.Blind }
+func hasBody(s *decide.LimitStatus) bool { return s.Rule.Denial.Body != "" && !s.DeniedUndecided() }
 
 // appendProblem appends a problem document (RFC 9457). No string needs escapes: each is a constant, a number or a name that rules.ValidName accepts.
 func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 	dst = append(dst, `{"type":"`...)
 	switch {
-	case s.Blind:
+	case s.DeniedUndecided():
 		dst = append(dst, reducedCapacity...)
 		dst = append(dst, `","title":`...)
 		title := titleBlind
@@ -95,7 +95,7 @@ func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 	}
 	dst = appendSpan(dst, s)
 	switch {
-	case s.Decision.Never && s.Blind:
+	case s.Decision.Never && s.DeniedUndecided():
 	case s.Decision.Never:
 		dst = append(dst, `,"cost":`...)
 		dst = strconv.AppendUint(dst, s.Cost, 10)
@@ -103,7 +103,7 @@ func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 		dst = append(dst, `,"retry_after":`...)
 		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
 	}
-	if !s.Blind {
+	if !s.DeniedUndecided() {
 		dst = append(dst, `,"violated-policies":["`...)
 		dst = append(dst, s.Limit.Name...)
 		dst = append(dst, `"]`...)
@@ -129,9 +129,9 @@ func appendSpan(dst []byte, s *decide.LimitStatus) []byte {
 // appendDetail appends the sentence about the denial that a person reads.
 func appendDetail(dst []byte, s *decide.LimitStatus) []byte {
 	switch {
-	case s.Blind && s.Decision.Never:
+	case s.DeniedUndecided() && s.Decision.Never:
 		return append(dst, detailBeyond...)
-	case s.Blind:
+	case s.DeniedUndecided():
 		dst = append(dst, "Rule "...)
 	case s.Decision.Never && s.Limit.Hits == 0:
 		dst = append(dst, "No request passes under rule "...)
@@ -143,7 +143,7 @@ func appendDetail(dst []byte, s *decide.LimitStatus) []byte {
 		dst = append(dst, "No room under rule "...)
 	}
 	dst = append(dst, s.Rule.Name...)
-	if s.Blind {
+	if s.DeniedUndecided() {
 		dst = append(dst, " cannot be checked now"...)
 	} else {
 		dst = append(dst, ": "...)

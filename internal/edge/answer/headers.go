@@ -119,7 +119,7 @@ func (r *Renderer) Append(dst []Header, v *decide.Verdict, now func() time.Time)
 // own appends the fields of the styles other than StyleReference.
 func (f *fields) own(text []byte, v *decide.Verdict, styles families, now func() time.Time) []byte {
 	s := &v.Limits[v.Decisive]
-	if s.Blind {
+	if s.DeniedUndecided() {
 		return text
 	}
 	wait, resets := s.RetryAfter(), hasReset(s)
@@ -178,7 +178,7 @@ func (f *fields) reference(text []byte, v *decide.Verdict, names *ReferenceNames
 // if they leave no room.
 func ofReference(v *decide.Verdict) (chosen *decide.LimitStatus) {
 	for _, at := range v.Strictest {
-		if at < 0 || v.Limits[at].Blind {
+		if at < 0 || v.Limits[at].DeniedUndecided() {
 			continue
 		}
 		s := &v.Limits[at]

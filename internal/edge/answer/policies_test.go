@@ -33,7 +33,7 @@ var (
 func october(d window.Decision) decide.LimitStatus {
 	const day = 24 * 60 * 60
 	s := counted("monthly", monthly, d)
-	s.Period = window.Period{Start: 20_000 * day, End: 20_031 * day, Next: 20_061 * day}
+	s.Period.Period = window.Period{Start: 20_000 * day, End: 20_031 * day, Next: 20_061 * day}
 	return s
 }
 

@@ -47,7 +47,7 @@ func asMessage(t testing.TB, v *decide.Verdict, fields []answer.Header, asked *r
 				limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
 			}
 			st = &rlsv3.RateLimitResponse_DescriptorStatus{
-				Code:               code(s.Decision.Allowed || s.Observed),
+				Code:               code(s.Decision.Allowed || s.Observed()),
 				CurrentLimit:       limit,
 				LimitRemaining:     saturate(s.Decision.Remaining),
 				DurationUntilReset: &durationpb.Duration{Seconds: answer.Seconds(s.Wait())},
@@ -208,7 +208,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 		})
 	}
 	observed := limited("watched", 100, time.Minute, denied)
-	observed.Observed = true
+	observed.Enforcement = decide.Observed
 	own := limited("own", 5, time.Minute, denied)
 	own.Rule.Denial = rules.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
 	for name, tt := range map[string]struct {
@@ -329,7 +329,9 @@ func FuzzAnswer(f *testing.F) {
 			Allowed: flag(0), Never: flag(1), Remaining: remaining,
 			RetryAfter: time.Duration(wait), UnitAfter: time.Duration(wait), ResetAfter: time.Duration(wait),
 		})
-		s.Observed = flag(2)
+		if flag(2) {
+			s.Enforcement = decide.Observed
+		}
 		if flag(3) {
 			s.Rule.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}
 		}

@@ -42,7 +42,7 @@ func TestStatusOfPolicies(t *testing.T) {
 		"in flight, full":               {l: window.Limit{Hits: 20, Window: time.Minute, Policy: window.InFlight}, d: full, want: "OVER_LIMIT 20 per 1 UNKNOWN, 0 in 1", policy: "in_flight"},
 	} {
 		s := limited("r", tt.l.Hits, tt.l.Window, tt.d)
-		s.Limit.Limit, s.Period = tt.l, tt.period
+		s.Limit.Limit, s.Period.Period = tt.l, tt.period
 		v := &decide.Verdict{Allowed: tt.d.Allowed, Limits: []decide.LimitStatus{s}, Strictest: []int{0}, Matches: make([]decide.Match, 1), Shadowed: -1}
 		var got rlsv3.RateLimitResponse
 		if err := proto.Unmarshal(appendAnswer(nil, v, nil, nil), &got); err != nil {

@@ -68,7 +68,7 @@ func newQuestion(at time.Time, encoded string, req *decide.Request, v *decide.Ve
 		s := &v.Limits[i]
 		q.descriptors[s.Descriptor].rule = s.Rule // also that of a limit in the request
 		q.limits[i] = limit{
-			descriptor: s.Descriptor, limit: s.Limit, denies: s.MayDeny() && !s.Decision.Allowed, never: s.Decision.Never || s.Blind,
+			descriptor: s.Descriptor, limit: s.Limit, denies: s.MayDeny() && !s.Decision.Allowed, never: s.Decision.Never || s.DeniedUndecided(),
 			remaining: s.Decision.Remaining, retryAfter: s.Decision.RetryAfter,
 		}
 	}

@@ -117,7 +117,7 @@ func (t *tally) partOf(s *decide.LimitStatus, override bool) *part {
 				return p
 			}
 		}
-		p := t.add(part{rule: s.Rule, tier: s.Tier, limit: s.Limit, observed: s.Observed})
+		p := t.add(part{rule: s.Rule, tier: s.Tier, limit: s.Limit, observed: s.Observed()})
 		t.byRule[s.Rule] = append(t.byRule[s.Rule], p)
 		return p
 	}
@@ -132,7 +132,7 @@ func (t *tally) partOf(s *decide.LimitStatus, override bool) *part {
 			return p
 		}
 	}
-	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed, override: true})
+	p := t.add(part{rule: s.Rule, tier: s.Tier, limit: limit, observed: s.Observed(), override: true})
 	key.tier = p.tier
 	t.overrides[key] = p
 	return p
@@ -175,7 +175,7 @@ type match struct {
 
 // match returns the part and the log of a limit of a verdict.
 func (t *tally) match(req *identity.Request, s *decide.LimitStatus, c *window.Check) match {
-	p := t.partOf(s, s.Own || req.Descriptors[s.Descriptor].Override != nil)
+	p := t.partOf(s, s.Source == decide.SourceOverride || req.Descriptors[s.Descriptor].Override != nil)
 	caller := xxhash.Sum64String(c.Key)
 	return match{p, mix(caller + mix(uint64(p.index))), caller}
 }
@@ -193,7 +193,7 @@ func mix(h uint64) uint64 {
 // request was counted when it began.
 func (t *tally) count(m match, v *decide.Verdict, s *decide.LimitStatus, number uint64, atEnd bool) {
 	p, d := m.part, &s.Decision
-	denied := s.Mode != window.Refund && !d.Allowed && (s.Observed || !v.Allowed)
+	denied := s.Mode != window.Refund && !d.Allowed && (s.Observed() || !v.Allowed)
 	hits := s.Limit.Hits
 	if !atEnd {
 		p.requests++
@@ -236,7 +236,11 @@ func (t *tally) addUnused() {
 				t.unlimited(r, tier)
 			}
 			for i := range terms.Limits {
-				t.partOf(&decide.LimitStatus{Rule: r, Tier: tier, Limit: terms.Limits[i], Observed: terms.Observe >= 1}, false)
+				s := decide.LimitStatus{Rule: r, Tier: tier, Limit: terms.Limits[i]}
+				if terms.Observe >= 1 {
+					s.Enforcement = decide.Observed
+				}
+				t.partOf(&s, false)
 			}
 		}
 		if len(r.ByTier) == 0 || len(r.Terms.Limits) > 0 || r.Terms.Unlimited {

@@ -92,10 +92,10 @@ func (c *Coverage) count(v *decide.Verdict) {
 			continue
 		}
 		rule, tier, descriptor = s.Rule, s.Tier, s.Descriptor
-		if s.Own || s.OwnObserve {
+		if s.Source == decide.SourceOverride || s.Enforcement.Overridden() {
 			c.own(s.Subject, s.Rule)
 		}
-		if !s.Own && !v.Matches[descriptor].Overridden {
+		if s.Source != decide.SourceOverride && !v.Matches[descriptor].Overridden {
 			c.reach(s.Rule, s.Tier)
 		}
 	}

@@ -143,7 +143,7 @@ func TestFilter(t *testing.T) {
 	c.add(time.Second)
 	since := c.now()
 	shadow := ask(t, rs, "per-key", "api_key", digest)
-	shadow.v.Limits[0].Observed = true
+	shadow.v.Limits[0].Enforcement = decide.Observed
 	shadow.deny(i)
 	for _, tc := range []struct {
 		f    Filter

@@ -171,12 +171,12 @@ func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.Limi
 		Route: shown(p.Route), RequestID: shown(p.RequestID),
 		Limit: s.Limit.Hits, Used: s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits), Cost: s.Cost,
 		Window: s.Limit.Window.Seconds(), Never: s.Decision.Never, Of: len(v.Limits),
-		Rate: uint64(s.Limit.Rate), Shadow: s.Observed, Degraded: v.Degraded, Stands: stands,
+		Rate: uint64(s.Limit.Rate), Shadow: s.Observed(), Degraded: v.Degraded, Stands: stands,
 	}
 	if s.Limit.Policy != window.Sliding {
 		d.Policy = s.Limit.Policy.String()
 	}
-	if s.Blind {
+	if s.DeniedUndecided() {
 		d.Used = 0 // unknown
 	}
 	if !d.Never {
