@@ -30,22 +30,16 @@ type CacheOptions struct {
 	// Stale is how long after that the record is still an answer while the source does
 	// not answer. Zero: not at all.
 	Stale time.Duration
-	// After so many Failures in a row the cache asks the source nothing for Retry. Then
-	// it tries one question.
-	Failures int
-	Retry    time.Duration
+	// Breaker says when the cache stops asking a source that fails.
+	Breaker BreakerOptions
 	// Questions is how many questions are under way at most. A quarter of them is
 	// reserved for keys with an earlier answer, and a quarter for all others. Zero: 4.
 	Questions int
 	// PlainKeys says that the source needs the API key itself. Without the key the
 	// cache does not ask it.
 	PlainKeys bool
-	// KnownTier reports whether the rules have a tier. Nil: they have all. A record with
-	// an unknown tier is logged, and is valid.
-	KnownTier func(tier string) bool
-	// KnownRule reports whether there is a rule with a name. Nil: there is for all. An
-	// override of an unknown rule is logged.
-	KnownRule func(name string) bool
+	// Names says which tiers and rules there are.
+	Names KnownNames
 	// Panicked is called after a panic of the source. It may be nil.
 	Panicked func()
 	// SourceSeconds observes how long each question took. It may be nil.
@@ -53,6 +47,22 @@ type CacheOptions struct {
 	// Log gets a line when the source fails or recovers. SampledLog gets lines about
 	// single records and questions. Nil disables them.
 	Log, SampledLog *zap.Logger
+}
+
+// BreakerOptions say when a cache stops asking: after so many Failures in a row it asks the source
+// nothing for Retry. Then it tries one question.
+type BreakerOptions struct {
+	Failures int
+	Retry    time.Duration
+}
+
+// KnownNames says which names in records there are. A nil function knows all names.
+type KnownNames struct {
+	// Tier reports whether the rules have a tier. A record with an unknown tier is logged, and is
+	// valid.
+	Tier func(tier string) bool
+	// Rule reports whether there is a rule with a name. An override of an unknown rule is logged.
+	Rule func(name string) bool
 }
 
 const (
@@ -67,18 +77,10 @@ const (
 // one with [NewCache]. The package comment says how long requests wait and what they
 // get.
 type Cache struct {
-	opts  CacheOptions
-	start time.Time
-	// There are two, so that a flood of unknown keys evicts unknown keys only.
-	known, unknown *otter.Cache[sum, *held]
-
-	// The number of the last change: of all, of all records, of any subject, and of each
-	// stripe. Writers hold mu.
-	changes    atomic.Uint64
-	everything atomic.Uint64
-	anyID      atomic.Uint64
-	changed    [stripes]atomic.Uint64
-	seed       maphash.Seed
+	opts    CacheOptions
+	start   time.Time
+	records records
+	changes changeNumbers
 
 	mu      sync.Mutex // not held during a question or while a log line is written
 	closed  bool
@@ -86,16 +88,34 @@ type Cache struct {
 	queue   queue
 	batch   int // the most keys of one question
 
-	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
-	open    atomic.Bool
-	cause   atomic.Pointer[error] // of the last failure
-
-	told     atomic.Bool // what the last line of tell says of open
+	health   health
 	watching atomic.Bool
 	ctx      context.Context
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 	count    counters
+}
+
+// records are what a cache holds. There are two caches, so that a flood of unknown keys evicts
+// unknown keys only.
+type records struct{ known, unknown *otter.Cache[sum, *held] }
+
+// health says whether the source is asked.
+type health struct {
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	open    atomic.Bool
+	cause   atomic.Pointer[error] // of the last failure
+	logged  atomic.Bool           // the last line about it says open
+}
+
+// changeNumbers have the number of the last change: of all, of all records, of any subject, and of each
+// stripe. Writers hold Cache.mu.
+type changeNumbers struct {
+	last       atomic.Uint64
+	everything atomic.Uint64
+	anyID      atomic.Uint64
+	changed    [stripes]atomic.Uint64
+	seed       maphash.Seed
 }
 
 var _ Resolver = (*Cache)(nil)
@@ -111,10 +131,10 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	c := &Cache{
 		opts:    o,
 		start:   time.Now(),
-		seed:    maphash.MakeSeed(),
 		flights: make(map[sum]*flight),
 		batch:   1,
 	}
+	c.changes.seed = maphash.MakeSeed()
 	c.queue.places = cmp.Or(o.Questions, defaultQuestions)
 	known, unknown := min(o.Subjects, maxWaiting), min(o.Unknown, maxWaiting)
 	c.queue.most = [begun]int{ahead: known, first: unknown, again: unknown, expired: known}
@@ -123,15 +143,15 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
-	if c.known, err = newRecords(o.Subjects); err != nil {
+	if c.records.known, err = newRecords(o.Subjects); err != nil {
 		return nil, err
 	}
-	if c.unknown, err = newRecords(o.Unknown); err != nil {
+	if c.records.unknown, err = newRecords(o.Unknown); err != nil {
 		return nil, err
 	}
-	c.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:       o.Retry,
-		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= uint32(o.Failures) },
+	c.health.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:       o.Breaker.Retry,
+		ReadyToTrip:   func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= uint32(o.Breaker.Failures) },
 		IsSuccessful:  func(err error) bool { return err == nil || errors.Is(err, ErrBadRecord) },
 		IsExcluded:    func(error) bool { return c.ctx.Err() != nil },
 		OnStateChange: c.switched,
@@ -168,7 +188,7 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answe
 		return a, false
 	}
 	f, err := c.ask(k, &s, h, first)
-	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {
+	if h != nil && now < h.until+c.opts.Stale && c.health.breaker.State() == gobreaker.StateOpen {
 		wait = 0 // the breaker opened after the question began, and h is an answer
 	}
 	if err != nil || !f.wait(ctx, wait) || f.err != nil {

@@ -296,7 +296,7 @@ func TestCacheFlood(t *testing.T) {
 		for i := range 20_000 {
 			l.is(t, key(fmt.Sprint("made up ", i)), "no subject", "")
 		}
-		if known, unknown := l.known.EstimatedSize(), l.unknown.EstimatedSize(); known != subjects || unknown > 100 {
+		if known, unknown := l.records.known.EstimatedSize(), l.records.unknown.EstimatedSize(); known != subjects || unknown > 100 {
 			t.Errorf("%d known and %d unknown keys, want %d and 100 at most", known, unknown, subjects)
 		}
 		l.asks(t, f, subjects+20_000)
@@ -335,7 +335,7 @@ func TestCacheUnknownTier(t *testing.T) {
 		f.set(Subject{ID: "bolt", Tier: "free"}, digest("b"))
 		f.set(Subject{ID: "coil"}, digest("c"))
 		f.set(Subject{ID: "dyno", Tier: "free", Disabled: true}, digest("d"))
-		l := cache(t, f, func(o *CacheOptions) { o.KnownTier = func(tier string) bool { return tier == "free" } })
+		l := cache(t, f, func(o *CacheOptions) { o.Names.Tier = func(tier string) bool { return tier == "free" } })
 		l.is(t, key("a"), "gold", "")
 		l.is(t, key("b"), "free", "")
 		l.is(t, key("c"), "", "")
@@ -609,7 +609,7 @@ func TestCacheUnknownRules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		f.set(Subject{ID: "acme", Tier: "free", Extra: &Extra{Overrides: map[string]Override{"per-key": {}, "perkey": {}}}}, digest("a"))
-		l := cache(t, f, func(o *CacheOptions) { o.KnownRule = func(rule string) bool { return rule == "per-key" } })
+		l := cache(t, f, func(o *CacheOptions) { o.Names.Rule = func(rule string) bool { return rule == "per-key" } })
 		l.is(t, key("a"), "free", "")
 		logged := l.samples.FilterField(zap.String("rule", "perkey")).Len()
 		if logged != 1 || l.samples.Len() != 1 {

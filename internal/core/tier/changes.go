@@ -22,12 +22,12 @@ const (
 
 // ofID returns the number of the last change in the stripe of an id.
 func (c *Cache) ofID(id string) *atomic.Uint64 {
-	return &c.changed[maphash.String(c.seed, id)%stripes]
+	return &c.changes.changed[maphash.String(c.changes.seed, id)%stripes]
 }
 
 // ofKey returns the number of the last change in the stripe of a key.
 func (c *Cache) ofKey(s *sum) *atomic.Uint64 {
-	return &c.changed[binary.BigEndian.Uint16(s[:])]
+	return &c.changes.changed[binary.BigEndian.Uint16(s[:])]
 }
 
 // Invalidate makes records expire, because they may have changed. The next request for
@@ -36,7 +36,7 @@ func (c *Cache) ofKey(s *sum) *atomic.Uint64 {
 func (c *Cache) Invalidate(ch Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.changes.Add(1)
+	n := c.changes.last.Add(1)
 	if ch.Digest != "" {
 		if s, ok := sumOf(Key{Digest: ch.Digest}); ok {
 			c.ofKey(&s).Store(n)
@@ -46,26 +46,26 @@ func (c *Cache) Invalidate(ch Change) {
 	}
 	if ch.ID != "" {
 		c.ofID(ch.ID).Store(n)
-		c.anyID.Store(n) // it may have got a key that was unknown
+		c.changes.anyID.Store(n) // it may have got a key that was unknown
 	}
 	if ch == (Change{}) {
-		c.everything.Store(n)
+		c.changes.everything.Store(n)
 	}
 }
 
 // required returns the number of the last change that concerns the record h. If h is nil,
 // it concerns an unknown key.
 func (c *Cache) required(h *held, s *sum) uint64 {
-	n := max(c.everything.Load(), c.ofKey(s).Load())
+	n := max(c.changes.everything.Load(), c.ofKey(s).Load())
 	if h == nil || !h.known() {
-		return max(n, c.anyID.Load())
+		return max(n, c.changes.anyID.Load())
 	}
 	return max(n, c.ofID(h.subject.ID).Load())
 }
 
 // fresh reports whether a record is valid, so that it needs no question.
 func (c *Cache) fresh(h *held, s *sum, now time.Duration) bool {
-	return now < h.until && (h.change == c.changes.Load() || h.change >= c.required(h, s))
+	return now < h.until && (h.change == c.changes.last.Load() || h.change >= c.required(h, s))
 }
 
 // onHold reports whether the source is not asked, because it has answered with a

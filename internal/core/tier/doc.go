@@ -54,7 +54,7 @@
 //
 // # When the source is not asked
 //
-//   - It has failed: Failures questions in a row got no answer in time. After Retry one
+//   - It has failed: Breaker.Failures questions in a row got no answer in time. After Breaker.Retry one
 //     question tries. A line in the log says when this begins and when it ends.
 //   - It has answered with a malformed record ([ErrBadRecord]). Then the cache does not
 //     ask for this key for UnknownTTL, or until the source reports a change. It still

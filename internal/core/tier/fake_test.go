@@ -142,7 +142,7 @@ func options(s Source) CacheOptions {
 		Source: s, Timeout: time.Second, Questions: 1024,
 		Subjects: 1000, Unknown: 100,
 		TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: time.Hour,
-		Failures: 5, Retry: time.Second,
+		Breaker: BreakerOptions{Failures: 5, Retry: time.Second},
 	}
 }
 

@@ -87,7 +87,7 @@ func (s *sum) lifetime(ttl, maxAge time.Duration) time.Duration {
 
 // get returns the record of a key, or nil.
 func (c *Cache) get(s *sum) *held {
-	for _, records := range [...]*otter.Cache[sum, *held]{c.known, c.unknown} {
+	for _, records := range [...]*otter.Cache[sum, *held]{c.records.known, c.records.unknown} {
 		if h, ok := records.GetIfPresent(*s); ok {
 			return h
 		}
@@ -97,7 +97,7 @@ func (c *Cache) get(s *sum) *held {
 
 // peek is get, but does not count as an access.
 func (c *Cache) peek(s *sum) *held {
-	for _, records := range [...]*otter.Cache[sum, *held]{c.known, c.unknown} {
+	for _, records := range [...]*otter.Cache[sum, *held]{c.records.known, c.records.unknown} {
 		if e, ok := records.GetEntryQuietly(*s); ok {
 			return e.Value
 		}
@@ -107,7 +107,7 @@ func (c *Cache) peek(s *sum) *held {
 
 // put replaces the record of a key. mu is held.
 func (c *Cache) put(s *sum, h *held) {
-	to, from := c.known, c.unknown
+	to, from := c.records.known, c.records.unknown
 	if !h.known() {
 		to, from = from, to
 	}

@@ -85,7 +85,7 @@ func (c *Cache) askLocked(k Key, s *sum, seen *held, want class) (*flight, error
 		return f, nil
 	case c.closed:
 		return nil, errClosed
-	case c.breaker.State() == gobreaker.StateOpen:
+	case c.health.breaker.State() == gobreaker.StateOpen:
 		return nil, c.refused()
 	}
 	f.key.ID, f.key.Plain = strings.Clone(k.ID), strings.Clone(k.Plain)
@@ -109,7 +109,7 @@ func (c *Cache) drop(f *flight) {
 // refused counts a look-up while the source is not asked, and returns why.
 func (c *Cache) refused() error {
 	c.count.refused.Add(1)
-	return fmt.Errorf("the source is not asked, because it has failed: %w", *c.cause.Load())
+	return fmt.Errorf("the source is not asked, because it has failed: %w", *c.health.cause.Load())
 }
 
 // begin begins questions for the flights that wait, while there are places. mu is held.
@@ -119,14 +119,14 @@ func (c *Cache) begin() {
 		if len(batch) == 0 {
 			return
 		}
-		done, err := c.breaker.Allow()
+		done, err := c.health.breaker.Allow()
 		if err == nil {
 			for _, f := range batch {
-				f.change = c.changes.Load()
+				f.change = c.changes.last.Load()
 			}
 			c.wg.Go(func() {
 				c.question(batch, known, done)
-				c.tell()
+				c.logHealth()
 			})
 			continue
 		}
@@ -161,7 +161,7 @@ func (c *Cache) question(batch []*flight, known bool, done func(error)) {
 		}
 	}
 	if failure != nil {
-		c.cause.Store(&failure)
+		c.health.cause.Store(&failure)
 	}
 	done(failure)
 	c.mu.Lock()
@@ -229,15 +229,15 @@ func (c *Cache) answered(h *held) {
 		return
 	}
 	c.count.found.Add(1)
-	if t := h.subject.Tier; t != "" && c.opts.KnownTier != nil && !c.opts.KnownTier(t) {
+	if t := h.subject.Tier; t != "" && c.opts.Names.Tier != nil && !c.opts.Names.Tier(t) {
 		c.opts.SampledLog.Warn("the source of tiers has a subject with an unknown tier: the subject gets the default tier",
 			zap.String("subject", h.subject.ID), zap.String("tier", t))
 	}
-	if h.subject.Extra == nil || c.opts.KnownRule == nil {
+	if h.subject.Extra == nil || c.opts.Names.Rule == nil {
 		return
 	}
 	for rule := range h.subject.Extra.Overrides {
-		if !c.opts.KnownRule(rule) {
+		if !c.opts.Names.Rule(rule) {
 			c.opts.SampledLog.Warn("the source of tiers has an override for an unknown rule: it has no effect",
 				zap.String("subject", h.subject.ID), zap.String("rule", rule))
 		}
@@ -285,7 +285,7 @@ func (c *Cache) complain(err error) {
 	case errors.Is(err, ErrBadRecord):
 		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts; correct the record",
 			zap.Error(err))
-	case c.ctx.Err() == nil && !c.open.Load():
+	case c.ctx.Err() == nil && !c.health.open.Load():
 		c.opts.SampledLog.Warn("the source of tiers does not answer a look-up", zap.Error(err))
 	}
 }
@@ -327,16 +327,18 @@ func (c *Cache) hold(h *held, f *flight, s *sum) *held {
 	return &next
 }
 
-// switched is called by the breaker, which is locked meanwhile. So tell logs the change later.
-func (c *Cache) switched(_ string, _, to gobreaker.State) { c.open.Store(to != gobreaker.StateClosed) }
+// switched is called by the breaker, which is locked meanwhile. So logHealth logs the change later.
+func (c *Cache) switched(_ string, _, to gobreaker.State) {
+	c.health.open.Store(to != gobreaker.StateClosed)
+}
 
-// tell logs whether the source is asked, if that has changed since the last line.
-func (c *Cache) tell() {
-	switch open := c.open.Load(); {
-	case c.told.Swap(open) == open:
+// logHealth logs whether the source is asked, if that has changed since the last line.
+func (c *Cache) logHealth() {
+	switch open := c.health.open.Load(); {
+	case c.health.logged.Swap(open) == open:
 	case open:
 		c.opts.Log.Warn("the source of tiers does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others",
-			zap.Error(*c.cause.Load()))
+			zap.Error(*c.health.cause.Load()))
 	default:
 		c.opts.Log.Info("the source of tiers answers again")
 	}

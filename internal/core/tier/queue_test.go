@@ -98,7 +98,7 @@ func TestCacheInventedKeys(t *testing.T) {
 			}
 		}
 		s := l.Stats()
-		if s.Limited < 1000 || l.unknown.EstimatedSize() > 500 || l.underWay() > 2000 {
+		if s.Limited < 1000 || l.records.unknown.EstimatedSize() > 500 || l.underWay() > 2000 {
 			t.Errorf("%+v, want many dropped and all bounded", s)
 		}
 	})

@@ -44,7 +44,7 @@ func (c *Cache) Stats() CacheStats {
 		Limited:      n.limited.Load(),
 		Refused:      n.refused.Load(),
 		Pushes:       n.pushes.Load(),
-		Open:         c.open.Load(),
+		Open:         c.health.open.Load(),
 		Watching:     c.watching.Load(),
 	}
 }
