@@ -25,28 +25,26 @@ func (c *Call) addChecks(i int) {
 		return
 	}
 	rule := m.Rule
-	terms := &rule.Terms
+	source, terms := SourceRule, &rule.Terms
 	var who identity.Subject
 	if rule.HasSubject() {
 		if who = c.who.SubjectOf(rule, desc.Entries); c.who.MustWait() {
 			return
 		}
-		v.Unresolved = v.Unresolved || who.Unresolved
 		if rs.Tiers() != nil {
 			if c.req.Tier != "" {
 				who.Tier = c.req.Tier
 			}
-			terms = rule.TermsOf(who.Tier)
+			if terms = rule.TermsOf(who.Tier); terms != &rule.Terms {
+				source = SourceTier
+			}
+		}
+		if who.Unresolved {
+			v.Unresolved, source = true, SourceUnresolved
 		}
 		v.addCaller(&who)
 	}
-	source, own, observe := SourceRule, rules.Terms{}, tier.ObserveByRule
-	switch {
-	case who.Unresolved:
-		source = SourceUnresolved
-	case terms != &rule.Terms:
-		source = SourceTier
-	}
+	own, observe := rules.Terms{}, tier.ObserveByRule
 	if who.Known != nil && c.req.Tier == "" {
 		if o, ok := who.Known.Override(rule.Name); ok {
 			if ok = rs.MayOverride(rule, &o); ok {
@@ -75,23 +73,7 @@ func (c *Call) addChecks(i int) {
 	if c.who.MustWait() {
 		return
 	}
-	enforcement := Enforced
-	if observe == tier.ObserveByRule || rule.Always {
-		observe = tier.ObserveByRule
-		if terms.Observe > 0 && c.who.Observes(rule, terms.Observe, &who, key) {
-			enforcement = Observed
-		}
-	}
-	switch all := rs.ObservesAll(); {
-	case all && (observe == tier.ObserveOnly || enforcement == Observed):
-		enforcement = Observed
-	case all:
-		enforcement = ObservedForAll
-	case observe == tier.ObserveOnly:
-		enforcement = ObservedForSubject
-	case observe == tier.ObserveNot:
-		enforcement = EnforcedForSubject
-	}
+	enforcement := c.enforcementOf(rule, terms, observe, &who, key)
 	c.noteAsked(rule, desc)
 	records := c.recordsDenied(rule, desc)
 	for j := range terms.Limits {
@@ -100,6 +82,30 @@ func (c *Call) addChecks(i int) {
 		s.Subject, s.Tier, s.Source, s.Enforcement = who.ID(), who.Tier, source, enforcement
 		s.Quota, s.update.records = rule.Quota || rs.AllQuota(), records
 		c.addCheck(s, key, desc.Refund, who.Known)
+	}
+}
+
+// enforcementOf returns whether the limits of a log deny: as observe says, which is of the subject's
+// override, or else by the percentage of terms. If all rules are only observed, none denies.
+func (c *Call) enforcementOf(rule *rules.Rule, terms *rules.Terms, observe tier.Observe, who *identity.Subject, log string) Enforcement {
+	if rule.Always {
+		observe = tier.ObserveByRule
+	}
+	observed := observe == tier.ObserveOnly
+	if observe == tier.ObserveByRule {
+		observed = terms.Observe > 0 && c.who.Observes(rule, terms.Observe, who, log)
+	}
+	switch all := c.gen.rules.ObservesAll(); {
+	case all && !observed:
+		return ObservedForAll
+	case observed && (all || observe == tier.ObserveByRule):
+		return Observed
+	case observed:
+		return ObservedForSubject
+	case observe == tier.ObserveNot:
+		return EnforcedForSubject
+	default:
+		return Enforced
 	}
 }
 
