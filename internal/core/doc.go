@@ -4,7 +4,8 @@
 //   - rules: what the configuration limits; a generation that nothing changes
 //   - identity: whom a request is for, and the names of its logs
 //   - inflight: streams, what they hold, and who waits for it
-//   - decide: match, subjects, checks, one store call, verdict
+//   - verdict: what a decision says of a request, and of each of its limits
+//   - decide: match, subjects, checks, one store call
 //   - explain: which limits apply to a subject, and why
 //   - tier, with its sources: which subject has an API key, and what it may do
 //   - denials, lease, fallback: what one process knows without its store

@@ -10,14 +10,15 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/answer/dynamic"
 	"github.com/slidegate/slidegate/internal/edge/extauthz"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// verdict returns the verdict of a request under one limit, per-key.
-func verdict(d window.Decision, change func(*decide.LimitStatus)) *decide.Verdict {
+// verdictOf returns the verdict of a request under one limit, per-key.
+func verdictOf(d window.Decision, change func(*decide.LimitStatus)) *decide.Verdict {
 	s := decide.LimitStatus{
 		Rule:     &rules.Rule{Name: "per-key"},
 		Limit:    rules.Limit{Limit: window.Limit{Hits: 100, Window: time.Minute}, Name: "per-key"},
@@ -32,8 +33,8 @@ func verdict(d window.Decision, change func(*decide.LimitStatus)) *decide.Verdic
 
 // answersText renders example verdicts with the code that answers requests.
 func answersText() (string, error) {
-	first := verdict(window.Decision{Allowed: true, Remaining: 99, UnitAfter: time.Minute, ResetAfter: time.Minute}, nil)
-	denied := verdict(window.Decision{RetryAfter: 13 * time.Second, UnitAfter: 13 * time.Second, ResetAfter: time.Minute}, nil)
+	first := verdictOf(window.Decision{Allowed: true, Remaining: 99, UnitAfter: time.Minute, ResetAfter: time.Minute}, nil)
+	denied := verdictOf(window.Decision{RetryAfter: 13 * time.Second, UnitAfter: 13 * time.Second, ResetAfter: time.Minute}, nil)
 	now := func() time.Time { return time.Unix(1790000000, 0) }
 
 	styles := "| style | headers |\n|---|---|\n"
@@ -77,8 +78,8 @@ func problemTypes(denied *decide.Verdict) (string, error) {
 		v    *decide.Verdict
 	}{
 		{"no quota remains", denied},
-		{"the cost is above the limit. It has `cost` and no `retry_after`", verdict(window.Decision{Never: true}, nil)},
-		{"the store did not decide, and `on_store_error` is `deny`", verdict(window.Decision{RetryAfter: time.Second}, func(s *decide.LimitStatus) { s.DecidedBy = decide.ByRuleDeny })},
+		{"the cost is above the limit. It has `cost` and no `retry_after`", verdictOf(window.Decision{Never: true}, nil)},
+		{"the store did not decide, and `on_store_error` is `deny`", verdictOf(window.Decision{RetryAfter: time.Second}, func(s *decide.LimitStatus) { s.DecidedBy = verdict.ByRuleDeny })},
 	} {
 		var problem struct{ Type string }
 		if err := json.Unmarshal(answer.AppendDenial(nil, t.v), &problem); err != nil || problem.Type == "" {

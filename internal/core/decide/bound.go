@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -42,8 +43,8 @@ func (c *Call) decideBeyond(what string) {
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		c.batch.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
-		if s.DecidedBy = ByRuleAllow; s.MayDeny() && s.Rule.StoreError() != rules.StoreErrorAllow {
-			s.DecidedBy, c.batch.decisions[i] = ByRuleDeny, window.Decision{Never: true}
+		if s.DecidedBy = verdict.ByRuleAllow; s.MayDeny() && s.Rule.StoreError() != rules.StoreErrorAllow {
+			s.DecidedBy, c.batch.decisions[i] = verdict.ByRuleDeny, window.Decision{Never: true}
 		}
 	}
 	c.fold()

@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -73,7 +74,7 @@ func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) 
 			return false, nil
 		}
 		if settles, err := c.endStream(ctx); !settles {
-			c.verdict.begin(len(c.req.Descriptors))
+			c.verdict.Begin(len(c.req.Descriptors))
 			c.verdict.Allowed = true
 			c.finish(ctx, err)
 		}
@@ -125,7 +126,7 @@ func (c *Call) Forget() {
 
 // unprepare forgets what prepare has made, but for the subjects that it has found.
 func (c *Call) unprepare() {
-	c.verdict.forget()
+	c.verdict.Forget()
 	reuse.Reset(&c.batch.checks)
 	c.who.ForgetNames()
 	c.domain = nil
@@ -135,7 +136,7 @@ func (c *Call) unprepare() {
 // prepare matches the rules and makes the checks. It reports false if a subject is
 // missing or matching takes long, and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
-	c.verdict.begin(len(c.req.Descriptors))
+	c.verdict.Begin(len(c.req.Descriptors))
 	c.exceeds = c.req.Exceeds
 	c.who.Begin(c.gen.rules, &c.req)
 	c.who.CopiesNames = c.decider.opts.CopiesNames
@@ -255,7 +256,7 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 		}
 	}
 	c.fold()
-	v.Degraded = v.Allowed || v.Decisive < 0 || v.Limits[v.Decisive].DecidedBy != ByStore
+	v.Degraded = v.Allowed || v.Decisive < 0 || v.Limits[v.Decisive].DecidedBy != verdict.ByStore
 	if some {
 		c.teach()
 		if c.decider.counts {
@@ -267,7 +268,7 @@ func (c *Call) decideWithout(ctx context.Context, cause error) error {
 }
 
 func (c *Call) fold() {
-	c.verdict.fold(c.batch.decisions, c.gen.rules.ObservesAll())
+	c.verdict.Fold(c.batch.decisions, c.gen.rules.ObservesAll())
 	if c.gen.rules.Jitters() {
 		c.setJitter()
 	}
@@ -282,7 +283,7 @@ func (c *Call) markUndecided(cause error) (some bool) {
 		if _, without := window.WithoutLog(&c.batch.checks[i]); without && parts || window.FailedIn(cause, c.batch.checks[i].Scope) == nil {
 			some = true // decided, or it needs no store
 		} else {
-			c.verdict.Limits[i].DecidedBy = ByLocal
+			c.verdict.Limits[i].DecidedBy = verdict.ByLocal
 		}
 	}
 	return some

@@ -1,8 +1,6 @@
 package decide
 
 import (
-	"slices"
-
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -10,6 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -25,7 +24,7 @@ func (c *Call) addChecks(i int) {
 		return
 	}
 	rule := m.Rule
-	source, terms := SourceRule, &rule.Terms
+	source, terms := verdict.SourceRule, &rule.Terms
 	var who identity.Subject
 	if rule.HasSubject() {
 		if who = c.who.SubjectOf(rule, desc.Entries); c.who.MustWait() {
@@ -36,13 +35,13 @@ func (c *Call) addChecks(i int) {
 				who.Tier = c.req.Tier
 			}
 			if terms = rule.TermsOf(who.Tier); terms != &rule.Terms {
-				source = SourceTier
+				source = verdict.SourceTier
 			}
 		}
 		if who.Unresolved {
-			v.Unresolved, source = true, SourceUnresolved
+			v.Unresolved, source = true, verdict.SourceUnresolved
 		}
-		v.addCaller(&who)
+		v.AddCaller(&who)
 	}
 	own, observe := rules.Terms{}, tier.ObserveByRule
 	if who.Known != nil && c.req.Tier == "" {
@@ -52,7 +51,7 @@ func (c *Call) addChecks(i int) {
 			}
 			if ok {
 				if terms, observe = &own, o.Observe; o.Limited() {
-					source = SourceOverride
+					source = verdict.SourceOverride
 				}
 			} else {
 				c.tellOverride(rule, &who, &o)
@@ -77,17 +76,17 @@ func (c *Call) addChecks(i int) {
 	c.noteAsked(rule, desc)
 	records := c.recordsDenied(rule, desc)
 	for j := range terms.Limits {
-		s := v.addLimit(rule, i)
+		s := v.AddLimit(rule, i)
 		s.Limit, s.Cost = terms.Limits[j], rule.Cost(desc.Cost)
 		s.Subject, s.Tier, s.Source, s.Enforcement = who.ID(), who.Tier, source, enforcement
-		s.Quota, s.update.records = rule.Quota || rs.AllQuota(), records
+		s.Quota, s.Update.Records = rule.Quota || rs.AllQuota(), records
 		c.addCheck(s, key, desc.Refund, who.Known)
 	}
 }
 
 // enforcementOf returns whether the limits of a log deny: as observe says, which is of the subject's
 // override, or else by the percentage of terms. If all rules are only observed, none denies.
-func (c *Call) enforcementOf(rule *rules.Rule, terms *rules.Terms, observe tier.Observe, who *identity.Subject, log string) Enforcement {
+func (c *Call) enforcementOf(rule *rules.Rule, terms *rules.Terms, observe tier.Observe, who *identity.Subject, log string) verdict.Enforcement {
 	if rule.Always {
 		observe = tier.ObserveByRule
 	}
@@ -97,15 +96,15 @@ func (c *Call) enforcementOf(rule *rules.Rule, terms *rules.Terms, observe tier.
 	}
 	switch all := c.gen.rules.ObservesAll(); {
 	case all && !observed:
-		return ObservedForAll
+		return verdict.ObservedForAll
 	case observed && (all || observe == tier.ObserveByRule):
-		return Observed
+		return verdict.Observed
 	case observed:
-		return ObservedForSubject
+		return verdict.ObservedForSubject
 	case observe == tier.ObserveNot:
-		return EnforcedForSubject
+		return verdict.EnforcedForSubject
 	default:
-		return Enforced
+		return verdict.Enforced
 	}
 }
 
@@ -129,14 +128,14 @@ func (c *Call) addOverride(i int) {
 			if c.gen.rules.Secrets().Is(e.Key) {
 				who := c.who.Identify(e)
 				who.Tier = "" // it does not count
-				c.verdict.addCaller(&who)
+				c.verdict.AddCaller(&who)
 			}
 		}
-		s := c.verdict.addLimit(rule, i)
+		s := c.verdict.AddLimit(rule, i)
 		s.Limit, s.Cost = rules.Limit{Limit: limit, Precision: rules.PrecisionOf(limit), Name: rule.Name}, rule.Cost(desc.Cost)
-		s.Quota, s.Source, s.update.records = c.gen.rules.AllQuota(), SourceRequest, c.recordsDenied(rule, desc)
+		s.Quota, s.Source, s.Update.Records = c.gen.rules.AllQuota(), verdict.SourceRequest, c.recordsDenied(rule, desc)
 		if c.gen.rules.ObservesAll() {
-			s.Enforcement = ObservedForAll
+			s.Enforcement = verdict.ObservedForAll
 		}
 		c.addCheck(s, key, desc.Refund, nil)
 	}
@@ -150,15 +149,6 @@ func (c *Call) ownTerms(rule *rules.Rule, terms *rules.Terms, o *tier.Override) 
 	}
 	c.own, ok = rules.OverrideLimits(reuse.Slice(c.own), terms.Limits, o.Limits)
 	return rules.Terms{Limits: rules.NameLimits(rule.Name, c.own), Unlimited: o.Unlimited, Observe: terms.Observe}, ok
-}
-
-// addLimit adds a limit of a descriptor. It is made where it stays: a copy of it is slow so soon
-// after it is written.
-func (v *Verdict) addLimit(rule *rules.Rule, descriptor int) *LimitStatus {
-	v.Limits = reuse.Grow(v.Limits)
-	s := &v.Limits[len(v.Limits)-1]
-	s.Rule, s.Descriptor = rule, descriptor
-	return s
 }
 
 // addCheck adds the check of the last limit of the verdict, or removes the limit. of is the subject,
@@ -185,7 +175,7 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	check.Precision, check.Lease = s.Limit.Precision, s.Limit.Lease
 	switch s.Limit.Policy {
 	case window.InFlight:
-		s.update.records = false // a request that is active holds its cost, and spends nothing
+		s.Update.Records = false // a request that is active holds its cost, and spends nothing
 		if !c.stream.Hold(&c.req, s.Rule, check, refund) {
 			*s, *check = LimitStatus{}, window.Check{}
 			c.verdict.Limits, c.batch.checks = c.verdict.Limits[:at], c.batch.checks[:len(c.batch.checks)-1]
@@ -198,8 +188,8 @@ func (c *Call) addCheck(s *LimitStatus, key string, refund bool, of *tier.Subjec
 	if s.Rule.Once.Entry != "" {
 		c.once(s, check)
 	}
-	s.update.records = s.update.records && !s.Mode.Unconditional()
-	c.batch.records = c.batch.records || s.update.records
+	s.Update.Records = s.Update.Records && !s.Mode.Unconditional()
+	c.batch.records = c.batch.records || s.Update.Records
 	s.Period.Period = check.Period
 }
 
@@ -215,7 +205,7 @@ func (c *Call) settleQuota() {
 		passes = passes || s.Quota && s.Mode == window.Observe
 	}
 	for i := range v.Matches {
-		passes = passes || all && !v.Matches[i].Unlimited && !v.limits(i)
+		passes = passes || all && !v.Matches[i].Unlimited && !v.HasLimit(i)
 	}
 	if !passes {
 		return
@@ -225,10 +215,6 @@ func (c *Call) settleQuota() {
 			v.Limits[i].Mode, c.batch.checks[i].Mode = window.Observe, window.Observe
 		}
 	}
-}
-
-func (v *Verdict) limits(i int) bool {
-	return slices.ContainsFunc(v.Limits, func(s LimitStatus) bool { return s.Descriptor == i })
 }
 
 // settleModes gives all checks of one log the strictest of their modes, because a store
@@ -251,10 +237,10 @@ func (c *Call) settleModes() {
 				check.Mode = o.Mode
 				s := &c.verdict.Limits[i]
 				s.Mode, s.Quota = o.Mode, o.Mode == window.Any
-				if s.Enforcement == ObservedForSubject {
-					s.Enforcement = EnforcedForSubject
+				if s.Enforcement == verdict.ObservedForSubject {
+					s.Enforcement = verdict.EnforcedForSubject
 				} else if s.Observed() {
-					s.Enforcement = Enforced
+					s.Enforcement = verdict.Enforced
 				}
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/inflight"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -20,6 +21,16 @@ type (
 	Request = identity.Request
 	// A Descriptor is one descriptor of a request with its cost.
 	Descriptor = identity.Descriptor
+)
+
+// What a Decider answers.
+type (
+	// A Verdict is the decision on a request; see [Call.Verdict].
+	Verdict = verdict.Verdict
+	// A LimitStatus is one limit that a request was checked against.
+	LimitStatus = verdict.LimitStatus
+	// A Match is what one descriptor of a request matched.
+	Match = verdict.Match
 )
 
 // Options of a [Decider]. Store is required.

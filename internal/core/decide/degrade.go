@@ -7,6 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -20,14 +21,14 @@ func (c *Call) denyUnresolved() (denied bool) {
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		c.batch.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
-		if s.Source == SourceUnresolved && s.MayDeny() {
-			s.DecidedBy, c.batch.decisions[i] = ByNoTier, window.Decision{RetryAfter: rules.StoreErrorRetry}
+		if s.Source == verdict.SourceUnresolved && s.MayDeny() {
+			s.DecidedBy, c.batch.decisions[i] = verdict.ByNoTier, window.Decision{RetryAfter: rules.StoreErrorRetry}
 			denied = true
 		}
 	}
 	for i := range v.Limits {
-		if s := &v.Limits[i]; denied && s.DecidedBy == ByStore {
-			s.DecidedBy = ByRuleAllow // the store was not asked
+		if s := &v.Limits[i]; denied && s.DecidedBy == verdict.ByStore {
+			s.DecidedBy = verdict.ByRuleAllow // the store was not asked
 		}
 	}
 	return denied
@@ -39,7 +40,7 @@ func (c *Call) teach() {
 		return
 	}
 	for i := range c.verdict.Limits {
-		if s := &c.verdict.Limits[i]; s.Rule.StoreError() == rules.StoreErrorLocal && s.DecidedBy == ByStore {
+		if s := &c.verdict.Limits[i]; s.Rule.StoreError() == rules.StoreErrorLocal && s.DecidedBy == verdict.ByStore {
 			c.decider.learner.Learn(&c.batch.checks[i], &c.batch.decisions[i])
 		}
 	}
@@ -60,7 +61,7 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 	reuse.Reset(&c.batch.partAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		if s.DecidedBy == ByStore {
+		if s.DecidedBy == verdict.ByStore {
 			group.Add(s.Mode, c.batch.decisions[i].Allowed)
 			room = room || s.Mode == window.Any && c.batch.decisions[i].Allowed
 			continue
@@ -70,7 +71,7 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 	}
 	if !group.Allowed() {
 		for _, at := range c.batch.partAt {
-			v.Limits[at].DecidedBy = ByRuleAllow // the local store is not asked
+			v.Limits[at].DecidedBy = verdict.ByRuleAllow // the local store is not asked
 		}
 		window.GiveBack(ctx, cause)
 		return nil
@@ -108,15 +109,15 @@ func (c *Call) choose(i int) (report bool) {
 	c.batch.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
 	switch choice {
 	case rules.StoreErrorAllow:
-		s.DecidedBy = ByRuleAllow
+		s.DecidedBy = verdict.ByRuleAllow
 	case rules.StoreErrorDeny:
 		if s.Mode != window.Refund { // a refund is lost, and never denied
-			s.DecidedBy, c.batch.decisions[i] = ByRuleDeny, window.Decision{RetryAfter: rules.StoreErrorRetry}
+			s.DecidedBy, c.batch.decisions[i] = verdict.ByRuleDeny, window.Decision{RetryAfter: rules.StoreErrorRetry}
 		}
 	case rules.StoreErrorLocal:
 		c.batch.part, c.batch.partAt = append(c.batch.part, c.batch.checks[i]), append(c.batch.partAt, i)
 	default:
-		s.DecidedBy = ByRuleAllow
+		s.DecidedBy = verdict.ByRuleAllow
 		report = true
 	}
 	return report

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -50,7 +51,7 @@ type HitMeters interface {
 
 // countHits counts the hits of a limit that the store has decided.
 func (c *Call) countHits(s *LimitStatus) {
-	h := s.hits(c.verdict.Allowed, c.decider.opts.NearLimit)
+	h := hitsOf(s, c.verdict.Allowed, c.decider.opts.NearLimit)
 	if h.Near > 0 && !c.verdict.Degraded {
 		c.meter(s.Rule).Near(h.Near)
 	}
@@ -72,7 +73,7 @@ func (c *Call) countUndecided(failed error) {
 	if failed != nil {
 		c.decider.opts.Hits.StoreFailed()
 	}
-	for s := range c.undecided {
+	for s := range c.verdict.Undecided {
 		c.addHits(s, Hits{Total: s.Cost})
 	}
 }
@@ -84,11 +85,11 @@ func (c *Call) countDegraded() {
 	}
 	c.countShadowed()
 	for _, at := range c.verdict.Strictest {
-		if at < 0 || c.verdict.Limits[at].DecidedBy == ByStore {
+		if at < 0 || c.verdict.Limits[at].DecidedBy == verdict.ByStore {
 			continue
 		}
 		s := &c.verdict.Limits[at]
-		h := s.hits(c.verdict.Allowed, c.decider.opts.NearLimit)
+		h := hitsOf(s, c.verdict.Allowed, c.decider.opts.NearLimit)
 		h.Total, h.Near = 0, 0 // countUndecided has counted the total
 		c.addHits(s, h)
 	}
@@ -118,19 +119,19 @@ func (c *Call) countShadowed() {
 	}
 	for i := range c.verdict.Limits {
 		s := &c.verdict.Limits[i]
-		if s.Enforcement == ObservedForAll && !s.Decision.Allowed && !s.Unknown() && s.Mode != window.Refund {
+		if s.Enforcement == verdict.ObservedForAll && !s.Decision.Allowed && !s.Unknown() && s.Mode != window.Refund {
 			c.decider.opts.Hits.Shadowed()
 			return
 		}
 	}
 }
 
-// hits returns what the request did to the limit. allowed is that of the request, and near
+// hitsOf returns what the request did to the limit. allowed is that of the request, and near
 // the share of a limit above which hits are near it.
 //
 // What was used before is known from what remains. The decision tells that after the charge,
 // if there was one.
-func (s *LimitStatus) hits(allowed bool, near float32) Hits {
+func hitsOf(s *LimitStatus, allowed bool, near float32) Hits {
 	d, limit := &s.Decision, s.Limit.Hits
 	h := Hits{Total: s.Cost, Remembered: d.Remembered}
 	if s.Mode == window.Refund || s.Cost == 0 {
@@ -140,12 +141,12 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 	threshold := uint64(float32(limit) * near)
 	if !d.Allowed {
 		h.Over = s.Cost
-		if s.update.recorded {
+		if s.Update.Recorded {
 			// The part that fitted has used up the limit.
-			h.Over -= min(s.update.room, s.Cost)
-			h.Near = min(s.update.room, limit-min(threshold, limit))
+			h.Over -= min(s.Update.Room, s.Cost)
+			h.Near = min(s.Update.Room, limit-min(threshold, limit))
 		}
-		if s.Observed() && s.Enforcement != ObservedForAll {
+		if s.Observed() && s.Enforcement != verdict.ObservedForAll {
 			h.Shadowed = h.Over
 		}
 		return h
@@ -155,7 +156,7 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 		return h // it has used nothing up
 	}
 	after := limit - min(d.Remaining, limit)
-	if !s.update.recorded && !s.Mode.Charged(allowed, true) {
+	if !s.Update.Recorded && !s.Mode.Charged(allowed, true) {
 		after = window.AddSaturating(after, s.Cost)
 	}
 	if after > threshold {

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -17,16 +18,16 @@ func TestHits(t *testing.T) {
 			Decision: window.Decision{Allowed: allowed, Remaining: remaining},
 		}
 		if mode == window.Observe {
-			s.Enforcement = Observed
+			s.Enforcement = verdict.Observed
 		}
 		return s
 	}
 	usage := status(5, window.Enforce, false, 0)
-	usage.update.recorded, usage.update.room = true, 3
+	usage.Update.Recorded, usage.Update.Room = true, 3
 	report := status(3, window.Enforce, true, 1)
-	report.update.recorded, report.update.room = true, 4
+	report.Update.Recorded, report.Update.Room = true, 4
 	shadowAll := status(1, window.Observe, false, 0)
-	shadowAll.Enforcement = ObservedForAll
+	shadowAll.Enforcement = verdict.ObservedForAll
 	for _, tt := range []struct {
 		name    string
 		status  LimitStatus
@@ -48,13 +49,13 @@ func TestHits(t *testing.T) {
 		{"a question", status(0, window.Enforce, false, 0), false, Hits{}},
 		{"a refund", status(5, window.Refund, true, 10), true, Hits{}},
 	} {
-		if diff := cmp.Diff(tt.want, tt.status.hits(tt.allowed, 0.8)); diff != "" {
+		if diff := cmp.Diff(tt.want, hitsOf(&tt.status, tt.allowed, 0.8)); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
 		}
 	}
 	// The reference multiplies as float32: 0.7 of 10 is 7 there, and 6.999… as float64.
 	seven := status(1, window.Enforce, true, 3)
-	if got := seven.hits(true, 0.7); got.Near != 0 {
+	if got := hitsOf(&seven, true, 0.7); got.Near != 0 {
 		t.Errorf("the seventh hit of ten is near 0.7: %+v", got)
 	}
 }

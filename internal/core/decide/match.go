@@ -23,7 +23,7 @@ func (c *Call) match(wait bool) (ok bool) {
 	for i := range req.Descriptors {
 		// Without an ending, a client may have sent the value that ends streams in a header.
 		if desc, m := &req.Descriptors[i], &v.Matches[i]; !desc.Ends || req.Ending == "" {
-			m.attempts = countAttempts(c.domain, desc.Entries)
+			m.Attempts = c.domain.CountAttempts(desc.Entries)
 			if m.Rule, _, steps = c.domain.Tree.MatchWithin(m.Limited(desc.Entries), steps); steps < 0 {
 				break
 			}

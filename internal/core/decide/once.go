@@ -5,46 +5,13 @@ import (
 	"encoding/binary"
 
 	"github.com/slidegate/slidegate/internal/core/reuse"
-	"github.com/slidegate/slidegate/internal/core/rules"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
-
-// countAttempts moves the entries with idempotency keys behind the other entries of a descriptor,
-// whose order stays, and returns how many there are.
-func countAttempts(dom *rules.Domain, entries descriptors.Descriptor) int {
-	if dom.Once == nil {
-		return 0
-	}
-	n := 0
-	for i := range entries {
-		if entries[i].Key != dom.Once.Once.Entry {
-			entries[n], entries[i] = entries[i], entries[n]
-			n++
-		}
-	}
-	return len(entries) - n
-}
-
-// Limited returns the entries of a descriptor without idempotency keys.
-func (m *Match) Limited(entries descriptors.Descriptor) descriptors.Descriptor {
-	return entries[:len(entries)-m.attempts]
-}
-
-// attempt returns the idempotency key in a descriptor, or an empty text.
-func (m *Match) attempt(entries descriptors.Descriptor) string {
-	for _, e := range entries[len(entries)-m.attempts:] {
-		if e.Value != "" {
-			return e.Value
-		}
-	}
-	return ""
-}
 
 // once makes a check one of an attempt, if its descriptor has an idempotency key.
 func (c *Call) once(s *LimitStatus, check *window.Check) {
 	o := &s.Rule.Once
-	attempt := c.verdict.Matches[s.Descriptor].attempt(c.req.Descriptors[s.Descriptor].Entries)
+	attempt := c.verdict.Matches[s.Descriptor].Attempt(c.req.Descriptors[s.Descriptor].Entries)
 	switch {
 	case attempt == "":
 	case s.Mode == window.Refund:

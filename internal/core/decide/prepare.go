@@ -21,7 +21,7 @@ func (d *Decider) Prepare(ctx context.Context, c *Call, req Request) {
 // subjects answers at once.
 func (d *Decider) Probe(c *Call, rule *rules.Rule, subjects tier.Resolver, req Request) {
 	d.Begin(c, req)
-	c.verdict.begin(len(req.Descriptors))
+	c.verdict.Begin(len(req.Descriptors))
 	c.domain, c.verdict.Matches[0].Rule = c.gen.rules.Domain(rule.Domain), rule
 	c.who.Begin(c.gen.rules, &c.req)
 	c.who.Ask(context.Background(), subjects, 0)

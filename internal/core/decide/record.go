@@ -5,6 +5,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -57,21 +58,8 @@ func (c *Call) countErrors() {
 	if !c.decider.counts {
 		return
 	}
-	for s := range c.undecided {
+	for s := range c.verdict.Undecided {
 		c.meter(s.Rule).Count(OutcomeError)
-	}
-}
-
-// undecided yields the first limit of each descriptor that the store of its scope did not decide.
-func (c *Call) undecided(yield func(*LimitStatus) bool) {
-	last := -1
-	for i := range c.verdict.Limits {
-		s := &c.verdict.Limits[i]
-		if s.DecidedBy != ByStore && s.Descriptor != last {
-			if last = s.Descriptor; !yield(s) {
-				return
-			}
-		}
 	}
 }
 
@@ -82,11 +70,11 @@ func (c *Call) countLimits() {
 		c.countShadowed()
 	}
 	for i, at := range v.Strictest {
-		if at < 0 || v.Limits[at].DecidedBy != ByStore {
+		if at < 0 || v.Limits[at].DecidedBy != verdict.ByStore {
 			continue
 		}
 		s := &v.Limits[at]
-		outcome := s.outcome(v.Allowed)
+		outcome := outcomeOf(s, v.Allowed)
 		c.meter(s.Rule).Count(outcome)
 		if outcome == OutcomeDenied || outcome == OutcomeNever {
 			c.countDenial(s)
@@ -119,7 +107,7 @@ func (c *Call) countCut(rule *rules.Rule) {
 func (c *Call) countDenial(s *LimitStatus) {
 	p, win := s.Limit.Policy, s.Limit.Window
 	switch {
-	case s.Source == SourceOverride || s.Source == SourceRequest:
+	case s.Source == verdict.SourceOverride || s.Source == verdict.SourceRequest:
 		p, win = window.Sliding, 0
 	case p == window.InFlight:
 		win = 0 // the log has no window
@@ -160,4 +148,28 @@ func appendDetail(b []byte, rule *rules.Rule, entries descriptors.Descriptor) []
 		}
 	}
 	return b
+}
+
+// outcomeOf returns what happened to a limit. allowed is that of the request.
+func outcomeOf(s *LimitStatus, allowed bool) Outcome {
+	switch {
+	case s.Mode == window.Refund:
+		return OutcomeRefunded
+	case s.Observed() && s.Decision.Allowed:
+		return OutcomeShadowAllowed
+	case s.Observed():
+		return OutcomeShadowDenied
+	case !s.Decision.Allowed && allowed:
+		return OutcomePassedOver
+	case s.Decision.Never:
+		return OutcomeNever
+	case !s.Decision.Allowed:
+		return OutcomeDenied
+	case !allowed && s.Mode != window.Always:
+		return OutcomeNotCharged
+	case s.Decision.Repeated:
+		return OutcomeRepeated
+	default:
+		return OutcomeAllowed
+	}
 }

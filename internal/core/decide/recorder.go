@@ -21,13 +21,13 @@ func (c *Call) record() {
 		r.Denied(&c.req, v, &v.Limits[v.Decisive])
 	case v.Shadowed >= 0:
 		r.Denied(&c.req, v, &v.Limits[v.Shadowed])
-	case v.Decisive >= 0 && v.Limits[v.Decisive].near(c.decider.opts.NearLimit):
+	case v.Decisive >= 0 && near(&v.Limits[v.Decisive], c.decider.opts.NearLimit):
 		r.Near(&c.req, v, &v.Limits[v.Decisive])
 	}
 }
 
 // near reports whether an allowed request used the limit above a share of it.
-func (s *LimitStatus) near(share float32) bool {
+func near(s *LimitStatus, share float32) bool {
 	used := s.Limit.Hits - min(s.Decision.Remaining, s.Limit.Hits)
 	return s.Limit.Hits != window.MaxHits && s.Cost > 0 && used > uint64(float32(s.Limit.Hits)*share)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -53,7 +54,7 @@ func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, 
 	reuse.Reset(&c.batch.partAt)
 	for i := range c.verdict.Limits {
 		s, d := &c.verdict.Limits[i], &c.batch.decisions[i]
-		if s.Unknown() || s.DeniedUndecided() || (s.DecidedBy != ByStore) != undecided || !s.update.records || d.Allowed || d.Remaining == 0 {
+		if s.Unknown() || s.DeniedUndecided() || (s.DecidedBy != verdict.ByStore) != undecided || !s.Update.Records || d.Allowed || d.Remaining == 0 {
 			continue
 		}
 		check := c.batch.checks[i]
@@ -76,8 +77,8 @@ func (c *Call) recordDenied(ctx context.Context, wait bool, store window.Store, 
 	}
 	for i, at := range c.batch.partAt {
 		d := &c.batch.decisions[at]
-		update := &c.verdict.Limits[at].update
-		update.recorded, update.room = true, d.Remaining
+		update := &c.verdict.Limits[at].Update
+		update.Recorded, update.Room = true, d.Remaining
 		if d.Allowed == decisions[i].Allowed {
 			*d = decisions[i]
 			continue

@@ -12,6 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/reuse/reusetest"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -43,7 +44,7 @@ func TestForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := c.Verdict()
-		if len(v.Limits) != 2 || v.Limits[0].Limit.Hits != 9 || v.Limits[0].Source != SourceOverride || v.Limits[1].Limit.Hits != 5 {
+		if len(v.Limits) != 2 || v.Limits[0].Limit.Hits != 9 || v.Limits[0].Source != verdict.SourceOverride || v.Limits[1].Limit.Hits != 5 {
 			t.Fatalf("limits = %+v, want the subject's own and the rule's", v.Limits)
 		}
 		c.Forget()
@@ -53,7 +54,7 @@ func TestForget(t *testing.T) {
 
 func TestForgetGivesMemoryBack(t *testing.T) {
 	c := new(Call)
-	c.verdict.begin(reuse.MaxBytes)
+	c.verdict.Begin(reuse.MaxBytes)
 	c.Forget()
 	if n := cap(c.verdict.Matches); n != 0 {
 		t.Errorf("memory for %d matches is kept, want none", n)
@@ -131,7 +132,7 @@ func TestOrderOfPolicies(t *testing.T) {
 		"the smaller share of two in flight":   {of(inFlightLimit, room(1)), of(inFlightLimit, room(2))},
 		"the smaller share of a bucket":        {of(bucketLimit, room(5)), of(fixedLimit, room(900))},
 	} {
-		if !tt.stricter.stricter(&tt.other) || tt.other.stricter(&tt.stricter) {
+		if !tt.stricter.Stricter(&tt.other) || tt.other.Stricter(&tt.stricter) {
 			t.Errorf("%s: not so", name)
 		}
 	}

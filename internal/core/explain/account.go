@@ -11,6 +11,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/inspect"
@@ -219,7 +220,7 @@ func (p *Account) limits(c *decide.Call) (all []AccountLimit) {
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		l := AccountLimit{
-			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Source == decide.SourceOverride, OwnObserve: s.Enforcement.Overridden(), Observed: s.Observed(),
+			Rule: s.Rule, Limit: s.Limit, Tier: s.Tier, Own: s.Source == verdict.SourceOverride, OwnObserve: s.Enforcement.Overridden(), Observed: s.Observed(),
 			Log: c.Checks()[i].Log(), ReplacedBy: p.replacersOf(s.Rule),
 		}
 		l.Shown = p.shown(s.Rule, l.Log.Key)

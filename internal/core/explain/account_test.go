@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -147,7 +148,7 @@ func testParty(t *rapid.T, rs *rules.Rules) {
 			t.Fatal(decided, err)
 		}
 		for i, s := range c.Verdict().Limits {
-			h := hit{c.Checks()[i].Log(), s.Rule.Name, s.Limit.Hits, s.Tier, s.Source == decide.SourceOverride, s.Observed()}
+			h := hit{c.Checks()[i].Log(), s.Rule.Name, s.Limit.Hits, s.Tier, s.Source == verdict.SourceOverride, s.Observed()}
 			all[h.log] = true
 			name, err := descriptors.ParseKey(h.log.Key)
 			if err != nil {

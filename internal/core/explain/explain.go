@@ -7,6 +7,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -157,9 +158,9 @@ func whose(s *decide.LimitStatus) (who string) {
 		who += " of subject " + s.Subject
 	}
 	switch s.Source {
-	case decide.SourceOverride:
+	case verdict.SourceOverride:
 		who += ", whose own limit it is"
-	case decide.SourceUnresolved:
+	case verdict.SourceUnresolved:
 		who += " (the source of tiers cannot say whose)"
 	}
 	return who
@@ -170,11 +171,11 @@ func modeOf(s *decide.LimitStatus) string {
 	switch {
 	case s.Mode == window.Refund:
 		return ", a refund"
-	case s.Enforcement == decide.ObservedForSubject:
+	case s.Enforcement == verdict.ObservedForSubject:
 		return ", only observed for this subject"
 	case s.Observed():
 		return ", only observed"
-	case s.Enforcement == decide.EnforcedForSubject:
+	case s.Enforcement == verdict.EnforcedForSubject:
 		return ", enforced for this subject"
 	case s.Mode == window.Always:
 		return ", charged even if the request is denied"

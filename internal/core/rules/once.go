@@ -81,3 +81,19 @@ func (dom *Domain) takeOnce(r *Rule, others []*Rule) error {
 	dom.Once = r
 	return nil
 }
+
+// CountAttempts moves the entries with idempotency keys behind the other entries of a descriptor,
+// whose order stays, and returns how many there are.
+func (dom *Domain) CountAttempts(entries descriptors.Descriptor) int {
+	if dom.Once == nil {
+		return 0
+	}
+	n := 0
+	for i := range entries {
+		if entries[i].Key != dom.Once.Once.Entry {
+			entries[n], entries[i] = entries[i], entries[n]
+			n++
+		}
+	}
+	return len(entries) - n
+}

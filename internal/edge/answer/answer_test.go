@@ -15,6 +15,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -31,9 +32,9 @@ func status(name string, hits uint64, w time.Duration, d window.Decision) decide
 // unusedClock is the clock for styles without an epoch.
 func unusedClock() time.Time { panic("a style without an epoch reads the clock") }
 
-// verdict returns a verdict with the given limits, one for each descriptor. The first limit
+// verdictOf returns a verdict with the given limits, one for each descriptor. The first limit
 // is decisive.
-func verdict(limits ...decide.LimitStatus) *decide.Verdict {
+func verdictOf(limits ...decide.LimitStatus) *decide.Verdict {
 	v := &decide.Verdict{Allowed: true, Limits: limits, Decisive: -1}
 	for i := range limits {
 		limits[i].Descriptor = i
@@ -68,40 +69,40 @@ func TestAppend(t *testing.T) {
 		v      *decide.Verdict
 		want   []Header
 	}{
-		{"nothing limits the request", []string{rules.StyleRateLimit, rules.StyleDraft03}, verdict(), nil},
-		{"ratelimit, allowed", []string{rules.StyleRateLimit}, verdict(half), []Header{
+		{"nothing limits the request", []string{rules.StyleRateLimit, rules.StyleDraft03}, verdictOf(), nil},
+		{"ratelimit, allowed", []string{rules.StyleRateLimit}, verdictOf(half), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60`}, {"ratelimit", `"per-key";r=50;t=31`},
 		}},
-		{"reset is the next unit where nothing remains", []string{rules.StyleRateLimit}, verdict(last), []Header{
+		{"reset is the next unit where nothing remains", []string{rules.StyleRateLimit}, verdictOf(last), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60`}, {"ratelimit", `"per-key";r=0;t=2`},
 		}},
-		{"every limit is a policy, one speaks", []string{rules.StyleRateLimit}, verdict(half, daily), []Header{
+		{"every limit is a policy, one speaks", []string{rules.StyleRateLimit}, verdictOf(half, daily), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`}, {"ratelimit", `"per-key";r=50;t=31`},
 		}},
-		{"a window below a second has no w", []string{rules.StyleRateLimit, rules.StyleDraft03}, verdict(quick), []Header{
+		{"a window below a second has no w", []string{rules.StyleRateLimit, rules.StyleDraft03}, verdictOf(quick), []Header{
 			{"ratelimit-policy", `"quick";q=5`},
 			{"ratelimit", `"quick";r=4;t=1`},
 			{"ratelimit-limit", "5, 5"},
 			{"ratelimit-remaining", "4"},
 			{"ratelimit-reset", "1"},
 		}},
-		{"draft03", []string{rules.StyleDraft03}, verdict(half, daily), []Header{
+		{"draft03", []string{rules.StyleDraft03}, verdictOf(half, daily), []Header{
 			{"ratelimit-limit", "100, 100;w=60, 9500;w=86400"}, {"ratelimit-remaining", "50"}, {"ratelimit-reset", "31"},
 		}},
-		{"x-ratelimit", []string{rules.StyleXRateLimit}, verdict(half), []Header{
+		{"x-ratelimit", []string{rules.StyleXRateLimit}, verdictOf(half), []Header{
 			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "50"}, {"x-ratelimit-reset", "31"},
 		}},
-		{"epoch is the first whole second after the wait", []string{rules.StyleXRateLimitEpoch}, verdict(half), []Header{
+		{"epoch is the first whole second after the wait", []string{rules.StyleXRateLimitEpoch}, verdictOf(half), []Header{
 			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "50"}, {"x-ratelimit-reset", "1000031"},
 		}},
-		{"retry-after whatever the style", nil, verdict(denied), []Header{{"retry-after", "13"}}},
-		{"denied", []string{rules.StyleRateLimit}, verdict(denied, daily), []Header{
+		{"retry-after whatever the style", nil, verdictOf(denied), []Header{{"retry-after", "13"}}},
+		{"denied", []string{rules.StyleRateLimit}, verdictOf(denied, daily), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`},
 			{"ratelimit", `"per-key";r=0;t=13`},
 			{"retry-after", "13"},
 		}},
-		{"a cost above the limit has no wait", nil, verdict(never), nil},
-		{"nor a reset", []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit}, verdict(never), []Header{
+		{"a cost above the limit has no wait", nil, verdictOf(never), nil},
+		{"nor a reset", []string{rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit}, verdictOf(never), []Header{
 			{"ratelimit-policy", `"per-key";q=100;w=60`},
 			{"ratelimit", `"per-key";r=7`},
 			{"ratelimit-limit", "100, 100;w=60"},
@@ -109,7 +110,7 @@ func TestAppend(t *testing.T) {
 			{"x-ratelimit-limit", "100"},
 			{"x-ratelimit-remaining", "7"},
 		}},
-		{"nor one in Unix time", []string{rules.StyleXRateLimitEpoch}, verdict(never), []Header{
+		{"nor one in Unix time", []string{rules.StyleXRateLimitEpoch}, verdictOf(never), []Header{
 			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "7"},
 		}},
 	}
@@ -135,8 +136,8 @@ func TestReference(t *testing.T) {
 	over := func(s *decide.LimitStatus) {
 		s.Decision = window.Decision{Remaining: 5, RetryAfter: 20 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}
 	}
-	observed := func(s *decide.LimitStatus) { over(s); s.Enforcement = decide.Observed }
-	observedByAll := func(s *decide.LimitStatus) { observed(s); s.Enforcement = decide.ObservedForAll }
+	observed := func(s *decide.LimitStatus) { over(s); s.Enforcement = verdict.Observed }
+	observedByAll := func(s *decide.LimitStatus) { observed(s); s.Enforcement = verdict.ObservedForAll }
 	quota := func(s *decide.LimitStatus) { over(s); s.Quota, s.Mode = true, window.Any }
 	for name, tt := range map[string]struct {
 		limits []decide.LimitStatus
@@ -151,12 +152,12 @@ func TestReference(t *testing.T) {
 		"observed does not deny":          {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observed)}, "10 0 20"},
 		"observed by rules.shadow_mode":   {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observedByAll)}, "20 0 20"},
 		"a quota rule does not deny":      {[]decide.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, quota)}, "10 0 20"},
-		"not checked":                     {[]decide.LimitStatus{of("a", 10, 0, func(s *decide.LimitStatus) { over(s); s.DecidedBy = decide.ByRuleDeny })}, ""},
+		"not checked":                     {[]decide.LimitStatus{of("a", 10, 0, func(s *decide.LimitStatus) { over(s); s.DecidedBy = verdict.ByRuleDeny })}, ""},
 		"no hits":                         {[]decide.LimitStatus{of("a", 10, 10, func(s *decide.LimitStatus) { s.Decision.UnitAfter = 0 })}, "10 10 60"},
 		"never":                           {[]decide.LimitStatus{of("a", 10, 10, func(s *decide.LimitStatus) { s.Decision = window.Decision{Never: true, Remaining: 4} })}, "10 0 60"},
 		"longer than the window":          {[]decide.LimitStatus{of("a", 10, 9, func(s *decide.LimitStatus) { s.Decision.UnitAfter = time.Hour })}, "10 9 60"},
 	} {
-		v := verdict(tt.limits...)
+		v := verdictOf(tt.limits...)
 		r := NewRenderer(rules.StyleReference).Named(ReferenceNames{"X-Limit", "x-left", "Reset"}).Quiet()
 		var names, values []string
 		for _, h := range r.Append(nil, v, unusedClock) {
@@ -186,7 +187,7 @@ func TestRetryAfterBesideReference(t *testing.T) {
 		if tt.quiet {
 			r = r.Quiet()
 		}
-		v := verdict(denied)
+		v := verdictOf(denied)
 		v.Headers = tt.domain
 		got := slices.ContainsFunc(r.Append(nil, v, unusedClock), func(h Header) bool { return h.Name == "retry-after" })
 		if got != tt.want {
@@ -220,7 +221,7 @@ func TestResetWithinTheWindow(t *testing.T) {
 			"denied":            {RetryAfter: wait, UnitAfter: wait, ResetAfter: wait},
 		} {
 			s := status("per-key", 100, tt.window, d)
-			v := verdict(s)
+			v := verdictOf(s)
 			left, reset, until := strconv.FormatUint(d.Remaining, 10), tt.reset, tt.window
 			if d.Remaining == 0 {
 				reset, until = tt.retry, wait
@@ -265,7 +266,7 @@ func TestSeconds(t *testing.T) {
 // TestStructuredFields reads the fields with a parser of RFC 9651.
 func TestStructuredFields(t *testing.T) {
 	r := NewRenderer(rules.StyleRateLimit)
-	for _, h := range r.Append(nil, verdict(half, daily, quick), unusedClock) {
+	for _, h := range r.Append(nil, verdictOf(half, daily, quick), unusedClock) {
 		list, err := httpsfv.UnmarshalList([]string{h.Value})
 		if err != nil {
 			t.Errorf("%s: %s: %v", h.Name, h.Value, err)
@@ -292,7 +293,7 @@ func TestUnsafeValuesAreLeftOut(t *testing.T) {
 	for _, name := range []string{"a\r\nset-cookie: x=1", "a\nb", "a\x00b", "a\x7f"} {
 		evil := half
 		evil.Limit.Name = name
-		for _, h := range r.Append(nil, verdict(evil), unusedClock) {
+		for _, h := range r.Append(nil, verdictOf(evil), unusedClock) {
 			if strings.ContainsAny(h.Value, "\r\n\x00\x7f") {
 				t.Errorf("name %q: field %s was sent as %q", name, h.Name, h.Value)
 			}
@@ -309,7 +310,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 	for range 200 {
 		many = append(many, half)
 	}
-	for _, h := range r.Append(nil, verdict(many...), unusedClock) {
+	for _, h := range r.Append(nil, verdictOf(many...), unusedClock) {
 		if len(h.Value) > 1024 {
 			t.Errorf("%s has %d bytes for 200 limits, want a bound", h.Name, len(h.Value))
 		}
@@ -331,14 +332,14 @@ func TestWhatCannotDenyIsInNoField(t *testing.T) {
 		"enforced":           {daily, true},
 		"quota":              {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Quota = window.Any, true }), true},
 		"always":             {change(daily, func(s *decide.LimitStatus) { s.Mode = window.Always }), true},
-		"observed":           {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Observe, decide.Observed }), false},
-		"always, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Always, decide.Observed }), false},
+		"observed":           {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Observe, verdict.Observed }), false},
+		"always, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Always, verdict.Observed }), false},
 		"quota that passes":  {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Quota = window.Observe, true }), false},
 		"refund":             {change(daily, func(s *decide.LimitStatus) { s.Mode = window.Refund }), false},
-		"refund, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Refund, decide.Observed }), false},
+		"refund, observed":   {change(daily, func(s *decide.LimitStatus) { s.Mode, s.Enforcement = window.Refund, verdict.Observed }), false},
 		"nothing to compare": {half, true},
 	} {
-		v := verdict(tt.beside, half)
+		v := verdictOf(tt.beside, half)
 		v.Decisive = 1
 		policies, quota := `"per-key";q=100;w=60`, "100, 100;w=60"
 		if tt.shown {
@@ -372,7 +373,7 @@ func TestStylesOfADomain(t *testing.T) {
 		{[]string{"x-ratelimit", "ratelimit"}, []string{"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}},
 		{[]string{"no style"}, nil},
 	} {
-		for _, v := range []*decide.Verdict{verdict(half), verdict(denied)} {
+		for _, v := range []*decide.Verdict{verdictOf(half), verdictOf(denied)} {
 			v.Headers = tt.own
 			var got []string
 			for _, h := range r.Append(nil, v, unusedClock) {
@@ -387,16 +388,16 @@ func TestStylesOfADomain(t *testing.T) {
 			}
 		}
 	}
-	own := verdict(half)
+	own := verdictOf(half)
 	own.Headers = []string{"x-ratelimit-epoch"}
 	if got := r.Append(nil, own, func() time.Time { return time.Unix(1_000_000, 0) }); len(got) != 3 || got[2].Value != "1000031" {
 		t.Errorf("epoch of a domain: %v, want the time at which the wait is over", got)
 	}
 	dst := make([]Header, 0, maxFields)
-	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), unusedClock) })
+	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdictOf(half), unusedClock) })
 	styles := []string{"ratelimit"}
 	domain := testing.AllocsPerRun(100, func() {
-		v := verdict(half)
+		v := verdictOf(half)
 		v.Headers = styles
 		dst = r.Append(dst[:0], v, unusedClock)
 	})
@@ -409,7 +410,7 @@ func TestStylesOfADomain(t *testing.T) {
 // change the others.
 func TestOneText(t *testing.T) {
 	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
-	for name, v := range map[string]*decide.Verdict{"allowed": verdict(half), "denied": verdict(denied, daily)} {
+	for name, v := range map[string]*decide.Verdict{"allowed": verdictOf(half), "denied": verdictOf(denied, daily)} {
 		dst := make([]Header, 0, maxFields)
 		if n := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], v, unusedClock) }); n > 1 {
 			t.Errorf("%s: %v allocations, want that of the text", name, n)
@@ -441,7 +442,7 @@ func TestAppendDenial(t *testing.T) {
 	} {
 		s := denied
 		s.Rule = &rules.Rule{Name: "per-key", Denial: tt.denial}
-		v := verdict(s)
+		v := verdictOf(s)
 		if got := DenialType(v); got != tt.contentType {
 			t.Errorf("%s: content type %q, want %q", tt.name, got, tt.contentType)
 		}
@@ -461,10 +462,10 @@ func TestAppendDenial(t *testing.T) {
 // because what remains is unknown.
 func TestBlindDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
-	s.DecidedBy = decide.ByRuleDeny
+	s.DecidedBy = verdict.ByRuleDeny
 	// The rule's own body describes an exceeded limit.
 	s.Rule.Denial = rules.Denial{Body: "You have used it up.", ContentType: "text/html"}
-	v := verdict(s)
+	v := verdictOf(s)
 	r := NewRenderer(rules.StyleRateLimit, rules.StyleDraft03, rules.StyleXRateLimit)
 	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unusedClock)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
@@ -485,7 +486,7 @@ func TestBlindDenial(t *testing.T) {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
 	// If the store has decided, the denial is like any other.
-	v.Limits[v.Decisive].DecidedBy = decide.ByStore
+	v.Limits[v.Decisive].DecidedBy = verdict.ByStore
 	if got := r.Append(nil, v, unusedClock); len(got) != 9 {
 		t.Errorf("decided by the store: %v, want all fields", got)
 	}
@@ -497,15 +498,15 @@ func TestProblem(t *testing.T) {
 		v    *decide.Verdict
 		want map[string]any // besides what all have
 	}{
-		{"denied", verdict(denied), map[string]any{
+		{"denied", verdictOf(denied), map[string]any{
 			"type": quotaExceeded, "title": "Too Many Requests", "retry_after": 13.0,
 			"detail": "No room under rule per-key: 100 per 1m; try again in 13 s.",
 		}},
-		{"a cost above the limit", verdict(never), map[string]any{
+		{"a cost above the limit", verdictOf(never), map[string]any{
 			"type": costAboveLimit, "title": "The Cost Is Above The Limit", "cost": 101.0,
 			"detail": "This request costs 101, more than is ever free under rule per-key: 100 per 1m.",
 		}},
-		{"a limit of 0", verdict(status("per-key", 0, time.Minute, window.Decision{Never: true})), map[string]any{
+		{"a limit of 0", verdictOf(status("per-key", 0, time.Minute, window.Decision{Never: true})), map[string]any{
 			"type": costAboveLimit, "title": "The Cost Is Above The Limit", "cost": 1.0, "limit": 0.0,
 			"detail": "No request passes under rule per-key: 0 per 1m.",
 		}},

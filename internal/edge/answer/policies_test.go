@@ -112,7 +112,7 @@ func TestFieldsOfPolicies(t *testing.T) {
 			}
 		}
 		got := make(map[string]string)
-		for _, h := range r.Append(nil, verdict(tt.s), unusedClock) {
+		for _, h := range r.Append(nil, verdictOf(tt.s), unusedClock) {
 			got[h.Name] = h.Value
 			if h.Name != "ratelimit" && h.Name != "ratelimit-policy" {
 				continue
@@ -130,7 +130,7 @@ func TestFieldsOfPolicies(t *testing.T) {
 // TestSeveralPolicies: every policy of a request is in RateLimit-Policy.
 func TestSeveralPolicies(t *testing.T) {
 	ok := window.Decision{Allowed: true, Remaining: 10, ResetAfter: time.Second}
-	v := verdict(half, counted("b", bucket, ok), counted("f", fixed, ok), october(ok), counted("c", counter, ok), counted("up", inFlight, ok))
+	v := verdictOf(half, counted("b", bucket, ok), counted("f", fixed, ok), october(ok), counted("c", counter, ok), counted("up", inFlight, ok))
 	got := NewRenderer(rules.StyleRateLimit).Append(nil, v, unusedClock)
 	const want = `"per-key";q=100;w=60, "b";q=50;w=5, "f";q=100;w=60, "monthly";q=10000;w=2678400, "c";q=100;w=60, "up";q=20;qu="concurrent-requests"`
 	if got[0].Value != want {
@@ -152,7 +152,7 @@ func TestReferenceOfPolicies(t *testing.T) {
 		"in flight, without room": {counted("up", inFlight, window.Decision{RetryAfter: time.Minute}), "20 0 1"},
 	} {
 		text := ""
-		for _, h := range r.Append(nil, verdict(tt.s), unusedClock) {
+		for _, h := range r.Append(nil, verdictOf(tt.s), unusedClock) {
 			if h.Name != "retry-after" {
 				text += " " + h.Value
 			}
@@ -189,7 +189,7 @@ func TestProblemsOfPolicies(t *testing.T) {
 			Window         any
 			Retry          float64 `json:"retry_after"`
 		}
-		body := AppendDenial(nil, verdict(tt.s))
+		body := AppendDenial(nil, verdictOf(tt.s))
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}

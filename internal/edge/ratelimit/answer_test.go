@@ -23,6 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/internal/edge/answer"
 	"github.com/slidegate/slidegate/internal/edge/wire"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -208,7 +209,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 		})
 	}
 	observed := limited("watched", 100, time.Minute, denied)
-	observed.Enforcement = decide.Observed
+	observed.Enforcement = verdict.Observed
 	own := limited("own", 5, time.Minute, denied)
 	own.Rule.Denial = rules.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
 	for name, tt := range map[string]struct {
@@ -330,7 +331,7 @@ func FuzzAnswer(f *testing.F) {
 			RetryAfter: time.Duration(wait), UnitAfter: time.Duration(wait), ResetAfter: time.Duration(wait),
 		})
 		if flag(2) {
-			s.Enforcement = decide.Observed
+			s.Enforcement = verdict.Observed
 		}
 		if flag(3) {
 			s.Rule.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}

@@ -14,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/rules"
 	"github.com/slidegate/slidegate/internal/core/tier"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -175,7 +176,7 @@ type match struct {
 
 // match returns the part and the log of a limit of a verdict.
 func (t *tally) match(req *identity.Request, s *decide.LimitStatus, c *window.Check) match {
-	p := t.partOf(s, s.Source == decide.SourceOverride || req.Descriptors[s.Descriptor].Override != nil)
+	p := t.partOf(s, s.Source == verdict.SourceOverride || req.Descriptors[s.Descriptor].Override != nil)
 	caller := xxhash.Sum64String(c.Key)
 	return match{p, mix(caller + mix(uint64(p.index))), caller}
 }
@@ -238,7 +239,7 @@ func (t *tally) addUnused() {
 			for i := range terms.Limits {
 				s := decide.LimitStatus{Rule: r, Tier: tier, Limit: terms.Limits[i]}
 				if terms.Observe >= 1 {
-					s.Enforcement = decide.Observed
+					s.Enforcement = verdict.Observed
 				}
 				t.partOf(&s, false)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/internal/text/safetext"
 )
 
@@ -92,10 +93,10 @@ func (c *Coverage) count(v *decide.Verdict) {
 			continue
 		}
 		rule, tier, descriptor = s.Rule, s.Tier, s.Descriptor
-		if s.Source == decide.SourceOverride || s.Enforcement.Overridden() {
+		if s.Source == verdict.SourceOverride || s.Enforcement.Overridden() {
 			c.own(s.Subject, s.Rule)
 		}
-		if s.Source != decide.SourceOverride && !v.Matches[descriptor].Overridden {
+		if s.Source != verdict.SourceOverride && !v.Matches[descriptor].Overridden {
 			c.reach(s.Rule, s.Tier)
 		}
 	}

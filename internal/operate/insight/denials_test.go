@@ -13,6 +13,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/core/decide"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/random"
@@ -143,7 +144,7 @@ func TestFilter(t *testing.T) {
 	c.add(time.Second)
 	since := c.now()
 	shadow := ask(t, rs, "per-key", "api_key", digest)
-	shadow.v.Limits[0].Enforcement = decide.Observed
+	shadow.v.Limits[0].Enforcement = verdict.Observed
 	shadow.deny(i)
 	for _, tc := range []struct {
 		f    Filter

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -25,7 +25,7 @@ func TestLines(t *testing.T) {
 		a.deny(i)
 	}
 	shadow := ask(t, rs, "per-user", "user", "seen")
-	shadow.v.Limits[0].Enforcement = decide.Observed
+	shadow.v.Limits[0].Enforcement = verdict.Observed
 	shadow.deny(i)
 	i.Denials(Filter{}) // empties the queue
 	c.add(time.Second)
@@ -68,7 +68,7 @@ func TestShadowLines(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	i := open(t, c, func(o *Options) { o.Record.Log, o.Record.LogPerSecond = zap.New(core), 1 })
 	a := ask(t, rs, "per-user", "user", "acme")
-	a.v.Limits[0].Enforcement = decide.Observed
+	a.v.Limits[0].Enforcement = verdict.Observed
 	a.deny(i)
 	i.Denials(Filter{})
 	lines := logs.All()

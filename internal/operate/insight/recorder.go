@@ -126,13 +126,13 @@ func (r *recorder) close() {
 
 func (r *recorder) denied(req *decide.Request, v *decide.Verdict, s *decide.LimitStatus) {
 	counter := &r.seen.enforced
-	if s.Observed {
+	if s.Observed() {
 		counter = &r.seen.shadow
 	}
 	number := counter.Add(1)
 	stands, record := r.denials.choose()
 	if !record {
-		r.dropped.add(orderOf(false, s.Observed), stands)
+		r.dropped.add(orderOf(false, s.Observed()), stands)
 		return
 	}
 	r.put(event{Denial: r.copyOf(req, v, s, stands), number: number})

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/internal/core/decide"
+	"github.com/slidegate/slidegate/internal/core/verdict"
 )
 
 // names returns the names and counts of a list.
@@ -29,7 +29,7 @@ func TestTop(t *testing.T) {
 	ask(t, rs, "per-key", "api_key", digest, "remote_address", "192.0.2.8").deny(i)
 	ask(t, rs, "per-route", "route", "/b", "remote_address", "198.51.100.1").deny(i)
 	shadow := ask(t, rs, "per-user", "user", "seen")
-	shadow.v.Limits[0].Enforcement = decide.Observed
+	shadow.v.Limits[0].Enforcement = verdict.Observed
 	shadow.deny(i)
 	ask(t, rs, "per-user", "user", "full").near(i, 9)
 	ask(t, rs, "per-user", "user", "full").near(i, 10)
@@ -94,7 +94,7 @@ func TestTopTellsWhatItMissed(t *testing.T) {
 	i := open(t, c, func(o *Options) { o.Record.PerSecond = 2 * maxQueue })
 	r := i.recorder
 	acme, seen := ask(t, rs, "per-user", "user", "acme"), ask(t, rs, "per-user", "user", "seen")
-	seen.v.Limits[0].Enforcement = decide.Observed
+	seen.v.Limits[0].Enforcement = verdict.Observed
 	const near, shadow, denials = 100, 7, maxQueue + 50
 	r.mu.Lock() // the goroutine moves nothing meanwhile
 	for range near {

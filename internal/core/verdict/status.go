@@ -1,4 +1,4 @@
-package decide
+package verdict
 
 import (
 	"time"
@@ -30,7 +30,7 @@ type LimitStatus struct {
 	// Jitter is the part of Wait by which RetryAfter is longer.
 	Jitter float64
 
-	update usageUpdate
+	Update UsageUpdate
 }
 
 // A Period is a period of a calendar.
@@ -40,11 +40,11 @@ type Period struct {
 	OwnDay bool
 }
 
-// usageUpdate is how a limit takes a usage update; see [Call.recordDenied].
-type usageUpdate struct {
-	records  bool   // a cost that is denied while something remains is recorded
-	recorded bool   // recordDenied has recorded the cost
-	room     uint64 // what remained before that
+// A UsageUpdate is how a limit takes a usage update whose cost it denies.
+type UsageUpdate struct {
+	Records  bool   // a cost that is denied while something remains is recorded
+	Recorded bool   // the cost was recorded
+	Room     uint64 // what remained before that
 }
 
 // Source says whose limit it is.
@@ -77,7 +77,7 @@ const (
 	ByLocal                      // the local store, because of StoreErrorLocal
 	ByRuleAllow                  // nothing: the limit does not deny, and what remains is unknown
 	ByRuleDeny                   // StoreErrorDeny, or the bound that the request exceeds
-	ByNoTier                     // Options.DenyUnresolved, because the source of tiers did not answer
+	ByNoTier                     // decide.Options.DenyUnresolved, because the source of tiers did not answer
 )
 
 // Observed reports whether the limit never denies.
@@ -95,7 +95,7 @@ func (s *LimitStatus) Unknown() bool { return s.DecidedBy == ByRuleAllow }
 func (s *LimitStatus) DeniedUndecided() bool { return s.DecidedBy >= ByRuleDeny }
 
 // RecordsDenied reports whether a cost that is denied while something remains is recorded.
-func (s *LimitStatus) RecordsDenied() bool { return s.update.records }
+func (s *LimitStatus) RecordsDenied() bool { return s.Update.Records }
 
 // Over reports whether the limit had no room and is not only observed.
 func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed() }
@@ -149,11 +149,11 @@ func (s *LimitStatus) RetryAfter() time.Duration {
 	return wait + time.Duration(s.Jitter*float64(wait))
 }
 
-// stricter orders limits by how much they constrain the caller: denied before
+// Stricter orders limits by how much they constrain the caller: denied before
 // allowed, then the longer wait, then the smaller share that remains. If both are allowed, a
 // limit in flight is the least strict: the client's own request will have ended by its next one,
 // so what remains says little.
-func (s *LimitStatus) stricter(than *LimitStatus) bool {
+func (s *LimitStatus) Stricter(than *LimitStatus) bool {
 	a, b := &s.Decision, &than.Decision
 	if a.Allowed != b.Allowed {
 		return b.Allowed
@@ -169,30 +169,6 @@ func (s *LimitStatus) stricter(than *LimitStatus) bool {
 	}
 	// Both at most 2^32-1 by window.MaxHits, so the products fit.
 	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits
-}
-
-// outcome returns what happened to the limit. allowed is that of the request.
-func (s *LimitStatus) outcome(allowed bool) Outcome {
-	switch {
-	case s.Mode == window.Refund:
-		return OutcomeRefunded
-	case s.Observed() && s.Decision.Allowed:
-		return OutcomeShadowAllowed
-	case s.Observed():
-		return OutcomeShadowDenied
-	case !s.Decision.Allowed && allowed:
-		return OutcomePassedOver
-	case s.Decision.Never:
-		return OutcomeNever
-	case !s.Decision.Allowed:
-		return OutcomeDenied
-	case !allowed && s.Mode != window.Always:
-		return OutcomeNotCharged
-	case s.Decision.Repeated:
-		return OutcomeRepeated
-	default:
-		return OutcomeAllowed
-	}
 }
 
 // Span returns the time that the hits of the limit are for, which answers tell as its window:
@@ -225,12 +201,12 @@ func (s *LimitStatus) Span() (span time.Duration, exact bool) {
 }
 
 // Caller returns whom the limit counts.
-func (s *LimitStatus) Caller(req *Request) identity.CallerInfo {
+func (s *LimitStatus) Caller(req *identity.Request) identity.CallerInfo {
 	return identity.CallerOf(req, s.Rule, s.Descriptor, s.Subject, s.Source == SourceUnresolved)
 }
 
 // Values returns the values of the entries that name the log of the limit, as [identity.LogValues]
 // does.
-func (s *LimitStatus) Values(req *Request) string {
+func (s *LimitStatus) Values(req *identity.Request) string {
 	return identity.LogValues(req, s.Rule, s.Descriptor)
 }

@@ -1,13 +1,16 @@
-package decide
+package verdict
 
 import (
+	"slices"
+
 	"github.com/slidegate/slidegate/internal/core/identity"
 	"github.com/slidegate/slidegate/internal/core/reuse"
 	"github.com/slidegate/slidegate/internal/core/rules"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Verdict is the decision on a request; see [Call.Verdict].
+// A Verdict is the decision on a request; see decide.Call.Verdict.
 type Verdict struct {
 	// Allowed is true if the request may pass. The modes of the limits say what was
 	// charged.
@@ -61,11 +64,11 @@ type Match struct {
 	// Overridden: a limit that came with the descriptor replaces those of Rule.
 	Overridden bool
 
-	attempts int // entries with idempotency keys, which are the last ones; see [Match.Limited]
+	Attempts int // entries with idempotency keys, which are the last ones; see [Match.Limited]
 }
 
-// addCaller adds whom a limit of the request is for.
-func (v *Verdict) addCaller(who *identity.Subject) {
+// AddCaller adds whom a limit of the request is for.
+func (v *Verdict) AddCaller(who *identity.Subject) {
 	switch id := who.ID(); {
 	case v.Subject == "" && v.KeyDigest == "":
 		v.Subject, v.Tier, v.KeyDigest = id, who.Tier, who.Digest
@@ -156,8 +159,8 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// begin makes the zero verdict that of a request. The request is not allowed until it is decided.
-func (v *Verdict) begin(descriptors int) {
+// Begin makes the zero verdict that of a request. The request is not allowed until it is decided.
+func (v *Verdict) Begin(descriptors int) {
 	v.Decisive, v.Shadowed = -1, -1
 	for range descriptors {
 		v.Strictest = append(v.Strictest, -1)
@@ -165,16 +168,16 @@ func (v *Verdict) begin(descriptors int) {
 	}
 }
 
-// forget makes v the zero Verdict but keeps its memory.
-func (v *Verdict) forget() {
+// Forget makes v the zero Verdict but keeps its memory.
+func (v *Verdict) Forget() {
 	limits, strictest, matches := reuse.Slice(v.Limits), reuse.Slice(v.Strictest), reuse.Slice(v.Matches)
 	*v = Verdict{} // a value that has parts of v would be made elsewhere and copied
 	v.Limits, v.Strictest, v.Matches = limits, strictest, matches
 }
 
-// fold makes the verdict of one decision for each limit. With shadow it allows the
+// Fold makes the verdict of one decision for each limit. With shadow it allows the
 // request in any case.
-func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
+func (v *Verdict) Fold(decisions []window.Decision, shadow bool) {
 	var (
 		group window.Verdict
 		quota = -1 // the alternative with the most room
@@ -186,20 +189,20 @@ func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 		if s.Unknown() {
 			continue
 		}
-		if at := &v.Strictest[s.Descriptor]; *at < 0 || s.stricter(&v.Limits[*at]) {
+		if at := &v.Strictest[s.Descriptor]; *at < 0 || s.Stricter(&v.Limits[*at]) {
 			*at = i
 		}
 		switch {
 		case s.Mode == window.Refund:
 		case s.Observed():
-			if !s.Decision.Allowed && (v.Shadowed < 0 || s.stricter(&v.Limits[v.Shadowed])) {
+			if !s.Decision.Allowed && (v.Shadowed < 0 || s.Stricter(&v.Limits[v.Shadowed])) {
 				v.Shadowed = i
 			}
 		case s.Quota:
-			if quota < 0 || v.Limits[quota].stricter(s) {
+			if quota < 0 || v.Limits[quota].Stricter(s) {
 				quota = i
 			}
-		case v.Decisive < 0 || s.stricter(&v.Limits[v.Decisive]):
+		case v.Decisive < 0 || s.Stricter(&v.Limits[v.Decisive]):
 			v.Decisive = i
 		}
 	}
@@ -208,9 +211,51 @@ func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 	if quota >= 0 {
 		// If the best alternative has no room, none has, and the group denies. After
 		// settleQuota the alternatives cannot deny and are not decisive.
-		if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.stricter(&v.Limits[v.Decisive])) {
+		if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.Stricter(&v.Limits[v.Decisive])) {
 			v.Decisive = quota
 		}
 	}
 	v.settleCaller()
+}
+
+// Limited returns the entries of a descriptor without idempotency keys.
+func (m *Match) Limited(entries descriptors.Descriptor) descriptors.Descriptor {
+	return entries[:len(entries)-m.Attempts]
+}
+
+// Attempt returns the idempotency key in a descriptor, or an empty text.
+func (m *Match) Attempt(entries descriptors.Descriptor) string {
+	for _, e := range entries[len(entries)-m.Attempts:] {
+		if e.Value != "" {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+// AddLimit adds a limit of a descriptor. It is made where it stays: a copy of it is slow so soon
+// after it is written.
+func (v *Verdict) AddLimit(rule *rules.Rule, descriptor int) *LimitStatus {
+	v.Limits = reuse.Grow(v.Limits)
+	s := &v.Limits[len(v.Limits)-1]
+	s.Rule, s.Descriptor = rule, descriptor
+	return s
+}
+
+// HasLimit reports whether descriptor i has a limit.
+func (v *Verdict) HasLimit(i int) bool {
+	return slices.ContainsFunc(v.Limits, func(s LimitStatus) bool { return s.Descriptor == i })
+}
+
+// Undecided yields the first limit of each descriptor that the store of its scope did not decide.
+func (v *Verdict) Undecided(yield func(*LimitStatus) bool) {
+	last := -1
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		if s.DecidedBy != ByStore && s.Descriptor != last {
+			if last = s.Descriptor; !yield(s) {
+				return
+			}
+		}
+	}
 }
