@@ -23,7 +23,7 @@
 //
 // # Windows
 //
-// What answers tell as the window depends on the policy of the limit:
+// What answers report as the window depends on the policy of the limit:
 //
 //   - sliding, sliding_counter, fixed: the window, if it is a whole number of seconds.
 //   - token_bucket: the time in which an empty bucket fills, in seconds, rounded up. The quota
@@ -43,8 +43,8 @@
 // gives it precedence over the reset. [Renderer.Quiet] leaves it out where
 // envoyproxy/ratelimit would.
 //
-// With the rule's retry_jitter, a client that has to wait is told a longer wait, in every field
-// that tells one and in the body and the metadata: see decide.LimitStatus.RetryAfter.
+// With the rule's retry_jitter, a client that has to wait gets a longer wait, in every field
+// that has one and in the body and the metadata: see decide.LimitStatus.RetryAfter.
 //
 // A cost above the limit is denied however long the caller waits. So its answer has neither
 // Retry-After nor a reset. Only the style reference has one, the window, as

@@ -30,7 +30,7 @@ type Renderer struct {
 // ReferenceNames are the names of the fields of StyleReference.
 type ReferenceNames struct{ Limit, Remaining, Reset string }
 
-// families tells which fields a set of styles has.
+// families says which fields a set of styles has.
 type families struct {
 	rateLimit, draft03, x, epoch, reference bool
 }

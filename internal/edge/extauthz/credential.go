@@ -32,7 +32,7 @@ const (
 	headerCookie        = "cookie"
 )
 
-// presence tells whether a request has a credential.
+// presence says whether a request has a credential.
 type presence int
 
 const (

@@ -25,7 +25,7 @@ func (u *upstream) forget() {
 	}
 }
 
-// addUpstream adds the headers that tell the upstream who calls, and removes the
+// addUpstream adds the headers that name the caller to the upstream, and removes the
 // credentials.
 func (s *Service) addUpstream(c *call) {
 	u := &c.upstream

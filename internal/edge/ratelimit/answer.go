@@ -85,7 +85,7 @@ func appendUnlimited(b []byte, byRule bool) []byte {
 	return b
 }
 
-// limitForm is what the two forms of an answer tell differently of a limit. ok describes the
+// limitForm has the values in which the native answer and that of envoyproxy/ratelimit differ. ok describes the
 // limit alone: a quota rule without room is OVER_LIMIT, although another one may have let the
 // request pass.
 type limitForm struct {

@@ -24,11 +24,11 @@ type Reply struct {
 	// Limits describe the limit of each descriptor.
 	Limits []string
 	// Never is true if the request is denied however long the caller waits: its cost is above the
-	// limit. Rule is the name of that limit, if the service tells it.
+	// limit. Rule is the name of that limit, if the service reports it.
 	Never bool
 	Rule  string
 	// Wait is the time until a denied request has room, in whole seconds. Zero: the service does not
-	// tell it.
+	// report it.
 	Wait time.Duration
 	// Degraded is true if the service says that a store could not decide.
 	Degraded bool
@@ -66,7 +66,7 @@ func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent
 
 // describe says how long the caller of a denied request has to wait. The metadata and the header
 // retry-after tell the wait of the limit that denies longest. In the form of envoyproxy/ratelimit
-// an answer may have neither. Then the statuses tell it, and a cost above the limit shows only by
+// an answer may have neither. Then the statuses show it, and a cost above the limit shows only by
 // its number.
 func (r *Reply) describe(answer *rlsv3.RateLimitResponse, cost uint32) {
 	decisive := answer.GetDynamicMetadata().GetFields()

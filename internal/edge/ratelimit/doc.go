@@ -55,7 +55,7 @@
 //
 // If a descriptor has a hits_addend, that is its cost. Zero checks the limit and charges
 // nothing. Otherwise the request's hits_addend is the cost, and zero or an absent one means
-// 1. The reference service reads both in the same way. Envoy sends 2^63 if its value is
+// 1. envoyproxy/ratelimit reads both in the same way. Envoy sends 2^63 if its value is
 // not a number. Like any cost above the limit, this can never pass. With is_negative_hits
 // the cost is a refund, and the descriptor is OK whatever its limit.
 //

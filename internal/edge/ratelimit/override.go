@@ -19,7 +19,7 @@ type override struct {
 }
 
 // unitLengths are the lengths of units by number. A month has 30 days and a year 365, as in the
-// reference service.
+// envoyproxy/ratelimit.
 var unitLengths = [...]time.Duration{
 	typev3.RateLimitUnit_SECOND: time.Second,
 	typev3.RateLimitUnit_MINUTE: time.Minute,

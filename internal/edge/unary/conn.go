@@ -69,7 +69,7 @@ func (c *conn) flush() {
 	l.flush()
 }
 
-// drain tells the client to go. Calls that the client begins before it has read that
+// drain asks the client to leave. Calls that the client begins before it has read that
 // are answered.
 func (c *conn) drain(reason string) {
 	l := c.shared.lock()

@@ -404,7 +404,7 @@ func (r *reader) resetLocked(l *locked, id uint32, code http2.ErrCode) error {
 	return nil
 }
 
-// end ends the connection with err. If the client has broken a rule, a GOAWAY tells it.
+// end ends the connection with err. If the client has broken a rule, a GOAWAY says which.
 func (r *reader) end(err error) {
 	var e connError
 	if !errors.As(err, &e) {

@@ -11,7 +11,7 @@ import (
 
 // The names that make a process a drop-in.
 const (
-	// Command is the name of the program of the reference.
+	// Command is the name of the program of envoyproxy/ratelimit.
 	Command = "ratelimit"
 	// Reference is the value of SLIDEGATE_COMPAT.
 	Reference = "envoyproxy"
@@ -20,7 +20,7 @@ const (
 // environment is the File of a problem with a variable.
 const environment = "environment"
 
-// Mode reports whether a process that was started as argv0 is a drop-in for the reference. The
+// Mode reports whether a process that was started as argv0 is a drop-in for envoyproxy/ratelimit. The
 // problem is nil, or says what is wrong with SLIDEGATE_COMPAT.
 func Mode(argv0 string, environ []string) (dropIn bool, problem *strict.Problem) {
 	dropIn = filepath.Base(argv0) == Command
@@ -34,7 +34,7 @@ func Mode(argv0 string, environ []string) (dropIn bool, problem *strict.Problem)
 	return dropIn, problem
 }
 
-// signs are variables that only a deployment of the reference sets.
+// signs are variables that only a deployment of envoyproxy/ratelimit sets.
 var signs = []string{
 	"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "CONFIG_TYPE", "REDIS_URL", "BACKEND_TYPE",
 	"RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT", "RUNTIME_IGNOREDOTFILES", "CONFIG_GRPC_XDS_NODE_ID", "CONFIG_GRPC_XDS_SERVER_URL",
@@ -42,7 +42,7 @@ var signs = []string{
 }
 
 // Mistaken returns what is wrong if a process that is no drop-in has no rules of its own, but
-// variables of the reference. It would serve the built-in example. The problem is nil if the
+// variables of envoyproxy/ratelimit. It would serve the built-in example. The problem is nil if the
 // environment has none of these variables.
 func Mistaken(environ []string) *strict.Problem {
 	var found []string
@@ -62,7 +62,7 @@ func Mistaken(environ []string) *strict.Problem {
 }
 
 // CheckExample returns what is wrong if a drop-in would serve the built-in rules or tiers. They
-// are an example, which must not replace the limits of the reference.
+// are an example, which must not replace the limits of envoyproxy/ratelimit.
 func CheckExample(s *settings.Settings) (problems strict.Problems) {
 	const message = "a drop-in for envoyproxy/ratelimit does not serve the built-in example: name a file"
 	if s.Rules.Source == settings.RulesFiles && s.Rules.Path == "" {

@@ -30,13 +30,13 @@ const (
 	StateUsed State = "used"
 	// StateNoEffect: the value has no effect, here or there.
 	StateNoEffect State = "no effect"
-	// StateIgnored: the value has an effect in the reference, and none here.
+	// StateIgnored: the value has an effect in envoyproxy/ratelimit, and none here.
 	StateIgnored State = "ignored"
 	// StateRefused: rls does not start with the value.
 	StateRefused State = "refused"
 )
 
-// A Row is one variable of the reference and what it became. It holds no secret.
+// A Row is one variable of envoyproxy/ratelimit and what it became. It holds no secret.
 type Row struct {
 	Name string `json:"name"`
 	// Set says whether the environment has the variable.
@@ -44,7 +44,7 @@ type Row struct {
 	// Value is hidden if it is or may hold a secret.
 	Value string `json:"value"`
 	State State  `json:"state"`
-	// Settings are what it became. A default of the reference is here too.
+	// Settings are what it became. A default of envoyproxy/ratelimit is here too.
 	Settings []Value `json:"settings,omitempty"`
 	// Why explains the state. Empty: there is nothing to explain.
 	Why string `json:"why,omitempty"`
@@ -59,9 +59,9 @@ type Value struct {
 	By string `json:"overridden_by,omitempty"`
 }
 
-// A Reading is the environment of the reference, as settings.
+// A Reading is the environment of envoyproxy/ratelimit, as settings.
 type Reading struct {
-	// Rows has every variable of the reference.
+	// Rows has every variable of envoyproxy/ratelimit.
 	Rows []Row
 	// Always are the settings of a drop-in that no variable says.
 	Always []Value
@@ -122,7 +122,7 @@ func Read(environ []string, own Own) *Reading {
 }
 
 // Complete adds the problems of [settings.Load] to those of r. If the place of a problem is a
-// variable of the reference, its row becomes refused. A problem that only follows from a
+// variable of envoyproxy/ratelimit, its row becomes refused. A problem that only follows from a
 // refused variable is left out: the setting has no value because of it.
 func (r *Reading) Complete(problems strict.Problems) {
 	follows := make(map[string]bool)
@@ -266,7 +266,7 @@ func (r *reader) overridden(v *variable) bool {
 	return len(v.sets) > 0 && !slices.ContainsFunc(v.sets, func(path string) bool { return r.origin(path) == "" })
 }
 
-// read takes a text as the reference does. A text that cannot be read leaves the default.
+// read takes a text as envoyproxy/ratelimit does. A text that cannot be read leaves the default.
 func (v *value) read(given string) error {
 	if given == "" && v.kind != text && v.kind != pairs {
 		return nil // no default
@@ -354,7 +354,7 @@ func (r *reader) families(environ []string) (rows []Row) {
 	return rows
 }
 
-// origin says who sets a setting with a higher rank than the reference. Empty: nothing does.
+// origin says who sets a setting with a higher rank than envoyproxy/ratelimit. Empty: nothing does.
 func (r *reader) origin(path string) string { return r.own.Origins[path] }
 
 // isSet reports whether a variable has a value that counts.
@@ -449,7 +449,7 @@ func (r *reader) ignore(name, why string) {
 	}
 }
 
-// noEffect says why the values of variables change nothing, here and in the reference.
+// noEffect says why the values of variables change nothing, here and in envoyproxy/ratelimit.
 func (r *reader) noEffect(why string, names ...string) {
 	for _, name := range names {
 		if r.by[name].row.Set {

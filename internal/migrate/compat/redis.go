@@ -78,7 +78,7 @@ func (r *reader) noStore() {
 		r.ignore("REDIS_STARTUP_MAX_ELAPSED_TIME", "rls does not end because Redis is away")
 	}
 	r.noEffect("rls starts without Redis and connects when it answers", "REDIS_STARTUP_MAX_ELAPSED_TIME")
-	// rls always remembers denials. Without a cache the reference does not have the series, and its
+	// rls always remembers denials. Without a cache envoyproxy/ratelimit does not have the series, and its
 	// usual mapper would add them to over_limit.
 	drop(r, &r.dropIn.LocalCache, r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "dropin.local_cache", "LOCAL_CACHE_SIZE_IN_BYTES")
 }
@@ -86,7 +86,7 @@ func (r *reader) noStore() {
 // maxTimeout is the longest store.timeout.
 const maxTimeout = 10 * time.Second
 
-// timeout reads how long a call of Redis may take. In the reference 0 means no bound.
+// timeout reads how long a call of Redis may take. In envoyproxy/ratelimit 0 means no bound.
 func (r *reader) timeout() {
 	const name = "REDIS_TIMEOUT"
 	d := r.by[name].period
@@ -166,7 +166,7 @@ func (r *reader) server() {
 	r.redisTLS(c)
 }
 
-// credentials gives the users and the passwords. As in the reference, REDIS_AUTH counts more than
+// credentials gives the users and the passwords. As in envoyproxy/ratelimit, REDIS_AUTH counts more than
 // the URL. The URL of sentinels has their credentials, not those of Redis.
 func (r *reader) credentials(url login, sentinel bool) {
 	const forRedis, forSentinels = "REDIS_AUTH", "REDIS_SENTINEL_AUTH"
@@ -276,7 +276,7 @@ func (c *connection) cluster(given string) error {
 }
 
 // nodes reads servers with commas between them, each in a form of [nodeOf], and their login. As in
-// the reference, an extra comma and a server that is listed twice change nothing. It returns
+// envoyproxy/ratelimit, an extra comma and a server that is listed twice change nothing. It returns
 // malformed if it cannot read a server or finds none, and database if one has another than 0.
 func (c *connection) nodes(given, port string, malformed, database error) (string, error) {
 	var hosts []string

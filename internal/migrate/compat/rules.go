@@ -65,7 +65,7 @@ func namesOf(variables []variable) (names []string) {
 	return names
 }
 
-// files reads the directory of rules. The reference keeps the files of ROOT/SUBDIRECTORY whose
+// files reads the directory of rules. envoyproxy/ratelimit keeps the files of ROOT/SUBDIRECTORY whose
 // paths begin with APPDIRECTORY if it watches the root, and otherwise all files of
 // ROOT/SUBDIRECTORY/APPDIRECTORY.
 func (r *reader) files() {
@@ -163,7 +163,7 @@ func (r *reader) xdsAddress(address, name string) {
 	r.give("rules.xds.address", address, from...)
 }
 
-// nodeMetadata reads the metadata of the node. The reference drops parts without =.
+// nodeMetadata reads the metadata of the node. envoyproxy/ratelimit drops parts without =.
 func (r *reader) nodeMetadata() {
 	const name = "CONFIG_GRPC_XDS_NODE_METADATA"
 	var items []string
@@ -205,7 +205,7 @@ func (r *reader) xdsHeaders() {
 	}
 }
 
-// clientTLS gives the files of a connection that rls makes. The reference uses a certificate
+// clientTLS gives the files of a connection that rls makes. envoyproxy/ratelimit uses a certificate
 // only together with its key, and adds the CA to those of the system.
 func (r *reader) clientTLS(section, cert, key, ca string) {
 	switch {

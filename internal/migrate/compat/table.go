@@ -1,19 +1,19 @@
 package compat
 
-// A Group is variables of the reference that belong together.
+// A Group is variables of envoyproxy/ratelimit that belong together.
 type Group struct {
 	Title     string
 	Variables []Variable
 }
 
-// A Variable describes one variable of the reference in Markdown.
+// A Variable describes one variable of envoyproxy/ratelimit in Markdown.
 type Variable struct {
 	Name    string
-	Default string // of the reference; empty: none
+	Default string // of envoyproxy/ratelimit; empty: none
 	Becomes string // the settings that it sets, and a remark
 }
 
-// Table returns every variable of the reference, for docs/reference/drop-in.md.
+// Table returns every variable of envoyproxy/ratelimit, for docs/reference/drop-in.md.
 func Table() []Group {
 	var all []Group
 	for _, g := range groups {

@@ -10,7 +10,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// metrics reads where the metrics of the reference go.
+// metrics reads where the metrics of envoyproxy/ratelimit go.
 func (r *reader) metrics() {
 	const (
 		statsd, host, port, protocol, interval = "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL"
@@ -28,7 +28,7 @@ func (r *reader) metrics() {
 	r.dogStatsd(dog)
 
 	switch {
-	// The default of USE_STATSD is true. Without a server the reference tries one for ever.
+	// The default of USE_STATSD is true. Without a server envoyproxy/ratelimit tries one for ever.
 	case r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)):
 		d := &r.dropIn.Statsd
 		drop(r, &d.Address, r.hostPort("", host, port), "dropin.statsd.address", host, port, statsd)
@@ -122,7 +122,7 @@ func (r *reader) dogStatsd(name string) {
 }
 
 // traces reads where spans go. Without TRACING_ENABLED there are none, whatever the variables of
-// OpenTelemetry say, as in the reference.
+// OpenTelemetry say, as in envoyproxy/ratelimit.
 func (r *reader) traces() {
 	const enabled, name, namespace, instance, protocol, rate = "TRACING_ENABLED", "TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE"
 	d := &r.dropIn.Traces

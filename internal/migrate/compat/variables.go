@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// kind is how the reference reads a variable.
+// kind is how envoyproxy/ratelimit reads a variable.
 type kind int
 
 const (
@@ -17,18 +17,18 @@ const (
 	pairs       // k:v,k:v
 )
 
-// variable is what this package knows of a variable of the reference. A name that ends with * stands
-// for all variables that begin so, of which the reference, or a library of it, reads some.
+// variable is what this package knows of a variable of envoyproxy/ratelimit. A name that ends with * stands
+// for all variables that begin so, of which envoyproxy/ratelimit, or a library of it, reads some.
 type variable struct {
 	name string
 	kind kind
-	// def is the default of the reference.
+	// def is the default of envoyproxy/ratelimit.
 	def string
 	// sets lists the settings that the variable can set.
 	sets []string
 	// secret hides the value.
 	secret bool
-	// needed says that the reference does not start with an empty text.
+	// needed says that envoyproxy/ratelimit does not start with an empty text.
 	needed bool
 	// doc says in docs/reference/drop-in.md what the variable becomes, besides the settings.
 	doc string
@@ -53,7 +53,7 @@ type group struct {
 
 func sets(paths ...string) []string { return paths }
 
-// groups has every variable of the reference, in the order of docs/reference/drop-in.md.
+// groups has every variable of envoyproxy/ratelimit, in the order of docs/reference/drop-in.md.
 var groups = []group{
 	{"Listeners, logs and health", listenerVariables},
 	{"Rules from files", fileVariables},
@@ -174,7 +174,7 @@ var reportVariables = []variable{
 	{name: otelFamily, doc: "with `TRACING_ENABLED`: as OpenTelemetry describes them", why: "TRACING_ENABLED is not true"},
 }
 
-// otelFamily has the variables of OpenTelemetry, which rls reads as the reference does.
+// otelFamily has the variables of OpenTelemetry, which rls reads as envoyproxy/ratelimit does.
 const otelFamily = "OTEL_*"
 
 // table has every variable.

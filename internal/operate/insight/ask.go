@@ -161,7 +161,7 @@ func byLog(readings []inspect.Reading) map[window.LogID]*inspect.Reading {
 	return m
 }
 
-// share tells what this process's share of a limit has left, because that decides while the store is
+// share sets what this process's share of a limit has left, because that decides while the store is
 // away. If the share does not answer, the usage is that of the whole limit.
 func (i *Insight) share(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
 	if i.opts.Shares == nil || l.Sent || l.Rule.StoreError() != rules.StoreErrorLocal {

@@ -28,12 +28,12 @@ type Options struct {
 	// Inspector reads and removes logs of the store. Store is the store's name in answers:
 	// memory or redis.
 	Inspector inspect.Inspector
-	Store  string
+	Store     string
 	// Local reads and removes what this process counts while the store is away. Nil:
 	// nothing.
 	Local inspect.Inspector
 	// Shares says what this process's share of a limit has left while the store is away. It is asked
-	// with a cost of 0. Nil: what the whole limit has left is told instead.
+	// with a cost of 0. Nil: answers have what the whole limit has left.
 	Shares window.Store
 	// Record says which denials are recorded.
 	Record Record

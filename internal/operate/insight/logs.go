@@ -15,7 +15,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/inspect"
 )
 
-// A LogsQuery chooses logs of all parties.
+// A LogsQuery chooses logs of all subjects.
 type LogsQuery struct {
 	// Rules are names of rules. Nil: all rules.
 	Rules []string
@@ -23,7 +23,7 @@ type LogsQuery struct {
 	Cursor string
 }
 
-// Logs are logs of all parties, with what is used of their limits. Logs of limits that came with
+// Logs are logs of all subjects, with what is used of their limits. Logs of limits that came with
 // requests are not among them, and neither are logs in which nothing counts.
 type Logs struct {
 	// Logs are those of one page. A log may be on two pages.
@@ -41,14 +41,14 @@ type Logs struct {
 // A logsCursor is where a list of logs has come to.
 type logsCursor struct {
 	// List is the cursor of the store's list. The logs of the call with it whose digest is at
-	// most After are told already.
+	// most After are listed already.
 	List  string `json:"l,omitempty"`
 	After []byte `json:"n,omitempty"`
 }
 
 var errLogsCursor = &InvalidError{"cursor: the list cannot continue from it; begin again without it"}
 
-// Logs returns logs of all parties. It charges nothing and writes nothing. The error is a
+// Logs returns logs of all subjects. It charges nothing and writes nothing. The error is a
 // [InvalidError], that of ctx, or that of the store.
 func (i *Insight) Logs(ctx context.Context, q LogsQuery) (*Logs, error) {
 	rs := i.opts.Rules()

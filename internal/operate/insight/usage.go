@@ -74,9 +74,9 @@ type Usage struct {
 type LimitUsage struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
-	// Path is the rule's place in the rules: edge|route=search/api_key.
+	// Path is the rule's position in the rules: edge|route=search/api_key.
 	Path string `json:"path"`
-	// Subject is whose log it is, in a list of logs of all parties. Empty: the log is not that of
+	// Subject is whose log it is, in a list of logs of all subjects. Empty: the log is not that of
 	// a subject.
 	Subject string `json:"subject,omitempty"`
 	// Scope is the store in which the limit counts, if that is not the store of the region.
@@ -219,7 +219,7 @@ type Reset struct {
 	By     string    `json:"by"`
 	Query  Query     `json:"query"`
 	Reason string    `json:"reason"`
-	// Removed are the logs with what they held, at most 100 of them; Logs is their number.
+	// Removed are the logs with what was in them, at most 100 of them; Logs is their number.
 	Removed []LimitUsage `json:"removed"`
 	Logs    int          `json:"logs"`
 	// Problem says what could not be removed.

@@ -33,7 +33,7 @@ type walk struct {
 	// At is the next rule, or the current search.
 	At int `json:"a"`
 	// List is the cursor of the store's list. The logs of the call with it whose digest is at
-	// most After are told already.
+	// most After are listed already.
 	List  string `json:"l,omitempty"`
 	After []byte `json:"n,omitempty"`
 	// Local is true once the store did not answer, so that this process's own logs are listed.

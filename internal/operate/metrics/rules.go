@@ -158,7 +158,7 @@ func (m *meter) Near(hits uint64) {
 // immutable.
 type denials map[limitName]prometheus.Counter
 
-// limitName tells the limits of a rule apart.
+// limitName distinguishes the limits of a rule.
 type limitName struct {
 	tier   string
 	policy window.Policy

@@ -1,0 +1,9 @@
+// Package migrate and the packages in it let rls run in place of envoyproxy/ratelimit, or beside
+// another service. Read them in this order:
+//
+//   - compat: the environment of envoyproxy/ratelimit, as settings.
+//   - compat/stats and compat/pages: its metrics and its debug pages.
+//   - compare: asks the other service about the same requests, and reports where answers differ.
+//
+// No decision waits for a package here.
+package migrate
