@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,13 +193,13 @@ func TestQuotas(t *testing.T) {
 // the limits.
 func TestQuotasContract(t *testing.T) {
 	windowtest.Run(t, windowtest.Options{Steps: 10_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
-		var now clock
-		quotas, err := fallback.New(fallback.Options{Memory: memstore.Options{Clock: now.read, SweepInterval: -1}})
+		var now atomic.Int64
+		quotas, err := fallback.New(fallback.Options{Memory: memstore.Options{Clock: func() time.Duration { return time.Duration(now.Load()) }, SweepInterval: -1}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { quotas.Close() })
-		return windowtest.Harness{Store: quotas, SetNow: func(at time.Duration) { now.now = at }}
+		return windowtest.Harness{Store: quotas, SetNow: func(at time.Duration) { now.Store(int64(at)) }}
 	})
 }
 
