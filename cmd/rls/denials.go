@@ -61,13 +61,7 @@ func (d *denialsCmd) values() (url.Values, error) {
 	if d.Limit < 1 {
 		return nil, usage("--limit: expected a number above 0")
 	}
-	values := url.Values{}
-	for name, value := range map[string]string{"rule": d.Rule, "subject": d.Subject, "route": d.Route, "address": d.Address, "since": d.Since, "shadow": d.Shadow} {
-		if value != "" {
-			values.Set(name, value)
-		}
-	}
-	return values, nil
+	return client.Values(map[string]string{"rule": d.Rule, "subject": d.Subject, "route": d.Route, "address": d.Address, "since": d.Since, "shadow": d.Shadow}), nil
 }
 
 // Run prints the last denials, and with Follow all further ones.
@@ -96,7 +90,7 @@ func (d *denialsCmd) Run(c *cli) error {
 			return err
 		}
 	default:
-		d.write(all)
+		d.write(all, values)
 	}
 	return client.Failed(all)
 }
@@ -118,10 +112,10 @@ func (d *denialsCmd) print(one *client.Denial) error {
 }
 
 // write writes denials as a table, the newest last, where the eye is.
-func (d *denialsCmd) write(all []client.Answer[insight.Denials]) {
+func (d *denialsCmd) write(all []client.Answer[insight.Denials], filter url.Values) {
 	if list := client.Merge(all); len(list) > 0 {
 		tables.Denials(&stdout, list, pageOf(os.Stdout, len(all) > 1, ""))
-	} else if d.Rule+d.Subject+d.Route+d.Address+d.Since+d.Shadow == "" {
+	} else if len(filter) == 0 {
 		fmt.Fprintln(&stdout, "No denials.")
 	} else {
 		fmt.Fprintln(&stdout, "No denials that these flags choose.")

@@ -396,7 +396,7 @@ func TestReplayAsksAsEnvoyDoes(t *testing.T) {
 	}
 	var unreported []string
 	for _, u := range d.Unreported() {
-		unreported = append(unreported, fmt.Sprintf("%s %s", u.Place, u.Attribute))
+		unreported = append(unreported, fmt.Sprintf("%s %s", u.Location, u.Attribute))
 	}
 	want := []string{":99 %%", ":123 %REQ(x-removed)%", ":124 %REQ(x-added)%", ":167 %%"}
 	for i := range want {

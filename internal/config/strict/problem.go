@@ -141,12 +141,7 @@ func (r *Report) Sorted() Problems {
 }
 
 // Err returns the problems as an error, or nil.
-func (r *Report) Err() error {
-	if ps := r.Sorted(); ps != nil {
-		return ps
-	}
-	return nil
-}
+func (r *Report) Err() error { return r.Sorted().Err() }
 
 // Hidden stands for a secret wherever it is printed.
 const Hidden = "***"

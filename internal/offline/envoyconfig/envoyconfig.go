@@ -1,5 +1,5 @@
 // Package envoyconfig prints complete configurations of Envoy. Each is a file of the folder envoy,
-// with the addresses and the domain of the caller in the places of its own.
+// with the addresses and the domain of the caller in place of those in the files.
 package envoyconfig
 
 import (
@@ -67,7 +67,7 @@ func Render(o Options) (string, error) {
 		return "", err
 	}
 	text := string(data)
-	for _, place := range []struct {
+	for _, one := range []struct {
 		flag, address, above string
 		listens              bool
 	}{
@@ -76,15 +76,15 @@ func Render(o Options) (string, error) {
 		{"--upstream", o.Upstream, "\n  - name: upstream\n", false},
 		{"--rls", o.RLS, "\n  - name: rls\n", false},
 	} {
-		if place.address == "" {
+		if one.address == "" {
 			continue
 		}
-		before, in, _ := strings.Cut(text, place.above)
-		in, was, is, err := move(in, place.address, place.listens)
+		before, in, _ := strings.Cut(text, one.above)
+		in, was, is, err := move(in, one.address, one.listens)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", place.flag, err)
+			return "", fmt.Errorf("%s: %w", one.flag, err)
 		}
-		text = comments(before+place.above+in, was, is, place.listens)
+		text = comments(before+one.above+in, was, is, one.listens)
 	}
 	if o.Domain != "" && o.Domain != domain {
 		text = strings.ReplaceAll(text, " domain: "+domain+"\n", " domain: "+strconv.Quote(o.Domain)+"\n")
@@ -95,18 +95,18 @@ func Render(o Options) (string, error) {
 // domain is that of all shapes.
 const domain = "edge"
 
-// A place is an address of Envoy's configuration: a host and a port, or the path of a socket.
-type place struct{ host, port, path string }
+// An address is one of Envoy's configuration: a host and a port, or the path of a socket.
+type address struct{ host, port, path string }
 
-func (p place) String() string {
+func (p address) String() string {
 	if p.path != "" {
 		return p.path
 	}
 	return net.JoinHostPort(p.host, p.port)
 }
 
-// yaml returns the place as Envoy's configuration has it.
-func (p place) yaml() string {
+// yaml returns the address as Envoy's configuration has it.
+func (p address) yaml() string {
 	if p.path != "" {
 		return fmt.Sprintf("pipe: {path: %q}", p.path)
 	}
@@ -114,44 +114,44 @@ func (p place) yaml() string {
 }
 
 var (
-	address    = regexp.MustCompile(`(?m)(?:socket_address: \{address: (.*), port_value: (.*)|pipe: \{path: (.*))\}$`)
+	found      = regexp.MustCompile(`(?m)(?:socket_address: \{address: (.*), port_value: (.*)|pipe: \{path: (.*))\}$`)
 	kind       = regexp.MustCompile(`(?m)^    type: .*$`)
 	comment    = regexp.MustCompile(`(?m)^ *#.*$`)
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 	socketPath = regexp.MustCompile(`^/[A-Za-z0-9/._@-]+$`)
 )
 
-// parse reads the address of a flag. was is the place in the file.
-func parse(text string, was place, listens bool) (place, error) {
+// parse reads the address of a flag. was is the address in the file.
+func parse(text string, was address, listens bool) (address, error) {
 	if path, ok := strings.CutPrefix(text, "unix://"); ok && !listens {
 		if !socketPath.MatchString(path) {
-			return place{}, fmt.Errorf("%q: expected the path of a socket: unix:///PATH", text)
+			return address{}, fmt.Errorf("%q: expected the path of a socket: unix:///PATH", text)
 		}
-		return place{path: path}, nil
+		return address{path: path}, nil
 	}
 	host, port, err := net.SplitHostPort(text)
 	number, portErr := strconv.ParseUint(port, 10, 16)
 	_, ipErr := netip.ParseAddr(host)
 	switch {
 	case err != nil || portErr != nil || number == 0 && !listens:
-		return place{}, fmt.Errorf("%q: expected HOST:PORT", text)
+		return address{}, fmt.Errorf("%q: expected HOST:PORT", text)
 	case was.path != "":
-		return place{}, fmt.Errorf("%q: this shape calls a unix socket: write unix:///PATH", text)
+		return address{}, fmt.Errorf("%q: this shape calls a unix socket: write unix:///PATH", text)
 	case host == "":
 		host = was.host
 	case ipErr != nil && listens:
-		return place{}, fmt.Errorf("%q: expected IP:PORT or :PORT", text)
+		return address{}, fmt.Errorf("%q: expected IP:PORT or :PORT", text)
 	case ipErr != nil && !hostName.MatchString(host):
-		return place{}, fmt.Errorf("%q: %q is not the name of a host", text, host)
+		return address{}, fmt.Errorf("%q: %q is not the name of a host", text, host)
 	}
-	return place{host: host, port: strconv.FormatUint(number, 10)}, nil
+	return address{host: host, port: strconv.FormatUint(number, 10)}, nil
 }
 
 // move gives a listener, a cluster or the admin interface another address. in is the text below its
 // name.
-func move(in, text string, listens bool) (moved string, was, is place, err error) {
-	old := address.FindStringSubmatch(in)
-	was = place{old[1], old[2], old[3]}
+func move(in, text string, listens bool) (moved string, was, is address, err error) {
+	old := found.FindStringSubmatch(in)
+	was = address{old[1], old[2], old[3]}
 	is, err = parse(text, was, listens)
 	if err != nil || is == was {
 		return in, was, is, err
@@ -170,7 +170,7 @@ func move(in, text string, listens bool) (moved string, was, is place, err error
 }
 
 // comments writes the new address into the comments that have the old one.
-func comments(text string, was, is place, listens bool) string {
+func comments(text string, was, is address, listens bool) string {
 	old, now := was.String(), is.String()
 	if listens {
 		old, now = " :"+was.port+" ", " :"+is.port+" "

@@ -147,9 +147,9 @@ func TestEngine(t *testing.T) {
 		t.Errorf("got %d requests, %d allowed, %d denied, %d unlimited, %d without a question", r.Requests, r.Allowed, r.Denied, r.Unlimited, r.NoQuestion)
 	}
 	want := []RuleReport{{
-		Rule: "tenant", Place: "rules.yaml:3", Limit: "2 per 10s", Requests: 6, Denied: 2, Near: 1, Logs: 2, DeniedLogs: 1,
+		Rule: "tenant", Location: "rules.yaml:3", Limit: "2 per 10s", Requests: 6, Denied: 2, Near: 1, Logs: 2, DeniedLogs: 1,
 		Peaks: []Peak{{50, 1, 0.5}, {90, 2, 1}, {99, 2, 1}, {99.9, 2, 1}, {100, 2, 1}},
-	}, {Rule: "unused", Place: "rules.yaml:9", Limit: "5 per 1m"}}
+	}, {Rule: "unused", Location: "rules.yaml:9", Limit: "5 per 1m"}}
 	if diff := cmp.Diff(want, r.Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

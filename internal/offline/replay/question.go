@@ -32,8 +32,8 @@ type Describer interface {
 // An Unreported is an attribute that decides descriptors, and that a log does not have.
 type Unreported struct {
 	Attribute accesslog.Attribute `json:"attribute"`
-	// Place is where the configuration needs it, such as envoy.yaml:120.
-	Place string `json:"place"`
+	// Location is where the configuration needs it, such as envoy.yaml:120.
+	Location string `json:"place"`
 	// Effect is a sentence: what was assumed instead.
 	Effect   string `json:"effect"`
 	Requests uint64 `json:"requests"`

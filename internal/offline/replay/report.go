@@ -50,10 +50,10 @@ type Counts struct {
 
 // A RuleReport is what one limit of a rule did, for one tier.
 type RuleReport struct {
-	Rule  string `json:"rule"`
-	Place string `json:"place"`          // file:line
-	Tier  string `json:"tier,omitempty"` // empty if the rule has no subject
-	Limit string `json:"limit"`          // in plain words
+	Rule     string `json:"rule"`
+	Location string `json:"place"`          // file:line
+	Tier     string `json:"tier,omitempty"` // empty if the rule has no subject
+	Limit    string `json:"limit"`          // in plain words
 	// Scope is the store in which the limit counts, for all regions. Empty: that of one region.
 	Scope string `json:"scope,omitempty"`
 	// ChargeOnce is true if retries of a request can be free. WhatIf charges each of them.

@@ -285,7 +285,7 @@ func (t *tally) report(locations map[*rules.Rule]string) (reports []RuleReport, 
 			})
 		}
 		r := RuleReport{
-			Rule: p.rule.Name, Place: locations[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.override,
+			Rule: p.rule.Name, Location: locations[p.rule], Tier: p.tier, Limit: p.words(), Observed: p.observed, Own: p.override,
 			Requests: p.requests, Denied: p.denied, Near: p.near,
 			Logs: uint64(len(uses[p.index])) * t.sample.times(), DeniedLogs: denied[p.index] * t.sample.times(),
 		}

@@ -118,10 +118,7 @@ func (r *Runner) Check(f *ruletests.File) error {
 		_, _, problems := r.requests(f, &f.Tests[i])
 		all = append(all, problems...)
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
+	return all.Err()
 }
 
 // Run runs one test. The error says why it could not be run.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,12 +20,21 @@ func get[T any](ctx context.Context, c *Client, to Instance, path string, values
 	return out, c.call(ctx, to, http.MethodGet, path+"?"+values.Encode(), nil, out)
 }
 
+// Values returns the parameters of a request, without those that are empty.
+func Values(of map[string]string) url.Values {
+	values := url.Values{}
+	for name, value := range of {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	return values
+}
+
 // Denials returns the last denials of an instance, at most limit of those that a filter chooses.
 func (c *Client) Denials(ctx context.Context, to Instance, filter url.Values, limit int) (*insight.Denials, error) {
-	values := url.Values{"limit": {strconv.Itoa(limit)}}
-	for name, value := range filter {
-		values[name] = value
-	}
+	values := maps.Clone(filter)
+	values.Set("limit", strconv.Itoa(limit))
 	return get[insight.Denials](ctx, c, to, "/v1/denials", values)
 }
 
@@ -84,14 +94,7 @@ func (c *Client) Usage(ctx context.Context, q insight.Query) []Answer[insight.Us
 func (c *Client) usage(ctx context.Context, to Instance, q insight.Query) (*insight.Usage, error) {
 	var whole *insight.Usage
 	for range maxPages {
-		values := url.Values{}
-		for name, value := range map[string]string{
-			"subject": q.Subject, "address": q.Address, "digest": q.Digest, "descriptor": q.Descriptor, "rule": q.Rule, "cursor": q.Cursor,
-		} {
-			if value != "" {
-				values.Set(name, value)
-			}
-		}
+		values := Values(map[string]string{"subject": q.Subject, "address": q.Address, "digest": q.Digest, "descriptor": q.Descriptor, "rule": q.Rule, "cursor": q.Cursor})
 		u, err := get[insight.Usage](ctx, c, to, "/v1/usage", values)
 		if err != nil {
 			return nil, err

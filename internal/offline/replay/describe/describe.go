@@ -104,7 +104,7 @@ func New(c *envoyfile.Config, o Options) (*Describer, error) {
 		d.managers = append(d.managers, d.manager(m))
 	}
 	if len(managers) > 1 {
-		port := d.look(accesslog.LocalPort, managers[0].Place, fmt.Sprintf("All requests were taken as those of the listener %q.", managers[0].Listener))
+		port := d.look(accesslog.LocalPort, managers[0].Location, fmt.Sprintf("All requests were taken as those of the listener %q.", managers[0].Listener))
 		d.port = &port
 	}
 	return d, nil
@@ -142,7 +142,7 @@ func chosen(c *envoyfile.Config, o Options) (managers []*envoyfile.Manager, err 
 		}
 	}
 	alone := len(c.Managers) > 0 && !slices.ContainsFunc(c.Managers, func(m *envoyfile.Manager) bool {
-		return m.Listener != "" || len(m.Filters) > 0 || m.Place != m.Routes.Place
+		return m.Listener != "" || len(m.Filters) > 0 || m.Location != m.Routes.Location
 	})
 	switch {
 	case len(managers) == 0 && o.Listener != "":
@@ -150,13 +150,13 @@ func chosen(c *envoyfile.Config, o Options) (managers []*envoyfile.Manager, err 
 	case filters == 0 && len(c.Checks) > 0:
 		return nil, fmt.Errorf("%s: rls takes these limits within the authorization (ext_authz), so Envoy's configuration makes no descriptors: write them into a mapping file", c.Checks[0])
 	case filters == 0 && alone && o.Domain == "":
-		return nil, fmt.Errorf("%s: the file has no ratelimit filter, which has the domain: name the domain, or give the bootstrap", managers[0].Place)
+		return nil, fmt.Errorf("%s: the file has no ratelimit filter, which has the domain: name the domain, or give the bootstrap", managers[0].Location)
 	case filters == 0 && alone:
 		for _, m := range managers {
-			m.Filters = []*envoyfile.Filter{{Place: m.Place, Name: "envoy.filters.http.ratelimit", Domain: o.Domain}}
+			m.Filters = []*envoyfile.Filter{{Location: m.Location, Name: "envoy.filters.http.ratelimit", Domain: o.Domain}}
 		}
 	case filters == 0:
-		return nil, fmt.Errorf("%s: no connection manager has a ratelimit filter, so Envoy asks nothing", c.Managers[0].Place)
+		return nil, fmt.Errorf("%s: no connection manager has a ratelimit filter, so Envoy asks nothing", c.Managers[0].Location)
 	}
 	if o.Listener == "" && len(managers) > 1 {
 		// A manager with a filter first: it counts if the log has no port.
@@ -205,7 +205,7 @@ func (l *lookup) of(d *Describer, r *accesslog.Record) (v accesslog.Value) {
 }
 
 // look returns the lookup of an attribute that a log should have. effect says what holds without it.
-func (d *Describer) look(a accesslog.Attribute, at envoyfile.Place, effect string) lookup {
+func (d *Describer) look(a accesslog.Attribute, at envoyfile.Location, effect string) lookup {
 	if d.isMap {
 		effect += " If the log has it, say where: in fields for JSON, with --format for text."
 	} else {
@@ -216,7 +216,7 @@ func (d *Describer) look(a accesslog.Attribute, at envoyfile.Place, effect strin
 
 // header is look for an attribute that may be a header. One that is in changed has no value that
 // counts. If it is hidden, no log should have it.
-func (d *Describer) header(a accesslog.Attribute, at envoyfile.Place, effect string, changed []string, hidden bool) lookup {
+func (d *Describer) header(a accesslog.Attribute, at envoyfile.Location, effect string, changed []string, hidden bool) lookup {
 	name, is := strings.CutPrefix(strings.TrimSuffix(string(a), ")"), "REQ(")
 	switch {
 	case is && slices.Contains(changed, name):
@@ -229,13 +229,13 @@ func (d *Describer) header(a accesslog.Attribute, at envoyfile.Place, effect str
 }
 
 // missing returns the counter for an attribute that a log does not have.
-func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Place, effect string) *unreported {
+func (d *Describer) missing(a accesslog.Attribute, at envoyfile.Location, effect string) *unreported {
 	for _, u := range d.unreported {
 		if u.Attribute == a && u.Effect == effect {
 			return u
 		}
 	}
-	u := &unreported{Unreported: replay.Unreported{Attribute: a, Place: at.String(), Effect: effect}}
+	u := &unreported{Unreported: replay.Unreported{Attribute: a, Location: at.String(), Effect: effect}}
 	d.unreported = append(d.unreported, u)
 	return u
 }

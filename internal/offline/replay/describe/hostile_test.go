@@ -94,7 +94,7 @@ func TestAnyRecord(t *testing.T) {
 	}
 	for _, d := range all {
 		for _, u := range d.Unreported() {
-			if u.Requests == 0 || u.Requests > 500 || u.Place == "" || u.Effect == "" {
+			if u.Requests == 0 || u.Requests > 500 || u.Location == "" || u.Effect == "" {
 				t.Errorf("got %+v", u)
 			}
 		}

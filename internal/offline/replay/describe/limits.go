@@ -70,15 +70,15 @@ func (d *Describer) limit(in *envoyfile.RateLimit, route *envoyfile.Route, chang
 		l.cost = in.Cost.Number
 	}
 	if in.Cost.From != "" {
-		from := d.look(in.Cost.From, in.Cost.Place, "The descriptors whose cost it is were left out.")
+		from := d.look(in.Cost.From, in.Cost.Location, "The descriptors whose cost it is were left out.")
 		l.costFrom = &from
 	}
 	if in.LimitFrom != "" {
-		from := d.look(in.LimitFrom, in.Place, "The descriptors had no limit of their own, so the rules counted.")
+		from := d.look(in.LimitFrom, in.Location, "The descriptors had no limit of their own, so the rules counted.")
 		l.limitFrom = &from
 	}
 	if in.DisableKey != "" {
-		l.always = append(l.always, d.missing("", in.Place, "disable_key: the descriptor counted as enabled in the runtime."))
+		l.always = append(l.always, d.missing("", in.Location, "disable_key: the descriptor counted as enabled in the runtime."))
 	}
 	if in.When != nil {
 		l.when = d.when(in.When)
@@ -116,7 +116,7 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 	case envoyfile.QueryMatch:
 		a.matches = d.matchers(in.Query, false, path, nil)
 	case envoyfile.QueryParameter:
-		none := d.missing(path, in.Place, "The query parameter "+in.Name+" counted as absent: descriptors "+without(in)+".")
+		none := d.missing(path, in.Location, "The query parameter "+in.Name+" counted as absent: descriptors "+without(in)+".")
 		a.parts = []part{{lookup: lookup{at: d.want(path), none: none}}}
 	case envoyfile.AddressMatch:
 		a.address.client = d.part(&envoyfile.Part{Attribute: accesslog.Client}, in, &a, nil)
@@ -131,16 +131,16 @@ func (d *Describer) action(in *envoyfile.Action, route *envoyfile.Route, changed
 		a.kind, a.value = envoyfile.Text, d.cluster
 		if d.cluster == "" {
 			a.kind = envoyfile.Unsupported
-			a.unable = d.missing("", in.Place, "The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap.")
+			a.unable = d.missing("", in.Location, "The files do not have node.cluster, which is the value of source_cluster: the descriptors with it were left out. Add the bootstrap.")
 		}
 	case envoyfile.DestinationCluster:
 		a.kind, a.value = envoyfile.Text, route.Cluster
 		if route.Cluster == "" {
 			a.kind = envoyfile.Format
-			a.parts = []part{{lookup: d.look(accesslog.Cluster, in.Place, "Descriptors with "+in.Key+" were left out.")}}
+			a.parts = []part{{lookup: d.look(accesslog.Cluster, in.Location, "Descriptors with "+in.Key+" were left out.")}}
 		}
 	case envoyfile.Unsupported:
-		a.unable = d.missing("", in.Place, in.Value+": descriptors with it were left out.")
+		a.unable = d.missing("", in.Location, in.Value+": descriptors with it were left out.")
 	}
 	if a.kind == envoyfile.Text && a.secret {
 		a.value = d.secrets.Fingerprint(a.value)
@@ -182,12 +182,12 @@ func (d *Describer) part(p *envoyfile.Part, in *envoyfile.Action, a *action, cha
 		if in.SkipIfAbsent {
 			untried = "."
 		}
-		out.noKeys = d.look(accesslog.KeyDigest, in.Place, "Requests without a subject counted as requests without a key.").none
-		out.noSubject = d.look(accesslog.Subject, in.Place, "The log has neither the key nor its subject: descriptors "+without(in)+untried).none
+		out.noKeys = d.look(accesslog.KeyDigest, in.Location, "Requests without a subject counted as requests without a key.").none
+		out.noSubject = d.look(accesslog.Subject, in.Location, "The log has neither the key nor its subject: descriptors "+without(in)+untried).none
 	case in.Kind == envoyfile.Metadata && in.Value != "":
 		effect = "Descriptors with " + in.Key + " had the default value."
 	}
-	out.lookup = d.header(p.Attribute, in.Place, effect, changed, out.subject)
+	out.lookup = d.header(p.Attribute, in.Location, effect, changed, out.subject)
 	return out
 }
 

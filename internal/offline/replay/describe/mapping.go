@@ -17,7 +17,7 @@ type when struct {
 func (d *Describer) when(in *envoyfile.Match) *when {
 	return &when{
 		route: d.match(in), any: in.Kind == envoyfile.AnyPath,
-		path: d.look(accesslog.PathOnly, in.Place, "Descriptors with a condition on the path were left out."),
+		path: d.look(accesslog.PathOnly, in.Location, "Descriptors with a condition on the path were left out."),
 	}
 }
 

@@ -31,7 +31,7 @@ func (d *Describer) matchers(list []envoyfile.Matcher, headers bool, path access
 		if headers && in.Name != ":path" {
 			a = accesslog.Header(in.Name)
 		}
-		m.value = d.header(a, in.Place, "Where a match looks at it, it counts as absent.", changed, false)
+		m.value = d.header(a, in.Location, "Where a match looks at it, it counts as absent.", changed, false)
 		if in.Test == envoyfile.IsRegex {
 			m.regex = full(in.Text)
 		}

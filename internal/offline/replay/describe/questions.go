@@ -26,7 +26,7 @@ func (d *Describer) questions(m *envoyfile.Manager, v *envoyfile.VirtualHost, in
 		limits, domain := applicable(m, v, in, f)
 		ask := question{domain: domain, before: f.Before, requests: f.Requests}
 		if f.Requests != envoyfile.AnyRequest {
-			ask.internal = d.look(accesslog.Header("x-envoy-internal"), f.Place, "Every request counted as external.")
+			ask.internal = d.look(accesslog.Header("x-envoy-internal"), f.Location, "Every request counted as external.")
 		}
 		end := ask
 		end.atEnd = true

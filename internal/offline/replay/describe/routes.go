@@ -40,7 +40,7 @@ type route struct {
 	query     []matcher
 	grpc      *matcher
 	never     *unreported // a condition that no log tells: only its name finds the route
-	share     *unreported
+	fraction  *unreported
 	plain     bool // the path alone decides
 	questions []question
 }
@@ -80,7 +80,7 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 		if in.Routes.HostHeader != "" {
 			a = accesslog.Header(in.Routes.HostHeader)
 		}
-		m.authority = d.look(a, in.Routes.Place, "The virtual host was taken whose domain is *, if there is one.")
+		m.authority = d.look(a, in.Routes.Location, "The virtual host was taken whose domain is *, if there is one.")
 	}
 	// A route that rewrites leaves the original path in another header, which PATH(NQ) prefers.
 	// Without such routes that header is the client's own.
@@ -90,7 +90,7 @@ func (d *Describer) manager(in *envoyfile.Manager) *manager {
 	}) {
 		m.path = d.want(accesslog.Path)
 	}
-	m.pathOnly = d.look(accesslog.PathOnly, in.Routes.Place, "Requests had no route, so nothing was asked.")
+	m.pathOnly = d.look(accesslog.PathOnly, in.Routes.Location, "Requests had no route, so nothing was asked.")
 	d.later(m, in)
 	return m
 }
@@ -109,14 +109,14 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 		}
 	}
 	const tell = " Give each route a name of its own."
-	name := func(at envoyfile.Place, effect string) *unreported {
+	name := func(at envoyfile.Location, effect string) *unreported {
 		return d.look(accesslog.RouteName, at, effect+tell).none
 	}
 	for _, h := range m.hosts.list {
 		for i := range h.routes {
 			for j := range h.routes[i].headers {
 				if one := &h.routes[i].headers[j]; slices.Contains(changed, one.Name) {
-					one.routed = name(one.Place, "Envoy may change the header "+one.Name+" after it chose the route, so the route was chosen by a later value.")
+					one.routed = name(one.Location, "Envoy may change the header "+one.Name+" after it chose the route, so the route was chosen by a later value.")
 				}
 			}
 		}
@@ -124,7 +124,7 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 	if rewrites == nil || m.hosts.only != nil || in.Routes.HostHeader != "" && !slices.Contains(changed, in.Routes.HostHeader) {
 		return
 	}
-	m.laterHost = name(rewrites.Place, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one.")
+	m.laterHost = name(rewrites.Location, "Envoy may rewrite the host after it chose the route, so the virtual host was chosen by a later one.")
 	m.byName, d.at.routeName = make(map[string]*route), d.want(accesslog.RouteName)
 	for _, h := range m.hosts.list {
 		for name, one := range h.byName {
@@ -176,16 +176,16 @@ func (d *Describer) match(match *envoyfile.Match) route {
 		out.path.text = bytes.ToLower(out.path.text)
 	}
 	if match.GRPC {
-		list := d.matchers([]envoyfile.Matcher{{Place: match.Place, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+].*)?`}}, true, accesslog.Path, nil)
+		list := d.matchers([]envoyfile.Matcher{{Location: match.Location, Name: "content-type", Test: envoyfile.IsRegex, Text: `application/grpc([+].*)?`}}, true, accesslog.Path, nil)
 		out.grpc = &list[0]
 	}
 	if match.Unsupported != "" {
-		out.never = d.look(accesslog.RouteName, match.Place, "No log tells whether "+match.Unsupported+" matches, so no request took this route.").none
+		out.never = d.look(accesslog.RouteName, match.Location, "No log tells whether "+match.Unsupported+" matches, so no request took this route.").none
 	}
-	if match.Share {
-		out.share = d.missing("", match.Place, "runtime_fraction: every request took this route that otherwise matched.")
+	if match.Fraction {
+		out.fraction = d.missing("", match.Location, "runtime_fraction: every request took this route that otherwise matched.")
 	}
-	out.plain = len(out.headers)+len(out.query) == 0 && out.grpc == nil && out.share == nil
+	out.plain = len(out.headers)+len(out.query) == 0 && out.grpc == nil && out.fraction == nil
 	return out
 }
 
@@ -290,8 +290,8 @@ func (one *route) conditions(d *Describer, r *accesslog.Record) bool {
 			return false
 		}
 	}
-	if one.share != nil {
-		d.count(one.share)
+	if one.fraction != nil {
+		d.count(one.fraction)
 	}
 	return true
 }

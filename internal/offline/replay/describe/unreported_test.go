@@ -258,7 +258,7 @@ func TestUnreported(t *testing.T) {
 			d.Describe(nil, record(d, usual("/x", absent)))
 		}
 		unreported := d.Unreported()
-		if len(unreported) != 1 || unreported[0].Attribute != c.attribute || unreported[0].Effect != c.effect || unreported[0].Requests != 3 || !strings.Contains(unreported[0].Place, "routes.yaml:") {
+		if len(unreported) != 1 || unreported[0].Attribute != c.attribute || unreported[0].Effect != c.effect || unreported[0].Requests != 3 || !strings.Contains(unreported[0].Location, "routes.yaml:") {
 			t.Errorf("%s: got %+v", c.routes, unreported)
 		}
 	}

@@ -23,7 +23,7 @@ func (r *reader) limits(of *object) (out []*RateLimit) {
 	for _, v := range r.list(of.get("rate_limits")) {
 		l := r.object(v)
 		one := &RateLimit{
-			Place: r.at(v.Position), Stage: l.number("stage", maxStage, 0), DisableKey: l.text("disable_key"),
+			Location: r.at(v.Position), Stage: l.number("stage", maxStage, 0), DisableKey: l.text("disable_key"),
 			AtEnd: l.flag("apply_on_stream_done", false), Cost: r.cost(l.get("hits_addend")),
 		}
 		r.limit(l.get("limit"), one)
@@ -79,7 +79,7 @@ func (r *reader) cost(v value) (c Cost) {
 		return c
 	}
 	h := r.object(v)
-	c = Cost{Place: r.at(v.Position), Set: true, Refund: h.flag("is_negative_hits", false)}
+	c = Cost{Location: r.at(v.Position), Set: true, Refund: h.flag("is_negative_hits", false)}
 	switch name, is := h.one(1, "number", "format"); name {
 	case "number":
 		c.Number = h.number(name, MaxCost, 0)
@@ -107,7 +107,7 @@ func (r *reader) action(v value) Action {
 	of := r.object(v)
 	name, is := of.one(1, actionNames...)
 	of.done()
-	a, out := r.object(is), Action{Place: r.at(v.Position), Key: name}
+	a, out := r.object(is), Action{Location: r.at(v.Position), Key: name}
 	switch name {
 	case "":
 		out.Kind = Unsupported

@@ -10,12 +10,12 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// at returns the place of a position in the current file.
-func (r *reader) at(s strict.Position) Place { return Place{r.d.File, s.Line} }
+// at returns the location of a position in the current file.
+func (r *reader) at(s strict.Position) Location { return Location{r.d.File, s.Line} }
 
-func (r *reader) manager(v value, at place) {
+func (r *reader) manager(v value, at scope) {
 	m := r.object(v)
-	out := &Manager{Place: r.at(v.Position), Listener: at.listener, Port: at.port}
+	out := &Manager{Location: r.at(v.Position), Listener: at.listener, Port: at.port}
 	r.config.Managers = append(r.config.Managers, out)
 	routes, rds, scoped := m.get("route_config"), m.get("rds"), m.get("scoped_routes")
 	switch {
@@ -52,7 +52,7 @@ func (r *reader) manager(v value, at place) {
 func (r *reader) filter(f *object, config value) *Filter {
 	l := r.object(config)
 	out := &Filter{
-		Place: r.at(config.Position), Name: f.text("name"), Domain: r.text(l.need("domain")), Stage: l.number("stage", maxStage, 0),
+		Location: r.at(config.Position), Name: f.text("name"), Domain: r.text(l.need("domain")), Stage: l.number("stage", maxStage, 0),
 		Requests: RequestType(l.enum("request_type", "both", "internal", "external")), Limits: r.limits(l), Off: f.flag("disabled", false),
 	}
 	if r.never(l.get("filter_enabled")) {
@@ -61,16 +61,16 @@ func (r *reader) filter(f *object, config value) *Filter {
 	return out
 }
 
-// never reports whether no request is among a share, as far as the file says.
-func (r *reader) never(share value) bool {
-	is := r.object(r.object(share).get("default_value"))
+// never reports whether no request is among a fraction, as far as the file says.
+func (r *reader) never(fraction value) bool {
+	is := r.object(r.object(fraction).get("default_value"))
 	return is.set() && is.number("numerator", math.MaxUint32, 0) == 0
 }
 
 func (r *reader) routes(v value) *Routes {
 	c := r.object(v)
 	out := &Routes{
-		Place: r.at(v.Position), Name: c.text("name"), HostHeader: strings.ToLower(c.text("vhost_header")),
+		Location: r.at(v.Position), Name: c.text("name"), HostHeader: strings.ToLower(c.text("vhost_header")),
 		IgnorePort: c.flag("ignore_port_in_host_matching", false), IgnoreParameters: c.flag("ignore_path_parameters_in_path_matching", false),
 		PerFilter: r.perFilter(c), Changed: c.changed(),
 	}
@@ -96,7 +96,7 @@ func (o *object) changed() (names []string) {
 
 func (r *reader) host(v value) *VirtualHost {
 	h := r.object(v)
-	out := &VirtualHost{Place: r.at(v.Position), Name: h.text("name"), Limits: r.limits(h), PerFilter: r.perFilter(h), Changed: h.changed()}
+	out := &VirtualHost{Location: r.at(v.Position), Name: h.text("name"), Limits: r.limits(h), PerFilter: r.perFilter(h), Changed: h.changed()}
 	for _, domain := range r.list(h.need("domains")) {
 		d := r.text(domain)
 		if n := strings.Count(d, "*"); n > 1 || n == 1 && d[0] != '*' && d[len(d)-1] != '*' {
@@ -117,7 +117,7 @@ func (r *reader) route(v value) *Route {
 	in := r.object(v)
 	action := r.object(in.get("route"))
 	out := &Route{
-		Place: r.at(v.Position), Name: in.text("name"), Match: r.match(in.need("match")), Forwards: action.set(),
+		Location: r.at(v.Position), Name: in.text("name"), Match: r.match(in.need("match")), Forwards: action.set(),
 		Cluster: action.text("cluster"), Limits: r.limits(action), IncludeVH: action.flag("include_vh_rate_limits", false),
 		PerFilter: r.perFilter(in), Changed: in.changed(),
 		Rewrites: action.has("prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "path_rewrite"),
@@ -170,7 +170,7 @@ func (r *reader) perFilter(o *object) map[string]*PerRoute {
 			out[e.key] = r.perRoute(config)
 			out[e.key].Off = off
 		case empty:
-			out[e.key] = &PerRoute{Place: r.at(e.Position), Off: off, Empty: true}
+			out[e.key] = &PerRoute{Location: r.at(e.Position), Off: off, Empty: true}
 		case typ == typeCheckRoute:
 			r.check(config)
 		}
@@ -181,7 +181,7 @@ func (r *reader) perFilter(o *object) map[string]*PerRoute {
 func (r *reader) perRoute(v value) *PerRoute {
 	p := r.object(v)
 	out := &PerRoute{
-		Place: r.at(v.Position), Domain: p.text("domain"), Limits: r.limits(p), VH: VH(p.enum("vh_rate_limits", "OVERRIDE", "INCLUDE", "IGNORE")),
+		Location: r.at(v.Position), Domain: p.text("domain"), Limits: r.limits(p), VH: VH(p.enum("vh_rate_limits", "OVERRIDE", "INCLUDE", "IGNORE")),
 	}
 	for i, l := range r.list(p.get("rate_limits")) {
 		if out.Limits[i].Stage != 0 || out.Limits[i].DisableKey != "" {
@@ -206,10 +206,10 @@ func (r *reader) check(v value) {
 // match reads a match strictly: an unknown condition would change which requests have which limits.
 func (r *reader) match(v value) Match {
 	m := r.object(v)
-	share := m.get("runtime_fraction")
-	never := r.never(share)
+	fraction := m.get("runtime_fraction")
+	never := r.never(fraction)
 	out := Match{
-		Place: r.at(v.Position), GRPC: m.has("grpc"), Share: share.set() && !never,
+		Location: r.at(v.Position), GRPC: m.has("grpc"), Fraction: fraction.set() && !never,
 		Headers: r.headers(r.list(m.get("headers"))), Query: r.queries(r.list(m.get("query_parameters"))),
 	}
 	fold := !m.flag("case_sensitive", true)
@@ -268,7 +268,7 @@ func (r *reader) headers(list []value) (out []Matcher) {
 	for _, v := range list {
 		h := r.object(v)
 		m := Matcher{
-			Place: r.at(v.Position), Name: strings.ToLower(r.text(h.need("name"))), Present: true,
+			Location: r.at(v.Position), Name: strings.ToLower(r.text(h.need("name"))), Present: true,
 			Invert: h.flag("invert_match", false), Empty: h.flag("treat_missing_header_as_empty", false),
 		}
 		switch name, test := h.one(0, "exact_match", "safe_regex_match", "range_match", "present_match", "prefix_match", "suffix_match", "contains_match", "string_match"); name {
@@ -295,7 +295,7 @@ func (r *reader) headers(list []value) (out []Matcher) {
 func (r *reader) queries(list []value) (out []Matcher) {
 	for _, v := range list {
 		q := r.object(v)
-		m := Matcher{Place: r.at(v.Position), Name: r.text(q.need("name")), Present: true}
+		m := Matcher{Location: r.at(v.Position), Name: r.text(q.need("name")), Present: true}
 		switch name, test := q.one(0, "string_match", "present_match"); name {
 		case "string_match":
 			r.stringMatcher(test, &m)

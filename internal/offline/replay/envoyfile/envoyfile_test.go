@@ -87,7 +87,7 @@ func TestProtobufSpellings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inPlain := cmp.Transformer("file", func(p Place) int { return p.Line })
+	inPlain := cmp.Transformer("file", func(p Location) int { return p.Line })
 	if diff := cmp.Diff(plain, spelled, inPlain, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("(-plain +spelled)\n%s", diff)
 	}

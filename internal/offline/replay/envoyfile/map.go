@@ -162,7 +162,7 @@ func (r *reader) fields(out *Map, all *strict.Field[strict.Ordered[strict.Field[
 // mapped reads one descriptor.
 func (r *reader) mapped(f *strict.Field[mappedDescriptor]) *RateLimit {
 	m := &f.Value
-	out := &RateLimit{Place: r.at(f.Position), AtEnd: m.more.AtEnd}
+	out := &RateLimit{Location: r.at(f.Position), AtEnd: m.more.AtEnd}
 	for i := range m.entries.Value {
 		e := &m.entries.Value[i]
 		if e.Bad {
@@ -174,7 +174,7 @@ func (r *reader) mapped(f *strict.Field[mappedDescriptor]) *RateLimit {
 			r.d.Problem(e.Position, "expected key=value, such as api_key=%%REQ(x-api-key)%%")
 			continue
 		}
-		a := Action{Place: r.at(e.Position), Kind: Format, Key: key, Parts: r.format(e.Position, value), SkipIfAbsent: optional}
+		a := Action{Location: r.at(e.Position), Kind: Format, Key: key, Parts: r.format(e.Position, value), SkipIfAbsent: optional}
 		if len(a.Parts) == 1 && a.Parts[0].Attribute == "" {
 			a.Kind, a.Value, a.Parts = Text, a.Parts[0].Text, nil
 		}
@@ -196,7 +196,7 @@ func (r *reader) mappedCost(m *descriptorKeys) Cost {
 	if !strict.Given(&m.Cost) {
 		return c
 	}
-	c.Place = r.at(m.Cost.Position)
+	c.Location = r.at(m.Cost.Position)
 	if n, err := strconv.ParseUint(m.Cost.Value, 10, 64); err == nil && n <= MaxCost {
 		c.Number = n
 		return c
@@ -212,7 +212,7 @@ func (r *reader) mappedCost(m *descriptorKeys) Cost {
 
 func (r *reader) conditions(f *strict.Field[conditions]) *Match {
 	c := &f.Value
-	out := &Match{Place: r.at(f.Position)}
+	out := &Match{Location: r.at(f.Position)}
 	paths := 0
 	for _, p := range []struct {
 		kind PathKind
@@ -238,7 +238,7 @@ func (r *reader) conditions(f *strict.Field[conditions]) *Match {
 		fold  bool
 	}{{":method", c.Method, false}, {":authority", c.Host, true}} {
 		if len(list.texts) > 0 {
-			out.Headers = append(out.Headers, Matcher{Place: out.Place, Name: string(list.name), Test: IsOneOf, Texts: list.texts, Fold: list.fold})
+			out.Headers = append(out.Headers, Matcher{Location: out.Location, Name: string(list.name), Test: IsOneOf, Texts: list.texts, Fold: list.fold})
 		}
 	}
 	return out

@@ -100,19 +100,19 @@ func (r *reader) file(name string, data []byte) {
 		}
 		r.d = &strict.Decoder{File: name, Report: r.report}
 		r.aliased = 0
-		r.walk(r.value(root, nil, false), place{})
+		r.walk(r.value(root, nil, false), scope{})
 	}
 }
 
-// place is what is known where a manager is found.
-type place struct {
+// scope is what is known where a manager is found.
+type scope struct {
 	depth    int
 	listener string
 	port     int
 }
 
 // walk finds the managers and the route configurations below a value.
-func (r *reader) walk(v value, at place) {
+func (r *reader) walk(v value, at scope) {
 	if !v.set() || at.depth > maxDepth {
 		return
 	}
@@ -128,7 +128,7 @@ func (r *reader) walk(v value, at place) {
 }
 
 // mapping reads a mapping if it is a manager or a route configuration, or what is below it.
-func (r *reader) mapping(v value, at place) {
+func (r *reader) mapping(v value, at scope) {
 	n, typ := v.node, ""
 	if lookup(n, "@type") != nil || lookup(n, "<<") != nil {
 		v, typ = r.typed(v)
@@ -197,7 +197,7 @@ func (r *reader) finish(paths []string) {
 	}
 	if len(r.config.Managers) == 0 {
 		for _, l := range r.loose {
-			r.config.Managers = append(r.config.Managers, &Manager{Place: l.Place, Routes: l})
+			r.config.Managers = append(r.config.Managers, &Manager{Location: l.Location, Routes: l})
 		}
 	}
 	if len(r.config.Managers) == 0 && r.report.Count() == 0 {

@@ -8,30 +8,30 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Place is a line of a file.
-type Place struct {
+// A Location is a line of a file.
+type Location struct {
 	File string
 	Line int
 }
 
 // String returns file:line.
-func (p Place) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
+func (p Location) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
 
 // A Config is what Envoy's configuration says about calls of a rate-limit service.
 type Config struct {
 	// Cluster is node.cluster, the value of source_cluster. Empty: the files do not have it.
 	Cluster  string
 	Managers []*Manager
-	// Checks are the places of ext_authz filters for which the routes name descriptors: rls takes
+	// Checks are the locations of ext_authz filters for which the routes name descriptors: rls takes
 	// these limits within the authorization, and Envoy makes no descriptor.
-	Checks []Place
+	Checks []Location
 	// Logs are the formats of the access logs that the connection managers write.
 	Logs []accesslog.Written
 }
 
 // A Manager is an HTTP connection manager.
 type Manager struct {
-	Place
+	Location
 	Listener string // its name, may be empty
 	Port     int    // zero: unknown
 	Routes   *Routes
@@ -41,7 +41,7 @@ type Manager struct {
 
 // A Filter is a ratelimit filter.
 type Filter struct {
-	Place
+	Location
 	Name     string
 	Domain   string
 	Stage    uint64
@@ -66,7 +66,7 @@ const (
 
 // Routes is a route configuration.
 type Routes struct {
-	Place
+	Location
 	Name  string
 	Hosts []*VirtualHost
 	// HostHeader is the header that selects the virtual host. Empty: the authority.
@@ -81,7 +81,7 @@ type Routes struct {
 
 // A VirtualHost is a list of routes for some domains.
 type VirtualHost struct {
-	Place
+	Location
 	Name      string
 	Domains   []string
 	Routes    []*Route
@@ -94,7 +94,7 @@ type VirtualHost struct {
 
 // A Route is one route.
 type Route struct {
-	Place
+	Location
 	Name  string
 	Match Match
 	// Forwards is false for a direct response or a redirect. Envoy asks nothing about these.
@@ -126,7 +126,7 @@ const (
 
 // PerRoute is a typed_per_filter_config for a ratelimit filter.
 type PerRoute struct {
-	Place
+	Location
 	// Off disables the filter. If it is false, it enables a filter that is off.
 	Off    bool
 	Domain string
@@ -139,7 +139,7 @@ type PerRoute struct {
 
 // A RateLimit makes one descriptor.
 type RateLimit struct {
-	Place
+	Location
 	Stage   uint64
 	Actions []Action
 	// Limit is a fixed limit that goes with the descriptor, and LimitFrom the metadata that has
@@ -156,7 +156,7 @@ type RateLimit struct {
 
 // A Cost is the hits of a descriptor.
 type Cost struct {
-	Place
+	Location
 	Set    bool
 	Number uint64
 	// From is the attribute that has the number. Empty: Number counts.
@@ -195,7 +195,7 @@ const (
 
 // An Action makes one entry of a descriptor. Which fields count depends on the kind.
 type Action struct {
-	Place
+	Location
 	Kind         Kind
 	Key          string
 	Value        string
@@ -234,15 +234,15 @@ const (
 
 // A Match says which requests a route takes.
 type Match struct {
-	Place
+	Location
 	Kind    PathKind
 	Path    string
 	Fold    bool // the case of letters does not matter
 	Headers []Matcher
 	Query   []Matcher
 	GRPC    bool
-	// Share is true if only a share of the requests matches.
-	Share bool
+	// Fraction is true if only a part of the requests matches.
+	Fraction bool
 	// Unsupported names a condition that cannot be read from a log. Empty: there is none.
 	Unsupported string
 }
@@ -264,7 +264,7 @@ const (
 
 // A Matcher looks at a header or a query parameter.
 type Matcher struct {
-	Place
+	Location
 	Name       string
 	Test       Test
 	Text       string

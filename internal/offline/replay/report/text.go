@@ -142,7 +142,7 @@ func (t *text) rules(r *replay.Report) {
 		}
 		out.Add(terminal.Text(one.Rule), terminal.Text(one.Tier), terminal.Text(one.Limit), terminal.Text(words.Count(one.Requests)),
 			terminal.Cell{Text: words.Count(one.Denied), Paint: paint}, terminal.Cell{Text: share(one.Denied, one.Requests), Paint: paint},
-			terminal.Text(words.Count(one.Near)), terminal.Text(words.Count(one.Logs)), terminal.Text(words.Count(one.DeniedLogs)), terminal.Text(one.Place))
+			terminal.Text(words.Count(one.Near)), terminal.Text(words.Count(one.Logs)), terminal.Text(words.Count(one.DeniedLogs)), terminal.Text(one.Location))
 		switch {
 		case one.Requests == 0:
 			out.Note("no request met it")
@@ -291,9 +291,9 @@ func (t *text) doubts(r *replay.Report) {
 	if len(r.Unreported) > 0 {
 		t.title("WHAT THE LOG DOES NOT TELL")
 		for _, u := range r.Unreported {
-			what := u.Place
+			what := u.Location
 			if u.Attribute != "" {
-				what = u.Attribute.String() + ", which " + u.Place + " needs"
+				what = u.Attribute.String() + ", which " + u.Location + " needs"
 			}
 			t.line("", fmt.Sprintf("%s (%s)", what, words.Counted(u.Requests, "request")), t.Yellow)
 			t.line(terminal.Gap, u.Effect, nil)

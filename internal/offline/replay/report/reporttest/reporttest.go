@@ -73,11 +73,11 @@ func rule(one replay.RuleReport, limit uint64, share float64) replay.RuleReport 
 
 func rules() []replay.RuleReport {
 	return []replay.RuleReport{
-		rule(replay.RuleReport{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m", Requests: 4_812_334, Near: 61_204, Logs: 18_402}, 100, 0.0046),
-		rule(replay.RuleReport{Rule: "per-key", Place: "rules.yaml:6", Tier: "pro", Limit: "500 per 1s", Requests: 3_204_771, Near: 112, Logs: 340}, 500, 0),
-		rule(replay.RuleReport{Rule: "search", Place: "rules.yaml:18", Tier: "free", Limit: "200 per 1m, each request costs 10", Requests: 402_118, Near: 9_001, Logs: 6_011}, 200, 0.0082),
-		{Rule: "per-address", Place: "rules.yaml:25", Limit: "20 per 10s", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
-		{Rule: "partners", Own: true, Place: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
+		rule(replay.RuleReport{Rule: "per-key", Location: "rules.yaml:6", Tier: "free", Limit: "100 per 1m", Requests: 4_812_334, Near: 61_204, Logs: 18_402}, 100, 0.0046),
+		rule(replay.RuleReport{Rule: "per-key", Location: "rules.yaml:6", Tier: "pro", Limit: "500 per 1s", Requests: 3_204_771, Near: 112, Logs: 340}, 500, 0),
+		rule(replay.RuleReport{Rule: "search", Location: "rules.yaml:18", Tier: "free", Limit: "200 per 1m, each request costs 10", Requests: 402_118, Near: 9_001, Logs: 6_011}, 200, 0.0082),
+		{Rule: "per-address", Location: "rules.yaml:25", Limit: "20 per 10s", Observed: true, Requests: 8_017_105, Denied: 140_233, Near: 80_122, Logs: 92_004, DeniedLogs: 1_031},
+		{Rule: "partners", Own: true, Location: "rules.yaml:31", Limit: "5 at once, each for at most 30s", Requests: 0},
 	}
 }
 
@@ -101,11 +101,11 @@ func usual() *replay.Report {
 		}},
 		Unreported: []replay.Unreported{
 			{
-				Attribute: accesslog.Header("x-tenant"), Place: "envoy.yaml:120", Requests: 8_120_441,
+				Attribute: accesslog.Header("x-tenant"), Location: "envoy.yaml:120", Requests: 8_120_441,
 				Effect: `Descriptors with tenant were left out, as if it were absent. To tell it, add %REQ(x-tenant)% to the log format.`,
 			},
-			{Attribute: accesslog.Header("x-api-key"), Place: "envoy.yaml:131", Requests: 402_118, Effect: "All keys of a subject counted as one."},
-			{Place: "envoy.yaml:150", Requests: 402_118, Effect: "disable_key: the descriptor counted as enabled in the runtime."},
+			{Attribute: accesslog.Header("x-api-key"), Location: "envoy.yaml:131", Requests: 402_118, Effect: "All keys of a subject counted as one."},
+			{Location: "envoy.yaml:150", Requests: 402_118, Effect: "disable_key: the descriptor counted as enabled in the runtime."},
 		},
 		Against: &replay.Comparison{
 			Allowed: 8_110_003, Denied: 10_438, NewlyDenied: 15_204, Freed: 231,
@@ -137,8 +137,8 @@ func unlimited() *replay.Report {
 	r.Partial, r.UnknownSubjects, r.Evicted, r.LogsShare, r.Against = false, 0, 0, 1, nil
 	r.Logs = accesslog.Stats{Lines: 1204}
 	r.Unlimited = r.Requests
-	r.Rules = []replay.RuleReport{{Rule: "per-key", Place: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
-	r.Unreported = []replay.Unreported{{Attribute: accesslog.Subject, Place: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
+	r.Rules = []replay.RuleReport{{Rule: "per-key", Location: "rules.yaml:6", Tier: "free", Limit: "100 per 1m"}}
+	r.Unreported = []replay.Unreported{{Attribute: accesslog.Subject, Location: "envoy.yaml:131", Requests: 1204, Effect: "The log has neither the key nor its subject: descriptors with api_key were left out."}}
 	return r
 }
 
@@ -150,7 +150,7 @@ func hostile() *replay.Report {
 	r := usual()
 	r.Rules[0].WhatIf.Smallest = []replay.Smallest{{Share: 0.001, Limit: 150, Above: 100}, {Share: 0.01, Above: 1000}}
 	for i := range r.Rules {
-		r.Rules[i].Rule, r.Rules[i].Tier, r.Rules[i].Limit, r.Rules[i].Place = Hostile, long, Hostile+long, long+Hostile
+		r.Rules[i].Rule, r.Rules[i].Tier, r.Rules[i].Limit, r.Rules[i].Location = Hostile, long, Hostile+long, long+Hostile
 	}
 	for i := range r.Subjects {
 		r.Subjects[i].Subject, r.Subjects[i].Rule, r.Subjects[i].Tier = Hostile+long, Hostile, long
@@ -159,7 +159,7 @@ func hostile() *replay.Report {
 		r.Logs.Faults[i].File, r.Logs.Faults[i].Reason = long+Hostile, Hostile+long
 	}
 	for i := range r.Unreported {
-		r.Unreported[i].Attribute, r.Unreported[i].Place, r.Unreported[i].Effect = accesslog.Attribute("REQ("+Hostile+")"), long+Hostile, Hostile+long
+		r.Unreported[i].Attribute, r.Unreported[i].Location, r.Unreported[i].Effect = accesslog.Attribute("REQ("+Hostile+")"), long+Hostile, Hostile+long
 	}
 	r.Requests, r.Rules[0].Requests = math.MaxUint64, math.MaxUint64
 	r.Logs.Broken, r.Logs.NoAddress, r.Logs.TooEarly = r.Logs.Lines, math.MaxUint64, math.MaxUint64
