@@ -20,7 +20,7 @@
 //
 // After five denials of one request a customer gives up, and goes on with another request.
 //
-// Everything random comes from a seed, and each caller has a source of its own. On the virtual clock
+// Everything random comes from a seed, and each caller has its own source. On the virtual clock
 // the same seed gives the same run. There, no Envoy and no network take part; rules, tiers and
 // answers are those of rls.
 //

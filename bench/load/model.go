@@ -108,7 +108,7 @@ func saturating(unit time.Duration) behaviour {
 }
 
 // people returns the customers of a population. The same seed returns the same customers, who do
-// the same for the same answers at the same times: each caller has a random source of its own.
+// the same for the same answers at the same times: each caller has its own random source.
 func people(p population, unit time.Duration, seed uint64) []*customer {
 	r := source(seed, 0)
 	all := make([]*customer, p.customers)

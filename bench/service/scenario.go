@@ -88,7 +88,7 @@ type comparison struct {
 	scenarios []scenario
 }
 
-// Services, by their store or their source of tiers.
+// Services, by their store or customer source.
 const (
 	bareName     = "bare"
 	onMemory     = "memory"

@@ -47,7 +47,7 @@ func (o *screen) Write(p []byte) (n int, err error) {
 	return n, o.err
 }
 
-// invalid returns an error with each problem on a line of its own, so that editors find the
+// invalid returns an error with each problem on a separate line, so that editors find the
 // positions. A problem that several errors have is in it once.
 func invalid(errs ...error) error {
 	paint := coloursOf(os.Stderr)

@@ -90,7 +90,7 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 	}
 }
 
-// TestNoValueOfARecordIsRepeated: what a source of tiers says of a subject's
+// TestNoValueOfARecordIsRepeated: what a customer source says of a subject's
 // overrides is not repeated either; errors about it go into the log.
 func TestNoValueOfARecordIsRepeated(t *testing.T) {
 	const record = `{"per-key": {"unit": "minute", "requests_per_unit": 500}, "search": {"limits": [{"window": "1s", "requests": 2}]}, "export": {"unlimited": true}}`

@@ -75,7 +75,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	s.Tiers.Source = settings.TiersInPostgres
 	if n := boundMemory(s, 0); n != baseMemory+2<<30+recordMemory*1_100_000 {
-		t.Errorf("with a source of tiers: %d", n)
+		t.Errorf("with a customer source: %d", n)
 	}
 	s.Store.Memory.MaxBytes = 0
 	if n := boundMemory(s, 0); n != 0 {

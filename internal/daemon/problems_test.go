@@ -88,9 +88,9 @@ func TestStateNamesProblems(t *testing.T) {
 			func() { write(t, s.Rules.Path, "domain: edge\n") }, func() { write(t, s.Rules.Path, usageRules) },
 		},
 		{
-			"the source of tiers fails",
+			"the customer source fails",
 			[]string{"reference/alerts.md#slidegatetierssourcefails"},
-			"The source of tiers http fails and is not asked",
+			"The customer source http fails and is not asked",
 			customers.Stop, customers.Start,
 		},
 	} {

@@ -67,7 +67,7 @@ func (p *process) problems(s *insight.State) []insight.Problem {
 	add(missing, levelError, "operate.md#rules-from-an-xds-server", "No rules are loaded, so calls fail: the xDS server has sent none.")
 	add(!missing && s.Config.Rules == 0, levelError, "operate.md#no-client-is-denied", "The rules are empty, so nothing is limited.")
 	add(s.Config.Refused != "", levelError, "operate.md#change-rules", "A newer configuration was refused, and the last good one stays active: %s", firstLine(s.Config.Refused))
-	add(p.subjects != nil && p.subjects.Stats().Open, levelError, "reference/alerts.md#slidegatetierssourcefails", "The source of tiers %s fails and is not asked. Known subjects keep their tiers, and others have the default.", p.settings.Tiers.Source)
+	add(p.subjects != nil && p.subjects.Stats().Open, levelError, "reference/alerts.md#slidegatetierssourcefails", "The customer source %s fails and is not asked. Known subjects keep their tiers, and others have the default.", p.settings.Tiers.Source)
 	degraded := s.Rates.Degraded
 	add(len(degraded) > 0 && degraded[len(degraded)-1] > 0, levelWarning, "operate.md#fallback-answers", "%.3g requests a second are decided without the store.", last(degraded))
 	for _, n := range s.Store.Servers {

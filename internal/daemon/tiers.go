@@ -124,9 +124,9 @@ func (s *subjects) probe(ctx context.Context) {
 		k = tier.Key{ID: "no-such-key"}
 	}
 	if _, err := s.Lookup(ctx, k); err != nil && ctx.Err() == nil {
-		s.log.Warn("the source of tiers does not answer yet", zap.Error(err))
+		s.log.Warn("the customer source does not answer yet", zap.Error(err))
 	} else if err == nil {
-		s.log.Info("the source of tiers answers")
+		s.log.Info("the customer source answers")
 	}
 }
 

@@ -2,7 +2,7 @@
 // make reference runs it; TestReference fails if a page is not what docgen writes. The page of the
 // commands, cli.md, is written by TestCommandsPage of cmd/rls.
 //
-// To add a page, write a function that returns its text into a file of its own, and add a line to
+// To add a page, write a function that returns its text into a separate file, and add a line to
 // [pages]. Text that no code has is in text/NAME.txt. Everything else belongs beside the code that it
 // describes.
 package main

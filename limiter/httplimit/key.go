@@ -42,7 +42,7 @@ func Func(entry string, value func(*http.Request) (value string, ok bool)) Key {
 // proxy, the last address in X-Forwarded-For that is not one. So a client cannot choose its address.
 // trusted are addresses and prefixes, such as 10.0.0.0/8. See [middleware.Address].
 //
-// A client with IPv6 usually has 2^64 addresses of its own: [Network] limits them together.
+// A client with IPv6 usually has 2^64 addresses: [Network] limits them together.
 func Address(entry string, trusted ...string) Key { return middleware.Address(entry, peer, trusted...) }
 
 // Network is a key with the network of the [Address], such as 192.0.2.0/24 or 2001:db8::/64. bits4

@@ -110,7 +110,7 @@
 // on each policy says what it admits. A log of another policy is a short value, and package packed has
 // the arithmetic of a log of any policy.
 //
-//   - The clock of every store counts from 1970, because windows of the clock and periods of
+//   - The clock of every store counts from 1970, because fixed windows and periods of
 //     a calendar begin at fixed times.
 //   - A group with a [Check.Period] that contradicts the store's clock is refused with
 //     [ErrPeriod] and charges nothing: [Period.Covers].

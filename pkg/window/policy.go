@@ -19,14 +19,14 @@ const (
 	// TokenBucket admits bursts of [Limit.Hits], and [Limit.Rate] hits in each window in the
 	// long run: no interval of length t admits more than Hits + Rate * t / Window.
 	TokenBucket
-	// Fixed counts in windows of the clock, which begin at whole multiples of the window
+	// Fixed counts in windows that begin at whole multiples of the window
 	// since 1970-01-01 UTC. No such window admits more than the limit, but two of them
 	// together can admit twice the limit within any short time.
 	Fixed
 	// Calendar counts in periods of a calendar: [Check.Period] says when they begin and end.
 	// No period admits more than the limit.
 	Calendar
-	// SlidingCounter estimates a sliding window from two windows of the clock: the hits of
+	// SlidingCounter estimates a sliding window from two fixed windows: the hits of
 	// the current one, and those of the previous one times the share of it that the sliding
 	// window still covers.
 	SlidingCounter

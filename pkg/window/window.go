@@ -88,7 +88,7 @@ func HashTag(key string) string {
 // A Check asks one log for a cost under a limit.
 type Check struct {
 	// Key names the log, together with the window. It may hold any bytes, but must not
-	// be empty. One key may have several windows, each with a log of its own.
+	// be empty. One key may have several windows, each with its own log.
 	Key   string
 	Limit Limit
 	// Cost is the number of hits to spend, or to give back if Mode is [Refund]. Zero

@@ -1,4 +1,4 @@
-// Command customers is a source of tiers for tiers.source http: it returns the subject of an
+// Command customers is a customer source for tiers.source http: it returns the subject of an
 // API key. Tests run it as a process of their own, which they can kill and freeze. They set
 // its records over the same port:
 //

@@ -27,7 +27,7 @@ var overview = board{
 			{title: "Denied", about: "Share of the decisions that deny. Unlimited and refunded descriptors do not count.", unit: "percentunit", kind: "stat", width: 4, warn: .2, queries: []query{{`(sum(rate(` + denied + `[r])) or on () vector(0)) / (sum(rate(` + asked + `[r])) > 0) or on () vector(0)`, "denied"}}},
 			{title: "Store", about: "Down: a server of the store fails in one of the instances. Open the dashboard of the store.", unit: "short", kind: "stat", width: 4, bad: 1, words: map[string]string{"0": "up", "1": "down"}, queries: []query{{`max(slidegate_store_down{@})`, "store"}}},
 			{title: "Configuration", about: "Broken: newer files or rules were refused, and the last good ones are active. /rlconfig says why.", unit: "short", kind: "stat", width: 4, warn: 1, words: map[string]string{"0": "loaded", "1": "broken"}, queries: []query{{`max(slidegate_config_broken{@})`, "configuration"}}},
-			{title: "Source of tiers", about: "Down: the source fails in one of the instances. Without a source outside of the process it is up.", unit: "short", kind: "stat", width: 4, bad: 1, words: map[string]string{"0": "up", "1": "down"}, queries: []query{{orNone(`max(slidegate_tiers_source_open{@})`, ""), "source of tiers"}}},
+			{title: "Customer source", about: "Down: the source fails in one of the instances. Without a source outside of the process it is up.", unit: "short", kind: "stat", width: 4, bad: 1, words: map[string]string{"0": "up", "1": "down"}, queries: []query{{orNone(`max(slidegate_tiers_source_open{@})`, ""), "customer source"}}},
 		}},
 		{title: "Decisions", height: 8, panels: []panel{
 			{title: "Decisions by outcome", about: "Descriptors decided in a second. docs/reference/metrics.md explains the outcomes.", unit: "reqps", stacked: true, queries: []query{{`sum by (outcome) (rate(slidegate_decisions_total{@}[r]))`, "{{outcome}}"}}},
@@ -65,9 +65,9 @@ var overview = board{
 		}},
 		{title: "Configuration and tiers", height: 8, panels: []panel{
 			{title: "Reloads", about: "Reloads by result, in the interval of the graph.", unit: "short", queries: []query{{`sum by (result) (increase(slidegate_config_reloads_total{@}[r]))`, "{{result}}"}}},
-			{title: "Answers about keys", about: "Whose a key is, by where the answer came from. stale and unavailable: the source of tiers fails.", unit: "reqps", stacked: true, queries: []query{{orNone(`sum by (from) (rate(slidegate_tiers_answers_total{@}[r]))`, "from"), "{{from}}"}}},
-			{title: "Look-ups in the source of tiers", about: "Look-ups in a second by outcome.", unit: "reqps", queries: []query{{orNone(`sum by (outcome) (rate(slidegate_tiers_lookups_total{@}[r]))`, "outcome"), "{{outcome}}"}}},
-			{title: "Time of the source of tiers", about: "Time of a question to the source.", unit: "s", queries: []query{
+			{title: "Answers about keys", about: "Whose a key is, by where the answer came from. stale and unavailable: the customer source fails.", unit: "reqps", stacked: true, queries: []query{{orNone(`sum by (from) (rate(slidegate_tiers_answers_total{@}[r]))`, "from"), "{{from}}"}}},
+			{title: "Look-ups in the customer source", about: "Look-ups in a second by outcome.", unit: "reqps", queries: []query{{orNone(`sum by (outcome) (rate(slidegate_tiers_lookups_total{@}[r]))`, "outcome"), "{{outcome}}"}}},
+			{title: "Time of the customer source", about: "Time of a question to the source.", unit: "s", queries: []query{
 				{orNone(`histogram_quantile(0.5, sum by (le) (rate(slidegate_tiers_source_seconds_bucket{@}[r])))`, ""), "50 %"},
 				{orNone(`histogram_quantile(0.99, sum by (le) (rate(slidegate_tiers_source_seconds_bucket{@}[r])))`, ""), "99 %"},
 			}},

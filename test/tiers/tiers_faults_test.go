@@ -91,10 +91,10 @@ func TestSourceFaults(t *testing.T) {
 
 // The log lines of rls about a source. Each is written once for each change.
 const (
-	sourceDown = "the source of tiers does not answer and is not asked"
-	sourceUp   = "the source of tiers answers again"
-	tellsNot   = "the source of tiers does not tell of changes"
-	tellsAgain = "the source of tiers tells of changes again"
+	sourceDown = "the customer source does not answer and is not asked"
+	sourceUp   = "the customer source answers again"
+	tellsNot   = "the customer source does not report changes"
+	tellsAgain = "the customer source reports changes again"
 )
 
 // stateChanges counts these log lines.

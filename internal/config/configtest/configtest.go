@@ -161,7 +161,7 @@ func Seed(f *testing.F, pattern string, others ...any) {
 	}
 }
 
-// Write writes a file into a directory of its own and returns its path.
+// Write writes a file into a separate directory and returns its path.
 func Write(t testing.TB, name, text string) string {
 	t.Helper()
 	return Put(t, t.TempDir(), name, text)

@@ -112,7 +112,7 @@ func (r *rulesReader) chargeOnce(rule *rules.Rule, f *strict.Field[*chargeOnce])
 	}
 	switch d := r.domain; {
 	case r.Identity.Secrets.Is(once.Entry):
-		r.decoder.Problem(v.Entry.Position, "%s holds API keys, and an attempt needs a key of its own: send the idempotency key in another entry", strict.Quoteless(once.Entry))
+		r.decoder.Problem(v.Entry.Position, "%s holds API keys, and an attempt needs its own key: send the idempotency key in another entry", strict.Quoteless(once.Entry))
 	case once.Entry == "":
 	case d.attempt == "":
 		d.attempt, d.once = once.Entry, Location{r.decoder.File, f.Line}
@@ -154,7 +154,7 @@ func (r *rulesReader) together(d *domainReader) {
 			}
 		}
 	}
-	const instead = "put the rule into a domain of its own, and give Envoy a rate limit filter for that domain"
+	const instead = "put the rule into a separate domain, and give Envoy a rate limit filter for that domain"
 	if onCluster != "" && len(scopes) > 1 {
 		r.Report.Addf(inFlight.File, inFlight.Line, "in_flight", "the rules of the domain count in several scopes, and %s is a Redis Cluster: %s, or use one Redis", onCluster, instead)
 	}

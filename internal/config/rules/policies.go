@@ -95,7 +95,7 @@ func (r *rulesReader) documentPolicy(f *strict.Field[string]) policyChoice {
 	case ok && slices.Contains(all, f.Value):
 		return policyChoice{Policy: p, by: fmt.Sprintf(", from line %d", f.Line)}
 	case ok:
-		r.decoder.Problem(f.Position, "%s needs keys of its own, so it cannot be the policy of a whole document: write it in each limit", f.Value)
+		r.decoder.Problem(f.Position, "%s needs its own keys, so it cannot be the policy of a whole document: write it in each limit", f.Value)
 	default:
 		r.decoder.Problem(f.Position, "%s", strict.NotOneOf(f.Value, all))
 	}

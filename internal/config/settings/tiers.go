@@ -14,7 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// The sources of tiers.
+// The customer sources.
 const (
 	TiersNone       = "none"
 	TiersFile       = "file"

@@ -240,7 +240,7 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 		network, address, target = "unix", path, "localhost"
 	}
 	// With passthrough the dialer resolves the name. The resolver of grpc-go would also ask DNS
-	// for settings of its own. The target is the name of the server to TLS.
+	// for its own settings. The target is the name of the server to TLS.
 	return grpc.NewClient("passthrough:///"+target,
 		grpc.WithTransportCredentials(secure),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

@@ -57,7 +57,7 @@ const (
 )
 
 // Decide decides the request. If wait is false, Decide does not block: it reports false
-// if it has to ask the store or a source of tiers first. Nothing is charged or counted
+// if it has to ask the store or a customer source first. Nothing is charged or counted
 // then, and the next Decide continues from there, by the same rules.
 //
 // Once the request is decided, Decide returns the same result again and charges nothing.
@@ -66,7 +66,7 @@ const (
 // before it asks the store. A request that exceeds a bound is no error: its rules decide it
 // without the store.
 //
-// With wait, Decide blocks until the source of tiers and the store answer. ctx bounds both,
+// With wait, Decide blocks until the customer source and the store answer. ctx bounds both,
 // and Options.Wait bounds the wait for the source.
 func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
 	if c.step == isBegun && c.ending() {
@@ -180,7 +180,7 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	return true
 }
 
-// askSubjects lets c.who ask the source of tiers until the end of prepare.
+// askSubjects lets c.who ask the customer source until the end of prepare.
 func (c *Call) askSubjects(ctx context.Context, wait bool) {
 	o := &c.decider.opts
 	switch tiers := c.gen.rules.Tiers(); {

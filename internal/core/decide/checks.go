@@ -254,7 +254,7 @@ func (c *Call) tellOverride(r *rules.Rule, who *identity.Subject, o *tier.Overri
 	if !c.gen.rules.Elsewhere() || log == nil {
 		return
 	}
-	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not apply to a rule; correct it in the source of tiers"); entry != nil {
+	if entry := log.Check(zapcore.WarnLevel, "a subject's override does not apply to a rule; correct it in the customer source"); entry != nil {
 		entry.Write(zap.Stringer("rule", r), zap.String("subject", who.ID()), zap.String("problem", c.gen.rules.OverrideNote(r, who.Tier, o)))
 	}
 }

@@ -14,7 +14,7 @@
 // # With waiting and without
 //
 // [Call.Decide] has an argument wait. Without it Decide does not block: it stops if it
-// has to ask a store or a source of tiers first. The [Call] keeps what is known by then,
+// has to ask a store or a customer source first. The [Call] keeps what is known by then,
 // and the next Decide continues from there on any goroutine, by the same rules. So
 // nothing is counted before the request is decided. The embedded store decides every
 // request without waiting. In front of Redis, the remembered denials and the leases

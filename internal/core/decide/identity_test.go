@@ -367,7 +367,7 @@ func TestOverridesOfASource(t *testing.T) {
 			t.Errorf("%+v: the limit is %s", tt, got)
 		}
 		got, fields := "", map[string]any{"rule": rs.All()[0].String(), "subject": "acme"}
-		for _, e := range log.FilterMessage("a subject's override does not apply to a rule; correct it in the source of tiers").All() {
+		for _, e := range log.FilterMessage("a subject's override does not apply to a rule; correct it in the customer source").All() {
 			got = e.ContextMap()["problem"].(string)
 			for k, v := range fields {
 				if e.ContextMap()[k] != v {

@@ -56,7 +56,7 @@ func (c *Call) setCalendar(s *LimitStatus, of *tier.Subject) {
 		return
 	}
 	// A sampled message costs nothing if it is dropped.
-	if entry := log.Check(zapcore.WarnLevel, "a subject's label does not say on which day its periods start: they start as the rule says; correct the label in the source of tiers"); entry != nil {
+	if entry := log.Check(zapcore.WarnLevel, "a subject's label does not say on which day its periods start: they start as the rule says; correct the label in the customer source"); entry != nil {
 		entry.Write(zap.Stringer("rule", s.Rule), zap.String("label", l.StartsLabel), zap.String("subject", of.ID), zap.Error(err))
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Prepare puts a request into c and makes its checks, but decides nothing. It waits for the source of
-// tiers as long as Options.Wait says. [Call.Decide] then decides the request.
+// Prepare puts a request into c and makes its checks, but decides nothing. It waits for the customer
+// source as long as Options.Wait says. [Call.Decide] then decides the request.
 func (d *Decider) Prepare(ctx context.Context, c *Call, req Request) {
 	d.Begin(c, req)
 	c.prepare(ctx, window.MayWait)

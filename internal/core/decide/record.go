@@ -125,8 +125,8 @@ func DomainField(domain string) zap.Field {
 	return zap.String("domain", shown)
 }
 
-// maxDetail bounds how much of a value is copied, in bytes. A longer value has no series
-// of its own.
+// maxDetail bounds how much of a value is copied, in bytes. A longer value has no
+// series.
 const maxDetail = 512
 
 // appendDetail appends the name of a series for value_to_metric and detailed_metric: the

@@ -45,7 +45,7 @@ type Account struct {
 	// Subject is the subject of the party. Nil: the tiers do not know it, or the party is an
 	// address.
 	Subject *tier.Subject
-	// Unavailable is true if the source of tiers did not answer. Limits are then those of an
+	// Unavailable is true if the customer source did not answer. Limits are then those of an
 	// unknown subject.
 	Unavailable bool
 	// ByAddress is true if the party is an unknown API key, which counts for the address of

@@ -21,7 +21,7 @@ const maxShownPart = 128
 // Log returns the limit of a log that [Account.Searches] has found, and the number of its rule.
 // It reports false if the log is not the party's, if no request gets to it by the rules, or if
 // [Account.Rule] returns it. The number of a limit that came with requests is negative. Log may
-// wait for the source of tiers, as long as the query allows.
+// wait for the customer source, as long as the query allows.
 func (p *Account) Log(ctx context.Context, id window.LogID) (l AccountLimit, rule int, ok bool) {
 	name, err := descriptors.ParseKey(id.Key)
 	if err != nil || name.Rule == "" {

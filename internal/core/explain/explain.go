@@ -161,7 +161,7 @@ func whose(s *decide.LimitStatus) (who string) {
 	case verdict.SourceOverride:
 		who += ", whose own limit it is"
 	case verdict.SourceUnresolved:
-		who += " (the source of tiers cannot say whose)"
+		who += " (the customer source cannot say whose)"
 	}
 	return who
 }

@@ -242,7 +242,7 @@ func pointless(limits []rules.Limit, i int) string {
 }
 
 // implies reports whether o never allows enough to exceed l. It is certain only if o bounds
-// every interval, or if both count in windows of the clock that begin together.
+// every interval, or if both count in fixed windows that begin together.
 func implies(o, l *rules.Limit) bool {
 	switch {
 	case o.Policy == window.Sliding && (l.Policy == window.Sliding || l.Policy == window.Fixed):

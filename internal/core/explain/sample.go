@@ -49,7 +49,7 @@ func Sample(rs *rules.Rules, rule *rules.Rule, s *tier.Subject) []AccountLimit {
 	return limits
 }
 
-// logWait bounds how long [Log] waits for a source of tiers.
+// logWait bounds how long [Log] waits for a customer source.
 const logWait = time.Second
 
 // Log returns the limit of a log of any party, with its subject and its other values. It asks

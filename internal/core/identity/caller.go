@@ -15,7 +15,7 @@ type CallerInfo struct {
 	// Subject is the id of the subject, or of the caller that the adapter has found. If an
 	// entry that is no API key names a subject that the tiers do not have, it is that value.
 	Subject string
-	// Digest is the digest of an unknown API key that has a log of its own.
+	// Digest is the digest of an unknown API key that has its own log.
 	Digest string
 	// Address is the client's address, masked to /24 or /48.
 	Address string
@@ -30,7 +30,7 @@ type CallerInfo struct {
 }
 
 // CallerOf returns whom a limit of a descriptor under a rule counts. s has the id that is known of the
-// subject, and whether the source of tiers could not answer. The texts are values of entries whose
+// subject, and whether the customer source could not answer. The texts are values of entries whose
 // key the rules name and that hold no secret, ids of subjects, and Request.Route. All other values are
 // left out.
 func CallerOf(req *Request, rule *rules.Rule, descriptor int, subject string, unresolved bool) CallerInfo {

@@ -13,7 +13,7 @@
 //     any descriptor of the request. Without one all unknown keys share a log. The keys
 //     of a disabled subject are unknown. [rules.Identity] can give each key its own log.
 //
-//   - If the source of tiers does not answer for a key, the key is limited as an unknown
+//   - If the customer source does not answer for a key, the key is limited as an unknown
 //     one, or the request is denied without the store.
 //
 // The subject also decides the tier, and is the hash tag of the store key, so that

@@ -18,7 +18,7 @@ type Subject struct {
 	Tier       string
 	Log        descriptors.Text // names its log
 	Digest     string           // of an API key without a subject
-	Unresolved bool             // the source of tiers could not answer
+	Unresolved bool             // the customer source could not answer
 }
 
 // ID returns the subject's id, which is empty if it is not known.

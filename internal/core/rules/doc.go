@@ -7,7 +7,7 @@
 // have ([CanonicalNode], digests of API keys), names the rule, and finds the parts of the names of
 // its logs ([Rule.Parts]).
 //
-// A subject may have limits of its own under a rule, by the rule's name. They replace those of its
+// A subject may have its own limits under a rule, by the rule's name. They replace those of its
 // tier ([OverrideLimits]). The log is the same if the window is the same.
 //
 // Rules and limits in words: [Rule.Words], [Limit.Words], [Rule.Traits], [FormatLimit].

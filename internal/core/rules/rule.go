@@ -69,7 +69,7 @@ type Rule struct {
 	// Metadata is returned as dynamic metadata for descriptors that have room:
 	// nil, booleans, float64, strings, []any and map[string]any.
 	Metadata map[string]any
-	// Detailed gives each value of each entry a series of its own (detailed_metric).
+	// Detailed gives each value of each entry its own series (detailed_metric).
 	// ValueInMetric does so for the levels that it marks (value_to_metric).
 	Detailed      bool
 	ValueInMetric []bool

@@ -22,7 +22,7 @@ type Identity struct {
 	Secrets *tier.Secrets
 	// Tiers has the subjects. Nil: all are unknown (tiers.source none).
 	Tiers *tier.Directory
-	// EachUnknownKey gives each unknown key a log of its own. Otherwise unknown keys
+	// EachUnknownKey gives each unknown key its own log. Otherwise unknown keys
 	// share one log per client address, so that a client gains nothing with invalid
 	// keys. Without Tiers each key is unknown and has its own log.
 	EachUnknownKey bool

@@ -88,7 +88,7 @@ func (c *Cache) Run(ctx context.Context) error {
 		c.Invalidate(Change{})
 		c.watching.Store(true)
 		if lost.Swap(false) {
-			c.opts.Log.Info("the source of tiers tells of changes again")
+			c.opts.Log.Info("the customer source reports changes again")
 		}
 	}
 	changed := func(ch Change) {
@@ -103,7 +103,7 @@ func (c *Cache) Run(ctx context.Context) error {
 			return nil
 		}
 		if !lost.Swap(true) {
-			c.opts.Log.Warn("the source of tiers does not tell of changes: they are seen when records expire", zap.Error(err))
+			c.opts.Log.Warn("the customer source does not report changes: they are seen when records expire", zap.Error(err))
 		}
 		if c.now()-began > maxBackoff {
 			backoff = minBackoff

@@ -204,7 +204,7 @@ func TestCacheRun(t *testing.T) {
 		for _, e := range l.states.All() {
 			lines = append(lines, e.Message)
 		}
-		if len(lines) != 2 || !strings.Contains(lines[0], "does not tell") || !strings.Contains(lines[1], "tells of changes again") {
+		if len(lines) != 2 || !strings.Contains(lines[0], "does not report") || !strings.Contains(lines[1], "reports changes again") {
 			t.Errorf("log = %q, want a line for each change", lines)
 		}
 

@@ -230,7 +230,7 @@ func (c *Cache) answered(h *held) {
 	}
 	c.count.found.Add(1)
 	if t := h.subject.Tier; t != "" && c.opts.Names.Tier != nil && !c.opts.Names.Tier(t) {
-		c.opts.SampledLog.Warn("the source of tiers has a subject with an unknown tier: the subject gets the default tier",
+		c.opts.SampledLog.Warn("the customer source has a subject with an unknown tier: the subject gets the default tier",
 			zap.String("subject", h.subject.ID), zap.String("tier", t))
 	}
 	if h.subject.Extra == nil || c.opts.Names.Rule == nil {
@@ -238,7 +238,7 @@ func (c *Cache) answered(h *held) {
 	}
 	for rule := range h.subject.Extra.Overrides {
 		if !c.opts.Names.Rule(rule) {
-			c.opts.SampledLog.Warn("the source of tiers has an override for an unknown rule: it has no effect",
+			c.opts.SampledLog.Warn("the customer source has an override for an unknown rule: it has no effect",
 				zap.String("subject", h.subject.ID), zap.String("rule", rule))
 		}
 	}
@@ -283,10 +283,10 @@ func (h hidden) Unwrap() error { return h.kind }
 func (c *Cache) complain(err error) {
 	switch {
 	case errors.Is(err, ErrBadRecord):
-		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts; correct the record",
+		c.opts.SampledLog.Warn("the customer source has a malformed record: the last valid record of the key still counts; correct the record",
 			zap.Error(err))
 	case c.ctx.Err() == nil && !c.health.open.Load():
-		c.opts.SampledLog.Warn("the source of tiers does not answer a look-up", zap.Error(err))
+		c.opts.SampledLog.Warn("the customer source does not answer a look-up", zap.Error(err))
 	}
 }
 
@@ -337,9 +337,9 @@ func (c *Cache) logHealth() {
 	switch open := c.health.open.Load(); {
 	case c.health.logged.Swap(open) == open:
 	case open:
-		c.opts.Log.Warn("the source of tiers does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others",
+		c.opts.Log.Warn("the customer source does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others",
 			zap.Error(*c.health.cause.Load()))
 	default:
-		c.opts.Log.Info("the source of tiers answers again")
+		c.opts.Log.Info("the customer source answers again")
 	}
 }

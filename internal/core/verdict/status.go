@@ -55,7 +55,7 @@ const (
 	SourceTier                     // the rule has it for the tier of the subject
 	SourceOverride                 // the subject has it, in place of its tier
 	SourceRequest                  // it came with the descriptor
-	SourceUnresolved               // that of unknown keys, because the source of tiers did not answer
+	SourceUnresolved               // that of unknown keys, because the customer source did not answer
 )
 
 // Enforcement says whether a limit denies.
@@ -77,7 +77,7 @@ const (
 	ByLocal                      // the local store, because of StoreErrorLocal
 	ByRuleAllow                  // nothing: the limit does not deny, and what remains is unknown
 	ByRuleDeny                   // StoreErrorDeny, or the bound that the request exceeds
-	ByNoTier                     // decide.Options.DenyUnresolved, because the source of tiers did not answer
+	ByNoTier                     // decide.Options.DenyUnresolved, because the customer source did not answer
 )
 
 // Observed reports whether the limit never denies.
@@ -90,7 +90,7 @@ func (e Enforcement) Overridden() bool { return e == EnforcedForSubject || e == 
 // unknown.
 func (s *LimitStatus) Unknown() bool { return s.DecidedBy == ByRuleAllow }
 
-// DeniedUndecided reports whether the limit denies because the store or the source of tiers did not
+// DeniedUndecided reports whether the limit denies because the store or the customer source did not
 // answer.
 func (s *LimitStatus) DeniedUndecided() bool { return s.DecidedBy >= ByRuleDeny }
 

@@ -6,7 +6,7 @@
 //
 //   - [Door.Handle] answers calls of package unary. Without waiting it answers on the
 //     goroutine that reads the connection. A call that is not decided then is asked again
-//     with waiting, on a goroutine of its own, and continues where it stopped.
+//     with waiting, on a separate goroutine, and continues where it stopped.
 //   - [Door.Register] registers the method on a server of grpc-go or of package unary, which
 //     must have been made with [Codec].
 //   - An adapter that reads HTTP uses [Door.Get] and [Door.Put] itself.

@@ -61,7 +61,7 @@
 // text/plain unless the rule names another type. If the store could not decide and the
 // rule denies then, it is not known whether the limit was exceeded. The body is then
 // always a problem document of another type, and Retry-After is the only field. A cost above
-// the limit has a type of its own too, and the member cost in place of retry_after.
+// the limit has its own type too, and the member cost in place of retry_after.
 //
 // # Safe values
 //

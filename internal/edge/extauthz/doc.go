@@ -35,7 +35,7 @@
 // # An API key is a secret
 //
 // A key is kept only while its request runs. Only its fingerprint leaves this package,
-// unless Options.PlainKeys gives the key to the source of tiers. A template can name any
+// unless Options.PlainKeys gives the key to the customer source. A template can name any
 // header of the request. If the header may contain a key, the descriptor gets its
 // fingerprint.
 //

@@ -27,7 +27,7 @@ func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Durati
 	return s.Resolver.Resolve(ctx, k, wait)
 }
 
-// newWaiting returns a service whose store and source of tiers decide only with waiting.
+// newWaiting returns a service whose store and customer source decide only with waiting.
 func newWaiting(t testing.TB, change func(*Options)) *testService {
 	t.Helper()
 	s := new(testService)
@@ -42,7 +42,7 @@ func newWaiting(t testing.TB, change func(*Options)) *testService {
 }
 
 // TestWaitingIsTheSame sends the same requests to services that decide without waiting, or
-// that wait for the source of tiers, for the store, or for both.
+// that wait for the customer source, for the store, or for both.
 func TestWaitingIsTheSame(t *testing.T) {
 	limits := map[string]string{"domain": "edge"}
 	oracle := newService(t, nil, nil)

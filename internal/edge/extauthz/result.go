@@ -30,7 +30,7 @@ const (
 	Oversized
 	// Limited means that a limit denies the request.
 	Limited
-	// Unavailable means that the source of tiers could not find the subject.
+	// Unavailable means that the customer source could not find the subject.
 	Unavailable
 	// Undecided means that the store could not decide.
 	Undecided

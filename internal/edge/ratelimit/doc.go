@@ -28,7 +28,7 @@
 //   - duration_until_reset is answer.ReferenceReset.
 //   - Under rules.shadow_mode the status of a limit without room is OVER_LIMIT, although the
 //     overall code is OK. A limit that its own rule observes is OK.
-//   - A denial has no body, unless the rule has one of its own.
+//   - A denial has no body, unless the rule has one.
 //   - The dynamic metadata has the request and the metadata of the rules with
 //     Options.EchoRequest, and nothing without it.
 //   - /json answers every method, with the body alone.
@@ -78,7 +78,7 @@
 //   - shadowed: the observed rule that would have denied the request.
 //   - degraded: true if the store could not decide, so that a choice of the rules did.
 //     degraded_by names that choice.
-//   - caller_unresolved: true if the source of tiers could not find the subject of a key.
+//   - caller_unresolved: true if the customer source could not find the subject of a key.
 //   - metadata: that of the rules whose descriptors have room, merged.
 //   - domain, descriptors and hitsAddend, if Options.EchoRequest is set: the request in the
 //     layout of envoyproxy/ratelimit, with "***" for an API key.

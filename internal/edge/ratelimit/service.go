@@ -38,7 +38,7 @@ type Options struct {
 	Headers *answer.Renderer
 	// Meters counts events outside the Decider.
 	Meters Meters
-	// PlainKeys gives the source of tiers the API keys themselves, and not only their
+	// PlainKeys gives the customer source the API keys themselves, and not only their
 	// digests.
 	PlainKeys bool
 	// EchoRequest repeats the request in the dynamic metadata of its answer, unless the
@@ -205,7 +205,7 @@ func storeStatus(err error) error {
 }
 
 // read turns the message into plain values and replaces each API key by its fingerprint.
-// If keepKeys is set, it keeps the keys for the source of tiers. It returns the number of
+// If keepKeys is set, it keeps the keys for the customer source. It returns the number of
 // invalid limits in the message.
 func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 	c.request.Domain = c.in.domain

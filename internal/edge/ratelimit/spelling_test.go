@@ -69,7 +69,7 @@ func TestSpellingsShareALog(t *testing.T) {
 	}
 }
 
-// TestTheSourceIsAskedByTheKeyAlone proves that a source of tiers that wants API keys gets
+// TestTheSourceIsAskedByTheKeyAlone proves that a customer source that wants API keys gets
 // them without a scheme or white space, as from ext_authz.
 func TestTheSourceIsAskedByTheKeyAlone(t *testing.T) {
 	secrets := tier.NewSecrets([]string{"authorization"}, nil)

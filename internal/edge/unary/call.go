@@ -96,7 +96,7 @@ func announced(body string) uint32 {
 }
 
 // ask calls the method's Handler without waiting. If the Handler does not decide, ask
-// calls it again on a goroutine of its own.
+// calls it again on a separate goroutine.
 func (r *reader) ask(st *stream, message string) {
 	handler := st.method.handler
 	r.call = Call{
@@ -123,7 +123,7 @@ func (r *reader) ask(st *stream, message string) {
 	r.respond(st, result(answer, err))
 }
 
-// spawn runs a handler on a goroutine of its own. Its context ends at the call's
+// spawn runs a handler on a separate goroutine. Its context ends at the call's
 // deadline, when the stream is reset, or when the connection ends.
 func (r *reader) spawn(st *stream, handle func(context.Context) *response) {
 	q := &st.request

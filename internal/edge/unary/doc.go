@@ -41,7 +41,7 @@
 // ends. Nearly every request is one DATA frame, whose memory is used without a copy. Then
 //
 //   - the method's [Handler] answers without waiting, on this goroutine; or
-//   - the Handler does not decide, and is called again on a goroutine of its own. Every
+//   - the Handler does not decide, and is called again on a separate goroutine. Every
 //     method without a Handler runs on such a goroutine too. Its context ends with
 //     grpc-timeout, with RST_STREAM and with the connection.
 //

@@ -57,7 +57,7 @@ const MaxKept = 4
 // connection. It must not block then, except on short locks: other calls of the
 // connection wait for it. If it cannot answer without blocking, it stores what it
 // needs in call.State and returns decided false. Then the server calls it once more,
-// with wait true, on a goroutine of its own. It may block until ctx ends: at the
+// with wait true, on a separate goroutine. It may block until ctx ends: at the
 // call's deadline, when the client resets the call, or when the connection ends.
 //
 // An error is a gRPC status and decides the call. The handler must not keep call or
@@ -150,7 +150,7 @@ type method struct {
 	name     string // /package.Service/Method
 	service  any
 	standard grpc.MethodHandler
-	handler  Handler // nil: standard answers, always on a goroutine of its own
+	handler  Handler // nil: standard answers, always on a separate goroutine
 }
 
 // Server serves unary methods of gRPC. It is safe for concurrent use once the services

@@ -183,7 +183,7 @@ func show(encoded string, descriptor int, secrets *tier.Secrets) (domain, text s
 	return brief(r.GetDomain()), brief(strings.Join(out, ","))
 }
 
-// brief returns the beginning of a text as UTF-8, on memory of its own.
+// brief returns the beginning of a text as UTF-8, in separate memory.
 func brief(text string) string {
 	if len(text) > maxShown {
 		text = text[:maxShown]

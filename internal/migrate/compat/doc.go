@@ -10,7 +10,7 @@
 //   - A [Row] is one variable: its value, and what it became.
 //   - A variable is ignored if it has an effect in envoyproxy/ratelimit and none here. rls warns of
 //     it once, at start. A variable without an effect is not worth a warning.
-//   - A variable is refused if rls cannot do what it says. Each is a problem of its own, and
+//   - A variable is refused if rls cannot do what it says. Each is a separate problem, and
 //     rls does not start.
 //
 // # How values are read

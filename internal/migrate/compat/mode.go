@@ -41,7 +41,7 @@ var signs = []string{
 	"REDIS_SOCKET_TYPE", "REDIS_TYPE", "MEMCACHE_HOST_PORT", "USE_STATSD", "LIMIT_RESPONSE_HEADERS_ENABLED",
 }
 
-// Mistaken returns what is wrong if a process that is no drop-in has no rules of its own, but
+// Mistaken returns what is wrong if a process that is no drop-in has no rules, but
 // variables of envoyproxy/ratelimit. It would serve the built-in example. The problem is nil if the
 // environment has none of these variables.
 func Mistaken(environ []string) *strict.Problem {

@@ -146,7 +146,7 @@ var redisVariables = []variable{
 }
 
 var reportVariables = []variable{
-	{name: "LIMIT_RESPONSE_HEADERS_ENABLED", kind: truth, def: "false", sets: sets("headers.styles"), doc: "`true`: `reference`. `false`: rls sends no headers of its own"},
+	{name: "LIMIT_RESPONSE_HEADERS_ENABLED", kind: truth, def: "false", sets: sets("headers.styles"), doc: "`true`: `reference`. `false`: rls adds no headers"},
 	{name: "LIMIT_LIMIT_HEADER", def: "RateLimit-Limit", needed: true, sets: sets("dropin.headers.limit")},
 	{name: "LIMIT_REMAINING_HEADER", def: "RateLimit-Remaining", needed: true, sets: sets("dropin.headers.remaining")},
 	{name: "LIMIT_RESET_HEADER", def: "RateLimit-Reset", needed: true, sets: sets("dropin.headers.reset")},

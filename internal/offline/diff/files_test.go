@@ -141,7 +141,7 @@ func TestVerdictsAndHistory(t *testing.T) {
 		{"another policy", "window: 1m, requests: 5", "policy: fixed, window: 1m, requests: 5", diff.Looser, diff.Empty, "5 in any 1m → 10 in any 1m"},
 		{"another kind", "window: 1m, requests: 60", "policy: token_bucket, rate: 1/s, burst: 60", diff.Both, diff.Empty, "60 in any 1m → 61 in any 1s"},
 		{"a shorter window, with reports", "window: 1m, requests: 10, charge: always", "window: 30s, requests: 5, charge: always", diff.Both, diff.Empty, "10 in any 1m → 5 in any 30s"},
-		{"a shorter window of the clock, with reports", "policy: fixed, window: 1m, requests: 10, charge: always", "policy: fixed, window: 30s, requests: 5, charge: always", diff.Both, diff.Empty, "20 in any 1m → 10 in any 30s"},
+		{"a shorter fixed window, with reports", "policy: fixed, window: 1m, requests: 10, charge: always", "policy: fixed, window: 30s, requests: 5, charge: always", diff.Both, diff.Empty, "20 in any 1m → 10 in any 30s"},
 		{"a longer window, with reports", "window: 1m, requests: 10, charge: always", "window: 1h, requests: 10, charge: always", diff.Stricter, diff.Empty, "10 in any 1m → 10 in any 1h"},
 		{"halves of a window", "window: 1m, requests: 10", "window: 30s, requests: 5", diff.Stricter, diff.Empty, "10 in any 1m → 5 in any 30s"},
 		{"halves of a window whose log has milliseconds", "window: 168h, requests: 10", "window: 84h, requests: 5", diff.Both, diff.Empty, "10 in any 1w → 5 in any 84h"},

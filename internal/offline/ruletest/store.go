@@ -29,7 +29,7 @@ type KeptStore interface {
 	inspect.Inspector
 }
 
-// InStore returns a [Runner.Begin] that decides on a new store with a clock of its own. A request
+// InStore returns a [Runner.Begin] that decides on a new store with its own clock. A request
 // waits until its time has come, counted from the first request of the test. The logs of the
 // store are removed after the test. Receipts of charges stay until they expire.
 func InStore(rs *rules.Rules, open func() KeptStore) func() (Decide, func() error, error) {

@@ -242,8 +242,8 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request, _ url.Values) {
 	}
 	q.Reason = strings.TrimSpace(q.Reason)
 	q.By = a.Access.Caller(r).By()
-	// The reset goes on if the client leaves, so that it is whole and in the audit log. It has a time
-	// limit of its own.
+	// The reset goes on if the client leaves, so that it is whole and in the audit log. It has its
+	// own time limit.
 	done, err := a.Insight.Reset(context.WithoutCancel(r.Context()), q)
 	if err != nil {
 		failed(w, err)

@@ -24,7 +24,7 @@ type Tiers interface {
 // lookupTimeout bounds one lookup in the source.
 const lookupTimeout = 5 * time.Second
 
-// A Customer is what the source of tiers says of one key or id.
+// A Customer is what the customer source says of one key or id.
 type Customer struct {
 	Subject  string `json:"subject,omitempty"`
 	Tier     string `json:"tier,omitempty"` // empty: the default tier

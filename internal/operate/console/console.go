@@ -60,7 +60,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// askTimeout bounds the questions of one page to the store and to the source of tiers.
+// askTimeout bounds the questions of one page to the store and to the customer source.
 const askTimeout = 5 * time.Second
 
 // maxForm bounds the body of a form, in bytes.

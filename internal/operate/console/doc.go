@@ -14,6 +14,6 @@
 //
 // # Text of clients
 //
-// Names, routes and subjects may contain anything. Each is shown in an element of its own
+// Names, routes and subjects may contain anything. Each is shown in a separate element
 // direction, cut to a bound, with control characters and marks of direction spelled out.
 package console

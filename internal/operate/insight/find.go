@@ -25,7 +25,7 @@ var errRule = &InvalidError{"rule: no rule has this name; GET /v1/rules lists th
 const (
 	// maxQuery bounds each text of a query, in bytes.
 	maxQuery = 8 << 10
-	// subjectWait is how long a question waits for the source of tiers in all.
+	// subjectWait is how long a question waits for the customer source in all.
 	subjectWait = time.Second
 	// The largest networks to ask for: their first bits.
 	minBits4, minBits6 = 16, 32
@@ -224,7 +224,7 @@ func (s *subject) identity() uint64 {
 	return h.Sum64()
 }
 
-// countsByAddress says why an unknown API key has no log of its own.
+// countsByAddress says why an unknown API key has no log.
 const countsByAddress = "no subject has this API key, and unknown keys share one log for each client address: ask with the address"
 
 // notes say what may surprise about a subject.
@@ -234,7 +234,7 @@ func (s *subject) notes() (notes []string) {
 			notes = append(notes, text)
 		}
 	}
-	add(s.Unavailable, "the source of tiers does not answer: the limits are those of an unknown subject")
+	add(s.Unavailable, "the customer source does not answer: the limits are those of an unknown subject")
 	add(s.Subject != nil && s.Subject.Disabled, "the subject is disabled: its API keys count as unknown ones")
 	add(s.ByAddress, countsByAddress)
 	if entry := s.rules.TrustedEntry(); entry != "" && s.query.Address == "" && s.query.Descriptor == "" {

@@ -198,7 +198,7 @@ func (r *recorder) copyOf(req *decide.Request, v *decide.Verdict, s *decide.Limi
 // missing.
 func shown(text string) string { return shownUpTo(text, maxText) }
 
-// shownUpTo is shown with a bound of its own.
+// shownUpTo is shown with its own bound.
 func shownUpTo(text string, most int) string {
 	text, missing := safetext.Bytes(text, most)
 	if missing {

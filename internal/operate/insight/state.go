@@ -14,7 +14,7 @@ type State struct {
 	Latency  Latency   `json:"latency"`
 	Store    Store     `json:"store"`
 	Config   Config    `json:"config"`
-	// Tiers describes the source of tiers: file, redis, postgres, http or none, and its state.
+	// Tiers describes the customer source: file, redis, postgres, http or none, and its state.
 	Tiers  string `json:"tiers"`
 	Leases Leases `json:"leases"`
 }

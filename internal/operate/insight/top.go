@@ -43,7 +43,7 @@ type Top struct {
 // A TopEntry is one line of a [Top].
 type TopEntry struct {
 	// Name is a rule, a route, a masked address, or the id of a subject. If a list of subjects
-	// has an unknown API key with a log of its own, Name is "key" and the first 12 digits of its
+	// has an unknown API key with its own log, Name is "key" and the first 12 digits of its
 	// digest, and Digest is all of it. If the subject is not known otherwise, Name is the masked
 	// address, and so is Address.
 	Name    string `json:"name"`

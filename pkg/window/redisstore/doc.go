@@ -17,7 +17,7 @@
 // Here prefix is [Options.Prefix] and key is the check's, byte by byte. So a hash tag in
 // the check's key keeps its meaning, as long as the prefix has no braces. The windows of
 // one key differ only after the last colon, so no two logs share a name. The store probes
-// a failed server on a log of its own, <prefix><hash tag>probe:1000000.
+// a failed server on a separate log, <prefix><hash tag>probe:1000000.
 //
 // The instances that share the logs count themselves in the sorted set <prefix>instances: see
 // [Store.Count]. Its name is not that of a log.

@@ -15,7 +15,7 @@ import (
 )
 
 // probe asks the node while its breaker is open, until the node decides again. It makes a
-// real decision on a log of its own. A server can answer other commands without being able
+// real decision on a separate log. A server can answer other commands without being able
 // to decide, for instance a replica, or a server whose user may not write.
 func (n *node) probe() {
 	if !n.probes.CompareAndSwap(false, true) {

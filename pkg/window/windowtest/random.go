@@ -55,7 +55,7 @@ func (f forwardCaller) Next(r *rand.Rand, past *History) (time.Duration, []windo
 	return max(at, past.Now), checks
 }
 
-// A History is what has happened on some keys of its own.
+// A History is what has happened on some keys that no other history has.
 type History struct {
 	Oracle *oracle.Oracle
 	Prefix string // of every key
@@ -85,7 +85,7 @@ func RunRandom(t *testing.T, open func(*testing.T) Harness, g Generator, steps i
 	seed := random.Seed(t)
 	var met tally
 	for met.calls < steps && !t.Failed() {
-		// Each history has a seed of its own, so that one can be repeated alone.
+		// Each history has its own seed, so that one can be repeated alone.
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			h := open(t)
 			for end := min(met.calls+PerHarness, steps); met.calls < end; seed++ {

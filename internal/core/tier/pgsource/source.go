@@ -314,7 +314,7 @@ func explainConnect(err error) string {
 	return "tiers.postgres.url: no server answers there"
 }
 
-// Watch implements [tier.Watcher], by LISTEN on a connection of its own. Without a channel
+// Watch implements [tier.Watcher], by LISTEN on a separate connection. Without a channel
 // it only waits until ctx ends.
 func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Change)) error {
 	ctx, stop := s.until(ctx)

@@ -41,7 +41,7 @@
 // After a write, the writer publishes on [Options.Channel], in a form that
 // [tier.ReadChange] reads: {"subject":"acme"}, {"digest":"2c70…"}, {"all":true} or
 // a digest alone. An invalid message is logged and stands for all records.
-// [Source.Watch] listens on a connection of its own. After ten seconds of silence it
+// [Source.Watch] listens on a separate connection. After ten seconds of silence it
 // pings the server, which has ten seconds to answer.
 //
 // Keyspace notifications are not used: most servers disable them, and on a Cluster

@@ -108,7 +108,7 @@ func (d *Describer) later(m *manager, in *envoyfile.Manager) {
 			}
 		}
 	}
-	const tell = " Give each route a name of its own."
+	const tell = " Give each route its own name."
 	name := func(at envoyfile.Location, effect string) *unreported {
 		return d.look(accesslog.RouteName, at, effect+tell).none
 	}

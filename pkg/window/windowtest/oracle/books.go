@@ -208,13 +208,13 @@ func (p *periods) answer(clock time.Duration, c window.Check, room bool) window.
 	return d
 }
 
-// A counter is the book of a sliding counter: the hits in each window of the clock.
+// A counter is the book of a sliding counter: the hits in each fixed window.
 type counter struct {
 	wrote time.Duration
 	hits  map[time.Duration]uint64 // by the start of the window
 }
 
-// Share is what the hits of the window of the clock before now still count for, rounded up.
+// Share is what the hits of the fixed window before now still count for, rounded up.
 func Share(previous uint64, covered, window time.Duration) uint64 {
 	hits := new(big.Int).Mul(new(big.Int).SetUint64(previous), big.NewInt(covered.Microseconds()))
 	return Ceil(new(big.Rat).SetFrac(hits, big.NewInt(window.Microseconds()))).Uint64()
@@ -235,7 +235,7 @@ func (n *counter) hasRoom(clock time.Duration, c window.Check) bool {
 	return fits(n.counts(clock, c.Limit.Window), c.Cost, c.Limit.Hits)
 }
 
-// add changes the hits of a window of the clock.
+// add changes the hits of a fixed window.
 func (n *counter) add(clock time.Duration, start time.Duration, hits uint64) {
 	if n.hits == nil {
 		n.hits = make(map[time.Duration]uint64)

@@ -133,7 +133,7 @@ func bucketGroupTables() []table {
 
 func fixedTables() []table {
 	return []table{
-		{"windows of the clock", []step{
+		{"fixed windows", []step{
 			{3 * second, one(fixed(3, 2)), answers(allowed(1, 7*second))},
 			{4 * second, one(fixed(3, 2)), answers(denied(1, 6*second, 6*second, 6*second))},
 			{4 * second, one(fixed(3, 4)), answers(never(1, 6*second, 6*second))},

@@ -121,7 +121,7 @@ type charged struct {
 	cost    uint64
 }
 
-// runPeriodPromise proves that no window of the clock and no period admits more than the
+// runPeriodPromise proves that no fixed window and no period admits more than the
 // limit, also when anchors change and the caller's clock is off, and that each admits all of
 // the limit.
 func runPeriodPromise(t *testing.T, h windowtest.Harness, rounds int) {
@@ -238,7 +238,7 @@ func runCounterPromise(t *testing.T, h windowtest.Harness, rounds int) {
 			now += windowtest.Pick(r, 0, micro, windowtest.UpTo(r, win/4).Truncate(micro), edge, edge-micro, win-micro, win-2*micro, max(d.UnitAfter, 0))
 		}
 
-		// The worst: everything at the end of one window of the clock, and then what the next
+		// The worst: everything at the end of one fixed window, and then what the next
 		// one has until a moment before its own end.
 		key += "worst"
 		start := h.Aligned(win, now)

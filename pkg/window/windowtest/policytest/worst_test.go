@@ -46,7 +46,7 @@ func (s *search) look(step, current, previous uint64) {
 
 // TestWorstOfCounter finds the most that a sliding counter admits in any interval of a
 // window's length, by trying everything: 2 * limit - 1, if a window has enough steps.
-// An interval meets two windows of the clock, so two windows are enough, with any hits in
+// An interval meets two fixed windows, so two windows are enough, with any hits in
 // the one before them.
 func TestWorstOfCounter(t *testing.T) {
 	for _, tt := range []struct{ limit, window, want uint64 }{

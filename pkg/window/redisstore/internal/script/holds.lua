@@ -6,7 +6,7 @@
 -- each hold (stream, end in milliseconds, cost), in the order of their ends. A cost of 0 says
 -- that the stream has ended. A log without holds is removed.
 --
--- What is known of a stream is a value of its own, if ARGV[3] of take.lua has the beginning of
+-- What is known of a stream is a separate value, if ARGV[3] of take.lua has the beginning of
 -- its name: '>BI7' (kind 166, or 167 after the end of the stream; until when, in milliseconds)
 -- and '>I4c0' for the name of each log in which the stream may hold something.
 --
