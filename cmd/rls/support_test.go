@@ -211,10 +211,10 @@ func TestUsageOfTiers(t *testing.T) {
 		lookup admin.TierLookup
 		want   string
 	}{
-		{admin.TierLookup{Held: pro, Source: &admin.TierRecord{Known: true, Customer: admin.Customer{Disabled: true}}}, "cached here: tier pro, 30s old · the source says: the default tier, disabled\n"},
-		{admin.TierLookup{Held: &admin.TierRecord{Known: true, Customer: admin.Customer{Tier: "pro"}}, Source: pro}, "acme · counted in Redis\nNo limit applies."},
+		{admin.TierLookup{Cached: pro, Source: &admin.TierRecord{Known: true, Customer: admin.Customer{Disabled: true}}}, "cached here: tier pro, 30s old · the source says: the default tier, disabled\n"},
+		{admin.TierLookup{Cached: &admin.TierRecord{Known: true, Customer: admin.Customer{Tier: "pro"}}, Source: pro}, "acme · counted in Redis\nNo limit applies."},
 		{admin.TierLookup{Source: new(admin.TierRecord)}, "cached here: no record · the source says: no such customer\n"},
-		{admin.TierLookup{Held: pro, Error: "away\x1b"}, "cached here: tier pro, 30s old · the source does not answer: away\\x1b\n"},
+		{admin.TierLookup{Cached: pro, Error: "away\x1b"}, "cached here: tier pro, 30s old · the source does not answer: away\\x1b\n"},
 	} {
 		port.lookup = &tt.lookup
 		if _, out, fails := command(t, "", "usage", "acme", "--admin", port.address()); !strings.Contains(out, tt.want) {

@@ -251,7 +251,7 @@ func describe(rs *rules.Rules) []admin.Rule {
 			if r.Hides(i) && !n.Open() {
 				n.Value = "***"
 			}
-			rule.Place = append(rule.Place, n.String())
+			rule.Entries = append(rule.Entries, n.String())
 		}
 		all = append(all, rule)
 	}

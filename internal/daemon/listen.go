@@ -36,7 +36,7 @@ func listen(setting string, address settings.Address, mode fs.FileMode) (net.Lis
 	return l, nil
 }
 
-// listenUnix listens on a socket file, in place of one that a dead process left, and sets its
+// listenUnix listens on a socket file, instead of one that a dead process left, and sets its
 // mode. Until then the umask of the process says who may connect.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := files.CheckDirectory(path); err != nil {

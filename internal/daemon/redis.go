@@ -151,7 +151,7 @@ func (r *redisScope) options(s settings.Store, log *zap.Logger, answered func(co
 			Failures: storeFailures, // zero: its default
 			Changed:  r.changed, Answered: answered, Policy: r.policy,
 			Corrupt: func(win time.Duration) {
-				r.metrics.ForeignValue()
+				r.metrics.CorruptValue()
 				r.log.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota is reset; find the program that writes under "+r.section+".key_prefix",
 					zap.String("prefix", prefix), zap.Duration("window", win))
 			},

@@ -15,9 +15,9 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestForeignValue has a value in Redis that is not a log. Metrics and log report it once,
+// TestCorruptValue has a value in Redis that is not a log. Metrics and log report it once,
 // without its key.
-func TestForeignValue(t *testing.T) {
+func TestCorruptValue(t *testing.T) {
 	addr := servers.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()

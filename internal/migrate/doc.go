@@ -1,4 +1,4 @@
-// Package migrate and the packages in it let rls run in place of envoyproxy/ratelimit, or beside
+// Package migrate and the packages in it let rls run instead of envoyproxy/ratelimit, or next to
 // another service. Read them in this order:
 //
 //   - compat: the environment of envoyproxy/ratelimit, as settings.

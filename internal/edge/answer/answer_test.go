@@ -458,9 +458,9 @@ func TestAppendDenial(t *testing.T) {
 	}
 }
 
-// TestBlindDenial denies because the store could not decide. No field mentions the quota,
+// TestUndecidedDenial denies because the store could not decide. No field mentions the quota,
 // because what remains is unknown.
-func TestBlindDenial(t *testing.T) {
+func TestUndecidedDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
 	s.DecidedBy = verdict.ByRuleDeny
 	// The rule's own body describes an exceeded limit.

@@ -24,10 +24,10 @@ const ContentTypeProblem = "application/problem+json"
 
 // The titles of the problems, as JSON.
 const (
-	titleDenied = `"Too Many Requests"`
-	titleNever  = `"The Cost Is Above The Limit"`
-	titleBlind  = `"The Limit Cannot Be Checked"`
-	titleBeyond = `"The Request Is Too Large"`
+	titleDenied    = `"Too Many Requests"`
+	titleNever     = `"The Cost Is Above The Limit"`
+	titleUndecided = `"The Limit Cannot Be Checked"`
+	titleBeyond    = `"The Request Is Too Large"`
 )
 
 // detailBeyond is about a request that exceeds a bound of the service.
@@ -68,7 +68,7 @@ func appendProblem(dst []byte, s *decide.LimitStatus) []byte {
 	case s.DeniedUndecided():
 		dst = append(dst, reducedCapacity...)
 		dst = append(dst, `","title":`...)
-		title := titleBlind
+		title := titleUndecided
 		if s.Decision.Never {
 			title = titleBeyond
 		}

@@ -61,12 +61,12 @@
 // text/plain unless the rule names another type. If the store could not decide and the
 // rule denies then, it is not known whether the limit was exceeded. The body is then
 // always a problem document of another type, and Retry-After is the only field. A cost above
-// the limit has its own type too, and the member cost in place of retry_after.
+// the limit has its own type too, and the member cost instead of retry_after.
 //
 // # Safe values
 //
 // Envoy does not check names or values: a CR or LF would split the response for HTTP/1
 // clients. This package checks every value once more and leaves out a value that is not
-// valid. If the body of a rule is too long or not UTF-8, the problem document takes its
-// place.
+// valid. If the body of a rule is too long or not UTF-8, the problem document replaces
+// it.
 package answer

@@ -70,7 +70,7 @@ func (r *Renderer) Named(names ReferenceNames) *Renderer {
 	return &named
 }
 
-// Quiet returns a copy of r that sends Retry-After only beside a style other than
+// Quiet returns a copy of r that sends Retry-After only with a style other than
 // StyleReference, because envoyproxy/ratelimit does not send it.
 func (r *Renderer) Quiet() *Renderer {
 	quiet := *r

@@ -142,7 +142,7 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 // findKeys finds the API keys of a request and returns the next step.
 func (s *Service) findKeys(c *call) step {
 	switch {
-	case c.in.crowded:
+	case c.in.manyEntries:
 		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error; correct context_extensions in Envoy", zap.Int("most", maxContext))
 		c.result = Misconfigured
 		return finish
@@ -296,7 +296,7 @@ func (c *call) describe() {
 func (s *Service) limit(c *call, err error) {
 	if err != nil {
 		c.result = Undecided
-		if endless := new(inflight.EndlessError); errors.As(err, &endless) {
+		if noEnd := new(inflight.EndlessError); errors.As(err, &noEnd) {
 			s.opts.Log.Error("a limit cannot be used here, so the requests of the route are answered with an error",
 				decide.DomainField(c.request.Domain), zap.Error(err))
 			c.result = Misconfigured

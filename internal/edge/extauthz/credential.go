@@ -24,7 +24,7 @@ func scheme(kind string) string {
 	}
 }
 
-// A credential is one place where a request may have its API key.
+// A credential is one position where a request may have its API key.
 type credential settings.Credential
 
 const (
@@ -41,7 +41,7 @@ const (
 	malformed
 )
 
-// find returns the API key in the first place that has a credential, and the places after
+// find returns the API key at the first position that has a credential, and the positions after
 // it.
 func find(r *request, credentials []settings.Credential) (key string, p presence, behind []settings.Credential) {
 	for i, c := range credentials {
@@ -56,12 +56,12 @@ func find(r *request, credentials []settings.Credential) (key string, p presence
 	return key, p, behind
 }
 
-// appendOthers appends the API keys in the given places to keys, each key once. It
-// reports false if a place is malformed: an application may read a key there that rls
+// appendOthers appends the API keys at the given positions to keys, each key once. It
+// reports false if one is malformed: an application may read a key there that rls
 // cannot look up. It leaves out an empty value and a value that is too long: neither can
 // be a subject's key.
-func appendOthers(keys []string, r *request, places []settings.Credential) (all []string, ok bool) {
-	for _, c := range places {
+func appendOthers(keys []string, r *request, others []settings.Credential) (all []string, ok bool) {
+	for _, c := range others {
 		switch key, p := credential(c).find(r); {
 		case p == absent:
 		case p == malformed, strings.ContainsFunc(key, invisible):
@@ -76,7 +76,7 @@ func appendOthers(keys []string, r *request, places []settings.Credential) (all 
 // invisible reports whether c is not visible ASCII.
 func invisible(c rune) bool { return c <= ' ' || c > '~' }
 
-// find returns the value in one place. The value need not be a valid API key.
+// find returns the value at this position. The value need not be a valid API key.
 func (c credential) find(r *request) (key string, p presence) {
 	switch c.Kind {
 	case settings.CredentialHeader:

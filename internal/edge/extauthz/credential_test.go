@@ -18,7 +18,7 @@ import (
 func basic(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
 func TestFind(t *testing.T) {
-	all := everyPlace()
+	all := everyCredential()
 	long := strings.Repeat("k", tier.MaxKey)
 	for _, tt := range []struct {
 		name   string

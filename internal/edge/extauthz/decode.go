@@ -45,11 +45,11 @@ const (
 var errOver = errors.New("the message exceeds a bound")
 
 // Decode implements wire.Decoder. r must be empty. At the first header field or context
-// entry above a bound it sets r.oversized or r.crowded and stops, so that the rest of the
+// entry above a bound it sets r.oversized or r.manyEntries and stops, so that the rest of the
 // message takes no time.
 func (r *request) Decode(encoded string) error {
 	err := r.decode(wire.NewMessage(encoded, &r.read))
-	if r.oversized || r.crowded {
+	if r.oversized || r.manyEntries {
 		return nil
 	}
 	return err

@@ -4,9 +4,9 @@
 //
 // # The way of a request
 //
-//  1. The first place in Options.Credentials that has a credential counts.
+//  1. The first entry of Options.Credentials that finds a credential counts.
 //  2. Options.Subjects finds its subject, within Options.Wait. Within the same time it
-//     finds the subjects of keys in later places. If two keys belong to two subjects, the
+//     finds the subjects of keys at later entries. If two keys belong to two subjects, the
 //     request is refused, because the upstream might serve the second one.
 //  3. If the context of the route names a domain, decide.Decider decides the descriptors
 //     of its template, as for package ratelimit. [Service] describes contexts.
@@ -24,11 +24,11 @@
 //
 // # Promises against clients
 //
-//   - If a place has two credentials, the request is refused: a later service might take
-//     the other one. The same holds for later places, and for a query parameter whose name
+//   - If an entry finds two credentials, the request is refused: a later service might take
+//     the other one. The same holds for later entries, and for a query parameter whose name
 //     only some services read as the name of the credential.
-//   - Every answer that lets a request pass overwrites or removes the headers that tell the
-//     upstream who calls.
+//   - Every answer that lets a request pass overwrites or removes the headers that name the
+//     caller to the upstream.
 //   - The body of an answer repeats nothing of the request. An answer contains a text of
 //     the subject only if it is plain ASCII.
 //

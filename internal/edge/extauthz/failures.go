@@ -38,7 +38,7 @@ type failed struct {
 	count int
 }
 
-// maxAddresses bounds the addresses that are kept. One more takes the place of any other.
+// maxAddresses bounds the addresses that are kept. One more replaces any other.
 const maxAddresses = 1 << 16
 
 // wait returns how long an address must wait before its next unknown key, or 0.

@@ -40,7 +40,7 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		c := s.door.Get()
+		c := s.handler.Get()
 		c.in.method, c.in.host, c.in.peer, c.in.fields.http = r.Method, r.Host, r.RemoteAddr, r.Header
 		deniedStatus := 0
 		if below {
@@ -49,7 +49,7 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			c.result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
 		}
 		if c.result.passes() {
-			if s.door.Wait(r.Context(), c) != nil {
+			if s.handler.Wait(r.Context(), c) != nil {
 				c.result = Undecided
 			}
 		} else {
@@ -59,7 +59,7 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			}
 		}
 		s.write(w, c, c.result, deniedStatus)
-		s.door.Put(c)
+		s.handler.Put(c)
 	})
 }
 
@@ -93,7 +93,7 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 			return Misconfigured, 0
 		}
 	}
-	told := false
+	forwarded := false
 	for _, o := range []struct {
 		value *string
 		names []string
@@ -109,11 +109,11 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 				return Malformed, deniedStatus
 			}
 			if lines == 1 {
-				told, found, *o.value = true, true, value
+				forwarded, found, *o.value = true, true, value
 			}
 		}
 	}
-	if !told {
+	if !forwarded {
 		return Misconfigured, 0
 	}
 	return Authenticated, deniedStatus

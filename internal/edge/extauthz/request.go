@@ -17,7 +17,7 @@ type request struct {
 	path         string // with the query
 	peer         string // the other end of the proxy's connection, as text
 	context      []text // of several entries with one name the last counts
-	crowded      bool   // the context has more than maxContext entries
+	manyEntries  bool   // the context has more than maxContext entries
 	oversized    bool   // the header exceeds maxLines or maxHeader
 	size         int    // of path, host and header fields, in bytes
 	read         int    // the number of fields read of the message
@@ -27,8 +27,8 @@ type request struct {
 // maxLines bounds the header fields of a request. Envoy accepts 100 by default.
 const maxLines = 4096
 
-// maxHeader bounds the path, the host and the header fields together, in bytes. Each place
-// of a credential is searched in all of them. Envoy accepts 60 KiB by default.
+// maxHeader bounds the path, the host and the header fields together, in bytes. Each
+// credential is searched in all of them. Envoy accepts 60 KiB by default.
 const maxHeader = 128 << 10
 
 // grow counts n bytes of the header. It returns errOver above maxHeader.
@@ -46,7 +46,7 @@ const maxContext = 256
 // addContext adds an entry to the context. It returns errOver above maxContext.
 func (r *request) addContext(t text) error {
 	if len(r.context) == maxContext {
-		r.crowded = true
+		r.manyEntries = true
 		return errOver
 	}
 	r.context = append(r.context, t)

@@ -58,7 +58,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			t.Fatalf("Decode = %v, want a message that proto.Unmarshal reads", err)
 		}
-		if r.oversized || r.crowded {
+		if r.oversized || r.manyEntries {
 			return
 		}
 		h := in.GetAttributes().GetRequest().GetHttp()
@@ -122,9 +122,9 @@ func header(field, inside protowire.Number, encoded string) []byte {
 	return b
 }
 
-// TestCrowdedContext refuses a request whose context has too many entries, and keeps no more
+// TestTooManyContextEntries refuses a request whose context has too many entries, and keeps no more
 // entries than the bound.
-func TestCrowdedContext(t *testing.T) {
+func TestTooManyContextEntries(t *testing.T) {
 	context := map[string]string{"anonymous": "true"}
 	for i := range maxContext - 1 {
 		context[fmt.Sprint(i)] = "x"

@@ -35,7 +35,7 @@ type Options struct {
 	// logging.
 	Log *zap.Logger
 
-	// Authz are the settings. The first of Credentials that has a key counts. A key in a later place
+	// Authz are the settings. The first of Credentials that has a key counts. A key at a later entry
 	// must not belong to another subject. Query parameters with keys are removed in any case. Wait is
 	// for all keys of one request together.
 	settings.Authz
@@ -87,7 +87,7 @@ type Service struct {
 	replies   [len(results)]reply
 	templates templates
 	failures  failures
-	door      adapter.Door[*call]
+	handler   adapter.Handler[*call]
 }
 
 // NewService returns a Service.
@@ -97,7 +97,7 @@ func NewService(o Options) *Service {
 	}
 	s := &Service{opts: o, replies: newReplies(o.Credentials)}
 	s.failures = failures{most: o.MaxUnknown, now: time.Now, addresses: make(map[netip.Prefix]*failed), seed: maphash.MakeSeed()}
-	s.door = adapter.Door[*call]{
+	s.handler = adapter.Handler[*call]{
 		Service: &authv3.Authorization_ServiceDesc, Method: "Check",
 		New: func() *call { return new(call) }, Decide: s.decide, Append: s.appendAnswer,
 	}
@@ -106,10 +106,10 @@ func NewService(o Options) *Service {
 
 // Register adds the service to a gRPC server, which must have been made with
 // [adapter.Codec].
-func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(server) }
+func (s *Service) Register(server grpc.ServiceRegistrar) { s.handler.Register(server) }
 
 // Handle is the unary.Handler of Check. If it cannot read a request, it returns the error
 // of grpc-go. It returns no other error.
 func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
-	return s.door.Handle(ctx, wait, c, answer)
+	return s.handler.Handle(ctx, wait, c, answer)
 }

@@ -57,8 +57,8 @@ type testService struct {
 	now    time.Duration
 }
 
-// everyPlace returns a credential of each kind.
-func everyPlace() []settings.Credential {
+// everyCredential returns a credential of each kind.
+func everyCredential() []settings.Credential {
 	return []settings.Credential{
 		{Kind: settings.CredentialHeader, Name: "x-api-key"},
 		{Kind: settings.CredentialBearer},
@@ -72,7 +72,7 @@ func everyPlace() []settings.Credential {
 // defaults returns the options that a test can change.
 func defaults() Options {
 	return Options{Authz: settings.Authz{
-		Credentials:   everyPlace(),
+		Credentials:   everyCredential(),
 		SubjectHeader: "x-subject-id", TierHeader: "x-tier", LabelHeaders: []settings.LabelHeader{{Header: "x-region", Label: "region"}},
 		IPv6Prefix: 64,
 	}}

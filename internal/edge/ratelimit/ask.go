@@ -65,7 +65,7 @@ func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, sent
 }
 
 // describe says how long the caller of a denied request has to wait. The metadata and the header
-// retry-after tell the wait of the limit that denies longest. In the form of envoyproxy/ratelimit
+// retry-after have the wait of the limit that denies longest. In the form of envoyproxy/ratelimit
 // an answer may have neither. Then the statuses show it, and a cost above the limit shows only by
 // its number.
 func (r *Reply) describe(answer *rlsv3.RateLimitResponse, cost uint32) {
@@ -73,8 +73,8 @@ func (r *Reply) describe(answer *rlsv3.RateLimitResponse, cost uint32) {
 	r.Rule = decisive["rule"].GetStringValue()
 	seconds := int64(min(decisive["retry_after"].GetNumberValue(), math.MaxInt32))
 	for _, h := range answer.GetResponseHeadersToAdd() {
-		if told, err := strconv.ParseInt(h.GetValue(), 10, 32); h.GetKey() == "retry-after" && err == nil && seconds <= 0 {
-			seconds = told
+		if wait, err := strconv.ParseInt(h.GetValue(), 10, 32); h.GetKey() == "retry-after" && err == nil && seconds <= 0 {
+			seconds = wait
 		}
 	}
 	if seconds <= 0 {

@@ -47,7 +47,7 @@
 //
 // # Transports
 //
-// [Service.Register] and [Service.Handle] lead to the same adapter.Door. A message is
+// [Service.Register] and [Service.Handle] lead to the same adapter.Handler. A message is
 // copied once, and all texts of the request are parts of that copy. The next request
 // reuses all other memory.
 //

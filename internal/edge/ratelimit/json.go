@@ -103,7 +103,7 @@ func objects(text []byte) (n int) {
 	return n
 }
 
-// whereOf finds the place in an error of the library. The rest of the error quotes the
+// whereOf finds the position in an error of the library. The rest of the error quotes the
 // body, which may contain an API key.
 var whereOf = regexp.MustCompile(`\(line \d+:\d+\)`)
 

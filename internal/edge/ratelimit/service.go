@@ -62,14 +62,14 @@ type Meters interface {
 
 // Service answers RateLimitService. It is safe for concurrent use.
 type Service struct {
-	opts Options
-	door adapter.Door[*call]
+	opts    Options
+	handler adapter.Handler[*call]
 }
 
 // NewService returns a Service.
 func NewService(o Options) *Service {
 	s := &Service{opts: o}
-	s.door = adapter.Door[*call]{
+	s.handler = adapter.Handler[*call]{
 		Service: &rlsv3.RateLimitService_ServiceDesc, Method: "ShouldRateLimit",
 		New: func() *call { return new(call) }, Decide: s.decide, Append: s.append,
 	}
@@ -78,7 +78,7 @@ func NewService(o Options) *Service {
 
 // Register adds the service to a gRPC server, which must have been made with
 // [adapter.Codec].
-func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(server) }
+func (s *Service) Register(server grpc.ServiceRegistrar) { s.handler.Register(server) }
 
 // Handle is the unary.Handler of ShouldRateLimit. Its errors are:
 //
@@ -87,7 +87,7 @@ func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(serve
 //   - UNKNOWN: no rules were loaded yet. envoyproxy/ratelimit answers so.
 //   - The error of grpc-go: the request cannot be read.
 func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
-	return s.door.Handle(ctx, wait, c, answer)
+	return s.handler.Handle(ctx, wait, c, answer)
 }
 
 // call is one request and its verdict. The next request reuses its memory.

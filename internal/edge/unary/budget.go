@@ -11,7 +11,7 @@ const (
 	resetCost = 10     // tokens for a fault for which the server resets a stream
 	tinyData  = 64     // bytes: shorter DATA costs a token, unless it ends a call
 	// streamsAToken is how many streams a frame may concern for each token that it
-	// costs beside its own.
+	// costs in addition to its own.
 	streamsAToken = 16
 	// bytesAToken is how much DATA a window must let out to pay for one of these tokens.
 	bytesAToken = 64

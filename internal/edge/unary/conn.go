@@ -149,7 +149,7 @@ func (l *locked) startDrain(reason string) {
 	}
 	l.enter(draining)
 	l.conn.server.o.Meters.GoAway(reason)
-	l.conn.server.o.Log.Debug("a client is told to go", zap.String("reason", reason), zap.Stringer("peer", l.conn.peer.Addr))
+	l.conn.server.o.Log.Debug("the server asks a client to close the connection", zap.String("reason", reason), zap.Stringer("peer", l.conn.peer.Addr))
 	// The highest stream number: which calls the client has already begun is unknown.
 	l.write(l.framer.WriteGoAway(maxWindow, http2.ErrCodeNo, []byte(reason)))
 	l.write(l.framer.WritePing(false, drainPing))

@@ -25,7 +25,7 @@
 //     here is closed without a GOAWAY.
 //   - opening: the server sends SETTINGS and a larger window. The client's first frame
 //     must be SETTINGS.
-//   - draining: a GOAWAY tells the client to go, because of the connection's age, or because
+//   - draining: a GOAWAY asks the client to reconnect, because of the connection's age, or because
 //     the server stops. It names the highest stream number, and a PING follows. The server
 //     serves what the client sends before it acknowledges the PING, for at most 5 s.
 //   - leaving: a second GOAWAY names the last call that is served. Once all calls are

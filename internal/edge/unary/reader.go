@@ -50,7 +50,7 @@ type reader struct {
 	decoder    *hpack.Decoder
 	head       head
 	recvWindow int // what the client may still send
-	owed       int // what the client has sent and not been given back
+	unreturned int // what the client has sent and no WINDOW_UPDATE has returned
 	peerTable  uint32
 	tokens     int           // what other frames than calls may still cost
 	filled     time.Duration // when tokens was filled last
@@ -210,7 +210,7 @@ func (r *reader) read(first bool) error {
 	case *http2.PushPromiseFrame:
 		return protocolError(http2.ErrCodeProtocol, "a client cannot push")
 	case *http2.GoAwayFrame:
-		r.server.o.Log.Debug("the client goes away", zap.Stringer("code", f.ErrCode), zap.Stringer("peer", r.peer.Addr))
+		r.server.o.Log.Debug("the client closes the connection", zap.Stringer("code", f.ErrCode), zap.Stringer("peer", r.peer.Addr))
 	}
 	return r.spend(1)
 }

@@ -21,7 +21,7 @@ type request struct {
 	declared   int64 // content-length; below zero: none
 	received   int64
 	recvWindow int
-	owed       int             // what the client has sent and not been given back
+	unreturned int             // what the client has sent and no WINDOW_UPDATE has returned
 	body       strings.Builder // of a request whose DATA comes in several frames
 	ended      bool            // the client has sent everything
 	kept       [MaxKept]string // as in Call
@@ -218,7 +218,7 @@ func (r *reader) onData(f *http2.DataFrame) error {
 		return protocolError(http2.ErrCodeFlowControl, "more DATA than the connection's window")
 	}
 	r.recvWindow -= size
-	r.owed += size
+	r.unreturned += size
 	if !f.StreamEnded() && len(data) < tinyData {
 		if err := r.spend(1); err != nil {
 			return err
@@ -242,15 +242,15 @@ func (r *reader) onData(f *http2.DataFrame) error {
 	if q.ended {
 		return r.complete(st, q.body.String())
 	}
-	if q.owed += size; q.owed >= streamWindow/2 {
+	if q.unreturned += size; q.unreturned >= streamWindow/2 {
 		if q.refusal != nil {
 			r.respond(st, q.refusal) // the request had its time to end
 			return nil
 		}
 		l := r.shared.lock()
-		l.write(l.framer.WriteWindowUpdate(st.id, uint32(q.owed)))
+		l.write(l.framer.WriteWindowUpdate(st.id, uint32(q.unreturned)))
 		l.unlock()
-		q.recvWindow, q.owed = q.recvWindow+q.owed, 0
+		q.recvWindow, q.unreturned = q.recvWindow+q.unreturned, 0
 	}
 	return nil
 }
@@ -262,9 +262,9 @@ func (r *reader) receive(f *http2.DataFrame) (*stream, error) {
 	id, size, n, ended := f.StreamID, int(f.Length), int64(len(f.Data())), f.StreamEnded()
 	l := r.shared.lock()
 	defer l.unlock()
-	if r.owed >= connWindow/2 {
-		l.write(l.framer.WriteWindowUpdate(0, uint32(r.owed)))
-		r.recvWindow, r.owed = r.recvWindow+r.owed, 0
+	if r.unreturned >= connWindow/2 {
+		l.write(l.framer.WriteWindowUpdate(0, uint32(r.unreturned)))
+		r.recvWindow, r.unreturned = r.recvWindow+r.unreturned, 0
 	}
 	st := l.streams[id]
 	if st == nil {

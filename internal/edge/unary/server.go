@@ -117,12 +117,12 @@ type Lifetime struct {
 	// MinPingInterval is the shortest time between two PINGs of a client that the server
 	// accepts. Zero: 5 minutes, as in grpc-go.
 	MinPingInterval time.Duration
-	// MaxConnectionAge is how long a connection lives before the server tells the client
+	// MaxConnectionAge is how long a connection lives before the server asks the client
 	// to open another one, give or take a tenth. Zero: without bound.
 	MaxConnectionAge time.Duration
 }
 
-// withDefaults returns the options with defaults in place of zero values.
+// withDefaults returns the options with defaults instead of zero values.
 func (o Options) withDefaults() Options {
 	if o.Codec == nil {
 		o.Codec = encoding.GetCodecV2("proto")
@@ -300,7 +300,7 @@ func (s *Server) stop() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// GracefulStop stops accepting connections and tells clients to go. It returns when all
+// GracefulStop stops accepting connections and asks clients to close theirs. It returns when all
 // calls are answered and all connections are closed.
 func (s *Server) GracefulStop() {
 	for _, c := range s.stop() {

@@ -6,7 +6,7 @@ import "golang.org/x/net/http2"
 const (
 	// maxWaiting is how many bytes they take at most.
 	maxWaiting = 64 << 20
-	// waitingCost is what each of them takes beside its message: its stream, and its entries in maps.
+	// waitingCost is what each of them takes in addition to its message: its stream, and its entries in maps.
 	waitingCost = 512
 )
 

@@ -25,5 +25,5 @@
 //
 // Envoy refuses a whole answer for one text that is not UTF-8, and lets the request pass.
 // Texts come from the configuration and from subjects, which are UTF-8. If one is not, the
-// functions here write U+FFFD in place of the bad bytes.
+// functions here write U+FFFD instead of the bad bytes.
 package wire

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// maxHeld bounds the requests that wait for an answer, in bytes together.
-	maxHeld = 16 << 20
+	// maxPending bounds the requests that wait for an answer, in bytes together.
+	maxPending = 16 << 20
 	// maxAnswer bounds an answer, in bytes. Its headers and metadata are not read.
 	maxAnswer = 1 << 20
 )
@@ -67,7 +67,7 @@ type Comparer struct {
 	close   func() error
 	now     func() time.Time // time.Now, but in tests
 	slots   chan struct{}    // one for each call that waits for an answer
-	held    atomic.Int64     // bytes of requests that wait
+	pending atomic.Int64     // bytes of requests that wait
 	denials denials
 	logs    logs
 }
@@ -115,7 +115,7 @@ func (c *Comparer) Compare(encoded string, req *decide.Request, v *decide.Verdic
 	size := int64(len(encoded))
 	select {
 	case c.slots <- struct{}{}:
-		if c.held.Add(size) <= maxHeld {
+		if c.pending.Add(size) <= maxPending {
 			go c.ask(newQuestion(c.now(), strings.Clone(encoded), req, v))
 			return
 		}
@@ -129,7 +129,7 @@ func (c *Comparer) Compare(encoded string, req *decide.Request, v *decide.Verdic
 
 // release ends the wait of a request of size bytes.
 func (c *Comparer) release(size int64) {
-	c.held.Add(-size)
+	c.pending.Add(-size)
 	<-c.slots
 }
 

@@ -376,13 +376,13 @@ func TestBytesThatWait(t *testing.T) {
 	for range 30 {
 		c.Compare(encoded, req, verdict(true, 0))
 	}
-	meters.await(t, "shop/per-client ok skipped", 30-maxHeld/len(encoded))
-	if held := c.held.Load(); held > maxHeld {
-		t.Errorf("%d bytes are held, more than %d", held, maxHeld)
+	meters.await(t, "shop/per-client ok skipped", 30-maxPending/len(encoded))
+	if pending := c.pending.Load(); pending > maxPending {
+		t.Errorf("%d bytes are pending, more than %d", pending, maxPending)
 	}
 	small, req := call(t, "ada", 1)
 	c.Compare(small, req, verdict(true, 0))
-	if n := meters.of("shop/per-client ok skipped"); n != 30-maxHeld/len(encoded) {
+	if n := meters.of("shop/per-client ok skipped"); n != 30-maxPending/len(encoded) {
 		t.Errorf("a small call is skipped too: %d", n)
 	}
 }

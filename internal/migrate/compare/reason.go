@@ -82,7 +82,7 @@ func lastEdge(now time.Time, window time.Duration) time.Time {
 const maxDenials = 1 << 14
 
 // denials remembers when this service last denied a call with a descriptor. A descriptor with
-// the same slot takes the place of another one. The zero value is ready. It is safe for
+// the same slot replaces another one. The zero value is ready. It is safe for
 // concurrent use.
 type denials struct {
 	mu    sync.Mutex

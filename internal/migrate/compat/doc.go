@@ -1,4 +1,4 @@
-// Package compat reads the environment of envoyproxy/ratelimit, so that rls can take its place
+// Package compat reads the environment of envoyproxy/ratelimit, so that rls can replace it
 // without a change of the environment.
 //
 // [Mode] says whether a process is a drop-in: it was started as ratelimit, or SLIDEGATE_COMPAT

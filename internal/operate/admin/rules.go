@@ -38,8 +38,8 @@ type Rule struct {
 	Words []string `json:"words"`
 	File  string   `json:"file"`
 	Line  int      `json:"line"` // zero: the file has no lines
-	// Place has the entries of the path.
-	Place []string `json:"-"`
+	// Entries are those of the path.
+	Entries []string `json:"-"`
 }
 
 // String returns the line of the rule in the text form.

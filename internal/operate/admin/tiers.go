@@ -73,8 +73,8 @@ type TierRecord struct {
 
 // A TierLookup is the answer to a lookup.
 type TierLookup struct {
-	// Held is the record that this instance had before it asked. Null means none.
-	Held *TierRecord `json:"held"`
+	// Cached is the record that this instance had before it asked. Null means none.
+	Cached *TierRecord `json:"held"`
 	// Source is the record in the source. Null means that the source could not answer.
 	Source *TierRecord `json:"source"`
 	// Error is why the source could not answer.
@@ -94,7 +94,7 @@ func (a *api) tierLookup(w http.ResponseWriter, r *http.Request, query url.Value
 			return
 		}
 	}
-	lookup := TierLookup{Held: record(a.Tiers.Look(k))}
+	lookup := TierLookup{Cached: record(a.Tiers.Look(k))}
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
 	now, err := a.Tiers.Lookup(ctx, k)

@@ -45,7 +45,7 @@ func Answered[T any](all []Answer[T]) (good []Answer[T]) {
 	return good
 }
 
-// Partial is an error beside answers: an instance or its store did not answer.
+// Partial is an error that comes with answers: an instance or its store did not answer.
 type Partial struct{ error }
 
 func (p Partial) Unwrap() error { return p.error }

@@ -10,8 +10,8 @@ import (
 	"github.com/slidegate/slidegate/internal/text/words"
 )
 
-// The charts are SVG without text, because a chart is stretched to the width of its place.
-// Labels are HTML beside them. Colours are classes of the style sheet.
+// The charts are SVG without text, because a chart is stretched to the width of its cell.
+// Labels are HTML next to them. Colours are classes of the style sheet.
 
 // spark returns a small line of values.
 func spark(values []float64, class string) template.HTML {

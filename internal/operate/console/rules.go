@@ -130,11 +130,11 @@ func (p *rulePage) fill(rates []insight.RuleRate, from int) {
 			p.Domains = append(p.Domains, ruleDomain{Name: line.Domain})
 			above = nil
 		}
-		for len(above) > 0 && !begins(line.Place, above[len(above)-1]) {
+		for len(above) > 0 && !begins(line.Entries, above[len(above)-1]) {
 			above = above[:len(above)-1]
 		}
 		line.Depth = min(len(above), 4)
-		above = append(above, line.Place)
+		above = append(above, line.Entries)
 		d := &p.Domains[len(p.Domains)-1]
 		d.Rules = append(d.Rules, line)
 	}

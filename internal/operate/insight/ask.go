@@ -33,7 +33,7 @@ const (
 )
 
 // Usage returns what a subject has used of every limit that applies to it. It charges nothing
-// and writes nothing. If the store is away, it returns what this process has counted
+// and writes nothing. If the store is unavailable, it returns what this process has counted
 // meanwhile, and [Usage.Problem] says so. The error is a [InvalidError], or that of ctx.
 func (i *Insight) Usage(ctx context.Context, q Query) (*Usage, error) {
 	cursor := q.Cursor
@@ -93,7 +93,7 @@ func (u *Usage) describe(s *subject) {
 // page returns the limits of a page. The walk is then at the next one.
 func (w *walk) page(ctx context.Context) (all []explain.AccountLimit, err error) {
 	begun := time.Now()
-	told := make(map[window.LogID]bool)
+	listed := make(map[window.LogID]bool)
 	for n := 0; w.Stage != atEnd && len(all) < pageLimits && !w.full; n++ {
 		if n > pageSteps || time.Since(begun) > pageTime {
 			break
@@ -103,8 +103,8 @@ func (w *walk) page(ctx context.Context) (all []explain.AccountLimit, err error)
 			return nil, err
 		}
 		for _, l := range limits {
-			if l.Log.Key == "" || !told[l.Log] {
-				told[l.Log] = true
+			if l.Log.Key == "" || !listed[l.Log] {
+				listed[l.Log] = true
 				all = append(all, l)
 			}
 		}
@@ -162,7 +162,7 @@ func byLog(readings []inspect.Reading) map[window.LogID]*inspect.Reading {
 }
 
 // share sets what this process's share of a limit has left, because that decides while the store is
-// away. If the share does not answer, the usage is that of the whole limit.
+// unavailable. If the share does not answer, the usage is that of the whole limit.
 func (i *Insight) share(ctx context.Context, l *explain.AccountLimit, u *LimitUsage) {
 	if i.opts.Shares == nil || l.Sent || l.Rule.StoreError() != rules.StoreErrorLocal {
 		return

@@ -72,7 +72,7 @@ type Filter struct {
 type Denials struct {
 	Denials []Denial `json:"denials"`
 	// Seen is the number of denials since the start, and Recorded how many of them were
-	// recorded. Sampled is the part that is recorded now: 1 of so many.
+	// recorded. Sampled is n if one of n denials is recorded now.
 	Seen     uint64 `json:"seen"`
 	Recorded uint64 `json:"recorded"`
 	Sampled  uint64 `json:"sampled"`
@@ -97,7 +97,7 @@ func (i *Insight) Denials(f Filter) Denials {
 	newest := r.newest.Load()
 	for n := range min(uint64(len(r.denials)), newest) {
 		one := r.denials[(newest-n)%uint64(len(r.denials))].Load()
-		// A denial that came meanwhile may have taken the place.
+		// A denial that came meanwhile may have replaced it.
 		if one != nil && one.ID <= newest && f.has(one) {
 			if d.Denials = append(d.Denials, *one); len(d.Denials) == limit {
 				break

@@ -1,7 +1,7 @@
 // Package insight answers what operators ask about customers: what a customer has used,
 // which of its requests were denied, who is denied most, and what an operator has reset.
 //
-// [Insight] is the door to all of it. The Decider feeds it once for each request that is
+// [Insight] answers all of it. The Decider feeds it once for each request that is
 // denied or near a limit ([decide.Recorder]). What it keeps has a bound, and rates above a
 // bound are sampled and say so. Denials and tops are of this process alone; usage and
 // resets go to the store, which all processes share.

@@ -17,7 +17,7 @@ import (
 )
 
 // badQuery returns the error of a query that cannot be answered as it stands. It does not
-// repeat the query, which may have an API key in the wrong place.
+// repeat the query, which may have an API key in the wrong member.
 func badQuery(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
 var errRule = &InvalidError{"rule: no rule has this name; GET /v1/rules lists the names"}

@@ -29,10 +29,10 @@ type Options struct {
 	// memory or redis.
 	Inspector inspect.Inspector
 	Store     string
-	// Local reads and removes what this process counts while the store is away. Nil:
+	// Local reads and removes what this process counts while the store is unavailable. Nil:
 	// nothing.
 	Local inspect.Inspector
-	// Shares says what this process's share of a limit has left while the store is away. It is asked
+	// Shares says what this process's share of a limit has left while the store is unavailable. It is asked
 	// with a cost of 0. Nil: answers have what the whole limit has left.
 	Shares window.Store
 	// Record says which denials are recorded.

@@ -118,15 +118,15 @@ func (i *Insight) logsOf(ctx context.Context, s *subject) (limits []explain.Acco
 	if err != nil {
 		return nil, "", err
 	}
-	told := make(map[window.LogID]bool)
+	listed := make(map[window.LogID]bool)
 	for w.Stage < atMissing {
 		step, err := w.step(ctx, math.MaxInt)
 		if err != nil && ctx.Err() == nil {
 			return limits, "the store cannot list all of its logs, so some may remain: reset again", nil
 		}
 		for _, l := range step {
-			if hasLog(&l) && !told[l.Log] {
-				told[l.Log] = true
+			if hasLog(&l) && !listed[l.Log] {
+				listed[l.Log] = true
 				limits = append(limits, l)
 			}
 		}

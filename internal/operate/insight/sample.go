@@ -8,14 +8,14 @@ import (
 )
 
 // A sampler chooses which of many events are recorded. Up to perSecond events a second it
-// chooses all. Above that it chooses one of so many at random, as the rate of the last second
+// chooses all. Above that it chooses one of n at random, as the rate of the last second
 // demands. In a second in which the rate rises it chooses up to 2 × perSecond. It is safe for
 // concurrent use.
 type sampler struct {
 	perSecond uint64
 	// step is after how many events above perSecond the part is halved.
 	step uint64
-	// one of so many events is chosen: 1 or more, or none.
+	// one of this many events is chosen: 1 or more, or none.
 	oneOf  atomic.Uint64
 	chosen atomic.Uint64 // in this second
 
@@ -78,7 +78,7 @@ func (s *sampler) tick(now time.Time, seen uint64) {
 	s.oneOf.Store(n)
 }
 
-// part returns that one of so many events is recorded now. seen is as for tick.
+// part returns n if one of n events is recorded now. seen is as for tick.
 func (s *sampler) part(seen uint64) uint64 {
 	if n := s.oneOf.Load(); n != none {
 		return n

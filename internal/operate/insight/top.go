@@ -260,7 +260,7 @@ type sketch struct {
 }
 
 const (
-	// sketchBits is the binary logarithm of a sketch's places, of which it uses three quarters.
+	// sketchBits is the binary logarithm of a sketch's cells, of which it uses three quarters.
 	sketchBits  = 8
 	sketchNames = 3 << sketchBits / 4
 	// minSketchBits is that of an empty sketch.
@@ -308,7 +308,7 @@ func (s *sketch) rows() []*frequencies.RowItem[string] {
 }
 
 // nameHasher hashes names with a seed that clients do not know, so that they cannot make names
-// that share a place.
+// that share a cell.
 type nameHasher struct{ seed maphash.Seed }
 
 // Hash implements the hasher of a sketch.

@@ -52,7 +52,7 @@ type Usage struct {
 	// Next is the cursor of the next page. Empty: this page is the last. A page may have no
 	// limits although another one follows.
 	Next string `json:"next,omitempty"`
-	// Source is where the numbers are from: memory, redis, local if a store is away and this
+	// Source is where the numbers are from: memory, redis, local if a store is unavailable and this
 	// process counts by itself, or none. If it is local, [LimitUsage.Local] says for which limits.
 	Source string `json:"source"`
 	// Problem says why Source is local, or what is missing.
@@ -90,7 +90,7 @@ type LimitUsage struct {
 	// override says so, or says that it is not.
 	Shadow          bool `json:"shadow,omitempty" doc:"shadow mode: the limit never denies"`
 	ObserveOverride bool `json:"observe_override,omitempty" doc:"the customer's override decides about shadow mode"`
-	// ReplacedBy are the names of the rules that replace this one in requests that meet both.
+	// ReplacedBy are the names of the rules that replace this one in requests that both apply to.
 	ReplacedBy []string `json:"replaced_by,omitempty"`
 	// Unlimited is true if the rule does not limit the subject. All further fields are zero.
 	Unlimited bool `json:"unlimited,omitempty"`

@@ -32,7 +32,7 @@ type Metrics struct {
 	degraded         map[rules.OnStoreError]prometheus.Counter
 	storeSeconds     prometheus.Histogram
 	storeDown        atomic.Pointer[func() bool]
-	foreignValues    prometheus.Counter
+	corruptValues    prometheus.Counter
 	rpcSeconds       *prometheus.HistogramVec
 	rpcs             sync.Map // of prometheus.Observer, by rpc
 	panics           prometheus.Counter
@@ -70,7 +70,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 			Help:    "Time of one store call, which evaluates all limits of a request. A cached denial makes no store call.",
 			Buckets: latencies[:],
 		})),
-		foreignValues: counter("slidegate_store_foreign_values_total", "Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program writes under store.redis.key_prefix."),
+		corruptValues: counter("slidegate_store_foreign_values_total", "Unreadable values under Slidegate's keys in Redis. Each was deleted, and its limit started from zero. Another program writes under store.redis.key_prefix."),
 		rpcSeconds: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",
 			Help:    "Time of one gRPC call within the service.",
@@ -170,8 +170,8 @@ func (m *Metrics) StoreSecondsTraced(seconds float64, exemplar map[string]string
 // down. Without it, none is.
 func (m *Metrics) StoreDown(down func() bool) { m.storeDown.Store(&down) }
 
-// ForeignValue counts a value in Redis that was not a log and was deleted.
-func (m *Metrics) ForeignValue() { m.foreignValues.Inc() }
+// CorruptValue counts a value in Redis that was not a log and was deleted.
+func (m *Metrics) CorruptValue() { m.corruptValues.Inc() }
 
 // rpc is the labels of one histogram of calls.
 type rpc struct{ method, code string }

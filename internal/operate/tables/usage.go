@@ -45,12 +45,12 @@ func recordText(r *admin.TierRecord) string {
 // tiersText says what record an instance has of a caller, and what the customer source says now. It is
 // empty without a source, and for tiers that the instance has itself, as from a file.
 func tiersText(l *admin.TierLookup) string {
-	if l == nil || l.Held != nil && l.Source != nil && l.Held.AgeSeconds == 0 && recordText(l.Held) == recordText(l.Source) {
+	if l == nil || l.Cached != nil && l.Source != nil && l.Cached.AgeSeconds == 0 && recordText(l.Cached) == recordText(l.Source) {
 		return ""
 	}
-	text := "cached here: " + recordText(l.Held)
-	if l.Held != nil && l.Held.AgeSeconds > 0 {
-		text += ", " + wait(l.Held.AgeSeconds) + " old"
+	text := "cached here: " + recordText(l.Cached)
+	if l.Cached != nil && l.Cached.AgeSeconds > 0 {
+		text += ", " + wait(l.Cached.AgeSeconds) + " old"
 	}
 	if l.Error != "" {
 		return text + " · the source does not answer: " + safetext.Text(l.Error)

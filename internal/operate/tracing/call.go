@@ -127,7 +127,7 @@ func (c *Call) Exemplar() map[string]string {
 func ExemplarOf(ctx context.Context) map[string]string { return of(ctx).Exemplar() }
 
 // Answered notes that Redis has answered the call that ctx belongs to, in a call of the script
-// with so many requests. It may run several times at once.
+// with that many requests. It may run several times at once.
 func Answered(ctx context.Context, requests int) {
 	c := of(ctx)
 	if c == nil {

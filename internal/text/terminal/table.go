@@ -142,7 +142,7 @@ func (t *Table) Widths() []int {
 			empty = empty && row[i].Text == ""
 		}
 		if empty && t.Width != Unbounded {
-			all[i] = -1 // a pipe gets every column, so that a column keeps its place
+			all[i] = -1 // a pipe gets every column, so that a column keeps its position
 		}
 	}
 	if t.Width == Unbounded {

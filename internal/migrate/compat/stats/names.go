@@ -31,7 +31,7 @@ type layout struct {
 // level is one level of a rule.
 type level struct {
 	key, value string
-	// shown means that the value of the request takes the place of value.
+	// shown means that the value of the request replaces value.
 	shown bool
 	// ends means that an underscore follows the key even if there is no value.
 	ends bool
@@ -98,7 +98,7 @@ func (l *layout) id() string {
 	return b.String()
 }
 
-// fullKey returns the FullKey without values of requests: other is in their place.
+// fullKey returns the FullKey without values of requests: other replaces them.
 func (l *layout) fullKey() string {
 	var b strings.Builder
 	b.WriteString(l.domain)

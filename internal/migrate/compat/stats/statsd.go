@@ -36,12 +36,12 @@ type SenderOptions struct {
 
 // A Sender sends metrics to a statsd server at intervals, in the lines of lyft/gostats, each time
 // over a new connection. Counters are sent as what was added since they were sent last. If a server
-// over TCP is away, that waits in the counters, and the times of calls are dropped.
+// over TCP is unavailable, that waits in the counters, and the times of calls are dropped.
 type Sender struct {
-	stats   *Stats
-	options SenderOptions
-	tags    string // appended to names
-	away    bool   // the last flush failed
+	stats       *Stats
+	options     SenderOptions
+	tags        string // appended to names
+	unavailable bool   // the last flush failed
 
 	conn    net.Conn // of the flush
 	lines   []byte   // not written yet
@@ -86,13 +86,13 @@ func (s *Sender) flush(ctx context.Context, timeout time.Duration) {
 	defer cancel()
 	err := s.send(ctx)
 	switch {
-	case err == nil && s.away:
+	case err == nil && s.unavailable:
 		s.options.Log.Info("the statsd server is reached again", zap.String("address", s.options.Address))
-	case err != nil && !s.away:
+	case err != nil && !s.unavailable:
 		s.options.Log.Warn("the statsd server cannot be reached; counts wait until it can; check STATSD_HOST and STATSD_PORT",
 			zap.String("address", s.options.Address), zap.String("protocol", s.options.Network), zap.Error(err))
 	}
-	if s.away = err != nil; s.away {
+	if s.unavailable = err != nil; s.unavailable {
 		for _, m := range s.stats.methods {
 			m.times.take() // no server gets them
 		}

@@ -133,8 +133,8 @@ func (s *service) active() admin.Active {
 func (s *service) makeRules() admin.Active {
 	a := admin.Active{Generation: "51850eff4944", Loaded: s.start.Add(25 * time.Hour), Files: []string{"/etc/slidegate/rules/edge.yaml", "/etc/slidegate/rules/internal.yaml"}}
 	add := func(path, name, file string, line int, words, traits []string) {
-		domain, place, _ := strings.Cut(path, "|")
-		a.Rules = append(a.Rules, admin.Rule{Path: path, Place: strings.Split(place, "/"), Name: name, Domain: domain, Limits: []string{"100 per 1m"}, Words: words, Traits: traits, File: file, Line: line})
+		domain, entries, _ := strings.Cut(path, "|")
+		a.Rules = append(a.Rules, admin.Rule{Path: path, Entries: strings.Split(entries, "/"), Name: name, Domain: domain, Limits: []string{"100 per 1m"}, Words: words, Traits: traits, File: file, Line: line})
 	}
 	switch s.kind {
 	case "empty":
@@ -232,7 +232,7 @@ func (s *service) state() insight.State {
 	return st
 }
 
-var errAway = errors.New("dial tcp 10.2.0.12:6379: connect: connection refused")
+var errUnavailable = errors.New("dial tcp 10.2.0.12:6379: connect: connection refused")
 
 func (s *service) acme() *tier.Subject {
 	return &tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{Labels: map[string]string{"plan": s.odd(1, "trial"), "region": s.odd(5, "eu-west-1")}}}
@@ -324,7 +324,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 		u.Next = "100"
 	case "degraded":
 		u.Limits[0].Scope, u.Limits[0].Local = "global", true
-		u.Source, u.Problem = "local", "The server 10.2.0.12:6379 does not answer: "+errAway.Error()
+		u.Source, u.Problem = "local", "The server 10.2.0.12:6379 does not answer: "+errUnavailable.Error()
 	case "hostile":
 		u.Problem = Hostile[0]
 	}
@@ -334,7 +334,7 @@ func (s *service) Usage(_ context.Context, q insight.Query) (*insight.Usage, err
 // Reset implements console.Insight.
 func (s *service) Reset(_ context.Context, r insight.ResetRequest) (*insight.Reset, error) {
 	if s.kind == "degraded" {
-		return nil, errAway
+		return nil, errUnavailable
 	}
 	if err := insight.CheckReason(r.Reason); err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 					_, _ = w(t, s.Service, in)
 				}
 			}
-			t.Run(name+what, func(t *testing.T) { adaptertest.Pool(t, s.door.Get) })
+			t.Run(name+what, func(t *testing.T) { adaptertest.Pool(t, s.handler.Get) })
 		}
 	}
 	c := &call{echo: make([]byte, reuse.MaxBytes+1), limits: make([]window.Limit, reuse.MaxBytes)}
@@ -71,7 +71,7 @@ func TestPanics(t *testing.T) {
 			s, _ := setup{store: store, rules: []rules.Rule{perMinute("api_key", 3)}}.serve(t)
 			adaptertest.Panics(t, s.Service, in)
 			for range 80 {
-				if c := s.door.Get(); c.in.entries != nil {
+				if c := s.handler.Get(); c.in.entries != nil {
 					t.Error("the memory of a request that panicked was put back")
 				}
 			}

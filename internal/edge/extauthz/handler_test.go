@@ -168,7 +168,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 					_, _ = w(t, s.Service, in)
 				}
 			}
-			t.Run(name+" "+what, func(t *testing.T) { adaptertest.Pool(t, s.door.Get) })
+			t.Run(name+" "+what, func(t *testing.T) { adaptertest.Pool(t, s.handler.Get) })
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestPanics(t *testing.T) {
 	s := newService(t, adaptertest.WaitingStore{Store: adaptertest.PanickingStore{}}, nil)
 	adaptertest.Panics(t, s.Service, []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key"))))
 	for range 80 {
-		if c := s.door.Get(); c.in.fields.lines != nil {
+		if c := s.handler.Get(); c.in.fields.lines != nil {
 			t.Error("the memory of a request that panicked was put back")
 		}
 	}
